@@ -1,0 +1,19 @@
+"""The one way to say that an input cannot be used."""
+
+from __future__ import annotations
+
+
+class InputError(ValueError):
+    """A bad argument, file or value, told in one sentence: the argument, the rule, the value, the remedy.
+
+    The command line prints the sentence and exits with code 2; nothing has been written when it is raised.
+    """
+
+    def __init__(self, argument: str, rule: str, value: object = None, remedy: str = "") -> None:
+        got = "" if value is None else f", got {value!r}"
+        tail = f"; {remedy}" if remedy else ""
+        super().__init__(f"{argument} {rule}{got}{tail}.")
+
+
+class NotCertified(ValueError):
+    """No theorem certifies the run: the message lists why each one failed."""

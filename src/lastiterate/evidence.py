@@ -1,0 +1,47 @@
+"""How well a number is known: a fact carries its value, its evidence and the reason."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from lastiterate.errors import InputError
+
+
+class Evidence(IntEnum):
+    """Strength of a fact; a conclusion is as strong as the weakest fact it rests on."""
+
+    ASSUMED = 1  #: the caller's word
+    TESTED = 2  #: survived a search for a counterexample
+    ENFORCED = 3  #: made true by what the run itself does (clip rows, project, draw batches)
+    PROVED = 4  #: follows from other facts by a cited lemma
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A number that holds for every data set and every neighbour of it.
+
+    **Guarantee:** the constructor can only make ``ASSUMED`` facts; stronger ones are minted by the
+    library's own derivations.
+    """
+
+    value: float
+    why: str = "given by the caller"
+    evidence: Evidence = field(default=Evidence.ASSUMED, init=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.value, int | float) or isinstance(self.value, bool) or math.isnan(self.value):
+            raise InputError("a fact's value", "must be a number", self.value, "give the constant itself")
+
+
+def mint(value: float, evidence: Evidence, why: str) -> Fact:
+    """A fact of any strength; for derivations inside this library only."""
+    fact = Fact(float(value), why)
+    object.__setattr__(fact, "evidence", evidence)
+    return fact
+
+
+def weakest(*facts: Fact) -> Evidence:
+    """Evidence of a conclusion drawn from ``facts`` (``PROVED`` when there are none)."""
+    return min((fact.evidence for fact in facts), default=Evidence.PROVED)
