@@ -10,20 +10,20 @@ from lastiterate.errors import InputError
 from lastiterate.evidence import Fact
 
 _MODULES = (losses, schedules)
-_KEYWORD_ORDER: dict[str, Any] = {}
+_REGISTRY: dict[str, Any] = {}
 
 
 def _classes() -> dict[str, type]:
     from lastiterate.run import Run
 
-    if not _KEYWORD_ORDER:
+    if not _REGISTRY:
         found: dict[str, type] = {"Run": Run, "Fact": Fact}
         for module in _MODULES:
             for name, value in vars(module).items():
                 if isinstance(value, type) and is_dataclass(value) and not name.startswith("_"):
                     found[name] = value
-        _KEYWORD_ORDER.update(found)
-    return _KEYWORD_ORDER
+        _REGISTRY.update(found)
+    return _REGISTRY
 
 
 def encode(value: Any) -> Any:
