@@ -1,0 +1,220 @@
+"""The vocabulary of assumptions that theorems choose from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from lastiterate.clipping import clipped_step_lipschitz, step_lipschitz
+from lastiterate.errors import InputError
+from lastiterate.evidence import Fact
+from lastiterate.run import Run, data_term_ridge
+from lastiterate.schedules import (
+    BallsInBins,
+    Constant,
+    Cyclic,
+    Everywhere,
+    Fixed,
+    FixedSize,
+    FullBatch,
+    GaussianStart,
+    Langevin,
+    Permuted,
+    Poisson,
+)
+from lastiterate.theorem import Assumption, Broken, Held
+
+
+def _plain(name: str, needs: str, holds: Callable[[Run], bool], reason: str) -> Assumption:
+    return Assumption(name, needs, lambda run: Held() if holds(run) else Broken(reason))
+
+
+def known(facts: Any, name: str) -> Fact | None:
+    """A constant of the run as a fact, if it is known."""
+    found = getattr(facts, name)
+    assert found is None or isinstance(found, Fact)
+    return found
+
+
+def _sensitivity(run: Run) -> Held | Broken:
+    fact = known(run.facts(), "sensitivity")
+    if fact is None:
+        return Broken("the gradient's sensitivity is unknown: clip per-example gradients (--clip), or state "
+                      "--sensitivity or --lipschitz")
+    return Held((fact,))
+
+
+def _noise(run: Run) -> Held | Broken:
+    try:
+        run.noise_std(0)
+    except InputError as error:
+        return Broken(str(error))
+    return Held()
+
+
+known_sensitivity = Assumption("known_sensitivity", "a bound on how far one record moves the summed gradient",
+                               _sensitivity)
+known_noise = Assumption("known_noise", "a noise level that the description determines", _noise)
+last_iterate_only = _plain("last_iterate_only", "only the last iterate is released", lambda run: run.release == "last",
+                           "it speaks of the last iterate only, and this run releases all of them")
+no_momentum = _plain("no_momentum", "no momentum", lambda run: run.momentum is None,
+                     "the proof covers plain steps, and this run uses momentum")
+full_batch = _plain("full_batch", "full batches", lambda run: isinstance(run.batching, FullBatch),
+                    "it is proved for full batches only: use --batch full")
+public_order = _plain("public_order", "full batches, or blocks in a public order",
+                      lambda run: isinstance(run.batching, FullBatch | Cyclic),
+                      "it needs full batches or cyclic blocks in public order")
+secret_blocks = _plain("secret_blocks", "a record's block is drawn once, secretly and independently of the data",
+                       lambda run: isinstance(run.batching, Permuted | BallsInBins),
+                       "it averages over a secret place of the record: use --batch permuted:B")
+constant_step = _plain("constant_step", "a constant step size", lambda run: isinstance(run.step_size, Constant),
+                       "it is proved for a constant step size")
+langevin_noise = _plain("langevin_noise", "one temperature: noise sqrt(2 step) sigma on the iterate",
+                        lambda run: isinstance(run.noise, Langevin) or run.constant,
+                        "it needs the same temperature sigma^2 at every step: use --sigma")
+everywhere = _plain("everywhere", "no constraint on the parameters", lambda run: isinstance(run.domain, Everywhere),
+                    "it is proved without a domain, and this run projects")
+fixed_start = _plain("fixed_start", "a fixed start", lambda run: isinstance(run.start, Fixed),
+                     "it is proved for a fixed start: use --start fixed")
+not_resampled = _plain("not_resampled", "no batches drawn afresh at every step",
+                       lambda run: not isinstance(run.batching, Poisson | FixedSize),
+                       "batches drawn afresh need a sampling theorem")
+
+
+@dataclass(frozen=True)
+class StepMap:
+    """Bounds on the Hessian of the data term, the ridge outside it, and whether per-example clips can act."""
+
+    ridge: float
+    lowest: float
+    highest: float
+    clipped: bool
+    facts: tuple[Fact, ...]
+
+    def lipschitz(self, step: float) -> float:
+        """Lipschitz constant of one step's map, for every data set (PROOFS B1-B3)."""
+        if not self.clipped:
+            return step_lipschitz(step, self.ridge + self.lowest, self.ridge + self.highest)
+        shrink = 1 - step * self.ridge
+        if shrink <= 0:
+            # the decomposition of PROOFS B2 needs step * ridge < 1; by the triangle inequality instead
+            return abs(shrink) + step * max(abs(self.lowest), abs(self.highest))
+        return shrink * clipped_step_lipschitz(step / shrink, self.lowest, self.highest)
+
+
+def step_map(run: Run) -> StepMap | None:
+    """What is known about the map of one step; ``None`` when no smoothness constant is known."""
+    given = run.loss.facts()
+    smooth, strong, weak = (known(given, name) for name in ("smooth", "strong", "weak_convexity"))
+    if smooth is None:
+        return None
+    ridge = data_term_ridge(run.loss)
+    lowest = -smooth.value  # |Hessian| <= smooth is all that is known without a statement on convexity
+    used = (smooth,)
+    if strong is not None:
+        lowest, used = strong.value - ridge, (smooth, strong)
+    elif weak is not None:
+        lowest, used = max(lowest, -weak.value), (smooth, weak)
+    clipped = run.clip is not None and known(run.facts(), "smooth") is None
+    return StepMap(ridge, lowest, smooth.value - ridge, clipped, used)
+
+
+def _lipschitz_step(run: Run) -> Held | Broken:
+    found = step_map(run)
+    if found is None:
+        return Broken("the step's Lipschitz constant is unknown: state --smooth (with --strong 0 for a convex loss), "
+                      "or use a loss that derives it")
+    return Held(found.facts)
+
+
+lipschitz_step = Assumption("lipschitz_step", "a smooth loss: each step's map has a known Lipschitz constant",
+                            _lipschitz_step)
+
+
+def _strong(run: Run) -> Held | Broken:
+    facts = run.facts()
+    smooth, strong = known(facts, "smooth"), known(facts, "strong")
+    if run.clip is not None and smooth is None:
+        return Broken("per-example clipping of this loss destroys strong convexity and smoothness: clip rows instead")
+    if smooth is None or strong is None or strong.value <= 0:
+        return Broken("it needs a strongly convex, smooth loss: add a ridge, or state --strong and --smooth")
+    return Held((smooth, strong))
+
+
+strongly_convex = Assumption("strongly_convex", "a strongly convex, smooth loss", _strong)
+
+
+def _short_step(run: Run) -> Held | Broken:
+    smooth = known(run.facts(), "smooth")
+    if smooth is None:
+        return Broken("the step cannot be compared with 1/smooth: state --smooth")
+    longest = max(run.step_size.at(step) for step in ({0} if not hasattr(run.step_size, "values")
+                                                      else range(run.steps)))
+    if longest * smooth.value >= 1:
+        return Broken(f"the step size {longest:g} must lie below 1/smooth = {1 / smooth.value:g}")
+    return Held((smooth,))
+
+
+short_step = Assumption("short_step", "step < 1/smooth", _short_step)
+
+
+def temperature(run: Run) -> float:
+    """sigma^2 of a run whose noise is sqrt(2 step) sigma N(0, I) on the iterate at every step."""
+    if isinstance(run.noise, Langevin):
+        return run.noise.sigma**2
+    return run.step_size.at(0) * run.noise_std(0) ** 2 / 2
+
+
+def _gibbs_start(run: Run) -> Held | Broken:
+    strong = known(run.facts(), "strong")
+    if strong is None or strong.value <= 0:
+        return Broken("the start N(0, 2 sigma^2 / strong) needs a strongly convex loss")
+    wanted = math.sqrt(2 * temperature(run) / strong.value)
+    std = run.start.std if isinstance(run.start, GaussianStart) else 0.0
+    if not math.isclose(std, wanted, rel_tol=1e-9):
+        return Broken(f"the start must be Gaussian with std sqrt(2 sigma^2 / strong) = {wanted:.6g}: "
+                      f"use --start gaussian:{wanted!r}")
+    return Held((strong,))
+
+
+gibbs_start = Assumption("gibbs_start", "start N(0, 2 sigma^2 / strong), projected on the domain", _gibbs_start)
+
+
+def _squared_norm(run: Run) -> Held | Broken:
+    facts = run.facts()
+    smooth, strong = known(facts, "smooth"), known(facts, "strong")
+    if smooth is None or strong is None or strong.value <= 0 or smooth.value != strong.value:
+        return Broken("it is proved for the squared norm |theta - x|^2 / 2 only, where smooth = strong")
+    if run.step_size.at(0) * smooth.value >= 2:
+        return Broken(f"the step size must lie below 2/smooth = {2 / smooth.value:g}")
+    return Held((smooth, strong))
+
+
+squared_norm = Assumption("squared_norm", "the squared norm loss: smooth = strong, step < 2/smooth", _squared_norm)
+
+
+def log_sobolev_constant(run: Run) -> tuple[float, tuple[Fact, ...]] | None:
+    """A log-Sobolev constant of every law on the tracing diffusion: given, or by Lemma 5 of Chourasia et al."""
+    given = known(run.facts(), "log_sobolev")
+    if given is not None:
+        return (given.value, (given,)) if given.value > 0 else None
+    checks = [assumption.check(run) for assumption in (strongly_convex, short_step, gibbs_start)]
+    if any(isinstance(check, Broken) for check in checks):
+        return None
+    strong = known(run.facts(), "strong")
+    assert strong is not None
+    facts = tuple(fact for check in checks if isinstance(check, Held) for fact in check.facts)
+    return strong.value / (2 * temperature(run)), facts
+
+
+def _log_sobolev(run: Run) -> Held | Broken:
+    found = log_sobolev_constant(run)
+    if found is None:
+        return Broken("no log-Sobolev constant is known: state --log-sobolev, or meet Lemma 5 (strongly convex, "
+                      "step < 1/smooth, start N(0, 2 sigma^2 / strong))")
+    return Held(found[1])
+
+
+log_sobolev = Assumption("log_sobolev", "a log-Sobolev constant of every law on the tracing diffusion", _log_sobolev)

@@ -1,0 +1,102 @@
+"""The optimal allocation of shifts (PROOFS A): mu of the last iterate for any schedule, in the log domain.
+
+With R_t the product of the later Lipschitz constants, write S_t, X_t for the running sums of s_u R_u and
+v_u R_u^2. The optimum is the greatest convex minorant of (0, 0), (X_1, S_1), ..., (X_T, S_T): pool adjacent
+violators until the slopes dS/dX increase; mu^2 is the sum of dS^2 / dX over the pools.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+
+def allowance(steps: int, growth: float = 0.0) -> float:
+    """Relative rounding allowance of mu: below 1e-12 up to 1,000 non-expanding steps, growing with the length.
+
+    A factor R_t of k steps carries a relative error of at most k u (1 + |log R_t|), u = 2^-53; where R_t decays, the
+    term's weight R_t |log R_t| <= 1/e absorbs the logarithm, where it grows (``growth`` = largest log R_t) it stays.
+    Square roots and pools halve relative errors, so 2^-52 k (1 + growth) covers S and X together.
+    """
+    return 1e-13 + 2.0**-52 * steps * (1.0 + max(growth, 0.0))
+
+
+def pool(log_shift: Array, log_noise: Array) -> tuple[Array, Array]:
+    """Pools of the greatest convex minorant, given log dS and log dX of consecutive blocks in common coordinates.
+
+    Every maximal run of non-increasing slopes is pooled at once; the order of pooling does not matter.
+    """
+    while log_shift.size > 1:
+        slope = log_shift - log_noise
+        starts = np.flatnonzero(np.concatenate(([True], slope[1:] > slope[:-1])))
+        if starts.size == slope.size:
+            break
+        log_shift = np.logaddexp.reduceat(log_shift, starts)
+        log_noise = np.logaddexp.reduceat(log_noise, starts)
+    return log_shift, log_noise
+
+
+def optimal_mu(c: Any, s: Any, v: Any, start: float = 0.0) -> float:
+    """The optimal mu for Lipschitz constants ``c``, sensitivities ``s`` and noise variances ``v`` (each length T).
+
+    ``start``: distance of the two starts, or the diameter after a restart. Steps without noise absorb no shift and
+    are folded into the next noisy one.
+    """
+    c, s, v = (np.asarray(x, dtype=np.float64) for x in (c, s, v))
+    last = np.flatnonzero(c == 0)
+    if last.size:  # a constant map forgets everything before it
+        c, s, v, start = c[last[-1] :].copy(), s[last[-1] :], v[last[-1] :], 0.0
+        c[0] = 1.0
+    if start > 0:
+        s = s.copy()
+        s[0] += c[0] * start
+    if not (s > 0).any():
+        return 0.0
+    noisy = v > 0
+    if not noisy.any() or (s[np.flatnonzero(noisy)[-1] + 1 :] > 0).any():
+        return math.inf
+    with np.errstate(divide="ignore"):
+        later = np.concatenate((np.cumsum(np.log(c[::-1]))[::-1][1:], [0.0]))  # log R_t
+        log_shift, log_noise = np.log(s) + later, np.log(v) + 2 * later
+    # a block opens after every noisy step, and pulses start blocks: dX of a block is never zero
+    opens = np.flatnonzero(np.concatenate(([True], noisy[:-1])))
+    dS = np.logaddexp.reduceat(log_shift, opens)
+    dX = np.logaddexp.reduceat(log_noise, opens)
+    keep = np.isfinite(dX)  # trailing noise-free steps carry no shift here
+    dS, dX = dS[keep], dX[keep]
+    first = int(np.flatnonzero(np.isfinite(dS))[0])  # nothing to absorb before the first shift
+    dS, dX = pool(dS[first:], dX[first:])
+    mu = math.sqrt(float(np.exp(2 * dS - dX).sum()))
+    return mu * (1 + allowance(c.size, float(later.max())))
+
+
+def best_restart(c: Array, s: Array, v: Array, diameter: float) -> float:
+    """The smallest mu over restarts at distance ``diameter``; any subset of restart times is a valid bound."""
+    steps = c.size
+
+    def cost(window: int) -> float:
+        return optimal_mu(c[steps - window :], s[steps - window :], v[steps - window :], diameter)
+
+    return search(cost, steps)
+
+
+def search(cost: Any, longest: int) -> float:
+    """Smallest value of ``cost(w)`` met on a geometric grid of 1 <= w <= longest, then around its best point."""
+    grid = sorted({int(round(longest ** (i / 24))) for i in range(25)})
+    values = {w: cost(w) for w in grid}
+    best = min(grid, key=values.__getitem__)
+    place = grid.index(best)
+    low, high = grid[max(place - 1, 0)], grid[min(place + 1, len(grid) - 1)]
+    while high - low > 2:
+        left, right = low + (high - low) // 3, high - (high - low) // 3
+        for w in (left, right):
+            values.setdefault(w, cost(w))
+        low, high = (low, right) if values[left] <= values[right] else (left, high)
+    for w in range(low, high + 1):
+        values.setdefault(w, cost(w))
+    return min(values.values())

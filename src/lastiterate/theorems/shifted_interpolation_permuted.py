@@ -1,0 +1,38 @@
+"""One secret permutation, then blocks in order, the last iterate: the record's place is averaged over.
+
+delta(eps) <= sum_j (n_j / n) delta_{mu_j}(eps) in both directions, mu_j the optimal shift allocation for a record in
+block j (n_j records): condition on the place, then joint convexity of the hockey-stick divergence.
+
+Source: docs/theorems/shifted-interpolation-permuted. The same with weights 1/l for independent secret bins. Nothing is
+said about releasing all iterates: the place can then be seen.
+"""
+
+from __future__ import annotations
+
+from lastiterate.assumptions import (
+    known_noise,
+    known_sensitivity,
+    last_iterate_only,
+    lipschitz_step,
+    no_momentum,
+    secret_blocks,
+)
+from lastiterate.curve import GdpMixture
+from lastiterate.run import Run
+from lastiterate.theorem import Theorem
+from lastiterate.theorems.places import place_mus, place_weights
+
+
+def _bound(run: Run) -> GdpMixture:
+    weights, mus = place_weights(run), place_mus(run)
+    return GdpMixture(tuple(map(float, weights)), tuple(map(float, mus)))
+
+
+THEOREM = Theorem(
+    name="shifted-interpolation-permuted",
+    kind="upper",
+    citation="this project, docs/theorems/shifted-interpolation-permuted (on Bok, Su, Altschuler 2024)",
+    formula="delta(eps) <= sum_j (n_j / n) delta_{mu_j}(eps), mu_j by shifted-interpolation with the record in block j",
+    assumptions=(known_sensitivity, known_noise, last_iterate_only, secret_blocks, no_momentum, lipschitz_step),
+    bound=_bound,
+)
