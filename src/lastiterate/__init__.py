@@ -1,1 +1,3 @@
 """lastiterate."""
+
+__version__ = "0.1.0"

@@ -12,6 +12,7 @@ import math
 from lastiterate.assumptions import (
     constant_step,
     everywhere,
+    fixed_start,
     full_batch,
     known,
     known_noise,
@@ -41,6 +42,6 @@ THEOREM = Theorem(
     citation=f"{PAPER}, Theorem 3",
     formula="epsilon(alpha) >= alpha S_g^2 / (4 m sigma^2 n^2) (1 - exp(-eta m K)), some loss of the class",
     assumptions=(known_sensitivity, known_noise, last_iterate_only, full_batch, no_momentum, constant_step,
-                 langevin_noise, everywhere, strongly_convex, short_step),
+                 langevin_noise, everywhere, fixed_start, strongly_convex, short_step),
     bound=_bound,
 )

@@ -1,0 +1,150 @@
+"""Ask every theorem about a run, keep all verdicts, and find the noise or the steps that a budget allows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Literal
+
+from lastiterate.certificate import Certificate, Verdict
+from lastiterate.curve import Gdp
+from lastiterate.errors import InputError, NotCertified
+from lastiterate.evidence import Evidence
+from lastiterate.losses import FLOAT_SLACK
+from lastiterate.run import Run
+from lastiterate.schedules import GradientNoise, Langevin, NoiseMultiplier, PrivateMean, Steps
+from lastiterate.theorem import Applies, match
+from lastiterate.theorems import TABLE
+
+
+def account(run: Run, *, at_least: Evidence = Evidence.ENFORCED) -> Certificate:
+    """Every theorem's verdict on ``run``; certificates rest on facts of evidence ``at_least`` or stronger.
+
+    **Guarantee:** only theorems of kind ``upper`` or ``exact`` whose assumptions all hold can certify.
+    """
+    if not isinstance(at_least, Evidence):
+        raise InputError("at_least", "must be an Evidence", at_least, "use lastiterate.Evidence.ENFORCED or ASSUMED")
+    verdicts = tuple(
+        Verdict(theorem, result) for theorem in TABLE.values() for result in (match(theorem, run),)
+    )
+    return Certificate(run=run, verdicts=verdicts, at_least=at_least, preparation=_preparation(run))
+
+
+def _preparation(run: Run) -> tuple[Gdp, ...]:
+    """Curves of the run's private preparation, paid for once each."""
+    return tuple(_mean_curve(part, run) for part in run.prelude)
+
+
+def _mean_curve(part: PrivateMean, run: Run) -> Gdp:
+    """The Gaussian mechanism on the sum of the rows: one record moves it by R (zero-out) or 2 R (replace-one)."""
+    moved = 2.0 if run.adjacency == "replace-one" else 1.0
+    return Gdp(moved * (1 + FLOAT_SLACK) / part.noise_multiplier)
+
+
+def calibrate(
+    run: Run,
+    *,
+    epsilon: float,
+    delta: float,
+    field: Literal["noise", "steps"] = "noise",
+    at_least: Evidence = Evidence.ENFORCED,
+) -> Certificate:
+    """The least noise (or the most steps) with which ``run`` is certified (epsilon, delta)-DP.
+
+    The returned certificate's ``run`` is the calibrated one; its epsilon(delta) is at most ``epsilon``. Errors:
+    ``NotCertified`` when no theorem can certify the run at any noise, ``InputError`` for a bad budget.
+    """
+    if not 0 < epsilon < math.inf:
+        raise InputError("epsilon", "must be a positive finite number", epsilon, "1 is a common choice")
+    if not 0 < delta < 1:
+        raise InputError("delta", "must lie strictly between 0 and 1", delta, "choose less than 1/n, such as 1e-6")
+    if field not in ("noise", "steps"):
+        raise InputError("field", "must be 'noise' or 'steps'", field)
+
+    def within(candidate: Run) -> bool:
+        return account(candidate, at_least=at_least).certifies(epsilon, delta)
+
+    _require_certifiable(run, at_least, delta)
+    found = _least_noise(run, within, epsilon, delta) if field == "noise" else _most_steps(run, within, epsilon, delta)
+    return account(found, at_least=at_least)
+
+
+def scale_noise(run: Run, factor: float) -> Run:
+    """The run with every noise standard deviation multiplied by ``factor``."""
+    match run.noise:
+        case GradientNoise(std):
+            scaled = tuple(x * factor for x in std) if isinstance(std, tuple) else std * factor
+            return replace(run, noise=GradientNoise(scaled))
+        case Langevin(sigma):
+            return replace(run, noise=Langevin(sigma * factor))
+        case NoiseMultiplier(z):
+            return replace(run, noise=NoiseMultiplier(z * factor))
+
+
+def with_unit_noise(run: Run) -> Run:
+    """The run with its noise (a single number) set to 1, the start of a search."""
+    match run.noise:
+        case GradientNoise(std) if isinstance(std, tuple):
+            return run
+        case GradientNoise():
+            return replace(run, noise=GradientNoise(1.0))
+        case Langevin():
+            return replace(run, noise=Langevin(1.0))
+        case NoiseMultiplier():
+            return replace(run, noise=NoiseMultiplier(1.0))
+
+
+def _require_certifiable(run: Run, at_least: Evidence, delta: float) -> None:
+    probe = account(with_unit_noise(run), at_least=at_least)
+    if not math.isfinite(probe.epsilon(delta)):
+        raise NotCertified(probe.why_not())
+
+
+def _least_noise(run: Run, within: Callable[[Run], bool], epsilon: float, delta: float) -> Run:
+    """Bisection on the logarithm of the noise; the end that is certified is returned (noise within 1e-6)."""
+    base = with_unit_noise(run)
+    low = high = 1.0
+    for _ in range(200):
+        if within(scale_noise(base, high)):
+            break
+        low, high = high, high * 4
+    else:
+        raise InputError("epsilon", "cannot be reached by noise alone", epsilon,
+                         f"delta = {delta:g} leaves no room: raise epsilon, or spend less on the preparation")
+    if low == high:
+        for _ in range(200):
+            low = high / 4
+            if not within(scale_noise(base, low)):
+                break
+            high = low
+        else:
+            return scale_noise(base, high)
+    while high > low * (1 + 1e-6):
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if within(scale_noise(base, middle)) else (middle, high)
+    return scale_noise(base, high)
+
+
+def _most_steps(run: Run, within: Callable[[Run], bool], epsilon: float, delta: float, limit: int = 10**7) -> Run:
+    """Bisection on the number of steps for schedules that have one; bounds grow with the steps."""
+    varied = isinstance(run.noise, GradientNoise) and isinstance(run.noise.std, tuple)
+    if isinstance(run.step_size, Steps) or varied:
+        raise InputError("field", "'steps' needs a schedule that is defined for any number of steps", "steps",
+                         "use a constant step size or inverse-decay")
+    low, high = 0, 1
+    while high < limit and within(replace(run, steps=high)):
+        low, high = high, min(high * 4, limit)
+    if high == limit and within(replace(run, steps=limit)):
+        return replace(run, steps=limit)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if within(replace(run, steps=middle)) else (low, middle)
+    if low == 0:
+        raise InputError("epsilon", f"is exceeded by the first step at delta = {delta:g}", epsilon, "add noise")
+    return replace(run, steps=low)
+
+
+def applies(verdict: Verdict) -> bool:
+    """Whether all assumptions of the verdict's theorem hold."""
+    return isinstance(verdict.result, Applies)
