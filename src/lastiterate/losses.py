@@ -13,13 +13,16 @@ from dataclasses import dataclass, fields
 from lastiterate.errors import InputError
 from lastiterate.evidence import Evidence, Fact, mint
 
-FLOAT_SLACK = 2.0**-8
+CHUNK = 256
+"""Rows whose gradients the trainer may add in float32 before it goes on in float64."""
+
+FLOAT_SLACK = 1.25 * 2.0**-7
 """Relative allowance of enforced sensitivities for float32 arithmetic.
 
-The trainer sums gradients in chunks of at most 128 rows in float32 and adds the chunks in float64. A neighbour
-differs in one chunk, whose two computed sums are each within gamma_128 * 128 L of the exact ones (Higham 2002,
-section 3.1, gamma_m = m u / (1 - m u), u = 2^-24): together less than 2^-9 (1 + 2^-16) L. Residuals are
-computed within 2^-10 of their bound, which the second half of the allowance covers with room.
+Gradients are summed in float32 over chunks of at most 256 rows, and the chunks in float64. A neighbour differs in one
+chunk, whose two computed sums are each within gamma_256 * 256 L of the exact ones (Higham 2002, section 3.1: gamma_m =
+m u / (1 - m u), u = 2^-24, any order of summation): together less than 2^-7 (1 + 2^-15) L. Residuals are computed to a
+few u of their bound, and float64 sums to n 2^-53; the remaining quarter of the allowance covers both with room.
 """
 
 

@@ -1,0 +1,58 @@
+"""Gradients of the linear models: residual times row, so that no per-example gradient is ever stored."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lastiterate.losses import HuberRidge, Logistic, Softmax
+
+Loss = Logistic | Softmax | HuberRidge
+
+
+def outputs(loss: Loss) -> int:
+    """Rows of the weight matrix: one per class for softmax, one otherwise."""
+    return loss.classes if isinstance(loss, Softmax) else 1
+
+
+def residuals(loss: Loss, scores: jax.Array, target: jax.Array) -> jax.Array:
+    """Derivative of each record's loss by its scores; (m, k) float32."""
+    match loss:
+        case Logistic():
+            return jax.nn.sigmoid(scores) - target[:, None].astype(scores.dtype)
+        case Softmax(classes=classes):
+            return jax.nn.softmax(scores) - jax.nn.one_hot(target, classes, dtype=scores.dtype)
+        case HuberRidge(residual_clip=bound):
+            return jnp.clip(scores - target[:, None], -bound, bound)
+
+
+def clip_residuals(rows: jax.Array, found: jax.Array, clip: float | None) -> jax.Array:
+    """Per-example gradient clipping: a gradient's norm is |residual| |row|."""
+    if clip is None:
+        return found
+    norms = jnp.sqrt((found * found).sum(1) * (rows * rows).sum(1))
+    return found * jnp.minimum(1.0, clip * (1 - 2.0**-20) / jnp.maximum(norms, 1e-30))[:, None]
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def gradient_sum(loss: Loss, clip: float | None, theta: Any, rows: Any, target: Any) -> jax.Array:
+    """Sum of the (clipped) data gradients of a block; rows (chunks, m, d), theta (k, d) -> (k, d) float64.
+
+    **Guarantee:** float32 only inside a chunk of at most ``CHUNK`` rows (see ``FLOAT_SLACK``); zero rows add nothing.
+    """
+    chunks, m, d = rows.shape
+    flat = rows.reshape(chunks * m, d)
+    found = residuals(loss, flat @ theta.astype(jnp.float32).T, target.reshape(-1))
+    found = clip_residuals(flat, found, clip)
+    k = found.shape[1]
+    if chunks <= 2:
+        # one product against a block-diagonal residual: exact zeros add no rounding, and it is the fastest form
+        own = jnp.repeat(jnp.eye(chunks, dtype=jnp.float32), m, axis=0)
+        wide = (own[:, :, None] * found[:, None, :]).reshape(chunks * m, chunks * k)
+        parts = (wide.T @ flat).reshape(chunks, k, d)
+    else:
+        parts = jnp.einsum("qmk,qmd->qkd", found.reshape(chunks, m, k), rows)
+    return parts.astype(jnp.float64).sum(0)

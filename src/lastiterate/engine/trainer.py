@@ -1,0 +1,180 @@
+"""The trainer: one pure step, one compiled loop, nothing but the run to configure it."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lastiterate.engine.domains import project
+from lastiterate.engine.gradients import gradient_sum, outputs
+from lastiterate.engine.noise import NOISE, ORDER, START, fresh_key, gaussian, stream
+from lastiterate.engine.prepare import Layout, layout, linear_loss, prepare
+from lastiterate.errors import InputError
+from lastiterate.run import Run
+from lastiterate.schedules import Constant, GaussianStart, GradientNoise, HeavyBall, Nesterov, Permuted
+
+Progress = Callable[[int, int, float], None]
+"""Called with steps done, steps in all, seconds; never with anything that depends on the data."""
+
+
+class State(NamedTuple):
+    """Parameters (k, d) float64 and what momentum remembers: the previous parameters, or the velocity."""
+
+    theta: jax.Array
+    memory: jax.Array
+
+
+class Schedule(NamedTuple):
+    """Step sizes and noise standard deviations; length T, or 1 when they are constant."""
+
+    step_size: np.ndarray
+    noise_std: np.ndarray
+
+
+def update(run: Run, state: State, rows: Any, target: Any, key: Any, k: Any, step_size: Any, std: Any) -> State:
+    """Step k (0-based) on one block: the only implementation of the update rule."""
+    loss = linear_loss(run)
+    point = state.theta
+    if isinstance(run.momentum, Nesterov):
+        point = point + (k / (k + 3.0)) * (point - state.memory)
+    gradient = gradient_sum(loss, run.clip, point, rows, target) / run.divisor + loss.ridge * point
+    gradient = gradient + std * gaussian(key, k, point.shape)
+    match run.momentum:
+        case None:
+            return State(project(run.domain, point - step_size * gradient), state.memory)
+        case Nesterov():
+            return State(project(run.domain, point - step_size * gradient), state.theta)
+        case HeavyBall(beta):
+            velocity = beta * state.memory + gradient
+            return State(project(run.domain, point - step_size * velocity), velocity)
+
+
+def start(run: Run, shape: tuple[int, int], key: jax.Array) -> State:
+    """The first state: independent of the data, projected onto the domain."""
+    theta = jnp.zeros(shape, jnp.float64)
+    if isinstance(run.start, GaussianStart):
+        theta = run.start.std * gaussian(stream(key, START), 0, shape)
+    theta = project(run.domain, theta)
+    memory = jnp.zeros_like(theta) if isinstance(run.momentum, HeavyBall) else theta
+    return State(theta, memory)
+
+
+def arrange(run: Run, rows: Any, target: Any, key: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Records cut into blocks and chunks, (blocks, chunks, m, d); a secret permutation is applied here, once."""
+    plan = layout(run)
+    rows, target = jnp.asarray(rows), jnp.asarray(target)
+    if isinstance(run.batching, Permuted):
+        order = jax.random.permutation(stream(key, ORDER), run.n)
+        rows, target = rows[order], target[order]
+    rows, target = _fill(rows, plan.blocks * plan.size), _fill(target, plan.blocks * plan.size)
+    rows = rows.reshape(plan.blocks, plan.size, -1)
+    target = target.reshape(plan.blocks, plan.size)
+    wide = plan.chunks * plan.rows - plan.size
+    rows = jnp.pad(rows, ((0, 0), (0, wide), (0, 0)))
+    target = jnp.pad(target, ((0, 0), (0, wide)))
+    return rows.reshape(plan.blocks, plan.chunks, plan.rows, -1), target.reshape(plan.blocks, plan.chunks, plan.rows)
+
+
+def _fill(values: jax.Array, length: int) -> jax.Array:
+    return jnp.pad(values, ((0, length - values.shape[0]),) + ((0, 0),) * (values.ndim - 1))
+
+
+@partial(jax.jit, static_argnums=0)
+def _advance(run: Run, state: State, rows: Any, target: Any, key: Any, plan: Schedule, first: Any, last: Any) -> State:
+    def body(k: Any, current: State) -> State:
+        return _step_at(run, current, rows, target, key, plan, k)
+
+    return jax.lax.fori_loop(first, last, body, state)
+
+
+@partial(jax.jit, static_argnums=(0, 6))
+def _trace(run: Run, state: State, rows: Any, target: Any, key: Any, plan: Schedule, steps: int) -> Any:
+    def body(current: State, k: Any) -> tuple[State, jax.Array]:
+        after = _step_at(run, current, rows, target, key, plan, k)
+        return after, after.theta
+
+    return jax.lax.scan(body, state, jnp.arange(steps))
+
+
+def _step_at(run: Run, state: State, rows: Any, target: Any, key: Any, plan: Schedule, k: Any) -> State:
+    block = k % rows.shape[0]
+    step_size = plan.step_size[jnp.minimum(k, plan.step_size.shape[0] - 1)]
+    std = plan.noise_std[jnp.minimum(k, plan.noise_std.shape[0] - 1)]
+    return update(run, state, rows[block], target[block], key, k, step_size, std)
+
+
+def schedule(run: Run) -> Schedule:
+    """The numbers of a run that a compiled program takes as arguments."""
+    count = 1 if run.constant else run.steps
+    return Schedule(np.array([run.step_size.at(k) for k in range(count)]),
+                    np.array([run.noise_std(k) for k in range(count)]))
+
+
+def shape_of(run: Run) -> Run:
+    """The run without the numbers that are passed as arguments: one compiled program for all of them."""
+    return replace(run, steps=1, step_size=Constant(1.0), noise=GradientNoise(1.0), prelude=(), adjacency="zero-out",
+                   start=run.start)
+
+
+@dataclass(frozen=True)
+class Trainer:
+    """Executes a run on linear models; weights lie outputs x (features + intercept)."""
+
+    run: Run
+
+    def fit(self, features: Any, target: Any, key: jax.Array | None = None, progress: Progress | None = None) -> Any:
+        """Train and return the last iterate, (k, d + 1) float64 (all of them, (T, k, d + 1), for release="all").
+
+        ``key``: only for tests and audits; by default 128 fresh bits from the operating system. Errors: bad data, or
+        a diverging run; then nothing is returned.
+
+        **Guarantee:** exactly the run that is accounted: rows clipped, noise at every step, no other output.
+        """
+        rows, answers = prepare(self.run, features, target)
+        key = fresh_key() if key is None else key
+        with jax.enable_x64(True):
+            state = start(self.run, (outputs(linear_loss(self.run)), rows.shape[1]), key)
+            blocks, labels = arrange(self.run, rows, answers, key)
+            released = self._loop(state, blocks, labels, stream(key, NOISE), progress)
+        if not np.isfinite(released).all():
+            raise InputError("step_size", "makes the run diverge: an iterate is not finite", None,
+                             "stay below 2/smooth, or add a ridge or a domain; nothing was released")
+        return released
+
+    def _loop(self, state: State, rows: Any, target: Any, key: Any, progress: Progress | None) -> np.ndarray:
+        plan, steps, shape = schedule(self.run), self.run.steps, shape_of(self.run)
+        if self.run.release == "all":
+            return np.asarray(_trace(shape, state, rows, target, key, plan, steps)[1])
+        began, done, share = time.perf_counter(), 0, 1 if progress is None else 50
+        while done < steps:
+            until = min(steps, done + math.ceil(steps / share))
+            state = _advance(shape, state, rows, target, key, plan, done, until)
+            done = until
+            if progress is not None:
+                state.theta.block_until_ready()
+                progress(done, steps, time.perf_counter() - began)
+        return np.asarray(state.theta)
+
+    def fit_many(self, features: Any, target: Any, keys: jax.Array) -> np.ndarray:
+        """Train one model per key in a single vectorised program; (models, k, d + 1). For tests and audits."""
+        rows, answers = prepare(self.run, features, target)
+        shape, plan, steps = shape_of(self.run), schedule(self.run), self.run.steps
+
+        def one(key: jax.Array) -> jax.Array:
+            state = start(shape, (outputs(linear_loss(shape)), rows.shape[1]), key)
+            blocks, labels = arrange(shape, rows, answers, key)
+            return _advance(shape, state, blocks, labels, stream(key, NOISE), plan, 0, steps).theta
+
+        with jax.enable_x64(True):
+            return np.asarray(jax.jit(jax.vmap(one))(keys))
+
+
+__all__ = ["Layout", "Progress", "Trainer", "arrange", "fresh_key", "schedule", "update"]
