@@ -1,0 +1,9 @@
+"""Readers, public schemas and the sets that come along; stands alone."""
+
+from lastiterate.data.bundled import BUNDLED, load_bundled, split
+from lastiterate.data.encode import encode, encode_features
+from lastiterate.data.readers import Table, read_table, schema_template
+from lastiterate.data.schema import Array, Category, Ignore, Numeric, Schema
+
+__all__ = ["BUNDLED", "Array", "Category", "Ignore", "Numeric", "Schema", "Table", "encode", "encode_features",
+           "load_bundled", "read_table", "schema_template", "split"]

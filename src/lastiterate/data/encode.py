@@ -1,0 +1,137 @@
+"""From a table and its schema to numbers: public scaling to [-1, 1], one-hot categories, class indices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from lastiterate.data.readers import Table
+from lastiterate.data.schema import MISSING, Category, Numeric, Schema
+from lastiterate.errors import InputError
+
+
+def encode_features(table: Table, schema: Schema) -> np.ndarray:
+    """Features in [-1, 1], shape (n, d), float32; columns in the schema's order."""
+    if table.array is not None:
+        return _encode_array(table, schema)
+    assert table.cells is not None
+    if schema.array is not None:
+        raise InputError("schema", "has an [array] entry, which speaks of .npz files", None, "describe the columns")
+    parts: list[np.ndarray] = []
+    for column in schema.columns:
+        if isinstance(column, Numeric | Category) and column.name not in table.cells:
+            raise InputError("data file", "misses a column of the schema", column.name, "add it, or mark it \"ignore\"")
+        if isinstance(column, Numeric):
+            parts.append(_number(column, table.cells[column.name])[:, None])
+        elif isinstance(column, Category):
+            parts.append(_one_hot(column, table.cells[column.name]))
+    unknown = sorted(set(table.names) - {column.name for column in schema.columns} - {schema.target})
+    if unknown:
+        raise InputError("data file", "has a column that the schema does not describe", unknown[0],
+                         "describe it, or mark it kind = \"ignore\"")
+    if not parts:
+        raise InputError("schema", "ignores every column", None, "describe at least one feature")
+    return np.concatenate(parts, axis=1).astype(np.float32)
+
+
+def encode(table: Table, schema: Schema) -> tuple[np.ndarray, np.ndarray]:
+    """Features and target: class indices (n,) int32, or for regression numbers scaled to [-1, 1] (n,) float32."""
+    features = encode_features(table, schema)
+    return features, _target(_answers(table, schema), schema)
+
+
+def _answers(table: Table, schema: Schema) -> list[str] | np.ndarray:
+    if table.cells is not None:
+        if schema.target not in table.cells:
+            raise InputError("--target", "must be a column of the data file", schema.target,
+                             "the columns are " + ", ".join(table.names))
+        return table.cells[schema.target]
+    if table.answers is None:
+        raise InputError("data file", "needs an array 'y' (or 'y_train') to learn from")
+    return table.answers
+
+
+def _target(answers: list[str] | np.ndarray, schema: Schema) -> np.ndarray:
+    if schema.target_range is not None:
+        column = Numeric(schema.target, *schema.target_range)
+        return _number(column, [str(x) for x in answers]).astype(np.float32)
+    place = {label: index for index, label in enumerate(schema.classes)}
+    found = np.array([place.get(_label(x), -1) for x in answers], dtype=np.int32)
+    if (found < 0).any():
+        raise InputError(f"target {schema.target!r}", "must hold only the schema's classes " + ", ".join(schema.classes),
+                         f"another label in record {int(np.argmin(found)) + 1}", "correct the label or the classes")
+    return found
+
+
+def _label(value: Any) -> str:
+    """Text of a label; 3, 3.0 and "3" are the same class."""
+    if isinstance(value, float | np.floating) and float(value).is_integer():
+        value = int(value)
+    return str(value)
+
+
+def _encode_array(table: Table, schema: Schema) -> np.ndarray:
+    assert table.array is not None
+    if schema.array is not None:
+        low = np.full(table.array.shape[1], schema.array.low)
+        high, refuse = np.full_like(low, schema.array.high), np.full(low.shape, schema.array.outside == "refuse")
+    else:
+        columns = [column for column in schema.columns if isinstance(column, Numeric)]
+        if tuple(column.name for column in columns) != table.names:
+            raise InputError("schema", f"must describe x0 ... x{len(table.names) - 1} as numbers, or give one [array]",
+                             f"{len(columns)} numbers")
+        low, high = np.array([c.low for c in columns]), np.array([c.high for c in columns])
+        refuse = np.array([c.outside == "refuse" for c in columns])
+    values = table.array.astype(np.float32)
+    if refuse.any():
+        bad = ((values < low) | (values > high)).any(axis=0) & refuse
+        if bad.any():
+            raise InputError(f"column {table.names[int(np.argmax(bad))]!r}", "has a value outside its public range", None,
+                             "correct the range, or clip with outside = \"clip\"")
+    scaled = (values - low.astype(np.float32)) * (2 / (high - low)).astype(np.float32) - 1
+    return np.clip(scaled, -1, 1).astype(np.float32)
+
+
+def _number(column: Numeric, cells: list[str]) -> np.ndarray:
+    try:
+        values = np.array(cells, dtype=np.float64)
+    except ValueError:
+        values = np.array([_parse(column, cell) for cell in cells])
+    missing = np.isnan(values)
+    if missing.any():
+        if column.missing == "refuse":
+            raise InputError(f"column {column.name!r}", "has a missing value", f"record {int(np.argmax(missing)) + 1}",
+                             "state missing = a public number in the schema to fill it in")
+        values = np.where(missing, float(column.missing), values)
+    outside = (values < column.low) | (values > column.high)
+    if column.outside == "refuse" and outside.any():
+        raise InputError(f"column {column.name!r}", f"must lie in [{column.low:g}, {column.high:g}]",
+                         f"record {int(np.argmax(outside)) + 1}", "correct the range, or clip with outside = \"clip\"")
+    if np.isinf(values).any():
+        raise InputError(f"column {column.name!r}", "must hold finite numbers", "infinity")
+    values = np.clip(values, column.low, column.high)
+    return 2 * (values - column.low) / (column.high - column.low) - 1
+
+
+def _parse(column: Numeric, cell: str) -> float:
+    if cell.strip().lower() in MISSING:
+        return float("nan")
+    try:
+        return float(cell)
+    except ValueError:
+        raise InputError(f"column {column.name!r}", "must hold numbers", cell,
+                         "make it kind = \"category\", or correct the cell") from None
+
+
+def _one_hot(column: Category, cells: list[str]) -> np.ndarray:
+    place = {value: index for index, value in enumerate(column.values)}
+    found = np.array([place.get(cell, -2 if cell.lower() in MISSING else -1) for cell in cells])
+    for code, rule, what in ((-2, column.missing, "a missing value"), (-1, column.outside, "an unknown category")):
+        if rule == "refuse" and (found == code).any():
+            raise InputError(f"column {column.name!r}", f"has {what}", f"record {int(np.argmax(found == code)) + 1}",
+                             f"list it in values, or allow it with {'missing' if code == -2 else 'outside'} = \"zero\"")
+    out = np.zeros((len(cells), len(column.values)), dtype=np.float32)
+    known = found >= 0
+    out[np.flatnonzero(known), found[known]] = 1
+    return out
