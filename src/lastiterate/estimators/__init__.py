@@ -1,0 +1,6 @@
+"""scikit-learn estimators: a budget in, a model and its certificate out."""
+
+from lastiterate.estimators.classifier import DPLogisticRegression
+from lastiterate.estimators.regressor import DPHuberRidge
+
+__all__ = ["DPHuberRidge", "DPLogisticRegression"]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copyreg
+
+from lastiterate.errors import InputError
 from lastiterate.theorem import Theorem
 from lastiterate.theorems import (
     composition_gdp,
@@ -32,3 +35,17 @@ TABLE: dict[str, Theorem] = {
     )
 }
 """Every theorem by name."""
+
+
+def by_name(name: str) -> Theorem:
+    """The theorem of that name, or an error that lists the names."""
+    if name not in TABLE:
+        raise InputError("theorem", "must be one of " + ", ".join(TABLE), name)
+    return TABLE[name]
+
+
+def _reduce(theorem: Theorem) -> tuple[object, tuple[str]]:
+    return by_name, (theorem.name,)
+
+
+copyreg.pickle(Theorem, _reduce)  # a theorem is its name: verdicts and certificates can be pickled

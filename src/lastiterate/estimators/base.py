@@ -1,0 +1,69 @@
+"""What both estimators share: plan, certify, execute; scikit-learn's protocol around it."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from lastiterate.certificate import Certificate
+from lastiterate.engine import execute, scores, seeded_key
+from lastiterate.errors import InputError
+from lastiterate.planning import Task, automatic_delta, plan
+
+SEED_CAVEAT = "the caller gave the seed: whoever knows it can subtract the noise"
+CLASSES_CAVEAT = "the set of labels was taken from the data and is treated as public"
+
+
+class PrivateLinear(BaseEstimator):
+    """Budget handling, training and the released state; subclasses add targets and predictions."""
+
+    epsilon: float
+    delta: Any
+    row_norm: float
+    adjacency: Any
+    random_state: int | None
+
+    def _train(self, features: np.ndarray, target: np.ndarray, classes: int, caveats: list[str], progress: Any) -> None:
+        delta = automatic_delta(len(features)) if self.delta == "auto" else self.delta
+        if isinstance(delta, str):
+            raise InputError("delta", "must be a number in (0, 1) or \"auto\"", delta)
+        task = Task(len(features), features.shape[1], classes, self.row_norm)
+        certificate = plan(task, epsilon=self.epsilon, delta=delta, adjacency=self.adjacency)
+        if self.random_state is not None:
+            caveats.append(SEED_CAVEAT)
+        key = None if self.random_state is None else seeded_key(self.random_state)
+        self.model_ = execute(certificate.run, features, target, key, progress)
+        self.run_ = certificate.run
+        self.delta_ = delta
+        self.certificate_ = Certificate(run=certificate.run, verdicts=certificate.verdicts,
+                                        at_least=certificate.at_least, preparation=certificate.preparation,
+                                        caveats=tuple(caveats))
+        self.n_iter_ = certificate.run.steps
+
+    def _scores(self, features: Any) -> np.ndarray:
+        check_is_fitted(self, "model_")
+        rows = validate_data(self, features, reset=False, dtype=np.float64)
+        return scores(self.run_, self.model_, rows)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.non_deterministic = self.random_state is None
+        return tags
+
+
+def public_labels(classes: Any, seen: np.ndarray, caveats: list[str]) -> np.ndarray:
+    """The public label set: given, or taken from the data with a warning and a caveat."""
+    if classes is None:
+        warnings.warn("classes=None: the labels found in y are treated as public; pass classes= to avoid it",
+                      UserWarning, stacklevel=3)
+        caveats.append(CLASSES_CAVEAT)
+        return seen
+    labels = np.unique(np.asarray(classes))
+    unknown = np.setdiff1d(seen, labels)
+    if unknown.size:
+        raise InputError("y", "must hold only the public classes", None, "add the missing label to classes=")
+    return labels

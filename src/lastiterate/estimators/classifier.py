@@ -1,0 +1,74 @@
+"""Private logistic and softmax regression."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.special import expit, softmax
+from sklearn.base import ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import validate_data
+
+from lastiterate.errors import InputError
+from lastiterate.estimators.base import PrivateLinear, public_labels
+
+
+class DPLogisticRegression(ClassifierMixin, PrivateLinear):
+    """Logistic (two classes) or softmax regression with differential privacy and nothing to tune.
+
+    Parameters
+    ----------
+    epsilon, delta : the budget; ``delta="auto"`` is a power of ten at most 1/(10 n). Natural logarithms.
+    row_norm : public bound on the Euclidean norm of a row; longer rows are scaled down to it.
+    classes : the public labels; ``None`` takes them from ``y``, with a warning and a caveat.
+    adjacency : "zero-out" (one record's contribution set to zero, n public) or "replace-one".
+    random_state : a seed, only for tests; it becomes a caveat on the certificate. By default 128 bits from the system.
+
+    Attributes
+    ----------
+    certificate_ : Certificate; ``certificate_.epsilon(delta_)`` is at most ``epsilon``.
+    run_ : the Run that was accounted and executed.
+    classes_, coef_like weights in ``model_.weights`` (classes x features + 1).
+
+    **Guarantee:** every fit spends its budget anew: repeated fits, grid searches and cross-validation on one data set
+    compose.
+    """
+
+    def __init__(self, epsilon: float = 1.0, delta: Any = "auto", row_norm: float = 1.0, classes: Any = None,
+                 adjacency: str = "zero-out", random_state: int | None = None) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.row_norm = row_norm
+        self.classes = classes
+        self.adjacency = adjacency
+        self.random_state = seed
+
+    def fit(self, X: Any, y: Any, progress: Any = None) -> DPLogisticRegression:
+        """Train on rows X (n, d) and labels y (n,); ``progress(steps_done, steps, seconds)`` is called now and then."""
+        X, y = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2)
+        check_classification_targets(y)
+        caveats: list[str] = []
+        self.classes_ = public_labels(self.classes, np.unique(y), caveats)
+        if len(self.classes_) < 2:
+            raise InputError("classes", "must hold at least 2 labels; this classifier cannot train when only one class "
+                             "is present", len(self.classes_), "pass the public labels with classes=")
+        self._train(X, np.searchsorted(self.classes_, y), len(self.classes_), caveats, progress)
+        return self
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Scores: (n,) for two classes, (n, classes) otherwise."""
+        found = self._scores(X)
+        return found[:, 0] if len(self.classes_) == 2 else found
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Probabilities (n, classes)."""
+        found = self._scores(X)
+        if len(self.classes_) == 2:
+            return np.column_stack((expit(-found[:, 0]), expit(found[:, 0])))
+        return softmax(found, axis=1)
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The most probable label of every row."""
+        best = self.predict_proba(X).argmax(axis=1)
+        return self.classes_[best]

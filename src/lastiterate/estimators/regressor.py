@@ -1,0 +1,48 @@
+"""Private ridge regression with clamped residuals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.base import RegressorMixin
+from sklearn.utils.validation import validate_data
+
+from lastiterate.errors import InputError
+from lastiterate.estimators.base import PrivateLinear
+
+
+class DPHuberRidge(RegressorMixin, PrivateLinear):
+    """Linear regression with a Huber loss and differential privacy; targets are clipped to a public range.
+
+    Parameters
+    ----------
+    epsilon, delta, row_norm, adjacency, random_state : as for ``DPLogisticRegression``.
+    target_range : public (low, high) of the target; values outside are clipped.
+    """
+
+    def __init__(self, epsilon: float = 1.0, delta: Any = "auto", row_norm: float = 1.0,
+                 target_range: tuple[float, float] = (-1.0, 1.0), adjacency: str = "zero-out",
+                 random_state: int | None = None) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.row_norm = row_norm
+        self.target_range = target_range
+        self.adjacency = adjacency
+        self.random_state = seed
+
+    def fit(self, X: Any, y: Any, progress: Any = None) -> DPHuberRidge:
+        """Train on rows X (n, d) and targets y (n,)."""
+        X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True, ensure_min_samples=2)
+        low, high = self.target_range
+        if not (np.isfinite(low) and np.isfinite(high) and low < high):
+            raise InputError("target_range", "must be finite numbers low < high", self.target_range,
+                             "state the target's public range")
+        scaled = 2 * (np.clip(y, low, high) - low) / (high - low) - 1
+        self._train(X, scaled, 0, [], progress)
+        return self
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Predictions (n,), clipped to the public range of the target."""
+        low, high = self.target_range
+        return low + (np.clip(self._scores(X)[:, 0], -1, 1) + 1) * (high - low) / 2

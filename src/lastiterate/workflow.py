@@ -1,0 +1,119 @@
+"""From a data file to a model folder and back: what the command line does, for Python."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lastiterate import artefact
+from lastiterate.data import (
+    BUNDLED,
+    Category,
+    Numeric,
+    Schema,
+    Table,
+    encode,
+    encode_features,
+    load_bundled,
+    read_table,
+    split,
+)
+from lastiterate.errors import InputError
+from lastiterate.estimators import DPHuberRidge, DPLogisticRegression
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """A fitted estimator, its schema, and scores on data that is public (``None`` where there is none)."""
+
+    estimator: Any
+    schema: Schema
+    test_score: float | None = None
+    plain_score: float | None = None
+
+
+def public_row_norm(schema: Schema, features: int) -> float:
+    """The largest norm a row can have: each number lies in [-1, 1], each category has at most one 1."""
+    counted = sum(isinstance(column, Numeric | Category) for column in schema.columns)
+    return math.sqrt(features if schema.array is not None else counted)
+
+
+def train(data: str, *, schema: Schema | None = None, test: str | None = None, row_norm: float | None = None,
+          progress: Any = None, **budget: Any) -> Trained:
+    """Fit on a file (with its schema) or on a bundled public set, of which a fifth is kept for testing."""
+    bundled = data in BUNDLED
+    table, own = load_bundled(data) if bundled else (read_table(data), schema)
+    if own is None:
+        raise InputError("--schema", f"is needed: the public ranges, categories and classes of {Path(data).name}", None,
+                         f"write one to fill in with: lastiterate schema {data}")
+    features, target = encode(table, own)
+    norm = public_row_norm(own, features.shape[1]) if row_norm is None else row_norm
+    kept = split(len(features), seed=0) if bundled else (np.arange(len(features)), np.arange(0))
+    if own.regression:
+        estimator: Any = DPHuberRidge(row_norm=norm, **budget)
+    else:
+        estimator = DPLogisticRegression(row_norm=norm, classes=np.arange(len(own.classes)), **budget)
+    estimator.fit(features[kept[0]], target[kept[0]], progress=progress)
+    if bundled:
+        held = features[kept[1]], target[kept[1]]
+        plain = _plain_score(own, features[kept[0]], target[kept[0]], *held)
+        return Trained(estimator, own, float(estimator.score(*held)), plain)
+    if test is not None:
+        return Trained(estimator, own, float(estimator.score(*encode(read_table(test), own))))
+    return Trained(estimator, own)
+
+
+def _plain_score(schema: Schema, features: Any, target: Any, test_features: Any, test_target: Any) -> float:
+    """Score of the same kind of model without privacy; for bundled public sets only."""
+    from sklearn.linear_model import LogisticRegression, Ridge
+
+    model = Ridge() if schema.regression else LogisticRegression(max_iter=2000)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return float(model.fit(features, target).score(test_features, test_target))
+
+
+def save(trained: Trained, folder: Path) -> None:
+    """Write weights, what is needed to predict, and the certificate."""
+    from safetensors.numpy import save as pack
+
+    found = trained.estimator
+    tensors = {"weights": found.model_.weights} | {f"centre_{i}": c for i, c in enumerate(found.model_.centres)}
+    model = {"format": FORMAT, "kind": "huber-ridge" if trained.schema.regression else "logistic",
+             "schema": trained.schema.to_dict(), "run": found.run_.to_dict(), "row_norm": found.row_norm}
+    artefact.save(folder, pack(tensors), model, found.certificate_, found.delta_)
+
+
+def predict(folder: Path, data: str) -> tuple[list[str], np.ndarray]:
+    """Predictions for every record of a file (labels, or numbers as text) and class probabilities (empty if none)."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load as unpack
+
+    from lastiterate.engine import Model, scores
+    from lastiterate.run import Run
+
+    model, packed = artefact.load(folder)
+    try:
+        schema, run = Schema.from_dict(model["schema"]), Run.from_dict(model["run"])
+        tensors = unpack(packed)
+        centres = tuple(tensors[f"centre_{i}"] for i in range(len(run.prelude)))
+        released = Model(tensors["weights"], centres)
+    except (KeyError, SafetensorError) as error:
+        raise InputError("model", "must be complete", str(error), "check it with lastiterate verify") from None
+    table: Table = read_table(data)
+    found = scores(run, released, encode_features(table, schema))
+    if schema.target_range is not None:
+        low, high = schema.target_range
+        values = low + (np.clip(found[:, 0], -1, 1) + 1) * (high - low) / 2
+        return [f"{value:.6g}" for value in values], np.empty((len(values), 0))
+    logits = found if found.shape[1] > 1 else np.column_stack((np.zeros(len(found)), found[:, 0]))
+    weights = np.exp(logits - logits.max(axis=1, keepdims=True))
+    chances = weights / weights.sum(axis=1, keepdims=True)
+    return [schema.classes[i] for i in chances.argmax(axis=1)], chances
