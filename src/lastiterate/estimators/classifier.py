@@ -42,7 +42,7 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
         self.row_norm = row_norm
         self.classes = classes
         self.adjacency = adjacency
-        self.random_state = seed
+        self.random_state = random_state
 
     def fit(self, X: Any, y: Any, progress: Any = None) -> DPLogisticRegression:
         """Train on rows X (n, d) and labels y (n,); ``progress(steps_done, steps, seconds)`` is called now and then."""

@@ -29,7 +29,7 @@ class DPHuberRidge(RegressorMixin, PrivateLinear):
         self.row_norm = row_norm
         self.target_range = target_range
         self.adjacency = adjacency
-        self.random_state = seed
+        self.random_state = random_state
 
     def fit(self, X: Any, y: Any, progress: Any = None) -> DPHuberRidge:
         """Train on rows X (n, d) and targets y (n,)."""
