@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from lastiterate.losses import Abstract, HuberRidge, Logistic, LossFacts, Softmax
     from lastiterate.run import Run
     from lastiterate.schedules import (
-        BallsInBins,
         Ball,
+        BallsInBins,
         Box,
         Constant,
         Cyclic,

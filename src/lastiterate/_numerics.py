@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +33,7 @@ def gdp_delta(epsilon: float, mu: Array) -> Array:
         slack = 1e-14 * (1 + np.maximum(p, 0.0)) * (1 + 1 / q) + 1e-15 * (1 + a * a + epsilon)
         low = low * (1 + slack) + gauss * 1e-300
         high = (ndtr(a) - gauss * second) * (1 + 1e-14) + 2e-15
-    out = np.where(a <= 0, low, high)
+    out = cast(Array, np.where(a <= 0, low, high))
     return np.clip(out, 0.0, 1.0)
 
 

@@ -1,5 +1,7 @@
 """Ask every theorem about a run, keep all verdicts, and find the noise or the steps that a budget allows."""
 
+# arguments are checked because callers are not
+# pyright: reportUnnecessaryIsInstance=false
 from __future__ import annotations
 
 import math

@@ -70,7 +70,7 @@ def verify(path: Path) -> Checked:
         run, delta = Run.from_dict(stored["run"]), float(stored["delta"])
         at_least = Evidence[stored["at_least"]]
     except (KeyError, TypeError, ValueError) as error:
-        raise InputError("certificate", "must be one that lastiterate wrote, complete and unchanged", str(error)) from None
+        raise InputError("certificate", "must be one that lastiterate wrote, complete", str(error)) from None
     problems = _compare(stored, run, delta, at_least)
     if stored.get("content_sha256") != content_hash(stored):
         problems.append("the content hash does not match: something in the certificate was changed")

@@ -46,7 +46,7 @@ class Curve(ABC):
 @final
 @dataclass(frozen=True)
 class Gdp(Curve):
-    """mu-Gaussian differential privacy (Dong, Roth, Su 2022, Definition 2.6; its (epsilon, delta) form Corollary 2.13)."""
+    """mu-Gaussian differential privacy (Dong, Roth, Su 2022, Definition 2.6 and Corollary 2.13)."""
 
     mu: float
 
@@ -259,7 +259,8 @@ def rdp_epsilon(orders: Array, values: Array, delta: float) -> Array:
     """(epsilon, delta) at each order: the smaller of the improved rule and Mironov's, rounded up.
 
     Canonne, Kamath, Steinke 2020, Proposition 12 (also Balle et al. 2020, Theorem 21):
-    r + log((alpha-1)/alpha) - (log delta + log alpha)/(alpha-1); Mironov 2017, Proposition 3: r + log(1/delta)/(alpha-1).
+    r + log((alpha-1)/alpha) - (log delta + log alpha)/(alpha-1); Mironov 2017, Proposition 3: r + log(1/delta) /
+    (alpha-1).
     """
     gap = orders - 1
     mironov = values - math.log(delta) / gap
@@ -303,6 +304,8 @@ def _pair(one: Curve, two: Curve) -> Curve:
             if (one if isinstance(one, EpsDelta) else two).rdp(2.0) == math.inf:
                 raise InputError("curves", "with a single (epsilon, delta) point compose only with one another",
                                  type(two if isinstance(one, EpsDelta) else one).__name__, "convert the other first")
+        case _:
+            pass
     return _renyi_sum(one, two)
 
 
@@ -321,7 +324,7 @@ def _renyi_sum(one: Curve, two: Curve) -> Rdp:
 def curve_from_dict(data: dict[str, Any]) -> Curve:
     """The curve that ``to_dict`` described."""
     kinds: dict[str, type[Curve]] = {"Gdp": Gdp, "GdpMixture": GdpMixture, "Rdp": Rdp, "EpsDelta": EpsDelta}
-    body = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items() if k != "type"}
+    body: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items() if k != "type"}  # pyright: ignore
     if data.get("type") == "BestOf":
         return BestOf(tuple(curve_from_dict(part) for part in data["curves"]))
     if data.get("type") not in kinds:

@@ -1,5 +1,7 @@
 """How well a number is known: a fact carries its value, its evidence and the reason."""
 
+# arguments are checked because callers are not
+# pyright: reportUnnecessaryIsInstance=false
 from __future__ import annotations
 
 import math

@@ -5,6 +5,8 @@ records and clipping. ``lipschitz`` and ``sensitivity`` speak of one record's da
 ``strong`` of the whole objective, for every data set.
 """
 
+# arguments are checked because callers are not
+# pyright: reportUnnecessaryIsInstance=false
 from __future__ import annotations
 
 import math

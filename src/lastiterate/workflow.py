@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -117,3 +117,60 @@ def predict(folder: Path, data: str) -> tuple[list[str], np.ndarray]:
     weights = np.exp(logits - logits.max(axis=1, keepdims=True))
     chances = weights / weights.sum(axis=1, keepdims=True)
     return [schema.classes[i] for i in chances.argmax(axis=1)], chances
+
+
+def prediction_rows(folder: Path, data: str) -> tuple[list[str], list[list[str]]]:
+    """Header and rows of the CSV that ``predict`` writes."""
+    labels, chances = predict(folder, data)
+    schema = Schema.from_dict(artefact.load(folder)[0]["schema"])
+    header = ["prediction", *(f"probability_{name}" for name in schema.classes)]
+    return header, [[label, *(f"{chance:.6g}" for chance in row)] for label, row in zip(labels, chances, strict=True)]
+
+
+def schema_for(data: str, path: Path | None, *, target: str | None, classes: str | None,
+               model: str | None) -> Schema | None:
+    """The schema of a data file with what the flags change in it; ``None`` for bundled sets."""
+    if model not in (None, "logistic", "huber-ridge"):
+        raise InputError("--model", "must be logistic or huber-ridge", model)
+    if data in BUNDLED:
+        if path is not None or target is not None or classes is not None:
+            raise InputError("--schema", "cannot be combined with a bundled set, which has its own", data)
+        regression = load_bundled(data)[1].regression
+        found = None
+    else:
+        if path is None:
+            read_table(data)  # a bad file is told first
+            raise InputError("--schema", f"is needed: the public ranges, categories and classes of {Path(data).name}",
+                             None, f"write one to fill in with: lastiterate schema {data}")
+        found = Schema.read(path)
+        changes: dict[str, Any] = {} if target is None else {"target": target}
+        if classes is not None:
+            changes |= {"classes": tuple(name.strip() for name in classes.split(",")), "target_range": None}
+        found = replace(found, **changes) if changes else found
+        regression = found.regression
+    if model is not None and regression != (model == "huber-ridge"):
+        raise InputError("--model", "does not fit the target: the schema says "
+                         + ("a range of numbers" if regression else "classes"), model,
+                         "use huber-ridge" if regression else "use logistic")
+    return found
+
+
+def parse_delta(text: str) -> float | str:
+    """"auto" or a number in (0, 1)."""
+    if text == "auto":
+        return text
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < 1:
+        raise InputError("--delta", "must be auto or a number strictly between 0 and 1", text, "try 1e-6")
+    return value
+
+
+def free_folder(data: str) -> Path:
+    """models/NAME-K with the first free K."""
+    stem, k = Path(data).stem, 1
+    while (folder := Path("models") / f"{stem}-{k}").exists():
+        k += 1
+    return folder

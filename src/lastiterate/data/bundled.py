@@ -40,5 +40,5 @@ def load_bundled(name: str) -> tuple[Table, Schema]:
 def split(n: int, seed: int, test_fraction: float = 0.2) -> tuple[np.ndarray, np.ndarray]:
     """A random split of 0..n-1 into train and test indices; for public sets."""
     order = np.random.default_rng(seed).permutation(n)
-    cut = n - int(round(n * test_fraction))
+    cut = n - round(n * test_fraction)
     return np.sort(order[:cut]), np.sort(order[cut:])

@@ -59,7 +59,7 @@ def _target(answers: list[str] | np.ndarray, schema: Schema) -> np.ndarray:
     place = {label: index for index, label in enumerate(schema.classes)}
     found = np.array([place.get(_label(x), -1) for x in answers], dtype=np.int32)
     if (found < 0).any():
-        raise InputError(f"target {schema.target!r}", "must hold only the schema's classes " + ", ".join(schema.classes),
+        raise InputError(f"target {schema.target!r}", "must hold only the classes " + ", ".join(schema.classes),
                          f"another label in record {int(np.argmin(found)) + 1}", "correct the label or the classes")
     return found
 
@@ -87,7 +87,8 @@ def _encode_array(table: Table, schema: Schema) -> np.ndarray:
     if refuse.any():
         bad = ((values < low) | (values > high)).any(axis=0) & refuse
         if bad.any():
-            raise InputError(f"column {table.names[int(np.argmax(bad))]!r}", "has a value outside its public range", None,
+            name = table.names[int(np.argmax(bad))]
+            raise InputError(f"column {name!r}", "has a value outside its public range", None,
                              "correct the range, or clip with outside = \"clip\"")
     scaled = (values - low.astype(np.float32)) * (2 / (high - low)).astype(np.float32) - 1
     return np.clip(scaled, -1, 1).astype(np.float32)

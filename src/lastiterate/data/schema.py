@@ -191,11 +191,11 @@ def empty_schema(columns: list[str], numeric: list[bool]) -> str:
     for name, number in zip(columns[:-1], numeric[:-1], strict=True):
         lines += ["", f"[columns.{_quote(name)}]"]
         if number:
-            lines += ["kind = \"number\"", "low = \"?\"", "high = \"?\"",
-                      "outside = \"clip\"     # or \"refuse\"", "missing = \"refuse\"   # or a public number to fill in"]
+            lines += ["kind = \"number\"", "low = \"?\"", "high = \"?\"", "outside = \"clip\"     # or \"refuse\"",
+                      "missing = \"refuse\"   # or a public number to fill in"]
         else:
-            lines += ["kind = \"category\"   # or \"ignore\"", "values = [\"?\"]", "outside = \"refuse\"   # or \"zero\"",
-                      "missing = \"refuse\"   # or \"zero\""]
+            lines += ["kind = \"category\"   # or \"ignore\"", "values = [\"?\"]",
+                      "outside = \"refuse\"   # or \"zero\"", "missing = \"refuse\"   # or \"zero\""]
     return "\n".join(lines) + "\n"
 
 

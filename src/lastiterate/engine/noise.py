@@ -14,7 +14,7 @@ NOISE, START, ORDER = range(3)  #: streams of one key
 
 def fresh_key() -> jax.Array:
     """A key of 128 bits from the operating system, for XLA's counter-based generator."""
-    return jax.random.wrap_key_data(np.frombuffer(os.urandom(16), dtype=np.uint32), impl="rbg")
+    return jax.random.wrap_key_data(jnp.asarray(np.frombuffer(os.urandom(16), dtype=np.uint32)), impl="rbg")
 
 
 def seeded_key(seed: int) -> jax.Array:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from lastiterate.certificate import Certificate
@@ -35,7 +36,8 @@ class PrivateLinear(BaseEstimator):
         certificate = plan(task, epsilon=self.epsilon, delta=delta, adjacency=self.adjacency)
         if self.random_state is not None:
             caveats.append(SEED_CAVEAT)
-        key = None if self.random_state is None else seeded_key(self.random_state)
+        seeded = self.random_state is not None
+        key = seeded_key(int(check_random_state(self.random_state).randint(2**31))) if seeded else None
         self.model_ = execute(certificate.run, features, target, key, progress)
         self.run_ = certificate.run
         self.delta_ = delta

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copyreg
+from collections.abc import Callable
 
 from lastiterate.errors import InputError
 from lastiterate.theorem import Theorem
@@ -44,7 +45,7 @@ def by_name(name: str) -> Theorem:
     return TABLE[name]
 
 
-def _reduce(theorem: Theorem) -> tuple[object, tuple[str]]:
+def _reduce(theorem: Theorem) -> tuple[Callable[[str], Theorem], tuple[str]]:
     return by_name, (theorem.name,)
 
 

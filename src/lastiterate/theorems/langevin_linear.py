@@ -1,4 +1,6 @@
-"""Linear Renyi bound for coupled tracing diffusions.  epsilon(alpha) = alpha S_v^2 T / (4 sigma^2), S_v = S_g/n, T = eta K.
+"""Linear Renyi bound for tracing diffusions.
+
+epsilon(alpha) = alpha S_v^2 T / (4 sigma^2), S_v = S_g/n, T = eta K.
 
 Source: Chourasia et al. 2021, Theorem 1 with Lemma 4. Regime: any loss, any domain; never decreasing in K.
 """

@@ -1,4 +1,6 @@
-"""Lower bound.  epsilon(alpha) >= alpha S_g^2 / (4 m sigma^2 n^2) (1 - e^{-eta m K}) on a quadratic of curvature m = strong.
+"""Lower bound.
+
+epsilon(alpha) >= alpha S_g^2 / (4 m sigma^2 n^2) (1 - e^{-eta m K}) on a quadratic of curvature m = strong.
 
 Source: Chourasia et al. 2021, Theorem 3 (m = 1; rescaled time otherwise; it holds for eta m <= 1). The two laws are
 Gaussians of equal covariance, so the pair is mu-GDP exactly and the Renyi bound is a bound on mu^2 / 2: its

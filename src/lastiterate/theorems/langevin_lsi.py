@@ -1,4 +1,6 @@
-"""Noisy gradient descent under a log-Sobolev inequality.  epsilon(alpha) = alpha S_g^2/(2 c sigma^4 n^2) (1 - e^{-sigma^2 c eta K}).
+"""Noisy gradient descent under a log-Sobolev inequality.
+
+epsilon(alpha) = alpha S_g^2/(2 c sigma^4 n^2) (1 - e^{-sigma^2 c eta K}).
 
 Source: Chourasia et al. 2021, Theorem 2. c is given (``log_sobolev``), or follows from Lemma 5: c = strong/(2 sigma^2).
 """

@@ -1,4 +1,6 @@
-"""Squared norm loss.  epsilon(alpha) = alpha S_g^2/((2 - eta m) m sigma^2 n^2) (1 - e^{-(2 - eta m) eta m K / 2}), m = smooth = strong.
+"""Squared norm loss.
+
+epsilon(alpha) = alpha S_g^2/((2 - eta m) m sigma^2 n^2) (1 - e^{-(2 - eta m) eta m K / 2}), m = smooth = strong.
 
 Source: Chourasia et al. 2021, Corollary 2 (m = 1; rescaled time for other curvatures). The text at hand prints eta^2
 for n^2 in the denominator; Theorem 2 with c = (2 - eta)/(2 sigma^2) gives n^2, and only that passes the exact check.

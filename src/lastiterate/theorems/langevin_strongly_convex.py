@@ -1,4 +1,6 @@
-"""Noisy gradient descent, strongly convex.  epsilon(alpha) = alpha S_g^2/(lambda sigma^2 n^2) (1 - e^{-lambda eta K/2}).
+"""Noisy gradient descent, strongly convex.
+
+epsilon(alpha) = alpha S_g^2/(lambda sigma^2 n^2) (1 - e^{-lambda eta K/2}).
 
 Source: Chourasia et al. 2021, Corollary 1. Regime: eta < 1/beta, start projected N(0, 2 sigma^2/lambda I).
 """

@@ -1,0 +1,243 @@
+"""The command line: flags in, one screen out; no logic of its own."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Annotated, Any, cast
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from lastiterate.errors import InputError, NotCertified
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
+                  help="Train under differential privacy and release only the final model.")
+console = Console()
+FLAG_HELP = {
+    "n": "public number of records", "steps": "number of steps",
+    "step_size": "NUMBER, inverse-decay:BETA,STRONG or @FILE",
+    "noise_std": "noise std per coordinate of the mean gradient", "sigma": "Langevin: noise sqrt(2 step) sigma",
+    "noise_multiplier": "noise in units of clip (or lipschitz) / b",
+    "batch": "full, cyclic:B, permuted:B, fixed:B, poisson:Q or bins:B", "start": "fixed or gaussian:STD",
+}
+
+
+def _told(command: Callable[..., None]) -> Callable[..., None]:
+    """Errors are one sentence on standard error and exit code 2."""
+
+    @wraps(command)
+    def told(*args: Any, **kwargs: Any) -> None:
+        try:
+            command(*args, **kwargs)
+        except (InputError, NotCertified) as error:
+            Console(stderr=True).print(f"[bold red]error:[/bold red] {_plain(error)}", highlight=False, soft_wrap=True)
+            raise typer.Exit(2) from None
+
+    return told
+
+
+def _plain(error: Exception) -> str:
+    from rich.markup import escape
+
+    return escape(str(error))
+
+
+Json = Annotated[bool, typer.Option("--json", help="machine-readable output")]
+Out = Annotated[Path | None, typer.Option("--out", help="where to write")]
+RunFile = Annotated[Path | None, typer.Argument(help="a run as JSON; or describe it with flags")]
+Trust = Annotated[bool, typer.Option("--trust-constants", help="rely on constants that nothing enforces")]
+Delta = Annotated[float, typer.Option("--delta")]
+
+
+@app.command()
+@_told
+def train(
+    data: Annotated[str, typer.Argument(help="a .csv or .npz file, or digits, breast_cancer, wine, iris, diabetes")],
+    epsilon: Annotated[float, typer.Option("--epsilon", help="the privacy budget")],
+    delta: Annotated[str, typer.Option("--delta", help="a number, or auto: at most 1/(10 n)")] = "auto",
+    model: Annotated[str | None, typer.Option("--model", help="logistic or huber-ridge; default: by schema")] = None,
+    target: Annotated[str | None, typer.Option("--target", help="the column to predict, if not the schema's")] = None,
+    schema: Annotated[Path | None, typer.Option("--schema", help="public facts: lastiterate schema FILE")] = None,
+    classes: Annotated[str | None, typer.Option("--classes", help="public labels a,b,c, if not the schema's")] = None,
+    row_norm: Annotated[float | None, typer.Option("--row-norm", help="public bound on a scaled row's norm")] = None,
+    adjacency: Annotated[str, typer.Option("--adjacency", help="zero-out or replace-one")] = "zero-out",
+    out: Out = None,
+    test: Annotated[str | None, typer.Option("--test", help="a test file to score on")] = None,
+    test_is_public: Annotated[bool, typer.Option("--test-is-public", help="scores may be shown")] = False,
+) -> None:
+    """Train a model, certify it, write it to a folder."""
+    from lastiterate import workflow
+    from lastiterate.cli import show
+
+    facts = workflow.schema_for(data, schema, target=target, classes=classes, model=model)
+    if test is not None and not test_is_public:
+        raise InputError("--test", "scores are shown only when the test file is declared public", test,
+                         "add --test-is-public, or leave --test out")
+    folder = workflow.free_folder(data) if out is None else out
+    if folder.exists():
+        raise InputError("--out", "must not exist yet", str(folder), "choose another folder, or remove this one")
+    budget = {"epsilon": epsilon, "delta": workflow.parse_delta(delta), "adjacency": adjacency}
+    with _progress() as bar:
+        task = bar.add_task("training", total=None)
+
+        def tick(done: int, steps: int, seconds: float) -> None:
+            bar.update(task, completed=done, total=steps)
+
+        result = workflow.train(data, schema=facts, test=test, row_norm=row_norm, progress=tick, **budget)
+    workflow.save(result, folder)
+    show.trained(console, result, str(folder))
+
+
+def _progress() -> Progress:
+    """Steps and time; nothing that depends on the data."""
+    return Progress(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
+                    TimeRemainingColumn(), console=Console(stderr=True))
+
+
+@app.command()
+@_told
+def schema(file: Annotated[str, typer.Argument(help="a .csv or .npz file")], out: Out = None) -> None:
+    """Write an empty schema to fill in: nothing in it is measured on the data."""
+    from lastiterate.data import schema_template
+
+    _emit(schema_template(file), out)
+
+
+@app.command()
+@_told
+def predict(model: Annotated[Path, typer.Argument(help="a folder that train wrote")],
+            file: Annotated[str, typer.Argument(help="new records")], out: Out = None) -> None:
+    """Predictions as CSV: the label (or number), and the probability of each class."""
+    from lastiterate import workflow
+
+    header, rows = workflow.prediction_rows(model, file)
+    if out is not None and out.exists():
+        raise InputError("--out", "must not exist yet", str(out), "choose another name")
+    with sys.stdout if out is None else out.open("w", newline="") as stream:
+        writer = csv.writer(stream, lineterminator="\n")
+        writer.writerow(header)
+        writer.writerows(rows)
+
+
+def _emit(text: str, out: Path | None) -> None:
+    if out is None:
+        sys.stdout.write(text)
+        return
+    if out.exists():
+        raise InputError("--out", "must not exist yet", str(out), "choose another name")
+    out.write_text(text, encoding="utf-8")
+
+
+def _run_flags(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the flags that describe a run."""
+    import inspect
+
+    words = ("n", "steps", "step_size", "batch", "start", "momentum", "release", "adjacency")
+    numbers = ("noise_std", "sigma", "noise_multiplier", "sensitivity", "lipschitz", "smooth", "strong",
+               "weak_convexity", "log_sobolev", "radius", "clip")
+    extra = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[
+            (str if name in words else float) | None,
+            typer.Option("--" + name.replace("_", "-"), help=FLAG_HELP.get(name, ""))])
+        for name in (*words[:3], *numbers[:3], *words[3:], *numbers[3:])
+    ]
+    own = [p for p in inspect.signature(command).parameters.values() if p.kind != inspect.Parameter.VAR_KEYWORD]
+    own = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=eval(p.annotation, globals())
+                     if isinstance(p.annotation, str) else p.annotation) for p in own]
+    cast(Any, command).__signature__ = inspect.Signature([*own, *extra])
+    command.__annotations__ = {p.name: p.annotation for p in (*own, *extra)}
+    return command
+
+
+@app.command()
+@_run_flags
+@_told
+def account(run: RunFile = None, delta: Delta = 1e-5, json_: Json = False, trust_constants: Trust = False,
+            plot: Annotated[Path | None, typer.Option("--plot", help="epsilon over steps, as a picture")] = None,
+            **flags: Any) -> None:
+    """Every theorem's verdict on a run, best first."""
+    from lastiterate import accounting
+    from lastiterate.cli import flags as grammar
+    from lastiterate.cli import show
+    from lastiterate.evidence import Evidence
+
+    at_least = Evidence.ASSUMED if trust_constants else Evidence.ENFORCED
+    certificate = accounting.account(grammar.describe(run, flags), at_least=at_least)
+    if plot is not None:
+        from lastiterate.report.plots import epsilon_over_steps
+
+        epsilon_over_steps(certificate, delta, plot)
+    if json_:
+        print(json.dumps(certificate.answer(delta), indent=2))
+    else:
+        show.account(console, certificate, delta)
+
+
+@app.command()
+@_run_flags
+@_told
+def calibrate(run: RunFile = None, *, epsilon: Annotated[float, typer.Option("--epsilon")], delta: Delta = 1e-5,
+              field: Annotated[str, typer.Option("--field", help="noise or steps")] = "noise", json_: Json = False,
+              trust_constants: Trust = False, **flags: Any) -> None:
+    """The least noise, or the most steps, that a budget allows."""
+    from lastiterate import accounting
+    from lastiterate.cli import flags as grammar
+    from lastiterate.cli import show
+    from lastiterate.evidence import Evidence
+
+    described = grammar.describe(run, flags, noise_needed=field == "steps")
+    at_least = Evidence.ASSUMED if trust_constants else Evidence.ENFORCED
+    found = accounting.calibrate(described, epsilon=epsilon, delta=delta, field=cast(Any, field), at_least=at_least)
+    if json_:
+        print(json.dumps(found.answer(delta), indent=2))
+        return
+    console.print(f"{found.run.steps} steps with {found.run.noise}: std {found.run.noise_std(0):.6g} per coordinate of "
+                  "the mean gradient", highlight=False)
+    show.account(console, found, delta)
+
+
+@app.command()
+@_told
+def theorems(name: Annotated[str | None, typer.Argument(help="one theorem in full")] = None) -> None:
+    """The table of theorems."""
+    from lastiterate.cli import show
+    from lastiterate.theorems import TABLE, by_name
+
+    if name is None:
+        console.print(show.theorems(TABLE))
+    else:
+        show.theorem(console, by_name(name))
+
+
+@app.command()
+@_told
+def verify(path: Annotated[Path, typer.Argument(help="a model folder, or a certificate")], json_: Json = False) -> None:
+    """Recompute a certificate from its run; exit code 1 when it does not hold."""
+    from lastiterate import artefact
+
+    found = artefact.verify(path)
+    if json_:
+        print(json.dumps({"holds": not found.problems, "problems": list(found.problems), "epsilon": found.epsilon,
+                          "delta": found.delta}, indent=2))
+    elif found.problems:
+        console.print("[bold red]the certificate does not hold[/bold red]")
+        for problem in found.problems:
+            console.print(f"- {problem}", highlight=False)
+    else:
+        what = "weights, model and certificate agree" if path.is_dir() else "the certificate is consistent"
+        console.print(f"holds: epsilon {found.epsilon:.6g} at delta {found.delta:g}; {what}.", highlight=False)
+        console.print("It is not signed: one that was re-issued as a whole looks the same.", style="dim",
+                      highlight=False)
+    if found.problems:
+        raise typer.Exit(1)
+
+
+def main() -> None:
+    """Entry point of the ``lastiterate`` command."""
+    app()

@@ -1,0 +1,148 @@
+"""A run from flags: the grammar of ``account`` and ``calibrate``."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+from lastiterate.errors import InputError
+from lastiterate.losses import Abstract, LossFacts
+from lastiterate.run import Run
+from lastiterate.schedules import (
+    Ball,
+    BallsInBins,
+    Batching,
+    Constant,
+    Cyclic,
+    Everywhere,
+    Fixed,
+    FixedSize,
+    FullBatch,
+    GaussianStart,
+    GradientNoise,
+    HeavyBall,
+    InverseDecay,
+    Langevin,
+    Momentum,
+    Nesterov,
+    Noise,
+    NoiseMultiplier,
+    Permuted,
+    Poisson,
+    Start,
+    Steps,
+    StepSize,
+)
+
+
+def number(flag: str, text: str) -> float:
+    """A finite number."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise InputError(flag, "must be a finite number", text)
+    return value
+
+
+def whole_number(flag: str, text: str) -> int:
+    """A whole number; 1e6 is one."""
+    value = number(flag, text)
+    if value != int(value):
+        raise InputError(flag, "must be a whole number", text)
+    return int(value)
+
+
+def step_size(text: str) -> StepSize:
+    """``NUMBER``, ``inverse-decay:BETA,STRONG`` or ``@FILE`` with one number per line."""
+    if text.startswith("@"):
+        path = Path(text[1:])
+        if not path.is_file():
+            raise InputError("--step-size", "must name an existing file after @", text[1:])
+        return Steps(tuple(number("--step-size", line) for line in path.read_text().split()))
+    if text.startswith("inverse-decay:"):
+        parts = text.removeprefix("inverse-decay:").split(",")
+        if len(parts) != 2:
+            raise InputError("--step-size", "must be inverse-decay:BETA,STRONG", text)
+        return InverseDecay(*(number("--step-size", part) for part in parts))
+    return Constant(number("--step-size", text))
+
+
+def batching(text: str) -> Batching:
+    """``full | cyclic:B | permuted:B | fixed:B | poisson:Q | bins:B``."""
+    kind, _, rest = text.partition(":")
+    sized = {"cyclic": Cyclic, "permuted": Permuted, "fixed": FixedSize, "bins": BallsInBins}
+    if kind == "full" and not rest:
+        return FullBatch()
+    if kind == "poisson" and rest:
+        return Poisson(number("--batch", rest))
+    if kind in sized and rest:
+        return sized[kind](whole_number("--batch", rest))
+    raise InputError("--batch", "must be full, cyclic:B, permuted:B, fixed:B, poisson:Q or bins:B", text)
+
+
+def start(text: str) -> Start:
+    """``fixed | gaussian:STD``."""
+    if text == "fixed":
+        return Fixed()
+    if text.startswith("gaussian:"):
+        return GaussianStart(number("--start", text.removeprefix("gaussian:")))
+    raise InputError("--start", "must be fixed or gaussian:STD", text)
+
+
+def momentum(text: str | None) -> Momentum | None:
+    """``nesterov | heavy-ball:BETA``."""
+    if text is None or text == "none":
+        return None
+    if text == "nesterov":
+        return Nesterov()
+    if text.startswith("heavy-ball:"):
+        return HeavyBall(number("--momentum", text.removeprefix("heavy-ball:")))
+    raise InputError("--momentum", "must be none, nesterov or heavy-ball:BETA", text)
+
+
+def noise(std: float | None, sigma: float | None, multiplier: float | None, *, needed: bool) -> Noise:
+    """Exactly one of the three noise flags (or none, where a search will find it)."""
+    given: list[Noise] = []
+    if std is not None:
+        given.append(GradientNoise(std))
+    if sigma is not None:
+        given.append(Langevin(sigma))
+    if multiplier is not None:
+        given.append(NoiseMultiplier(multiplier))
+    if not given and not needed:
+        return GradientNoise(1.0)
+    if len(given) != 1:
+        raise InputError("noise", "takes exactly one of --noise-std, --sigma and --noise-multiplier",
+                         f"{len(given)} of them")
+    return given[0]
+
+
+def describe(file: Path | None, flags: dict[str, Any], *, noise_needed: bool = True) -> Run:
+    """The run in a JSON file, or the one that the flags describe."""
+    given = sorted(name for name, value in flags.items() if value is not None)
+    if file is not None:
+        if given:
+            raise InputError(f"--{given[0].replace('_', '-')}", "cannot be combined with a run file", None,
+                             "edit the file, or use flags alone")
+        if not file.is_file():
+            raise InputError("run file", "must be an existing file", str(file))
+        return Run.from_json(file.read_text(encoding="utf-8"))
+    for name in ("n", "steps", "step_size"):
+        if flags.get(name) is None:
+            raise InputError(f"--{name.replace('_', '-')}", "is needed to describe a run", None,
+                             "give it, or pass a run's JSON file")
+    constants = {name: flags.get(name) for name in ("sensitivity", "lipschitz", "smooth", "strong", "weak_convexity",
+                                                    "log_sobolev")}
+    radius = flags.get("radius")
+    return Run(
+        n=whole_number("--n", flags["n"]), steps=whole_number("--steps", flags["steps"]),
+        step_size=step_size(flags["step_size"]),
+        noise=noise(flags.get("noise_std"), flags.get("sigma"), flags.get("noise_multiplier"), needed=noise_needed),
+        batching=batching(flags.get("batch") or "full"), start=start(flags.get("start") or "fixed"),
+        domain=Everywhere() if radius is None else Ball(radius), clip=flags.get("clip"),
+        momentum=momentum(flags.get("momentum")), release=flags.get("release") or "last",
+        adjacency=flags.get("adjacency") or "zero-out", loss=Abstract(LossFacts(**constants)),
+    )

@@ -1,0 +1,126 @@
+"""What the terminal shows: tables and short texts from certificates; pure functions of what they are given."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from rich.console import Console, Group
+from rich.panel import Panel
+from rich.table import Table
+
+from lastiterate.certificate import Certificate
+from lastiterate.planning import composition_epsilon
+from lastiterate.theorem import Theorem
+
+
+def figure(value: float | None) -> str:
+    """A number rounded up in its last shown digit, or a dash."""
+    if value is None or not math.isfinite(value):
+        return "-"
+    if value == 0:
+        return "0"
+    scale = 10.0 ** (math.floor(math.log10(value)) - 3)
+    return f"{math.ceil(value / scale * (1 - 1e-12)) * scale:.4g}"
+
+
+def floor_figure(value: float) -> str:
+    """A number rounded down in its last shown digit."""
+    if value == 0:
+        return "0"
+    scale = 10.0 ** (math.floor(math.log10(value)) - 3)
+    return f"{math.floor(value / scale) * scale:.4g}"
+
+
+def verdicts(certificate: Certificate, delta: float) -> Table:
+    """The theorems that apply, best first."""
+    table = Table(title=f"epsilon at delta = {delta:g}, {certificate.run.adjacency} adjacency", title_justify="left")
+    table.add_column("theorem", no_wrap=True)
+    table.add_column("kind")
+    table.add_column("epsilon", justify="right")
+    table.add_column("rests on facts")
+    rows = [row for row in certificate.rows(delta) if row["applies"]]
+    for row in sorted(rows, key=lambda r: (r["epsilon"] is None, r["epsilon"] or 0.0)):
+        epsilon: float | None = row["epsilon"]
+        lower = row["kind"] == "lower" and epsilon is not None
+        shown = f">= {floor_figure(epsilon)}" if lower and epsilon is not None else figure(epsilon)
+        table.add_row(row["theorem"], row["kind"], shown, row["evidence"].lower())
+    return table
+
+
+def refusals(console: Console, certificate: Certificate, delta: float) -> None:
+    """The theorems that do not apply, and why."""
+    rows = [row for row in certificate.rows(delta) if not row["applies"]]
+    if rows:
+        console.print("does not apply:", style="dim")
+    for row in rows:
+        console.print(f"  {row['theorem']}: {'; '.join(row['reasons'])}", style="dim", highlight=False)
+
+
+def headline(certificate: Certificate, delta: float) -> str:
+    """The answer in a sentence or two."""
+    best = certificate.best(delta)
+    if best is None or not math.isfinite(certificate.epsilon(delta)):
+        return certificate.why_not()
+    lower = certificate.lower(delta)
+    text = f"epsilon {figure(certificate.epsilon(delta))} at delta {delta:g} ({certificate.run.adjacency}), "
+    text += f"by {best.theorem.name}"
+    return text + (f"; and no less than {floor_figure(lower)} for the worst loss in this class." if lower > 0 else ".")
+
+
+def account(console: Console, certificate: Certificate, delta: float) -> None:
+    """The screen of ``account``."""
+    console.print(headline(certificate, delta), highlight=False)
+    console.print(f"under replace-one: epsilon {figure(certificate.replace_one_epsilon(delta))}", highlight=False)
+    console.print(verdicts(certificate, delta))
+    refusals(console, certificate, delta)
+    for caveat in certificate.all_caveats():
+        console.print(f"- {caveat}", style="dim", highlight=False)
+
+
+def trained(console: Console, result: Any, where: str) -> None:
+    """The one screen that ``train`` ends with."""
+    certificate, delta = result.estimator.certificate_, result.estimator.delta_
+    best = certificate.best(delta)
+    table = Table.grid(padding=(0, 3))
+    run = certificate.run
+    table.add_row("privacy", f"[bold]epsilon {figure(certificate.epsilon(delta))}[/bold] at delta {delta:g}, "
+                             f"{run.adjacency} adjacency")
+    table.add_row("", f"epsilon {figure(certificate.replace_one_epsilon(delta))} under replace-one")
+    table.add_row("certified by", f"{best.theorem.name} ({best.evidence.name.lower()} facts)")
+    charge = composition_epsilon(certificate, delta)
+    same = " (the same)" if best.theorem.name == "composition-gdp" else ""
+    table.add_row("composition", f"would charge epsilon {figure(charge)} for the same run{same}")
+    table.add_row("run", f"{run.steps} steps on {run.n} records, {type(run.batching).__name__}, "
+                         f"noise multiplier {run.noise.z:.4g}")
+    what = "R^2" if result.schema.regression else "accuracy"
+    if result.test_score is not None:
+        table.add_row(f"test {what}", f"[bold]{result.test_score:.3f}[/bold] on public test data")
+    if result.plain_score is not None:
+        table.add_row("", f"{result.plain_score:.3f} without privacy (shown because this set is public)")
+    table.add_row("model", where)
+    notes = "\n".join(f"- {caveat}" for caveat in certificate.all_caveats())
+    console.print(Panel(Group(table, "", f"[dim]{notes}[/dim]"), title="trained in the dark, released once",
+                        expand=False))
+
+
+def theorems(table: dict[str, Theorem]) -> Table:
+    """The table of theorems, a row each."""
+    shown = Table()
+    for name in ("theorem", "kind", "needs", "source"):
+        shown.add_column(name, overflow="fold")
+    for theorem in table.values():
+        needs = "; ".join(a.needs for a in theorem.assumptions if a.name not in ("known_sensitivity", "known_noise"))
+        shown.add_row(theorem.name, theorem.kind, needs or "nothing more", theorem.citation)
+    return shown
+
+
+def theorem(console: Console, found: Theorem) -> None:
+    """One theorem in full."""
+    console.print(f"[bold]{found.name}[/bold] ({found.kind})\n\n  {found.formula}\n", highlight=False)
+    console.print("Assumptions:", highlight=False)
+    for assumption in found.assumptions:
+        console.print(f"  - {assumption.needs}", highlight=False)
+    if found.remark:
+        console.print(f"\n{found.remark}", highlight=False)
+    console.print(f"\nSource: {found.citation}", highlight=False)
