@@ -171,6 +171,9 @@ def _gibbs_start(run: Run) -> Held | Broken:
     strong = known(run.facts(), "strong")
     if strong is None or strong.value <= 0:
         return Broken("the start N(0, 2 sigma^2 / strong) needs a strongly convex loss")
+    noise = _noise(run)
+    if isinstance(noise, Broken):
+        return noise
     wanted = math.sqrt(2 * temperature(run) / strong.value)
     std = run.start.std if isinstance(run.start, GaussianStart) else 0.0
     if not math.isclose(std, wanted, rel_tol=1e-9):

@@ -1,0 +1,109 @@
+"""The optimal allocation against other ways to compute it, and against projected nonlinear chains."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+from lastiterate.curve import Gdp
+from lastiterate.theorems.constant_shift import constant_mus
+from lastiterate.theorems.shift import best_restart, optimal_mu
+from oracles.gaussian import chain_delta
+
+
+def by_optimiser(c, s, v, start):
+    """mu^2 = min sum a_t^2 / v_t over z_t = c_t z_{t-1} + s_t - a_t >= 0, z_T = 0, by a generic solver."""
+    T = len(c)
+
+    def z(a):
+        out, now = [], start
+        for t in range(T):
+            now = c[t] * now + s[t] - a[t]
+            out.append(now)
+        return np.array(out)
+
+    x0 = np.array(s, float)
+    x0[0] += c[0] * start
+    found = minimize(lambda a: np.sum(a**2 / v), x0, jac=lambda a: 2 * a / v, method="SLSQP",
+                     options={"maxiter": 500, "ftol": 1e-14},
+                     constraints=[{"type": "ineq", "fun": lambda a: z(a)[:-1]}, {"type": "eq", "fun": lambda a: z(a)[-1]}])
+    return math.sqrt(found.fun)
+
+
+def test_against_a_generic_optimiser():
+    rng = np.random.default_rng(0)
+    for _ in range(80):
+        T = int(rng.integers(1, 9))
+        c, s, v = rng.uniform(0.3, 1.6, T), rng.uniform(0, 2, T) * (rng.random(T) < 0.7), rng.uniform(0.2, 2, T)
+        s[rng.integers(T)] += 0.3
+        start = float(rng.choice([0.0, rng.uniform(0, 2)]))
+        assert optimal_mu(c, s, v, start) == pytest.approx(by_optimiser(c, s, v, start), rel=2e-5)
+
+
+def test_closed_form_equals_the_general_one():
+    rng = np.random.default_rng(1)
+    for _ in range(400):
+        T, blocks = int(rng.integers(1, 60)), int(rng.integers(1, 12))
+        c = float(rng.choice([1.0, 0.0, rng.uniform(0.3, 1.4), rng.uniform(0.9, 1.1)]))
+        s, v, D = float(rng.uniform(0.1, 2)), float(rng.uniform(0.1, 2)), float(rng.choice([math.inf, rng.uniform(0.05, 5)]))
+        fast = constant_mus(c, s, v, T, blocks, D)
+        for place in range(blocks):
+            hits = np.where(np.arange(T) % blocks == place, s, 0.0)
+            slow = optimal_mu(np.full(T, c), hits, np.full(T, v))
+            if D < math.inf:
+                slow = min(slow, best_restart(np.full(T, c), hits, np.full(T, v), D))
+            assert fast[place] == pytest.approx(slow, rel=1e-11, abs=1e-300)
+
+
+def test_steps_without_noise():
+    c, s = np.array([0.9, 1.1, 0.8]), np.array([0.5, 0.2, 0.4])
+    # folded forward: (c, s) of steps 1 and 2 act as one
+    folded = optimal_mu(np.array([0.9 * 1.1, 0.8]), np.array([1.1 * 0.5 + 0.2, 0.4]), np.array([0.7, 0.3]))
+    assert optimal_mu(c, s, np.array([0.0, 0.7, 0.3])) == pytest.approx(folded, rel=1e-12)
+    assert optimal_mu(c, s, np.array([0.3, 0.7, 0.0])) == math.inf
+    assert optimal_mu(c, np.array([0.5, 0.2, 0.0]), np.array([0.3, 0.7, 0.0])) < math.inf
+    assert optimal_mu(c, s, np.zeros(3)) == math.inf and optimal_mu(c, np.zeros(3), np.zeros(3)) == 0
+    assert optimal_mu(np.array([2.0, 0.0, 1.0]), np.array([9.0, 1.0, 1.0]), np.ones(3)) == pytest.approx(math.sqrt(2))
+
+
+def test_long_expanding_runs_do_not_cancel():
+    T = 20_000
+    ours = optimal_mu(np.full(T, 1.01), np.full(T, 0.1), np.full(T, 0.5))
+    assert ours == pytest.approx(math.sqrt(T * 0.01 / 0.5), rel=1e-9), "with c > 1 every step pays for itself"
+    assert constant_mus(1.01, 0.1, 0.5, T, 1)[0] == pytest.approx(ours, rel=1e-9)
+    million = constant_mus(0.99999, 0.1, 0.5, 10**6, 1)[0]
+    c = 0.99999
+    exact = math.sqrt((1 + c) / (1 - c)) * 0.1 / math.sqrt(0.5)
+    assert exact <= million * (1 + 1e-4) and million <= exact * (1 + 1e-9)
+
+
+def test_restart_is_priced_by_the_diameter():
+    """K = [-1, 1], maps to -5 and +5 with tiny noise, then the identity: exact mu = 2 / sqrt v; a radius gives half."""
+    v = 0.3
+    c, s, noise = np.array([0.0, 1.0]), np.array([10.0, 0.0]), np.array([1e-12, v])
+    assert best_restart(c, s, noise, 2.0) >= 2 / math.sqrt(v) * (1 - 1e-12)
+    exact = chain_delta(0.5, [(lambda x: 0 * x - 5, lambda x: 0 * x + 5, 1e-12), (lambda x: x, lambda x: x, v)], -1, 1)
+    assert Gdp(best_restart(c, s, noise, 2.0)).delta(0.5) >= exact > Gdp(1 / math.sqrt(v)).delta(0.5)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_projected_chains(seed):
+    """Convex, clipped and nonconvex maps on an interval; the exact law by grid propagation, both directions."""
+    rng = np.random.default_rng(seed)
+    T, half = int(rng.integers(1, 6)), float(rng.uniform(0.3, 2))
+    eta, M, m, L = float(rng.uniform(0.1, 1.0)), 1.0, float(rng.choice([0.0, 0.3])), float(rng.uniform(0.2, 1))
+    wave = (M + m) / 2
+
+    def gradient(x):  # second derivative between -m and M
+        return wave * np.sin(x) + (M - m) / 2 * x
+
+    # the record adds a gradient of norm at most L: a bounded pull
+    c = max(abs(1 + eta * m), abs(1 - eta * M))
+    s, v = eta * L, float(rng.uniform(0.05, 0.5)) * eta
+    steps = [(lambda x: x - eta * gradient(x), lambda x: x - eta * gradient(x) - eta * L, v)] * T
+    args = np.full(T, c), np.full(T, s), np.full(T, v)
+    curve = Gdp(min(optimal_mu(*args), best_restart(*args, 2 * half)))
+    for epsilon in (0.0, 0.5, 2.0):
+        exact = chain_delta(epsilon, steps, -half, half, cells=1201)
+        assert curve.delta(epsilon) >= exact - 2e-4, "the grid is good to 2e-4"

@@ -1,0 +1,201 @@
+"""No upper bound below the exact law, no lower bound above it: 1,000 drawn runs inside each theorem's regime."""
+
+import math
+
+import numpy as np
+import pytest
+
+import lastiterate as li
+from lastiterate.curve import Gdp
+from lastiterate.theorem import Applies, Fails, match
+from lastiterate.theorems import TABLE
+from oracles.gaussian import exact_mu, hidden_place_delta
+
+DRAWS = 1000
+EDGES = {"one step": 0.1, "step at 2/smooth": 0.1, "no curvature": 0.2, "batch = n": 0.1}
+
+
+def draw(rng, *, batched=True, langevin=False, squared=False, gibbs=False):
+    """A run on quadratics: its arrays, and a curvature inside its class."""
+    smooth = float(rng.uniform(0.2, 4))
+    strong = smooth if squared else float(0.0 if rng.random() < EDGES["no curvature"] and not gibbs else
+                                          rng.uniform(0.01, 1) * smooth)
+    steps = 1 if rng.random() < EDGES["one step"] else int(rng.integers(1, 40))
+    top = 1.0 if gibbs else 2.0
+    eta = top / smooth * (0.999 if rng.random() < EDGES["step at 2/smooth"] else float(rng.uniform(0.01, 0.99)))
+    n = int(rng.integers(1, 30))
+    b = n if not batched or rng.random() < EDGES["batch = n"] else int(rng.integers(1, n + 1))
+    varied = not langevin and rng.random() < 0.5
+    etas = rng.uniform(0.2, 1, steps) * eta if varied else np.full(steps, eta)
+    stds = rng.uniform(0.1, 1, steps) if varied else np.full(steps, float(rng.uniform(0.1, 1)))
+    noise = li.GradientNoise(tuple(map(float, stds))) if varied else li.GradientNoise(float(stds[0]))
+    if langevin:
+        noise = li.Langevin(float(stds[0]))
+        stds = noise.sigma * np.sqrt(2 / etas)
+    start = li.GaussianStart(math.sqrt(2 * noise.sigma**2 / strong)) if gibbs else li.Fixed()
+    sensitivity = float(rng.uniform(0.5, 3))
+    run = li.Run(n=n, steps=steps, step_size=li.Steps(tuple(map(float, etas))) if varied else li.Constant(eta),
+                 noise=noise, batching=li.FullBatch() if b == n else li.Cyclic(b), start=start,
+                 loss=li.Abstract(li.LossFacts(sensitivity=sensitivity, smooth=smooth, strong=strong)))
+    curvature = strong if rng.random() < 0.5 else float(rng.uniform(strong, smooth))
+    return run, etas, stds, curvature
+
+
+def shifts(run, place):
+    """The record pulls with its full sensitivity, in a fixed direction, in the steps that meet it."""
+    unit = run.facts().sensitivity.value / run.divisor
+    return np.where(np.arange(run.steps) % run.blocks == place, unit, 0.0)
+
+
+def applied(name, run):
+    result = match(TABLE[name], run)
+    assert isinstance(result, Applies), result
+    return result.curve
+
+
+def exact_of(run, etas, stds, curvature):
+    """mu of the worst place, for a fixed start."""
+    return max(exact_mu(curvature, etas, stds, shifts(run, place)) for place in range(run.blocks))
+
+
+@pytest.mark.parametrize("name, regime", [
+    ("shifted-interpolation", {}), ("composition-gdp", {}),
+    ("composition-langevin", {"batched": False, "langevin": True}),
+    ("langevin-linear", {"batched": False, "langevin": True}),
+    ("langevin-squared-norm", {"batched": False, "langevin": True, "squared": True}),
+    ("langevin-strongly-convex", {"batched": False, "langevin": True, "gibbs": True}),
+    ("langevin-lsi", {"batched": False, "langevin": True, "gibbs": True}),
+])
+def test_upper_bounds_lie_above_the_exact_law(name, regime):
+    rng = np.random.default_rng(2024)
+    tight = 0
+    for _ in range(DRAWS):
+        run, etas, stds, curvature = draw(rng, **regime)
+        curve, mu = applied(name, run), exact_of(run, etas, stds, curvature)
+        if regime.get("gibbs"):  # the random start adds its own variance
+            start = run.start.std**2 * np.prod(1 - etas * curvature) ** 2
+            shift = abs(sum(s * e * np.prod(1 - etas[k + 1:] * curvature)
+                            for k, (s, e) in enumerate(zip(shifts(run, 0), etas, strict=True))))
+            mu = shift / math.sqrt((shift / mu) ** 2 + start) if mu > 0 else 0.0
+        for alpha in (1.5, 8.0):
+            assert curve.rdp(alpha) >= alpha * mu**2 / 2 * (1 - 1e-12), (run, curvature)
+        if isinstance(curve, Gdp):
+            assert curve.mu >= mu * (1 - 1e-12), (run, curvature)
+            tight += curve.mu <= mu * (1 + 1e-6)
+    if name == "shifted-interpolation":
+        assert tight > DRAWS / 20, "the bound is attained by many quadratics"
+
+
+@pytest.mark.parametrize("name, regime", [("quadratic-witness", {}),
+                                          ("langevin-lower-bound", {"batched": False, "langevin": True})])
+def test_lower_bounds_are_attained(name, regime):
+    rng = np.random.default_rng(7)
+    checked = 0
+    for _ in range(DRAWS):
+        run, etas, stds, _ = draw(rng, **regime)
+        result = match(TABLE[name], run)
+        if isinstance(result, Fails):
+            continue
+        checked += 1
+        # the witness is the quadratic of curvature ``strong`` of the class
+        exact = exact_of(run, etas, stds, run.facts().strong.value)
+        assert result.curve.mu <= exact * (1 + 1e-12)
+        assert result.curve.mu <= applied("shifted-interpolation", run).mu
+    assert checked > 200
+
+
+def test_permuted_bound_lies_above_the_exact_mixture():
+    rng = np.random.default_rng(5)
+    ratios = []
+    for _ in range(120):
+        run, etas, stds, curvature = draw(rng)
+        if run.blocks == 1:
+            continue
+        run = li.Run(**{**{f: getattr(run, f) for f in run.__dataclass_fields__}, "batching": li.Permuted(run.batching.size)})
+        counts = [min(run.batching.size, run.n - j * run.batching.size) for j in range(run.blocks)]
+        mus = [exact_mu(curvature, etas, stds, shifts(run, j)) for j in range(run.blocks)]
+        curve = applied("shifted-interpolation-permuted", run)
+        for epsilon in (0.0, 0.5, 2.0):
+            exact = hidden_place_delta(epsilon, np.array(counts) / run.n, mus)
+            ours = curve.delta(epsilon)
+            assert ours >= exact - 1e-9
+            if exact > 1e-6:
+                ratios.append(ours / exact)
+    assert min(ratios) < 1.05, "and is nearly attained"
+
+
+def test_contracts_of_the_bounds():
+    """Monotone in noise, n, sensitivity, curvature and steps; a weaker fact weakens the verdict."""
+    rng = np.random.default_rng(11)
+    for _ in range(300):
+        run, *_ = draw(rng)
+        if not run.constant:
+            continue
+        facts = run.loss.constants
+        for name in ("shifted-interpolation", "composition-gdp"):
+            def mu(name=name, **change):
+                other = {f: getattr(run, f) for f in run.__dataclass_fields__} | change
+                return applied(name, li.Run(**other)).mu
+
+            now, up = mu(), 1 + 1e-9
+            loss = {"sensitivity": facts.sensitivity.value, "smooth": facts.smooth.value, "strong": facts.strong.value}
+            assert mu(noise=li.GradientNoise(run.noise.std * 2)) == pytest.approx(now / 2)
+            assert mu(steps=run.steps + 1) * up >= now
+            assert mu(loss=li.Abstract(li.LossFacts(**loss | {"sensitivity": loss["sensitivity"] * 1.5}))) * up >= now
+            assert mu(loss=li.Abstract(li.LossFacts(**loss | {"strong": loss["strong"] / 2}))) * up >= now
+            assert mu(loss=li.Abstract(li.LossFacts(**loss | {"smooth": loss["smooth"] * 2}))) * up >= now
+            assert mu(domain=li.Ball(0.5)) <= now * up
+
+
+BASE = dict(n=100, steps=10, step_size=li.Constant(0.5), noise=li.Langevin(0.1), start=li.GaussianStart(math.sqrt(0.02)),
+            loss=li.Abstract(li.LossFacts(sensitivity=1.0, smooth=1.0, strong=1.0)))
+BREAKS = {
+    "known_sensitivity": {"loss": li.Abstract(li.LossFacts(smooth=1.0, strong=1.0))},
+    "known_noise": {"noise": li.NoiseMultiplier(1.0)},
+    "last_iterate_only": {"release": "all"},
+    "no_momentum": {"momentum": li.HeavyBall(0.5)},
+    "full_batch": {"batching": li.Cyclic(10)},
+    "public_order": {"batching": li.FixedSize(10)},
+    "secret_blocks": {"batching": li.Cyclic(10)},
+    "constant_step": {"step_size": li.InverseDecay(2.0, 0.1)},
+    "langevin_noise": {"noise": li.GradientNoise(tuple([0.1] * 10))},
+    "everywhere": {"domain": li.Ball(1.0)},
+    "fixed_start": {"start": li.GaussianStart(0.3)},
+    "gibbs_start": {"start": li.GaussianStart(0.3)},
+    "lipschitz_step": {"loss": li.Abstract(li.LossFacts(sensitivity=1.0))},
+    "strongly_convex": {"loss": li.Abstract(li.LossFacts(sensitivity=1.0, smooth=1.0, strong=0.0))},
+    "short_step": {"step_size": li.Constant(1.0)},
+    "squared_norm": {"loss": li.Abstract(li.LossFacts(sensitivity=1.0, smooth=1.0, strong=0.5))},
+    "log_sobolev": {"start": li.GaussianStart(0.3)},
+    "idle_clip": {"clip": 0.5},
+}
+
+
+@pytest.mark.parametrize("theorem, assumption", [(t.name, a) for t in TABLE.values() for a in t.assumptions],
+                         ids=lambda x: x if isinstance(x, str) else x.name)
+def test_each_assumption_has_a_run_that_breaks_it(theorem, assumption):
+    fixed = any(a.name == "fixed_start" for a in TABLE[theorem].assumptions)
+    secret = any(a.name == "secret_blocks" for a in TABLE[theorem].assumptions)
+    good = BASE | ({"start": li.Fixed()} if fixed else {}) | ({"batching": li.Permuted(10)} if secret else {})
+    assert isinstance(match(TABLE[theorem], li.Run(**good)), Applies)
+    change = BREAKS[assumption.name]
+    if assumption.name == "known_noise":
+        change = change | {"loss": li.Abstract(li.LossFacts(sensitivity=1.0, smooth=1.0, strong=1.0))}
+    broken = match(TABLE[theorem], li.Run(**good | change))
+    assert isinstance(broken, Fails)
+    assert all(len(reason) > 20 for reason in broken.reasons)
+
+
+def test_clipping_that_rotates_gradients_drops_curvature():
+    """Softmax with per-example clipping: no strong convexity, and the exact expansion of the clipped step."""
+    loss = li.Softmax(classes=3, row_norm=1.0, ridge=0.1, intercept=0.0)
+    run = li.Run(n=100, steps=10, step_size=li.Constant(1.0), noise=li.Langevin(0.1), clip=0.5, loss=loss,
+                 start=li.GaussianStart(math.sqrt(0.2)))
+    assert run.facts().strong is None and run.facts().smooth is None
+    assert isinstance(match(TABLE["langevin-strongly-convex"], run), Fails)
+    clipped = applied("shifted-interpolation", run).mu
+    free = li.Run(**{**{f: getattr(run, f) for f in run.__dataclass_fields__}, "clip": None})
+    scale = run.facts().sensitivity.value / free.facts().sensitivity.value
+    assert clipped > applied("shifted-interpolation", free).mu * scale * (1 + 1e-6), "it expands, so shifts cost more"
+    binary = li.Run(**{**{f: getattr(run, f) for f in run.__dataclass_fields__}, "loss": li.Logistic(ridge=0.1)})
+    assert binary.facts().strong is not None, "a clamped scalar residual keeps convexity"
