@@ -1,0 +1,150 @@
+"""The trainer step by step: against NumPy with the same noise, and what every part of it promises."""
+
+from dataclasses import replace
+
+import jax
+import numpy as np
+import pytest
+from engine import reference
+
+import lastiterate as li
+from lastiterate.engine import Trainer, execute, fresh_key, scores, seeded_key
+from lastiterate.engine.gradients import gradient_sum
+from lastiterate.engine.noise import NOISE, gaussian, stream
+from lastiterate.engine.prepare import clip_rows, prepare
+from lastiterate.engine.trainer import arrange
+from lastiterate.errors import InputError
+from lastiterate.losses import CHUNK, FLOAT_SLACK
+
+RNG = np.random.default_rng(0)
+N, D = 23, 4
+X = RNG.normal(size=(N, D)) * 1.5
+LOSSES = {"logistic": (li.Logistic(row_norm=1.5, ridge=0.1, intercept=0.7), RNG.integers(0, 2, N)),
+          "softmax": (li.Softmax(classes=3, row_norm=1.5, ridge=0.05, intercept=0.7), RNG.integers(0, 3, N)),
+          "huber": (li.HuberRidge(row_norm=1.5, residual_clip=0.4, ridge=0.05, intercept=0.7), RNG.normal(size=N))}
+RUN = dict(n=N, steps=9, step_size=li.Constant(0.3), noise=li.GradientNoise(0.2), release="all")
+CHANGES = {
+    "full batch": {}, "blocks": {"batching": li.Cyclic(7)}, "single records": {"batching": li.Cyclic(1)},
+    "nesterov": {"momentum": li.Nesterov()}, "heavy ball": {"momentum": li.HeavyBall(0.7), "batching": li.Cyclic(10)},
+    "ball": {"domain": li.Ball(0.2)}, "box": {"domain": li.Box(-0.05, 0.1)}, "clip": {"clip": 0.3},
+    "decreasing": {"step_size": li.InverseDecay(1.0, 0.5)},
+    "arbitrary": {"step_size": li.Steps(tuple(np.linspace(0.1, 0.9, 9))), "noise": li.GradientNoise(tuple(np.linspace(1, 0, 9)))},
+    "langevin": {"noise": li.Langevin(0.1), "step_size": li.InverseDecay(1.0, 0.5)},
+}
+
+
+def noise_of(key, shape, steps):
+    """The very noise that the trainer will draw."""
+    with jax.enable_x64(True):
+        return np.array([gaussian(stream(key, NOISE), k, shape) for k in range(steps)])
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=str)
+@pytest.mark.parametrize("loss", LOSSES, ids=str)
+def test_agrees_with_numpy_step_by_step(loss, change):
+    model, y = LOSSES[loss]
+    run, key = li.Run(loss=model, **RUN | CHANGES[change]), seeded_key(3)
+    noise = noise_of(key, (model.classes if loss == "softmax" else 1, D + 1), run.steps)
+    ours = Trainer(run).fit(X, y, key)
+    theirs = reference.fit(run, X, y, noise)
+    np.testing.assert_allclose(ours, theirs, atol=2e-5)
+    last = Trainer(replace(run, release="last")).fit(X, y, key)
+    np.testing.assert_allclose(last, ours[-1], atol=1e-12)
+    calls = []
+    watched = Trainer(replace(run, release="last")).fit(X, y, key, progress=lambda *a: calls.append(a))
+    np.testing.assert_allclose(watched, last, atol=1e-12)
+    assert [c[0] for c in calls] == list(range(1, 10)) and all(c[1] == 9 and len(c) == 3 for c in calls)
+
+
+def test_one_secret_permutation_then_the_same_blocks():
+    model, y = LOSSES["huber"]
+    run, key = li.Run(loss=model, **RUN | {"batching": li.Permuted(7)}), seeded_key(5)
+    rows, labels = prepare(run, X, y)
+    with jax.enable_x64(True):
+        blocks, targets = (np.asarray(a) for a in arrange(run, rows, labels, key))
+    kept = np.abs(blocks.reshape(-1, D + 1)).sum(1) > 0
+    order = [int(np.flatnonzero((rows == row).all(1))[0]) for row in blocks.reshape(-1, D + 1)[kept]]
+    assert sorted(order) == list(range(N)) and order != list(range(N)), "a permutation, and not the identity"
+    noise = noise_of(key, (1, D + 1), run.steps)
+    theirs = reference.fit(replace(run, batching=li.Cyclic(7)), X[order], y[order], noise)
+    np.testing.assert_allclose(Trainer(run).fit(X, y, key), theirs, atol=2e-5)
+    assert targets.reshape(-1)[kept] == pytest.approx(y[order].astype(np.float32))
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=str)
+def test_zeroing_one_record_moves_the_sum_by_less_than_its_sensitivity(loss):
+    """Extreme rows, many chunks, float32: the computed sum, not the exact one."""
+    model, _ = LOSSES[loss]
+    rng = np.random.default_rng(1)
+    n = 4 * CHUNK + 17
+    data = rng.normal(size=(n, D)) * 10.0 ** rng.integers(-3, 6, size=(n, 1))
+    y = {"logistic": rng.integers(0, 2, n), "softmax": rng.integers(0, 3, n), "huber": rng.normal(size=n) * 1e6}[loss]
+    run = li.Run(n=n, steps=1, step_size=li.Constant(0.1), noise=li.GradientNoise(0.1), loss=model)
+    bound = run.facts().sensitivity.value
+    assert bound == pytest.approx(run.facts().lipschitz.value * (1 + FLOAT_SLACK))
+    rows, labels = prepare(run, data, y)
+    theta = rng.normal(size=(model.classes if loss == "softmax" else 1, D + 1)) * 30
+    largest = 0.0
+    with jax.enable_x64(True):
+        key = seeded_key(0)
+        whole = [a[0] for a in arrange(run, rows, labels, key)]
+        full = np.asarray(gradient_sum(model, None, theta, *whole))
+        for i in rng.integers(0, n, 25):
+            less = rows.copy()
+            less[i] = 0
+            part = [a[0] for a in arrange(run, less, labels, key)]
+            largest = max(largest, np.linalg.norm(full - np.asarray(gradient_sum(model, None, theta, *part))))
+    assert 0.3 * bound < largest <= bound
+
+
+def test_rows_are_clipped_below_the_norm():
+    rows = clip_rows(RNG.normal(size=(500, 30)) * 10.0 ** RNG.integers(-2, 12, size=(500, 1)), 1.5)
+    norms = np.linalg.norm(rows.astype(np.float64), axis=1)
+    assert norms.max() <= 1.5 and norms.max() > 1.5 * (1 - 1e-5) and (norms < 1).any(), "short rows stay as they are"
+
+
+def test_private_mean_and_prediction_use_the_same_rows():
+    model, y = LOSSES["softmax"]
+    part = li.PrivateMean(noise_multiplier=1e-9, row_norm=1.0)
+    run = li.Run(loss=model, **RUN | {"prelude": (part,), "release": "last", "noise": li.GradientNoise(0.0)})
+    found = execute(run, X, y, seeded_key(1))
+    clipped = clip_rows(X, 1.0)
+    np.testing.assert_allclose(found.centres[0], clipped.mean(0), atol=1e-6)
+    moved = np.column_stack((clip_rows(clipped - found.centres[0], 1.5), np.full(N, 0.7)))
+    np.testing.assert_allclose(scores(run, found, X), moved @ found.weights.T, atol=1e-6)
+    many = [execute(replace(run, prelude=(replace(part, noise_multiplier=5.0),)), X, y, seeded_key(s)).centres[0]
+            for s in range(200)]
+    assert np.std(np.array(many) - clipped.mean(0)) == pytest.approx(5.0 * 1.0 / N, rel=0.12)
+
+
+def test_keys():
+    one, two = (jax.random.key_data(fresh_key()) for _ in range(2))
+    assert one.size * 32 == 128 and (one != two).any()
+    model, y = LOSSES["logistic"]
+    run = li.Run(loss=model, **RUN | {"release": "last"})
+    assert (Trainer(run).fit(X, y) != Trainer(run).fit(X, y)).all()
+    assert (Trainer(run).fit(X, y, seeded_key(1)) == Trainer(run).fit(X, y, seeded_key(1))).all()
+
+
+def test_nothing_is_compiled_again_for_other_noise_steps_and_step_sizes(caplog):
+    model, y = LOSSES["logistic"]
+    run = li.Run(loss=model, **RUN | {"release": "last"})
+    Trainer(run).fit(X, y)
+    with jax.log_compiles(True), caplog.at_level("WARNING"):
+        Trainer(replace(run, steps=77, noise=li.GradientNoise(0.5), step_size=li.Constant(0.01))).fit(X, y)
+    assert not [r for r in caplog.records if "Compiling" in r.getMessage() or "compilation" in r.getMessage()]
+    assert not jax.config.jax_enable_x64, "the user's configuration is left alone"
+
+
+@pytest.mark.parametrize("change, data, word", [
+    ({}, (X[:5], None), "n = 23"), ({}, (np.where(X > 2, np.nan, X), None), "finite"), ({}, (X[:, 0], None), "shape"),
+    ({}, (X, np.full(N, 3)), "0..1"), ({}, (X, np.zeros(4)), "shape"), ({"batching": li.FixedSize(3)}, (X, None), "FixedSize"),
+    ({"loss": li.Abstract(li.LossFacts(lipschitz=1.0))}, (X, None), "Abstract"),
+    ({"step_size": li.Constant(1e200), "steps": 50}, (X, None), "diverge"),
+])
+def test_bad_input_is_one_sentence(change, data, word):
+    model, y = LOSSES["logistic"]
+    run = li.Run(**RUN | {"loss": model, "release": "last"} | change)
+    with pytest.raises(InputError, match=word) as caught:
+        Trainer(run).fit(data[0], y if data[1] is None else data[1], seeded_key(0))
+    assert "\n" not in str(caught.value)
