@@ -110,16 +110,31 @@ def test_point_guarantee_below_its_epsilon():
 
 
 def test_json_round_trip():
-    curves = (Gdp(0.5), GdpMixture((0.5, 0.5), (1.0, 2.0)), Rdp.linear(0.1), Rdp(orders=(2.0,), values=(0.3,)),
-              EpsDelta(1.0, 1e-6))
+    curves = (
+        Gdp(0.5),
+        GdpMixture((0.5, 0.5), (1.0, 2.0)),
+        Rdp.linear(0.1),
+        Rdp(orders=(2.0,), values=(0.3,)),
+        EpsDelta(1.0, 1e-6),
+    )
     for curve in (*curves, BestOf(curves)):
         assert curve_from_dict(curve.to_dict()) == curve
 
 
-@pytest.mark.parametrize("bad", [lambda: Gdp(-1.0), lambda: Gdp(math.nan), lambda: Gdp(1.0).epsilon(0.0),
-                                 lambda: Gdp(1.0).epsilon(1.0), lambda: Gdp(1.0).delta(-0.1),
-                                 lambda: GdpMixture((0.5, 0.4), (1.0, 1.0)), lambda: GdpMixture((1.0,), (-1.0,)),
-                                 lambda: Rdp(orders=(1.0,), values=(0.1,)), lambda: curve_from_dict({"type": "x"})])
+@pytest.mark.parametrize(
+    "bad",
+    [
+        lambda: Gdp(-1.0),
+        lambda: Gdp(math.nan),
+        lambda: Gdp(1.0).epsilon(0.0),
+        lambda: Gdp(1.0).epsilon(1.0),
+        lambda: Gdp(1.0).delta(-0.1),
+        lambda: GdpMixture((0.5, 0.4), (1.0, 1.0)),
+        lambda: GdpMixture((1.0,), (-1.0,)),
+        lambda: Rdp(orders=(1.0,), values=(0.1,)),
+        lambda: curve_from_dict({"type": "x"}),
+    ],
+)
 def test_bad_numbers_are_refused(bad):
     with pytest.raises(InputError):
         bad()

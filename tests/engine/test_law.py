@@ -9,10 +9,10 @@ from itertools import permutations
 
 import numpy as np
 import pytest
-from engine import reference
 from scipy.stats import kstest, norm
 
 import lastiterate as li
+from engine import reference
 from lastiterate.engine import Trainer, seeded_key
 
 MODELS = 20_000
@@ -20,8 +20,15 @@ RNG = np.random.default_rng(42)
 N, D = 7, 2
 X = RNG.normal(size=(N, D)) * 0.5
 Y = RNG.normal(size=N)
-BASE = li.Run(n=N, steps=8, step_size=li.Constant(0.5), noise=li.GradientNoise(0.4), batching=li.Cyclic(3),
-              start=li.GaussianStart(0.6), loss=li.HuberRidge(row_norm=50.0, residual_clip=1e6, ridge=0.1, intercept=0.8))
+BASE = li.Run(
+    n=N,
+    steps=8,
+    step_size=li.Constant(0.5),
+    noise=li.GradientNoise(0.4),
+    batching=li.Cyclic(3),
+    start=li.GaussianStart(0.6),
+    loss=li.HuberRidge(row_norm=50.0, residual_clip=1e6, ridge=0.1, intercept=0.8),
+)
 
 
 def sample(run):
@@ -50,23 +57,43 @@ def agrees(draws, run):
     return z < 6 and p > 1e-7
 
 
-@pytest.mark.parametrize("change", [
-    {}, {"batching": li.FullBatch()}, {"step_size": li.InverseDecay(1.0, 0.5)}, {"start": li.Fixed()},
-    {"step_size": li.Steps(tuple(np.linspace(0.2, 0.9, 8))), "noise": li.GradientNoise(tuple(np.linspace(0.9, 0.1, 8)))},
-    {"noise": li.Langevin(0.3)},
-], ids=str)
+@pytest.mark.parametrize(
+    "change",
+    [
+        {},
+        {"batching": li.FullBatch()},
+        {"step_size": li.InverseDecay(1.0, 0.5)},
+        {"start": li.Fixed()},
+        {
+            "step_size": li.Steps(tuple(np.linspace(0.2, 0.9, 8))),
+            "noise": li.GradientNoise(tuple(np.linspace(0.9, 0.1, 8))),
+        },
+        {"noise": li.Langevin(0.3)},
+    ],
+    ids=str,
+)
 def test_law_on_quadratics(change):
     run = replace(BASE, **change)
     assert agrees(sample(run), run)
 
 
 FLIPS = {
-    "noise": {"noise": li.GradientNoise(0.2)}, "step size": {"step_size": li.Constant(0.45)}, "steps": {"steps": 9},
-    "order of blocks": {"batching": li.Cyclic(4)}, "all records": {"batching": li.FullBatch()}, "start": {"start": li.Fixed()},
-    "momentum": {"momentum": li.HeavyBall(0.3)}, "nesterov": {"momentum": li.Nesterov()}, "domain": {"domain": li.Ball(1.0)},
-    "box": {"domain": li.Box(-0.5, 0.5)}, "clip": {"clip": 0.3}, "permutation": {"batching": li.Permuted(3)},
-    "ridge": {"loss": replace(BASE.loss, ridge=0.2)}, "clamp": {"loss": replace(BASE.loss, residual_clip=0.3)},
-    "intercept": {"loss": replace(BASE.loss, intercept=0.5)}, "row norm": {"loss": replace(BASE.loss, row_norm=0.3)},
+    "noise": {"noise": li.GradientNoise(0.2)},
+    "step size": {"step_size": li.Constant(0.45)},
+    "steps": {"steps": 9},
+    "order of blocks": {"batching": li.Cyclic(4)},
+    "all records": {"batching": li.FullBatch()},
+    "start": {"start": li.Fixed()},
+    "momentum": {"momentum": li.HeavyBall(0.3)},
+    "nesterov": {"momentum": li.Nesterov()},
+    "domain": {"domain": li.Ball(1.0)},
+    "box": {"domain": li.Box(-0.5, 0.5)},
+    "clip": {"clip": 0.3},
+    "permutation": {"batching": li.Permuted(3)},
+    "ridge": {"loss": replace(BASE.loss, ridge=0.2)},
+    "clamp": {"loss": replace(BASE.loss, residual_clip=0.3)},
+    "intercept": {"loss": replace(BASE.loss, intercept=0.5)},
+    "row norm": {"loss": replace(BASE.loss, row_norm=0.3)},
 }
 
 
@@ -78,8 +105,10 @@ def test_every_field_changes_the_law(flip):
 def test_permuted_blocks_follow_the_mixture_over_all_orders():
     """Moments of the exact mixture over all 5,040 permutations; z < 6 for 3 means and 6 second moments."""
     run = replace(BASE, batching=li.Permuted(3))
-    laws = [reference.quadratic_law(replace(BASE, batching=li.Cyclic(3)), X[list(o)], Y[list(o)])
-            for o in permutations(range(N))]
+    laws = [
+        reference.quadratic_law(replace(BASE, batching=li.Cyclic(3)), X[list(o)], Y[list(o)])
+        for o in permutations(range(N))
+    ]
     means, covs = np.array([m for m, _ in laws]), np.array([c for _, c in laws])
     first = means.mean(0)
     second = (covs + means[:, :, None] * means[:, None, :]).mean(0)

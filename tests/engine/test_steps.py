@@ -5,9 +5,9 @@ from dataclasses import replace
 import jax
 import numpy as np
 import pytest
-from engine import reference
 
 import lastiterate as li
+from engine import reference
 from lastiterate.engine import Trainer, execute, fresh_key, scores, seeded_key
 from lastiterate.engine.gradients import gradient_sum
 from lastiterate.engine.noise import NOISE, gaussian, stream
@@ -19,16 +19,26 @@ from lastiterate.losses import CHUNK, FLOAT_SLACK
 RNG = np.random.default_rng(0)
 N, D = 23, 4
 X = RNG.normal(size=(N, D)) * 1.5
-LOSSES = {"logistic": (li.Logistic(row_norm=1.5, ridge=0.1, intercept=0.7), RNG.integers(0, 2, N)),
-          "softmax": (li.Softmax(classes=3, row_norm=1.5, ridge=0.05, intercept=0.7), RNG.integers(0, 3, N)),
-          "huber": (li.HuberRidge(row_norm=1.5, residual_clip=0.4, ridge=0.05, intercept=0.7), RNG.normal(size=N))}
+LOSSES = {
+    "logistic": (li.Logistic(row_norm=1.5, ridge=0.1, intercept=0.7), RNG.integers(0, 2, N)),
+    "softmax": (li.Softmax(classes=3, row_norm=1.5, ridge=0.05, intercept=0.7), RNG.integers(0, 3, N)),
+    "huber": (li.HuberRidge(row_norm=1.5, residual_clip=0.4, ridge=0.05, intercept=0.7), RNG.normal(size=N)),
+}
 RUN = dict(n=N, steps=9, step_size=li.Constant(0.3), noise=li.GradientNoise(0.2), release="all")
 CHANGES = {
-    "full batch": {}, "blocks": {"batching": li.Cyclic(7)}, "single records": {"batching": li.Cyclic(1)},
-    "nesterov": {"momentum": li.Nesterov()}, "heavy ball": {"momentum": li.HeavyBall(0.7), "batching": li.Cyclic(10)},
-    "ball": {"domain": li.Ball(0.2)}, "box": {"domain": li.Box(-0.05, 0.1)}, "clip": {"clip": 0.3},
+    "full batch": {},
+    "blocks": {"batching": li.Cyclic(7)},
+    "single records": {"batching": li.Cyclic(1)},
+    "nesterov": {"momentum": li.Nesterov()},
+    "heavy ball": {"momentum": li.HeavyBall(0.7), "batching": li.Cyclic(10)},
+    "ball": {"domain": li.Ball(0.2)},
+    "box": {"domain": li.Box(-0.05, 0.1)},
+    "clip": {"clip": 0.3},
     "decreasing": {"step_size": li.InverseDecay(1.0, 0.5)},
-    "arbitrary": {"step_size": li.Steps(tuple(np.linspace(0.1, 0.9, 9))), "noise": li.GradientNoise(tuple(np.linspace(1, 0, 9)))},
+    "arbitrary": {
+        "step_size": li.Steps(tuple(np.linspace(0.1, 0.9, 9))),
+        "noise": li.GradientNoise(tuple(np.linspace(1, 0, 9))),
+    },
     "langevin": {"noise": li.Langevin(0.1), "step_size": li.InverseDecay(1.0, 0.5)},
 }
 
@@ -112,8 +122,10 @@ def test_private_mean_and_prediction_use_the_same_rows():
     np.testing.assert_allclose(found.centres[0], clipped.mean(0), atol=1e-6)
     moved = np.column_stack((clip_rows(clipped - found.centres[0], 1.5), np.full(N, 0.7)))
     np.testing.assert_allclose(scores(run, found, X), moved @ found.weights.T, atol=1e-6)
-    many = [execute(replace(run, prelude=(replace(part, noise_multiplier=5.0),)), X, y, seeded_key(s)).centres[0]
-            for s in range(200)]
+    many = [
+        execute(replace(run, prelude=(replace(part, noise_multiplier=5.0),)), X, y, seeded_key(s)).centres[0]
+        for s in range(200)
+    ]
     assert np.std(np.array(many) - clipped.mean(0)) == pytest.approx(5.0 * 1.0 / N, rel=0.12)
 
 
@@ -136,12 +148,19 @@ def test_nothing_is_compiled_again_for_other_noise_steps_and_step_sizes(caplog):
     assert not jax.config.jax_enable_x64, "the user's configuration is left alone"
 
 
-@pytest.mark.parametrize("change, data, word", [
-    ({}, (X[:5], None), "n = 23"), ({}, (np.where(X > 2, np.nan, X), None), "finite"), ({}, (X[:, 0], None), "shape"),
-    ({}, (X, np.full(N, 3)), "0..1"), ({}, (X, np.zeros(4)), "shape"), ({"batching": li.FixedSize(3)}, (X, None), "FixedSize"),
-    ({"loss": li.Abstract(li.LossFacts(lipschitz=1.0))}, (X, None), "Abstract"),
-    ({"step_size": li.Constant(1e200), "steps": 50}, (X, None), "diverge"),
-])
+@pytest.mark.parametrize(
+    "change, data, word",
+    [
+        ({}, (X[:5], None), "n = 23"),
+        ({}, (np.where(X > 2, np.nan, X), None), "finite"),
+        ({}, (X[:, 0], None), "shape"),
+        ({}, (X, np.full(N, 3)), "0..1"),
+        ({}, (X, np.zeros(4)), "shape"),
+        ({"batching": li.FixedSize(3)}, (X, None), "FixedSize"),
+        ({"loss": li.Abstract(li.LossFacts(lipschitz=1.0))}, (X, None), "Abstract"),
+        ({"step_size": li.Constant(1e200), "steps": 50}, (X, None), "diverge"),
+    ],
+)
 def test_bad_input_is_one_sentence(change, data, word):
     model, y = LOSSES["logistic"]
     run = li.Run(**RUN | {"loss": model, "release": "last"} | change)

@@ -20,8 +20,14 @@ PUBLISHED = tomllib.loads((HERE / "published.toml").read_text())
 
 def multiplier(batching, epsilon, blocks, passes, *, theorem=None, contraction=None):
     strong, step = (0.0, 1.0) if contraction is None else (1 - contraction, 1.0)
-    run = li.Run(n=blocks * 10, steps=blocks * passes, step_size=li.Constant(step), noise=li.NoiseMultiplier(1.0),
-                 batching=batching(10), loss=li.Abstract(li.LossFacts(lipschitz=1.0, smooth=1.0, strong=strong)))
+    run = li.Run(
+        n=blocks * 10,
+        steps=blocks * passes,
+        step_size=li.Constant(step),
+        noise=li.NoiseMultiplier(1.0),
+        batching=batching(10),
+        loss=li.Abstract(li.LossFacts(lipschitz=1.0, smooth=1.0, strong=strong)),
+    )
     if theorem == "composition-gdp":
         run = li.Run(**{**{f: getattr(run, f) for f in run.__dataclass_fields__}, "release": "all"})
     found = li.calibrate(run, epsilon=epsilon, delta=NOISE["delta"], at_least=li.Evidence.ASSUMED)
@@ -59,8 +65,9 @@ def test_rounded_up_entries_with_40_digits(epsilon, blocks, passes):
 
 @pytest.mark.parametrize("row", NOISE["row"], ids=lambda r: f"eps{r['epsilon']}-l{r['blocks']}")
 def test_noise_that_a_budget_needs(row):
-    for passes, permuted, cyclic, composed in zip(row["passes"], row["permuted"], row["cyclic"], row["composition"],
-                                                  strict=True):
+    for passes, permuted, cyclic, composed in zip(
+        row["passes"], row["permuted"], row["cyclic"], row["composition"], strict=True
+    ):
         where = row["epsilon"], row["blocks"], passes
         assert needs(multiplier(li.Permuted, *where, theorem="shifted-interpolation-permuted"), permuted)
         assert needs(multiplier(li.Cyclic, *where), cyclic)
@@ -79,9 +86,15 @@ def test_bok_table_1():
     for i, c in enumerate(row["contraction"]):
         for k, passes in enumerate(row["passes"]):
             strong = (1 - c) / row["step"]
-            run = li.Run(n=row["n"], steps=passes * row["n"] // row["b"], step_size=li.Constant(row["step"]),
-                         noise=li.GradientNoise(row["sigma"]), batching=li.Cyclic(row["b"]), adjacency="replace-one",
-                         loss=li.Abstract(li.LossFacts(sensitivity=row["sensitivity"], smooth=10.0, strong=strong)))
+            run = li.Run(
+                n=row["n"],
+                steps=passes * row["n"] // row["b"],
+                step_size=li.Constant(row["step"]),
+                noise=li.GradientNoise(row["sigma"]),
+                batching=li.Cyclic(row["b"]),
+                adjacency="replace-one",
+                loss=li.Abstract(li.LossFacts(sensitivity=row["sensitivity"], smooth=10.0, strong=strong)),
+            )
             mu = match(TABLE["shifted-interpolation"], run).curve.mu
             assert printed(mu, row["mu"][i][k])
             assert printed(Gdp(mu).epsilon(row["delta"]), row["epsilon"][i][k])
@@ -99,8 +112,15 @@ def test_bok_closed_forms_up_to_1000_steps():
         c = max(abs(1 - eta * m), abs(1 - eta))
 
         def ours(batching=li.FullBatch(), steps=T, strong=m, eta=eta, L=L, sigma=sigma, n=n, **more):
-            run = li.Run(n=n, steps=steps, step_size=li.Constant(eta), noise=li.GradientNoise(sigma), batching=batching,
-                         loss=li.Abstract(li.LossFacts(sensitivity=L, smooth=1.0, strong=strong)), **more)
+            run = li.Run(
+                n=n,
+                steps=steps,
+                step_size=li.Constant(eta),
+                noise=li.GradientNoise(sigma),
+                batching=batching,
+                loss=li.Abstract(li.LossFacts(sensitivity=L, smooth=1.0, strong=strong)),
+                **more,
+            )
             return match(TABLE["shifted-interpolation"], run).curve.mu
 
         theirs = math.sqrt((1 - c**T) / (1 + c**T) * (1 + c) / (1 - c)) * L / (n * sigma)
@@ -113,8 +133,18 @@ def test_bok_closed_forms_up_to_1000_steps():
         passes = max(1, 1000 // blocks // 2)
         if blocks >= 2:
             got = ours(li.Cyclic(b), passes * blocks)
-            theirs = L / (b * sigma) * math.sqrt(1 + c ** (2 * blocks - 2) * (1 - c**2) / (1 - c**blocks) ** 2
-                                                 * (1 - c ** (blocks * (passes - 1))) / (1 + c ** (blocks * (passes - 1))))
+            theirs = (
+                L
+                / (b * sigma)
+                * math.sqrt(
+                    1
+                    + c ** (2 * blocks - 2)
+                    * (1 - c**2)
+                    / (1 - c**blocks) ** 2
+                    * (1 - c ** (blocks * (passes - 1)))
+                    / (1 + c ** (blocks * (passes - 1)))
+                )
+            )
             assert theirs * (1 - 1e-12) <= got <= theirs * (1 + 2e-12)
         D = float(rng.uniform(0.01, 3))
         if D * n / (eta * L) <= T:
@@ -127,9 +157,15 @@ def test_figure_1_of_chourasia():
     ratio = (row["sensitivity"] / (row["sigma"] * row["n"])) ** 2
     for strong in row["strong"]:
         start = li.GaussianStart(math.sqrt(2 * row["sigma"] ** 2 / strong))
-        run = li.Run(n=row["n"], steps=row["steps"], step_size=li.Constant(row["step"]), noise=li.Langevin(row["sigma"]),
-                     start=start, adjacency="replace-one",
-                     loss=li.Abstract(li.LossFacts(sensitivity=row["sensitivity"], smooth=row["smooth"], strong=strong)))
+        run = li.Run(
+            n=row["n"],
+            steps=row["steps"],
+            step_size=li.Constant(row["step"]),
+            noise=li.Langevin(row["sigma"]),
+            start=start,
+            adjacency="replace-one",
+            loss=li.Abstract(li.LossFacts(sensitivity=row["sensitivity"], smooth=row["smooth"], strong=strong)),
+        )
         time = row["step"] * row["steps"]
         ours = match(TABLE["langevin-strongly-convex"], run).curve.rdp(row["order"])
         assert ours == pytest.approx(row["order"] * ratio / strong * (1 - math.exp(-strong * time / 2)), rel=1e-9)

@@ -25,9 +25,14 @@ def by_optimiser(c, s, v, start):
 
     x0 = np.array(s, float)
     x0[0] += c[0] * start
-    found = minimize(lambda a: np.sum(a**2 / v), x0, jac=lambda a: 2 * a / v, method="SLSQP",
-                     options={"maxiter": 500, "ftol": 1e-14},
-                     constraints=[{"type": "ineq", "fun": lambda a: z(a)[:-1]}, {"type": "eq", "fun": lambda a: z(a)[-1]}])
+    found = minimize(
+        lambda a: np.sum(a**2 / v),
+        x0,
+        jac=lambda a: 2 * a / v,
+        method="SLSQP",
+        options={"maxiter": 500, "ftol": 1e-14},
+        constraints=[{"type": "ineq", "fun": lambda a: z(a)[:-1]}, {"type": "eq", "fun": lambda a: z(a)[-1]}],
+    )
     return math.sqrt(found.fun)
 
 
@@ -46,12 +51,16 @@ def test_closed_form_equals_the_general_one():
     for _ in range(400):
         T, blocks = int(rng.integers(1, 60)), int(rng.integers(1, 12))
         c = float(rng.choice([1.0, 0.0, rng.uniform(0.3, 1.4), rng.uniform(0.9, 1.1)]))
-        s, v, D = float(rng.uniform(0.1, 2)), float(rng.uniform(0.1, 2)), float(rng.choice([math.inf, rng.uniform(0.05, 5)]))
+        s, v, D = (
+            float(rng.uniform(0.1, 2)),
+            float(rng.uniform(0.1, 2)),
+            float(rng.choice([math.inf, rng.uniform(0.05, 5)])),
+        )
         fast = constant_mus(c, s, v, T, blocks, D)
         for place in range(blocks):
             hits = np.where(np.arange(T) % blocks == place, s, 0.0)
             slow = optimal_mu(np.full(T, c), hits, np.full(T, v))
-            if D < math.inf:
+            if math.inf > D:
                 slow = min(slow, best_restart(np.full(T, c), hits, np.full(T, v), D))
             assert fast[place] == pytest.approx(slow, rel=1e-11, abs=1e-300)
 

@@ -18,8 +18,11 @@ EDGES = {"one step": 0.1, "step at 2/smooth": 0.1, "no curvature": 0.2, "batch =
 def draw(rng, *, batched=True, langevin=False, squared=False, gibbs=False):
     """A run on quadratics: its arrays, and a curvature inside its class."""
     smooth = float(rng.uniform(0.2, 4))
-    strong = smooth if squared else float(0.0 if rng.random() < EDGES["no curvature"] and not gibbs else
-                                          rng.uniform(0.01, 1) * smooth)
+    strong = (
+        smooth
+        if squared
+        else float(0.0 if rng.random() < EDGES["no curvature"] and not gibbs else rng.uniform(0.01, 1) * smooth)
+    )
     steps = 1 if rng.random() < EDGES["one step"] else int(rng.integers(1, 40))
     top = 1.0 if gibbs else 2.0
     eta = top / smooth * (0.999 if rng.random() < EDGES["step at 2/smooth"] else float(rng.uniform(0.01, 0.99)))
@@ -34,9 +37,15 @@ def draw(rng, *, batched=True, langevin=False, squared=False, gibbs=False):
         stds = noise.sigma * np.sqrt(2 / etas)
     start = li.GaussianStart(math.sqrt(2 * noise.sigma**2 / strong)) if gibbs else li.Fixed()
     sensitivity = float(rng.uniform(0.5, 3))
-    run = li.Run(n=n, steps=steps, step_size=li.Steps(tuple(map(float, etas))) if varied else li.Constant(eta),
-                 noise=noise, batching=li.FullBatch() if b == n else li.Cyclic(b), start=start,
-                 loss=li.Abstract(li.LossFacts(sensitivity=sensitivity, smooth=smooth, strong=strong)))
+    run = li.Run(
+        n=n,
+        steps=steps,
+        step_size=li.Steps(tuple(map(float, etas))) if varied else li.Constant(eta),
+        noise=noise,
+        batching=li.FullBatch() if b == n else li.Cyclic(b),
+        start=start,
+        loss=li.Abstract(li.LossFacts(sensitivity=sensitivity, smooth=smooth, strong=strong)),
+    )
     curvature = strong if rng.random() < 0.5 else float(rng.uniform(strong, smooth))
     return run, etas, stds, curvature
 
@@ -58,14 +67,18 @@ def exact_of(run, etas, stds, curvature):
     return max(exact_mu(curvature, etas, stds, shifts(run, place)) for place in range(run.blocks))
 
 
-@pytest.mark.parametrize("name, regime", [
-    ("shifted-interpolation", {}), ("composition-gdp", {}),
-    ("composition-langevin", {"batched": False, "langevin": True}),
-    ("langevin-linear", {"batched": False, "langevin": True}),
-    ("langevin-squared-norm", {"batched": False, "langevin": True, "squared": True}),
-    ("langevin-strongly-convex", {"batched": False, "langevin": True, "gibbs": True}),
-    ("langevin-lsi", {"batched": False, "langevin": True, "gibbs": True}),
-])
+@pytest.mark.parametrize(
+    "name, regime",
+    [
+        ("shifted-interpolation", {}),
+        ("composition-gdp", {}),
+        ("composition-langevin", {"batched": False, "langevin": True}),
+        ("langevin-linear", {"batched": False, "langevin": True}),
+        ("langevin-squared-norm", {"batched": False, "langevin": True, "squared": True}),
+        ("langevin-strongly-convex", {"batched": False, "langevin": True, "gibbs": True}),
+        ("langevin-lsi", {"batched": False, "langevin": True, "gibbs": True}),
+    ],
+)
 def test_upper_bounds_lie_above_the_exact_law(name, regime):
     rng = np.random.default_rng(2024)
     tight = 0
@@ -74,8 +87,12 @@ def test_upper_bounds_lie_above_the_exact_law(name, regime):
         curve, mu = applied(name, run), exact_of(run, etas, stds, curvature)
         if regime.get("gibbs"):  # the random start adds its own variance
             start = run.start.std**2 * np.prod(1 - etas * curvature) ** 2
-            shift = abs(sum(s * e * np.prod(1 - etas[k + 1:] * curvature)
-                            for k, (s, e) in enumerate(zip(shifts(run, 0), etas, strict=True))))
+            shift = abs(
+                sum(
+                    s * e * np.prod(1 - etas[k + 1 :] * curvature)
+                    for k, (s, e) in enumerate(zip(shifts(run, 0), etas, strict=True))
+                )
+            )
             mu = shift / math.sqrt((shift / mu) ** 2 + start) if mu > 0 else 0.0
         for alpha in (1.5, 8.0):
             assert curve.rdp(alpha) >= alpha * mu**2 / 2 * (1 - 1e-12), (run, curvature)
@@ -86,8 +103,9 @@ def test_upper_bounds_lie_above_the_exact_law(name, regime):
         assert tight > DRAWS / 20, "the bound is attained by many quadratics"
 
 
-@pytest.mark.parametrize("name, regime", [("quadratic-witness", {}),
-                                          ("langevin-lower-bound", {"batched": False, "langevin": True})])
+@pytest.mark.parametrize(
+    "name, regime", [("quadratic-witness", {}), ("langevin-lower-bound", {"batched": False, "langevin": True})]
+)
 def test_lower_bounds_are_attained(name, regime):
     rng = np.random.default_rng(7)
     checked = 0
@@ -111,7 +129,9 @@ def test_permuted_bound_lies_above_the_exact_mixture():
         run, etas, stds, curvature = draw(rng)
         if run.blocks == 1:
             continue
-        run = li.Run(**{**{f: getattr(run, f) for f in run.__dataclass_fields__}, "batching": li.Permuted(run.batching.size)})
+        run = li.Run(
+            **{**{f: getattr(run, f) for f in run.__dataclass_fields__}, "batching": li.Permuted(run.batching.size)}
+        )
         counts = [min(run.batching.size, run.n - j * run.batching.size) for j in range(run.blocks)]
         mus = [exact_mu(curvature, etas, stds, shifts(run, j)) for j in range(run.blocks)]
         curve = applied("shifted-interpolation-permuted", run)
@@ -133,7 +153,8 @@ def test_contracts_of_the_bounds():
             continue
         facts = run.loss.constants
         for name in ("shifted-interpolation", "composition-gdp"):
-            def mu(name=name, **change):
+
+            def mu(name=name, run=run, **change):
                 other = {f: getattr(run, f) for f in run.__dataclass_fields__} | change
                 return applied(name, li.Run(**other)).mu
 
@@ -147,8 +168,14 @@ def test_contracts_of_the_bounds():
             assert mu(domain=li.Ball(0.5)) <= now * up
 
 
-BASE = dict(n=100, steps=10, step_size=li.Constant(0.5), noise=li.Langevin(0.1), start=li.GaussianStart(math.sqrt(0.02)),
-            loss=li.Abstract(li.LossFacts(sensitivity=1.0, smooth=1.0, strong=1.0)))
+BASE = dict(
+    n=100,
+    steps=10,
+    step_size=li.Constant(0.5),
+    noise=li.Langevin(0.1),
+    start=li.GaussianStart(math.sqrt(0.02)),
+    loss=li.Abstract(li.LossFacts(sensitivity=1.0, smooth=1.0, strong=1.0)),
+)
 BREAKS = {
     "known_sensitivity": {"loss": li.Abstract(li.LossFacts(smooth=1.0, strong=1.0))},
     "known_noise": {"noise": li.NoiseMultiplier(1.0)},
@@ -171,8 +198,11 @@ BREAKS = {
 }
 
 
-@pytest.mark.parametrize("theorem, assumption", [(t.name, a) for t in TABLE.values() for a in t.assumptions],
-                         ids=lambda x: x if isinstance(x, str) else x.name)
+@pytest.mark.parametrize(
+    "theorem, assumption",
+    [(t.name, a) for t in TABLE.values() for a in t.assumptions],
+    ids=lambda x: x if isinstance(x, str) else x.name,
+)
 def test_each_assumption_has_a_run_that_breaks_it(theorem, assumption):
     fixed = any(a.name == "fixed_start" for a in TABLE[theorem].assumptions)
     secret = any(a.name == "secret_blocks" for a in TABLE[theorem].assumptions)
@@ -189,8 +219,15 @@ def test_each_assumption_has_a_run_that_breaks_it(theorem, assumption):
 def test_clipping_that_rotates_gradients_drops_curvature():
     """Softmax with per-example clipping: no strong convexity, and the exact expansion of the clipped step."""
     loss = li.Softmax(classes=3, row_norm=1.0, ridge=0.1, intercept=0.0)
-    run = li.Run(n=100, steps=10, step_size=li.Constant(1.0), noise=li.Langevin(0.1), clip=0.5, loss=loss,
-                 start=li.GaussianStart(math.sqrt(0.2)))
+    run = li.Run(
+        n=100,
+        steps=10,
+        step_size=li.Constant(1.0),
+        noise=li.Langevin(0.1),
+        clip=0.5,
+        loss=loss,
+        start=li.GaussianStart(math.sqrt(0.2)),
+    )
     assert run.facts().strong is None and run.facts().smooth is None
     assert isinstance(match(TABLE["langevin-strongly-convex"], run), Fails)
     clipped = applied("shifted-interpolation", run).mu

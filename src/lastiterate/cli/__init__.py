@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import sys
 from collections.abc import Callable
@@ -117,12 +118,9 @@ def predict(model: Annotated[Path, typer.Argument(help="a folder that train wrot
     from lastiterate import workflow
 
     header, rows = workflow.prediction_rows(model, file)
-    if out is not None and out.exists():
-        raise InputError("--out", "must not exist yet", str(out), "choose another name")
-    with sys.stdout if out is None else out.open("w", newline="") as stream:
-        writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow(header)
-        writer.writerows(rows)
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([header, *rows])
+    _emit(text.getvalue(), out)
 
 
 def _emit(text: str, out: Path | None) -> None:

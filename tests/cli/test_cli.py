@@ -1,0 +1,299 @@
+"""The command line from end to end, on real files and on bad ones."""
+
+import csv
+import io
+import json
+import shutil
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from lastiterate import artefact
+from lastiterate.certificate import content_hash
+from lastiterate.cli import app
+from lastiterate.data import load_bundled
+
+RUN = [
+    "--n",
+    "5000",
+    "--steps",
+    "100",
+    "--step-size",
+    "0.02",
+    "--sigma",
+    "0.02",
+    "--sensitivity",
+    "4",
+    "--smooth",
+    "4",
+    "--strong",
+    "1",
+]
+
+
+def call(*args):
+    result = CliRunner().invoke(app, [str(a) for a in args])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.exit_code, result.stdout, " ".join(result.stderr.split())
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    """A csv file with a schema, from the breast cancer set's first five columns."""
+    folder = tmp_path_factory.mktemp("data")
+    found, schema = load_bundled("breast_cancer")
+    with (folder / "t.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["a", "b", "c", "d", "e", "sick"])
+        writer.writerows(
+            [*row[:5], ["yes", "no"][label]] for row, label in zip(found.array, found.answers, strict=True)
+        )
+    text = 'target = "sick"\nclasses = ["no", "yes"]\nsource = "published"\n'
+    for name, column in zip("abcde", schema.columns, strict=False):
+        text += f'[columns.{name}]\nkind = "number"\nlow = {column.low}\nhigh = {column.high}\n'
+    (folder / "s.toml").write_text(text)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def model(table):
+    code, out, _ = call(
+        "train", table / "t.csv", "--schema", table / "s.toml", "--epsilon", "4", "--out", table / "model"
+    )
+    assert code == 0 and "epsilon 4" in out and "replace-one" in out and "composition" in out
+    assert "accuracy" not in out, "nothing about the user's own data is shown"
+    return table / "model"
+
+
+def test_predict(model, table):
+    code, out, _ = call("predict", model, table / "t.csv")
+    rows = list(csv.DictReader(io.StringIO(out)))
+    truth = [row["sick"] for row in csv.DictReader((table / "t.csv").open())]
+    assert code == 0 and len(rows) == len(truth)
+    assert np.mean([row["prediction"] == label for row, label in zip(rows, truth, strict=True)]) > 0.8
+    assert all(abs(float(r["probability_no"]) + float(r["probability_yes"]) - 1) < 1e-5 for r in rows)
+    assert sorted(p.name for p in model.iterdir()) == ["certificate.json", "model.json", "weights.safetensors"]
+
+
+def test_public_test_file(table, tmp_path):
+    train = ["train", table / "t.csv", "--schema", table / "s.toml", "--epsilon", "4", "--test", table / "t.csv"]
+    code, _, err = call(*train, "--out", tmp_path / "m")
+    assert code == 2 and "--test-is-public" in err and not (tmp_path / "m").exists()
+    code, out, _ = call(*train, "--test-is-public", "--out", tmp_path / "m")
+    assert code == 0 and "test accuracy" in out
+
+
+def edit(path, **change):
+    body = json.loads(path.read_text())
+    for key, value in change.items():
+        target = body
+        *way, last = key.split("__")
+        for step in way:
+            target = target[step]
+        target[last] = value
+    body["content_sha256"] = content_hash(body)  # a forger would do the same
+    path.write_text(json.dumps(body))
+
+
+@pytest.mark.parametrize(
+    "forge",
+    [
+        lambda m: (m / "weights.safetensors").write_bytes((m / "weights.safetensors").read_bytes()[:-1] + b"\x01"),
+        lambda m: (m / "weights.safetensors").unlink(),
+        lambda m: (m / "model.json").write_text((m / "model.json").read_text().replace('"no"', '"nope"')),
+        lambda m: edit(m / "certificate.json", epsilon=3.0),
+        lambda m: edit(m / "certificate.json", delta=1e-9),
+        lambda m: edit(m / "certificate.json", run__steps=3),
+        lambda m: edit(m / "certificate.json", run__noise__z=50.0),
+        lambda m: edit(m / "certificate.json", theorem="langevin-lsi"),
+        lambda m: edit(m / "certificate.json", caveats=[]),
+        lambda m: edit(m / "certificate.json", epsilon_replace_one=4.0),
+        lambda m: (m / "certificate.json").write_text(
+            (m / "certificate.json").read_text().replace('"library"', '"libary"')
+        ),
+    ],
+    ids=range(11),
+)
+def test_verify_finds_every_forgery(model, tmp_path, forge):
+    copy = tmp_path / "m"
+    shutil.copytree(model, copy)
+    assert call("verify", copy)[0] == 0 and call("verify", copy / "certificate.json")[0] == 0
+    forge(copy)
+    code, out, _ = call("verify", copy)
+    assert code == 1 and "does not hold" in out
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"run": {}}', '{"epsilon": 1}'])
+def test_verify_refuses_damaged_certificates(model, tmp_path, text):
+    copy = tmp_path / "m"
+    shutil.copytree(model, copy)
+    (copy / "certificate.json").write_text(text)
+    code, _, err = call("verify", copy)
+    assert code == 2 and err.startswith("error:")
+
+
+def test_nothing_is_half_written(table, tmp_path, monkeypatch):
+    def broken(*args, **kwargs):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(artefact.os, "rename", broken)
+    with pytest.raises(OSError, match="disk full"):
+        call("train", table / "t.csv", "--schema", table / "s.toml", "--epsilon", "4", "--out", tmp_path / "m")
+    assert not list(tmp_path.iterdir())
+
+
+def test_bundled_set_shows_both_accuracies(tmp_path):
+    code, out, _ = call("train", "iris", "--epsilon", "3", "--out", tmp_path / "m")
+    assert code == 0 and "without privacy (shown because this set is public)" in out
+    assert call("train", "iris", "--epsilon", "3", "--out", tmp_path / "m")[0] == 2, "never replaces a model"
+    code, out, _ = call("train", "diabetes", "--epsilon", "3", "--model", "huber-ridge", "--out", tmp_path / "r")
+    assert code == 0 and "R^2" in out
+    assert call("verify", tmp_path / "r")[0] == 0
+
+
+def test_account_json_and_text():
+    code, out, _ = call("account", *RUN, "--json", "--trust-constants")
+    body = json.loads(out)
+    assert code == 0 and body["theorem"] == "shifted-interpolation" and body["evidence"] == "ASSUMED"
+    assert body["epsilon_at_least"] <= body["epsilon"] <= body["epsilon_replace_one"]
+    assert {"epsilon", "delta", "adjacency", "theorem", "evidence", "verdicts", "run", "caveats"} <= set(body)
+    assert {"theorem", "kind", "applies", "epsilon", "evidence", "reasons"} == set(body["verdicts"][0])
+    assert any("conditional on" in text for text in body["caveats"])
+    code, out, _ = call("account", *RUN, "--json")
+    assert code == 0 and json.loads(out)["epsilon"] is None, "constants given as flags are not enough by themselves"
+    code, out, _ = call("account", *RUN)
+    assert code == 0 and "--trust-constants" in out
+
+
+def test_run_files(tmp_path):
+    out = json.loads(call("account", *RUN, "--json", "--trust-constants")[1])
+    (tmp_path / "run.json").write_text(json.dumps(out["run"]))
+    again = json.loads(call("account", tmp_path / "run.json", "--json", "--trust-constants")[1])
+    assert again["epsilon"] == out["epsilon"]
+    assert call("account", tmp_path / "run.json", "--n", "3")[0] == 2
+
+
+FLAGS = [
+    ["--batch", "cyclic:500"],
+    ["--batch", "permuted:500"],
+    ["--batch", "fixed:500"],
+    ["--batch", "bins:500"],
+    ["--batch", "poisson:0.1", "--adjacency", "add-remove"],
+    ["--start", "gaussian:0.0282842712474619"],
+    ["--radius", "1"],
+    ["--clip", "1"],
+    ["--momentum", "nesterov"],
+    ["--momentum", "heavy-ball:0.9"],
+    ["--release", "all"],
+    ["--adjacency", "replace-one"],
+    ["--lipschitz", "2"],
+    ["--log-sobolev", "5"],
+]
+
+
+@pytest.mark.parametrize("flags", FLAGS, ids=" ".join)
+def test_every_flag(flags):
+    code, out, _ = call("account", *RUN, *flags, "--trust-constants", "--json")
+    assert code == 0 and json.loads(out)["epsilon"] > 0
+
+
+def test_other_descriptions(tmp_path):
+    (tmp_path / "steps.txt").write_text("\n".join(["0.1"] * 10))
+    for flags in (
+        ["--step-size", f"@{tmp_path / 'steps.txt'}", "--noise-std", "0.1"],
+        ["--step-size", "inverse-decay:2,0.1", "--noise-multiplier", "3", "--weak-convexity", "0.1"],
+    ):
+        code, out, _ = call(
+            "account",
+            "--n",
+            "100",
+            "--steps",
+            "10",
+            "--lipschitz",
+            "1",
+            "--smooth",
+            "1",
+            *flags,
+            "--trust-constants",
+            "--json",
+        )
+        assert code == 0 and json.loads(out)["epsilon"] > 0
+
+
+def test_calibrate():
+    base = [
+        "calibrate",
+        "--n",
+        "6000",
+        "--step-size",
+        "0.5",
+        "--lipschitz",
+        "1",
+        "--smooth",
+        "1",
+        "--strong",
+        "0",
+        "--batch",
+        "permuted:300",
+        "--epsilon",
+        "1",
+        "--delta",
+        "1e-6",
+        "--trust-constants",
+        "--json",
+    ]
+    body = json.loads(call(*base, "--steps", "1000", "--noise-multiplier", "1")[1])
+    assert 0.999 < body["epsilon"] <= 1 and body["run"]["noise"]["z"] == pytest.approx(7.0, abs=0.01)
+    more = json.loads(call(*base, "--steps", "1", "--noise-multiplier", "10", "--field", "steps")[1])
+    assert more["epsilon"] <= 1 and more["run"]["steps"] > 1500
+    code, _, err = call("calibrate", "--n", "6", "--steps", "3", "--step-size", "1", "--epsilon", "1")
+    assert code == 2 and "no theorem certifies this run" in err and "--clip" in err
+
+
+def test_plot(tmp_path):
+    code, _, _ = call("account", *RUN, "--trust-constants", "--plot", tmp_path / "e.png")
+    assert code == 0 and (tmp_path / "e.png").read_bytes()[:4] == b"\x89PNG"
+    assert call("account", *RUN, "--plot", tmp_path / "e.txt")[0] == 2
+
+
+def test_theorems():
+    code, out, _ = call("theorems")
+    assert code == 0 and "composition-gdp" in out.replace("\n", "")
+    code, out, _ = call("theorems", "langevin-strongly-convex")
+    out = " ".join(out.split())
+    assert code == 0 and "Corollary 1" in out and "exp(-lambda eta K / 2)" in out
+    assert call("theorems", "nonsense")[0] == 2
+
+
+@pytest.mark.parametrize(
+    "args, word",
+    [
+        (["train", "t.csv", "--epsilon", "1"], "lastiterate schema"),
+        (["train", "digits", "--epsilon", "0"], "epsilon"),
+        (["train", "digits", "--epsilon", "1", "--delta", "2"], "--delta"),
+        (["train", "none.csv", "--epsilon", "1"], "existing"),
+        (["train", "x.parquet", "--epsilon", "1"], ".csv"),
+        (["schema", "none.csv"], "existing"),
+        (["train", "digits", "--epsilon", "1", "--model", "huber-ridge"], "--model"),
+        (["predict", "nowhere", "t.csv"], "model"),
+        (["verify", "nowhere"], "existing"),
+        (["account", "--n", "10"], "--steps"),
+        (["account", "--n", "x", "--steps", "1", "--step-size", "1"], "--n"),
+        (["account", *RUN, "--batch", "weekly"], "--batch"),
+        (["account", *RUN, "--noise-std", "1"], "noise"),
+        (["account", *RUN, "--start", "warm"], "--start"),
+        (["account", *RUN, "--delta", "1"], "delta"),
+        (["account", *RUN, "--step-size", "-1"], "step_size"),
+        (["account", *RUN, "--momentum", "big"], "--momentum"),
+        (["calibrate", *RUN, "--epsilon", "-1"], "epsilon"),
+        (["account", "none.json"], "existing"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_exit_code_2(table, tmp_path, monkeypatch, args, word):
+    shutil.copy(table / "t.csv", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    code, _, err = call(*args)
+    assert code == 2 and word in err and "Traceback" not in err
+    assert [p.name for p in tmp_path.iterdir()] == ["t.csv"]

@@ -1,0 +1,115 @@
+"""scikit-learn's protocol, the budget, and the accuracy that the plan promises."""
+
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.utils.estimator_checks import check_estimator
+
+import lastiterate as li
+from lastiterate.data import encode, load_bundled, split
+from lastiterate.errors import InputError
+from lastiterate.estimators import DPHuberRidge, DPLogisticRegression
+from lastiterate.planning import Task, budget, plan
+
+
+@pytest.mark.parametrize(
+    "estimator", [DPLogisticRegression(epsilon=1e3), DPHuberRidge(epsilon=1e3)], ids=lambda e: type(e).__name__
+)
+def test_scikit_learn_protocol(estimator):
+    """All of scikit-learn's checks; none is expected to fail."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        results = check_estimator(estimator, on_fail=None)
+    failed = [(r["check_name"], str(r["exception"])[:200]) for r in results if r["status"] == "failed"]
+    assert len(results) > 40 and not failed, failed
+
+
+def digits(seed):
+    X, y = encode(*load_bundled("digits"))
+    train, test = split(len(X), seed)
+    return X[train], y[train], X[test], y[test]
+
+
+def test_accuracy_on_digits_at_epsilon_1():
+    scores = []
+    for seed in range(10):
+        X, y, X_test, y_test = digits(seed)
+        model = DPLogisticRegression(epsilon=1.0, delta=1e-5, row_norm=8.0, classes=range(10), random_state=seed).fit(
+            X, y
+        )
+        scores.append(model.score(X_test, y_test))
+        assert 0.99 < model.certificate_.epsilon(1e-5) <= 1.0
+    assert np.mean(scores) >= 0.86, scores
+
+
+def test_the_certificate_covers_the_run_and_its_preparation():
+    X, y, X_test, _ = digits(0)
+    model = DPLogisticRegression(epsilon=2.0, row_norm=8.0, classes=range(10)).fit(X, y)
+    certificate = model.certificate_
+    assert certificate.run == model.run_ and model.delta_ == 1e-5 and certificate.verify()
+    assert certificate.best(1e-5).evidence >= li.Evidence.ENFORCED
+    # without the preparation the same verdicts charge less: it is composed in
+    bare = li.account(li.Run(**{**{f: getattr(model.run_, f) for f in model.run_.__dataclass_fields__}, "prelude": ()}))
+    assert bare.epsilon(1e-5) < certificate.epsilon(1e-5) * 0.99
+    mu_mean = (1 + li.losses.FLOAT_SLACK) / model.run_.prelude[0].noise_multiplier
+    mu_steps = np.sqrt(model.run_.steps) * (1 + li.losses.FLOAT_SLACK) / model.run_.noise.z
+    assert li.curve.Gdp(float(np.hypot(mu_mean, mu_steps))).epsilon(1e-5) == pytest.approx(2.0, rel=1e-5)
+    assert np.allclose(model.predict_proba(X_test).sum(1), 1)
+    assert (pickle.loads(pickle.dumps(model)).predict(X_test) == model.predict(X_test)).all()
+    assert not any("seed:" in text for text in certificate.caveats)
+
+
+def test_caveats():
+    X, y, *_ = digits(0)
+    with pytest.warns(UserWarning, match="treated as public"):
+        model = DPLogisticRegression(row_norm=8.0, random_state=1).fit(X, y)
+    caveats = " ".join(model.certificate_.all_caveats())
+    assert "taken from the data" in caveats and "seed" in caveats
+
+
+def test_fits_are_random_and_seeds_repeat():
+    X, y, X_test, _ = digits(0)
+    one = DPLogisticRegression(row_norm=8.0, classes=range(10))
+    assert (one.fit(X, y).decision_function(X_test) != clone(one).fit(X, y).decision_function(X_test)).any()
+    two = DPLogisticRegression(row_norm=8.0, classes=range(10), random_state=4)
+    assert (two.fit(X, y).decision_function(X_test) == clone(two).fit(X, y).decision_function(X_test)).all()
+
+
+def test_regression_learns():
+    X, y = encode(*load_bundled("diabetes"))
+    train, test = split(len(X), 0)
+    model = DPHuberRidge(epsilon=100.0, row_norm=np.sqrt(10)).fit(X[train], y[train])
+    assert model.score(X[test], y[test]) > 0.3
+
+
+@pytest.mark.parametrize(
+    "change, word",
+    [
+        ({"epsilon": 0}, "epsilon"),
+        ({"epsilon": -1.0}, "epsilon"),
+        ({"delta": 0.0}, "delta"),
+        ({"delta": 1.5}, "delta"),
+        ({"delta": "big"}, "delta"),
+        ({"row_norm": 0.0}, "row_norm"),
+        ({"adjacency": "swap"}, "adjacency"),
+        ({"classes": [0, 1]}, "classes"),
+        ({"classes": [1]}, "classes"),
+    ],
+)
+def test_bad_arguments(change, word):
+    X, y, *_ = digits(0)
+    with pytest.raises(InputError, match=word):
+        DPLogisticRegression(**{"classes": range(10), "row_norm": 8.0} | change).fit(X, y)
+
+
+@pytest.mark.parametrize("adjacency", ["zero-out", "replace-one"])
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 10.0])
+def test_plans_meet_their_budget(adjacency, epsilon):
+    for task in (Task(100, 5, 2), Task(50_000, 784, 10, row_norm=28.0), Task(1000, 3, 0)):
+        certificate = plan(task, epsilon=epsilon, delta=1e-6, adjacency=adjacency)
+        assert epsilon * 0.999 < certificate.epsilon(1e-6) <= epsilon
+        assert certificate.run.adjacency == adjacency and certificate.run.n == task.n
+    assert li.curve.Gdp(budget(epsilon, 1e-6)).epsilon(1e-6) <= epsilon * (1 + 1e-9)
