@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +80,22 @@ def verify(path: Path) -> Checked:
             if not file.is_file() or _sha(file.read_bytes()) != stored.get(key):
                 problems.append(f"{name} is not the file that was certified")
     return Checked(tuple(problems), stored.get("epsilon"), delta)
+
+
+def certificate_from_text(text: str) -> Certificate:
+    """The certificate written in ``text``, derived again from its run; refused when what is written differs."""
+    from lastiterate.accounting import account
+
+    try:
+        stored = json.loads(text)
+        run, delta, at_least = Run.from_dict(stored["run"]), float(stored["delta"]), Evidence[stored["at_least"]]
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError("certificate", "must be one that lastiterate wrote, complete", str(error)) from None
+    problems = _compare(stored, run, delta, at_least)
+    if problems:
+        raise InputError("certificate", "does not hold", problems[0], "ask for the original")
+    fresh = account(run, at_least=at_least)
+    return replace(fresh, caveats=tuple(t for t in stored["caveats"] if t not in fresh.all_caveats()))
 
 
 def _compare(stored: dict[str, Any], run: Run, delta: float, at_least: Evidence) -> list[str]:

@@ -194,6 +194,13 @@ class Certificate:
     def to_json(self, delta: float, **more: Any) -> str:
         return json.dumps(self.to_dict(delta, **more), indent=2)
 
+    @classmethod
+    def from_json(cls, text: str) -> Certificate:
+        """Read a certificate back: everything is derived again from its run, and must agree with what is written."""
+        from lastiterate.artefact import certificate_from_text
+
+        return certificate_from_text(text)
+
     def verify(self) -> bool:
         """Whether accounting the run again gives the same verdicts."""
         from lastiterate.accounting import account

@@ -158,6 +158,7 @@ def test_nothing_is_compiled_again_for_other_noise_steps_and_step_sizes(caplog):
         ({}, (X, np.zeros(4)), "shape"),
         ({"batching": li.FixedSize(3)}, (X, None), "FixedSize"),
         ({"loss": li.Abstract(li.LossFacts(lipschitz=1.0))}, (X, None), "Abstract"),
+        ({"domain": li.Box(-1.0, 1.0, 2)}, (X, None), "number of parameters, 5"),
         ({"step_size": li.Constant(1e200), "steps": 50}, (X, None), "diverge"),
     ],
 )

@@ -13,6 +13,7 @@ from lastiterate.curve import Gdp
 from lastiterate.theorem import match
 from lastiterate.theorems import TABLE
 
+FULL = li.FullBatch()
 HERE = Path(__file__).parents[1] / "golden"
 NOISE = tomllib.loads((HERE / "noise_multipliers.toml").read_text())
 PUBLISHED = tomllib.loads((HERE / "published.toml").read_text())
@@ -111,7 +112,7 @@ def test_bok_closed_forms_up_to_1000_steps():
         eta, L, sigma = float(rng.uniform(0.1, 1.9)), float(rng.uniform(0.1, 5)), float(rng.uniform(0.1, 3))
         c = max(abs(1 - eta * m), abs(1 - eta))
 
-        def ours(batching=li.FullBatch(), steps=T, strong=m, eta=eta, L=L, sigma=sigma, n=n, **more):
+        def ours(batching=FULL, steps=T, strong=m, eta=eta, L=L, sigma=sigma, n=n, **more):
             run = li.Run(
                 n=n,
                 steps=steps,

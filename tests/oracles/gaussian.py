@@ -6,7 +6,7 @@ import numpy as np
 
 
 def exact_mu(curvature, eta, std, shifts):
-    """mu of the pair on a quadratic: theta <- (1 - eta h) theta + eta shift + eta std N(0, 1), shift 0 on the neighbour."""
+    """mu of the pair theta <- (1 - eta h) theta + eta shift + eta std N(0, 1), with shift 0 on the neighbour."""
     mean, variance = 0.0, 0.0
     for step, noise, shift in zip(eta, std, shifts, strict=True):
         factor = 1 - step * curvature

@@ -19,7 +19,7 @@ from lastiterate.engine.noise import NOISE, ORDER, START, fresh_key, gaussian, s
 from lastiterate.engine.prepare import Layout, layout, linear_loss, prepare
 from lastiterate.errors import InputError
 from lastiterate.run import Run
-from lastiterate.schedules import Constant, GaussianStart, GradientNoise, HeavyBall, Nesterov, Permuted
+from lastiterate.schedules import Box, Constant, GaussianStart, GradientNoise, HeavyBall, Nesterov, Permuted
 
 Progress = Callable[[int, int, float], None]
 """Called with steps done, steps in all, seconds; never with anything that depends on the data."""
@@ -138,7 +138,7 @@ class Trainer:
 
         **Guarantee:** exactly the run that is accounted: rows clipped, noise at every step, no other output.
         """
-        rows, answers = prepare(self.run, features, target)
+        rows, answers = self._prepare(features, target)
         key = fresh_key() if key is None else key
         with jax.enable_x64(True):
             state = start(self.run, (outputs(linear_loss(self.run)), rows.shape[1]), key)
@@ -148,6 +148,15 @@ class Trainer:
             raise InputError("step_size", "makes the run diverge: an iterate is not finite", None,
                              "stay below 2/smooth, or add a ridge or a domain; nothing was released")
         return released
+
+    def _prepare(self, features: Any, target: Any) -> tuple[np.ndarray, np.ndarray]:
+        rows, answers = prepare(self.run, features, target)
+        parameters = outputs(linear_loss(self.run)) * rows.shape[1]
+        if isinstance(self.run.domain, Box) and self.run.domain.dimension not in (None, parameters):
+            # the accountant's diameter grows with the dimension: a smaller one would understate epsilon
+            raise InputError("dimension of the box", f"must be the number of parameters, {parameters}",
+                             self.run.domain.dimension, "outputs times (features + 1), or leave it out")
+        return rows, answers
 
     def _loop(self, state: State, rows: Any, target: Any, key: Any, progress: Progress | None) -> np.ndarray:
         plan, steps, shape = schedule(self.run), self.run.steps, shape_of(self.run)
@@ -165,7 +174,7 @@ class Trainer:
 
     def fit_many(self, features: Any, target: Any, keys: jax.Array) -> np.ndarray:
         """Train one model per key in a single vectorised program; (models, k, d + 1). For tests and audits."""
-        rows, answers = prepare(self.run, features, target)
+        rows, answers = self._prepare(features, target)
         shape, plan, steps = shape_of(self.run), schedule(self.run), self.run.steps
 
         def one(key: jax.Array) -> jax.Array:
