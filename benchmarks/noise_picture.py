@@ -46,7 +46,8 @@ def main(path: Path) -> None:
     for place, epsilon in enumerate((1, 8)):
         axes = made.add_subplot(1, 2, place + 1)
         lines = {
-            "blocks in order, composition": ([ours(li.Cyclic, epsilon, e, release="all") for e in PASSES], ":", "#999999"),
+            "blocks in order, composition": (
+                [ours(li.Cyclic, epsilon, e, release="all") for e in PASSES], ":", "#999999"),
             "Poisson sampling (all iterates)": ([poisson(epsilon, e) for e in PASSES], "--", "#d95f02"),
             "blocks in order, last iterate": ([ours(li.Cyclic, epsilon, e) for e in PASSES], "-", "#7570b3"),
             "shuffled once, last iterate": ([ours(li.Permuted, epsilon, e) for e in PASSES], "-", "#1b9e77"),

@@ -13,7 +13,7 @@ from scipy.stats import kstest, norm
 
 import lastiterate as li
 from engine import reference
-from lastiterate.engine import Trainer, seeded_key
+from lastiterate.engine import Trainer, seeded_keys
 
 MODELS = 20_000
 RNG = np.random.default_rng(42)
@@ -32,10 +32,7 @@ BASE = li.Run(
 
 
 def sample(run):
-    import jax
-
-    keys = jax.random.split(seeded_key(17), MODELS)
-    return Trainer(run).fit_many(X, Y, keys)[:, 0, :]
+    return Trainer(run).fit_many(X, Y, seeded_keys(17, MODELS))[:, 0, :]
 
 
 def distance(draws, mean, cov):

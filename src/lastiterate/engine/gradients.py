@@ -43,16 +43,21 @@ def gradient_sum(loss: Loss, clip: float | None, theta: Any, rows: Any, target: 
 
     **Guarantee:** float32 only inside a chunk of at most ``CHUNK`` rows (see ``FLOAT_SLACK``); zero rows add nothing.
     """
+    weights = theta.astype(jnp.float32).T
+
+    def found(rows: Any, target: Any) -> jax.Array:
+        return clip_residuals(rows, residuals(loss, rows @ weights, target), clip)
+
     chunks, m, d = rows.shape
-    flat = rows.reshape(chunks * m, d)
-    found = residuals(loss, flat @ theta.astype(jnp.float32).T, target.reshape(-1))
-    found = clip_residuals(flat, found, clip)
-    k = found.shape[1]
     if chunks <= 2:
-        # one product against a block-diagonal residual: exact zeros add no rounding, and it is the fastest form
+        # one product against a block-diagonal residual: exact zeros add no rounding, and a step costs one pass
+        flat = rows.reshape(chunks * m, d)
         own = jnp.repeat(jnp.eye(chunks, dtype=jnp.float32), m, axis=0)
-        wide = (own[:, :, None] * found[:, None, :]).reshape(chunks * m, chunks * k)
-        parts = (wide.T @ flat).reshape(chunks, k, d)
-    else:
-        parts = jnp.einsum("qmk,qmd->qkd", found.reshape(chunks, m, k), rows)
-    return parts.astype(jnp.float64).sum(0)
+        wide = own[:, :, None] * found(flat, target.reshape(-1))[:, None, :]
+        parts = wide.reshape(chunks * m, -1).T @ flat
+        return parts.reshape(chunks, -1, d).astype(jnp.float64).sum(0)
+
+    def add(total: Any, chunk: Any) -> Any:
+        return total + (found(*chunk).T @ chunk[0]).astype(jnp.float64), None
+
+    return jax.lax.scan(add, jnp.zeros(theta.shape, jnp.float64), (rows, target))[0]

@@ -8,13 +8,11 @@ from typing import Any
 import jax
 import numpy as np
 
-from lastiterate.engine.noise import fresh_key, gaussian, stream
+from lastiterate.engine.noise import PREPARATION, fresh_key, gaussian, stream
 from lastiterate.engine.prepare import clip_rows, linear_loss
 from lastiterate.engine.trainer import Progress, Trainer
 from lastiterate.run import Run
 from lastiterate.schedules import PrivateMean
-
-PREPARATION = 3  #: first stream of the key that preparations use
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +29,7 @@ def execute(run: Run, features: Any, target: Any, key: jax.Array | None = None,
     key = fresh_key() if key is None else key
     rows, centres = np.asarray(features), []
     for place, part in enumerate(run.prelude):
-        centres.append(private_mean(part, clip_rows(rows, part.row_norm), stream(key, PREPARATION + place)))
+        centres.append(private_mean(part, clip_rows(rows, part.row_norm), stream(stream(key, PREPARATION), place)))
         rows = centre(rows, part, centres[-1])
     weights = Trainer(replace(run, prelude=())).fit(rows, target, key, progress)
     return Model(weights, tuple(centres))

@@ -15,7 +15,7 @@ import numpy as np
 
 from lastiterate.engine.domains import project
 from lastiterate.engine.gradients import gradient_sum, outputs
-from lastiterate.engine.noise import NOISE, ORDER, START, fresh_key, gaussian, stream
+from lastiterate.engine.noise import NOISE, ORDER, START, fresh_key, gaussian, generator, stream
 from lastiterate.engine.prepare import Layout, layout, linear_loss, prepare
 from lastiterate.errors import InputError
 from lastiterate.run import Run
@@ -72,7 +72,7 @@ def arrange(run: Run, rows: Any, target: Any, key: jax.Array) -> tuple[jax.Array
     plan = layout(run)
     rows, target = jnp.asarray(rows), jnp.asarray(target)
     if isinstance(run.batching, Permuted):
-        order = jax.random.permutation(stream(key, ORDER), run.n)
+        order = jax.random.permutation(generator(stream(key, ORDER)), run.n)
         rows, target = rows[order], target[order]
     rows, target = _fill(rows, plan.blocks * plan.size), _fill(target, plan.blocks * plan.size)
     rows = rows.reshape(plan.blocks, plan.size, -1)
@@ -105,7 +105,7 @@ def _trace(run: Run, state: State, rows: Any, target: Any, key: Any, plan: Sched
 
 
 def _step_at(run: Run, state: State, rows: Any, target: Any, key: Any, plan: Schedule, k: Any) -> State:
-    block = k % rows.shape[0]
+    block = k % rows.shape[0] if rows.shape[0] > 1 else 0  # a constant index copies nothing
     step_size = plan.step_size[jnp.minimum(k, plan.step_size.shape[0] - 1)]
     std = plan.noise_std[jnp.minimum(k, plan.noise_std.shape[0] - 1)]
     return update(run, state, rows[block], target[block], key, k, step_size, std)
