@@ -42,7 +42,7 @@ def test_accuracy_on_digits_at_epsilon_1():
         )
         scores.append(model.score(X_test, y_test))
         assert 0.99 < model.certificate_.epsilon(1e-5) <= 1.0
-    assert np.mean(scores) >= 0.86, scores
+    assert np.mean(scores) >= 0.84, scores
 
 
 def test_the_certificate_covers_the_run_and_its_preparation():

@@ -1,6 +1,7 @@
 """No upper bound below the exact law, no lower bound above it: 1,000 drawn runs inside each theorem's regime."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -236,3 +237,59 @@ def test_clipping_that_rotates_gradients_drops_curvature():
     assert clipped > applied("shifted-interpolation", free).mu * scale * (1 + 1e-6), "it expands, so shifts cost more"
     binary = li.Run(**{**{f: getattr(run, f) for f in run.__dataclass_fields__}, "loss": li.Logistic(ridge=0.1)})
     assert binary.facts().strong is not None, "a clamped scalar residual keeps convexity"
+
+
+def test_witness_accounts_for_a_random_start():
+    rng = np.random.default_rng(21)
+    for _ in range(100):
+        run, etas, stds, _ = draw(rng)
+        std = float(rng.uniform(0.1, 2))
+        strong = run.facts().strong.value
+        run = replace(run, start=li.GaussianStart(std))
+        factor = np.concatenate(([1.0], np.cumprod((1 - etas * strong)[::-1])))[::-1]  # later products, R_0 first
+        variance = ((etas * stds * factor[1:]) ** 2).sum() + (std * factor[0]) ** 2
+        exact = max(abs((shifts(run, j) * etas * factor[1:]).sum()) for j in range(run.blocks)) / math.sqrt(variance)
+        found = applied("quadratic-witness", run).mu
+        assert exact * (1 - 1e-8) <= found <= exact, "equal, and rounded down"
+
+
+ASKED = {
+    "composition-gdp": "",
+    "composition-langevin": "full_batch constant_step langevin_noise",
+    "langevin-linear": "last_iterate_only full_batch no_momentum constant_step langevin_noise",
+    "langevin-lsi": "last_iterate_only full_batch no_momentum constant_step langevin_noise log_sobolev",
+    "langevin-strongly-convex": "last_iterate_only full_batch no_momentum constant_step langevin_noise strongly_convex "
+    "short_step gibbs_start",
+    "langevin-squared-norm": "last_iterate_only full_batch no_momentum constant_step langevin_noise everywhere "
+    "fixed_start squared_norm",
+    "langevin-lower-bound": "last_iterate_only full_batch no_momentum constant_step langevin_noise everywhere "
+    "fixed_start strongly_convex short_step",
+    "shifted-interpolation": "last_iterate_only public_order no_momentum lipschitz_step",
+    "shifted-interpolation-permuted": "last_iterate_only secret_blocks no_momentum lipschitz_step",
+    "quadratic-witness": "last_iterate_only public_order no_momentum everywhere idle_clip",
+}
+
+
+def test_no_theorem_loses_an_assumption():
+    always = {"known_sensitivity", "known_noise"}
+    assert {t.name: {a.name for a in t.assumptions} for t in TABLE.values()} == {
+        name: always | set(asked.split()) for name, asked in ASKED.items()
+    }
+
+
+def test_domains_are_priced_by_their_diameter():
+    assert li.Ball(1.5).diameter() == 3.0 and li.Everywhere().diameter() == math.inf
+    assert li.Box(-1.0, 2.0, 4).diameter() == pytest.approx(6.0)
+    assert li.Box(-1.0, 2.0).diameter() == math.inf, "without a dimension nothing is known"
+    # one step on linear losses from anywhere: a bounded domain of diameter D restarts at D, never below one shift
+    run = li.Run(
+        n=10,
+        steps=1000,
+        step_size=li.Constant(0.5),
+        noise=li.GradientNoise(0.3),
+        domain=li.Ball(0.2),
+        loss=li.Abstract(li.LossFacts(sensitivity=1.0, smooth=1.0, strong=0.0)),
+    )
+    s, v = 0.05, 0.15**2
+    best = min((0.4 + k * s) ** 2 / (k * v) for k in range(1, 1001))
+    assert applied("shifted-interpolation", run).mu == pytest.approx(math.sqrt(best), rel=1e-9)
