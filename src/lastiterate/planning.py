@@ -4,8 +4,8 @@ The rule. Accelerated full-batch gradient descent on rows that are centred by a 
 together. With mu the Gaussian-DP budget and q = sqrt(parameters) / (n mu) the noise-to-signal ratio of one released
 gradient, ``8 / sqrt(q)`` steps balance slow convergence against noise that acceleration amplifies in flat directions;
 steps fall linearly to a tenth, which lets that noise die out. The first step is sqrt(classes / 2) / smooth: the worst
-curvature of softmax needs two classes at even odds, and more classes share less. Privacy never depends on these choices.
-They were chosen on synthetic families (power-law spectra, sparse pixels, one-hot tables).
+curvature of softmax needs two classes at even odds, and more classes share less. Privacy never depends on these
+choices. They were made on synthetic families (power-law spectra, sparse pixels, one-hot tables).
 """
 
 from __future__ import annotations

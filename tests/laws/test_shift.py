@@ -116,3 +116,10 @@ def test_projected_chains(seed):
     for epsilon in (0.0, 0.5, 2.0):
         exact = chain_delta(epsilon, steps, -half, half, cells=1201)
         assert curve.delta(epsilon) >= exact - 2e-4, "the grid is good to 2e-4"
+
+
+def test_many_blocks_in_a_bounded_domain_stay_quick_and_valid():
+    free = constant_mus(1.0, 0.1, 0.5, 20_000, 5_000)
+    assert (constant_mus(1.0, 0.1, 0.5, 20_000, 5_000, 1.0) == free).all()
+    few = constant_mus(1.0, 0.1, 0.5, 2_000, 20, 0.05)
+    assert (few < constant_mus(1.0, 0.1, 0.5, 2_000, 20)).all(), "a small domain helps"
