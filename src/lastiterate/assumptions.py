@@ -71,9 +71,18 @@ secret_blocks = _plain("secret_blocks", "a record's block is drawn once, secretl
                        "it averages over a secret place of the record: use --batch permuted:B")
 constant_step = _plain("constant_step", "a constant step size", lambda run: isinstance(run.step_size, Constant),
                        "it is proved for a constant step size")
-langevin_noise = _plain("langevin_noise", "one temperature: noise sqrt(2 step) sigma on the iterate",
-                        lambda run: isinstance(run.noise, Langevin) or run.constant,
-                        "it needs the same temperature sigma^2 at every step: use --sigma")
+
+
+def _langevin(run: Run) -> Held | Broken:
+    if not (isinstance(run.noise, Langevin) or run.constant):
+        return Broken("it needs the same temperature sigma^2 at every step: use --sigma")
+    noise = _noise(run)
+    if isinstance(noise, Held) and temperature(run) <= 0:
+        return Broken("the run adds no noise: use --sigma")
+    return noise
+
+
+langevin_noise = Assumption("langevin_noise", "one temperature > 0: noise sqrt(2 step) sigma on the iterate", _langevin)
 everywhere = _plain("everywhere", "no constraint on the parameters", lambda run: isinstance(run.domain, Everywhere),
                     "it is proved without a domain, and this run projects")
 fixed_start = _plain("fixed_start", "a fixed start", lambda run: isinstance(run.start, Fixed),
@@ -203,7 +212,7 @@ def log_sobolev_constant(run: Run) -> tuple[float, tuple[Fact, ...]] | None:
     given = known(run.facts(), "log_sobolev")
     if given is not None:
         return (given.value, (given,)) if given.value > 0 else None
-    checks = [assumption.check(run) for assumption in (strongly_convex, short_step, gibbs_start)]
+    checks = [assumption.check(run) for assumption in (langevin_noise, strongly_convex, short_step, gibbs_start)]
     if any(isinstance(check, Broken) for check in checks):
         return None
     strong = known(run.facts(), "strong")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from lastiterate import serial
 from lastiterate.clipping import after_clipping
@@ -69,6 +69,12 @@ class Run:
         whole("n", self.n)
         whole("steps", self.steps)
         object.__setattr__(self, "prelude", tuple(self.prelude))
+        for name, kinds in _KINDS.items():
+            value = getattr(self, name)
+            for part in value if name == "prelude" else (value,):
+                if not isinstance(part, kinds) and not (name == "momentum" and part is None):
+                    raise InputError(name, "must be one of " + ", ".join(kind.__name__ for kind in kinds),
+                                     type(part).__name__)
         if self.clip is not None:
             positive("clip", self.clip)
         if self.release not in ("last", "all"):
@@ -195,6 +201,13 @@ class Run:
             return cls.from_dict(json.loads(text))
         except json.JSONDecodeError as error:
             raise InputError("run", "must be valid JSON", str(error), "write one with Run.to_json()") from None
+
+
+_KINDS: dict[str, tuple[type, ...]] = {
+    "step_size": get_args(StepSize), "noise": get_args(Noise), "batching": get_args(Batching),
+    "domain": get_args(Domain), "start": get_args(Start), "momentum": get_args(Momentum), "prelude": (Prelude,),
+    "loss": get_args(Loss),
+}
 
 
 def data_term_ridge(loss: Loss) -> float:

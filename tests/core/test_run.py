@@ -88,6 +88,12 @@ def test_json_cannot_forge_evidence():
         ({"step_size": {"type": "Steps", "values": [0.1]}}, "5 steps"),
         ({"adjacency": "add-remove"}, "Poisson"),
         ({"step_size": {"type": "Constant"}}, "value"),
+        ({"domain": {"type": "Constant", "value": 1.0}}, "domain"),
+        ({"momentum": {"type": "Fixed"}}, "momentum"),
+        ({"prelude": [{"type": "Fixed"}]}, "prelude"),
+        ({"steps": True}, "steps"),
+        ({"loss": None}, "loss"),
+        ({"noise": {"type": "GradientNoise", "std": float("nan")}}, "noise"),
     ],
 )
 def test_bad_descriptions_are_refused(change, word):

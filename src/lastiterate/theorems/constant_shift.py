@@ -13,7 +13,6 @@ import numpy as np
 
 from lastiterate.theorems.shift import Array, allowance, best_restart, search
 
-
 MOST_PLACES = 256
 """Blocks for which restarts in a bounded domain are searched, place by place."""
 

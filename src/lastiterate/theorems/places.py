@@ -33,11 +33,11 @@ def place_mus(run: Run) -> Array:
     c = np.array([found.lipschitz(step) for step in eta])
     v = (eta * np.array([run.noise_std(step) for step in range(run.steps)])) ** 2
     block = np.arange(run.steps) % run.blocks
-    mus: list[float] = []
-    for place in range(run.blocks):
+    mus = [0.0] * run.blocks  # a block that the run never reaches leaks nothing
+    for place in range(min(run.blocks, run.steps)):
         s = np.where(block == place, eta * delta, 0.0)
         mu = optimal_mu(c, s, v)
-        mus.append(min(mu, best_restart(c, s, v, diameter)) if np.isfinite(diameter) else mu)
+        mus[place] = min(mu, best_restart(c, s, v, diameter)) if np.isfinite(diameter) else mu
     return np.array(mus)
 
 

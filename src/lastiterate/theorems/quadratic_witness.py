@@ -55,11 +55,15 @@ def witness_mu(run: Run) -> float:
         return 0.0  # no statement; a lower bound of zero is always true
     eta = np.array([run.step_size.at(step) for step in range(run.steps)])
     std = np.array([run.noise_std(step) for step in range(run.steps)])
-    later = np.cumprod(np.concatenate(([1.0], (1 - eta * h)[::-1])))[::-1]  # R_0, R_1, ..., R_K
-    variance = float((((eta * std) * later[1:]) ** 2).sum()) + start * later[0] ** 2
     block = np.arange(run.steps) % run.blocks
-    shift = float(np.abs(np.bincount(block, weights=eta * unit * later[1:])).max())
-    return shift / math.sqrt(variance) if variance > 0 else math.inf if shift > 0 else 0.0
+    with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+        later = np.cumprod(np.concatenate(([1.0], (1 - eta * h)[::-1])))[::-1]  # R_0, R_1, ..., R_K
+        variance = float((((eta * std) * later[1:]) ** 2).sum()) + start * later[0] ** 2
+        shift = float(np.abs(np.bincount(block, weights=eta * unit * later[1:])).max())
+    if not std.any() and start == 0:
+        return math.inf if shift > 0 else 0.0
+    # out of double precision's range: no statement
+    return shift / math.sqrt(variance) if 0 < variance < math.inf and math.isfinite(shift) else 0.0
 
 
 THEOREM = Theorem(
