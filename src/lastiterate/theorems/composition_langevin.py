@@ -5,16 +5,15 @@ Source: their Figure 1 and Appendix E (the moments accountant of Abadi et al. 20
 
 from __future__ import annotations
 
-from lastiterate.assumptions import constant_step, full_batch, known_noise, known_sensitivity, langevin_noise
 from lastiterate.theorem import Theorem
-from lastiterate.theorems.langevin import PAPER, linear, squared_ratio
+from lastiterate.theorems.langevin import ALGORITHM, PAPER, linear, squared_ratio
 
 THEOREM = Theorem(
     name="composition-langevin",
     kind="upper",
     citation=f"{PAPER}, Appendix E (baseline)",
     formula="epsilon(alpha) = alpha S_g^2 eta K / (4 n^2 sigma^2)",
-    assumptions=(known_sensitivity, known_noise, full_batch, constant_step, langevin_noise),
+    assumptions=ALGORITHM,
     bound=lambda run: linear(squared_ratio(run) * run.step_size.at(0) * run.steps / 4),
     remark="Holds for any loss, with momentum, and when all iterates are released.",
 )

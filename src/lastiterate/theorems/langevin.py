@@ -8,12 +8,26 @@ from __future__ import annotations
 
 import math
 
-from lastiterate.assumptions import known, temperature
+from lastiterate.assumptions import (
+    constant_step,
+    full_batch,
+    known,
+    known_noise,
+    known_sensitivity,
+    langevin_noise,
+    last_iterate_only,
+    no_momentum,
+    temperature,
+)
 from lastiterate.curve import Rdp
 from lastiterate.run import Run
 
 PAPER = "Chourasia, Ye, Shokri: Differential privacy dynamics of Langevin diffusion and noisy gradient descent, " \
         "NeurIPS 2021 (arXiv:2102.05855)"
+ALGORITHM = (known_sensitivity, known_noise, full_batch, constant_step, langevin_noise)
+"""What their Algorithm 1 fixes."""
+LAST_ITERATE = (*ALGORITHM, last_iterate_only, no_momentum)
+"""The same with a hidden state: only theta_K is released, by plain steps."""
 ROUNDING = 1 + 1e-12
 """Each closed form is a dozen correctly rounded operations on well-conditioned terms (expm1 for the decay)."""
 

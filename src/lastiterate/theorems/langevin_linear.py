@@ -7,25 +7,15 @@ Source: Chourasia et al. 2021, Theorem 1 with Lemma 4. Regime: any loss, any dom
 
 from __future__ import annotations
 
-from lastiterate.assumptions import (
-    constant_step,
-    full_batch,
-    known_noise,
-    known_sensitivity,
-    langevin_noise,
-    last_iterate_only,
-    no_momentum,
-)
 from lastiterate.theorem import Theorem
-from lastiterate.theorems.langevin import PAPER, linear, squared_ratio
+from lastiterate.theorems.langevin import LAST_ITERATE, PAPER, linear, squared_ratio
 
 THEOREM = Theorem(
     name="langevin-linear",
     kind="upper",
     citation=f"{PAPER}, Theorem 1 and Lemma 4",
     formula="epsilon(alpha) = alpha S_g^2 eta K / (4 n^2 sigma^2)",
-    assumptions=(known_sensitivity, known_noise, last_iterate_only, full_batch, no_momentum, constant_step,
-                 langevin_noise),
+    assumptions=LAST_ITERATE,
     bound=lambda run: linear(squared_ratio(run) * run.step_size.at(0) * run.steps / 4),
     remark="The same number as composition: without isoperimetry the diffusion gives nothing more.",
 )

@@ -11,24 +11,11 @@ from __future__ import annotations
 
 import math
 
-from lastiterate.assumptions import (
-    constant_step,
-    everywhere,
-    fixed_start,
-    full_batch,
-    known,
-    known_noise,
-    known_sensitivity,
-    langevin_noise,
-    last_iterate_only,
-    no_momentum,
-    short_step,
-    strongly_convex,
-)
+from lastiterate.assumptions import everywhere, fixed_start, known, short_step, strongly_convex
 from lastiterate.curve import Gdp
 from lastiterate.run import Run
 from lastiterate.theorem import Theorem
-from lastiterate.theorems.langevin import PAPER, decay, squared_ratio
+from lastiterate.theorems.langevin import LAST_ITERATE, PAPER, decay, squared_ratio
 
 
 def _bound(run: Run) -> Gdp:
@@ -43,7 +30,6 @@ THEOREM = Theorem(
     kind="lower",
     citation=f"{PAPER}, Theorem 3",
     formula="epsilon(alpha) >= alpha S_g^2 / (4 m sigma^2 n^2) (1 - exp(-eta m K)), some loss of the class",
-    assumptions=(known_sensitivity, known_noise, last_iterate_only, full_batch, no_momentum, constant_step,
-                 langevin_noise, everywhere, fixed_start, strongly_convex, short_step),
+    assumptions=(*LAST_ITERATE, everywhere, fixed_start, strongly_convex, short_step),
     bound=_bound,
 )

@@ -7,22 +7,11 @@ Source: Chourasia et al. 2021, Theorem 2. c is given (``log_sobolev``), or follo
 
 from __future__ import annotations
 
-from lastiterate.assumptions import (
-    constant_step,
-    full_batch,
-    known_noise,
-    known_sensitivity,
-    langevin_noise,
-    last_iterate_only,
-    log_sobolev,
-    log_sobolev_constant,
-    no_momentum,
-    temperature,
-)
+from lastiterate.assumptions import log_sobolev, log_sobolev_constant, temperature
 from lastiterate.curve import Rdp
 from lastiterate.run import Run
 from lastiterate.theorem import Theorem
-from lastiterate.theorems.langevin import PAPER, decay, linear, squared_ratio
+from lastiterate.theorems.langevin import LAST_ITERATE, PAPER, decay, linear, squared_ratio
 
 
 def _bound(run: Run) -> Rdp:
@@ -37,7 +26,6 @@ THEOREM = Theorem(
     kind="upper",
     citation=f"{PAPER}, Theorem 2 (and Lemma 5 for the constant)",
     formula="epsilon(alpha) = alpha S_g^2 / (2 c sigma^4 n^2) (1 - exp(-sigma^2 c eta K))",
-    assumptions=(known_sensitivity, known_noise, last_iterate_only, full_batch, no_momentum, constant_step,
-                 langevin_noise, log_sobolev),
+    assumptions=(*LAST_ITERATE, log_sobolev),
     bound=_bound,
 )

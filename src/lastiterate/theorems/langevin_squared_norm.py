@@ -8,23 +8,11 @@ for n^2 in the denominator; Theorem 2 with c = (2 - eta)/(2 sigma^2) gives n^2, 
 
 from __future__ import annotations
 
-from lastiterate.assumptions import (
-    constant_step,
-    everywhere,
-    fixed_start,
-    full_batch,
-    known,
-    known_noise,
-    known_sensitivity,
-    langevin_noise,
-    last_iterate_only,
-    no_momentum,
-    squared_norm,
-)
+from lastiterate.assumptions import everywhere, fixed_start, known, squared_norm
 from lastiterate.curve import Rdp
 from lastiterate.run import Run
 from lastiterate.theorem import Theorem
-from lastiterate.theorems.langevin import PAPER, decay, linear, squared_ratio
+from lastiterate.theorems.langevin import LAST_ITERATE, PAPER, decay, linear, squared_ratio
 
 
 def _bound(run: Run) -> Rdp:
@@ -39,7 +27,6 @@ THEOREM = Theorem(
     kind="upper",
     citation=f"{PAPER}, Corollary 2 (with n^2 in the denominator)",
     formula="epsilon(alpha) = alpha S_g^2 / ((2 - eta m) m sigma^2 n^2) (1 - exp(-(2 - eta m) eta m K / 2))",
-    assumptions=(known_sensitivity, known_noise, last_iterate_only, full_batch, no_momentum, constant_step,
-                 langevin_noise, everywhere, fixed_start, squared_norm),
+    assumptions=(*LAST_ITERATE, everywhere, fixed_start, squared_norm),
     bound=_bound,
 )

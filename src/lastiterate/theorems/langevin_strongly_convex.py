@@ -7,23 +7,11 @@ Source: Chourasia et al. 2021, Corollary 1. Regime: eta < 1/beta, start projecte
 
 from __future__ import annotations
 
-from lastiterate.assumptions import (
-    constant_step,
-    full_batch,
-    gibbs_start,
-    known,
-    known_noise,
-    known_sensitivity,
-    langevin_noise,
-    last_iterate_only,
-    no_momentum,
-    short_step,
-    strongly_convex,
-)
+from lastiterate.assumptions import gibbs_start, known, short_step, strongly_convex
 from lastiterate.curve import Rdp
 from lastiterate.run import Run
 from lastiterate.theorem import Theorem
-from lastiterate.theorems.langevin import PAPER, decay, linear, squared_ratio
+from lastiterate.theorems.langevin import LAST_ITERATE, PAPER, decay, linear, squared_ratio
 
 
 def _bound(run: Run) -> Rdp:
@@ -38,7 +26,6 @@ THEOREM = Theorem(
     kind="upper",
     citation=f"{PAPER}, Corollary 1",
     formula="epsilon(alpha) = alpha S_g^2 / (lambda sigma^2 n^2) (1 - exp(-lambda eta K / 2))",
-    assumptions=(known_sensitivity, known_noise, last_iterate_only, full_batch, no_momentum, constant_step,
-                 langevin_noise, strongly_convex, short_step, gibbs_start),
+    assumptions=(*LAST_ITERATE, strongly_convex, short_step, gibbs_start),
     bound=_bound,
 )
