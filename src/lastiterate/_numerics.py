@@ -17,10 +17,9 @@ def gdp_delta(epsilon: float, mu: Array) -> Array:
     """Upper ends of delta_mu(eps) = Phi(a) - e^eps Phi(b), a = mu/2 - eps/mu, b = a - mu, for finite mu > 0.
 
     e^eps phi(b) = phi(a), so both tails share one exponential and e^eps never appears:
-    delta = exp(-a^2/2)/2 (erfcx(p) - erfcx(p + q)), p = -a/sqrt 2, q = mu/sqrt 2, for a <= 0. The difference loses
-    at most a factor erfcx(p) / (erfcx(p) - erfcx(p + q)) <= 2 (1 + p)(1 + 1/q) of relative accuracy; erfcx is good to
-    a few u = 2^-53, exp(-a^2/2) to 4 u (1 + a^2 + eps). Everything is inflated by more than that. For a > 0 the
-    first term is Phi(a) >= 1/2 and errors are absolute, below 8 u.
+    delta = exp(-a^2/2)/2 (erfcx(p) - erfcx(p + q)), p = -a/sqrt 2, q = mu/sqrt 2, for a <= 0. erfcx is good to a few
+    u = 2^-53, so the difference is off by less than 1e-14 erfcx(p), however much of it cancels; exp(-a^2/2) is good
+    to 4 u (1 + a^2 + eps). For a > 0 the first term is Phi(a) >= 1/2 and errors are absolute, below 8 u.
     """
     from scipy.special import erfcx, ndtr  # pyright: ignore
 
@@ -29,9 +28,8 @@ def gdp_delta(epsilon: float, mu: Array) -> Array:
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         gauss = np.exp(-a * a / 2) / 2
         second: Any = erfcx(p + q)
-        low = gauss * (erfcx(np.maximum(p, 0.0)) - second)
-        slack = 1e-14 * (1 + np.maximum(p, 0.0)) * (1 + 1 / q) + 1e-15 * (1 + a * a + epsilon)
-        low = low * (1 + slack) + gauss * 1e-300
+        first: Any = erfcx(np.maximum(p, 0.0))
+        low = gauss * (first - second + 1e-14 * first) * (1 + 1e-15 * (1 + a * a + epsilon))
         high = (ndtr(a) - gauss * second) * (1 + 1e-14) + 2e-15
     out = cast(Array, np.where(a <= 0, low, high))
     return np.clip(out, 0.0, 1.0)

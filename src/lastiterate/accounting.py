@@ -13,7 +13,7 @@ from lastiterate.certificate import Certificate, Verdict
 from lastiterate.curve import Gdp
 from lastiterate.errors import InputError, NotCertified
 from lastiterate.evidence import Evidence
-from lastiterate.losses import FLOAT_SLACK
+from lastiterate.losses import FLOAT_SLACK, Abstract
 from lastiterate.run import Run
 from lastiterate.schedules import GradientNoise, Langevin, NoiseMultiplier, PrivateMean, Steps
 from lastiterate.theorem import Applies, match
@@ -64,6 +64,10 @@ def calibrate(
     if field not in ("noise", "steps"):
         raise InputError("field", "must be 'noise' or 'steps'", field)
 
+    if run.loss.facts().log_sobolev is not None:
+        # a constant of the laws at one noise and number of steps says nothing about others
+        run = replace(run, loss=Abstract(replace(run.loss.facts(), log_sobolev=None)))
+
     def within(candidate: Run) -> bool:
         return account(candidate, at_least=at_least).certifies(epsilon, delta)
 
@@ -107,7 +111,7 @@ def _least_noise(run: Run, within: Callable[[Run], bool], epsilon: float, delta:
     """Bisection on the logarithm of the noise; the end that is certified is returned (noise within 1e-6)."""
     base = with_unit_noise(run)
     low = high = 1.0
-    for _ in range(200):
+    for _ in range(40):
         if within(scale_noise(base, high)):
             break
         low, high = high, high * 4
@@ -115,7 +119,7 @@ def _least_noise(run: Run, within: Callable[[Run], bool], epsilon: float, delta:
         raise InputError("epsilon", "cannot be reached by noise alone", epsilon,
                          f"delta = {delta:g} leaves no room: raise epsilon, or spend less on the preparation")
     if low == high:
-        for _ in range(200):
+        for _ in range(40):
             low = high / 4
             if not within(scale_noise(base, low)):
                 break

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import shutil
 import tempfile
@@ -11,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from lastiterate.certificate import Certificate, content_hash
+from lastiterate.certificate import FORMAT, Certificate, content_hash
 from lastiterate.errors import InputError
 from lastiterate.evidence import Evidence
 from lastiterate.run import Run
@@ -67,13 +68,10 @@ def verify(path: Path) -> Checked:
     folder = path if path.is_dir() else None
     stored = _json(path / CERTIFICATE if folder is not None else path)
     try:
-        run, delta = Run.from_dict(stored["run"]), float(stored["delta"])
-        at_least = Evidence[stored["at_least"]]
+        run, delta, at_least = _described(stored)
     except (KeyError, TypeError, ValueError) as error:
         raise InputError("certificate", "must be one that lastiterate wrote, complete", str(error)) from None
     problems = _compare(stored, run, delta, at_least)
-    if stored.get("content_sha256") != content_hash(stored):
-        problems.append("the content hash does not match: something in the certificate was changed")
     if folder is not None:
         for name, key in ((WEIGHTS, "weights_sha256"), (MODEL, "model_sha256")):
             file = folder / name
@@ -88,7 +86,7 @@ def certificate_from_text(text: str) -> Certificate:
 
     try:
         stored = json.loads(text)
-        run, delta, at_least = Run.from_dict(stored["run"]), float(stored["delta"]), Evidence[stored["at_least"]]
+        run, delta, at_least = _described(stored)
     except (KeyError, TypeError, ValueError) as error:
         raise InputError("certificate", "must be one that lastiterate wrote, complete", str(error)) from None
     problems = _compare(stored, run, delta, at_least)
@@ -98,30 +96,45 @@ def certificate_from_text(text: str) -> Certificate:
     return replace(fresh, caveats=tuple(t for t in stored["caveats"] if t not in fresh.all_caveats()))
 
 
+def _described(stored: dict[str, Any]) -> tuple[Run, float, Evidence]:
+    delta = stored["delta"]
+    if not isinstance(delta, float) or not 0 < delta < 1:
+        raise ValueError(f"delta {delta!r}")
+    return Run.from_dict(stored["run"]), delta, Evidence[stored["at_least"]]
+
+
+DERIVED = ("epsilon", "epsilon_replace_one", "epsilon_at_least", "adjacency", "theorem", "evidence", "verdicts", "run")
+OTHERS = {"delta", "caveats", "format", "library", "at_least", "weights_sha256", "model_sha256", "content_sha256"}
+
+
 def _compare(stored: dict[str, Any], run: Run, delta: float, at_least: Evidence) -> list[str]:
+    """Everything that follows from the run must be what is written, and nothing else may be written."""
     from lastiterate.accounting import account
 
-    fresh = account(run, at_least=at_least).answer(delta)
-    problems: list[str] = []
-    for key in ("epsilon", "epsilon_replace_one", "epsilon_at_least"):
-        if not _close(stored.get(key), fresh[key]):
-            problems.append(f"{key} is {fresh[key]}, not {stored.get(key)}")
-    for key in ("adjacency", "theorem", "evidence"):
-        if stored.get(key) != fresh[key]:
-            problems.append(f"{key} is {fresh[key]}, not {stored.get(key)}")
-    was = {row["theorem"]: row for row in stored.get("verdicts", [])}
-    for row in fresh["verdicts"]:
-        old = was.get(row["theorem"], {})
-        if old.get("applies") != row["applies"] or not _close(old.get("epsilon"), row["epsilon"]):
-            problems.append(f"the verdict of {row['theorem']} is different")
-    missing = [text for text in fresh["caveats"] if text not in stored.get("caveats", [])]
-    return problems + [f"the caveat {text!r} is missing" for text in missing]
+    fresh = json.loads(json.dumps(account(run, at_least=at_least).answer(delta)))
+    problems = [f"{key} is not what follows from the run" for key in DERIVED if not _same(stored.get(key), fresh[key])]
+    problems += [f"unknown entry {key!r}" for key in sorted(set(stored) - set(DERIVED) - OTHERS)]
+    caveats = stored.get("caveats")
+    listed = caveats if isinstance(caveats, list) else []
+    problems += [f"the caveat {text!r} is missing" for text in fresh["caveats"] if text not in listed]
+    if stored.get("format") != FORMAT:
+        problems.append(f"the format is {FORMAT}, not {stored.get('format')!r}")
+    if stored.get("content_sha256") != content_hash(stored):
+        problems.append("the content hash does not match: something in the certificate was changed")
+    return problems
 
 
-def _close(one: Any, two: Any) -> bool:
-    if not isinstance(one, int | float) or not isinstance(two, int | float):
-        return one is None and two is None
-    return abs(one - two) <= 1e-9 * max(abs(one), abs(two))
+def _same(one: Any, two: Any) -> bool:
+    """Equal, numbers up to 1e-9 (another machine may round differently); a bool or infinity equals no number."""
+    if isinstance(one, bool) or isinstance(two, bool):
+        return one is two
+    if isinstance(one, int | float) and isinstance(two, int | float):
+        return math.isfinite(one) and math.isfinite(two) and abs(one - two) <= 1e-9 * max(abs(one), abs(two))
+    if isinstance(one, list) and isinstance(two, list):
+        return len(one) == len(two) and all(_same(x, y) for x, y in zip(one, two, strict=True))
+    if isinstance(one, dict) and isinstance(two, dict):
+        return one.keys() == two.keys() and all(_same(one[key], two[key]) for key in one)
+    return type(one) is type(two) and one == two
 
 
 def _json(path: Path) -> dict[str, Any]:

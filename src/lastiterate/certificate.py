@@ -20,7 +20,7 @@ from lastiterate.theorem import Applies, Fails, Theorem
 FORMAT = 1
 CAVEATS = (
     "covers this release only: further fits on the same data compose",
-    "noise is drawn in finite precision; the proofs are about real numbers",
+    "noise and steps have double precision; the proofs are about real numbers",
     "intermediate iterates, gradients, noise and its seed must stay secret",
 )
 
@@ -205,7 +205,8 @@ class Certificate:
         """Whether accounting the run again gives the same verdicts."""
         from lastiterate.accounting import account
 
-        return account(self.run, at_least=self.at_least).verdicts == self.verdicts
+        fresh = account(self.run, at_least=self.at_least)
+        return (fresh.verdicts, fresh.preparation) == (self.verdicts, self.preparation)
 
 
 def content_hash(body: dict[str, Any]) -> str:

@@ -50,8 +50,8 @@ class LossFacts:
             value = getattr(self, item.name)
             if value is not None and not isinstance(value, Fact):
                 object.__setattr__(self, item.name, value := Fact(value, f"{item.name} given by the caller"))
-            if value is not None and not 0 <= value.value < math.inf:
-                raise InputError(item.name, "must be a finite number >= 0", value.value, "give the constant itself")
+            if value is not None and not (value.value == 0 or 1e-30 <= value.value <= 1e30):
+                raise InputError(item.name, "must be 0 or lie within 1e-30 .. 1e30", value.value, "choose other units")
         if self.fact("strong") > self.fact("smooth", math.inf):
             raise InputError("strong", f"cannot exceed smooth = {self.fact('smooth'):g}", self.fact("strong"),
                              "a Hessian's lower bound lies below its upper bound")
@@ -111,8 +111,7 @@ class HuberRidge:
 
     def __post_init__(self) -> None:
         _check_linear(self.row_norm, self.ridge, self.intercept)
-        if not 0 < self.residual_clip < math.inf:
-            raise InputError("residual_clip", "must be a positive number", self.residual_clip, "try 1")
+        executable("residual_clip", self.residual_clip)
 
     def facts(self) -> LossFacts:
         b = math.hypot(self.row_norm, self.intercept)
@@ -142,10 +141,19 @@ def _convex(lipschitz: float, curvature: float, ridge: float, why: str) -> LossF
     )
 
 
+MAGNITUDES = (1e-9, 1e9)
+"""Row norms, intercepts, ridges and clips that are executed: their products stay far inside single precision."""
+
+
+def executable(name: str, value: float, *, zero: bool = False) -> None:
+    """Refuse a number that single precision could overflow or lose."""
+    low, high = MAGNITUDES
+    if not (low <= value <= high or (zero and value == 0)):
+        rule = f"must {'be 0 or ' if zero else ''}lie between {low:g} and {high:g}"
+        raise InputError(name, rule, value, "scale the features")
+
+
 def _check_linear(row_norm: float, ridge: float, intercept: float) -> None:
-    if not 0 < row_norm < math.inf:
-        raise InputError("row_norm", "must be a positive number", row_norm, "1 suits rows scaled to the unit ball")
-    if not 0 <= ridge < math.inf:
-        raise InputError("ridge", "must be a finite number >= 0", ridge, "0 switches it off")
-    if not 0 <= intercept < math.inf:
-        raise InputError("intercept", "must be a finite number >= 0", intercept, "0 switches it off")
+    executable("row_norm", row_norm)
+    executable("ridge", ridge, zero=True)
+    executable("intercept", intercept, zero=True)

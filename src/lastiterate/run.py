@@ -10,7 +10,7 @@ from lastiterate import serial
 from lastiterate.clipping import after_clipping
 from lastiterate.errors import InputError
 from lastiterate.evidence import Evidence, Fact, mint
-from lastiterate.losses import FLOAT_SLACK, Abstract, HuberRidge, Logistic, Loss, LossFacts, Softmax
+from lastiterate.losses import FLOAT_SLACK, Abstract, HuberRidge, Logistic, Loss, LossFacts, Softmax, executable
 from lastiterate.schedules import (
     BallsInBins,
     Batching,
@@ -32,7 +32,6 @@ from lastiterate.schedules import (
     Start,
     Steps,
     StepSize,
-    positive,
     whole,
 )
 
@@ -67,7 +66,7 @@ class Run:
 
     def __post_init__(self) -> None:
         whole("n", self.n)
-        whole("steps", self.steps)
+        whole("steps", self.steps, most=10**9)
         object.__setattr__(self, "prelude", tuple(self.prelude))
         for name, kinds in _KINDS.items():
             value = getattr(self, name)
@@ -76,7 +75,7 @@ class Run:
                     raise InputError(name, "must be one of " + ", ".join(kind.__name__ for kind in kinds),
                                      type(part).__name__)
         if self.clip is not None:
-            positive("clip", self.clip)
+            executable("clip", self.clip)
         if self.release not in ("last", "all"):
             raise InputError("release", "must be 'last' or 'all'", self.release)
         if self.adjacency not in ADJACENCIES:

@@ -7,18 +7,24 @@ from dataclasses import dataclass
 
 from lastiterate.errors import InputError
 
+RANGE = (1e-30, 1e30)
+"""Magnitudes of a run's numbers: products and squares of three of them stay far inside double precision, so that no
+variance overflows and no sensitivity underflows."""
+
 
 def positive(name: str, value: float, *, zero: bool = False) -> None:
-    """Refuse anything that is not a finite positive (or, with ``zero``, non-negative) number."""
+    """Refuse anything that is not a positive (or, with ``zero``, non-negative) number within ``RANGE``."""
     good = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     if not good or value < 0 or (value == 0 and not zero):
         raise InputError(name, "must be a finite number " + (">= 0" if zero else "> 0"), value)
+    if value != 0 and not RANGE[0] <= value <= RANGE[1]:
+        raise InputError(name, f"must lie between {RANGE[0]:g} and {RANGE[1]:g}", value, "choose other units")
 
 
-def whole(name: str, value: int, least: int = 1) -> None:
-    """Refuse anything that is not a whole number of at least ``least``."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise InputError(name, f"must be a whole number >= {least}", value)
+def whole(name: str, value: int, least: int = 1, most: int = 10**12) -> None:
+    """Refuse anything that is not a whole number between ``least`` and ``most``."""
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise InputError(name, f"must be a whole number between {least} and {most}", value)
 
 
 # Step sizes: step k = 0, 1, ... produces iterate k + 1.
@@ -150,8 +156,8 @@ class Poisson:
     rate: float
 
     def __post_init__(self) -> None:
-        if not 0 < self.rate <= 1:
-            raise InputError("rate of poisson batches", "must lie in (0, 1]", self.rate)
+        if not 1e-9 <= self.rate <= 1:
+            raise InputError("rate of poisson batches", "must lie in [1e-9, 1]", self.rate)
 
 
 Batching = FullBatch | Cyclic | Permuted | FixedSize | BallsInBins | Poisson
@@ -189,8 +195,9 @@ class Box:
     dimension: int | None = None
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
-            raise InputError("box", "needs finite numbers low < high", (self.low, self.high))
+        if not (abs(self.low) <= RANGE[1] and abs(self.high) <= RANGE[1] and self.low < self.high):
+            raise InputError("box", f"needs numbers low < high within {RANGE[1]:g}", (self.low, self.high))
+        positive("width of the box", self.high - self.low)
         if self.dimension is not None:
             whole("dimension of the box", self.dimension)
 

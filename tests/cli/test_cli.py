@@ -110,11 +110,20 @@ def edit(path, **change):
         lambda m: edit(m / "certificate.json", theorem="langevin-lsi"),
         lambda m: edit(m / "certificate.json", caveats=[]),
         lambda m: edit(m / "certificate.json", epsilon_replace_one=4.0),
+        lambda m: edit(m / "certificate.json", epsilon=float("-inf"), epsilon_replace_one=float("-inf")),
+        lambda m: edit(m / "certificate.json", epsilon_at_least=float("inf")),
+        lambda m: edit(m / "certificate.json", verdicts=[]),
+        lambda m: edit(m / "certificate.json", signed_by="an authority"),
+        lambda m: edit(m / "certificate.json", format=99),
+        lambda m: edit(m / "certificate.json", delta="1e-5"),
+        lambda m: edit(
+            m / "certificate.json", caveats="".join(json.loads((m / "certificate.json").read_text())["caveats"])
+        ),
         lambda m: (m / "certificate.json").write_text(
             (m / "certificate.json").read_text().replace('"library"', '"libary"')
         ),
     ],
-    ids=range(11),
+    ids=range(18),
 )
 def test_verify_finds_every_forgery(model, tmp_path, forge):
     copy = tmp_path / "m"

@@ -110,3 +110,42 @@ def test_what_cannot_be_certified_says_why():
     expensive = replace(RUN, prelude=(li.PrivateMean(0.1, 1.0),))
     with pytest.raises(InputError, match="preparation"):
         li.calibrate(expensive, epsilon=0.1, delta=1e-6)
+
+
+def test_a_preparation_cannot_be_left_out():
+    paid = li.account(replace(RUN, prelude=(li.PrivateMean(1.0, 1.0),)))
+    assert paid.verify() and not replace(paid, preparation=()).verify()
+
+
+def test_calibration_drops_a_log_sobolev_constant_of_other_noise():
+    """0.95 holds for the squared norm at sigma = 1 only; the exact epsilon at the calibrated noise stays below."""
+    facts = li.LossFacts(sensitivity=1.0, smooth=1.0, strong=1.0, log_sobolev=0.95)
+    run = li.Run(n=1, steps=1000, step_size=li.Constant(0.1), noise=li.Langevin(1.0), loss=li.Abstract(facts))
+    found = li.calibrate(run, epsilon=0.01, delta=1e-6, at_least=li.Evidence.ASSUMED)
+    assert found.lower(1e-6) <= found.epsilon(1e-6) <= 0.01
+    assert found.run.loss.facts().log_sobolev is None
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        dict(clip=1e-22),
+        dict(clip=1e-170),
+        dict(step_size=li.Constant(1.0), domain=None),
+    ],
+)
+def test_magnitudes_that_double_precision_loses_are_refused(bad):
+    with pytest.raises(InputError):
+        replace(RUN, **bad)
+    for make in (
+        lambda: li.Constant(1e160),
+        lambda: li.Ball(1e-168),
+        lambda: li.Langevin(1e-162),
+        lambda: li.Logistic(row_norm=1e18),
+        lambda: li.HuberRidge(residual_clip=1e20),
+        lambda: li.Box(-1e45, 1e45),
+        lambda: li.LossFacts(sensitivity=1e-40),
+        lambda: li.NoiseMultiplier(1e-31),
+    ):
+        with pytest.raises(InputError):
+            make()

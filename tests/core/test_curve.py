@@ -138,3 +138,10 @@ def test_json_round_trip():
 def test_bad_numbers_are_refused(bad):
     with pytest.raises(InputError):
         bad()
+
+
+def test_tiny_mu_still_rounds_up():
+    with mp.workdps(60):
+        for mu in (1e-17, 1e-12, 1e-8):
+            for epsilon in (0.0, mu * mu, mu, 3 * mu):
+                assert Gdp(mu).delta(epsilon) >= true_delta(epsilon, mu)

@@ -184,6 +184,7 @@ BREAKS = {
     "no_momentum": {"momentum": li.HeavyBall(0.5)},
     "full_batch": {"batching": li.Cyclic(10)},
     "public_order": {"batching": li.FixedSize(10)},
+    "not_resampled": {"batching": li.FixedSize(10)},
     "secret_blocks": {"batching": li.Cyclic(10)},
     "constant_step": {"step_size": li.InverseDecay(2.0, 0.1)},
     "langevin_noise": {"noise": li.GradientNoise(tuple([0.1] * 10))},
@@ -266,7 +267,7 @@ ASKED = {
     "fixed_start strongly_convex short_step",
     "shifted-interpolation": "last_iterate_only public_order no_momentum lipschitz_step",
     "shifted-interpolation-permuted": "last_iterate_only secret_blocks no_momentum lipschitz_step",
-    "quadratic-witness": "last_iterate_only public_order no_momentum everywhere idle_clip",
+    "quadratic-witness": "last_iterate_only not_resampled no_momentum everywhere idle_clip",
 }
 
 
@@ -293,3 +294,36 @@ def test_domains_are_priced_by_their_diameter():
     s, v = 0.05, 0.15**2
     best = min((0.4 + k * s) ** 2 / (k * v) for k in range(1, 1001))
     assert applied("shifted-interpolation", run).mu == pytest.approx(math.sqrt(best), rel=1e-9)
+
+
+def test_permuted_witness_is_the_exact_mixture_and_lies_below_the_bound():
+    rng = np.random.default_rng(8)
+    near = []
+    for _ in range(60):
+        run, etas, stds, _ = draw(rng)
+        if run.blocks == 1:
+            continue
+        run = replace(run, batching=li.Permuted(run.batching.size))
+        if (etas * run.facts().strong.value > 1).any():
+            continue  # alternating signs: no statement is made
+        counts = [min(run.batching.size, run.n - j * run.batching.size) for j in range(run.blocks)]
+        mus = [exact_mu(run.facts().strong.value, etas, stds, shifts(run, j)) for j in range(run.blocks)]
+        lower, upper = applied("quadratic-witness", run), applied("shifted-interpolation-permuted", run)
+        for epsilon in (0.0, 0.5, 2.0):
+            exact = hidden_place_delta(epsilon, np.array(counts) / run.n, mus)
+            assert lower.delta(epsilon) == pytest.approx(exact, rel=1e-5, abs=2e-7)
+        for delta in (1e-2, 1e-6):
+            assert lower.epsilon(delta) <= upper.epsilon(delta)
+            found = lower.epsilon(delta)
+            if found > 0:
+                assert hidden_place_delta(found, np.array(counts) / run.n, mus) >= delta * (1 - 1e-3) - 1e-9
+                near.append(found / upper.epsilon(delta))
+    assert max(near) > 0.95
+
+
+def test_no_statement_where_places_pull_to_opposite_sides():
+    loss = li.Abstract(li.LossFacts(sensitivity=1.0, smooth=1.0, strong=1.0))
+    run = li.Run(
+        n=4, steps=4, step_size=li.Constant(1.5), noise=li.GradientNoise(0.1), batching=li.Permuted(1), loss=loss
+    )
+    assert applied("quadratic-witness", run).epsilon(1e-6) == 0

@@ -14,6 +14,7 @@ def project(domain: Domain, theta: jax.Array) -> jax.Array:
         case Everywhere():
             return theta
         case Ball(radius):
-            return theta * jnp.minimum(1.0, radius / jnp.maximum(jnp.linalg.norm(theta), 1e-300))
+            # just inside, so that rounding cannot leave the ball
+            return theta * jnp.minimum(1.0, radius * (1 - 2.0**-45) / jnp.maximum(jnp.linalg.norm(theta), 1e-300))
         case Box(low, high):
             return jnp.clip(theta, low, high)

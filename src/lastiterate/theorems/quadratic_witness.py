@@ -3,12 +3,14 @@
 Data terms are linear with a record that pulls in a fixed direction with its full sensitivity, and the curvature is
 h = strong everywhere (h = 0: linear losses). Then theta_K is Gaussian with the same covariance for both neighbours:
 mu = S_K / sqrt(X_K), S_K = sum over the record's steps of s_u R_u, X_K = sum of v_u R_u^2 (+ R_0^2 std^2 of the start),
-R_u = prod over later steps of (1 - eta h). Blocks in public order: the worst place. Source: elementary; PROOFS A3.
+R_u = prod over later steps of (1 - eta h). Blocks in public order: the worst place. A secret place: the exact mixture
+over places. Source: elementary; PROOFS A3 and H.
 """
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -19,12 +21,15 @@ from lastiterate.assumptions import (
     known_sensitivity,
     last_iterate_only,
     no_momentum,
-    public_order,
+    not_resampled,
 )
-from lastiterate.curve import Gdp
+from lastiterate.curve import Curve, Gdp
+from lastiterate.hidden_place import HiddenPlace
 from lastiterate.run import Run
-from lastiterate.schedules import GaussianStart
+from lastiterate.schedules import BallsInBins, GaussianStart, Permuted
 from lastiterate.theorem import Assumption, Broken, Held, Theorem
+from lastiterate.theorems.places import place_weights
+from lastiterate.theorems.shift import Array
 
 
 def _idle_clip(run: Run) -> Held | Broken:
@@ -38,8 +43,8 @@ LONGEST = 200_000
 """Steps that are looked at: with h > 0 the earlier ones are forgotten, with h = 0 there is a closed form."""
 
 
-def witness_mu(run: Run) -> float:
-    """mu of the exact pair on the quadratic of curvature ``strong``, for the worst place of the record."""
+def witness_mus(run: Run) -> Array:
+    """Signed mu of the exact pair on the quadratic of curvature ``strong`` for every place; shape (blocks,)."""
     facts = run.facts()
     sensitivity, strong = known(facts, "sensitivity"), known(facts, "strong")
     assert sensitivity is not None
@@ -47,23 +52,41 @@ def witness_mu(run: Run) -> float:
     unit = sensitivity.value / run.divisor
     start = run.start.std**2 if isinstance(run.start, GaussianStart) else 0.0
     if h == 0 and run.constant:
-        eta, met = run.step_size.at(0), -(-run.steps // run.blocks)
+        eta = run.step_size.at(0)
+        met = (run.steps - 1 - np.arange(run.blocks)) // run.blocks + 1  # meetings of each block, 0 if never reached
         variance = run.steps * (eta * run.noise_std(0)) ** 2 + start
-        shift = met * eta * unit
-        return shift / math.sqrt(variance) if variance > 0 else math.inf if shift > 0 else 0.0
+        return _ratio(met * eta * unit, variance, noisy=variance > 0)
     if run.steps > LONGEST:
-        return 0.0  # no statement; a lower bound of zero is always true
-    eta = np.array([run.step_size.at(step) for step in range(run.steps)])
-    std = np.array([run.noise_std(step) for step in range(run.steps)])
+        return np.zeros(run.blocks)  # no statement; a lower bound of zero is always true
+    looked_at = 1 if run.constant else run.steps
+    eta = np.resize([run.step_size.at(step) for step in range(looked_at)], run.steps)
+    std = np.resize([run.noise_std(step) for step in range(looked_at)], run.steps)
     block = np.arange(run.steps) % run.blocks
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
         later = np.cumprod(np.concatenate(([1.0], (1 - eta * h)[::-1])))[::-1]  # R_0, R_1, ..., R_K
         variance = float((((eta * std) * later[1:]) ** 2).sum()) + start * later[0] ** 2
-        shift = float(np.abs(np.bincount(block, weights=eta * unit * later[1:])).max())
-    if not std.any() and start == 0:
-        return math.inf if shift > 0 else 0.0
-    # out of double precision's range: no statement
-    return shift / math.sqrt(variance) if 0 < variance < math.inf and math.isfinite(shift) else 0.0
+        shift = np.bincount(block, weights=eta * unit * later[1:], minlength=run.blocks)
+    return _ratio(shift, variance, noisy=bool(std.any()) or start > 0)
+
+
+def _ratio(shift: Any, variance: float, *, noisy: bool) -> Array:
+    """shift / sqrt(variance); zero (no statement) outside the range of double precision."""
+    shift = np.asarray(shift, dtype=np.float64)
+    if not noisy:
+        return np.asarray(np.where(shift != 0, math.inf, 0.0), dtype=np.float64)
+    if not 0 < variance < math.inf:
+        return np.zeros(shift.shape)  # pyright: ignore
+    return np.asarray(np.where(np.isfinite(shift), shift / math.sqrt(variance), 0.0), dtype=np.float64)
+
+
+def _bound(run: Run) -> Curve:
+    signed = witness_mus(run) * (1 - 1e-9)
+    mus = np.abs(signed)
+    if not isinstance(run.batching, Permuted | BallsInBins):
+        return Gdp(float(mus.max()))
+    if signed.min() < 0 < signed.max():
+        return Gdp(0.0)  # places that pull to opposite sides: no statement
+    return HiddenPlace(tuple(map(float, place_weights(run))), tuple(map(float, mus)))
 
 
 THEOREM = Theorem(
@@ -71,7 +94,7 @@ THEOREM = Theorem(
     kind="lower",
     citation="exact Gaussian recursion on a quadratic of the class (docs/theorems/quadratic-witness)",
     formula="mu >= |sum_u s_u R_u| / sqrt(sum_u v_u R_u^2), R_u = prod_{w>u} (1 - eta_w strong)",
-    assumptions=(known_sensitivity, known_noise, last_iterate_only, public_order, no_momentum, everywhere, idle_clip),
-    bound=lambda run: Gdp(witness_mu(run) * (1 - 1e-9)),
+    assumptions=(known_sensitivity, known_noise, last_iterate_only, not_resampled, no_momentum, everywhere, idle_clip),
+    bound=_bound,
     remark="The worst loss with these constants, not necessarily yours.",
 )

@@ -67,7 +67,9 @@ def optimal_mu(c: Any, s: Any, v: Any, start: float = 0.0) -> float:
     opens = np.flatnonzero(np.concatenate(([True], noisy[:-1])))
     dS = np.logaddexp.reduceat(log_shift, opens)
     dX = np.logaddexp.reduceat(log_noise, opens)
-    keep = np.isfinite(dX)  # trailing noise-free steps carry no shift here
+    if np.isnan(dS).any() or np.isnan(dX).any() or np.isposinf(dS).any() or np.isposinf(dX).any():
+        return math.inf  # outside double precision: no statement
+    keep = ~np.isneginf(dX)  # trailing noise-free steps carry no shift here
     dS, dX = dS[keep], dX[keep]
     first = int(np.flatnonzero(np.isfinite(dS))[0])  # nothing to absorb before the first shift
     dS, dX = pool(dS[first:], dX[first:])
