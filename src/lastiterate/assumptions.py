@@ -103,12 +103,12 @@ class StepMap:
     facts: tuple[Fact, ...]
 
     def lipschitz(self, step: float) -> float:
-        """Lipschitz constant of one step's map, for every data set (PROOFS B1-B3)."""
+        """Lipschitz constant of one step's map, for every data set."""
         if not self.clipped:
             return step_lipschitz(step, self.ridge + self.lowest, self.ridge + self.highest)
         shrink = 1 - step * self.ridge
         if shrink <= 0:
-            # the decomposition of PROOFS B2 needs step * ridge < 1; by the triangle inequality instead
+            # the decomposition into a shrunk clipped step needs step * ridge < 1; by the triangle inequality instead
             return abs(shrink) + step * max(abs(self.lowest), abs(self.highest))
         return shrink * clipped_step_lipschitz(step / shrink, self.lowest, self.highest)
 

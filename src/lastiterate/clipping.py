@@ -1,4 +1,4 @@
-"""What clipping per-example gradients does to the map of one step (PROOFS B)."""
+"""What clipping per-example gradients does to the map of one step (docs/theorems/shifted-interpolation)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lastiterate.losses import LossFacts
 def after_clipping(facts: LossFacts, *, scalar_residual: bool) -> LossFacts:
     """Facts that survive per-example clipping.
 
-    A clamped scalar residual is the gradient of a convex function that is as smooth as before (PROOFS B3), and a
+    A clamped scalar residual is the gradient of a convex function that is as smooth as before, and a
     clip that never acts changes nothing. Otherwise the clipped field need not be a gradient field at all: curvature
     statements are dropped, and only the exact constant of the clipped step (``clipped_step_lipschitz``) remains.
     """
@@ -21,7 +21,7 @@ def after_clipping(facts: LossFacts, *, scalar_residual: bool) -> LossFacts:
 def clipped_step_lipschitz(step: float, lowest: float, highest: float) -> float:
     """Exact Lipschitz constant of ``x - step clip(grad f(x))`` over all f with Hessian in [lowest, highest], d >= 2.
 
-    The closed form of PROOFS B1; for lowest = 0 and step * highest <= 3 it is 2 / sqrt(4 - step * highest), so
+    For lowest = 0 and step * highest <= 3 it is 2 / sqrt(4 - step * highest), so
     clipping a convex smooth loss *expands*.
     """
     a, b = step * highest, step * lowest

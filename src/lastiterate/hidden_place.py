@@ -18,7 +18,7 @@ DOWN = 1 - 1e-9
 @final
 @dataclass(frozen=True)
 class HiddenPlace(Curve):
-    """sum_j weights[j] N(mus[j], 1) against N(0, 1), for lower bounds (PROOFS H: the likelihood ratio increases).
+    """sum_j weights[j] N(mus[j], 1) against N(0, 1), for lower bounds (the likelihood ratio increases).
 
     Every threshold gives an event, and every event a true lower bound on delta: numbers here are *lower* ends, unlike
     those of the other curves. ``rdp`` and ``group`` are not lower bounds of anything and are refused.

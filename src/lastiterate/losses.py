@@ -83,7 +83,7 @@ class Logistic:
 
 @dataclass(frozen=True, kw_only=True)
 class Softmax:
-    """Softmax regression over ``classes`` on rows clipped to ``row_norm`` (PROOFS B4)."""
+    """Softmax regression over ``classes`` on rows clipped to ``row_norm``."""
 
     classes: int
     row_norm: float = 1.0

@@ -42,7 +42,7 @@ ADJACENCIES: tuple[Adjacency, ...] = ("zero-out", "replace-one", "add-remove")
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """Everything about a training run that is public (DESIGN: the central types).
+    """Everything about a training run that is public.
 
     Step k = 0, 1, ... computes ``Project(theta - step_k (data gradient sum / b + ridge theta + noise_std_k N(0, I)))``
     with the public divisor b. ``noise_std_k`` is per coordinate of the mean gradient.

@@ -4,7 +4,7 @@ Data terms are linear with a record that pulls in a fixed direction with its ful
 h = strong everywhere (h = 0: linear losses). Then theta_K is Gaussian with the same covariance for both neighbours:
 mu = S_K / sqrt(X_K), S_K = sum over the record's steps of s_u R_u, X_K = sum of v_u R_u^2 (+ R_0^2 std^2 of the start),
 R_u = prod over later steps of (1 - eta h). Blocks in public order: the worst place. A secret place: the exact mixture
-over places. Source: elementary; PROOFS A3 and H.
+over places. Source: docs/theorems/quadratic-witness.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""The optimal allocation of shifts (PROOFS A): mu of the last iterate for any schedule, in the log domain.
+"""The optimal allocation of shifts: mu of the last iterate for any schedule, in the log domain.
+
+Proof: docs/theorems/shifted-interpolation.
 
 With R_t the product of the later Lipschitz constants, write S_t, X_t for the running sums of s_u R_u and
 v_u R_u^2. The optimum is the greatest convex minorant of (0, 0), (X_1, S_1), ..., (X_T, S_T): pool adjacent
