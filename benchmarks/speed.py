@@ -1,14 +1,19 @@
-"""Throughput of training steps, interleaved in one process: ours, ours without noise, a NumPy loop.
+"""Throughput of training steps, interleaved in one process: ours, ours without noise, JAX and NumPy loops.
 
 python benchmarks/speed.py          50,000 x 512 float32, 10 classes, batch 500 in public order, and full batch
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,22 +21,33 @@ import numpy as np
 
 import lastiterate as li
 from lastiterate.engine import Trainer, seeded_key
-from lastiterate.engine.trainer import _advance as advance
-from lastiterate.engine.trainer import arrange, schedule, shape_of, start
+from lastiterate.engine.prepare import arrange
+from lastiterate.engine.trainer import Schedule, _advance, _step_at, noise_ahead, schedule, shape_of, start
 
 N, D, K, BATCH = 50_000, 512, 10, 500
 
 
-def private(run: li.Run, rows: np.ndarray, target: np.ndarray) -> Callable[[int], None]:
-    """Steps of the trainer's own loop, on data that are already arranged."""
-    key, shape, plan = seeded_key(0), shape_of(run), schedule(run)
+def ours(run: li.Run, features: np.ndarray, target: np.ndarray, *, noisy: bool = True) -> Callable[[int], None]:
+    """Steps of the trainer's own loop, on data that are already arranged; or the same arithmetic without noise."""
+    key, shape = seeded_key(0), shape_of(run)
     with jax.enable_x64(True):
+        plan = Schedule(*map(jnp.asarray, schedule(run)))
         state = start(run, (K, D + 1), key)
-        blocks, labels = arrange(run, rows, target, key)
+        blocks, labels = map(jnp.asarray, arrange(run, features, target))
+
+    @jax.jit
+    def quiet(state: Any, blocks: jax.Array, labels: jax.Array, plan: Schedule, count: Any) -> Any:
+        def body(k: Any, now: Any) -> Any:
+            return _step_at(shape, now, blocks, labels, jnp.zeros(now.theta.shape), plan, k)
+
+        return jax.lax.fori_loop(0, count, body, state)
 
     def steps(count: int) -> None:
         with jax.enable_x64(True):
-            advance(shape, state, blocks, labels, key, plan, 0, count).theta.block_until_ready()
+            ahead = noise_ahead(state.theta.size)
+            found = _advance(shape, ahead, state, blocks, labels, key, plan, 0, count) if noisy \
+                else quiet(state, blocks, labels, plan, count)
+            found.theta.block_until_ready()
 
     return steps
 
@@ -100,26 +116,68 @@ def compare(title: str, candidates: dict[str, Callable[[int], None]], count: int
         print(f"| {name} | {middle:.3f} | {quarters[2] - quarters[0]:.3f} | {middle / base:.2f} |")
 
 
+def peak_memory(batching: str) -> str:
+    """Peak resident memory of a whole fit, beyond that of a fit on 1,000 records; in a process of its own."""
+    code = f"""
+import numpy as np, lastiterate as li
+from lastiterate.engine import Trainer
+def fit(n):
+    X = np.random.default_rng(0).random((n, {D}), dtype=np.float32)
+    run = li.Run(n=n, steps=3, step_size=li.Constant(0.1), noise=li.NoiseMultiplier(1.0), batching=li.{batching},
+                 loss=li.Softmax(classes={K}, row_norm=30.0))
+    Trainer(run).fit(X, np.arange(n) % {K})
+    return int(open("/proc/self/status").read().split("VmHWM:")[1].split()[0]) / 1024, X.nbytes / 2**20
+print(fit(1000)[0], *fit({N}))
+"""
+    before, after, data = map(float, subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
+                                                    check=True).stdout.split())
+    return f"| {batching} | {data:.0f} | {after - before:.0f} | {(after - before) / data:.2f} |"
+
+
+def compiled_again(run: li.Run, features: np.ndarray, target: np.ndarray) -> tuple[float, float, int]:
+    """Seconds of a first and a second fit of one shape, and programs compiled during the second."""
+    seconds, messages = [], []
+    handler = logging.Handler()
+    handler.emit = lambda record: messages.append(record.getMessage())  # type: ignore[method-assign]
+    for attempt in range(2):
+        began = time.perf_counter()
+        if attempt:
+            logging.getLogger("jax").addHandler(handler)
+            logging.getLogger("jax").propagate = False
+        with jax.log_compiles(bool(attempt)):
+            Trainer(run).fit(features, target)
+        seconds.append(time.perf_counter() - began)
+    return seconds[0], seconds[1], sum("Compiling" in message for message in messages)
+
+
 def main() -> None:
-    """Two tables: small blocks in public order, and full batches."""
+    """Tables: small blocks in public order, full batches, memory, compilation."""
     rng = np.random.default_rng(0)
     features = rng.normal(size=(N, D)).astype(np.float32) / np.sqrt(D)
     rows = np.concatenate((features, np.ones((N, 1), np.float32)), axis=1)
     target = rng.integers(0, K, N).astype(np.int32)
     run = li.Run(n=N, steps=1000, step_size=li.Constant(0.1), noise=li.NoiseMultiplier(1.0), batching=li.Cyclic(BATCH),
                  loss=li.Softmax(classes=K, row_norm=1.5, ridge=1e-4))
-    full = li.Run(n=N, steps=10, step_size=li.Constant(0.1), noise=li.NoiseMultiplier(1.0),
-                  loss=li.Softmax(classes=K, row_norm=1.5, ridge=1e-4))
-    compare(f"{N} x {D}, {K} classes, batch {BATCH} in public order", {
-        "private": private(run, rows, target), "without noise, plain sums": plain(rows, target, BATCH),
-        "NumPy, weights K x d": numpy_loop(rows, target, BATCH, transposed=False),
-        "NumPy, weights d x K": numpy_loop(rows, target, BATCH, transposed=True)}, 300, 11)
-    compare(f"{N} x {D}, {K} classes, full batch", {
-        "private": private(full, rows, target), "without noise, plain sums": plain(rows, target, N)}, 5, 9)
-    for attempt in ("first", "second"):
-        began = time.perf_counter()
-        Trainer(run).fit(features, target)
-        print(f"\nwhole fit of 1,000 steps, {attempt} call (the first compiles): {time.perf_counter() - began:.2f} s")
+    full = replace(run, steps=10, batching=li.FullBatch())
+    first, second, compiled = compiled_again(run, features, target)
+    for title, described, batch, count, repeats in (
+        (f"batch {BATCH} in public order", run, BATCH, 300, 11), ("full batch", full, N, 5, 9)
+    ):
+        charged = replace(described, momentum=li.Nesterov())
+        compare(f"{N} x {D}, {K} classes, {title}", {
+            "private, hidden state (float64)": ours(described, features, target),
+            "the same without noise": ours(described, features, target, noisy=False),
+            "private, all steps charged (float32 chunks)": ours(charged, features, target),
+            "the same without noise ": ours(charged, features, target, noisy=False),
+            "JAX, float32, no noise, plain sums": plain(rows, target, batch),
+            "NumPy float32 with noise, weights K x d": numpy_loop(rows, target, batch, transposed=False),
+            "NumPy float32 with noise, weights d x K": numpy_loop(rows, target, batch, transposed=True),
+        }, count, repeats)
+    print(f"\nwhole fit of 1,000 steps: first call {first:.2f} s (it compiles), second {second:.2f} s, "
+          f"{compiled} programs compiled during the second")
+    print("\n| batches | data MB | peak of a fit, data included, beyond a fit of 1,000 records, MB | over data |\n|---|---|---|---|")
+    print(peak_memory("FullBatch()"))
+    print(peak_memory(f"Cyclic({BATCH})"))
 
 
 if __name__ == "__main__":

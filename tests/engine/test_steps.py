@@ -11,8 +11,8 @@ from engine import reference
 from lastiterate.engine import Trainer, execute, fresh_key, scores, seeded_key
 from lastiterate.engine.gradients import gradient_sum
 from lastiterate.engine.noise import NOISE, gaussian, stream
-from lastiterate.engine.prepare import clip_rows, prepare
-from lastiterate.engine.trainer import arrange, hidden
+from lastiterate.engine.prepare import EXACT_CHUNK, arrange, clip_rows, hidden
+from lastiterate.engine.trainer import places
 from lastiterate.errors import InputError
 from lastiterate.losses import CHUNK, FLOAT_SLACK
 
@@ -69,9 +69,9 @@ def test_agrees_with_numpy_step_by_step(loss, change):
 def test_one_secret_permutation_then_the_same_blocks():
     model, y = LOSSES["huber"]
     run, key = li.Run(loss=model, **RUN | {"batching": li.Permuted(7)}), seeded_key(5)
-    rows, labels = prepare(run, X, y)
     with jax.enable_x64(True):
-        blocks, targets = (np.asarray(a) for a in arrange(run, rows, labels, key))
+        blocks, targets = arrange(run, X, y, np.asarray(places(run, key)))
+    rows = arrange(replace(run, batching=li.FullBatch()), X, y)[0].reshape(-1, D + 1)
     kept = np.abs(blocks.reshape(-1, D + 1)).sum(1) > 0
     order = [int(np.flatnonzero((rows == row).all(1))[0]) for row in blocks.reshape(-1, D + 1)[kept]]
     assert sorted(order) == list(range(N)) and order != list(range(N)), "a permutation, and not the identity"
@@ -90,20 +90,22 @@ def test_zeroing_one_record_moves_the_sum_by_less_than_its_sensitivity(loss):
     data = rng.normal(size=(n, D)) * 10.0 ** rng.integers(-3, 6, size=(n, 1))
     y = {"logistic": rng.integers(0, 2, n), "softmax": rng.integers(0, 3, n), "huber": rng.normal(size=n) * 1e6}[loss]
     run = li.Run(n=n, steps=1, step_size=li.Constant(0.1), noise=li.GradientNoise(0.1), loss=model)
+    charged = replace(run, momentum=li.Nesterov())
     bound = run.facts().sensitivity.value
     assert bound == pytest.approx(run.facts().lipschitz.value * (1 + FLOAT_SLACK))
-    rows, labels = prepare(run, data, y)
+    rows, labels = (part[0] for part in arrange(run, data, y))
+    assert rows.shape[:2] == labels.shape and rows.shape[1] <= EXACT_CHUNK
+    rows, labels = (part[0] for part in arrange(charged, data, y))
+    assert rows.shape[1] <= CHUNK
     theta = rng.normal(size=(model.classes if loss == "softmax" else 1, D + 1)) * 30
     largest = 0.0
     with jax.enable_x64(True):
-        key = seeded_key(0)
-        whole = [a[0] for a in arrange(run, rows, labels, key)]
-        full = np.asarray(gradient_sum(model, None, False, theta, *whole))
+        full = np.asarray(gradient_sum(model, None, False, theta, rows, labels))
         for i in rng.integers(0, n, 25):
             less = rows.copy()
-            less[i] = 0
-            part = [a[0] for a in arrange(run, less, labels, key)]
-            largest = max(largest, np.linalg.norm(full - np.asarray(gradient_sum(model, None, False, theta, *part))))
+            less.reshape(-1, D + 1)[i] = 0
+            part = np.asarray(gradient_sum(model, None, False, theta, less, labels))
+            largest = max(largest, np.linalg.norm(full - part))
     assert 0.3 * bound < largest <= bound
 
 
@@ -176,9 +178,8 @@ def test_a_hidden_state_is_computed_in_double_precision():
     n = 1000
     run = li.Run(n=n, steps=1, step_size=li.Constant(1.0), noise=li.GradientNoise(0.1), loss=loss)
     assert hidden(run) and not hidden(replace(run, momentum=li.Nesterov())) and not hidden(replace(run, release="all"))
-    rows, labels = prepare(run, np.ones((n, 1)), np.full(n, 16384.0))
     with jax.enable_x64(True):
-        data = [a[0] for a in arrange(run, rows, labels, seeded_key(0))]
+        data = [a[0] for a in arrange(run, np.ones((n, 1)), np.full(n, 16384.0))]
         theta = np.array([[16384.0009, 0.0]])
         steps = [
             t - np.asarray(gradient_sum(loss, None, hidden(run), t, *data)) / n
@@ -191,9 +192,8 @@ def test_small_factors_do_not_escape_the_clip():
     loss = li.HuberRidge(row_norm=1.0, residual_clip=1.0, intercept=0.0)
     run = li.Run(n=1, steps=1, step_size=li.Constant(1.0), noise=li.GradientNoise(1.0), clip=1e-9, loss=loss)
     for x, y in ((1e-30, 1.0), (1.0, 1e-30), (1e-20, 1.0), (1.0, 1.0)):
-        rows, labels = prepare(run, np.array([[x]]), np.array([y]))
         with jax.enable_x64(True):
-            data = [a[0] for a in arrange(run, rows, labels, seeded_key(0))]
+            data = [a[0] for a in arrange(run, np.array([[x]]), np.array([y]))]
             for exact in (True, False):
                 found = np.linalg.norm(np.asarray(gradient_sum(loss, 1e-9, exact, np.zeros((1, 2)), *data)))
                 assert found <= min(1e-9, x * y) * (1 + 1e-6)

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from lastiterate.losses import HuberRidge, Logistic, Softmax
 
 Loss = Logistic | Softmax | HuberRidge
+UNROLLED = 4  #: chunks that are added one after the other instead of in a loop
 
 
 def outputs(loss: Loss) -> int:
@@ -19,24 +20,23 @@ def outputs(loss: Loss) -> int:
 
 
 def residuals(loss: Loss, scores: jax.Array, target: jax.Array) -> jax.Array:
-    """Derivative of each record's loss by its scores; (m, k)."""
+    """Derivative of each record's loss by its scores; (k, m)."""
     match loss:
         case Logistic():
-            return jax.nn.sigmoid(scores) - target[:, None].astype(scores.dtype)
+            return jax.nn.sigmoid(scores) - target[None, :].astype(scores.dtype)
         case Softmax(classes=classes):
-            return jax.nn.softmax(scores) - jax.nn.one_hot(target, classes, dtype=scores.dtype)
+            return jax.nn.softmax(scores, axis=0) - jax.nn.one_hot(target, classes, dtype=scores.dtype, axis=0)
         case HuberRidge(residual_clip=bound):
-            return jnp.clip(scores - target[:, None], -bound, bound)
+            return jnp.clip(scores - target[None, :], -bound, bound)
 
 
 def clip_residuals(rows: jax.Array, found: jax.Array, clip: float | None) -> jax.Array:
-    """Per-example gradient clipping: a gradient's norm is |residual| |row|."""
+    """Per-example gradient clipping: a gradient's norm is |residual| |row|; rows (m, d), found (k, m)."""
     if clip is None:
         return found
-    wide = (values.astype(jnp.float64) for values in (found, rows))
-    norms = jnp.sqrt((next(wide) ** 2).sum(1)) * jnp.sqrt((next(wide) ** 2).sum(1))
+    norms = jnp.sqrt((found.astype(jnp.float64) ** 2).sum(0)) * jnp.sqrt((rows.astype(jnp.float64) ** 2).sum(1))
     scale = jnp.minimum(1.0, clip * (1 - 2.0**-20) / jnp.maximum(norms, 1e-300))
-    return found * scale[:, None].astype(found.dtype)
+    return found * scale.astype(found.dtype)
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2))
@@ -48,23 +48,15 @@ def gradient_sum(loss: Loss, clip: float | None, exact: bool, theta: Any, rows: 
     is used inside a chunk of at most ``CHUNK`` rows only (see ``FLOAT_SLACK``). Zero rows add nothing.
     """
     dtype = jnp.float64 if exact else jnp.float32
-    weights = theta.astype(dtype).T
+    weights = theta.astype(dtype)
     times = partial(jnp.matmul, precision="highest")
 
-    def found(rows: Any, target: Any) -> jax.Array:
-        return clip_residuals(rows, residuals(loss, times(rows, weights), target), clip)
+    def part(rows: Any, target: Any) -> jax.Array:
+        rows = rows.astype(dtype)
+        found = clip_residuals(rows, residuals(loss, times(weights, rows.T), target), clip)
+        return times(found, rows).astype(jnp.float64)
 
-    chunks, m, d = rows.shape
-    if chunks <= 2:
-        # one product against a block-diagonal residual: exact zeros add no rounding, and a step costs one pass
-        flat = rows.reshape(chunks * m, d).astype(dtype)
-        own = jnp.repeat(jnp.eye(chunks, dtype=dtype), m, axis=0)
-        wide = own[:, :, None] * found(flat, target.reshape(-1))[:, None, :]
-        parts = times(wide.reshape(chunks * m, -1).T, flat)
-        return parts.reshape(chunks, -1, d).astype(jnp.float64).sum(0)
-
-    def add(total: Any, chunk: Any) -> Any:
-        part = chunk[0].astype(dtype)
-        return total + times(found(part, chunk[1]).T, part).astype(jnp.float64), None
-
-    return jax.lax.scan(add, jnp.zeros(theta.shape, jnp.float64), (rows, target))[0]
+    if rows.shape[0] <= UNROLLED:
+        return sum((part(rows[i], target[i]) for i in range(1, rows.shape[0])), part(rows[0], target[0]))
+    return jax.lax.scan(lambda total, chunk: (total + part(*chunk), None), jnp.zeros(theta.shape, jnp.float64),
+                        (rows, target))[0]

@@ -10,10 +10,19 @@ import numpy as np
 from lastiterate.errors import InputError
 from lastiterate.losses import CHUNK, Abstract, HuberRidge, Logistic, Softmax
 from lastiterate.run import Run
-from lastiterate.schedules import Cyclic, FullBatch, Permuted
+from lastiterate.schedules import Cyclic, FullBatch, Permuted, PrivateMean
 
 ROW_SHRINK = 1 - 2.0**-20
 """Rows are clipped to this fraction of ``row_norm``: more than rounding to float32 can add (relative 2^-24)."""
+EXACT_CHUNK = 1024
+"""Rows that a hidden state's step adds at once, in float64: a choice of speed and memory, not of precision."""
+SLICE = 8192
+"""Rows that are prepared at once, so that no second copy of the data is ever made."""
+
+
+def hidden(run: Run) -> bool:
+    """Whether the run's theorems may rely on a hidden state (else every step is charged)."""
+    return run.release == "last" and run.momentum is None
 
 
 @dataclass(frozen=True)
@@ -24,6 +33,14 @@ class Layout:
     size: int
     chunks: int
     rows: int
+
+    @property
+    def slots(self) -> int:
+        return self.blocks * self.chunks * self.rows
+
+    def slot(self, place: Any) -> Any:
+        """Where the record at ``place`` of the order lies among the slots."""
+        return place // self.size * (self.chunks * self.rows) + place % self.size
 
 
 def layout(run: Run) -> Layout:
@@ -36,7 +53,7 @@ def layout(run: Run) -> Layout:
         case other:
             raise InputError("batching", "cannot be executed yet, only accounted", type(other).__name__,
                              "train with FullBatch, Cyclic or Permuted")
-    chunks = -(-size // CHUNK)
+    chunks = -(-size // (EXACT_CHUNK if hidden(run) else CHUNK))
     return Layout(run.blocks, size, chunks, -(-size // chunks))
 
 
@@ -63,24 +80,57 @@ def clip_rows(features: Any, row_norm: float) -> np.ndarray:
     return rows if (scale == 1.0).all() else (rows * scale[:, None]).astype(np.float32)
 
 
-def prepare(run: Run, features: Any, target: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Clipped rows with their intercept column, (n, d + 1) float32, and the target, (n,)."""
-    loss = linear_loss(run)
-    layout(run)
-    rows = clip_rows(features, loss.row_norm)
-    if rows.shape[0] != run.n:
-        raise InputError("features", f"must have the run's n = {run.n} rows", rows.shape[0])
-    answers = np.asarray(target)
+def centred(features: Any, parts: tuple[PrivateMean, ...], centres: tuple[np.ndarray, ...]) -> np.ndarray:
+    """Rows as they are after some private means: clipped and moved by each in turn; (n, d)."""
+    rows = np.asarray(features)
+    for part, mean in zip(parts, centres, strict=True):
+        rows = clip_rows(rows, part.row_norm) - mean
+    return rows
+
+
+def check_target(run: Run, target: Any) -> np.ndarray:
+    """The target as the gradients want it, (n,): float32 for regression, class indices otherwise."""
+    loss, answers = linear_loss(run), np.asarray(target)
     if answers.shape != (run.n,):
         raise InputError("target", f"must have shape ({run.n},)", answers.shape)
     if isinstance(loss, HuberRidge):
         answers = answers.astype(np.float32)
         if not np.isfinite(answers).all():
             raise InputError("target", "must be finite numbers", "NaN or infinity", "fill or drop those values first")
-    else:
-        classes = loss.classes if isinstance(loss, Softmax) else 2
-        if not np.isin(answers, np.arange(classes)).all():
-            raise InputError("target", f"must be class indices 0..{classes - 1}", None, "encode labels first")
-        answers = answers.astype(np.int32)
-    column = np.full((run.n, 1), loss.intercept, dtype=np.float32)
-    return np.concatenate((rows, column), axis=1), answers
+        return answers
+    classes = loss.classes if isinstance(loss, Softmax) else 2
+    if not np.isin(answers, np.arange(classes)).all():
+        raise InputError("target", f"must be class indices 0..{classes - 1}", None, "encode labels first")
+    return answers.astype(np.int32)
+
+
+def aligned_zeros(shape: tuple[int, int]) -> np.ndarray:
+    """float32 zeros on a boundary of 64 bytes: JAX can use such memory as it is, without a copy."""
+    size = 4 * shape[0] * shape[1]
+    buffer = np.zeros(size + 64, np.uint8)
+    first = -buffer.ctypes.data % 64
+    return buffer[first:first + size].view(np.float32).reshape(shape)
+
+
+def arrange(run: Run, features: Any, target: Any, places: np.ndarray | None = None,
+            centres: tuple[np.ndarray, ...] = ()) -> tuple[np.ndarray, np.ndarray]:
+    """Rows (blocks, chunks, m, d + 1) float32, centred, clipped, with their intercept; targets (blocks, chunks, m).
+
+    ``places[i]``: the place of record i in a secret order (absent: its own). Slots without a record hold zeros.
+    """
+    loss, plan, answers = linear_loss(run), layout(run), check_target(run, target)
+    shape = np.shape(features)
+    if len(shape) != 2 or 0 in shape:
+        raise InputError("features", "must be a non-empty table of shape (n, d)", shape)
+    if shape[0] != run.n:
+        raise InputError("features", f"must have the run's n = {run.n} rows", shape[0])
+    slots = plan.slot(np.arange(run.n) if places is None else places)
+    rows = aligned_zeros((plan.slots, shape[1] + 1))
+    for first in range(0, run.n, SLICE):
+        part = slice(first, first + SLICE)
+        rows[slots[part], :-1] = clip_rows(centred(features[part], run.prelude, centres), loss.row_norm)
+    rows[slots, -1] = loss.intercept
+    labels = np.zeros(plan.slots, answers.dtype)
+    labels[slots] = answers
+    cut = (plan.blocks, plan.chunks, plan.rows)
+    return rows.reshape(*cut, -1), labels.reshape(cut)

@@ -16,7 +16,7 @@ import numpy as np
 from lastiterate.engine.domains import project
 from lastiterate.engine.gradients import gradient_sum, outputs
 from lastiterate.engine.noise import NOISE, ORDER, START, fresh_key, gaussian, generator, stream
-from lastiterate.engine.prepare import Layout, layout, linear_loss, prepare
+from lastiterate.engine.prepare import Layout, arrange, hidden, layout, linear_loss
 from lastiterate.errors import InputError
 from lastiterate.run import Run
 from lastiterate.schedules import Box, Constant, GaussianStart, GradientNoise, HeavyBall, Nesterov, Permuted
@@ -39,14 +39,14 @@ class Schedule(NamedTuple):
     noise_std: np.ndarray
 
 
-def update(run: Run, state: State, rows: Any, target: Any, key: Any, k: Any, step_size: Any, std: Any) -> State:
-    """Step k (0-based) on one block: the only implementation of the update rule."""
+def update(run: Run, state: State, rows: Any, target: Any, noise: Any, k: Any, step_size: Any) -> State:
+    """Step k (0-based) on one block: the only implementation of the update rule; ``noise`` is added to the gradient."""
     loss = linear_loss(run)
     point = state.theta
     if isinstance(run.momentum, Nesterov):
         point = point + (k / (k + 3.0)) * (point - state.memory)
     gradient = gradient_sum(loss, run.clip, hidden(run), point, rows, target) / run.divisor + loss.ridge * point
-    gradient = gradient + std * gaussian(key, k, point.shape)
+    gradient = gradient + noise
     match run.momentum:
         case None:
             return State(project(run.domain, point - step_size * gradient), state.memory)
@@ -55,11 +55,6 @@ def update(run: Run, state: State, rows: Any, target: Any, key: Any, k: Any, ste
         case HeavyBall(beta):
             velocity = beta * state.memory + gradient
             return State(project(run.domain, point - step_size * velocity), velocity)
-
-
-def hidden(run: Run) -> bool:
-    """Whether the run's theorems may rely on a hidden state (else every step is charged)."""
-    return run.release == "last" and run.momentum is None
 
 
 def start(run: Run, shape: tuple[int, int], key: jax.Array) -> State:
@@ -72,48 +67,46 @@ def start(run: Run, shape: tuple[int, int], key: jax.Array) -> State:
     return State(theta, memory)
 
 
-def arrange(run: Run, rows: Any, target: Any, key: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Records cut into blocks and chunks, (blocks, chunks, m, d); a secret permutation is applied here, once."""
-    plan = layout(run)
-    rows, target = jnp.asarray(rows), jnp.asarray(target)
-    if isinstance(run.batching, Permuted):
-        order = jax.random.permutation(generator(stream(key, ORDER)), run.n)
-        rows, target = rows[order], target[order]
-    rows, target = _fill(rows, plan.blocks * plan.size), _fill(target, plan.blocks * plan.size)
-    rows = rows.reshape(plan.blocks, plan.size, -1)
-    target = target.reshape(plan.blocks, plan.size)
-    wide = plan.chunks * plan.rows - plan.size
-    rows = jnp.pad(rows, ((0, 0), (0, wide), (0, 0)))
-    target = jnp.pad(target, ((0, 0), (0, wide)))
-    return rows.reshape(plan.blocks, plan.chunks, plan.rows, -1), target.reshape(plan.blocks, plan.chunks, plan.rows)
+def places(run: Run, key: jax.Array) -> jax.Array | None:
+    """The place of every record in the secret order, (n,); ``None`` where the order is public."""
+    return jax.random.permutation(generator(stream(key, ORDER)), run.n) if isinstance(run.batching, Permuted) else None
 
 
-def _fill(values: jax.Array, length: int) -> jax.Array:
-    return jnp.pad(values, ((0, length - values.shape[0]),) + ((0, 0),) * (values.ndim - 1))
+@partial(jax.jit, static_argnums=(0, 1))
+def _advance(run: Run, ahead: int, state: State, rows: Any, target: Any, key: Any, plan: Schedule, first: Any,
+             last: Any) -> State:
+    """Steps first .. last - 1; the noise of ``ahead`` steps is drawn at once, which is quicker and changes nothing."""
+    def stretch(place: Any, current: State) -> State:
+        begin = first + place * ahead
+        noise = jax.vmap(lambda k: gaussian(key, k, state.theta.shape))(begin + jnp.arange(ahead))
 
+        def one(k: Any, now: State) -> State:
+            return _step_at(run, now, rows, target, noise[k - begin], plan, k)
 
-@partial(jax.jit, static_argnums=0)
-def _advance(run: Run, state: State, rows: Any, target: Any, key: Any, plan: Schedule, first: Any, last: Any) -> State:
-    def body(k: Any, current: State) -> State:
-        return _step_at(run, current, rows, target, key, plan, k)
+        return jax.lax.fori_loop(begin, jnp.minimum(begin + ahead, last), one, current)
 
-    return jax.lax.fori_loop(first, last, body, state)
+    return jax.lax.fori_loop(0, (last - first + ahead - 1) // ahead, stretch, state)
 
 
 @partial(jax.jit, static_argnums=(0, 6))
 def _trace(run: Run, state: State, rows: Any, target: Any, key: Any, plan: Schedule, steps: int) -> Any:
     def body(current: State, k: Any) -> tuple[State, jax.Array]:
-        after = _step_at(run, current, rows, target, key, plan, k)
+        after = _step_at(run, current, rows, target, gaussian(key, k, current.theta.shape), plan, k)
         return after, after.theta
 
     return jax.lax.scan(body, state, jnp.arange(steps))
 
 
-def _step_at(run: Run, state: State, rows: Any, target: Any, key: Any, plan: Schedule, k: Any) -> State:
+def _step_at(run: Run, state: State, rows: Any, target: Any, unit: Any, plan: Schedule, k: Any) -> State:
     block = k % rows.shape[0] if rows.shape[0] > 1 else 0  # a constant index copies nothing
     step_size = plan.step_size[jnp.minimum(k, plan.step_size.shape[0] - 1)]
     std = plan.noise_std[jnp.minimum(k, plan.noise_std.shape[0] - 1)]
-    return update(run, state, rows[block], target[block], key, k, step_size, std)
+    return update(run, state, rows[block], target[block], std * unit, k, step_size)
+
+
+def noise_ahead(parameters: int) -> int:
+    """Steps whose noise is drawn at once: at most 1 MB of it, which stays in the cache."""
+    return max(1, min(64, 2**17 // parameters))
 
 
 def schedule(run: Run) -> Schedule:
@@ -135,42 +128,43 @@ class Trainer:
 
     run: Run
 
-    def fit(self, features: Any, target: Any, key: jax.Array | None = None, progress: Progress | None = None) -> Any:
+    def fit(self, features: Any, target: Any, key: jax.Array | None = None, progress: Progress | None = None,
+            centres: tuple[np.ndarray, ...] = ()) -> Any:
         """Train and return the last iterate, (k, d + 1) float64 (all of them, (T, k, d + 1), for release="all").
 
-        ``key``: only for tests and audits; by default 128 fresh bits from the operating system. Errors: bad data, or
-        a diverging run; then nothing is returned.
+        ``key``: only for tests and audits; by default 128 fresh bits from the operating system. ``centres``: one
+        private mean for each part of the run's prelude. Errors: bad data, or a diverging run; then nothing is returned.
 
         **Guarantee:** exactly the run that is accounted: rows clipped, noise at every step, no other output.
         """
-        rows, answers = self._prepare(features, target)
         key = fresh_key() if key is None else key
         with jax.enable_x64(True):
-            state = start(self.run, (outputs(linear_loss(self.run)), rows.shape[1]), key)
-            blocks, labels = arrange(self.run, rows, answers, key)
-            released = self._loop(state, blocks, labels, stream(key, NOISE), progress)
+            order = places(self.run, key)
+            rows, labels = arrange(self.run, features, target, None if order is None else np.asarray(order), centres)
+            state = start(self.run, self._shape(rows), key)
+            released = self._loop(state, jax.device_put(rows, may_alias=True), jnp.asarray(labels),
+                                  stream(key, NOISE), progress)
         if not np.isfinite(released).all():
             raise InputError("step_size", "makes the run diverge: an iterate is not finite", None,
                              "stay below 2/smooth, or add a ridge or a domain; nothing was released")
         return released
 
-    def _prepare(self, features: Any, target: Any) -> tuple[np.ndarray, np.ndarray]:
-        rows, answers = prepare(self.run, features, target)
-        parameters = outputs(linear_loss(self.run)) * rows.shape[1]
-        if isinstance(self.run.domain, Box) and self.run.domain.dimension not in (None, parameters):
+    def _shape(self, rows: np.ndarray) -> tuple[int, int]:
+        shape = (outputs(linear_loss(self.run)), rows.shape[-1])
+        if isinstance(self.run.domain, Box) and self.run.domain.dimension not in (None, math.prod(shape)):
             # the accountant's diameter grows with the dimension: a smaller one would understate epsilon
-            raise InputError("dimension of the box", f"must be the number of parameters, {parameters}",
+            raise InputError("dimension of the box", f"must be the number of parameters, {math.prod(shape)}",
                              self.run.domain.dimension, "outputs times (features + 1), or leave it out")
-        return rows, answers
+        return shape
 
     def _loop(self, state: State, rows: Any, target: Any, key: Any, progress: Progress | None) -> np.ndarray:
         plan, steps, shape = schedule(self.run), self.run.steps, shape_of(self.run)
         if self.run.release == "all":
             return np.asarray(_trace(shape, state, rows, target, key, plan, steps)[1])
-        began, done, share = time.perf_counter(), 0, 1 if progress is None else 50
+        began, done, share, ahead = time.perf_counter(), 0, 1 if progress is None else 50, noise_ahead(state.theta.size)
         while done < steps:
             until = min(steps, done + math.ceil(steps / share))
-            state = _advance(shape, state, rows, target, key, plan, done, until)
+            state = _advance(shape, ahead, state, rows, target, key, plan, done, until)
             done = until
             if progress is not None:
                 state.theta.block_until_ready()
@@ -179,16 +173,22 @@ class Trainer:
 
     def fit_many(self, features: Any, target: Any, keys: jax.Array) -> np.ndarray:
         """Train one model per key in a single vectorised program; (models, k, d + 1). For tests and audits."""
-        rows, answers = self._prepare(features, target)
-        shape, plan, steps = shape_of(self.run), schedule(self.run), self.run.steps
+        rows, labels = arrange(self.run, features, target)
+        run, plan, steps, size = shape_of(self.run), schedule(self.run), self.run.steps, self._shape(rows)
+        public = layout(run).slot(np.arange(run.n))
+
+        def ordered(values: Any, order: jax.Array) -> jax.Array:
+            flat = jnp.asarray(values).reshape(layout(run).slots, -1)
+            moved = jnp.zeros_like(flat).at[layout(run).slot(order)].set(flat[public], unique_indices=True)
+            return moved.reshape(values.shape)
 
         def one(key: jax.Array) -> jax.Array:
-            state = start(shape, (outputs(linear_loss(shape)), rows.shape[1]), key)
-            blocks, labels = arrange(shape, rows, answers, key)
-            return _advance(shape, state, blocks, labels, stream(key, NOISE), plan, 0, steps).theta
+            order = places(run, key)
+            data = (rows, labels) if order is None else (ordered(rows, order), ordered(labels, order))
+            return _advance(run, 1, start(run, size, key), *data, stream(key, NOISE), plan, 0, steps).theta
 
         with jax.enable_x64(True):
             return np.asarray(jax.jit(jax.vmap(one))(keys))
 
 
-__all__ = ["Layout", "Progress", "Trainer", "arrange", "fresh_key", "schedule", "update"]
+__all__ = ["Layout", "Progress", "Trainer", "fresh_key", "schedule", "update"]

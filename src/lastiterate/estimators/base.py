@@ -48,7 +48,7 @@ class PrivateLinear(BaseEstimator):
 
     def _scores(self, features: Any) -> np.ndarray:
         check_is_fitted(self, "model_")
-        rows = validate_data(self, features, reset=False, dtype=np.float64)
+        rows = validate_data(self, features, reset=False, dtype=[np.float64, np.float32])
         return scores(self.run_, self.model_, rows)
 
     def __sklearn_tags__(self) -> Any:

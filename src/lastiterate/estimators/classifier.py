@@ -46,7 +46,7 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
 
     def fit(self, X: Any, y: Any, progress: Any = None) -> DPLogisticRegression:
         """Train on rows X (n, d) and labels y (n,); ``progress(steps_done, steps, seconds)`` is called now and then."""
-        X, y = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2)
+        X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], ensure_min_samples=2)
         check_classification_targets(y)
         caveats: list[str] = []
         self.classes_ = public_labels(self.classes, np.unique(y), caveats)

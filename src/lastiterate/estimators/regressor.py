@@ -33,7 +33,7 @@ class DPHuberRidge(RegressorMixin, PrivateLinear):
 
     def fit(self, X: Any, y: Any, progress: Any = None) -> DPHuberRidge:
         """Train on rows X (n, d) and targets y (n,)."""
-        X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True, ensure_min_samples=2)
+        X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], y_numeric=True, ensure_min_samples=2)
         low, high = self.target_range
         if not (np.isfinite(low) and np.isfinite(high) and low < high):
             raise InputError("target_range", "must be finite numbers low < high", self.target_range,
