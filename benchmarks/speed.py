@@ -175,7 +175,7 @@ def main() -> None:
         }, count, repeats)
     print(f"\nwhole fit of 1,000 steps: first call {first:.2f} s (it compiles), second {second:.2f} s, "
           f"{compiled} programs compiled during the second")
-    print("\n| batches | data MB | peak of a fit, data included, beyond a fit of 1,000 records, MB | over data |\n|---|---|---|---|")
+    print("\n| batches | data MB | peak of a fit with its data, MB | over data |\n|---|---|---|---|")
     print(peak_memory("FullBatch()"))
     print(peak_memory(f"Cyclic({BATCH})"))
 

@@ -16,7 +16,7 @@ ROW_SHRINK = 1 - 2.0**-20
 """Rows are clipped to this fraction of ``row_norm``: more than rounding to float32 can add (relative 2^-24)."""
 EXACT_CHUNK = 1024
 """Rows that a hidden state's step adds at once, in float64: a choice of speed and memory, not of precision."""
-SLICE = 8192
+SLICE = 2048
 """Rows that are prepared at once, so that no second copy of the data is ever made."""
 
 

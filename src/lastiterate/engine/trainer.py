@@ -33,7 +33,7 @@ class State(NamedTuple):
 
 
 class Schedule(NamedTuple):
-    """Step sizes and noise standard deviations; length T, or 1 when they are constant."""
+    """Step sizes and noise standard deviations; at least T of them, or 1 when they are constant."""
 
     step_size: np.ndarray
     noise_std: np.ndarray
@@ -110,10 +110,11 @@ def noise_ahead(parameters: int) -> int:
 
 
 def schedule(run: Run) -> Schedule:
-    """The numbers of a run that a compiled program takes as arguments."""
+    """The numbers of a run that a compiled program takes as arguments; padded, so that few lengths are compiled."""
     count = 1 if run.constant else run.steps
-    return Schedule(np.array([run.step_size.at(k) for k in range(count)]),
-                    np.array([run.noise_std(k) for k in range(count)]))
+    padded = 1 << (count - 1).bit_length()  # entries beyond the last step are never read
+    found = np.array([[run.step_size.at(k), run.noise_std(k)] for k in range(count)])
+    return Schedule(*np.pad(found, ((0, padded - count), (0, 0)), mode="edge").T)
 
 
 def shape_of(run: Run) -> Run:
