@@ -10,6 +10,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from lastiterate.accounting import account, calibrate
     from lastiterate.certificate import Certificate
+    from lastiterate.errors import RepeatedFitWarning
     from lastiterate.evidence import Evidence, Fact
     from lastiterate.losses import Abstract, HuberRidge, Logistic, LossFacts, Softmax
     from lastiterate.run import Run
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 _HOME = {
     "accounting": ("account", "calibrate"),
     "certificate": ("Certificate",),
+    "errors": ("RepeatedFitWarning",),
     "evidence": ("Evidence", "Fact"),
     "losses": ("Abstract", "HuberRidge", "Logistic", "LossFacts", "Softmax"),
     "run": ("Run",),
@@ -51,8 +53,8 @@ _WHERE = {name: module for module, names in _HOME.items() for name in names}
 __all__ = [
     "Abstract", "Ball", "BallsInBins", "Box", "Certificate", "Constant", "Cyclic", "Everywhere", "Evidence", "Fact",
     "Fixed", "FixedSize", "FullBatch", "GaussianStart", "GradientNoise", "HeavyBall", "HuberRidge", "InverseDecay",
-    "Langevin", "Logistic", "LossFacts", "Nesterov", "NoiseMultiplier", "Permuted", "Poisson", "PrivateMean", "Run",
-    "Softmax", "Steps", "account", "calibrate",
+    "Langevin", "Logistic", "LossFacts", "Nesterov", "NoiseMultiplier", "Permuted", "Poisson", "PrivateMean",
+    "RepeatedFitWarning", "Run", "Softmax", "Steps", "account", "calibrate",
 ]
 
 

@@ -1,4 +1,4 @@
-"""The one way to say that an input cannot be used."""
+"""The one way to say that an input cannot be used, and what else is raised or warned."""
 
 from __future__ import annotations
 
@@ -13,6 +13,10 @@ class InputError(ValueError):
         got = "" if value is None else f", got {value!r}"
         tail = f"; {remedy}" if remedy else ""
         super().__init__(f"{argument} {rule}{got}{tail}.")
+
+
+class RepeatedFitWarning(UserWarning):
+    """A data set is fitted again: fits compose, and the epsilon of a model is for its own fit only."""
 
 
 class NotCertified(ValueError):

@@ -49,11 +49,16 @@ def train(data: str, *, schema: Schema | None = None, test: str | None = None, r
           progress: Any = None, **budget: Any) -> Trained:
     """Fit on a file (with its schema) or on a bundled public set, of which a fifth is kept for testing."""
     bundled = data in BUNDLED
+    if bundled and test is not None:
+        raise InputError("--test", "cannot be combined with a bundled set, a fifth of which is kept for testing", test)
     table, own = load_bundled(data) if bundled else (read_table(data), schema)
     if own is None:
         raise InputError("--schema", f"is needed: the public ranges, categories and classes of {Path(data).name}", None,
                          f"write one to fill in with: lastiterate schema {data}")
     features, target = encode(table, own)
+    if len(features) < 2:
+        raise InputError("data file", "must hold at least two records", len(features))
+    public = None if test is None else _public_test(test, own, features.shape[1])  # read before training
     norm = public_row_norm(own, features.shape[1]) if row_norm is None else row_norm
     kept = split(len(features), seed=0) if bundled else (np.arange(len(features)), np.arange(0))
     if own.regression:
@@ -65,9 +70,14 @@ def train(data: str, *, schema: Schema | None = None, test: str | None = None, r
         held = features[kept[1]], target[kept[1]]
         plain = _plain_score(own, features[kept[0]], target[kept[0]], *held)
         return Trained(estimator, own, float(estimator.score(*held)), plain)
-    if test is not None:
-        return Trained(estimator, own, float(estimator.score(*encode(read_table(test), own))))
-    return Trained(estimator, own)
+    return Trained(estimator, own, None if public is None else float(estimator.score(*public)))
+
+
+def _public_test(path: str, schema: Schema, width: int) -> tuple[np.ndarray, np.ndarray]:
+    features, target = encode(read_table(path), schema)
+    if features.shape[1] != width:
+        raise InputError("--test", f"must have {width} features like the data file", features.shape[1])
+    return features, target
 
 
 def _plain_score(schema: Schema, features: Any, target: Any, test_features: Any, test_target: Any) -> float:
@@ -108,7 +118,11 @@ def predict(folder: Path, data: str) -> tuple[list[str], np.ndarray]:
     except (KeyError, SafetensorError) as error:
         raise InputError("model", "must be complete", str(error), "check it with lastiterate verify") from None
     table: Table = read_table(data)
-    found = scores(run, released, encode_features(table, schema))
+    features = encode_features(table, schema)
+    if features.shape[1] != released.weights.shape[1] - 1:
+        raise InputError("data file", f"must have {released.weights.shape[1] - 1} features like the model",
+                         features.shape[1])
+    found = scores(run, released, features)
     if schema.target_range is not None:
         low, high = schema.target_range
         values = low + (np.clip(found[:, 0], -1, 1) + 1) * (high - low) / 2
@@ -170,7 +184,7 @@ def parse_delta(text: str) -> float | str:
 
 def free_folder(data: str) -> Path:
     """models/NAME-K with the first free K."""
-    stem, k = Path(data).stem, 1
+    stem, k = Path(data).absolute().stem, 1
     while (folder := Path("models") / f"{stem}-{k}").exists():
         k += 1
     return folder

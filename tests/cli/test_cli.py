@@ -4,6 +4,8 @@ import csv
 import io
 import json
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -283,9 +285,10 @@ def test_theorems():
         (["train", "digits", "--epsilon", "0"], "epsilon"),
         (["train", "digits", "--epsilon", "1", "--delta", "2"], "--delta"),
         (["train", "none.csv", "--epsilon", "1"], "existing"),
-        (["train", "x.parquet", "--epsilon", "1"], ".csv"),
+        (["train", "x.parquet", "--epsilon", "1"], "existing"),
         (["schema", "none.csv"], "existing"),
         (["train", "digits", "--epsilon", "1", "--model", "huber-ridge"], "--model"),
+        (["train", "digits", "--epsilon", "1", "--test", "t.csv", "--test-is-public"], "kept for testing"),
         (["predict", "nowhere", "t.csv"], "model"),
         (["verify", "nowhere"], "existing"),
         (["account", "--n", "10"], "--steps"),
@@ -304,5 +307,10 @@ def test_bad_input_is_one_sentence_and_exit_code_2(table, tmp_path, monkeypatch,
     shutil.copy(table / "t.csv", tmp_path)
     monkeypatch.chdir(tmp_path)
     code, _, err = call(*args)
-    assert code == 2 and word in err and "Traceback" not in err
+    assert code == 2 and word in err and "Traceback" not in err and "training" not in err
     assert [p.name for p in tmp_path.iterdir()] == ["t.csv"]
+
+
+def test_the_package_runs_as_a_module():
+    done = subprocess.run([sys.executable, "-m", "lastiterate", "theorems"], capture_output=True, text=True)
+    assert done.returncode == 0 and "composition-gdp" in done.stdout, done.stderr

@@ -20,6 +20,7 @@ from lastiterate.errors import InputError, NotCertified
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
                   help="Train under differential privacy and release only the final model.")
 console = Console()
+FILES = "a .csv, .parquet, .npz, .npy, IDX or CIFAR-10 file, or a CIFAR-10 folder"
 FLAG_HELP = {
     "n": "public number of records", "steps": "number of steps",
     "step_size": "NUMBER, inverse-decay:BETA,STRONG or @FILE",
@@ -59,7 +60,7 @@ Delta = Annotated[float, typer.Option("--delta")]
 @app.command()
 @_told
 def train(
-    data: Annotated[str, typer.Argument(help="a .csv or .npz file, or digits, breast_cancer, wine, iris, diabetes")],
+    data: Annotated[str, typer.Argument(help=f"{FILES}; or digits, breast_cancer, wine, iris, diabetes")],
     epsilon: Annotated[float, typer.Option("--epsilon", help="the privacy budget")],
     delta: Annotated[str, typer.Option("--delta", help="a number, or auto: at most 1/(10 n)")] = "auto",
     model: Annotated[str | None, typer.Option("--model", help="logistic or huber-ridge; default: by schema")] = None,
@@ -85,10 +86,10 @@ def train(
         raise InputError("--out", "must not exist yet", str(folder), "choose another folder, or remove this one")
     budget = {"epsilon": epsilon, "delta": workflow.parse_delta(delta), "adjacency": adjacency}
     with _progress() as bar:
-        task = bar.add_task("training", total=None)
+        task = bar.add_task("training", total=None, visible=False)  # until the data are read
 
         def tick(done: int, steps: int, seconds: float) -> None:
-            bar.update(task, completed=done, total=steps)
+            bar.update(task, completed=done, total=steps, visible=True)
 
         result = workflow.train(data, schema=facts, test=test, row_norm=row_norm, progress=tick, **budget)
     workflow.save(result, folder)
@@ -103,7 +104,7 @@ def _progress() -> Progress:
 
 @app.command()
 @_told
-def schema(file: Annotated[str, typer.Argument(help="a .csv or .npz file")], out: Out = None) -> None:
+def schema(file: Annotated[str, typer.Argument(help=FILES)], out: Out = None) -> None:
     """Write an empty schema to fill in: nothing in it is measured on the data."""
     from lastiterate.data import schema_template
 
@@ -113,7 +114,7 @@ def schema(file: Annotated[str, typer.Argument(help="a .csv or .npz file")], out
 @app.command()
 @_told
 def predict(model: Annotated[Path, typer.Argument(help="a folder that train wrote")],
-            file: Annotated[str, typer.Argument(help="new records")], out: Out = None) -> None:
+            file: Annotated[str, typer.Argument(help=f"new records: {FILES}")], out: Out = None) -> None:
     """Predictions as CSV: the label (or number), and the probability of each class."""
     from lastiterate import workflow
 

@@ -2,8 +2,9 @@
 
 from lastiterate.data.bundled import BUNDLED, load_bundled, split
 from lastiterate.data.encode import encode, encode_features
-from lastiterate.data.readers import Table, read_table, schema_template
+from lastiterate.data.readers import read_table, schema_template
 from lastiterate.data.schema import Array, Category, Ignore, Numeric, Schema
+from lastiterate.data.table import Table
 
 __all__ = ["BUNDLED", "Array", "Category", "Ignore", "Numeric", "Schema", "Table", "encode", "encode_features",
            "load_bundled", "read_table", "schema_template", "split"]

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from lastiterate.data.readers import Table
 from lastiterate.data.schema import Array, Numeric, Schema
+from lastiterate.data.table import Table
 from lastiterate.errors import InputError
 
 BUNDLED = ("digits", "breast_cancer", "wine", "iris", "diabetes")

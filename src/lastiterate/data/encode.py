@@ -6,9 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from lastiterate.data.readers import Table
 from lastiterate.data.schema import MISSING, Category, Numeric, Schema
+from lastiterate.data.table import Table
 from lastiterate.errors import InputError
+
+SLICE = 4096
+"""Rows of an array that are scaled at once, in double precision, so that no second copy of it is ever made."""
 
 
 def encode_features(table: Table, schema: Schema) -> np.ndarray:
@@ -17,7 +20,7 @@ def encode_features(table: Table, schema: Schema) -> np.ndarray:
         return _encode_array(table, schema)
     assert table.cells is not None
     if schema.array is not None:
-        raise InputError("schema", "has an [array] entry, which speaks of .npz files", None, "describe the columns")
+        raise InputError("schema", "has an [array] entry, which speaks of numeric arrays", None, "describe the columns")
     parts: list[np.ndarray] = []
     for column in schema.columns:
         if isinstance(column, Numeric | Category) and column.name not in table.cells:
@@ -48,7 +51,7 @@ def _answers(table: Table, schema: Schema) -> list[str] | np.ndarray:
                              "the columns are " + ", ".join(table.names))
         return table.cells[schema.target]
     if table.answers is None:
-        raise InputError("data file", "needs an array 'y' (or 'y_train') to learn from")
+        raise InputError("data file", "has no labels to learn from", None, f"they belong in {table.answers_in}")
     return table.answers
 
 
@@ -74,24 +77,24 @@ def _label(value: Any) -> str:
 def _encode_array(table: Table, schema: Schema) -> np.ndarray:
     assert table.array is not None
     if schema.array is not None:
-        low = np.full(table.array.shape[1], schema.array.low)
+        low = np.full(table.array.shape[1], schema.array.low, dtype=np.float64)
         high, refuse = np.full_like(low, schema.array.high), np.full(low.shape, schema.array.outside == "refuse")
     else:
         columns = [column for column in schema.columns if isinstance(column, Numeric)]
         if tuple(column.name for column in columns) != table.names:
             raise InputError("schema", f"must describe x0 ... x{len(table.names) - 1} as numbers, or give one [array]",
                              f"{len(columns)} numbers")
-        low, high = np.array([c.low for c in columns]), np.array([c.high for c in columns])
+        low, high = np.array([c.low for c in columns], dtype=np.float64), np.array([c.high for c in columns])
         refuse = np.array([c.outside == "refuse" for c in columns])
-    values = table.array.astype(np.float32)
-    if refuse.any():
+    out = np.empty(table.array.shape, dtype=np.float32)
+    for start in range(0, len(out), SLICE):
+        values = table.array[start:start + SLICE].astype(np.float64)
         bad = ((values < low) | (values > high)).any(axis=0) & refuse
         if bad.any():
-            name = table.names[int(np.argmax(bad))]
-            raise InputError(f"column {name!r}", "has a value outside its public range", None,
-                             "correct the range, or clip with outside = \"clip\"")
-    scaled = (values - low.astype(np.float32)) * (2 / (high - low)).astype(np.float32) - 1
-    return np.clip(scaled, -1, 1).astype(np.float32)
+            raise InputError(f"column {table.names[int(np.argmax(bad))]!r}", "has a value outside its public range",
+                             None, "correct the range, or clip with outside = \"clip\"")
+        out[start:start + SLICE] = (np.clip(values, low, high) - low) / (high - low) * 2 - 1
+    return out
 
 
 def _number(column: Numeric, cells: list[str]) -> np.ndarray:
@@ -112,7 +115,7 @@ def _number(column: Numeric, cells: list[str]) -> np.ndarray:
     if np.isinf(values).any():
         raise InputError(f"column {column.name!r}", "must hold finite numbers", "infinity")
     values = np.clip(values, column.low, column.high)
-    return 2 * (values - column.low) / (column.high - column.low) - 1
+    return (values - column.low) / (column.high - column.low) * 2 - 1
 
 
 def _parse(column: Numeric, cell: str) -> float:

@@ -1,93 +1,77 @@
-"""Tables from files: CSV with a header, and NumPy archives."""
+"""The kinds of files that are read, one row each, and the schema to fill in for any of them."""
 
 from __future__ import annotations
 
-import csv
-import zipfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
+from lastiterate.data.arrays import read_npy, read_npz
+from lastiterate.data.cifar import is_python_batch, read_binary_batch, read_folder, read_python_batch
+from lastiterate.data.csv_file import read_csv
+from lastiterate.data.idx import is_idx, read_idx
+from lastiterate.data.parquet import read_parquet
 from lastiterate.data.schema import MISSING, empty_schema
+from lastiterate.data.table import FormatFacts, Table
 from lastiterate.errors import InputError
 
-SUFFIXES = (".csv", ".npz")
+
+@dataclass(frozen=True)
+class Format:
+    """A kind of file: what it is called in a refusal, how it is recognised, and its reader."""
+
+    called: str
+    matches: Callable[[Path], bool]
+    read: Callable[[Path], Table]
 
 
-@dataclass(frozen=True, eq=False)
-class Table:
-    """Columns by name: text cells of a CSV file, or the columns of a numeric array (with its target apart)."""
+def _ends(suffix: str) -> Callable[[Path], bool]:
+    return lambda path: path.suffix.lower() == suffix
 
-    names: tuple[str, ...]
-    cells: dict[str, list[str]] | None = None
-    array: np.ndarray | None = None
-    answers: np.ndarray | None = None
 
-    def __len__(self) -> int:
-        return len(next(iter(self.cells.values()))) if self.cells is not None else len(self.array)  # type: ignore[arg-type]
+FORMATS = (
+    Format("a CIFAR-10 folder", Path.is_dir, read_folder),
+    Format(".csv", _ends(".csv"), read_csv),
+    Format(".parquet", _ends(".parquet"), read_parquet),
+    Format(".npz", _ends(".npz"), read_npz),
+    Format(".npy", _ends(".npy"), read_npy),
+    Format("CIFAR-10 .bin", _ends(".bin"), read_binary_batch),
+    Format("CIFAR-10 data_batch_1", is_python_batch, read_python_batch),
+    Format("IDX (train-images-idx3-ubyte.gz)", is_idx, read_idx),  # last: it may look into the file
+)
 
 
 def read_table(path: str | Path) -> Table:
-    """The table in a file; the suffix says which kind (.csv, .npz)."""
+    """The table in a file (or in a folder of CIFAR-10 batches); the first row of ``FORMATS`` that matches reads it."""
     path = Path(path)
-    if path.suffix not in SUFFIXES:
-        raise InputError("data file", "must end in " + " or ".join(SUFFIXES), path.name)
-    if not path.is_file():
-        raise InputError("data file", "must be an existing file", str(path))
-    return _read_csv(path) if path.suffix == ".csv" else _read_npz(path)
-
-
-def _read_csv(path: Path) -> Table:
+    if not (path.is_file() or path.is_dir()):
+        raise InputError("data file", "must be an existing file, or a folder of CIFAR-10 batches", str(path))
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            rows = [row for row in csv.reader(file) if row]
-    except UnicodeDecodeError:
-        raise InputError("data file", "must be UTF-8 text", path.name, "save it as UTF-8") from None
-    except csv.Error as error:
-        raise InputError("data file", "must be a CSV table", str(error)) from None
-    if len(rows) < 2:
-        raise InputError("data file", "must hold a header and at least one record", path.name)
-    names = tuple(name.strip() for name in rows[0])
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise InputError("data file", "has a column name twice in its header", twice[0], "rename one")
-    for number, row in enumerate(rows[1:], start=2):
-        if len(row) != len(names):
-            raise InputError("data file", f"needs {len(names)} cells in every record", f"{len(row)} in record {number}",
-                             "the file may be cut off")
-    columns = zip(*rows[1:], strict=True)
-    return Table(names, {name: [cell.strip() for cell in column] for name, column in zip(names, columns, strict=True)})
-
-
-def _read_npz(path: Path) -> Table:
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
-    except (zipfile.BadZipFile, ValueError, OSError, EOFError, KeyError) as error:
-        raise InputError("data file", "must be a complete .npz archive of plain arrays", str(error).split("\n")[0],
-                         "write it with numpy.savez") from None
-    features = next((arrays[key] for key in ("X", "x", "x_train") if key in arrays), None)
-    if features is None or features.ndim < 2 or features.size == 0 or features.dtype.kind not in "biuf":
-        raise InputError("data file", "needs a numeric array 'X' (or 'x', 'x_train') of shape (n, d)", sorted(arrays))
-    features = features.reshape(len(features), -1)
-    if not np.isfinite(features).all():
-        raise InputError("data file", "must hold finite numbers", "NaN or infinity", "fill or drop those values first")
-    answers = next((arrays[key] for key in ("y", "y_train") if key in arrays), None)
-    if answers is not None and answers.reshape(-1).shape != (len(features),):
-        raise InputError("data file", f"needs one answer in 'y' for each of {len(features)} rows", answers.shape)
-    names = tuple(f"x{i}" for i in range(features.shape[1]))
-    return Table(names, array=features, answers=None if answers is None else answers.reshape(-1))
+        for kind in FORMATS:
+            if kind.matches(path):
+                return kind.read(path)
+    except MemoryError:
+        raise InputError("data file", "must fit into memory", path.name, "its header may be damaged") from None
+    except OSError as error:
+        raise InputError("data file", "must be readable", f"{path.name} ({error.strerror or error})") from None
+    raise InputError("data file", "must be one of: " + ", ".join(kind.called for kind in FORMATS), path.name,
+                     "unpack an archive first")
 
 
 def schema_template(path: str | Path) -> str:
-    """A schema to fill in for a file. Only names and whether cells look like numbers are taken from it."""
+    """A schema to fill in for a file. Only names, whether cells look like numbers, and the format are taken from it."""
     table = read_table(path)
     if table.cells is None:
-        return ("# Public facts about the array. Fill in every \"?\", never from the data.\n"
-                "target = \"y\"\nclasses = [\"?\"]   # or target_range = [low, high]\nsource = \"?\"\n\n"
-                "[array]\nlow = \"?\"\nhigh = \"?\"\noutside = \"clip\"   # or \"refuse\"\n")
+        return _array_schema(table.facts)
     return empty_schema(list(table.names), [_looks_numeric(table.cells[name][:50]) for name in table.names])
+
+
+def _array_schema(facts: FormatFacts | None) -> str:
+    low, high, why = ("\"?\"", "\"?\"", "?") if facts is None else (facts.low, facts.high, facts.why)
+    classes = ", ".join(f"\"{label}\"" for label in facts.classes) if facts is not None and facts.classes else "\"?\""
+    return ("# Public facts about the array. Fill in every \"?\", never from the data.\n"
+            f"target = \"y\"\nclasses = [{classes}]   # or target_range = [low, high]\nsource = \"{why}\"\n\n"
+            f"[array]\nlow = {low}\nhigh = {high}\noutside = \"clip\"   # or \"refuse\"\n")
 
 
 def _looks_numeric(cells: list[str]) -> bool:

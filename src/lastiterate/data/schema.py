@@ -34,6 +34,8 @@ class Numeric:
         if not self.low < self.high:
             raise InputError(f"{where}: low", "must lie below high", (self.low, self.high),
                              "leave a column that is constant by definition out with kind = \"ignore\"")
+        if not math.isfinite(float(self.high) - float(self.low)):
+            raise InputError(f"{where}: low", "must lie a finite distance below high", (self.low, self.high))
         if self.outside not in ("clip", "refuse"):
             raise InputError(f"{where}: outside", "must be \"clip\" or \"refuse\"", self.outside)
         good = isinstance(self.missing, int | float) and math.isfinite(self.missing)

@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from lastiterate.certificate import Certificate
 from lastiterate.engine import execute, scores, seeded_key
 from lastiterate.errors import InputError
+from lastiterate.estimators import repeated
 from lastiterate.planning import Task, automatic_delta, plan
 
 SEED_CAVEAT = "the caller gave the seed: whoever knows it can subtract the noise"
@@ -38,6 +39,8 @@ class PrivateLinear(BaseEstimator):
             caveats.append(SEED_CAVEAT)
         seeded = self.random_state is not None
         key = seeded_key(int(check_random_state(self.random_state).randint(2**31))) if seeded else None
+        rows = repeated.REMINDER.sketch(features)
+        repeated.REMINDER.before(rows)
         self.model_ = execute(certificate.run, features, target, key, progress)
         self.run_ = certificate.run
         self.delta_ = delta
@@ -45,6 +48,7 @@ class PrivateLinear(BaseEstimator):
                                         at_least=certificate.at_least, preparation=certificate.preparation,
                                         caveats=tuple(caveats))
         self.n_iter_ = certificate.run.steps
+        repeated.REMINDER.after(rows)
 
     def _scores(self, features: Any) -> np.ndarray:
         check_is_fitted(self, "model_")

@@ -32,7 +32,7 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
     classes_, coef_like weights in ``model_.weights`` (classes x features + 1).
 
     **Guarantee:** every fit spends its budget anew: repeated fits, grid searches and cross-validation on one data set
-    compose.
+    compose; a ``RepeatedFitWarning`` says so, once per process.
     """
 
     def __init__(self, epsilon: float = 1.0, delta: Any = "auto", row_norm: float = 1.0, classes: Any = None,

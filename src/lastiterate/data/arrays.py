@@ -1,0 +1,55 @@
+"""NumPy's own files: .npz with features and labels inside, .npy with the labels in a file beside it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from lastiterate.data.table import Table, array_table, damaged
+from lastiterate.errors import InputError
+
+FEATURES, LABELS = ("X", "x", "x_train"), ("y", "y_train")
+NPZ, NPY = "must be a complete .npz archive of plain arrays", "must be a complete .npy file of one plain array"
+
+
+def read_npz(path: Path) -> Table:
+    """``X`` (or ``x``, ``x_train``), shape (n, ...), and ``y`` (or ``y_train``), n labels; the rest is not read."""
+    _starts(path, b"PK", NPZ)
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+            inside = list(archive.files)
+            features, answers = (next((np.asarray(archive[key]) for key in keys if key in inside), None)
+                                 for keys in (FEATURES, LABELS))
+    except Exception as error:  # zipfile, zlib and NumPy raise a dozen kinds on damaged bytes
+        raise damaged(path, NPZ, error) from None
+    if features is None:
+        raise InputError("data file", "needs an array 'X' (or 'x', 'x_train')", sorted(inside),
+                         "write it with numpy.savez(file, X=..., y=...)")
+    return array_table(features, answers, answers_in="the array 'y' (or 'y_train')")
+
+
+def read_npy(path: Path) -> Table:
+    """Features (n, ...) from NAME.npy; n labels from NAME.labels.npy beside it, where that exists."""
+    beside = path.with_name(path.stem + ".labels.npy")
+    answers = _load(beside) if beside.is_file() else None
+    return array_table(_load(path), answers, answers_in=beside.name)
+
+
+def _load(path: Path) -> np.ndarray:
+    """The file's one array, mapped into memory and not copied; the file ends where the array ends."""
+    _starts(path, b"\x93NUMPY", NPY)
+    try:
+        found = np.load(path, mmap_mode="r", allow_pickle=False)
+    except Exception as error:  # whatever NumPy's header parser raises on damaged bytes
+        raise damaged(path, NPY, error) from None
+    if not isinstance(found, np.memmap) or found.offset + found.nbytes != path.stat().st_size:
+        raise damaged(path, "must be a .npy file of one plain array and nothing more")
+    return np.asarray(found)
+
+
+def _starts(path: Path, magic: bytes, rule: str) -> None:
+    """What does not even start as its kind does; NumPy would take it for a pickle, and say how to run it."""
+    with path.open("rb") as file:
+        if file.read(len(magic)) != magic:
+            raise damaged(path, rule)

@@ -1,0 +1,99 @@
+"""Pickles of plain data and byte arrays, read without running anything that they ask for.
+
+A pickle is a program: it may name any function and call it. Here every name that NumPy's array pickles use stands for
+a note of what was asked, and every other name is refused before anything happens.
+"""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lastiterate.data.table import damaged
+from lastiterate.errors import InputError
+
+
+class ArrayNote:
+    """An array that a pickle describes: NumPy's state (version, shape, type, Fortran order, bytes)."""
+
+    def __init__(self, *_: Any) -> None:
+        self.state: Any = None
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
+
+
+class TypeNote:
+    """An element type that a pickle describes, by its code; its state (byte order) says nothing about bytes."""
+
+    def __init__(self, code: Any = None, *_: Any) -> None:
+        self.code = code
+
+    def __setstate__(self, state: Any) -> None:
+        pass
+
+
+class _Latin1:
+    """Stands for ``_codecs.encode``, with which Python 3 writes bytes in protocol 2. Holds nothing to overwrite."""
+
+    __slots__ = ()
+
+    def __call__(self, text: str, encoding: str) -> bytes:
+        if encoding != "latin1":
+            raise ValueError(f"asks for the encoding {encoding!r}")
+        return text.encode("latin1")
+
+
+_NAMES: dict[tuple[str, str], Any] = {
+    ("numpy.core.multiarray", "_reconstruct"): ArrayNote,
+    ("numpy._core.multiarray", "_reconstruct"): ArrayNote,
+    ("numpy", "ndarray"): ArrayNote,
+    ("numpy", "dtype"): TypeNote,
+    ("_codecs", "encode"): _Latin1(),
+}
+
+
+_NEVER = {code[0] for code in (pickle.EXT1, pickle.EXT2, pickle.EXT4, pickle.PERSID, pickle.BINPERSID,
+                               pickle.BYTEARRAY8, pickle.NEXT_BUFFER, pickle.READONLY_BUFFER)}
+
+
+class _Unpickler(pickle._Unpickler):
+    """Python's own unpickler in Python: the one in C allocates whatever size a damaged file invents.
+
+    Codes for registered or outside objects, which need not pass ``find_class``, and for buffers are left out.
+    """
+
+    dispatch = {code: act for code, act in pickle._Unpickler.dispatch.items() if code not in _NEVER}  # noqa: RUF012
+
+    def find_class(self, module: str, name: str, /) -> Any:
+        if (module, name) not in _NAMES:
+            raise InputError("data file", "may name nothing but NumPy's plain arrays in its pickle",
+                             f"{module}.{name}"[:80], "it was refused before anything in it ran")
+        return _NAMES[module, name]
+
+
+def read_plain_pickle(path: Path) -> Any:
+    """What the pickle holds: numbers, text, bytes (Python 2 strings too), lists, dicts and notes of arrays."""
+    with path.open("rb") as file:
+        try:
+            found = _Unpickler(file, encoding="bytes").load()
+            rest = file.read(1)
+        except InputError:
+            raise
+        except Exception as error:  # a damaged program can fail in any way
+            raise damaged(path, "must be a complete pickle", type(error).__name__) from None
+    if rest:
+        raise damaged(path, "must be one pickle and nothing more")
+    return found
+
+
+def byte_array(note: Any) -> np.ndarray | None:
+    """The two-dimensional array of bytes that a note describes, without a copy; ``None`` if it is anything else."""
+    match note:
+        case ArrayNote(state=(1, (int(n), int(d)), TypeNote(code="u1" | b"u1"), int(fortran), bytes(raw))):
+            if n > 0 and d > 0 and len(raw) == n * d:
+                return np.frombuffer(raw, dtype=np.uint8).reshape((n, d), order="F" if fortran else "C")
+    return None

@@ -1,0 +1,73 @@
+"""What every reader gives back: columns of text cells, or one numeric array with its labels apart."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from lastiterate.errors import InputError
+
+
+@dataclass(frozen=True)
+class FormatFacts:
+    """What a file format itself says about every file of its kind: the range of a value, perhaps the classes."""
+
+    low: int
+    high: int
+    why: str
+    classes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Columns by name: text cells (CSV, Parquet), or the columns of a numeric array with its target apart.
+
+    ``answers_in`` says where the labels of an array belong; ``facts`` is what its format makes public.
+    """
+
+    names: tuple[str, ...]
+    cells: dict[str, list[str]] | None = None
+    array: np.ndarray | None = None
+    answers: np.ndarray | None = None
+    answers_in: str = "the target's column"
+    facts: FormatFacts | None = None
+
+    def __len__(self) -> int:
+        return len(next(iter(self.cells.values()))) if self.cells is not None else len(self.array)  # type: ignore[arg-type]
+
+
+def column_names(found: list[str]) -> tuple[str, ...]:
+    """The names in a header, stripped; each may stand there once."""
+    names = tuple(name.strip() for name in found)
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise InputError("data file", "has a column name twice in its header", twice[0], "rename one")
+    return names
+
+
+def array_table(features: np.ndarray, answers: np.ndarray | None, *, answers_in: str,
+                facts: FormatFacts | None = None) -> Table:
+    """Rows of features (n, ...), flattened to (n, d) and otherwise as they are, with one label per row (or none)."""
+    if features.dtype.kind not in "biuf" or features.ndim < 2 or features.size == 0:
+        raise InputError("data file", "needs a numeric array of features of shape (n, d)",
+                         f"{features.dtype} of shape {features.shape}")
+    features = features.reshape(len(features), -1)
+    if features.dtype.kind == "f" and not np.isfinite(features).all():
+        raise InputError("data file", "must hold finite numbers", "NaN or infinity", "fill or drop those values first")
+    if answers is not None:
+        if answers.size != len(features) or answers.shape[:1] != (len(features),):
+            raise InputError("data file", f"needs one label for each of {len(features)} rows in {answers_in}",
+                             answers.shape)
+        if answers.dtype.kind not in "biufU":
+            raise InputError("data file", f"needs numbers or text as labels in {answers_in}", str(answers.dtype))
+        answers = answers.reshape(-1)
+    names = tuple(f"x{i}" for i in range(features.shape[1]))
+    return Table(names, array=features, answers=answers, answers_in=answers_in, facts=facts)
+
+
+def damaged(path: Path, rule: str, why: object = None) -> InputError:
+    """A file that is cut off or changed: what it must be, and the first line of what its parser said."""
+    said = "" if why is None else str(why).strip().split("\n")[0][:120]
+    return InputError("data file", rule, f"{path.name} ({said})" if said else path.name, "it may be cut off or damaged")

@@ -1,0 +1,138 @@
+"""schema, train, predict and verify on every kind of file, through the command line."""
+
+import csv
+import gzip
+import io
+import pickle
+import shutil
+import struct
+import sys
+
+import numpy as np
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+from typer.testing import CliRunner
+
+from lastiterate.cli import app
+from lastiterate.data import load_bundled
+
+DIGITS = load_bundled("digits")[0]
+IMAGES, LABELS = (DIGITS.array * 15).astype(np.uint8), DIGITS.answers.astype(np.uint8)
+
+
+def call(*args):
+    result = CliRunner().invoke(app, [str(a) for a in args])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.exit_code, result.stdout, " ".join(result.stderr.split())
+
+
+def write_idx(path, array):
+    head = bytes([0, 0, 8, array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape)
+    path.write_bytes(gzip.compress(head + array.tobytes(), 1))
+    return path
+
+
+@pytest.fixture(scope="module")
+def idx(tmp_path_factory):
+    """The digits as IDX files of 8 x 8 images, a train and a test pair, and a model trained on them."""
+    folder = tmp_path_factory.mktemp("idx")
+    for name, rows in (("train", slice(1400)), ("t10k", slice(1400, None))):
+        write_idx(folder / f"{name}-images-idx3-ubyte.gz", IMAGES[rows].reshape(-1, 8, 8))
+        write_idx(folder / f"{name}-labels-idx1-ubyte.gz", LABELS[rows])
+    train, test = folder / "train-images-idx3-ubyte.gz", folder / "t10k-images-idx3-ubyte.gz"
+    assert call("schema", train, "--out", folder / "s.toml")[0] == 0
+    text = (folder / "s.toml").read_text()
+    assert "low = 0\nhigh = 255\n" in text and 'classes = ["?"]' in text
+    (folder / "s.toml").write_text(text.replace('["?"]', str([str(i) for i in range(10)])))
+    args = ["train", train, "--schema", folder / "s.toml", "--epsilon", "4", "--test", test, "--test-is-public"]
+    code, out, _ = call(*args, "--out", folder / "model")
+    assert code == 0 and "test accuracy" in out
+    return folder
+
+
+def predictions(model, path):
+    code, out, err = call("predict", model, path)
+    assert code == 0, err
+    return [row["prediction"] for row in csv.DictReader(io.StringIO(out))]
+
+
+def test_images_without_labels_are_predicted(idx, tmp_path):
+    shutil.copy(idx / "t10k-images-idx3-ubyte.gz", tmp_path)
+    found = predictions(idx / "model", tmp_path / "t10k-images-idx3-ubyte.gz")
+    assert np.mean([label == str(truth) for label, truth in zip(found, LABELS[1400:], strict=True)]) > 0.75
+    assert call("verify", idx / "model")[0] == 0
+    np.save(tmp_path / "same.npy", IMAGES[1400:])
+    np.savez(tmp_path / "same.npz", X=IMAGES[1400:])
+    assert predictions(idx / "model", tmp_path / "same.npy") == found
+    assert predictions(idx / "model", tmp_path / "same.npz") == found
+
+
+def test_wrong_width_is_told_before_anything_is_spent(idx, tmp_path):
+    np.save(tmp_path / "narrow.npy", IMAGES[:, :60])
+    np.save(tmp_path / "narrow.labels.npy", LABELS)
+    code, _, err = call("predict", idx / "model", tmp_path / "narrow.npy")
+    assert code == 2 and "64 features" in err
+    train = ["train", idx / "train-images-idx3-ubyte.gz", "--schema", idx / "s.toml", "--epsilon", "4"]
+    code, _, err = call(*train, "--test", tmp_path / "narrow.npy", "--test-is-public", "--out", tmp_path / "m")
+    assert code == 2 and "64 features" in err and not (tmp_path / "m").exists()
+    np.save(tmp_path / "one.npy", IMAGES[:1])
+    np.save(tmp_path / "one.labels.npy", LABELS[:1])
+    code, _, err = call("train", tmp_path / "one.npy", *train[2:], "--out", tmp_path / "m")
+    assert code == 2 and "two records" in err
+    code, _, err = call("train", tmp_path / "unlabelled.npy", *train[2:], "--out", tmp_path / "m")
+    assert code == 2 and "existing" in err
+    np.save(tmp_path / "unlabelled.npy", IMAGES)
+    code, _, err = call("train", tmp_path / "unlabelled.npy", *train[2:], "--out", tmp_path / "m")
+    assert code == 2 and "unlabelled.labels.npy" in err
+
+
+def test_a_cifar_folder_needs_nothing_filled_in(tmp_path):
+    folder = tmp_path / "cifar-10-batches-py"
+    folder.mkdir()
+    random = np.random.default_rng(0)
+    for name in ("data_batch_1", "data_batch_2", "test_batch"):
+        labels = random.integers(10, size=30).tolist()
+        content = {b"data": random.integers(256, size=(30, 3072)).astype(np.uint8), b"labels": labels}
+        (folder / name).write_bytes(pickle.dumps(content, protocol=2))
+    assert call("schema", folder, "--out", tmp_path / "s.toml")[0] == 0
+    args = ["--schema", tmp_path / "s.toml", "--epsilon", "8", "--out", tmp_path / "m"]
+    code, out, err = call("train", folder, *args, "--test", folder / "test_batch", "--test-is-public")
+    assert code == 0 and "test accuracy" in out, err
+    assert "on 60 records" in out
+    assert set(predictions(tmp_path / "m", folder / "test_batch")) <= set("0123456789")
+
+
+def test_parquet_is_csv(tmp_path):
+    names = [f"c{i}" for i in range(4)]
+    table, schema = load_bundled("iris")
+    with (tmp_path / "t.csv").open("w", newline="") as file:
+        rows = [[*row, f"kind {answer}"] for row, answer in zip(table.array, table.answers, strict=True)]
+        csv.writer(file).writerows([[*names, "kind"], *rows])
+    pyarrow.parquet.write_table(pyarrow.csv.read_csv(tmp_path / "t.csv"), tmp_path / "t.parquet")
+    assert call("schema", tmp_path / "t.parquet")[1] == call("schema", tmp_path / "t.csv")[1]
+    text = 'target = "kind"\nclasses = ["kind 0", "kind 1", "kind 2"]\n'
+    for name, column in zip(names, schema.columns, strict=True):
+        text += f'[columns.{name}]\nkind = "number"\nlow = {column.low}\nhigh = {column.high}\n'
+    (tmp_path / "s.toml").write_text(text)
+    train = ["train", tmp_path / "t.parquet", "--schema", tmp_path / "s.toml", "--epsilon", "5"]
+    assert call(*train, "--out", tmp_path / "m")[0] == 0
+    found = predictions(tmp_path / "m", tmp_path / "t.parquet")
+    assert len(found) == 150 and found == predictions(tmp_path / "m", tmp_path / "t.csv")
+
+
+def test_missing_pyarrow_is_told_with_its_remedy(tmp_path, monkeypatch):
+    (tmp_path / "t.parquet").write_bytes(b"PAR1")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    code, _, err = call("schema", tmp_path / "t.parquet")
+    assert code == 2 and "pip install lastiterate[parquet]" in err, "the brackets are no markup"
+
+
+def test_unknown_kinds_are_told_what_there_is(tmp_path):
+    (tmp_path / "t.xlsx").write_bytes(b"PK")
+    code, _, err = call("schema", tmp_path / "t.xlsx")
+    assert code == 2 and all(word in err for word in (".csv", ".parquet", ".npz", ".npy", "IDX", "CIFAR-10"))
+    code, _, err = call("schema", tmp_path)
+    assert code == 2 and "data_batch_1" in err

@@ -1,0 +1,144 @@
+"""Parquet: the same cells as CSV, so the same schema and the same numbers."""
+
+import datetime
+import decimal
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from lastiterate.data import Schema, encode, read_table, schema_template
+from lastiterate.errors import InputError
+
+CSV = "age,job,note,label\n20,cook,a,yes\n60.5,,b,no\n,clerk,c,yes\n120,cook,d,no\n"
+SCHEMA = Schema.from_dict(
+    {
+        "target": "label",
+        "classes": ["no", "yes"],
+        "columns": {
+            "age": {"kind": "number", "low": 0, "high": 100, "missing": 50},
+            "job": {"kind": "category", "values": ["clerk", "cook"], "missing": "zero"},
+            "note": {"kind": "ignore"},
+        },
+    }
+)
+COLUMNS = {
+    "age": [20.0, 60.5, None, 120.0],
+    "job": pa.array(["cook", None, "clerk", " cook "]).dictionary_encode(),
+    "note": list("abcd"),
+    "label": ["yes", "no", "yes", "no"],
+}
+
+
+def write(path, columns, **how):
+    pq.write_table(pa.table(columns), path, **how)
+    return path
+
+
+@pytest.mark.parametrize("compression", ["none", "snappy", "zstd"])
+def test_same_as_csv(tmp_path, compression):
+    (tmp_path / "t.csv").write_text(CSV)
+    path = write(tmp_path / "t.parquet", COLUMNS, compression=compression, row_group_size=3)
+    found, same = read_table(path), read_table(tmp_path / "t.csv")
+    assert found.names == same.names and found.cells == same.cells
+    for a, b in zip(encode(found, SCHEMA), encode(same, SCHEMA), strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert schema_template(path) == schema_template(tmp_path / "t.csv")
+
+
+@pytest.mark.parametrize(
+    "array, cells",
+    [
+        (pa.array([3, None, -4], pa.int8()), ["3", "", "-4"]),
+        (pa.array([2**64 - 1], pa.uint64()), ["18446744073709551615"]),
+        (pa.array([1.0, float("nan"), None, 0.1, -2.5e30]), ["1", "", "", "0.1", "-2.5e+30"]),
+        (pa.array([1e300, float("inf")]), ["1e+300", "inf"]),
+        (pa.array([0.1], pa.float32()), [repr(float(np.float32(0.1)))]),
+        (pa.array(np.array([0.5, 2], dtype=np.float16)), ["0.5", "2"]),
+        (pa.array([True, None, False]), ["True", "", "False"]),
+        (pa.array([" a ", "", None], pa.large_string()), ["a", "", ""]),
+        (pa.array([decimal.Decimal("1.50"), None]), ["1.50", ""]),
+        (pa.array([datetime.date(2020, 2, 29), None]), ["2020-02-29", ""]),
+        (pa.array([datetime.datetime(2020, 2, 29, 1, 2, 3)], pa.timestamp("s")), ["2020-02-29 01:02:03.000"]),
+        (pa.array([datetime.time(1, 2, 3)], pa.time32("s")), ["01:02:03.000"]),
+        (pa.array([None, None]), ["", ""]),
+        (pa.array([7, None, 7]).dictionary_encode(), ["7", "", "7"]),
+        (pa.array(["b", None, "a"]).dictionary_encode(), ["b", "", "a"]),
+    ],
+    ids=str,
+)
+def test_cells(tmp_path, array, cells):
+    assert read_table(write(tmp_path / "t.parquet", {"x": array})).cells == {"x": cells}
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        pa.array([[1.0, 2.0]]),
+        pa.array([[1.0, 2.0]], pa.list_(pa.float32(), 2)),
+        pa.array([{"a": 1}]),
+        pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int32())),
+        pa.array([b"bytes"]),
+        pa.array([b"by"], pa.binary(2)),
+        pa.array([datetime.timedelta(1)]),
+    ],
+    ids=lambda array: str(array.type),
+)
+def test_columns_that_are_no_cells(tmp_path, array):
+    with pytest.raises(InputError, match=r"column 'pixels'.*spread") as caught:
+        read_table(write(tmp_path / "t.parquet", {"age": [1], "pixels": array}))
+    assert "\n" not in str(caught.value)
+
+
+def test_tables_that_are_none(tmp_path):
+    with pytest.raises(InputError, match="one record"):
+        read_table(write(tmp_path / "a.parquet", {"x": pa.array([], pa.int32())}))
+    pq.write_table(pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["x", " x"]), tmp_path / "b.parquet")
+    with pytest.raises(InputError, match="twice"):
+        read_table(tmp_path / "b.parquet")
+    (tmp_path / "c.parquet").write_text(CSV)
+    with pytest.raises(InputError, match="complete Parquet"):
+        read_table(tmp_path / "c.parquet")
+
+
+def test_times_without_a_known_zone(tmp_path):
+    with pytest.raises(InputError, match=r"column 'when'.*written as text.*Nowhere") as caught:
+        read_table(write(tmp_path / "t.parquet", {"when": pa.array([0], pa.timestamp("s", tz="Nowhere/Bad"))}))
+    assert "\n" not in str(caught.value)
+
+
+def test_the_first_bytes_count(tmp_path):
+    path = write(tmp_path / "t.parquet", COLUMNS)
+    path.write_bytes(b"PARX" + path.read_bytes()[4:])  # pyarrow looks at the last bytes only
+    with pytest.raises(InputError, match="starts with PAR1"):
+        read_table(path)
+
+
+def test_folder_names_are_no_columns(tmp_path):
+    (tmp_path / "year=2020").mkdir()
+    assert read_table(write(tmp_path / "year=2020" / "t.parquet", {"x": [1, 2]})).names == ("x",)
+
+
+def test_without_pyarrow(tmp_path, monkeypatch):
+    path = write(tmp_path / "t.parquet", COLUMNS)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    with pytest.raises(InputError, match=r"pip install lastiterate\[parquet\]") as caught:
+        read_table(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_damage(tmp_path, refused_when_cut):
+    refused_when_cut(write(tmp_path / "t.parquet", COLUMNS))
+
+
+def test_checksums_are_compared(tmp_path):
+    path = write(tmp_path / "t.parquet", {"x": ["some text that is easily found"]}, compression="none",
+                 use_dictionary=False, write_page_checksum=True, write_statistics=False)  # fmt: skip
+    data = path.read_bytes()
+    assert data.count(b"easily") == 1
+    path.write_bytes(data.replace(b"easily", b"hardly"))
+    with pytest.raises(InputError, match="complete Parquet"):
+        read_table(path)
