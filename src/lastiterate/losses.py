@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
+from functools import lru_cache
 
 from lastiterate.errors import InputError
 from lastiterate.evidence import Evidence, Fact, mint
@@ -76,6 +77,7 @@ class Logistic:
     def __post_init__(self) -> None:
         _check_linear(self.row_norm, self.ridge, self.intercept)
 
+    @lru_cache(maxsize=256)  # noqa: B019 - a description of a few numbers, asked for at every step
     def facts(self) -> LossFacts:
         b = math.hypot(self.row_norm, self.intercept)
         return _convex(b, b * b / 4, self.ridge, "|sigmoid - label| <= 1, its slope at most 1/4")
@@ -95,6 +97,7 @@ class Softmax:
         if not isinstance(self.classes, int) or isinstance(self.classes, bool) or self.classes < 2:
             raise InputError("classes", "must be a whole number >= 2", self.classes, "count the public classes")
 
+    @lru_cache(maxsize=256)  # noqa: B019 - a description of a few numbers, asked for at every step
     def facts(self) -> LossFacts:
         b = math.hypot(self.row_norm, self.intercept)
         return _convex(math.sqrt(2) * b, b * b / 2, self.ridge, "|p - e_y| <= sqrt 2, Hessian of log-sum-exp <= 1/2")
@@ -113,6 +116,7 @@ class HuberRidge:
         _check_linear(self.row_norm, self.ridge, self.intercept)
         executable("residual_clip", self.residual_clip)
 
+    @lru_cache(maxsize=256)  # noqa: B019 - a description of a few numbers, asked for at every step
     def facts(self) -> LossFacts:
         b = math.hypot(self.row_norm, self.intercept)
         return _convex(self.residual_clip * b, b * b, self.ridge, "residuals are clamped, slope at most 1")

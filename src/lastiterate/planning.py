@@ -1,30 +1,58 @@
 """From public numbers and a budget to a run: nothing here has seen the data.
 
-The rule. Accelerated full-batch gradient descent on rows that are centred by a private mean, all of it certified
-together. With mu the Gaussian-DP budget and q = sqrt(parameters) / (n mu) the noise-to-signal ratio of one released
-gradient, ``8 / sqrt(q)`` steps balance slow convergence against noise that acceleration amplifies in flat directions;
-steps fall linearly to a tenth, which lets that noise die out. The first step is sqrt(classes / 2) / smooth: the worst
-curvature of softmax needs two classes at even odds, and more classes share less. Privacy never depends on these
-choices. They were made on synthetic families (power-law spectra, sparse pixels, one-hot tables).
+Every plan starts with a private mean of the rows (which centres them, so that a smaller row norm suffices) and is one
+calibrated run. Of each family of plans the best member on a public reference problem is kept (``reference``), and the
+family with the lowest predicted risk wins:
+
+- accelerated: full batches with heavy-ball momentum and falling steps, certified by composition;
+- plain: the same without momentum;
+- ridge: plain constant steps on a strongly convex objective, certified for the last iterate;
+- permuted: one secret order, read in blocks, certified for the last iterate;
+- cyclic: the same in a public order, the only family that can read data from a disk.
+
+Privacy never depends on the choice.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from itertools import product
 
-from lastiterate.accounting import calibrate
+from lastiterate.accounting import account, calibrate
 from lastiterate.certificate import Certificate
 from lastiterate.curve import Gdp
-from lastiterate.errors import InputError
-from lastiterate.losses import HuberRidge, Logistic, Softmax
+from lastiterate.errors import InputError, NotCertified
+from lastiterate.losses import FLOAT_SLACK, HuberRidge, Logistic, Softmax
+from lastiterate.reference import Reference, output_perturbation
 from lastiterate.run import Adjacency, Run
-from lastiterate.schedules import Nesterov, NoiseMultiplier, PrivateMean, Steps, whole
+from lastiterate.schedules import (
+    Constant,
+    Cyclic,
+    HeavyBall,
+    NoiseMultiplier,
+    Permuted,
+    PrivateMean,
+    Steps,
+    whole,
+)
 
-FEWEST, MOST = 6, 400
-INTERCEPT = 0.5  #: value of the constant column, relative to the norm of the centred rows
+INTERCEPT = 0.3  #: value of the constant column, relative to the norm of the centred rows
 CENTRED = 0.25  #: norm that centred rows are clipped to, relative to the norm before
 MEAN_SHARE = 0.08  #: part of the budget mu^2 spent on the mean
+LAST_STEP = 0.1  #: falling steps end near this fraction of the first, which lets noise die out
+STEPS = (8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384)
+FRICTIONS = tuple(2.0**-j for j in range(1, 7))  #: 1 - momentum
+PLAIN_STEPS = tuple(round(8 * 2 ** (j / 2)) for j in range(26))
+RIDGES = tuple(10.0**-j for j in (1.5, 2.0, 2.5, 3.0))  #: relative to the smoothness of the data term
+BLOCKS, PASSES = (4, 16, 64), (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+STREAM_BLOCKS = (64, 512, 4096)  #: small enough to hold one in memory
+FEWEST_RECORDS = 20  #: in a block
+ENOUGH = 1.02  #: of plans within this factor of the lowest risk, the quickest is taken
+TIME_BUDGET = 60.0  #: seconds on two cores
 
 
 @dataclass(frozen=True)
@@ -45,8 +73,40 @@ class Task:
             raise InputError("row_norm", "must be a positive number", self.row_norm)
 
     @property
+    def outputs(self) -> int:
+        return self.classes if self.classes > 2 else 1
+
+    @property
     def parameters(self) -> int:
-        return (self.features + 1) * (self.classes if self.classes > 2 else 1)
+        return (self.features + 1) * self.outputs
+
+    def seconds(self, run: Run) -> float:
+        """Rough time on two cores: 6e10 multiplications a second (float32: twice that), 7.5e9 bytes a second."""
+        speed = 6e10 if run.momentum is None else 1.2e11  # a hidden state is computed in float64
+        rows = run.n / run.blocks * (self.features + 1)
+        return run.steps * (5e-5 + 2e-8 * self.parameters + rows * max(4 * self.outputs / speed, 4 / 7.5e9))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A family's best member: its certified run, its predicted risk, a rough time on two cores."""
+
+    name: str
+    certificate: Certificate
+    risk: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What was considered: the plans, the chosen one first, and the risk of noise on the exact minimiser."""
+
+    plans: tuple[Plan, ...]
+    floor: float
+
+    @property
+    def best(self) -> Plan:
+        return self.plans[0]
 
 
 def automatic_delta(n: int) -> float:
@@ -65,32 +125,146 @@ def budget(epsilon: float, delta: float) -> float:
     return low
 
 
-def plan(task: Task, *, epsilon: float, delta: float, adjacency: Adjacency = "zero-out") -> Certificate:
+def plan(task: Task, *, epsilon: float, delta: float, adjacency: Adjacency = "zero-out",
+         time_budget: float = TIME_BUDGET, stream: bool = False) -> Certificate:
     """The run for a task and a budget, calibrated; its certificate's epsilon(delta) is at most ``epsilon``."""
+    choice = consider(task, epsilon=epsilon, delta=delta, adjacency=adjacency, time_budget=time_budget, stream=stream)
+    return choice.best.certificate
+
+
+@lru_cache(maxsize=256)
+def consider(task: Task, *, epsilon: float, delta: float, adjacency: Adjacency = "zero-out",
+             time_budget: float = TIME_BUDGET, stream: bool = False) -> Choice:
+    """The best plan of every family, in the order of predicted risk.
+
+    ``stream``: the data do not fit in memory and must be read in a public order. ``time_budget``: seconds that a fit
+    may take, estimated on two cores. Errors: a bad budget, or no plan that keeps it.
+    """
     if not 0 < epsilon < math.inf:
         raise InputError("epsilon", "must be a positive finite number", epsilon, "1 is a common choice")
     if not 0 < delta < 1:
         raise InputError("delta", "must lie strictly between 0 and 1", delta, "choose less than 1/n, such as 1e-6")
-    mu = budget(epsilon, delta)
-    noise_to_signal = math.sqrt(task.parameters) / (task.n * mu)
-    steps = min(MOST, max(FEWEST, round(8 / math.sqrt(noise_to_signal))))
-    norm = CENTRED * task.row_norm
-    loss = _loss(task, norm)
-    moved = 2.0 if adjacency == "replace-one" else 1.0
-    mean = PrivateMean(noise_multiplier=1.01 * moved / (mu * math.sqrt(MEAN_SHARE)), row_norm=task.row_norm)
-    first = math.sqrt(max(task.classes, 2) / 2) / loss.facts().fact("smooth")
-    falling = Steps(tuple(first * (1 - 0.9 * k / steps) for k in range(steps)))
-    run = Run(n=task.n, steps=steps, step_size=falling, noise=NoiseMultiplier(1.0), momentum=Nesterov(),
-              loss=loss, adjacency=adjacency, prelude=(mean,))
-    return calibrate(run, epsilon=epsilon, delta=delta)
+    if not 0 < time_budget < math.inf:
+        raise InputError("time_budget", "must be a positive number of seconds", time_budget)
+    return _Search(task, epsilon, delta, adjacency, time_budget).all(stream)
 
 
-def _loss(task: Task, norm: float) -> Logistic | Softmax | HuberRidge:
-    if task.classes == 0:
-        return HuberRidge(row_norm=norm, residual_clip=0.5, intercept=INTERCEPT * norm)
-    if task.classes == 2:
-        return Logistic(row_norm=norm, intercept=INTERCEPT * norm)
-    return Softmax(classes=task.classes, row_norm=norm, intercept=INTERCEPT * norm)
+@dataclass
+class _Search:
+    """One task and one budget; families of runs, and the best of each on the reference problem."""
+
+    task: Task
+    epsilon: float
+    delta: float
+    adjacency: Adjacency
+    time_budget: float
+
+    def all(self, stream: bool) -> Choice:
+        """The best plan of every family: its runs with (nearly) the noise that they need, what certifies it."""
+        families: dict[str, tuple[Iterator[Run], Callable[[Run], Certificate]]] = {
+            "cyclic": (self._blocks(Cyclic, STREAM_BLOCKS), account)} if stream else {
+            "accelerated": (self._accelerated(), self._calibrate), "plain": (self._plain(), self._calibrate),
+            "ridge": (self._ridges(), account), "permuted": (self._blocks(Permuted, BLOCKS), account)}
+        found = [plan for name, family in families.items() if (plan := self._best(name, *family)) is not None]
+        if not found:
+            raise InputError("time_budget", "is too short for any plan", self.time_budget, "allow more seconds")
+        least = ENOUGH * min(plan.risk for plan in found)
+        first = min((plan for plan in found if plan.risk <= least), key=lambda plan: plan.seconds)
+        found.sort(key=lambda plan: (plan is not first, plan.risk))
+        moved = self.empty.facts().fact("sensitivity")
+        floor = output_perturbation(self.problem, moved / self.mu, self.task.n)
+        return Choice(tuple(found), floor)
+
+    @cached_property
+    def loss(self) -> Logistic | Softmax | HuberRidge:
+        norm = CENTRED * self.task.row_norm
+        if self.task.classes == 0:
+            return HuberRidge(row_norm=norm, residual_clip=0.5, intercept=INTERCEPT * norm)
+        if self.task.classes == 2:
+            return Logistic(row_norm=norm, intercept=INTERCEPT * norm)
+        return Softmax(classes=self.task.classes, row_norm=norm, intercept=INTERCEPT * norm)
+
+    @cached_property
+    def problem(self) -> Reference:
+        norm = math.hypot(self.loss.row_norm, self.loss.intercept)
+        return Reference.of(self.task.features, self.task.classes, norm)
+
+    @cached_property
+    def mu(self) -> float:
+        return budget(self.epsilon, self.delta)
+
+    @cached_property
+    def empty(self) -> Run:
+        """What all runs share: the loss, the private mean (8 % of mu^2), one plain step."""
+        moved = 2.0 if self.adjacency == "replace-one" else 1.0
+        multiplier = 1.01 * moved / (self.mu * math.sqrt(MEAN_SHARE))
+        mean = PrivateMean(noise_multiplier=multiplier, row_norm=self.task.row_norm)
+        return Run(n=self.task.n, steps=1, step_size=Constant(self.first), noise=NoiseMultiplier(1.0), loss=self.loss,
+                   adjacency=self.adjacency, prelude=(mean,))
+
+    @cached_property
+    def first(self) -> float:
+        """sqrt(classes / 2) / smooth: the worst curvature of softmax needs two classes at even odds."""
+        return math.sqrt(max(self.task.classes, 2) / 2) / self.loss.facts().fact("smooth")
+
+    def _composed(self, steps: int) -> NoiseMultiplier:
+        """What composition needs: noise that grows with the square root of the steps."""
+        return NoiseMultiplier(math.sqrt(steps / (1 - MEAN_SHARE)) / self.mu * (1 + FLOAT_SLACK))
+
+    def _accelerated(self) -> Iterator[Run]:
+        """Full batches, momentum, steps that fall linearly."""
+        for steps, friction in product(STEPS, FRICTIONS):
+            falling = Steps(tuple(self.first * (1 - (1 - LAST_STEP) * k / steps) for k in range(steps)))
+            yield replace(self.empty, steps=steps, step_size=falling, noise=self._composed(steps),
+                          momentum=HeavyBall(1 - friction))
+
+    def _plain(self) -> Iterator[Run]:
+        """Full batches, constant steps."""
+        for steps in PLAIN_STEPS:
+            yield replace(self.empty, steps=steps, noise=self._composed(steps))
+
+    def _ridges(self) -> Iterator[Run]:
+        """Full batches until the ridge has forgotten the start: three relaxation times."""
+        data = self.loss.facts().fact("smooth")
+        for share in RIDGES:
+            loss = replace(self.loss, ridge=share * data)
+            step = min(self.first, 1.9 / (data + loss.ridge))
+            steps = math.ceil(3 / (step * loss.ridge))
+            if found := self._calibrated(replace(self.empty, steps=steps, step_size=Constant(step), loss=loss)):
+                yield found
+
+    def _blocks(self, kind: type[Cyclic] | type[Permuted], counts: tuple[int, ...]) -> Iterator[Run]:
+        """Blocks in one order, constant steps below 2 / smooth; ever more passes while the prediction improves."""
+        step = min(self.first, 1.9 / self.loss.facts().fact("smooth"))
+        for blocks in counts:
+            size = -(-self.task.n // blocks)
+            run = replace(self.empty, step_size=Constant(step), batching=kind(size))
+            best = math.inf
+            for passes in PASSES if size >= FEWEST_RECORDS else ():
+                found = self._calibrated(replace(run, steps=passes * run.blocks))
+                if found is None or self.problem.risk(found) > best:
+                    break
+                best = self.problem.risk(found)
+                yield found
+
+    def _calibrated(self, run: Run) -> Run | None:
+        """The run with the noise that it needs, unless it takes too long or nothing certifies it."""
+        if self.task.seconds(run) > self.time_budget:
+            return None
+        with suppress(NotCertified):
+            return self._calibrate(run).run
+
+    def _calibrate(self, run: Run) -> Certificate:
+        return calibrate(run, epsilon=self.epsilon, delta=self.delta)
+
+    def _best(self, name: str, runs: Iterable[Run], certify: Callable[[Run], Certificate]) -> Plan | None:
+        """The cheapest run among those of nearly the lowest risk."""
+        risks = {run: self.problem.risk(run) for run in runs if self.task.seconds(run) <= self.time_budget}
+        if not risks:
+            return None
+        near = [run for run, risk in risks.items() if risk <= ENOUGH * min(risks.values())]
+        certificate = certify(min(near, key=self.task.seconds))
+        return Plan(name, certificate, self.problem.risk(certificate.run), self.task.seconds(certificate.run))
 
 
 def composition_epsilon(certificate: Certificate, delta: float) -> float:

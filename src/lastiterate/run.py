@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Literal, get_args
 
 from lastiterate import serial
@@ -122,6 +123,10 @@ class Run:
 
     def facts(self) -> LossFacts:
         """The constants that hold for this run, after clipping and the conversion to its adjacency."""
+        return self._facts
+
+    @cached_property
+    def _facts(self) -> LossFacts:
         facts = self.loss.facts()
         lipschitz = self.lipschitz(facts)
         kept = facts

@@ -55,7 +55,7 @@ def test_the_certificate_covers_the_run_and_its_preparation():
     bare = li.account(li.Run(**{**{f: getattr(model.run_, f) for f in model.run_.__dataclass_fields__}, "prelude": ()}))
     assert bare.epsilon(1e-5) < certificate.epsilon(1e-5) * 0.99
     mu_mean = (1 + li.losses.FLOAT_SLACK) / model.run_.prelude[0].noise_multiplier
-    mu_steps = np.sqrt(model.run_.steps) * (1 + li.losses.FLOAT_SLACK) / model.run_.noise.z
+    mu_steps = bare.best(1e-5).result.curve.mu
     assert li.curve.Gdp(float(np.hypot(mu_mean, mu_steps))).epsilon(1e-5) == pytest.approx(2.0, rel=1e-5)
     assert np.allclose(model.predict_proba(X_test).sum(1), 1)
     assert (pickle.loads(pickle.dumps(model)).predict(X_test) == model.predict(X_test)).all()

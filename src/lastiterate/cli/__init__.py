@@ -55,6 +55,7 @@ Out = Annotated[Path | None, typer.Option("--out", help="where to write")]
 RunFile = Annotated[Path | None, typer.Argument(help="a run as JSON; or describe it with flags")]
 Trust = Annotated[bool, typer.Option("--trust-constants", help="rely on constants that nothing enforces")]
 Delta = Annotated[float, typer.Option("--delta")]
+TimeBudget = Annotated[float, typer.Option("--time-budget", help="seconds a fit may take, estimated on two cores")]
 
 
 @app.command()
@@ -72,6 +73,8 @@ def train(
     out: Out = None,
     test: Annotated[str | None, typer.Option("--test", help="a test file to score on")] = None,
     test_is_public: Annotated[bool, typer.Option("--test-is-public", help="scores may be shown")] = False,
+    explain_plan: Annotated[bool, typer.Option("--explain-plan", help="the plans considered, and why one won")] = False,
+    time_budget: TimeBudget = 60.0,
 ) -> None:
     """Train a model, certify it, write it to a folder."""
     from lastiterate import workflow
@@ -84,7 +87,8 @@ def train(
     folder = workflow.free_folder(data) if out is None else out
     if folder.exists():
         raise InputError("--out", "must not exist yet", str(folder), "choose another folder, or remove this one")
-    budget = {"epsilon": epsilon, "delta": workflow.parse_delta(delta), "adjacency": adjacency}
+    budget = {"epsilon": epsilon, "delta": workflow.parse_delta(delta), "adjacency": adjacency,
+              "time_budget": time_budget}
     with _progress() as bar:
         task = bar.add_task("training", total=None, visible=False)  # until the data are read
 
@@ -93,6 +97,8 @@ def train(
 
         result = workflow.train(data, schema=facts, test=test, row_norm=row_norm, progress=tick, **budget)
     workflow.save(result, folder)
+    if explain_plan:
+        show.plans(console, result.estimator.choice_, result.estimator.delta_)
     show.trained(console, result, str(folder))
 
 
@@ -100,6 +106,34 @@ def _progress() -> Progress:
     """Steps and time; nothing that depends on the data."""
     return Progress(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
                     TimeRemainingColumn(), console=Console(stderr=True))
+
+
+@app.command()
+@_told
+def plan(
+    n: Annotated[int, typer.Option("--n", help="public number of records")],
+    features: Annotated[int, typer.Option("--features")],
+    epsilon: Annotated[float, typer.Option("--epsilon", help="the privacy budget")],
+    classes: Annotated[int, typer.Option("--classes", help="0 for regression")] = 2,
+    delta: Annotated[str, typer.Option("--delta", help="a number, or auto: at most 1/(10 n)")] = "auto",
+    row_norm: Annotated[float, typer.Option("--row-norm", help="public bound on a row's norm")] = 1.0,
+    adjacency: Annotated[str, typer.Option("--adjacency", help="zero-out or replace-one")] = "zero-out",
+    time_budget: TimeBudget = 60.0,
+    stream: Annotated[bool, typer.Option("--stream", help="data that do not fit in memory: public order only")] = False,
+    out: Out = None,
+) -> None:
+    """What train would do with such data, and why; --out writes the chosen run as JSON."""
+    from lastiterate import planning, workflow
+    from lastiterate.cli import show
+
+    task = planning.Task(n, features, classes, row_norm)
+    given = workflow.parse_delta(delta)
+    value = planning.automatic_delta(n) if isinstance(given, str) else given
+    choice = planning.consider(task, epsilon=epsilon, delta=value, adjacency=cast(Any, adjacency),
+                               time_budget=time_budget, stream=stream)
+    show.plans(console, choice, value)
+    if out is not None:
+        _emit(choice.best.certificate.run.to_json() + "\n", out)
 
 
 @app.command()

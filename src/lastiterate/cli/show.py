@@ -10,7 +10,8 @@ from rich.panel import Panel
 from rich.table import Table
 
 from lastiterate.certificate import Certificate
-from lastiterate.planning import composition_epsilon
+from lastiterate.planning import Choice, composition_epsilon
+from lastiterate.schedules import HeavyBall, NoiseMultiplier
 from lastiterate.theorem import Theorem
 
 
@@ -102,6 +103,35 @@ def trained(console: Console, result: Any, where: str) -> None:
     notes = "\n".join(f"- {caveat}" for caveat in certificate.all_caveats())
     console.print(Panel(Group(table, "", f"[dim]{notes}[/dim]"), title="trained in the dark, released once",
                         expand=False))
+
+
+def plans(console: Console, choice: Choice, delta: float) -> None:
+    """The plans that were considered, what the theorems charge for each, and why the first won."""
+    table = Table(title="plans considered", title_justify="left")
+    for name in ("plan", "predicted", "run", "noise multiplier", "seconds"):
+        table.add_column(name, justify="left" if name in ("plan", "run") else "right")
+    charges: list[str] = []
+    for place, plan in enumerate(choice.plans):
+        run = plan.certificate.run
+        momentum = f", momentum {run.momentum.beta:.3g}" if isinstance(run.momentum, HeavyBall) else ""
+        blocks = f"{run.steps // run.blocks} passes of {run.blocks} blocks" if run.blocks > 1 else f"{run.steps} steps"
+        ridge = f", ridge {strong:.3g}" if (strong := run.loss.facts().fact("strong")) else ""
+        multiplier = f"{run.noise.z:.4g}" if isinstance(run.noise, NoiseMultiplier) else ""
+        table.add_row(plan.name, figure(plan.risk), blocks + momentum + ridge, multiplier, f"{plan.seconds:.2g}",
+                      style="bold" if place == 0 else "")
+        charged = [(row["epsilon"], row["theorem"]) for row in plan.certificate.rows(delta)
+                   if row["applies"] and row["kind"] == "upper" and row["epsilon"] is not None]
+        charges.append(f"  {plan.name}: " + ", ".join(f"{name} {figure(value)}" for value, name in sorted(charged)))
+    table.add_row("output perturbation", figure(choice.floor), "a yardstick, not executed", "", "", style="dim")
+    console.print(table)
+    console.print("predicted: excess loss on a public reference problem; no data are read.", style="dim")
+    console.print(f"epsilon at delta = {delta:g} that each theorem charges:", *charges, sep="\n", highlight=False)
+    first, *others = choice.plans
+    rival = min(others, key=lambda plan: plan.risk, default=None)
+    reason = "the only family that fits" if rival is None else (
+        f"predicted {figure(first.risk)} in {first.seconds:.2g} s, against {figure(rival.risk)} in "
+        f"{rival.seconds:.2g} s by {rival.name}")
+    console.print(f"chosen: [bold]{first.name}[/bold], {reason}.", highlight=False)
 
 
 def theorems(table: dict[str, Theorem]) -> Table:

@@ -14,7 +14,7 @@ from lastiterate.certificate import Certificate
 from lastiterate.engine import execute, scores, seeded_key
 from lastiterate.errors import InputError
 from lastiterate.estimators import repeated
-from lastiterate.planning import Task, automatic_delta, plan
+from lastiterate.planning import Task, automatic_delta, consider
 
 SEED_CAVEAT = "the caller gave the seed: whoever knows it can subtract the noise"
 CLASSES_CAVEAT = "the set of labels was taken from the data and is treated as public"
@@ -28,13 +28,16 @@ class PrivateLinear(BaseEstimator):
     row_norm: float
     adjacency: Any
     random_state: int | None
+    time_budget: float
 
     def _train(self, features: np.ndarray, target: np.ndarray, classes: int, caveats: list[str], progress: Any) -> None:
         delta = automatic_delta(len(features)) if self.delta == "auto" else self.delta
         if isinstance(delta, str):
             raise InputError("delta", "must be a number in (0, 1) or \"auto\"", delta)
         task = Task(len(features), features.shape[1], classes, self.row_norm)
-        certificate = plan(task, epsilon=self.epsilon, delta=delta, adjacency=self.adjacency)
+        self.choice_ = consider(task, epsilon=self.epsilon, delta=delta, adjacency=self.adjacency,
+                                time_budget=self.time_budget)
+        certificate = self.choice_.best.certificate
         if self.random_state is not None:
             caveats.append(SEED_CAVEAT)
         seeded = self.random_state is not None

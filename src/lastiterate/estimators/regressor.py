@@ -10,6 +10,7 @@ from sklearn.utils.validation import validate_data
 
 from lastiterate.errors import InputError
 from lastiterate.estimators.base import PrivateLinear
+from lastiterate.planning import TIME_BUDGET
 
 
 class DPHuberRidge(RegressorMixin, PrivateLinear):
@@ -17,19 +18,21 @@ class DPHuberRidge(RegressorMixin, PrivateLinear):
 
     Parameters
     ----------
-    epsilon, delta, row_norm, adjacency, random_state : as for ``DPLogisticRegression``.
+    epsilon, delta, row_norm, adjacency, random_state, time_budget : as for ``DPLogisticRegression``.
     target_range : public (low, high) of the target; values outside are clipped.
     """
 
     def __init__(self, epsilon: float = 1.0, delta: Any = "auto", row_norm: float = 1.0,
                  target_range: tuple[float, float] = (-1.0, 1.0), adjacency: str = "zero-out",
-                 random_state: int | None = None) -> None:
+                 random_state: int | None = None,
+                 time_budget: float = TIME_BUDGET) -> None:
         self.epsilon = epsilon
         self.delta = delta
         self.row_norm = row_norm
         self.target_range = target_range
         self.adjacency = adjacency
         self.random_state = random_state
+        self.time_budget = time_budget
 
     def fit(self, X: Any, y: Any, progress: Any = None) -> DPHuberRidge:
         """Train on rows X (n, d) and targets y (n,)."""
