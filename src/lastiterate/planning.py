@@ -40,12 +40,13 @@ from lastiterate.schedules import (
     whole,
 )
 
-INTERCEPT = 0.3  #: value of the constant column, relative to the norm of the centred rows
+INTERCEPT = 0.2  #: value of the constant column, relative to the norm of the centred rows
 CENTRED = 0.25  #: norm that centred rows are clipped to, relative to the norm before
 MEAN_SHARE = 0.08  #: part of the budget mu^2 spent on the mean
 LAST_STEP = 0.1  #: falling steps end near this fraction of the first, which lets noise die out
-STEPS = (8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384)
+STEPS = (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 FRICTIONS = tuple(2.0**-j for j in range(1, 7))  #: 1 - momentum
+FORGOTTEN = 8  #: memories of the momentum that a run must last: shorter ones do worse than their prediction
 PLAIN_STEPS = tuple(round(8 * 2 ** (j / 2)) for j in range(26))
 RIDGES = tuple(10.0**-j for j in (1.5, 2.0, 2.5, 3.0))  #: relative to the smoothness of the data term
 BLOCKS, PASSES = (4, 16, 64), (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
@@ -214,6 +215,8 @@ class _Search:
     def _accelerated(self) -> Iterator[Run]:
         """Full batches, momentum, steps that fall linearly."""
         for steps, friction in product(STEPS, FRICTIONS):
+            if steps * friction < FORGOTTEN:
+                continue
             falling = Steps(tuple(self.first * (1 - (1 - LAST_STEP) * k / steps) for k in range(steps)))
             yield replace(self.empty, steps=steps, step_size=falling, noise=self._composed(steps),
                           momentum=HeavyBall(1 - friction))
