@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: demo test lint install
+.PHONY: demo test lint docs install
 
 demo: $(VENV)/installed
 	$(BIN)/lastiterate train digits --epsilon 1
@@ -12,9 +12,13 @@ test: $(VENV)/installed-test
 	$(BIN)/python -m pytest
 
 lint: $(VENV)/installed-test
-	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/ruff check src tests benchmarks docs
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports
+
+docs: $(VENV)/installed
+	$(BIN)/python -m pip install --quiet -e '.[docs]'
+	$(BIN)/mkdocs build --strict
 
 $(VENV)/installed: pyproject.toml
 	$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "lastiterate needs Python 3.11 or newer"'

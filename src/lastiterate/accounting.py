@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Literal
 
+from lastiterate.adjacency import records_moved
 from lastiterate.certificate import Certificate, Verdict
 from lastiterate.curve import Gdp
 from lastiterate.errors import InputError, NotCertified
@@ -40,8 +41,7 @@ def _preparation(run: Run) -> tuple[Gdp, ...]:
 
 def _mean_curve(part: PrivateMean, run: Run) -> Gdp:
     """The Gaussian mechanism on the sum of the rows: one record moves it by R (zero-out) or 2 R (replace-one)."""
-    moved = 2.0 if run.adjacency == "replace-one" else 1.0
-    return Gdp(moved * (1 + FLOAT_SLACK) / part.noise_multiplier)
+    return Gdp(records_moved(run.adjacency) * (1 + FLOAT_SLACK) / part.noise_multiplier)
 
 
 def calibrate(

@@ -23,6 +23,7 @@ from lastiterate.schedules import (
     Langevin,
     Permuted,
     Poisson,
+    Steps,
 )
 from lastiterate.theorem import Assumption, Broken, Held
 
@@ -38,8 +39,19 @@ def known(facts: Any, name: str) -> Fact | None:
     return found
 
 
+UNCLIPPED_SGLD = (
+    "nothing bounds what one record does to a step of Langevin dynamics without clipping, and before it has converged "
+    "it can leak without bound even where the exact posterior is private (Heller and Fetaya 2023, arXiv:2110.05057): "
+    "clip per-example gradients (--clip), or keep the parameters in a bounded domain where the loss has a known "
+    "Lipschitz constant (--radius, --lipschitz), or release a sample of the exact posterior instead"
+)
+"""Why no theorem certifies unclipped SGLD, and what would help."""
+
+
 def _sensitivity(run: Run) -> Held | Broken:
     fact = known(run.facts(), "sensitivity")
+    if fact is None and isinstance(run.noise, Langevin):
+        return Broken(UNCLIPPED_SGLD)
     if fact is None:
         return Broken("the gradient's sensitivity is unknown: clip per-example gradients (--clip), or state "
                       "--sensitivity or --lipschitz")
@@ -87,6 +99,18 @@ everywhere = _plain("everywhere", "no constraint on the parameters", lambda run:
                     "it is proved without a domain, and this run projects")
 fixed_start = _plain("fixed_start", "a fixed start", lambda run: isinstance(run.start, Fixed),
                      "it is proved for a fixed start: use --start fixed")
+sampled_batches = _plain("sampled_batches", "m < n records drawn afresh at every step",
+                         lambda run: isinstance(run.batching, FixedSize) and run.batching.size < run.n,
+                         "it speaks of batches drawn afresh: use --batch fixed:M with M < n")
+counted_batches = _plain("counted_batches", "batches of a public size, in an order that does not depend on the data",
+                         lambda run: isinstance(run.batching, FullBatch | Cyclic | Permuted | FixedSize),
+                         "it needs batches of a public size: use --batch full, cyclic:B, permuted:B or fixed:B")
+constant_schedule = _plain("constant_schedule", "the same step size and noise at every step",
+                           lambda run: run.constant,
+                           "it is proved for one step size and one noise level at every step")
+bounded_domain = _plain("bounded_domain", "iterates projected on a domain of known diameter",
+                        lambda run: math.isfinite(run.domain.diameter()),
+                        "it needs a bounded domain of known diameter: use --radius")
 not_resampled = _plain("not_resampled", "no batches drawn afresh at every step",
                        lambda run: not isinstance(run.batching, Poisson | FixedSize),
                        "batches drawn afresh need a sampling theorem")
@@ -94,7 +118,7 @@ not_resampled = _plain("not_resampled", "no batches drawn afresh at every step",
 
 @dataclass(frozen=True)
 class StepMap:
-    """Bounds on the Hessian of the data term, the ridge outside it, and whether per-example clips can act."""
+    """Bounds on the Hessian of a step's data term, the ridge outside it, and whether per-example clips can act."""
 
     ridge: float
     lowest: float
@@ -113,8 +137,13 @@ class StepMap:
         return shrink * clipped_step_lipschitz(step / shrink, self.lowest, self.highest)
 
 
-def step_map(run: Run) -> StepMap | None:
-    """What is known about the map of one step; ``None`` when no smoothness constant is known."""
+def step_map(run: Run, shares: tuple[float, float] | None = None) -> StepMap | None:
+    """What is known about the map of every step; ``None`` when no smoothness constant is known.
+
+    The constants speak of means over records. A step divides its batch's sum by a public number, so that a short block
+    has less curvature than they say, and a bin that many records fell into has more. ``shares``: the fewest and the
+    most records of a batch over that number, if not the run's own.
+    """
     given = run.loss.facts()
     smooth, strong, weak = (known(given, name) for name in ("smooth", "strong", "weak_convexity"))
     if smooth is None:
@@ -127,7 +156,8 @@ def step_map(run: Run) -> StepMap | None:
     elif weak is not None:
         lowest, used = max(lowest, -weak.value), (smooth, weak)
     clipped = run.clip is not None and known(run.facts(), "smooth") is None
-    return StepMap(ridge, lowest, smooth.value - ridge, clipped, used)
+    fewest, most = run.shares if shares is None else shares
+    return StepMap(ridge, lowest * (fewest if lowest > 0 else most), (smooth.value - ridge) * most, clipped, used)
 
 
 def _lipschitz_step(run: Run) -> Held | Broken:
@@ -155,12 +185,16 @@ def _strong(run: Run) -> Held | Broken:
 strongly_convex = Assumption("strongly_convex", "a strongly convex, smooth loss", _strong)
 
 
+def longest_step(run: Run) -> float:
+    """The largest step size of the run."""
+    return max(run.step_size.values) if isinstance(run.step_size, Steps) else run.step_size.at(0)
+
+
 def _short_step(run: Run) -> Held | Broken:
     smooth = known(run.facts(), "smooth")
     if smooth is None:
         return Broken("the step cannot be compared with 1/smooth: state --smooth")
-    longest = max(run.step_size.at(step) for step in ({0} if not hasattr(run.step_size, "values")
-                                                      else range(run.steps)))
+    longest = longest_step(run)
     if longest * smooth.value >= 1:
         return Broken(f"the step size {longest:g} must lie below 1/smooth = {1 / smooth.value:g}")
     return Held((smooth,))

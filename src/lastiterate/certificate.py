@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from lastiterate.adjacency import convertible
 from lastiterate.curve import Curve, Gdp, compose
 from lastiterate.errors import InputError
 from lastiterate.evidence import Evidence, weakest
@@ -67,8 +68,14 @@ class Certificate:
         return compose(verdict.result.curve, *self.preparation) if self.preparation else verdict.result.curve
 
     def best(self, delta: float) -> Verdict | None:
-        """The certifying verdict with the smallest epsilon at ``delta`` (``None`` if nothing certifies)."""
-        return min(self.certifying, key=lambda verdict: self.curve(verdict).epsilon(delta), default=None)
+        """The certifying verdict with the smallest epsilon at ``delta`` (``None`` if nothing certifies).
+
+        Between equals, up to rounding, the theorem that assumes least.
+        """
+        found = [(self.curve(verdict).epsilon(delta), verdict) for verdict in self.certifying]
+        least = min((epsilon for epsilon, _ in found), default=math.inf)
+        near = [verdict for epsilon, verdict in found if epsilon <= least * (1 + 1e-9)]
+        return min(near, key=lambda verdict: len(verdict.theorem.assumptions), default=None)
 
     def epsilon(self, delta: float) -> float:
         """Upper bound on epsilon at ``delta``; infinite when no theorem certifies the run."""
@@ -94,7 +101,7 @@ class Certificate:
         if adjacency == self.run.adjacency:
             return self
         given = self.run.loss.facts().sensitivity is not None
-        if given or "add-remove" in (adjacency, self.run.adjacency):
+        if given or not convertible(self.run.adjacency, adjacency):
             return None
         return account(replace(self.run, adjacency=adjacency), at_least=self.at_least)  # pyright: ignore
 
@@ -103,7 +110,7 @@ class Certificate:
         converted = self.under("replace-one")
         if converted is not None:
             return converted.epsilon(delta)
-        if self.run.adjacency == "add-remove" or self.best(delta) is None:
+        if not convertible(self.run.adjacency, "replace-one") or self.best(delta) is None:
             return math.inf
         return min((c for c in (_grouped(self.curve(v), 2, delta) for v in self.certifying)), default=math.inf)
 

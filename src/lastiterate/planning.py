@@ -23,12 +23,13 @@ from functools import cached_property, lru_cache
 from itertools import product
 
 from lastiterate.accounting import account, calibrate
+from lastiterate.adjacency import Adjacency, records_moved
 from lastiterate.certificate import Certificate
 from lastiterate.curve import Gdp
 from lastiterate.errors import InputError, NotCertified
 from lastiterate.losses import FLOAT_SLACK, HuberRidge, Logistic, Softmax
 from lastiterate.reference import Reference, output_perturbation
-from lastiterate.run import Adjacency, Run
+from lastiterate.run import Run
 from lastiterate.schedules import (
     Constant,
     Cyclic,
@@ -197,8 +198,7 @@ class _Search:
     @cached_property
     def empty(self) -> Run:
         """What all runs share: the loss, the private mean (8 % of mu^2), one plain step."""
-        moved = 2.0 if self.adjacency == "replace-one" else 1.0
-        multiplier = 1.01 * moved / (self.mu * math.sqrt(MEAN_SHARE))
+        multiplier = 1.01 * records_moved(self.adjacency) / (self.mu * math.sqrt(MEAN_SHARE))
         mean = PrivateMean(noise_multiplier=multiplier, row_norm=self.task.row_norm)
         return Run(n=self.task.n, steps=1, step_size=Constant(self.first), noise=NoiseMultiplier(1.0), loss=self.loss,
                    adjacency=self.adjacency, prelude=(mean,))

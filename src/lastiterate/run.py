@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any, Literal, get_args
 
 from lastiterate import serial
+from lastiterate.adjacency import Adjacency, check_adjacency, records_moved
 from lastiterate.clipping import after_clipping
 from lastiterate.errors import InputError
 from lastiterate.evidence import Evidence, Fact, mint
@@ -36,9 +37,7 @@ from lastiterate.schedules import (
     whole,
 )
 
-Adjacency = Literal["zero-out", "replace-one", "add-remove"]
 Release = Literal["last", "all"]
-ADJACENCIES: tuple[Adjacency, ...] = ("zero-out", "replace-one", "add-remove")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,11 +78,7 @@ class Run:
             executable("clip", self.clip)
         if self.release not in ("last", "all"):
             raise InputError("release", "must be 'last' or 'all'", self.release)
-        if self.adjacency not in ADJACENCIES:
-            raise InputError("adjacency", "must be one of " + ", ".join(ADJACENCIES), self.adjacency)
-        if self.adjacency == "add-remove" and not isinstance(self.batching, Poisson):
-            raise InputError("adjacency", "add-remove is defined for Poisson batches only", self.adjacency,
-                             "use zero-out, where n is public and a record's gradient is replaced by 0")
+        check_adjacency(self.adjacency, poisson=isinstance(self.batching, Poisson))
         size = getattr(self.batching, "size", 1)
         if size > self.n:
             raise InputError("batch size", f"cannot exceed n = {self.n}", size, "use full batches")
@@ -114,6 +109,17 @@ class Run:
                 return -(-self.n // size)
             case _:
                 return 1
+
+    @property
+    def shares(self) -> tuple[float, float]:
+        """The fewest and the most records that a step's batch can hold, over the public divisor."""
+        match self.batching:
+            case FullBatch() | FixedSize():
+                return 1.0, 1.0
+            case Cyclic(size) | Permuted(size):
+                return (self.n - size * (self.blocks - 1)) / size, 1.0
+            case BallsInBins() | Poisson():
+                return 0.0, self.n / self.divisor
 
     @property
     def constant(self) -> bool:
@@ -152,14 +158,15 @@ class Run:
 
     def _sensitivity(self, given: Fact | float | None, lipschitz: Fact | None) -> Fact | None:
         assert given is None or isinstance(given, Fact)
-        if given is not None and isinstance(self.batching, FixedSize) and self.adjacency == "zero-out":
+        displaces = isinstance(self.batching, FixedSize)
+        moved = records_moved(self.adjacency, displaces=displaces)
+        if given is not None and moved > records_moved(self.adjacency):
             given = Fact(2 * given.value, f"twice {given.why}: a drawn record displaces another")
         derived = None
         if lipschitz is not None:
-            twice = self.adjacency == "replace-one" or isinstance(self.batching, FixedSize)
             slack = 1 + FLOAT_SLACK if lipschitz.evidence >= Evidence.ENFORCED else 1.0
-            value = (2 if twice else 1) * lipschitz.value * slack
-            rule = f"{'2 L' if twice else 'L'} under {self.adjacency}"
+            value = moved * lipschitz.value * slack
+            rule = f"{'2 L' if moved == 2 else 'L'} under {self.adjacency}"
             derived = mint(value, lipschitz.evidence, f"{rule}, L = {lipschitz.value:g}: {lipschitz.why}")
         if given is None or derived is None:
             return derived if given is None else given

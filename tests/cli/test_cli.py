@@ -278,6 +278,17 @@ def test_theorems():
     assert call("theorems", "nonsense")[0] == 2
 
 
+def test_picture_of_a_theorem(tmp_path):
+    code, out, _ = call("theorems", "pabi-convex", "--plot", tmp_path / "t.png")
+    assert code == 0 and (tmp_path / "t.png").read_bytes()[:4] == b"\x89PNG"
+    run = json.loads(out[out.index("{") :])
+    (tmp_path / "run.json").write_text(json.dumps(run))
+    body = json.loads(call("account", tmp_path / "run.json", "--trust-constants", "--json")[1])
+    assert any(v["theorem"] == "pabi-convex" and v["applies"] for v in body["verdicts"]), "the run that is shown"
+    code, _, err = call("theorems", "--plot", tmp_path / "u.png")
+    assert code == 2 and "name of a theorem" in err and not (tmp_path / "u.png").exists()
+
+
 @pytest.mark.parametrize(
     "args, word",
     [

@@ -56,6 +56,19 @@ def test_evidence_decides():
     assert not any("conditional on" in text for text in clipped.all_caveats())
 
 
+def test_between_equals_the_theorem_that_assumes_least():
+    """Full batches of a convex loss: every closed form says the same, up to the last digits."""
+    flat = li.Abstract(li.LossFacts(sensitivity=1.0, smooth=1.0, strong=0.0))
+    run = replace(RUN, batching=li.FullBatch(), noise=li.GradientNoise(0.01), loss=flat)
+    found = li.account(run, at_least=li.Evidence.ASSUMED)
+    equal = [r for r in found.rows(1e-6) if r["applies"] and r["epsilon"] <= found.epsilon(1e-6) * (1 + 1e-9)]
+    assert {"composition-gdp", "pabi-convex", "shifted-interpolation"} <= {row["theorem"] for row in equal}
+    assert found.best(1e-6).theorem.name == "composition-gdp"
+    curved = li.Abstract(li.LossFacts(sensitivity=1.0, smooth=1.0, strong=0.5))
+    contracting = li.account(replace(run, loss=curved, noise=li.Langevin(0.01)), at_least=li.Evidence.ASSUMED)
+    assert contracting.best(1e-6).theorem.name == "shifted-interpolation", "not sgld-strongly-convex-batch"
+
+
 def test_release_all_and_momentum_fall_back_to_composition():
     for change in ({"release": "all"}, {"momentum": li.Nesterov()}):
         found = li.account(replace(RUN, **change))

@@ -5,11 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 
-def exact_mu(curvature, eta, std, shifts):
-    """mu of the pair theta <- (1 - eta h) theta + eta shift + eta std N(0, 1), with shift 0 on the neighbour."""
-    mean, variance = 0.0, 0.0
-    for step, noise, shift in zip(eta, std, shifts, strict=True):
-        factor = 1 - step * curvature
+def exact_mu(curvature, eta, std, shifts, start=0.0):
+    """mu of the pair theta <- (1 - eta h) theta + eta shift + eta std N(0, 1), with shift 0 on the neighbour.
+
+    ``curvature``: one number, or one for each step; ``start``: standard deviation of a Gaussian start.
+    """
+    mean, variance = 0.0, start**2
+    for step, noise, shift, bend in zip(eta, std, shifts, np.broadcast_to(curvature, len(eta)), strict=True):
+        factor = 1 - step * bend
         mean = factor * mean + step * shift
         variance = factor**2 * variance + (step * noise) ** 2
     return abs(mean) / np.sqrt(variance) if variance > 0 else (np.inf if mean else 0.0)
@@ -33,6 +36,50 @@ def hidden_place_delta(epsilon, weights, mus):
     forth = np.maximum(p - np.exp(epsilon) * q, 0).sum() * h
     back = np.maximum(q - np.exp(epsilon) * p, 0).sum() * h
     return max(forth, back)
+
+
+def _log_mixture(x, weights, means, std):
+    from scipy.special import logsumexp
+
+    kept = [(w, m) for w, m in zip(weights, means, strict=True) if w > 0]
+    logs = [np.log(w) - ((x - m) / std) ** 2 / 2 for w, m in kept]
+    return logsumexp(logs, axis=0) - np.log(std * np.sqrt(2 * np.pi))
+
+
+def mixture_delta(epsilon, p, q, std, points=20_001):
+    """Both directions of the hockey-stick for two mixtures (weights, means) of Gaussians of one std, by quadrature."""
+    means = [*p[1], *q[1]]
+    x = np.linspace(min(means) - 12 * std, max(means) + 12 * std, points)
+    one, two = (np.exp(_log_mixture(x, *side, std)) for side in (p, q))
+    h, e = x[1] - x[0], np.exp(epsilon)
+    return max(np.maximum(one - e * two, 0).sum(), np.maximum(two - e * one, 0).sum()) * h
+
+
+def mixture_renyi(alpha, p, q, std, points=400_001):
+    """Renyi divergence of order alpha of the mixture p from the mixture q, by quadrature in the log domain."""
+    from scipy.special import logsumexp
+
+    means = np.array([*p[1], *q[1]])
+    spread = np.ptp(means)
+    # the integrand is at most a Gaussian bump around m + alpha (m' - m) for means m, m'
+    x = np.linspace(means.min() - alpha * spread - 12 * std, means.max() + alpha * spread + 12 * std, points)
+    log = alpha * _log_mixture(x, *p, std) + (1 - alpha) * _log_mixture(x, *q, std)
+    return float(logsumexp(log) + np.log(x[1] - x[0])) / (alpha - 1)
+
+
+def projected_mixture_renyi(alpha, p, q, std, low, high, points=400_001):
+    """The same after projection on [low, high]: two atoms and the density between them."""
+    from scipy.special import log_ndtr, logsumexp
+
+    def sides(weights, means):
+        left = logsumexp([np.log(w) + log_ndtr((low - m) / std) for w, m in zip(weights, means, strict=True)])
+        right = logsumexp([np.log(w) + log_ndtr((m - high) / std) for w, m in zip(weights, means, strict=True)])
+        return np.array([left, right])
+
+    x = np.linspace(low, high, points)
+    density = alpha * _log_mixture(x, *p, std) + (1 - alpha) * _log_mixture(x, *q, std) + np.log(x[1] - x[0])
+    atoms = alpha * sides(*p) + (1 - alpha) * sides(*q)
+    return float(logsumexp(np.concatenate((density, atoms)))) / (alpha - 1)
 
 
 def chain_delta(epsilon, steps, low, high, cells=4001):

@@ -237,15 +237,25 @@ def calibrate(run: RunFile = None, *, epsilon: Annotated[float, typer.Option("--
 
 @app.command()
 @_told
-def theorems(name: Annotated[str | None, typer.Argument(help="one theorem in full")] = None) -> None:
+def theorems(name: Annotated[str | None, typer.Argument(help="one theorem in full")] = None, delta: Delta = 1e-5,
+             plot: Annotated[Path | None, typer.Option("--plot", help="a picture of it on an example")] = None) -> None:
     """The table of theorems."""
     from lastiterate.cli import show
     from lastiterate.theorems import TABLE, by_name
 
+    if name is None and plot is not None:
+        raise InputError("--plot", "needs the name of a theorem", None, "one of " + ", ".join(TABLE))
     if name is None:
         console.print(show.theorems(TABLE))
-    else:
-        show.theorem(console, by_name(name))
+        return
+    found = by_name(name)
+    show.theorem(console, found)
+    if plot is not None:
+        from lastiterate.report.plots import theorem_over_steps
+
+        certificate = theorem_over_steps(found, delta, plot)
+        console.print(f"\n{plot} shows it beside the others that apply to this run:", highlight=False, markup=False)
+        console.print(certificate.run.to_json(), style="dim", highlight=False)
 
 
 @app.command()

@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from lastiterate.accounting import account
 from lastiterate.certificate import Certificate
 from lastiterate.errors import InputError
+from lastiterate.evidence import Evidence
+from lastiterate.report.examples import example
 from lastiterate.schedules import GradientNoise, Steps
-from lastiterate.theorem import Applies
+from lastiterate.theorem import Applies, Kind, Theorem
+
+STYLES: dict[Kind, str] = {"upper": "-", "exact": "-", "lower": "--", "claimed": ":"}
+
+
+@dataclass(frozen=True)
+class Line:
+    """Epsilon of one theorem over the number of steps, where it applies and is finite."""
+
+    name: str
+    kind: Kind
+    steps: tuple[int, ...]
+    epsilons: tuple[float, ...]
 
 
 def figure_for(path: Path) -> tuple[Any, Any]:
@@ -26,16 +41,15 @@ def figure_for(path: Path) -> tuple[Any, Any]:
     return made, made.add_subplot()
 
 
-def epsilon_over_steps(certificate: Certificate, delta: float, path: Path, points: int = 40) -> None:
-    """Epsilon after k steps for every theorem that applies, above what the worst quadratic of the class has."""
+def lines(certificate: Certificate, delta: float, points: int = 40) -> tuple[Line, ...]:
+    """Epsilon after k steps for every theorem that applies, k on a geometric grid up to the run's own number."""
     run = certificate.run
     listed = isinstance(run.noise, GradientNoise) and isinstance(run.noise.std, tuple)
     if listed or isinstance(run.step_size, Steps):
         raise InputError("--plot", "needs a schedule that is defined for any number of steps", None,
                          "use a constant step size or inverse-decay")
-    made, axes = figure_for(path)
     counts = sorted({max(1, round(run.steps ** (i / (points - 1)))) for i in range(points)})
-    found: dict[str, tuple[str, list[tuple[int, float]]]] = {}
+    found: dict[str, tuple[Kind, list[int], list[float]]] = {}
     for count in counts:
         at = account(replace(run, steps=count), at_least=certificate.at_least)
         for verdict in at.verdicts:
@@ -43,14 +57,50 @@ def epsilon_over_steps(certificate: Certificate, delta: float, path: Path, point
                 curve = verdict.result.curve if verdict.theorem.kind == "lower" else at.curve(verdict)
                 epsilon = curve.epsilon(delta)
                 if math.isfinite(epsilon):
-                    rows = found.setdefault(verdict.theorem.name, (verdict.theorem.kind, []))[1]
-                    rows.append((count, epsilon))
-    for name, (kind, rows) in found.items():
-        x, y = zip(*rows, strict=True)
-        if kind == "lower":
-            axes.fill_between(x, y, alpha=0.12, color="black", linewidth=0)
-        axes.plot(x, y, "--" if kind == "lower" else "-", label=f"{name} ({kind})", linewidth=1.4)
+                    _, steps, epsilons = found.setdefault(verdict.theorem.name, (verdict.theorem.kind, [], []))
+                    steps.append(count)
+                    epsilons.append(epsilon)
+    return tuple(Line(name, kind, tuple(steps), tuple(y)) for name, (kind, steps, y) in found.items())
+
+
+def envelope(drawn: Sequence[Line]) -> Line | None:
+    """The largest of the lower bounds at every number of steps: what some loss of the class is known to leak."""
+    known: dict[int, float] = {}
+    for line in drawn:
+        if line.kind in ("lower", "exact"):
+            for count, epsilon in zip(line.steps, line.epsilons, strict=True):
+                known[count] = max(known.get(count, 0.0), epsilon)
+    if not known:
+        return None
+    steps = tuple(sorted(known))
+    return Line("some loss of the class leaks this much", "lower", steps, tuple(known[count] for count in steps))
+
+
+def epsilon_over_steps(certificate: Certificate, delta: float, path: Path, *, stress: str | None = None,
+                       points: int = 40) -> Any:
+    """The picture of ``lines`` above the shaded region where no bound on the class can lie; returns the figure.
+
+    ``stress``: the theorem to draw in front; the others fade.
+    """
+    drawn = lines(certificate, delta, points)
+    made, axes = figure_for(path)
+    floor = envelope(drawn)
+    if floor is not None:
+        axes.fill_between(floor.steps, floor.epsilons, alpha=0.15, color="black", linewidth=0, label=floor.name)
+    for line in drawn:
+        front, fades = line.name == stress, stress is not None and line.name != stress
+        axes.plot(line.steps, line.epsilons, STYLES[line.kind], linewidth=2.6 if front else 1.4,
+                  zorder=3 if front else 2, alpha=0.5 if fades else 1.0,
+                  label=line.name if line.kind == "upper" else f"{line.name} ({line.kind})")
     axes.set(xlabel="steps", ylabel=f"epsilon at delta = {delta:g}", xscale="log", ylim=(0, None))
-    axes.set_title(f"{run.adjacency} adjacency", loc="left", fontsize=10)
+    axes.set_title(f"{certificate.run.adjacency} adjacency", loc="left", fontsize=10)
     axes.legend(fontsize=8, frameon=False)
     made.savefig(path, dpi=150)
+    return made
+
+
+def theorem_over_steps(theorem: Theorem, delta: float, path: Path, points: int = 40) -> Certificate:
+    """The picture of one theorem on its example run, in front of the others that apply; returns what was accounted."""
+    certificate = account(example(theorem), at_least=Evidence.ASSUMED)
+    epsilon_over_steps(certificate, delta, path, stress=theorem.name, points=points)
+    return certificate

@@ -8,16 +8,26 @@ from collections.abc import Callable
 from lastiterate.errors import InputError
 from lastiterate.theorem import Theorem
 from lastiterate.theorems import (
+    bounded_domain_convex,
     composition_gdp,
     composition_langevin,
+    cyclic_weakly_convex,
+    cyclic_weakly_convex_bounded,
     langevin_linear,
     langevin_lower_bound,
     langevin_lsi,
     langevin_squared_norm,
     langevin_strongly_convex,
+    pabi_convex,
     quadratic_witness,
+    sgld_lsi,
+    sgld_lsi_sampled,
+    sgld_strongly_convex,
+    sgld_strongly_convex_batch,
+    sgld_strongly_convex_sampled,
     shifted_interpolation,
     shifted_interpolation_permuted,
+    smooth_bounded_domain,
 )
 
 TABLE: dict[str, Theorem] = {
@@ -30,6 +40,16 @@ TABLE: dict[str, Theorem] = {
         langevin_strongly_convex,
         langevin_squared_norm,
         langevin_lower_bound,
+        sgld_lsi,
+        sgld_lsi_sampled,
+        sgld_strongly_convex,
+        sgld_strongly_convex_sampled,
+        sgld_strongly_convex_batch,
+        cyclic_weakly_convex,
+        cyclic_weakly_convex_bounded,
+        pabi_convex,
+        bounded_domain_convex,
+        smooth_bounded_domain,
         shifted_interpolation,
         shifted_interpolation_permuted,
         quadratic_witness,

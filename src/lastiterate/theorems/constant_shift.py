@@ -14,7 +14,7 @@ import numpy as np
 from lastiterate.theorems.shift import Array, allowance, best_restart, search
 
 MOST_PLACES = 256
-"""Blocks for which restarts in a bounded domain are searched, place by place."""
+"""Blocks for which restarts in a bounded domain are searched, place by place; with more, one restart is tried."""
 
 
 def constant_mus(c: float, s: float, v: float, steps: int, blocks: int, diameter: float = math.inf) -> Array:
@@ -91,8 +91,8 @@ def _restarted(c: float, s: float, v: float, steps: int, blocks: int, diameter: 
             return float(np.exp(dS - dX / 2)) * (1 + allowance(window))
 
         return np.array([search(cost, steps)])
-    if blocks > MOST_PLACES:  # without restarts the bound is larger, and still a bound
-        return np.full(blocks, math.inf)
+    if blocks > MOST_PLACES:  # one restart only, before the last step; the bound is larger, and still a bound
+        return np.full(blocks, (c * diameter + s) / math.sqrt(v) * (1 + allowance(1)))
     window = min(steps, 4096)
     shape = np.arange(steps - window, steps) % blocks
     full_c, full_v = np.full(window, c), np.full(window, v)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 
 import numpy as np
 
-from lastiterate.assumptions import known, step_map
+from lastiterate.assumptions import StepMap, known, step_map
 from lastiterate.run import Run
+from lastiterate.schedules import Cyclic, Permuted
 from lastiterate.theorems.constant_shift import constant_mus
 from lastiterate.theorems.shift import Array, best_restart, optimal_mu
 
@@ -18,33 +20,59 @@ def _unit_mus(c: float, s: float, eta: float, steps: int, blocks: int, diameter:
     return constant_mus(c, s, eta * eta, steps, blocks, diameter)
 
 
+MOST_WORK = 2_000_000
+"""Steps times places up to which a constant schedule with a short block is followed block by block; a fiftieth of it
+where restarts are searched as well."""
+
+
 @lru_cache(maxsize=64)
 def place_mus(run: Run) -> Array:
     """mu for a record in block 0, ..., run.blocks - 1, by the optimal shift allocation; shape (blocks,)."""
     found, sensitivity = step_map(run), known(run.facts(), "sensitivity")
     assert found is not None and sensitivity is not None
     delta, diameter = sensitivity.value / run.divisor, run.domain.diameter()
+    full = _full_map(run)
     if run.constant:
         eta = run.step_size.at(0)
-        unit = _unit_mus(found.lipschitz(eta), eta * delta, eta, run.steps, run.blocks, diameter)
+        whole, any_block, s = full.lipschitz(eta), found.lipschitz(eta), eta * delta
+        unit = _unit_mus(any_block, s, eta, run.steps, run.blocks, diameter)
+        work = run.steps * run.blocks * (50 if math.isfinite(diameter) else 1)
+        if whole < any_block and work <= MOST_WORK:  # both bounds hold for every place
+            unit = np.minimum(unit, _unit_by_block(whole, any_block, s, eta, run.steps, run.blocks, diameter))
         std = run.noise_std(0)
         return unit / std if std > 0 else np.where(unit > 0, np.inf, 0.0)
     eta = np.array([run.step_size.at(step) for step in range(run.steps)])
-    c = np.array([found.lipschitz(step) for step in eta])
     v = (eta * np.array([run.noise_std(step) for step in range(run.steps)])) ** 2
-    block = np.arange(run.steps) % run.blocks
-    mus = [0.0] * run.blocks  # a block that the run never reaches leaks nothing
-    for place in range(min(run.blocks, run.steps)):
-        s = np.where(block == place, eta * delta, 0.0)
-        mu = optimal_mu(c, s, v)
-        mus[place] = min(mu, best_restart(c, s, v, diameter)) if np.isfinite(diameter) else mu
-    return np.array(mus)
+    ends = np.arange(run.steps) % run.blocks == run.blocks - 1
+    c = np.array([(found if end else full).lipschitz(step) for step, end in zip(eta, ends, strict=True)])
+    return _each_place(c, eta * delta, v, run.blocks, diameter)
+
+
+def _full_map(run: Run) -> StepMap:
+    """What is known about the map of a full block; all that is known about a short last one is ``step_map(run)``."""
+    found = step_map(run, (1.0, 1.0) if isinstance(run.batching, Cyclic | Permuted) else None)
+    assert found is not None
+    return found
+
+
+@lru_cache(maxsize=64)
+def _unit_by_block(full: float, last: float, s: float, eta: float, steps: int, blocks: int, diameter: float) -> Array:
+    """mu at noise std 1 for a constant schedule whose last block has its own Lipschitz constant."""
+    c = np.where(np.arange(steps) % blocks == blocks - 1, last, full)
+    return _each_place(c, np.full(steps, s), np.full(steps, eta * eta), blocks, diameter)
+
+
+def _each_place(c: Array, s: Array, v: Array, blocks: int, diameter: float) -> Array:
+    block, mus = np.arange(c.size) % blocks, np.zeros(blocks)  # a block that the run never reaches leaks nothing
+    for place in range(min(blocks, c.size)):
+        met = np.where(block == place, s, 0.0)
+        mu = optimal_mu(c, met, v)
+        mus[place] = min(mu, best_restart(c, met, v, diameter)) if np.isfinite(diameter) else mu
+    return mus
 
 
 def place_weights(run: Run) -> Array:
     """Probability of each block under one secret uniform permutation, or independent bins; shape (blocks,)."""
-    from lastiterate.schedules import Permuted
-
     if isinstance(run.batching, Permuted):
         size = run.batching.size
         counts = np.full(run.blocks, float(size))

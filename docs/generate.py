@@ -1,0 +1,137 @@
+"""A page for every row of the table of theorems, made when the documentation is built (an mkdocs hook).
+
+Nothing on those pages is written by hand: formula, assumptions, regime and source come from the rows and their files,
+the example is accounted and drawn while the page is made.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import tempfile
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from lastiterate.report.examples import example
+from lastiterate.report.plots import theorem_over_steps
+from lastiterate.theorem import Theorem, match
+from lastiterate.theorems import TABLE
+
+DELTA, POINTS = 1e-5, 16
+KINDS = {
+    "upper": "An upper bound: it can certify.",
+    "lower": "A lower bound: what some loss of the class is known to leak. It never certifies.",
+    "exact": "Exact: an upper and a lower bound.",
+    "claimed": "A published claim without a valid proof. It is shown for comparison and never certifies.",
+}
+NOTE = re.compile(r"docs/theorems/([a-z-]+)(\.md)?")
+
+
+def words(theorem: Theorem) -> tuple[str, str]:
+    """Title and text of the theorem's own file."""
+    import lastiterate.theorems as table
+
+    (module,) = [m for m in vars(table).values() if getattr(m, "THEOREM", None) is theorem]
+    title, _, rest = (module.__doc__ or "").partition("\n\n")
+    return title.replace("\n", " "), rest.strip()
+
+
+def marked(text: str) -> str:
+    """Plain text as Markdown: nothing in it is markup, and mentions of proof notes are links from ``table/``."""
+    plain = re.sub(r"([\\*_`\[\]<>|#])", r"\\\1", text)
+    return NOTE.sub(r"[\1](../theorems/\1.md)", plain)
+
+
+def page(theorem: Theorem) -> str:
+    """The page of one theorem, in Markdown."""
+    title, text = words(theorem)
+    run = example(theorem)
+    epsilon = match(theorem, run).curve.epsilon(DELTA)  # pyright: ignore
+    shown = {"lower": f"at least {epsilon:.3f}", "claimed": f"claimed to be {epsilon:.3f}"}.get(
+        theorem.kind, f"at most {epsilon:.3f}")
+    needs = "\n".join(f"| `{a.name}` | {marked(a.needs)} |" for a in theorem.assumptions)
+    remark = f"\n{marked(theorem.remark)}\n" if theorem.remark else ""
+    return f"""# {theorem.name}
+
+{marked(title)}
+
+*{KINDS[theorem.kind]}*
+
+```text
+{theorem.formula}
+```
+
+{marked(text)}
+{remark}
+## Assumptions
+
+| name | what it asks for |
+|---|---|
+{needs}
+
+## Source
+
+{marked(theorem.citation)}
+
+## Example
+
+At delta = {DELTA:g} epsilon is {shown} for the run below, here for any number of steps up to its own, beside the other
+theorems that apply to it.
+
+![epsilon over steps]({theorem.name}.png)
+
+```json
+{run.to_json()}
+```
+"""
+
+
+def overview() -> str:
+    """The page that lists all theorems."""
+    rows = "\n".join(f"| [{t.name}]({t.name}.md) | {t.kind} | {marked(words(t)[0])} |" for t in TABLE.values())
+    return f"""# Every theorem
+
+One row of the table each; `lastiterate theorems` prints the same. *Upper* bounds can certify, *lower* ones say what no
+analysis can beat, *claimed* ones are refuted or unproved and never certify.
+
+| theorem | kind | |
+|---|---|---|
+{rows}
+"""
+
+
+@lru_cache(maxsize=1)
+def pictures() -> dict[str, bytes]:
+    """A picture for every theorem, as PNG."""
+    found: dict[str, bytes] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for name, theorem in TABLE.items():
+            path = Path(folder) / f"{name}.png"
+            theorem_over_steps(theorem, DELTA, path, points=POINTS)
+            found[name] = path.read_bytes()
+    return found
+
+
+def on_config(config: Any) -> Any:
+    """Put the generated pages at the end of the navigation."""
+    pages = [{name: f"table/{name}.md"} for name in TABLE]
+    config.nav.append({"Every theorem": ["table/index.md", *pages]})
+    return config
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Add the generated pages and pictures; leave this file out of the site."""
+    from mkdocs.structure.files import File
+
+    made: dict[str, str | bytes] = {"table/index.md": overview()}
+    made |= {f"table/{name}.md": page(theorem) for name, theorem in TABLE.items()}
+    made |= {f"table/{name}.png": picture for name, picture in pictures().items()}
+    for path, content in made.items():
+        files.append(File.generated(config, path, content=content))
+    files.remove(files.get_file_from_path("generate.py"))
+    return files
+
+
+if __name__ == "__main__":
+    sys.stdout.write(page(TABLE[sys.argv[1]]) if len(sys.argv) > 1 else overview())

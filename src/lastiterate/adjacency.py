@@ -1,0 +1,37 @@
+"""What neighbouring data sets are, and the one place where constants are converted from one adjacency to another.
+
+zero-out: one record's gradient is replaced by zero, n is public. replace-one: one record is exchanged for another.
+add-remove: one record is present or absent, for batches whose size nobody sees (Poisson).
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from lastiterate.errors import InputError
+
+Adjacency = Literal["zero-out", "replace-one", "add-remove"]
+ADJACENCIES: tuple[Adjacency, ...] = ("zero-out", "replace-one", "add-remove")
+
+
+def check_adjacency(adjacency: str, *, poisson: bool) -> None:
+    """Refuse an unknown adjacency, and add-remove where batches show how many records there are."""
+    if adjacency not in ADJACENCIES:
+        raise InputError("adjacency", "must be one of " + ", ".join(ADJACENCIES), adjacency)
+    if adjacency == "add-remove" and not poisson:
+        raise InputError("adjacency", "add-remove is defined for Poisson batches only", adjacency,
+                         "use zero-out, where n is public and a record's gradient is replaced by 0")
+
+
+def records_moved(adjacency: str, *, displaces: bool = False) -> int:
+    """How many records' contributions a sum over records can change by: its sensitivity in units of their bound.
+
+    Replace-one takes one out and puts another in. ``displaces``: batches of a fixed size drawn afresh, where a drawn
+    record takes the place of another and two are counted under zero-out as well.
+    """
+    return 2 if adjacency == "replace-one" or displaces else 1
+
+
+def convertible(one: str, other: str) -> bool:
+    """Whether constants of single records give a run's account under both: add-remove stands alone."""
+    return one == other or "add-remove" not in (one, other)

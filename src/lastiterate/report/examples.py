@@ -1,0 +1,49 @@
+"""A run for every theorem of the table, built from its assumptions: for its picture and its page."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+from lastiterate.losses import Abstract, LossFacts
+from lastiterate.run import Run
+from lastiterate.schedules import Ball, Constant, Cyclic, FixedSize, FullBatch, GaussianStart, Langevin, Permuted
+from lastiterate.theorem import Theorem
+
+SIGMA, STRONG = 0.01, 0.02
+CONVEX: dict[str, float] = {"lipschitz": 1.0, "smooth": 1.0, "strong": 0.0}
+PLAIN = Run(n=1000, steps=1000, step_size=Constant(0.5), noise=Langevin(SIGMA), batching=Cyclic(100),
+            loss=Abstract(LossFacts(**CONVEX)))
+"""Convex losses, 10 blocks in a public order, a fixed start, no domain."""
+
+
+def _facts(**change: float | None) -> Abstract:
+    return Abstract(LossFacts(**{name: value for name, value in (CONVEX | change).items() if value is not None}))
+
+
+def _changes(needs: set[str]) -> dict[str, Any]:
+    """What the assumptions of these names ask for beyond ``PLAIN``; later ones count."""
+    strong = _facts(strong=STRONG)
+    gibbs = {"loss": strong, "start": GaussianStart(SIGMA * math.sqrt(2 / STRONG))}
+    asked: dict[str, dict[str, Any]] = {
+        "full_batch": {"batching": FullBatch(), "noise": Langevin(SIGMA / 3)},
+        "secret_blocks": {"batching": Permuted(100)},
+        "sampled_batches": {"batching": FixedSize(100)}, "counted_batches": {"batching": FixedSize(100)},
+        "bounded_domain": {"domain": Ball(0.01)},
+        "strongly_convex": {"loss": strong}, "log_sobolev": gibbs, "gibbs_start": gibbs,
+        "squared_norm": {"loss": _facts(strong=1.0)},
+        "weakly_convex_step": {"loss": _facts(strong=None, weak_convexity=0.02)},
+    }
+    found: dict[str, Any] = {}
+    for name, change in asked.items():
+        found |= change if name in needs else {}
+    if "start" in found:  # it has the temperature of the noise
+        sigma = found.get("noise", PLAIN.noise).sigma
+        found["start"] = GaussianStart(math.sqrt(2 * sigma**2 / STRONG))
+    return found
+
+
+def example(theorem: Theorem) -> Run:
+    """A run on which all assumptions of ``theorem`` hold."""
+    return replace(PLAIN, **_changes({assumption.name for assumption in theorem.assumptions}))

@@ -1,0 +1,43 @@
+"""Blocks in a public order, smooth losses that need not be convex, the last iterate, any domain.
+
+epsilon(alpha) = alpha s^2/(2 v) ((E - 1) theta_L(l) + 1), s = eta sensitivity/b, v = (eta noise_std)^2, l blocks per
+pass, E = ceil(T/l) passes started, theta_L(k) = L^(2k-2)/(1 + L^2 + ... + L^(2k-2)), L by Proposition 2.1: the worst
+place of the record. It is the Renyi curve of mu-GDP, mu^2 = 2 epsilon(alpha)/alpha, and the pair is mu-GDP.
+
+Source: Kong and Ribero 2025, Theorem 2.3, as restored and proved in docs/theorems/cyclic-weakly-convex (E counts a
+pass that was only begun: floor(T/l) would be false). Regime: step <= 1/(M + m), half of it where clips can act.
+"""
+
+from __future__ import annotations
+
+from lastiterate.assumptions import (
+    constant_schedule,
+    known_noise,
+    known_sensitivity,
+    last_iterate_only,
+    no_momentum,
+    public_order,
+    step_map,
+)
+from lastiterate.curve import Gdp
+from lastiterate.run import Run
+from lastiterate.theorem import Theorem
+from lastiterate.theorems.weakly_convex import PAPER, cyclic_mu, log_square, weakly_convex_step
+
+
+def _bound(run: Run) -> Gdp:
+    found = step_map(run)
+    assert found is not None
+    return Gdp(cyclic_mu(run, log_square(found, run.step_size.at(0))))
+
+
+THEOREM = Theorem(
+    name="cyclic-weakly-convex",
+    kind="upper",
+    citation=f"{PAPER}, Theorem 2.3 (docs/theorems/cyclic-weakly-convex)",
+    formula="mu^2 = (s^2/v) ((ceil(T/l) - 1) theta_L(l) + 1); epsilon(alpha) = alpha mu^2 / 2",
+    assumptions=(known_sensitivity, known_noise, last_iterate_only, public_order, no_momentum, constant_schedule,
+                 weakly_convex_step),
+    bound=_bound,
+    remark="shifted-interpolation has the exact constant of the step and the optimal shifts, and is never worse.",
+)

@@ -1,0 +1,35 @@
+"""Privacy amplification by iteration: convex, smooth losses, blocks in a public order, one pass or several.
+
+epsilon(alpha) = alpha s^2/(2 v) ((E - 1)/l + 1), s = eta sensitivity/b, v = (eta noise_std)^2, l blocks per pass, E =
+ceil(T/l) passes started: the worst place of the record. A record met k steps before the end of a single pass has
+alpha s^2/(2 v k). The pair is mu-GDP with mu^2 = 2 epsilon(alpha)/alpha.
+
+Source: Feldman, Mironov, Talwar and Thakurta 2018, Theorem 23 (one pass) and Theorem 35 (l passes, b = 1), with the
+proof for any number of passes and blocks in docs/theorems/cyclic-weakly-convex. Regime: step <= 2/smooth.
+"""
+
+from __future__ import annotations
+
+from lastiterate.assumptions import (
+    constant_schedule,
+    known_noise,
+    known_sensitivity,
+    last_iterate_only,
+    no_momentum,
+    public_order,
+)
+from lastiterate.curve import Gdp
+from lastiterate.geometry import convex, nonexpansive_step
+from lastiterate.theorem import Theorem
+from lastiterate.theorems.weakly_convex import cyclic_mu
+
+THEOREM = Theorem(
+    name="pabi-convex",
+    kind="upper",
+    citation="Feldman, Mironov, Talwar, Thakurta: Privacy amplification by iteration, FOCS 2018 (arXiv:1808.06651), "
+             "Theorems 23 and 35 (docs/theorems/cyclic-weakly-convex)",
+    formula="mu^2 = (s^2/v) ((ceil(T/l) - 1)/l + 1); epsilon(alpha) = alpha mu^2 / 2",
+    assumptions=(known_sensitivity, known_noise, last_iterate_only, public_order, no_momentum, constant_schedule,
+                 convex, nonexpansive_step),
+    bound=lambda run: Gdp(cyclic_mu(run, log_square=0.0)),
+)
