@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         Permuted,
         Poisson,
         PrivateMean,
+        Reshuffled,
         Steps,
     )
 
@@ -46,7 +47,7 @@ _HOME = {
     "run": ("Run",),
     "schedules": ("Ball", "BallsInBins", "Box", "Constant", "Cyclic", "Everywhere", "Fixed", "FixedSize", "FullBatch",
                   "GaussianStart", "GradientNoise", "HeavyBall", "InverseDecay", "Langevin", "Nesterov",
-                  "NoiseMultiplier", "Permuted", "Poisson", "PrivateMean", "Steps"),
+                  "NoiseMultiplier", "Permuted", "Poisson", "PrivateMean", "Reshuffled", "Steps"),
 }
 _WHERE = {name: module for module, names in _HOME.items() for name in names}
 
@@ -54,7 +55,7 @@ __all__ = [
     "Abstract", "Ball", "BallsInBins", "Box", "Certificate", "Constant", "Cyclic", "Everywhere", "Evidence", "Fact",
     "Fixed", "FixedSize", "FullBatch", "GaussianStart", "GradientNoise", "HeavyBall", "HuberRidge", "InverseDecay",
     "Langevin", "Logistic", "LossFacts", "Nesterov", "NoiseMultiplier", "Permuted", "Poisson", "PrivateMean",
-    "RepeatedFitWarning", "Run", "Softmax", "Steps", "account", "calibrate",
+    "RepeatedFitWarning", "Reshuffled", "Run", "Softmax", "Steps", "account", "calibrate",
 ]
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Literal
 
+from lastiterate._roots import Root, falling_root
 from lastiterate.adjacency import records_moved
 from lastiterate.certificate import Certificate, Verdict
 from lastiterate.curve import Gdp
@@ -19,6 +20,9 @@ from lastiterate.run import Run
 from lastiterate.schedules import GradientNoise, Langevin, NoiseMultiplier, PrivateMean, Steps
 from lastiterate.theorem import Applies, match
 from lastiterate.theorems import TABLE
+
+MOST_STEPS = 10**7
+"""The longest run that ``calibrate`` looks for."""
 
 
 def account(run: Run, *, at_least: Evidence = Evidence.ENFORCED) -> Certificate:
@@ -71,8 +75,10 @@ def calibrate(
     def within(candidate: Run) -> bool:
         return account(candidate, at_least=at_least).certifies(epsilon, delta)
 
-    _require_certifiable(run, at_least, delta)
-    found = _least_noise(run, within, epsilon, delta) if field == "noise" else _most_steps(run, within, epsilon, delta)
+    if _require_certifiable(run, at_least, delta):
+        found = _costly_search(run, field, within, epsilon, delta, at_least)
+    else:
+        found = (_least_noise if field == "noise" else _most_steps)(run, within, epsilon, delta)
     return account(found, at_least=at_least)
 
 
@@ -101,10 +107,41 @@ def with_unit_noise(run: Run) -> Run:
             return replace(run, noise=NoiseMultiplier(1.0))
 
 
-def _require_certifiable(run: Run, at_least: Evidence, delta: float) -> None:
+def _require_certifiable(run: Run, at_least: Evidence, delta: float) -> bool:
+    """Refuse what nothing certifies at any noise; whether a search should use rough curves."""
     probe = account(with_unit_noise(run), at_least=at_least)
-    if not math.isfinite(probe.epsilon(delta)):
+    if not any(math.isfinite(probe.curve(verdict).epsilon(delta)) for verdict in probe.certifying):
         raise NotCertified(probe.why_not())
+    return probe.expensive
+
+
+def _costly_search(run: Run, field: str, within: Callable[[Run], bool], epsilon: float, delta: float,
+                   at_least: Evidence) -> Run:
+    """The search where curves are costly: roots of log(delta found / delta) on ever finer curves, the last exact."""
+    if field == "steps":
+        _require_free_schedule(run)
+    base = with_unit_noise(run)
+
+    def candidate(x: float) -> Run:
+        if field == "noise":
+            return scale_noise(base, math.exp(x))
+        return replace(run, steps=min(max(math.floor(math.exp(-x)), 1), MOST_STEPS))
+
+    def excess(times: int) -> Callable[[float], float]:
+        def found(x: float) -> float:
+            rough = account(candidate(x), at_least=at_least).rough_delta(epsilon, times)
+            return math.log(max(rough, 1e-300) / delta)
+
+        return found
+
+    root = Root(0.0 if field == "noise" else -math.log(run.steps), 20.0)
+    for times, tolerance, tries, longest in ((2, 0.3, 60, 4.0), (1, 0.02, 40, 0.1), (0, 5e-3, 8, 0.02)):
+        found = falling_root(excess(times), root.at, root.slope, tolerance=tolerance, tries=tries, longest=longest)
+        root = root if found is None else found
+    for more in (0.0, 1e-9, 1e-6, 1e-4, 1e-3, 1e-2, 1e-1):  # rounding decides between 0 and a little more
+        if within(candidate(root.at + more)):
+            return candidate(root.at + more)
+    raise _out_of_reach(epsilon, delta) if field == "noise" else _too_short(epsilon, delta)
 
 
 def _least_noise(run: Run, within: Callable[[Run], bool], epsilon: float, delta: float) -> Run:
@@ -116,8 +153,7 @@ def _least_noise(run: Run, within: Callable[[Run], bool], epsilon: float, delta:
             break
         low, high = high, high * 4
     else:
-        raise InputError("epsilon", "cannot be reached by noise alone", epsilon,
-                         f"delta = {delta:g} leaves no room: raise epsilon, or spend less on the preparation")
+        raise _out_of_reach(epsilon, delta)
     if low == high:
         for _ in range(40):
             low = high / 4
@@ -132,23 +168,36 @@ def _least_noise(run: Run, within: Callable[[Run], bool], epsilon: float, delta:
     return scale_noise(base, high)
 
 
-def _most_steps(run: Run, within: Callable[[Run], bool], epsilon: float, delta: float, limit: int = 10**7) -> Run:
+def _out_of_reach(epsilon: float, delta: float) -> InputError:
+    return InputError("epsilon", "cannot be reached by noise alone", epsilon,
+                      f"delta = {delta:g} leaves no room: raise epsilon, or spend less on the preparation")
+
+
+def _most_steps(run: Run, within: Callable[[Run], bool], epsilon: float, delta: float) -> Run:
     """Bisection on the number of steps for schedules that have one; bounds grow with the steps."""
-    varied = isinstance(run.noise, GradientNoise) and isinstance(run.noise.std, tuple)
-    if isinstance(run.step_size, Steps) or varied:
-        raise InputError("field", "'steps' needs a schedule that is defined for any number of steps", "steps",
-                         "use a constant step size or inverse-decay")
+    _require_free_schedule(run)
     low, high = 0, 1
-    while high < limit and within(replace(run, steps=high)):
-        low, high = high, min(high * 4, limit)
-    if high == limit and within(replace(run, steps=limit)):
-        return replace(run, steps=limit)
+    while high < MOST_STEPS and within(replace(run, steps=high)):
+        low, high = high, min(high * 4, MOST_STEPS)
+    if high == MOST_STEPS and within(replace(run, steps=MOST_STEPS)):
+        return replace(run, steps=MOST_STEPS)
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if within(replace(run, steps=middle)) else (low, middle)
     if low == 0:
-        raise InputError("epsilon", f"is exceeded by the first step at delta = {delta:g}", epsilon, "add noise")
+        raise _too_short(epsilon, delta)
     return replace(run, steps=low)
+
+
+def _require_free_schedule(run: Run) -> None:
+    varied = isinstance(run.noise, GradientNoise) and isinstance(run.noise.std, tuple)
+    if isinstance(run.step_size, Steps) or varied:
+        raise InputError("field", "'steps' needs a schedule that is defined for any number of steps", "steps",
+                         "use a constant step size or inverse-decay")
+
+
+def _too_short(epsilon: float, delta: float) -> InputError:
+    return InputError("epsilon", f"is exceeded by the first step at delta = {delta:g}", epsilon, "add noise")
 
 
 def applies(verdict: Verdict) -> bool:

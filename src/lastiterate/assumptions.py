@@ -23,8 +23,10 @@ from lastiterate.schedules import (
     Langevin,
     Permuted,
     Poisson,
+    Reshuffled,
     Steps,
 )
+from lastiterate.subsampled import installed
 from lastiterate.theorem import Assumption, Broken, Held
 
 
@@ -81,8 +83,25 @@ public_order = _plain("public_order", "full batches, or blocks in a public order
 secret_blocks = _plain("secret_blocks", "a record's block is drawn once, secretly and independently of the data",
                        lambda run: isinstance(run.batching, Permuted | BallsInBins),
                        "it averages over a secret place of the record: use --batch permuted:B")
+fresh_permutations = _plain("fresh_permutations", "a fresh secret permutation of the records in every pass",
+                            lambda run: isinstance(run.batching, Reshuffled),
+                            "it averages over places that are drawn anew in every pass: use --batch reshuffled:B")
+poisson_batches = _plain("poisson_batches", "Poisson batches", lambda run: isinstance(run.batching, Poisson),
+                         "it is proved for Poisson batches: use --batch poisson:Q")
+not_replace_one = _plain("not_replace_one", "a record is zeroed, added or removed, not replaced",
+                         lambda run: run.adjacency != "replace-one",
+                         "no dominating pair is proved for Poisson batches under replace-one: account zero-out, "
+                         "replace-one follows by group privacy")
 constant_step = _plain("constant_step", "a constant step size", lambda run: isinstance(run.step_size, Constant),
                        "it is proved for a constant step size")
+
+
+def _dp_accounting(_: Run) -> Held | Broken:
+    return Held() if installed() else Broken("it needs the library dp-accounting: pip install 'lastiterate[poisson]'")
+
+
+dp_accounting_installed = Assumption("dp_accounting_installed", "the library dp-accounting (lastiterate[poisson])",
+                                     _dp_accounting)
 
 
 def _langevin(run: Run) -> Held | Broken:
@@ -112,8 +131,43 @@ bounded_domain = _plain("bounded_domain", "iterates projected on a domain of kno
                         lambda run: math.isfinite(run.domain.diameter()),
                         "it needs a bounded domain of known diameter: use --radius")
 not_resampled = _plain("not_resampled", "no batches drawn afresh at every step",
-                       lambda run: not isinstance(run.batching, Poisson | FixedSize),
+                       lambda run: not isinstance(run.batching, Poisson | FixedSize | Reshuffled),
                        "batches drawn afresh need a sampling theorem")
+
+resampled = _plain("resampled", "batches drawn afresh at every step",
+                   lambda run: isinstance(run.batching, Poisson | FixedSize),
+                   "it speaks of batches drawn afresh: use --batch poisson:Q or fixed:B")
+whole_blocks = _plain("whole_blocks", "at most b records in a batch",
+                      lambda run: not isinstance(run.batching, Poisson | BallsInBins),
+                      "its batches may hold more records than the public number that divides them")
+flat_losses = _plain("flat_losses", "linear losses are in the class: no strong convexity",
+                     lambda run: run.facts().fact("strong") == 0 and data_term_ridge(run.loss) == 0,
+                     "its worst case is linear, and this class is strongly convex")
+
+
+def _bounded_gradient(run: Run) -> Held | Broken:
+    lipschitz, ridge = known(run.facts(), "lipschitz"), data_term_ridge(run.loss)
+    if lipschitz is None:
+        return Broken("no bound on a record's gradient is known: clip per-example gradients (--clip), or state "
+                      "--lipschitz")
+    if ridge > 0 and longest_step(run) * ridge > 2:
+        return Broken(f"step * ridge must be at most 2 (ridge {ridge:g})")
+    return Held((lipschitz,))
+
+
+bounded_gradient = Assumption("bounded_gradient", "every record's gradient is bounded (clipping suffices)",
+                              _bounded_gradient)
+
+
+def _hoelder_gradient(run: Run) -> Held | Broken:
+    facts = run.facts()
+    hoelder, exponent, lipschitz = (known(facts, name) for name in ("hoelder", "hoelder_exponent", "lipschitz"))
+    if hoelder is None or exponent is None:
+        return Broken("no Hoelder constant of the gradients is known: state --hoelder and --hoelder-exponent")
+    return Held((hoelder, exponent) if lipschitz is None else (hoelder, exponent, lipschitz))
+
+
+hoelder_gradient = Assumption("hoelder_gradient", "every record's gradient is Hoelder continuous", _hoelder_gradient)
 
 
 @dataclass(frozen=True)

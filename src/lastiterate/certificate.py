@@ -15,7 +15,7 @@ from lastiterate.curve import Curve, Gdp, compose
 from lastiterate.errors import InputError
 from lastiterate.evidence import Evidence, weakest
 from lastiterate.run import Run
-from lastiterate.schedules import Permuted
+from lastiterate.schedules import Cyclic, FullBatch, Permuted, Reshuffled
 from lastiterate.theorem import Applies, Fails, Theorem
 
 FORMAT = 1
@@ -64,8 +64,14 @@ class Certificate:
 
     def curve(self, verdict: Verdict) -> Curve:
         """The curve of one applying verdict, with the private preparation composed in."""
+        return self._rough_curve(verdict, 0)
+
+    def _rough_curve(self, verdict: Verdict, times: int) -> Curve:
         assert isinstance(verdict.result, Applies)
-        return compose(verdict.result.curve, *self.preparation) if self.preparation else verdict.result.curve
+        found = verdict.result.curve
+        for _ in range(times):
+            found = found.rough()
+        return compose(found, *self.preparation) if self.preparation else found
 
     def best(self, delta: float) -> Verdict | None:
         """The certifying verdict with the smallest epsilon at ``delta`` (``None`` if nothing certifies).
@@ -89,6 +95,15 @@ class Certificate:
         """Whether some theorem certifies (epsilon, delta); cheaper than inverting a curve."""
         return any(self.curve(verdict).delta(epsilon) <= delta for verdict in self.certifying)
 
+    def rough_delta(self, epsilon: float, times: int) -> float:
+        """An upper bound on delta at ``epsilon`` from curves made rough ``times`` times: larger, cheap for a search."""
+        return min((self._rough_curve(verdict, times).delta(epsilon) for verdict in self.certifying), default=1.0)
+
+    @property
+    def expensive(self) -> bool:
+        """Whether some certifying curve has a rough version."""
+        return any(self._rough_curve(verdict, 1) != self.curve(verdict) for verdict in self.certifying)
+
     def lower(self, delta: float) -> float:
         """The largest epsilon that the worst loss of the class is known to have (0 if no theorem says)."""
         found = [verdict for verdict in self.verdicts if verdict.theorem.kind in ("lower", "exact")]
@@ -106,13 +121,12 @@ class Certificate:
         return account(replace(self.run, adjacency=adjacency), at_least=self.at_least)  # pyright: ignore
 
     def replace_one_epsilon(self, delta: float) -> float:
-        """Epsilon under replace-one; from zero-out by two steps of group privacy where constants cannot convert."""
+        """Epsilon under replace-one: by converted constants, and from zero-out by two steps of group privacy."""
         converted = self.under("replace-one")
-        if converted is not None:
-            return converted.epsilon(delta)
-        if not convertible(self.run.adjacency, "replace-one") or self.best(delta) is None:
-            return math.inf
-        return min((c for c in (_grouped(self.curve(v), 2, delta) for v in self.certifying)), default=math.inf)
+        known = math.inf if converted is None else converted.epsilon(delta)
+        if self.run.adjacency != "zero-out":
+            return known
+        return min(known, self.group(2, delta))
 
     def group(self, size: int, delta: float) -> float:
         """Epsilon at ``delta`` for groups of ``size`` records, by the curves' own group privacy."""
@@ -127,6 +141,10 @@ class Certificate:
             found.append("conditional on: " + "; ".join(weak))
         if isinstance(self.run.batching, Permuted):
             found.append("the permutation of the records must stay secret")
+        elif isinstance(self.run.batching, Reshuffled):
+            found.append("every pass's permutation of the records must stay secret")
+        elif not isinstance(self.run.batching, FullBatch | Cyclic):
+            found.append("which records each batch holds must stay secret")
         found.append("holds if the run is executed exactly as described")
         return (*found, *CAVEATS)
 

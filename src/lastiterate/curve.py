@@ -38,6 +38,11 @@ class Curve(ABC):
     def group(self, size: int) -> Curve:
         """A curve that holds for neighbours ``size`` records apart."""
 
+    def rough(self) -> Curve:
+        """A looser bound on the same mechanism that is cheaper to evaluate, for searches; the curve itself if it is
+        cheap. Twice rough is cheaper still."""
+        return self
+
     def to_dict(self) -> dict[str, Any]:
         """A JSON-ready form."""
         return {"type": type(self).__name__, **{item.name: getattr(self, item.name) for item in fields(self)}}  # pyright: ignore
@@ -166,9 +171,11 @@ class Rdp(Curve):
         if self.slope == 0:
             return 0.0
         best = 0.0
-        if math.isfinite(self.slope):  # exp((alpha - 1)(slope alpha - eps)) is least near alpha = (1 + eps/slope)/2
-            gap = max(((epsilon / self.slope) - 1) / 2, 1e-6)
-            orders = 1 + gap * self._GRID
+        if math.isfinite(self.slope):
+            # exp((alpha - 1)(slope alpha - eps)) is least near alpha - 1 = (eps/slope - 1)/2, where that is positive;
+            # below, slope (alpha - 1)^2 - log(alpha - 1) decides
+            gaps = max((epsilon / self.slope - 1) / 2, 1e-6), self.slope**-0.5
+            orders = 1 + np.concatenate([gap * self._GRID for gap in gaps])
             best = min(best, float(rdp_log_delta(orders, self.slope * orders, epsilon).min()))
         if self.orders:
             table = np.array(self.orders), np.array(self.values)
@@ -251,6 +258,9 @@ class BestOf(Curve):
     def group(self, size: int) -> BestOf:
         return BestOf(tuple(curve.group(size) for curve in self.curves))
 
+    def rough(self) -> BestOf:
+        return BestOf(tuple(curve.rough() for curve in self.curves))
+
     def to_dict(self) -> dict[str, Any]:
         return {"type": "BestOf", "curves": [curve.to_dict() for curve in self.curves]}
 
@@ -287,6 +297,10 @@ def compose(*curves: Curve) -> Curve:
 
 
 def _pair(one: Curve, two: Curve) -> Curve:
+    from lastiterate.pld import Pld
+    from lastiterate.sampled_renyi import SampledRenyi
+
+    one, two = (curve.table() if isinstance(curve, SampledRenyi) else curve for curve in (one, two))
     match one, two:
         case BestOf(), _:
             return BestOf(tuple(_pair(curve, two) for curve in one.curves))
@@ -298,6 +312,10 @@ def _pair(one: Curve, two: Curve) -> Curve:
             mixture, single = (one, two) if isinstance(one, GdpMixture) else (two, one)
             assert isinstance(mixture, GdpMixture) and isinstance(single, Gdp)
             return GdpMixture(mixture.weights, tuple(math.hypot(mu, single.mu) * UP for mu in mixture.mus))
+        case (Pld(), Gdp()) | (Gdp(), Pld()):
+            sampled, single = (one, two) if isinstance(one, Pld) else (two, one)
+            assert isinstance(sampled, Pld) and isinstance(single, Gdp)
+            return sampled.with_gaussian(single.mu)
         case EpsDelta(), EpsDelta():
             return EpsDelta((one.at_epsilon + two.at_epsilon) * UP, min(1.0, one.at_delta + two.at_delta))
         case (EpsDelta(), _) | (_, EpsDelta()):
@@ -323,10 +341,17 @@ def _renyi_sum(one: Curve, two: Curve) -> Rdp:
 
 def curve_from_dict(data: dict[str, Any]) -> Curve:
     """The curve that ``to_dict`` described."""
-    kinds: dict[str, type[Curve]] = {"Gdp": Gdp, "GdpMixture": GdpMixture, "Rdp": Rdp, "EpsDelta": EpsDelta}
+    from lastiterate.pld import Grouped, Pld
+    from lastiterate.sampled_renyi import SampledRenyi
+
+    kinds: dict[str, type[Curve]] = {
+        kind.__name__: kind for kind in (Gdp, GdpMixture, Rdp, EpsDelta, Pld, SampledRenyi)
+    }
     body: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items() if k != "type"}  # pyright: ignore
     if data.get("type") == "BestOf":
         return BestOf(tuple(curve_from_dict(part) for part in data["curves"]))
+    if data.get("type") == "Grouped":
+        return Grouped(curve_from_dict(data["curve"]), data["size"])
     if data.get("type") not in kinds:
         raise InputError("curve", "has an unknown type", data.get("type"))
     return kinds[data["type"]](**body)

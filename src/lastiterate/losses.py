@@ -37,6 +37,8 @@ class LossFacts:
     adjacency. ``lipschitz``: bound on one record's data gradient. ``smooth``, ``strong``: bounds on the Hessian of
     the objective, ``weak_convexity``: m with Hessian >= -m. ``log_sobolev``: a constant c such that all laws on
     the tracing diffusion of both neighbours satisfy a log-Sobolev inequality (Chourasia et al. 2021, Def. 3.2).
+    ``hoelder``, ``hoelder_exponent``: H and l in (0, 1] with |g(x) - g(y)| <= H |x - y|^l for every record's data
+    gradient g.
     """
 
     sensitivity: Fact | float | None = None
@@ -45,6 +47,8 @@ class LossFacts:
     strong: Fact | float | None = None
     weak_convexity: Fact | float | None = None
     log_sobolev: Fact | float | None = None
+    hoelder: Fact | float | None = None
+    hoelder_exponent: Fact | float | None = None
 
     def __post_init__(self) -> None:
         for item in fields(self):
@@ -59,6 +63,11 @@ class LossFacts:
         if self.fact("strong") > 0 and self.fact("weak_convexity") > 0:
             raise InputError("weak_convexity", "must be absent or 0 where strong > 0",
                              self.fact("weak_convexity"), "keep the one that holds")
+
+        if (self.hoelder is None) != (self.hoelder_exponent is None):
+            raise InputError("hoelder", "and hoelder_exponent belong together", None, "state both")
+        if not 0 < self.fact("hoelder_exponent", 1.0) <= 1:
+            raise InputError("hoelder_exponent", "must lie in (0, 1]", self.fact("hoelder_exponent"))
 
     def fact(self, name: str, default: float = 0.0) -> float:
         """Value of a constant, or ``default`` when it is unknown."""

@@ -31,6 +31,7 @@ from lastiterate.schedules import (
     Permuted,
     Poisson,
     Prelude,
+    Reshuffled,
     Start,
     Steps,
     StepSize,
@@ -105,7 +106,7 @@ class Run:
     def blocks(self) -> int:
         """Batches in one pass over the data (1 for full batches, and for batches drawn afresh)."""
         match self.batching:
-            case Cyclic(size) | Permuted(size) | BallsInBins(size):
+            case Cyclic(size) | Permuted(size) | Reshuffled(size) | BallsInBins(size):
                 return -(-self.n // size)
             case _:
                 return 1
@@ -116,7 +117,7 @@ class Run:
         match self.batching:
             case FullBatch() | FixedSize():
                 return 1.0, 1.0
-            case Cyclic(size) | Permuted(size):
+            case Cyclic(size) | Permuted(size) | Reshuffled(size):
                 return (self.n - size * (self.blocks - 1)) / size, 1.0
             case BallsInBins() | Poisson():
                 return 0.0, self.n / self.divisor

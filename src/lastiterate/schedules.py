@@ -140,6 +140,11 @@ class Permuted(_Sized):
 
 
 @dataclass(frozen=True)
+class Reshuffled(_Sized):
+    """A fresh secret uniform permutation of the records before every pass, cut into blocks of ``size``."""
+
+
+@dataclass(frozen=True)
 class FixedSize(_Sized):
     """A fresh uniform subset of ``size`` records at every step."""
 
@@ -160,7 +165,7 @@ class Poisson:
             raise InputError("rate of poisson batches", "must lie in [1e-9, 1]", self.rate)
 
 
-Batching = FullBatch | Cyclic | Permuted | FixedSize | BallsInBins | Poisson
+Batching = FullBatch | Cyclic | Permuted | Reshuffled | FixedSize | BallsInBins | Poisson
 
 # Domains, starts, momentum, preludes.
 

@@ -87,6 +87,7 @@ FLIPS = {
     "box": {"domain": li.Box(-0.5, 0.5)},
     "clip": {"clip": 0.3},
     "permutation": {"batching": li.Permuted(3)},
+    "permutations": {"batching": li.Reshuffled(3)},
     "ridge": {"loss": replace(BASE.loss, ridge=0.2)},
     "clamp": {"loss": replace(BASE.loss, residual_clip=0.3)},
     "intercept": {"loss": replace(BASE.loss, intercept=0.5)},
@@ -116,3 +117,32 @@ def test_permuted_blocks_follow_the_mixture_over_all_orders():
         assert z.max() < 6
     one = reference.quadratic_law(replace(BASE, batching=li.Cyclic(3)), X, Y)
     assert distance(draws, *one)[0] > 6, "and are not those of the public order"
+
+
+def test_reshuffled_blocks_follow_the_mixture_over_all_pairs_of_orders():
+    """Two passes over four records: the 24 x 24 pairs of orders are equally likely, and not only the 24 equal pairs."""
+    few = replace(BASE, n=4, steps=4, batching=li.Reshuffled(2), start=li.Fixed(), noise=li.GradientNoise(0.02))
+    few = replace(few, step_size=li.Constant(0.9))
+    x, y = X[:4], Y[:4]
+    orders = [list(order) for order in permutations(range(4))]
+    run = replace(few, batching=li.Cyclic(2))
+
+    def moments(pairs):
+        laws = []
+        for one, two in pairs:
+            both = replace(run, n=8)  # two passes in two orders are one pass over eight records
+            laws.append(
+                reference.quadratic_law(both, np.concatenate((x[one], x[two])), np.concatenate((y[one], y[two])))
+            )
+        means, covs = np.array([m for m, _ in laws]), np.array([c for _, c in laws])
+        return means.mean(0), (covs + means[:, :, None] * means[:, None, :]).mean(0)
+
+    draws = Trainer(few).fit_many(x, y, seeded_keys(18, MODELS))[:, 0, :]
+    products = draws[:, :, None] * draws[:, None, :]
+
+    def score(pairs):
+        found = zip((draws, products), moments(pairs), strict=True)
+        return max(float((np.abs(f.mean(0) - e) / (f.std(0) / np.sqrt(len(draws)))).max()) for f, e in found)
+
+    assert score([(one, two) for one in orders for two in orders]) < 6
+    assert score([(one, one) for one in orders]) > 6, "the second pass is drawn anew"

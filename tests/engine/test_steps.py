@@ -12,7 +12,7 @@ from lastiterate.engine import Trainer, execute, fresh_key, scores, seeded_key
 from lastiterate.engine.gradients import gradient_sum
 from lastiterate.engine.noise import NOISE, gaussian, stream
 from lastiterate.engine.prepare import EXACT_CHUNK, arrange, clip_rows, hidden
-from lastiterate.engine.trainer import places
+from lastiterate.engine.trainer import pass_data, places, shape_of
 from lastiterate.errors import InputError
 from lastiterate.losses import CHUNK, FLOAT_SLACK
 
@@ -79,6 +79,37 @@ def test_one_secret_permutation_then_the_same_blocks():
     theirs = reference.fit(replace(run, batching=li.Cyclic(7)), X[order], y[order], noise)
     np.testing.assert_allclose(Trainer(run).fit(X, y, key), theirs, atol=2e-5)
     assert targets.reshape(-1)[kept] == pytest.approx(y[order].astype(np.float32))
+
+
+@pytest.mark.parametrize("steps", [3, 12, 14])
+def test_a_fresh_permutation_in_every_pass(steps):
+    """12 steps are three whole passes of four blocks; the reference reads every pass in the order that was drawn."""
+    model, y = LOSSES["huber"]
+    run, key = li.Run(loss=model, **RUN | {"batching": li.Reshuffled(7), "steps": steps}), seeded_key(6)
+    noise, rows = noise_of(key, (1, D + 1), steps), arrange(replace(run, batching=li.FullBatch()), X, y)[0]
+    rows, orders, theirs, theta = rows.reshape(-1, D + 1), [], [], None
+    for first in range(0, steps, run.blocks):
+        with jax.enable_x64(True):
+            drawn = np.asarray(pass_data(shape_of(run), *arrange(run, X, y), key, first // run.blocks)[0])
+        drawn = drawn.reshape(-1, D + 1)
+        order = [int(np.flatnonzero((rows == row).all(1))[0]) for row in drawn[np.abs(drawn).sum(1) > 0]]
+        assert sorted(order) == list(range(N)) and order not in orders, "each a permutation, and another one"
+        orders.append(order)
+        few = min(run.blocks, steps - first)
+        part = replace(run, batching=li.Cyclic(7), steps=few)
+        theirs.append(reference.fit(part, X[order], y[order], noise[first : first + few], theta))
+        theta = theirs[-1][-1]
+    theirs = np.concatenate(theirs)
+    np.testing.assert_allclose(Trainer(run).fit(X, y, key), theirs, atol=2e-5)
+    last = replace(run, release="last")
+    np.testing.assert_allclose(Trainer(last).fit(X, y, key), theirs[-1], atol=2e-5)
+    calls = []
+    np.testing.assert_allclose(
+        Trainer(last).fit(X, y, key, progress=lambda *a: calls.append(a[0])), theirs[-1], atol=2e-5
+    )
+    assert calls == list(range(1, steps + 1))
+    many = Trainer(last).fit_many(X, y, jax.numpy.stack([key, key]))
+    np.testing.assert_allclose(many, np.stack([theirs[-1]] * 2), atol=2e-5)
 
 
 @pytest.mark.parametrize("loss", LOSSES, ids=str)

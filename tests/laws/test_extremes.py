@@ -39,6 +39,7 @@ def drawn(rng):
                 li.FullBatch(),
                 li.Cyclic(rng.randint(1, n)),
                 li.Permuted(rng.randint(1, n)),
+                li.Reshuffled(rng.randint(1, n)),
                 li.FixedSize(1),
                 li.BallsInBins(1),
             ]
@@ -71,6 +72,7 @@ def test_every_verdict_is_a_number_or_a_reason():
             counted += 1
             found = li.account(run, at_least=li.Evidence.ASSUMED)
             epsilon = found.epsilon(1e-6)
-            assert epsilon >= 0 and found.lower(1e-6) <= epsilon * (1 + 1e-9) + 1e-9, run
+            consistent = run.loss.facts().log_sobolev is None  # what the caller states about it may be false
+            assert epsilon >= 0 and (found.lower(1e-6) <= epsilon * (1 + 1e-9) + 1e-9 or not consistent), run
             assert li.Run.from_json(run.to_json()) == run
             assert all(not math.isnan(row["epsilon"] or 0.0) for row in found.answer(1e-6)["verdicts"])

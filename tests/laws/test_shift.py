@@ -7,8 +7,9 @@ import pytest
 from scipy.optimize import minimize
 
 from lastiterate.curve import Gdp
+from lastiterate.theorems import constant_shift
 from lastiterate.theorems.constant_shift import constant_mus
-from lastiterate.theorems.shift import best_restart, optimal_mu
+from lastiterate.theorems.shift import allowance, best_restart, optimal_mu, pool, search
 from oracles.gaussian import chain_delta
 
 
@@ -123,3 +124,110 @@ def test_many_blocks_in_a_bounded_domain_stay_quick_and_valid():
     assert (constant_mus(1.0, 0.1, 0.5, 20_000, 5_000, 1.0) == free).all()
     few = constant_mus(1.0, 0.1, 0.5, 2_000, 20, 0.05)
     assert (few < constant_mus(1.0, 0.1, 0.5, 2_000, 20)).all(), "a small domain helps"
+
+
+def test_edges_of_constant_schedules():
+    assert (constant_mus(0.9, 0.5, 0.0, 5, 3) == math.inf).all(), "no noise"
+    assert (constant_mus(0.9, 0.5, 0.0, 2, 3) == [math.inf, math.inf, 0]).all(), "the third block is not reached"
+    assert (constant_mus(0.9, 0.0, 0.0, 5, 3) == 0).all() and (constant_mus(0.9, 0.0, 0.3, 5, 3) == 0).all()
+    assert (constant_mus(1.2, 0.0, 0.3, 5, 3) == 0).all()
+    for v in (0.3, 2.5):
+        last = constant_mus(0.0, 0.7, v, 5, 3)  # step 5 is met by the second block
+        assert last == pytest.approx([0, 0.7 / math.sqrt(v), 0], rel=1e-12)
+        assert constant_mus(0.0, 0.7, v, 1, 1)[0] == pytest.approx(0.7 / math.sqrt(v), rel=1e-12)
+    for c in (0.5, 1.0, 1.3):
+        once = constant_mus(c, 0.7, 0.3, 4, 6)
+        for place in range(4):  # one shift spread over the steps from its meeting on
+            weights = c ** np.arange(3 - place, -1, -1)
+            assert once[place] == pytest.approx(0.7 * weights[0] / math.sqrt(0.3 * (weights**2).sum()), rel=1e-11)
+        assert (once[4:] == 0).all()
+
+
+def test_restarts_of_constant_schedules(monkeypatch):
+    for c, blocks, steps, D in (
+        (0.9, 1, 40, 0.5),
+        (1.0, 1, 300, 0.2),
+        (1.2, 1, 12, 0.1),
+        (0.8, 4, 30, 0.3),
+        (1.0, 3, 50, 2.0),
+    ):
+        found = constant_mus(c, 0.4, 0.3, steps, blocks, D)
+        for place in range(blocks):
+            s = np.where(np.arange(steps) % blocks == place, 0.4, 0.0)
+            arrays = np.full(steps, c), s, np.full(steps, 0.3)
+            assert found[place] == pytest.approx(min(optimal_mu(*arrays), best_restart(*arrays, D)), rel=1e-11)
+    nothing = constant_mus(0.9, 0.0, 0.3, 40, 1, 0.5)
+    assert nothing[0] == 0
+    only_start = constant_shift._restarted(0.9, 0.0, 0.3, 40, 1, 0.5)[0]
+    weights = 0.9 ** np.arange(40)
+    assert only_start == pytest.approx(0.5 * 0.9**40 / math.sqrt(0.3 * (weights**2).sum()), rel=1e-11)
+    free = constant_mus(1.0, 0.4, 0.3, 50, 3)
+    monkeypatch.setattr(constant_shift, "MOST_PLACES", 3)
+    assert (constant_mus(1.0, 0.4, 0.3, 50, 3, 0.05) < free).all()
+    monkeypatch.setattr(constant_shift, "MOST_PLACES", 2)
+    assert (constant_mus(1.0, 0.4, 0.3, 50, 3, 0.05) == free).all()
+
+
+def test_long_runs_restart_within_the_last_steps():
+    long = constant_mus(1.0, 0.01, 0.5, 9_001, 3, 0.3)
+    place = [np.where((np.arange(9_001) % 3 == j)[-4096:], 0.01, 0.0) for j in range(3)]
+    arrays = np.full(4096, 1.0), np.full(4096, 0.5)
+    exact = [best_restart(arrays[0], s, arrays[1], 0.3) for s in place]
+    assert long == pytest.approx(exact, rel=1e-11)
+
+
+def test_pools_are_the_greatest_convex_minorant():
+    rng = np.random.default_rng(4)
+    for _ in range(200):
+        shifts, noises = rng.uniform(0.1, 2, rng.integers(1, 9)), rng.uniform(0.1, 2, 9)
+        noises = noises[: shifts.size]
+        X, S = np.concatenate(([0], np.cumsum(noises))), np.concatenate(([0], np.cumsum(shifts)))
+        corners = [0]  # the lower hull, by the smallest slope to any later point
+        while corners[-1] < shifts.size:
+            i = corners[-1]
+            slopes = (S[i + 1 :] - S[i]) / (X[i + 1 :] - X[i])
+            corners.append(i + 1 + int(np.flatnonzero(slopes <= slopes.min() * (1 + 1e-12))[-1]))
+        found = pool(np.log(shifts), np.log(noises))
+        assert np.exp(found[0]) == pytest.approx(np.diff(S[corners])) and np.exp(found[1]) == pytest.approx(
+            np.diff(X[corners])
+        )
+
+
+def test_starts_and_forgetting():
+    c, s, v = np.array([0.5, 2.0, 0.9]), np.array([0.2, 0.0, 0.1]), np.array([0.4, 0.3, 0.7])
+    assert optimal_mu(c, s, v, 0.8) == pytest.approx(optimal_mu(c, s + np.array([0.4, 0, 0]), v), rel=1e-13)
+    assert optimal_mu(np.array([0.5, 0.0, 0.9]), s, v, 0.8) == pytest.approx(0.1 / math.sqrt(0.7), rel=1e-12)
+    assert optimal_mu(np.array([0.0]), np.array([0.3]), np.array([0.4]), 5.0) == pytest.approx(0.3 / math.sqrt(0.4))
+    assert optimal_mu(c, 0 * s, v) == 0 and optimal_mu(c, 0 * s, v, 0.8) > 0
+    assert optimal_mu(c, 0 * s, np.array([0.4, 0.3, 0.0]), 0.8) == pytest.approx(
+        optimal_mu(c[:2], 0 * s[:2], v[:2], 0.8)
+    )
+    late = np.array([0.0, 0.0, 0.3])  # nothing to absorb before the first shift
+    assert optimal_mu(c, late, v) == pytest.approx(0.3 / math.sqrt(0.7), rel=1e-12)
+    kept = s.copy(), c.copy()
+    optimal_mu(c, s, v, 0.8)
+    assert (kept[0] == s).all() and (kept[1] == c).all(), "arguments are left alone"
+    huge = np.full(4, 1e200)
+    assert optimal_mu(huge, np.full(4, 1e200), np.full(4, 1e200)) > 0
+    assert optimal_mu(np.full(2, math.inf), np.ones(2), np.ones(2)) == math.inf, "no statement"
+
+
+def test_rounding_allowances():
+    assert allowance(0) == pytest.approx(1e-13) and allowance(1000) - 1e-13 == pytest.approx(1000 * 2.0**-52, rel=1e-3)
+    assert allowance(1000, 3.0) - 1e-13 == pytest.approx(4000 * 2.0**-52, rel=1e-3)
+    assert allowance(1000, -3.0) == allowance(1000)
+    for c in (np.full(30, 0.9), np.full(30, 1.1)):
+        exact = optimal_mu(c[:1], np.array([0.3]), np.array([0.5]))
+        assert 0.3 / math.sqrt(0.5) < exact < 0.3 / math.sqrt(0.5) * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("longest, best", [(1, 1), (2, 2), (50, 37), (5_000, 5_000), (5_000, 1), (100_000, 31_415)])
+def test_search_finds_the_valley(longest, best):
+    asked = []
+
+    def cost(w):
+        asked.append(w)
+        return (math.log(w) - math.log(best)) ** 2
+
+    assert search(cost, longest) == 0 and best in asked
+    assert min(asked) >= 1 and max(asked) <= longest and len(set(asked)) == len(asked) < 80

@@ -26,7 +26,8 @@ FLAG_HELP = {
     "step_size": "NUMBER, inverse-decay:BETA,STRONG or @FILE",
     "noise_std": "noise std per coordinate of the mean gradient", "sigma": "Langevin: noise sqrt(2 step) sigma",
     "noise_multiplier": "noise in units of clip (or lipschitz) / b",
-    "batch": "full, cyclic:B, permuted:B, fixed:B, poisson:Q or bins:B", "start": "fixed or gaussian:STD",
+    "batch": "full, cyclic:B, permuted:B, reshuffled:B, fixed:B, poisson:Q or bins:B",
+    "start": "fixed or gaussian:STD",
 }
 
 
@@ -173,7 +174,7 @@ def _run_flags(command: Callable[..., None]) -> Callable[..., None]:
 
     words = ("n", "steps", "step_size", "batch", "start", "momentum", "release", "adjacency")
     numbers = ("noise_std", "sigma", "noise_multiplier", "sensitivity", "lipschitz", "smooth", "strong",
-               "weak_convexity", "log_sobolev", "radius", "clip")
+               "weak_convexity", "log_sobolev", "hoelder", "hoelder_exponent", "radius", "clip")
     extra = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[
             (str if name in words else float) | None,

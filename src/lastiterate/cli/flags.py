@@ -30,6 +30,7 @@ from lastiterate.schedules import (
     NoiseMultiplier,
     Permuted,
     Poisson,
+    Reshuffled,
     Start,
     Steps,
     StepSize,
@@ -71,16 +72,18 @@ def step_size(text: str) -> StepSize:
 
 
 def batching(text: str) -> Batching:
-    """``full | cyclic:B | permuted:B | fixed:B | poisson:Q | bins:B``."""
+    """``full | cyclic:B | permuted:B | reshuffled:B | fixed:B | poisson:Q | bins:B``."""
     kind, _, rest = text.partition(":")
-    sized = {"cyclic": Cyclic, "permuted": Permuted, "fixed": FixedSize, "bins": BallsInBins}
+    sized = {"cyclic": Cyclic, "permuted": Permuted, "reshuffled": Reshuffled, "fixed": FixedSize,
+             "bins": BallsInBins}
     if kind == "full" and not rest:
         return FullBatch()
     if kind == "poisson" and rest:
         return Poisson(number("--batch", rest))
     if kind in sized and rest:
         return sized[kind](whole_number("--batch", rest))
-    raise InputError("--batch", "must be full, cyclic:B, permuted:B, fixed:B, poisson:Q or bins:B", text)
+    raise InputError("--batch", "must be full, cyclic:B, permuted:B, reshuffled:B, fixed:B, poisson:Q or bins:B",
+                     text)
 
 
 def start(text: str) -> Start:
@@ -135,7 +138,7 @@ def describe(file: Path | None, flags: dict[str, Any], *, noise_needed: bool = T
             raise InputError(f"--{name.replace('_', '-')}", "is needed to describe a run", None,
                              "give it, or pass a run's JSON file")
     constants = {name: flags.get(name) for name in ("sensitivity", "lipschitz", "smooth", "strong", "weak_convexity",
-                                                    "log_sobolev")}
+                                                    "log_sobolev", "hoelder", "hoelder_exponent")}
     radius = flags.get("radius")
     return Run(
         n=whole_number("--n", flags["n"]), steps=whole_number("--steps", flags["steps"]),

@@ -10,7 +10,7 @@ import numpy as np
 from lastiterate.errors import InputError
 from lastiterate.losses import CHUNK, Abstract, HuberRidge, Logistic, Softmax
 from lastiterate.run import Run
-from lastiterate.schedules import Cyclic, FullBatch, Permuted, PrivateMean
+from lastiterate.schedules import Cyclic, FullBatch, Permuted, PrivateMean, Reshuffled
 
 ROW_SHRINK = 1 - 2.0**-20
 """Rows are clipped to this fraction of ``row_norm``: more than rounding to float32 can add (relative 2^-24)."""
@@ -48,11 +48,11 @@ def layout(run: Run) -> Layout:
     match run.batching:
         case FullBatch():
             size = run.n
-        case Cyclic(size) | Permuted(size):
+        case Cyclic(size) | Permuted(size) | Reshuffled(size):
             pass
         case other:
             raise InputError("batching", "cannot be executed yet, only accounted", type(other).__name__,
-                             "train with FullBatch, Cyclic or Permuted")
+                             "train with FullBatch, Cyclic, Permuted or Reshuffled")
     chunks = -(-size // (EXACT_CHUNK if hidden(run) else CHUNK))
     return Layout(run.blocks, size, chunks, -(-size // chunks))
 

@@ -19,7 +19,7 @@ from lastiterate.engine.noise import NOISE, ORDER, START, fresh_key, gaussian, g
 from lastiterate.engine.prepare import Layout, arrange, hidden, layout, linear_loss
 from lastiterate.errors import InputError
 from lastiterate.run import Run
-from lastiterate.schedules import Box, Constant, GaussianStart, GradientNoise, HeavyBall, Nesterov, Permuted
+from lastiterate.schedules import Box, Constant, GaussianStart, GradientNoise, HeavyBall, Nesterov, Permuted, Reshuffled
 
 Progress = Callable[[int, int, float], None]
 """Called with steps done, steps in all, seconds; never with anything that depends on the data."""
@@ -68,8 +68,24 @@ def start(run: Run, shape: tuple[int, int], key: jax.Array) -> State:
 
 
 def places(run: Run, key: jax.Array) -> jax.Array | None:
-    """The place of every record in the secret order, (n,); ``None`` where the order is public."""
+    """The place of every record in the one secret order, (n,); ``None`` where there is no such order."""
     return jax.random.permutation(generator(stream(key, ORDER)), run.n) if isinstance(run.batching, Permuted) else None
+
+
+@partial(jax.jit, static_argnums=0)
+def pass_data(run: Run, rows: Any, target: Any, key: Any, number: Any) -> tuple[Any, Any]:
+    """Rows and targets of pass ``number``, cut from a fresh permutation of all records (in public order before)."""
+    order = jax.random.permutation(generator(stream(stream(key, ORDER), number)), run.n)
+    return ordered(run, rows, order), ordered(run, target, order)
+
+
+def ordered(run: Run, values: Any, order: jax.Array) -> jax.Array:
+    """Arranged rows or targets, moved from the public order to the places ``order``; slots without a record stay 0."""
+    plan = layout(run)
+    flat = jnp.asarray(values).reshape(plan.slots, -1)
+    public = plan.slot(np.arange(run.n))
+    moved = jnp.zeros_like(flat).at[plan.slot(order)].set(flat[public], unique_indices=True)
+    return moved.reshape(values.shape)
 
 
 @partial(jax.jit, static_argnums=(0, 1))
@@ -88,13 +104,13 @@ def _advance(run: Run, ahead: int, state: State, rows: Any, target: Any, key: An
     return jax.lax.fori_loop(0, (last - first + ahead - 1) // ahead, stretch, state)
 
 
-@partial(jax.jit, static_argnums=(0, 6))
-def _trace(run: Run, state: State, rows: Any, target: Any, key: Any, plan: Schedule, steps: int) -> Any:
+@partial(jax.jit, static_argnums=(0, 7))
+def _trace(run: Run, state: State, rows: Any, target: Any, key: Any, plan: Schedule, first: Any, count: int) -> Any:
     def body(current: State, k: Any) -> tuple[State, jax.Array]:
         after = _step_at(run, current, rows, target, gaussian(key, k, current.theta.shape), plan, k)
         return after, after.theta
 
-    return jax.lax.scan(body, state, jnp.arange(steps))
+    return jax.lax.scan(body, state, first + jnp.arange(count))
 
 
 def _step_at(run: Run, state: State, rows: Any, target: Any, unit: Any, plan: Schedule, k: Any) -> State:
@@ -143,8 +159,8 @@ class Trainer:
             order = places(self.run, key)
             rows, labels = arrange(self.run, features, target, None if order is None else np.asarray(order), centres)
             state = start(self.run, self._shape(rows), key)
-            released = self._loop(state, jax.device_put(rows, may_alias=True), jnp.asarray(labels),
-                                  stream(key, NOISE), progress)
+            data = jax.device_put(rows, may_alias=True), jnp.asarray(labels)
+            released = (self._all if self.run.release == "all" else self._loop)(state, data, key, progress)
         if not np.isfinite(released).all():
             raise InputError("step_size", "makes the run diverge: an iterate is not finite", None,
                              "stay below 2/smooth, or add a ridge or a domain; nothing was released")
@@ -158,35 +174,52 @@ class Trainer:
                              self.run.domain.dimension, "outputs times (features + 1), or leave it out")
         return shape
 
-    def _loop(self, state: State, rows: Any, target: Any, key: Any, progress: Progress | None) -> np.ndarray:
-        plan, steps, shape = schedule(self.run), self.run.steps, shape_of(self.run)
-        if self.run.release == "all":
-            return np.asarray(_trace(shape, state, rows, target, key, plan, steps)[1])
+    def _loop(self, state: State, data: tuple[Any, Any], key: Any, progress: Progress | None) -> np.ndarray:
+        plan, steps, shape, noise = schedule(self.run), self.run.steps, shape_of(self.run), stream(key, NOISE)
         began, done, share, ahead = time.perf_counter(), 0, 1 if progress is None else 50, noise_ahead(state.theta.size)
+        current = data
         while done < steps:
             until = min(steps, done + math.ceil(steps / share))
-            state = _advance(shape, ahead, state, rows, target, key, plan, done, until)
+            if isinstance(self.run.batching, Reshuffled):
+                until = min(until, (done // self.run.blocks + 1) * self.run.blocks)
+                if done % self.run.blocks == 0:
+                    current = pass_data(shape, *data, key, done // self.run.blocks)
+            state = _advance(shape, ahead, state, *current, noise, plan, done, until)
             done = until
             if progress is not None:
                 state.theta.block_until_ready()
                 progress(done, steps, time.perf_counter() - began)
         return np.asarray(state.theta)
 
+    def _all(self, state: State, data: tuple[Any, Any], key: Any, _: Progress | None) -> np.ndarray:
+        """Every iterate, (T, k, d)."""
+        plan, steps, shape, noise = schedule(self.run), self.run.steps, shape_of(self.run), stream(key, NOISE)
+        if not isinstance(self.run.batching, Reshuffled):
+            return np.asarray(_trace(shape, state, *data, noise, plan, 0, steps)[1])
+        found: list[np.ndarray] = []
+        for first in range(0, steps, self.run.blocks):
+            current = pass_data(shape, *data, key, first // self.run.blocks)
+            state, part = _trace(shape, state, *current, noise, plan, first, min(self.run.blocks, steps - first))
+            found.append(np.asarray(part))
+        return np.concatenate(found)
+
     def fit_many(self, features: Any, target: Any, keys: jax.Array) -> np.ndarray:
         """Train one model per key in a single vectorised program; (models, k, d + 1). For tests and audits."""
         rows, labels = arrange(self.run, features, target)
         run, plan, steps, size = shape_of(self.run), schedule(self.run), self.run.steps, self._shape(rows)
-        public = layout(run).slot(np.arange(run.n))
-
-        def ordered(values: Any, order: jax.Array) -> jax.Array:
-            flat = jnp.asarray(values).reshape(layout(run).slots, -1)
-            moved = jnp.zeros_like(flat).at[layout(run).slot(order)].set(flat[public], unique_indices=True)
-            return moved.reshape(values.shape)
 
         def one(key: jax.Array) -> jax.Array:
-            order = places(run, key)
-            data = (rows, labels) if order is None else (ordered(rows, order), ordered(labels, order))
-            return _advance(run, 1, start(run, size, key), *data, stream(key, NOISE), plan, 0, steps).theta
+            order, noise, state = places(run, key), stream(key, NOISE), start(run, size, key)
+            data = (rows, labels) if order is None else (ordered(run, rows, order), ordered(run, labels, order))
+            if not isinstance(run.batching, Reshuffled):
+                return _advance(run, 1, state, *data, noise, plan, 0, steps).theta
+
+            def one_pass(number: Any, current: State) -> State:
+                first = number * run.blocks
+                data = pass_data(run, rows, labels, key, number)
+                return _advance(run, 1, current, *data, noise, plan, first, jnp.minimum(first + run.blocks, steps))
+
+            return jax.lax.fori_loop(0, -(-steps // run.blocks), one_pass, state).theta
 
         with jax.enable_x64(True):
             return np.asarray(jax.jit(jax.vmap(one))(keys))

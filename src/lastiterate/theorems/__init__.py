@@ -13,12 +13,17 @@ from lastiterate.theorems import (
     composition_langevin,
     cyclic_weakly_convex,
     cyclic_weakly_convex_bounded,
+    hoelder_bounded_domain,
     langevin_linear,
     langevin_lower_bound,
     langevin_lsi,
     langevin_squared_norm,
     langevin_strongly_convex,
+    linear_witness,
+    lipschitz_bounded_domain,
     pabi_convex,
+    poisson_pld,
+    poisson_rdp,
     quadratic_witness,
     sgld_lsi,
     sgld_lsi_sampled,
@@ -27,6 +32,7 @@ from lastiterate.theorems import (
     sgld_strongly_convex_sampled,
     shifted_interpolation,
     shifted_interpolation_permuted,
+    shifted_interpolation_reshuffled,
     smooth_bounded_domain,
 )
 
@@ -52,7 +58,13 @@ TABLE: dict[str, Theorem] = {
         smooth_bounded_domain,
         shifted_interpolation,
         shifted_interpolation_permuted,
+        shifted_interpolation_reshuffled,
+        lipschitz_bounded_domain,
+        hoelder_bounded_domain,
         quadratic_witness,
+        poisson_rdp,
+        poisson_pld,
+        linear_witness,
     )
 }
 """Every theorem by name."""

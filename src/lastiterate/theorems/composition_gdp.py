@@ -3,8 +3,8 @@
 mu^2 = max over the record's place of the sum, over the steps that meet it, of (sensitivity / (b noise_std_k))^2.
 
 Source: Dong, Roth and Su 2022, Theorem 3.2 and Corollary 3.3 (composition of mu-GDP mechanisms). A record is met once
-per pass by blocks; batches drawn afresh are conditioned on (joint convexity) and charged at every step, without
-amplification by sampling.
+per pass by blocks (anywhere in the pass, where every pass is permuted anew); batches drawn afresh are conditioned on
+(joint convexity) and charged at every step, without amplification by sampling.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import math
 from lastiterate.assumptions import known, known_noise, known_sensitivity
 from lastiterate.curve import Gdp
 from lastiterate.run import Run
+from lastiterate.schedules import Reshuffled
 from lastiterate.theorem import Theorem
 from lastiterate.theorems.shift import allowance
 
@@ -27,12 +28,12 @@ def composition_mu(run: Run) -> float:
         met, std = -(-run.steps // run.blocks), run.noise_std(0)
         charge = math.inf if std == 0 and unit > 0 else met * (unit / std) ** 2 if unit > 0 else 0.0
     else:
-        charges = [0.0] * run.blocks
-        for step in range(run.steps):
-            std = run.noise_std(step)
-            if unit > 0:
-                charges[step % run.blocks] += (unit / std) ** 2 if std > 0 else math.inf
-        charge = max(charges)
+        stds = [run.noise_std(step) for step in range(run.steps)]
+        charges = [0.0 if unit == 0 else (unit / std) ** 2 if std > 0 else math.inf for std in stds]
+        if isinstance(run.batching, Reshuffled):  # the place is another one in every pass
+            charge = sum(max(charges[first:first + run.blocks]) for first in range(0, run.steps, run.blocks))
+        else:
+            charge = max(sum(charges[place::run.blocks]) for place in range(min(run.blocks, run.steps)))
     return math.sqrt(charge) * (1 + allowance(run.steps))
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from lastiterate.assumptions import StepMap, known, step_map
 from lastiterate.run import Run
-from lastiterate.schedules import Cyclic, Permuted
+from lastiterate.schedules import Cyclic, Permuted, Reshuffled
 from lastiterate.theorems.constant_shift import constant_mus
 from lastiterate.theorems.shift import Array, best_restart, optimal_mu
 
@@ -50,7 +50,7 @@ def place_mus(run: Run) -> Array:
 
 def _full_map(run: Run) -> StepMap:
     """What is known about the map of a full block; all that is known about a short last one is ``step_map(run)``."""
-    found = step_map(run, (1.0, 1.0) if isinstance(run.batching, Cyclic | Permuted) else None)
+    found = step_map(run, (1.0, 1.0) if isinstance(run.batching, Cyclic | Permuted | Reshuffled) else None)
     assert found is not None
     return found
 
@@ -74,8 +74,12 @@ def _each_place(c: Array, s: Array, v: Array, blocks: int, diameter: float) -> A
 def place_weights(run: Run) -> Array:
     """Probability of each block under one secret uniform permutation, or independent bins; shape (blocks,)."""
     if isinstance(run.batching, Permuted):
-        size = run.batching.size
-        counts = np.full(run.blocks, float(size))
-        counts[-1] = run.n - size * (run.blocks - 1)
-        return counts / run.n
+        return block_weights(run.n, run.batching.size)
     return np.full(run.blocks, 1 / run.blocks)
+
+
+def block_weights(n: int, size: int) -> Array:
+    """Probability of each block of ``size`` records (the last may be shorter) for a uniform place; shape (blocks,)."""
+    counts = np.full(-(-n // size), float(size))
+    counts[-1] = n - size * (counts.size - 1)
+    return counts / n

@@ -98,9 +98,7 @@ def search(cost: Any, longest: int) -> float:
     low, high = grid[max(place - 1, 0)], grid[min(place + 1, len(grid) - 1)]
     while high - low > 2:
         left, right = low + (high - low) // 3, high - (high - low) // 3
-        for w in (left, right):
-            values.setdefault(w, cost(w))
+        values |= {w: cost(w) for w in (left, right) if w not in values}
         low, high = (low, right) if values[left] <= values[right] else (left, high)
-    for w in range(low, high + 1):
-        values.setdefault(w, cost(w))
+    values |= {w: cost(w) for w in range(low, high + 1) if w not in values}
     return min(values.values())

@@ -1,0 +1,52 @@
+"""Hoelder continuous gradients in a bounded domain: neither convexity nor smoothness, any blocks.
+
+mu^2 = min sum_t a_t^2 / (eta noise_std)^2 over paths D = z_tau, ..., z_T = 0 with
+z_t = z_{t-1} + min(eta H z_{t-1}^l + eta sensitivity / b, 2 eta L) - a_t, a_t >= 0 (L if known).
+
+Source: Chien and Li 2024 (arXiv:2410.01068), for the recursion; docs/theorems/bounded-domain for the proof and the
+paths. Regime: 0 < l <= 1; the record counts at every step, whatever the order of the batches.
+"""
+
+from __future__ import annotations
+
+from lastiterate.assumptions import (
+    bounded_domain,
+    constant_schedule,
+    hoelder_gradient,
+    known,
+    known_noise,
+    known_sensitivity,
+    last_iterate_only,
+    no_momentum,
+    whole_blocks,
+)
+from lastiterate.curve import Gdp
+from lastiterate.run import Run
+from lastiterate.theorem import Theorem
+from lastiterate.theorems.lipschitz_bounded_domain import largest_move
+from lastiterate.theorems.moduli import Modulus, scaled_mu
+
+
+def _bound(run: Run) -> Gdp:
+    facts = run.facts()
+    sensitivity, lipschitz = known(facts, "sensitivity"), known(facts, "lipschitz")
+    assert sensitivity is not None
+    eta = run.step_size.at(0)
+    growth, shift = eta * facts.fact("hoelder"), eta * sensitivity.value / run.divisor
+    exponent = facts.fact("hoelder_exponent")
+    if lipschitz is None:
+        return Gdp(scaled_mu(Modulus(growth, exponent, shift), run))
+    return Gdp(scaled_mu(Modulus(growth, exponent, shift, largest_move(run)), run))
+
+
+THEOREM = Theorem(
+    name="hoelder-bounded-domain",
+    kind="upper",
+    citation="Chien, Li: Convergent privacy loss of noisy-SGD without convexity and smoothness (arXiv:2410.01068), "
+             "proved in docs/theorems/bounded-domain",
+    formula="mu^2 = min sum_t a_t^2 / (eta noise_std)^2 over z_t = z_{t-1} + min(eta H z_{t-1}^l + "
+            "eta sensitivity / b, 2 eta L) - a_t, from z_tau = D to z_T = 0",
+    assumptions=(known_sensitivity, known_noise, last_iterate_only, whole_blocks, no_momentum, constant_schedule,
+                 bounded_domain, hoelder_gradient),
+    bound=_bound,
+)

@@ -1,0 +1,80 @@
+"""Batches drawn afresh on linear losses: an exact law that no analysis of convex Lipschitz losses can beat.
+
+Every record's loss is 0 but one's, which pulls in a fixed direction with its full gradient; it is drawn K ~ Bin(T, q)
+times. So theta_T is N(k m, 1) with probability Bin(k; T, q) in units of the noise along the pull, against N(0, 1)
+without the record: m = eta L / (b sqrt(T (eta noise_std)^2 + std^2 of the start)). The likelihood ratio increases, so
+two thresholds give delta exactly. Source: docs/theorems/linear-witness.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from lastiterate.assumptions import (
+    constant_schedule,
+    everywhere,
+    flat_losses,
+    known,
+    known_noise,
+    known_sensitivity,
+    no_momentum,
+    not_replace_one,
+    resampled,
+)
+from lastiterate.curve import Curve, Gdp
+from lastiterate.hidden_place import HiddenPlace
+from lastiterate.run import Run
+from lastiterate.schedules import FixedSize, GaussianStart, Poisson
+from lastiterate.theorem import Theorem
+from lastiterate.theorems.shift import Array
+
+MOST_ATOMS = 2000
+"""Numbers of draws that are told apart; further ones are rounded down, which makes the pair harder to tell apart."""
+
+
+def draws(steps: int, rate: float) -> tuple[Array, Array]:
+    """Numbers of draws and their binomial probabilities; what lies beyond 10 standard deviations counts as 0 draws."""
+    if rate == 1:
+        return np.array([float(steps)]), np.array([1.0])
+    reach = 10 * math.sqrt(steps * rate * (1 - rate)) + 40
+    low, high = max(0, math.floor(steps * rate - reach)), min(steps, math.ceil(steps * rate + reach))
+    count = np.arange(low, high + 1, dtype=np.float64)
+    ratio = np.log((steps - count[:-1]) / count[1:]) + math.log(rate) - math.log1p(-rate)
+    log_p = np.concatenate(([0.0], np.cumsum(ratio)))
+    found = np.exp(log_p - log_p.max())
+    width = -(-count.size // MOST_ATOMS)
+    starts = np.arange(0, count.size, width)
+    found = np.add.reduceat(found, starts) / found.sum() * (1 - 1e-11)
+    return np.append(0.0, count[starts]), np.append(1 - found.sum(), found)
+
+
+def _bound(run: Run) -> Curve:
+    facts = run.facts()
+    sensitivity, lipschitz = known(facts, "sensitivity"), known(facts, "lipschitz")
+    assert sensitivity is not None and isinstance(run.batching, Poisson | FixedSize)
+    fixed = isinstance(run.batching, FixedSize)  # whose sensitivity counts the record that is displaced, too
+    pull = min(sensitivity.value / (2 if fixed else 1), math.inf if lipschitz is None else lipschitz.value)
+    rate = run.divisor / run.n
+    eta, std = run.step_size.at(0), run.noise_std(0)
+    start = run.start.std if isinstance(run.start, GaussianStart) else 0.0
+    spread = math.hypot(math.sqrt(run.steps) * eta * std, start)
+    if spread == 0 or pull == 0:
+        return Gdp(math.inf if pull > 0 and rate == 1 else 0.0)
+    unit = eta * pull / run.divisor / spread * (1 - 1e-9)
+    count, weights = draws(run.steps, rate)
+    return HiddenPlace(tuple(weights.tolist()), tuple((count * unit).tolist()))
+
+
+THEOREM = Theorem(
+    name="linear-witness",
+    kind="lower",
+    citation="exact mixture on linear losses (docs/theorems/linear-witness)",
+    formula="delta >= H_eps(sum_k Bin(k; T, q) N(k m, 1) || N(0, 1)), or of the other order, "
+            "m = L / (b noise_std sqrt(T))",
+    assumptions=(known_sensitivity, known_noise, resampled, not_replace_one, no_momentum, everywhere, constant_schedule,
+                 flat_losses),
+    bound=_bound,
+    remark="The worst loss with these constants, not necessarily yours.",
+)

@@ -1,0 +1,50 @@
+"""What the bounds for Poisson batches share: the noise multiplier of every step, and what is needed.
+
+Every record is in every batch independently with probability q, so that a step is a Poisson-subsampled Gaussian
+mechanism with noise multiplier noise_std * divisor / sensitivity. The divisor is public, hence zero-out (the record's
+gradient becomes 0) and add-remove compare the same two laws; both orders of the pair are covered. Steps are charged
+one by one, whatever is released and however they are combined. Proof: docs/theorems/poisson.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from lastiterate.assumptions import (
+    dp_accounting_installed,
+    known,
+    known_noise,
+    known_sensitivity,
+    not_replace_one,
+    poisson_batches,
+)
+from lastiterate.run import Run
+from lastiterate.schedules import Constant, GradientNoise, Langevin
+from lastiterate.subsampled import merged
+
+ASSUMPTIONS = (known_sensitivity, known_noise, poisson_batches, not_replace_one, dp_accounting_installed)
+MOST_LEVELS = 64
+"""Different noise multipliers that are told apart."""
+
+
+def same_noise(run: Run) -> bool:
+    """Whether every step has the same noise on its gradient, by the form of the description."""
+    if isinstance(run.noise, Langevin):
+        return isinstance(run.step_size, Constant)
+    return not (isinstance(run.noise, GradientNoise) and isinstance(run.noise.std, tuple))
+
+
+def levels(run: Run) -> tuple[tuple[float, int], ...] | None:
+    """(noise multiplier, steps), least noise first; ``None`` where nothing leaks because the sensitivity is 0.
+
+    Beyond ``MOST_LEVELS`` different multipliers they are rounded down.
+    """
+    sensitivity = known(run.facts(), "sensitivity")
+    assert sensitivity is not None
+    if sensitivity.value == 0:
+        return None
+    unit = run.divisor / sensitivity.value
+    if same_noise(run):
+        return ((run.noise_std(0) * unit, run.steps),)
+    found = Counter(run.noise_std(step) * unit for step in range(run.steps))
+    return merged(tuple(sorted(found.items())), MOST_LEVELS)

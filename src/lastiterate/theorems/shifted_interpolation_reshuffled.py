@@ -1,0 +1,108 @@
+"""A fresh secret permutation in every pass, the last iterate: the record's places are averaged over.
+
+delta(eps) <= sum over groups g of places P[g] delta_{mu_g}(eps) in both directions, mu_g the optimal shift allocation
+for the latest places of the group: condition on the places, then joint convexity, and delta_mu grows with mu, mu with
+later places.
+
+Source: docs/theorems/shifted-interpolation-reshuffled. Nothing is said about releasing all iterates.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+import numpy as np
+
+from lastiterate.assumptions import (
+    StepMap,
+    fresh_permutations,
+    known,
+    known_noise,
+    known_sensitivity,
+    last_iterate_only,
+    lipschitz_step,
+    no_momentum,
+    step_map,
+)
+from lastiterate.curve import BestOf, Curve, Gdp, GdpMixture
+from lastiterate.run import Run
+from lastiterate.schedules import Reshuffled
+from lastiterate.theorem import Theorem
+from lastiterate.theorems.fresh_places import constant_atoms, scheduled_shifts
+from lastiterate.theorems.places import block_weights
+from lastiterate.theorems.shift import best_restart, optimal_mu
+
+LONGEST_WINDOW = 4096
+"""Steps from the end within which restarts in a bounded domain are looked for, if it holds a pass."""
+FEW_ATOMS = 16
+"""Groups where every one of them is a search, or where schedules vary."""
+
+
+def _mixture(weights: list[float], mus: list[float]) -> GdpMixture:
+    return GdpMixture(tuple(weights), tuple(mus))
+
+
+@lru_cache(maxsize=64)
+def _unit_mixture(c: float, s: float, v: float, steps: int, n: int, size: int) -> GdpMixture:
+    weights, mus = constant_atoms(c, s, v, steps, block_weights(n, size))
+    return _mixture(weights.tolist(), mus.tolist())
+
+
+@lru_cache(maxsize=64)
+def _unit_restarts(c: float, s: float, v: float, steps: int, n: int, size: int, diameter: float) -> GdpMixture | None:
+    """Shifts restarted at the diameter of the domain, somewhere in the last passes."""
+    weights = block_weights(n, size)
+    window = steps - max(steps - LONGEST_WINDOW, 0) // weights.size * weights.size  # begins with a pass
+    if window > 2 * LONGEST_WINDOW:
+        return None
+    full_c, full_v = np.full(window, c), np.full(window, v)
+    atoms = list(scheduled_shifts(full_c, np.full(window, s), weights, FEW_ATOMS))
+    return _mixture([w for w, _ in atoms], [best_restart(full_c, shifts, full_v, diameter) for _, shifts in atoms])
+
+
+def _scaled(mixture: GdpMixture, std: float) -> GdpMixture:
+    """mu is inversely proportional to the noise, so that a search computes the mixture at noise std 1 once."""
+    return GdpMixture(mixture.weights, tuple(mu / std if std > 0 else math.inf if mu > 0 else 0.0
+                                             for mu in mixture.mus))
+
+
+def _bound(run: Run) -> Curve:
+    found, sensitivity = step_map(run), known(run.facts(), "sensitivity")
+    assert found is not None and sensitivity is not None and isinstance(run.batching, Reshuffled)
+    if sensitivity.value == 0:
+        return Gdp(0.0)
+    delta, diameter = sensitivity.value / run.divisor, run.domain.diameter()
+    if not run.constant:
+        return _scheduled(run, found, delta, diameter)
+    eta, std = run.step_size.at(0), run.noise_std(0)
+    setting = found.lipschitz(eta), eta * delta, eta * eta, run.steps, run.n, run.batching.size
+    free = _scaled(_unit_mixture(*setting), std)
+    restarted = _unit_restarts(*setting, diameter) if math.isfinite(diameter) else None
+    return free if restarted is None else BestOf((free, _scaled(restarted, std)))
+
+
+@lru_cache(maxsize=16)
+def _scheduled(run: Run, found: StepMap, delta: float, diameter: float) -> GdpMixture:
+    assert isinstance(run.batching, Reshuffled)
+    eta = np.array([run.step_size.at(step) for step in range(run.steps)])
+    c = np.array([found.lipschitz(step) for step in eta])
+    v = (eta * np.array([run.noise_std(step) for step in range(run.steps)])) ** 2
+    weights: list[float] = []
+    mus: list[float] = []
+    for weight, shifts in scheduled_shifts(c, eta * delta, block_weights(run.n, run.batching.size), FEW_ATOMS):
+        mu = optimal_mu(c, shifts, v)
+        weights.append(weight)
+        mus.append(min(mu, best_restart(c, shifts, v, diameter)) if math.isfinite(diameter) else mu)
+    return _mixture(weights, mus)
+
+
+THEOREM = Theorem(
+    name="shifted-interpolation-reshuffled",
+    kind="upper",
+    citation="this project, docs/theorems/shifted-interpolation-reshuffled (on Bok, Su, Altschuler 2024)",
+    formula="delta(eps) <= sum_g P[g] delta_{mu_g}(eps), mu_g by shifted-interpolation with the record at the latest "
+            "places of group g of the last passes, and at the end of every earlier pass",
+    assumptions=(known_sensitivity, known_noise, last_iterate_only, fresh_permutations, no_momentum, lipschitz_step),
+    bound=_bound,
+)

@@ -1,0 +1,154 @@
+"""Bounded domains without smoothness: against exact projected chains, closed forms and the general optimum."""
+
+import math
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+
+import lastiterate as li
+from lastiterate.curve import Gdp
+from lastiterate.losses import FLOAT_SLACK
+from lastiterate.theorem import Applies, Fails, match
+from lastiterate.theorems import TABLE
+from lastiterate.theorems.moduli import Modulus, restarted_mu
+from lastiterate.theorems.shift import best_restart
+from oracles.gaussian import chain_delta
+
+LIPSCHITZ, HOELDER = "lipschitz-bounded-domain", "hoelder-bounded-domain"
+
+
+def run_of(steps=50, radius=0.5, eta=0.1, std=0.7, loss=None, n=20, **more):
+    settings = dict(
+        n=n,
+        steps=steps,
+        step_size=li.Constant(eta),
+        noise=li.GradientNoise(std),
+        domain=li.Ball(radius),
+        loss=loss or li.Abstract(li.LossFacts(lipschitz=1.0)),
+    )
+    return li.Run(**settings | more)
+
+
+def mu_of(name, run):
+    result = match(TABLE[name], run)
+    assert isinstance(result, Applies), result
+    return result.curve.mu
+
+
+def test_equal_shifts_are_best_for_bounded_gradients():
+    for eta, steps in product((1e-3, 0.02, 0.5, 5.0), (1, 7, 400)):
+        move = 2 * eta * (1 + FLOAT_SLACK)
+        exact = min((1 + k * move) / math.sqrt(k) for k in range(1, steps + 1)) / (eta * 0.7)
+        ours = mu_of(LIPSCHITZ, run_of(steps, eta=eta))
+        assert exact * (1 - 1e-12) <= ours <= exact * (1 + 3e-3), (eta, steps)
+
+
+def test_exponent_one_is_a_lipschitz_constant():
+    for growth, shift, steps in product((0.0, 0.01, 0.3), (0.0, 0.02), (1, 5, 300)):
+        c, s = np.full(steps, 1 + growth), np.full(steps, shift)
+        exact = best_restart(c, s, np.full(steps, 0.3), 0.8)
+        ours = restarted_mu(Modulus(growth, 1.0, shift), 0.3, steps, 0.8)
+        assert exact * (1 - 1e-9) <= ours <= exact * (1 + 3e-3), (growth, shift, steps)
+
+
+def test_paths_are_as_good_as_a_search_over_all_grids():
+    """Dynamic programming over distances on a grid of 300 finds nothing that is better by more than the grid."""
+    for exponent, growth, shift, most in product((0.3, 0.7), (0.05, 0.4), (0.01, 0.1), (0.15, math.inf)):
+        w = Modulus(growth, exponent, shift, most)
+        z = np.linspace(0, 1, 301)
+        price = np.maximum(w(z)[:, None] - z[None, :], 0) ** 2
+        cost = np.where(z == 0, 0.0, np.inf)
+        for steps in range(1, 9):
+            cost = (price + cost[None, :]).min(1)
+            found = restarted_mu(w, 1.0, steps, 1.0)
+            assert found <= math.sqrt(cost[-1]) * (1 + 2e-3), (w, steps)
+            assert found >= math.sqrt(cost[-1]) * 0.97
+
+
+def maps(rng, eta, hoelder, exponent, bound):
+    """Steps whose gradients are Hoelder with a bound, one of them repelling: the worst case."""
+    sign = float(rng.choice([1.0, -1.0]))
+    scale = hoelder / 2 ** (1 - exponent)  # sign(x) |x|^l has Hoelder constant 2^(1 - l)
+
+    def gradient(x):
+        return sign * np.clip(scale * np.sign(x) * np.abs(x) ** exponent, -bound, bound)
+
+    return gradient
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_projected_chains(seed):
+    rng = np.random.default_rng(seed)
+    steps, half, eta = int(rng.integers(1, 6)), float(rng.uniform(0.1, 0.6)), float(rng.uniform(0.1, 1))
+    hoelder, exponent, L = float(rng.uniform(0.3, 2)), float(rng.choice([0.3, 0.6, 1.0])), float(rng.uniform(0.2, 1))
+    v, n = float(rng.uniform(0.05, 0.4)) * eta, 2
+    gradient = maps(rng, eta, hoelder, exponent, L)
+    blocks = rng.random(steps) < 0.7
+    # the other record is as it was; this one pulls by +L, or -L instead, in the steps that meet it
+    chain = [
+        (
+            lambda x, met=met: x - eta * (gradient(x) + (L if met else gradient(x))) / n,
+            lambda x, met=met: x - eta * (gradient(x) + (-L if met else gradient(x))) / n,
+            v,
+        )
+        for met in blocks
+    ]
+    facts = li.LossFacts(lipschitz=L, hoelder=hoelder, hoelder_exponent=exponent)
+    run = run_of(steps, half, eta, math.sqrt(v) / eta, li.Abstract(facts), n, adjacency="replace-one")
+    curves = [Gdp(mu_of(name, run)) for name in (LIPSCHITZ, HOELDER)]
+    assert curves[1].mu <= curves[0].mu * (1 + 1e-3), "a Hoelder constant can only help"
+    for epsilon in (0.0, 0.5, 2.0):
+        exact = chain_delta(epsilon, chain, -half, half, cells=1001)
+        assert min(curve.delta(epsilon) for curve in curves) >= exact - 3e-4, "the grid is good to 3e-4"
+
+
+def test_attained_by_one_step_from_the_ends():
+    """K = [-h, h], a huge first step separates the two, the last pulls them apart: mu = (D + 2 eta L) / std."""
+    h, eta, L, v = 0.4, 0.5, 1.0, 0.3
+    chain = [
+        (lambda x: 0 * x - 9, lambda x: 0 * x + 9, 1e-9),
+        (lambda x: x - eta * L, lambda x: x + eta * L, v),
+    ]
+    exact = chain_delta(1.0, chain, -h, h, cells=4001)
+    mu = restarted_mu(Modulus(0.0, 1.0, 2 * eta * L), v, 1, 2 * h)
+    assert mu == pytest.approx((2 * h + 2 * eta * L) / math.sqrt(v))
+    assert exact <= Gdp(mu).delta(1.0) and exact > Gdp(0.5 * mu).delta(1.0)
+
+
+def test_modulus_and_its_inverse():
+    z = np.linspace(0, 3, 400)
+    for w in (Modulus(0.3, 0.5, 0.1), Modulus(0.3, 0.5, 0.1, 0.4), Modulus(0.0, 1.0, 0.2), Modulus(2.0, 1.0, 0.0)):
+        assert (np.diff(w(z)) > 0).all() and (w(z) >= z).all()
+        assert w.inverse(w(z)) == pytest.approx(z, abs=1e-7)
+        inner = z[(z > 0.05) & (np.abs(w(z) - z - w.most) > 1e-2)]
+        assert w.slope(inner) == pytest.approx((w(inner + 1e-7) - w(inner - 1e-7)) / 2e-7, rel=1e-5)
+
+
+def test_what_is_needed():
+    clipped = run_of(loss=li.Abstract(), clip=1.0)
+    found = li.account(clipped)
+    names = {v.theorem.name for v in found.certifying}
+    assert LIPSCHITZ in names and "shifted-interpolation" not in names, "clips and projections suffice"
+    long = li.account(replace(clipped, steps=10**6, n=1))
+    assert long.best(1e-5).theorem.name == LIPSCHITZ and long.epsilon(1e-5) == li.account(
+        replace(clipped, steps=10**5, n=1)
+    ).epsilon(1e-5)
+    assert mu_of(LIPSCHITZ, replace(clipped, batching=li.Permuted(3))) == mu_of(LIPSCHITZ, clipped)
+    for batching in (li.Poisson(0.1), li.BallsInBins(5)):
+        assert isinstance(match(TABLE[LIPSCHITZ], replace(clipped, batching=batching)), Fails)
+    ridged = run_of(loss=li.Softmax(classes=3, ridge=0.5), eta=4.0)
+    assert isinstance(match(TABLE[LIPSCHITZ], ridged), Applies)
+    assert isinstance(match(TABLE[LIPSCHITZ], replace(ridged, step_size=li.Constant(4.1))), Fails)
+    silent = replace(clipped, noise=li.GradientNoise(0.0))
+    assert mu_of(LIPSCHITZ, silent) == math.inf
+    facts = li.LossFacts(sensitivity=0.3, hoelder=0.2, hoelder_exponent=0.5)
+    rough = run_of(loss=li.Abstract(facts))
+    expected = restarted_mu(Modulus(0.1 * 0.2, 0.5, 0.1 * 0.3 / 20), 0.07**2, 50, 1.0)
+    assert mu_of(HOELDER, rough) == pytest.approx(expected, rel=1e-9)
+    assert mu_of(HOELDER, replace(rough, batching=li.Cyclic(5))) > expected * 1.001, "divided by the smaller b"
+    assert li.Run.from_json(rough.to_json()) == rough
+    for bad in (dict(hoelder=1.0), dict(hoelder_exponent=0.5), dict(hoelder=1.0, hoelder_exponent=1.5)):
+        with pytest.raises(li.Run.from_dict.__globals__["InputError"], match="hoelder"):
+            li.LossFacts(**bad)

@@ -1,0 +1,232 @@
+"""Every closed form of the table against its formula written down once more, on drawn runs and at the edges."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import lastiterate as li
+from lastiterate.curve import Gdp
+from lastiterate.theorem import Applies, match
+from lastiterate.theorems import TABLE, quadratic_witness
+from lastiterate.theorems.places import block_weights, place_mus, place_weights
+from lastiterate.theorems.shift import best_restart, optimal_mu
+from oracles.gaussian import exact_mu
+
+UP = 1 + 2e-12
+
+
+def curve_of(name, run):
+    result = match(TABLE[name], run)
+    assert isinstance(result, Applies), result
+    return result.curve
+
+
+def run_of(steps=7, n=6, eta=0.3, noise=None, sensitivity=1.3, strong=0.0, smooth=1.0, **more):
+    settings = dict(
+        n=n,
+        steps=steps,
+        step_size=li.Constant(eta),
+        noise=noise or li.GradientNoise(0.8),
+        loss=li.Abstract(li.LossFacts(sensitivity=sensitivity, smooth=smooth, strong=strong)),
+    )
+    return li.Run(**settings | more)
+
+
+def langevin_draws(count=40):
+    rng = np.random.default_rng(3)
+    for _ in range(count):
+        m = float(rng.uniform(0.05, 1.5))
+        yield dict(
+            m=m,
+            M=m * float(rng.uniform(1, 5)),
+            K=int(rng.integers(1, 60)),
+            n=int(rng.integers(1, 9)),
+            S=float(rng.uniform(0.2, 3)),
+            sigma=float(rng.uniform(0.2, 2)),
+            share=float(rng.uniform(0.05, 0.95)),
+        )
+
+
+def langevin_run(d, *, squared=False, fixed=True, **facts):
+    M = d["m"] if squared else d["M"]
+    eta = d["share"] * (2 if squared else 1) / M
+    loss = li.Abstract(li.LossFacts(sensitivity=d["S"], smooth=M, strong=d["m"], **facts))
+    start = li.Fixed() if fixed else li.GaussianStart(math.sqrt(2 * d["sigma"] ** 2 / d["m"]))
+    noise = li.Langevin(d["sigma"])
+    return run_of(d["K"], d["n"], eta, noise, start=start, loss=loss), eta
+
+
+def test_langevin_family():
+    """Chourasia, Ye and Shokri 2021: Theorem 1, 2, Corollaries 1 and 2, Theorem 3 and their baseline."""
+    for d in langevin_draws():
+        S, n, m, K, sigma = d["S"], d["n"], d["m"], d["K"], d["sigma"]
+        ratio = S**2 / (sigma * n) ** 2
+        run, eta = langevin_run(d, fixed=False)
+        exact = {
+            "composition-langevin": ratio * eta * K / 4,
+            "langevin-linear": ratio * eta * K / 4,
+            "langevin-strongly-convex": ratio / m * (1 - math.exp(-m * eta * K / 2)),
+            "langevin-lsi": ratio / m * (1 - math.exp(-m * eta * K / 2)),
+        }
+        for name, slope in exact.items():
+            for alpha in (1.5, 7.0):
+                assert alpha * slope * (1 - 1e-13) <= curve_of(name, run).rdp(alpha) <= alpha * slope * (1 + 1e-11), (
+                    name
+                )
+        c = 0.7 * m / (2 * sigma**2)
+        given, eta = langevin_run(d, log_sobolev=c)
+        slope = S**2 / (2 * c * sigma**4 * n**2) * (1 - math.exp(-(sigma**2) * c * eta * K))
+        assert curve_of("langevin-lsi", given).rdp(2.0) == pytest.approx(2 * slope, rel=1e-10)
+        fixed, eta = langevin_run(d)
+        lower = ratio / (4 * m) * (1 - math.exp(-eta * m * K))
+        found = curve_of("langevin-lower-bound", fixed)
+        assert isinstance(found, Gdp) and found.mu == pytest.approx(math.sqrt(2 * lower), rel=1e-8)
+        assert found.mu < math.sqrt(2 * lower), "rounded down"
+        run, eta = langevin_run(d, squared=True)
+        scaled = eta * m
+        slope = ratio / ((2 - scaled) * m) * (1 - math.exp(-(2 - scaled) * scaled * K / 2))
+        assert curve_of("langevin-squared-norm", run).rdp(3.0) == pytest.approx(3 * slope, rel=1e-10)
+        std = sigma * math.sqrt(2 / eta)
+        assert curve_of("langevin-squared-norm", replace(run, noise=li.GradientNoise(std))).rdp(3.0) == pytest.approx(
+            3 * slope, rel=1e-10
+        ), "the same temperature by another name"
+        silent = replace(run, loss=li.Abstract(li.LossFacts(sensitivity=0.0, smooth=m, strong=m)))
+        assert curve_of("langevin-squared-norm", silent).rdp(3.0) == 0
+
+
+@pytest.mark.parametrize("batching", [li.FullBatch(), li.Cyclic(2), li.Permuted(2), li.Cyclic(4), li.FixedSize(2)])
+def test_composition(batching):
+    rng = np.random.default_rng(1)
+    for steps in (1, 2, 3, 7, 8, 30):
+        stds = rng.uniform(0.1, 2, steps)
+        run = run_of(steps, noise=li.GradientNoise(tuple(map(float, stds))), batching=batching)
+        unit = run.facts().sensitivity.value / {"FullBatch": 6}.get(
+            type(batching).__name__, getattr(batching, "size", 6)
+        )
+        blocks = {2: 3, 4: 2}.get(getattr(batching, "size", 0), 1) if not isinstance(batching, li.FixedSize) else 1
+        charge = max(
+            sum((unit / stds[t]) ** 2 for t in range(place, steps, blocks)) for place in range(min(blocks, steps))
+        )
+        found = curve_of("composition-gdp", run).mu
+        assert math.sqrt(charge) <= found * (1 + 1e-14) and found <= math.sqrt(charge) * UP
+        constant = replace(run, noise=li.GradientNoise(0.37))
+        exact = math.sqrt(math.ceil(steps / blocks)) * unit / 0.37
+        assert exact <= curve_of("composition-gdp", constant).mu * (1 + 1e-14)
+        assert curve_of("composition-gdp", constant).mu <= exact * UP
+        assert curve_of("composition-gdp", replace(run, noise=li.GradientNoise(0.0))).mu == math.inf
+        if steps > 1:
+            one_silent = replace(run, noise=li.GradientNoise((0.0, *map(float, stds[1:]))))
+            assert curve_of("composition-gdp", one_silent).mu == math.inf
+        for noise in (li.GradientNoise(0.0), li.GradientNoise(tuple([0.0] * steps)), li.GradientNoise(0.5)):
+            nothing = replace(run, loss=li.Abstract(li.LossFacts(sensitivity=0.0)), noise=noise)
+            assert curve_of("composition-gdp", nothing).mu == 0
+
+
+def pulls(run, place):
+    unit = run.facts().sensitivity.value / run.divisor
+    return np.where(np.arange(run.steps) % run.blocks == place, unit, 0.0)
+
+
+@pytest.mark.parametrize("strong", [0.0, 0.4])
+@pytest.mark.parametrize("varied", [False, True])
+@pytest.mark.parametrize("batching", [li.FullBatch(), li.Cyclic(2), li.Cyclic(5)])
+def test_quadratic_witness_is_the_recursion(strong, varied, batching):
+    rng = np.random.default_rng(8)
+    for steps in (1, 2, 3, 9):
+        etas = rng.uniform(0.1, 0.9, steps) if varied else np.full(steps, 0.3)
+        stds = rng.uniform(0.3, 2, steps) if varied else np.full(steps, 0.8)
+        run = run_of(
+            steps,
+            strong=strong,
+            batching=batching,
+            step_size=li.Steps(tuple(map(float, etas))) if varied else li.Constant(0.3),
+            noise=li.GradientNoise(tuple(map(float, stds)) if varied else 0.8),
+        )
+        exact = max(exact_mu(strong, etas, stds, pulls(run, place)) for place in range(run.blocks))
+        found = curve_of("quadratic-witness", run).mu
+        assert exact * (1 - 2e-9) <= found <= exact * (1 - 1e-10), "rounded down"
+        wide = replace(run, start=li.GaussianStart(0.7))
+        later = np.concatenate((np.cumprod((1 - etas * strong)[::-1])[::-1], [1.0]))
+        spread = math.sqrt(((etas * stds * later[1:]) ** 2).sum() + 0.49 * later[0] ** 2)
+        shift = max((etas * pulls(run, place) * later[1:]).sum() for place in range(run.blocks))
+        assert curve_of("quadratic-witness", wide).mu == pytest.approx(shift / spread, rel=3e-9)
+        silent = replace(run, noise=li.GradientNoise(0.0))
+        assert curve_of("quadratic-witness", silent).mu == math.inf
+        assert curve_of("quadratic-witness", replace(silent, start=li.GaussianStart(0.7))).mu < math.inf
+        nothing = li.Abstract(li.LossFacts(sensitivity=0.0, smooth=1.0, strong=strong))
+        assert curve_of("quadratic-witness", replace(silent, loss=nothing)).mu == 0
+        if varied and steps > 1:
+            partly = (0.0, *map(float, stds[1:]))
+            assert curve_of("quadratic-witness", replace(run, noise=li.GradientNoise(partly))).mu < math.inf
+
+
+def test_quadratic_witness_of_secret_places():
+    for batching, weights in ((li.Permuted(4), (4 / 6, 2 / 6)), (li.BallsInBins(4), (0.5, 0.5))):
+        run = run_of(5, strong=0.2, batching=batching)
+        curve = curve_of("quadratic-witness", run)
+        exact = [exact_mu(0.2, [0.3] * 5, [0.8] * 5, pulls(run, place)) for place in range(2)]
+        assert curve.weights == pytest.approx(weights) and curve.mus == pytest.approx(exact, rel=3e-9)
+        assert all(a < b for a, b in zip(curve.mus, exact, strict=True))
+    flips = run_of(4, strong=1.0, eta=1.5, batching=li.Permuted(3))
+    assert curve_of("quadratic-witness", flips) == Gdp(0.0)
+    one_sign = run_of(2, strong=1.0, eta=1.5, n=3, batching=li.Permuted(3))
+    assert max(curve_of("quadratic-witness", one_sign).mus) > 0
+
+
+def test_quadratic_witness_of_long_runs(monkeypatch):
+    run = run_of(40, strong=0.3)
+    monkeypatch.setattr(quadratic_witness, "LONGEST", 40)
+    assert curve_of("quadratic-witness", run).mu > 0
+    monkeypatch.setattr(quadratic_witness, "LONGEST", 39)
+    assert curve_of("quadratic-witness", run).mu == 0, "no statement"
+    assert curve_of("quadratic-witness", run_of(10**9)).mu > 0, "linear losses have a closed form"
+    overflows = run_of(3000, eta=1.9e4, strong=1.0, smooth=1.0)
+    assert curve_of("quadratic-witness", overflows).mu == 0, "outside double precision: no statement"
+
+
+@pytest.mark.parametrize("diameter", [math.inf, 0.3])
+def test_places_of_any_schedule(diameter):
+    rng = np.random.default_rng(5)
+    domain = li.Everywhere() if math.isinf(diameter) else li.Ball(diameter / 2)
+    for steps in (1, 2, 6, 11):
+        etas, stds = rng.uniform(0.1, 2.4, steps), rng.uniform(0.3, 2, steps)
+        run = run_of(
+            steps,
+            strong=0.2,
+            batching=li.Cyclic(2),
+            domain=domain,
+            step_size=li.Steps(tuple(map(float, etas))),
+            noise=li.GradientNoise(tuple(map(float, stds))),
+        )
+        c = np.maximum(np.abs(1 - 0.2 * etas), np.abs(1 - etas))
+        found = place_mus(run)
+        for place in range(3):
+            s, v = etas * pulls(run, place), (etas * stds) ** 2
+            exact = optimal_mu(c, s, v)
+            exact = exact if math.isinf(diameter) else min(exact, best_restart(c, s, v, diameter))
+            assert found[place] == (pytest.approx(exact, rel=1e-12) if place < steps else 0), (steps, place)
+        constant = run_of(steps, strong=0.2, batching=li.Cyclic(2), domain=domain, eta=0.4)
+        arrays = np.full(steps, 0.92), np.full(steps, (0.4 * 0.8) ** 2)
+        for place in range(3):
+            s = 0.4 * pulls(constant, place)
+            exact = optimal_mu(arrays[0], s, arrays[1])
+            exact = exact if math.isinf(diameter) else min(exact, best_restart(arrays[0], s, arrays[1], diameter))
+            assert place_mus(constant)[place] == (pytest.approx(exact, rel=1e-9) if place < steps else 0)
+        silent = place_mus(replace(constant, noise=li.GradientNoise(0.0)))
+        assert (silent[: min(3, steps)] == math.inf).all() and (silent[steps:] == 0).all()
+
+
+def test_weights_of_places():
+    assert place_weights(run_of(batching=li.Permuted(4))) == pytest.approx([4 / 6, 2 / 6])
+    assert place_weights(run_of(batching=li.BallsInBins(4))) == pytest.approx([0.5, 0.5])
+    assert block_weights(10, 3) == pytest.approx([0.3, 0.3, 0.3, 0.1]) and block_weights(9, 3) == pytest.approx(
+        [1 / 3] * 3
+    )
+    assert block_weights(1, 1) == pytest.approx([1.0])
+    permuted = curve_of("shifted-interpolation-permuted", run_of(batching=li.Permuted(4)))
+    assert permuted.weights == pytest.approx([4 / 6, 2 / 6])
+    assert permuted.mus == pytest.approx(place_mus(run_of(batching=li.Permuted(4))))
+    cyclic = curve_of("shifted-interpolation", run_of(batching=li.Cyclic(4)))
+    assert cyclic.mu == max(permuted.mus) > min(permuted.mus)

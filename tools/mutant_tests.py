@@ -1,0 +1,190 @@
+"""Which tests call which functions, and whether some of them fail on a changed copy; used by mutants.py.
+
+Every test run is a fork of a process that has imported the heavy libraries and not the package.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout, suppress
+from pathlib import Path
+from typing import Any
+
+SLOWEST, ENOUGH = 6.0, 20.0
+"""Seconds of a test that is used at all, and of all tests that one mutant meets (as they took when listed)."""
+PATIENCE = 4.0
+"""A mutant that takes so many times longer than its tests did is killed: it hangs."""
+
+Calls = dict[str, dict[str, Any]]
+"""By test: its ``seconds`` and the ``functions`` it calls, each "file line"."""
+Work = tuple[str, str, str, list[tuple[str, float]]]
+"""Key, file, changed source, and the tests with their seconds."""
+
+
+def preload() -> None:
+    """Import what tests need and no mutant changes, so that forks need not."""
+    os.environ |= {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    for name in ("pytest", "numpy", "scipy.special", "scipy.optimize", "scipy.stats", "mpmath", "hypothesis",
+                 "dp_accounting.pld.privacy_loss_distribution", "dp_accounting.rdp"):
+        with suppress(ImportError):
+            importlib.import_module(name)
+
+
+def forked(action: Callable[[], int], limit: float) -> int:
+    """Exit code of ``action`` in a fork; -1 where it took more than ``limit`` seconds."""
+    child = os.fork()
+    if child == 0:
+        code = 70
+        try:
+            with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
+                code = action()
+        finally:
+            os._exit(code)
+    until = time.monotonic() + limit
+    while True:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            return os.waitstatus_to_exitcode(status)
+        if time.monotonic() > until:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            return -1
+        time.sleep(0.01)
+
+
+def pytest_on(folder: Path, names: list[str], plugins: list[Any], *options: str) -> int:
+    """Run tests of a copy inside this process (a fork)."""
+    import pytest
+
+    os.chdir(folder)
+    sys.path[:0] = [str(folder / "src"), str(folder / "tests")]
+    os.environ["PYTHONPATH"] = f"{folder / 'src'}:{folder / 'tests'}"
+    return int(pytest.main(["-q", "-x", "-p", "no:cacheprovider", "--tb=no", *options, *names], plugins))
+
+
+class Listener:
+    """Notes, for every test, its seconds and the package's functions that it calls."""
+
+    def __init__(self, package: str, found: Calls) -> None:
+        self.package, self.found, self.now = package, found, set()
+
+    def pytest_runtest_protocol(self, item: Any) -> None:
+        """Forget what earlier tests left in caches, so that their functions are called again."""
+        for name, module in list(sys.modules.items()):
+            if name.startswith("lastiterate"):
+                for value in list(vars(module).values()):
+                    if hasattr(value, "cache_clear"):
+                        value.cache_clear()
+        self.now: set[str] = set()
+        sys.settrace(self.called)
+
+    def called(self, frame: Any, event: str, _: Any) -> None:
+        name = frame.f_code.co_filename
+        if name.startswith(self.package):
+            self.now.add(f"{name.removeprefix(self.package)} {frame.f_code.co_firstlineno}")
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        if report.when == "call":
+            sys.settrace(None)
+            self.found[report.nodeid] = {"seconds": report.duration, "functions": sorted(self.now)}
+
+
+def calls(folder: Path, tests: tuple[str, ...], memory: Path) -> Calls:
+    """The tests with their seconds and calls; files of tests are listed again when they or the package have changed."""
+    preload()
+    files = sorted(path for name in tests for path in ([folder / name] if (folder / name).is_file() else
+                                                       (folder / name).glob("test_*.py")))
+    common = [*folder.glob("src/**/*.py"), *folder.glob("tests/oracles/*.py"), *folder.glob("tests/golden/*.toml")]
+    shared = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(common)))
+    digests = {str(path.relative_to(folder)): shared.hexdigest() + hashlib.sha256(path.read_bytes()).hexdigest()
+               for path in files}
+    known: dict[str, Any] = json.loads(memory.read_text()) if memory.exists() else {}
+    stale = [name for name, digest in digests.items() if known.get(name, {}).get("digest") != digest]
+    if stale:
+        print(f"listing what the tests of {len(stale)} files call ...", flush=True)
+        if forked(lambda: listen(folder, stale, digests, known, memory), 3600) != 0:
+            raise SystemExit("a test fails without any mutant (or they take an hour): mend that first")
+        known = json.loads(memory.read_text())
+    return {name: entry for file in digests for name, entry in known[file]["tests"].items()}
+
+
+def listen(folder: Path, stale: list[str], digests: dict[str, str], known: dict[str, Any], memory: Path) -> int:
+    """Run tests with a ``Listener`` and remember what it heard (in a fork)."""
+    found: Calls = {}
+    code = pytest_on(folder, stale, [Listener(f"{folder}/", found)])
+    for file in stale:
+        own = {name: entry for name, entry in found.items() if name.split("::")[0] == file}
+        known[file] = {"digest": digests[file], "tests": own}
+    if code == 0:
+        memory.write_text(json.dumps(known))
+    return code
+
+
+def chosen(tests: Calls, file: str, function: int) -> list[tuple[str, float]]:
+    """Tests that call the function (any of the file's, for what lies outside functions), quickest first."""
+    def concerned(entry: dict[str, Any]) -> bool:
+        return any(called.rsplit(" ", 1)[0] == file and function in (0, int(called.rsplit(" ", 1)[1]))
+                   for called in entry["functions"])
+
+    found = sorted((entry["seconds"], name) for name, entry in tests.items()
+                   if entry["seconds"] <= SLOWEST and concerned(entry))
+    total, out = 0.0, []
+    for seconds, name in found:
+        total += seconds
+        if total > ENOUGH:
+            break
+        out.append((name, seconds))
+    return out
+
+
+def run(work: list[Work], folders: list[Path], verdicts: Path) -> None:
+    """Meet every mutant with its tests, in as many processes as there are copies; verdicts are appended."""
+    children = []
+    for job, folder in enumerate(folders):
+        child = os.fork()
+        if child == 0:
+            try:
+                for number, mutant in enumerate(work[job::len(folders)]):
+                    verdict = meet(folder, mutant)
+                    with verdicts.open("a") as lines:
+                        lines.write(json.dumps({"key": mutant[0], "verdict": verdict}) + "\n")
+                    if number % 20 == 19:
+                        print(f"{number + 1} of {len(work[job::len(folders)])} in process {job}", flush=True)
+            finally:
+                os._exit(0)
+        children.append(child)
+    for child in children:
+        os.waitpid(child, 0)
+
+
+def meet(folder: Path, mutant: Work) -> str:
+    """Whether one mutant is killed by its tests."""
+    _, file, source, tests = mutant
+    if not tests:
+        return "survived"
+    original = (folder / file).read_text(encoding="utf-8")
+    names, seconds = [name for name, _ in tests], sum(taken for _, taken in tests)
+
+    def quick() -> int:
+        sys.dont_write_bytecode = True
+        return pytest_on(folder, names, [])
+
+    try:
+        (folder / file).write_text(source, encoding="utf-8")
+        forget_byte_code(folder / "src")
+        return "survived" if forked(quick, 20 + PATIENCE * seconds) == 0 else "killed"
+    finally:
+        (folder / file).write_text(original, encoding="utf-8")
+
+
+def forget_byte_code(folder: Path) -> None:
+    """No stale byte code of an earlier mutant."""
+    for cached in folder.glob("**/__pycache__/*.pyc"):
+        cached.unlink()
