@@ -12,7 +12,7 @@ test: $(VENV)/installed-test
 	$(BIN)/python -m pytest
 
 lint: $(VENV)/installed-test
-	$(BIN)/ruff check src tests benchmarks docs
+	$(BIN)/ruff check src tests benchmarks docs tools
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports
 

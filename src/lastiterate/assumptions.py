@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from lastiterate.adjacency import records_moved
 from lastiterate.clipping import clipped_step_lipschitz, step_lipschitz
 from lastiterate.errors import InputError
 from lastiterate.evidence import Fact
@@ -89,7 +90,7 @@ fresh_permutations = _plain("fresh_permutations", "a fresh secret permutation of
 poisson_batches = _plain("poisson_batches", "Poisson batches", lambda run: isinstance(run.batching, Poisson),
                          "it is proved for Poisson batches: use --batch poisson:Q")
 not_replace_one = _plain("not_replace_one", "a record is zeroed, added or removed, not replaced",
-                         lambda run: run.adjacency != "replace-one",
+                         lambda run: records_moved(run.adjacency) == 1,
                          "no dominating pair is proved for Poisson batches under replace-one: account zero-out, "
                          "replace-one follows by group privacy")
 constant_step = _plain("constant_step", "a constant step size", lambda run: isinstance(run.step_size, Constant),

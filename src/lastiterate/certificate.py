@@ -124,7 +124,7 @@ class Certificate:
         """Epsilon under replace-one: by converted constants, and from zero-out by two steps of group privacy."""
         converted = self.under("replace-one")
         known = math.inf if converted is None else converted.epsilon(delta)
-        if self.run.adjacency != "zero-out":
+        if not convertible(self.run.adjacency, "replace-one"):
             return known
         return min(known, self.group(2, delta))
 

@@ -256,3 +256,32 @@ def test_long_runs_and_many_blocks(blocks, steps, strong, step):
     if step < 2:
         assert fresh.epsilon(1e-6) <= worst.epsilon(1e-6) * (1 + 1e-9)
     assert fresh.epsilon(1e-6) > 0 or steps < blocks
+
+
+@pytest.mark.parametrize("c", [0.8, 1.0, 1.02, 1.3])
+def test_early_passes_in_closed_form(c):
+    """30 passes of 3 blocks: groups of the last ones, and all earlier passes met at their end, step by step."""
+    weights, arrays = np.full(3, 1 / 3), (np.full(90, c), np.full(90, 0.4), np.full(90, 0.7))
+    found = constant_atoms(c, 0.4, 0.7, 90, weights)
+    exact = [
+        (w, optimal_mu(arrays[0], shifts, arrays[2])) for w, shifts in scheduled_shifts(*arrays[:2], weights, 1024)
+    ]
+    assert found[0].size == 729 and found[0] == pytest.approx([w for w, _ in exact])
+    assert found[1] == pytest.approx([mu for _, mu in exact], rel=1e-9)
+
+
+def test_long_runs_in_a_bounded_domain():
+    """Restarts are looked for in the last 4,096 steps and what completes a pass."""
+    runs = [run_of(3, steps, 1, domain=li.Ball(0.1)) for steps in (9_000, 30_000, 9_001)]
+    bounded = [curve_of(run).epsilon(1e-6) for run in runs]
+    assert bounded[0] == bounded[1] < 0.5 * curve_of(replace(runs[0], domain=li.Everywhere())).epsilon(1e-6)
+    assert bounded[0] < bounded[2] < 1.5 * bounded[0], "the last two meetings may be neighbours"
+    restarted = curve_of(runs[0]).curves[1]
+    window = 9_000 - (9_000 - 4_096) // 3 * 3
+    c, s, v = np.ones(window), np.full(window, 0.5), np.full(window, 0.35**2)
+    exact = [best_restart(c, shifts, v, 0.2) for _, shifts in scheduled_shifts(c, s, np.full(3, 1 / 3), 16)]
+    assert restarted.mus == pytest.approx(exact, rel=1e-9)
+    many = run_of(10_000, 10_000, 1, domain=li.Ball(0.1))
+    assert isinstance(curve_of(many), GdpMixture), "a pass longer than the window: no restart"
+    silent = curve_of(replace(runs[0], noise=li.GradientNoise(0.0)))
+    assert silent.epsilon(1e-6) == math.inf
