@@ -8,7 +8,18 @@ from typing import Any
 
 from lastiterate.losses import Abstract, LossFacts
 from lastiterate.run import Run
-from lastiterate.schedules import Ball, Constant, Cyclic, FixedSize, FullBatch, GaussianStart, Langevin, Permuted
+from lastiterate.schedules import (
+    Ball,
+    Constant,
+    Cyclic,
+    FixedSize,
+    FullBatch,
+    GaussianStart,
+    Langevin,
+    Permuted,
+    Poisson,
+    Reshuffled,
+)
 from lastiterate.theorem import Theorem
 
 SIGMA, STRONG = 0.01, 0.02
@@ -28,11 +39,14 @@ def _changes(needs: set[str]) -> dict[str, Any]:
     gibbs = {"loss": strong, "start": GaussianStart(SIGMA * math.sqrt(2 / STRONG))}
     asked: dict[str, dict[str, Any]] = {
         "full_batch": {"batching": FullBatch(), "noise": Langevin(SIGMA / 3)},
-        "secret_blocks": {"batching": Permuted(100)},
+        "secret_blocks": {"batching": Permuted(100)}, "fresh_permutations": {"batching": Reshuffled(100)},
+        "poisson_batches": {"batching": Poisson(0.1)}, "resampled": {"batching": FixedSize(100)},
         "sampled_batches": {"batching": FixedSize(100)}, "counted_batches": {"batching": FixedSize(100)},
         "bounded_domain": {"domain": Ball(0.01)},
         "strongly_convex": {"loss": strong}, "log_sobolev": gibbs, "gibbs_start": gibbs,
         "squared_norm": {"loss": _facts(strong=1.0)},
+        "bounded_gradient": {"loss": _facts(smooth=None, strong=None), "noise": Langevin(30 * SIGMA)},
+        "hoelder_gradient": {"loss": _facts(smooth=None, strong=None, hoelder=1.0, hoelder_exponent=0.5)},
         "weakly_convex_step": {"loss": _facts(strong=None, weak_convexity=0.02)},
     }
     found: dict[str, Any] = {}
