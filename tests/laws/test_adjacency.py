@@ -89,6 +89,8 @@ def test_the_conversion():
     assert [records_moved(a) for a in ("zero-out", "add-remove", "replace-one")] == [1, 1, 2]
     assert [records_moved(a, displaces=True) for a in ("zero-out", "replace-one")] == [2, 2]
     assert convertible("zero-out", "replace-one") and convertible("add-remove", "add-remove")
+    with pytest.raises(InputError, match="one of zero-out, replace-one, add-remove"):
+        replace(RUN, adjacency="swap")
     assert not convertible("add-remove", "replace-one") and not convertible("zero-out", "add-remove")
     given = li.Abstract(li.LossFacts(sensitivity=3.0))
     for adjacency, batching, value in (

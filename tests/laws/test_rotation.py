@@ -9,7 +9,7 @@ from scipy.optimize import minimize
 from scipy.stats import beta
 
 import lastiterate as li
-from lastiterate.assumptions import StepMap
+from lastiterate.assumptions import StepMap, step_map
 from lastiterate.clipping import clipped_step_lipschitz
 from lastiterate.curve import Gdp
 from lastiterate.theorem import Applies, Fails, match
@@ -79,6 +79,16 @@ def test_averaged_clipped_steps_of_nonlinear_losses(seed):
         assert np.linalg.norm(j, 2, axis=(1, 2)).max() <= found.lipschitz(step) * (1 + 1e-6)
         if step <= wc.longest_weakly_convex_step(found):
             assert found.lipschitz(step) <= math.exp(wc.log_square(found, step) / 2) * (1 + 1e-12)
+
+
+def test_what_is_known_about_a_clipped_softmax():
+    """The ridge stays outside the clip, and the data term's curvature is the smoothness without it."""
+    loss = li.Softmax(classes=3, row_norm=1.0, ridge=0.1, intercept=0.0)
+    base = dict(n=10, steps=1, step_size=li.Constant(1.0), noise=li.GradientNoise(1.0), loss=loss)
+    found = step_map(li.Run(clip=0.5, **base))
+    assert (found.ridge, found.lowest, found.clipped) == (0.1, 0.0, True) and found.highest == pytest.approx(0.5)
+    assert found.lipschitz(1.0) == pytest.approx(0.9 * clipped_step_lipschitz(1 / 0.9, 0.0, 0.5))
+    assert not step_map(li.Run(**base)).clipped and step_map(li.Run(**base)).lipschitz(1.0) == pytest.approx(0.9)
 
 
 def test_three_dimensions_give_nothing_more():

@@ -245,6 +245,33 @@ EXEMPT = {("smoothness", "cyclic-weakly-convex"), ("smoothness", "cyclic-weakly-
 """L_lam^2 = 1 + 2 lam m (1 + m / (2 (M + m))) falls as M grows; both constants hold, the smaller one for both."""
 
 
+CONSTANTS = {
+    "sensitivity": "sensitivity",
+    "curvature": "strong",
+    "convexity": "weak_convexity",
+    "smoothness": "smooth",
+}
+
+
+def test_a_bound_names_every_constant_that_it_uses():
+    """Evidence cannot be lost: where another value of a constant changes a curve, its fact is among the verdict's."""
+    rng, met = np.random.default_rng(76), Counter()
+    kinds = [li.Cyclic, lambda b: li.FullBatch(), li.Permuted, li.FixedSize]
+    for _ in range(400):
+        run, _ = draw(rng, kinds[int(rng.integers(len(kinds)))])
+        if rng.random() < 0.3:
+            run = replace(run, domain=li.Ball(float(10 ** rng.uniform(-2, 1))))
+        before = dict(uppers(run))
+        for what, other in changed(run, rng):
+            for name, curve in uppers(other) if what in CONSTANTS else ():
+                if name in before and curve != before[name]:
+                    named = " ".join(fact.why for fact in match(TABLE[name], run).facts)
+                    assert CONSTANTS[what] in named, (what, name, run)
+                    met[name, what] += 1
+    assert met["shifted-interpolation", "convexity"] and met["shifted-interpolation", "smoothness"]
+    assert met["shifted-interpolation", "curvature"] and met["sgld-strongly-convex-batch", "curvature"]
+
+
 def test_every_upper_bound_is_monotone():
     """Less noise, more sensitivity, less curvature, more steps, a larger domain, fewer records: no smaller bound."""
     rng, met = np.random.default_rng(75), Counter()
