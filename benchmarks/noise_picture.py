@@ -9,6 +9,8 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+from poisson import poisson_noise
+
 import lastiterate as li
 
 DELTA, BLOCKS, PASSES = 1e-6, 20, (1, 2, 5, 10, 20, 50, 100, 200, 500)
@@ -24,20 +26,6 @@ def ours(batching: type, epsilon: float, passes: int, *, release: str = "last") 
     return li.calibrate(run, epsilon=epsilon, delta=DELTA, at_least=li.Evidence.ASSUMED).run.noise.z
 
 
-def poisson(epsilon: float, passes: int) -> float:
-    """The same under Poisson sampling, add-remove, by the PLD accountant of dp-accounting."""
-    import dp_accounting
-    from dp_accounting import pld
-
-    def event(z: float) -> dp_accounting.DpEvent:
-        step = dp_accounting.PoissonSampledDpEvent(1 / BLOCKS, dp_accounting.GaussianDpEvent(z))
-        return dp_accounting.SelfComposedDpEvent(step, BLOCKS * passes)
-
-    return dp_accounting.calibrate_dp_mechanism(
-        lambda: pld.PLDAccountant(value_discretization_interval=1e-3), event, epsilon, DELTA,
-        dp_accounting.ExplicitBracketInterval(0.3, 200.0), tol=1e-3)
-
-
 def main(path: Path) -> None:
     """Draw two budgets side by side."""
     from matplotlib.figure import Figure
@@ -48,7 +36,8 @@ def main(path: Path) -> None:
         lines = {
             "blocks in order, composition": (
                 [ours(li.Cyclic, epsilon, e, release="all") for e in PASSES], ":", "#999999"),
-            "Poisson sampling (all iterates)": ([poisson(epsilon, e) for e in PASSES], "--", "#d95f02"),
+            "Poisson sampling (all iterates)": (
+                [poisson_noise(1 / BLOCKS, BLOCKS * e, epsilon, DELTA, 1e-3) for e in PASSES], "--", "#d95f02"),
             "blocks in order, last iterate": ([ours(li.Cyclic, epsilon, e) for e in PASSES], "-", "#7570b3"),
             "shuffled once, last iterate": ([ours(li.Permuted, epsilon, e) for e in PASSES], "-", "#1b9e77"),
         }
