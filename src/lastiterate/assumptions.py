@@ -123,8 +123,9 @@ sampled_batches = _plain("sampled_batches", "m < n records drawn afresh at every
                          lambda run: isinstance(run.batching, FixedSize) and run.batching.size < run.n,
                          "it speaks of batches drawn afresh: use --batch fixed:M with M < n")
 counted_batches = _plain("counted_batches", "batches of a public size, in an order that does not depend on the data",
-                         lambda run: isinstance(run.batching, FullBatch | Cyclic | Permuted | FixedSize),
-                         "it needs batches of a public size: use --batch full, cyclic:B, permuted:B or fixed:B")
+                         lambda run: isinstance(run.batching, FullBatch | Cyclic | Permuted | Reshuffled | FixedSize),
+                         "it needs batches of a public size: use --batch full, cyclic:B, permuted:B, reshuffled:B or "
+                         "fixed:B")
 constant_schedule = _plain("constant_schedule", "the same step size and noise at every step",
                            lambda run: run.constant,
                            "it is proved for one step size and one noise level at every step")
@@ -138,9 +139,6 @@ not_resampled = _plain("not_resampled", "no batches drawn afresh at every step",
 resampled = _plain("resampled", "batches drawn afresh at every step",
                    lambda run: isinstance(run.batching, Poisson | FixedSize),
                    "it speaks of batches drawn afresh: use --batch poisson:Q or fixed:B")
-whole_blocks = _plain("whole_blocks", "at most b records in a batch",
-                      lambda run: not isinstance(run.batching, Poisson | BallsInBins),
-                      "its batches may hold more records than the public number that divides them")
 flat_losses = _plain("flat_losses", "linear losses are in the class: no strong convexity",
                      lambda run: run.facts().fact("strong") == 0 and data_term_ridge(run.loss) == 0,
                      "its worst case is linear, and this class is strongly convex")

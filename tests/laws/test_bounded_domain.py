@@ -40,7 +40,8 @@ def mu_of(name, run):
 def test_equal_shifts_are_best_for_bounded_gradients():
     for eta, steps in product((1e-3, 0.02, 0.5, 5.0), (1, 7, 400)):
         move = 2 * eta * (1 + FLOAT_SLACK)
-        exact = min((1 + k * move) / math.sqrt(k) for k in range(1, steps + 1)) / (eta * 0.7)
+        paths = [(1 + k * move) / math.sqrt(k) for k in range(1, steps + 1)]
+        exact = min(*paths, math.sqrt(steps) * move) / (eta * 0.7)
         ours = mu_of(LIPSCHITZ, run_of(steps, eta=eta))
         assert exact * (1 - 1e-12) <= ours <= exact * (1 + 3e-3), (eta, steps)
 
@@ -145,10 +146,30 @@ def test_what_is_needed():
     assert mu_of(LIPSCHITZ, silent) == math.inf
     facts = li.LossFacts(sensitivity=0.3, hoelder=0.2, hoelder_exponent=0.5)
     rough = run_of(loss=li.Abstract(facts))
-    expected = restarted_mu(Modulus(0.1 * 0.2, 0.5, 0.1 * 0.3 / 20), 0.07**2, 50, 1.0)
-    assert mu_of(HOELDER, rough) == pytest.approx(expected, rel=1e-9)
+    expected = math.sqrt(50) * 0.1 * 0.3 / 20 / 0.07
+    assert mu_of(HOELDER, rough) == pytest.approx(expected, rel=1e-9), "a short run: every step is charged"
     assert mu_of(HOELDER, replace(rough, batching=li.Cyclic(5))) > expected * 1.001, "divided by the smaller b"
+    long = restarted_mu(Modulus(0.1 * 0.2, 0.5, 0.1 * 0.3 / 20), 0.07**2, 10**6, 1.0)
+    assert mu_of(HOELDER, replace(rough, steps=10**6)) == pytest.approx(long, rel=1e-9)
     assert li.Run.from_json(rough.to_json()) == rough
     for bad in (dict(hoelder=1.0), dict(hoelder_exponent=0.5), dict(hoelder=1.0, hoelder_exponent=1.5)):
         with pytest.raises(li.Run.from_dict.__globals__["InputError"], match="hoelder"):
             li.LossFacts(**bad)
+
+
+@pytest.mark.parametrize("name", [LIPSCHITZ, HOELDER])
+def test_monotone(name):
+    rng = np.random.default_rng(7)
+    for _ in range(12):
+        L, H, eta, radius = (float(10 ** rng.uniform(-2, 0.5)) for _ in range(4))
+        facts = dict(lipschitz=L, hoelder=H, hoelder_exponent=float(rng.uniform(0.1, 1)))
+        run = run_of(int(rng.integers(1, 200)), radius, eta, loss=li.Abstract(li.LossFacts(**facts)))
+        now = mu_of(name, run)
+        for change in (
+            {"steps": run.steps + 7},
+            {"noise": li.GradientNoise(0.5)},
+            {"domain": li.Ball(radius * 1.3)},
+            {"loss": li.Abstract(li.LossFacts(**facts | {"lipschitz": 1.5 * L}))},
+            {"loss": li.Abstract(li.LossFacts(**facts | {"hoelder": 1.5 * H}))},
+        ):
+            assert mu_of(name, replace(run, **change)) >= now * (1 - 3e-3), (change, run)  # paths are searched

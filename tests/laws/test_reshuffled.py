@@ -83,7 +83,9 @@ def test_bound_lies_above_the_exact_mixture_on_quadratics():
         )
         eta = np.array([run.step_size.at(k) for k in range(run.steps)])
         std = np.array([run.noise_std(k) for k in range(run.steps)])
-        later = np.concatenate((np.cumprod((1 - eta * h)[::-1])[::-1][1:], [1.0]))
+        held = np.array(weights_of(run)) * run.n / run.batching.size  # a short block has less curvature
+        curvature = h * held[np.arange(run.steps) % run.blocks]
+        later = np.concatenate((np.cumprod((1 - eta * curvature)[::-1])[::-1][1:], [1.0]))
         scale = math.sqrt(((eta * std * later) ** 2).sum())
         unit = run.facts().sensitivity.value / run.divisor
         choices = list(all_places(weights_of(run), run.steps))
@@ -285,3 +287,19 @@ def test_long_runs_in_a_bounded_domain():
     assert isinstance(curve_of(many), GdpMixture), "a pass longer than the window: no restart"
     silent = curve_of(replace(runs[0], noise=li.GradientNoise(0.0)))
     assert silent.epsilon(1e-6) == math.inf
+
+
+def test_only_the_short_block_has_less_curvature():
+    """21 records in blocks of 10: following the blocks one by one lies between all curved and all flat ones."""
+    run = run_of(steps=30, n=21, size=10, strong=0.9)
+    found = curve_of(run)
+    assert isinstance(found, BestOf) and len(found.curves) == 2
+    curved, flat = (
+        GdpMixture(*map(tuple, constant_atoms(c, 0.05, 0.35**2, 30, np.array([10, 10, 1]) / 21))) for c in (0.55, 0.955)
+    )
+    assert curved.epsilon(1e-5) < found.epsilon(1e-5) < flat.epsilon(1e-5) == found.curves[0].epsilon(1e-5)
+    assert found.curves[1].epsilon(1e-5) < 0.95 * found.curves[0].epsilon(1e-5)
+    listed = replace(run, step_size=li.Steps((0.5,) * 30))
+    assert curve_of(listed).epsilon(1e-5) == pytest.approx(found.curves[1].epsilon(1e-5), rel=1e-12)
+    silent = curve_of(replace(run, noise=li.GradientNoise(0.0)))
+    assert silent.epsilon(1e-5) == math.inf

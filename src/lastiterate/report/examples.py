@@ -44,9 +44,10 @@ def _changes(needs: set[str]) -> dict[str, Any]:
         "sampled_batches": {"batching": FixedSize(100)}, "counted_batches": {"batching": FixedSize(100)},
         "bounded_domain": {"domain": Ball(0.01)},
         "strongly_convex": {"loss": strong}, "log_sobolev": gibbs, "gibbs_start": gibbs,
+        "bounded_gradient": {"loss": _facts(lipschitz=0.001)},
+        "hoelder_gradient": {"loss": _facts(lipschitz=0.01, smooth=None, strong=None, hoelder=0.01,
+                                            hoelder_exponent=0.5)},
         "squared_norm": {"loss": _facts(strong=1.0)},
-        "bounded_gradient": {"loss": _facts(smooth=None, strong=None), "noise": Langevin(30 * SIGMA)},
-        "hoelder_gradient": {"loss": _facts(smooth=None, strong=None, hoelder=1.0, hoelder_exponent=0.5)},
         "weakly_convex_step": {"loss": _facts(strong=None, weak_convexity=0.02)},
     }
     found: dict[str, Any] = {}

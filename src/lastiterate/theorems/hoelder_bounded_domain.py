@@ -1,6 +1,6 @@
 """Hoelder continuous gradients in a bounded domain: neither convexity nor smoothness, any blocks.
 
-mu^2 = min sum_t a_t^2 / (eta noise_std)^2 over paths D = z_tau, ..., z_T = 0 with
+mu^2 = min sum_t a_t^2 / (eta noise_std)^2 over paths D = z_tau, ..., z_T = 0 (or from z_0 = 0) with
 z_t = z_{t-1} + min(eta H z_{t-1}^l + eta sensitivity / b, 2 eta L) - a_t, a_t >= 0 (L if known).
 
 Source: Chien and Li 2024 (arXiv:2410.01068), for the recursion; docs/theorems/bounded-domain for the proof and the
@@ -12,13 +12,13 @@ from __future__ import annotations
 from lastiterate.assumptions import (
     bounded_domain,
     constant_schedule,
+    counted_batches,
     hoelder_gradient,
     known,
     known_noise,
     known_sensitivity,
     last_iterate_only,
     no_momentum,
-    whole_blocks,
 )
 from lastiterate.curve import Gdp
 from lastiterate.run import Run
@@ -45,8 +45,8 @@ THEOREM = Theorem(
     citation="Chien, Li: Convergent privacy loss of noisy-SGD without convexity and smoothness (arXiv:2410.01068), "
              "proved in docs/theorems/bounded-domain",
     formula="mu^2 = min sum_t a_t^2 / (eta noise_std)^2 over z_t = z_{t-1} + min(eta H z_{t-1}^l + "
-            "eta sensitivity / b, 2 eta L) - a_t, from z_tau = D to z_T = 0",
-    assumptions=(known_sensitivity, known_noise, last_iterate_only, whole_blocks, no_momentum, constant_schedule,
+            "eta sensitivity / b, 2 eta L) - a_t, from z_tau = D (or z_0 = 0) to z_T = 0",
+    assumptions=(known_sensitivity, known_noise, last_iterate_only, counted_batches, no_momentum, constant_schedule,
                  bounded_domain, hoelder_gradient),
     bound=_bound,
 )

@@ -1,7 +1,7 @@
 """Bounded gradients in a bounded domain: neither convexity nor smoothness, any blocks.
 
-mu^2 = min over k of (D + 2 k eta L)^2 / (k (eta noise_std)^2): two states at distance z are at most z + 2 eta L apart
-after a step, whatever the two gradients, and D is never exceeded. k = 1 is the last step alone.
+mu^2 = min(T (2 eta L)^2, min over k <= T of (D + 2 k eta L)^2 / k) / (eta noise_std)^2: two states at distance z are at
+most z + 2 eta L apart after a step, whatever the two gradients, and D is never exceeded. k = 1 is the last step alone.
 
 Source: k = 1: Kong and Ribero 2025 (arXiv:2407.05237 v3), Theorem 2.2, first bound (as restored in this project);
 k > 1: docs/theorems/bounded-domain. Regime: clipped gradients suffice; step * ridge <= 2.
@@ -13,11 +13,11 @@ from lastiterate.assumptions import (
     bounded_domain,
     bounded_gradient,
     constant_schedule,
+    counted_batches,
     known,
     known_noise,
     last_iterate_only,
     no_momentum,
-    whole_blocks,
 )
 from lastiterate.curve import Gdp
 from lastiterate.losses import FLOAT_SLACK
@@ -38,8 +38,8 @@ THEOREM = Theorem(
     kind="upper",
     citation="Kong, Ribero: Privacy of the last iterate in cyclically-sampled DP-SGD on nonconvex composite losses "
              "(arXiv:2407.05237 v3), Theorem 2.2, and docs/theorems/bounded-domain",
-    formula="mu^2 = min over k <= T of (D + 2 k eta L)^2 / (k (eta noise_std)^2)",
-    assumptions=(known_noise, last_iterate_only, whole_blocks, no_momentum, constant_schedule, bounded_domain,
+    formula="mu^2 = min(T (2 eta L)^2, min over k <= T of (D + 2 k eta L)^2 / k) / (eta noise_std)^2",
+    assumptions=(known_noise, last_iterate_only, counted_batches, no_momentum, constant_schedule, bounded_domain,
                  bounded_gradient),
     bound=lambda run: Gdp(scaled_mu(Modulus(0.0, 1.0, largest_move(run)), run)),
     remark="Holds for any loss whose gradients are clipped, convex or not.",

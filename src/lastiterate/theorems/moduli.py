@@ -1,7 +1,7 @@
 """Shift allocations in a bounded domain for steps with a modulus of continuity instead of a Lipschitz constant.
 
 Two states at distance z are at most w(z) apart after the two maps of any step, w(z) >= z nondecreasing. Restarted at
-the diameter, z_tau = D, every path D = z_tau, z_{tau+1}, ..., z_T = 0 with a_t = w(z_{t-1}) - z_t >= 0 gives
+the diameter, z_tau = D, or from z_0 = 0, every path to z_T = 0 with a_t = w(z_{t-1}) - z_t >= 0 gives
 mu^2 = sum_t a_t^2 / v. Proof: docs/theorems/bounded-domain.
 """
 
@@ -60,8 +60,12 @@ def scaled_mu(modulus: Modulus, run: Run) -> float:
 
 @lru_cache(maxsize=64)
 def _unit_mu(modulus: Modulus, steps: int, diameter: float) -> float:
-    """At noise 1 on the iterate: mu is inversely proportional to it, so that a search computes this once."""
-    return restarted_mu(modulus, 1.0, steps, diameter)
+    """At noise 1 on the iterate: mu is inversely proportional to it, so that a search computes this once.
+
+    Without a restart the path z_t = 0 absorbs w(0) at every step; it is the better one for short runs.
+    """
+    charged = math.sqrt(steps) * float(modulus(np.array(0.0))) * (1 + 1e-14)
+    return min(restarted_mu(modulus, 1.0, steps, diameter), charged)
 
 
 def restarted_mu(modulus: Modulus, v: float, steps: int, diameter: float) -> float:

@@ -31,7 +31,7 @@ def place_mus(run: Run) -> Array:
     found, sensitivity = step_map(run), known(run.facts(), "sensitivity")
     assert found is not None and sensitivity is not None
     delta, diameter = sensitivity.value / run.divisor, run.domain.diameter()
-    full = _full_map(run)
+    full = full_map(run)
     if run.constant:
         eta = run.step_size.at(0)
         whole, any_block, s = full.lipschitz(eta), found.lipschitz(eta), eta * delta
@@ -43,16 +43,22 @@ def place_mus(run: Run) -> Array:
         return unit / std if std > 0 else np.where(unit > 0, np.inf, 0.0)
     eta = np.array([run.step_size.at(step) for step in range(run.steps)])
     v = (eta * np.array([run.noise_std(step) for step in range(run.steps)])) ** 2
-    ends = np.arange(run.steps) % run.blocks == run.blocks - 1
-    c = np.array([(found if end else full).lipschitz(step) for step, end in zip(eta, ends, strict=True)])
-    return _each_place(c, eta * delta, v, run.blocks, diameter)
+    return _each_place(block_constants(run, eta), eta * delta, v, run.blocks, diameter)
 
 
-def _full_map(run: Run) -> StepMap:
+def full_map(run: Run) -> StepMap:
     """What is known about the map of a full block; all that is known about a short last one is ``step_map(run)``."""
     found = step_map(run, (1.0, 1.0) if isinstance(run.batching, Cyclic | Permuted | Reshuffled) else None)
     assert found is not None
     return found
+
+
+def block_constants(run: Run, eta: Array) -> Array:
+    """Lipschitz constants of the steps ``eta``, one for each step of the run."""
+    full, short = full_map(run), step_map(run)
+    assert short is not None
+    ends = np.arange(run.steps) % run.blocks == run.blocks - 1
+    return np.array([(short if end else full).lipschitz(step) for step, end in zip(eta, ends, strict=True)])
 
 
 @lru_cache(maxsize=64)

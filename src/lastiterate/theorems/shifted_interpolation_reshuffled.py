@@ -15,7 +15,6 @@ from functools import lru_cache
 import numpy as np
 
 from lastiterate.assumptions import (
-    StepMap,
     fresh_permutations,
     known,
     known_noise,
@@ -30,11 +29,13 @@ from lastiterate.run import Run
 from lastiterate.schedules import Reshuffled
 from lastiterate.theorem import Theorem
 from lastiterate.theorems.fresh_places import constant_atoms, scheduled_shifts
-from lastiterate.theorems.places import block_weights
+from lastiterate.theorems.places import block_constants, block_weights, full_map
 from lastiterate.theorems.shift import best_restart, optimal_mu
 
 LONGEST_WINDOW = 4096
 """Steps from the end within which restarts in a bounded domain are looked for, if it holds a pass."""
+LONGEST_FOLLOWED = 100_000
+"""Steps of a constant run that are followed one by one where the last block of a pass is short."""
 FEW_ATOMS = 16
 """Groups where every one of them is a search, or where schedules vary."""
 
@@ -74,19 +75,24 @@ def _bound(run: Run) -> Curve:
         return Gdp(0.0)
     delta, diameter = sensitivity.value / run.divisor, run.domain.diameter()
     if not run.constant:
-        return _scheduled(run, found, delta, diameter)
+        return _scheduled(run, delta, diameter)
     eta, std = run.step_size.at(0), run.noise_std(0)
-    setting = found.lipschitz(eta), eta * delta, eta * eta, run.steps, run.n, run.batching.size
-    free = _scaled(_unit_mixture(*setting), std)
-    restarted = _unit_restarts(*setting, diameter) if math.isfinite(diameter) else None
-    return free if restarted is None else BestOf((free, _scaled(restarted, std)))
+    c, s, length = found.lipschitz(eta), eta * delta, (run.steps, run.n, run.batching.size)
+    curves = [_scaled(_unit_mixture(c, s, eta * eta, *length), std)]
+    if full_map(run).lipschitz(eta) < c and run.steps <= LONGEST_FOLLOWED:  # only the short block is worse
+        curves.append(_scheduled(run, delta, math.inf))
+    if math.isfinite(diameter):
+        restarted = _unit_restarts(c, s, eta * eta, *length, diameter)
+        curves += [] if restarted is None else [_scaled(restarted, std)]
+    return curves[0] if len(curves) == 1 else BestOf(tuple(curves))
 
 
 @lru_cache(maxsize=16)
-def _scheduled(run: Run, found: StepMap, delta: float, diameter: float) -> GdpMixture:
+def _scheduled(run: Run, delta: float, diameter: float) -> GdpMixture:
+    """Step by step, for any schedule."""
     assert isinstance(run.batching, Reshuffled)
     eta = np.array([run.step_size.at(step) for step in range(run.steps)])
-    c = np.array([found.lipschitz(step) for step in eta])
+    c = block_constants(run, eta)
     v = (eta * np.array([run.noise_std(step) for step in range(run.steps)])) ** 2
     weights: list[float] = []
     mus: list[float] = []
