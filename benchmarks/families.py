@@ -1,6 +1,6 @@
 """Synthetic classification problems of random size, for choosing and judging the planner's constants.
 
-The planner's constants were chosen on ``CHOSEN_ON`` alone; ``UNSEEN`` is for judging them.
+The planner's constants were compared on families like ``CHOSEN_ON``; ``UNSEEN`` is for judging them.
 """
 
 from __future__ import annotations
