@@ -33,7 +33,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 import mutant_tests
 
 ROOT = Path(__file__).resolve().parents[1]
-SOURCES = ("theorems/*.py", "curve.py", "hidden_place.py", "clipping.py")
+SOURCES = ("theorems/*.py", "curve.py", "renyi.py", "composition.py", "hidden_place.py", "clipping.py", "geometry.py",
+           "diffusion.py")
 TESTS = ("tests/laws", "tests/core/test_curve.py", "tests/core/test_certificate.py")
 GOAL = 0.95
 TINY = 1e-6

@@ -11,7 +11,8 @@ from functools import cached_property
 from typing import Any
 
 from lastiterate.adjacency import convertible
-from lastiterate.curve import Curve, Gdp, compose
+from lastiterate.composition import compose
+from lastiterate.curve import Curve, Gdp
 from lastiterate.errors import InputError
 from lastiterate.evidence import Evidence, weakest
 from lastiterate.run import Run

@@ -9,8 +9,9 @@ from typing import Any, final
 
 from lastiterate import subsampled
 from lastiterate._numerics import smallest_true
-from lastiterate.curve import UP, BestOf, Curve, EpsDelta, Gdp, compose
+from lastiterate.curve import UP, BestOf, Curve, EpsDelta, Gdp, check_delta, check_epsilon
 from lastiterate.errors import InputError
+from lastiterate.renyi import renyi_sum
 from lastiterate.sampled_renyi import SampledRenyi, check_sampled
 
 LEAST, LONGEST = 1e-2, 10**7
@@ -56,15 +57,13 @@ class Pld(Curve):
             return None, 1.0
 
     def delta(self, epsilon: float) -> float:
-        if not epsilon >= 0:
-            raise InputError("epsilon", "must be a number >= 0", epsilon)
+        check_epsilon(epsilon)
         found, rounding = self._losses()
         value = 1.0 if found is None else float(found.get_delta_for_epsilon(float(epsilon))) * UP + rounding
         return min(1.0, value) if value >= 0 else 1.0
 
     def epsilon(self, delta: float) -> float:
-        if not 0 < delta < 1:
-            raise InputError("delta", "must lie strictly between 0 and 1", delta)
+        check_delta(delta)
         return _sampled_epsilon(self, delta)
 
     def guess(self, delta: float) -> float:
@@ -89,7 +88,7 @@ class Pld(Curve):
     def renyi(self, *, coarse: bool = False) -> Curve:
         """The same mechanism by Renyi divergences."""
         sampled = SampledRenyi(self.rate, self.multipliers, self.counts, coarse)
-        return compose(sampled, Gdp(self.mu)) if self.mu > 0 else sampled
+        return renyi_sum(sampled.table(), Gdp(self.mu)) if self.mu > 0 else sampled
 
     def with_gaussian(self, mu: float) -> Pld:
         """The composition with a ``mu``-Gaussian-DP mechanism."""
@@ -116,8 +115,7 @@ class Grouped(Curve):
         return EpsDelta(part, self.curve.delta(part)).group(self.size).at_delta
 
     def epsilon(self, delta: float) -> float:
-        if not 0 < delta < 1:
-            raise InputError("delta", "must lie strictly between 0 and 1", delta)
+        check_delta(delta)
         return _searched(self, delta)
 
     def rdp(self, alpha: float) -> float:

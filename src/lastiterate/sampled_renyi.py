@@ -7,8 +7,9 @@ from functools import lru_cache
 from typing import final
 
 from lastiterate import subsampled
-from lastiterate.curve import UP, Curve, Rdp
+from lastiterate.curve import UP, Curve
 from lastiterate.errors import InputError
+from lastiterate.renyi import Rdp
 
 FEW = (2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 48.0, 64.0, 128.0)
 """Orders of the rough version: whole ones cost least."""

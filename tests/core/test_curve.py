@@ -8,19 +8,10 @@ import mpmath as mp
 import numpy as np
 import pytest
 
-from lastiterate.curve import (
-    BestOf,
-    EpsDelta,
-    Gdp,
-    GdpMixture,
-    Rdp,
-    _ceiling,
-    compose,
-    curve_from_dict,
-    rdp_epsilon,
-    rdp_log_delta,
-)
+from lastiterate.composition import compose, curve_from_dict
+from lastiterate.curve import BestOf, EpsDelta, Gdp, GdpMixture, _ceiling
 from lastiterate.errors import InputError
+from lastiterate.renyi import Rdp, rdp_epsilon, rdp_log_delta
 
 GOLDEN = tomllib.loads((Path(__file__).parents[1] / "golden" / "published.toml").read_text())
 

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.assumptions import StepMap
 from lastiterate.clipping import clipped_step_lipschitz, step_lipschitz
 from lastiterate.curve import Gdp
+from lastiterate.geometry import StepMap
 from lastiterate.losses import FLOAT_SLACK
 from lastiterate.theorem import Applies, Fails, match
 from lastiterate.theorems import TABLE

@@ -13,10 +13,12 @@ import pytest
 
 import lastiterate as li
 from lastiterate import subsampled
-from lastiterate.curve import BestOf, Gdp, GdpMixture, Rdp, compose, curve_from_dict
+from lastiterate.composition import compose, curve_from_dict
+from lastiterate.curve import BestOf, Gdp, GdpMixture
 from lastiterate.errors import InputError
 from lastiterate.losses import FLOAT_SLACK
 from lastiterate.pld import Grouped, Pld
+from lastiterate.renyi import Rdp
 from lastiterate.sampled_renyi import SampledRenyi
 from lastiterate.theorem import Fails, match
 from lastiterate.theorems import TABLE

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.curve import BestOf, Gdp, GdpMixture, compose
+from lastiterate.composition import compose
+from lastiterate.curve import BestOf, Gdp, GdpMixture
 from lastiterate.theorem import Applies, Fails, match
 from lastiterate.theorems import TABLE
 from lastiterate.theorems.fresh_places import constant_atoms, groups, scheduled_shifts, tail_groups

@@ -9,9 +9,9 @@ from scipy.optimize import minimize
 from scipy.stats import beta
 
 import lastiterate as li
-from lastiterate.assumptions import StepMap, step_map
 from lastiterate.clipping import clipped_step_lipschitz
 from lastiterate.curve import Gdp
+from lastiterate.geometry import StepMap, step_map
 from lastiterate.theorem import Applies, Fails, match
 from lastiterate.theorems import TABLE
 from lastiterate.theorems import weakly_convex as wc

@@ -17,9 +17,9 @@ from lastiterate.assumptions import (
     last_iterate_only,
     no_momentum,
     public_order,
-    step_map,
 )
 from lastiterate.curve import Gdp
+from lastiterate.geometry import step_map
 from lastiterate.run import Run
 from lastiterate.theorem import Theorem
 from lastiterate.theorems.weakly_convex import PAPER, cyclic_mu, log_square, weakly_convex_step

@@ -22,10 +22,10 @@ from lastiterate.assumptions import (
     last_iterate_only,
     no_momentum,
     public_order,
-    step_map,
 )
 from lastiterate.curve import Gdp
 from lastiterate.evidence import Evidence, Fact, weakest
+from lastiterate.geometry import step_map
 from lastiterate.losses import FLOAT_SLACK
 from lastiterate.run import Run, data_term_ridge
 from lastiterate.theorem import Assumption, Broken, Held, Theorem

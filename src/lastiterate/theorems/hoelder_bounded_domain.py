@@ -13,7 +13,6 @@ from lastiterate.assumptions import (
     bounded_domain,
     constant_schedule,
     counted_batches,
-    hoelder_gradient,
     known,
     known_noise,
     known_sensitivity,
@@ -21,6 +20,7 @@ from lastiterate.assumptions import (
     no_momentum,
 )
 from lastiterate.curve import Gdp
+from lastiterate.geometry import hoelder_gradient
 from lastiterate.run import Run
 from lastiterate.theorem import Theorem
 from lastiterate.theorems.lipschitz_bounded_domain import largest_move

@@ -14,12 +14,11 @@ from lastiterate.assumptions import (
     known,
     known_noise,
     known_sensitivity,
-    langevin_noise,
     last_iterate_only,
     no_momentum,
-    temperature,
 )
-from lastiterate.curve import Rdp
+from lastiterate.diffusion import langevin_noise, temperature
+from lastiterate.renyi import Rdp
 from lastiterate.run import Run
 
 PAPER = "Chourasia, Ye, Shokri: Differential privacy dynamics of Langevin diffusion and noisy gradient descent, " \

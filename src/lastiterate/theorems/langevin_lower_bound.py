@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import math
 
-from lastiterate.assumptions import everywhere, fixed_start, known, short_step, strongly_convex
+from lastiterate.assumptions import everywhere, fixed_start, known
 from lastiterate.curve import Gdp
+from lastiterate.geometry import short_step, strongly_convex
 from lastiterate.run import Run
 from lastiterate.theorem import Theorem
 from lastiterate.theorems.langevin import LAST_ITERATE, PAPER, decay, squared_ratio

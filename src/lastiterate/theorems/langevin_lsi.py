@@ -7,8 +7,8 @@ Source: Chourasia et al. 2021, Theorem 2. c is given (``log_sobolev``), or follo
 
 from __future__ import annotations
 
-from lastiterate.assumptions import log_sobolev, log_sobolev_constant, temperature
-from lastiterate.curve import Rdp
+from lastiterate.diffusion import log_sobolev, log_sobolev_constant, temperature
+from lastiterate.renyi import Rdp
 from lastiterate.run import Run
 from lastiterate.theorem import Theorem
 from lastiterate.theorems.langevin import LAST_ITERATE, PAPER, decay, linear, squared_ratio

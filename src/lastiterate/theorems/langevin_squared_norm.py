@@ -8,8 +8,9 @@ for n^2 in the denominator; Theorem 2 with c = (2 - eta)/(2 sigma^2) gives n^2, 
 
 from __future__ import annotations
 
-from lastiterate.assumptions import everywhere, fixed_start, known, squared_norm
-from lastiterate.curve import Rdp
+from lastiterate.assumptions import everywhere, fixed_start, known
+from lastiterate.diffusion import squared_norm
+from lastiterate.renyi import Rdp
 from lastiterate.run import Run
 from lastiterate.theorem import Theorem
 from lastiterate.theorems.langevin import LAST_ITERATE, PAPER, decay, linear, squared_ratio

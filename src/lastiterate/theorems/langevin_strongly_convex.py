@@ -7,8 +7,10 @@ Source: Chourasia et al. 2021, Corollary 1. Regime: eta < 1/beta, start projecte
 
 from __future__ import annotations
 
-from lastiterate.assumptions import gibbs_start, known, short_step, strongly_convex
-from lastiterate.curve import Rdp
+from lastiterate.assumptions import known
+from lastiterate.diffusion import gibbs_start
+from lastiterate.geometry import short_step, strongly_convex
+from lastiterate.renyi import Rdp
 from lastiterate.run import Run
 from lastiterate.theorem import Theorem
 from lastiterate.theorems.langevin import LAST_ITERATE, PAPER, decay, linear, squared_ratio

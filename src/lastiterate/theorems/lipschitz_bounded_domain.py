@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from lastiterate.assumptions import (
     bounded_domain,
-    bounded_gradient,
     constant_schedule,
     counted_batches,
     known,
@@ -20,6 +19,7 @@ from lastiterate.assumptions import (
     no_momentum,
 )
 from lastiterate.curve import Gdp
+from lastiterate.geometry import bounded_gradient
 from lastiterate.losses import FLOAT_SLACK
 from lastiterate.run import Run
 from lastiterate.theorem import Theorem

@@ -7,7 +7,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from lastiterate.assumptions import StepMap, known, step_map
+from lastiterate.assumptions import known
+from lastiterate.geometry import StepMap, step_map
 from lastiterate.run import Run
 from lastiterate.schedules import Cyclic, Permuted, Reshuffled
 from lastiterate.theorems.constant_shift import constant_mus

@@ -10,8 +10,8 @@ at its default orders. Regime: any loss, any schedule; zero-out or add-remove. S
 from __future__ import annotations
 
 from lastiterate.curve import Curve, Gdp
-from lastiterate.pld import SampledRenyi
 from lastiterate.run import Run
+from lastiterate.sampled_renyi import SampledRenyi
 from lastiterate.schedules import Poisson
 from lastiterate.theorem import Theorem
 from lastiterate.theorems.poisson import ASSUMPTIONS, levels

@@ -9,21 +9,10 @@ from __future__ import annotations
 
 import math
 
-from lastiterate.assumptions import (
-    gibbs_start,
-    known,
-    known_noise,
-    known_sensitivity,
-    langevin_noise,
-    last_iterate_only,
-    log_sobolev,
-    log_sobolev_constant,
-    no_momentum,
-    short_step,
-    strongly_convex,
-    temperature,
-)
-from lastiterate.curve import Rdp
+from lastiterate.assumptions import known, known_noise, known_sensitivity, last_iterate_only, no_momentum
+from lastiterate.diffusion import gibbs_start, langevin_noise, log_sobolev, log_sobolev_constant, temperature
+from lastiterate.geometry import short_step, strongly_convex
+from lastiterate.renyi import Rdp
 from lastiterate.run import Run
 from lastiterate.schedules import Constant, InverseDecay, Steps
 from lastiterate.theorems.langevin import decay, linear, squared_ratio

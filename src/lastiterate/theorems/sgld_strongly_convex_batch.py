@@ -14,9 +14,10 @@ import math
 
 import numpy as np
 
-from lastiterate.assumptions import counted_batches, known, strongly_convex, temperature
+from lastiterate.assumptions import counted_batches, known
 from lastiterate.curve import Gdp
-from lastiterate.geometry import contracting_step
+from lastiterate.diffusion import temperature
+from lastiterate.geometry import contracting_step, strongly_convex
 from lastiterate.run import Run, data_term_ridge
 from lastiterate.schedules import Constant, InverseDecay
 from lastiterate.theorem import Theorem

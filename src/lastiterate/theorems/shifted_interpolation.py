@@ -10,15 +10,9 @@ constants and its exact optimum docs/theorems/shifted-interpolation. Regime: any
 
 from __future__ import annotations
 
-from lastiterate.assumptions import (
-    known_noise,
-    known_sensitivity,
-    last_iterate_only,
-    lipschitz_step,
-    no_momentum,
-    public_order,
-)
+from lastiterate.assumptions import known_noise, known_sensitivity, last_iterate_only, no_momentum, public_order
 from lastiterate.curve import Gdp
+from lastiterate.geometry import lipschitz_step
 from lastiterate.theorem import Theorem
 from lastiterate.theorems.places import place_mus
 

@@ -9,15 +9,9 @@ said about releasing all iterates: the place can then be seen.
 
 from __future__ import annotations
 
-from lastiterate.assumptions import (
-    known_noise,
-    known_sensitivity,
-    last_iterate_only,
-    lipschitz_step,
-    no_momentum,
-    secret_blocks,
-)
+from lastiterate.assumptions import known_noise, known_sensitivity, last_iterate_only, no_momentum, secret_blocks
 from lastiterate.curve import GdpMixture
+from lastiterate.geometry import lipschitz_step
 from lastiterate.run import Run
 from lastiterate.theorem import Theorem
 from lastiterate.theorems.places import place_mus, place_weights

@@ -20,11 +20,10 @@ from lastiterate.assumptions import (
     known_noise,
     known_sensitivity,
     last_iterate_only,
-    lipschitz_step,
     no_momentum,
-    step_map,
 )
 from lastiterate.curve import BestOf, Curve, Gdp, GdpMixture
+from lastiterate.geometry import lipschitz_step, step_map
 from lastiterate.run import Run
 from lastiterate.schedules import Reshuffled
 from lastiterate.theorem import Theorem

@@ -19,11 +19,11 @@ from lastiterate.assumptions import (
     known_noise,
     known_sensitivity,
     last_iterate_only,
-    lipschitz_step,
     no_momentum,
     sampled_batches,
 )
-from lastiterate.curve import Rdp
+from lastiterate.geometry import lipschitz_step
+from lastiterate.renyi import Rdp
 from lastiterate.run import Run
 from lastiterate.theorem import Theorem
 from lastiterate.theorems.langevin import linear

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 
-from lastiterate.assumptions import StepMap, known, step_map
+from lastiterate.assumptions import known
+from lastiterate.geometry import StepMap, step_map
 from lastiterate.run import Run
 from lastiterate.theorem import Assumption, Broken, Held
 from lastiterate.theorems.shift import allowance
