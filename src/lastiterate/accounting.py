@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Literal
 
@@ -18,11 +18,13 @@ from lastiterate.evidence import Evidence
 from lastiterate.losses import FLOAT_SLACK, Abstract
 from lastiterate.run import Run
 from lastiterate.schedules import GradientNoise, Langevin, NoiseMultiplier, PrivateMean, Steps
-from lastiterate.theorem import Applies, match
+from lastiterate.theorem import Theorem, match
 from lastiterate.theorems import TABLE
 
 MOST_STEPS = 10**7
 """The longest run that ``calibrate`` looks for."""
+UPPER = tuple(theorem for theorem in TABLE.values() if theorem.kind in ("upper", "exact"))
+"""The theorems that can certify: all that a search asks."""
 
 
 def account(run: Run, *, at_least: Evidence = Evidence.ENFORCED) -> Certificate:
@@ -32,10 +34,14 @@ def account(run: Run, *, at_least: Evidence = Evidence.ENFORCED) -> Certificate:
     """
     if not isinstance(at_least, Evidence):
         raise InputError("at_least", "must be an Evidence", at_least, "use lastiterate.Evidence.ENFORCED or ASSUMED")
-    verdicts = tuple(
-        Verdict(theorem, result) for theorem in TABLE.values() for result in (match(theorem, run),)
-    )
+    return _certificate(run, TABLE.values(), at_least)
+
+
+def _certificate(run: Run, theorems: Iterable[Theorem], at_least: Evidence) -> Certificate:
+    verdicts = tuple(Verdict(theorem, match(theorem, run)) for theorem in theorems)
     return Certificate(run=run, verdicts=verdicts, at_least=at_least, preparation=_preparation(run))
+
+
 
 
 def _preparation(run: Run) -> tuple[Gdp, ...]:
@@ -73,10 +79,10 @@ def calibrate(
         run = replace(run, loss=Abstract(replace(run.loss.facts(), log_sobolev=None)))
 
     def within(candidate: Run) -> bool:
-        return account(candidate, at_least=at_least).certifies(epsilon, delta)
+        return _certificate(candidate, UPPER, at_least).certifies(epsilon, delta)
 
     if _require_certifiable(run, at_least, delta):
-        found = _costly_search(run, field, within, epsilon, delta, at_least)
+        found = _costly_search(run, field, epsilon, delta, at_least)
     else:
         found = (_least_noise if field == "noise" else _most_steps)(run, within, epsilon, delta)
     return account(found, at_least=at_least)
@@ -109,15 +115,17 @@ def with_unit_noise(run: Run) -> Run:
 
 def _require_certifiable(run: Run, at_least: Evidence, delta: float) -> bool:
     """Refuse what nothing certifies at any noise; whether a search should use rough curves."""
-    probe = account(with_unit_noise(run), at_least=at_least)
+    probe = _certificate(with_unit_noise(run), UPPER, at_least)
     if not any(math.isfinite(probe.curve(verdict).epsilon(delta)) for verdict in probe.certifying):
         raise NotCertified(probe.why_not())
     return probe.expensive
 
 
-def _costly_search(run: Run, field: str, within: Callable[[Run], bool], epsilon: float, delta: float,
-                   at_least: Evidence) -> Run:
-    """The search where curves are costly: roots of log(delta found / delta) on ever finer curves, the last exact."""
+def _costly_search(run: Run, field: str, epsilon: float, delta: float, at_least: Evidence) -> Run:
+    """The search where curves are costly: roots of log(delta found / delta) on ever finer curves, the last exact.
+
+    Only the theorem that wins on rough curves is asked for its exact one, and its answer is confirmed.
+    """
     if field == "steps":
         _require_free_schedule(run)
     base = with_unit_noise(run)
@@ -127,20 +135,24 @@ def _costly_search(run: Run, field: str, within: Callable[[Run], bool], epsilon:
             return scale_noise(base, math.exp(x))
         return replace(run, steps=min(max(math.floor(math.exp(-x)), 1), MOST_STEPS))
 
-    def excess(times: int) -> Callable[[float], float]:
+    def excess(times: int, asked: tuple[Theorem, ...]) -> Callable[[float], float]:
         def found(x: float) -> float:
-            rough = account(candidate(x), at_least=at_least).rough_delta(epsilon, times)
+            rough = _certificate(candidate(x), asked, at_least).rough_delta(epsilon, times)
             return math.log(max(rough, 1e-300) / delta)
 
         return found
 
-    root = Root(0.0 if field == "noise" else -math.log(run.steps), 20.0)
-    for times, tolerance, tries, longest in ((2, 0.3, 60, 4.0), (1, 0.02, 40, 0.1), (0, 5e-3, 8, 0.02)):
-        found = falling_root(excess(times), root.at, root.slope, tolerance=tolerance, tries=tries, longest=longest)
+    asked, root = UPPER, Root(0.0 if field == "noise" else -math.log(run.steps), 20.0)
+    for times, tolerance, tries, longest in ((2, 0.3, 60, 4.0), (1, 0.02, 40, 0.1), (0, 5e-3, 8, 0.1)):
+        if times == 0:
+            asked = (_certificate(candidate(root.at), UPPER, at_least).rough_best(epsilon, 1).theorem,)
+        found = falling_root(excess(times, asked), root.at, root.slope, tolerance=tolerance, tries=tries,
+                             longest=longest)
         root = root if found is None else found
-    for more in (0.0, 1e-9, 1e-6, 1e-4, 1e-3, 1e-2, 1e-1):  # rounding decides between 0 and a little more
-        if within(candidate(root.at + more)):
-            return candidate(root.at + more)
+    for theorems in (asked, UPPER):
+        for more in (0.0, 1e-9, 1e-6, 1e-4, 1e-3, 1e-2, 1e-1):  # rounding decides between 0 and a little more
+            if _certificate(candidate(root.at + more), theorems, at_least).certifies(epsilon, delta):
+                return candidate(root.at + more)
     raise _out_of_reach(epsilon, delta) if field == "noise" else _too_short(epsilon, delta)
 
 
@@ -198,8 +210,3 @@ def _require_free_schedule(run: Run) -> None:
 
 def _too_short(epsilon: float, delta: float) -> InputError:
     return InputError("epsilon", f"is exceeded by the first step at delta = {delta:g}", epsilon, "add noise")
-
-
-def applies(verdict: Verdict) -> bool:
-    """Whether all assumptions of the verdict's theorem hold."""
-    return isinstance(verdict.result, Applies)

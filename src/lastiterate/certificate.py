@@ -100,6 +100,10 @@ class Certificate:
         """An upper bound on delta at ``epsilon`` from curves made rough ``times`` times: larger, cheap for a search."""
         return min((self._rough_curve(verdict, times).delta(epsilon) for verdict in self.certifying), default=1.0)
 
+    def rough_best(self, epsilon: float, times: int) -> Verdict:
+        """The certifying verdict (there must be one) with the smallest ``rough_delta``."""
+        return min(self.certifying, key=lambda verdict: self._rough_curve(verdict, times).delta(epsilon))
+
     @property
     def expensive(self) -> bool:
         """Whether some certifying curve has a rough version."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
+import numpy as np
+
+from lastiterate._numerics import Array
 from lastiterate.losses import LossFacts
 
 
@@ -18,22 +20,23 @@ def after_clipping(facts: LossFacts, *, scalar_residual: bool) -> LossFacts:
     return facts if scalar_residual else replace(facts, smooth=None, strong=None, weak_convexity=None)
 
 
-def clipped_step_lipschitz(step: float, lowest: float, highest: float) -> float:
-    """Exact Lipschitz constant of ``x - step clip(grad f(x))`` over all f with Hessian in [lowest, highest], d >= 2.
+def clipped_step_lipschitz(step: Array, lowest: float, highest: float) -> Array:
+    """Exact Lipschitz constants of ``x - step clip(grad f(x))`` over all f with Hessian in [lowest, highest], d >= 2.
 
-    For lowest = 0 and step * highest <= 3 it is 2 / sqrt(4 - step * highest), so
+    One for every entry of ``step``. For lowest = 0 and step * highest <= 3 it is 2 / sqrt(4 - step * highest), so
     clipping a convex smooth loss *expands*.
     """
     a, b = step * highest, step * lowest
-    largest = max(1.0, abs(1 - a), abs(1 - b))
-    if 0 < a + b < 4:
-        q = 1 + (a - b) ** 2 / ((a + b) * (4 - a - b))
-        turning = 1 - q * (2 - a - b) / 2
-        if b <= turning <= a:
-            largest = max(largest, math.sqrt(q))
-    return largest
+    largest = np.maximum(1.0, step_lipschitz(step, lowest, highest))
+    total = a + b
+    rotates = (total > 0) & (total < 4)
+    inside = np.where(rotates, total, 2.0)
+    with np.errstate(over="ignore"):
+        q = 1 + (a - b) ** 2 / (inside * (4 - inside))
+        turning = 1 - q * (2 - inside) / 2
+    return np.where(rotates & (b <= turning) & (turning <= a), np.maximum(largest, np.sqrt(q)), largest)
 
 
-def step_lipschitz(step: float, lowest: float, highest: float) -> float:
-    """Lipschitz constant of ``x - step grad f(x)`` over all f with Hessian in [lowest, highest]."""
-    return max(abs(1 - step * lowest), abs(1 - step * highest))
+def step_lipschitz(step: Array, lowest: float, highest: float) -> Array:
+    """Lipschitz constants of ``x - step grad f(x)`` over all f with Hessian in [lowest, highest], for every step."""
+    return np.maximum(abs(1 - step * lowest), abs(1 - step * highest))

@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
+
+from lastiterate._numerics import Array
 from lastiterate.assumptions import known
 from lastiterate.clipping import clipped_step_lipschitz, step_lipschitz
 from lastiterate.evidence import Fact
@@ -15,7 +18,7 @@ from lastiterate.theorem import Assumption, Broken, Held
 
 def longest_step(run: Run) -> float:
     """The largest step size of the run."""
-    return max(run.step_size.values) if isinstance(run.step_size, Steps) else run.step_size.at(0)
+    return float(run.step_sizes.max()) if isinstance(run.step_size, Steps) else run.step_size.at(0)
 
 
 def _bounded_gradient(run: Run) -> Held | Broken:
@@ -55,13 +58,18 @@ class StepMap:
 
     def lipschitz(self, step: float) -> float:
         """Lipschitz constant of one step's map, for every data set."""
+        return float(self.lipschitz_each(np.array([step]))[0])
+
+    def lipschitz_each(self, steps: Array) -> Array:
+        """``lipschitz`` of every entry of ``steps``."""
         if not self.clipped:
-            return step_lipschitz(step, self.ridge + self.lowest, self.ridge + self.highest)
-        shrink = 1 - step * self.ridge
-        if shrink <= 0:
-            # the decomposition into a shrunk clipped step needs step * ridge < 1; by the triangle inequality instead
-            return abs(shrink) + step * max(abs(self.lowest), abs(self.highest))
-        return shrink * clipped_step_lipschitz(step / shrink, self.lowest, self.highest)
+            return step_lipschitz(steps, self.ridge + self.lowest, self.ridge + self.highest)
+        shrink = 1 - steps * self.ridge
+        short = shrink > 0
+        rest = np.where(short, shrink, 1.0)
+        rotated = rest * clipped_step_lipschitz(steps / rest, self.lowest, self.highest)
+        # the decomposition into a shrunk clipped step needs step * ridge < 1; by the triangle inequality instead
+        return np.where(short, rotated, -shrink + steps * max(abs(self.lowest), abs(self.highest)))
 
 
 def step_map(run: Run, shares: tuple[float, float] | None = None) -> StepMap | None:

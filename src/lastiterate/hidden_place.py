@@ -13,6 +13,8 @@ from lastiterate.curve import Curve, Gdp
 from lastiterate.errors import InputError
 
 DOWN = 1 - 1e-9
+MOST_NEWTON = 60
+"""Steps to a threshold; five or ten are usual."""
 
 
 @final
@@ -31,20 +33,25 @@ class HiddenPlace(Curve):
         return np.array(self.weights), np.array(self.mus)
 
     def _threshold(self, log_ratio: float) -> float:
-        """x with log LR(x) = log_ratio, LR(x) = sum_j w_j exp(mu_j x - mu_j^2 / 2); infinite where there is none."""
+        """x with log LR(x) = log_ratio, LR(x) = sum_j w_j exp(mu_j x - mu_j^2 / 2); infinite where there is none.
+
+        log LR is convex and increasing: Newton's steps fall to the root from any point to its right, such as the one
+        where the term of the largest mu alone reaches the ratio. Where they stop matters little: x enters delta with
+        its square.
+        """
         w, mu = self._arrays()
-        logs = np.log(np.maximum(w, 1e-300))
-
-        def above(x: float) -> bool:
-            return log_sum_exp(logs + mu * x - mu * mu / 2) >= log_ratio
-
-        top = float(mu.max())
-        if top == 0:
-            return math.inf if log_ratio > 0 else -math.inf
-        reach = 60.0 + top + (abs(log_ratio) + 60.0) / top
-        if above(-reach):
-            return -math.inf
-        return smallest_true(lambda x: above(x - reach), 0.0, 2 * reach, 1e-14) - reach if above(reach) else math.inf
+        mu, top, still = mu[w > 0], float(mu[w > 0].max()), float(w[mu == 0].sum())
+        if top == 0 or (still > 0 and math.log(still) >= log_ratio):
+            return math.inf if top == 0 and log_ratio > 0 else -math.inf
+        logs = np.log(w[w > 0]) - mu * mu / 2
+        x = (log_ratio - float(logs[mu == top].max())) / top
+        for _ in range(MOST_NEWTON):
+            terms = logs + mu * x
+            value = log_sum_exp(terms)
+            if value - log_ratio <= 1e-9:
+                break
+            x -= (value - log_ratio) / float((mu * np.exp(terms - value)).sum())
+        return x
 
     def delta(self, epsilon: float) -> float:
         """Lower bound on delta at ``epsilon``, the larger of both directions."""

@@ -17,7 +17,7 @@ from lastiterate.sampled_renyi import SampledRenyi, check_sampled
 LEAST, LONGEST = 1e-2, 10**7
 """Noise multipliers below ``LEAST`` (losses of thousands in one step) and runs longer than ``LONGEST`` steps (rounding
 that adds up to 2e-6) get no statement."""
-FINE_LEVELS, COARSE_LEVELS = 32, 8
+FINE_LEVELS, COARSE_LEVELS = 64, 8
 """Different noise multipliers that are told apart."""
 
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, get_args
 
+import numpy as np
+
 from lastiterate import serial
+from lastiterate._numerics import Array
 from lastiterate.adjacency import Adjacency, check_adjacency, records_moved
 from lastiterate.clipping import after_clipping
 from lastiterate.errors import InputError
@@ -24,6 +28,7 @@ from lastiterate.schedules import (
     FixedSize,
     FullBatch,
     GradientNoise,
+    InverseDecay,
     Langevin,
     Momentum,
     Noise,
@@ -180,7 +185,7 @@ class Run:
             case GradientNoise(std):
                 return std[step] if isinstance(std, tuple) else std
             case Langevin(sigma):
-                return sigma * (2.0 / self.step_size.at(step)) ** 0.5
+                return sigma * math.sqrt(2.0 / self.step_size.at(step))
             case NoiseMultiplier(z):
                 unit = self.clip
                 if unit is None:
@@ -189,6 +194,28 @@ class Run:
                     raise InputError("noise_multiplier", "needs a clip or a lipschitz constant to multiply", z,
                                      "give --clip, --lipschitz, or the noise itself with --noise-std")
                 return z * unit / self.divisor
+
+    @cached_property
+    def step_sizes(self) -> Array:
+        """The step size of every step; shape (steps,)."""
+        match self.step_size:
+            case Constant(value):
+                return _frozen(np.full(self.steps, value))
+            case InverseDecay(beta, strong):
+                return _frozen(1.0 / (2.0 * beta + strong * np.arange(self.steps, dtype=np.float64) / 2.0))
+            case Steps(values):
+                return _frozen(np.array(values, dtype=np.float64))
+
+    @cached_property
+    def noise_stds(self) -> Array:
+        """``noise_std`` of every step; shape (steps,)."""
+        match self.noise:
+            case GradientNoise(std) if isinstance(std, tuple):
+                return _frozen(np.array(std, dtype=np.float64))
+            case Langevin(sigma):
+                return _frozen(sigma * np.sqrt(2.0 / self.step_sizes))
+            case _:
+                return _frozen(np.full(self.steps, self.noise_std(0)))
 
     # JSON.
 
@@ -220,6 +247,11 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "domain": get_args(Domain), "start": get_args(Start), "momentum": get_args(Momentum), "prelude": (Prelude,),
     "loss": get_args(Loss),
 }
+
+
+def _frozen(values: Array) -> Array:
+    values.setflags(write=False)
+    return values
 
 
 def data_term_ridge(loss: Loss) -> float:

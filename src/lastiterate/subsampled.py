@@ -21,11 +21,15 @@ from lastiterate._numerics import Array
 WIDEST, NARROWEST, SHARE = 2e-4, 1e-6, 16
 """Interval of the privacy loss grid: a sixteenth of one step's standard deviation, within these bounds. Splitting a
 loss between two grid points adds about a sixth of the squared interval to its variance, here 1/1500; below 1e-6
-rounding would add more mass to the grid than its width does. Coarse grids take a quarter."""
-COARSE_SHARE = 4
+rounding would add more mass to the grid than its width does."""
+VARIED_SHARE, COARSE_SHARE = 8, 4
+"""The same where more than four noises vary (1/400 of the variance; their rounding to levels weighs more), and on
+coarse grids."""
 MOST_SINGLE, MOST_TOTAL = 2**15, 2**20
 """Grid points of one step (four different steps may have as many each) and of the composition; the interval widens
 where more would be needed."""
+
+
 def installed() -> bool:
     """Whether dp-accounting can be imported."""
     try:
@@ -86,8 +90,9 @@ def interval(levels: tuple[tuple[float, int], ...], rate: float, mu: float, *, c
     variance = sum(count * spread(z, rate) ** 2 for z, count in levels)
     width = max(largest_loss(z, rate) for z, _ in levels) + 10 * mu + mu * mu
     total = width + 16 * math.sqrt(variance + mu * mu)
-    widest = math.inf if coarse or len(levels) > 4 else WIDEST
-    wanted = max(NARROWEST, min(widest, math.sqrt(variance / steps) / (COARSE_SHARE if coarse else SHARE)))
+    varied = len(levels) > 4
+    widest, share = (math.inf, COARSE_SHARE if coarse else VARIED_SHARE) if coarse or varied else (WIDEST, SHARE)
+    wanted = max(NARROWEST, min(widest, math.sqrt(variance / steps) / share))
     return max(wanted, width * max(1.0, len(levels) / 4) / MOST_SINGLE, total / MOST_TOTAL)
 
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from lastiterate.assumptions import known, known_noise, known_sensitivity
 from lastiterate.curve import Gdp
 from lastiterate.run import Run
@@ -28,12 +30,12 @@ def composition_mu(run: Run) -> float:
         met, std = -(-run.steps // run.blocks), run.noise_std(0)
         charge = math.inf if std == 0 and unit > 0 else met * (unit / std) ** 2 if unit > 0 else 0.0
     else:
-        stds = [run.noise_std(step) for step in range(run.steps)]
-        charges = [0.0 if unit == 0 else (unit / std) ** 2 if std > 0 else math.inf for std in stds]
+        with np.errstate(divide="ignore"):
+            charges = (unit / run.noise_stds) ** 2 if unit > 0 else np.zeros(run.steps)
         if isinstance(run.batching, Reshuffled):  # the place is another one in every pass
-            charge = sum(max(charges[first:first + run.blocks]) for first in range(0, run.steps, run.blocks))
+            charge = np.maximum.reduceat(charges, np.arange(0, run.steps, run.blocks)).sum()
         else:
-            charge = max(sum(charges[place::run.blocks]) for place in range(min(run.blocks, run.steps)))
+            charge = np.bincount(np.arange(run.steps) % run.blocks, weights=charges).max()
     return math.sqrt(charge) * (1 + allowance(run.steps))
 
 

@@ -42,9 +42,8 @@ def place_mus(run: Run) -> Array:
             unit = np.minimum(unit, _unit_by_block(whole, any_block, s, eta, run.steps, run.blocks, diameter))
         std = run.noise_std(0)
         return unit / std if std > 0 else np.where(unit > 0, np.inf, 0.0)
-    eta = np.array([run.step_size.at(step) for step in range(run.steps)])
-    v = (eta * np.array([run.noise_std(step) for step in range(run.steps)])) ** 2
-    return _each_place(block_constants(run, eta), eta * delta, v, run.blocks, diameter)
+    eta = run.step_sizes
+    return _each_place(block_constants(run), eta * delta, (eta * run.noise_stds) ** 2, run.blocks, diameter)
 
 
 def full_map(run: Run) -> StepMap:
@@ -54,12 +53,13 @@ def full_map(run: Run) -> StepMap:
     return found
 
 
-def block_constants(run: Run, eta: Array) -> Array:
-    """Lipschitz constants of the steps ``eta``, one for each step of the run."""
-    full, short = full_map(run), step_map(run)
+def block_constants(run: Run) -> Array:
+    """The Lipschitz constant of every step; shape (steps,)."""
+    short, c = step_map(run), full_map(run).lipschitz_each(run.step_sizes)
     assert short is not None
-    ends = np.arange(run.steps) % run.blocks == run.blocks - 1
-    return np.array([(short if end else full).lipschitz(step) for step, end in zip(eta, ends, strict=True)])
+    last = slice(run.blocks - 1, None, run.blocks)
+    c[last] = short.lipschitz_each(run.step_sizes[last])
+    return c
 
 
 @lru_cache(maxsize=64)

@@ -8,7 +8,7 @@ one by one, whatever is released and however they are combined. Proof: docs/theo
 
 from __future__ import annotations
 
-from collections import Counter
+import numpy as np
 
 from lastiterate.assumptions import (
     dp_accounting_installed,
@@ -46,5 +46,5 @@ def levels(run: Run) -> tuple[tuple[float, int], ...] | None:
     unit = run.divisor / sensitivity.value
     if same_noise(run):
         return ((run.noise_std(0) * unit, run.steps),)
-    found = Counter(run.noise_std(step) * unit for step in range(run.steps))
-    return merged(tuple(sorted(found.items())), MOST_LEVELS)
+    found, counts = np.unique(run.noise_stds * unit, return_counts=True)
+    return merged(tuple(zip(found.tolist(), counts.tolist(), strict=True)), MOST_LEVELS)

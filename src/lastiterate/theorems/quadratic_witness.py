@@ -58,9 +58,7 @@ def witness_mus(run: Run) -> Array:
         return _ratio(met * eta * unit, variance, noisy=variance > 0)
     if run.steps > LONGEST:
         return np.zeros(run.blocks)  # no statement; a lower bound of zero is always true
-    looked_at = 1 if run.constant else run.steps
-    eta = np.resize([run.step_size.at(step) for step in range(looked_at)], run.steps)
-    std = np.resize([run.noise_std(step) for step in range(looked_at)], run.steps)
+    eta, std = run.step_sizes, run.noise_stds
     block = np.arange(run.steps) % run.blocks
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
         later = np.cumprod(np.concatenate(([1.0], (1 - eta * h)[::-1])))[::-1]  # R_0, R_1, ..., R_K

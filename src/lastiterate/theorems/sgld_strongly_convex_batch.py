@@ -50,7 +50,7 @@ def _last_steps(run: Run) -> Array:
     first = max(0, run.steps - LONGEST)
     if isinstance(run.step_size, InverseDecay):
         return 1 / (2 * run.step_size.beta + run.step_size.strong * np.arange(first, run.steps) / 2)
-    return np.array([run.step_size.at(step) for step in range(first, run.steps)])
+    return run.step_sizes[first:]
 
 
 def batch_mu(run: Run) -> float:

@@ -67,14 +67,13 @@ def optimal_mu(c: Any, s: Any, v: Any, start: float = 0.0) -> float:
         log_shift, log_noise = np.log(s) + later, np.log(v) + 2 * later
     # a block opens after every noisy step, and pulses start blocks: dX of a block is never zero
     opens = np.flatnonzero(np.concatenate(([True], noisy[:-1])))
-    dS = np.logaddexp.reduceat(log_shift, opens)
-    dX = np.logaddexp.reduceat(log_noise, opens)
-    if np.isnan(dS).any() or np.isnan(dX).any() or np.isposinf(dS).any() or np.isposinf(dX).any():
+    dS, dX = (log_shift, log_noise) if opens.size == c.size else (
+        np.logaddexp.reduceat(log_shift, opens), np.logaddexp.reduceat(log_noise, opens))
+    if not (dS.max() < math.inf and dX.max() < math.inf):  # a nan is its own maximum
         return math.inf  # outside double precision: no statement
-    keep = ~np.isneginf(dX)  # trailing noise-free steps carry no shift here
-    dS, dX = dS[keep], dX[keep]
-    first = int(np.flatnonzero(np.isfinite(dS))[0])  # nothing to absorb before the first shift
-    dS, dX = pool(dS[first:], dX[first:])
+    # blocks without a shift help the one before (the first: nothing is there to absorb)
+    shifted = np.flatnonzero(dS > -math.inf)
+    dS, dX = pool(dS[shifted], np.logaddexp.reduceat(dX, shifted))
     mu = math.sqrt(float(np.exp(2 * dS - dX).sum()))
     return mu * (1 + allowance(c.size, float(later.max())))
 

@@ -90,9 +90,8 @@ def _bound(run: Run) -> Curve:
 def _scheduled(run: Run, delta: float, diameter: float) -> GdpMixture:
     """Step by step, for any schedule."""
     assert isinstance(run.batching, Reshuffled)
-    eta = np.array([run.step_size.at(step) for step in range(run.steps)])
-    c = block_constants(run, eta)
-    v = (eta * np.array([run.noise_std(step) for step in range(run.steps)])) ** 2
+    eta, c = run.step_sizes, block_constants(run)
+    v = (eta * run.noise_stds) ** 2
     weights: list[float] = []
     mus: list[float] = []
     for weight, shifts in scheduled_shifts(c, eta * delta, block_weights(run.n, run.batching.size), FEW_ATOMS):
