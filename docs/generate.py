@@ -16,7 +16,7 @@ from typing import Any
 from lastiterate.report.examples import example
 from lastiterate.report.plots import theorem_over_steps
 from lastiterate.theorem import Theorem, match
-from lastiterate.theorems import TABLE
+from lastiterate.theorems import TABLE, words
 
 DELTA, POINTS = 1e-5, 16
 KINDS = {
@@ -26,15 +26,6 @@ KINDS = {
     "claimed": "A published claim without a valid proof. It is shown for comparison and never certifies.",
 }
 NOTE = re.compile(r"docs/theorems/([a-z-]+)(\.md)?")
-
-
-def words(theorem: Theorem) -> tuple[str, str]:
-    """Title and text of the theorem's own file."""
-    import lastiterate.theorems as table
-
-    (module,) = [m for m in vars(table).values() if getattr(m, "THEOREM", None) is theorem]
-    title, _, rest = (module.__doc__ or "").partition("\n\n")
-    return title.replace("\n", " "), rest.strip()
 
 
 def marked(text: str) -> str:

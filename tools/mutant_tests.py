@@ -8,7 +8,9 @@ from __future__ import annotations
 import hashlib
 import importlib
 import json
+import math
 import os
+import resource
 import signal
 import sys
 import time
@@ -21,6 +23,8 @@ SLOWEST, ENOUGH = 6.0, 20.0
 """Seconds of a test that is used at all, and of all tests that one mutant meets (as they took when listed)."""
 PATIENCE = 4.0
 """A mutant that takes so many times longer than its tests did is killed: it hangs."""
+ASLEEP = 20
+"""Seconds on the clock for each second of processor time that a test may take, before it counts as asleep."""
 
 Calls = dict[str, dict[str, Any]]
 """By test: its ``seconds`` and the ``functions`` it calls, each "file line"."""
@@ -38,16 +42,17 @@ def preload() -> None:
 
 
 def forked(action: Callable[[], int], limit: float) -> int:
-    """Exit code of ``action`` in a fork; -1 where it took more than ``limit`` seconds."""
+    """Exit code of ``action`` in a fork; negative where it took more than ``limit`` seconds of processor time."""
     child = os.fork()
     if child == 0:
         code = 70
         try:
+            resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(limit), math.ceil(limit) + 1))
             with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
                 code = action()
         finally:
             os._exit(code)
-    until = time.monotonic() + limit
+    until = time.monotonic() + ASLEEP * limit
     while True:
         done, status = os.waitpid(child, os.WNOHANG)
         if done:
@@ -151,12 +156,7 @@ def run(work: list[Work], folders: list[Path], verdicts: Path) -> None:
         child = os.fork()
         if child == 0:
             try:
-                for number, mutant in enumerate(work[job::len(folders)]):
-                    verdict = meet(folder, mutant)
-                    with verdicts.open("a") as lines:
-                        lines.write(json.dumps({"key": mutant[0], "verdict": verdict}) + "\n")
-                    if number % 20 == 19:
-                        print(f"{number + 1} of {len(work[job::len(folders)])} in process {job}", flush=True)
+                meet_all(work[job::len(folders)], folder, verdicts)
             finally:
                 os._exit(0)
         children.append(child)
@@ -164,27 +164,57 @@ def run(work: list[Work], folders: list[Path], verdicts: Path) -> None:
         os.waitpid(child, 0)
 
 
-def meet(folder: Path, mutant: Work) -> str:
-    """Whether one mutant is killed by its tests."""
-    _, file, source, tests = mutant
+def meet_all(work: list[Work], folder: Path, verdicts: Path) -> None:
+    """Meet mutants one by one; the tests that killed the latest mutants of the same file come first."""
+    files = sorted({name.split("::")[0] for *_, tests in work for name, _ in tests})
+    forked(lambda: pytest_on(folder, files, [], "--collect-only"), 600)  # leaves byte code behind
+    killers: dict[str, list[str]] = {}
+    for number, (key, file, source, tests) in enumerate(work):
+        recent = killers.setdefault(file, [])
+        ranks = {name: -rank for rank, name in enumerate(recent)}
+        tests.sort(key=lambda test, ranks=ranks: ranks.get(test[0], 1))
+        verdict, killer = meet(folder, file, source, tests)
+        if killer is not None:
+            killers[file] = [*(name for name in recent if name != killer), killer]
+        with verdicts.open("a") as lines:
+            lines.write(json.dumps({"key": key, "verdict": verdict}) + "\n")
+        if number % 20 == 19:
+            print(f"{number + 1} of {len(work)}", flush=True)
+
+
+class Killer:
+    """Writes down the test that fails."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        if report.failed:
+            self.path.write_text(report.nodeid)
+
+
+def meet(folder: Path, file: str, source: str, tests: list[tuple[str, float]]) -> tuple[str, str | None]:
+    """Whether one mutant is killed by its tests, and by which, where that is known.
+
+    No byte code is written, and what is there is kept: the mutant's file is younger than its byte code, and gets its
+    age back.
+    """
     if not tests:
-        return "survived"
-    original = (folder / file).read_text(encoding="utf-8")
+        return "survived", None
+    path, killer = folder / file, folder / "killer"
+    original, times = path.read_text(encoding="utf-8"), path.stat()
     names, seconds = [name for name, _ in tests], sum(taken for _, taken in tests)
+    killer.unlink(missing_ok=True)
 
     def quick() -> int:
         sys.dont_write_bytecode = True
-        return pytest_on(folder, names, [])
+        return pytest_on(folder, names, [Killer(killer)])
 
     try:
-        (folder / file).write_text(source, encoding="utf-8")
-        forget_byte_code(folder / "src")
-        return "survived" if forked(quick, 20 + PATIENCE * seconds) == 0 else "killed"
+        path.write_text(source, encoding="utf-8")
+        os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns + 10**10))
+        verdict = "survived" if forked(quick, 20 + PATIENCE * seconds) == 0 else "killed"
     finally:
-        (folder / file).write_text(original, encoding="utf-8")
-
-
-def forget_byte_code(folder: Path) -> None:
-    """No stale byte code of an earlier mutant."""
-    for cached in folder.glob("**/__pycache__/*.pyc"):
-        cached.unlink()
+        path.write_text(original, encoding="utf-8")
+        os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    return verdict, killer.read_text() if killer.exists() else None

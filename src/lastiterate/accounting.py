@@ -12,7 +12,7 @@ from typing import Literal
 from lastiterate._roots import Root, falling_root
 from lastiterate.adjacency import records_moved
 from lastiterate.certificate import Certificate, Verdict
-from lastiterate.curve import Gdp
+from lastiterate.curve import Gdp, check_delta
 from lastiterate.errors import InputError, NotCertified
 from lastiterate.evidence import Evidence
 from lastiterate.losses import FLOAT_SLACK, Abstract
@@ -69,8 +69,7 @@ def calibrate(
     """
     if not 0 < epsilon < math.inf:
         raise InputError("epsilon", "must be a positive finite number", epsilon, "1 is a common choice")
-    if not 0 < delta < 1:
-        raise InputError("delta", "must lie strictly between 0 and 1", delta, "choose less than 1/n, such as 1e-6")
+    check_delta(delta)
     if field not in ("noise", "steps"):
         raise InputError("field", "must be 'noise' or 'steps'", field)
 

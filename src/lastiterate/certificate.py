@@ -12,12 +12,12 @@ from typing import Any
 
 from lastiterate.adjacency import convertible
 from lastiterate.composition import compose
-from lastiterate.curve import Curve, Gdp
+from lastiterate.curve import Curve, Gdp, check_delta
 from lastiterate.errors import InputError
 from lastiterate.evidence import Evidence, weakest
 from lastiterate.run import Run
 from lastiterate.schedules import Cyclic, FullBatch, Permuted, Reshuffled
-from lastiterate.theorem import Applies, Fails, Theorem
+from lastiterate.theorem import Applies, Fails, Theorem, by_reason
 
 FORMAT = 1
 CAVEATS = (
@@ -154,23 +154,25 @@ class Certificate:
         return (*found, *CAVEATS)
 
     def why_not(self) -> str:
-        """Why nothing certifies the run, theorem by theorem."""
-        lines = ["no theorem certifies this run:"]
+        """Why nothing certifies the run: every reason, and the theorems it concerns."""
+        found: dict[str, tuple[str, ...]] = {}
         for verdict in self.verdicts:
             if verdict.theorem.kind not in ("upper", "exact"):
                 continue
             if isinstance(verdict.result, Fails):
-                lines.append(f"  {verdict.theorem.name}: {'; '.join(verdict.result.reasons)}")
+                reasons = verdict.result.reasons
             elif not verdict.certifies(self.at_least):
                 weak = [f.why for f in verdict.result.facts if f.evidence < self.at_least]
-                lines.append(f"  {verdict.theorem.name}: rests on {weakest(*verdict.result.facts).name} facts "
-                             f"({'; '.join(weak)}): pass --trust-constants to rely on them")
+                reasons = (f"rests on {weakest(*verdict.result.facts).name} facts ({'; '.join(weak)}): "
+                           "pass --trust-constants to rely on them",)
             else:
-                lines.append(f"  {verdict.theorem.name}: its epsilon is infinite (no noise)")
-        return "\n".join(lines)
+                reasons = ("its epsilon is infinite (no noise)",)
+            found[verdict.theorem.name] = reasons
+        return "no theorem certifies this run:\n" + by_reason(found)
 
     def explain(self, delta: float) -> str:
         """Every theorem's verdict in plain text, best first."""
+        check_delta(delta)
         rows = sorted(self.rows(delta), key=lambda row: row["epsilon"] if row["applies"] else math.inf)
         out: list[str] = []
         for row in rows:
@@ -197,6 +199,7 @@ class Certificate:
 
     def answer(self, delta: float) -> dict[str, Any]:
         """What ``account --json`` prints."""
+        check_delta(delta)
         best = self.best(delta)
         epsilon = self.epsilon(delta)
         return {
@@ -213,8 +216,7 @@ class Certificate:
         """The certificate as it is stored beside a model; ``content_sha256`` covers everything else in it."""
         from lastiterate import __version__
 
-        if not 0 < delta < 1:
-            raise InputError("delta", "must lie strictly between 0 and 1", delta)
+        check_delta(delta)
         body = self.answer(delta) | {
             "format": FORMAT, "library": f"lastiterate {__version__}", "at_least": self.at_least.name,
             "weights_sha256": weights_sha256, "caveats": [*self.all_caveats(), *extra],

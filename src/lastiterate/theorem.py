@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -71,6 +71,15 @@ class Fails:
     """At least one assumption does not hold."""
 
     reasons: tuple[str, ...]
+
+
+def by_reason(failures: Mapping[str, Iterable[str]]) -> str:
+    """Why theorems (by name) fail, every reason once, with the names it concerns on a line of their own."""
+    names: dict[str, list[str]] = {}
+    for name, reasons in failures.items():
+        for reason in reasons:
+            names.setdefault(reason, []).append(name)
+    return "\n".join(f"- {reason}\n    {', '.join(concerned)}" for reason, concerned in names.items())
 
 
 def match(theorem: Theorem, run: Run) -> Applies | Fails:

@@ -275,7 +275,23 @@ def test_theorems():
     code, out, _ = call("theorems", "langevin-strongly-convex")
     out = " ".join(out.split())
     assert code == 0 and "Corollary 1" in out and "exp(-lambda eta K / 2)" in out
+    assert "Regime:" in " ".join(call("theorems", "bounded-domain-convex")[1].split())
+    assert "lastiterate[poisson]" in call("theorems", "poisson-pld")[1].replace("\n", " "), "brackets are no markup"
     assert call("theorems", "nonsense")[0] == 2
+
+
+def test_a_run_that_nothing_certifies(tmp_path):
+    sgld = ["--n", "500", "--steps", "9", "--step-size", "0.1", "--sigma", "0.1", "--smooth", "1", "--strong", "0"]
+    code, out, _ = call("account", *sgld, "--trust-constants")
+    out = " ".join(out.split())
+    assert code == 0 and out.count("Heller and Fetaya 2023") == 1 and "release a sample of the exact posterior" in out
+    assert "epsilon -" not in out and "does not apply" not in out
+    body = json.loads(call("account", *sgld, "--trust-constants", "--json")[1])
+    assert body["epsilon"] is None and "Heller" in body["verdicts"][0]["reasons"][0]
+    for delta in ("0", "1", "2", "nan"):
+        for more in ([], ["--json"]):
+            code, _, err = call("account", *sgld, "--delta", delta, *more)
+            assert code == 2 and "delta must lie strictly between 0 and 1" in err
 
 
 def test_picture_of_a_theorem(tmp_path):

@@ -77,6 +77,22 @@ def test_the_shaded_region(tmp_path):
     assert not bounded.axes[0].collections, "nothing is known from below inside a domain"
 
 
+def test_bounds_far_apart_have_a_logarithmic_axis(tmp_path):
+    run = li.Run(
+        n=50_000,
+        steps=2000,
+        step_size=li.Constant(0.5),
+        noise=li.NoiseMultiplier(5.0),
+        batching=li.Cyclic(500),
+        loss=li.Abstract(li.LossFacts(lipschitz=1.0, smooth=1.0, strong=0.01)),
+    )
+    made = epsilon_over_steps(assumed(run), DELTA, tmp_path / "far.png", points=4)
+    assert made.axes[0].get_yscale() == "log" and 0 < made.axes[0].get_ylim()[0] < 0.1
+    near = replace(run, noise=li.GradientNoise(0.01), step_size=li.InverseDecay(1.0, 0.01))
+    made = epsilon_over_steps(assumed(near), DELTA, tmp_path / "near.png", points=4)
+    assert made.axes[0].get_yscale() == "linear" and made.axes[0].get_ylim()[0] == 0
+
+
 def test_a_theorem_in_front(tmp_path):
     found = theorem_over_steps(TABLE["sgld-lsi"], DELTA, tmp_path / "t.png")
     assert found.run == example(TABLE["sgld-lsi"]) and (tmp_path / "t.png").stat().st_size > 10_000

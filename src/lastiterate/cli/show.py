@@ -6,13 +6,16 @@ import math
 from typing import Any
 
 from rich.console import Console, Group
+from rich.markup import escape
 from rich.panel import Panel
 from rich.table import Table
 
 from lastiterate.certificate import Certificate
+from lastiterate.curve import check_delta
 from lastiterate.planning import Choice, composition_epsilon
 from lastiterate.schedules import HeavyBall, NoiseMultiplier
-from lastiterate.theorem import Theorem
+from lastiterate.theorem import Theorem, by_reason
+from lastiterate.theorems import words
 
 
 def figure(value: float | None) -> str:
@@ -51,11 +54,10 @@ def verdicts(certificate: Certificate, delta: float) -> Table:
 
 def refusals(console: Console, certificate: Certificate, delta: float) -> None:
     """The theorems that do not apply, and why."""
-    rows = [row for row in certificate.rows(delta) if not row["applies"]]
-    if rows:
+    failures = {row["theorem"]: row["reasons"] for row in certificate.rows(delta) if not row["applies"]}
+    if failures:
         console.print("does not apply:", style="dim")
-    for row in rows:
-        console.print(f"  {row['theorem']}: {'; '.join(row['reasons'])}", style="dim", highlight=False)
+        console.print(by_reason(failures), style="dim", highlight=False, markup=False)
 
 
 def headline(certificate: Certificate, delta: float) -> str:
@@ -71,10 +73,15 @@ def headline(certificate: Certificate, delta: float) -> str:
 
 def account(console: Console, certificate: Certificate, delta: float) -> None:
     """The screen of ``account``."""
-    console.print(headline(certificate, delta), highlight=False)
-    console.print(f"under replace-one: epsilon {figure(certificate.replace_one_epsilon(delta))}", highlight=False)
-    console.print(verdicts(certificate, delta))
-    refusals(console, certificate, delta)
+    check_delta(delta)
+    certified = math.isfinite(certificate.epsilon(delta))
+    console.print(headline(certificate, delta), highlight=False, markup=False)
+    if certified:
+        console.print(f"under replace-one: epsilon {figure(certificate.replace_one_epsilon(delta))}", highlight=False)
+    if any(row["applies"] for row in certificate.rows(delta)):
+        console.print(verdicts(certificate, delta))
+    if certified:
+        refusals(console, certificate, delta)
     for caveat in certificate.all_caveats():
         console.print(f"- {caveat}", style="dim", highlight=False)
 
@@ -138,19 +145,23 @@ def theorems(table: dict[str, Theorem]) -> Table:
     """The table of theorems, a row each."""
     shown = Table()
     for name in ("theorem", "kind", "needs", "source"):
-        shown.add_column(name, overflow="fold")
+        shown.add_column(name, overflow="fold", no_wrap=name == "theorem")
     for theorem in table.values():
         needs = "; ".join(a.needs for a in theorem.assumptions if a.name not in ("known_sensitivity", "known_noise"))
-        shown.add_row(theorem.name, theorem.kind, needs or "nothing more", theorem.citation)
+        shown.add_row(theorem.name, theorem.kind, escape(needs or "nothing more"), escape(theorem.citation))
     return shown
 
 
 def theorem(console: Console, found: Theorem) -> None:
     """One theorem in full."""
-    console.print(f"[bold]{found.name}[/bold] ({found.kind})\n\n  {found.formula}\n", highlight=False)
+    title, text = words(found)
+    console.print(f"[bold]{found.name}[/bold] ({found.kind})\n\n{escape(title)}\n", highlight=False)
+    console.print(f"  {found.formula}\n", highlight=False, markup=False)
+    for paragraph in text.split("\n\n"):
+        console.print(" ".join(paragraph.split()) + "\n", highlight=False, markup=False)
     console.print("Assumptions:", highlight=False)
     for assumption in found.assumptions:
-        console.print(f"  - {assumption.needs}", highlight=False)
+        console.print(f"  - {assumption.needs}", highlight=False, markup=False)
     if found.remark:
-        console.print(f"\n{found.remark}", highlight=False)
-    console.print(f"\nSource: {found.citation}", highlight=False)
+        console.print(f"\n{found.remark}", highlight=False, markup=False)
+    console.print(f"\nSource: {found.citation}", highlight=False, markup=False)

@@ -16,6 +16,8 @@ from lastiterate.report.examples import example
 from lastiterate.schedules import GradientNoise, Steps
 from lastiterate.theorem import Applies, Kind, Theorem
 
+WIDE = 10
+"""Bounds that differ by more than this factor are drawn on a logarithmic axis, so that the best ones can be seen."""
 STYLES: dict[Kind, str] = {"upper": "-", "exact": "-", "lower": "--", "claimed": ":"}
 
 
@@ -93,6 +95,9 @@ def epsilon_over_steps(certificate: Certificate, delta: float, path: Path, *, st
                   zorder=3 if front else 2, alpha=0.5 if fades else 1.0,
                   label=line.name if line.kind == "upper" else f"{line.name} ({line.kind})")
     axes.set(xlabel="steps", ylabel=f"epsilon at delta = {delta:g}", xscale="log", ylim=(0, None))
+    tops = [max(line.epsilons) for line in drawn if line.kind != "lower" and max(line.epsilons) > 0]
+    if tops and max(tops) > WIDE * min(tops):
+        axes.set(yscale="log", ylim=(min(min(filter(None, line.epsilons), default=1.0) for line in drawn) / 2, None))
     axes.set_title(f"{certificate.run.adjacency} adjacency", loc="left", fontsize=10)
     axes.legend(fontsize=8, frameon=False)
     made.savefig(path, dpi=150)

@@ -77,6 +77,13 @@ def by_name(name: str) -> Theorem:
     return TABLE[name]
 
 
+def words(theorem: Theorem) -> tuple[str, str]:
+    """Title and text of the theorem's own file: what it says, its source, the boundaries of its regime."""
+    (module,) = [found for found in globals().values() if getattr(found, "THEOREM", None) is theorem]
+    title, _, rest = (module.__doc__ or "").partition("\n\n")
+    return title.replace("\n", " "), rest.strip()
+
+
 def _reduce(theorem: Theorem) -> tuple[Callable[[str], Theorem], tuple[str]]:
     return by_name, (theorem.name,)
 
