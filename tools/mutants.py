@@ -26,6 +26,7 @@ import time
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -169,7 +170,7 @@ def mutants_of(path: Path) -> Iterator[Mutant]:
 
 def judged(mutant: Mutant, rows: list[dict[str, str]]) -> bool:
     """Whether tools/mutants.toml says why nobody can kill this one."""
-    return any(mutant.file.endswith(row["file"]) and row["text"] in mutant.text and
+    return any(fnmatch(mutant.file, f"*/{row['file']}") and row["text"] in mutant.text and
                row.get("before", mutant.before) == mutant.before for row in rows)
 
 

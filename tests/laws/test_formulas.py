@@ -8,7 +8,7 @@ import pytest
 
 import lastiterate as li
 from lastiterate.curve import Gdp
-from lastiterate.theorem import Applies, match
+from lastiterate.theorem import Applies, Fails, match
 from lastiterate.theorems import TABLE, quadratic_witness
 from lastiterate.theorems.places import block_weights, place_mus, place_weights
 from lastiterate.theorems.shift import best_restart, optimal_mu
@@ -173,6 +173,25 @@ def test_quadratic_witness_of_secret_places():
     assert curve_of("quadratic-witness", flips) == Gdp(0.0)
     one_sign = run_of(2, strong=1.0, eta=1.5, n=3, batching=li.Permuted(3))
     assert max(curve_of("quadratic-witness", one_sign).mus) > 0
+
+
+def test_quadratic_witness_of_what_is_known():
+    """Without strong convexity the witness is linear, whatever the smoothness; clips that act let none be built."""
+    flat = curve_of("quadratic-witness", run_of(strong=0.0))
+    for facts in ({}, {"smooth": 1.0}, {"smooth": 1.0, "weak_convexity": 0.5}):
+        run = run_of(loss=li.Abstract(li.LossFacts(sensitivity=1.3, **facts)))
+        assert curve_of("quadratic-witness", run) == flat
+    varied = run_of(loss=li.Abstract(li.LossFacts(sensitivity=1.3)), noise=li.GradientNoise((0.8,) * 7))
+    assert curve_of("quadratic-witness", varied).mu == pytest.approx(flat.mu, rel=1e-9)
+    idle = run_of(loss=li.Logistic(ridge=0.1), clip=1.0)
+    assert isinstance(match(TABLE["quadratic-witness"], idle), Applies)
+    acting = run_of(loss=li.Softmax(classes=3, ridge=0.1), clip=0.1)
+    assert isinstance(match(TABLE["quadratic-witness"], acting), Fails)
+
+
+def test_ratios_outside_double_precision_say_nothing():
+    ratios = quadratic_witness._ratio([math.inf, math.nan, 1.0, -3.0], 4.0, noisy=True)
+    assert ratios.tolist() == [0.0, 0.0, 0.5, -1.5]
 
 
 def test_quadratic_witness_of_long_runs(monkeypatch):

@@ -87,6 +87,8 @@ def test_units_of_the_pull():
     assert witness(replace(run, noise=li.GradientNoise(0.0))).epsilon(1e-5) == 0, "no statement"
     every = replace(run, batching=li.Poisson(1.0), noise=li.GradientNoise(0.0))
     assert witness(every).epsilon(1e-5) == math.inf
+    weak = replace(every, loss=li.Abstract(li.LossFacts(lipschitz=0.2, smooth=1.0, strong=0.0)))
+    assert witness(weak).epsilon(1e-5) == math.inf, "however short the pull"
     assert witness(replace(run, loss=li.Abstract(li.LossFacts(sensitivity=0.0, lipschitz=1.0)))).epsilon(1e-5) == 0
 
 
@@ -103,6 +105,7 @@ def test_ridges_are_not_in_the_class():
 def test_draws_are_binomial_and_rounded_down(steps, rate):
     count, weights = draws(steps, rate)
     assert weights.sum() == pytest.approx(1, abs=1e-12) and (weights >= 0).all() and count.size <= MOST_ATOMS + 1
+    assert rate == 1 or count[0] == 0, "what is rounded away counts as no draw"
     mean, var = (weights * count).sum(), (weights * count**2).sum() - (weights * count).sum() ** 2
     width = max(1.0, np.diff(np.sort(count)[1:]).max()) if count.size > 2 else 1.0
     assert steps * rate - width - 1e-6 <= mean <= steps * rate + 1e-6

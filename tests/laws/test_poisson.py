@@ -130,7 +130,9 @@ def test_noise_multiplier_of_a_step():
     assert levels(std)[0][0] == pytest.approx(0.03 * 200 / 2)
     varied = replace(run, steps=4, noise=li.GradientNoise((0.03, 0.01, 0.03, 0.03)))
     assert levels(varied) == ((pytest.approx(2.0), 1), (pytest.approx(6.0), 3))
-    assert levels(replace(run, loss=li.Abstract(li.LossFacts(sensitivity=0.0, lipschitz=1.0)))) is None
+    nothing = replace(run, loss=li.Abstract(li.LossFacts(sensitivity=0.0, lipschitz=1.0)))
+    assert levels(nothing) is None
+    assert curve_of("poisson-rdp", nothing) == curve_of("poisson-pld", nothing) == Gdp(0.0)
 
 
 def test_many_noises_are_rounded_down():

@@ -12,7 +12,7 @@ from lastiterate.composition import compose
 from lastiterate.curve import BestOf, Gdp, GdpMixture
 from lastiterate.theorem import Applies, Fails, match
 from lastiterate.theorems import TABLE
-from lastiterate.theorems.fresh_places import constant_atoms, groups, scheduled_shifts, tail_groups
+from lastiterate.theorems.fresh_places import _add, constant_atoms, groups, scheduled_shifts, tail_groups
 from lastiterate.theorems.shift import best_restart, optimal_mu
 from oracles.gaussian import chain_delta, hidden_place_delta
 
@@ -271,6 +271,18 @@ def test_early_passes_in_closed_form(c):
     ]
     assert found[0].size == 729 and found[0] == pytest.approx([w for w, _ in exact])
     assert found[1] == pytest.approx([mu for _, mu in exact], rel=1e-9)
+
+
+def test_constant_maps_forget_all_but_the_last_step():
+    weights = np.array([0.5, 0.3, 0.2])
+    for steps, last in ((7, 0.5), (8, 0.3), (9, 0.2), (1, 0.5)):
+        found, mus = constant_atoms(0.0, 0.4, 0.25, steps, weights)
+        assert found == pytest.approx([last, 1 - last]) and mus[0] == pytest.approx(0.8) and mus[1] == 0
+
+
+def test_logarithms_far_apart():
+    for one, two in ((-800.0, 0.0), (0.0, -800.0), (900.0, 20.0), (1.0, 1.0), (-2.0, 0.5)):
+        assert _add(one, two) == pytest.approx(np.logaddexp(one, two), rel=1e-15)
 
 
 def test_long_runs_in_a_bounded_domain():

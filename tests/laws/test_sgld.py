@@ -93,6 +93,29 @@ def test_batch_bound_lies_above_the_exact_law_and_is_attained():
     assert tight > DRAWS / 10
 
 
+def test_schedules_that_do_not_decay_and_maps_that_forget():
+    flat = li.Run(n=9, steps=40, step_size=li.InverseDecay(1.0, 0.0), noise=li.Langevin(0.3))
+    assert total_time(flat) == pytest.approx(20.0) == total_time(replace(flat, step_size=li.Constant(0.5)))
+    loss = li.Abstract(li.LossFacts(sensitivity=0.7, smooth=2.0, strong=2.0))
+    forgets = replace(flat, step_size=li.Constant(0.5), loss=loss)
+    exact = 0.7 / 9 * 0.5 / (0.3 * math.sqrt(2 * 0.5))
+    assert applied("sgld-strongly-convex-batch", forgets).mu == pytest.approx(exact, rel=1e-9)
+    varied = replace(forgets, step_size=li.Steps((0.1, *[0.5] * 39)))
+    assert applied("sgld-strongly-convex-batch", varied).mu == pytest.approx(exact, rel=1e-9)
+
+
+@pytest.mark.parametrize("batching", [li.FixedSize(30), li.Permuted(30), li.Permuted(40)])
+def test_a_ridge_outside_the_records_is_whole_in_short_blocks(batching):
+    loss = li.Logistic(ridge=0.3)
+    run = li.Run(n=90, steps=25, step_size=li.Constant(0.4), noise=li.Langevin(0.2), batching=batching, loss=loss)
+    sensitivity, smooth, strong = (run.facts().fact(name) for name in ("sensitivity", "smooth", "strong"))
+    # a drawn record displaces another, which doubles a sensitivity that is given
+    plain = li.Abstract(li.LossFacts(sensitivity=sensitivity / 2, smooth=smooth, strong=strong))
+    whole = replace(run, loss=plain, batching=li.FixedSize(batching.size))
+    found = applied("sgld-strongly-convex-batch", run).mu
+    assert found == pytest.approx(applied("sgld-strongly-convex-batch", whole).mu, rel=1e-12)
+
+
 def test_batch_bound_lies_above_exact_mixtures_over_drawn_batches():
     """Replace-one on quadratics: the record pulls by +L or -L when it is drawn, 2^K Gaussians of one variance."""
     rng, near = np.random.default_rng(14), []

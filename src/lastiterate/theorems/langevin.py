@@ -32,12 +32,10 @@ ROUNDING = 1 + 1e-12
 
 
 def squared_ratio(run: Run) -> float:
-    """S_g^2 / (sigma^2 n^2); infinite without noise."""
+    """S_g^2 / (sigma^2 n^2), with noise."""
     sensitivity = known(run.facts(), "sensitivity")
     assert sensitivity is not None
-    sigma2 = temperature(run)
-    top = (sensitivity.value / run.n) ** 2
-    return top / sigma2 if sigma2 > 0 else (math.inf if top > 0 else 0.0)
+    return (sensitivity.value / run.n) ** 2 / temperature(run)
 
 
 def linear(slope: float) -> Rdp:

@@ -64,14 +64,11 @@ def optimal_mu(c: Any, s: Any, v: Any, start: float = 0.0) -> float:
         return math.inf
     with np.errstate(divide="ignore"):
         later = np.concatenate((np.cumsum(np.log(c[::-1]))[::-1][1:], [0.0]))  # log R_t
-        log_shift, log_noise = np.log(s) + later, np.log(v) + 2 * later
-    # a block opens after every noisy step, and pulses start blocks: dX of a block is never zero
-    opens = np.flatnonzero(np.concatenate(([True], noisy[:-1])))
-    dS, dX = (log_shift, log_noise) if opens.size == c.size else (
-        np.logaddexp.reduceat(log_shift, opens), np.logaddexp.reduceat(log_noise, opens))
+        dS, dX = np.log(s) + later, np.log(v) + 2 * later
     if not (dS.max() < math.inf and dX.max() < math.inf):  # a nan is its own maximum
         return math.inf  # outside double precision: no statement
-    # blocks without a shift help the one before (the first: nothing is there to absorb)
+    # noise without a shift helps the block before (the first: nothing is there to absorb); a shift without noise has an
+    # infinite slope, and is pooled with the noise that follows
     shifted = np.flatnonzero(dS > -math.inf)
     dS, dX = pool(dS[shifted], np.logaddexp.reduceat(dX, shifted))
     mu = math.sqrt(float(np.exp(2 * dS - dX).sum()))
