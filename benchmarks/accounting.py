@@ -209,7 +209,13 @@ def main() -> None:
 def spread(values: list[float]) -> str:
     """Median and interquartile range."""
     quarters = statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else [0.0, 0.0, 0.0]
-    return f"{statistics.median(values):.3g} ({quarters[2] - quarters[0]:.2g})"
+    spreads = f" ({figure(quarters[2] - quarters[0], 2)})" if len(values) > 1 else ", once"
+    return figure(statistics.median(values), 3) + spreads
+
+
+def figure(value: float, digits: int) -> str:
+    """A number with so many digits, and no exponent where it is large."""
+    return f"{float(f'{value:.{digits}g}'):,.0f}" if value >= 100 else f"{value:.{digits}g}"
 
 
 if __name__ == "__main__":

@@ -23,6 +23,8 @@ SLOWEST, ENOUGH = 6.0, 20.0
 """Seconds of a test that is used at all, and of all tests that one mutant meets (as they took when listed)."""
 PATIENCE = 4.0
 """A mutant that takes so many times longer than its tests did is killed: it hangs."""
+MEMORY = 6 * 2**30
+"""Bytes that a test may address: a mutant that needs more is killed."""
 ASLEEP = 20
 """Seconds on the clock for each second of processor time that a test may take, before it counts as asleep."""
 
@@ -48,6 +50,7 @@ def forked(action: Callable[[], int], limit: float) -> int:
         code = 70
         try:
             resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(limit), math.ceil(limit) + 1))
+            resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
             with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
                 code = action()
         finally:
