@@ -121,7 +121,8 @@ def _require_certifiable(run: Run, at_least: Evidence, delta: float) -> bool:
 
 
 def _costly_search(run: Run, field: str, epsilon: float, delta: float, at_least: Evidence) -> Run:
-    """The search where curves are costly: roots of log(delta found / delta) on ever finer curves, the last exact.
+    """The search where curves are costly: roots of -log(log(delta found) / log(delta)) on ever finer curves, the last
+    exact. Gaussian tails make it nearly a line: log(delta found) grows with the square of the noise.
 
     Only the theorem that wins on rough curves is asked for its exact one, and its answer is confirmed.
     """
@@ -137,12 +138,12 @@ def _costly_search(run: Run, field: str, epsilon: float, delta: float, at_least:
     def excess(times: int, asked: tuple[Theorem, ...]) -> Callable[[float], float]:
         def found(x: float) -> float:
             rough = _certificate(candidate(x), asked, at_least).rough_delta(epsilon, times)
-            return math.log(max(rough, 1e-300) / delta)
+            return -math.log(math.log(min(max(rough, 1e-300), 1 - 1e-9)) / math.log(delta))
 
         return found
 
-    asked, root = UPPER, Root(0.0 if field == "noise" else -math.log(run.steps), 20.0)
-    for times, tolerance, tries, longest in ((2, 0.3, 60, 4.0), (1, 0.02, 40, 0.1), (0, 5e-3, 8, 0.1)):
+    asked, root = UPPER, Root(0.0 if field == "noise" else -math.log(run.steps), 2.0)
+    for times, tolerance, tries, longest in ((2, 0.02, 60, 4.0), (1, 1.5e-3, 40, 0.1), (0, 4e-4, 3, 0.1)):
         if times == 0:
             asked = (_certificate(candidate(root.at), UPPER, at_least).rough_best(epsilon, 1).theorem,)
         found = falling_root(excess(times, asked), root.at, root.slope, tolerance=tolerance, tries=tries,
