@@ -211,11 +211,13 @@ def test_starts_and_forgetting():
     huge = np.full(4, 1e200)
     assert optimal_mu(huge, np.full(4, 1e200), np.full(4, 1e200)) > 0
     assert optimal_mu(np.full(2, math.inf), np.ones(2), np.ones(2)) == math.inf, "no statement"
+    assert optimal_mu(np.ones(2), np.ones(2), np.array([math.inf, 1.0])) == math.inf, "no statement"
 
 
 def test_rounding_allowances():
-    assert allowance(0) == pytest.approx(1e-13) and allowance(1000) - 1e-13 == pytest.approx(1000 * 2.0**-52, rel=1e-3)
-    assert allowance(1000, 3.0) - 1e-13 == pytest.approx(4000 * 2.0**-52, rel=1e-3)
+    assert allowance(0) == 1e-13
+    assert allowance(1000) - 1e-13 == pytest.approx(1000 * 2.0**-52, rel=1e-3, abs=0)
+    assert allowance(1000, 3.0) - 1e-13 == pytest.approx(4000 * 2.0**-52, rel=1e-3, abs=0)
     assert allowance(1000, -3.0) == allowance(1000)
     for c in (np.full(30, 0.9), np.full(30, 1.1)):
         exact = optimal_mu(c[:1], np.array([0.3]), np.array([0.5]))
