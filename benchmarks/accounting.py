@@ -1,6 +1,6 @@
 """Times of imports, accounting and calibration beside dp-accounting and Opacus, as rows of a Markdown table.
 
-python benchmarks/accounting.py [--opacus-python PYTHON] [--rounds 9]
+python benchmarks/accounting.py [--opacus-python PYTHON] [--rounds 9] [--only WORDS]
 
 The other libraries compose steps: they cannot be asked about the last iterate, so they get the question that they can
 answer about the same batches. Every question changes in its ninth digit from round to round, so that no cache knows
@@ -188,12 +188,13 @@ def main() -> None:
     """Print one row per question and way."""
     options = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     options.add_argument("--rounds", type=int, default=9)
+    options.add_argument("--only", default="", help="questions whose name begins so")
     OPACUS.option(options)
     chosen = options.parse_args()
     interpreter = OPACUS.python(chosen)
     child = None if interpreter is None else Child(interpreter, "opacus_accounting.py")
     print("| question | by | answer | clock, ms (IQR) | processor, ms (IQR) |\n|---|---|---|---|---|")
-    for question in questions(child):
+    for question in filter(lambda asked: asked.name.startswith(chosen.only), questions(child)):
         taken: dict[str, list[Timed]] = {way: [] for way in question.ways}
         for turn in range(1 + chosen.rounds):
             for way, ask in question.ways.items():

@@ -227,7 +227,7 @@ def test_the_published_bound_for_sampled_batches_is_false():
 
 
 def test_the_published_bound_is_what_the_released_script_computes():
-    """n = 8, b = 2, C = 2, sigma = 4, D = 1, step 0.2, M = 1: least over beta, and alpha A T before."""
+    """n = 8, b = 2, C = 2, sigma = 4, D = 1, step 0.2, M = 1 or 3: least over beta, and alpha A T before."""
     alpha, a, b = 1.1, 2 * 4 / (8 * 2 * 16), (1 + 0.2) ** 2 / (2 * 0.2**2 * 16)
     run = replace(
         linear_run(8, 1, 4.0, 0.5),
@@ -240,6 +240,9 @@ def test_the_published_bound_is_what_the_released_script_computes():
         claimed = applied("smooth-bounded-domain", replace(run, steps=steps)).rdp(alpha)
         assert claimed == pytest.approx(alpha * min(a * steps, least), rel=1e-6)
     assert a < least < 200 * a, "both branches were met"
+    curved = replace(run, steps=10**6, loss=facts(lipschitz=2.0, smooth=3.0, weak_convexity=1.0))
+    wider = (math.sqrt(a) + math.sqrt(b) * 1.6 / 1.2) ** 2
+    assert applied("smooth-bounded-domain", curved).rdp(alpha) == pytest.approx(alpha * wider, rel=1e-9)
     assert isinstance(match(TABLE["smooth-bounded-domain"], replace(run, batching=li.FullBatch())), Fails)
 
 
@@ -250,3 +253,7 @@ def test_it_is_shown_and_never_certifies():
     assert "smooth-bounded-domain" not in {v.theorem.name for v in found.certifying}
     no_noise = match(TABLE["smooth-bounded-domain"], linear_run(std=0.0))
     assert no_noise.curve.rdp(2.0) == math.inf
+    weak = replace(linear_run(std=0.0), loss=facts(lipschitz=0.1, smooth=1.0, strong=0.0))
+    assert applied("smooth-bounded-domain", weak).rdp(2.0) == math.inf
+    nothing = replace(weak, loss=facts(sensitivity=0.0, lipschitz=0.1, smooth=1.0, strong=0.0))
+    assert applied("smooth-bounded-domain", nothing).rdp(2.0) == 0

@@ -112,6 +112,7 @@ def test_proposition_2_1():
     assert wc.log_square(StepMap(0.0, -1.0, 1.0, True, ()), 0.2) == pytest.approx(math.log(3.0))
     assert clipped_step_lipschitz(0.2, -1.0, 1.0) < math.sqrt(3.0)
     assert wc.log_square(StepMap(2.0, 0.0, 0.0, True, ()), 0.5) == 0.0, "a constant map"
+    assert wc.log_square(StepMap(1.0, 0.0, 0.0, True, ()), 0.5) == 0.0, "a contraction is bounded by 1"
     for clipped in (False, True):
         assert wc.longest_weakly_convex_step(StepMap(0.0, 0.0, 0.0, clipped, ())) == math.inf, "a linear loss"
 
