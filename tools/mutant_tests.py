@@ -153,13 +153,19 @@ def chosen(tests: Calls, file: str, function: int) -> list[tuple[str, float]]:
 
 
 def run(work: list[Work], folders: list[Path], verdicts: Path) -> None:
-    """Meet every mutant with its tests, in as many processes as there are copies; verdicts are appended."""
+    """Meet every mutant with its tests, in as many processes as there are copies; verdicts are appended.
+
+    Mutants are handed out one by one, as numbers in a pipe.
+    """
+    reader, writer = os.pipe()
+    os.write(writer, b"".join(number.to_bytes(4, "big") for number in range(len(work))))
+    os.close(writer)
     children = []
-    for job, folder in enumerate(folders):
+    for folder in folders:
         child = os.fork()
         if child == 0:
             try:
-                meet_all(work[job::len(folders)], folder, verdicts)
+                meet_all(work, reader, folder, verdicts)
             finally:
                 os._exit(0)
         children.append(child)
@@ -167,12 +173,14 @@ def run(work: list[Work], folders: list[Path], verdicts: Path) -> None:
         os.waitpid(child, 0)
 
 
-def meet_all(work: list[Work], folder: Path, verdicts: Path) -> None:
+def meet_all(work: list[Work], reader: int, folder: Path, verdicts: Path) -> None:
     """Meet mutants one by one; the tests that killed the latest mutants of the same file come first."""
     files = sorted({name.split("::")[0] for *_, tests in work for name, _ in tests})
     forked(lambda: pytest_on(folder, files, [], "--collect-only"), 600)  # leaves byte code behind
     killers: dict[str, list[str]] = {}
-    for number, (key, file, source, tests) in enumerate(work):
+    while handed := os.read(reader, 4):
+        number = int.from_bytes(handed, "big")
+        key, file, source, tests = work[number]
         recent = killers.setdefault(file, [])
         ranks = {name: -rank for rank, name in enumerate(recent)}
         tests.sort(key=lambda test, ranks=ranks: ranks.get(test[0], 1))
@@ -181,7 +189,7 @@ def meet_all(work: list[Work], folder: Path, verdicts: Path) -> None:
             killers[file] = [*(name for name in recent if name != killer), killer]
         with verdicts.open("a") as lines:
             lines.write(json.dumps({"key": key, "verdict": verdict}) + "\n")
-        if number % 20 == 19:
+        if number % 50 == 49:
             print(f"{number + 1} of {len(work)}", flush=True)
 
 

@@ -29,40 +29,20 @@ class HiddenPlace(Curve):
     weights: tuple[float, ...]
     mus: tuple[float, ...]
 
-    def _arrays(self) -> tuple[Array, Array]:
-        return np.array(self.weights), np.array(self.mus)
-
-    def _threshold(self, log_ratio: float) -> float:
-        """x with log LR(x) = log_ratio, LR(x) = sum_j w_j exp(mu_j x - mu_j^2 / 2); infinite where there is none.
-
-        log LR is convex and increasing: Newton's steps fall to the root from any point to its right, such as the one
-        where the term of the largest mu alone reaches the ratio. Where they stop matters little: x enters delta with
-        its square.
-        """
-        w, mu = self._arrays()
-        mu, top, still = mu[w > 0], float(mu[w > 0].max()), float(w[mu == 0].sum())
-        if top == 0 or (still > 0 and math.log(still) >= log_ratio):
-            return math.inf if top == 0 and log_ratio > 0 else -math.inf
-        logs = np.log(w[w > 0]) - mu * mu / 2
-        x = (log_ratio - float(logs[mu == top].max())) / top
-        for _ in range(MOST_NEWTON):
-            terms = logs + mu * x
-            value = log_sum_exp(terms)
-            if value - log_ratio <= 1e-9:
-                break
-            x -= (value - log_ratio) / float((mu * np.exp(terms - value)).sum())
-        return x
-
     def delta(self, epsilon: float) -> float:
-        """Lower bound on delta at ``epsilon``, the larger of both directions."""
+        """Lower bound on delta at ``epsilon``: the mass beyond x, LR(x) = e^epsilon, less e^epsilon times the other's.
+
+        The other direction has never been seen to be larger.
+        """
         from scipy.special import ndtr  # pyright: ignore
 
-        w, mu = self._arrays()
-        factor = math.exp(min(epsilon, 700.0))
-        x1, x2 = self._threshold(epsilon), self._threshold(-epsilon)
-        forth = float((w * ndtr(mu - x1)).sum()) - factor * float(ndtr(-x1)) if math.isfinite(x1) else 0.0
-        back = float(ndtr(x2)) - factor * float((w * ndtr(x2 - mu)).sum()) if math.isfinite(x2) else 0.0
-        return max(0.0, max(forth, back) * DOWN - 1e-15 * factor)
+        w, mu = np.array(self.weights), np.array(self.mus)
+        w, mu = w[w > 0], mu[w > 0]
+        if not 0 < mu.max() < math.inf:
+            return 0.0
+        x, factor = _threshold(np.log(w) - mu * mu / 2, mu, epsilon), math.exp(min(epsilon, 700.0))
+        found = float((w * ndtr(mu - x)).sum()) - factor * float(ndtr(-x))
+        return max(0.0, found * DOWN - 1e-15 * factor)
 
     def epsilon(self, delta: float) -> float:
         """An epsilon that the pair is known to exceed at ``delta`` (0 where nothing is known)."""
@@ -81,3 +61,21 @@ class HiddenPlace(Curve):
 
     def group(self, size: int) -> Curve:
         raise InputError("group", "is not defined for a lower bound", size, "use delta or epsilon")
+
+
+def _threshold(logs: Array, mus: Array, wanted: float) -> float:
+    """x with log sum_j exp(logs[j] + mus[j] x) = wanted.
+
+    The left side is convex and increasing: Newton's steps fall to the root from any point to its right, such as the one
+    where the term of the largest mu alone has the value. Where they stop matters little: x enters delta with its
+    square.
+    """
+    top = float(mus.max())
+    x = (wanted - float(logs[mus == top].max())) / top
+    for _ in range(MOST_NEWTON):
+        terms = logs + mus * x
+        value = log_sum_exp(terms)
+        if value - wanted <= 1e-9:
+            break
+        x -= (value - wanted) / float((mus * np.exp(terms - value)).sum())
+    return x

@@ -123,6 +123,15 @@ def test_json_round_trip():
         assert curve_from_dict(curve.to_dict()) == curve
 
 
+def test_groups_of_a_table_keep_its_orders():
+    """Order 8 at most 0.1: pairs of records have at most 3 * 0.1 at order 4, and not the line's 3 * 40."""
+    curve = Rdp(slope=5.0, orders=(8.0,), values=(0.1,))
+    assert curve.group(2).rdp(4.0) == pytest.approx(0.3) and Rdp(orders=(8.0,), values=(0.1,)).group(2).rdp(4.0) == (
+        pytest.approx(0.3)
+    )
+    assert curve.group(2).rdp(40.0) > 3 * 5 * 80 * (1 - 1e-9), "beyond the table the line"
+
+
 @pytest.mark.parametrize(
     "bad",
     [

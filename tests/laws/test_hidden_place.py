@@ -68,7 +68,10 @@ def test_both_directions_and_the_edges():
         assert abs(both[0] - both[1]) > 1e-4, "the two directions differ"
     silent = HiddenPlace((0.5, 0.5), (0.0, 0.0))
     assert silent.delta(0.0) == 0 and silent.delta(1.0) == 0 and silent.epsilon(1e-9) == 0
-    assert HiddenPlace((0.5, 0.5), (1.0, math.inf)).epsilon(1e-3) == 0, "no statement"
+    nothing = HiddenPlace((0.5, 0.5), (1.0, math.inf))
+    assert nothing.epsilon(1e-3) == 0 and nothing.delta(0.1) == 0, "no statement"
+    many = HiddenPlace((0.2,) * 5, (0.7, 0.7, 0.7, 0.0, 0.0))
+    assert many.delta(0.3) == pytest.approx(HiddenPlace((0.6, 0.4), (0.7, 0.0)).delta(0.3), rel=1e-12)
     assert curve.delta(900.0) == 0
     unused = HiddenPlace((0.0, 1.0), (5.0, 0.5))
     assert unused.delta(0.1) == pytest.approx(Gdp(0.5).delta(0.1), rel=1e-7)

@@ -104,6 +104,27 @@ def test_schedules_that_do_not_decay_and_maps_that_forget():
     assert applied("sgld-strongly-convex-batch", varied).mu == pytest.approx(exact, rel=1e-9)
 
 
+def test_the_longest_step_decides():
+    loss = li.Abstract(li.LossFacts(sensitivity=1.0, smooth=0.5, strong=0.1))
+    start = li.GaussianStart(math.sqrt(2 * 0.3**2 / 0.1))
+    run = li.Run(n=9, steps=3, step_size=li.Steps((0.1, 1.9, 0.1)), noise=li.Langevin(0.3), start=start, loss=loss)
+    assert applied("sgld-strongly-convex", run).epsilon(1e-5) < math.inf
+    longer = match(TABLE["sgld-strongly-convex"], replace(run, step_size=li.Steps((0.1, 2.1, 0.1))))
+    assert isinstance(longer, Fails) and longer.reasons == ("the step size 2.1 must lie below 1/smooth = 2",)
+
+
+def test_what_clipping_destroys_is_told_only_of_clipped_runs():
+    run = li.Run(n=9, steps=3, step_size=li.Constant(0.1), noise=li.Langevin(0.3), batching=li.FixedSize(3))
+    for name, clipped, plain in (
+        ("sgld-strongly-convex-batch", "clip rows instead", "add a ridge"),
+        ("bounded-domain-convex", "clip rows instead", "state --smooth and --strong 0"),
+    ):
+        for clip, told, other in ((0.5, clipped, plain), (None, plain, clipped)):
+            loss = li.Abstract(li.LossFacts(sensitivity=1.0)) if clip is None else li.Softmax(classes=3, ridge=0.1)
+            reasons = "; ".join(match(TABLE[name], replace(run, clip=clip, loss=loss)).reasons)
+            assert told in reasons and other not in reasons
+
+
 @pytest.mark.parametrize("batching", [li.FixedSize(30), li.Permuted(30), li.Permuted(40)])
 def test_a_ridge_outside_the_records_is_whole_in_short_blocks(batching):
     loss = li.Logistic(ridge=0.3)

@@ -71,7 +71,7 @@ THEOREM = Theorem(
     name="linear-witness",
     kind="lower",
     citation="exact mixture on linear losses (docs/theorems/linear-witness)",
-    formula="delta >= H_eps(sum_k Bin(k; T, q) N(k m, 1) || N(0, 1)), or of the other order, "
+    formula="delta >= H_eps(sum_k Bin(k; T, q) N(k m, 1) || N(0, 1)), "
             "m = L / (b noise_std sqrt(T))",
     assumptions=(known_sensitivity, known_noise, resampled, not_replace_one, no_momentum, everywhere, constant_schedule,
                  flat_losses),
