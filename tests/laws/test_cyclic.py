@@ -117,6 +117,16 @@ def test_proposition_2_1():
         assert wc.longest_weakly_convex_step(StepMap(0.0, 0.0, 0.0, clipped, ())) == math.inf, "a linear loss"
 
 
+@pytest.mark.parametrize("low, high", [(-0.4, 1.0), (0.2, 1.0), (-0.4, -0.1), (-1.0, 0.0)])
+def test_clipped_steps_outside_a_ridge(low, high):
+    """A clipped step of length lam / (1 - lam r), shrunk by 1 - lam r: sqrt(2) L times that, from 1 on."""
+    for ridge, step in ((0.0, 0.3), (0.1, 0.3), (0.5, 0.2)):
+        shrink, m, M = 1 - step * ridge, max(0.0, -low), max(0.0, high)
+        square = 2 * shrink**2 * (1 + 2 * step / shrink * m * (1 + (m / (2 * (M + m)) if m else 0.0)))
+        found = wc.log_square(StepMap(ridge, low, high, True, ()), step)
+        assert found == pytest.approx(max(0.0, math.log(square)), rel=1e-12) and found > 0
+
+
 def test_the_cost_of_a_spread_shift():
     for square in (1.0, 1.3, 1 + 1e-9, 7.0):
         for k in (1, 2, 9):
@@ -137,6 +147,7 @@ def test_corollaries():
             bracket = (passes - 1) * wc.theta(square, blocks) + 1
             second = wc.corollary_c2(passes, step, weak, smooth, xi)
             third = wc.corollary_c3(3 * step * weak * (passes - 1), xi)
+            assert third == pytest.approx(1 + 3 * xi * step * weak * (passes - 1), rel=1e-12)
             assert bracket <= second * (1 + 1e-12) and second <= third * (1 + 1e-12)
         if long > 2:  # a shorter pass is not covered
             short = max(1, math.floor(wc.least_pass(square, xi)) - 1)

@@ -160,6 +160,15 @@ def test_any_schedule_lies_above_every_places_own_allocation():
                 assert ours.delta(epsilon) >= true.delta(epsilon) * (1 - 1e-9)
 
 
+def test_a_domain_only_helps_whatever_the_schedule():
+    stds = tuple(float(x) for x in np.linspace(0.5, 1.0, 40))
+    run = run_of(steps=40, noise=li.GradientNoise(stds))
+    free = curve_of(run).epsilon(1e-5)
+    bounds = [curve_of(replace(run, domain=li.Ball(radius))).epsilon(1e-5) for radius in (0.05, 0.3, 100.0)]
+    assert bounds[0] < bounds[1] <= bounds[2] and bounds[0] < 0.9 * free
+    assert bounds[2] == pytest.approx(free, rel=1e-9), "a wide domain changes nothing"
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_projected_chains(seed):
     """Nonconvex maps on an interval, two passes of two blocks: the mean of the exact deltas of the four choices."""

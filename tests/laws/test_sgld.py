@@ -104,6 +104,13 @@ def test_schedules_that_do_not_decay_and_maps_that_forget():
     assert applied("sgld-strongly-convex-batch", varied).mu == pytest.approx(exact, rel=1e-9)
 
 
+def test_a_fixed_start_is_no_gibbs_start():
+    loss = li.Abstract(li.LossFacts(sensitivity=1.0, smooth=2.0, strong=0.5))
+    run = li.Run(n=9, steps=3, step_size=li.Constant(0.1), noise=li.Langevin(0.5), loss=loss)  # 2 sigma^2 / strong = 1
+    assert isinstance(match(TABLE["sgld-strongly-convex"], run), Fails)
+    assert applied("sgld-strongly-convex", replace(run, start=li.GaussianStart(1.0))).epsilon(1e-5) < math.inf
+
+
 def test_the_longest_step_decides():
     loss = li.Abstract(li.LossFacts(sensitivity=1.0, smooth=0.5, strong=0.1))
     start = li.GaussianStart(math.sqrt(2 * 0.3**2 / 0.1))
