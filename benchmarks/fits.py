@@ -15,7 +15,7 @@ from tuning import Log
 
 import lastiterate as li
 from lastiterate.engine import Trainer, seeded_key
-from lastiterate.engine.trainer import shape_of
+from lastiterate.engine.loop import shape_of
 
 CONSTANT = 0.3  #: the constant column beside rows of norm at most 1
 Proof = Literal["last", "all"]

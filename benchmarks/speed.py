@@ -21,32 +21,33 @@ import numpy as np
 
 import lastiterate as li
 from lastiterate.engine import Trainer, seeded_key
-from lastiterate.engine.prepare import arrange
-from lastiterate.engine.trainer import Schedule, _advance, _step_at, noise_ahead, schedule, shape_of, start
+from lastiterate.engine.gradients import Linear
+from lastiterate.engine.loop import Schedule, advance, noise_ahead, schedule, shape_of, start, step_at
+from lastiterate.engine.prepare import arrange, hidden
 
 N, D, K, BATCH = 50_000, 512, 10, 500
 
 
 def ours(run: li.Run, features: np.ndarray, target: np.ndarray, *, noisy: bool = True) -> Callable[[int], None]:
     """Steps of the trainer's own loop, on data that are already arranged; or the same arithmetic without noise."""
-    key, shape = seeded_key(0), shape_of(run)
+    key, shape, model = seeded_key(0), shape_of(run), Linear(run.loss, run.clip, hidden(run))
     with jax.enable_x64(True):
         plan = Schedule(*map(jnp.asarray, schedule(run)))
-        state = start(run, (K, D + 1), key)
-        blocks, labels = map(jnp.asarray, arrange(run, features, target))
+        state = start(run, np.zeros((K, D + 1)), key)
+        data = tuple(map(jnp.asarray, arrange(run, features, target)))
 
     @jax.jit
-    def quiet(state: Any, blocks: jax.Array, labels: jax.Array, plan: Schedule, count: Any) -> Any:
+    def quiet(state: Any, data: Any, plan: Schedule, count: Any) -> Any:
         def body(k: Any, now: Any) -> Any:
-            return _step_at(shape, now, blocks, labels, jnp.zeros(now.theta.shape), plan, k)
+            return step_at(shape, model, now, data, key, jnp.zeros(now.theta.shape), plan, k)
 
         return jax.lax.fori_loop(0, count, body, state)
 
     def steps(count: int) -> None:
         with jax.enable_x64(True):
             ahead = noise_ahead(state.theta.size)
-            found = _advance(shape, ahead, state, blocks, labels, key, plan, 0, count) if noisy \
-                else quiet(state, blocks, labels, plan, count)
+            found = advance(shape, model, ahead, state, data, key, plan, 0, count) if noisy \
+                else quiet(state, data, plan, count)
             found.theta.block_until_ready()
 
     return steps

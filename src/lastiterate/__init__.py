@@ -10,17 +10,16 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from lastiterate.accounting import account, calibrate
     from lastiterate.certificate import Certificate
+    from lastiterate.domains import AffineBall, Ball, Box, Everywhere, Simplex
     from lastiterate.errors import RepeatedFitWarning
     from lastiterate.evidence import Evidence, Fact
     from lastiterate.losses import Abstract, HuberRidge, Logistic, LossFacts, Softmax
+    from lastiterate.prox import L1, ElasticNet, GroupLasso, L2Squared, NuclearNorm
     from lastiterate.run import Run
     from lastiterate.schedules import (
-        Ball,
         BallsInBins,
-        Box,
         Constant,
         Cyclic,
-        Everywhere,
         Fixed,
         FixedSize,
         FullBatch,
@@ -37,25 +36,30 @@ if TYPE_CHECKING:
         Reshuffled,
         Steps,
     )
+    from lastiterate.training import train
 
 _HOME = {
     "accounting": ("account", "calibrate"),
     "certificate": ("Certificate",),
+    "domains": ("AffineBall", "Ball", "Box", "Everywhere", "Simplex"),
     "errors": ("RepeatedFitWarning",),
     "evidence": ("Evidence", "Fact"),
     "losses": ("Abstract", "HuberRidge", "Logistic", "LossFacts", "Softmax"),
+    "prox": ("ElasticNet", "GroupLasso", "L1", "L2Squared", "NuclearNorm"),
     "run": ("Run",),
-    "schedules": ("Ball", "BallsInBins", "Box", "Constant", "Cyclic", "Everywhere", "Fixed", "FixedSize", "FullBatch",
-                  "GaussianStart", "GradientNoise", "HeavyBall", "InverseDecay", "Langevin", "Nesterov",
-                  "NoiseMultiplier", "Permuted", "Poisson", "PrivateMean", "Reshuffled", "Steps"),
+    "schedules": ("BallsInBins", "Constant", "Cyclic", "Fixed", "FixedSize", "FullBatch", "GaussianStart",
+                  "GradientNoise", "HeavyBall", "InverseDecay", "Langevin", "Nesterov", "NoiseMultiplier", "Permuted",
+                  "Poisson", "PrivateMean", "Reshuffled", "Steps"),
+    "training": ("train",),
 }
 _WHERE = {name: module for module, names in _HOME.items() for name in names}
 
 __all__ = [
-    "Abstract", "Ball", "BallsInBins", "Box", "Certificate", "Constant", "Cyclic", "Everywhere", "Evidence", "Fact",
-    "Fixed", "FixedSize", "FullBatch", "GaussianStart", "GradientNoise", "HeavyBall", "HuberRidge", "InverseDecay",
-    "Langevin", "Logistic", "LossFacts", "Nesterov", "NoiseMultiplier", "Permuted", "Poisson", "PrivateMean",
-    "RepeatedFitWarning", "Reshuffled", "Run", "Softmax", "Steps", "account", "calibrate",
+    "L1", "Abstract", "AffineBall", "Ball", "BallsInBins", "Box", "Certificate", "Constant", "Cyclic", "ElasticNet",
+    "Everywhere", "Evidence", "Fact", "Fixed", "FixedSize", "FullBatch", "GaussianStart", "GradientNoise", "GroupLasso",
+    "HeavyBall", "HuberRidge", "InverseDecay", "L2Squared", "Langevin", "Logistic", "LossFacts", "Nesterov",
+    "NoiseMultiplier", "NuclearNorm", "Permuted", "Poisson", "PrivateMean", "RepeatedFitWarning", "Reshuffled", "Run",
+    "Simplex", "Softmax", "Steps", "account", "calibrate", "train",
 ]
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from lastiterate.adjacency import records_moved
+from lastiterate.domains import Everywhere
 from lastiterate.errors import InputError
 from lastiterate.evidence import Fact
 from lastiterate.run import Run, data_term_ridge
@@ -14,7 +15,6 @@ from lastiterate.schedules import (
     BallsInBins,
     Constant,
     Cyclic,
-    Everywhere,
     Fixed,
     FixedSize,
     FullBatch,
@@ -99,8 +99,11 @@ def _dp_accounting(_: Run) -> Held | Broken:
 
 dp_accounting_installed = Assumption("dp_accounting_installed", "the library dp-accounting (lastiterate[poisson])",
                                      _dp_accounting)
-everywhere = _plain("everywhere", "no constraint on the parameters", lambda run: isinstance(run.domain, Everywhere),
-                    "it is proved without a domain, and this run projects")
+everywhere = _plain("everywhere", "no constraint on the parameters, no proximal term",
+                    lambda run: isinstance(run.domain, Everywhere) and run.prox is None,
+                    "it is proved for steps alone, and this run moves their results")
+no_prox = _plain("no_prox", "no proximal term", lambda run: run.prox is None,
+                 "it is proved for projections, and this run has a proximal term")
 fixed_start = _plain("fixed_start", "a fixed start", lambda run: isinstance(run.start, Fixed),
                      "it is proved for a fixed start: use --start fixed")
 sampled_batches = _plain("sampled_batches", "m < n records drawn afresh at every step",

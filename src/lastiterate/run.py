@@ -14,16 +14,16 @@ from lastiterate import serial
 from lastiterate._numerics import Array
 from lastiterate.adjacency import Adjacency, check_adjacency, records_moved
 from lastiterate.clipping import after_clipping
+from lastiterate.domains import Domain, Everywhere
 from lastiterate.errors import InputError
 from lastiterate.evidence import Evidence, Fact, mint
 from lastiterate.losses import FLOAT_SLACK, Abstract, HuberRidge, Logistic, Loss, LossFacts, Softmax, executable
+from lastiterate.prox import Prox
 from lastiterate.schedules import (
     BallsInBins,
     Batching,
     Constant,
     Cyclic,
-    Domain,
-    Everywhere,
     Fixed,
     FixedSize,
     FullBatch,
@@ -50,8 +50,8 @@ Release = Literal["last", "all"]
 class Run:
     """Everything about a training run that is public.
 
-    Step k = 0, 1, ... computes ``Project(theta - step_k (data gradient sum / b + ridge theta + noise_std_k N(0, I)))``
-    with the public divisor b. ``noise_std_k`` is per coordinate of the mean gradient.
+    Step k = 0, 1, ... computes ``Project(Prox(theta - step_k (data gradient sum / b + ridge theta + noise_std_k
+    N(0, I))))`` with the public divisor b. ``noise_std_k`` is per coordinate of the mean gradient.
 
     **Guarantee:** what is accounted is what is executed, because both read this object and nothing else.
     """
@@ -62,6 +62,7 @@ class Run:
     noise: Noise
     batching: Batching = FullBatch()
     domain: Domain = Everywhere()
+    prox: Prox | None = None
     start: Start = Fixed()
     clip: float | None = None
     momentum: Momentum | None = None
@@ -77,7 +78,7 @@ class Run:
         for name, kinds in _KINDS.items():
             value = getattr(self, name)
             for part in value if name == "prelude" else (value,):
-                if not isinstance(part, kinds) and not (name == "momentum" and part is None):
+                if not isinstance(part, kinds) and not (name in ("momentum", "prox") and part is None):
                     raise InputError(name, "must be one of " + ", ".join(kind.__name__ for kind in kinds),
                                      type(part).__name__)
         if self.clip is not None:
@@ -244,8 +245,8 @@ class Run:
 
 _KINDS: dict[str, tuple[type, ...]] = {
     "step_size": get_args(StepSize), "noise": get_args(Noise), "batching": get_args(Batching),
-    "domain": get_args(Domain), "start": get_args(Start), "momentum": get_args(Momentum), "prelude": (Prelude,),
-    "loss": get_args(Loss),
+    "domain": get_args(Domain), "prox": get_args(Prox), "start": get_args(Start), "momentum": get_args(Momentum),
+    "prelude": (Prelude,), "loss": get_args(Loss),
 }
 
 

@@ -1,4 +1,4 @@
-"""The parts a run is made of: step sizes, noise, batches, domains, starts, momentum, preludes."""
+"""The parts a run is made of: step sizes, noise, batches, starts, momentum, preludes."""
 
 from __future__ import annotations
 
@@ -167,55 +167,12 @@ class Poisson:
 
 Batching = FullBatch | Cyclic | Permuted | Reshuffled | FixedSize | BallsInBins | Poisson
 
-# Domains, starts, momentum, preludes.
-
-
-@dataclass(frozen=True)
-class Everywhere:
-    """No constraint on the parameters."""
-
-    def diameter(self) -> float:
-        return math.inf
-
-
-@dataclass(frozen=True)
-class Ball:
-    """The Euclidean ball of ``radius`` around 0; iterates (and the start) are projected onto it."""
-
-    radius: float
-
-    def __post_init__(self) -> None:
-        positive("radius", self.radius)
-
-    def diameter(self) -> float:
-        return 2.0 * self.radius
-
-
-@dataclass(frozen=True)
-class Box:
-    """The box [low, high] in each of ``dimension`` coordinates (leave ``dimension`` out if unknown)."""
-
-    low: float
-    high: float
-    dimension: int | None = None
-
-    def __post_init__(self) -> None:
-        if not (abs(self.low) <= RANGE[1] and abs(self.high) <= RANGE[1] and self.low < self.high):
-            raise InputError("box", f"needs numbers low < high within {RANGE[1]:g}", (self.low, self.high))
-        positive("width of the box", self.high - self.low)
-        if self.dimension is not None:
-            whole("dimension of the box", self.dimension)
-
-    def diameter(self) -> float:
-        return math.inf if self.dimension is None else (self.high - self.low) * math.sqrt(self.dimension)
-
-
-Domain = Everywhere | Ball | Box
+# Starts, momentum, preludes.
 
 
 @dataclass(frozen=True)
 class Fixed:
-    """Start at 0 (projected onto the domain)."""
+    """Start at 0, or at public parameters that the caller gives (projected onto the domain)."""
 
 
 @dataclass(frozen=True)

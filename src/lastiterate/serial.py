@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import MISSING, fields, is_dataclass
 from typing import Any
 
-from lastiterate import losses, schedules
+from lastiterate import domains, losses, prox, schedules
 from lastiterate.errors import InputError
 from lastiterate.evidence import Fact
 
-_MODULES = (losses, schedules)
+_MODULES = (losses, schedules, domains, prox)
 _REGISTRY: dict[str, Any] = {}
 
 

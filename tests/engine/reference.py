@@ -2,7 +2,22 @@
 
 import numpy as np
 
-from lastiterate import Ball, Box, HeavyBall, HuberRidge, Logistic, Nesterov, Softmax
+from lastiterate import (
+    L1,
+    AffineBall,
+    Ball,
+    Box,
+    ElasticNet,
+    GroupLasso,
+    HeavyBall,
+    HuberRidge,
+    L2Squared,
+    Logistic,
+    Nesterov,
+    NuclearNorm,
+    Simplex,
+    Softmax,
+)
 
 
 def gradient(loss, clip, theta, rows, y):
@@ -22,39 +37,79 @@ def gradient(loss, clip, theta, rows, y):
 
 
 def project(domain, theta):
+    flat = theta.ravel()
     if isinstance(domain, Ball):
         return theta * min(1, domain.radius / max(np.linalg.norm(theta), 1e-300))
+    if isinstance(domain, Simplex):  # bisection on the shift
+        low, high = flat.min() - domain.total, flat.max()
+        for _ in range(200):
+            middle = (low + high) / 2
+            low, high = (middle, high) if np.maximum(flat - middle, 0).sum() > domain.total else (low, middle)
+        return np.maximum(theta - low, 0)
+    if isinstance(domain, AffineBall):  # alternate a long time between both sets, with Dykstra's corrections
+        rows, offsets = np.array(domain.normals), np.array(domain.offsets)
+        x, p, q = flat, 0.0, 0.0
+        for _ in range(5000):
+            y = (x + p) - np.linalg.pinv(rows) @ (rows @ (x + p) - offsets)
+            p, x = x + p - y, (y + q) * min(1, domain.radius / max(np.linalg.norm(y + q), 1e-300))
+            q = y + q - x
+        return x.reshape(theta.shape)
     return np.clip(theta, domain.low, domain.high) if isinstance(domain, Box) else theta
 
 
-def fit(run, X, y, noise, theta=None):
-    """All iterates, given the noise of every step (T, k, d + 1)."""
+def soft(x, t):
+    return np.where(x > t, x - t, np.where(x < -t, x + t, 0.0))
+
+
+def prox(h, step, x):
+    if isinstance(h, L1):
+        return soft(x, step * h.weight)
+    if isinstance(h, L2Squared):
+        return x / (1 + step * h.weight)
+    if isinstance(h, ElasticNet):
+        return soft(x, step * h.l1) / (1 + step * h.l2)
+    if isinstance(h, GroupLasso):
+        columns = x.T if h.axis == 0 else x
+        kept = [g * max(0, 1 - step * h.weight / max(np.linalg.norm(g), 1e-300)) for g in columns]
+        return np.array(kept).T if h.axis == 0 else np.array(kept)
+    if isinstance(h, NuclearNorm):
+        u, s, v = np.linalg.svd(x, full_matrices=False)
+        return u @ np.diag(soft(s, step * h.weight)) @ v
+    return x
+
+
+def fit(run, X, y, noise, theta=None, batches=None):
+    """All iterates, given the noise of every step (T, k, d + 1), and every step's records where they are drawn."""
     loss = run.loss
     X = X * np.minimum(1, loss.row_norm / np.linalg.norm(X, axis=1))[:, None]
     X = np.column_stack((X, np.full(len(X), loss.intercept)))
-    b = int(run.divisor)
+    b = run.divisor
     theta = np.zeros(noise.shape[1:]) if theta is None else theta
     theta = project(run.domain, theta)
     before, velocity, out = theta, np.zeros_like(theta), []
     for k in range(run.steps):
-        at = slice(k % run.blocks * b, k % run.blocks * b + b)
+        first = k % run.blocks * int(b)
+        at = slice(first, first + int(b)) if batches is None else batches[k]
         point = theta + k / (k + 3) * (theta - before) if isinstance(run.momentum, Nesterov) else theta
         g = gradient(loss, run.clip, point, X[at], y[at]) / b + loss.ridge * point + run.noise_std(k) * noise[k]
         velocity = run.momentum.beta * velocity + g if isinstance(run.momentum, HeavyBall) else g
-        before, theta = theta, project(run.domain, point - run.step_size.at(k) * velocity)
+        moved = prox(run.prox, run.step_size.at(k), point - run.step_size.at(k) * velocity)
+        before, theta = theta, project(run.domain, moved)
         out.append(theta)
     return np.array(out)
 
 
-def quadratic_law(run, X, y):
-    """Mean and covariance of the last iterate of a Huber loss that is never clamped; blocks in public order."""
+def quadratic_law(run, X, y, batches=None):
+    """Mean and covariance of the last iterate of a Huber loss that is never clamped; blocks in public order, or the
+    given records at every step."""
     assert isinstance(run.loss, HuberRidge) and run.momentum is None
     X = np.column_stack((X, np.full(len(X), run.loss.intercept)))
-    d, b = X.shape[1], int(run.divisor)
+    d, b = X.shape[1], run.divisor
     std = getattr(run.start, "std", 0.0)
     mean, cov = np.zeros(d), std**2 * np.eye(d)
     for k in range(run.steps):
-        at = slice(k % run.blocks * b, k % run.blocks * b + b)
+        first = k % run.blocks * int(b)
+        at = slice(first, first + int(b)) if batches is None else list(batches[k])
         eta = run.step_size.at(k)
         A = np.eye(d) - eta * (X[at].T @ X[at] / b + run.loss.ridge * np.eye(d))
         mean = A @ mean + eta * X[at].T @ y[at] / b

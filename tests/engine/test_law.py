@@ -5,7 +5,7 @@ run) and a Kolmogorov-Smirnov p-value above 1e-7: a correct trainer fails one of
 """
 
 from dataclasses import replace
-from itertools import permutations
+from itertools import combinations, permutations, product
 
 import numpy as np
 import pytest
@@ -88,6 +88,16 @@ FLIPS = {
     "clip": {"clip": 0.3},
     "permutation": {"batching": li.Permuted(3)},
     "permutations": {"batching": li.Reshuffled(3)},
+    "poisson": {"batching": li.Poisson(3 / 7)},
+    "fresh subsets": {"batching": li.FixedSize(3)},
+    "bins": {"batching": li.BallsInBins(3)},
+    "simplex": {"domain": li.Simplex()},
+    "affine": {"domain": li.AffineBall(2.0, ((1.0, 1.0, 1.0),), (0.5,))},
+    "l1": {"prox": li.L1(0.1)},
+    "l2 squared": {"prox": li.L2Squared(0.1)},
+    "elastic net": {"prox": li.ElasticNet(0.05, 0.05)},
+    "group lasso": {"prox": li.GroupLasso(0.1)},
+    "nuclear norm": {"prox": li.NuclearNorm(0.1)},
     "ridge": {"loss": replace(BASE.loss, ridge=0.2)},
     "clamp": {"loss": replace(BASE.loss, residual_clip=0.3)},
     "intercept": {"loss": replace(BASE.loss, intercept=0.5)},
@@ -146,3 +156,60 @@ def test_reshuffled_blocks_follow_the_mixture_over_all_pairs_of_orders():
 
     assert score([(one, two) for one in orders for two in orders]) < 6
     assert score([(one, one) for one in orders]) > 6, "the second pass is drawn anew"
+
+
+def _subsets(n):
+    return [[i for i in range(n) if mask >> i & 1] for mask in range(2**n)]
+
+
+def _poisson_choices(rate):
+    sets = [(rate ** len(s) * (1 - rate) ** (4 - len(s)), s) for s in _subsets(4)]
+    return [(p * q, (s, t)) for (p, s), (q, t) in product(sets, sets)]
+
+
+def _fixed_choices():
+    sets = list(combinations(range(4), 2))
+    return [(1 / len(sets) ** 2, (s, t)) for s, t in product(sets, sets)]
+
+
+def _bins_choices():
+    return [(1 / 16, (s, [i for i in range(4) if i not in s])) for s in _subsets(4)]
+
+
+DRAWN = {
+    "poisson": (li.Poisson(0.3), _poisson_choices(0.3)),
+    "every record": (li.Poisson(1.0), [(1.0, (range(4), range(4)))]),
+    "fresh subsets": (li.FixedSize(2), _fixed_choices()),
+    "bins": (li.BallsInBins(2), _bins_choices()),
+}
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_drawn_batches_follow_the_exact_mixture(name):
+    """Two steps on four records: moments of the mixture over all draws, |z| < 6 for 3 means, 6 second moments and 10
+    third moments of projections (a correct trainer fails with probability < 2e-7); every other rule is refuted."""
+    batching, choices = DRAWN[name]
+    run = replace(BASE, n=4, steps=2, batching=batching, start=li.Fixed(), noise=li.GradientNoise(0.02))
+    run = replace(run, step_size=li.Constant(0.9))
+    draws = Trainer(run).fit_many(X[:4], Y[:4], seeded_keys(19, MODELS))[:, 0, :]
+
+    def score(choices):
+        found = [draws, draws[:, :, None] * draws[:, None, :], (draws @ PROJECTIONS) ** 3]
+        exact = [0.0, 0.0, 0.0]
+        for weight, batches in choices:
+            mean, cov = reference.quadratic_law(run, X[:4], Y[:4], batches)
+            m, v = mean @ PROJECTIONS, ((PROJECTIONS.T @ cov) * PROJECTIONS.T).sum(1)
+            for i, moment in enumerate((mean, cov + np.outer(mean, mean), m**3 + 3 * m * v)):
+                exact[i] = exact[i] + weight * moment
+        return max(
+            float((np.abs(f.mean(0) - e) / (f.std(0) / np.sqrt(len(f)))).max())
+            for f, e in zip(found, exact, strict=True)
+        )
+
+    assert abs(sum(weight for weight, _ in choices) - 1) < 1e-12
+    assert score(choices) < 6
+    for other, (_, wrong) in DRAWN.items():
+        assert other == name or score(wrong) > 6
+
+
+PROJECTIONS = np.random.default_rng(3).normal(size=(3, 10))

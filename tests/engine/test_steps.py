@@ -3,16 +3,19 @@
 from dataclasses import replace
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import lastiterate as li
 from engine import reference
 from lastiterate.engine import Trainer, execute, fresh_key, scores, seeded_key
-from lastiterate.engine.gradients import gradient_sum
-from lastiterate.engine.noise import NOISE, cos_sin, gaussian, normal_pairs, stream
-from lastiterate.engine.prepare import EXACT_CHUNK, arrange, clip_rows, hidden
-from lastiterate.engine.trainer import pass_data, places, shape_of
+from lastiterate.engine.batches import in_bins, poisson_places, read_at_once
+from lastiterate.engine.gradients import EXACT_CHUNK, Linear
+from lastiterate.engine.loop import pass_data, shape_of
+from lastiterate.engine.noise import NOISE, ORDER, cos_sin, gaussian, generator, normal_pairs, stream
+from lastiterate.engine.prepare import arrange, clip_rows, hidden, places
+from lastiterate.engine.sums import DRAWN, over_bin, over_chunks
 from lastiterate.errors import InputError
 from lastiterate.losses import CHUNK, FLOAT_SLACK
 
@@ -39,8 +42,21 @@ CHANGES = {
         "step_size": li.Steps(tuple(np.linspace(0.1, 0.9, 9))),
         "noise": li.GradientNoise(tuple(np.linspace(1, 0, 9))),
     },
+    "simplex": {"domain": li.Simplex(0.7)},
+    "l1": {"prox": li.L1(0.05)},
+    "l2 squared": {"prox": li.L2Squared(0.5), "batching": li.Cyclic(7)},
+    "elastic net": {"prox": li.ElasticNet(0.05, 0.3)},
+    "group lasso": {"prox": li.GroupLasso(0.1)},
+    "groups of a class": {"prox": li.GroupLasso(0.1, axis=1)},
+    "nuclear norm": {"prox": li.NuclearNorm(0.1)},
+    "prox and ball": {"prox": li.L1(0.05), "domain": li.Ball(0.2), "momentum": li.Nesterov()},
     "langevin": {"noise": li.Langevin(0.1), "step_size": li.InverseDecay(1.0, 0.5)},
 }
+
+
+def gradient_sum(loss, clip, exact, theta, chunks):
+    """The trainer's sum of a block's gradients."""
+    return over_chunks(lambda chunk: Linear(loss, clip, exact).chunk_sum(jnp.asarray(theta), chunk), chunks)
 
 
 def noise_of(key, shape, steps):
@@ -64,6 +80,66 @@ def test_agrees_with_numpy_step_by_step(loss, change):
     watched = Trainer(replace(run, release="last")).fit(X, y, key, progress=lambda *a: calls.append(a))
     np.testing.assert_allclose(watched, last, atol=1e-12)
     assert [c[0] for c in calls] == list(range(1, 10)) and all(c[1] == 9 and len(c) == 3 for c in calls)
+
+
+def batches_of(run, key):
+    """The records of every step, as the trainer will draw them."""
+    order, shape = stream(key, ORDER), shape_of(run)
+    with jax.enable_x64(True):
+        if isinstance(run.batching, li.BallsInBins):
+            (moved,), begins = in_bins(shape, (np.arange(N),), order, 0)
+            bins = np.split(np.asarray(moved), np.asarray(begins)[1:-1])
+            return [bins[k % run.blocks] for k in range(run.steps)]
+        found = []
+        for k in range(run.steps):
+            if isinstance(run.batching, li.FixedSize):
+                places = jax.random.permutation(generator(stream(order, k)), N)[: run.batching.size]
+            else:
+                chunk, begin, count = [], 0, read_at_once(run, DRAWN)
+                while begin < N:
+                    one = generator(stream(stream(order, k), len(chunk)))
+                    chunk.append(np.asarray(poisson_places(one, run.batching.rate, begin, count)))
+                    begin = int(chunk[-1][-1]) + 1
+                places = np.concatenate(chunk)
+                places = places[places < N]
+            found.append(np.asarray(places))
+        return found
+
+
+@pytest.mark.parametrize("batching", [li.Poisson(0.3), li.Poisson(0.02), li.FixedSize(5), li.BallsInBins(6)], ids=str)
+@pytest.mark.parametrize("most", [EXACT_CHUNK, 3], ids=lambda most: f"chunks of {most}")
+def test_drawn_batches_agree_with_numpy_step_by_step(batching, most, monkeypatch):
+    monkeypatch.setattr(Linear, "most", property(lambda self: most))
+    model, y = LOSSES["softmax"]
+    run, key = li.Run(loss=model, **RUN | {"batching": batching, "noise": li.GradientNoise(0.01)}), seeded_key(6)
+    batches = batches_of(run, key)
+    assert all(len(set(b.tolist())) == b.size for b in batches), "no record twice in a batch"
+    assert len({tuple(sorted(b.tolist())) for b in batches}) > 1
+    theirs = reference.fit(run, X, y, noise_of(key, (3, D + 1), run.steps), batches=batches)
+    np.testing.assert_allclose(Trainer(run).fit(X, y, key), theirs, atol=2e-5)
+    jax.clear_caches()  # programs of another chunk size
+
+
+def test_a_batch_of_every_record_is_never_truncated():
+    """More records than are read at once: twelve standard deviations would be needed for it to happen by chance."""
+    run = li.Run(loss=LOSSES["huber"][0], **RUN | {"batching": li.Poisson(0.2)})
+    with jax.enable_x64(True):
+        every = np.arange(N)
+        rows, y = arrange(run, X, LOSSES["huber"][1])
+        one = Linear(run.loss, None, True)
+        read = read_at_once(run, one.most)
+        total = one_bin(read, lambda c: one.chunk_sum(jnp.ones((1, D + 1)), c), padded((rows, y), read), every.size)
+        exact = one.chunk_sum(jnp.ones((1, D + 1)), (rows, y))
+    assert read < N
+    np.testing.assert_allclose(total, exact, rtol=1e-12)
+
+
+def padded(data, room):
+    return tuple(np.concatenate((a, np.zeros((room, *a.shape[1:]), a.dtype))) for a in data)
+
+
+def one_bin(count, read, data, size):
+    return over_bin(count, read, (tuple(map(jnp.asarray, data)), jnp.array([0, size])), 0)
 
 
 def test_one_secret_permutation_then_the_same_blocks():
@@ -90,7 +166,7 @@ def test_a_fresh_permutation_in_every_pass(steps):
     rows, orders, theirs, theta = rows.reshape(-1, D + 1), [], [], None
     for first in range(0, steps, run.blocks):
         with jax.enable_x64(True):
-            drawn = np.asarray(pass_data(shape_of(run), *arrange(run, X, y), key, first // run.blocks)[0])
+            drawn = np.asarray(pass_data(shape_of(run), EXACT_CHUNK, arrange(run, X, y), key, first // run.blocks)[0])
         drawn = drawn.reshape(-1, D + 1)
         order = [int(np.flatnonzero((rows == row).all(1))[0]) for row in drawn[np.abs(drawn).sum(1) > 0]]
         assert sorted(order) == list(range(N)) and order not in orders, "each a permutation, and another one"
@@ -131,11 +207,11 @@ def test_zeroing_one_record_moves_the_sum_by_less_than_its_sensitivity(loss):
     theta = rng.normal(size=(model.classes if loss == "softmax" else 1, D + 1)) * 30
     largest = 0.0
     with jax.enable_x64(True):
-        full = np.asarray(gradient_sum(model, None, False, theta, rows, labels))
+        full = np.asarray(gradient_sum(model, None, False, theta, (rows, labels)))
         for i in rng.integers(0, n, 25):
             less = rows.copy()
             less.reshape(-1, D + 1)[i] = 0
-            part = np.asarray(gradient_sum(model, None, False, theta, less, labels))
+            part = np.asarray(gradient_sum(model, None, False, theta, (less, labels)))
             largest = max(largest, np.linalg.norm(full - part))
     assert 0.3 * bound < largest <= bound
 
@@ -189,7 +265,6 @@ def test_nothing_is_compiled_again_for_other_noise_steps_and_step_sizes(caplog):
         ({}, (X[:, 0], None), "shape"),
         ({}, (X, np.full(N, 3)), "0..1"),
         ({}, (X, np.zeros(4)), "shape"),
-        ({"batching": li.FixedSize(3)}, (X, None), "FixedSize"),
         ({"loss": li.Abstract(li.LossFacts(lipschitz=1.0))}, (X, None), "Abstract"),
         ({"domain": li.Box(-1.0, 1.0, 2)}, (X, None), "number of parameters, 5"),
         ({"step_size": li.Constant(1e29), "steps": 50}, (X, None), "diverge"),
@@ -213,7 +288,7 @@ def test_a_hidden_state_is_computed_in_double_precision():
         data = [a[0] for a in arrange(run, np.ones((n, 1)), np.full(n, 16384.0))]
         theta = np.array([[16384.0009, 0.0]])
         steps = [
-            t - np.asarray(gradient_sum(loss, None, hidden(run), t, *data)) / n
+            t - np.asarray(gradient_sum(loss, None, hidden(run), t, data)) / n
             for t in (theta, theta + np.array([[1e-6, 0.0]]))
         ]
     assert np.abs(steps[1] - steps[0]).max() <= 1e-6 * (1 + 1e-3)
@@ -226,7 +301,7 @@ def test_small_factors_do_not_escape_the_clip():
         with jax.enable_x64(True):
             data = [a[0] for a in arrange(run, np.array([[x]]), np.array([y]))]
             for exact in (True, False):
-                found = np.linalg.norm(np.asarray(gradient_sum(loss, 1e-9, exact, np.zeros((1, 2)), *data)))
+                found = np.linalg.norm(np.asarray(gradient_sum(loss, 1e-9, exact, np.zeros((1, 2)), data)))
                 assert found <= min(1e-9, x * y) * (1 + 1e-6)
 
 

@@ -6,16 +6,15 @@ import math
 from pathlib import Path
 from typing import Any
 
+from lastiterate.domains import Ball, Everywhere
 from lastiterate.errors import InputError
 from lastiterate.losses import Abstract, LossFacts
 from lastiterate.run import Run
 from lastiterate.schedules import (
-    Ball,
     BallsInBins,
     Batching,
     Constant,
     Cyclic,
-    Everywhere,
     Fixed,
     FixedSize,
     FullBatch,

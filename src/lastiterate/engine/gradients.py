@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from lastiterate.losses import HuberRidge, Logistic, Softmax
+from lastiterate.losses import CHUNK, HuberRidge, Logistic, Softmax
 
 Loss = Logistic | Softmax | HuberRidge
-UNROLLED = 4  #: chunks that are added one after the other instead of in a loop
+EXACT_CHUNK = 1024
+"""Rows that a hidden state's step adds at once, in float64: a choice of speed and memory, not of precision."""
 
 
 def outputs(loss: Loss) -> int:
@@ -39,24 +42,37 @@ def clip_residuals(rows: jax.Array, found: jax.Array, clip: float | None) -> jax
     return found * scale.astype(found.dtype)
 
 
-@partial(jax.jit, static_argnums=(0, 1, 2))
-def gradient_sum(loss: Loss, clip: float | None, exact: bool, theta: Any, rows: Any, target: Any) -> jax.Array:
-    """Sum of the (clipped) data gradients of a block; rows (chunks, m, d), theta (k, d) -> (k, d) float64.
+@dataclass(frozen=True)
+class Linear:
+    """The clipped data gradients of a linear model; weights (k, d), a chunk is rows (m, d) and targets (m,).
 
     **Guarantee:** with ``exact`` everything is float64, because theorems about a hidden state compare one step at two
     *different* parameters, where rounding them to float32 would be a jump. Without it (all steps are charged) float32
     is used inside a chunk of at most ``CHUNK`` rows only (see ``FLOAT_SLACK``). Zero rows add nothing.
     """
-    dtype = jnp.float64 if exact else jnp.float32
-    weights = theta.astype(dtype)
-    times = partial(jnp.matmul, precision="highest")
 
-    def part(rows: Any, target: Any) -> jax.Array:
-        rows = rows.astype(dtype)
-        found = clip_residuals(rows, residuals(loss, times(weights, rows.T), target), clip)
+    loss: Loss
+    clip: float | None
+    exact: bool
+
+    @property
+    def most(self) -> int:
+        """Records in a chunk, at most."""
+        return EXACT_CHUNK if self.exact else CHUNK
+
+    @property
+    def ridge(self) -> float:
+        return self.loss.ridge
+
+    def chunk_sum(self, theta: jax.Array, chunk: Any) -> jax.Array:
+        """Sum of the clipped data gradients of a chunk, (k, d) float64."""
+        dtype = jnp.float64 if self.exact else jnp.float32
+        times = partial(jnp.matmul, precision="highest")
+        rows, target = chunk[0].astype(dtype), chunk[1]
+        scores = times(theta.astype(dtype), rows.T)
+        found = clip_residuals(rows, residuals(self.loss, scores, target), self.clip)
         return times(found, rows).astype(jnp.float64)
 
-    if rows.shape[0] <= UNROLLED:
-        return sum((part(rows[i], target[i]) for i in range(1, rows.shape[0])), part(rows[0], target[0]))
-    return jax.lax.scan(lambda total, chunk: (total + part(*chunk), None), jnp.zeros(theta.shape, jnp.float64),
-                        (rows, target))[0]
+    def leafwise(self, function: Callable[[jax.Array], jax.Array], theta: jax.Array) -> jax.Array:
+        """``function`` of every array of parameters."""
+        return function(theta)

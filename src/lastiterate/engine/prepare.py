@@ -2,59 +2,48 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
 from typing import Any
 
+import jax
 import numpy as np
 
+from lastiterate.engine.batches import drawn, layout
+from lastiterate.engine.gradients import EXACT_CHUNK
+from lastiterate.engine.noise import ORDER, generator, stream
 from lastiterate.errors import InputError
 from lastiterate.losses import CHUNK, Abstract, HuberRidge, Logistic, Softmax
 from lastiterate.run import Run
-from lastiterate.schedules import Cyclic, FullBatch, Permuted, PrivateMean, Reshuffled
+from lastiterate.schedules import PrivateMean
 
 ROW_SHRINK = 1 - 2.0**-20
 """Rows are clipped to this fraction of ``row_norm``: more than rounding to float32 can add (relative 2^-24)."""
-EXACT_CHUNK = 1024
-"""Rows that a hidden state's step adds at once, in float64: a choice of speed and memory, not of precision."""
 SLICE = 2048
 """Rows that are prepared at once, so that no second copy of the data is ever made."""
 
 
 def hidden(run: Run) -> bool:
-    """Whether the run's theorems may rely on a hidden state (else every step is charged)."""
+    """Whether the run's theorems may rely on a hidden state, and so compare a step at two different parameters.
+
+    Otherwise every step is charged: with momentum, with all iterates released, and where nothing is known of the loss
+    but what its clip bounds.
+    """
+    if isinstance(run.loss, Abstract):
+        known = run.loss.facts()
+        curved = (known.smooth, known.hoelder, known.log_sobolev)
+        if all(fact is None for fact in curved) and math.isinf(run.domain.diameter()):
+            return False
     return run.release == "last" and run.momentum is None
 
 
-@dataclass(frozen=True)
-class Layout:
-    """How records are cut: ``blocks`` batches of ``chunks`` chunks of ``rows`` rows each, filled up with zeros."""
-
-    blocks: int
-    size: int
-    chunks: int
-    rows: int
-
-    @property
-    def slots(self) -> int:
-        return self.blocks * self.chunks * self.rows
-
-    def slot(self, place: Any) -> Any:
-        """Where the record at ``place`` of the order lies among the slots."""
-        return place // self.size * (self.chunks * self.rows) + place % self.size
+def largest_chunk(run: Run) -> int:
+    """Records that a linear model's step adds at once, at most."""
+    return EXACT_CHUNK if hidden(run) else CHUNK
 
 
-def layout(run: Run) -> Layout:
-    """The layout of a run's batches; refuses batches that the trainer cannot execute."""
-    match run.batching:
-        case FullBatch():
-            size = run.n
-        case Cyclic(size) | Permuted(size) | Reshuffled(size):
-            pass
-        case other:
-            raise InputError("batching", "cannot be executed yet, only accounted", type(other).__name__,
-                             "train with FullBatch, Cyclic, Permuted or Reshuffled")
-    chunks = -(-size // (EXACT_CHUNK if hidden(run) else CHUNK))
-    return Layout(run.blocks, size, chunks, -(-size // chunks))
+def places(run: Run, key: jax.Array) -> jax.Array:
+    """The place of every record in the one secret order, (n,)."""
+    return jax.random.permutation(generator(stream(key, ORDER)), run.n)
 
 
 def linear_loss(run: Run) -> Logistic | Softmax | HuberRidge:
@@ -116,9 +105,10 @@ def arrange(run: Run, features: Any, target: Any, places: np.ndarray | None = No
             centres: tuple[np.ndarray, ...] = ()) -> tuple[np.ndarray, np.ndarray]:
     """Rows (blocks, chunks, m, d + 1) float32, centred, clipped, with their intercept; targets (blocks, chunks, m).
 
-    ``places[i]``: the place of record i in a secret order (absent: its own). Slots without a record hold zeros.
+    Where batches are drawn by the program the records lie flat, (n, d + 1) and (n,). ``places[i]``: the place of record
+    i in a secret order (absent: its own). Slots without a record hold zeros.
     """
-    loss, plan, answers = linear_loss(run), layout(run), check_target(run, target)
+    loss, plan, answers = linear_loss(run), layout(run, largest_chunk(run)), check_target(run, target)
     shape = np.shape(features)
     if len(shape) != 2 or 0 in shape:
         raise InputError("features", "must be a non-empty table of shape (n, d)", shape)
@@ -132,5 +122,5 @@ def arrange(run: Run, features: Any, target: Any, places: np.ndarray | None = No
     rows[slots, -1] = loss.intercept
     labels = np.zeros(plan.slots, answers.dtype)
     labels[slots] = answers
-    cut = (plan.blocks, plan.chunks, plan.rows)
+    cut = (run.n,) if drawn(run) else (plan.blocks, plan.chunks, plan.rows)
     return rows.reshape(*cut, -1), labels.reshape(cut)

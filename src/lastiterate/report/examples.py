@@ -6,10 +6,10 @@ import math
 from dataclasses import replace
 from typing import Any
 
+from lastiterate.domains import Ball
 from lastiterate.losses import Abstract, LossFacts
 from lastiterate.run import Run
 from lastiterate.schedules import (
-    Ball,
     Constant,
     Cyclic,
     FixedSize,

@@ -16,6 +16,7 @@ from lastiterate.assumptions import (
     known_sensitivity,
     last_iterate_only,
     no_momentum,
+    no_prox,
 )
 from lastiterate.diffusion import langevin_noise, temperature
 from lastiterate.renyi import Rdp
@@ -23,7 +24,7 @@ from lastiterate.run import Run
 
 PAPER = "Chourasia, Ye, Shokri: Differential privacy dynamics of Langevin diffusion and noisy gradient descent, " \
         "NeurIPS 2021 (arXiv:2102.05855)"
-ALGORITHM = (known_sensitivity, known_noise, full_batch, constant_step, langevin_noise)
+ALGORITHM = (known_sensitivity, known_noise, full_batch, constant_step, langevin_noise, no_prox)
 """What their Algorithm 1 fixes."""
 LAST_ITERATE = (*ALGORITHM, last_iterate_only, no_momentum)
 """The same with a hidden state: only theta_K is released, by plain steps."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from lastiterate.assumptions import known, known_noise, known_sensitivity, last_iterate_only, no_momentum
+from lastiterate.assumptions import known, known_noise, known_sensitivity, last_iterate_only, no_momentum, no_prox
 from lastiterate.diffusion import gibbs_start, langevin_noise, log_sobolev, log_sobolev_constant, temperature
 from lastiterate.geometry import short_step, strongly_convex
 from lastiterate.renyi import Rdp
@@ -19,7 +19,7 @@ from lastiterate.theorems.langevin import decay, linear, squared_ratio
 
 PAPER = "Ryffel, Bach, Pointcheval: Differential privacy guarantees for stochastic gradient Langevin dynamics, 2022 " \
         "(arXiv:2201.11980)"
-ALGORITHM = (known_sensitivity, known_noise, langevin_noise, last_iterate_only, no_momentum)
+ALGORITHM = (known_sensitivity, known_noise, langevin_noise, last_iterate_only, no_momentum, no_prox)
 """What their Algorithm 1 fixes, but for the batches."""
 LSI = (*ALGORITHM, log_sobolev)
 STRONGLY_CONVEX = (*ALGORITHM, strongly_convex, short_step, gibbs_start)

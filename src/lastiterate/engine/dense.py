@@ -1,0 +1,167 @@
+"""Per-example gradients of a chunk without storing those of dense layers.
+
+Where a weight matrix is used once, as a product with a vector, one record's gradient is the outer product of the
+layer's input a and of the derivative d by its output, of norm |a| |d|; the sum of clipped ones is a matrix product over
+the chunk (Goodfellow 2015, arXiv:1510.01799; Rochette, Manoel, Tramel 2019, arXiv:1912.06015). Such layers are found in
+the traced loss, a to d by adding zeros to the outputs and differentiating by them. All other gradients are
+materialised, one per record of the chunk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.core import eval_jaxpr
+from jax.extend import core
+
+
+@dataclass(frozen=True)
+class Dense:
+    """A matrix whose axis ``inner`` is summed against a vector; ``size``: length of the result."""
+
+    inner: int
+    size: int
+
+
+class _Walk:
+    """Evaluates a traced loss; products with tapped matrices get zeros added and their vectors written down."""
+
+    def __init__(self, zeros: dict[int, Any]) -> None:
+        self.zeros, self.inputs = zeros, dict[int, Any]()
+
+    def run(self, jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], tags: Sequence[Any]) -> list[Any]:
+        values = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *args), strict=True))
+        names = {var: tag for var, tag in zip(jaxpr.invars, tags, strict=True) if tag is not None}
+        for eqn in jaxpr.eqns:
+            found = [_value(values, v) for v in eqn.invars]
+            held = [None if isinstance(v, core.Literal) else names.get(v) for v in eqn.invars]
+            tapped = next((tag for tag in held if tag is not None and tag[0] in self.zeros), None)
+            if _inlined(eqn):
+                inner = eqn.params["jaxpr"]
+                out = self.run(inner.jaxpr, inner.consts, found, held)
+            else:
+                out = _apply(jaxpr, eqn, found)
+                if tapped is not None and eqn.primitive.name == "transpose":
+                    names[eqn.outvars[0]] = (tapped[0], 1 - tapped[1])
+                elif tapped is not None:
+                    self.inputs[tapped[0]] = found[1 - held.index(tapped)]
+                    out = [out[0] + self.zeros[tapped[0]]]
+            values.update(zip(eqn.outvars, out, strict=True))
+        return [_value(values, v) for v in jaxpr.outvars]
+
+
+def _apply(jaxpr: Any, eqn: Any, found: list[Any]) -> list[Any]:
+    """One equation's results, through a jaxpr of its own, so that rules of custom derivatives are kept."""
+    given = {v: value for v, value in zip(eqn.invars, found, strict=True) if not isinstance(v, core.Literal)}
+    alone = jaxpr.replace(constvars=(), invars=[*given], outvars=[*eqn.outvars], eqns=[eqn],
+                          debug_info=jaxpr.debug_info._replace(arg_names=None, result_paths=None))
+    return eval_jaxpr(alone, (), *given.values())
+
+
+def _value(values: dict[Any, Any], var: Any) -> Any:
+    return var.val if isinstance(var, core.Literal) else values[var]
+
+
+def _inlined(eqn: Any) -> bool:
+    """Whether an equation only calls a jitted function."""
+    return eqn.primitive.name in ("jit", "pjit")
+
+
+def dense_layers(jaxpr: Any, count: int) -> dict[int, Dense]:
+    """Which of the first ``count`` inputs are matrices used once, in a product with a vector."""
+    uses: dict[int, list[Dense | None]] = {}
+
+    def walk(jaxpr: Any, tags: Sequence[Any]) -> None:
+        names = {var: tag for var, tag in zip(jaxpr.invars, tags, strict=True) if tag is not None}
+        for eqn in jaxpr.eqns:
+            held = [None if isinstance(v, core.Literal) else names.get(v) for v in eqn.invars]
+            if _inlined(eqn):
+                walk(eqn.params["jaxpr"].jaxpr, held)
+            elif eqn.primitive.name == "transpose" and held[0] is not None and eqn.params["permutation"] == (1, 0):
+                names[eqn.outvars[0]] = (held[0][0], 1 - held[0][1])
+            else:
+                for tag in filter(None, held):
+                    uses.setdefault(tag[0], []).append(_product(eqn, held, tag))
+        for var in jaxpr.outvars:
+            tag = None if isinstance(var, core.Literal) else names.get(var)
+            if tag is not None:
+                uses.setdefault(tag[0], []).append(None)
+
+    tags = [(i, 0) if i < count and len(v.aval.shape) == 2 else None for i, v in enumerate(jaxpr.invars)]
+    walk(jaxpr, tags)
+    return {i: found[0] for i, found in uses.items() if len(found) == 1 and found[0] is not None}
+
+
+def _product(eqn: Any, held: Sequence[Any], tag: Any) -> Dense | None:
+    """The layer, if the equation multiplies the tagged matrix with an untagged vector."""
+    if eqn.primitive.name != "dot_general" or sum(name is not None for name in held) != 1:
+        return None
+    (left, right), batched = eqn.params["dimension_numbers"]
+    place = held.index(tag)
+    vector = eqn.invars[1 - place].aval
+    if any(batched) or len(left) != 1 or len(vector.shape) != 1:
+        return None
+    axis = (left, right)[place][0]
+    return Dense(axis ^ tag[1], eqn.outvars[0].aval.shape[0])
+
+
+Loss = Callable[..., jax.Array]
+
+
+def clipped_sum(loss: Loss, clip: float, params: Any, records: tuple[Any, ...], real: jax.Array) -> Any:
+    """Sum of the per-example gradients scaled to norm at most ``clip``, like ``params``; records (m, ...), real (m,).
+
+    **Guarantee:** norms are summed in float64, and scaled gradients stay below the clip after rounding.
+    """
+    leaves, tree = jax.tree.flatten(params)
+    closed, layers = traced(loss, leaves, tree, jax.tree.map(lambda a: a[0], records))
+    others = [i for i in range(len(leaves)) if i not in layers]
+
+    def one(record: Any) -> tuple[dict[int, Any], dict[int, Any], list[Any]]:
+        def value(zeros: dict[int, Any], rest: list[Any]) -> Any:
+            mine = list(leaves)
+            for i, leaf in zip(others, rest, strict=True):
+                mine[i] = leaf
+            walk = _Walk(zeros)
+            entries = jax.tree.leaves(record)
+            tags = [(i, 0) if i in layers else None for i in range(len(leaves))] + [None] * len(entries)
+            (found,) = walk.run(closed.jaxpr, closed.consts, (*mine, *entries), tags)
+            return found, walk.inputs
+
+        zeros = {i: jnp.zeros(layer.size, leaves[i].dtype) for i, layer in layers.items()}
+        (slopes, rest), inputs = jax.grad(value, (0, 1), has_aux=True)(zeros, [leaves[i] for i in others])
+        return slopes, inputs, rest
+
+    slopes, inputs, rest = jax.vmap(one)(records)
+    squares = jnp.zeros(real.shape, jnp.float64)
+    for i in layers:
+        squares += _squares(slopes[i]) * _squares(inputs[i])
+    for leaf in rest:
+        squares += _squares(leaf)
+    scale = jnp.where(real, jnp.minimum(1.0, clip * (1 - 2.0**-18) / jnp.maximum(jnp.sqrt(squares), 1e-300)), 0.0)
+    found: list[Any] = [None] * len(leaves)
+    for i, layer in layers.items():
+        outer = jnp.matmul((slopes[i] * scale.astype(slopes[i].dtype)[:, None]).T, inputs[i], precision="highest")
+        found[i] = outer.T if layer.inner == 0 else outer
+    for i, leaf in zip(others, rest, strict=True):
+        found[i] = jnp.einsum("m,m...->...", scale.astype(leaf.dtype), leaf, precision="highest")
+    return jax.tree.unflatten(tree, found)
+
+
+def _squares(values: jax.Array) -> jax.Array:
+    return (values.astype(jnp.float64) ** 2).reshape(values.shape[0], -1).sum(1)
+
+
+def traced(loss: Loss, leaves: list[Any], tree: Any, example: Any) -> tuple[Any, dict[int, Dense]]:
+    """The loss of one record as a jaxpr of all leaves, and which leaves are dense layers' weights."""
+    form = jax.tree.structure(example)
+
+    def called(*values: Any) -> Any:
+        return loss(jax.tree.unflatten(tree, values[:len(leaves)]), *jax.tree.unflatten(form, values[len(leaves):]))
+
+    closed = jax.make_jaxpr(called)(*leaves, *jax.tree.leaves(example))
+    return closed, dense_layers(closed.jaxpr, len(leaves))

@@ -1,0 +1,207 @@
+"""Any differentiable model: a loss of one record over parameters in any nested structure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lastiterate.engine.batches import drawn, layout
+from lastiterate.engine.dense import clipped_sum
+from lastiterate.engine.loop import secret, shape_of
+from lastiterate.engine.noise import fresh_key
+from lastiterate.engine.prepare import hidden
+from lastiterate.engine.trainer import Loop, Progress
+from lastiterate.errors import InputError
+from lastiterate.losses import CHUNK
+from lastiterate.run import Run
+from lastiterate.schedules import GaussianStart
+
+RecordLoss = Callable[..., jax.Array]
+"""``loss(params, *record)``: one number for one record."""
+MICROBATCH = 64
+"""Records whose gradients are in memory at once, where the caller does not say."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """Structure, shapes and dtypes of parameters; all of them lie in one float64 vector while the run goes on.
+
+    Leaves that are no arrays, such as activation functions, stay as they are (``fixed``: ``None`` for an array).
+    """
+
+    tree: Any
+    shapes: tuple[tuple[int, ...], ...]
+    dtypes: tuple[str, ...]
+    fixed: tuple[Any, ...]
+
+    @classmethod
+    def of(cls, params: Any) -> Form:
+        leaves, tree = jax.tree.flatten(params)
+        arrays = [leaf for leaf in leaves if hasattr(leaf, "dtype")]
+        if not arrays:
+            raise InputError("params", "must hold at least one array", type(params).__name__)
+        for path, leaf in jax.tree_util.tree_leaves_with_path(params):
+            if hasattr(leaf, "dtype"):
+                _check_array(jax.tree_util.keystr(path) or "the array", leaf)
+        fixed = tuple(None if hasattr(leaf, "dtype") else leaf for leaf in leaves)
+        return cls(tree, tuple(np.shape(leaf) for leaf in arrays), tuple(str(leaf.dtype) for leaf in arrays), fixed)
+
+    @property
+    def size(self) -> int:
+        return sum(map(math.prod, self.shapes))
+
+    def vector(self, params: Any) -> jax.Array:
+        """All entries, (size,) float64."""
+        arrays = [leaf for leaf in jax.tree.leaves(params) if hasattr(leaf, "dtype")]
+        return jnp.concatenate([jnp.ravel(leaf).astype(jnp.float64) for leaf in arrays])
+
+    def arrays(self, theta: Any, *, exact: bool) -> list[Any]:
+        """The arrays in their own precision, or all float64."""
+        ends = np.cumsum([math.prod(shape) for shape in self.shapes])[:-1]
+        xp: Any = np if isinstance(theta, np.ndarray) else jnp
+        return [part.reshape(shape).astype("float64" if exact else dtype) for part, shape, dtype
+                in zip(xp.split(theta, ends), self.shapes, self.dtypes, strict=True)]
+
+    def whole(self, arrays: Any) -> Any:
+        """Parameters as the loss takes them, around their arrays."""
+        rest = iter(arrays)
+        return jax.tree.unflatten(self.tree, [next(rest) if leaf is None else leaf for leaf in self.fixed])
+
+
+def _check_array(name: str, leaf: Any) -> None:
+    if not jnp.issubdtype(leaf.dtype, jnp.floating):
+        raise InputError("params", f"must be floating-point arrays, and {name} is not", str(leaf.dtype),
+                         "keep counters and indices out of what is trained")
+    if not np.isfinite(np.asarray(leaf, np.float64)).all():
+        raise InputError("params", "must be finite at the start", name)
+
+
+@dataclass(frozen=True)
+class PerExample:
+    """Per-example gradients of any loss, clipped; a chunk is records (pytrees of (m, ...)) and which are real, (m,).
+
+    **Guarantee:** every record's gradient is scaled to norm at most ``clip`` by its own computed norm, and chunks have
+    at most ``CHUNK`` records (see ``FLOAT_SLACK``). With ``exact`` everything that depends on the parameters is
+    float64, for theorems about a hidden state.
+    """
+
+    loss: RecordLoss
+    form: Form
+    clip: float | None
+    exact: bool
+    most: int
+    ridge: float = 0.0
+
+    def chunk_sum(self, theta: jax.Array, chunk: Any) -> jax.Array:
+        """Sum of the (clipped) gradients of the real records, (size,) float64."""
+        records, real = chunk[:-1], chunk[-1] > 0
+        # empty slots hold a copy of the first record, so that no loss meets values that no record has
+        records = jax.tree.map(lambda a: jnp.where(real.reshape((-1,) + (1,) * (a.ndim - 1)), a, a[:1]), records)
+        arrays = self.form.arrays(theta, exact=self.exact)
+        if self.clip is not None:
+            found = clipped_sum(self._of_arrays, self.clip, arrays, records, real)
+        else:
+            found = jax.grad(self._total)(arrays, records, real)
+        return jnp.where(real.any(), self.form.vector(found), 0.0)
+
+    def _of_arrays(self, arrays: Any, *record: Any) -> jax.Array:
+        return self.loss(self.form.whole(arrays), *record)
+
+    def _total(self, arrays: Any, records: Any, real: jax.Array) -> jax.Array:
+        losses = jax.vmap(lambda record: self._of_arrays(arrays, *record))(records)
+        return jnp.where(real, losses, 0.0).sum()
+
+    def leafwise(self, function: Callable[[jax.Array], jax.Array], theta: jax.Array) -> jax.Array:
+        return self.form.vector([function(array) for array in self.form.arrays(theta, exact=True)])
+
+
+def fit_network(run: Run, loss: RecordLoss, params: Any, data: tuple[Any, ...], key: jax.Array | None = None, *,
+                microbatch: int | None = None, progress: Progress | None = None) -> Any:
+    """Execute ``run`` on ``loss(params, *record)``; the last parameters, structured like ``params``.
+
+    ``params``: public first parameters. ``data``: arrays or pytrees of arrays whose first axis are the records, such as
+    (x, y). For release="all" every array has the steps as its first axis. ``key``: for tests and audits only.
+
+    **Guarantee:** exactly the run that is accounted: per-example clips, noise at every step, no other output.
+    """
+    with jax.enable_x64(True):
+        loop, initial, arranged = prepared(run, loss, params, data, microbatch)
+        key = fresh_key() if key is None else key
+        arranged = secret(shape_of(run), loop.objective.most, arranged, key)
+        released = loop.execute(initial, arranged, key, progress)
+        form = Form.of(params)
+        if run.release == "last":
+            return form.whole(form.arrays(released, exact=False))
+        every = [form.arrays(one, exact=False) for one in released]
+        return form.whole([np.stack(steps) for steps in zip(*every, strict=True)])
+
+
+def prepared(run: Run, loss: RecordLoss, params: Any, data: tuple[Any, ...],
+             microbatch: int | None = None) -> tuple[Loop, jax.Array, Any]:
+    """The loop of a run on a network, its first parameters as one vector, and the records arranged in public order."""
+    form = Form.of(params)
+    if run.prelude:
+        raise InputError("prelude", "prepares the rows of linear models only", type(run.prelude[0]).__name__,
+                         "leave it out")
+    most = min(MICROBATCH if microbatch is None else microbatch, CHUNK)
+    if most < 1:
+        raise InputError("microbatch", "must be a positive whole number", microbatch)
+    if isinstance(run.start, GaussianStart) and bool(form.vector(params).any()):
+        raise InputError("params", "must be 0 where the run starts at random", None, "or use start=Fixed()")
+    exact = hidden(run)
+    records = tuple(data)
+    check_records(run, records)
+    check_loss(loss, form, exact, records)
+    objective = PerExample(loss, form, run.clip, exact, most)
+    return Loop(run, objective), form.vector(params), arrange_records(run, records, most)
+
+
+def check_records(run: Run, data: tuple[Any, ...]) -> None:
+    """Refuse data whose first axis does not hold the run's n records, or that holds numbers that are not finite."""
+    leaves = jax.tree.leaves(data)
+    for leaf in leaves:
+        if np.ndim(leaf) < 1 or np.shape(leaf)[0] != run.n:
+            raise InputError("data", f"must have the run's n = {run.n} records along the first axis of every array",
+                             np.shape(leaf))
+        if np.issubdtype(np.asarray(leaf).dtype, np.floating) and not np.isfinite(leaf).all():
+            raise InputError("data", "must be finite numbers", "NaN or infinity", "fill or drop those values first")
+    if not leaves:
+        raise InputError("data", "must hold at least one array", None)
+
+
+def check_loss(loss: RecordLoss, form: Form, exact: bool, data: tuple[Any, ...]) -> None:
+    """Refuse what is not one number for one record."""
+    arrays = form.arrays(np.zeros(form.size), exact=exact)
+    first = jax.tree.map(lambda a: np.asarray(a)[0], data)
+    try:
+        found = jax.eval_shape(lambda arrays, *record: loss(form.whole(arrays), *record), arrays, *first)
+    except (TypeError, ValueError, IndexError) as error:
+        raise InputError("loss", "must take the parameters and one record (without a batch axis)",
+                         str(error).splitlines()[0][:120]) from None
+    if not hasattr(found, "shape") or found.shape != () or not jnp.issubdtype(found.dtype, jnp.floating):
+        said = getattr(found, "shape", type(found).__name__)
+        raise InputError("loss", "must return one number for one record, a floating-point scalar", said,
+                         "take no mean over a batch: the trainer hands it one record at a time")
+
+
+def arrange_records(run: Run, data: tuple[Any, ...], most: int) -> tuple[Any, ...]:
+    """Leaves (blocks, chunks, m, ...), or (n, ...) where batches are drawn, and behind them which slots are real."""
+    plan = layout(run, most)
+    cut = (run.n,) if drawn(run) else (plan.blocks, plan.chunks, plan.rows)
+    slots = plan.slot(np.arange(run.n))
+
+    def arranged(values: Any) -> jax.Array:
+        values = np.asarray(values)
+        if plan.slots == run.n:
+            return jnp.asarray(values.reshape(*cut, *values.shape[1:]))
+        padded = np.zeros((plan.slots, *values.shape[1:]), values.dtype)
+        padded[slots] = values
+        return jnp.asarray(padded.reshape(*cut, *values.shape[1:]))
+
+    return (*jax.tree.map(arranged, data), arranged(np.ones(run.n, np.uint8)))

@@ -1,0 +1,235 @@
+"""Any loss on any parameters: against the linear models, against materialised gradients, and bad input."""
+
+from dataclasses import replace
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import lastiterate as li
+from lastiterate.engine import Trainer, seeded_key
+from lastiterate.engine.dense import clipped_sum, traced
+from lastiterate.engine.network import PerExample, fit_network, prepared
+from lastiterate.errors import InputError, NotCertified
+
+RNG = np.random.default_rng(1)
+N, D = 23, 4
+X = RNG.normal(size=(N, D))
+X /= np.maximum(1, np.linalg.norm(X, axis=1) / 1.4)[:, None]
+Y = RNG.integers(0, 3, N)
+ABSTRACT = li.Abstract(li.LossFacts(lipschitz=5.0))
+LINEAR = li.Softmax(classes=3, row_norm=1.5, intercept=0.7)
+RUN = li.Run(n=N, steps=9, step_size=li.Constant(0.3), noise=li.GradientNoise(0.2), release="all", loss=LINEAR)
+ONES = np.column_stack((X, np.full(N, 0.7)))
+
+
+def softmax(theta, x, y):
+    return -jax.nn.log_softmax(theta @ x)[y]
+
+
+CHANGES = {
+    "full batch": {},
+    "clip": {"clip": 0.3},
+    "blocks": {"batching": li.Cyclic(7), "clip": 0.3},
+    "permuted": {"batching": li.Permuted(7)},
+    "reshuffled": {"batching": li.Reshuffled(7), "clip": 0.5},
+    "poisson": {"batching": li.Poisson(0.3), "clip": 0.3},
+    "fresh subsets": {"batching": li.FixedSize(6)},
+    "bins": {"batching": li.BallsInBins(6), "clip": 0.3},
+    "prox, momentum": {"prox": li.NuclearNorm(0.1), "momentum": li.Nesterov(), "domain": li.Ball(0.4)},
+    "group lasso": {"prox": li.GroupLasso(0.2), "batching": li.Cyclic(10)},
+}
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=str)
+def test_a_linear_model_as_a_network_is_the_linear_model(change):
+    run, key = replace(RUN, **CHANGES[change]), seeded_key(4)
+    data = X.astype(np.float32), Y
+    theirs = Trainer(run).fit(*data, key)
+    ours = fit_network(replace(run, loss=ABSTRACT), softmax, np.zeros((3, D + 1)), (ONES.astype(np.float32), Y), key)
+    np.testing.assert_allclose(ours, theirs, atol=3e-5)
+    last = replace(run, loss=ABSTRACT, release="last")
+    for microbatch in (1, 5, 500):
+        found = fit_network(
+            last, softmax, np.zeros((3, D + 1)), (ONES.astype(np.float32), Y), key, microbatch=microbatch
+        )
+        np.testing.assert_allclose(found, ours[-1], atol=3e-5)
+
+
+def mlp(params, x, y):
+    for layer in params[:-1]:
+        x = jax.nn.relu(x @ layer["w"] + layer["b"])
+    return -jax.nn.log_softmax(params[-1]["w"].T @ x + params[-1]["b"])[y]
+
+
+def convolutional(params, x, y):
+    z = jax.lax.conv_general_dilated(x[None, None], params["kernel"], (1, 1), "SAME")
+    return -jax.nn.log_softmax(jnp.tanh(z).ravel() @ params["w"])[y]
+
+
+def tied(params, x, y):
+    return ((params["w"].T @ jnp.tanh(params["w"] @ x) - x) ** 2).sum() + 0 * y
+
+
+def nested(params, x, y):
+    step = jax.jit(lambda w, v: jax.jit(jnp.dot)(v, w))
+    return jnp.logaddexp(0.0, step(params["w"], x) @ jax.jit(lambda a: a.T)(params["v"]).T).sum() + 0 * y
+
+
+def looped(params, x, y):
+    return (jax.lax.fori_loop(0, 3, lambda _, v: jnp.tanh(params["w"] @ v), x) ** 2).sum() + 0 * y
+
+
+def penalised(params, x, y):
+    return (params["w"] @ x).sum() ** 2 + (params["w"] ** 2).sum() + 0 * y
+
+
+def sequences(params, x, y):
+    return ((x.reshape(3, 4) @ params["w"]) ** 2).sum() + 0 * y
+
+
+def normal(*shape):
+    return jnp.asarray(RNG.normal(size=shape), jnp.float32)
+
+
+NETWORKS = {
+    "layers": (mlp, [{"w": normal(12, 9), "b": normal(9)}, {"w": normal(9, 3), "b": normal(3)}], 2),
+    "convolution": (
+        lambda p, x, y: convolutional(p, x.reshape(3, 4), y),
+        {"kernel": normal(2, 1, 3, 3), "w": normal(24, 3)},
+        1,
+    ),
+    "tied weights": (tied, {"w": normal(5, 12)}, 0),
+    "nested calls": (nested, {"w": normal(12, 6), "v": normal(6, 2)}, 1),
+    "a loop": (looped, {"w": normal(12, 12)}, 0),
+    "used twice": (penalised, {"w": normal(4, 12)}, 0),
+    "sequences": (sequences, {"w": normal(4, 6)}, 0),
+}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_dense_layers_are_found_and_summed_as_if_materialised(name):
+    loss, params, layers = NETWORKS[name]
+    x, y, real = normal(16, 12), jnp.asarray(RNG.integers(0, 3, 16)), jnp.arange(16) != 5
+    leaves, tree = jax.tree.flatten(params)
+    with jax.enable_x64(True):
+        assert len(traced(loss, leaves, tree, (x[0], y[0]))[1]) == layers
+        each = jax.vmap(jax.grad(loss), (None, 0, 0))(params, x, y)
+        norms = np.sqrt(sum((np.asarray(a, float) ** 2).reshape(16, -1).sum(1) for a in jax.tree.leaves(each)))
+        for clip in (np.quantile(norms, 0.4), 2 * norms.max()):
+            found = jax.jit(partial(clipped_sum, loss, float(clip)))(params, (x, y), real)
+            scale = np.minimum(1, clip / norms) * np.asarray(real)
+            for ours, one in zip(jax.tree.leaves(found), jax.tree.leaves(each), strict=True):
+                wanted = np.einsum("m,m...->...", scale, np.asarray(one, float))
+                np.testing.assert_allclose(ours, wanted, atol=2e-5 * (1 + np.abs(wanted).max()))
+        one = clipped_sum(loss, 1e-3, params, (x[:1], y[:1]), real[:1])
+        assert np.sqrt(sum((np.asarray(a, float) ** 2).sum() for a in jax.tree.leaves(one))) <= 1e-3
+
+
+def test_a_network_of_arrays_and_functions_keeps_its_structure():
+    params = {"act": jnp.tanh, "w": normal(D + 1, 3), "name": "first", "depth": 1}
+
+    def loss(p, x, y):
+        return -jax.nn.log_softmax(p["act"](x) @ p["w"])[y]
+
+    run = replace(RUN, clip=1.0, release="last", loss=li.Abstract())
+    found, certificate = li.train(run, loss, params, (ONES.astype(np.float32), Y))
+    assert found["act"] is jnp.tanh and found["name"] == "first" and found["depth"] == 1
+    assert found["w"].shape == (D + 1, 3) and found["w"].dtype == np.float32 and np.isfinite(found["w"]).all()
+    assert not np.array_equal(found["w"], params["w"])
+    assert certificate.run is run and certificate.best(1e-5).theorem.name == "composition-gdp"
+    assert any("first parameters" in caveat for caveat in certificate.all_caveats())
+    again, _ = li.train(run, loss, params, (ONES.astype(np.float32), Y))
+    assert not np.array_equal(found["w"], again["w"]), "every call draws its own noise"
+
+
+def test_what_a_hidden_state_may_certify_is_computed_in_double_precision():
+    seen = []
+
+    def loss(theta, x, y):
+        seen.append(theta.dtype)
+        return softmax(theta, x, y)
+
+    params = np.zeros((3, D + 1), np.float32)
+    for facts, extra, exact in (
+        ({}, {}, False),
+        ({"smooth": 1.0}, {}, True),
+        ({}, {"domain": li.Ball(1.0)}, True),
+        ({"smooth": 1.0}, {"momentum": li.HeavyBall(0.5)}, False),
+        ({"smooth": 1.0}, {"release": "all"}, False),
+    ):
+        seen.clear()
+        run = replace(RUN, release="last", clip=1.0, loss=li.Abstract(li.LossFacts(**facts)))
+        found = fit_network(replace(run, **extra), loss, params, (ONES.astype(np.float32), Y))
+        assert set(map(str, seen)) == {"float64" if exact else "float32"}
+        assert found.dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    "change, word",
+    [
+        ({"loss": lambda p, x, y: softmax(p, x, y)[None]}, "one number for one record"),
+        ({"loss": lambda p, x, y: 1}, "one number for one record"),
+        ({"loss": lambda p, x: 0.0}, "one record"),
+        ({"loss": lambda p, x, y: (x @ p).mean()}, "one record"),
+        ({"loss": "softmax"}, "must be a function"),
+        ({"loss": lambda p, x, y: jnp.sqrt(p.sum()) * softmax(p, x, y)}, "not finite"),
+        ({"params": np.zeros((3, D + 1), int)}, "floating-point"),
+        ({"params": {"w": np.full((3, D + 1), np.nan)}}, "finite at the start"),
+        ({"params": {}}, "at least one array"),
+        ({"data": (ONES[:5], Y)}, "n = 23"),
+        ({"data": (np.where(ONES > 1, np.nan, ONES), Y)}, "finite numbers"),
+        ({"data": ONES}, "a tuple"),
+        ({"data": ()}, "at least one array"),
+        ({"microbatch": 0}, "microbatch"),
+        ({"run": {"loss": LINEAR}}, "Abstract"),
+        ({"run": {"prelude": (li.PrivateMean(3.0, 1.0),)}}, "prelude"),
+        ({"run": {"start": li.GaussianStart(1.0)}, "params": np.ones((3, D + 1))}, "starts at random"),
+        ({"run": {"domain": li.Box(-1.0, 1.0, 3)}}, "number of parameters, 15"),
+    ],
+)
+def test_bad_input_is_one_sentence(change, word):
+    run = replace(RUN, **{"clip": 1.0, "release": "last", "loss": li.Abstract()} | change.get("run", {}))
+    given = {"loss": softmax, "params": np.zeros((3, D + 1)), "data": (ONES.astype(np.float32), Y)} | change
+    given.pop("run", None)
+    with pytest.raises(InputError, match=word) as caught:
+        li.train(run, given.pop("loss"), given.pop("params"), given.pop("data"), **given)
+    assert "\n" not in str(caught.value)
+
+
+def test_nothing_is_trained_that_nothing_certifies():
+    run = replace(RUN, release="last", loss=ABSTRACT)
+    calls = []
+
+    def loss(p, x, y):
+        calls.append(1)
+        return softmax(p, x, y)
+
+    with pytest.raises(NotCertified):
+        li.train(run, loss, np.zeros((3, D + 1)), (ONES, Y))
+    assert not calls
+    assert li.train(run, loss, np.zeros((3, D + 1)), (ONES, Y), at_least=li.Evidence.ASSUMED).params.shape == (3, D + 1)
+
+
+def test_memory_is_bounded_by_the_microbatch():
+    """The largest array of a compiled gradient grows with the microbatch, not with the batch."""
+    params = {"kernel": normal(8, 1, 3, 3), "w": normal(96, 3)}
+
+    def loss(p, x, y):
+        return convolutional(p, x.reshape(3, 4), y)
+
+    def largest(microbatch, n):
+        run = li.Run(n=n, steps=1, step_size=li.Constant(0.1), noise=li.GradientNoise(1.0), clip=1.0)
+        with jax.enable_x64(True):
+            loop, first, data = prepared(
+                run, loss, params, (np.zeros((n, 12), np.float32), np.zeros(n, int)), microbatch
+            )
+            chunk = jax.tree.map(lambda a: a[0, 0], data)
+            assert isinstance(loop.objective, PerExample) and data[0].shape[1] * data[0].shape[2] >= n
+            program = jax.jit(loop.objective.chunk_sum).lower(first, chunk).compile()
+        return program.memory_analysis().temp_size_in_bytes
+
+    assert largest(64, 512) > 4 * largest(8, 512)
+    assert largest(8, 2048) == largest(8, 512)
