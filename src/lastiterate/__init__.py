@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from lastiterate.accounting import account, calibrate
     from lastiterate.certificate import Certificate
     from lastiterate.domains import AffineBall, Ball, Box, Everywhere, Simplex
+    from lastiterate.engine.counterexamples import falsify
     from lastiterate.errors import RepeatedFitWarning
     from lastiterate.evidence import Evidence, Fact
     from lastiterate.losses import Abstract, HuberRidge, Logistic, LossFacts, Softmax
@@ -42,6 +43,7 @@ _HOME = {
     "accounting": ("account", "calibrate"),
     "certificate": ("Certificate",),
     "domains": ("AffineBall", "Ball", "Box", "Everywhere", "Simplex"),
+    "engine.counterexamples": ("falsify",),
     "errors": ("RepeatedFitWarning",),
     "evidence": ("Evidence", "Fact"),
     "losses": ("Abstract", "HuberRidge", "Logistic", "LossFacts", "Softmax"),
@@ -59,7 +61,8 @@ __all__ = [
     "Everywhere", "Evidence", "Fact", "Fixed", "FixedSize", "FullBatch", "GaussianStart", "GradientNoise", "GroupLasso",
     "HeavyBall", "HuberRidge", "InverseDecay", "L2Squared", "Langevin", "Logistic", "LossFacts", "Nesterov",
     "NoiseMultiplier", "NuclearNorm", "Permuted", "Poisson", "PrivateMean", "RepeatedFitWarning", "Reshuffled", "Run",
-    "Simplex", "Softmax", "Steps", "account", "calibrate", "train",
+    "Simplex", "Softmax", "Steps", "account", "calibrate", "falsify",
+    "train",
 ]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from lastiterate import artefact
+from lastiterate.algorithms import ALGORITHMS, described
 from lastiterate.data import (
     BUNDLED,
     Category,
@@ -25,6 +27,10 @@ from lastiterate.data import (
 )
 from lastiterate.errors import InputError
 from lastiterate.estimators import DPHuberRidge, DPLogisticRegression
+from lastiterate.planning import Task
+from lastiterate.prox import Prox
+from lastiterate.run import Run
+from lastiterate.schedules import Batching
 
 FORMAT = 1
 
@@ -39,6 +45,19 @@ class Trained:
     plain_score: float | None = None
 
 
+def template(algorithm: str, batching: Batching | None, prox: Prox | None) -> Callable[[Task], Run] | None:
+    """What describes the run of a named algorithm for a task; ``None`` where the planner chooses."""
+    if algorithm not in ALGORITHMS:
+        raise InputError("--algorithm", "must be one of " + ", ".join(ALGORITHMS), algorithm)
+    if algorithm != "automatic":
+        return lambda task: described(task, algorithm, batching=batching, prox=prox)
+    for name, value in (("--batch", batching), ("--prox", prox)):
+        if value is not None:
+            raise InputError(name, "needs an --algorithm: the automatic plan chooses for itself", value,
+                             "add --algorithm permuted-sgd, for example")
+    return None
+
+
 def public_row_norm(schema: Schema, features: int) -> float:
     """The largest norm a row can have: each number lies in [-1, 1], each category has at most one 1."""
     counted = sum(isinstance(column, Numeric | Category) for column in schema.columns)
@@ -46,7 +65,7 @@ def public_row_norm(schema: Schema, features: int) -> float:
 
 
 def train(data: str, *, schema: Schema | None = None, test: str | None = None, row_norm: float | None = None,
-          progress: Any = None, **budget: Any) -> Trained:
+          progress: Any = None, template: Callable[[Task], Run] | None = None, **budget: Any) -> Trained:
     """Fit on a file (with its schema) or on a bundled public set, of which a fifth is kept for testing."""
     bundled = data in BUNDLED
     if bundled and test is not None:
@@ -61,6 +80,9 @@ def train(data: str, *, schema: Schema | None = None, test: str | None = None, r
     public = None if test is None else _public_test(test, own, features.shape[1])  # read before training
     norm = public_row_norm(own, features.shape[1]) if row_norm is None else row_norm
     kept = split(len(features), seed=0) if bundled else (np.arange(len(features)), np.arange(0))
+    if template is not None:
+        task = Task(len(kept[0]), features.shape[1], 0 if own.regression else len(own.classes), norm)
+        budget["run"] = replace(template(task), adjacency=budget.get("adjacency", "zero-out"))
     if own.regression:
         estimator: Any = DPHuberRidge(row_norm=norm, **budget)
     else:
@@ -107,7 +129,6 @@ def predict(folder: Path, data: str) -> tuple[list[str], np.ndarray]:
     from safetensors.numpy import load as unpack
 
     from lastiterate.engine import Model, scores
-    from lastiterate.run import Run
 
     model, packed = artefact.load(folder)
     try:

@@ -28,7 +28,12 @@ FLAG_HELP = {
     "noise_multiplier": "noise in units of clip (or lipschitz) / b",
     "batch": "full, cyclic:B, permuted:B, reshuffled:B, fixed:B, poisson:Q or bins:B",
     "start": "fixed or gaussian:STD",
+    "prox": "l1:W, l2-squared:W, elastic-net:L1,L2, group-lasso:W or nuclear-norm:W",
 }
+
+
+ALGORITHM_HELP = ("automatic: planned; or noisy-gd, dp-sgld, cyclic-dp-sgd, permuted-sgd, bins-sgd, poisson-dp-sgd "
+                  "with usual settings")
 
 
 def _told(command: Callable[..., None]) -> Callable[..., None]:
@@ -76,9 +81,13 @@ def train(
     test_is_public: Annotated[bool, typer.Option("--test-is-public", help="scores may be shown")] = False,
     explain_plan: Annotated[bool, typer.Option("--explain-plan", help="the plans considered, and why one won")] = False,
     time_budget: TimeBudget = 60.0,
+    algorithm: Annotated[str, typer.Option("--algorithm", help=ALGORITHM_HELP)] = "automatic",
+    batch: Annotated[str | None, typer.Option("--batch", help="batches of --algorithm: " + FLAG_HELP["batch"])] = None,
+    prox: Annotated[str | None, typer.Option("--prox", help="a penalty for --algorithm: " + FLAG_HELP["prox"])] = None,
 ) -> None:
     """Train a model, certify it, write it to a folder."""
     from lastiterate import workflow
+    from lastiterate.cli import flags as grammar
     from lastiterate.cli import show
 
     facts = workflow.schema_for(data, schema, target=target, classes=classes, model=model)
@@ -88,6 +97,8 @@ def train(
     folder = workflow.free_folder(data) if out is None else out
     if folder.exists():
         raise InputError("--out", "must not exist yet", str(folder), "choose another folder, or remove this one")
+    batching = None if batch is None else grammar.batching(batch)
+    template = workflow.template(algorithm, batching, grammar.prox(prox))
     budget = {"epsilon": epsilon, "delta": workflow.parse_delta(delta), "adjacency": adjacency,
               "time_budget": time_budget}
     with _progress() as bar:
@@ -96,9 +107,12 @@ def train(
         def tick(done: int, steps: int, seconds: float) -> None:
             bar.update(task, completed=done, total=steps, visible=True)
 
-        result = workflow.train(data, schema=facts, test=test, row_norm=row_norm, progress=tick, **budget)
+        result = workflow.train(data, schema=facts, test=test, row_norm=row_norm, progress=tick, template=template,
+                                **budget)
     workflow.save(result, folder)
-    if explain_plan:
+    if explain_plan and result.estimator.choice_ is None:
+        console.print(f"no plans were considered: --algorithm {algorithm} was asked for", highlight=False)
+    elif explain_plan:
         show.plans(console, result.estimator.choice_, result.estimator.delta_)
     show.trained(console, result, str(folder))
 
@@ -172,7 +186,7 @@ def _run_flags(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the flags that describe a run."""
     import inspect
 
-    words = ("n", "steps", "step_size", "batch", "start", "momentum", "release", "adjacency")
+    words = ("n", "steps", "step_size", "batch", "start", "momentum", "prox", "release", "adjacency")
     numbers = ("noise_std", "sigma", "noise_multiplier", "sensitivity", "lipschitz", "smooth", "strong",
                "weak_convexity", "log_sobolev", "hoelder", "hoelder_exponent", "radius", "clip")
     extra = [

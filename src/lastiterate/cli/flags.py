@@ -9,6 +9,7 @@ from typing import Any
 from lastiterate.domains import Ball, Everywhere
 from lastiterate.errors import InputError
 from lastiterate.losses import Abstract, LossFacts
+from lastiterate.prox import L1, ElasticNet, GroupLasso, L2Squared, NuclearNorm, Prox
 from lastiterate.run import Run
 from lastiterate.schedules import (
     BallsInBins,
@@ -105,6 +106,22 @@ def momentum(text: str | None) -> Momentum | None:
     raise InputError("--momentum", "must be none, nesterov or heavy-ball:BETA", text)
 
 
+PROXES = {"l1": L1, "l2-squared": L2Squared, "elastic-net": ElasticNet, "group-lasso": GroupLasso,
+          "nuclear-norm": NuclearNorm}
+
+
+def prox(text: str | None) -> Prox | None:
+    """``l1:W | l2-squared:W | elastic-net:L1,L2 | group-lasso:W | nuclear-norm:W``."""
+    if text is None or text == "none":
+        return None
+    kind, _, rest = text.partition(":")
+    weights = [number("--prox", part) for part in rest.split(",")] if rest else []
+    if kind not in PROXES or len(weights) != (2 if kind == "elastic-net" else 1):
+        raise InputError("--prox", "must be l1:W, l2-squared:W, elastic-net:L1,L2, group-lasso:W or nuclear-norm:W",
+                         text)
+    return PROXES[kind](*weights)
+
+
 def noise(std: float | None, sigma: float | None, multiplier: float | None, *, needed: bool) -> Noise:
     """Exactly one of the three noise flags (or none, where a search will find it)."""
     given: list[Noise] = []
@@ -145,6 +162,6 @@ def describe(file: Path | None, flags: dict[str, Any], *, noise_needed: bool = T
         noise=noise(flags.get("noise_std"), flags.get("sigma"), flags.get("noise_multiplier"), needed=noise_needed),
         batching=batching(flags.get("batch") or "full"), start=start(flags.get("start") or "fixed"),
         domain=Everywhere() if radius is None else Ball(radius), clip=flags.get("clip"),
-        momentum=momentum(flags.get("momentum")), release=flags.get("release") or "last",
+        momentum=momentum(flags.get("momentum")), prox=prox(flags.get("prox")), release=flags.get("release") or "last",
         adjacency=flags.get("adjacency") or "zero-out", loss=Abstract(LossFacts(**constants)),
     )

@@ -10,11 +10,14 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from lastiterate.accounting import calibrate
 from lastiterate.certificate import Certificate
 from lastiterate.engine import execute, scores, seeded_key
 from lastiterate.errors import InputError
 from lastiterate.estimators import repeated
-from lastiterate.planning import Task, automatic_delta, consider
+from lastiterate.losses import HuberRidge, Logistic, Softmax
+from lastiterate.planning import Choice, Task, automatic_delta, consider
+from lastiterate.run import Run
 
 SEED_CAVEAT = "the caller gave the seed: whoever knows it can subtract the noise"
 CLASSES_CAVEAT = "the set of labels was taken from the data and is treated as public"
@@ -29,15 +32,21 @@ class PrivateLinear(BaseEstimator):
     adjacency: Any
     random_state: int | None
     time_budget: float
+    run: Run | None
 
     def _train(self, features: np.ndarray, target: np.ndarray, classes: int, caveats: list[str], progress: Any) -> None:
         delta = automatic_delta(len(features)) if self.delta == "auto" else self.delta
         if isinstance(delta, str):
             raise InputError("delta", "must be a number in (0, 1) or \"auto\"", delta)
         task = Task(len(features), features.shape[1], classes, self.row_norm)
-        self.choice_ = consider(task, epsilon=self.epsilon, delta=delta, adjacency=self.adjacency,
-                                time_budget=self.time_budget)
-        certificate = self.choice_.best.certificate
+        self.choice_: Choice | None = None
+        if self.run is None:
+            self.choice_ = consider(task, epsilon=self.epsilon, delta=delta, adjacency=self.adjacency,
+                                    time_budget=self.time_budget)
+            certificate = self.choice_.best.certificate
+        else:
+            check_run(self.run, task, self.adjacency)
+            certificate = calibrate(self.run, epsilon=self.epsilon, delta=delta)
         if self.random_state is not None:
             caveats.append(SEED_CAVEAT)
         seeded = self.random_state is not None
@@ -62,6 +71,20 @@ class PrivateLinear(BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.non_deterministic = self.random_state is None
         return tags
+
+
+def check_run(run: Run, task: Task, adjacency: str) -> None:
+    """Refuse a run that describes other data than these."""
+    loss = run.loss
+    kinds = {0: HuberRidge, 2: Logistic}
+    if run.n != task.n:
+        raise InputError("run", f"must describe these n = {task.n} records", run.n)
+    if not isinstance(loss, kinds.get(task.classes, Softmax)) or getattr(loss, "classes", task.classes) != task.classes:
+        wanted = kinds.get(task.classes, Softmax).__name__
+        raise InputError("run", f"must have the loss of this task, {wanted} of {task.classes} classes",
+                         type(loss).__name__)
+    if run.adjacency != adjacency:
+        raise InputError("adjacency", f"must be the run's, {run.adjacency}", adjacency)
 
 
 def public_labels(classes: Any, seen: np.ndarray, caveats: list[str]) -> np.ndarray:

@@ -13,6 +13,7 @@ from sklearn.utils.validation import validate_data
 from lastiterate.errors import InputError
 from lastiterate.estimators.base import PrivateLinear, public_labels
 from lastiterate.planning import TIME_BUDGET
+from lastiterate.run import Run
 
 
 class DPLogisticRegression(ClassifierMixin, PrivateLinear):
@@ -26,12 +27,13 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
     adjacency : "zero-out" (one record's contribution set to zero, n public) or "replace-one".
     random_state : a seed, only for tests; it becomes a caveat on the certificate. By default 128 bits from the system.
     time_budget : seconds that a fit may take, estimated on two cores; a longer one lets the planner consider more.
+    run : a Run to execute instead of a plan, with the least noise that the budget allows; rows are not centred.
 
     Attributes
     ----------
     certificate_ : Certificate; ``certificate_.epsilon(delta_)`` is at most ``epsilon``.
     run_ : the Run that was accounted and executed.
-    choice_ : the plans that were considered, with predicted risks; the first was executed.
+    choice_ : the plans that were considered, with predicted risks; the first was executed (None with ``run``).
     classes_, coef_like weights in ``model_.weights`` (classes x features + 1).
 
     **Guarantee:** every fit spends its budget anew: repeated fits, grid searches and cross-validation on one data set
@@ -40,7 +42,7 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
 
     def __init__(self, epsilon: float = 1.0, delta: Any = "auto", row_norm: float = 1.0, classes: Any = None,
                  adjacency: str = "zero-out", random_state: int | None = None,
-                 time_budget: float = TIME_BUDGET) -> None:
+                 time_budget: float = TIME_BUDGET, run: Run | None = None) -> None:
         self.epsilon = epsilon
         self.delta = delta
         self.row_norm = row_norm
@@ -48,6 +50,7 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
         self.adjacency = adjacency
         self.random_state = random_state
         self.time_budget = time_budget
+        self.run = run
 
     def fit(self, X: Any, y: Any, progress: Any = None) -> DPLogisticRegression:
         """Train on rows X (n, d) and labels y (n,); ``progress(steps_done, steps, seconds)`` is called now and then."""

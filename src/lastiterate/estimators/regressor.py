@@ -11,6 +11,7 @@ from sklearn.utils.validation import validate_data
 from lastiterate.errors import InputError
 from lastiterate.estimators.base import PrivateLinear
 from lastiterate.planning import TIME_BUDGET
+from lastiterate.run import Run
 
 
 class DPHuberRidge(RegressorMixin, PrivateLinear):
@@ -18,14 +19,13 @@ class DPHuberRidge(RegressorMixin, PrivateLinear):
 
     Parameters
     ----------
-    epsilon, delta, row_norm, adjacency, random_state, time_budget : as for ``DPLogisticRegression``.
+    epsilon, delta, row_norm, adjacency, random_state, time_budget, run : as for ``DPLogisticRegression``.
     target_range : public (low, high) of the target; values outside are clipped.
     """
 
     def __init__(self, epsilon: float = 1.0, delta: Any = "auto", row_norm: float = 1.0,
                  target_range: tuple[float, float] = (-1.0, 1.0), adjacency: str = "zero-out",
-                 random_state: int | None = None,
-                 time_budget: float = TIME_BUDGET) -> None:
+                 random_state: int | None = None, time_budget: float = TIME_BUDGET, run: Run | None = None) -> None:
         self.epsilon = epsilon
         self.delta = delta
         self.row_norm = row_norm
@@ -33,6 +33,7 @@ class DPHuberRidge(RegressorMixin, PrivateLinear):
         self.adjacency = adjacency
         self.random_state = random_state
         self.time_budget = time_budget
+        self.run = run
 
     def fit(self, X: Any, y: Any, progress: Any = None) -> DPHuberRidge:
         """Train on rows X (n, d) and targets y (n,)."""

@@ -1,0 +1,167 @@
+"""Look for records and parameters that refute a claimed constant of a loss.
+
+A constant of a ``Run`` speaks of every data set, hence of a data set of copies of one record: one record's gradients at
+two points refute it, or nothing does. The search starts at random pairs of points at all distances, and climbs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lastiterate.engine.network import Form, RecordLoss, check_loss
+from lastiterate.engine.noise import seeded_key
+from lastiterate.errors import InputError
+from lastiterate.evidence import Evidence, Fact, mint
+from lastiterate.losses import LossFacts
+
+CLAIMS = ("lipschitz", "smooth", "strong", "weak_convexity")
+"""What is searched for; other constants are statements about laws or neighbours, not about gradients at points."""
+BEYOND = 1e-6
+"""Relative excess that counts as a violation: far above the rounding of gradients in double precision."""
+
+
+@dataclass(frozen=True, eq=False)
+class Witness:
+    """A record and points whose gradients violate a claim; ``found`` is the constant that they would need."""
+
+    claim: str
+    claimed: float
+    found: float
+    record: int
+    first: Any
+    second: Any
+
+    def __str__(self) -> str:
+        return (f"{self.claim} = {self.claimed:g} does not hold: the gradients of record {self.record} at two points "
+                f"need {self.found:.6g}")
+
+
+@dataclass(frozen=True, eq=False)
+class Search:
+    """What was found: facts that survived, as ``TESTED``, and a witness for each claim that did not."""
+
+    facts: LossFacts
+    witnesses: tuple[Witness, ...]
+    tried: str
+
+
+def falsify(loss: RecordLoss, params: Any, data: tuple[Any, ...], claims: LossFacts, *, radius: float = 1.0,
+            pairs: int = 512, climbs: int = 100, seed: int = 0) -> Search:
+    """Search for a violation of the ``lipschitz``, ``smooth``, ``strong`` and ``weak_convexity`` of ``claims``.
+
+    ``loss(params, *record)`` as for training; ``params``: where the search is centred, ``radius``: its extent (distance
+    over the square root of the number of parameters). ``data``: *public or synthetic* records: a constant
+    that was checked on private ones would say something about them. A refuted constant is dropped from the facts.
+
+    **Guarantee:** a witness is a proof (to rounding); no witness is none, and is called ``TESTED``, not more.
+    """
+    if not 0 < radius < math.inf or pairs < 1 or climbs < 0:
+        raise InputError("radius", "must be positive, pairs at least 1, climbs at least 0", (radius, pairs, climbs))
+    stated = {name: claims.fact(name) for name in CLAIMS if getattr(claims, name) is not None}
+    if not stated:
+        raise InputError("claims", "must state one of " + ", ".join(CLAIMS), None)
+    with jax.enable_x64(True):
+        form = Form.of(params)
+        check_loss(loss, form, True, data)
+        problem = _Problem(loss, form, data, form.vector(params), radius)
+        found = {name: _climb(problem, name, value, pairs, climbs, seed) for name, value in stated.items()}
+    witnesses = tuple(one for one, _ in found.values() if one is not None)
+    count = len(jax.tree.leaves(data)[0])
+    tried = (f"{pairs} random pairs of points within {radius:g} on {count} public records, each climbing {climbs} "
+             f"steps (seed {seed})")
+    kept = {item.name: getattr(claims, item.name) for item in fields(LossFacts)}
+    for name, (witness, worst) in found.items():
+        fact = kept[name]
+        assert isinstance(fact, Fact)
+        why = f"{fact.why}; survived {tried}: the worst pair needs {worst:.4g}"
+        kept[name] = None if witness else mint(fact.value, Evidence.TESTED, why) if fact.evidence < Evidence.TESTED \
+            else fact
+    return Search(replace(claims, **kept), witnesses, tried)
+
+
+@dataclass(frozen=True, eq=False)
+class _Problem:
+    loss: RecordLoss
+    form: Form
+    data: tuple[Any, ...]
+    centre: jax.Array
+    radius: float
+
+    def gradient(self, theta: jax.Array, record: Any) -> jax.Array:
+        def value(vector: jax.Array) -> jax.Array:
+            return self.loss(self.form.whole(self.form.arrays(vector, exact=True)), *record)
+
+        return jax.grad(value)(theta)
+
+    def needed(self, claim: str, points: jax.Array, record: Any) -> jax.Array:
+        """The constant that the gradients at two points need, as something to be made large; points (2, p)."""
+        one = self.gradient(points[0], record)
+        if claim == "lipschitz":
+            return jnp.linalg.norm(one)
+        moved = points[1] - points[0]
+        turned = self.gradient(points[1], record) - one
+        if claim == "smooth":
+            return jnp.linalg.norm(turned) / jnp.linalg.norm(moved)
+        return -(turned @ moved) / (moved @ moved)
+
+
+def _climb(problem: _Problem, claim: str, claimed: float, pairs: int, climbs: int,
+           seed: int) -> tuple[Witness | None, float]:
+    """The worst pair, and a witness if it is beyond the claim; also the constant that it needs."""
+    rng = np.random.default_rng(seed)
+    size, count = problem.form.size, len(jax.tree.leaves(problem.data)[0])
+    spread = problem.radius * np.exp(rng.uniform(-3, 0, (pairs, 1)))
+    first = np.asarray(problem.centre) + spread * rng.normal(size=(pairs, size))
+    away = rng.normal(size=(pairs, size))
+    away *= problem.radius * np.exp(rng.uniform(-5, 0.7, (pairs, 1))) * math.sqrt(size) / np.linalg.norm(
+        away, axis=1, keepdims=True)
+    which = rng.integers(0, count, pairs)
+    records = jax.tree.map(lambda a: jnp.asarray(np.asarray(a)[which]), problem.data)
+    points = jnp.asarray(np.stack((first, first + away), axis=1))
+    best, values = _ascend(lambda p, r: problem.needed(claim, p, r), climbs, problem.radius, points, records, seed)
+    values = np.where(np.isfinite(values), values, -np.inf)
+    at = int(values.argmax())
+    # "strong" is the least curvature: the search made its negative large
+    found = -float(values[at]) if claim == "strong" else float(values[at])
+    bad = found < claimed - BEYOND * max(claimed, 1e-12) if claim == "strong" else \
+        found > claimed + BEYOND * max(claimed, 1e-9)
+    if not bad:
+        return None, found
+    one, two = (problem.form.whole(problem.form.arrays(np.asarray(best[at, i]), exact=True)) for i in (0, 1))
+    return Witness(claim, claimed, found, int(which[at]), one, two), found
+
+
+def _ascend(value: Callable[[Any, Any], jax.Array], climbs: int, radius: float, points: jax.Array, records: Any,
+            seed: int) -> tuple[jax.Array, np.ndarray]:
+    """Ascent by normalised, shrinking steps, random where there is no slope; the best point of every path."""
+    key = jax.random.key_data(seeded_key(seed))[0]
+
+    def path(begin: jax.Array, record: Any, number: jax.Array) -> tuple[jax.Array, jax.Array]:
+        own = jax.random.fold_in(jax.random.wrap_key_data(key, impl="threefry2x32"), number)
+
+        def step(state: Any, k: Any) -> Any:
+            at, best, top = state
+            now, slope = jax.value_and_grad(value)(at, record)
+            better = now > top
+            best, top = jnp.where(better, at, best), jnp.where(better, now, top)
+            slope = jnp.where(jnp.isfinite(slope), slope, 0.0)
+            norm = jnp.linalg.norm(slope)
+            way = jnp.where(norm > 0, slope / jnp.maximum(norm, 1e-300),
+                            jax.random.normal(jax.random.fold_in(own, k), at.shape) / math.sqrt(at.size))
+            length = 0.3 * radius * jnp.linalg.norm(at[1] - at[0]) / (1 + jnp.linalg.norm(at[1] - at[0]))
+            return (best + length * 0.97**k * way, best, top), None
+
+        top = value(begin, record)
+        (last, best, top), _ = jax.lax.scan(step, (begin, begin, top), jnp.arange(climbs))
+        final = value(last, record)
+        return jnp.where(final > top, last, best), jnp.maximum(final, top)
+
+    found, values = jax.jit(jax.vmap(path))(points, records, jnp.arange(len(points)))
+    return found, np.asarray(values)

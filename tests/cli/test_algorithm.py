@@ -1,0 +1,53 @@
+"""--algorithm, --batch and --prox on the command line."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from lastiterate.cli import app
+
+
+def called(*arguments):
+    return CliRunner().invoke(app, [*map(str, arguments)])
+
+
+def test_a_named_algorithm_is_trained_and_its_certificate_holds(tmp_path):
+    out = tmp_path / "model"
+    found = called(
+        "train", "wine", "--epsilon", 4, "--algorithm", "cyclic-dp-sgd", "--batch", "cyclic:20", "--prox",
+        "group-lasso:0.01", "--explain-plan", "--out", out,
+    )  # fmt: skip
+    assert found.exit_code == 0, found.output
+    assert "no plans were considered" in found.output and "Cyclic" in found.output
+    (certificate,) = (json.loads(path.read_text()) for path in out.glob("cert*.json"))
+    assert certificate["run"]["batching"] == {"type": "Cyclic", "size": 20}
+    assert certificate["run"]["prox"] == {"type": "GroupLasso", "weight": 0.01, "axis": 0}
+    assert called("verify", out).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    "flags, word",
+    [
+        (["--algorithm", "adam"], "--algorithm must be one of"),
+        (["--batch", "cyclic:5"], "--batch needs an --algorithm"),
+        (["--prox", "l1:0.1"], "--prox needs an --algorithm"),
+        (["--algorithm", "noisy-gd", "--prox", "l1"], "--prox must be"),
+        (["--algorithm", "noisy-gd", "--prox", "elastic-net:1"], "--prox must be"),
+        (["--algorithm", "noisy-gd", "--prox", "l1:-1"], "weight of l1"),
+        (["--algorithm", "noisy-gd", "--batch", "cyclic:9999"], "batch size cannot exceed n"),
+    ],
+)
+def test_bad_flags_are_one_sentence_and_write_nothing(flags, word, tmp_path):
+    out = tmp_path / "model"
+    found = called("train", "wine", "--epsilon", 1, *flags, "--out", out)
+    assert found.exit_code == 2 and word in found.stderr and not out.exists()
+
+
+def test_account_knows_proximal_terms():
+    flags = ["--n", 1000, "--steps", 100, "--step-size", 0.5, "--noise-multiplier", 5, "--clip", 1, "--batch",
+             "cyclic:100", "--delta", 1e-5]  # fmt: skip
+    plain, l1 = (called("account", *flags, *more, "--json") for more in ([], ["--prox", "l1:0.1"]))
+    assert plain.exit_code == l1.exit_code == 0
+    one, two = json.loads(plain.output), json.loads(l1.output)
+    assert one["epsilon"] == two["epsilon"] and two["run"]["prox"] == {"type": "L1", "weight": 0.1}
