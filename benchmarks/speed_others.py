@@ -52,7 +52,7 @@ Times = list[dict[str, float]]
 def measure(children: list[Child], rounds: int, seconds: float) -> list[Times]:
     """Every child's bursts; ``seconds`` is about what a burst takes."""
     taken: list[Times] = [[] for _ in children]
-    counts = [max(3, round(seconds * 1e3 / child.ask(go=20)["ms"])) for child in children]
+    counts = [max(3, round(seconds * 1e3 / child.ask(go=5)["ms"])) for child in children]
     for number in range(rounds):
         for place in range(len(children)):
             which = (number + place) % len(children)

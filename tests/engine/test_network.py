@@ -145,6 +145,24 @@ def test_a_network_of_arrays_and_functions_keeps_its_structure():
     assert not np.array_equal(found["w"], again["w"]), "every call draws its own noise"
 
 
+def test_a_convolution_runs_in_both_precisions():
+    params = {"kernel": normal(2, 1, 3, 3), "w": normal(24, 3)}
+    images = RNG.normal(size=(N, 12)).astype(np.float32)
+    run = replace(RUN, clip=1.0, release="last", noise=li.GradientNoise(0.0))
+
+    def loss(p, x, y):
+        return convolutional(p, x.reshape(3, 4), y)
+
+    key = seeded_key(8)
+    single, double = (
+        fit_network(replace(run, loss=li.Abstract(li.LossFacts(smooth=smooth))), loss, params, (images, Y), key)
+        for smooth in (None, 1.0)
+    )
+    for one, two, first in zip(*map(jax.tree.leaves, (single, double, params)), strict=True):
+        np.testing.assert_allclose(one, two, atol=1e-5)
+        assert np.abs(one - first).max() > 1e-3
+
+
 def test_what_a_hidden_state_may_certify_is_computed_in_double_precision():
     seen = []
 

@@ -103,6 +103,7 @@ class PerExample:
         records, real = chunk[:-1], chunk[-1] > 0
         # empty slots hold a copy of the first record, so that no loss meets values that no record has
         records = jax.tree.map(lambda a: jnp.where(real.reshape((-1,) + (1,) * (a.ndim - 1)), a, a[:1]), records)
+        records = in_precision(records, exact=self.exact)
         arrays = self.form.arrays(theta, exact=self.exact)
         if self.clip is not None:
             found = clipped_sum(self._of_arrays, self.clip, arrays, records, real)
@@ -119,6 +120,14 @@ class PerExample:
 
     def leafwise(self, function: Callable[[jax.Array], jax.Array], theta: jax.Array) -> jax.Array:
         return self.form.vector([function(array) for array in self.form.arrays(theta, exact=True)])
+
+
+def in_precision(records: Any, *, exact: bool) -> Any:
+    """Records as the loss takes them: floating-point numbers are float64 where the parameters are."""
+    def cast(a: Any) -> Any:
+        return a.astype("float64") if exact and jnp.issubdtype(a.dtype, jnp.floating) else a
+
+    return jax.tree.map(cast, records)
 
 
 def fit_network(run: Run, loss: RecordLoss, params: Any, data: tuple[Any, ...], key: jax.Array | None = None, *,
@@ -178,7 +187,7 @@ def check_records(run: Run, data: tuple[Any, ...]) -> None:
 def check_loss(loss: RecordLoss, form: Form, exact: bool, data: tuple[Any, ...]) -> None:
     """Refuse what is not one number for one record."""
     arrays = form.arrays(np.zeros(form.size), exact=exact)
-    first = jax.tree.map(lambda a: np.asarray(a)[0], data)
+    first = in_precision(jax.tree.map(lambda a: np.asarray(a)[0], data), exact=exact)
     try:
         found = jax.eval_shape(lambda arrays, *record: loss(form.whole(arrays), *record), arrays, *first)
     except (TypeError, ValueError, IndexError) as error:
