@@ -69,6 +69,23 @@ def convolutional(params, x, y):
     return -jax.nn.log_softmax(jnp.tanh(z).ravel() @ params["w"])[y]
 
 
+def channels_last(params, x, y):
+    """Strides, dilation, one-sided padding, another layout; kernels on two images or in groups are no layers."""
+    z = jax.lax.conv_general_dilated(
+        x.reshape(1, 3, 2, 2),
+        params["kernel"],
+        (1, 2),
+        ((1, 0), (0, 2)),
+        rhs_dilation=(2, 1),
+        dimension_numbers=("NHWC", "HWIO", "NHWC"),
+    )
+    two = jax.lax.conv_general_dilated(jnp.stack([x[:4], x[4:8]]).reshape(2, 1, 2, 2), params["other"], (1, 1), "SAME")
+    grouped = jax.lax.conv_general_dilated(
+        x.reshape(1, 2, 2, 3), params["group"], (1, 1), "SAME", feature_group_count=2
+    )
+    return (jnp.tanh(z) ** 2).sum() + jnp.tanh(two).sum() + jnp.tanh(grouped).sum() + 0 * y
+
+
 def tied(params, x, y):
     return ((params["w"].T @ jnp.tanh(params["w"] @ x) - x) ** 2).sum() + 0 * y
 
@@ -99,6 +116,11 @@ NETWORKS = {
     "convolution": (
         lambda p, x, y: convolutional(p, x.reshape(3, 4), y),
         {"kernel": normal(2, 1, 3, 3), "w": normal(24, 3)},
+        2,
+    ),
+    "layouts": (
+        channels_last,
+        {"kernel": normal(2, 2, 2, 3), "other": normal(2, 1, 2, 2), "group": normal(2, 1, 1, 2)},
         1,
     ),
     "tied weights": (tied, {"w": normal(5, 12)}, 0),

@@ -1,10 +1,12 @@
-"""Per-example gradients of a chunk without storing those of dense layers.
+"""Per-example gradients of a chunk without storing those of dense layers, nor differentiating convolutions one by one.
 
 Where a weight matrix is used once, as a product with a vector, one record's gradient is the outer product of the
 layer's input a and of the derivative d by its output, of norm |a| |d|; the sum of clipped ones is a matrix product over
 the chunk (Goodfellow 2015, arXiv:1510.01799; Rochette, Manoel, Tramel 2019, arXiv:1912.06015). Such layers are found in
-the traced loss, a to d by adding zeros to the outputs and differentiating by them. All other gradients are
-materialised, one per record of the chunk.
+the traced loss, a to d by adding zeros to the outputs and differentiating by them.
+
+A convolution whose kernel is used once is the same product with the patches of its input (Rochette et al., section 3):
+its gradients are materialised, but by one batched matrix product. All others are differentiated record by record.
 """
 
 from __future__ import annotations
@@ -15,16 +17,43 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.core import eval_jaxpr
 from jax.extend import core
 
 
 @dataclass(frozen=True)
 class Dense:
-    """A matrix whose axis ``inner`` is summed against a vector; ``size``: length of the result."""
+    """A matrix whose axis ``inner`` is summed against a vector; ``shape`` of the result."""
 
     inner: int
-    size: int
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """A kernel of ``size`` (spatial) applied to one record; ``how``: the other arguments, ``shape`` of the result."""
+
+    size: tuple[int, ...]
+    how: tuple[tuple[str, Any], ...]
+    shape: tuple[int, ...]
+
+    def gradients(self, inputs: jax.Array, slopes: jax.Array) -> jax.Array:
+        """Every record's gradient by the kernel, (m, ...) in the kernel's own layout."""
+        how = dict(self.how)
+        spec = how["dimension_numbers"]
+
+        def one(values: jax.Array, slope: jax.Array) -> jax.Array:
+            found = jax.lax.conv_general_dilated_patches(values, self.size, precision=jax.lax.Precision.HIGHEST, **how)
+            patches, slope = (a.transpose(spec.out_spec)[0] for a in (found, slope))
+            flat = jnp.matmul(slope.reshape(slope.shape[0], -1), patches.reshape(patches.shape[0], -1).T,
+                              precision="highest")
+            return flat.reshape(flat.shape[0], -1, *self.size).transpose(tuple(map(int, np.argsort(spec.rhs_spec))))
+
+        return jax.vmap(one)(inputs, slopes)
+
+
+Layer = Dense | Convolution
 
 
 class _Walk:
@@ -71,9 +100,9 @@ def _inlined(eqn: Any) -> bool:
     return eqn.primitive.name in ("jit", "pjit")
 
 
-def dense_layers(jaxpr: Any, count: int) -> dict[int, Dense]:
-    """Which of the first ``count`` inputs are matrices used once, in a product with a vector."""
-    uses: dict[int, list[Dense | None]] = {}
+def layers_of(jaxpr: Any, count: int) -> dict[int, Layer]:
+    """Which of the first ``count`` inputs are weights that are used once, by a layer that is known here."""
+    uses: dict[int, list[Layer | None]] = {}
 
     def walk(jaxpr: Any, tags: Sequence[Any]) -> None:
         names = {var: tag for var, tag in zip(jaxpr.invars, tags, strict=True) if tag is not None}
@@ -85,28 +114,35 @@ def dense_layers(jaxpr: Any, count: int) -> dict[int, Dense]:
                 names[eqn.outvars[0]] = (held[0][0], 1 - held[0][1])
             else:
                 for tag in filter(None, held):
-                    uses.setdefault(tag[0], []).append(_product(eqn, held, tag))
+                    uses.setdefault(tag[0], []).append(_layer(eqn, held, tag))
         for var in jaxpr.outvars:
             tag = None if isinstance(var, core.Literal) else names.get(var)
             if tag is not None:
                 uses.setdefault(tag[0], []).append(None)
 
-    tags = [(i, 0) if i < count and len(v.aval.shape) == 2 else None for i, v in enumerate(jaxpr.invars)]
+    tags = [(i, 0) if i < count and len(v.aval.shape) >= 2 else None for i, v in enumerate(jaxpr.invars)]
     walk(jaxpr, tags)
     return {i: found[0] for i, found in uses.items() if len(found) == 1 and found[0] is not None}
 
 
-def _product(eqn: Any, held: Sequence[Any], tag: Any) -> Dense | None:
-    """The layer, if the equation multiplies the tagged matrix with an untagged vector."""
-    if eqn.primitive.name != "dot_general" or sum(name is not None for name in held) != 1:
+def _layer(eqn: Any, held: Sequence[Any], tag: Any) -> Layer | None:
+    """The layer, if the equation multiplies the tagged matrix with a vector, or convolves one record with it."""
+    if sum(name is not None for name in held) != 1:
         return None
-    (left, right), batched = eqn.params["dimension_numbers"]
-    place = held.index(tag)
-    vector = eqn.invars[1 - place].aval
-    if any(batched) or len(left) != 1 or len(vector.shape) != 1:
-        return None
-    axis = (left, right)[place][0]
-    return Dense(axis ^ tag[1], eqn.outvars[0].aval.shape[0])
+    place, shape = held.index(tag), tuple(eqn.outvars[0].aval.shape)
+    other = eqn.invars[1 - place].aval if len(eqn.invars) == 2 else None
+    if eqn.primitive.name == "dot_general" and other is not None:
+        axes, batched = eqn.params["dimension_numbers"]
+        if not any(batched) and len(axes[0]) == 1 and len(other.shape) == 1 and len(eqn.invars[place].aval.shape) == 2:
+            return Dense(axes[place][0] ^ tag[1], shape)
+    if eqn.primitive.name == "conv_general_dilated" and place == 1 and other is not None:
+        spec = eqn.params["dimension_numbers"]
+        alone = other.shape[spec.lhs_spec[0]] == 1
+        if alone and eqn.params["feature_group_count"] == eqn.params["batch_group_count"] == 1:
+            names = ("window_strides", "padding", "lhs_dilation", "rhs_dilation", "dimension_numbers")
+            size = tuple(eqn.invars[1].aval.shape[axis] for axis in spec.rhs_spec[2:])
+            return Convolution(size, tuple((name, eqn.params[name]) for name in names), shape)
+    return None
 
 
 Loss = Callable[..., jax.Array]
@@ -132,22 +168,22 @@ def clipped_sum(loss: Loss, clip: float, params: Any, records: tuple[Any, ...], 
             (found,) = walk.run(closed.jaxpr, closed.consts, (*mine, *entries), tags)
             return found, walk.inputs
 
-        zeros = {i: jnp.zeros(layer.size, leaves[i].dtype) for i, layer in layers.items()}
+        zeros = {i: jnp.zeros(layer.shape, leaves[i].dtype) for i, layer in layers.items()}
         (slopes, rest), inputs = jax.grad(value, (0, 1), has_aux=True)(zeros, [leaves[i] for i in others])
         return slopes, inputs, rest
 
     slopes, inputs, rest = jax.vmap(one)(records)
-    squares = jnp.zeros(real.shape, jnp.float64)
-    for i in layers:
-        squares += _squares(slopes[i]) * _squares(inputs[i])
-    for leaf in rest:
-        squares += _squares(leaf)
+    dense = {i: layer for i, layer in layers.items() if isinstance(layer, Dense)}
+    each = dict(zip(others, rest, strict=True))
+    each |= {i: layer.gradients(inputs[i], slopes[i]) for i, layer in layers.items() if isinstance(layer, Convolution)}
+    squares = sum((_squares(slopes[i]) * _squares(inputs[i]) for i in dense), jnp.zeros(real.shape, jnp.float64))
+    squares = sum(map(_squares, each.values()), squares)
     scale = jnp.where(real, jnp.minimum(1.0, clip * (1 - 2.0**-18) / jnp.maximum(jnp.sqrt(squares), 1e-300)), 0.0)
     found: list[Any] = [None] * len(leaves)
-    for i, layer in layers.items():
+    for i, layer in dense.items():
         outer = jnp.matmul((slopes[i] * scale.astype(slopes[i].dtype)[:, None]).T, inputs[i], precision="highest")
         found[i] = outer.T if layer.inner == 0 else outer
-    for i, leaf in zip(others, rest, strict=True):
+    for i, leaf in each.items():
         found[i] = jnp.einsum("m,m...->...", scale.astype(leaf.dtype), leaf, precision="highest")
     return jax.tree.unflatten(tree, found)
 
@@ -156,12 +192,12 @@ def _squares(values: jax.Array) -> jax.Array:
     return (values.astype(jnp.float64) ** 2).reshape(values.shape[0], -1).sum(1)
 
 
-def traced(loss: Loss, leaves: list[Any], tree: Any, example: Any) -> tuple[Any, dict[int, Dense]]:
-    """The loss of one record as a jaxpr of all leaves, and which leaves are dense layers' weights."""
+def traced(loss: Loss, leaves: list[Any], tree: Any, example: Any) -> tuple[Any, dict[int, Layer]]:
+    """The loss of one record as a jaxpr of all leaves, and which leaves are weights of known layers."""
     form = jax.tree.structure(example)
 
     def called(*values: Any) -> Any:
         return loss(jax.tree.unflatten(tree, values[:len(leaves)]), *jax.tree.unflatten(form, values[len(leaves):]))
 
     closed = jax.make_jaxpr(called)(*leaves, *jax.tree.leaves(example))
-    return closed, dense_layers(closed.jaxpr, len(leaves))
+    return closed, layers_of(closed.jaxpr, len(leaves))
