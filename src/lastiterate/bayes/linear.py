@@ -1,0 +1,158 @@
+"""Bayesian linear regression with one feature and known precision: its posterior, and what one sample of it leaks.
+
+y = theta x + noise, noise ~ N(0, 1/beta), theta ~ N(0, 1/alpha) (Heller and Fetaya 2023, equation 4). Proofs:
+docs/theorems/posterior-sample.md.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from lastiterate._numerics import Array
+from lastiterate.bayes.gaussian import log_part
+from lastiterate.curve import Rdp
+from lastiterate.errors import InputError
+from lastiterate.schedules import positive, whole
+
+Neighbours = Literal["replace-one", "zero-out"]
+MOST_ORDER = 1e6
+SLACK = 1 + 1e-12
+"""Each bound is some thirty correctly rounded operations on terms of one sign."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinearModel:
+    """The precisions (1/variance) of the prior and of the noise of a label."""
+
+    prior_precision: float = 1.0
+    noise_precision: float = 1.0
+
+    def __post_init__(self) -> None:
+        positive("prior_precision", self.prior_precision)
+        positive("noise_precision", self.noise_precision)
+
+    def posterior(self, x: Array, y: Array) -> tuple[float, float]:
+        """Mean and variance of theta given records x, y of shape (n,) (Heller and Fetaya 2023, Lemma IV.2)."""
+        precision = self.prior_precision + self.noise_precision * float(x @ x)
+        return self.noise_precision * float(x @ y) / precision, 1 / precision
+
+
+@dataclass(frozen=True, kw_only=True)
+class RatioDomain:
+    """All sets of n records with x_low <= x <= x_high and |y/x - ratio| <= spread (Heller and Fetaya 2023, equation 5).
+
+    All five are public numbers: choosing them by looking at the data voids every guarantee.
+    """
+
+    n: int
+    ratio: float
+    spread: float
+    x_low: float = 0.5
+    x_high: float = 1.0
+
+    def __post_init__(self) -> None:
+        whole("n", self.n)
+        positive("ratio", self.ratio)
+        positive("spread", self.spread, zero=True)
+        positive("x_low", self.x_low)
+        positive("x_high", self.x_high)
+        if self.x_low > self.x_high:
+            raise InputError("x_low", f"cannot exceed x_high = {self.x_high:g}", self.x_low)
+
+    @classmethod
+    def paper(cls, *, n: int, exponent: float, ratio: float, x_low: float = 0.5, x_high: float = 1.0) -> RatioDomain:
+        """The domain D(n, gamma_1, x_h, x_l, c) of the paper: spread = n^exponent, 0 < exponent < 1/2."""
+        if not 0 < exponent < 0.5:
+            raise InputError("exponent", "must lie strictly between 0 and 1/2", exponent)
+        return cls(n=n, ratio=ratio, spread=float(n) ** exponent, x_low=x_low, x_high=x_high)
+
+    def check(self, x: Any, y: Any) -> tuple[Array, Array]:
+        """The records as arrays of shape (n,), or ``InputError`` if they are not a member of the domain."""
+        found = tuple(np.asarray(values, dtype=np.float64) for values in (x, y))
+        if any(values.shape != (self.n,) for values in found):
+            raise InputError("data", f"must be x and y of shape ({self.n},)", [v.shape for v in found])
+        inside = (found[0] >= self.x_low) & (found[0] <= self.x_high)
+        with np.errstate(invalid="ignore", over="ignore"):
+            inside &= np.abs(found[1] - self.ratio * found[0]) <= self.spread * found[0]
+        if not inside.all():
+            raise InputError("data", "hold a record outside the public domain, so nothing is sampled", None,
+                             "clip or drop such records by a public rule, or see propose_test_sample")
+        return found[0], found[1]
+
+
+def lemma_bound(order: Any, model: LinearModel, domain: RatioDomain) -> Array:
+    """Heller and Fetaya 2023, Lemma IV.3 (as restored in docs/theorems/posterior-sample.md), replace or remove one.
+
+    With h = x_high^2, kappa = (n - 1) x_low^2, for order <= kappa / (2 h), else infinite:
+    (3/2) h / kappa + order beta h^2 / kappa (3 spread + ratio alpha / (alpha + beta kappa))^2.
+    """
+    alpha, beta, (spread, ratio) = model.prior_precision, model.noise_precision, _rounded(domain)
+    high, kappa, orders = domain.x_high**2, (domain.n - 1) * domain.x_low**2, np.asarray(order, dtype=np.float64)
+    if kappa == 0:
+        return np.full(orders.shape, np.inf)
+    mean = beta * high**2 / kappa * (3 * spread + ratio * alpha / (alpha + beta * kappa)) ** 2
+    return np.where(2 * orders * high <= kappa, (1.5 * high / kappa + orders * mean) * SLACK, np.inf)
+
+
+def corner_bound(order: Any, model: LinearModel, domain: RatioDomain,
+                 adjacency: Neighbours = "replace-one") -> Array:
+    """The largest Renyi divergence between posteriors of neighbours in the domain, from its worst corners.
+
+    Infinite unless max(order - 1, sqrt(order)) x_high^2 <= alpha/beta + (n - 1) x_low^2. With B = alpha + beta (n - 1)
+    x_low^2, q = x^2 of the odd record running over [low, high], g = max(ratio - spread, 0), d = high - low:
+
+    first set lighter: A = B + beta low, t = beta d / A:
+      log_part(t) + (order/2) beta^2 (2 spread high + g alpha d / A)^2 / ((A + beta d) (1 - (order - 1) t));
+    first set heavier: A = B + beta high, a = A - beta e, e = 0 or d:
+      log_part(-beta d / A) + (order/2) beta^2 (2 spread high + g alpha e / a)^2 a / (A (A + (order - 1) beta e)).
+
+    zero-out: one record counts for nothing (the same as removed): low = 0 and e = d. Theorem 2 of the note.
+    """
+    alpha, beta, (spread, ratio) = model.prior_precision, model.noise_precision, _rounded(domain)
+    orders = np.asarray(order, dtype=np.float64)
+    high, rest = domain.x_high**2, alpha + beta * (domain.n - 1) * domain.x_low**2
+    low = domain.x_low**2 if adjacency == "replace-one" else 0.0
+    width, g = beta * (high - low), max(ratio - spread, 0.0)
+    allowed = np.maximum(orders - 1, np.sqrt(orders)) * beta * high <= rest
+    light, heavy = rest + beta * low, rest + beta * high
+    with np.errstate(all="ignore"):
+        t = width / light
+        pull = beta * 2 * spread * high + g * alpha * width / light
+        lighter = log_part(orders, t) + orders / 2 * pull**2 / ((light + width) * (1 - (orders - 1) * t))
+        means = [
+            orders / 2 * (beta * 2 * spread * high + g * alpha * e / (heavy - e)) ** 2 * (heavy - e)
+            / (heavy * (heavy + (orders - 1) * e))
+            for e in ((0.0, width) if adjacency == "replace-one" else (width,))
+        ]
+        heavier = log_part(orders, -width / heavy) + np.max(means, axis=0)
+        found = np.maximum(lighter, heavier)
+    # both logarithms of log_part are off by a few units in the last place of t
+    return np.where(allowed, found * SLACK + 1e-14 * t, np.inf)
+
+
+def posterior_curve(model: LinearModel, domain: RatioDomain, adjacency: Neighbours = "replace-one") -> Rdp:
+    """What one posterior sample of any data set in the domain leaks: a Renyi curve at 200 orders.
+
+    **Guarantee:** an upper bound at every order; ``InputError`` where n is too small for any order above 1.05.
+    """
+    high, rest = domain.x_high**2, (domain.n - 1) * domain.x_low**2
+    room = model.prior_precision / model.noise_precision + rest
+    if room < 1.05 * high:
+        least = 2 + math.floor((1.05 * high - model.prior_precision / model.noise_precision) / domain.x_low**2)
+        raise InputError("n", f"is too small for the lemma, which needs at least {least} records here", domain.n,
+                         "use more records or a larger prior_precision")
+    orders = 1 + np.geomspace(0.01, min(room / high, MOST_ORDER), 200)
+    values = corner_bound(orders, model, domain, adjacency)
+    if adjacency == "replace-one":
+        values = np.minimum(values, lemma_bound(orders, model, domain))
+    kept = np.isfinite(values)
+    return Rdp(orders=tuple(map(float, orders[kept])), values=tuple(map(float, values[kept])))
+
+
+def _rounded(domain: RatioDomain) -> tuple[float, float]:
+    """Spread and ratio, the spread widened by what ``check`` may misjudge in double precision."""
+    return domain.spread * SLACK + 1e-15 * domain.ratio, domain.ratio

@@ -1,0 +1,128 @@
+"""Bayesian ridge regression on clipped records: its posterior, and what one sample of it leaks.
+
+theta ~ N(0, I/alpha), y = x . theta + N(0, 1/beta): the posterior is N(beta A^-1 X'y, A^-1), A = alpha I + beta X'X.
+Rows are scaled down to |x| <= row_norm and labels clamped to |y| <= label_bound first. Proof:
+docs/theorems/ridge-posterior.md.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from lastiterate._numerics import Array
+from lastiterate.bayes.gaussian import log_part
+from lastiterate.bayes.linear import MOST_ORDER, SLACK, LinearModel
+from lastiterate.curve import Rdp
+from lastiterate.errors import InputError
+from lastiterate.schedules import positive, whole
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClippedRows:
+    """All sets of n records with ``features`` features, |x| <= row_norm and |y| <= label_bound: public numbers."""
+
+    n: int
+    features: int
+    row_norm: float = 1.0
+    label_bound: float = 1.0
+
+    def __post_init__(self) -> None:
+        whole("n", self.n)
+        whole("features", self.features, most=10**6)
+        positive("row_norm", self.row_norm)
+        positive("label_bound", self.label_bound)
+
+    def clip(self, rows: Any, labels: Any) -> tuple[Array, Array]:
+        """Rows of shape (n, features) and labels of shape (n,), each record moved into the domain by itself."""
+        x, y = np.array(rows, dtype=np.float64), np.array(labels, dtype=np.float64)
+        if x.shape != (self.n, self.features) or y.shape != (self.n,):
+            raise InputError("data", f"must be rows of shape ({self.n}, {self.features}) and {self.n} labels",
+                             (x.shape, y.shape))
+        if not (np.isfinite(x).all() and np.isfinite(y).all()):
+            raise InputError("data", "must be finite numbers, so nothing is sampled", None, "fill in missing values")
+        top = np.abs(x).max(axis=1, initial=0.0, keepdims=True)
+        scaled = x / np.where(top > 0, top, 1.0)  # squares neither overflow nor vanish
+        norms = top * np.linalg.norm(scaled, axis=1, keepdims=True)
+        with np.errstate(over="ignore"):
+            x = np.where(norms > self.row_norm, scaled * (top / np.maximum(norms, 1e-300)) * self.row_norm, x)
+        return x, np.clip(y, -self.label_bound, self.label_bound)
+
+
+def posterior(model: LinearModel, rows: Array, labels: Array) -> tuple[Array, Array]:
+    """Mean, shape (d,), and precision matrix A, shape (d, d), of theta given rows (n, d) and labels (n,)."""
+    precision = model.noise_precision * rows.T @ rows
+    precision[np.diag_indices_from(precision)] += model.prior_precision
+    return model.noise_precision * np.linalg.solve(precision, rows.T @ labels), precision
+
+
+def ridge_bound(order: Any, model: LinearModel, domain: ClippedRows) -> Array:
+    """An upper bound on the Renyi divergence between posteriors of replace-one neighbours in the domain.
+
+    With H = beta row_norm^2 / alpha (the largest leverage beyond the prior), T = (n - 1) H, for (order - 1) H < 1, else
+    infinite:
+
+      [order log(1 + H) - log(1 + order H)] / (2 (order - 1)) + log_part(H)
+      + (order/2) (1 + H) / (1 - (order - 1) H) beta label_bound^2 (2 f + sqrt(H T) sqrt(T / (1 + T)) / (1 + H))^2,
+
+    f the maximum of sqrt(a) / (1 + a) over a <= H. The second term of the square is how far the other records' labels
+    can pull: the prior's precision has to grow with n. Zero-out is the special case of a record (0, 0).
+    """
+    orders, clipped = np.asarray(order, dtype=np.float64), SLACK
+    beta = model.noise_precision
+    leverage = beta * (domain.row_norm * clipped) ** 2 / model.prior_precision
+    total = (domain.n - 1) * leverage
+    a = min(leverage, 1.0)
+    pull = 2 * math.sqrt(a) / (1 + a) + total * math.sqrt(leverage / (1 + total)) / (1 + leverage)
+    left = 1 - (orders - 1) * leverage
+    with np.errstate(all="ignore"):
+        added = (orders * math.log1p(leverage) - np.log1p(orders * leverage)) / (2 * (orders - 1))
+        logs = added + log_part(orders, leverage) + 1e-14 * leverage * (1 + orders / (orders - 1))
+        mean = orders / 2 * (1 + leverage) / left * beta * (domain.label_bound * clipped * pull) ** 2
+        # 1 - (order - 1) H is off by 2^-51, which its size is compared with
+        return np.where(left > 1e-3, (logs + mean) * SLACK, np.inf)
+
+
+def ridge_curve(model: LinearModel, domain: ClippedRows) -> Rdp:
+    """What one posterior sample of clipped records leaks under replace-one (and zero-out): a Renyi curve.
+
+    **Guarantee:** an upper bound at every order; nothing is claimed beyond order 1 + 1/H.
+    """
+    leverage = model.noise_precision * domain.row_norm**2 / model.prior_precision
+    most = min(1 / leverage, MOST_ORDER)
+    orders = 1 + np.geomspace(min(0.01, most / 100), 0.995 * most, 200)
+    values = ridge_bound(orders, model, domain)
+    kept = np.isfinite(values) & (orders > 1)
+    return Rdp(orders=tuple(map(float, orders[kept])), values=tuple(map(float, values[kept])))
+
+
+def least_prior(domain: ClippedRows, *, epsilon: float, delta: float, noise_precision: float = 1.0) -> LinearModel:
+    """The model with the least prior precision (to 1e-6) whose posterior sample is certified (epsilon, delta)-DP.
+
+    Every term of the bound falls as the prior's precision grows. It looks at public numbers only.
+    """
+    if not 0 < epsilon < math.inf:
+        raise InputError("epsilon", "must be a positive finite number", epsilon, "1 is a common choice")
+
+    def within(log_prior: float) -> LinearModel | None:
+        model = LinearModel(prior_precision=math.exp(log_prior), noise_precision=noise_precision)
+        return model if ridge_curve(model, domain).epsilon(delta) <= epsilon else None
+
+    scale = math.log(noise_precision) + 2 * math.log(domain.row_norm)
+    low, high = scale - 7.0, min(scale + 7.0, 60.0)
+    found = within(high)
+    while found is None:
+        if high >= 60:
+            raise InputError("epsilon", "cannot be reached by a prior of any sensible precision", epsilon,
+                             "raise epsilon, or lower noise_precision")
+        low, high = high, min(high + 7, 60.0)
+        found = within(high)
+    while high - low > 1e-6:
+        middle = (low + high) / 2
+        better = within(middle)
+        low, high = (middle, high) if better is None else (low, middle)
+        found = better or found
+    return found
