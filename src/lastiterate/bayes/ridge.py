@@ -56,7 +56,8 @@ def posterior(model: LinearModel, rows: Array, labels: Array) -> tuple[Array, Ar
     """Mean, shape (d,), and precision matrix A, shape (d, d), of theta given rows (n, d) and labels (n,)."""
     precision = model.noise_precision * rows.T @ rows
     precision[np.diag_indices_from(precision)] += model.prior_precision
-    return model.noise_precision * np.linalg.solve(precision, rows.T @ labels), precision
+    mean = np.linalg.solve(precision, model.noise_precision * rows.T @ labels)
+    return np.asarray(mean, dtype=np.float64), precision
 
 
 def ridge_bound(order: Any, model: LinearModel, domain: ClippedRows) -> Array:

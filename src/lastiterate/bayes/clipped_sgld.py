@@ -1,0 +1,58 @@
+"""SGLD with clipped gradients as a run that the table of theorems can certify: privacy comes from the clip.
+
+Heller and Fetaya 2023, Appendix E, equation 66 (after Li, Chen, Liu, Carin 2019):
+theta <- theta + (eta/2)(grad log prior + (n/b) sum of clip(grad log likelihood, C)) + sqrt(eta temperature) N(0, I).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from lastiterate.adjacency import Adjacency
+from lastiterate.errors import InputError
+from lastiterate.losses import Abstract, HuberRidge, Logistic, Loss, Softmax
+from lastiterate.run import Run
+from lastiterate.schedules import Batching, Constant, Cyclic, Fixed, FullBatch, Langevin, Start, positive
+
+
+def clipped_sgld_run(*, n: int, steps: int, step_size: float, clip: float, batching: Batching | None = None,
+                 temperature: float = 1.0, prior_precision: float = 1.0, loss: Loss | None = None,
+                 start: Start | None = None, adjacency: Adjacency = "zero-out") -> Run:
+    """The run that executes clipped SGLD; hand it to ``lastiterate.account``.
+
+    With mean losses the step is eta n / 2, the prior N(0, I / prior_precision) a ridge of prior_precision / n outside
+    the clip, and the noise sqrt(2 step) sigma N(0, I) with sigma^2 = temperature / n. ``batching``: Cyclic(1) unless
+    given; ``loss``: one of the linear models (its ridge is set), or constants (``Abstract``) for anything else, which
+    only composition certifies.
+    """
+    for name, value in (("step_size", step_size), ("clip", clip), ("temperature", temperature),
+                        ("prior_precision", prior_precision)):
+        positive(name, value)
+    ridge, step = prior_precision / n, step_size * n / 2
+    if step * ridge >= 2:
+        raise InputError("step_size", "must lie below 4 / prior_precision", step_size,
+                         "the prior's pull alone diverges")
+    match loss:
+        case Logistic() | Softmax() | HuberRidge():
+            described: Loss = replace(loss, ridge=ridge)
+        case _:
+            described = Abstract() if loss is None else loss
+    return Run(n=n, steps=steps, step_size=Constant(step), noise=Langevin(math.sqrt(temperature / n)), clip=clip,
+               batching=Cyclic(1) if batching is None else batching, start=Fixed() if start is None else start,
+               loss=described, adjacency=adjacency)
+
+
+def why_unclipped_sgld_fails(run: Run) -> str | None:
+    """One paragraph for a Langevin run that nothing can certify because gradients are unbounded; else ``None``."""
+    langevin = isinstance(run.noise, Langevin) or isinstance(run.batching, FullBatch | Cyclic)
+    if not langevin or run.facts().sensitivity is not None:
+        return None
+    return (
+        "Nothing bounds how far one record can move a step: gradients are not clipped and no Lipschitz constant is "
+        "known. That the posterior itself may be private does not help: SGLD that is stopped on its way there can leak "
+        "any amount (Heller and Fetaya 2023, Theorem IV.1; lastiterate.bayes.breach builds an example). What would "
+        "help: clip per-example gradients (--clip; the posterior is then no longer the limit), a model whose rows are "
+        "clipped and whose loss has a known constant, or one exact posterior sample of a conjugate model "
+        "(lastiterate.bayes.sample_posterior)."
+    )

@@ -1,0 +1,108 @@
+"""SGLD and cyclic SGLD as samplers for any log-density, on JAX: a kernel is a pair ``init``, ``step``.
+
+Welling and Teh 2011; the cyclic form as in Heller and Fetaya 2023. **No privacy**: an iterate of unclipped SGLD has no
+guarantee, whatever the posterior has (see ``interim_breach``); ``clipped_sgld`` describes a run that has one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from lastiterate.errors import InputError
+from lastiterate.schedules import positive, whole
+
+
+class State(NamedTuple):
+    """theta (any pytree), the number of steps done, the order of the records, shape (n,) (empty if drawn afresh)."""
+
+    theta: Any
+    done: Any
+    order: Any
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """``init(theta, key) -> State`` and ``step(state, key, data) -> State``; data is a pytree of leading axis n."""
+
+    init: Callable[[Any, Any], State]
+    step: Callable[[State, Any, Any], State]
+
+
+Density = Callable[..., Any]
+
+
+def sgld(log_prior: Density, log_likelihood: Density, *, n: int, step_size: float, batch: int = 1) -> Kernel:
+    """Batches drawn afresh at every step, uniformly with replacement.
+
+    ``log_prior(theta)`` and ``log_likelihood(theta, record)`` are scalars, the latter for one record of the data.
+    """
+    import jax
+    import jax.numpy as jnp
+
+    move = _move(log_prior, log_likelihood, n, step_size, batch)
+
+    def init(theta: Any, key: Any) -> State:
+        return State(theta, jnp.int32(0), jnp.zeros(0, dtype=jnp.int32))
+
+    def step(state: State, key: Any, data: Any) -> State:
+        draw, noise = jax.random.split(key)
+        chosen = jax.random.randint(draw, (batch,), 0, n)
+        return State(move(state.theta, chosen, noise, data), state.done + 1, state.order)
+
+    return Kernel(init, step)
+
+
+def cyclic_sgld(log_prior: Density, log_likelihood: Density, *, n: int, step_size: float, batch: int = 1) -> Kernel:
+    """One random order of the records, drawn by ``init``, then the same batches in that order in every pass."""
+    import jax
+    import jax.numpy as jnp
+
+    move = _move(log_prior, log_likelihood, n, step_size, batch)
+    if n % batch:
+        raise InputError("batch", f"must divide n = {n}", batch, "every pass must hold every record once")
+
+    def init(theta: Any, key: Any) -> State:
+        return State(theta, jnp.int32(0), jax.random.permutation(key, n))
+
+    def step(state: State, key: Any, data: Any) -> State:
+        places = (state.done % (n // batch)) * batch + jnp.arange(batch)
+        return State(move(state.theta, state.order[places], key, data), state.done + 1, state.order)
+
+    return Kernel(init, step)
+
+
+def sample(kernel: Kernel, theta: Any, data: Any, steps: int, key: Any) -> State:
+    """The state after ``steps`` steps, in one ``lax.scan``."""
+    import jax
+
+    first, rest = jax.random.split(key)
+    keys = jax.random.split(rest, steps)
+    return jax.lax.scan(lambda state, each: (kernel.step(state, each, data), None), kernel.init(theta, first), keys)[0]
+
+
+def _move(log_prior: Density, log_likelihood: Density, n: int, step_size: float, batch: int) -> Callable[..., Any]:
+    """theta + (eta/2) (grad log prior + (n/b) sum of grad log likelihood) + sqrt(eta) N(0, I)."""
+    import jax
+    import jax.numpy as jnp
+
+    whole("n", n)
+    whole("batch", batch, most=n)
+    positive("step_size", step_size)
+
+    def total(theta: Any, records: Any) -> Any:
+        return log_prior(theta) + n / batch * jax.vmap(log_likelihood, (None, 0))(theta, records).sum()
+
+    def move(theta: Any, chosen: Any, key: Any, data: Any) -> Any:
+        pull = jax.grad(total)(theta, jax.tree.map(lambda values: values[chosen], data))
+        leaves, shape = jax.tree.flatten(theta)
+        keys = jax.tree.unflatten(shape, list(jax.random.split(key, len(leaves))))
+
+        def one(value: Any, slope: Any, each: Any) -> Any:
+            noise = jax.random.normal(each, jnp.shape(value), jnp.result_type(value))
+            return value + step_size / 2 * slope + step_size**0.5 * noise
+
+        return jax.tree.map(one, theta, pull, keys)
+
+    return move
