@@ -1,0 +1,49 @@
+"""The page on posterior samples: its programs print what it says, and its picture shows what it claims."""
+
+import contextlib
+import importlib.util
+import io
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from lastiterate.bayes import breach
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "posterior-sample.md").read_text()
+BLOCKS = re.findall(r"```python\n(.*?)```\s+```text\n(.*?)```", PAGE, re.S)
+
+
+@pytest.mark.parametrize("code, printed", BLOCKS, ids=["exact", "breach", "clipped"])
+def test_programs_print_what_the_page_says(code, printed):
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        exec(compile(code, "page", "exec"), {})
+    assert out.getvalue() == printed
+
+
+def test_links_and_picture_exist():
+    assert len(BLOCKS) == 3 and PAGE.count("```python") == 3
+    for target in re.findall(r"\]\(([^)]+)\)", PAGE):
+        assert (ROOT / "docs" / target).is_file(), target
+    nav = (ROOT / "mkdocs.yml").read_text()
+    for page in ("posterior-sample", "theorems/posterior-sample", "theorems/ridge-posterior"):
+        assert f"{page}.md" in nav
+    assert "theorems/propose-test-sample.md" in nav
+
+
+def test_the_lines_of_the_picture():
+    spec = importlib.util.spec_from_file_location("posterior_picture", ROOT / "benchmarks" / "posterior_picture.py")
+    picture = importlib.util.module_from_spec(spec)
+    sys.modules["posterior_picture"] = picture
+    spec.loader.exec_module(picture)
+    lines = picture.over_epochs(breach(1.0, 1e-5, 5.0), points=7, grid=1501)
+    top = max(lines.exact)
+    at = lines.exact.index(top)
+    assert 0 < at < 6 and list(lines.exact[: at + 1]) == sorted(lines.exact[: at + 1]), "rising"
+    assert list(lines.exact[at:]) == sorted(lines.exact[at:], reverse=True) and lines.exact[-1] < 0.2, "and falling"
+    assert lines.posterior <= 1 and top > 5 and lines.exact[-1] < lines.posterior
+    for chernoff, event, exact in zip(lines.chernoff, lines.half_line, lines.exact, strict=True):
+        assert chernoff <= event * (1 + 1e-6) + 1e-9 and event <= exact * (1 + 1e-3) + 1e-6
