@@ -130,8 +130,24 @@ def test_a_breach_can_be_as_large_as_desired():
     assert found.posterior_epsilon <= 0.01 and found.sgld_epsilon > 100 and found.chain.n > 10**6 and found.verify()
 
 
+def test_blocks_of_very_different_variances():
+    for odd in ((0.1, 0.3), (2.0, 2.5)):  # the odd step contracts less, or more, so later places end wider, or narrower
+        chain = Chain(model=LinearModel(), n=16, step_size=0.02, odd=odd)
+        means, variances = odd_laws(chain, 64)
+        assert variances.max() > 1.2 * variances.min()
+        thresholds = np.linspace(means.min() - 2, means.max() + 2, 81)
+        exact = log_tail_odd(chain, 64, thresholds)
+        for blocks in (1, 2, 5):
+            assert (log_tail_odd(chain, 64, thresholds, blocks) >= exact - 1e-12).all()
+
+
 def test_verification_notices_changes():
     found = breach(1.0, 1e-5, 5.0)
+    # an odd record outside the domain, with everything else recomputed for it
+    outside = dataclasses.replace(found.chain, odd=(0.45, 0.45 * found.domain.ratio))
+    witness = best_witness(outside, found.step, found.delta)
+    assert witness.epsilon(found.delta) > found.target
+    assert not dataclasses.replace(found, chain=outside, witness=witness).verify()
     for change in (
         {"posterior_epsilon": found.posterior_epsilon / 2},
         {"witness": dataclasses.replace(found.witness, log_q=found.witness.log_q - 1)},

@@ -100,6 +100,27 @@ def test_no_pair_found_lies_above_the_bounds():
     assert min(against_lemma) > 1.2
 
 
+@pytest.mark.parametrize("adjacency", ["replace-one", "zero-out"])
+def test_the_worst_pair_is_a_pair(adjacency):
+    """Common records short and pulling down, the odd one short (or nothing) first and long then, pulling apart."""
+    rng = np.random.default_rng(4)
+    met = 0
+    while met < 30:
+        model, domain, order = problem(rng)
+        bound = float(corner_bound(order, model, domain, adjacency))
+        if domain.ratio < domain.spread or not math.isfinite(bound):
+            continue
+        met += 1
+        x = np.full(domain.n, domain.x_low)
+        y = x * (domain.ratio - domain.spread)
+        y[0] = x[0] * (domain.ratio - domain.spread)
+        first = (x, y) if adjacency == "replace-one" else (x[1:], y[1:])
+        x2, y2 = x.copy(), y.copy()
+        x2[0], y2[0] = domain.x_high, domain.x_high * (domain.ratio + domain.spread)
+        (m1, v1), (m2, v2) = model.posterior(*first), model.posterior(x2, y2)
+        assert renyi(order, m1, 1 / v1, m2, 1 / v2) == pytest.approx(bound, rel=1e-7)
+
+
 def test_regimes_end_where_they_say():
     model, domain = LinearModel(), RatioDomain(n=41, ratio=3.0, spread=1.0, x_low=0.5, x_high=1.0)
     # kappa = 10, h = 1: the lemma up to order 5, the corner up to 1 + 11

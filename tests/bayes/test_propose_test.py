@@ -103,6 +103,34 @@ def test_a_forgotten_factor_would_be_seen():
     assert found - SLACK > SMALL.delta(0.6)
 
 
+def test_noise_has_the_scales_that_are_accounted():
+    """Dvoretzky-Kiefer-Wolfowitz at 1e-6 for both counts, the average and the sample."""
+    x, y = neighbours(KINDS[2])[0]
+    source = Given(np.random.default_rng(3))
+    units = []
+    for _ in range(COUNT):
+        used = []
+
+        def exact(kept_x, kept_y, source, used=used):
+            used.append(kept_x.size)
+            return 0.0
+
+        out = run(SMALL, x, y, source, exact)
+        near = (np.abs(y - out.centre) <= SMALL.spread).sum()
+        units.append(
+            (
+                (out.count - N + SMALL.margin) * SMALL.count_epsilon,
+                (out.centre - y.mean()) / SMALL.ratio_scale(out.count),
+                (out.kept - near + SMALL.margin) * SMALL.count_epsilon,
+            )
+        )
+        assert out.value is None or used == [near]
+    band = math.sqrt(math.log(2 / 1e-6) / (2 * COUNT))
+    for values in np.sort(np.array(units), axis=0).T:
+        law = np.where(values < 0, np.exp(values) / 2, 1 - np.exp(-np.abs(values)) / 2)
+        assert np.abs(law - (np.arange(COUNT) + 0.5) / COUNT).max() < band + 1 / COUNT
+
+
 def test_counts_are_rarely_too_large():
     """P[count > n - 1] = failure exactly: the margin covers a neighbour with one record less."""
     threshold = N - 1 - (N - SMALL.margin)
@@ -162,7 +190,7 @@ def test_outcomes():
     apart = propose_test_sample(SMALL, x, np.where(np.arange(N) % 2, 1.0, 30.0), generator=np.random.default_rng(1))
     assert apart.value is None and apart.kept is not None and apart.kept < N / 2 + 60
     # x is clipped first, so a record far outside cannot weigh more than x_high
-    wild = propose_test_sample(SMALL, np.append(x, 1e9), np.append(y, 1e9), generator=np.random.default_rng(1))
+    wild = propose_test_sample(SMALL, np.append(x, 1e9), np.append(y, -3e10), generator=np.random.default_rng(1))
     assert wild.centre is not None and abs(wild.centre - given[0].centre) < 2
     for bad in (([1.0, math.nan], [1.0, 1.0]), ([1.0], [1.0, 1.0]), ([[1.0]], [[1.0]])):
         with pytest.raises(InputError, match="data must be finite"):

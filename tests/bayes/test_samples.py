@@ -20,6 +20,7 @@ from lastiterate.bayes import (
 )
 from lastiterate.bayes.randomness import GIVEN, Given, System
 from lastiterate.bayes.ridge import least_prior
+from lastiterate.certificate import content_hash
 from lastiterate.errors import InputError
 
 LINEAR = LinearPosterior(LinearModel(), RatioDomain(n=50, ratio=2.0, spread=0.5))
@@ -42,9 +43,11 @@ def test_samples_follow_the_posterior():
     # 5 standard errors
     assert abs(units.mean()) < 5 / 20 and abs(units.var() - 1) < 5 * math.sqrt(2) / 20 and units.std() > 0.5
     rng = np.random.default_rng(1)
-    rows, labels = rng.normal(size=(40, 3)), rng.normal(size=40) * 3
-    drawn = np.array([sample_posterior(RIDGE, rows, labels, generator=generator).value for _ in range(1500)])
-    centre, precision = ridge.posterior(RIDGE.model, *ROWS.clip(rows, labels))
+    # features that depend on each other, a prior weak enough for the data to shape the posterior
+    rows, labels = rng.normal(size=(40, 1)) + 0.3 * rng.normal(size=(40, 3)), rng.normal(size=40) * 3
+    weak = RidgePosterior(LinearModel(prior_precision=2.0), ROWS)
+    drawn = np.array([sample_posterior(weak, rows, labels, generator=generator).value for _ in range(1500)])
+    centre, precision = ridge.posterior(weak.model, *ROWS.clip(rows, labels))
     white = (drawn - centre) @ np.linalg.cholesky(precision)
     assert np.abs(white.mean(0)).max() < 5 / math.sqrt(1500)
     assert np.abs(np.cov(white.T) - np.eye(3)).max() < 5 * math.sqrt(2 / 1500)
@@ -119,6 +122,10 @@ def test_edited_certificates_are_refused():
     for change in changes:
         with pytest.raises(InputError, match="certificate"):
             PosteriorCertificate.from_json(json.dumps(body | change))
+    for change in ({"epsilon": 0.1}, {"delta": 1e-3}, {"note": "fine"}, {"epsilon_replace_one": 0.1}, {"format": 2}):
+        edited = body | change
+        with pytest.raises(InputError, match="does not hold"):  # re-hashed by whoever edited it
+            PosteriorCertificate.from_json(json.dumps(edited | {"content_sha256": content_hash(edited)}))
     for broken in ("{", "[]", "{}"):
         with pytest.raises(InputError, match="one that lastiterate wrote"):
             PosteriorCertificate.from_json(broken)

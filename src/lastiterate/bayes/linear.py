@@ -100,36 +100,24 @@ def lemma_bound(order: Any, model: LinearModel, domain: RatioDomain) -> Array:
 
 def corner_bound(order: Any, model: LinearModel, domain: RatioDomain,
                  adjacency: Neighbours = "replace-one") -> Array:
-    """The largest Renyi divergence between posteriors of neighbours in the domain, from its worst corners.
+    """The largest Renyi divergence between posteriors of neighbours in the domain, from its worst pair.
 
-    Infinite unless max(order - 1, sqrt(order)) x_high^2 <= alpha/beta + (n - 1) x_low^2. With B = alpha + beta (n - 1)
-    x_low^2, q = x^2 of the odd record running over [low, high], g = max(ratio - spread, 0), d = high - low:
-
-    first set lighter: A = B + beta low, t = beta d / A:
-      log_part(t) + (order/2) beta^2 (2 spread high + g alpha d / A)^2 / ((A + beta d) (1 - (order - 1) t));
-    first set heavier: A = B + beta high, a = A - beta e, e = 0 or d:
-      log_part(-beta d / A) + (order/2) beta^2 (2 spread high + g alpha e / a)^2 a / (A (A + (order - 1) beta e)).
-
-    zero-out: one record counts for nothing (the same as removed): low = 0 and e = d. Theorem 2 of the note.
+    With A = alpha + beta (n - 1) x_low^2 + beta low, d = x_high^2 - low, t = beta d / A, g = max(ratio - spread, 0):
+    log_part(t) + (order/2) beta^2 (2 spread x_high^2 + g alpha d / A)^2 / ((A + beta d) (1 - (order - 1) t)),
+    infinite unless max(order - 1, sqrt(order)) beta x_high^2 <= alpha + beta (n - 1) x_low^2. low = x_low^2 under
+    replace-one; under zero-out one record counts for nothing (the same as removed) and low = 0. Exact for ratio >=
+    spread: Theorem 2 of docs/theorems/posterior-sample.md.
     """
     alpha, beta, (spread, ratio) = model.prior_precision, model.noise_precision, _rounded(domain)
     orders = np.asarray(order, dtype=np.float64)
     high, rest = domain.x_high**2, alpha + beta * (domain.n - 1) * domain.x_low**2
     low = domain.x_low**2 if adjacency == "replace-one" else 0.0
-    width, g = beta * (high - low), max(ratio - spread, 0.0)
-    allowed = np.maximum(orders - 1, np.sqrt(orders)) * beta * high <= rest
-    light, heavy = rest + beta * low, rest + beta * high
+    lighter, width = rest + beta * low, beta * (high - low)
+    t = width / lighter
+    pull = beta * 2 * spread * high + max(ratio - spread, 0.0) * alpha * t
     with np.errstate(all="ignore"):
-        t = width / light
-        pull = beta * 2 * spread * high + g * alpha * width / light
-        lighter = log_part(orders, t) + orders / 2 * pull**2 / ((light + width) * (1 - (orders - 1) * t))
-        means = [
-            orders / 2 * (beta * 2 * spread * high + g * alpha * e / (heavy - e)) ** 2 * (heavy - e)
-            / (heavy * (heavy + (orders - 1) * e))
-            for e in ((0.0, width) if adjacency == "replace-one" else (width,))
-        ]
-        heavier = log_part(orders, -width / heavy) + np.max(means, axis=0)
-        found = np.maximum(lighter, heavier)
+        found = log_part(orders, t) + orders / 2 * pull**2 / ((lighter + width) * (1 - (orders - 1) * t))
+    allowed = np.maximum(orders - 1, np.sqrt(orders)) * beta * high <= rest
     # both logarithms of log_part are off by a few units in the last place of t
     return np.where(allowed, found * SLACK + 1e-14 * t, np.inf)
 
