@@ -77,8 +77,8 @@ class PosteriorCertificate:
         """Whether the curve is what follows from the problem, and no caveat is missing."""
         return self.curve == self.problem.curve(self.adjacency) and set(CAVEATS) <= set(self.caveats)
 
-    def to_dict(self, delta: float) -> dict[str, Any]:
-        """JSON-ready; ``content_sha256`` covers everything else in it."""
+    def to_dict(self, delta: float, *, weights_sha256: str | None = None) -> dict[str, Any]:
+        """JSON-ready; ``content_sha256`` covers everything else in it. ``weights_sha256``: of a sample on disk."""
         from lastiterate import __version__
 
         body = {
@@ -86,6 +86,7 @@ class PosteriorCertificate:
             "adjacency": self.adjacency, "epsilon_replace_one": self.under("replace-one").epsilon(delta),
             "problem": type(self.problem).__name__, "model": asdict(self.problem.model),
             "domain": asdict(self.problem.domain), "curve": self.curve.to_dict(), "caveats": list(self.caveats),
+            "weights_sha256": weights_sha256,
         }
         body = json.loads(json.dumps(body))
         return body | {"content_sha256": content_hash(body)}
@@ -107,7 +108,7 @@ class PosteriorCertificate:
         if adjacency not in ("replace-one", "zero-out") or not found.verify():
             raise InputError("certificate", "does not hold", None, "its curve does not follow from its problem")
         fresh = found.to_dict(delta)
-        kept = {"library", "content_sha256"}
+        kept = {"library", "content_sha256", "weights_sha256", "model_sha256"}
         same = {k: v for k, v in stored.items() if k not in kept} == {k: v for k, v in fresh.items() if k not in kept}
         if not same or hashed != content_hash(stored):
             raise InputError("certificate", "does not hold", None, "a number or text in it was changed")

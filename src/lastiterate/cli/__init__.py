@@ -70,7 +70,7 @@ def train(
     data: Annotated[str, typer.Argument(help=f"{FILES}; or digits, breast_cancer, wine, iris, diabetes")],
     epsilon: Annotated[float, typer.Option("--epsilon", help="the privacy budget")],
     delta: Annotated[str, typer.Option("--delta", help="a number, or auto: at most 1/(10 n)")] = "auto",
-    model: Annotated[str | None, typer.Option("--model", help="logistic or huber-ridge; default: by schema")] = None,
+    model: Annotated[str | None, typer.Option("--model", help="logistic, huber-ridge or bayes-linear")] = None,
     target: Annotated[str | None, typer.Option("--target", help="the column to predict, if not the schema's")] = None,
     schema: Annotated[Path | None, typer.Option("--schema", help="public facts: lastiterate schema FILE")] = None,
     classes: Annotated[str | None, typer.Option("--classes", help="public labels a,b,c, if not the schema's")] = None,
@@ -90,7 +90,8 @@ def train(
     from lastiterate.cli import flags as grammar
     from lastiterate.cli import show
 
-    facts = workflow.schema_for(data, schema, target=target, classes=classes, model=model)
+    kind = None if model == "bayes-linear" else model
+    facts = workflow.schema_for(data, schema, target=target, classes=classes, model=kind)
     if test is not None and not test_is_public:
         raise InputError("--test", "scores are shown only when the test file is declared public", test,
                          "add --test-is-public, or leave --test out")
@@ -99,6 +100,16 @@ def train(
         raise InputError("--out", "must not exist yet", str(folder), "choose another folder, or remove this one")
     batching = None if batch is None else grammar.batching(batch)
     template = workflow.template(algorithm, batching, grammar.prox(prox))
+    if model == "bayes-linear":
+        from lastiterate.bayes.folder import release
+
+        if template is not None:
+            raise InputError("--algorithm", "cannot be combined with bayes-linear, which draws one posterior sample",
+                             algorithm)
+        found = release(data, folder, schema=facts, epsilon=epsilon, delta=workflow.parse_delta(delta),
+                        row_norm=row_norm, adjacency=cast(Any, adjacency), test=test)
+        console.print(found.text(str(folder)), highlight=False, markup=False, soft_wrap=True)
+        return
     budget = {"epsilon": epsilon, "delta": workflow.parse_delta(delta), "adjacency": adjacency,
               "time_budget": time_budget}
     with _progress() as bar:
