@@ -133,6 +133,10 @@ def test_regimes_end_where_they_say():
     assert np.isfinite(corner_bound(edge * 0.999, model, tiny)) and not np.isfinite(
         corner_bound(edge * 1.001, model, tiny)
     )
+    # nothing where the divergence itself is about to be infinite: (order - 1) t reaches 0.999 under zero-out
+    top = 1 + 0.999 * 11.0
+    assert np.isfinite(corner_bound(top * 0.9999, model, domain, "zero-out"))
+    assert not np.isfinite(corner_bound(top * 1.0001, model, domain, "zero-out"))
     assert not np.isfinite(lemma_bound(2.0, model, RatioDomain(n=1, ratio=1.0, spread=1.0)))
 
 

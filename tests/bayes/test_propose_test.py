@@ -8,7 +8,7 @@ import pytest
 
 from lastiterate.bayes import Chain, LinearModel, ProposeTestSample, RatioDomain, propose_test_sample
 from lastiterate.bayes.linear import corner_bound
-from lastiterate.bayes.propose_test import ORDERS, run
+from lastiterate.bayes.propose_test import ORDERS, PRECISION, run
 from lastiterate.bayes.randomness import GIVEN, Given
 from lastiterate.bayes.sgld_law import common_law, odd_laws
 from lastiterate.bayes.sgld_privacy import peak
@@ -182,9 +182,9 @@ def test_budget_of_the_whole():
 def test_outcomes():
     x, y = neighbours(KINDS[0])[0]
     out = propose_test_sample(SMALL, x, y)
-    assert out.caveats == () and out.epsilon(0.01) == SMALL.epsilon(0.01)
+    assert out.caveats == (PRECISION,) and out.epsilon(0.01) == SMALL.epsilon(0.01)
     given = [propose_test_sample(SMALL, x, y, generator=np.random.default_rng(1)) for _ in range(2)]
-    assert given[0] == given[1] and given[0].caveats == (GIVEN,) and given[0].value is not None
+    assert given[0] == given[1] and given[0].caveats == (GIVEN, PRECISION) and given[0].value is not None
     few = propose_test_sample(SMALL, x[:3], y[:3], generator=np.random.default_rng(1))
     assert few.value is None and few.centre is None and few.count < 2
     apart = propose_test_sample(SMALL, x, np.where(np.arange(N) % 2, 1.0, 30.0), generator=np.random.default_rng(1))

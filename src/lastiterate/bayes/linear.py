@@ -104,9 +104,9 @@ def corner_bound(order: Any, model: LinearModel, domain: RatioDomain,
 
     With A = alpha + beta (n - 1) x_low^2 + beta low, d = x_high^2 - low, t = beta d / A, g = max(ratio - spread, 0):
     log_part(t) + (order/2) beta^2 (2 spread x_high^2 + g alpha d / A)^2 / ((A + beta d) (1 - (order - 1) t)),
-    infinite unless max(order - 1, sqrt(order)) beta x_high^2 <= alpha + beta (n - 1) x_low^2. low = x_low^2 under
-    replace-one; under zero-out one record counts for nothing (the same as removed) and low = 0. Exact for ratio >=
-    spread: Theorem 2 of docs/theorems/posterior-sample.md.
+    infinite unless max(order - 1, sqrt(order)) beta x_high^2 <= alpha + beta (n - 1) x_low^2 and (order - 1) t <=
+    0.999. low = x_low^2 under replace-one; under zero-out one record counts for nothing (the same as removed) and
+    low = 0. Exact for ratio >= spread: Theorem 2 of docs/theorems/posterior-sample.md.
     """
     alpha, beta, (spread, ratio) = model.prior_precision, model.noise_precision, _rounded(domain)
     orders = np.asarray(order, dtype=np.float64)
@@ -118,6 +118,7 @@ def corner_bound(order: Any, model: LinearModel, domain: RatioDomain,
     with np.errstate(all="ignore"):
         found = log_part(orders, t) + orders / 2 * pull**2 / ((lighter + width) * (1 - (orders - 1) * t))
     allowed = np.maximum(orders - 1, np.sqrt(orders)) * beta * high <= rest
+    allowed &= (orders - 1) * t <= 0.999  # so that 1 - (order - 1) t is good to twelve digits
     # both logarithms of log_part are off by a few units in the last place of t
     return np.where(allowed, found * SLACK + 1e-14 * t, np.inf)
 

@@ -21,6 +21,7 @@ from lastiterate.curve import Curve, EpsDelta, Rdp, compose
 from lastiterate.errors import InputError
 from lastiterate.schedules import positive
 
+PRECISION = "noise and arithmetic have double precision; the proof is about real numbers"
 ORDERS = 1 + np.geomspace(0.01, 400.0, 120)
 """Orders at which the test asks the posterior's bound to keep its promise."""
 
@@ -129,7 +130,7 @@ def propose_test_sample(settings: ProposeTestSample, x: Any, y: Any, *,
         mean, variance = settings.model.posterior(kept_x, kept_y)
         return mean + math.sqrt(variance) * float(source.normal(1)[0])
 
-    return run(settings, x, y, source, exact, caveats)
+    return run(settings, x, y, source, exact, (*caveats, PRECISION))
 
 
 def run(settings: ProposeTestSample, x: Any, y: Any, source: Source, last: Last,
