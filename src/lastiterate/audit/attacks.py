@@ -1,0 +1,130 @@
+"""Attacks: from released parameters to one score per model, higher where the record seems present.
+
+An attack is fitted on pilot models of both worlds, thresholds included, and then judged on models it has never seen, so
+that nothing is chosen on the models that are counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from lastiterate.audit.statistics import Counts, epsilon_lower
+from lastiterate.audit.worlds import Worlds
+from lastiterate.engine.prepare import clip_rows, linear_loss
+from lastiterate.errors import InputError
+from lastiterate.losses import HuberRidge, Softmax
+from lastiterate.run import Run
+
+Score = Callable[[np.ndarray], np.ndarray]
+"""Released parameters (models, k, d + 1) to scores (models,)."""
+MARGIN = 7.0
+"""Thresholds are looked for within this many standard deviations of the pilot's scores."""
+
+
+@dataclass(frozen=True)
+class Attack:
+    """A name that stays, what it does in a sentence, and how it is fitted.
+
+    ``fit``: (run, worlds, pilot models with the record, without) -> score.
+    """
+
+    name: str
+    about: str
+    fit: Callable[[Run, Worlds, np.ndarray, np.ndarray], Score]
+
+
+def _projection(run: Run, worlds: Worlds, present: np.ndarray, without: np.ndarray) -> Score:
+    """Along the record's pull: the likelihood ratio where both laws are Gaussian with covariance a multiple of I."""
+    if worlds.pull is None or worlds.pull.shape != present.shape[1:]:
+        raise InputError("attack", "'projection' needs the record's pull", None,
+                         "take 'learned', or give the worlds a pull")
+    pull = worlds.pull
+    # the updates subtract gradients; the pilot decides the sign, so that a step beyond 2/smooth may turn it
+    sign = np.sign(np.median(_along(present, pull)) - np.median(_along(without, pull))) or 1.0
+    return lambda released: sign * _along(released, pull)
+
+
+def _along(released: np.ndarray, direction: np.ndarray) -> np.ndarray:
+    return np.tensordot(released, direction, axes=direction.ndim)
+
+
+def _learned(run: Run, worlds: Worlds, present: np.ndarray, without: np.ndarray) -> Score:
+    """Fisher's linear discriminant of the pilot, its covariance shrunk towards its diagonal."""
+    one, two = (part.reshape(len(part), -1) for part in (present, without))
+    gap = one.mean(0) - two.mean(0)
+    spread = (np.cov(one.T, ddof=1) + np.cov(two.T, ddof=1)).reshape(gap.size, gap.size) / 2
+    shrink = min(1.0, gap.size / len(one))
+    spread = (1 - shrink) * spread + shrink * np.diag(np.diag(spread))
+    scale = max(float(np.diag(spread).mean()), 1e-300)
+    direction = np.linalg.solve(spread + 1e-9 * scale * np.eye(gap.size), gap).reshape(present.shape[1:])
+    return lambda released: _along(released, direction)
+
+
+def _loss_threshold(run: Run, worlds: Worlds, present: np.ndarray, without: np.ndarray) -> Score:
+    """Black box: the loss of the record under the released model (Yeom et al. 2018); small where it was trained on."""
+    loss, world = linear_loss(run), worlds.present
+    features = clip_rows(world.features[worlds.record:worlds.record + 1], loss.row_norm)[0].astype(np.float64)
+    row, answer = np.append(features, loss.intercept), world.target[worlds.record]
+
+    def score(released: np.ndarray) -> np.ndarray:
+        found = released @ row  # (models, k)
+        match loss:
+            case HuberRidge():
+                # |y| - |z - y| without cancellation for answers far beyond the scores
+                along, far = found[:, 0] * np.sign(answer), abs(float(answer))
+                return np.where(along <= far, along, 2 * far - along)
+            case Softmax():
+                top = found.max(axis=1)
+                return found[:, int(answer)] - top - np.log(np.exp(found - top[:, None]).sum(axis=1))
+            case _:
+                return -np.logaddexp(0.0, found[:, 0] * (1 - 2 * int(answer)))
+
+    return score
+
+
+ATTACKS = {attack.name: attack for attack in (
+    Attack("projection", "white box: the released parameters along the record's pull", _projection),
+    Attack("learned", "white box: a linear discriminant learned on separate models", _learned),
+    Attack("loss-threshold", "black box: the loss of the record under the released model", _loss_threshold),
+)}
+
+
+def strongest(worlds: Worlds) -> str:
+    """The attack that knows most about these worlds."""
+    return "projection" if worlds.pull is not None else "learned"
+
+
+def by_name(name: str) -> Attack:
+    if name not in ATTACKS:
+        raise InputError("attack", "must be one of " + ", ".join([*ATTACKS, "replay"]), name)
+    return ATTACKS[name]
+
+
+def choose_thresholds(present: np.ndarray, without: np.ndarray, trials: int, delta: float, failure: float
+                      ) -> tuple[float, float]:
+    """Two thresholds from the pilot's scores: half way for the GDP test, and the best expected (eps, delta) statement.
+
+    Expectations take both laws as Gaussian with the pilot's medians and quartiles; any thresholds would be valid.
+    """
+    from scipy.special import ndtr  # pyright: ignore
+
+    (m1, s1), (m0, s0) = _location(present), _location(without)
+    middle = (m1 * s0 + m0 * s1) / (s0 + s1)
+    grid = np.linspace(min(m0 - MARGIN * s0, m1 - MARGIN * s1), max(m0 + MARGIN * s0, m1 + MARGIN * s1), 2001)
+    errors = [np.round(trials * ndtr(z)) for z in ((m0 - grid) / s0, (grid - m1) / s1)]
+    expected = epsilon_lower(Counts(errors[0], trials, errors[1], trials), delta, failure / 2)
+    return float(middle), float(grid[int(np.argmax(expected))] if expected.max() > 0 else middle)
+
+
+def _location(scores: np.ndarray) -> tuple[float, float]:
+    low, middle, high = np.quantile(scores, [0.25, 0.5, 0.75])
+    spread = (high - low) / 1.349 or float(scores.std())
+    return float(middle), float(max(spread, 1e-12 * max(abs(middle), 1.0), 1e-300))
+
+
+def count(present: np.ndarray, without: np.ndarray, threshold: float) -> Counts:
+    """Errors of "in where the score exceeds the threshold"; a score that is not a number says "in"."""
+    return Counts(int((~(without <= threshold)).sum()), len(without), int((present <= threshold).sum()), len(present))

@@ -1,0 +1,122 @@
+"""Worst-case records: neighbours on which a correct trainer leaks as much as its theorems allow, or close to it.
+
+Squared error with clamped residuals: all targets are so far away that every residual is clamped. Every data gradient is
+then constant, the curvature is the ridge's alone, and one record pulls with its full sensitivity at every meeting: the
+exactly tight pair of docs/theorems/quadratic-witness, a crafted gradient (Cebere, Bellet, Papernot 2024) made of data.
+
+Logistic and softmax: all records share the canary's row with the opposite label. They drive its score far to the wrong
+side, where its residual is near its bound and the curvature near the ridge alone.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from lastiterate.audit.worlds import World, Worlds
+from lastiterate.engine.prepare import linear_loss
+from lastiterate.errors import InputError
+from lastiterate.losses import HuberRidge, Logistic, Softmax
+from lastiterate.run import Run
+from lastiterate.schedules import Box, Cyclic, Everywhere, FullBatch
+from lastiterate.theorems.quadratic_witness import witness_mus
+
+FAR = 1e30
+"""A target beyond every score, so that residuals are clamped; far below the end of single precision."""
+LONG = 4.0
+"""Canary rows are this many times longer than ``row_norm``: clipping brings them to it, and its absence shows."""
+LEAN = math.pi / 6
+"""Angle between the shared row's normal and a leaning record."""
+
+
+def worst_case(run: Run, features: int | None = None) -> Worlds:
+    """The neighbours that the strongest attack on ``run`` uses; ``features``: columns of the made-up data."""
+    loss = linear_loss(run)
+    width = columns(run, features)
+    match loss:
+        case HuberRidge():
+            return _clamped(run, loss, width)
+        case Logistic() | Softmax():
+            return _opposed(run, loss, width)
+
+
+def columns(run: Run, features: int | None) -> int:
+    """Columns of the made-up data: as asked, else as the domain's dimension says, else 1."""
+    loss = linear_loss(run)
+    outputs = loss.classes if isinstance(loss, Softmax) else 1
+    if isinstance(run.domain, Box) and run.domain.dimension is not None:
+        width, rest = divmod(run.domain.dimension, outputs)
+        if rest or width < 2:
+            raise InputError("dimension of the box", f"must be {outputs} times (features + 1)", run.domain.dimension)
+        if features not in (None, width - 1):
+            raise InputError("features", f"must be {width - 1}, as the dimension of the box says", features)
+        return width - 1
+    if features is not None and features < 1:
+        raise InputError("features", "must be a whole number >= 1", features)
+    leaning = run.adjacency == "replace-one" and not isinstance(loss, HuberRidge)
+    return (2 if leaning else 1) if features is None else features
+
+
+def place(run: Run) -> int:
+    """The record that leaks most: in public order the first of the worst block, with a hidden place any."""
+    match run.batching:
+        case Cyclic(size):
+            if run.momentum is None and run.facts().sensitivity is not None:
+                mus = np.abs(witness_mus(run))
+                if mus.max() > 0:
+                    return int(mus.argmax()) * size
+            return (run.steps - 1) % run.blocks * size
+        case _:
+            return 0
+
+
+def _clamped(run: Run, loss: HuberRidge, width: int) -> Worlds:
+    record, rows = place(run), np.zeros((run.n, width), np.float32)
+    rows[record, 0] = LONG * loss.row_norm
+    target = np.full(run.n, FAR)
+    if isinstance(run.batching, FullBatch | Cyclic):
+        # the others' intercepts pull to both sides in turn, so that the parameters stay in the middle of a domain;
+        # with a hidden order they pull to one side, so that all blocks are alike
+        target[np.arange(run.n) % 2 != record % 2] = -FAR
+    pull = np.zeros((1, width + 1))
+    pull[0, [0, -1]] = loss.row_norm, loss.intercept
+    exact = isinstance(run.domain, Everywhere) and isinstance(run.batching, FullBatch | Cyclic)
+    present, about = World(rows, target), "one record pulls with its whole gradient, nothing else bends"
+    if run.adjacency == "replace-one":
+        opposite = target.copy()
+        opposite[record] = -FAR
+        return Worlds(present, World(rows, opposite), record, f"{about}; the other one pulls back", pull, exact)
+    return Worlds(present, World(rows, target, record), record, f"{about}; the other world zeroes it", pull, exact)
+
+
+def _opposed(run: Run, loss: Logistic | Softmax, width: int) -> Worlds:
+    record, radius = place(run), LONG * loss.row_norm
+    rows, target = np.zeros((run.n, width), np.float32), np.zeros(run.n, np.int64)
+    target[record] = 1
+    signs = np.array([1.0]) if isinstance(loss, Logistic) else np.eye(loss.classes)[1] - np.eye(loss.classes)[0]
+    if run.adjacency == "replace-one":
+        return _leaning(run, rows, target, record, signs, radius)
+    rows[:, 0] = radius
+    row = np.zeros(width + 1)
+    row[[0, -1]] = loss.row_norm, loss.intercept
+    about = "one record among equal rows with the opposite label; the other world zeroes it"
+    return Worlds(World(rows, target), World(rows, target, record), record, about, np.outer(signs, row))
+
+
+def _leaning(run: Run, rows: np.ndarray, target: np.ndarray, record: int, signs: np.ndarray, radius: float) -> Worlds:
+    """Two records of one label, rows to the left and to the right of the row that all others share.
+
+    Both scores are driven to the wrong side, so both gradients are near their bound, and they differ by 2 cos(LEAN) R.
+    """
+    row, other = rows.copy(), rows.copy()
+    for made, side in ((row, 1.0), (other, -1.0)):
+        if made.shape[1] > 1:
+            made[:, 1] = radius
+            made[record, :2] = side * radius * math.cos(LEAN), radius * math.sin(LEAN)
+        else:  # the intercept alone drives the scores
+            made[record, 0] = side * radius
+    across = np.zeros(rows.shape[1] + 1)
+    across[0] = 1.0
+    about = "two records of one label that lean to both sides of the row that all others share, with the opposite label"
+    return Worlds(World(row, target), World(other, target), record, about, np.outer(signs, across))

@@ -1,0 +1,94 @@
+"""What an audit found, beside what the certificate claims."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+NO_CONTRADICTION = "no contradiction"
+BUG = "BUG: the certificate is refuted"
+CAPPED = "this attack cannot see more than its cap"
+UNCERTIFIED = "nothing certifies this run: there is a lower bound only"
+
+
+@dataclass(frozen=True)
+class Rate:
+    """Errors at one threshold, fixed before these models were trained, and their upper confidence bounds."""
+
+    threshold: float
+    false_positives: int
+    false_negatives: int
+    fpr_upper: float
+    fnr_upper: float
+
+
+@dataclass(frozen=True)
+class AuditReport:
+    """A lower bound on epsilon beside the certificate's upper bound.
+
+    **Guarantee:** with probability at least 1 - ``failure``, ``lower`` does not exceed the audited trainer's true
+    epsilon at ``delta``, and ``refuted_at`` is set only if the certificate is wrong. ``lower_gaussian`` shares that
+    budget; it holds if both released laws are Gaussian with one covariance, as a right trainer's are on these worlds,
+    and is ``None`` where they need not be.
+    """
+
+    attack: str
+    worlds: str
+    adjacency: str
+    trials: int  #: models per world that were counted
+    pilot: int  #: further models per world that chose direction and thresholds
+    failure: float
+    delta: float
+    lower: float
+    lower_gaussian: float | None
+    mu_lower: float  #: the pair is not mu-GDP for any smaller mu
+    cap: float
+    upper: float
+    theorem: str | None
+    refuted_at: float | None  #: an epsilon at which the certified delta is exceeded
+    rates: tuple[Rate, ...]
+    seed: int | None
+    caveats: tuple[str, ...] = ()
+    scores: tuple[np.ndarray, np.ndarray] | None = field(default=None, repr=False, compare=False)
+    """With and without the record, for pictures."""
+
+    @property
+    def refuted(self) -> bool:
+        return self.refuted_at is not None
+
+    @property
+    def verdict(self) -> str:
+        """In words."""
+        if self.refuted:
+            return BUG
+        if math.isinf(self.upper):
+            return UNCERTIFIED
+        return CAPPED if self.upper > self.cap else NO_CONTRADICTION
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready; infinite numbers are ``None``, scores are left out."""
+        body = {key: value for key, value in asdict(replace(self, scores=None)).items() if key != "scores"}
+        body["upper"] = self.upper if math.isfinite(self.upper) else None
+        return body | {"refuted": self.refuted, "verdict": self.verdict}
+
+    def to_json(self) -> str:
+        return json.dumps(self.to_dict(), indent=2)
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Label and text, in the order in which they are read."""
+        if self.lower_gaussian is None:
+            shape = "the laws are not known to be Gaussian"
+        else:
+            shape = f"{self.lower_gaussian:.4g} (both laws are Gaussian: the GDP test)"
+        claims = "none" if math.isinf(self.upper) else f"{self.upper:.4g} by {self.theorem}"
+        return [
+            ("attack", self.attack), ("worlds", f"{self.worlds} ({self.adjacency})"),
+            ("models", f"{self.trials} per world, {self.pilot} more to choose thresholds"),
+            ("failure probability", f"{self.failure:g}"), ("epsilon at delta", f"{self.delta:g}"),
+            ("at least", f"{self.lower:.4g} (any trainer)"), ("at least", shape),
+            ("at most, certified", claims), ("cap of this attack", f"{self.cap:.4g}"), ("verdict", self.verdict),
+        ]

@@ -1,0 +1,51 @@
+"""The replay attack: where the noise key can be guessed, train both worlds with it again and compare.
+
+It is the trainer's own choice of a key that is attacked, so models are fitted one by one, without a key.
+"""
+
+from __future__ import annotations
+
+import time
+
+import jax
+import numpy as np
+
+from lastiterate.audit.trials import Progress
+from lastiterate.audit.worlds import World, Worlds, execute
+from lastiterate.engine import Trainer, seeded_key
+from lastiterate.run import Run
+
+NAME = "replay"
+GUESSES = tuple(range(100))
+"""Seeds that are tried: small numbers, which people choose, and zero, which programs choose."""
+TOLERANCE = 1e-9
+"""Relative distance below which two models are the same; noise of its own keeps models far further apart."""
+
+
+def scores(run: Run, worlds: Worlds, trials: int, progress: Progress | None = None,
+           guesses: tuple[int, ...] = GUESSES) -> tuple[np.ndarray, np.ndarray]:
+    """+1 where some guessed key gives the model in the world with the record, -1 where one does without, else 0."""
+    keys = jax.numpy.stack([seeded_key(seed) for seed in guesses])
+    known = [execute(run, world, Trainer(run).fit_many, keys) for world in (worlds.present, worlds.without)]
+    began, found = time.perf_counter(), ([], [])
+    for place, world in enumerate((worlds.present, worlds.without)):
+        for index in range(trials):
+            found[place].append(_verdict(_release(run, world), known))
+            if progress is not None:
+                done = place * trials + index + 1
+                rate = done / max(time.perf_counter() - began, 1e-9)
+                progress(done, 2 * trials, 60 * rate, (2 * trials - done) / rate)
+    return np.array(found[0]), np.array(found[1])
+
+
+def _release(run: Run, world: World) -> np.ndarray:
+    """One model as a user trains it."""
+    model = execute(run, world, lambda features, target, _: Trainer(run).fit(features, target), None)
+    return model[-1] if run.release == "all" else model
+
+
+def _verdict(model: np.ndarray, known: list[np.ndarray]) -> float:
+    gaps = [float(np.abs(part - model).max(axis=tuple(range(1, part.ndim))).min()) for part in known]
+    if min(gaps) > TOLERANCE * max(float(np.abs(model).max()), 1e-300):
+        return 0.0
+    return 1.0 if gaps[0] <= gaps[1] else -1.0

@@ -1,0 +1,150 @@
+"""What error counts of an attack prove about privacy, with one failure budget and no hidden multiplicity.
+
+An attack says "in" or "out"; a false positive is "in" for a model of the world without the record. If the mechanism is
+(eps, delta)-DP, every attack has FPR + e^eps FNR >= 1 - delta and e^eps FPR + FNR >= 1 - delta (Kairouz, Oh, Viswanath
+2015), so upper confidence bounds on both rates (Clopper, Pearson 1934) give a lower bound on eps.
+Counts may be arrays: everything is elementwise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from lastiterate._numerics import Array
+from lastiterate.curve import Curve, Gdp
+from lastiterate.errors import InputError
+
+ROUND = 1e-9
+"""Relative allowance for the rounding of incomplete beta functions, far above it; always on the safe side."""
+
+
+def rate_upper(errors: Any, trials: Any, failure: Any) -> Array:
+    """Clopper and Pearson's one-sided bound: the true rate exceeds it with probability at most ``failure``."""
+    from scipy.special import betaincinv  # pyright: ignore
+
+    k, n = np.broadcast_arrays(np.asarray(errors, dtype=np.float64), np.asarray(trials, dtype=np.float64))
+    found = betaincinv(k + 1, np.maximum(n - k, 1.0), 1 - np.asarray(failure))
+    return np.minimum(np.where(k >= n, 1.0, found * (1 + ROUND)), 1.0)
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Errors of one attack at one threshold; the threshold was fixed without looking at these models."""
+
+    false_positives: Any
+    negatives: Any  #: models of the world without the record
+    false_negatives: Any
+    positives: Any  #: models of the world with it
+
+    def bounds(self, failure: float) -> tuple[Array, Array]:
+        """Upper bounds on both rates that hold together, except with probability ``failure``."""
+        return (rate_upper(self.false_positives, self.negatives, failure / 2),
+                rate_upper(self.false_negatives, self.positives, failure / 2))
+
+
+def epsilon_lower(counts: Counts, delta: float, failure: float) -> Array:
+    """Lower bound on epsilon at ``delta``, both directions of the test; valid for any mechanism."""
+    return epsilon_at(*counts.bounds(failure), delta)
+
+
+def epsilon_at(fpr: Any, fnr: Any, delta: float) -> Array:
+    """The least epsilon >= 0 that allows these two rates at ``delta``."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        forth = np.log(np.maximum(1 - delta - fpr, 0.0) / fnr)
+        back = np.log(np.maximum(1 - delta - fnr, 0.0) / fpr)
+    return np.maximum(np.fmax(forth, back) * (1 - ROUND), 0.0)
+
+
+def mu_lower(counts: Counts, failure: float) -> Array:
+    """Lower bound on mu if the mechanism is mu-GDP: it is not, for any smaller mu (Nasr et al. 2023).
+
+    No statement about (eps, delta) follows unless the mechanism's trade-off function is known to be Gaussian.
+    """
+    return mu_at(*counts.bounds(failure))
+
+
+def mu_at(fpr: Any, fnr: Any) -> Array:
+    """The least mu >= 0 that allows these two rates: Phi^-1(1 - FPR) - Phi^-1(FNR)."""
+    from scipy.special import ndtri  # pyright: ignore
+
+    with np.errstate(invalid="ignore"):
+        found: Any = -ndtri(np.asarray(fpr)) - ndtri(np.asarray(fnr))
+    return np.maximum(np.nan_to_num(found, nan=0.0, neginf=0.0) * (1 - ROUND), 0.0)
+
+
+def gaussian_epsilon(mu: float, delta: float) -> float:
+    """Epsilon at ``delta`` of a pair of Gaussians that is exactly mu-GDP, rounded down."""
+    return Gdp(mu).epsilon(delta) * (1 - ROUND) if mu > 0 else 0.0
+
+
+def refutes(curve: Curve, fpr: float, fnr: float) -> float | None:
+    """An epsilon at which the curve's guarantee excludes rates as small as these; ``None`` if it allows them.
+
+    The rates exclude (eps, delta) when delta < 1 - e^eps fpr - fnr or delta < 1 - fpr - e^eps fnr. Any epsilon that is
+    looked at may refute; the search (a grid, then finer around its best point) only decides how sharp the test is.
+    """
+    low, high = 0.0, max(1e-3, math.log(1 / max(min(fpr, fnr), 1e-12)))
+    for _ in range(3):
+        grid = np.linspace(low, high, 25)
+        margins = [_margin(curve, float(epsilon), fpr, fnr) for epsilon in grid]
+        best = int(np.argmax(margins))
+        if margins[best] > 0:
+            return float(grid[best])
+        low, high = float(grid[max(best - 1, 0)]), float(grid[min(best + 1, grid.size - 1)])
+    return None
+
+
+def _margin(curve: Curve, epsilon: float, fpr: float, fnr: float) -> float:
+    room = 1 - min(math.exp(epsilon) * fpr + fnr, fpr + math.exp(epsilon) * fnr)
+    return room - curve.delta(epsilon) - 1e-12 if room > 0 else room
+
+
+def cap(trials: int, failure: float, delta: float, thresholds: int = 1) -> float:
+    """The largest lower bound that any attack can show: ``trials`` models per world and no error at all."""
+    bound = rate_upper(0, trials, failure / (2 * thresholds))
+    return float(epsilon_at(bound, bound, delta))
+
+
+def require_statement(trials: int, failure: float, delta: float, thresholds: int = 1) -> None:
+    """Refuse an audit whose cap is zero: no outcome could say anything."""
+    if not 0 < failure < 1:
+        raise InputError("failure", "must lie strictly between 0 and 1", failure, "0.05 is a common choice")
+    if not 0 <= delta < 1:
+        raise InputError("delta", "must lie in [0, 1)", delta, "choose less than 1/n, such as 1e-6")
+    if trials < 1 or cap(trials, failure, 0.0, thresholds) <= 0:
+        # one error-free world needs failure / (2 thresholds) < 2^-trials
+        least = math.ceil(math.log2(2 * thresholds / failure)) + 1
+        raise InputError("trials", f"are too few for any statement at failure probability {failure:g}", trials,
+                         f"take at least {least} models per world")
+    if cap(trials, failure, delta, thresholds) <= 0:
+        raise InputError("delta", "is above what the trials resolve: even an attack without errors would prove nothing",
+                         delta, "take a smaller delta, or more trials")
+
+
+@dataclass(frozen=True)
+class Evidenced:
+    """What several thresholds prove together; each was given its share of the failure probability."""
+
+    counts: tuple[Counts, ...]
+    failure: float
+
+    def rates(self) -> list[tuple[float, float]]:
+        """Upper bounds (fpr, fnr) at every threshold; all of them hold at once, except with ``failure``."""
+        share = self.failure / len(self.counts)
+        return [(float(a), float(b)) for a, b in (counts.bounds(share) for counts in self.counts)]
+
+    def epsilon(self, delta: float) -> float:
+        return max(float(epsilon_at(*pair, delta)) for pair in self.rates())
+
+    def mu(self) -> float:
+        return max(float(mu_at(*pair)) for pair in self.rates())
+
+    def refuted(self, curves: Sequence[Curve]) -> float | None:
+        """An epsilon at which one of the curves, all said to hold, is refuted."""
+        found = [refutes(curve, *pair) for curve in curves for pair in self.rates()]
+        return next((epsilon for epsilon in found if epsilon is not None), None)

@@ -1,0 +1,147 @@
+"""Many models of both worlds: trained in batches, scored as they come, resumed from a file after an interruption."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lastiterate.audit.worlds import Train, World, Worlds, execute
+from lastiterate.engine import seeded_keys
+from lastiterate.engine.gradients import outputs
+from lastiterate.engine.prepare import layout, linear_loss
+from lastiterate.errors import InputError
+from lastiterate.run import Run
+from lastiterate.schedules import Permuted, Reshuffled
+
+Progress = Callable[[int, int, float, float], None]
+"""Called with models done, models in all, models per minute and seconds left."""
+MEMORY = 2**29
+"""Bytes that a batch of models may take, about, when its size is not given."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How many models, from which seed, in which batches; each world has its own keys, the pilot has its own again."""
+
+    trials: int
+    pilot: int
+    batch_models: int
+    seed: int
+
+    def keys(self, world: int) -> Any:
+        """One key per model, the pilot's first; each world has its own."""
+        words = np.random.SeedSequence([self.seed, world]).generate_state(1)
+        return seeded_keys(int(words[0]) & 0x7FFFFFFF, self.pilot + self.trials)
+
+
+def batch_size(run: Run, width: int) -> int:
+    """Models whose training fits in ``MEMORY``, about: scores and residuals of a chunk, parameters, a secret order."""
+    plan, k = layout(run), outputs(linear_loss(run))
+    numbers = 6 * k * (plan.rows + width + 1)
+    if isinstance(run.batching, Permuted | Reshuffled):
+        numbers += 2 * plan.slots * (width + 3)
+    return int(min(max(MEMORY // (8 * numbers), 16), 2**16))
+
+
+def require_pure(run: Run, world: World, train: Train, keys: Any, released: np.ndarray) -> None:
+    """Refuse a trainer that does not answer ``keys`` as it did before, when they were the first of ``released``.
+
+    Batches of another size may round differently; other noise is far above the tolerance of 1e-6.
+    """
+    again = execute(run, world, train, keys)
+    if again.ndim < 2 or released.shape[1:] != again.shape[1:] or len(again) != len(keys):
+        raise InputError("train", "must return one model per key", again.shape, "as Trainer(run).fit_many does")
+    if not np.allclose(released[:len(again)], again, rtol=1e-6, atol=1e-9, equal_nan=True):
+        raise InputError("train", "is not a pure function of (data, key): the same keys gave two answers", None,
+                         "audit a trainer that takes all its randomness from the key")
+
+
+class Results:
+    """Scores on disk, one JSON line per batch under a line that says which audit they belong to."""
+
+    def __init__(self, path: Path | None, about: dict[str, Any]) -> None:
+        self._path, self._found = path, {}
+        digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
+        if path is None:
+            return
+        if path.exists():
+            self._read(path, digest)
+        else:
+            path.write_text(json.dumps({"audit": digest, **about}) + "\n", encoding="utf-8")
+
+    def _read(self, path: Path, digest: str) -> None:
+        lines = path.read_text(encoding="utf-8").split("\n")
+        try:
+            owner = json.loads(lines[0])["audit"]
+        except (json.JSONDecodeError, KeyError, TypeError):
+            raise InputError("results", "must be a file that an audit wrote", str(path), "choose a new name") from None
+        if owner != digest:
+            raise InputError("results", "belong to another audit: a run, attack, number or seed differs", str(path),
+                             "choose a new name, or repeat that audit")
+        whole = lines[:-1]  # the last line is empty, or was cut off
+        for line in whole[1:]:
+            entry = json.loads(line)
+            self._found[entry["world"], entry["first"]] = np.array(entry["scores"], dtype=np.float64)
+        path.write_text("\n".join(whole) + "\n", encoding="utf-8")
+
+    def get(self, world: int, first: int, size: int) -> np.ndarray | None:
+        found = self._found.get((world, first))
+        return found if found is not None and len(found) == size else None
+
+    def put(self, world: int, first: int, scores: np.ndarray) -> None:
+        if self._path is not None:
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps({"world": world, "first": first, "scores": scores.tolist()}) + "\n")
+
+
+@dataclass(frozen=True, eq=False)
+class Opening:
+    """Keys of one world, and the models of its first ones: the pilot and the first batch that counts."""
+
+    world: World
+    keys: Any
+    released: np.ndarray
+    pilot: int
+
+
+def opened(run: Run, worlds: Worlds, train: Train, plan: Plan) -> tuple[Opening, Opening]:
+    """Train the pilot and the first batch of both worlds in one call each."""
+    found: list[Opening] = []
+    for place, world in enumerate((worlds.present, worlds.without)):
+        keys = plan.keys(place)
+        first = keys[:plan.pilot + plan.batch_models]
+        released = execute(run, world, train, first)
+        if released.ndim < 2 or len(released) != len(first):
+            raise InputError("train", "must return one model per key", released.shape, "as Trainer(run).fit_many does")
+        found.append(Opening(world, keys, released, plan.pilot))
+    require_pure(run, worlds.present, train, found[0].keys[:3], found[0].released)
+    return found[0], found[1]
+
+
+def all_scores(run: Run, openings: tuple[Opening, Opening], train: Train, plan: Plan,
+               score: Callable[[np.ndarray], np.ndarray], results: Results, progress: Progress | None
+               ) -> tuple[np.ndarray, np.ndarray]:
+    """Scores of ``trials`` models with the record, and of as many without; only scores are kept."""
+    began, trained, done, found = time.perf_counter(), 0, 0, ([], [])
+    for first in range(0, plan.trials, plan.batch_models):
+        for place, opening in enumerate(openings):
+            part = opening.keys[opening.pilot + first:opening.pilot + first + plan.batch_models]
+            scores = results.get(place, first, len(part))
+            if scores is None:
+                released = execute(run, opening.world, train, part) if first else opening.released[opening.pilot:]
+                scores = np.asarray(score(released), dtype=np.float64)
+                results.put(place, first, scores)
+                trained += len(part) if first else 0
+            found[place].append(scores)
+            done += len(part)
+            if progress is not None:
+                rate = trained / max(time.perf_counter() - began, 1e-9)
+                progress(done, 2 * plan.trials, 60 * rate, (2 * plan.trials - done) / rate if rate else 0.0)
+    return np.concatenate(found[0]), np.concatenate(found[1])

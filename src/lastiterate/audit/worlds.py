@@ -1,0 +1,102 @@
+"""Two neighbouring data sets, and how a trainer is given the one without the record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from lastiterate.engine import trainer as engine
+from lastiterate.engine.prepare import layout
+from lastiterate.errors import InputError
+from lastiterate.run import Run
+
+Train = Callable[[Any, Any, Any], np.ndarray]
+"""(features, target, keys) -> released parameters, one model per key, as ``Trainer(run).fit_many`` does."""
+
+
+@dataclass(frozen=True, eq=False)
+class World:
+    """One data set; the gradient of the record ``absent`` (if any) is replaced by zero. The order is public."""
+
+    features: np.ndarray
+    target: np.ndarray
+    absent: int | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Worlds:
+    """Neighbours: ``present`` holds the record, ``without`` does not, or holds another one in its place.
+
+    ``pull``: the direction (k, d + 1) in which the record's gradient moves the parameters, where it is known.
+    ``gaussian``: both released laws are exactly Gaussian with one covariance, a multiple of I, if the trainer is right.
+    """
+
+    present: World
+    without: World
+    record: int
+    about: str
+    pull: np.ndarray | None = None
+    gaussian: bool = False
+
+    def __post_init__(self) -> None:
+        one, two = self.present, self.without
+        if one.features.shape != two.features.shape or one.target.shape != two.target.shape:
+            raise InputError("worlds", "must have the same shape", (one.features.shape, two.features.shape))
+        if one.absent is not None:
+            raise InputError("worlds", "must hold the record in the first world", one.absent)
+        moved = (one.features != two.features).any(axis=1) | (one.target != two.target)
+        if two.absent is not None:
+            moved[two.absent] = True
+        differing = np.flatnonzero(moved)
+        if differing.size > 1:
+            raise InputError("worlds", f"must differ in one record, not in {differing.size}",
+                             [int(place) for place in differing[:5]], "neighbours differ in a single record")
+        if differing.size == 1 and int(differing[0]) != self.record:
+            raise InputError("record", f"must be the one in which the worlds differ, {int(differing[0])}", self.record)
+
+
+def check_worlds(worlds: Worlds, run: Run) -> None:
+    """Refuse neighbours of another adjacency than the run is accounted under."""
+    if run.adjacency == "replace-one" and worlds.without.absent is not None:
+        raise InputError("worlds", "zero out a record, but the run is accounted under replace-one", worlds.record,
+                         "put another record in its place")
+    if run.adjacency != "replace-one" and worlds.without.absent is None:
+        raise InputError("worlds", f"replace a record, but the run is accounted under {run.adjacency}", worlds.record,
+                         "mark it as absent, or account the run under replace-one")
+
+
+@contextmanager
+def _zeroed(run: Run, record: int) -> Iterator[None]:
+    """While it lasts, the trainer's arranged data hold zeros, intercept included, in the slot of ``record``.
+
+    A record of zero features still has an intercept and so a gradient; the public interface cannot leave it out,
+    because n is public. Nothing else of the trainer is touched. Not for use by several threads at once.
+    """
+    original, calls = engine.arrange, 0
+
+    def arranged(described: Run, features: Any, target: Any, places: Any = None, centres: Any = ()) -> Any:
+        nonlocal calls
+        calls += 1
+        rows, labels = original(described, features, target, places, centres)
+        slot = layout(run).slot(record if places is None else places[record])
+        rows.reshape(-1, rows.shape[-1])[slot] = 0.0
+        return rows, labels
+
+    engine.arrange = arranged
+    try:
+        yield
+    finally:
+        engine.arrange = original
+    if not calls:
+        raise InputError("train", "did not arrange its data by the engine, so that a record cannot be zeroed out", None,
+                         "account the run under replace-one, and give two full data sets")
+
+
+def execute(run: Run, world: World, train: Train, keys: Any) -> np.ndarray:
+    """Released parameters of one model per key, (models, ...) float64."""
+    with nullcontext() if world.absent is None else _zeroed(run, world.absent):
+        return np.asarray(train(world.features, world.target, keys))
