@@ -1,10 +1,30 @@
-"""Audits: attack a trainer, and put a lower bound on its epsilon beside the certificate's upper bound."""
+"""Audits: attack a trainer, and put a lower bound on its epsilon beside the certificate's upper bound.
 
-from lastiterate.audit.attacks import ATTACKS
-from lastiterate.audit.auditing import audit
-from lastiterate.audit.canaries import worst_case
-from lastiterate.audit.one_run import one_run_epsilon
-from lastiterate.audit.outcome import AuditReport
-from lastiterate.audit.worlds import World, Worlds
+Names are looked up on first use, so that the statistics alone never load the engine.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lastiterate.audit.attacks import ATTACKS
+    from lastiterate.audit.auditing import audit
+    from lastiterate.audit.canaries import worst_case
+    from lastiterate.audit.one_run import one_run_epsilon
+    from lastiterate.audit.outcome import AuditReport
+    from lastiterate.audit.worlds import World, Worlds
+
+_WHERE = {"ATTACKS": "attacks", "audit": "auditing", "worst_case": "canaries", "one_run_epsilon": "one_run",
+          "AuditReport": "outcome", "World": "worlds", "Worlds": "worlds"}
 
 __all__ = ["ATTACKS", "AuditReport", "World", "Worlds", "audit", "one_run_epsilon", "worst_case"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _WHERE:
+        value = getattr(import_module(f"lastiterate.audit.{_WHERE[name]}"), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module 'lastiterate.audit' has no attribute {name!r}")

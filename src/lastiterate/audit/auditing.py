@@ -44,7 +44,7 @@ def audit(run: Run, *, attack: str | None = None, trials: int = 2000, failure: f
         require_statement(trials, failure, delta, THRESHOLDS)
     worlds = worst_case(run, features) if worlds is None else worlds
     check_worlds(worlds, run)
-    certificate = account(run, at_least=at_least)
+    certificate = certificate_of(run, at_least)
     seed = int.from_bytes(os.urandom(4), "little") if seed is None else seed
     if attack == replay.NAME:
         present, without = replay.scores(run, worlds, trials, progress)
@@ -71,6 +71,11 @@ def auditable(run: Run) -> tuple[Run, tuple[str, ...]]:
     if run.release == "all":
         caveats += ("all iterates are released, but only the last one is attacked",)
     return run, caveats
+
+
+def certificate_of(run: Run, at_least: Evidence = Evidence.ENFORCED) -> Certificate:
+    """The certificate that an audit of ``run`` is held against: of the part that is attacked."""
+    return account(auditable(run)[0], at_least=at_least)
 
 
 def planned(run: Run, worlds: Worlds, trials: int, batch_models: int | None, seed: int) -> Plan:

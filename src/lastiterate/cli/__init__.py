@@ -310,3 +310,6 @@ def verify(path: Annotated[Path, typer.Argument(help="a model folder, or a certi
 def main() -> None:
     """Entry point of the ``lastiterate`` command."""
     app()
+
+
+from lastiterate.cli import audits  # noqa: E402, F401 - registers its command, with what is defined above

@@ -1,0 +1,73 @@
+"""``lastiterate audit``: flags in, one table out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.table import Table
+
+from lastiterate.cli import Json, _told, app, console
+
+
+@app.command()
+@_told
+def audit(
+    subject: Annotated[Path, typer.Argument(metavar="RUN.json|MODEL_DIR", help="a run, or a folder that train wrote")],
+    attack: Annotated[str | None, typer.Option("--attack", help="projection, learned, loss-threshold, replay; default: "
+                                               "the strongest that fits")] = None,
+    trials: Annotated[int, typer.Option("--trials", help="models per world that count")] = 2000,
+    batch_models: Annotated[int | None, typer.Option("--batch-models", help="models trained at once: bounds memory"
+                                                     )] = None,
+    failure: Annotated[float, typer.Option("--failure", help="probability that a statement is wrong")] = 0.05,
+    delta: Annotated[float | None, typer.Option("--delta", help="default: the certificate's, else 1e-5")] = None,
+    features: Annotated[int | None, typer.Option("--features", help="columns of the made-up data")] = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="repeat an audit")] = None,
+    results: Annotated[Path | None, typer.Option("--results", help="a file to resume from after an interruption")
+                       ] = None,
+    json_: Json = False,
+    plot: Annotated[Path | None, typer.Option("--plot", help="error rates beside what the certificate allows")] = None,
+) -> None:
+    """Attack the trainer of a run: a lower bound on epsilon beside the certificate's; exit code 1 if it is refuted."""
+    from lastiterate.audit import auditing
+    from lastiterate.audit import subject as subjects
+    from lastiterate.report import roc
+    from lastiterate.report.plots import figure_for
+
+    found = subjects.read(subject)
+    if plot is not None:
+        figure_for(plot)  # refuse a bad name before the work
+    asked = found.delta if delta is None else delta
+    with _bar() as bar:
+        task = bar.add_task("audit", total=None, speed="", left="compiling")
+
+        def tick(done: int, total: int, per_minute: float, left: float) -> None:
+            bar.update(task, completed=done, total=total, speed=f"{per_minute:,.0f} models/min",
+                       left=f"{left:.0f} s left")
+
+        report = auditing.audit(found.run, attack=attack, trials=trials, failure=failure,
+                                delta=1e-5 if asked is None else asked, batch_models=batch_models, results=results,
+                                seed=seed, features=features, at_least=found.at_least, progress=tick)
+    if plot is not None:
+        roc.receiver_curve(report, auditing.certificate_of(found.run, found.at_least), plot)
+    if json_:
+        print(report.to_json())
+    else:
+        table = Table(show_header=False, box=None, pad_edge=False)
+        for label, text in report.rows():
+            table.add_row(label, text, style="bold red" if report.refuted and label == "verdict" else None)
+        console.print(table, highlight=False)
+        for caveat in report.caveats:
+            console.print(f"- {caveat}", style="dim", highlight=False)
+    if report.refuted:
+        raise typer.Exit(1)
+
+
+def _bar() -> Progress:
+    from rich.console import Console
+
+    return Progress(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
+                    TextColumn("{task.fields[speed]}"), TextColumn("{task.fields[left]}"),
+                    console=Console(stderr=True))

@@ -1,0 +1,279 @@
+"""Audits from the outside: worlds, resuming, bad input, the report, the command line."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+
+import jax
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import lastiterate as li
+from lastiterate.audit import World, Worlds, audit, worst_case
+from lastiterate.audit.attacks import choose_thresholds, count
+from lastiterate.audit.auditing import certificate_of
+from lastiterate.audit.worlds import execute
+from lastiterate.cli import app
+from lastiterate.engine import Trainer, seeded_keys
+from lastiterate.engine.prepare import arrange
+from lastiterate.errors import InputError
+from lastiterate.report.roc import forbidden
+
+LOSS = li.HuberRidge(row_norm=1.0, residual_clip=1.0, ridge=0.5, intercept=0.5)
+RUN = li.Run(n=6, steps=5, step_size=li.Constant(0.5), noise=li.GradientNoise(0.5), loss=LOSS)
+
+
+def call(*args):
+    result = CliRunner().invoke(app, [str(a) for a in args])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.exit_code, result.stdout, " ".join(result.stderr.split())
+
+
+def released(run, world, keys):
+    return execute(run, world, Trainer(run).fit_many, keys)
+
+
+def test_the_record_that_is_zeroed_pulls_nowhere():
+    """Without noise: the worlds differ by the pull of one record at every step, and by nothing else."""
+    run = replace(RUN, noise=li.GradientNoise(0.0))
+    worlds = worst_case(run)
+    one, two = (released(run, world, seeded_keys(0, 1))[0, 0] for world in (worlds.present, worlds.without))
+    shift = sum(0.5 * (1 - 0.5 * 0.5) ** k for k in range(5)) / 6
+    assert one - two == pytest.approx(shift * worlds.pull[0], rel=1e-5)
+    assert np.linalg.norm(worlds.pull) == pytest.approx(np.hypot(1.0, 0.5))
+    rows, _ = arrange(run, worlds.present.features, worlds.present.target)
+    assert (rows.reshape(6, -1)[:, -1] == 0.5).all(), "and the engine is as before"
+
+
+def test_the_record_is_found_in_every_block():
+    noisy = replace(RUN, batching=li.Cyclic(4), steps=2)
+    run, worlds = replace(noisy, noise=li.GradientNoise(0.0)), worst_case(noisy)
+    assert worlds.record == 4, "the last block, whose pull nothing shrinks"
+    moved = Worlds(worlds.present, replace(worlds.present, absent=1), 1, "a record of the first block")
+    for found in (worlds, moved):
+        one, two = (released(run, world, seeded_keys(0, 1)) for world in (found.present, found.without))
+        assert np.abs(one - two).max() > 0.01
+
+
+def test_replacing_a_record_pulls_twice_as_far():
+    zeroed, replaced = (
+        released(run, world, seeded_keys(0, 1))[0, 0]
+        for run in (replace(RUN, noise=li.GradientNoise(0.0)),)
+        for world in (worst_case(run).without, worst_case(replace(run, adjacency="replace-one")).without)
+    )
+    present = released(replace(RUN, noise=li.GradientNoise(0.0)), worst_case(RUN).present, seeded_keys(0, 1))[0, 0]
+    assert present - replaced == pytest.approx(2 * (present - zeroed), rel=1e-5)
+
+
+def test_logistic_canaries_have_nearly_their_full_gradient():
+    loss = li.Logistic(row_norm=2.0, ridge=0.001, intercept=0.5)
+    for adjacency, least in (("zero-out", 0.9), ("replace-one", 1.4)):
+        run = replace(RUN, n=200, loss=loss, steps=200, step_size=li.Constant(0.5), noise=li.GradientNoise(0.0))
+        worlds = worst_case(replace(run, adjacency=adjacency))
+        theta = released(run, worlds.without, seeded_keys(0, 1))[0, 0]
+        found = []
+        for world in (worlds.present, worlds.without):
+            rows, _ = arrange(run, world.features, world.target)
+            row = rows.reshape(run.n, -1)[worlds.record]
+            found.append((1 / (1 + np.exp(-row @ theta)) - 1) * row if world.absent is None else 0 * row)
+        assert np.linalg.norm(found[0] - found[1]) > least * np.hypot(2.0, 0.5)
+
+
+SWAPPED = replace(RUN, adjacency="replace-one")
+
+
+def quick(features, target, keys):
+    """A pure function of (data, key) that needs no compiler: one Gaussian along the record's target."""
+    bits = np.asarray(jax.random.key_data(keys)).reshape(len(keys), -1)
+    noise = np.array([np.random.default_rng(row).normal(size=2) for row in bits])
+    return (noise + 1e-31 * target.sum() * np.array([1.0, 0.5]))[:, None, :]
+
+
+def test_an_interrupted_audit_resumes(tmp_path):
+    file, trained = tmp_path / "scores.jsonl", []
+
+    def counting(features, target, keys):
+        trained.append(len(keys))
+        if len(trained) == 7:
+            raise KeyboardInterrupt
+        return quick(features, target, keys)
+
+    settings = dict(trials=400, batch_models=100, seed=3)
+    whole = audit(SWAPPED, **settings, train=quick)
+    with pytest.raises(KeyboardInterrupt):
+        audit(SWAPPED, **settings, results=file, train=counting)
+    with file.open("a") as half:
+        half.write('{"world": 1, "first": 300, "sco')  # cut off while it was written
+    trained.extend([0] * 10)
+    before = len(trained)
+    resumed = audit(SWAPPED, **settings, results=file, train=counting)
+    assert resumed.rates == whole.rates and np.array_equal(resumed.scores, whole.scores)
+    assert len(trained) - before == 3 + 3, "the pilots again, and the three batches that are missing"
+    assert audit(SWAPPED, **settings, results=file, train=counting) == resumed
+    assert len(trained) - before == 6 + 3, "nothing is missing now"
+    with pytest.raises(InputError, match="belong to another audit"):
+        audit(SWAPPED, **{**settings, "seed": 4}, results=file, train=quick)
+    file.write_text("something else\n")
+    with pytest.raises(InputError, match="must be a file that an audit wrote"):
+        audit(SWAPPED, **settings, results=file, train=quick)
+
+
+def test_progress_tells_speed_and_time_left():
+    seen = []
+    tell = lambda *told: seen.append(told)  # noqa: E731
+    audit(SWAPPED, trials=300, batch_models=100, seed=1, train=quick, progress=tell)
+    assert [done for done, *_ in seen] == [100, 200, 300, 400, 500, 600]
+    assert all(total == 600 for _, total, *_ in seen)
+    assert seen[-1][2] > 0 and seen[-1][3] == 0 < seen[3][3]
+
+
+NOISE = np.random.default_rng(0)
+DRIFTING = lambda x, y, keys: quick(x, y, keys) + NOISE.normal()  # noqa: E731
+OTHER = worst_case(RUN)
+
+
+@pytest.mark.parametrize(
+    "call,words",
+    [
+        (lambda: audit(RUN, trials=3), "trials are too few for any statement"),
+        (lambda: audit(RUN, trials=500, delta=0.9999), "delta is above what the trials resolve"),
+        (lambda: audit(SWAPPED, trials=500, train=DRIFTING), "train is not a pure function of"),
+        (lambda: audit(RUN, trials=500, attack="magic"), "attack must be one of projection, learned"),
+        (lambda: audit(RUN, trials=500, train=quick, batch_models=0), "batch_models must be a whole number >= 1"),
+        (lambda: audit(replace(RUN, adjacency="replace-one"), worlds=OTHER), "worlds zero out a record"),
+        (lambda: audit(RUN, worlds=worst_case(replace(RUN, adjacency="replace-one"))), "worlds replace a record"),
+        (lambda: audit(replace(RUN, loss=li.Abstract())), "cannot be executed"),
+        (lambda: audit(RUN, train=quick), "did not arrange its data by the engine"),
+        (lambda: audit(RUN, features=0), "features must be a whole number >= 1"),
+        (lambda: audit(SWAPPED, train=lambda x, y, keys: np.zeros((1, 2))), "must return one model per key"),
+    ],
+)
+def test_what_cannot_be_audited_is_refused(call, words):
+    with pytest.raises(InputError, match=words) as caught:
+        call()
+    assert "\n" not in str(caught.value) and str(caught.value).count(". ") == 0
+
+
+def test_neighbours_that_differ_in_two_records_are_refused():
+    present = OTHER.present
+    target = present.target.copy()
+    target[[1, 3]] *= -1
+    with pytest.raises(InputError, match=r"must differ in one record, not in 2, got \[1, 3\]"):
+        Worlds(present, World(present.features, target), 1, "two")
+    with pytest.raises(InputError, match="not in 2"):
+        Worlds(
+            present,
+            World(present.features, np.where(np.arange(6) == 1, -1, 1) * present.target, 3),
+            3,
+            "one and a zero",
+        )
+    with pytest.raises(InputError, match="must be the one in which the worlds differ"):
+        Worlds(present, World(present.features, present.target, 2), 4, "another")
+
+
+def test_a_trainer_that_ignores_its_key_gives_everything_away():
+    key = seeded_keys(0, 1)[0]
+    keyless = lambda x, y, keys: quick(x, y, jax.numpy.stack([key] * len(keys)))  # noqa: E731
+    report = audit(SWAPPED, trials=500, seed=1, train=keyless)
+    assert report.refuted and report.lower == report.cap
+
+
+def test_thresholds_come_from_the_pilot_alone():
+    rng = np.random.default_rng(1)
+    middle, best = choose_thresholds(rng.normal(1, 1, 4000), rng.normal(0, 1, 4000), 100_000, 1e-5, 0.05)
+    assert middle == pytest.approx(0.5, abs=0.1)
+    assert abs(best - 0.5) > 1.5, "pure epsilon is read in the tails"
+    assert choose_thresholds(np.ones(9), np.ones(9), 100, 0.0, 0.05)[0] == pytest.approx(1)
+    odd = count(np.array([np.nan, 2.0]), np.array([np.nan, 0.0]), 1.0)
+    assert (odd.false_positives, odd.false_negatives) == (1, 0)
+
+
+def test_the_report_says_what_was_found():
+    report = audit(replace(RUN, release="all"), trials=500, seed=1)
+    body = json.loads(report.to_json())
+    assert body["verdict"] == report.verdict and body["trials"] == 500 and body["seed"] == 1
+    assert "scores" not in body and body["upper"] == report.upper
+    assert any("only the last one is attacked" in text for text in report.caveats)
+    nothing = audit(replace(RUN, noise=li.GradientNoise(0.0)), trials=300, seed=1)
+    assert nothing.lower == nothing.cap and "nothing certifies" in nothing.verdict
+    assert json.loads(nothing.to_json())["upper"] is None
+
+
+def test_private_preparation_is_left_out_and_said():
+    run = replace(RUN, prelude=(li.PrivateMean(20.0, 1.0),))
+    report = audit(run, trials=300, seed=1)
+    assert report.upper == certificate_of(RUN).epsilon(1e-5) < li.account(run).epsilon(1e-5)
+    assert any("private preparation" in text for text in report.caveats)
+
+
+def test_the_excluded_region_is_the_certificates():
+    """For a Gaussian certificate the border is the trade-off curve of mu-GDP."""
+    from scipy.special import ndtr, ndtri
+
+    certificate = certificate_of(RUN)
+    mu = certificate.best(1e-5).result.curve.mu
+    fpr = np.array([0.01, 0.1, 0.5, 0.9])
+    exact = ndtr(ndtri(fpr) + mu)
+    found = forbidden(certificate, fpr, points=400)
+    assert (found >= exact - 1e-9).all() and (found <= exact + 2e-3).all()
+
+
+def test_the_command(tmp_path):
+    file = tmp_path / "run.json"
+    file.write_text(RUN.to_json())
+    code, out, _ = call("audit", file, "--trials", 300, "--seed", 1, "--plot", tmp_path / "roc.svg")
+    assert code == 0 and "no contradiction" in out and "at most, certified" in out
+    assert (tmp_path / "roc.svg").stat().st_size > 5000
+    code, out, _ = call("audit", file, "--trials", 300, "--seed", 1, "--batch-models", 200, "--json")
+    body = json.loads(out)
+    assert code == 0 and body["attack"] == "projection" and body["lower"] <= body["upper"]
+    assert body["trials"] == 300 and len(body["rates"]) == 2
+
+
+@pytest.mark.parametrize(
+    "flags,words",
+    [
+        (["missing.json"], "audit needs an existing run file or model folder"),
+        (["--trials", "2"], "trials are too few"),
+        (["--attack", "magic"], "attack must be one of projection, learned, loss-threshold, replay"),
+        (["--plot", "roc.txt"], "--plot must end in .png"),
+    ],
+)
+def test_the_command_refuses(tmp_path, flags, words):
+    file = tmp_path / "run.json"
+    file.write_text(RUN.to_json())
+    code, out, error = call("audit", *([] if flags[0] == "missing.json" else [file]), *flags)
+    assert code == 2 and out == "" and words in error
+
+
+def test_a_refuted_certificate_ends_with_an_error(tmp_path, patched):
+    from audit.broken import NOISE_HALVED
+
+    patched(*NOISE_HALVED)
+    file = tmp_path / "run.json"
+    file.write_text(RUN.to_json())
+    code, out, _ = call("audit", file, "--trials", 5000, "--seed", 1)
+    assert code == 1 and "BUG: the certificate is refuted" in out
+
+
+def test_a_model_folder_is_audited_by_its_run(tmp_path):
+    code, _, error = call("train", "iris", "--epsilon", 1, "--out", tmp_path / "model")
+    assert code == 0, error
+    code, out, _ = call("audit", tmp_path / "model", "--trials", 100, "--seed", 1, "--json")
+    body = json.loads(out)
+    stored = json.loads((tmp_path / "model" / "certificate.json").read_text())
+    assert code == 0 and not body["refuted"] and body["delta"] == stored["delta"]
+    (tmp_path / "model" / "certificate.json").write_text("{")
+    code, _, error = call("audit", tmp_path / "model")
+    assert code == 2 and "certificate must be one that lastiterate wrote" in error
+
+
+def test_the_statistics_load_no_trainer():
+    heavy = ("jax", "scipy.stats", "sklearn", "matplotlib")
+    code = f"import sys, lastiterate.audit.one_run, lastiterate.audit.statistics; print({heavy} & sys.modules.keys())"
+    code = code.replace(str(heavy), str(set(heavy)))
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert out.strip() == "set()"

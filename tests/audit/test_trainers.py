@@ -1,0 +1,143 @@
+"""Attacks with teeth: right trainers stand at failure probability 1e-6, broken ones are refuted at the same level.
+
+Seeds are fixed, so every case is one draw; a right trainer would fail one of them with probability at most 1e-6, and a
+broken one is refuted by a certificate of epsilon near 1.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import lastiterate as li
+from audit import broken
+from lastiterate.audit import audit
+from lastiterate.audit.outcome import BUG, CAPPED, NO_CONTRADICTION
+from lastiterate.engine import trainer
+
+FAILURE = 1e-6
+LOSS = li.HuberRidge(row_norm=1.0, residual_clip=1.0, ridge=0.5, intercept=0.5)
+BASE = li.Run(n=6, steps=12, step_size=li.Constant(0.5), noise=li.GradientNoise(0.5), loss=LOSS)
+
+
+def calibrated(epsilon=1.0, delta=1e-5, **changes):
+    return li.calibrate(replace(BASE, **changes), epsilon=epsilon, delta=delta).run
+
+
+ORTHOGONAL = replace(LOSS, intercept=0.0)
+FAR_CLIP = {"loss": replace(ORTHOGONAL, residual_clip=50.0), "clip": 1.0, "batching": li.FullBatch()}
+TURNING = {"batching": li.Cyclic(3), "loss": replace(ORTHOGONAL, row_norm=0.1, ridge=1.9), "step_size": li.Constant(1)}
+
+RIGHT = {
+    "full batch": {},
+    "cyclic": {"batching": li.Cyclic(2)},
+    "cyclic, a short last block": {"batching": li.Cyclic(4)},
+    "permuted": {"batching": li.Permuted(2)},
+    "reshuffled": {"batching": li.Reshuffled(2)},
+    "nesterov": {"momentum": li.Nesterov()},
+    "heavy ball": {"momentum": li.HeavyBall(0.5)},
+    "replace-one": {"adjacency": "replace-one"},
+    "in a ball": {"domain": li.Ball(2.0)},
+    "decaying steps": {"step_size": li.InverseDecay(1.0, 0.5)},
+    "clipped": {"clip": 0.3},
+    "logistic": {"loss": li.Logistic(row_norm=1.0, ridge=0.1, intercept=0.5)},
+    "logistic, replace-one": {"loss": li.Logistic(row_norm=1.0, ridge=0.1), "adjacency": "replace-one"},
+    "clipped far below the loss's own bound": FAR_CLIP,
+    "step near 2/smooth": TURNING,
+    "cyclic, long": {"batching": li.Cyclic(2), "steps": 30},
+    "softmax": {"loss": li.Softmax(classes=3, row_norm=1.0, ridge=0.1)},
+}
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_right_trainers_stand(name):
+    run = calibrated(**RIGHT[name])
+    report = audit(run, trials=4000, failure=FAILURE, delta=1e-5, seed=1)
+    assert not report.refuted and report.verdict == NO_CONTRADICTION
+    assert report.lower <= report.upper
+    assert report.lower_gaussian is None or report.lower_gaussian <= report.upper
+    assert report.upper == pytest.approx(1.0, rel=1e-4)
+
+
+def test_the_attack_is_close_to_the_certificate_of_the_exact_pair():
+    """So that the cases above cannot pass by attacking nothing: three quarters of mu, though the failure is 1e-6."""
+    run = calibrated(epsilon=6.0)
+    report = audit(run, trials=8000, failure=FAILURE, delta=1e-5, seed=2)
+    assert 0.75 * report.upper < report.lower_gaussian <= report.upper
+    assert 0.3 * report.upper < report.lower
+
+
+BROKEN = {
+    "noise halved": (broken.NOISE_HALVED, {}),
+    "noise in the first step only": (broken.NOISE_ONCE, {}),
+    "noise divided by the batch twice": (broken.DIVIDED_TWICE, {}),
+    "clipping forgotten": (broken.UNCLIPPED, FAR_CLIP),
+    "clipping after averaging": (broken.CLIPPED_MEAN, FAR_CLIP),
+    "one record in two batches": (broken.TWO_BATCHES, {"batching": li.Cyclic(2), "steps": 30}),
+    "one key for all steps, near 2/smooth": (broken.SAME_KEY, TURNING),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_broken_trainers_are_refuted(name, patched):
+    patch, changes = BROKEN[name]
+    run = calibrated(**changes)
+    patched(*patch)
+    report = audit(run, trials=20_000, failure=FAILURE, delta=1e-5, seed=3)
+    assert report.refuted and report.verdict == BUG, report.rates
+    assert report.lower_gaussian > report.upper
+    print(
+        f"{name}: {report.attack} shows {report.lower:.2f} and {report.lower_gaussian:.2f}; claimed {report.upper:.2f}"
+    )
+
+
+def test_unclipped_rows_are_refuted(patched):
+    """The canary's row is longer than row_norm: clipping brings it there, and its absence shows."""
+    run, arrange = calibrated(loss=ORTHOGONAL), trainer.arrange
+
+    def unclipped(run, features, target, *rest):
+        rows, labels = arrange(run, features, target, *rest)
+        rows.reshape(-1, rows.shape[-1])[: run.n, :-1] = features
+        return rows, labels
+
+    patched(trainer, "arrange", unclipped)
+    report = audit(run, trials=4000, failure=FAILURE, delta=1e-5, seed=3)
+    assert report.refuted and report.lower_gaussian > 3 * report.upper
+
+
+def test_a_known_seed_is_replayed(patched):
+    run = calibrated()
+    honest = audit(run, attack="replay", trials=60, failure=FAILURE)
+    assert honest.lower == 0 and not honest.refuted and honest.verdict == NO_CONTRADICTION
+    patched(*broken.KNOWN_SEED)
+    report = audit(run, attack="replay", trials=60, failure=FAILURE)
+    assert report.refuted and report.lower == report.cap > report.upper
+    assert all(rate.false_positives == rate.false_negatives == 0 for rate in report.rates)
+
+
+@pytest.mark.parametrize("attack", ["learned", "loss-threshold"])
+def test_weaker_attacks_see_halved_noise_too(attack, patched):
+    patched(*broken.NOISE_HALVED)
+    report = audit(calibrated(), attack=attack, trials=30_000, failure=FAILURE, seed=4, features=4)
+    assert report.refuted and report.attack == attack
+
+
+def test_a_verdict_is_capped_where_the_claim_is_beyond_any_attack():
+    report = audit(calibrated(epsilon=9.0), trials=300, seed=5)
+    assert report.verdict == CAPPED and report.upper > report.cap
+
+
+def test_secret_orders_do_not_hide_a_record_that_is_zeroed(patched):
+    """Zeroing follows the record through a permutation: with the noise gone both worlds are told apart for sure."""
+    run = calibrated(batching=li.Permuted(2))
+    patched(trainer, "gaussian", lambda key, k, shape: 1e-6 * broken.gaussian(key, k, shape))
+    report = audit(run, trials=2000, seed=6)
+    assert report.refuted and report.lower == report.cap
+
+
+def test_reports_do_not_depend_on_the_batches():
+    run = calibrated()
+    one = audit(run, trials=500, seed=7, batch_models=500)
+    two = audit(run, trials=500, seed=7, batch_models=260)
+    assert one.rates == two.rates
+    assert np.allclose(one.scores, two.scores)
