@@ -141,3 +141,14 @@ def test_reports_do_not_depend_on_the_batches():
     two = audit(run, trials=500, seed=7, batch_models=260)
     assert one.rates == two.rates
     assert np.allclose(one.scores, two.scores)
+
+
+@pytest.mark.parametrize("changes", [{}, {"batching": li.Cyclic(2)}], ids=str)
+def test_all_iterates_show_what_composition_charges(changes):
+    """The whole trajectory is attacked where it is released: beyond what the last iterate shows."""
+    run = calibrated(epsilon=8.0, release="all", step_size=li.Constant(1.0), **changes)
+    report = audit(run, trials=500, failure=0.01, seed=8)
+    assert report.attack == "trajectory" and not report.refuted
+    assert 0.75 * report.upper < report.lower_gaussian <= report.upper
+    last = audit(run, attack="projection", trials=500, failure=0.01, seed=8)
+    assert last.lower_gaussian < report.lower_gaussian

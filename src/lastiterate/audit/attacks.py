@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lastiterate.audit import trajectory
 from lastiterate.audit.statistics import Counts, epsilon_lower
 from lastiterate.audit.worlds import Worlds
 from lastiterate.engine.prepare import clip_rows, linear_loss
@@ -19,7 +20,7 @@ from lastiterate.losses import HuberRidge, Softmax
 from lastiterate.run import Run
 
 Score = Callable[[np.ndarray], np.ndarray]
-"""Released parameters (models, k, d + 1) to scores (models,)."""
+"""Released parameters (models, k, d + 1), or all iterates (models, T, k, d + 1), to scores (models,)."""
 MARGIN = 7.0
 """Thresholds are looked for within this many standard deviations of the pilot's scores."""
 
@@ -34,6 +35,14 @@ class Attack:
     name: str
     about: str
     fit: Callable[[Run, Worlds, np.ndarray, np.ndarray], Score]
+    sees_all: bool = False
+
+    def scorer(self, run: Run, worlds: Worlds, present: np.ndarray, without: np.ndarray) -> Score:
+        """The fitted score; attacks on the last iterate see no other."""
+        if run.release != "all" or self.sees_all:
+            return self.fit(run, worlds, present, without)
+        score = self.fit(run, worlds, present[:, -1], without[:, -1])
+        return lambda released: score(released[:, -1])
 
 
 def _projection(run: Run, worlds: Worlds, present: np.ndarray, without: np.ndarray) -> Score:
@@ -42,9 +51,21 @@ def _projection(run: Run, worlds: Worlds, present: np.ndarray, without: np.ndarr
         raise InputError("attack", "'projection' needs the record's pull", None,
                          "take 'learned', or give the worlds a pull")
     pull = worlds.pull
-    # the updates subtract gradients; the pilot decides the sign, so that a step beyond 2/smooth may turn it
-    sign = np.sign(np.median(_along(present, pull)) - np.median(_along(without, pull))) or 1.0
-    return lambda released: sign * _along(released, pull)
+    return _oriented(lambda released: _along(released, pull), present, without)
+
+
+def _oriented(score: Score, present: np.ndarray, without: np.ndarray) -> Score:
+    """The score with the sign that the pilot shows: a step beyond 2/smooth may turn it."""
+    sign = np.sign(np.median(score(present)) - np.median(score(without))) or 1.0
+    return lambda released: sign * score(released)
+
+
+def _trajectory(run: Run, worlds: Worlds, present: np.ndarray, without: np.ndarray) -> Score:
+    """All iterates: what each step added along the record's pull."""
+    pull = worlds.pull
+    if pull is None:
+        raise InputError("attack", "'trajectory' needs the record's pull", None, "give the worlds a pull")
+    return _oriented(lambda released: trajectory.along(run, worlds.record, pull, released), present, without)
 
 
 def _along(released: np.ndarray, direction: np.ndarray) -> np.ndarray:
@@ -87,14 +108,17 @@ def _loss_threshold(run: Run, worlds: Worlds, present: np.ndarray, without: np.n
 
 ATTACKS = {attack.name: attack for attack in (
     Attack("projection", "white box: the released parameters along the record's pull", _projection),
+    Attack(trajectory.NAME, "all iterates: what each step added along the record's pull", _trajectory, True),
     Attack("learned", "white box: a linear discriminant learned on separate models", _learned),
     Attack("loss-threshold", "black box: the loss of the record under the released model", _loss_threshold),
 )}
 
 
-def strongest(worlds: Worlds) -> str:
-    """The attack that knows most about these worlds."""
-    return "projection" if worlds.pull is not None else "learned"
+def strongest(run: Run, worlds: Worlds) -> str:
+    """The attack that knows most about these worlds, and sees most of what the run releases."""
+    if worlds.pull is None:
+        return "learned"
+    return trajectory.NAME if trajectory.readable(run) else "projection"
 
 
 def by_name(name: str) -> Attack:

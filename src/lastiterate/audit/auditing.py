@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from lastiterate.accounting import account
-from lastiterate.audit import replay
+from lastiterate.audit import replay, trajectory
 from lastiterate.audit.attacks import by_name, choose_thresholds, count, strongest
 from lastiterate.audit.canaries import worst_case
 from lastiterate.audit.outcome import AuditReport, Rate
@@ -24,6 +25,8 @@ from lastiterate.evidence import Evidence
 from lastiterate.run import Run
 
 THRESHOLDS = 2
+EXACT = ("projection", trajectory.NAME)
+"""Attacks whose score is linear in Gaussian parameters."""
 
 
 def audit(run: Run, *, attack: str | None = None, trials: int = 2000, failure: float = 0.05, delta: float = 1e-5,
@@ -32,7 +35,7 @@ def audit(run: Run, *, attack: str | None = None, trials: int = 2000, failure: f
           at_least: Evidence = Evidence.ENFORCED, progress: Progress | None = None) -> AuditReport:
     """Attack the trainer of ``run``: a lower bound on epsilon at ``delta`` beside the certificate's upper bound.
 
-    ``attack``: projection, learned, loss-threshold or replay; by default the strongest that fits. ``trials``: models
+    ``attack``: one of ``ATTACKS``, or replay; by default the strongest that fits. ``trials``: models
     per world that count. ``failure``: probability that any statement of the report is wrong. ``worlds``: two neighbours
     (default: the worst case for the run's loss, with ``features`` columns). ``train``: what is audited, (features,
     target, keys) -> released parameters (default: ``Trainer(run).fit_many``). ``results``: a file to resume from.
@@ -50,12 +53,12 @@ def audit(run: Run, *, attack: str | None = None, trials: int = 2000, failure: f
         present, without = replay.scores(run, worlds, trials, progress)
         return conclude(certificate, worlds, replay.NAME, (present, without), (0.0,), failure=failure, delta=delta,
                         pilot=0, seed=None, caveats=caveats)
-    chosen = by_name(strongest(worlds) if attack is None else attack)
-    train = Trainer(run).fit_many if train is None else train
+    chosen = by_name(strongest(run, worlds) if attack is None else attack)
+    train = default_train(run) if train is None else train
     plan = planned(run, worlds, trials, batch_models, seed)
     openings = opened(run, worlds, train, plan)
     pilots = [opening.released[:plan.pilot] for opening in openings]
-    score = chosen.fit(run, worlds, *pilots)
+    score = chosen.scorer(run, worlds, *pilots)
     thresholds = choose_thresholds(score(pilots[0]), score(pilots[1]), trials, delta, failure)
     kept = Results(None if results is None else Path(results), identity(run, worlds, chosen.name, plan, delta, failure))
     found = all_scores(run, openings, train, plan, score, kept, progress)
@@ -68,9 +71,14 @@ def auditable(run: Run) -> tuple[Run, tuple[str, ...]]:
     caveats: tuple[str, ...] = ()
     if run.prelude:
         run, caveats = replace(run, prelude=()), ("the private preparation is neither attacked nor counted",)
-    if run.release == "all":
+    if run.release == "all" and not trajectory.readable(run):
         caveats += ("all iterates are released, but only the last one is attacked",)
     return run, caveats
+
+
+def default_train(run: Run) -> Train:
+    """What the library itself does with the run; all iterates are kept only where they are released."""
+    return partial(trajectory.fit_one_by_one, run) if run.release == "all" else Trainer(run).fit_many
 
 
 def certificate_of(run: Run, at_least: Evidence = Evidence.ENFORCED) -> Certificate:
@@ -109,7 +117,7 @@ def conclude(certificate: Certificate, worlds: Worlds, attack: str, scores: tupl
     best = certificate.best(delta)
     rates = tuple(Rate(threshold, int(c.false_positives), int(c.false_negatives), *pair)
                   for threshold, c, pair in zip(thresholds, counts, proof.rates(), strict=True))
-    gaussian = gaussian_epsilon(proof.mu(), delta) if worlds.gaussian and attack == "projection" and delta > 0 else None
+    gaussian = gaussian_epsilon(proof.mu(), delta) if worlds.gaussian and attack in EXACT and delta > 0 else None
     trials = min(len(part) for part in scores)
     return AuditReport(
         attack=attack, worlds=worlds.about, adjacency=certificate.run.adjacency, trials=trials, pilot=pilot,

@@ -16,8 +16,8 @@ from lastiterate.cli import Json, _told, app, console
 @_told
 def audit(
     subject: Annotated[Path, typer.Argument(metavar="RUN.json|MODEL_DIR", help="a run, or a folder that train wrote")],
-    attack: Annotated[str | None, typer.Option("--attack", help="projection, learned, loss-threshold, replay; default: "
-                                               "the strongest that fits")] = None,
+    attack: Annotated[str | None, typer.Option("--attack", help="projection, trajectory, learned, "
+                                               "loss-threshold or replay; default: the strongest")] = None,
     trials: Annotated[int, typer.Option("--trials", help="models per world that count")] = 2000,
     batch_models: Annotated[int | None, typer.Option("--batch-models", help="models trained at once: bounds memory"
                                                      )] = None,
