@@ -94,7 +94,7 @@ def main() -> None:
     asked = given.parse_args()
     scale = 10 if asked.quick else 1
     for row in () if asked.speed else (*tightness(100_000 // scale, asked.seed), *power(2000 // scale)):
-        print(json.dumps({k: round(v, 4) if isinstance(v, float) else v for k, v in row.items()}), flush=True)
+        print(json.dumps({k: float(f"{v:.4g}") if isinstance(v, float) else v for k, v in row.items()}), flush=True)
     own = speed(20_000 // scale)
     print(json.dumps({"task": TASK, "models per minute": {k: round(v) for k, v in own.items()}}), flush=True)
     python = TORCH.python(asked)

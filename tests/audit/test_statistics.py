@@ -1,5 +1,7 @@
 """Statistics of audits: coverage on mechanisms of known epsilon, the published caps, and what is refused."""
 
+from math import comb
+
 import numpy as np
 import pytest
 from scipy.special import expit, ndtr
@@ -12,6 +14,7 @@ from lastiterate.audit.statistics import (
     epsilon_at,
     epsilon_lower,
     gaussian_epsilon,
+    mu_at,
     mu_lower,
     rate_upper,
     refutes,
@@ -75,6 +78,12 @@ def test_mu_is_covered(mu):
     lower = mu_lower(drawn(rate, rate, 2000, 3), FAILURE)
     assert (lower > mu).mean() <= MOST_MISSES
     assert np.median(lower) > mu - 0.2
+
+
+def test_mu_is_the_same_at_every_threshold_of_a_gaussian_pair():
+    z = np.linspace(-3, 3, 13)
+    assert mu_at(ndtr(-z), ndtr(z - 1.3)) == pytest.approx(1.3, rel=1e-8)
+    assert mu_at(0.0, 0.5) == np.inf and mu_at(1.0, 0.3) == 0 and mu_at(1.0, 0.0) == 0
 
 
 def test_many_thresholds_share_one_budget():
@@ -145,6 +154,16 @@ def test_one_run_is_covered_where_delta_names_records():
     assert np.mean([values[v] > epsilon for v in right.tolist()]) <= 0.2 + 4 * np.sqrt(0.16 / REPETITIONS)
     blind = {v: one_run_epsilon(v, m, m, 0.0, 0.05) for v in set(right.tolist())}
     assert np.mean([blind[v] > epsilon for v in right.tolist()]) > 0.05, "without the delta term it is not"
+
+
+@pytest.mark.parametrize("right,guesses,records", [(1, 1, 1), (7, 9, 12), (0, 5, 5), (12, 12, 40)])
+def test_one_run_p_values_are_the_published_formula(right, guesses, records):
+    for epsilon, delta in ((0.3, 0.01), (1.0, 0.0), (2.0, 0.002)):
+        q = expit(epsilon)
+        mass = [comb(guesses, w) * q**w * (1 - q) ** (guesses - w) for w in range(guesses + 1)]
+        near = [sum(mass[max(right - i, 0) : right]) / i for i in range(1, records + 1)]
+        exact = min(1.0, sum(mass[right:]) + 2 * records * delta * max(near))
+        assert one_run_p_value(right, guesses, records, epsilon, delta) == pytest.approx(exact, rel=1e-6)
 
 
 def test_one_run_p_values_grow_with_epsilon():

@@ -74,7 +74,7 @@ def mu_at(fpr: Any, fnr: Any) -> Array:
 
     with np.errstate(invalid="ignore"):
         found: Any = -ndtri(np.asarray(fpr)) - ndtri(np.asarray(fnr))
-    return np.maximum(np.nan_to_num(found, nan=0.0, neginf=0.0) * (1 - ROUND), 0.0)
+    return np.maximum(np.nan_to_num(found, nan=0.0, neginf=0.0, posinf=np.inf) * (1 - ROUND), 0.0)
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
