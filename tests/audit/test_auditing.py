@@ -170,6 +170,10 @@ def test_neighbours_that_differ_in_two_records_are_refused():
             3,
             "one and a zero",
         )
+    with pytest.raises(InputError, match="must differ in one record, not in 0"):
+        Worlds(present, present, 1, "none")
+    with pytest.raises(InputError, match=r"hold the records 0 \.\. 5"):
+        Worlds(present, World(present.features, present.target, 6), 6, "beyond")
     with pytest.raises(InputError, match="must be the one in which the worlds differ"):
         Worlds(present, World(present.features, present.target, 2), 4, "another")
 
@@ -197,6 +201,12 @@ def test_the_report_says_what_was_found():
     assert body["verdict"] == report.verdict and body["trials"] == 30 and body["seed"] == 1
     assert "scores" not in body and body["upper"] == report.upper
     assert any("only the last one is attacked" in text for text in report.caveats)
+    shown = dict(replace(report, lower=0.12349, upper=1.23411, cap=2.0).rows()[::-1])
+    assert (shown["at least"][:6], shown["at most, certified"][:5], shown["cap of this attack"]) == (
+        "0.1234",
+        "1.235",
+        "2",
+    )
     nothing = audit(replace(RUN, noise=li.GradientNoise(0.0)), trials=300, seed=1)
     assert nothing.lower == nothing.cap and "nothing certifies" in nothing.verdict
     assert json.loads(nothing.to_json())["upper"] is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -13,6 +14,15 @@ NO_CONTRADICTION = "no contradiction"
 BUG = "BUG: the certificate is refuted"
 CAPPED = "this attack cannot see more than its cap"
 UNCERTIFIED = "nothing certifies this run: there is a lower bound only"
+
+
+def _shown(value: float, towards: Callable[[float], int]) -> str:
+    """Four digits, lower bounds rounded down and upper bounds up."""
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g}"
+    scale = 10.0 ** (math.floor(math.log10(value)) - 3)
+    slack = 0.0 if towards is math.floor else 1e-12  # so that 2 is not shown as 2.001
+    return f"{towards(value / scale * (1 - slack)) * scale:.4g}"
 
 
 @dataclass(frozen=True)
@@ -83,12 +93,13 @@ class AuditReport:
         if self.lower_gaussian is None:
             shape = "the laws are not known to be Gaussian"
         else:
-            shape = f"{self.lower_gaussian:.4g} (both laws are Gaussian: the GDP test)"
-        claims = "none" if math.isinf(self.upper) else f"{self.upper:.4g} by {self.theorem}"
+            shape = f"{_shown(self.lower_gaussian, math.floor)} (both laws are Gaussian: the GDP test)"
+        claims = "none" if math.isinf(self.upper) else f"{_shown(self.upper, math.ceil)} by {self.theorem}"
         return [
             ("attack", self.attack), ("worlds", f"{self.worlds} ({self.adjacency})"),
             ("models", f"{self.trials} per world, {self.pilot} more to choose thresholds"),
             ("failure probability", f"{self.failure:g}"), ("epsilon at delta", f"{self.delta:g}"),
-            ("at least", f"{self.lower:.4g} (any trainer)"), ("at least", shape),
-            ("at most, certified", claims), ("cap of this attack", f"{self.cap:.4g}"), ("verdict", self.verdict),
+            ("at least", f"{_shown(self.lower, math.floor)} (any trainer)"), ("at least", shape),
+            ("at most, certified", claims), ("cap of this attack", _shown(self.cap, math.ceil)),
+            ("verdict", self.verdict),
         ]

@@ -45,6 +45,8 @@ def batch_size(run: Run, width: int) -> int:
     """Models whose training fits in ``MEMORY``, about: scores and residuals of a chunk, parameters, a secret order."""
     plan, k = layout(run), outputs(linear_loss(run))
     numbers = 6 * k * (plan.rows + width + 1)
+    if run.release == "all":
+        numbers += run.steps * k * (width + 1)
     if isinstance(run.batching, Permuted | Reshuffled):
         numbers += 2 * plan.slots * (width + 3)
     return int(min(max(MEMORY // (8 * numbers), 16), 2**16))
@@ -109,6 +111,7 @@ class Opening:
     keys: Any
     released: np.ndarray
     pilot: int
+    seconds: float
 
 
 def opened(run: Run, worlds: Worlds, train: Train, plan: Plan) -> tuple[Opening, Opening]:
@@ -116,11 +119,11 @@ def opened(run: Run, worlds: Worlds, train: Train, plan: Plan) -> tuple[Opening,
     found: list[Opening] = []
     for place, world in enumerate((worlds.present, worlds.without)):
         keys = plan.keys(place)
-        first = keys[:plan.pilot + plan.batch_models]
+        first, began = keys[:plan.pilot + plan.batch_models], time.perf_counter()
         released = execute(run, world, train, first)
         if released.ndim < 2 or len(released) != len(first):
             raise InputError("train", "must return one model per key", released.shape, "as Trainer(run).fit_many does")
-        found.append(Opening(world, keys, released, plan.pilot))
+        found.append(Opening(world, keys, released, plan.pilot, time.perf_counter() - began))
     require_pure(run, worlds.present, train, found[0].keys[:3], found[0].released)
     return found[0], found[1]
 
@@ -129,7 +132,8 @@ def all_scores(run: Run, openings: tuple[Opening, Opening], train: Train, plan: 
                score: Callable[[np.ndarray], np.ndarray], results: Results, progress: Progress | None
                ) -> tuple[np.ndarray, np.ndarray]:
     """Scores of ``trials`` models with the record, and of as many without; only scores are kept."""
-    began, trained, done, found = time.perf_counter(), 0, 0, ([], [])
+    began = time.perf_counter() - sum(opening.seconds for opening in openings)
+    trained, done, found = sum(opening.pilot for opening in openings), 0, ([], [])
     for first in range(0, plan.trials, plan.batch_models):
         for place, opening in enumerate(openings):
             part = opening.keys[opening.pilot + first:opening.pilot + first + plan.batch_models]
@@ -138,10 +142,10 @@ def all_scores(run: Run, openings: tuple[Opening, Opening], train: Train, plan: 
                 released = execute(run, opening.world, train, part) if first else opening.released[opening.pilot:]
                 scores = np.asarray(score(released), dtype=np.float64)
                 results.put(place, first, scores)
-                trained += len(part) if first else 0
+                trained += len(part)
             found[place].append(scores)
             done += len(part)
             if progress is not None:
                 rate = trained / max(time.perf_counter() - began, 1e-9)
-                progress(done, 2 * plan.trials, 60 * rate, (2 * plan.trials - done) / rate if rate else 0.0)
+                progress(done, 2 * plan.trials, 60 * rate, (2 * plan.trials - done) / rate)
     return np.concatenate(found[0]), np.concatenate(found[1])

@@ -48,14 +48,16 @@ class Worlds:
             raise InputError("worlds", "must have the same shape", (one.features.shape, two.features.shape))
         if one.absent is not None:
             raise InputError("worlds", "must hold the record in the first world", one.absent)
+        if two.absent is not None and not 0 <= two.absent < len(one.target):
+            raise InputError("worlds", f"hold the records 0 .. {len(one.target) - 1}", two.absent)
         moved = (one.features != two.features).any(axis=1) | (one.target != two.target)
         if two.absent is not None:
             moved[two.absent] = True
         differing = np.flatnonzero(moved)
-        if differing.size > 1:
+        if differing.size != 1:
             raise InputError("worlds", f"must differ in one record, not in {differing.size}",
                              [int(place) for place in differing[:5]], "neighbours differ in a single record")
-        if differing.size == 1 and int(differing[0]) != self.record:
+        if int(differing[0]) != self.record:
             raise InputError("record", f"must be the one in which the worlds differ, {int(differing[0])}", self.record)
 
 
@@ -78,10 +80,10 @@ def _zeroed(run: Run, record: int) -> Iterator[None]:
     """
     original, calls = engine.arrange, 0
 
-    def arranged(described: Run, features: Any, target: Any, places: Any = None, centres: Any = ()) -> Any:
+    def arranged(described: Run, features: Any, target: Any, places: Any = None, *rest: Any) -> Any:
         nonlocal calls
         calls += 1
-        rows, labels = original(described, features, target, places, centres)
+        rows, labels = original(described, features, target, places, *rest)
         slot = layout(run).slot(record if places is None else places[record])
         rows.reshape(-1, rows.shape[-1])[slot] = 0.0
         return rows, labels

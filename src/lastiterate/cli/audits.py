@@ -70,4 +70,4 @@ def _bar() -> Progress:
 
     return Progress(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
                     TextColumn("{task.fields[speed]}"), TextColumn("{task.fields[left]}"),
-                    console=Console(stderr=True))
+                    console=Console(stderr=True), transient=True)
