@@ -33,7 +33,6 @@ NOISE_ONCE = (trainer, "update", lambda run, s, x, y, noise, k, step: update(run
 DIVIDED_TWICE = (trainer, "update", lambda run, s, x, y, noise, k, e: update(run, s, x, y, noise / run.divisor, k, e))
 UNCLIPPED = (gradients, "clip_residuals", lambda rows, found, clip: found)
 CLIPPED_MEAN = (trainer, "gradient_sum", clipped_mean)
-ROWS_UNCLIPPED = (trainer, "arrange", None)  # made in the test: it needs the features as they came
 TWO_BATCHES = (trainer, "_step_at", repeated)
 SAME_KEY = (trainer, "gaussian", lambda key, k, shape: gaussian(key, 0 * k, shape))
 KNOWN_SEED = (trainer, "fresh_key", lambda: seeded_key(7))

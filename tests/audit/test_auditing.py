@@ -76,9 +76,9 @@ def test_logistic_canaries_have_nearly_their_full_gradient():
         theta = released(run, worlds.without, seeded_keys(0, 1))[0, 0]
         found = []
         for world in (worlds.present, worlds.without):
-            rows, _ = arrange(run, world.features, world.target)
-            row = rows.reshape(run.n, -1)[worlds.record]
-            found.append((1 / (1 + np.exp(-row @ theta)) - 1) * row if world.absent is None else 0 * row)
+            rows, labels = arrange(run, world.features, world.target)
+            row, label = rows.reshape(run.n, -1)[worlds.record], labels.reshape(run.n)[worlds.record]
+            found.append((1 / (1 + np.exp(-row @ theta)) - label) * row if world.absent is None else 0 * row)
         assert np.linalg.norm(found[0] - found[1]) > least * np.hypot(2.0, 0.5)
 
 
@@ -191,7 +191,7 @@ def test_thresholds_come_from_the_pilot_alone():
     assert middle == pytest.approx(0.5, abs=0.1)
     assert abs(best - 0.5) > 1.5, "pure epsilon is read in the tails"
     assert choose_thresholds(np.ones(9), np.ones(9), 100, 0.0, 0.05)[0] == pytest.approx(1)
-    odd = count(np.array([np.nan, 2.0]), np.array([np.nan, 0.0]), 1.0)
+    odd = count(np.array([np.nan, 2.0]), np.array([np.nan, 0.0, 0.0]), 1.0)
     assert (odd.false_positives, odd.false_negatives) == (1, 0)
 
 
