@@ -14,7 +14,7 @@ import math
 
 import numpy as np
 
-from lastiterate.audit.worlds import World, Worlds
+from lastiterate.audit.worlds import World, Worlds, replaces
 from lastiterate.engine.prepare import linear_loss
 from lastiterate.errors import InputError
 from lastiterate.losses import HuberRidge, Logistic, Softmax
@@ -54,7 +54,7 @@ def columns(run: Run, features: int | None) -> int:
         return width - 1
     if features is not None and features < 1:
         raise InputError("features", "must be a whole number >= 1", features)
-    leaning = run.adjacency == "replace-one" and not isinstance(loss, HuberRidge)
+    leaning = replaces(run) and not isinstance(loss, HuberRidge)
     return (2 if leaning else 1) if features is None else features
 
 
@@ -83,7 +83,7 @@ def _clamped(run: Run, loss: HuberRidge, width: int) -> Worlds:
     pull[0, [0, -1]] = loss.row_norm, loss.intercept
     exact = isinstance(run.domain, Everywhere) and isinstance(run.batching, FullBatch | Cyclic)
     present, about = World(rows, target), "one record pulls with its whole gradient, nothing else bends"
-    if run.adjacency == "replace-one":
+    if replaces(run):
         opposite = target.copy()
         opposite[record] = -FAR
         return Worlds(present, World(rows, opposite), record, f"{about}; the other one pulls back", pull, exact)
@@ -95,7 +95,7 @@ def _opposed(run: Run, loss: Logistic | Softmax, width: int) -> Worlds:
     rows, target = np.zeros((run.n, width), np.float32), np.zeros(run.n, np.int64)
     target[record] = 1
     signs = np.array([1.0]) if isinstance(loss, Logistic) else np.eye(loss.classes)[1] - np.eye(loss.classes)[0]
-    if run.adjacency == "replace-one":
+    if replaces(run):
         return _leaning(run, rows, target, record, signs, radius)
     rows[:, 0] = radius
     row = np.zeros(width + 1)

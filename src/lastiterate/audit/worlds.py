@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from lastiterate.adjacency import records_moved
 from lastiterate.engine import trainer as engine
 from lastiterate.engine.prepare import layout
 from lastiterate.errors import InputError
@@ -61,12 +62,17 @@ class Worlds:
             raise InputError("record", f"must be the one in which the worlds differ, {int(differing[0])}", self.record)
 
 
+def replaces(run: Run) -> bool:
+    """Whether neighbours hold another record in the place of one, instead of none."""
+    return records_moved(run.adjacency) == 2
+
+
 def check_worlds(worlds: Worlds, run: Run) -> None:
     """Refuse neighbours of another adjacency than the run is accounted under."""
-    if run.adjacency == "replace-one" and worlds.without.absent is not None:
+    if replaces(run) and worlds.without.absent is not None:
         raise InputError("worlds", "zero out a record, but the run is accounted under replace-one", worlds.record,
                          "put another record in its place")
-    if run.adjacency != "replace-one" and worlds.without.absent is None:
+    if not replaces(run) and worlds.without.absent is None:
         raise InputError("worlds", f"replace a record, but the run is accounted under {run.adjacency}", worlds.record,
                          "mark it as absent, or account the run under replace-one")
 
