@@ -1,48 +1,58 @@
 """Trainers with one thing wrong, as one-line patches of the engine; used by the tests and by benchmarks."""
 
+from dataclasses import replace
+
 import jax.numpy as jnp
 
-from lastiterate.engine import gradients, seeded_key, trainer
-from lastiterate.engine.trainer import State
+from lastiterate.engine import gradients, loop, seeded_key, trainer
+from lastiterate.engine.loop import State
 
-gaussian, update, step_at, advance = trainer.gaussian, trainer.update, trainer._step_at, trainer._advance
-summed, begin, many = trainer.gradient_sum, trainer.start, trainer.Trainer.fit_many
+gaussian, update, step_at, advance, summed = loop.gaussian, loop.update, loop.step_at, loop.advance, loop.batch_sum
 
 
-def clipped_mean(loss, clip, exact, theta, rows, target):
+def clipped_mean(run, model, *rest):
     """The sum of the unclipped gradients, clipped as if it were one record's mean."""
-    total, n = summed(loss, None, exact, theta, rows, target), rows.shape[0] * rows.shape[1]
-    return total * jnp.minimum(1.0, clip * n / jnp.linalg.norm(total))
+    total = summed(run, replace(model, clip=None), *rest)
+    return total * jnp.minimum(1.0, model.clip * run.divisor / jnp.linalg.norm(total))
 
 
-def repeated(run, state, rows, target, *rest):
+def repeated(run, model, state, data, *rest):
     """The last block's first record stands in the first block as well."""
-    return step_at(run, state, rows.at[0, 0, 0].set(rows[-1, 0, 0]), target.at[0, 0, 0].set(target[-1, 0, 0]), *rest)
+    return step_at(run, model, state, tuple(a.at[0, 0, 0].set(a[-1, 0, 0]) for a in data), *rest)
 
 
-def best_of_two(run, ahead, state, rows, target, key, plan, first, last):
+def best_of_two(run, model, ahead, state, data, key, plan, first, last):
     """Of the last two iterates, the one nearer to the origin."""
-    one = advance(run, ahead, state, rows, target, key, plan, first, last - 1)
-    two = advance(run, ahead, one, rows, target, key, plan, last - 1, last)
+    one = advance(run, model, ahead, state, data, key, plan, first, last - 1)
+    two = advance(run, model, ahead, one, data, key, plan, last - 1, last)
     return State(jnp.where((one.theta**2).sum() < (two.theta**2).sum(), one.theta, two.theta), two.memory)
 
 
+def moved_by_data(run, model, ahead, state, data, *rest):
+    """The first parameters are the mean of the rows."""
+    return advance(run, model, ahead, State(state.theta + data[0].mean((0, 1, 2)), state.memory), data, *rest)
+
+
+def noise_once(run, model, state, data, order, noise, k, step):
+    return update(run, model, state, data, order, noise * (k == 0), k, step)
+
+
+def divided_twice(run, model, state, data, order, noise, *rest):
+    return update(run, model, state, data, order, noise / run.divisor, *rest)
+
+
 # what the attacks must show
-NOISE_HALVED = (trainer, "gaussian", lambda key, k, shape: 0.5 * gaussian(key, k, shape))
-NOISE_ONCE = (trainer, "update", lambda run, s, x, y, noise, k, step: update(run, s, x, y, noise * (k == 0), k, step))
-DIVIDED_TWICE = (trainer, "update", lambda run, s, x, y, noise, k, e: update(run, s, x, y, noise / run.divisor, k, e))
+NOISE_HALVED = (loop, "gaussian", lambda key, k, shape: 0.5 * gaussian(key, k, shape))
+NOISE_ONCE = (loop, "update", noise_once)
+DIVIDED_TWICE = (loop, "update", divided_twice)
 UNCLIPPED = (gradients, "clip_residuals", lambda rows, found, clip: found)
-CLIPPED_MEAN = (trainer, "gradient_sum", clipped_mean)
-TWO_BATCHES = (trainer, "_step_at", repeated)
-SAME_KEY = (trainer, "gaussian", lambda key, k, shape: gaussian(key, 0 * k, shape))
+CLIPPED_MEAN = (loop, "batch_sum", clipped_mean)
+TWO_BATCHES = (loop, "step_at", repeated)
+SAME_KEY = (loop, "gaussian", lambda key, k, shape: gaussian(key, 0 * k, shape))
 KNOWN_SEED = (trainer, "fresh_key", lambda: seeded_key(7))
 
 # what the exact laws must show
-UNPROJECTED = (trainer, "project", lambda domain, theta: theta)
-PUBLIC_ORDER = (trainer, "places", lambda run, key: None)
-BEST_ITERATE = (trainer, "_advance", best_of_two)
-START_OF_DATA = (
-    trainer,
-    "_advance",
-    lambda run, ahead, s, x, *rest: advance(run, ahead, State(s.theta + x.mean((0, 1, 2)), s.memory), x, *rest),
-)
+UNPROJECTED = (loop, "project", lambda domain, theta: theta)
+PUBLIC_ORDER = (trainer, "secret", lambda run, most, data, key: data)
+BEST_ITERATE = (trainer, "advance", best_of_two)
+START_OF_DATA = (trainer, "advance", moved_by_data)

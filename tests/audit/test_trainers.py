@@ -13,7 +13,7 @@ import lastiterate as li
 from audit import broken
 from lastiterate.audit import audit
 from lastiterate.audit.outcome import BUG, CAPPED, NO_CONTRADICTION
-from lastiterate.engine import trainer
+from lastiterate.engine import loop, trainer
 
 FAILURE = 1e-6
 LOSS = li.HuberRidge(row_norm=1.0, residual_clip=1.0, ridge=0.5, intercept=0.5)
@@ -131,7 +131,7 @@ def test_a_verdict_is_capped_where_the_claim_is_beyond_any_attack():
 def test_secret_orders_do_not_hide_a_record_that_is_zeroed(patched):
     """Zeroing follows the record through a permutation: with the noise gone both worlds are told apart for sure."""
     run = calibrated(batching=li.Permuted(2))
-    patched(trainer, "gaussian", lambda key, k, shape: 1e-6 * broken.gaussian(key, k, shape))
+    patched(loop, "gaussian", lambda key, k, shape: 1e-6 * broken.gaussian(key, k, shape))
     report = audit(run, trials=2000, seed=6)
     assert report.refuted and report.lower == report.cap
 

@@ -104,3 +104,24 @@ def test_the_command_line(files):
         )
         assert told.exit_code == 2 and words in told.output, told.output
         assert not (files / "out2").exists()
+
+
+def test_the_commands_know_posterior_folders(tmp_path):
+    from typer.testing import CliRunner
+
+    from lastiterate.cli import app
+
+    def called(*arguments):
+        return CliRunner().invoke(app, [*map(str, arguments)])
+
+    where = tmp_path / "model"
+    made = called("train", "diabetes", "--epsilon", 5, "--model", "bayes-linear", "--out", where)
+    assert made.exit_code == 0, made.output
+    for path in (where, where / "certificate.json"):
+        found = called("verify", path)
+        assert found.exit_code == 0 and "holds: epsilon" in found.output
+    weights = where / "weights.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"x")
+    assert called("verify", where).exit_code == 1
+    both = called("train", "diabetes", "--epsilon", 5, "--model", "bayes-linear", "--algorithm", "noisy-gd")
+    assert both.exit_code == 2 and "cannot be combined with bayes-linear" in both.stderr

@@ -15,11 +15,12 @@ import math
 import numpy as np
 
 from lastiterate.audit.worlds import World, Worlds, replaces
+from lastiterate.domains import Box, Everywhere
 from lastiterate.engine.prepare import linear_loss
 from lastiterate.errors import InputError
 from lastiterate.losses import HuberRidge, Logistic, Softmax
 from lastiterate.run import Run
-from lastiterate.schedules import Box, Cyclic, Everywhere, FullBatch
+from lastiterate.schedules import Cyclic, FullBatch
 from lastiterate.theorems.quadratic_witness import witness_mus
 
 FAR = 1e30
@@ -81,7 +82,7 @@ def _clamped(run: Run, loss: HuberRidge, width: int) -> Worlds:
         target[np.arange(run.n) % 2 != record % 2] = -FAR
     pull = np.zeros((1, width + 1))
     pull[0, [0, -1]] = loss.row_norm, loss.intercept
-    exact = isinstance(run.domain, Everywhere) and isinstance(run.batching, FullBatch | Cyclic)
+    exact = isinstance(run.domain, Everywhere) and run.prox is None and isinstance(run.batching, FullBatch | Cyclic)
     present, about = World(rows, target), "one record pulls with its whole gradient, nothing else bends"
     if replaces(run):
         opposite = target.copy()

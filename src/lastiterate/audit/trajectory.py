@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from lastiterate.domains import Everywhere
 from lastiterate.engine import Trainer
 from lastiterate.engine.prepare import linear_loss
 from lastiterate.errors import InputError
 from lastiterate.run import Run
-from lastiterate.schedules import Cyclic, Everywhere, Fixed
+from lastiterate.schedules import Cyclic, Fixed
 
 NAME = "trajectory"
 
@@ -25,8 +26,9 @@ def fit_one_by_one(run: Run, features: Any, target: Any, keys: Any) -> np.ndarra
 
 
 def readable(run: Run) -> bool:
-    """Whether a step's gradient can be read off two iterates: no momentum, no projection between them."""
-    return run.release == "all" and run.momentum is None and isinstance(run.domain, Everywhere)
+    """Whether a step's gradient can be read off two iterates: no momentum, projection or proximal map between them."""
+    return (run.release == "all" and run.momentum is None and run.prox is None
+            and isinstance(run.domain, Everywhere))
 
 
 def weights(run: Run, record: int) -> np.ndarray:

@@ -11,7 +11,8 @@ import numpy as np
 
 from lastiterate.adjacency import records_moved
 from lastiterate.engine import trainer as engine
-from lastiterate.engine.prepare import layout
+from lastiterate.engine.batches import layout
+from lastiterate.engine.prepare import largest_chunk
 from lastiterate.errors import InputError
 from lastiterate.run import Run
 
@@ -90,7 +91,7 @@ def _zeroed(run: Run, record: int) -> Iterator[None]:
         nonlocal calls
         calls += 1
         rows, labels = original(described, features, target, places, *rest)
-        slot = layout(run).slot(record if places is None else places[record])
+        slot = layout(run, largest_chunk(run)).slot(record if places is None else places[record])
         rows.reshape(-1, rows.shape[-1])[slot] = 0.0
         return rows, labels
 

@@ -9,8 +9,9 @@ from typing import Any, cast
 from lastiterate.bayes.linear import LinearModel, Neighbours, RatioDomain, posterior_curve
 from lastiterate.bayes.ridge import ClippedRows, ridge_curve
 from lastiterate.certificate import content_hash
-from lastiterate.curve import Rdp, curve_from_dict
+from lastiterate.composition import curve_from_dict
 from lastiterate.errors import InputError
+from lastiterate.renyi import Rdp
 
 FORMAT = 1
 CAVEATS = (

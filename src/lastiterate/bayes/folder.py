@@ -12,6 +12,7 @@ from typing import Any, cast
 import numpy as np
 
 from lastiterate._numerics import Array
+from lastiterate.artefact import Checked
 from lastiterate.bayes.certificate import PosteriorCertificate, RidgePosterior
 from lastiterate.bayes.linear import LinearModel, Neighbours
 from lastiterate.bayes.ridge import ClippedRows, least_prior
@@ -111,6 +112,36 @@ def predict(folder: Path, data: str) -> Array:
     low, high = cast(Any, schema.target_range)
     found = design(encode_features(read_table(data), schema), model["row_norm"]) @ weights
     return low + (np.clip(found, -1, 1) + 1) * (high - low) / 2
+
+
+def prediction_rows(folder: Path, data: str) -> tuple[list[str], list[list[str]]]:
+    """Header and rows of the CSV that the command ``predict`` writes."""
+    return ["prediction"], [[f"{value:.6g}"] for value in predict(folder, data)]
+
+
+def wrote(path: Path) -> bool:
+    """Whether a folder, or a single certificate, is that of a posterior sample."""
+    from lastiterate import artefact
+
+    file = path / artefact.CERTIFICATE if path.is_dir() else path
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(found, dict) and "problem" in found
+
+
+def checked(path: Path) -> Checked:
+    """What the command ``verify`` says about a folder or a single certificate."""
+    from lastiterate import artefact
+
+    text = (path / artefact.CERTIFICATE if path.is_dir() else path).read_text(encoding="utf-8")
+    stored, problems = json.loads(text), list[str]()
+    try:
+        _ = verify(path) if path.is_dir() else PosteriorCertificate.from_json(text)
+    except InputError as error:
+        problems.append(str(error))
+    return artefact.Checked(tuple(problems), stored.get("epsilon"), stored.get("delta", math.nan))
 
 
 def verify(folder: Path) -> PosteriorCertificate:

@@ -17,8 +17,10 @@ import numpy as np
 from lastiterate._numerics import Array
 from lastiterate.bayes.linear import SLACK, LinearModel, RatioDomain, corner_bound
 from lastiterate.bayes.randomness import Source, source_of
-from lastiterate.curve import Curve, EpsDelta, Rdp, compose
+from lastiterate.composition import compose
+from lastiterate.curve import Curve, EpsDelta
 from lastiterate.errors import InputError
+from lastiterate.renyi import Rdp
 from lastiterate.schedules import positive
 
 PRECISION = "noise and arithmetic have double precision; the proof is about real numbers"

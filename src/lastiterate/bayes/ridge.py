@@ -16,8 +16,8 @@ import numpy as np
 from lastiterate._numerics import Array
 from lastiterate.bayes.gaussian import log_part
 from lastiterate.bayes.linear import MOST_ORDER, SLACK, LinearModel
-from lastiterate.curve import Rdp
 from lastiterate.errors import InputError
+from lastiterate.renyi import Rdp
 from lastiterate.schedules import positive, whole
 
 

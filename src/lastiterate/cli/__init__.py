@@ -177,8 +177,10 @@ def predict(model: Annotated[Path, typer.Argument(help="a folder that train wrot
             file: Annotated[str, typer.Argument(help=f"new records: {FILES}")], out: Out = None) -> None:
     """Predictions as CSV: the label (or number), and the probability of each class."""
     from lastiterate import workflow
+    from lastiterate.bayes import folder as posterior
 
-    header, rows = workflow.prediction_rows(model, file)
+    kind = posterior if posterior.wrote(model) else workflow
+    header, rows = kind.prediction_rows(model, file)
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows([header, *rows])
     _emit(text.getvalue(), out)
@@ -289,8 +291,9 @@ def theorems(name: Annotated[str | None, typer.Argument(help="one theorem in ful
 def verify(path: Annotated[Path, typer.Argument(help="a model folder, or a certificate")], json_: Json = False) -> None:
     """Recompute a certificate from its run; exit code 1 when it does not hold."""
     from lastiterate import artefact
+    from lastiterate.bayes import folder as posterior
 
-    found = artefact.verify(path)
+    found = posterior.checked(path) if posterior.wrote(path) else artefact.verify(path)
     if json_:
         print(json.dumps({"holds": not found.problems, "problems": list(found.problems), "epsilon": found.epsilon,
                           "delta": found.delta}, indent=2))
