@@ -167,6 +167,22 @@ def test_a_network_of_arrays_and_functions_keeps_its_structure():
     assert not np.array_equal(found["w"], again["w"]), "every call draws its own noise"
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32", "float64"])
+def test_short_parameters_are_trained_in_single_precision_at_least(dtype):
+    """Sums of 256 gradients in half precision would lose more than the allowance for rounding covers."""
+    seen = set()
+
+    def loss(p, x, y):
+        seen.add(str(p.dtype))
+        return softmax(p, x, y)
+
+    run = replace(RUN, clip=1.0, release="last", loss=li.Abstract())
+    with jax.enable_x64(True):
+        first = jnp.zeros((3, D + 1), dtype)
+    found = fit_network(run, loss, first, (ONES.astype(np.float32), Y))
+    assert str(found.dtype) == dtype and seen == {"float64" if dtype == "float64" else "float32"}
+
+
 def test_a_convolution_runs_in_both_precisions():
     params = {"kernel": normal(2, 1, 3, 3), "w": normal(24, 3)}
     images = RNG.normal(size=(N, 12)).astype(np.float32)

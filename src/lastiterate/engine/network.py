@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,11 +62,19 @@ class Form:
         return jnp.concatenate([jnp.ravel(leaf).astype(jnp.float64) for leaf in arrays])
 
     def arrays(self, theta: Any, *, exact: bool) -> list[Any]:
-        """The arrays in their own precision, or all float64."""
+        """The arrays as gradients are computed with them: float32 at least, or all float64."""
+        return self._cut(theta, ["float64" if exact else str(jnp.promote_types(dtype, "float32"))
+                                 for dtype in self.dtypes])
+
+    def released(self, theta: np.ndarray) -> list[Any]:
+        """The arrays in the precision that they came in."""
+        return self._cut(theta, self.dtypes)
+
+    def _cut(self, theta: Any, dtypes: Sequence[str]) -> list[Any]:
         ends = np.cumsum([math.prod(shape) for shape in self.shapes])[:-1]
         xp: Any = np if isinstance(theta, np.ndarray) else jnp
-        return [part.reshape(shape).astype("float64" if exact else dtype) for part, shape, dtype
-                in zip(xp.split(theta, ends), self.shapes, self.dtypes, strict=True)]
+        return [part.reshape(shape).astype(dtype) for part, shape, dtype
+                in zip(xp.split(theta, ends), self.shapes, dtypes, strict=True)]
 
     def whole(self, arrays: Any) -> Any:
         """Parameters as the loss takes them, around their arrays."""
@@ -146,8 +154,8 @@ def fit_network(run: Run, loss: RecordLoss, params: Any, data: tuple[Any, ...], 
         released = loop.execute(initial, arranged, key, progress)
         form = Form.of(params)
         if run.release == "last":
-            return form.whole(form.arrays(released, exact=False))
-        every = [form.arrays(one, exact=False) for one in released]
+            return form.whole(form.released(released))
+        every = [form.released(one) for one in released]
         return form.whole([np.stack(steps) for steps in zip(*every, strict=True)])
 
 
