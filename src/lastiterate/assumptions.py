@@ -40,9 +40,10 @@ def known(facts: Any, name: str) -> Fact | None:
 
 UNCLIPPED_SGLD = (
     "nothing bounds what one record does to a step of Langevin dynamics without clipping, and before it has converged "
-    "it can leak without bound even where the exact posterior is private (Heller and Fetaya 2023, arXiv:2110.05057): "
-    "clip per-example gradients (--clip), or keep the parameters in a bounded domain where the loss has a known "
-    "Lipschitz constant (--radius, --lipschitz), or release a sample of the exact posterior instead"
+    "it can leak without bound even where the exact posterior is private (Heller and Fetaya 2023, arXiv:2110.05057, "
+    "Theorem IV.1; lastiterate.bayes.breach builds an example): clip per-example gradients (--clip), or keep the "
+    "parameters in a bounded domain where the loss has a known Lipschitz constant (--radius, --lipschitz), or release "
+    "a sample of the exact posterior instead (lastiterate.bayes.sample_posterior)"
 )
 """Why no theorem certifies unclipped SGLD, and what would help."""
 

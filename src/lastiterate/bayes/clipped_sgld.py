@@ -13,12 +13,12 @@ from lastiterate.adjacency import Adjacency
 from lastiterate.errors import InputError
 from lastiterate.losses import Abstract, HuberRidge, Logistic, Loss, Softmax
 from lastiterate.run import Run
-from lastiterate.schedules import Batching, Constant, Cyclic, Fixed, FullBatch, Langevin, Start, positive
+from lastiterate.schedules import Batching, Constant, Cyclic, Fixed, Langevin, Start, positive
 
 
 def clipped_sgld_run(*, n: int, steps: int, step_size: float, clip: float, batching: Batching | None = None,
-                 temperature: float = 1.0, prior_precision: float = 1.0, loss: Loss | None = None,
-                 start: Start | None = None, adjacency: Adjacency = "zero-out") -> Run:
+                     temperature: float = 1.0, prior_precision: float = 1.0, loss: Loss | None = None,
+                     start: Start | None = None, adjacency: Adjacency = "zero-out") -> Run:
     """The run that executes clipped SGLD; hand it to ``lastiterate.account``.
 
     With mean losses the step is eta n / 2, the prior N(0, I / prior_precision) a ridge of prior_precision / n outside
@@ -41,18 +41,3 @@ def clipped_sgld_run(*, n: int, steps: int, step_size: float, clip: float, batch
     return Run(n=n, steps=steps, step_size=Constant(step), noise=Langevin(math.sqrt(temperature / n)), clip=clip,
                batching=Cyclic(1) if batching is None else batching, start=Fixed() if start is None else start,
                loss=described, adjacency=adjacency)
-
-
-def why_unclipped_sgld_fails(run: Run) -> str | None:
-    """One paragraph for a Langevin run that nothing can certify because gradients are unbounded; else ``None``."""
-    langevin = isinstance(run.noise, Langevin) or isinstance(run.batching, FullBatch | Cyclic)
-    if not langevin or run.facts().sensitivity is not None:
-        return None
-    return (
-        "Nothing bounds how far one record can move a step: gradients are not clipped and no Lipschitz constant is "
-        "known. That the posterior itself may be private does not help: SGLD that is stopped on its way there can leak "
-        "any amount (Heller and Fetaya 2023, Theorem IV.1; lastiterate.bayes.breach builds an example). What would "
-        "help: clip per-example gradients (--clip; the posterior is then no longer the limit), a model whose rows are "
-        "clipped and whose loss has a known constant, or one exact posterior sample of a conjugate model "
-        "(lastiterate.bayes.sample_posterior)."
-    )
