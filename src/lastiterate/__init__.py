@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from lastiterate.accounting import account, calibrate
     from lastiterate.certificate import Certificate
     from lastiterate.domains import AffineBall, Ball, Box, Everywhere, Simplex
-    from lastiterate.engine.counterexamples import falsify
     from lastiterate.errors import RepeatedFitWarning
     from lastiterate.evidence import Evidence, Fact
     from lastiterate.losses import Abstract, HuberRidge, Logistic, LossFacts, Softmax
@@ -37,13 +36,12 @@ if TYPE_CHECKING:
         Reshuffled,
         Steps,
     )
-    from lastiterate.training import train
+    from lastiterate.training import falsify, train
 
 _HOME = {
     "accounting": ("account", "calibrate"),
     "certificate": ("Certificate",),
     "domains": ("AffineBall", "Ball", "Box", "Everywhere", "Simplex"),
-    "engine.counterexamples": ("falsify",),
     "errors": ("RepeatedFitWarning",),
     "evidence": ("Evidence", "Fact"),
     "losses": ("Abstract", "HuberRidge", "Logistic", "LossFacts", "Softmax"),
@@ -52,7 +50,7 @@ _HOME = {
     "schedules": ("BallsInBins", "Constant", "Cyclic", "Fixed", "FixedSize", "FullBatch", "GaussianStart",
                   "GradientNoise", "HeavyBall", "InverseDecay", "Langevin", "Nesterov", "NoiseMultiplier", "Permuted",
                   "Poisson", "PrivateMean", "Reshuffled", "Steps"),
-    "training": ("train",),
+    "training": ("falsify", "train"),
 }
 _WHERE = {name: module for module, names in _HOME.items() for name in names}
 

@@ -23,6 +23,12 @@ def check_adjacency(adjacency: str, *, poisson: bool) -> None:
                          "use zero-out, where n is public and a record's gradient is replaced by 0")
 
 
+def check_same(described: str, asked: str) -> None:
+    """Refuse a run that is described for other neighbours than are asked about."""
+    if described != asked:
+        raise InputError("adjacency", f"must be the run's, {described}", asked, "describe the run for it")
+
+
 def records_moved(adjacency: str, *, displaces: bool = False) -> int:
     """How many records' contributions a sum over records can change by: its sensitivity in units of their bound.
 

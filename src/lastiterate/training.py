@@ -1,4 +1,4 @@
-"""Train any differentiable model by a described run, and certify what is released."""
+"""Train any differentiable model by a described run, and doubt what is claimed of its loss; JAX is loaded late."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lastiterate.accounting import account
 from lastiterate.certificate import Certificate
 from lastiterate.errors import InputError, NotCertified
 from lastiterate.evidence import Evidence
-from lastiterate.losses import Abstract
+from lastiterate.losses import Abstract, LossFacts
 from lastiterate.run import Run
 
 FIRST = "the first parameters are taken to be chosen without looking at the data"
@@ -58,3 +58,19 @@ def train(
         raise NotCertified(certificate.why_not())
     certificate = replace(certificate, caveats=(*certificate.caveats, FIRST))
     return Released(fit_network(run, loss, params, data, microbatch=microbatch, progress=progress), certificate)
+
+
+def falsify(loss: Callable[..., Any], params: Any, data: tuple[Any, ...], claims: LossFacts, *, radius: float = 1.0,
+            pairs: int = 512, climbs: int = 100, seed: int = 0) -> Any:
+    """Search for two points that violate the ``lipschitz``, ``smooth``, ``strong`` or ``weak_convexity`` of ``claims``.
+
+    ``loss(params, *record)`` as for training; ``params``: where the search is centred, ``radius``: its extent (distance
+    over the square root of the number of parameters). ``data``: *public or synthetic* records: a constant that was
+    checked on private ones would say something about them. Returns a ``Search``: ``facts`` with what survived, as
+    ``TESTED`` (a refuted constant is dropped), ``witnesses`` with a record and two points for what did not, ``tried``.
+
+    **Guarantee:** a witness is a proof (to rounding); no witness is none, and is called ``TESTED``, not more.
+    """
+    from lastiterate.engine.counterexamples import look
+
+    return look(loss, params, data, claims, radius=radius, pairs=pairs, climbs=climbs, seed=seed)

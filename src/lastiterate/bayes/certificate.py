@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import Any, cast
 
-from lastiterate.bayes.linear import LinearModel, Neighbours, RatioDomain, posterior_curve
+from lastiterate.bayes.linear import NEIGHBOURS, LinearModel, Neighbours, RatioDomain, posterior_curve
 from lastiterate.bayes.ridge import ClippedRows, ridge_curve
 from lastiterate.certificate import content_hash
 from lastiterate.composition import curve_from_dict
@@ -106,7 +106,7 @@ class PosteriorCertificate:
             adjacency, delta, hashed = stored["adjacency"], stored["delta"], stored["content_sha256"]
         except (KeyError, TypeError, json.JSONDecodeError) as error:
             raise InputError("certificate", "must be one that lastiterate wrote, complete", str(error)) from None
-        if adjacency not in ("replace-one", "zero-out") or not found.verify():
+        if adjacency not in NEIGHBOURS or not found.verify():
             raise InputError("certificate", "does not hold", None, "its curve does not follow from its problem")
         fresh = found.to_dict(delta)
         kept = {"library", "content_sha256", "weights_sha256", "model_sha256"}
@@ -119,7 +119,7 @@ class PosteriorCertificate:
 def certify(problem: Problem, adjacency: Neighbours = "replace-one", *,
             extra: tuple[str, ...] = ()) -> PosteriorCertificate:
     """The certificate of one sample; ``InputError`` where no proved bound exists."""
-    if adjacency not in ("replace-one", "zero-out"):
+    if adjacency not in NEIGHBOURS:
         raise InputError("adjacency", "must be replace-one or zero-out", adjacency)
     return PosteriorCertificate(problem, problem.curve(adjacency), adjacency, (*extra, *CAVEATS))
 

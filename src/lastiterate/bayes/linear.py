@@ -13,12 +13,14 @@ from typing import Any, Literal
 import numpy as np
 
 from lastiterate._numerics import Array
+from lastiterate.adjacency import records_moved
 from lastiterate.bayes.gaussian import log_part
 from lastiterate.errors import InputError
 from lastiterate.renyi import Rdp
 from lastiterate.schedules import positive, whole
 
 Neighbours = Literal["replace-one", "zero-out"]
+NEIGHBOURS: tuple[Neighbours, ...] = ("replace-one", "zero-out")
 MOST_ORDER = 1e6
 SLACK = 1 + 1e-12
 """Each bound is some thirty correctly rounded operations on terms of one sign."""
@@ -111,7 +113,7 @@ def corner_bound(order: Any, model: LinearModel, domain: RatioDomain,
     alpha, beta, (spread, ratio) = model.prior_precision, model.noise_precision, _rounded(domain)
     orders = np.asarray(order, dtype=np.float64)
     high, rest = domain.x_high**2, alpha + beta * (domain.n - 1) * domain.x_low**2
-    low = domain.x_low**2 if adjacency == "replace-one" else 0.0
+    low = domain.x_low**2 if records_moved(adjacency) == 2 else 0.0
     lighter, width = rest + beta * low, beta * (high - low)
     t = width / lighter
     pull = beta * 2 * spread * high + max(ratio - spread, 0.0) * alpha * t
@@ -136,7 +138,7 @@ def posterior_curve(model: LinearModel, domain: RatioDomain, adjacency: Neighbou
                          "use more records or a larger prior_precision")
     orders = 1 + np.geomspace(0.01, min(room / high, MOST_ORDER), 200)
     values = corner_bound(orders, model, domain, adjacency)
-    if adjacency == "replace-one":
+    if records_moved(adjacency) == 2:
         values = np.minimum(values, lemma_bound(orders, model, domain))
     kept = np.isfinite(values)
     return Rdp(orders=tuple(map(float, orders[kept])), values=tuple(map(float, values[kept])))

@@ -11,6 +11,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from lastiterate.accounting import calibrate
+from lastiterate.adjacency import check_same
 from lastiterate.certificate import Certificate
 from lastiterate.engine import execute, scores, seeded_key
 from lastiterate.errors import InputError
@@ -83,8 +84,7 @@ def check_run(run: Run, task: Task, adjacency: str) -> None:
         wanted = kinds.get(task.classes, Softmax).__name__
         raise InputError("run", f"must have the loss of this task, {wanted} of {task.classes} classes",
                          type(loss).__name__)
-    if run.adjacency != adjacency:
-        raise InputError("adjacency", f"must be the run's, {run.adjacency}", adjacency)
+    check_same(run.adjacency, adjacency)
 
 
 def public_labels(classes: Any, seen: np.ndarray, caveats: list[str]) -> np.ndarray:
