@@ -4,6 +4,7 @@ from dataclasses import replace
 from functools import partial
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -182,3 +183,15 @@ def test_prox_and_domain_survive_json_and_shape_the_verdicts():
     for changed, wanted in ((langevin, True), (replace(langevin, prox=li.L1(0.1)), False)):
         names = {v.theorem.name for v in li.account(changed).verdicts if type(v.result).__name__ == "Applies"}
         assert ("langevin-linear" in names) == wanted and ("composition-langevin" in names) == wanted
+
+
+def test_nearly_parallel_normals_do_not_make_a_projection_expand():
+    normals = ((1.0, 0.0, 0.0, 0.3), (1.0, 1e-14, 0.0, 0.3))
+    domain = li.AffineBall(9.0, normals, (0.0, 0.0))
+    with jax.enable_x64(True):
+        for seed in range(50):
+            start, end = np.random.default_rng(seed).normal(size=(2, 4))
+            moved = project(domain, jnp.asarray(start)) - project(domain, jnp.asarray(end))
+            assert np.linalg.norm(moved) <= np.linalg.norm(start - end) * (1 + 1e-12)
+            plane = np.linalg.svd(np.array(normals))[2][1]
+            assert abs(plane @ np.asarray(project(domain, jnp.asarray(start)))) < 1e-12

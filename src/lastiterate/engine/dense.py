@@ -146,12 +146,18 @@ def _layer(eqn: Any, held: Sequence[Any], tag: Any) -> Layer | None:
 
 
 Loss = Callable[..., jax.Array]
+TINY = 2.0**-126
+"""Smaller scales are subnormal in single precision, where rounding could double them; 0 instead."""
 
 
 def clipped_sum(loss: Loss, clip: float, params: Any, records: tuple[Any, ...], real: jax.Array) -> Any:
-    """Sum of the per-example gradients scaled to norm at most ``clip``, like ``params``; records (m, ...), real (m,).
+    """Sum of the per-example gradients scaled to norm at most ``clip``, shaped like ``params``, in float32 or float64.
 
-    **Guarantee:** norms are summed in float64, and scaled gradients stay below the clip after rounding.
+    Records (m, ...), real (m,). A gradient that is not finite counts as 0: if it ended the run instead, one record
+    could be recognised by that alone.
+
+    **Guarantee:** norms are summed in float64, scaled gradients stay below the clip after rounding, and the sum has at
+    least single precision, whatever that of the parameters.
     """
     leaves, tree = jax.tree.flatten(params)
     closed, layers = traced(loss, leaves, tree, jax.tree.map(lambda a: a[0], records))
@@ -178,14 +184,24 @@ def clipped_sum(loss: Loss, clip: float, params: Any, records: tuple[Any, ...], 
     each |= {i: layer.gradients(inputs[i], slopes[i]) for i, layer in layers.items() if isinstance(layer, Convolution)}
     squares = sum((_squares(slopes[i]) * _squares(inputs[i]) for i in dense), jnp.zeros(real.shape, jnp.float64))
     squares = sum(map(_squares, each.values()), squares)
-    scale = jnp.where(real, jnp.minimum(1.0, clip * (1 - 2.0**-18) / jnp.maximum(jnp.sqrt(squares), 1e-300)), 0.0)
+    counted = real & jnp.isfinite(squares)
+    scale = jnp.where(counted, jnp.minimum(1.0, clip * (1 - 2.0**-18) / jnp.maximum(jnp.sqrt(squares), 1e-300)), 0.0)
+    scale = jnp.where(scale < TINY, 0.0, scale)
     found: list[Any] = [None] * len(leaves)
     for i, layer in dense.items():
-        outer = jnp.matmul((slopes[i] * scale.astype(slopes[i].dtype)[:, None]).T, inputs[i], precision="highest")
+        left, right = _summable(slopes[i], counted), _summable(inputs[i], counted)
+        outer = jnp.matmul((left * scale.astype(left.dtype)[:, None]).T, right, precision="highest")
         found[i] = outer.T if layer.inner == 0 else outer
     for i, leaf in each.items():
+        leaf = _summable(leaf, counted)
         found[i] = jnp.einsum("m,m...->...", scale.astype(leaf.dtype), leaf, precision="highest")
     return jax.tree.unflatten(tree, found)
+
+
+def _summable(values: jax.Array, counted: jax.Array) -> jax.Array:
+    """In at least single precision, and 0 where a record does not count: 0 times infinity would be no number."""
+    values = values.astype(jnp.promote_types(values.dtype, jnp.float32))
+    return jnp.where(counted.reshape((-1,) + (1,) * (values.ndim - 1)), values, 0.0)
 
 
 def _squares(values: jax.Array) -> jax.Array:

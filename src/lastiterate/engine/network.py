@@ -94,8 +94,9 @@ def _check_array(name: str, leaf: Any) -> None:
 class PerExample:
     """Per-example gradients of any loss, clipped; a chunk is records (pytrees of (m, ...)) and which are real, (m,).
 
-    **Guarantee:** every record's gradient is scaled to norm at most ``clip`` by its own computed norm, and chunks have
-    at most ``CHUNK`` records (see ``FLOAT_SLACK``). With ``exact`` everything that depends on the parameters is
+    **Guarantee:** every record's gradient is scaled to norm at most ``clip`` by its own computed norm (one that is not
+    finite counts as 0), and chunks of at most ``CHUNK`` records are summed in at least single precision (see
+    ``FLOAT_SLACK``). With ``exact`` everything that depends on the parameters is
     float64, for theorems about a hidden state.
     """
 
@@ -113,8 +114,9 @@ class PerExample:
         records = jax.tree.map(lambda a: jnp.where(real.reshape((-1,) + (1,) * (a.ndim - 1)), a, a[:1]), records)
         records = in_precision(records, exact=self.exact)
         arrays = self.form.arrays(theta, exact=self.exact)
-        if self.clip is not None:
-            found = clipped_sum(self._of_arrays, self.clip, arrays, records, real)
+        if self.clip is not None or any(array.dtype.itemsize < 4 for array in arrays):  # half precision adds badly
+            clip = math.inf if self.clip is None else self.clip
+            found = clipped_sum(self._of_arrays, clip, arrays, records, real)
         else:
             found = jax.grad(self._total)(arrays, records, real)
         return jnp.where(real.any(), self.form.vector(found), 0.0)

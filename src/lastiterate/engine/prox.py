@@ -39,9 +39,11 @@ def onto_simplex(theta: jax.Array, total: float) -> jax.Array:
 
 def onto_affine_ball(domain: AffineBall, theta: jax.Array) -> jax.Array:
     """The ball's part of an affine set is a ball in it: project onto the set, then towards that ball's centre."""
-    rows, offsets = np.array(domain.normals), np.array(domain.offsets)
     centre, radius = domain.centre()
-    moved = theta - np.linalg.pinv(rows) @ (rows @ theta - offsets) - jnp.asarray(centre)
+    # orthonormal normals: with those that are given, nearly parallel ones would make the computed map expand
+    normals = np.linalg.svd(np.array(domain.normals), full_matrices=False)[2]
+    moved = theta - jnp.asarray(centre)
+    moved = moved - normals.T @ (normals @ moved)
     return jnp.asarray(centre) + project(Ball(radius), moved)
 
 
