@@ -272,6 +272,7 @@ def test_what_a_hidden_state_may_certify_is_computed_in_double_precision():
         ({"loss": lambda p, x: 0.0}, "one record"),
         ({"loss": lambda p, x, y: (x @ p).mean()}, "one record"),
         ({"loss": "softmax"}, "must be a function"),
+        ({"loss": lambda p, x, y: jnp.sqrt(p.sum()) * softmax(p, x, y)}, "finite gradient"),
         ({"params": np.zeros((3, D + 1), int)}, "floating-point"),
         ({"params": {"w": np.full((3, D + 1), np.nan)}}, "finite at the start"),
         ({"params": {}}, "at least one array"),

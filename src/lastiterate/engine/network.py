@@ -114,9 +114,8 @@ class PerExample:
         records = jax.tree.map(lambda a: jnp.where(real.reshape((-1,) + (1,) * (a.ndim - 1)), a, a[:1]), records)
         records = in_precision(records, exact=self.exact)
         arrays = self.form.arrays(theta, exact=self.exact)
-        if self.clip is not None or any(array.dtype.itemsize < 4 for array in arrays):  # half precision adds badly
-            clip = math.inf if self.clip is None else self.clip
-            found = clipped_sum(self._of_arrays, clip, arrays, records, real)
+        if self.clip is not None:
+            found = clipped_sum(self._of_arrays, self.clip, arrays, records, real)
         else:
             found = jax.grad(self._total)(arrays, records, real)
         return jnp.where(real.any(), self.form.vector(found), 0.0)
@@ -177,6 +176,7 @@ def prepared(run: Run, loss: RecordLoss, params: Any, data: tuple[Any, ...],
     records = tuple(data)
     check_records(run, records)
     check_loss(loss, form, exact, records)
+    check_gradient(loss, form, params, exact, records)
     objective = PerExample(loss, form, run.clip, exact, most)
     return Loop(run, objective), form.vector(params), arrange_records(run, records, most)
 
@@ -207,6 +207,29 @@ def check_loss(loss: RecordLoss, form: Form, exact: bool, data: tuple[Any, ...])
         said = getattr(found, "shape", type(found).__name__)
         raise InputError("loss", "must return one number for one record, a floating-point scalar", said,
                          "take no mean over a batch: the trainer hands it one record at a time")
+
+
+def check_gradient(loss: RecordLoss, form: Form, params: Any, exact: bool, data: tuple[Any, ...]) -> None:
+    """Refuse a loss without finite gradients at the first parameters, by made-up records: zeros, ones, normal numbers.
+
+    During training a record whose gradient is not finite counts as 0 where gradients are clipped, because a run that
+    ended would tell about it. This check has seen no record, and so tells about none.
+    """
+    rng = np.random.default_rng(0)
+    arrays = form.arrays(form.vector(params), exact=exact)
+
+    def finite(make: Callable[[tuple[int, ...]], Any]) -> bool:
+        def made(values: Any) -> Any:
+            number = jnp.issubdtype(values.dtype, jnp.floating)
+            return np.asarray(make(values.shape[1:]) if number else np.zeros(values.shape[1:])).astype(values.dtype)
+
+        record = in_precision(jax.tree.map(lambda a: made(np.asarray(a)), data), exact=exact)
+        found = jax.grad(lambda arrays: loss(form.whole(arrays), *record))(arrays)
+        return all(bool(jnp.isfinite(array).all()) for array in found)
+
+    if not any(finite(make) for make in (lambda shape: rng.normal(size=shape), np.ones, np.zeros)):
+        raise InputError("loss", "must have a finite gradient at the first parameters, and has none on made-up records",
+                         "not finite", "look for logarithms and roots of 0; nothing was trained")
 
 
 def arrange_records(run: Run, data: tuple[Any, ...], most: int) -> tuple[Any, ...]:
