@@ -14,7 +14,7 @@ from lastiterate.engine.noise import ORDER, generator, stream
 from lastiterate.errors import InputError
 from lastiterate.losses import CHUNK, Abstract, HuberRidge, Logistic, Softmax
 from lastiterate.run import Run
-from lastiterate.schedules import PrivateMean
+from lastiterate.schedules import FixedSize, Poisson, PrivateMean
 
 ROW_SHRINK = 1 - 2.0**-20
 """Rows are clipped to this fraction of ``row_norm``: more than rounding to float32 can add (relative 2^-24)."""
@@ -26,8 +26,11 @@ def hidden(run: Run) -> bool:
     """Whether the run's theorems may rely on a hidden state, and so compare a step at two different parameters.
 
     Otherwise every step is charged: with momentum, with all iterates released, and where nothing is known of the loss
-    but what its clip bounds.
+    but what its clip bounds. Batches drawn afresh count as hidden too: a record that is drawn moves others to other
+    chunks, so that single precision would round sums that it is no part of.
     """
+    if isinstance(run.batching, Poisson | FixedSize):
+        return True
     if isinstance(run.loss, Abstract):
         known = run.loss.facts()
         curved = (known.smooth, known.hoelder, known.log_sobolev)

@@ -85,6 +85,9 @@ def check_run(run: Run, task: Task, adjacency: str) -> None:
         raise InputError("run", f"must have the loss of this task, {wanted} of {task.classes} classes",
                          type(loss).__name__)
     check_same(run.adjacency, adjacency)
+    if run.release != "last":
+        raise InputError("release", "must be 'last' for an estimator, which predicts with one model", run.release,
+                         "use lastiterate.engine.execute for all iterates")
 
 
 def public_labels(classes: Any, seen: np.ndarray, caveats: list[str]) -> np.ndarray:
