@@ -9,17 +9,26 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from lastiterate.audit.adversary import Effort, attack_network
     from lastiterate.audit.attacks import ATTACKS
     from lastiterate.audit.auditing import audit
     from lastiterate.audit.canaries import worst_case
+    from lastiterate.audit.langevin_network import langevin_run, with_prior
+    from lastiterate.audit.lenet import lenet_logits, lenet_loss, lenet_parameters
+    from lastiterate.audit.neighbours import ImageModel, Neighbours, instantiate
     from lastiterate.audit.one_run import one_run_epsilon
     from lastiterate.audit.outcome import AuditReport
     from lastiterate.audit.worlds import World, Worlds
 
 _WHERE = {"ATTACKS": "attacks", "audit": "auditing", "worst_case": "canaries", "one_run_epsilon": "one_run",
-          "AuditReport": "outcome", "World": "worlds", "Worlds": "worlds"}
+          "AuditReport": "outcome", "World": "worlds", "Worlds": "worlds",
+          "Effort": "adversary", "attack_network": "adversary", "ImageModel": "neighbours", "Neighbours": "neighbours",
+          "instantiate": "neighbours", "langevin_run": "langevin_network", "with_prior": "langevin_network",
+          "lenet_logits": "lenet", "lenet_loss": "lenet", "lenet_parameters": "lenet"}
 
-__all__ = ["ATTACKS", "AuditReport", "World", "Worlds", "audit", "one_run_epsilon", "worst_case"]
+__all__ = ["ATTACKS", "AuditReport", "Effort", "ImageModel", "Neighbours", "World", "Worlds", "attack_network", "audit",
+           "instantiate", "langevin_run", "lenet_logits", "lenet_loss", "lenet_parameters", "one_run_epsilon",
+           "with_prior", "worst_case"]
 
 
 def __getattr__(name: str) -> Any:

@@ -14,6 +14,7 @@ from lastiterate.accounting import account
 from lastiterate.audit import replay, trajectory
 from lastiterate.audit.attacks import by_name, choose_thresholds, count, strongest
 from lastiterate.audit.canaries import worst_case
+from lastiterate.audit.neighbours import Neighbours
 from lastiterate.audit.outcome import AuditReport, Rate
 from lastiterate.audit.statistics import Counts, Evidenced, cap, gaussian_epsilon, require_statement
 from lastiterate.audit.trials import Plan, Progress, Results, all_scores, batch_size, opened
@@ -107,7 +108,7 @@ def identity(run: Run, worlds: Worlds, attack: str, plan: Plan, delta: float, fa
             "failure": failure}
 
 
-def conclude(certificate: Certificate, worlds: Worlds, attack: str, scores: tuple[np.ndarray, np.ndarray],
+def conclude(certificate: Certificate, worlds: Worlds | Neighbours, attack: str, scores: tuple[np.ndarray, np.ndarray],
              thresholds: tuple[float, ...], *, failure: float, delta: float, pilot: int, seed: int | None,
              caveats: tuple[str, ...] = ()) -> AuditReport:
     """The report from scores with and without the record; the thresholds were fixed before."""

@@ -1,0 +1,34 @@
+"""SGLD on a network as a run, and the same with clipped gradients (Heller and Fetaya 2023, equation 3 and appendix E).
+
+theta' = theta - lr/2 (n mean gradient + theta) + sqrt(lr) N(0, I), prior N(0, I), is the step of size lr n / 2 on the
+mean of loss + |theta|^2 / (2 n), at temperature sigma^2 = 1/n: sqrt(2 step) sigma = sqrt(lr). The prior is part of
+every record's loss, since runs on networks have no ridge of their own; where gradients are clipped, its share is
+clipped with them (there the paper adds it outside).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lastiterate.run import Run
+from lastiterate.schedules import Constant, Cyclic, Langevin
+
+
+def langevin_run(n: int, passes: int, *, step_size: float = 1 / 240, batch: int = 4, clip: float | None = None) -> Run:
+    """SGLD on blocks in public order, replace-one; the step is the paper's lr n / 2 = 1/240, its clip C = 0.2."""
+    blocks = -(-n // batch)
+    return Run(n=n, steps=passes * blocks, step_size=Constant(step_size), noise=Langevin(n**-0.5),
+               batching=Cyclic(batch), clip=clip, adjacency="replace-one")
+
+
+def with_prior(loss: Callable[..., jax.Array], n: int) -> Callable[..., jax.Array]:
+    """``loss(params, *record)`` plus the record's share of the prior's |params|^2 / 2, one n-th."""
+    def whole(params: Any, *record: Any) -> jax.Array:
+        squares = [jnp.sum(leaf**2) for leaf in jax.tree.leaves(params) if hasattr(leaf, "dtype")]
+        return loss(params, *record) + sum(squares[1:], squares[0]) / (2 * n)
+
+    return whole

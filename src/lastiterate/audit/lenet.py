@@ -1,0 +1,59 @@
+"""LeNet5 (LeCun, Bottou, Bengio, Haffner 1998) on one image, written so that many models train at once quickly on CPUs.
+
+A convolution whose kernel has a batch axis becomes a grouped one, which XLA executes slowly on CPUs. So patches are
+slices of the image, and a convolution is one matrix product: under vmap over models, one batched matrix product.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+SIDE = 32
+"""Pixels of an image's side."""
+SHAPES = {"conv1": (6, 1, 5, 5), "conv2": (16, 6, 5, 5), "conv3": (120, 16, 5, 5), "dense1": (84, 120),
+          "dense2": (10, 84)}
+"""Weights, outputs first; every layer has one offset per output: 61,706 numbers in all."""
+
+
+def lenet_parameters(seed: int) -> dict[str, dict[str, jax.Array]]:
+    """First parameters, float32: uniform within 1/sqrt(inputs of one output), as is usual in PyTorch."""
+    params: dict[str, dict[str, jax.Array]] = {}
+    for key, (name, shape) in zip(jax.random.split(jax.random.key(seed), len(SHAPES)), SHAPES.items(), strict=True):
+        bound = 1 / math.sqrt(math.prod(shape[1:]))
+        weights, offsets = jax.random.split(key)
+        params[name] = {"w": jax.random.uniform(weights, shape, jnp.float32, -bound, bound),
+                        "b": jax.random.uniform(offsets, shape[:1], jnp.float32, -bound, bound)}
+    return params
+
+
+def lenet_logits(params: Any, image: jax.Array) -> jax.Array:
+    """Logits (10,) of one image (1, 32, 32): three convolutions, the first two halved by maxima, two dense layers."""
+    x = halved(jax.nn.relu(convolved(image, **params["conv1"])))
+    x = halved(jax.nn.relu(convolved(x, **params["conv2"])))
+    x = jax.nn.relu(convolved(x, **params["conv3"])).ravel()
+    x = jax.nn.relu(params["dense1"]["w"] @ x + params["dense1"]["b"])
+    return params["dense2"]["w"] @ x + params["dense2"]["b"]
+
+
+def lenet_loss(params: Any, image: jax.Array, label: jax.Array) -> jax.Array:
+    """Cross-entropy of one record."""
+    return -jax.nn.log_softmax(lenet_logits(params, image))[label]
+
+
+def convolved(image: jax.Array, w: jax.Array, b: jax.Array) -> jax.Array:
+    """Image (c, h, width) by kernels w (o, c, k, l) plus b (o,), without padding: (o, h - k + 1, width - l + 1)."""
+    outputs, channels, k, l = w.shape  # noqa: E741 - the kernel's two sides
+    height, width = image.shape[1] - k + 1, image.shape[2] - l + 1
+    slices = [image[:, i:i + height, j:j + width] for i in range(k) for j in range(l)]
+    patches = jnp.stack(slices, axis=1).reshape(channels * k * l, height * width)
+    return (w.reshape(outputs, -1) @ patches + b[:, None]).reshape(outputs, height, width)
+
+
+def halved(image: jax.Array) -> jax.Array:
+    """The largest of every 2 x 2 pixels; sides must be even."""
+    channels, height, width = image.shape
+    return image.reshape(channels, height // 2, 2, width // 2, 2).max(axis=(2, 4))

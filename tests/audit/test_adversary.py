@@ -1,0 +1,293 @@
+"""Adversary instantiation on tiny images: its parts against closed forms, and what it shows and does not show."""
+
+import math
+from dataclasses import replace
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import lastiterate as li
+from lastiterate.audit import (
+    Effort,
+    ImageModel,
+    Neighbours,
+    attack_network,
+    instantiate,
+    langevin_run,
+    lenet_logits,
+    lenet_loss,
+    lenet_parameters,
+    with_prior,
+)
+from lastiterate.audit.checkpoints import looked_at, shortened
+from lastiterate.audit.deepfool import fool_all
+from lastiterate.audit.lenet import convolved
+from lastiterate.audit.statistics import cap
+from lastiterate.engine import seeded_key, seeded_keys
+from lastiterate.engine.network import fit_network, prepared
+from lastiterate.errors import InputError
+
+N = 24
+RUN = li.Run(
+    n=N,
+    steps=60,
+    step_size=li.Constant(0.3),
+    noise=li.GradientNoise(1e-3),
+    batching=li.Cyclic(4),
+    adjacency="replace-one",
+)
+FEW = Effort(trials=12, pilot=10, batch_models=8, seed=1)
+
+
+def logits(params, image):
+    """One convolution of 3 x 3 and a dense layer on images (1, 8, 8)."""
+    return params["dense"] @ jax.nn.relu(convolved(image, params["w"], params["b"])).ravel()
+
+
+def loss(params, image, label):
+    return -jax.nn.log_softmax(logits(params, image))[label]
+
+
+def model():
+    one, two = jax.random.split(jax.random.key(0))
+    return ImageModel(
+        logits,
+        loss,
+        {
+            "w": 0.3 * jax.random.normal(one, (3, 1, 3, 3), jnp.float32),
+            "b": jnp.zeros(3, jnp.float32),
+            "dense": 0.1 * jax.random.normal(two, (3, 108), jnp.float32),
+        },
+    )
+
+
+MODEL = model()
+
+
+def drawn_images():
+    """Three classes, each with a bright bar of its own; pixels within 0 .. 1."""
+    rng = np.random.default_rng(0)
+    labels = np.arange(N, dtype=np.int32) % 3
+    images = rng.uniform(0, 0.3, (N, 1, 8, 8))
+    for place, label in enumerate(labels):
+        images[place, 0, :, 2 * label : 2 * label + 2] += 0.6
+    return images.astype(np.float32), labels
+
+
+IMAGES, LABELS = drawn_images()
+
+
+@pytest.fixture(scope="module")
+def neighbours():
+    return instantiate(RUN, MODEL, IMAGES, LABELS, low=0.0, high=1.0, models=5, batch_models=3)
+
+
+# the parts
+
+
+def test_a_convolution_is_lax_conv():
+    rng = np.random.default_rng(1)
+    image, w, b = (jnp.asarray(rng.normal(size=s), jnp.float32) for s in ((3, 9, 7), (4, 3, 5, 2), (4,)))
+    expected = jax.lax.conv_general_dilated(image[None], w, (1, 1), "VALID")[0] + b[:, None, None]
+    assert convolved(image, w, b) == pytest.approx(np.asarray(expected), abs=1e-4)
+
+
+def test_lenet_is_the_usual_network():
+    params = lenet_parameters(3)
+    assert sum(leaf.size for leaf in jax.tree.leaves(params)) == 61_706
+    image = jnp.asarray(np.random.default_rng(2).normal(size=(1, 32, 32)), jnp.float32)
+    x = image[None]
+    for name in ("conv1", "conv2", "conv3"):
+        x = jax.lax.conv_general_dilated(x, params[name]["w"], (1, 1), "VALID") + params[name]["b"][:, None, None]
+        x = jax.nn.relu(x)
+        if name != "conv3":
+            x = jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (1, 1, 2, 2), (1, 1, 2, 2), "VALID")
+    x = jax.nn.relu(params["dense1"]["w"] @ x.ravel() + params["dense1"]["b"])
+    expected = params["dense2"]["w"] @ x + params["dense2"]["b"]
+    assert lenet_logits(params, image) == pytest.approx(np.asarray(expected), abs=1e-5)
+    assert lenet_loss(params, image, jnp.int32(4)) == pytest.approx(float(-jax.nn.log_softmax(expected)[4]), abs=1e-5)
+    assert not np.array_equal(lenet_parameters(4)["dense2"]["w"], params["dense2"]["w"])
+
+
+def linear(params, image):
+    return params["w"] @ image + params["b"]
+
+
+def test_deepfool_on_a_linear_model_is_the_nearest_boundary():
+    params = {
+        "w": jnp.array([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]], jnp.float32),
+        "b": jnp.array([0.0, -1.5, 0.0], jnp.float32),
+    }
+    image = np.array([1.0, 1.0], np.float32)  # logits 1, -0.5, -1: boundaries at 1.5 / sqrt 2 and at 2 / 2
+    found, said = fool_all(linear, jax.tree.map(lambda a: a[None], params), image, 0, -5.0, 5.0)
+    assert said.tolist() == [2]
+    assert found == pytest.approx([1 - 1.02, 1.0], abs=1e-3), "1 along the first axis, and the overshoot"
+
+
+def test_deepfool_goes_on_until_all_models_are_fooled():
+    """Two half-planes with corners between them: the image must leave both."""
+    w = jnp.array([[[1.0, 0.0], [0.0, 0.0]], [[0.0, 1.0], [0.0, 0.0]]], jnp.float32)
+    models = {"w": w, "b": jnp.zeros((2, 2), jnp.float32)}
+    found, said = fool_all(linear, models, np.array([1.0, 0.4], np.float32), 0, -1.0, 1.0)
+    assert said.tolist() == [1, 1]
+    assert (found < 0).all() and (found > -0.2).all(), "just beyond both boundaries"
+
+
+def test_deepfool_stays_in_the_range_or_says_that_it_cannot():
+    models = {"w": jnp.array([[[1.0, 0.0], [0.0, 0.0]]], jnp.float32), "b": jnp.zeros((1, 2), jnp.float32)}
+    image = np.array([1.0, 0.4], np.float32)
+    with pytest.raises(InputError, match="cannot be made adversarial in 20 moves: 1 of 1 models"):
+        fool_all(linear, models, image, 0, 0.1, 1.0, most=20)
+    with pytest.raises(InputError, match=r"must lie within the pixel range 0 \.\. 0\.5"):
+        fool_all(linear, models, image, 0, 0.0, 0.5)
+
+
+def squared(params, row):
+    return (1 - params["t"] @ row) ** 2
+
+
+@pytest.mark.parametrize("batching", [li.Cyclic(4), li.Permuted(4), li.Reshuffled(4)])
+def test_a_look_is_the_last_iterate_of_the_shorter_run(batching):
+    run = replace(RUN, steps=15, batching=batching, noise=li.GradientNoise(tuple(np.linspace(0.1, 0.5, 15))))
+    params, data = {"t": jnp.ones(3, jnp.float32)}, (np.linspace(-1, 1, 3 * N).reshape(N, 3) ** 2,)
+    with jax.enable_x64(True):
+        loop, first, arranged = prepared(run, squared, params, data)
+        found = looked_at(loop, first, arranged, seeded_keys(3, 2), [4, 15], lambda theta: theta)
+        for place, steps in enumerate((4, 15)):
+            short = prepared(shortened(run, steps), squared, params, data)
+            assert found[:, place] == pytest.approx(short[0].many(*short[1:], seeded_keys(3, 2)), abs=1e-6)
+
+
+def test_langevin_run_is_sgld():
+    """One step without noise, and the noise: lr/2 (n mean gradient + theta) and sqrt(lr)."""
+    run = replace(langevin_run(8, 3, step_size=0.02), steps=1)
+    assert (langevin_run(8, 3).steps, run.adjacency) == (6, "replace-one")
+    lr = 2 * 0.02 / 8
+    assert run.step_size.at(0) * run.noise_std(0) == pytest.approx(math.sqrt(lr))
+    still, theta = replace(run, noise=li.GradientNoise(0.0)), {"t": jnp.array([1.0, -2.0], jnp.float32)}
+    data = np.arange(16, dtype=np.float32).reshape(8, 2)
+    found = fit_network(still, with_prior(lambda p, x: p["t"] @ x, 8), theta, (data,), seeded_key(0))
+    expected = np.array([1.0, -2.0]) - lr / 2 * (8 * data[:4].mean(axis=0) + np.array([1.0, -2.0]))
+    assert found["t"] == pytest.approx(expected, rel=1e-5)
+
+
+# the attack
+
+
+def test_the_crafted_record_keeps_its_label_and_range(neighbours):
+    assert neighbours.labels[neighbours.record] == neighbours.original != neighbours.adversarial
+    assert (neighbours.present >= 0).all() and (neighbours.present <= 1).all()
+    same = np.delete(np.arange(N), neighbours.record)
+    assert np.array_equal(neighbours.present[same], IMAGES[same])
+
+
+def test_without_noise_the_worlds_are_separated(neighbours):
+    reports = attack_network(RUN, MODEL, neighbours, effort=FEW, checkpoints=[6, 60], failure=0.05)
+    expected = cap(12, 0.025, 1e-5)
+    assert [report.lower for report in reports] == pytest.approx([expected] * 2)
+    assert [report.cap for report in reports] == pytest.approx([expected] * 2), "the failure probability is split"
+    assert reports[0].failure == 0.025
+    assert reports[0].verdict.startswith("nothing certifies"), "no clip: no constant is known"
+
+
+def test_under_much_noise_nothing_shows_and_all_is_reproducible(neighbours):
+    run = replace(RUN, noise=li.GradientNoise(2.0), clip=0.2)
+    first, again = (attack_network(run, MODEL, neighbours, effort=FEW, checkpoints=[60]) for _ in range(2))
+    assert first[0].lower == 0 < first[0].upper < math.inf
+    assert first == again
+    assert np.array_equal(first[0].scores, again[0].scores)
+    other = attack_network(run, MODEL, neighbours, effort=replace(FEW, seed=2), checkpoints=[60])
+    assert not np.array_equal(first[0].scores, other[0].scores)
+
+
+def test_resumes_and_refuses_the_results_of_another_audit(tmp_path, neighbours):
+    path, done = tmp_path / "features.jsonl", []
+    ask = partial(attack_network, RUN, MODEL, neighbours, effort=FEW, checkpoints=[6], results=path)
+    whole = ask(progress=lambda *told: done.append(told[:2]))
+    assert done == [(8, 44), (16, 44), (22, 44), (30, 44), (38, 44), (44, 44)]
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(lines[:3]) + lines[3][:20])
+    again = ask()
+    assert np.array_equal(again[0].scores, whole[0].scores)
+    assert path.read_text() == "".join(lines)
+    with pytest.raises(InputError, match="belong to another audit"):
+        attack_network(RUN, MODEL, neighbours, effort=FEW, checkpoints=[12], results=path)
+
+
+def test_a_clipped_run_is_certified_above_the_bound(neighbours):
+    run = langevin_run(N, 2, step_size=0.05, clip=0.2)
+    free = replace(MODEL, loss=with_prior(loss, N))
+    reports = attack_network(run, free, neighbours, effort=FEW)
+    assert [report.upper for report in reports] == sorted(report.upper for report in reports)
+    assert all(report.lower <= report.upper < math.inf and not report.refuted for report in reports)
+
+
+# bad input
+
+
+UNTRAINED = replace(RUN, steps=1, step_size=li.Constant(1e-9))
+
+
+def unlikely():
+    """Labels that the first parameters do not give."""
+    return jax.vmap(partial(logits, MODEL.params))(IMAGES).argmin(axis=1).astype(np.int32)
+
+
+def other_images(*places):
+    images = IMAGES.copy()
+    images[list(places)] += 0.01
+    return images
+
+
+@pytest.mark.parametrize(
+    ("ask", "said"),
+    [
+        (lambda: Effort(trials=9), "trials must be at least 10 models per world, got 9"),
+        (lambda: Effort(pilot=3), "pilot must be at least 10 models per world, got 3"),
+        (lambda: Effort(batch_models=0), "batch_models must be a whole number >= 1, got 0"),
+        (lambda: Neighbours(IMAGES, other_images(2, 5), LABELS, 2, 0), "must differ in one record, not in 2"),
+        (lambda: Neighbours(IMAGES, IMAGES, LABELS, 2, 0), "must differ in one record, not in 0"),
+        (
+            lambda: Neighbours(IMAGES, other_images(2), LABELS, 5, 0),
+            "must be the one in which the neighbours differ",
+        ),
+        (lambda: Neighbours(IMAGES, other_images(2), LABELS, 2, 2), "must be another class than the record's label"),
+        (lambda: Neighbours(IMAGES, IMAGES[:3], LABELS, 2, 0), "must have the same shape"),
+        (
+            lambda: instantiate(RUN, MODEL, IMAGES, LABELS, low=0.0, high=0.5),
+            "images must lie within the pixel range 0 .. 0.5",
+        ),
+        (
+            lambda: instantiate(replace(RUN, adjacency="zero-out"), MODEL, IMAGES, LABELS, low=0.0, high=1.0),
+            "adjacency must be 'replace-one'",
+        ),
+        (
+            lambda: instantiate(RUN, MODEL, IMAGES, LABELS, low=0.0, high=1.0, record=N),
+            "record must lie within 0 .. 23, got 24",
+        ),
+        (
+            lambda: instantiate(UNTRAINED, MODEL, IMAGES, unlikely(), low=0.0, high=1.0, record=0, models=2),
+            "do not all know the label of record 0",
+        ),
+    ],
+)
+def test_bad_input_is_one_sentence(ask, said):
+    with pytest.raises(InputError) as caught:
+        ask()
+    assert said in str(caught.value)
+    assert str(caught.value).endswith(".") and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("checkpoints", [[], [0, 3], [6, 6], [9, 6], [61]])
+def test_checkpoints_increase_within_the_run(neighbours, checkpoints):
+    with pytest.raises(InputError, match=r"must be increasing numbers of steps within 1 \.\. 60"):
+        attack_network(RUN, MODEL, neighbours, effort=FEW, checkpoints=checkpoints)
+
+
+def test_a_diverging_run_is_refused(neighbours):
+    run = replace(RUN, step_size=li.Constant(1e30), steps=6)
+    with pytest.raises(InputError, match="makes models diverge before step 6"):
+        attack_network(run, MODEL, neighbours, effort=FEW)
