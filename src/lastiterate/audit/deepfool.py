@@ -2,8 +2,8 @@
 
 Where a model says class c, its class k overtakes c, to first order, after the move f_k w_k / |w_k|^2 of length
 f_k / |w_k|, f_k = logit_c - logit_k, w_k = grad (logit_k - logit_c). The paper moves to the nearest class and repeats.
-Here the models that still say c move it together, by the mean of their moves towards the class that is nearest to them
-on average; with a single model this is the paper's algorithm.
+Here all models share the class that is nearest on average at the start, and the direction, the mean of their w_k: moves
+of single models would undo one another. With one model this is the paper's algorithm, its first class kept.
 """
 
 from __future__ import annotations
@@ -34,8 +34,9 @@ def fool_all(logits: Logits, models: Any, image: np.ndarray, label: int, low: fl
         raise InputError("image", f"must lie within the pixel range {low:g} .. {high:g}",
                          (float(np.min(image)), float(np.max(image))), "state the range after normalisation")
     moved = jnp.asarray(image)
+    target = int(_nearest(logits, models, moved, label))
     for _ in range(most):
-        said, after = _moved(logits, models, moved, label, low, high)
+        said, after = _moved(logits, models, moved, label, target, low, high)
         if (np.asarray(said) != label).all():
             return np.asarray(moved), np.asarray(said)
         moved = after
@@ -44,20 +45,34 @@ def fool_all(logits: Logits, models: Any, image: np.ndarray, label: int, low: fl
                      "its label", None, "choose another record, or fewer models")
 
 
-@partial(jax.jit, static_argnums=0)
-def _moved(logits: Logits, models: Any, image: jax.Array, label: Any, low: Any, high: Any
-           ) -> tuple[jax.Array, jax.Array]:
-    """What the models say of ``image``, and the image after one move by those that say ``label``."""
-    values = jax.vmap(lambda model: logits(model, image))(models)  # (models, classes)
+def _linearised(logits: Logits, models: Any, image: jax.Array, label: Any) -> tuple[jax.Array, jax.Array]:
+    """Logits (models, classes), and the slopes of their rise over the label's, (models, classes, ...)."""
+    values = jax.vmap(lambda model: logits(model, image))(models)
     slopes = jax.vmap(lambda model: jax.jacrev(partial(logits, model))(image))(models)
+    return values, slopes - slopes[:, label][:, None]
+
+
+@partial(jax.jit, static_argnums=0)
+def _nearest(logits: Logits, models: Any, image: jax.Array, label: Any) -> jax.Array:
+    """The class whose boundary is nearest, on average over the models."""
+    values, slopes = _linearised(logits, models, image, label)
+    norms = jnp.sqrt((slopes**2).reshape(*values.shape, -1).sum(axis=2))
+    far = (values[:, label][:, None] - values) / jnp.maximum(norms, 1e-15)
+    return far.mean(axis=0).at[label].set(jnp.inf).argmin()
+
+
+@partial(jax.jit, static_argnums=0)
+def _moved(logits: Logits, models: Any, image: jax.Array, label: Any, target: Any, low: Any, high: Any
+           ) -> tuple[jax.Array, jax.Array]:
+    """What the models say of ``image``, and the image moved as far as those that say ``label`` need on average."""
+    values, slopes = _linearised(logits, models, image, label)
     said = values.argmax(axis=1)
     right = (said == label).astype(values.dtype)
-    gaps = values[:, label][:, None] - values
-    slopes = slopes - slopes[:, label][:, None]
-    squares = (slopes**2).reshape(*gaps.shape, -1).sum(axis=2)
-    far = jnp.where(squares > 0, jnp.abs(gaps) / jnp.sqrt(jnp.maximum(squares, 1e-30)), 1e15)
-    nearest = (far * right[:, None]).sum(axis=0).at[label].set(jnp.inf).argmin()
+    each = slopes[:, target].reshape(len(said), -1)
+    together = each.mean(axis=0)
+    gains = each @ together  # what each model gains by a move of length |together|, to first order
+    least = 0.1 * jnp.linalg.norm(each, axis=1) * jnp.linalg.norm(together)
     # a move that ends exactly on the boundary changes no answer: a little more, however near it is
-    scale = right * (jnp.abs(gaps[:, nearest]) + 1e-4) / jnp.maximum(squares[:, nearest], 1e-30)
-    move = jnp.tensordot(scale, slopes[:, nearest], axes=1) / jnp.maximum(right.sum(), 1)
-    return said, jnp.clip(image + (1 + OVERSHOOT) * move, low, high)
+    lengths = (values[:, label] - values[:, target] + 1e-4) / jnp.maximum(jnp.maximum(gains, least), 1e-30)
+    length = (right * lengths).sum() / jnp.maximum(right.sum(), 1)
+    return said, jnp.clip(image + (1 + OVERSHOOT) * length * together.reshape(image.shape), low, high)

@@ -83,8 +83,8 @@ def instantiate(run: Run, model: ImageModel, images: np.ndarray, labels: np.ndar
                 record: int | None = None, models: int = 30, batch_models: int = 30, seed: int = 0) -> Neighbours:
     """Train ``models`` on the images (n, ...), and move one of them until all say another class (Heller, Fetaya 2023).
 
-    ``record``: which (default: the first whose label all models know). ``low``, ``high``: the range of pixels.
-    The record keeps its label.
+    ``record``: which (default: the last whose label all models know; where blocks are read in order, later steps hide
+    it least). ``low``, ``high``: the range of pixels. The record keeps its label.
     """
     check_replacing(run)
     if models < 1:
@@ -135,4 +135,4 @@ def _known(model: ImageModel, trained: Any, images: np.ndarray, labels: np.ndarr
     if agreed.size == 0:
         which = "of any record" if record is None else f"of record {record}"
         raise InputError("models", f"do not all know the label {which}", None, "train longer, or take fewer models")
-    return int(places[agreed[0]])
+    return int(places[agreed[-1]])
