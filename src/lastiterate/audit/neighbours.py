@@ -11,6 +11,7 @@ import numpy as np
 
 from lastiterate.audit.checkpoints import looked_at
 from lastiterate.audit.deepfool import Logits, fool_all
+from lastiterate.audit.worlds import replaces
 from lastiterate.engine import seeded_keys
 from lastiterate.engine.network import Form, prepared
 from lastiterate.errors import InputError
@@ -74,7 +75,7 @@ class Neighbours:
 
 def check_replacing(run: Run) -> None:
     """Refuse a run that is accounted under another adjacency than these neighbours have."""
-    if run.adjacency != "replace-one":
+    if not replaces(run):
         raise InputError("adjacency", "must be 'replace-one': the crafted image replaces a record", run.adjacency,
                          "account the run under replace-one")
 
