@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -73,6 +74,7 @@ def poisson_places(key: jax.Array, rate: float, begin: jax.Array, count: int) ->
     return begin - 1 + jnp.cumsum(1 + jnp.minimum(gaps, 2.0**40).astype(jnp.int64))
 
 
+@partial(jax.jit, static_argnums=(0, 3))
 def in_bins(run: Run, data: Any, order: jax.Array, room: int) -> tuple[Any, jax.Array]:
     """Records sorted by their secret bins, with ``room`` empty slots behind, and where every bin begins; (l + 1,)."""
     bins = jax.random.randint(generator(order), (run.n,), 0, run.blocks)
@@ -81,6 +83,7 @@ def in_bins(run: Run, data: Any, order: jax.Array, room: int) -> tuple[Any, jax.
     return moved, jnp.searchsorted(bins[by_bin], jnp.arange(run.blocks + 1))
 
 
+@partial(jax.jit, static_argnums=(0, 3))
 def permuted(run: Run, data: Any, order: jax.Array, plan: Layout) -> Any:
     """Arranged records moved from the public order to a secret one; slots without a record stay 0."""
     places = plan.slot(jax.random.permutation(generator(order), run.n))

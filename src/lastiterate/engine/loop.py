@@ -100,9 +100,8 @@ def step_at(run: Run, objective: Objective, state: State, data: Any, order: Any,
     return update(run, objective, state, data, order, std * unit, k, step_size)
 
 
-@partial(jax.jit, static_argnums=(0, 1))
 def secret(run: Run, most: int, data: Any, key: Any) -> Any:
-    """The records as the secret draw of the whole run arranges them (in public order before)."""
+    """The records as the secret draw of the whole run arranges them (in public order before); without one, uncopied."""
     match run.batching:
         case Permuted():
             return permuted(run, data, stream(key, ORDER), layout(run, most))
@@ -112,7 +111,6 @@ def secret(run: Run, most: int, data: Any, key: Any) -> Any:
             return data
 
 
-@partial(jax.jit, static_argnums=(0, 1))
 def pass_data(run: Run, most: int, data: Any, key: Any, number: Any) -> Any:
     """The records of pass ``number``, cut from a fresh permutation (in public order before)."""
     return permuted(run, data, stream(stream(key, ORDER), number), layout(run, most))

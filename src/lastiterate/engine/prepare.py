@@ -18,7 +18,7 @@ from lastiterate.schedules import FixedSize, Poisson, PrivateMean
 
 ROW_SHRINK = 1 - 2.0**-20
 """Rows are clipped to this fraction of ``row_norm``: more than rounding to float32 can add (relative 2^-24)."""
-SLICE = 2048
+SLICE = 512
 """Rows that are prepared at once, so that no second copy of the data is ever made."""
 
 

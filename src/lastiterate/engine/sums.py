@@ -43,13 +43,17 @@ def batch_sum(run: Run, objective: Objective, theta: jax.Array, data: Any, order
 
 def over_chunks(read: Any, chunks: Any) -> jax.Array:
     """Sum over chunks that are known beforehand; leaves (chunks, m, ...)."""
+    def chunk(i: int) -> Any:
+        return jax.tree.map(lambda a: a[i], chunks)
+
     count = jax.tree.leaves(chunks)[0].shape[0]
-    total = read(jax.tree.map(lambda a: a[0], chunks))
-    if count > UNROLLED:
-        rest = jax.tree.map(lambda a: a[1:], chunks)
-        return jax.lax.scan(lambda total, chunk: (total + read(chunk), None), total, rest)[0]
+    if count > UNROLLED:  # from zero on: a sum over all but the first would copy them
+        shape = jax.eval_shape(lambda: read(chunk(0)))
+        zero = jnp.zeros(shape.shape, shape.dtype)
+        return jax.lax.scan(lambda total, part: (total + read(part), None), zero, chunks)[0]
+    total = read(chunk(0))
     for i in range(1, count):
-        total = total + read(jax.tree.map(lambda a, i=i: a[i], chunks))
+        total = total + read(chunk(i))
     return total
 
 
