@@ -44,7 +44,7 @@ def main() -> None:
     run = li.Run(n=n // BATCH * BATCH, steps=1000, step_size=li.Constant(STEP), batching=batching,
                  noise=li.GradientNoise(0.0 if mode == "plain" else Z * CLIP / BATCH),
                  clip=None if mode == "plain" else CLIP, loss=li.Abstract())
-    size, steps = fastest({str(m): stepper(run, run.n, m) for m in (16, 32, 64, 128, 256)}, count=3, repeats=3)
+    size, steps = fastest({str(m): stepper(run, run.n, m) for m in (8, 16, 32, 64, 256)}, count=3, repeats=3)
     answer_bursts({"name": f"lastiterate {li.__version__}, {mode}, microbatches of {size}",
                    "versions": f"JAX {jax.__version__}", "threads": f"XLA's, {os.cpu_count()} cores"}, steps)
 

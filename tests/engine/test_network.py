@@ -10,8 +10,9 @@ import pytest
 
 import lastiterate as li
 from lastiterate.engine import Trainer, seeded_key
-from lastiterate.engine.dense import clipped_sum, traced
+from lastiterate.engine.dense import clipped_sum, layers_of
 from lastiterate.engine.network import PerExample, fit_network, prepared
+from lastiterate.engine.traced import program
 from lastiterate.errors import InputError, NotCertified
 
 RNG = np.random.default_rng(1)
@@ -135,9 +136,8 @@ NETWORKS = {
 def test_dense_layers_are_found_and_summed_as_if_materialised(name):
     loss, params, layers = NETWORKS[name]
     x, y, real = normal(16, 12), jnp.asarray(RNG.integers(0, 3, 16)), jnp.arange(16) != 5
-    leaves, tree = jax.tree.flatten(params)
     with jax.enable_x64(True):
-        assert len(traced(loss, leaves, tree, (x[0], y[0]))[1]) == layers
+        assert len(layers_of(program(loss, params, x[0], y[0])[0].jaxpr, len(jax.tree.leaves(params)))) == layers
         each = jax.vmap(jax.grad(loss), (None, 0, 0))(params, x, y)
         norms = np.sqrt(sum((np.asarray(a, float) ** 2).reshape(16, -1).sum(1) for a in jax.tree.leaves(each)))
         for clip in (np.quantile(norms, 0.4), 2 * norms.max()):

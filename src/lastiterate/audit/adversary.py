@@ -40,7 +40,7 @@ class Effort:
 
     trials: int = 100
     pilot: int = 50
-    batch_models: int = 50
+    batch_models: int = 10
     seed: int = 0
 
     def __post_init__(self) -> None:

@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lastiterate.engine.traced import quick
 from lastiterate.errors import InputError
 
 Logits = Callable[[Any, jax.Array], jax.Array]
@@ -47,8 +48,8 @@ def fool_all(logits: Logits, models: Any, image: np.ndarray, label: int, low: fl
 
 def _linearised(logits: Logits, models: Any, image: jax.Array, label: Any) -> tuple[jax.Array, jax.Array]:
     """Logits (models, classes), and the slopes of their rise over the label's, (models, classes, ...)."""
-    values = jax.vmap(lambda model: logits(model, image))(models)
-    slopes = jax.vmap(lambda model: jax.jacrev(partial(logits, model))(image))(models)
+    values = jax.vmap(lambda model: quick(logits)(model, image))(models)
+    slopes = jax.vmap(lambda model: jax.jacrev(partial(quick(logits), model))(image))(models)
     return values, slopes - slopes[:, label][:, None]
 
 

@@ -1,8 +1,4 @@
-"""LeNet5 (LeCun, Bottou, Bengio, Haffner 1998) on one image, written so that many models train at once quickly on CPUs.
-
-A convolution whose kernel has a batch axis becomes a grouped one, which XLA executes slowly on CPUs. So patches are
-slices of the image, and a convolution is one matrix product: under vmap over models, one batched matrix product.
-"""
+"""LeNet5 (LeCun, Bottou, Bengio, Haffner 1998) on one image."""
 
 from __future__ import annotations
 
@@ -46,14 +42,9 @@ def lenet_loss(params: Any, image: jax.Array, label: jax.Array) -> jax.Array:
 
 def convolved(image: jax.Array, w: jax.Array, b: jax.Array) -> jax.Array:
     """Image (c, h, width) by kernels w (o, c, k, l) plus b (o,), without padding: (o, h - k + 1, width - l + 1)."""
-    outputs, channels, k, l = w.shape  # noqa: E741 - the kernel's two sides
-    height, width = image.shape[1] - k + 1, image.shape[2] - l + 1
-    slices = [image[:, i:i + height, j:j + width] for i in range(k) for j in range(l)]
-    patches = jnp.stack(slices, axis=1).reshape(channels * k * l, height * width)
-    return (w.reshape(outputs, -1) @ patches + b[:, None]).reshape(outputs, height, width)
+    return jax.lax.conv(image[None], w, (1, 1), "VALID")[0] + b[:, None, None]
 
 
 def halved(image: jax.Array) -> jax.Array:
-    """The largest of every 2 x 2 pixels; sides must be even."""
-    channels, height, width = image.shape
-    return image.reshape(channels, height // 2, 2, width // 2, 2).max(axis=(2, 4))
+    """The largest of every 2 x 2 pixels."""
+    return jax.lax.reduce_window(image, -jnp.inf, jax.lax.max, (1, 2, 2), (1, 2, 2), "VALID")

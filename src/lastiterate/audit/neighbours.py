@@ -14,6 +14,7 @@ from lastiterate.audit.deepfool import Logits, fool_all
 from lastiterate.audit.worlds import replaces
 from lastiterate.engine import seeded_keys
 from lastiterate.engine.network import Form, prepared
+from lastiterate.engine.traced import quick
 from lastiterate.errors import InputError
 from lastiterate.run import Run
 
@@ -123,7 +124,7 @@ def last_iterates(run: Run, model: ImageModel, images: np.ndarray, labels: np.nd
 def all_logits(model: ImageModel, trained: Any, images: np.ndarray) -> np.ndarray:
     """Logits (images, models, classes); leaves of ``trained`` have the models as their first axis."""
     def one(image: jax.Array) -> jax.Array:
-        return jax.vmap(lambda params: model.logits(params, image))(trained)
+        return jax.vmap(lambda params: quick(model.logits)(params, image))(trained)
 
     return np.asarray(jax.lax.map(one, images, batch_size=min(AT_ONCE, len(images))))
 

@@ -17,9 +17,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
-from jax.core import eval_jaxpr
 from jax.extend import core
+
+from lastiterate.engine.convolution import kernel_gradient, small
+from lastiterate.engine.traced import Tag, Walk, inlined, program
 
 
 @dataclass(frozen=True)
@@ -30,85 +31,31 @@ class Dense:
     shape: tuple[int, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Convolution:
-    """A kernel of ``size`` (spatial) applied to one record; ``how``: the other arguments, ``shape`` of the result."""
+    """A kernel of ``size`` (spatial) applied to one record; ``shape`` of the result."""
 
     size: tuple[int, ...]
-    how: tuple[tuple[str, Any], ...]
+    params: dict[str, Any]  #: of the primitive
     shape: tuple[int, ...]
 
     def gradients(self, inputs: jax.Array, slopes: jax.Array) -> jax.Array:
         """Every record's gradient by the kernel, (m, ...) in the kernel's own layout."""
-        how = dict(self.how)
-        spec = how["dimension_numbers"]
-
-        def one(values: jax.Array, slope: jax.Array) -> jax.Array:
-            found = jax.lax.conv_general_dilated_patches(values, self.size, precision=jax.lax.Precision.HIGHEST, **how)
-            patches, slope = (a.transpose(spec.out_spec)[0] for a in (found, slope))
-            flat = jnp.matmul(slope.reshape(slope.shape[0], -1), patches.reshape(patches.shape[0], -1).T,
-                              precision="highest")
-            return flat.reshape(flat.shape[0], -1, *self.size).transpose(tuple(map(int, np.argsort(spec.rhs_spec))))
-
-        return jax.vmap(one)(inputs, slopes)
+        return jax.vmap(lambda values, slope: kernel_gradient(values, slope, self.size, self.params))(inputs, slopes)
 
 
 Layer = Dense | Convolution
-
-
-class _Walk:
-    """Evaluates a traced loss; products with tapped matrices get zeros added and their vectors written down."""
-
-    def __init__(self, zeros: dict[int, Any]) -> None:
-        self.zeros, self.inputs = zeros, dict[int, Any]()
-
-    def run(self, jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], tags: Sequence[Any]) -> list[Any]:
-        values = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *args), strict=True))
-        names = {var: tag for var, tag in zip(jaxpr.invars, tags, strict=True) if tag is not None}
-        for eqn in jaxpr.eqns:
-            found = [_value(values, v) for v in eqn.invars]
-            held = [None if isinstance(v, core.Literal) else names.get(v) for v in eqn.invars]
-            tapped = next((tag for tag in held if tag is not None and tag[0] in self.zeros), None)
-            if _inlined(eqn):
-                inner = eqn.params["jaxpr"]
-                out = self.run(inner.jaxpr, inner.consts, found, held)
-            else:
-                out = _apply(jaxpr, eqn, found)
-                if tapped is not None and eqn.primitive.name == "transpose":
-                    names[eqn.outvars[0]] = (tapped[0], 1 - tapped[1])
-                elif tapped is not None:
-                    self.inputs[tapped[0]] = found[1 - held.index(tapped)]
-                    out = [out[0] + self.zeros[tapped[0]]]
-            values.update(zip(eqn.outvars, out, strict=True))
-        return [_value(values, v) for v in jaxpr.outvars]
-
-
-def _apply(jaxpr: Any, eqn: Any, found: list[Any]) -> list[Any]:
-    """One equation's results, through a jaxpr of its own, so that rules of custom derivatives are kept."""
-    given = {v: value for v, value in zip(eqn.invars, found, strict=True) if not isinstance(v, core.Literal)}
-    alone = jaxpr.replace(constvars=(), invars=[*given], outvars=[*eqn.outvars], eqns=[eqn],
-                          debug_info=jaxpr.debug_info._replace(arg_names=None, result_paths=None))
-    return eval_jaxpr(alone, (), *given.values())
-
-
-def _value(values: dict[Any, Any], var: Any) -> Any:
-    return var.val if isinstance(var, core.Literal) else values[var]
-
-
-def _inlined(eqn: Any) -> bool:
-    """Whether an equation only calls a jitted function."""
-    return eqn.primitive.name in ("jit", "pjit")
 
 
 def layers_of(jaxpr: Any, count: int) -> dict[int, Layer]:
     """Which of the first ``count`` inputs are weights that are used once, by a layer that is known here."""
     uses: dict[int, list[Layer | None]] = {}
 
-    def walk(jaxpr: Any, tags: Sequence[Any]) -> None:
+    def walk(jaxpr: Any, tags: Sequence[Tag | None]) -> None:
         names = {var: tag for var, tag in zip(jaxpr.invars, tags, strict=True) if tag is not None}
         for eqn in jaxpr.eqns:
             held = [None if isinstance(v, core.Literal) else names.get(v) for v in eqn.invars]
-            if _inlined(eqn):
+            if inlined(eqn):
                 walk(eqn.params["jaxpr"].jaxpr, held)
             elif eqn.primitive.name == "transpose" and held[0] is not None and eqn.params["permutation"] == (1, 0):
                 names[eqn.outvars[0]] = (held[0][0], 1 - held[0][1])
@@ -125,7 +72,7 @@ def layers_of(jaxpr: Any, count: int) -> dict[int, Layer]:
     return {i: found[0] for i, found in uses.items() if len(found) == 1 and found[0] is not None}
 
 
-def _layer(eqn: Any, held: Sequence[Any], tag: Any) -> Layer | None:
+def _layer(eqn: Any, held: Sequence[Tag | None], tag: Tag) -> Layer | None:
     """The layer, if the equation multiplies the tagged matrix with a vector, or convolves one record with it."""
     if sum(name is not None for name in held) != 1:
         return None
@@ -138,10 +85,9 @@ def _layer(eqn: Any, held: Sequence[Any], tag: Any) -> Layer | None:
     if eqn.primitive.name == "conv_general_dilated" and place == 1 and other is not None:
         spec = eqn.params["dimension_numbers"]
         alone = other.shape[spec.lhs_spec[0]] == 1
-        if alone and eqn.params["feature_group_count"] == eqn.params["batch_group_count"] == 1:
-            names = ("window_strides", "padding", "lhs_dilation", "rhs_dilation", "dimension_numbers")
-            size = tuple(eqn.invars[1].aval.shape[axis] for axis in spec.rhs_spec[2:])
-            return Convolution(size, tuple((name, eqn.params[name]) for name in names), shape)
+        size = tuple(eqn.invars[1].aval.shape[axis] for axis in spec.rhs_spec[2:])
+        if alone and eqn.params["feature_group_count"] == eqn.params["batch_group_count"] == 1 and small(size):
+            return Convolution(size, eqn.params, shape)
     return None
 
 
@@ -160,7 +106,8 @@ def clipped_sum(loss: Loss, clip: float, params: Any, records: tuple[Any, ...], 
     least single precision, whatever that of the parameters.
     """
     leaves, tree = jax.tree.flatten(params)
-    closed, layers = traced(loss, leaves, tree, jax.tree.map(lambda a: a[0], records))
+    closed, _ = program(loss, params, *jax.tree.map(lambda a: a[0], records))
+    layers = layers_of(closed.jaxpr, len(leaves))
     others = [i for i in range(len(leaves)) if i not in layers]
 
     def one(record: Any) -> tuple[dict[int, Any], dict[int, Any], list[Any]]:
@@ -168,7 +115,7 @@ def clipped_sum(loss: Loss, clip: float, params: Any, records: tuple[Any, ...], 
             mine = list(leaves)
             for i, leaf in zip(others, rest, strict=True):
                 mine[i] = leaf
-            walk = _Walk(zeros)
+            walk = Walk(zeros)
             entries = jax.tree.leaves(record)
             tags = [(i, 0) if i in layers else None for i in range(len(leaves))] + [None] * len(entries)
             (found,) = walk.run(closed.jaxpr, closed.consts, (*mine, *entries), tags)
@@ -206,14 +153,3 @@ def _summable(values: jax.Array, counted: jax.Array) -> jax.Array:
 
 def _squares(values: jax.Array) -> jax.Array:
     return (values.astype(jnp.float64) ** 2).reshape(values.shape[0], -1).sum(1)
-
-
-def traced(loss: Loss, leaves: list[Any], tree: Any, example: Any) -> tuple[Any, dict[int, Layer]]:
-    """The loss of one record as a jaxpr of all leaves, and which leaves are weights of known layers."""
-    form = jax.tree.structure(example)
-
-    def called(*values: Any) -> Any:
-        return loss(jax.tree.unflatten(tree, values[:len(leaves)]), *jax.tree.unflatten(form, values[len(leaves):]))
-
-    closed = jax.make_jaxpr(called)(*leaves, *jax.tree.leaves(example))
-    return closed, layers_of(closed.jaxpr, len(leaves))

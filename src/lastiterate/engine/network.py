@@ -16,6 +16,7 @@ from lastiterate.engine.dense import clipped_sum
 from lastiterate.engine.loop import secret, shape_of
 from lastiterate.engine.noise import fresh_key
 from lastiterate.engine.prepare import hidden
+from lastiterate.engine.traced import quick
 from lastiterate.engine.trainer import Loop, Progress
 from lastiterate.errors import InputError
 from lastiterate.losses import CHUNK
@@ -24,7 +25,7 @@ from lastiterate.schedules import GaussianStart
 
 RecordLoss = Callable[..., jax.Array]
 """``loss(params, *record)``: one number for one record."""
-MICROBATCH = 64
+MICROBATCH = 32
 """Records whose gradients are in memory at once, where the caller does not say."""
 
 
@@ -96,8 +97,8 @@ class PerExample:
 
     **Guarantee:** every record's gradient is scaled to norm at most ``clip`` by its own computed norm (one that is not
     finite counts as 0), and chunks of at most ``CHUNK`` records are summed in at least single precision (see
-    ``FLOAT_SLACK``). With ``exact`` everything that depends on the parameters is
-    float64, for theorems about a hidden state.
+    ``FLOAT_SLACK``). With ``exact`` everything that depends on the parameters is float64, for theorems about a hidden
+    state.
     """
 
     loss: RecordLoss
@@ -124,7 +125,7 @@ class PerExample:
         return self.loss(self.form.whole(arrays), *record)
 
     def _total(self, arrays: Any, records: Any, real: jax.Array) -> jax.Array:
-        losses = jax.vmap(lambda record: self._of_arrays(arrays, *record))(records)
+        losses = jax.vmap(lambda record: quick(self._of_arrays)(arrays, *record))(records)
         return jnp.where(real, losses, 0.0).sum()
 
     def leafwise(self, function: Callable[[jax.Array], jax.Array], theta: jax.Array) -> jax.Array:

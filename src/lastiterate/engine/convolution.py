@@ -1,0 +1,104 @@
+"""Convolutions and maxima over windows by slices and matrix products, which CPUs execute quickly inside of loops.
+
+XLA compiles a convolution to a library's only where no loop surrounds it, and the training loop does (on CPUs, JAX
+0.10). One slice of the input per place of the window makes the patches; the rest is one matrix product.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+LARGEST = 256
+"""Places of a window that are still written out as slices."""
+
+
+def small(size: Sequence[int]) -> bool:
+    """Whether a window has so few places that they are written out."""
+    return math.prod(size) <= LARGEST
+
+
+def handled(name: str, params: dict[str, Any], operands: Sequence[Any]) -> bool:
+    """Whether the operation ``name`` of a traced loss is executed here."""
+    if jax.default_backend() != "cpu":
+        return False
+    if name == "reduce_window_max":
+        return small(params["window_dimensions"]) and jnp.issubdtype(operands[0].dtype, jnp.floating)
+    if name != "conv_general_dilated" or params["batch_group_count"] != 1:
+        return False
+    return small([operands[1].shape[axis] for axis in params["dimension_numbers"].rhs_spec[2:]])
+
+
+def windows(x: jax.Array, size: Sequence[int], strides: Sequence[int], padding: Sequence[tuple[int, int]],
+            base: Sequence[int], dilation: Sequence[int], fill: float) -> list[jax.Array]:
+    """The input as each place of the window meets it, places in row-major order; all arguments have x.ndim entries.
+
+    ``base`` - 1 entries of ``fill`` lie between two of x, ``padding`` (negative: cut) around them.
+    """
+    pads = [(low, high, gap - 1) for (low, high), gap in zip(padding, base, strict=True)]
+    if any(map(any, pads)):
+        x = jax.lax.pad(x, jnp.asarray(fill, x.dtype), pads)
+    counts = [(length - (k - 1) * d - 1) // s + 1
+              for length, k, d, s in zip(x.shape, size, dilation, strides, strict=True)]
+    found = list[jax.Array]()
+    for place in np.ndindex(*size):
+        begin = [at * d for at, d in zip(place, dilation, strict=True)]
+        end = [first + s * (count - 1) + 1 for first, s, count in zip(begin, strides, counts, strict=True)]
+        found.append(jax.lax.slice(x, begin, end, strides))
+    return found
+
+
+def patches(x: jax.Array, size: Sequence[int], params: dict[str, Any]) -> jax.Array:
+    """What a kernel of spatial ``size`` meets of one record (c, *spatial): (places of the kernel, c, *output)."""
+    found = windows(x, (1, *size), (1, *params["window_strides"]), ((0, 0), *params["padding"]),
+                    (1, *params["lhs_dilation"]), (1, *params["rhs_dilation"]), 0.0)
+    return jnp.stack(found)
+
+
+def convolved(lhs: jax.Array, rhs: jax.Array, params: dict[str, Any]) -> jax.Array:
+    """``lax.conv_general_dilated``, with its own parameters, to rounding."""
+    spec, groups = params["dimension_numbers"], params["feature_group_count"]
+    images, kernel = lhs.transpose(spec.lhs_spec), rhs.transpose(spec.rhs_spec)
+    size = kernel.shape[2:]
+    outputs, each = kernel.shape[0] // groups, kernel.shape[1]
+    flat = kernel.reshape(groups, outputs, each, -1).swapaxes(2, 3).reshape(groups, outputs, -1)
+
+    def one(image: jax.Array) -> jax.Array:
+        met = patches(image, size, params)
+        shape = met.shape[2:]
+        by_group = met.reshape(met.shape[0], groups, each, -1).swapaxes(0, 1).reshape(groups, flat.shape[2], -1)
+        found = jnp.matmul(flat, by_group, precision=params["precision"],
+                           preferred_element_type=params["preferred_element_type"])
+        return found.reshape(groups * outputs, *shape)
+
+    single = images.shape[0] == 1
+    found = one(images[0])[None] if single else jax.vmap(one)(images)
+    return found.transpose(tuple(map(int, np.argsort(spec.out_spec))))
+
+
+def kernel_gradient(image: jax.Array, slope: jax.Array, size: Sequence[int], params: dict[str, Any]) -> jax.Array:
+    """Gradient by a kernel of spatial ``size`` for one record and the derivative by its output; in the kernel's layout.
+
+    ``image``, ``slope``: with a batch axis of length 1; no groups.
+    """
+    spec = params["dimension_numbers"]
+    met = patches(image.transpose(spec.lhs_spec)[0], size, params)
+    slopes = slope.transpose(spec.out_spec)[0]
+    flat = jnp.matmul(slopes.reshape(slopes.shape[0], -1), met.reshape(met.shape[0] * met.shape[1], -1).T,
+                      precision="highest")
+    found = flat.reshape(slopes.shape[0], met.shape[0], met.shape[1]).swapaxes(1, 2)
+    return found.reshape(*found.shape[:2], *size).transpose(tuple(map(int, np.argsort(spec.rhs_spec))))
+
+
+def largest(x: jax.Array, params: dict[str, Any]) -> jax.Array:
+    """``lax.reduce_window`` by the maximum; its gradient goes to the first of several that are largest, as there."""
+    first, *rest = windows(x, params["window_dimensions"], params["window_strides"], params["padding"],
+                           params["base_dilation"], params["window_dilation"], -math.inf)
+    for other in rest:
+        first = jnp.where((other > first) | jnp.isnan(other), other, first)
+    return first

@@ -1,0 +1,82 @@
+"""A loss as a traced program, evaluated equation by equation, so that some of them can be executed in another way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+from jax.core import eval_jaxpr
+from jax.extend import core
+
+from lastiterate.engine.convolution import convolved, handled, largest
+
+Tag = tuple[int, int]
+"""Which weight a variable is, and 1 where it is transposed."""
+
+
+class Walk:
+    """Evaluates a program; products with tapped weights get zeros added and their inputs written down.
+
+    ``zeros``: for every tapped weight, what is added to the result of its one product.
+    """
+
+    def __init__(self, zeros: dict[int, Any]) -> None:
+        self.zeros, self.inputs = zeros, dict[int, Any]()
+
+    def run(self, jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], tags: Sequence[Tag | None]) -> list[Any]:
+        values = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *args), strict=True))
+        names = {var: tag for var, tag in zip(jaxpr.invars, tags, strict=True) if tag is not None}
+        for eqn in jaxpr.eqns:
+            found = [_value(values, v) for v in eqn.invars]
+            held = [None if isinstance(v, core.Literal) else names.get(v) for v in eqn.invars]
+            tapped = next((tag for tag in held if tag is not None and tag[0] in self.zeros), None)
+            if inlined(eqn):
+                inner = eqn.params["jaxpr"]
+                out = self.run(inner.jaxpr, inner.consts, found, held)
+            else:
+                out = _apply(jaxpr, eqn, found)
+                if tapped is not None and eqn.primitive.name == "transpose":
+                    names[eqn.outvars[0]] = (tapped[0], 1 - tapped[1])
+                elif tapped is not None:
+                    self.inputs[tapped[0]] = found[1 - held.index(tapped)]
+                    out = [out[0] + self.zeros[tapped[0]]]
+            values.update(zip(eqn.outvars, out, strict=True))
+        return [_value(values, v) for v in jaxpr.outvars]
+
+
+def _apply(jaxpr: Any, eqn: Any, found: list[Any]) -> list[Any]:
+    """One equation's results, through a jaxpr of its own, so that rules of custom derivatives are kept."""
+    name, params = eqn.primitive.name, eqn.params
+    if handled(name, params, found):
+        return [largest(found[0], params) if name == "reduce_window_max" else convolved(found[0], found[1], params)]
+    given = {v: value for v, value in zip(eqn.invars, found, strict=True) if not isinstance(v, core.Literal)}
+    alone = jaxpr.replace(constvars=(), invars=[*given], outvars=[*eqn.outvars], eqns=[eqn],
+                          debug_info=jaxpr.debug_info._replace(arg_names=None, result_paths=None))
+    return eval_jaxpr(alone, (), *given.values())
+
+
+def _value(values: dict[Any, Any], var: Any) -> Any:
+    return var.val if isinstance(var, core.Literal) else values[var]
+
+
+def inlined(eqn: Any) -> bool:
+    """Whether an equation only calls a jitted function."""
+    return eqn.primitive.name in ("jit", "pjit")
+
+
+def program(function: Callable[..., Any], *args: Any) -> tuple[Any, Any]:
+    """The traced function of the flat leaves of its arguments, and how its results are nested."""
+    leaves, tree = jax.tree.flatten(args)
+    closed, shape = jax.make_jaxpr(lambda *flat: function(*jax.tree.unflatten(tree, flat)), return_shape=True)(*leaves)
+    return closed, jax.tree.structure(shape)
+
+
+def quick(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same function of arrays, its convolutions and maxima in the form that is quick inside of loops."""
+    def called(*args: Any) -> Any:
+        closed, form = program(function, *args)
+        leaves = jax.tree.leaves(args)
+        return jax.tree.unflatten(form, Walk({}).run(closed.jaxpr, closed.consts, leaves, [None] * len(leaves)))
+
+    return called
