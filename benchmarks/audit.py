@@ -14,14 +14,13 @@ import time
 from dataclasses import replace
 
 import numpy as np
-from children import Child, Library
+from children import TORCH, Child
 
 import lastiterate as li
 from lastiterate.audit import audit, worst_case
 from lastiterate.audit.statistics import Counts, epsilon_lower, gaussian_epsilon, mu_lower
 from lastiterate.engine import Trainer, seeded_keys
 
-TORCH = Library("torch", ("torch",), "torch")
 TASK = {"n": 100, "d": 20, "steps": 200, "step_size": 1.0, "std": 0.05, "ridge": 0.01}
 QUADRATIC = li.HuberRidge(row_norm=1.0, residual_clip=1.0, ridge=0.2, intercept=0.0)
 BASE = li.Run(n=10, steps=20, step_size=li.Constant(0.5), noise=li.GradientNoise(1.0), loss=QUADRATIC)

@@ -27,6 +27,12 @@ def task(n: int = N) -> tuple[np.ndarray, np.ndarray]:
     return np.concatenate((features, np.ones((n, 1), np.float32)), axis=1), rng.integers(0, K, n).astype(np.int32)
 
 
+def lenet_task(n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Images (n, 1, 32, 32) float32 and labels (n,) int32 for LeNet5."""
+    rng = np.random.default_rng(0)
+    return rng.normal(size=(n, 1, 32, 32)).astype(np.float32), rng.integers(0, 10, n).astype(np.int32)
+
+
 def quartiles(values: Sequence[float]) -> tuple[float, float]:
     """Median and interquartile range."""
     low, middle, high = statistics.quantiles(values, n=4, method="inclusive")

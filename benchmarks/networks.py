@@ -1,9 +1,10 @@
-"""Private steps on a small convolutional network: lastiterate by blocks and by Poisson batches, and jax-privacy.
+"""Private steps on networks: lastiterate by blocks and by Poisson batches beside jax-privacy; LeNet5 beside PyTorch.
 
-python benchmarks/networks.py --jaxprivacy-python PYTHON --out TABLES.md       (minutes)
+python benchmarks/networks.py --jaxprivacy-python PYTHON --torch-python PYTHON --out TABLES.md       (minutes)
 
-As in speed_others.py: every contestant is a process of its own and does bursts of steps in turn. The network and the
-loss are the same functions for all (network_task.py); every one takes the size of microbatches that is fastest for it.
+As in speed_others.py: every contestant is a process of its own and does bursts of steps in turn. The small network and
+its loss are the same functions for all (network_task.py); every one takes the size of microbatches that is fastest for
+it. LeNet5 is trained by SGLD as audits train it (batches of 4 images, several models together), against a loop.
 """
 
 from __future__ import annotations
@@ -14,33 +15,51 @@ import sys
 from contextlib import ExitStack
 from pathlib import Path
 
-from children import JAX_PRIVACY, Child
+from children import JAX_PRIVACY, TORCH, Child
 from network_task import BATCH
 from speed_others import measure, table
+
+Contestant = tuple[str, str, tuple[str, ...]]
+"""Interpreter, script and flags of a child."""
+
+
+def section(title: str, about: str, contestants: list[Contestant], rounds: int) -> str:
+    """One table, in Markdown; everything is measured against the first contestant."""
+    with ExitStack() as stack:
+        children = [stack.enter_context(Child(python, script, "--serve", *flags))
+                    for python, script, flags in contestants]
+        taken = measure(children, rounds, 2.0)
+    return (f"\n## {title}\n\n`python benchmarks/networks.py`: {about}, {rounds} rounds, medians; {os.cpu_count()} "
+            f"cores. Ratios are taken inside a round.\n\n{table(children, taken)}")
 
 
 def main() -> None:
     given = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    given.add_argument("--out", type=Path, help="Markdown file that a section is appended to")
+    given.add_argument("--out", type=Path, help="Markdown file that the sections are appended to")
     given.add_argument("--records", type=int, default=10_240)
     given.add_argument("--rounds", type=int, default=15)
     JAX_PRIVACY.option(given)
+    TORCH.option(given)
     asked = given.parse_args()
-    contestants = [(sys.executable, "own_network_step.py", ("--mode", mode)) for mode in ("cyclic", "poisson", "plain")]
+    records = ("--records", str(asked.records))
+    small: list[Contestant] = [(sys.executable, "own_network_step.py", ("--mode", mode, *records))
+                               for mode in ("cyclic", "poisson", "plain")]
     if (python := JAX_PRIVACY.python(asked)) is not None:
-        contestants.append((python, "jaxprivacy_network_step.py", ()))
-    with ExitStack() as stack:
-        children = [stack.enter_context(Child(python, script, "--serve", "--records", str(asked.records), *flags))
-                    for python, script, flags in contestants]
-        taken = measure(children, asked.rounds, 2.0)
-    said = ("\n## A private step on a convolutional network\n\n"
-            f"`python benchmarks/networks.py`: {asked.records} images of 28 x 28, two convolutions, two dense layers, "
-            f"{BATCH} records a batch (expected, for Poisson), every record's gradient clipped, {asked.rounds} rounds, "
-            f"medians; {os.cpu_count()} cores. Ratios are taken inside a round.\n\n{table(children, taken)}")
-    print(said)
-    if asked.out is not None:
-        with asked.out.open("a") as out:
-            out.write(said)
+        small.append((python, "jaxprivacy_network_step.py", records))
+    lenet: list[Contestant] = [(sys.executable, "own_lenet_step.py", ("--mode", mode)) for mode in ("sgld", "clipped")]
+    if (python := TORCH.python(asked)) is not None:
+        lenet.append((python, "torch_lenet_step.py", ()))
+    for title, about, contestants in (
+        ("A private step on a convolutional network",
+         f"{asked.records} images of 28 x 28, two convolutions, two dense layers, {BATCH} records a batch (expected, "
+         "for Poisson), every record's gradient clipped", small),
+        ("A step of SGLD on LeNet5, per model", "batches of 4 images of 32 x 32", lenet),
+    ):
+        said = section(title, about, contestants, asked.rounds)
+        print(said, flush=True)
+        if asked.out is not None:
+            with asked.out.open("a") as out:
+                out.write(said)
 
 
 if __name__ == "__main__":
