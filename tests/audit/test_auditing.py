@@ -146,7 +146,7 @@ OTHER = worst_case(RUN)
         (lambda: audit(replace(RUN, adjacency="replace-one"), worlds=OTHER), "worlds zero out a record"),
         (lambda: audit(RUN, worlds=worst_case(replace(RUN, adjacency="replace-one"))), "worlds replace a record"),
         (lambda: audit(replace(RUN, loss=li.Abstract())), "cannot be executed"),
-        (lambda: audit(RUN, train=quick), "did not arrange its data by the engine"),
+        (lambda: audit(RUN, train=quick), "train takes no absent="),
         (lambda: audit(RUN, features=0), "features must be a whole number >= 1"),
         (lambda: audit(SWAPPED, train=lambda x, y, keys: np.zeros((1, 2))), "must return one model per key"),
     ],

@@ -96,9 +96,10 @@ def test_unclipped_rows_are_refuted(patched):
     """The canary's row is longer than row_norm: clipping brings it there, and its absence shows."""
     run, arrange = calibrated(loss=ORTHOGONAL), trainer.arrange
 
-    def unclipped(run, features, target, *rest):
-        rows, labels = arrange(run, features, target, *rest)
+    def unclipped(run, features, target, absent):
+        rows, labels = arrange(run, features, target)
         rows.reshape(-1, rows.shape[-1])[: run.n, :-1] = features
+        rows.reshape(-1, rows.shape[-1])[list(absent)] = 0.0
         return rows, labels
 
     patched(trainer, "arrange", unclipped)

@@ -6,6 +6,8 @@ It is the trainer's own choice of a key that is attacked, so models are fitted o
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from typing import Any
 
 import jax
 import numpy as np
@@ -40,7 +42,10 @@ def scores(run: Run, worlds: Worlds, trials: int, progress: Progress | None = No
 
 def _release(run: Run, world: World) -> np.ndarray:
     """One model as a user trains it."""
-    model = execute(run, world, lambda features, target, _: Trainer(run).fit(features, target), None)
+    def train(features: Any, target: Any, _: Any, absent: Sequence[int] = ()) -> np.ndarray:
+        return Trainer(run).fit(features, target, absent=absent)
+
+    model = execute(run, world, train, None)
     return model[-1] if run.release == "all" else model
 
 

@@ -6,6 +6,7 @@ on the tight pair of squared error, the weighted sum over the record's steps is 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -20,9 +21,9 @@ from lastiterate.schedules import Cyclic, Fixed
 NAME = "trajectory"
 
 
-def fit_one_by_one(run: Run, features: Any, target: Any, keys: Any) -> np.ndarray:
+def fit_one_by_one(run: Run, features: Any, target: Any, keys: Any, absent: Sequence[int] = ()) -> np.ndarray:
     """All iterates of one model per key, (models, T, k, d + 1); the vectorised program keeps the last ones only."""
-    return np.stack([Trainer(run).fit(features, target, key) for key in keys])
+    return np.stack([Trainer(run).fit(features, target, key, absent=absent) for key in keys])
 
 
 def readable(run: Run) -> bool:

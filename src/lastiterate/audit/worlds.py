@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
 from dataclasses import dataclass
+from inspect import Parameter, signature
 from typing import Any
 
 import numpy as np
 
 from lastiterate.adjacency import records_moved
-from lastiterate.engine import trainer as engine
-from lastiterate.engine.batches import layout
-from lastiterate.engine.prepare import largest_chunk
 from lastiterate.errors import InputError
 from lastiterate.run import Run
 
-Train = Callable[[Any, Any, Any], np.ndarray]
-"""(features, target, keys) -> released parameters, one model per key, as ``Trainer(run).fit_many`` does."""
+Train = Callable[..., np.ndarray]
+"""(features, target, keys) -> released parameters, one model per key, as ``Trainer(run).fit_many`` does.
+
+Where worlds differ by a zeroed record it is called with ``absent=(record,)`` besides.
+"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,34 +78,16 @@ def check_worlds(worlds: Worlds, run: Run) -> None:
                          "mark it as absent, or account the run under replace-one")
 
 
-@contextmanager
-def _zeroed(run: Run, record: int) -> Iterator[None]:
-    """While it lasts, the trainer's arranged data hold zeros, intercept included, in the slot of ``record``.
-
-    A record of zero features still has an intercept and so a gradient; the public interface cannot leave it out,
-    because n is public. Nothing else of the trainer is touched. Not for use by several threads at once.
-    """
-    original, calls = engine.arrange, 0
-
-    def arranged(described: Run, features: Any, target: Any, places: Any = None, *rest: Any) -> Any:
-        nonlocal calls
-        calls += 1
-        rows, labels = original(described, features, target, places, *rest)
-        slot = layout(run, largest_chunk(run)).slot(record if places is None else places[record])
-        rows.reshape(-1, rows.shape[-1])[slot] = 0.0
-        return rows, labels
-
-    engine.arrange = arranged
-    try:
-        yield
-    finally:
-        engine.arrange = original
-    if not calls:
-        raise InputError("train", "did not arrange its data by the engine, so that a record cannot be zeroed out", None,
-                         "account the run under replace-one, and give two full data sets")
-
-
 def execute(run: Run, world: World, train: Train, keys: Any) -> np.ndarray:
     """Released parameters of one model per key, (models, ...) float64."""
-    with nullcontext() if world.absent is None else _zeroed(run, world.absent):
+    if world.absent is None:
         return np.asarray(train(world.features, world.target, keys))
+    if not _zeroes(train):
+        raise InputError("train", "takes no absent=, the records whose gradients are zeroed", None,
+                         "add it, or account the run under replace-one, and give two full data sets")
+    return np.asarray(train(world.features, world.target, keys, absent=(world.absent,)))
+
+
+def _zeroes(train: Train) -> bool:
+    taken = signature(train).parameters.values()
+    return any(one.name == "absent" or one.kind is Parameter.VAR_KEYWORD for one in taken)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -105,11 +106,12 @@ def aligned_zeros(shape: tuple[int, int]) -> np.ndarray:
 
 
 def arrange(run: Run, features: Any, target: Any, places: np.ndarray | None = None,
-            centres: tuple[np.ndarray, ...] = ()) -> tuple[np.ndarray, np.ndarray]:
+            centres: tuple[np.ndarray, ...] = (), absent: Sequence[int] = ()) -> tuple[np.ndarray, np.ndarray]:
     """Rows (blocks, chunks, m, d + 1) float32, centred, clipped, with their intercept; targets (blocks, chunks, m).
 
     Where batches are drawn by the program the records lie flat, (n, d + 1) and (n,). ``places[i]``: the place of record
-    i in a secret order (absent: its own). Slots without a record hold zeros.
+    i in a secret order (absent: its own). Slots without a record hold zeros, and so do those of the records ``absent``,
+    intercept included, which makes their gradients zero: what the neighbours of zero-out are.
     """
     loss, plan, answers = linear_loss(run), layout(run, largest_chunk(run)), check_target(run, target)
     shape = np.shape(features)
@@ -123,6 +125,7 @@ def arrange(run: Run, features: Any, target: Any, places: np.ndarray | None = No
         part = slice(first, first + SLICE)
         rows[slots[part], :-1] = clip_rows(centred(features[part], run.prelude, centres), loss.row_norm)
     rows[slots, -1] = loss.intercept
+    rows[slots[list(absent)]] = 0.0
     labels = np.zeros(plan.slots, answers.dtype)
     labels[slots] = answers
     cut = (run.n,) if drawn(run) else (plan.blocks, plan.chunks, plan.rows)

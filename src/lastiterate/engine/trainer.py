@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -122,26 +122,27 @@ class Trainer:
         return Loop(self.run, Linear(linear_loss(self.run), self.run.clip, hidden(self.run)))
 
     def fit(self, features: Any, target: Any, key: jax.Array | None = None, progress: Progress | None = None,
-            centres: tuple[np.ndarray, ...] = ()) -> np.ndarray:
+            centres: tuple[np.ndarray, ...] = (), absent: Sequence[int] = ()) -> np.ndarray:
         """Train and return the last iterate, (k, d + 1) float64 (all of them, (T, k, d + 1), for release="all").
 
         ``key``: only for tests and audits; by default 128 fresh bits from the operating system. ``centres``: one
-        private mean for each part of the run's prelude. Errors: bad data, or a diverging run; then nothing is returned.
+        private mean for each part of the run's prelude. ``absent``: records whose gradients are zeroed, for audits.
+        Errors: bad data, or a diverging run; then nothing is returned.
 
         **Guarantee:** exactly the run that is accounted: rows clipped, noise at every step, no other output.
         """
         key = fresh_key() if key is None else key
         with jax.enable_x64(True):
             order = np.asarray(places(self.run, key)) if isinstance(self.run.batching, Permuted) else None
-            rows, labels = arrange(self.run, features, target, order, centres)
+            rows, labels = arrange(self.run, features, target, order, centres, absent)
             data: Any = jax.device_put(rows, may_alias=True), jnp.asarray(labels)
             if order is None:
                 data = secret(shape_of(self.run), self._loop.objective.most, data, key)
             return self._loop.execute(self._zero(rows), data, key, progress)
 
-    def fit_many(self, features: Any, target: Any, keys: jax.Array) -> np.ndarray:
+    def fit_many(self, features: Any, target: Any, keys: jax.Array, absent: Sequence[int] = ()) -> np.ndarray:
         """Train one model per key in a single vectorised program; (models, k, d + 1). For tests and audits."""
-        rows, labels = arrange(self.run, features, target)
+        rows, labels = arrange(self.run, features, target, absent=absent)
         with jax.enable_x64(True):
             return self._loop.many(self._zero(rows), (rows, labels), keys)
 
