@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from lastiterate.audit.attacks import ATTACKS
     from lastiterate.audit.auditing import audit
     from lastiterate.audit.canaries import worst_case
+    from lastiterate.audit.coins import OneRunReport, audit_once
     from lastiterate.audit.langevin_network import langevin_run, with_prior
     from lastiterate.audit.lenet import lenet_logits, lenet_loss, lenet_parameters
     from lastiterate.audit.neighbours import ImageModel, Neighbours, instantiate
@@ -20,15 +21,16 @@ if TYPE_CHECKING:
     from lastiterate.audit.outcome import AuditReport
     from lastiterate.audit.worlds import World, Worlds
 
-_WHERE = {"ATTACKS": "attacks", "audit": "auditing", "worst_case": "canaries", "one_run_epsilon": "one_run",
+_WHERE = {"ATTACKS": "attacks", "audit": "auditing", "OneRunReport": "coins", "audit_once": "coins",
+          "worst_case": "canaries", "one_run_epsilon": "one_run",
           "AuditReport": "outcome", "World": "worlds", "Worlds": "worlds",
           "Effort": "adversary", "attack_network": "adversary", "ImageModel": "neighbours", "Neighbours": "neighbours",
           "instantiate": "neighbours", "langevin_run": "langevin_network", "with_prior": "langevin_network",
           "lenet_logits": "lenet", "lenet_loss": "lenet", "lenet_parameters": "lenet"}
 
-__all__ = ["ATTACKS", "AuditReport", "Effort", "ImageModel", "Neighbours", "World", "Worlds", "attack_network", "audit",
-           "instantiate", "langevin_run", "lenet_logits", "lenet_loss", "lenet_parameters", "one_run_epsilon",
-           "with_prior", "worst_case"]
+__all__ = ["ATTACKS", "AuditReport", "Effort", "ImageModel", "Neighbours", "OneRunReport", "World", "Worlds",
+           "attack_network", "audit", "audit_once", "instantiate", "langevin_run", "lenet_logits", "lenet_loss",
+           "lenet_parameters", "one_run_epsilon", "with_prior", "worst_case"]
 
 
 def __getattr__(name: str) -> Any:

@@ -16,13 +16,27 @@ CAPPED = "this attack cannot see more than its cap"
 UNCERTIFIED = "nothing certifies this run: there is a lower bound only"
 
 
-def _shown(value: float, towards: Callable[[float], int]) -> str:
+def shown(value: float, towards: Callable[[float], int]) -> str:
     """Four digits, lower bounds rounded down and upper bounds up."""
     if value == 0 or not math.isfinite(value):
         return f"{value:g}"
     scale = 10.0 ** (math.floor(math.log10(value)) - 3)
     slack = 0.0 if towards is math.floor else 1e-12  # so that 2 is not shown as 2.001
     return f"{towards(value / scale * (1 - slack)) * scale:.4g}"
+
+
+def verdict_of(*, refuted: bool, upper: float, cap: float) -> str:
+    """What an audit means, in words."""
+    if refuted:
+        return BUG
+    if math.isinf(upper):
+        return UNCERTIFIED
+    return CAPPED if upper > cap else NO_CONTRADICTION
+
+
+def claimed(upper: float, theorem: str | None) -> str:
+    """The certificate's side, for a table."""
+    return "none" if math.isinf(upper) else f"{shown(upper, math.ceil)} by {theorem}"
 
 
 @dataclass(frozen=True)
@@ -73,11 +87,7 @@ class AuditReport:
     @property
     def verdict(self) -> str:
         """In words."""
-        if self.refuted:
-            return BUG
-        if math.isinf(self.upper):
-            return UNCERTIFIED
-        return CAPPED if self.upper > self.cap else NO_CONTRADICTION
+        return verdict_of(refuted=self.refuted, upper=self.upper, cap=self.cap)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready; infinite numbers are ``None``, scores are left out."""
@@ -93,13 +103,12 @@ class AuditReport:
         if self.lower_gaussian is None:
             shape = "the laws are not known to be Gaussian"
         else:
-            shape = f"{_shown(self.lower_gaussian, math.floor)} (both laws are Gaussian: the GDP test)"
-        claims = "none" if math.isinf(self.upper) else f"{_shown(self.upper, math.ceil)} by {self.theorem}"
+            shape = f"{shown(self.lower_gaussian, math.floor)} (both laws are Gaussian: the GDP test)"
         return [
             ("attack", self.attack), ("worlds", f"{self.worlds} ({self.adjacency})"),
             ("models", f"{self.trials} per world, {self.pilot} more to choose thresholds"),
             ("failure probability", f"{self.failure:g}"), ("epsilon at delta", f"{self.delta:g}"),
-            ("at least", f"{_shown(self.lower, math.floor)} (any trainer)"), ("at least", shape),
-            ("at most, certified", claims), ("cap of this attack", _shown(self.cap, math.ceil)),
-            ("verdict", self.verdict),
+            ("at least", f"{shown(self.lower, math.floor)} (any trainer)"), ("at least", shape),
+            ("at most, certified", claimed(self.upper, self.theorem)),
+            ("cap of this attack", shown(self.cap, math.ceil)), ("verdict", self.verdict),
         ]

@@ -82,12 +82,13 @@ def execute(run: Run, world: World, train: Train, keys: Any) -> np.ndarray:
     """Released parameters of one model per key, (models, ...) float64."""
     if world.absent is None:
         return np.asarray(train(world.features, world.target, keys))
-    if not _zeroes(train):
+    if not zeroes(train):
         raise InputError("train", "takes no absent=, the records whose gradients are zeroed", None,
                          "add it, or account the run under replace-one, and give two full data sets")
     return np.asarray(train(world.features, world.target, keys, absent=(world.absent,)))
 
 
-def _zeroes(train: Train) -> bool:
+def zeroes(train: Train) -> bool:
+    """Whether a trainer can be told which records to zero."""
     taken = signature(train).parameters.values()
     return any(one.name == "absent" or one.kind is Parameter.VAR_KEYWORD for one in taken)

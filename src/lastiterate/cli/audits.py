@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
 from lastiterate.cli import Json, _told, app, console
+from lastiterate.errors import InputError
+
+if TYPE_CHECKING:
+    from lastiterate.audit import AuditReport, OneRunReport
 
 
 @app.command()
@@ -17,7 +21,7 @@ from lastiterate.cli import Json, _told, app, console
 def audit(
     subject: Annotated[Path, typer.Argument(metavar="RUN.json|MODEL_DIR", help="a run, or a folder that train wrote")],
     attack: Annotated[str | None, typer.Option("--attack", help="projection, trajectory, learned, "
-                                               "loss-threshold or replay; default: the strongest")] = None,
+                                               "loss-threshold, replay or one-run; default: the strongest")] = None,
     trials: Annotated[int, typer.Option("--trials", help="models per world that count")] = 2000,
     batch_models: Annotated[int | None, typer.Option("--batch-models", help="models trained at once: bounds memory"
                                                      )] = None,
@@ -31,7 +35,7 @@ def audit(
     plot: Annotated[Path | None, typer.Option("--plot", help="error rates beside what the certificate allows")] = None,
 ) -> None:
     """Attack the trainer of a run: a lower bound on epsilon beside the certificate's; exit code 1 if it is refuted."""
-    from lastiterate.audit import auditing
+    from lastiterate.audit import auditing, coins
     from lastiterate.audit import subject as subjects
     from lastiterate.report import roc
     from lastiterate.report.plots import figure_for
@@ -40,6 +44,13 @@ def audit(
     if plot is not None:
         figure_for(plot)  # refuse a bad name before the work
     asked = found.delta if delta is None else delta
+    asked = 1e-5 if asked is None else asked
+    if attack == coins.NAME:
+        for name, value in (("plot", plot), ("results", results)):
+            if value is not None:
+                raise InputError(f"--{name}", "has no meaning for the attack on one run", str(value), "leave it out")
+        _tell(coins.audit_once(found.run, failure=failure, delta=asked, seed=seed, at_least=found.at_least), json_)
+        return
     with _bar() as bar:
         task = bar.add_task("audit", total=None, speed="", left="compiling")
 
@@ -47,11 +58,16 @@ def audit(
             bar.update(task, completed=done, total=total, speed=f"{per_minute:,.0f} models/min",
                        left=f"{left:.0f} s left")
 
-        report = auditing.audit(found.run, attack=attack, trials=trials, failure=failure,
-                                delta=1e-5 if asked is None else asked, batch_models=batch_models, results=results,
-                                seed=seed, features=features, at_least=found.at_least, progress=tick)
+        report = auditing.audit(found.run, attack=attack, trials=trials, failure=failure, delta=asked,
+                                batch_models=batch_models, results=results, seed=seed, features=features,
+                                at_least=found.at_least, progress=tick)
     if plot is not None:
         roc.receiver_curve(report, auditing.certificate_of(found.run, found.at_least), plot)
+    _tell(report, json_)
+
+
+def _tell(report: AuditReport | OneRunReport, json_: bool) -> None:
+    """Print the report; exit code 1 if the certificate is refuted."""
     if json_:
         print(report.to_json())
     else:

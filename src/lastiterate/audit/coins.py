@@ -1,0 +1,167 @@
+"""An audit of a single training run: every canary is in or out by a fair coin, and the attack guesses the coins.
+
+Steinke, Nasr, Jagielski 2023. Canaries have orthogonal rows, so that each leaves its trace along a direction of its own
+and hides no other; for squared error with clamped residuals every one pulls with its whole gradient at every meeting.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from lastiterate.audit.auditing import auditable, certificate_of, default_train
+from lastiterate.audit.canaries import FAR, LONG, columns
+from lastiterate.audit.one_run import one_run_epsilon
+from lastiterate.audit.outcome import claimed, shown, verdict_of
+from lastiterate.audit.worlds import Train, replaces, zeroes
+from lastiterate.curve import Gdp
+from lastiterate.domains import Box
+from lastiterate.engine import seeded_keys
+from lastiterate.engine.prepare import linear_loss
+from lastiterate.errors import InputError
+from lastiterate.evidence import Evidence
+from lastiterate.losses import HuberRidge, Softmax
+from lastiterate.run import Run
+
+NAME = "one-run"
+MOST, ENTRIES = 4000, 2**26
+"""Canaries by default, at most, and entries of the made-up table, which has a column for each of them."""
+
+
+@dataclass(frozen=True)
+class OneRunReport:
+    """A lower bound on epsilon from one training run, beside the certificate's upper bound.
+
+    **Guarantee:** with probability at least 1 - ``failure``, ``lower`` does not exceed the audited trainer's true
+    epsilon at ``delta``. The coins are the attack's own; guesses were numbered before the training.
+    """
+
+    canaries: int
+    guesses: int  #: the others were abstained from
+    right: int
+    failure: float
+    delta: float
+    lower: float
+    cap: float
+    upper: float
+    theorem: str | None
+    adjacency: str
+    seed: int
+    caveats: tuple[str, ...] = ()
+
+    @property
+    def refuted(self) -> bool:
+        return self.lower > self.upper
+
+    @property
+    def verdict(self) -> str:
+        """In words."""
+        return verdict_of(refuted=self.refuted, upper=self.upper, cap=self.cap)
+
+    def to_json(self) -> str:
+        upper = self.upper if math.isfinite(self.upper) else None
+        return json.dumps({"attack": NAME, **asdict(self), "upper": upper, "refuted": self.refuted,
+                           "verdict": self.verdict}, indent=2)
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Label and text, in the order in which they are read."""
+        return [
+            ("attack", NAME), ("canaries", f"{self.canaries}, in or out by fair coins ({self.adjacency})"),
+            ("guesses", f"{self.right} of {self.guesses} are right"), ("failure probability", f"{self.failure:g}"),
+            ("epsilon at delta", f"{self.delta:g}"), ("at least", f"{shown(self.lower, math.floor)} (any trainer)"),
+            ("at most, certified", claimed(self.upper, self.theorem)),
+            ("cap of this attack", shown(self.cap, math.ceil)), ("verdict", self.verdict),
+        ]
+
+
+def audit_once(run: Run, *, canaries: int | None = None, guesses: int | None = None, failure: float = 0.05,
+               delta: float = 1e-5, seed: int | None = None, train: Train | None = None,
+               at_least: Evidence = Evidence.ENFORCED) -> OneRunReport:
+    """Audit the trainer of ``run`` by training one model on made-up data.
+
+    ``canaries``: records that coins decide about (default: up to 4,000; the last ones in public order, which later
+    steps hide least); the other records are zeroed. ``guesses``: how many coins are guessed (default: the best number
+    if the certificate were exact). ``train``: as for ``audit``, with ``absent=``.
+    """
+    run, caveats = auditable(run)
+    if replaces(run):
+        raise InputError("adjacency", "must be zero-out or add-remove: coins say whether a record is there",
+                         run.adjacency, "describe the run under zero-out")
+    train = default_train(run) if train is None else train
+    if not zeroes(train):
+        raise InputError("train", "takes no absent=, the records whose gradients are zeroed", None, "add it")
+    count = _canaries(run, canaries)
+    certificate = certificate_of(run, at_least)
+    upper, best = certificate.epsilon(delta), certificate.best(delta)
+    guesses = _guesses(count, upper, delta, failure) if guesses is None else guesses
+    cap = one_run_epsilon(guesses, guesses, count, delta, failure)
+    if cap <= 0:
+        raise InputError("canaries", "are too few for any statement, even if every guess were right", count,
+                         "take more canaries, a smaller delta or a larger failure probability, or audit by many runs")
+    seed = int.from_bytes(os.urandom(4), "little") if seed is None else seed
+    present = np.random.default_rng(seed).random(count) < 0.5
+    scores = _scores(run, present, train, seed)
+    likeliest = np.argsort(-np.abs(scores), kind="stable")[:guesses]
+    right = int((present[likeliest] == (scores[likeliest] > 0)).sum())
+    return OneRunReport(count, guesses, right, failure, delta, one_run_epsilon(right, guesses, count, delta, failure),
+                        cap, upper, None if best is None else best.theorem.name, run.adjacency, seed, caveats)
+
+
+def _canaries(run: Run, asked: int | None) -> int:
+    most = columns(run, None) if isinstance(run.domain, Box) and run.domain.dimension is not None else run.n
+    count = min(most, run.n, MOST, max(1, ENTRIES // run.n)) if asked is None else asked
+    if not 1 <= count <= min(most, run.n):
+        raise InputError("canaries", f"must lie within 1 .. {min(most, run.n)}", count)
+    return count
+
+
+def _guesses(count: int, upper: float, delta: float, failure: float) -> int:
+    """The number whose expected outcome shows most, if scores were Gaussian with the certified mu between in and out.
+
+    Nothing but the run's description decides it, so that it needs no share of the failure probability.
+    """
+    from scipy.optimize import brentq
+    from scipy.special import ndtr, ndtri  # pyright: ignore
+
+    mu = 3.0
+    if math.isfinite(upper) and Gdp(1e-3).epsilon(delta) < upper < Gdp(30.0).epsilon(delta):
+        mu = float(brentq(lambda mu: Gdp(mu).epsilon(delta) - upper, 1e-3, 30.0, xtol=1e-3))  # type: ignore[arg-type]
+    sizes = sorted({max(1, round(count * 2 ** (-j / 2))) for j in range(20)})
+
+    def shows(size: int) -> tuple[float, float]:
+        at = -float(ndtri(size / (2 * count)))  # near enough to the score that so many exceed
+        accuracy = float(ndtr(mu / 2 - at) / (ndtr(mu / 2 - at) + ndtr(-mu / 2 - at)))
+        expected = one_run_epsilon(int(size * accuracy), size, count, delta, failure)
+        return expected, (accuracy - 0.5) * math.sqrt(size)  # where nothing is expected: most standard deviations
+
+    return max(sizes, key=shows)
+
+
+def _scores(run: Run, present: np.ndarray, train: Train, seed: int) -> np.ndarray:
+    """How far the one model lies in every canary's direction, from half way between in and out; (canaries,)."""
+    loss, count = linear_loss(run), len(present)
+    width = columns(run, None if isinstance(run.domain, Box) and run.domain.dimension is not None else count)
+    places, turn = run.n - count + np.arange(count), np.arange(count)
+    rows = np.zeros((run.n, width), np.float32)
+    rows[places, turn] = LONG * loss.row_norm
+    classes = loss.classes if isinstance(loss, Softmax) else 2
+    target: Any = np.zeros(run.n, np.int64)
+    target[places] = turn % classes
+    signs = 2.0 * (turn % 2) - 1
+    if isinstance(loss, HuberRidge):
+        target = np.where(np.arange(run.n) % 2 == run.n % 2, FAR, -FAR)
+        signs = np.sign(target[places])
+    absent = tuple(int(i) for i in np.concatenate((np.arange(run.n - count), places[~present])))
+    released = np.asarray(train(rows, target, seeded_keys(seed, 1), absent=absent))[0]
+    weights = (released[-1] if run.release == "all" else released)[:, turn]
+    if isinstance(loss, Softmax):
+        own = weights[turn % classes, turn]
+        found = own - (weights.sum(axis=0) - own) / (classes - 1)
+    else:
+        found = signs * weights[0]
+    return found - (np.quantile(found, 0.1) + np.quantile(found, 0.9)) / 2
