@@ -278,6 +278,7 @@ def test_what_a_hidden_state_may_certify_is_computed_in_double_precision():
         ({"params": {}}, "at least one array"),
         ({"data": (ONES[:5], Y)}, "n = 23"),
         ({"data": (np.where(ONES > 1, np.nan, ONES), Y)}, "finite numbers"),
+        ({"data": (jnp.asarray(np.where(ONES > 1, np.nan, ONES), jnp.bfloat16), Y)}, "finite numbers"),
         ({"data": ONES}, "a tuple"),
         ({"data": ()}, "at least one array"),
         ({"microbatch": 0}, "microbatch"),

@@ -189,7 +189,7 @@ def check_records(run: Run, data: tuple[Any, ...]) -> None:
         if np.ndim(leaf) < 1 or np.shape(leaf)[0] != run.n:
             raise InputError("data", f"must have the run's n = {run.n} records along the first axis of every array",
                              np.shape(leaf))
-        if np.issubdtype(np.asarray(leaf).dtype, np.floating) and not np.isfinite(leaf).all():
+        if jnp.issubdtype(np.asarray(leaf).dtype, jnp.inexact) and not np.isfinite(leaf).all():
             raise InputError("data", "must be finite numbers", "NaN or infinity", "fill or drop those values first")
     if not leaves:
         raise InputError("data", "must hold at least one array", None)

@@ -27,7 +27,8 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
     adjacency : "zero-out" (one record's contribution set to zero, n public) or "replace-one".
     random_state : a seed, only for tests; it becomes a caveat on the certificate. By default 128 bits from the system.
     time_budget : seconds that a fit may take, estimated on two cores; a longer one lets the planner consider more.
-    run : a Run to execute instead of a plan, with the least noise that the budget allows; rows are not centred.
+    run : a Run to execute instead of a plan, with the least noise that the budget allows; rows are not centred, and the
+        row_norm of the run's loss counts, not the one above.
 
     Attributes
     ----------
