@@ -54,6 +54,30 @@ CHANGES = {
 }
 
 
+ABSENT = {
+    "full batch": li.FullBatch(),
+    "blocks": li.Cyclic(7),
+    "permuted": li.Permuted(7),
+    "reshuffled": li.Reshuffled(7),
+    "poisson": li.Poisson(0.4),
+    "fixed size": li.FixedSize(6),
+}
+
+
+@pytest.mark.parametrize("batching", ABSENT, ids=str)
+def test_absent_records_pull_nowhere(batching):
+    """Without an intercept a row of zeros has no gradient; with one it has, and an absent record still has none."""
+    key, zeroed = seeded_key(5), X * (np.arange(N) != 5)[:, None]
+    for intercept in (0.0, 0.7):
+        model = replace(LOSSES["softmax"][0], intercept=intercept)
+        run = li.Run(**RUN | {"release": "last", "batching": ABSENT[batching], "loss": model})
+        y, trainer = LOSSES["softmax"][1], Trainer(run)
+        absent, without = trainer.fit(X, y, key, absent=(5,)), trainer.fit(zeroed, y, key)
+        assert np.array_equal(absent, without) == (intercept == 0.0)
+        assert not np.array_equal(absent, trainer.fit(X, y, key))
+        np.testing.assert_allclose(trainer.fit_many(X, y, key[None], absent=(5,))[0], absent, atol=1e-9)
+
+
 def gradient_sum(loss, clip, exact, theta, chunks):
     """The trainer's sum of a block's gradients."""
     return over_chunks(lambda chunk: Linear(loss, clip, exact).chunk_sum(jnp.asarray(theta), chunk), chunks)
