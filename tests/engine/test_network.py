@@ -112,7 +112,28 @@ def normal(*shape):
     return jnp.asarray(RNG.normal(size=shape), jnp.float32)
 
 
+def narrow(params, x, y):
+    z = jnp.matmul(params["w"], x, preferred_element_type=jnp.bfloat16)
+    return (jnp.tanh(z + params["b"].astype(z.dtype)).astype(jnp.float32) ** 2).sum() + 0 * y
+
+
+def transposed(params, x, y):
+    """A convolution without spatial axes is a product, here with the transposed matrix."""
+    numbers = jax.lax.ConvDimensionNumbers((0, 1), (0, 1), (0, 1))
+    z = jax.lax.conv_general_dilated(x[None], params["w"].T, (), (), dimension_numbers=numbers)
+    return (jnp.tanh(z[0]) * jnp.arange(12.0, dtype=x.dtype)).sum() + 0 * y
+
+
+def empty(params, x, y):
+    """Windows longer than what they are moved over give no result at all."""
+    none = jax.lax.reduce_window(params["w"] * x, -jnp.inf, jax.lax.max, (20,), (1,), "VALID")
+    nothing = jax.lax.conv(x[None, None], params["kernel"], (1,), "VALID")
+    return none.sum() + nothing.sum() + (params["w"] * x).sum() + (params["kernel"] ** 2).sum() + 0 * y
+
+
 NETWORKS = {
+    "no spatial axes": (transposed, {"w": normal(12, 12)}, 0),
+    "no results": (empty, {"w": normal(12), "kernel": normal(1, 1, 20)}, 0),
     "layers": (mlp, [{"w": normal(12, 9), "b": normal(9)}, {"w": normal(9, 3), "b": normal(3)}], 2),
     "convolution": (
         lambda p, x, y: convolutional(p, x.reshape(3, 4), y),
@@ -309,6 +330,26 @@ def test_nothing_is_trained_that_nothing_certifies():
         li.train(run, loss, np.zeros((3, D + 1)), (ONES, Y))
     assert not calls
     assert li.train(run, loss, np.zeros((3, D + 1)), (ONES, Y), at_least=li.Evidence.ASSUMED).params.shape == (3, D + 1)
+
+
+def test_a_product_that_is_rounded_further_is_differentiated_as_it_is():
+    params, x, y = {"w": normal(4, 12), "b": normal(4)}, normal(16, 12), jnp.zeros(16)
+    with jax.enable_x64(True):
+        found = clipped_sum(narrow, 100.0, params, (x, y), jnp.ones(16, bool))
+        wanted = jax.tree.map(lambda a: a.sum(0), jax.vmap(jax.grad(narrow), (None, 0, 0))(params, x, y))
+    for ours, theirs in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=0.02 * np.abs(theirs).max())
+
+
+def test_norms_that_underflow_do_not_lift_the_clip():
+    """Squares below 2^-1022 are counted as that much, so that no gradient passes as if it were zero."""
+    with jax.enable_x64(True):
+        one, clip = jnp.ones(1, bool), 1e-12
+        large, little = jnp.full((1, 1), 1e153), jnp.full((1, 1), 1e-163)
+        found = clipped_sum(lambda w, x, d: (w @ x) @ d, clip, jnp.zeros((1, 1)), (large, little), one)
+        assert abs(float(found[0, 0])) <= clip
+        found = clipped_sum(lambda w, x: (w * x).sum(), 1e-250, jnp.zeros(1), (jnp.full((1, 1), 1e-200),), one)
+        assert abs(float(found[0])) <= 1e-250
 
 
 def test_memory_is_bounded_by_the_microbatch():

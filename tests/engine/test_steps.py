@@ -11,7 +11,7 @@ import lastiterate as li
 from engine import reference
 from lastiterate.engine import Trainer, execute, fresh_key, scores, seeded_key
 from lastiterate.engine.batches import in_bins, poisson_places, read_at_once
-from lastiterate.engine.gradients import EXACT_CHUNK, Linear
+from lastiterate.engine.gradients import AT_ONCE, Linear
 from lastiterate.engine.loop import pass_data, shape_of
 from lastiterate.engine.noise import NOISE, ORDER, cos_sin, gaussian, generator, normal_pairs, stream
 from lastiterate.engine.prepare import arrange, clip_rows, hidden, places
@@ -131,7 +131,7 @@ def batches_of(run, key):
 
 
 @pytest.mark.parametrize("batching", [li.Poisson(0.3), li.Poisson(0.02), li.FixedSize(5), li.BallsInBins(6)], ids=str)
-@pytest.mark.parametrize("most", [EXACT_CHUNK, 3], ids=lambda most: f"chunks of {most}")
+@pytest.mark.parametrize("most", [AT_ONCE, 3], ids=lambda most: f"chunks of {most}")
 def test_drawn_batches_agree_with_numpy_step_by_step(batching, most, monkeypatch):
     monkeypatch.setattr(Linear, "most", property(lambda self: most))
     model, y = LOSSES["softmax"]
@@ -190,7 +190,7 @@ def test_a_fresh_permutation_in_every_pass(steps):
     rows, orders, theirs, theta = rows.reshape(-1, D + 1), [], [], None
     for first in range(0, steps, run.blocks):
         with jax.enable_x64(True):
-            drawn = np.asarray(pass_data(shape_of(run), EXACT_CHUNK, arrange(run, X, y), key, first // run.blocks)[0])
+            drawn = np.asarray(pass_data(shape_of(run), AT_ONCE, arrange(run, X, y), key, first // run.blocks)[0])
         drawn = drawn.reshape(-1, D + 1)
         order = [int(np.flatnonzero((rows == row).all(1))[0]) for row in drawn[np.abs(drawn).sum(1) > 0]]
         assert sorted(order) == list(range(N)) and order not in orders, "each a permutation, and another one"
@@ -221,13 +221,10 @@ def test_zeroing_one_record_moves_the_sum_by_less_than_its_sensitivity(loss):
     data = rng.normal(size=(n, D)) * 10.0 ** rng.integers(-3, 6, size=(n, 1))
     y = {"logistic": rng.integers(0, 2, n), "softmax": rng.integers(0, 3, n), "huber": rng.normal(size=n) * 1e6}[loss]
     run = li.Run(n=n, steps=1, step_size=li.Constant(0.1), noise=li.GradientNoise(0.1), loss=model)
-    charged = replace(run, momentum=li.Nesterov())
     bound = run.facts().sensitivity.value
     assert bound == pytest.approx(run.facts().lipschitz.value * (1 + FLOAT_SLACK))
     rows, labels = (part[0] for part in arrange(run, data, y))
-    assert rows.shape[:2] == labels.shape and rows.shape[1] <= EXACT_CHUNK
-    rows, labels = (part[0] for part in arrange(charged, data, y))
-    assert rows.shape[1] <= CHUNK
+    assert rows.shape[:2] == labels.shape and rows.shape[1] <= AT_ONCE
     theta = rng.normal(size=(model.classes if loss == "softmax" else 1, D + 1)) * 30
     largest = 0.0
     with jax.enable_x64(True):
@@ -238,6 +235,25 @@ def test_zeroing_one_record_moves_the_sum_by_less_than_its_sensitivity(loss):
             part = np.asarray(gradient_sum(model, None, False, theta, (less, labels)))
             largest = max(largest, np.linalg.norm(full - part))
     assert 0.3 * bound < largest <= bound
+
+
+@pytest.mark.parametrize("rows", [1, CHUNK, CHUNK + 1, 500, 516, AT_ONCE])
+@pytest.mark.parametrize("clip", [None, 0.3])
+def test_single_precision_sums_have_few_terms(rows, clip):
+    """FLOAT_SLACK allows float32 sums of at most CHUNK records; longer ones are made of such."""
+    data = jnp.ones((rows, D + 1), jnp.float32), jnp.zeros(rows, jnp.int32)
+    with jax.enable_x64(True):
+        objective = Linear(LOSSES["softmax"][0], clip, False)
+        traced = jax.make_jaxpr(objective.chunk_sum)(jnp.zeros((3, D + 1)), data)
+        contracted = [
+            eqn.invars[0].aval.shape[eqn.params["dimension_numbers"][0][0][0]]
+            for eqn in traced.jaxpr.eqns
+            if eqn.primitive.name == "dot_general" and eqn.outvars[0].aval.dtype == jnp.float32
+        ]
+        theta = jnp.asarray(np.random.default_rng(0).normal(size=(3, D + 1)))
+        many = objective.chunk_sum(theta, data)
+        np.testing.assert_allclose(many, rows * objective.chunk_sum(theta, tuple(a[:1] for a in data)), rtol=1e-5)
+    assert contracted == [D + 1, -(-rows // -(-rows // CHUNK))] and max(contracted) <= CHUNK
 
 
 def test_rows_are_clipped_below_the_norm():

@@ -15,8 +15,8 @@ import numpy as np
 from lastiterate.audit.worlds import Train, World, Worlds, execute
 from lastiterate.engine import seeded_keys
 from lastiterate.engine.batches import layout
-from lastiterate.engine.gradients import outputs
-from lastiterate.engine.prepare import largest_chunk, linear_loss
+from lastiterate.engine.gradients import AT_ONCE, outputs
+from lastiterate.engine.prepare import linear_loss
 from lastiterate.errors import InputError
 from lastiterate.run import Run
 from lastiterate.schedules import Permuted, Reshuffled
@@ -44,7 +44,7 @@ class Plan:
 
 def batch_size(run: Run, width: int) -> int:
     """Models whose training fits in ``MEMORY``, about: scores and residuals of a chunk, parameters, a secret order."""
-    plan, k = layout(run, largest_chunk(run)), outputs(linear_loss(run))
+    plan, k = layout(run, AT_ONCE), outputs(linear_loss(run))
     numbers = 6 * k * (plan.rows + width + 1)
     if run.release == "all":
         numbers += run.steps * k * (width + 1)

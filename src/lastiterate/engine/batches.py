@@ -12,8 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from lastiterate.engine.noise import generator
+from lastiterate.losses import CHUNK
 from lastiterate.run import Run
 from lastiterate.schedules import BallsInBins, Cyclic, FixedSize, FullBatch, Permuted, Poisson, Reshuffled
+
+EVEN = 12
+"""Long chunks hold a multiple of it, so that 2, 3 or 4 sums of as many rows make up a chunk."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +57,8 @@ def layout(run: Run, most: int) -> Layout:
         case FixedSize() | Poisson() | BallsInBins():
             return Layout(1, run.n, 1, run.n)
     chunks = -(-size // most)
-    return Layout(run.blocks, size, chunks, -(-size // chunks))
+    rows = -(-size // chunks)
+    return Layout(run.blocks, size, chunks, rows if rows <= CHUNK else -(-rows // EVEN) * EVEN)
 
 
 def read_at_once(run: Run, most: int) -> int:

@@ -14,24 +14,29 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-LARGEST = 256
-"""Places of a window that are still written out as slices."""
+MOST, APART, MAXIMA = 100, 256, 25
+"""Places of a window that are still written out: of a convolution, of one whose windows do not overlap, of a maximum.
+
+Beyond them programs take long to compile, and the patches of overlapping windows much memory.
+"""
 
 
-def small(size: Sequence[int]) -> bool:
-    """Whether a window has so few places that they are written out."""
-    return math.prod(size) <= LARGEST
+def small(size: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether a convolution's window has so few places that they are written out."""
+    apart = all(stride >= length for stride, length in zip(strides, size, strict=True))
+    return 1 <= math.prod(size) <= (APART if apart else MOST)
 
 
-def handled(name: str, params: dict[str, Any], operands: Sequence[Any]) -> bool:
-    """Whether the operation ``name`` of a traced loss is executed here."""
-    if jax.default_backend() != "cpu":
+def handled(name: str, params: dict[str, Any], operands: Sequence[Any], size: int) -> bool:
+    """Whether the operation ``name`` of a traced loss, with ``size`` results, is executed here."""
+    if jax.default_backend() != "cpu" or size == 0:
         return False
     if name == "reduce_window_max":
-        return small(params["window_dimensions"]) and jnp.issubdtype(operands[0].dtype, jnp.floating)
-    if name != "conv_general_dilated" or params["batch_group_count"] != 1:
+        return math.prod(params["window_dimensions"]) <= MAXIMA and jnp.issubdtype(operands[0].dtype, jnp.floating)
+    if name != "conv_general_dilated" or params["batch_group_count"] != 1 or operands[1].size * operands[0].size == 0:
         return False
-    return small([operands[1].shape[axis] for axis in params["dimension_numbers"].rhs_spec[2:]])
+    kernel = [operands[1].shape[axis] for axis in params["dimension_numbers"].rhs_spec[2:]]
+    return small(kernel, params["window_strides"])
 
 
 def windows(x: jax.Array, size: Sequence[int], strides: Sequence[int], padding: Sequence[tuple[int, int]],

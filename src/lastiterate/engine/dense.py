@@ -74,7 +74,8 @@ def layers_of(jaxpr: Any, count: int) -> dict[int, Layer]:
 
 def _layer(eqn: Any, held: Sequence[Tag | None], tag: Tag) -> Layer | None:
     """The layer, if the equation multiplies the tagged matrix with a vector, or convolves one record with it."""
-    if sum(name is not None for name in held) != 1:
+    result, weight = eqn.outvars[0].aval, eqn.invars[held.index(tag)].aval
+    if sum(name is not None for name in held) != 1 or result.dtype != weight.dtype or 0 in (result.size, weight.size):
         return None
     place, shape = held.index(tag), tuple(eqn.outvars[0].aval.shape)
     other = eqn.invars[1 - place].aval if len(eqn.invars) == 2 else None
@@ -82,11 +83,12 @@ def _layer(eqn: Any, held: Sequence[Tag | None], tag: Tag) -> Layer | None:
         axes, batched = eqn.params["dimension_numbers"]
         if not any(batched) and len(axes[0]) == 1 and len(other.shape) == 1 and len(eqn.invars[place].aval.shape) == 2:
             return Dense(axes[place][0] ^ tag[1], shape)
-    if eqn.primitive.name == "conv_general_dilated" and place == 1 and other is not None:
+    if eqn.primitive.name == "conv_general_dilated" and (place, tag[1]) == (1, 0) and other is not None:
         spec = eqn.params["dimension_numbers"]
         alone = other.shape[spec.lhs_spec[0]] == 1
-        size = tuple(eqn.invars[1].aval.shape[axis] for axis in spec.rhs_spec[2:])
-        if alone and eqn.params["feature_group_count"] == eqn.params["batch_group_count"] == 1 and small(size):
+        size = tuple(weight.shape[axis] for axis in spec.rhs_spec[2:])
+        grouped = eqn.params["feature_group_count"] * eqn.params["batch_group_count"] > 1
+        if alone and not grouped and small(size, eqn.params["window_strides"]):
             return Convolution(size, eqn.params, shape)
     return None
 
@@ -137,7 +139,9 @@ def clipped_sum(loss: Loss, clip: float, params: Any, records: tuple[Any, ...], 
     found: list[Any] = [None] * len(leaves)
     for i, layer in dense.items():
         left, right = _summable(slopes[i], counted), _summable(inputs[i], counted)
-        outer = jnp.matmul((left * scale.astype(left.dtype)[:, None]).T, right, precision="highest")
+        left = left * scale.astype(left.dtype)[:, None]
+        left = jnp.where(jnp.abs(left) < TINY, 0.0, left)  # rounded there, and multiplied by what may be large
+        outer = jnp.matmul(left.T, right, precision="highest")
         found[i] = outer.T if layer.inner == 0 else outer
     for i, leaf in each.items():
         leaf = _summable(leaf, counted)
@@ -152,4 +156,6 @@ def _summable(values: jax.Array, counted: jax.Array) -> jax.Array:
 
 
 def _squares(values: jax.Array) -> jax.Array:
-    return (values.astype(jnp.float64) ** 2).reshape(values.shape[0], -1).sum(1)
+    """Upper bounds on every record's squared norm, (m,): each square that underflows is below 2^-1022."""
+    flat = values.astype(jnp.float64).reshape(values.shape[0], -1)
+    return (flat**2).sum(1) + flat.shape[1] * 2.0**-1022

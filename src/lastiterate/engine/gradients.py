@@ -13,8 +13,8 @@ import jax.numpy as jnp
 from lastiterate.losses import CHUNK, HuberRidge, Logistic, Softmax
 
 Loss = Logistic | Softmax | HuberRidge
-EXACT_CHUNK = 1024
-"""Rows that a hidden state's step adds at once, in float64: a choice of speed and memory, not of precision."""
+AT_ONCE = 1020
+"""Rows that a step reads at once, at most: a choice of speed and memory, not of precision. A multiple of ``EVEN``."""
 
 
 def outputs(loss: Loss) -> int:
@@ -48,7 +48,7 @@ class Linear:
 
     **Guarantee:** with ``exact`` everything is float64, because theorems about a hidden state compare one step at two
     *different* parameters, where rounding them to float32 would be a jump. Without it (all steps are charged) float32
-    is used inside a chunk of at most ``CHUNK`` rows only (see ``FLOAT_SLACK``). Zero rows add nothing.
+    sums have at most ``CHUNK`` rows each (see ``FLOAT_SLACK``). Zero rows add nothing.
     """
 
     loss: Loss
@@ -58,7 +58,7 @@ class Linear:
     @property
     def most(self) -> int:
         """Records in a chunk, at most."""
-        return EXACT_CHUNK if self.exact else CHUNK
+        return AT_ONCE
 
     @property
     def ridge(self) -> float:
@@ -71,7 +71,13 @@ class Linear:
         rows, target = chunk[0].astype(dtype), chunk[1]
         scores = times(theta.astype(dtype), rows.T)
         found = clip_residuals(rows, residuals(self.loss, scores, target), self.clip)
-        return times(found, rows).astype(jnp.float64)
+        groups = 1 if self.exact else -(-rows.shape[0] // CHUNK)
+        if groups == 1:
+            return times(found, rows).astype(jnp.float64)
+        short = -rows.shape[0] % groups
+        found, rows = jnp.pad(found, ((0, 0), (0, short))), jnp.pad(rows, ((0, short), (0, 0)))
+        each = times(found.reshape(found.shape[0], groups, -1).swapaxes(0, 1), rows.reshape(groups, -1, rows.shape[1]))
+        return each.astype(jnp.float64).sum(0)
 
     def leafwise(self, function: Callable[[jax.Array], jax.Array], theta: jax.Array) -> jax.Array:
         """``function`` of every array of parameters."""

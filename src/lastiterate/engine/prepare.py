@@ -10,10 +10,10 @@ import jax
 import numpy as np
 
 from lastiterate.engine.batches import drawn, layout
-from lastiterate.engine.gradients import EXACT_CHUNK
+from lastiterate.engine.gradients import AT_ONCE
 from lastiterate.engine.noise import ORDER, generator, stream
 from lastiterate.errors import InputError
-from lastiterate.losses import CHUNK, Abstract, HuberRidge, Logistic, Softmax
+from lastiterate.losses import Abstract, HuberRidge, Logistic, Softmax
 from lastiterate.run import Run
 from lastiterate.schedules import FixedSize, Poisson, PrivateMean
 
@@ -38,11 +38,6 @@ def hidden(run: Run) -> bool:
         if all(fact is None for fact in curved) and math.isinf(run.domain.diameter()):
             return False
     return run.release == "last" and run.momentum is None
-
-
-def largest_chunk(run: Run) -> int:
-    """Records that a linear model's step adds at once, at most."""
-    return EXACT_CHUNK if hidden(run) else CHUNK
 
 
 def places(run: Run, key: jax.Array) -> jax.Array:
@@ -113,7 +108,7 @@ def arrange(run: Run, features: Any, target: Any, places: np.ndarray | None = No
     i in a secret order (absent: its own). Slots without a record hold zeros, and so do those of the records ``absent``,
     intercept included, which makes their gradients zero: what the neighbours of zero-out are.
     """
-    loss, plan, answers = linear_loss(run), layout(run, largest_chunk(run)), check_target(run, target)
+    loss, plan, answers = linear_loss(run), layout(run, AT_ONCE), check_target(run, target)
     shape = np.shape(features)
     if len(shape) != 2 or 0 in shape:
         raise InputError("features", "must be a non-empty table of shape (n, d)", shape)

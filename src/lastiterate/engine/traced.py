@@ -45,11 +45,14 @@ class Walk:
         return [_value(values, v) for v in jaxpr.outvars]
 
 
+_HERE: dict[str, Callable[..., Any]] = {"conv_general_dilated": convolved, "reduce_window_max": largest}
+
+
 def _apply(jaxpr: Any, eqn: Any, found: list[Any]) -> list[Any]:
     """One equation's results, through a jaxpr of its own, so that rules of custom derivatives are kept."""
-    name, params = eqn.primitive.name, eqn.params
-    if handled(name, params, found):
-        return [largest(found[0], params) if name == "reduce_window_max" else convolved(found[0], found[1], params)]
+    here, params = _HERE.get(eqn.primitive.name), eqn.params
+    if here is not None and handled(eqn.primitive.name, params, found, eqn.outvars[0].aval.size):
+        return [here(*found, params)]
     given = {v: value for v, value in zip(eqn.invars, found, strict=True) if not isinstance(v, core.Literal)}
     alone = jaxpr.replace(constvars=(), invars=[*given], outvars=[*eqn.outvars], eqns=[eqn],
                           debug_info=jaxpr.debug_info._replace(arg_names=None, result_paths=None))
