@@ -99,6 +99,12 @@ def numpy_loop(rows: np.ndarray, target: np.ndarray, batch: int, *, transposed: 
     return steps
 
 
+HIDDEN, CHARGED = "private, hidden state (float64)", "private, all steps charged (float32 chunks)"
+QUIET, QUIET_CHARGED = "the same without noise", "the same without noise "
+NUMPY = "NumPy float32 with noise, weights d x K"
+PAIRS = (HIDDEN, QUIET), (CHARGED, QUIET_CHARGED), (NUMPY, HIDDEN), (NUMPY, CHARGED)
+
+
 def compare(title: str, candidates: dict[str, Callable[[int], None]], count: int, repeats: int) -> None:
     """Interleaved medians and interquartile ranges, in milliseconds a step."""
     taken: dict[str, list[float]] = {name: [] for name in candidates}
@@ -117,6 +123,10 @@ def compare(title: str, candidates: dict[str, Callable[[int], None]], count: int
         ratios = [mine / first for mine, first in zip(values, base, strict=True)]
         cells = [statistics.quantiles(each, n=4) for each in (values, ratios)]
         print(f"| {name} | " + " | ".join(f"{middle:.3f} | {high - low:.3f}" for low, middle, high in cells) + " |")
+    print()
+    for name, other in PAIRS:
+        low, middle, high = statistics.quantiles([a / b for a, b in zip(taken[name], taken[other], strict=True)], n=4)
+        print(f"- {name}, over {other.strip()}: {middle:.3f} (IQR {high - low:.3f})")
 
 
 def peak_memory(batching: str) -> str:
@@ -171,21 +181,20 @@ def main() -> None:
     full = replace(run, steps=10, batching=li.FullBatch())
     first, second, compiled = compiled_again(run, features, target)
     for title, described, batch, count, repeats in (
-        (f"batch {BATCH} in public order", run, BATCH, 300, 21), ("full batch", full, N, 5, 11)
+        (f"batch {BATCH} in public order", run, BATCH, 200, 41), ("full batch", full, N, 5, 15)
     ):
         charged = replace(described, momentum=li.Nesterov())
         drawn = replace(run, batching=li.Poisson(BATCH / N))
         poisson = {} if batch == N else {
             f"private, Poisson batches of {BATCH} expected": ours(drawn, features, target)}
         compare(f"{N} x {D}, {K} classes, {title}", {
-            "private, hidden state (float64)": ours(described, features, target),
-            "the same without noise": ours(described, features, target, noisy=False),
-            "private, all steps charged (float32 chunks)": ours(charged, features, target),
-            "the same without noise ": ours(charged, features, target, noisy=False),
+            HIDDEN: ours(described, features, target), QUIET: ours(described, features, target, noisy=False),
+            CHARGED: ours(charged, features, target),
+            QUIET_CHARGED: ours(charged, features, target, noisy=False),
             **poisson,
             "JAX, float32, no noise, plain sums": plain(rows, target, batch),
             "NumPy float32 with noise, weights K x d": numpy_loop(rows, target, batch, transposed=False),
-            "NumPy float32 with noise, weights d x K": numpy_loop(rows, target, batch, transposed=True),
+            NUMPY: numpy_loop(rows, target, batch, transposed=True),
         }, count, repeats)
     print(f"\nwhole fit of 1,000 steps: first call {first:.2f} s (it compiles), second {second:.2f} s, "
           f"{compiled} programs compiled during the second")
