@@ -123,16 +123,19 @@ def test_an_interrupted_audit_resumes(tmp_path):
 
 def test_progress_tells_speed_and_time_left():
     seen = []
-    tell = lambda *told: seen.append(told)  # noqa: E731
-    audit(SWAPPED, trials=300, batch_models=100, seed=1, train=quick, progress=tell)
+    audit(SWAPPED, trials=300, batch_models=100, seed=1, train=quick, progress=lambda *told: seen.append(told))
     assert [done for done, *_ in seen] == [100, 200, 300, 400, 500, 600]
     assert all(total == 600 for _, total, *_ in seen)
     assert seen[-1][2] > 0 and seen[-1][3] == 0 < seen[3][3]
 
 
 NOISE = np.random.default_rng(0)
-DRIFTING = lambda x, y, keys: quick(x, y, keys) + NOISE.normal()  # noqa: E731
 OTHER = worst_case(RUN)
+
+
+def drifting(features, target, keys):
+    """Takes randomness from elsewhere than the keys."""
+    return quick(features, target, keys) + NOISE.normal()
 
 
 @pytest.mark.parametrize(
@@ -140,7 +143,7 @@ OTHER = worst_case(RUN)
     [
         (lambda: audit(RUN, trials=3), "trials are too few for any statement"),
         (lambda: audit(RUN, trials=500, delta=0.9999), "delta is above what the trials resolve"),
-        (lambda: audit(SWAPPED, trials=500, train=DRIFTING), "train is not a pure function of"),
+        (lambda: audit(SWAPPED, trials=500, train=drifting), "train is not a pure function of"),
         (lambda: audit(RUN, trials=500, attack="magic"), "attack must be one of projection, trajectory"),
         (lambda: audit(RUN, trials=500, train=quick, batch_models=0), "batch_models must be a whole number >= 1"),
         (lambda: audit(replace(RUN, adjacency="replace-one"), worlds=OTHER), "worlds zero out a record"),
@@ -180,7 +183,10 @@ def test_neighbours_that_differ_in_two_records_are_refused():
 
 def test_a_trainer_that_ignores_its_key_gives_everything_away():
     key = seeded_keys(0, 1)[0]
-    keyless = lambda x, y, keys: quick(x, y, jax.numpy.stack([key] * len(keys)))  # noqa: E731
+
+    def keyless(features, target, keys):
+        return quick(features, target, jax.numpy.stack([key] * len(keys)))
+
     report = audit(SWAPPED, trials=500, seed=1, train=keyless)
     assert report.refuted and report.lower == report.cap
 

@@ -1,0 +1,104 @@
+"""``lastiterate account``, ``calibrate`` and ``theorems``: what holds for a run that is described, not executed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, cast
+
+import typer
+
+from lastiterate.cli import FLAG_HELP, Delta, Json, RunFile, Trust, _told, app, console
+from lastiterate.errors import InputError
+
+
+def _run_flags(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the flags that describe a run."""
+    import inspect
+
+    words = ("n", "steps", "step_size", "batch", "start", "momentum", "prox", "release", "adjacency")
+    numbers = ("noise_std", "sigma", "noise_multiplier", "sensitivity", "lipschitz", "smooth", "strong",
+               "weak_convexity", "log_sobolev", "hoelder", "hoelder_exponent", "radius", "clip")
+    extra = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[
+            (str if name in words else float) | None,
+            typer.Option("--" + name.replace("_", "-"), help=FLAG_HELP.get(name, ""))])
+        for name in (*words[:3], *numbers[:3], *words[3:], *numbers[3:])
+    ]
+    own = [p for p in inspect.signature(command).parameters.values() if p.kind != inspect.Parameter.VAR_KEYWORD]
+    own = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=eval(p.annotation, globals())
+                     if isinstance(p.annotation, str) else p.annotation) for p in own]
+    cast(Any, command).__signature__ = inspect.Signature([*own, *extra])
+    command.__annotations__ = {p.name: p.annotation for p in (*own, *extra)}
+    return command
+
+
+@app.command()
+@_run_flags
+@_told
+def account(run: RunFile = None, delta: Delta = 1e-5, json_: Json = False, trust_constants: Trust = False,
+            plot: Annotated[Path | None, typer.Option("--plot", help="epsilon over steps, as a picture")] = None,
+            **flags: Any) -> None:
+    """Every theorem's verdict on a run, best first."""
+    from lastiterate import accounting
+    from lastiterate.cli import flags as grammar
+    from lastiterate.cli import show
+    from lastiterate.evidence import Evidence
+
+    at_least = Evidence.ASSUMED if trust_constants else Evidence.ENFORCED
+    certificate = accounting.account(grammar.describe(run, flags), at_least=at_least)
+    if plot is not None:
+        from lastiterate.report.plots import epsilon_over_steps
+
+        epsilon_over_steps(certificate, delta, plot)
+    if json_:
+        print(json.dumps(certificate.answer(delta), indent=2))
+    else:
+        show.account(console, certificate, delta)
+
+
+@app.command()
+@_run_flags
+@_told
+def calibrate(run: RunFile = None, *, epsilon: Annotated[float, typer.Option("--epsilon")], delta: Delta = 1e-5,
+              field: Annotated[str, typer.Option("--field", help="noise or steps")] = "noise", json_: Json = False,
+              trust_constants: Trust = False, **flags: Any) -> None:
+    """The least noise, or the most steps, that a budget allows."""
+    from lastiterate import accounting
+    from lastiterate.cli import flags as grammar
+    from lastiterate.cli import show
+    from lastiterate.evidence import Evidence
+
+    described = grammar.describe(run, flags, noise_needed=field == "steps")
+    at_least = Evidence.ASSUMED if trust_constants else Evidence.ENFORCED
+    found = accounting.calibrate(described, epsilon=epsilon, delta=delta, field=cast(Any, field), at_least=at_least)
+    if json_:
+        print(json.dumps(found.answer(delta), indent=2))
+        return
+    console.print(f"{found.run.steps} steps with {found.run.noise}: std {found.run.noise_std(0):.6g} per coordinate of "
+                  "the mean gradient", highlight=False)
+    show.account(console, found, delta)
+
+
+@app.command()
+@_told
+def theorems(name: Annotated[str | None, typer.Argument(help="one theorem in full")] = None, delta: Delta = 1e-5,
+             plot: Annotated[Path | None, typer.Option("--plot", help="a picture of it on an example")] = None) -> None:
+    """The table of theorems."""
+    from lastiterate.cli import show
+    from lastiterate.theorems import TABLE, by_name
+
+    if name is None and plot is not None:
+        raise InputError("--plot", "needs the name of a theorem", None, "one of " + ", ".join(TABLE))
+    if name is None:
+        console.print(show.theorems(TABLE))
+        return
+    found = by_name(name)
+    show.theorem(console, found)
+    if plot is not None:
+        from lastiterate.report.plots import theorem_over_steps
+
+        certificate = theorem_over_steps(found, delta, plot)
+        console.print(f"\n{plot} shows it beside the others that apply to this run:", highlight=False, markup=False)
+        console.print(certificate.run.to_json(), style="dim", highlight=False)
