@@ -26,7 +26,7 @@ from children import OPACUS, Child
 from dp_accounting import pld, rdp
 
 import lastiterate as li
-from lastiterate.theorem import Applies
+from lastiterate.theorems.theorem import Applies
 
 DELTA, EPSILON, N, STEPS, LONG = 1e-6, 1.0, 60_000, 10_000, 100_000
 RATE = 0.01

@@ -16,6 +16,7 @@ from tuning import Log
 import lastiterate as li
 from lastiterate.engine import Trainer, seeded_key
 from lastiterate.engine.loop import shape_of
+from lastiterate.run.batching import Batching
 
 CONSTANT = 0.3  #: the constant column beside rows of norm at most 1
 Proof = Literal["last", "all"]
@@ -92,7 +93,7 @@ def arrays(bench: Bench, folder: Path) -> Path:
     return path
 
 
-def run_of(bench: Bench, setting: Setting, batching: li.run.Batching, steps: int) -> li.Run:
+def run_of(bench: Bench, setting: Setting, batching: Batching, steps: int) -> li.Run:
     """The run of a setting, its noise still to be calibrated."""
     loss = bench.loss(setting.ridge)
     return li.Run(n=bench.n, steps=steps, step_size=li.Constant(setting.step / loss.facts().fact("smooth")),
@@ -109,7 +110,7 @@ def certified(run: li.Run, proof: Proof, epsilon: float, delta: float) -> tuple[
     return found.run.noise.z, best.theorem.name
 
 
-def own_fit(bench: Bench, setting: Setting, batching: li.run.Batching, steps: int, proof: Proof, epsilon: float,
+def own_fit(bench: Bench, setting: Setting, batching: Batching, steps: int, proof: Proof, epsilon: float,
             seed: int) -> dict[str, Any]:
     """Accuracy, noise multiplier, theorem and CPU time of one fit; only the last iterate is released in any case."""
     run = run_of(bench, setting, batching, steps)

@@ -17,7 +17,7 @@ import numpy as np
 from families import CHOSEN_ON, Problem, draw
 from plan_unseen import accuracy
 
-from lastiterate import planning
+from lastiterate.planning import planner as planning
 
 VALUES: dict[str, tuple[float, ...]] = {
     "CLIP": (0.1, 0.2, 0.3, 0.5, 1.0),

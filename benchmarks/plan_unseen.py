@@ -18,7 +18,7 @@ from sets import load, split
 
 import lastiterate as li
 from lastiterate.engine import execute, scores, seeded_key
-from lastiterate.planning import Task, consider
+from lastiterate.planning.planner import Task, consider
 
 GRID = [(steps, momentum) for steps in (24, 96, 384) for momentum in (0.5, 0.875)]
 

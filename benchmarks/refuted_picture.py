@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 import lastiterate as li
-from lastiterate.curve import Gdp
-from lastiterate.theorem import Applies, match
+from lastiterate.analysis.shift_allocation import best_restart
+from lastiterate.curves.gdp import Gdp
 from lastiterate.theorems import TABLE
-from lastiterate.theorems.shift import best_restart
+from lastiterate.theorems.theorem import Applies, match
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from oracles.gaussian import chain_delta, exact_mu, mixture_renyi, projected_mixture_renyi

@@ -15,8 +15,8 @@ from typing import Any
 
 from lastiterate.report.examples import example
 from lastiterate.report.plots import theorem_over_steps
-from lastiterate.theorem import Theorem, match
 from lastiterate.theorems import TABLE, words
+from lastiterate.theorems.theorem import Theorem, match
 
 DELTA, POINTS = 1e-5, 16
 KINDS = {

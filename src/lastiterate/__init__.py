@@ -8,49 +8,38 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from lastiterate.accounting import account, calibrate
-    from lastiterate.certificate import Certificate
-    from lastiterate.domains import AffineBall, Ball, Box, Everywhere, Simplex
+    from lastiterate.accounting.calibration import calibrate
+    from lastiterate.accounting.certificate import Certificate, account
+    from lastiterate.accounting.stored import read_certificate
     from lastiterate.errors import RepeatedFitWarning
-    from lastiterate.evidence import Evidence, Fact
-    from lastiterate.losses import Abstract, HuberRidge, Logistic, LossFacts, Softmax
-    from lastiterate.prox import L1, ElasticNet, GroupLasso, L2Squared, NuclearNorm
-    from lastiterate.run import Run
-    from lastiterate.schedules import (
-        BallsInBins,
-        Constant,
-        Cyclic,
-        Fixed,
-        FixedSize,
-        FullBatch,
-        GaussianStart,
-        GradientNoise,
-        HeavyBall,
-        InverseDecay,
-        Langevin,
-        Nesterov,
-        NoiseMultiplier,
-        Permuted,
-        Poisson,
-        PrivateMean,
-        Reshuffled,
-        Steps,
-    )
-    from lastiterate.training import falsify, train
+    from lastiterate.models.training import falsify, train
+    from lastiterate.run.batching import BallsInBins, Cyclic, FixedSize, FullBatch, Permuted, Poisson, Reshuffled
+    from lastiterate.run.domains import AffineBall, Ball, Box, Everywhere, Simplex
+    from lastiterate.run.evidence import Evidence, Fact
+    from lastiterate.run.facts import LossFacts
+    from lastiterate.run.losses import Abstract, HuberRidge, Logistic, Softmax
+    from lastiterate.run.noise import GradientNoise, Langevin, NoiseMultiplier
+    from lastiterate.run.penalties import L1, ElasticNet, GroupLasso, L2Squared, NuclearNorm
+    from lastiterate.run.run import Run
+    from lastiterate.run.starts import Fixed, GaussianStart, HeavyBall, Nesterov, PrivateMean
+    from lastiterate.run.step_sizes import Constant, InverseDecay, Steps
 
 _HOME = {
-    "accounting": ("account", "calibrate"),
-    "certificate": ("Certificate",),
-    "domains": ("AffineBall", "Ball", "Box", "Everywhere", "Simplex"),
+    "accounting.calibration": ("calibrate",),
+    "accounting.certificate": ("Certificate", "account"),
+    "accounting.stored": ("read_certificate",),
+    "run.domains": ("AffineBall", "Ball", "Box", "Everywhere", "Simplex"),
     "errors": ("RepeatedFitWarning",),
-    "evidence": ("Evidence", "Fact"),
-    "losses": ("Abstract", "HuberRidge", "Logistic", "LossFacts", "Softmax"),
-    "prox": ("ElasticNet", "GroupLasso", "L1", "L2Squared", "NuclearNorm"),
-    "run": ("Run",),
-    "schedules": ("BallsInBins", "Constant", "Cyclic", "Fixed", "FixedSize", "FullBatch", "GaussianStart",
-                  "GradientNoise", "HeavyBall", "InverseDecay", "Langevin", "Nesterov", "NoiseMultiplier", "Permuted",
-                  "Poisson", "PrivateMean", "Reshuffled", "Steps"),
-    "training": ("falsify", "train"),
+    "run.evidence": ("Evidence", "Fact"),
+    "run.facts": ("LossFacts",),
+    "run.losses": ("Abstract", "HuberRidge", "Logistic", "Softmax"),
+    "run.penalties": ("ElasticNet", "GroupLasso", "L1", "L2Squared", "NuclearNorm"),
+    "run.run": ("Run",),
+    "run.step_sizes": ("Constant", "InverseDecay", "Steps"),
+    "run.noise": ("GradientNoise", "Langevin", "NoiseMultiplier"),
+    "run.batching": ("BallsInBins", "Cyclic", "FixedSize", "FullBatch", "Permuted", "Poisson", "Reshuffled"),
+    "run.starts": ("Fixed", "GaussianStart", "HeavyBall", "Nesterov", "PrivateMean"),
+    "models.training": ("falsify", "train"),
 }
 _WHERE = {name: module for module, names in _HOME.items() for name in names}
 
@@ -59,8 +48,7 @@ __all__ = [
     "Everywhere", "Evidence", "Fact", "Fixed", "FixedSize", "FullBatch", "GaussianStart", "GradientNoise", "GroupLasso",
     "HeavyBall", "HuberRidge", "InverseDecay", "L2Squared", "Langevin", "Logistic", "LossFacts", "Nesterov",
     "NoiseMultiplier", "NuclearNorm", "Permuted", "Poisson", "PrivateMean", "RepeatedFitWarning", "Reshuffled", "Run",
-    "Simplex", "Softmax", "Steps", "account", "calibrate", "falsify",
-    "train",
+    "Simplex", "Softmax", "Steps", "account", "calibrate", "falsify", "read_certificate", "train",
 ]
 
 

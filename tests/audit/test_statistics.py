@@ -20,7 +20,9 @@ from lastiterate.audit.statistics import (
     refutes,
     require_statement,
 )
-from lastiterate.curve import EpsDelta, Gdp, GdpMixture
+from lastiterate.curves.curve import EpsDelta
+from lastiterate.curves.gdp import Gdp
+from lastiterate.curves.mixtures import GdpMixture
 from lastiterate.errors import InputError
 
 REPETITIONS = 2000

@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 
+from lastiterate.accounting.certificate import content_hash
 from lastiterate.bayes import (
     ClippedRows,
     LinearModel,
@@ -20,7 +21,6 @@ from lastiterate.bayes import (
 )
 from lastiterate.bayes.randomness import GIVEN, Given, System
 from lastiterate.bayes.ridge import least_prior
-from lastiterate.certificate import content_hash
 from lastiterate.errors import InputError
 
 LINEAR = LinearPosterior(LinearModel(), RatioDomain(n=50, ratio=2.0, spread=0.5))

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from lastiterate import artefact
-from lastiterate.certificate import content_hash
+from lastiterate.accounting.certificate import content_hash
 from lastiterate.cli import app
 from lastiterate.data import load_bundled
+from lastiterate.models import folder as artefact
 
 RUN = [
     "--n",

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from lastiterate.cli import app
-from lastiterate.run import Run
+from lastiterate.run.run import Run
 
 runner = CliRunner()
 ASKED = ["plan", "--n", "2000", "--features", "20", "--epsilon", "1"]

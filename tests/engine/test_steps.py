@@ -17,7 +17,7 @@ from lastiterate.engine.noise import NOISE, ORDER, cos_sin, gaussian, generator,
 from lastiterate.engine.prepare import arrange, clip_rows, hidden, places
 from lastiterate.engine.sums import DRAWN, over_bin, over_chunks
 from lastiterate.errors import InputError
-from lastiterate.losses import CHUNK, FLOAT_SLACK
+from lastiterate.run.facts import CHUNK, FLOAT_SLACK
 
 RNG = np.random.default_rng(0)
 N, D = 23, 4

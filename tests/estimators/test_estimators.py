@@ -9,10 +9,12 @@ from sklearn.base import clone
 from sklearn.utils.estimator_checks import check_estimator
 
 import lastiterate as li
+from lastiterate.curves.gdp import Gdp
 from lastiterate.data import encode, load_bundled, split
 from lastiterate.errors import InputError
 from lastiterate.estimators import DPHuberRidge, DPLogisticRegression
-from lastiterate.planning import Task, budget, plan
+from lastiterate.planning.planner import Task, budget, plan
+from lastiterate.run.facts import FLOAT_SLACK
 
 
 @pytest.mark.parametrize(
@@ -54,9 +56,9 @@ def test_the_certificate_covers_the_run_and_its_preparation():
     # without the preparation the same verdicts charge less: it is composed in
     bare = li.account(li.Run(**{**{f: getattr(model.run_, f) for f in model.run_.__dataclass_fields__}, "prelude": ()}))
     assert bare.epsilon(1e-5) < certificate.epsilon(1e-5) * 0.99
-    mu_mean = (1 + li.losses.FLOAT_SLACK) / model.run_.prelude[0].noise_multiplier
+    mu_mean = (1 + FLOAT_SLACK) / model.run_.prelude[0].noise_multiplier
     mu_steps = bare.best(1e-5).result.curve.mu
-    assert li.curve.Gdp(float(np.hypot(mu_mean, mu_steps))).epsilon(1e-5) == pytest.approx(2.0, rel=1e-5)
+    assert Gdp(float(np.hypot(mu_mean, mu_steps))).epsilon(1e-5) == pytest.approx(2.0, rel=1e-5)
     assert np.allclose(model.predict_proba(X_test).sum(1), 1)
     assert (pickle.loads(pickle.dumps(model)).predict(X_test) == model.predict(X_test)).all()
     assert not any("seed:" in text for text in certificate.caveats)
@@ -112,4 +114,4 @@ def test_plans_meet_their_budget(adjacency, epsilon):
         certificate = plan(task, epsilon=epsilon, delta=1e-6, adjacency=adjacency)
         assert epsilon * 0.999 < certificate.epsilon(1e-6) <= epsilon
         assert certificate.run.adjacency == adjacency and certificate.run.n == task.n
-    assert li.curve.Gdp(budget(epsilon, 1e-6)).epsilon(1e-6) <= epsilon * (1 + 1e-9)
+    assert Gdp(budget(epsilon, 1e-6)).epsilon(1e-6) <= epsilon * (1 + 1e-9)

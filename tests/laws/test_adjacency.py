@@ -10,9 +10,9 @@ import mpmath as mp
 import pytest
 
 import lastiterate as li
-from lastiterate.adjacency import ADJACENCIES, convertible, records_moved
 from lastiterate.errors import InputError
-from lastiterate.losses import FLOAT_SLACK
+from lastiterate.run.adjacency import ADJACENCIES, convertible, records_moved
+from lastiterate.run.facts import FLOAT_SLACK
 from oracles.gaussian import gdp_delta
 
 GOLDEN = tomllib.loads((Path(__file__).parents[1] / "golden" / "adjacency.toml").read_text())

@@ -10,8 +10,8 @@ from scipy.optimize import minimize_scalar
 from scipy.stats import binom
 
 import lastiterate as li
-from lastiterate.theorem import Applies, Fails, match
 from lastiterate.theorems import TABLE
+from lastiterate.theorems.theorem import Applies, Fails, match
 from oracles.gaussian import chain_delta, exact_mu, mixture_renyi, projected_mixture_renyi
 
 DRAWS = 1000

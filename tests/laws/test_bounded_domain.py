@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.curve import Gdp
-from lastiterate.losses import FLOAT_SLACK
-from lastiterate.theorem import Applies, Fails, match
+from lastiterate.analysis.continuity import Modulus, restarted_mu
+from lastiterate.analysis.shift_allocation import best_restart
+from lastiterate.curves.gdp import Gdp
+from lastiterate.run.facts import FLOAT_SLACK
 from lastiterate.theorems import TABLE
-from lastiterate.theorems.moduli import Modulus, restarted_mu
-from lastiterate.theorems.shift import best_restart
+from lastiterate.theorems.theorem import Applies, Fails, match
 from oracles.gaussian import chain_delta
 
 LIPSCHITZ, HOELDER = "lipschitz-bounded-domain", "hoelder-bounded-domain"

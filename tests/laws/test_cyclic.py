@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.clipping import clipped_step_lipschitz, step_lipschitz
-from lastiterate.curve import Gdp
-from lastiterate.geometry import StepMap
-from lastiterate.losses import FLOAT_SLACK
-from lastiterate.theorem import Applies, Fails, match
+from lastiterate.analysis import weakly_convex as wc
+from lastiterate.analysis.clipped_step import clipped_step_lipschitz, step_lipschitz
+from lastiterate.analysis.step_map import StepMap
+from lastiterate.curves.gdp import Gdp
+from lastiterate.run.facts import FLOAT_SLACK
 from lastiterate.theorems import TABLE
-from lastiterate.theorems import weakly_convex as wc
+from lastiterate.theorems.theorem import Applies, Fails, match
 from oracles.gaussian import chain_delta, exact_mu
 
 DRAWS = 1000

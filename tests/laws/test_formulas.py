@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.curve import Gdp
-from lastiterate.theorem import Applies, Fails, match
+from lastiterate.analysis.places import block_weights, place_mus, place_weights
+from lastiterate.analysis.shift_allocation import best_restart, optimal_mu
+from lastiterate.curves.gdp import Gdp
 from lastiterate.theorems import TABLE, quadratic_witness
-from lastiterate.theorems.places import block_weights, place_mus, place_weights
-from lastiterate.theorems.shift import best_restart, optimal_mu
+from lastiterate.theorems.theorem import Applies, Fails, match
 from oracles.gaussian import exact_mu
 
 UP = 1 + 2e-12

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.clipping import clipped_step_lipschitz
-from lastiterate.curve import Gdp
-from lastiterate.theorem import match
+from lastiterate.analysis.clipped_step import clipped_step_lipschitz
+from lastiterate.curves.gdp import Gdp
 from lastiterate.theorems import TABLE
+from lastiterate.theorems.theorem import match
 
 FULL = li.FullBatch()
 HERE = Path(__file__).parents[1] / "golden"

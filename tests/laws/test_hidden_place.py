@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from lastiterate.curve import Gdp
+from lastiterate.curves.gdp import Gdp
+from lastiterate.curves.lower_bound import HiddenPlace
 from lastiterate.errors import InputError
-from lastiterate.hidden_place import HiddenPlace
 from oracles.gaussian import hidden_place_delta
 
 PAIRS = [

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.losses import FLOAT_SLACK
-from lastiterate.theorem import Fails, match
+from lastiterate.run.facts import FLOAT_SLACK
 from lastiterate.theorems import TABLE
 from lastiterate.theorems.linear_witness import MOST_ATOMS, draws
+from lastiterate.theorems.theorem import Fails, match
 from oracles.gaussian import hidden_place_delta
 
 GOLDEN = tomllib.loads((Path(__file__).parents[1] / "golden" / "poisson.toml").read_text())

@@ -12,17 +12,19 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate import subsampled
-from lastiterate.composition import compose, curve_from_dict
-from lastiterate.curve import BestOf, Gdp, GdpMixture
+from lastiterate.analysis.sampling import levels
+from lastiterate.curves import subsampled
+from lastiterate.curves.compose import compose, curve_from_dict
+from lastiterate.curves.curve import BestOf
+from lastiterate.curves.gdp import Gdp
+from lastiterate.curves.mixtures import GdpMixture
+from lastiterate.curves.pld import Grouped, Pld
+from lastiterate.curves.renyi import Rdp
+from lastiterate.curves.sampled_renyi import SampledRenyi
 from lastiterate.errors import InputError
-from lastiterate.losses import FLOAT_SLACK
-from lastiterate.pld import Grouped, Pld
-from lastiterate.renyi import Rdp
-from lastiterate.sampled_renyi import SampledRenyi
-from lastiterate.theorem import Fails, match
+from lastiterate.run.facts import FLOAT_SLACK
 from lastiterate.theorems import TABLE
-from lastiterate.theorems.poisson import levels
+from lastiterate.theorems.theorem import Fails, match
 from oracles.sampled import one_step, renyi, two_steps
 
 GOLDEN = tomllib.loads((Path(__file__).parents[1] / "golden" / "poisson.toml").read_text())
@@ -241,7 +243,7 @@ def test_odd_numbers_get_a_number_or_no_statement(rate, z, steps):
 def test_a_certificate_is_recomputed():
     run = run_of(0.05, 2.0, 50, clip=1.0)
     found = li.account(run)
-    again = li.Certificate.from_json(found.to_json(1e-5))
+    again = li.read_certificate(found.to_json(1e-5))
     assert again.epsilon(1e-5) == found.epsilon(1e-5) and again.verify()
 
 

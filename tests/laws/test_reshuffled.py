@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.composition import compose
-from lastiterate.curve import BestOf, Gdp, GdpMixture
-from lastiterate.theorem import Applies, Fails, match
+from lastiterate.analysis.fresh_places import _add, constant_atoms, groups, scheduled_shifts, tail_groups
+from lastiterate.analysis.shift_allocation import best_restart, optimal_mu
+from lastiterate.curves.compose import compose
+from lastiterate.curves.curve import BestOf
+from lastiterate.curves.gdp import Gdp
+from lastiterate.curves.mixtures import GdpMixture
 from lastiterate.theorems import TABLE
-from lastiterate.theorems.fresh_places import _add, constant_atoms, groups, scheduled_shifts, tail_groups
-from lastiterate.theorems.shift import best_restart, optimal_mu
+from lastiterate.theorems.theorem import Applies, Fails, match
 from oracles.gaussian import chain_delta, hidden_place_delta
 
 NAME = "shifted-interpolation-reshuffled"

@@ -9,13 +9,13 @@ from scipy.optimize import minimize
 from scipy.stats import beta
 
 import lastiterate as li
-from lastiterate.clipping import clipped_step_lipschitz
-from lastiterate.curve import Gdp
-from lastiterate.geometry import StepMap, step_map
-from lastiterate.theorem import Applies, Fails, match
+from lastiterate.analysis import weakly_convex as wc
+from lastiterate.analysis.clipped_step import clipped_step_lipschitz
+from lastiterate.analysis.places import place_mus
+from lastiterate.analysis.step_map import StepMap, step_map
+from lastiterate.curves.gdp import Gdp
 from lastiterate.theorems import TABLE
-from lastiterate.theorems import weakly_convex as wc
-from lastiterate.theorems.places import place_mus
+from lastiterate.theorems.theorem import Applies, Fails, match
 from oracles.plane import clip, expanding, projection, turned
 
 

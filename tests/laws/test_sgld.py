@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import lastiterate as li
+from lastiterate.analysis.sgld import total_time
 from lastiterate.errors import NotCertified
-from lastiterate.theorem import Applies, Fails, match
 from lastiterate.theorems import TABLE
 from lastiterate.theorems import sgld_strongly_convex_batch as batch
-from lastiterate.theorems.sgld import total_time
+from lastiterate.theorems.theorem import Applies, Fails, match
 from oracles.gaussian import exact_mu, mixture_delta, mixture_renyi, projected_mixture_renyi
 
 DRAWS = 1000

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.curve import Gdp
-from lastiterate.theorem import Applies, match
+from lastiterate.analysis.places import place_mus
+from lastiterate.curves.gdp import Gdp
 from lastiterate.theorems import TABLE
-from lastiterate.theorems.places import place_mus
+from lastiterate.theorems.theorem import Applies, match
 from oracles.gaussian import exact_mu, hidden_place_delta, mixture_delta
 
 UPPER = [theorem.name for theorem in TABLE.values() if theorem.kind == "upper"]

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.curve import Gdp
-from lastiterate.theorem import Applies, Broken, Fails, match
+from lastiterate.curves.gdp import Gdp
 from lastiterate.theorems import TABLE
+from lastiterate.theorems.theorem import Applies, Broken, Fails, match
 from oracles.gaussian import exact_mu, hidden_place_delta
 
 DRAWS = 1000

@@ -26,8 +26,8 @@ from lastiterate.audit.trials import Progress, Results
 from lastiterate.engine import seeded_keys
 from lastiterate.engine.network import Form, prepared
 from lastiterate.errors import InputError
-from lastiterate.evidence import Evidence
-from lastiterate.run import Run
+from lastiterate.run.evidence import Evidence
+from lastiterate.run.run import Run
 
 NAME = "adversary"
 LEAST = 10

@@ -16,8 +16,8 @@ from lastiterate.audit.statistics import Counts, epsilon_lower
 from lastiterate.audit.worlds import Worlds
 from lastiterate.engine.prepare import clip_rows, linear_loss
 from lastiterate.errors import InputError
-from lastiterate.losses import HuberRidge, Softmax
-from lastiterate.run import Run
+from lastiterate.run.losses import HuberRidge, Softmax
+from lastiterate.run.run import Run
 
 Score = Callable[[np.ndarray], np.ndarray]
 """Released parameters (models, k, d + 1), or all iterates (models, T, k, d + 1), to scores (models,)."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from lastiterate.accounting import account
+from lastiterate.accounting.certificate import Certificate, account
 from lastiterate.audit import replay, trajectory
 from lastiterate.audit.attacks import by_name, choose_thresholds, count, strongest
 from lastiterate.audit.canaries import worst_case
@@ -19,11 +19,10 @@ from lastiterate.audit.outcome import AuditReport, Rate
 from lastiterate.audit.statistics import Counts, Evidenced, cap, gaussian_epsilon, require_statement
 from lastiterate.audit.trials import Plan, Progress, Results, all_scores, batch_size, opened
 from lastiterate.audit.worlds import Train, Worlds, check_worlds
-from lastiterate.certificate import Certificate
 from lastiterate.engine import Trainer
 from lastiterate.errors import InputError
-from lastiterate.evidence import Evidence
-from lastiterate.run import Run
+from lastiterate.run.evidence import Evidence
+from lastiterate.run.run import Run
 
 THRESHOLDS = 2
 EXACT = ("projection", trajectory.NAME)

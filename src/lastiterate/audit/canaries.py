@@ -15,12 +15,12 @@ import math
 import numpy as np
 
 from lastiterate.audit.worlds import World, Worlds, replaces
-from lastiterate.domains import Box, Everywhere
 from lastiterate.engine.prepare import linear_loss
 from lastiterate.errors import InputError
-from lastiterate.losses import HuberRidge, Logistic, Softmax
-from lastiterate.run import Run
-from lastiterate.schedules import Cyclic, FullBatch
+from lastiterate.run.batching import Cyclic, FullBatch
+from lastiterate.run.domains import Box, Everywhere
+from lastiterate.run.losses import HuberRidge, Logistic, Softmax
+from lastiterate.run.run import Run
 from lastiterate.theorems.quadratic_witness import witness_mus
 
 FAR = 1e30

@@ -19,8 +19,10 @@ from lastiterate.engine.loop import Schedule, State, advance, pass_data, schedul
 from lastiterate.engine.objective import Objective
 from lastiterate.engine.trainer import Loop
 from lastiterate.errors import InputError
-from lastiterate.run import Run
-from lastiterate.schedules import GradientNoise, Reshuffled, Steps
+from lastiterate.run.batching import Reshuffled
+from lastiterate.run.noise import GradientNoise
+from lastiterate.run.run import Run
+from lastiterate.run.step_sizes import Steps
 
 Look = Callable[[jax.Array], Any]
 """Parameters (models, size) float64 to features (models, ...)."""

@@ -19,14 +19,14 @@ from lastiterate.audit.canaries import FAR, LONG, columns
 from lastiterate.audit.one_run import one_run_epsilon
 from lastiterate.audit.outcome import claimed, shown, verdict_of
 from lastiterate.audit.worlds import Train, replaces, zeroes
-from lastiterate.curve import Gdp
-from lastiterate.domains import Box
+from lastiterate.curves.gdp import Gdp
 from lastiterate.engine import seeded_keys
 from lastiterate.engine.prepare import linear_loss
 from lastiterate.errors import InputError
-from lastiterate.evidence import Evidence
-from lastiterate.losses import HuberRidge, Softmax
-from lastiterate.run import Run
+from lastiterate.run.domains import Box
+from lastiterate.run.evidence import Evidence
+from lastiterate.run.losses import HuberRidge, Softmax
+from lastiterate.run.run import Run
 
 NAME = "one-run"
 MOST, ENTRIES = 4000, 2**26

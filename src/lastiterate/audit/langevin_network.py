@@ -14,8 +14,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lastiterate.run import Run
-from lastiterate.schedules import Constant, Cyclic, Langevin
+from lastiterate.run.batching import Cyclic
+from lastiterate.run.noise import Langevin
+from lastiterate.run.run import Run
+from lastiterate.run.step_sizes import Constant
 
 
 def langevin_run(n: int, passes: int, *, step_size: float = 1 / 240, batch: int = 4, clip: float | None = None) -> Run:

@@ -16,7 +16,7 @@ from lastiterate.engine import seeded_keys
 from lastiterate.engine.network import Form, prepared
 from lastiterate.engine.traced import quick
 from lastiterate.errors import InputError
-from lastiterate.run import Run
+from lastiterate.run.run import Run
 
 AT_ONCE = 32
 """Images whose logits are computed at once, for all models."""

@@ -15,7 +15,7 @@ import numpy as np
 from lastiterate.audit.trials import Progress
 from lastiterate.audit.worlds import World, Worlds, execute
 from lastiterate.engine import Trainer, seeded_key
-from lastiterate.run import Run
+from lastiterate.run.run import Run
 
 NAME = "replay"
 GUESSES = tuple(range(100))

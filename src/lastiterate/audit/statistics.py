@@ -15,9 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from lastiterate._numerics import Array
-from lastiterate.curve import Curve, Gdp
+from lastiterate.curves.curve import Curve
+from lastiterate.curves.gdp import Gdp
 from lastiterate.errors import InputError
+from lastiterate.run.arrays import Array
 
 ROUND = 1e-9
 """Relative allowance for the rounding of incomplete beta functions, far above it; always on the safe side."""

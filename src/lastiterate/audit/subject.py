@@ -6,10 +6,10 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from lastiterate.artefact import CERTIFICATE
 from lastiterate.errors import InputError
-from lastiterate.evidence import Evidence
-from lastiterate.run import Run
+from lastiterate.models.folder import CERTIFICATE
+from lastiterate.run.evidence import Evidence
+from lastiterate.run.run import Run
 
 
 @dataclass(frozen=True)

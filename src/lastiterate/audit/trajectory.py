@@ -11,12 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from lastiterate.domains import Everywhere
 from lastiterate.engine import Trainer
 from lastiterate.engine.prepare import linear_loss
 from lastiterate.errors import InputError
-from lastiterate.run import Run
-from lastiterate.schedules import Cyclic, Fixed
+from lastiterate.run.batching import Cyclic
+from lastiterate.run.domains import Everywhere
+from lastiterate.run.run import Run
+from lastiterate.run.starts import Fixed
 
 NAME = "trajectory"
 

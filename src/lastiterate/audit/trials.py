@@ -18,8 +18,8 @@ from lastiterate.engine.batches import layout
 from lastiterate.engine.gradients import AT_ONCE, outputs
 from lastiterate.engine.prepare import linear_loss
 from lastiterate.errors import InputError
-from lastiterate.run import Run
-from lastiterate.schedules import Permuted, Reshuffled
+from lastiterate.run.batching import Permuted, Reshuffled
+from lastiterate.run.run import Run
 
 Progress = Callable[[int, int, float, float], None]
 """Called with models done, models in all, models per minute and seconds left."""

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from lastiterate.adjacency import records_moved
 from lastiterate.errors import InputError
-from lastiterate.run import Run
+from lastiterate.run.adjacency import records_moved
+from lastiterate.run.run import Run
 
 Train = Callable[..., np.ndarray]
 """(features, target, keys) -> released parameters, one model per key, as ``Trainer(run).fit_many`` does.

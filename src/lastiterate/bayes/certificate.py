@@ -6,12 +6,12 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import Any, cast
 
+from lastiterate.accounting.certificate import content_hash
 from lastiterate.bayes.linear import NEIGHBOURS, LinearModel, Neighbours, RatioDomain, posterior_curve
 from lastiterate.bayes.ridge import ClippedRows, ridge_curve
-from lastiterate.certificate import content_hash
-from lastiterate.composition import curve_from_dict
+from lastiterate.curves.compose import curve_from_dict
+from lastiterate.curves.renyi import Rdp
 from lastiterate.errors import InputError
-from lastiterate.renyi import Rdp
 
 FORMAT = 1
 CAVEATS = (

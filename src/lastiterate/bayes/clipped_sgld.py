@@ -9,11 +9,15 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from lastiterate.adjacency import Adjacency
 from lastiterate.errors import InputError
-from lastiterate.losses import Abstract, HuberRidge, Logistic, Loss, Softmax
-from lastiterate.run import Run
-from lastiterate.schedules import Batching, Constant, Cyclic, Fixed, Langevin, Start, positive
+from lastiterate.run.adjacency import Adjacency
+from lastiterate.run.batching import Batching, Cyclic
+from lastiterate.run.losses import Abstract, HuberRidge, Logistic, Loss, Softmax
+from lastiterate.run.noise import Langevin
+from lastiterate.run.run import Run
+from lastiterate.run.starts import Fixed, Start
+from lastiterate.run.step_sizes import Constant
+from lastiterate.run.validate import positive
 
 
 def clipped_sgld_run(*, n: int, steps: int, step_size: float, clip: float, batching: Batching | None = None,

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from lastiterate._numerics import Array
+from lastiterate.run.arrays import Array
 
 
 def renyi(order: float, mean1: float, precision1: float, mean2: float, precision2: float) -> float:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from lastiterate.errors import InputError
-from lastiterate.schedules import positive, whole
+from lastiterate.run.validate import positive, whole
 
 
 class State(NamedTuple):

@@ -12,12 +12,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from lastiterate._numerics import Array
-from lastiterate.adjacency import records_moved
 from lastiterate.bayes.gaussian import log_part
+from lastiterate.curves.renyi import Rdp
 from lastiterate.errors import InputError
-from lastiterate.renyi import Rdp
-from lastiterate.schedules import positive, whole
+from lastiterate.run.adjacency import records_moved
+from lastiterate.run.arrays import Array
+from lastiterate.run.validate import positive, whole
 
 Neighbours = Literal["replace-one", "zero-out"]
 NEIGHBOURS: tuple[Neighbours, ...] = ("replace-one", "zero-out")

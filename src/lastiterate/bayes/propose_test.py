@@ -14,14 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from lastiterate._numerics import Array
 from lastiterate.bayes.linear import SLACK, LinearModel, RatioDomain, corner_bound
 from lastiterate.bayes.randomness import Source, source_of
-from lastiterate.composition import compose
-from lastiterate.curve import Curve, EpsDelta
+from lastiterate.curves.compose import compose
+from lastiterate.curves.curve import Curve, EpsDelta
+from lastiterate.curves.renyi import Rdp
 from lastiterate.errors import InputError
-from lastiterate.renyi import Rdp
-from lastiterate.schedules import positive
+from lastiterate.run.arrays import Array
+from lastiterate.run.validate import positive
 
 PRECISION = "noise and arithmetic have double precision; the proof is about real numbers"
 ORDERS = 1 + np.geomspace(0.01, 400.0, 120)

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
-from lastiterate._numerics import Array
+from lastiterate.run.arrays import Array
 
 GIVEN = "the caller gave the generator: whoever knows its state can subtract the noise"
 """The caveat of a certificate whose sample was drawn from a caller's generator."""

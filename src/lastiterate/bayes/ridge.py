@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from lastiterate._numerics import Array
 from lastiterate.bayes.gaussian import log_part
 from lastiterate.bayes.linear import MOST_ORDER, SLACK, LinearModel
+from lastiterate.curves.renyi import Rdp
 from lastiterate.errors import InputError
-from lastiterate.renyi import Rdp
-from lastiterate.schedules import positive, whole
+from lastiterate.run.arrays import Array
+from lastiterate.run.validate import positive, whole
 
 
 @dataclass(frozen=True, kw_only=True)

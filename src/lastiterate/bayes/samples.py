@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from lastiterate._numerics import Array
 from lastiterate.bayes import ridge
 from lastiterate.bayes.certificate import LinearPosterior, PosteriorCertificate, Problem, RidgePosterior, certify
 from lastiterate.bayes.linear import Neighbours
 from lastiterate.bayes.randomness import source_of
+from lastiterate.run.arrays import Array
 
 
 @dataclass(frozen=True, eq=False)

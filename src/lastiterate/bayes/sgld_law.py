@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from lastiterate._numerics import Array
 from lastiterate.bayes.linear import LinearModel
 from lastiterate.errors import InputError
-from lastiterate.schedules import positive, whole
+from lastiterate.run.arrays import Array
+from lastiterate.run.validate import positive, whole
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from lastiterate._numerics import Array
 from lastiterate.bayes.sgld_law import Chain, common_law, odd_laws
+from lastiterate.run.arrays import Array
 
 BLOCKS = 4096
 """The odd record's places are taken in at most so many blocks, each replaced by what its worst place could do."""

@@ -9,7 +9,7 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
-from lastiterate.cli import Json, _told, app, console
+from lastiterate.cli.screen import Json, app, console, told
 from lastiterate.errors import InputError
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @app.command()
-@_told
+@told
 def audit(
     subject: Annotated[Path, typer.Argument(metavar="RUN.json|MODEL_DIR", help="a run, or a folder that train wrote")],
     attack: Annotated[str | None, typer.Option("--attack", help="projection, trajectory, learned, "

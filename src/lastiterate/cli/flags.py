@@ -6,35 +6,16 @@ import math
 from pathlib import Path
 from typing import Any
 
-from lastiterate.domains import Ball, Everywhere
 from lastiterate.errors import InputError
-from lastiterate.losses import Abstract, LossFacts
-from lastiterate.prox import L1, ElasticNet, GroupLasso, L2Squared, NuclearNorm, Prox
-from lastiterate.run import Run
-from lastiterate.schedules import (
-    BallsInBins,
-    Batching,
-    Constant,
-    Cyclic,
-    Fixed,
-    FixedSize,
-    FullBatch,
-    GaussianStart,
-    GradientNoise,
-    HeavyBall,
-    InverseDecay,
-    Langevin,
-    Momentum,
-    Nesterov,
-    Noise,
-    NoiseMultiplier,
-    Permuted,
-    Poisson,
-    Reshuffled,
-    Start,
-    Steps,
-    StepSize,
-)
+from lastiterate.run.batching import BallsInBins, Batching, Cyclic, FixedSize, FullBatch, Permuted, Poisson, Reshuffled
+from lastiterate.run.domains import Ball, Everywhere
+from lastiterate.run.facts import LossFacts
+from lastiterate.run.losses import Abstract
+from lastiterate.run.noise import GradientNoise, Langevin, Noise, NoiseMultiplier
+from lastiterate.run.penalties import L1, ElasticNet, GroupLasso, L2Squared, NuclearNorm, Prox
+from lastiterate.run.run import Run
+from lastiterate.run.starts import Fixed, GaussianStart, HeavyBall, Momentum, Nesterov, Start
+from lastiterate.run.step_sizes import Constant, InverseDecay, Steps, StepSize
 
 
 def number(flag: str, text: str) -> float:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from lastiterate.cli import FLAG_HELP, Delta, Json, RunFile, Trust, _told, app, console
+from lastiterate.cli.screen import FLAG_HELP, Delta, Json, RunFile, Trust, app, console, told
 from lastiterate.errors import InputError
 
 
@@ -36,15 +36,15 @@ def _run_flags(command: Callable[..., None]) -> Callable[..., None]:
 
 @app.command()
 @_run_flags
-@_told
+@told
 def account(run: RunFile = None, delta: Delta = 1e-5, json_: Json = False, trust_constants: Trust = False,
             plot: Annotated[Path | None, typer.Option("--plot", help="epsilon over steps, as a picture")] = None,
             **flags: Any) -> None:
     """Every theorem's verdict on a run, best first."""
-    from lastiterate import accounting
+    from lastiterate.accounting import calibration as accounting
     from lastiterate.cli import flags as grammar
     from lastiterate.cli import show
-    from lastiterate.evidence import Evidence
+    from lastiterate.run.evidence import Evidence
 
     at_least = Evidence.ASSUMED if trust_constants else Evidence.ENFORCED
     certificate = accounting.account(grammar.describe(run, flags), at_least=at_least)
@@ -60,15 +60,15 @@ def account(run: RunFile = None, delta: Delta = 1e-5, json_: Json = False, trust
 
 @app.command()
 @_run_flags
-@_told
+@told
 def calibrate(run: RunFile = None, *, epsilon: Annotated[float, typer.Option("--epsilon")], delta: Delta = 1e-5,
               field: Annotated[str, typer.Option("--field", help="noise or steps")] = "noise", json_: Json = False,
               trust_constants: Trust = False, **flags: Any) -> None:
     """The least noise, or the most steps, that a budget allows."""
-    from lastiterate import accounting
+    from lastiterate.accounting import calibration as accounting
     from lastiterate.cli import flags as grammar
     from lastiterate.cli import show
-    from lastiterate.evidence import Evidence
+    from lastiterate.run.evidence import Evidence
 
     described = grammar.describe(run, flags, noise_needed=field == "steps")
     at_least = Evidence.ASSUMED if trust_constants else Evidence.ENFORCED
@@ -82,7 +82,7 @@ def calibrate(run: RunFile = None, *, epsilon: Annotated[float, typer.Option("--
 
 
 @app.command()
-@_told
+@told
 def theorems(name: Annotated[str | None, typer.Argument(help="one theorem in full")] = None, delta: Delta = 1e-5,
              plot: Annotated[Path | None, typer.Option("--plot", help="a picture of it on an example")] = None) -> None:
     """The table of theorems."""

@@ -10,12 +10,13 @@ from rich.markup import escape
 from rich.panel import Panel
 from rich.table import Table
 
-from lastiterate.certificate import Certificate
-from lastiterate.curve import check_delta
-from lastiterate.planning import Choice, composition_epsilon
-from lastiterate.schedules import HeavyBall, NoiseMultiplier
-from lastiterate.theorem import Theorem, by_reason
+from lastiterate.accounting.certificate import Certificate
+from lastiterate.curves.curve import check_delta
+from lastiterate.planning.planner import Choice, composition_epsilon
+from lastiterate.run.noise import NoiseMultiplier
+from lastiterate.run.starts import HeavyBall
 from lastiterate.theorems import words
+from lastiterate.theorems.theorem import Theorem, by_reason
 
 
 def figure(value: float | None) -> str:

@@ -203,3 +203,9 @@ def empty_schema(columns: list[str], numeric: list[bool]) -> str:
 
 def _quote(text: str) -> str:
     return "\"" + text.replace("\\", "\\\\").replace("\"", "\\\"") + "\""
+
+
+def public_row_norm(schema: Schema, features: int) -> float:
+    """The largest norm a row can have: each number lies in [-1, 1], each category has at most one 1."""
+    counted = sum(isinstance(column, Numeric | Category) for column in schema.columns)
+    return math.sqrt(features if schema.array is not None else counted)

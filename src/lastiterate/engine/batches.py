@@ -12,9 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from lastiterate.engine.noise import generator
-from lastiterate.losses import CHUNK
-from lastiterate.run import Run
-from lastiterate.schedules import BallsInBins, Cyclic, FixedSize, FullBatch, Permuted, Poisson, Reshuffled
+from lastiterate.run.batching import BallsInBins, Cyclic, FixedSize, FullBatch, Permuted, Poisson, Reshuffled
+from lastiterate.run.facts import CHUNK
+from lastiterate.run.run import Run
 
 EVEN = 12
 """Long chunks hold a multiple of it, so that 2, 3 or 4 sums of as many rows make up a chunk."""

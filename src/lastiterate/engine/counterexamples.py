@@ -18,8 +18,8 @@ import numpy as np
 from lastiterate.engine.network import Form, RecordLoss, check_loss
 from lastiterate.engine.noise import seeded_key
 from lastiterate.errors import InputError
-from lastiterate.evidence import Evidence, Fact, mint
-from lastiterate.losses import LossFacts
+from lastiterate.run.evidence import Evidence, Fact, mint
+from lastiterate.run.facts import LossFacts
 
 CLAIMS = ("lipschitz", "smooth", "strong", "weak_convexity")
 """What is searched for; other constants are statements about laws or neighbours, not about gradients at points."""

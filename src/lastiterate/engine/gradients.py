@@ -10,7 +10,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lastiterate.losses import CHUNK, HuberRidge, Logistic, Softmax
+from lastiterate.run.facts import CHUNK
+from lastiterate.run.losses import HuberRidge, Logistic, Softmax
 
 Loss = Logistic | Softmax | HuberRidge
 AT_ONCE = 1020

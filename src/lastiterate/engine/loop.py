@@ -15,8 +15,11 @@ from lastiterate.engine.noise import NOISE, ORDER, START, gaussian, stream
 from lastiterate.engine.objective import Objective
 from lastiterate.engine.prox import project, proximal
 from lastiterate.engine.sums import batch_sum
-from lastiterate.run import Run
-from lastiterate.schedules import BallsInBins, Constant, GaussianStart, GradientNoise, HeavyBall, Nesterov, Permuted
+from lastiterate.run.batching import BallsInBins, Permuted
+from lastiterate.run.noise import GradientNoise
+from lastiterate.run.run import Run
+from lastiterate.run.starts import GaussianStart, HeavyBall, Nesterov
+from lastiterate.run.step_sizes import Constant
 
 
 class State(NamedTuple):

@@ -11,7 +11,7 @@ import numpy as np
 from lastiterate.engine.noise import PREPARATION, fresh_key, gaussian, stream
 from lastiterate.engine.prepare import SLICE, centred, clip_rows, linear_loss
 from lastiterate.engine.trainer import Progress, Trainer
-from lastiterate.run import Run
+from lastiterate.run.run import Run
 
 
 @dataclass(frozen=True, eq=False)

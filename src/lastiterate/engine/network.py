@@ -19,9 +19,9 @@ from lastiterate.engine.prepare import hidden
 from lastiterate.engine.traced import quick
 from lastiterate.engine.trainer import Loop, Progress
 from lastiterate.errors import InputError
-from lastiterate.losses import CHUNK
-from lastiterate.run import Run
-from lastiterate.schedules import GaussianStart
+from lastiterate.run.facts import CHUNK
+from lastiterate.run.run import Run
+from lastiterate.run.starts import GaussianStart
 
 RecordLoss = Callable[..., jax.Array]
 """``loss(params, *record)``: one number for one record."""

@@ -13,9 +13,10 @@ from lastiterate.engine.batches import drawn, layout
 from lastiterate.engine.gradients import AT_ONCE
 from lastiterate.engine.noise import ORDER, generator, stream
 from lastiterate.errors import InputError
-from lastiterate.losses import Abstract, HuberRidge, Logistic, Softmax
-from lastiterate.run import Run
-from lastiterate.schedules import FixedSize, Poisson, PrivateMean
+from lastiterate.run.batching import FixedSize, Poisson
+from lastiterate.run.losses import Abstract, HuberRidge, Logistic, Softmax
+from lastiterate.run.run import Run
+from lastiterate.run.starts import PrivateMean
 
 ROW_SHRINK = 1 - 2.0**-20
 """Rows are clipped to this fraction of ``row_norm``: more than rounding to float32 can add (relative 2^-24)."""

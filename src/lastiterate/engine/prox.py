@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lastiterate.domains import AffineBall, Ball, Box, Domain, Everywhere, Simplex
-from lastiterate.prox import L1, ElasticNet, GroupLasso, L2Squared, NuclearNorm, Prox
+from lastiterate.run.domains import AffineBall, Ball, Box, Domain, Everywhere, Simplex
+from lastiterate.run.penalties import L1, ElasticNet, GroupLasso, L2Squared, NuclearNorm, Prox
 
 INSIDE = 1 - 2.0**-45
 """Radii are shrunk by this factor, so that rounding cannot leave the domain."""

@@ -14,8 +14,8 @@ import jax.numpy as jnp
 from lastiterate.engine.batches import poisson_places, read_at_once
 from lastiterate.engine.noise import generator, stream
 from lastiterate.engine.objective import Objective
-from lastiterate.run import Run
-from lastiterate.schedules import BallsInBins, FixedSize, Poisson
+from lastiterate.run.batching import BallsInBins, FixedSize, Poisson
+from lastiterate.run.run import Run
 
 DRAWN = 1024
 """Places of a Poisson batch that are drawn at once, at most."""

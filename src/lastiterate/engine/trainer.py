@@ -13,15 +13,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lastiterate.domains import AffineBall, Box
 from lastiterate.engine.gradients import Linear, outputs
 from lastiterate.engine.loop import State, advance, noise_ahead, pass_data, schedule, secret, shape_of, start, trace
 from lastiterate.engine.noise import fresh_key
 from lastiterate.engine.objective import Objective
 from lastiterate.engine.prepare import arrange, hidden, linear_loss, places
 from lastiterate.errors import InputError
-from lastiterate.run import Run
-from lastiterate.schedules import Permuted, Reshuffled
+from lastiterate.run.batching import Permuted, Reshuffled
+from lastiterate.run.domains import AffineBall, Box
+from lastiterate.run.run import Run
 
 Progress = Callable[[int, int, float], None]
 """Called with steps done, steps in all, seconds; never with anything that depends on the data."""

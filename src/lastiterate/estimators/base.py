@@ -10,15 +10,15 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from lastiterate.accounting import calibrate
-from lastiterate.adjacency import check_same
-from lastiterate.certificate import Certificate
+from lastiterate.accounting.calibration import calibrate
+from lastiterate.accounting.certificate import Certificate
 from lastiterate.engine import execute, scores, seeded_key
 from lastiterate.errors import InputError
 from lastiterate.estimators import repeated
-from lastiterate.losses import HuberRidge, Logistic, Softmax
-from lastiterate.planning import Choice, Task, automatic_delta, consider
-from lastiterate.run import Run
+from lastiterate.planning.planner import Choice, Task, automatic_delta, consider
+from lastiterate.run.adjacency import check_same
+from lastiterate.run.losses import HuberRidge, Logistic, Softmax
+from lastiterate.run.run import Run
 
 SEED_CAVEAT = "the caller gave the seed: whoever knows it can subtract the noise"
 CLASSES_CAVEAT = "the set of labels was taken from the data and is treated as public"

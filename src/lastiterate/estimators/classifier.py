@@ -12,8 +12,8 @@ from sklearn.utils.validation import validate_data
 
 from lastiterate.errors import InputError
 from lastiterate.estimators.base import PrivateLinear, public_labels
-from lastiterate.planning import TIME_BUDGET
-from lastiterate.run import Run
+from lastiterate.planning.planner import TIME_BUDGET
+from lastiterate.run.run import Run
 
 
 class DPLogisticRegression(ClassifierMixin, PrivateLinear):

@@ -10,8 +10,8 @@ from sklearn.utils.validation import validate_data
 
 from lastiterate.errors import InputError
 from lastiterate.estimators.base import PrivateLinear
-from lastiterate.planning import TIME_BUDGET
-from lastiterate.run import Run
+from lastiterate.planning.planner import TIME_BUDGET
+from lastiterate.run.run import Run
 
 
 class DPHuberRidge(RegressorMixin, PrivateLinear):

@@ -6,21 +6,15 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from lastiterate.domains import Ball
-from lastiterate.losses import Abstract, LossFacts
-from lastiterate.run import Run
-from lastiterate.schedules import (
-    Constant,
-    Cyclic,
-    FixedSize,
-    FullBatch,
-    GaussianStart,
-    Langevin,
-    Permuted,
-    Poisson,
-    Reshuffled,
-)
-from lastiterate.theorem import Theorem
+from lastiterate.run.batching import Cyclic, FixedSize, FullBatch, Permuted, Poisson, Reshuffled
+from lastiterate.run.domains import Ball
+from lastiterate.run.facts import LossFacts
+from lastiterate.run.losses import Abstract
+from lastiterate.run.noise import Langevin
+from lastiterate.run.run import Run
+from lastiterate.run.starts import GaussianStart
+from lastiterate.run.step_sizes import Constant
+from lastiterate.theorems.theorem import Theorem
 
 SIGMA, STRONG = 0.01, 0.02
 CONVEX: dict[str, float] = {"lipschitz": 1.0, "smooth": 1.0, "strong": 0.0}

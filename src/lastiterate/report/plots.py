@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from lastiterate.accounting import account
-from lastiterate.certificate import Certificate
+from lastiterate.accounting.certificate import Certificate, account
 from lastiterate.errors import InputError
-from lastiterate.evidence import Evidence
 from lastiterate.report.examples import example
-from lastiterate.schedules import GradientNoise, Steps
-from lastiterate.theorem import Applies, Kind, Theorem
+from lastiterate.run.evidence import Evidence
+from lastiterate.run.noise import GradientNoise
+from lastiterate.run.step_sizes import Steps
+from lastiterate.theorems.theorem import Applies, Kind, Theorem
 
 WIDE = 10
 """Bounds that differ by more than this factor are drawn on a logarithmic axis, so that the best ones can be seen."""

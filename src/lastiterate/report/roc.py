@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lastiterate.certificate import Certificate
+from lastiterate.accounting.certificate import Certificate
 from lastiterate.report.plots import figure_for
 
 if TYPE_CHECKING:

@@ -6,7 +6,6 @@ import copyreg
 from collections.abc import Callable
 
 from lastiterate.errors import InputError
-from lastiterate.theorem import Theorem
 from lastiterate.theorems import (
     bounded_domain_convex,
     composition_gdp,
@@ -35,6 +34,7 @@ from lastiterate.theorems import (
     shifted_interpolation_reshuffled,
     smooth_bounded_domain,
 )
+from lastiterate.theorems.theorem import Theorem
 
 TABLE: dict[str, Theorem] = {
     module.THEOREM.name: module.THEOREM

@@ -14,7 +14,11 @@ from __future__ import annotations
 
 import math
 
-from lastiterate.assumptions import (
+from lastiterate.analysis.shift_allocation import allowance
+from lastiterate.analysis.weakly_convex import unit_shift
+from lastiterate.curves.gdp import Gdp
+from lastiterate.run.run import Run
+from lastiterate.theorems.assumptions.basic import (
     bounded_domain,
     constant_schedule,
     full_batch,
@@ -23,12 +27,8 @@ from lastiterate.assumptions import (
     last_iterate_only,
     no_momentum,
 )
-from lastiterate.curve import Gdp
-from lastiterate.geometry import convex, nonexpansive_step
-from lastiterate.run import Run
-from lastiterate.theorem import Theorem
-from lastiterate.theorems.shift import allowance
-from lastiterate.theorems.weakly_convex import unit_shift
+from lastiterate.theorems.assumptions.geometry import convex, nonexpansive_step
+from lastiterate.theorems.theorem import Theorem
 
 
 def _bound(run: Run) -> Gdp:

@@ -13,12 +13,13 @@ import math
 
 import numpy as np
 
-from lastiterate.assumptions import known, known_noise, known_sensitivity
-from lastiterate.curve import Gdp
-from lastiterate.run import Run
-from lastiterate.schedules import Reshuffled
-from lastiterate.theorem import Theorem
-from lastiterate.theorems.shift import allowance
+from lastiterate.analysis.shift_allocation import allowance
+from lastiterate.curves.gdp import Gdp
+from lastiterate.run.batching import Reshuffled
+from lastiterate.run.facts import known
+from lastiterate.run.run import Run
+from lastiterate.theorems.assumptions.basic import known_noise, known_sensitivity
+from lastiterate.theorems.theorem import Theorem
 
 
 def composition_mu(run: Run) -> float:

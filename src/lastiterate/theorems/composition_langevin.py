@@ -5,8 +5,9 @@ Source: their Figure 1 and Appendix E (the moments accountant of Abadi et al. 20
 
 from __future__ import annotations
 
-from lastiterate.theorem import Theorem
-from lastiterate.theorems.langevin import ALGORITHM, PAPER, linear, squared_ratio
+from lastiterate.analysis.langevin import linear, squared_ratio
+from lastiterate.theorems.assumptions.langevin import ALGORITHM, PAPER
+from lastiterate.theorems.theorem import Theorem
 
 THEOREM = Theorem(
     name="composition-langevin",

@@ -10,7 +10,11 @@ pass that was only begun: floor(T/l) would be false). Regime: step <= 1/(M + m),
 
 from __future__ import annotations
 
-from lastiterate.assumptions import (
+from lastiterate.analysis.step_map import step_map
+from lastiterate.analysis.weakly_convex import cyclic_mu, log_square
+from lastiterate.curves.gdp import Gdp
+from lastiterate.run.run import Run
+from lastiterate.theorems.assumptions.basic import (
     constant_schedule,
     known_noise,
     known_sensitivity,
@@ -18,11 +22,8 @@ from lastiterate.assumptions import (
     no_momentum,
     public_order,
 )
-from lastiterate.curve import Gdp
-from lastiterate.geometry import step_map
-from lastiterate.run import Run
-from lastiterate.theorem import Theorem
-from lastiterate.theorems.weakly_convex import PAPER, cyclic_mu, log_square, weakly_convex_step
+from lastiterate.theorems.assumptions.weakly_convex import PAPER, weakly_convex_step
+from lastiterate.theorems.theorem import Theorem
 
 
 def _bound(run: Run) -> Gdp:

@@ -13,24 +13,24 @@ from __future__ import annotations
 
 import math
 
-from lastiterate.assumptions import (
+from lastiterate.analysis.langevin import ROUNDING
+from lastiterate.analysis.step_map import step_map
+from lastiterate.analysis.weakly_convex import log_square
+from lastiterate.curves.gdp import Gdp
+from lastiterate.run.evidence import Evidence, Fact, weakest
+from lastiterate.run.facts import FLOAT_SLACK, known
+from lastiterate.run.run import Run, data_term_ridge
+from lastiterate.theorems.assumptions.basic import (
     bounded_domain,
     constant_schedule,
-    known,
     known_noise,
     known_sensitivity,
     last_iterate_only,
     no_momentum,
     public_order,
 )
-from lastiterate.curve import Gdp
-from lastiterate.evidence import Evidence, Fact, weakest
-from lastiterate.geometry import step_map
-from lastiterate.losses import FLOAT_SLACK
-from lastiterate.run import Run, data_term_ridge
-from lastiterate.theorem import Assumption, Broken, Held, Theorem
-from lastiterate.theorems.langevin import ROUNDING
-from lastiterate.theorems.weakly_convex import PAPER, log_square, weakly_convex_step
+from lastiterate.theorems.assumptions.weakly_convex import PAPER, weakly_convex_step
+from lastiterate.theorems.theorem import Assumption, Broken, Held, Theorem
 
 Spread = tuple[float, tuple[Fact, ...]]
 """Largest distance of the two states before the last noise, and the facts that it rests on."""

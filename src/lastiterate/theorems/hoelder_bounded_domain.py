@@ -9,22 +9,22 @@ paths. Regime: 0 < l <= 1; the record counts at every step, whatever the order o
 
 from __future__ import annotations
 
-from lastiterate.assumptions import (
+from lastiterate.analysis.continuity import Modulus, scaled_mu
+from lastiterate.curves.gdp import Gdp
+from lastiterate.run.facts import known
+from lastiterate.run.run import Run
+from lastiterate.theorems.assumptions.basic import (
     bounded_domain,
     constant_schedule,
     counted_batches,
-    known,
     known_noise,
     known_sensitivity,
     last_iterate_only,
     no_momentum,
 )
-from lastiterate.curve import Gdp
-from lastiterate.geometry import hoelder_gradient
-from lastiterate.run import Run
-from lastiterate.theorem import Theorem
+from lastiterate.theorems.assumptions.geometry import hoelder_gradient
 from lastiterate.theorems.lipschitz_bounded_domain import largest_move
-from lastiterate.theorems.moduli import Modulus, scaled_mu
+from lastiterate.theorems.theorem import Theorem
 
 
 def _bound(run: Run) -> Gdp:

@@ -7,8 +7,9 @@ Source: Chourasia et al. 2021, Theorem 1 with Lemma 4. Regime: any loss, any dom
 
 from __future__ import annotations
 
-from lastiterate.theorem import Theorem
-from lastiterate.theorems.langevin import LAST_ITERATE, PAPER, linear, squared_ratio
+from lastiterate.analysis.langevin import linear, squared_ratio
+from lastiterate.theorems.assumptions.langevin import LAST_ITERATE, PAPER
+from lastiterate.theorems.theorem import Theorem
 
 THEOREM = Theorem(
     name="langevin-linear",

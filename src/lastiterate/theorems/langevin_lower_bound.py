@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import math
 
-from lastiterate.assumptions import everywhere, fixed_start, known
-from lastiterate.curve import Gdp
-from lastiterate.geometry import short_step, strongly_convex
-from lastiterate.run import Run
-from lastiterate.theorem import Theorem
-from lastiterate.theorems.langevin import LAST_ITERATE, PAPER, decay, squared_ratio
+from lastiterate.analysis.langevin import decay, squared_ratio
+from lastiterate.curves.gdp import Gdp
+from lastiterate.run.facts import known
+from lastiterate.run.run import Run
+from lastiterate.theorems.assumptions.basic import everywhere, fixed_start
+from lastiterate.theorems.assumptions.geometry import short_step, strongly_convex
+from lastiterate.theorems.assumptions.langevin import LAST_ITERATE, PAPER
+from lastiterate.theorems.theorem import Theorem
 
 
 def _bound(run: Run) -> Gdp:

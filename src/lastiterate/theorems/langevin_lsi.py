@@ -7,17 +7,16 @@ Source: Chourasia et al. 2021, Theorem 2. c is given (``log_sobolev``), or follo
 
 from __future__ import annotations
 
-from lastiterate.diffusion import log_sobolev, log_sobolev_constant, temperature
-from lastiterate.renyi import Rdp
-from lastiterate.run import Run
-from lastiterate.theorem import Theorem
-from lastiterate.theorems.langevin import LAST_ITERATE, PAPER, decay, linear, squared_ratio
+from lastiterate.analysis.langevin import decay, linear, squared_ratio, temperature
+from lastiterate.curves.renyi import Rdp
+from lastiterate.run.run import Run
+from lastiterate.theorems.assumptions.diffusion import held_constant, log_sobolev
+from lastiterate.theorems.assumptions.langevin import LAST_ITERATE, PAPER
+from lastiterate.theorems.theorem import Theorem
 
 
 def _bound(run: Run) -> Rdp:
-    found = log_sobolev_constant(run)
-    assert found is not None
-    rate = temperature(run) * found[0]
+    rate = temperature(run) * held_constant(run)
     return linear(squared_ratio(run) / (2 * rate) * decay(rate * run.step_size.at(0) * run.steps))
 
 

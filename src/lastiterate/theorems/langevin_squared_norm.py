@@ -8,12 +8,14 @@ for n^2 in the denominator; Theorem 2 with c = (2 - eta)/(2 sigma^2) gives n^2, 
 
 from __future__ import annotations
 
-from lastiterate.assumptions import everywhere, fixed_start, known
-from lastiterate.diffusion import squared_norm
-from lastiterate.renyi import Rdp
-from lastiterate.run import Run
-from lastiterate.theorem import Theorem
-from lastiterate.theorems.langevin import LAST_ITERATE, PAPER, decay, linear, squared_ratio
+from lastiterate.analysis.langevin import decay, linear, squared_ratio
+from lastiterate.curves.renyi import Rdp
+from lastiterate.run.facts import known
+from lastiterate.run.run import Run
+from lastiterate.theorems.assumptions.basic import everywhere, fixed_start
+from lastiterate.theorems.assumptions.diffusion import squared_norm
+from lastiterate.theorems.assumptions.langevin import LAST_ITERATE, PAPER
+from lastiterate.theorems.theorem import Theorem
 
 
 def _bound(run: Run) -> Rdp:

@@ -7,13 +7,14 @@ Source: Chourasia et al. 2021, Corollary 1. Regime: eta < 1/beta, start projecte
 
 from __future__ import annotations
 
-from lastiterate.assumptions import known
-from lastiterate.diffusion import gibbs_start
-from lastiterate.geometry import short_step, strongly_convex
-from lastiterate.renyi import Rdp
-from lastiterate.run import Run
-from lastiterate.theorem import Theorem
-from lastiterate.theorems.langevin import LAST_ITERATE, PAPER, decay, linear, squared_ratio
+from lastiterate.analysis.langevin import decay, linear, squared_ratio
+from lastiterate.curves.renyi import Rdp
+from lastiterate.run.facts import known
+from lastiterate.run.run import Run
+from lastiterate.theorems.assumptions.diffusion import gibbs_start
+from lastiterate.theorems.assumptions.geometry import short_step, strongly_convex
+from lastiterate.theorems.assumptions.langevin import LAST_ITERATE, PAPER
+from lastiterate.theorems.theorem import Theorem
 
 
 def _bound(run: Run) -> Rdp:

@@ -12,23 +12,25 @@ import math
 
 import numpy as np
 
-from lastiterate.assumptions import (
+from lastiterate.curves.curve import Curve
+from lastiterate.curves.gdp import Gdp
+from lastiterate.curves.lower_bound import HiddenPlace
+from lastiterate.run.arrays import Array
+from lastiterate.run.batching import FixedSize, Poisson
+from lastiterate.run.facts import known
+from lastiterate.run.run import Run
+from lastiterate.run.starts import GaussianStart
+from lastiterate.theorems.assumptions.basic import (
     constant_schedule,
     everywhere,
     flat_losses,
-    known,
     known_noise,
     known_sensitivity,
     no_momentum,
     not_replace_one,
     resampled,
 )
-from lastiterate.curve import Curve, Gdp
-from lastiterate.hidden_place import HiddenPlace
-from lastiterate.run import Run
-from lastiterate.schedules import FixedSize, GaussianStart, Poisson
-from lastiterate.theorem import Theorem
-from lastiterate.theorems.shift import Array
+from lastiterate.theorems.theorem import Theorem
 
 MOST_ATOMS = 2000
 """Numbers of draws that are told apart; further ones are rounded down, which makes the pair harder to tell apart."""

@@ -9,21 +9,20 @@ k > 1: docs/theorems/bounded-domain. Regime: clipped gradients suffice; step * r
 
 from __future__ import annotations
 
-from lastiterate.assumptions import (
+from lastiterate.analysis.continuity import Modulus, scaled_mu
+from lastiterate.curves.gdp import Gdp
+from lastiterate.run.facts import FLOAT_SLACK, known
+from lastiterate.run.run import Run
+from lastiterate.theorems.assumptions.basic import (
     bounded_domain,
     constant_schedule,
     counted_batches,
-    known,
     known_noise,
     last_iterate_only,
     no_momentum,
 )
-from lastiterate.curve import Gdp
-from lastiterate.geometry import bounded_gradient
-from lastiterate.losses import FLOAT_SLACK
-from lastiterate.run import Run
-from lastiterate.theorem import Theorem
-from lastiterate.theorems.moduli import Modulus, scaled_mu
+from lastiterate.theorems.assumptions.geometry import bounded_gradient
+from lastiterate.theorems.theorem import Theorem
 
 
 def largest_move(run: Run) -> float:

@@ -10,7 +10,9 @@ proof for any number of passes and blocks in docs/theorems/cyclic-weakly-convex.
 
 from __future__ import annotations
 
-from lastiterate.assumptions import (
+from lastiterate.analysis.weakly_convex import cyclic_mu
+from lastiterate.curves.gdp import Gdp
+from lastiterate.theorems.assumptions.basic import (
     constant_schedule,
     known_noise,
     known_sensitivity,
@@ -18,10 +20,8 @@ from lastiterate.assumptions import (
     no_momentum,
     public_order,
 )
-from lastiterate.curve import Gdp
-from lastiterate.geometry import convex, nonexpansive_step
-from lastiterate.theorem import Theorem
-from lastiterate.theorems.weakly_convex import cyclic_mu
+from lastiterate.theorems.assumptions.geometry import convex, nonexpansive_step
+from lastiterate.theorems.theorem import Theorem
 
 THEOREM = Theorem(
     name="pabi-convex",

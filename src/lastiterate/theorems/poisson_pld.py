@@ -10,12 +10,14 @@ rounded down to a few); zero-out or add-remove. See docs/theorems/poisson.
 
 from __future__ import annotations
 
-from lastiterate.curve import Curve, Gdp
-from lastiterate.pld import Pld
-from lastiterate.run import Run
-from lastiterate.schedules import Poisson
-from lastiterate.theorem import Theorem
-from lastiterate.theorems.poisson import ASSUMPTIONS, levels
+from lastiterate.analysis.sampling import levels
+from lastiterate.curves.curve import Curve
+from lastiterate.curves.gdp import Gdp
+from lastiterate.curves.pld import Pld
+from lastiterate.run.batching import Poisson
+from lastiterate.run.run import Run
+from lastiterate.theorems.assumptions.sampling import ASSUMPTIONS
+from lastiterate.theorems.theorem import Theorem
 
 
 def _bound(run: Run) -> Curve:

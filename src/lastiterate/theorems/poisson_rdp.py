@@ -9,12 +9,14 @@ at its default orders. Regime: any loss, any schedule; zero-out or add-remove. S
 
 from __future__ import annotations
 
-from lastiterate.curve import Curve, Gdp
-from lastiterate.run import Run
-from lastiterate.sampled_renyi import SampledRenyi
-from lastiterate.schedules import Poisson
-from lastiterate.theorem import Theorem
-from lastiterate.theorems.poisson import ASSUMPTIONS, levels
+from lastiterate.analysis.sampling import levels
+from lastiterate.curves.curve import Curve
+from lastiterate.curves.gdp import Gdp
+from lastiterate.curves.sampled_renyi import SampledRenyi
+from lastiterate.run.batching import Poisson
+from lastiterate.run.run import Run
+from lastiterate.theorems.assumptions.sampling import ASSUMPTIONS
+from lastiterate.theorems.theorem import Theorem
 
 
 def _bound(run: Run) -> Curve:

@@ -14,22 +14,24 @@ from typing import Any
 
 import numpy as np
 
-from lastiterate.assumptions import (
+from lastiterate.analysis.places import place_weights
+from lastiterate.curves.curve import Curve
+from lastiterate.curves.gdp import Gdp
+from lastiterate.curves.lower_bound import HiddenPlace
+from lastiterate.run.arrays import Array
+from lastiterate.run.batching import BallsInBins, Permuted
+from lastiterate.run.facts import known
+from lastiterate.run.run import Run
+from lastiterate.run.starts import GaussianStart
+from lastiterate.theorems.assumptions.basic import (
     everywhere,
-    known,
     known_noise,
     known_sensitivity,
     last_iterate_only,
     no_momentum,
     not_resampled,
 )
-from lastiterate.curve import Curve, Gdp
-from lastiterate.hidden_place import HiddenPlace
-from lastiterate.run import Run
-from lastiterate.schedules import BallsInBins, GaussianStart, Permuted
-from lastiterate.theorem import Assumption, Broken, Held, Theorem
-from lastiterate.theorems.places import place_weights
-from lastiterate.theorems.shift import Array
+from lastiterate.theorems.theorem import Assumption, Broken, Held, Theorem
 
 
 def _idle_clip(run: Run) -> Held | Broken:

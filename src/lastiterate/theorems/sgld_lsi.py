@@ -8,9 +8,11 @@ follows from Lemma 3.4: c = strong/(2 sigma^2). For m < n: sgld-lsi-sampled.
 
 from __future__ import annotations
 
-from lastiterate.assumptions import full_batch
-from lastiterate.theorem import Theorem
-from lastiterate.theorems.sgld import LSI, PAPER, lsi
+from lastiterate.analysis.sgld import lsi
+from lastiterate.theorems.assumptions.basic import full_batch
+from lastiterate.theorems.assumptions.diffusion import held_constant
+from lastiterate.theorems.assumptions.sgld import LSI, PAPER
+from lastiterate.theorems.theorem import Theorem
 
 THEOREM = Theorem(
     name="sgld-lsi",
@@ -18,5 +20,5 @@ THEOREM = Theorem(
     citation=f"{PAPER}, Theorem 3.1 and Corollary 3.1 with m = n (and Lemma 3.4 for the constant)",
     formula="epsilon(alpha) = alpha S^2 / (2 c sigma^4 n^2) (1 - exp(-sigma^2 c sum_k eta_k))",
     assumptions=(*LSI, full_batch),
-    bound=lsi,
+    bound=lambda run: lsi(run, held_constant(run)),
 )

@@ -8,9 +8,11 @@ that is conditioned on the batch by the probability m/n of the batch; the counte
 
 from __future__ import annotations
 
-from lastiterate.assumptions import sampled_batches
-from lastiterate.theorem import Theorem
-from lastiterate.theorems.sgld import LSI, PAPER, REFUTED, lsi
+from lastiterate.analysis.sgld import lsi
+from lastiterate.theorems.assumptions.basic import sampled_batches
+from lastiterate.theorems.assumptions.diffusion import held_constant
+from lastiterate.theorems.assumptions.sgld import LSI, PAPER, REFUTED
+from lastiterate.theorems.theorem import Theorem
 
 THEOREM = Theorem(
     name="sgld-lsi-sampled",
@@ -18,6 +20,6 @@ THEOREM = Theorem(
     citation=f"{PAPER}, Theorem 3.1 and Corollary 3.1 for m < n (refuted in docs/theorems/sgld)",
     formula="epsilon(alpha) = 2 alpha L^2 / (c sigma^4 n^2) (1 - exp(-sigma^2 c sum_k eta_k))",
     assumptions=(*LSI, sampled_batches),
-    bound=lsi,
+    bound=lambda run: lsi(run, held_constant(run)),
     remark=REFUTED,
 )

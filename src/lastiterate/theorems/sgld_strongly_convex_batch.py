@@ -14,15 +14,17 @@ import math
 
 import numpy as np
 
-from lastiterate.assumptions import counted_batches, known
-from lastiterate.curve import Gdp
-from lastiterate.diffusion import temperature
-from lastiterate.geometry import contracting_step, strongly_convex
-from lastiterate.run import Run, data_term_ridge
-from lastiterate.schedules import Constant, InverseDecay
-from lastiterate.theorem import Theorem
-from lastiterate.theorems.sgld import ALGORITHM, PAPER
-from lastiterate.theorems.shift import Array, allowance
+from lastiterate.analysis.langevin import temperature
+from lastiterate.analysis.shift_allocation import allowance
+from lastiterate.curves.gdp import Gdp
+from lastiterate.run.arrays import Array
+from lastiterate.run.facts import known
+from lastiterate.run.run import Run, data_term_ridge
+from lastiterate.run.step_sizes import Constant, InverseDecay
+from lastiterate.theorems.assumptions.basic import counted_batches
+from lastiterate.theorems.assumptions.geometry import contracting_step, strongly_convex
+from lastiterate.theorems.assumptions.sgld import ALGORITHM, PAPER
+from lastiterate.theorems.theorem import Theorem
 
 LONGEST = 200_000
 """Steps that are looked at one by one; without the noise of earlier ones, and with 1 for 1 - R_0, mu only grows."""

@@ -9,9 +9,10 @@ Counterexample: n = 100, m = 1, one step eta = 0.9, sigma = 0.1, |theta - x|^2/2
 
 from __future__ import annotations
 
-from lastiterate.assumptions import sampled_batches
-from lastiterate.theorem import Theorem
-from lastiterate.theorems.sgld import PAPER, REFUTED, STRONGLY_CONVEX, strongly_convex_slope
+from lastiterate.analysis.sgld import strongly_convex_slope
+from lastiterate.theorems.assumptions.basic import sampled_batches
+from lastiterate.theorems.assumptions.sgld import PAPER, REFUTED, STRONGLY_CONVEX
+from lastiterate.theorems.theorem import Theorem
 
 THEOREM = Theorem(
     name="sgld-strongly-convex-sampled",

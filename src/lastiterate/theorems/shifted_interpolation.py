@@ -10,11 +10,17 @@ constants and its exact optimum docs/theorems/shifted-interpolation. Regime: any
 
 from __future__ import annotations
 
-from lastiterate.assumptions import known_noise, known_sensitivity, last_iterate_only, no_momentum, public_order
-from lastiterate.curve import Gdp
-from lastiterate.geometry import lipschitz_step
-from lastiterate.theorem import Theorem
-from lastiterate.theorems.places import place_mus
+from lastiterate.analysis.places import place_mus
+from lastiterate.curves.gdp import Gdp
+from lastiterate.theorems.assumptions.basic import (
+    known_noise,
+    known_sensitivity,
+    last_iterate_only,
+    no_momentum,
+    public_order,
+)
+from lastiterate.theorems.assumptions.geometry import lipschitz_step
+from lastiterate.theorems.theorem import Theorem
 
 THEOREM = Theorem(
     name="shifted-interpolation",

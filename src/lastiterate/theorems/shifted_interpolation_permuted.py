@@ -9,12 +9,18 @@ said about releasing all iterates: the place can then be seen.
 
 from __future__ import annotations
 
-from lastiterate.assumptions import known_noise, known_sensitivity, last_iterate_only, no_momentum, secret_blocks
-from lastiterate.curve import GdpMixture
-from lastiterate.geometry import lipschitz_step
-from lastiterate.run import Run
-from lastiterate.theorem import Theorem
-from lastiterate.theorems.places import place_mus, place_weights
+from lastiterate.analysis.places import place_mus, place_weights
+from lastiterate.curves.mixtures import GdpMixture
+from lastiterate.run.run import Run
+from lastiterate.theorems.assumptions.basic import (
+    known_noise,
+    known_sensitivity,
+    last_iterate_only,
+    no_momentum,
+    secret_blocks,
+)
+from lastiterate.theorems.assumptions.geometry import lipschitz_step
+from lastiterate.theorems.theorem import Theorem
 
 
 def _bound(run: Run) -> GdpMixture:

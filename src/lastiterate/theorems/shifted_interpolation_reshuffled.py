@@ -14,22 +14,25 @@ from functools import lru_cache
 
 import numpy as np
 
-from lastiterate.assumptions import (
+from lastiterate.analysis.fresh_places import constant_atoms, scheduled_shifts
+from lastiterate.analysis.places import block_constants, block_weights, full_map
+from lastiterate.analysis.shift_allocation import best_restart, optimal_mu
+from lastiterate.analysis.step_map import step_map
+from lastiterate.curves.curve import BestOf, Curve
+from lastiterate.curves.gdp import Gdp
+from lastiterate.curves.mixtures import GdpMixture
+from lastiterate.run.batching import Reshuffled
+from lastiterate.run.facts import known
+from lastiterate.run.run import Run
+from lastiterate.theorems.assumptions.basic import (
     fresh_permutations,
-    known,
     known_noise,
     known_sensitivity,
     last_iterate_only,
     no_momentum,
 )
-from lastiterate.curve import BestOf, Curve, Gdp, GdpMixture
-from lastiterate.geometry import lipschitz_step, step_map
-from lastiterate.run import Run
-from lastiterate.schedules import Reshuffled
-from lastiterate.theorem import Theorem
-from lastiterate.theorems.fresh_places import constant_atoms, scheduled_shifts
-from lastiterate.theorems.places import block_constants, block_weights, full_map
-from lastiterate.theorems.shift import best_restart, optimal_mu
+from lastiterate.theorems.assumptions.geometry import lipschitz_step
+from lastiterate.theorems.theorem import Theorem
 
 LONGEST_WINDOW = 4096
 """Steps from the end within which restarts in a bounded domain are looked for, if it holds a pass."""

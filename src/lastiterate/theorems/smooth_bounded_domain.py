@@ -12,21 +12,21 @@ from __future__ import annotations
 
 import math
 
-from lastiterate.assumptions import (
+from lastiterate.analysis.langevin import linear
+from lastiterate.curves.renyi import Rdp
+from lastiterate.run.facts import known
+from lastiterate.run.run import Run
+from lastiterate.theorems.assumptions.basic import (
     bounded_domain,
     constant_schedule,
-    known,
     known_noise,
     known_sensitivity,
     last_iterate_only,
     no_momentum,
     sampled_batches,
 )
-from lastiterate.geometry import lipschitz_step
-from lastiterate.renyi import Rdp
-from lastiterate.run import Run
-from lastiterate.theorem import Theorem
-from lastiterate.theorems.langevin import linear
+from lastiterate.theorems.assumptions.geometry import lipschitz_step
+from lastiterate.theorems.theorem import Theorem
 
 
 def _bound(run: Run) -> Rdp:

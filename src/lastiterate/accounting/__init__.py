@@ -1,0 +1,1 @@
+"""From a run to verdicts, a certificate, and the noise that a budget allows."""

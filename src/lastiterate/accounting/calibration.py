@@ -1,0 +1,181 @@
+"""Ask every theorem about a run, keep all verdicts, and find the noise or the steps that a budget allows."""
+
+# arguments are checked because callers are not
+# pyright: reportUnnecessaryIsInstance=false
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Literal
+
+from lastiterate.accounting.certificate import UPPER, Certificate, account, certificate_of
+from lastiterate.accounting.roots import Root, falling_root
+from lastiterate.curves.curve import check_delta
+from lastiterate.errors import InputError, NotCertified
+from lastiterate.run.evidence import Evidence
+from lastiterate.run.losses import Abstract
+from lastiterate.run.noise import GradientNoise, Langevin, NoiseMultiplier
+from lastiterate.run.run import Run
+from lastiterate.run.step_sizes import Steps
+from lastiterate.theorems.theorem import Theorem
+
+MOST_STEPS = 10**7
+"""The longest run that ``calibrate`` looks for."""
+
+def calibrate(
+    run: Run,
+    *,
+    epsilon: float,
+    delta: float,
+    field: Literal["noise", "steps"] = "noise",
+    at_least: Evidence = Evidence.ENFORCED,
+) -> Certificate:
+    """The least noise (or the most steps) with which ``run`` is certified (epsilon, delta)-DP.
+
+    The returned certificate's ``run`` is the calibrated one; its epsilon(delta) is at most ``epsilon``. Errors:
+    ``NotCertified`` when no theorem can certify the run at any noise, ``InputError`` for a bad budget.
+    """
+    if not 0 < epsilon < math.inf:
+        raise InputError("epsilon", "must be a positive finite number", epsilon, "1 is a common choice")
+    check_delta(delta)
+    if field not in ("noise", "steps"):
+        raise InputError("field", "must be 'noise' or 'steps'", field)
+
+    if run.loss.facts().log_sobolev is not None:
+        # a constant of the laws at one noise and number of steps says nothing about others
+        run = replace(run, loss=Abstract(replace(run.loss.facts(), log_sobolev=None)))
+
+    def within(candidate: Run) -> bool:
+        return certificate_of(candidate, UPPER, at_least).certifies(epsilon, delta)
+
+    if _require_certifiable(run, at_least, delta):
+        found = _costly_search(run, field, epsilon, delta, at_least)
+    else:
+        found = (_least_noise if field == "noise" else _most_steps)(run, within, epsilon, delta)
+    return account(found, at_least=at_least)
+
+
+def scale_noise(run: Run, factor: float) -> Run:
+    """The run with every noise standard deviation multiplied by ``factor``."""
+    match run.noise:
+        case GradientNoise(std):
+            scaled = tuple(x * factor for x in std) if isinstance(std, tuple) else std * factor
+            return replace(run, noise=GradientNoise(scaled))
+        case Langevin(sigma):
+            return replace(run, noise=Langevin(sigma * factor))
+        case NoiseMultiplier(z):
+            return replace(run, noise=NoiseMultiplier(z * factor))
+
+
+def with_unit_noise(run: Run) -> Run:
+    """The run with its noise (a single number) set to 1, the start of a search."""
+    match run.noise:
+        case GradientNoise(std) if isinstance(std, tuple):
+            return run
+        case GradientNoise():
+            return replace(run, noise=GradientNoise(1.0))
+        case Langevin():
+            return replace(run, noise=Langevin(1.0))
+        case NoiseMultiplier():
+            return replace(run, noise=NoiseMultiplier(1.0))
+
+
+def _require_certifiable(run: Run, at_least: Evidence, delta: float) -> bool:
+    """Refuse what nothing certifies at any noise; whether a search should use rough curves."""
+    probe = certificate_of(with_unit_noise(run), UPPER, at_least)
+    if not any(math.isfinite(probe.curve(verdict).epsilon(delta)) for verdict in probe.certifying):
+        raise NotCertified(probe.why_not())
+    return probe.expensive
+
+
+def _costly_search(run: Run, field: str, epsilon: float, delta: float, at_least: Evidence) -> Run:
+    """The search where curves are costly: roots of -log(log(delta found) / log(delta)) on ever finer curves, the last
+    exact. Gaussian tails make it nearly a line: log(delta found) grows with the square of the noise.
+
+    Only the theorem that wins on rough curves is asked for its exact one, and its answer is confirmed.
+    """
+    if field == "steps":
+        _require_free_schedule(run)
+    base = with_unit_noise(run)
+
+    def candidate(x: float) -> Run:
+        if field == "noise":
+            return scale_noise(base, math.exp(x))
+        return replace(run, steps=min(max(math.floor(math.exp(-x)), 1), MOST_STEPS))
+
+    def excess(times: int, asked: tuple[Theorem, ...]) -> Callable[[float], float]:
+        def found(x: float) -> float:
+            rough = certificate_of(candidate(x), asked, at_least).rough_delta(epsilon, times)
+            return -math.log(math.log(min(max(rough, 1e-300), 1 - 1e-9)) / math.log(delta))
+
+        return found
+
+    asked, root = UPPER, Root(0.0 if field == "noise" else -math.log(run.steps), 2.0)
+    for times, tolerance, tries, longest in ((2, 0.02, 60, 4.0), (1, 1.5e-3, 40, 0.1), (0, 4e-4, 3, 0.1)):
+        if times == 0:
+            asked = (certificate_of(candidate(root.at), UPPER, at_least).rough_best(epsilon, 1).theorem,)
+        found = falling_root(excess(times, asked), root.at, root.slope, tolerance=tolerance, tries=tries,
+                             longest=longest)
+        root = root if found is None else found
+    for theorems in (asked, UPPER):
+        for more in (0.0, 1e-9, 1e-6, 1e-4, 1e-3, 1e-2, 1e-1):  # rounding decides between 0 and a little more
+            if certificate_of(candidate(root.at + more), theorems, at_least).certifies(epsilon, delta):
+                return candidate(root.at + more)
+    raise _out_of_reach(epsilon, delta) if field == "noise" else _too_short(epsilon, delta)
+
+
+def _least_noise(run: Run, within: Callable[[Run], bool], epsilon: float, delta: float) -> Run:
+    """Bisection on the logarithm of the noise; the end that is certified is returned (noise within 1e-6)."""
+    base = with_unit_noise(run)
+    low = high = 1.0
+    for _ in range(40):
+        if within(scale_noise(base, high)):
+            break
+        low, high = high, high * 4
+    else:
+        raise _out_of_reach(epsilon, delta)
+    if low == high:
+        for _ in range(40):
+            low = high / 4
+            if not within(scale_noise(base, low)):
+                break
+            high = low
+        else:
+            return scale_noise(base, high)
+    while high > low * (1 + 1e-6):
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if within(scale_noise(base, middle)) else (middle, high)
+    return scale_noise(base, high)
+
+
+def _out_of_reach(epsilon: float, delta: float) -> InputError:
+    return InputError("epsilon", "cannot be reached by noise alone", epsilon,
+                      f"delta = {delta:g} leaves no room: raise epsilon, or spend less on the preparation")
+
+
+def _most_steps(run: Run, within: Callable[[Run], bool], epsilon: float, delta: float) -> Run:
+    """Bisection on the number of steps for schedules that have one; bounds grow with the steps."""
+    _require_free_schedule(run)
+    low, high = 0, 1
+    while high < MOST_STEPS and within(replace(run, steps=high)):
+        low, high = high, min(high * 4, MOST_STEPS)
+    if high == MOST_STEPS and within(replace(run, steps=MOST_STEPS)):
+        return replace(run, steps=MOST_STEPS)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if within(replace(run, steps=middle)) else (low, middle)
+    if low == 0:
+        raise _too_short(epsilon, delta)
+    return replace(run, steps=low)
+
+
+def _require_free_schedule(run: Run) -> None:
+    varied = isinstance(run.noise, GradientNoise) and isinstance(run.noise.std, tuple)
+    if isinstance(run.step_size, Steps) or varied:
+        raise InputError("field", "'steps' needs a schedule that is defined for any number of steps", "steps",
+                         "use a constant step size or inverse-decay")
+
+
+def _too_short(epsilon: float, delta: float) -> InputError:
+    return InputError("epsilon", f"is exceeded by the first step at delta = {delta:g}", epsilon, "add noise")

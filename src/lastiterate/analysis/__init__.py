@@ -1,0 +1,1 @@
+"""Mathematics that several theorems share; no theorem lives here."""

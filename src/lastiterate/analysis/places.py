@@ -1,0 +1,93 @@
+"""mu of the last iterate for every place that a record can have in the order of the batches."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+import numpy as np
+
+from lastiterate.analysis.constant_shift import constant_mus
+from lastiterate.analysis.shift_allocation import best_restart, optimal_mu
+from lastiterate.analysis.step_map import StepMap, step_map
+from lastiterate.run.arrays import Array
+from lastiterate.run.batching import Cyclic, Permuted, Reshuffled
+from lastiterate.run.facts import known
+from lastiterate.run.run import Run
+
+
+@lru_cache(maxsize=256)
+def _unit_mus(c: float, s: float, eta: float, steps: int, blocks: int, diameter: float) -> Array:
+    """``constant_mus`` at noise std 1: mu is inversely proportional to it, so that a search computes this once."""
+    return constant_mus(c, s, eta * eta, steps, blocks, diameter)
+
+
+MOST_WORK = 2_000_000
+"""Steps times places up to which a constant schedule with a short block is followed block by block; a fiftieth of it
+where restarts are searched as well."""
+
+
+@lru_cache(maxsize=64)
+def place_mus(run: Run) -> Array:
+    """mu for a record in block 0, ..., run.blocks - 1, by the optimal shift allocation; shape (blocks,)."""
+    found, sensitivity = step_map(run), known(run.facts(), "sensitivity")
+    assert found is not None and sensitivity is not None
+    delta, diameter = sensitivity.value / run.divisor, run.domain.diameter()
+    full = full_map(run)
+    if run.constant:
+        eta = run.step_size.at(0)
+        whole, any_block, s = full.lipschitz(eta), found.lipschitz(eta), eta * delta
+        unit = _unit_mus(any_block, s, eta, run.steps, run.blocks, diameter)
+        work = run.steps * run.blocks * (50 if math.isfinite(diameter) else 1)
+        if whole < any_block and work <= MOST_WORK:  # both bounds hold for every place
+            unit = np.minimum(unit, _unit_by_block(whole, any_block, s, eta, run.steps, run.blocks, diameter))
+        std = run.noise_std(0)
+        return unit / std if std > 0 else np.where(unit > 0, np.inf, 0.0)
+    eta = run.step_sizes
+    return _each_place(block_constants(run), eta * delta, (eta * run.noise_stds) ** 2, run.blocks, diameter)
+
+
+def full_map(run: Run) -> StepMap:
+    """What is known about the map of a full block; all that is known about a short last one is ``step_map(run)``."""
+    found = step_map(run, (1.0, 1.0) if isinstance(run.batching, Cyclic | Permuted | Reshuffled) else None)
+    assert found is not None
+    return found
+
+
+def block_constants(run: Run) -> Array:
+    """The Lipschitz constant of every step; shape (steps,)."""
+    short, c = step_map(run), full_map(run).lipschitz_each(run.step_sizes)
+    assert short is not None
+    last = slice(run.blocks - 1, None, run.blocks)
+    c[last] = short.lipschitz_each(run.step_sizes[last])
+    return c
+
+
+@lru_cache(maxsize=64)
+def _unit_by_block(full: float, last: float, s: float, eta: float, steps: int, blocks: int, diameter: float) -> Array:
+    """mu at noise std 1 for a constant schedule whose last block has its own Lipschitz constant."""
+    c = np.where(np.arange(steps) % blocks == blocks - 1, last, full)
+    return _each_place(c, np.full(steps, s), np.full(steps, eta * eta), blocks, diameter)
+
+
+def _each_place(c: Array, s: Array, v: Array, blocks: int, diameter: float) -> Array:
+    block, mus = np.arange(c.size) % blocks, np.zeros(blocks)  # a block that the run never reaches leaks nothing
+    for place in range(min(blocks, c.size)):
+        met = np.where(block == place, s, 0.0)
+        mu = optimal_mu(c, met, v)
+        mus[place] = min(mu, best_restart(c, met, v, diameter)) if np.isfinite(diameter) else mu
+    return mus
+
+
+def place_weights(run: Run) -> Array:
+    """Probability of each block under one secret uniform permutation, or independent bins; shape (blocks,)."""
+    if isinstance(run.batching, Permuted):
+        return block_weights(run.n, run.batching.size)
+    return np.full(run.blocks, 1 / run.blocks)
+
+
+def block_weights(n: int, size: int) -> Array:
+    """Probability of each block of ``size`` records (the last may be shorter) for a uniform place; shape (blocks,)."""
+    counts = np.full(-(-n // size), float(size))
+    counts[-1] = n - size * (counts.size - 1)
+    return counts / n

@@ -1,0 +1,70 @@
+"""What is known about the map of one step: its Lipschitz constant for every data set."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from lastiterate.analysis.clipped_step import clipped_step_lipschitz, step_lipschitz
+from lastiterate.run.arrays import Array
+from lastiterate.run.evidence import Fact
+from lastiterate.run.facts import known
+from lastiterate.run.run import Run, data_term_ridge
+from lastiterate.run.step_sizes import Steps
+
+
+def longest_step(run: Run) -> float:
+    """The largest step size of the run."""
+    return float(run.step_sizes.max()) if isinstance(run.step_size, Steps) else run.step_size.at(0)
+
+
+
+@dataclass(frozen=True)
+class StepMap:
+    """Bounds on the Hessian of a step's data term, the ridge outside it, and whether per-example clips can act."""
+
+    ridge: float
+    lowest: float
+    highest: float
+    clipped: bool
+    facts: tuple[Fact, ...]
+
+    def lipschitz(self, step: float) -> float:
+        """Lipschitz constant of one step's map, for every data set."""
+        return float(self.lipschitz_each(np.array([step]))[0])
+
+    def lipschitz_each(self, steps: Array) -> Array:
+        """``lipschitz`` of every entry of ``steps``."""
+        if not self.clipped:
+            return step_lipschitz(steps, self.ridge + self.lowest, self.ridge + self.highest)
+        shrink = 1 - steps * self.ridge
+        short = shrink > 0
+        rest = np.where(short, shrink, 1.0)
+        rotated = rest * clipped_step_lipschitz(steps / rest, self.lowest, self.highest)
+        # the decomposition into a shrunk clipped step needs step * ridge < 1; by the triangle inequality instead
+        return np.where(short, rotated, -shrink + steps * max(abs(self.lowest), abs(self.highest)))
+
+
+
+def step_map(run: Run, shares: tuple[float, float] | None = None) -> StepMap | None:
+    """What is known about the map of every step; ``None`` when no smoothness constant is known.
+
+    The constants speak of means over records. A step divides its batch's sum by a public number, so that a short block
+    has less curvature than they say, and a bin that many records fell into has more. ``shares``: the fewest and the
+    most records of a batch over that number, if not the run's own.
+    """
+    given = run.loss.facts()
+    smooth, strong, weak = (known(given, name) for name in ("smooth", "strong", "weak_convexity"))
+    if smooth is None:
+        return None
+    ridge = data_term_ridge(run.loss)
+    lowest = -smooth.value  # |Hessian| <= smooth is all that is known without a statement on convexity
+    used = (smooth,)
+    if strong is not None:
+        lowest, used = strong.value - ridge, (smooth, strong)
+    elif weak is not None:
+        lowest, used = max(lowest, -weak.value), (smooth, weak)
+    clipped = run.clip is not None and known(run.facts(), "smooth") is None
+    fewest, most = run.shares if shares is None else shares
+    return StepMap(ridge, lowest * (fewest if lowest > 0 else most), (smooth.value - ridge) * most, clipped, used)

@@ -1,0 +1,87 @@
+"""What the bounds of Kong and Ribero (2025) share: Lipschitz constants of weakly convex steps, and a shift's cost.
+
+Proposition 2.1, as restored in docs/theorems/cyclic-weakly-convex, for Hessians in [-m, M] and step lam:
+L_lam^2 = 1 + 2 lam m (1 + m / (2 (M + m))) without clipping, lam <= 1/(M + m); sqrt(2) L_lam with clipping,
+lam <= 1/(2 (M + m)). Both hold, and neither is the best constant: shifted-interpolation uses the exact one.
+"""
+
+from __future__ import annotations
+
+import math
+
+from lastiterate.analysis.shift_allocation import allowance
+from lastiterate.analysis.step_map import StepMap
+from lastiterate.run.facts import known
+from lastiterate.run.run import Run
+
+
+def excess(step: float, weak: float, smooth: float) -> float:
+    """L_lam^2 - 1 = 2 lam m (1 + m / (2 (M + m))), equation (13)."""
+    return 2 * step * weak * (1 + weak / (2 * (smooth + weak))) if weak > 0 else 0.0
+
+
+def longest_weakly_convex_step(found: StepMap) -> float:
+    """The longest step that Proposition 2.1 covers: 1/(M + m), or half of it where clips can act.
+
+    A ridge outside the clip shrinks the map to (1 - lam ridge) times a clipped step of length lam / (1 - lam ridge).
+    """
+    if not found.clipped:
+        weak, smooth = max(0.0, -(found.ridge + found.lowest)), max(0.0, found.ridge + found.highest)
+        return 1 / (smooth + weak) if smooth + weak > 0 else math.inf
+    total = 2 * (max(0.0, found.highest) + max(0.0, -found.lowest)) + found.ridge
+    return 1 / total if total > 0 else math.inf
+
+
+def log_square(found: StepMap, step: float) -> float:
+    """log of the squared Lipschitz constant of Proposition 2.1, never below 0."""
+    if not found.clipped:
+        weak, smooth = max(0.0, -(found.ridge + found.lowest)), max(0.0, found.ridge + found.highest)
+        return math.log1p(excess(step, weak, smooth))
+    shrink = 1 - step * found.ridge
+    if shrink <= 0:  # only where the data term is linear, and then the map is constant
+        return 0.0
+    inner = excess(step / shrink, max(0.0, -found.lowest), max(0.0, found.highest))
+    return max(0.0, 2 * math.log(shrink) + math.log(2) + math.log1p(inner))
+
+
+def theta(log_square: float, steps: int) -> float:
+    """theta_L(k) = L^(2k-2) / (1 + L^2 + ... + L^(2k-2)), equation (15): the cost of a shift spread over k steps."""
+    return math.expm1(-log_square) / math.expm1(-steps * log_square) if log_square > 0 else 1 / steps
+
+
+def unit_shift(run: Run) -> float:
+    """s / sqrt(v) of one step that meets the record: sensitivity / (b noise_std)."""
+    sensitivity, std = known(run.facts(), "sensitivity"), run.noise_std(0)
+    assert sensitivity is not None
+    unit = sensitivity.value / run.divisor
+    return unit / std if std > 0 else (math.inf if unit > 0 else 0.0)
+
+
+def cyclic_mu(run: Run, log_square: float) -> float:
+    """mu for the worst place: mu^2 = (s^2/v) ((E - 1) theta_L(l) + 1), E = ceil(T/l) the passes that were started.
+
+    A record in the block of the last step is met E times, the last time with no step to follow; every other place is
+    met no more often, and later steps hide it. The longest step allowed is itself rounded, so a map may expand by
+    1 + 2^-52: the allowance grows with the number of steps.
+    """
+    passes = -(-run.steps // run.blocks)
+    mu = unit_shift(run) * math.sqrt((passes - 1) * theta(log_square, run.blocks) + 1)
+    return mu * (1 + allowance(run.steps))
+
+
+def least_pass(log_square: float, xi: float) -> float:
+    """Lemma C.1: theta_L(k) <= xi (1 - L^-2) for all k at least this long, xi > 1."""
+    return math.log(xi / (xi - 1)) / log_square
+
+
+def corollary_c2(passes: int, step: float, weak: float, smooth: float, xi: float) -> float:
+    """Corollary C.2: (E - 1) theta_L(l) + 1 is at most this for l >= least_pass; linear in the number of passes E."""
+    grown = excess(step, weak, smooth)
+    return (passes - 1) * xi * grown / (1 + grown) + 1
+
+
+def corollary_c3(bound: float, xi: float) -> float:
+    """Corollary C.3: the same where 3 step weak (E - 1) <= ``bound``; independent of the number of steps."""
+    return xi * bound + 1
+
+

@@ -1,0 +1,69 @@
+"""What every command shares: the application, the console, how errors are told, the words of flags."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from lastiterate.errors import InputError, NotCertified
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
+                  help="Train under differential privacy and release only the final model.")
+console = Console()
+FILES = "a .csv, .parquet, .npz, .npy, IDX or CIFAR-10 file, or a CIFAR-10 folder"
+FLAG_HELP = {
+    "n": "public number of records", "steps": "number of steps",
+    "step_size": "NUMBER, inverse-decay:BETA,STRONG or @FILE",
+    "noise_std": "noise std per coordinate of the mean gradient", "sigma": "Langevin: noise sqrt(2 step) sigma",
+    "noise_multiplier": "noise in units of clip (or lipschitz) / b",
+    "batch": "full, cyclic:B, permuted:B, reshuffled:B, fixed:B, poisson:Q or bins:B",
+    "start": "fixed or gaussian:STD",
+    "prox": "l1:W, l2-squared:W, elastic-net:L1,L2, group-lasso:W or nuclear-norm:W",
+}
+
+
+ALGORITHM_HELP = ("automatic: planned; or noisy-gd, dp-sgld, cyclic-dp-sgd, permuted-sgd, bins-sgd, poisson-dp-sgd "
+                  "with usual settings")
+
+
+def told(command: Callable[..., None]) -> Callable[..., None]:
+    """Errors are one sentence on standard error and exit code 2."""
+
+    @wraps(command)
+    def called(*args: Any, **kwargs: Any) -> None:
+        try:
+            command(*args, **kwargs)
+        except (InputError, NotCertified) as error:
+            Console(stderr=True).print(f"[bold red]error:[/bold red] {_plain(error)}", highlight=False, soft_wrap=True)
+            raise typer.Exit(2) from None
+
+    return called
+
+
+def _plain(error: Exception) -> str:
+    from rich.markup import escape
+
+    return escape(str(error))
+
+
+Json = Annotated[bool, typer.Option("--json", help="machine-readable output")]
+Out = Annotated[Path | None, typer.Option("--out", help="where to write")]
+RunFile = Annotated[Path | None, typer.Argument(help="a run as JSON; or describe it with flags")]
+Trust = Annotated[bool, typer.Option("--trust-constants", help="rely on constants that nothing enforces")]
+Delta = Annotated[float, typer.Option("--delta")]
+TimeBudget = Annotated[float, typer.Option("--time-budget", help="seconds a fit may take, estimated on two cores")]
+
+
+def emit(text: str, out: Path | None) -> None:
+    if out is None:
+        sys.stdout.write(text)
+        return
+    if out.exists():
+        raise InputError("--out", "must not exist yet", str(out), "choose another name")
+    out.write_text(text, encoding="utf-8")

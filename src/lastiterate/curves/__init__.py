@@ -1,0 +1,1 @@
+"""What a privacy guarantee looks like: curves with a direction, and their composition."""

@@ -1,0 +1,67 @@
+"""What has to know every kind of curve: several mechanisms on the same data, and curves read back from JSON."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from lastiterate.curves.curve import UP, BestOf, Curve, EpsDelta
+from lastiterate.curves.gdp import Gdp
+from lastiterate.curves.mixtures import GdpMixture
+from lastiterate.curves.pld import Grouped, Pld
+from lastiterate.curves.renyi import Rdp, renyi_sum
+from lastiterate.curves.sampled_renyi import SampledRenyi
+from lastiterate.errors import InputError
+
+
+def compose(*curves: Curve) -> Curve:
+    """One curve for mechanisms run one after the other on the same data (adaptively)."""
+    if not curves:
+        return Gdp(0.0)
+    total = curves[0]
+    for curve in curves[1:]:
+        total = _pair(total, curve)
+    return total
+
+
+def _pair(one: Curve, two: Curve) -> Curve:
+    one, two = (curve.table() if isinstance(curve, SampledRenyi) else curve for curve in (one, two))
+    match one, two:
+        case BestOf(), _:
+            return BestOf(tuple(_pair(curve, two) for curve in one.curves))
+        case _, BestOf():
+            return BestOf(tuple(_pair(one, curve) for curve in two.curves))
+        case Gdp(), Gdp():
+            return Gdp(math.hypot(one.mu, two.mu) * UP)
+        case (GdpMixture(), Gdp()) | (Gdp(), GdpMixture()):
+            mixture, single = (one, two) if isinstance(one, GdpMixture) else (two, one)
+            assert isinstance(mixture, GdpMixture) and isinstance(single, Gdp)
+            return GdpMixture(mixture.weights, tuple(math.hypot(mu, single.mu) * UP for mu in mixture.mus))
+        case (Pld(), Gdp()) | (Gdp(), Pld()):
+            sampled, single = (one, two) if isinstance(one, Pld) else (two, one)
+            assert isinstance(sampled, Pld) and isinstance(single, Gdp)
+            return sampled.with_gaussian(single.mu)
+        case EpsDelta(), EpsDelta():
+            return EpsDelta((one.at_epsilon + two.at_epsilon) * UP, min(1.0, one.at_delta + two.at_delta))
+        case (EpsDelta(), _) | (_, EpsDelta()):
+            if (one if isinstance(one, EpsDelta) else two).rdp(2.0) == math.inf:
+                raise InputError("curves", "with a single (epsilon, delta) point compose only with one another",
+                                 type(two if isinstance(one, EpsDelta) else one).__name__, "convert the other first")
+        case _:
+            pass
+    return renyi_sum(one, two)
+
+
+def curve_from_dict(data: dict[str, Any]) -> Curve:
+    """The curve that ``to_dict`` described."""
+    kinds: dict[str, type[Curve]] = {
+        kind.__name__: kind for kind in (Gdp, GdpMixture, Rdp, EpsDelta, Pld, SampledRenyi)
+    }
+    body: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items() if k != "type"}  # pyright: ignore
+    if data.get("type") == "BestOf":
+        return BestOf(tuple(curve_from_dict(part) for part in data["curves"]))
+    if data.get("type") == "Grouped":
+        return Grouped(curve_from_dict(data["curve"]), data["size"])
+    if data.get("type") not in kinds:
+        raise InputError("curve", "has an unknown type", data.get("type"))
+    return kinds[data["type"]](**body)

@@ -1,0 +1,150 @@
+"""Privacy loss distributions of Poisson-sampled steps, and group privacy of any curve."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, final
+
+from lastiterate.curves import subsampled
+from lastiterate.curves.curve import UP, BestOf, Curve, EpsDelta, check_delta, check_epsilon
+from lastiterate.curves.gdp import Gdp
+from lastiterate.curves.renyi import renyi_sum
+from lastiterate.curves.sampled_renyi import SampledRenyi, check_sampled
+from lastiterate.curves.tails import smallest_true
+from lastiterate.errors import InputError
+
+LEAST, LONGEST = 1e-2, 10**7
+"""Noise multipliers below ``LEAST`` (losses of thousands in one step) and runs longer than ``LONGEST`` steps (rounding
+that adds up to 2e-6) get no statement."""
+FINE_LEVELS, COARSE_LEVELS = 64, 8
+"""Different noise multipliers that are told apart."""
+
+
+@final
+@dataclass(frozen=True)
+class Pld(Curve):
+    """``counts[i]`` Poisson-sampled Gaussian steps of noise multiplier ``multipliers[i]``, all with sampling ``rate``,
+    and a Gaussian mechanism ``mu`` (0: none) on the same data.
+
+    It holds the description and not the distribution: that is computed when a number is asked for, on a grid chosen
+    from the description (``coarse``: a wider one), so that equal curves always give equal numbers. ``multipliers`` are
+    sorted; many different ones are rounded down to a few.
+    """
+
+    rate: float
+    multipliers: tuple[float, ...]
+    counts: tuple[int, ...]
+    mu: float = 0.0
+    coarse: bool = False
+
+    def __post_init__(self) -> None:
+        check_sampled(self.rate, self.multipliers, self.counts)
+        if not self.mu >= 0:
+            raise InputError("mu", "must be a number >= 0", self.mu)
+
+    def _losses(self) -> tuple[Any, float]:
+        """The distribution, and the allowance for its rounding; ``None`` where there is no statement."""
+        if min(self.multipliers) < LEAST or self.mu > 1 / LEAST or sum(self.counts) > LONGEST:
+            return None, 1.0
+        given = tuple((z * (1 - 1e-9), n) for z, n in zip(self.multipliers, self.counts, strict=True))
+        levels = subsampled.merged(given, COARSE_LEVELS if self.coarse else FINE_LEVELS)
+        mu = max(self.mu, subsampled.NARROWEST) * UP if self.mu > 0 else 0.0
+        grid = subsampled.interval(levels, self.rate, mu, coarse=self.coarse)
+        try:
+            return subsampled.losses(levels, self.rate, mu, grid), subsampled.allowance(levels, self.rate, grid)
+        except (ValueError, OverflowError, MemoryError):  # outside what the library can compute
+            return None, 1.0
+
+    def delta(self, epsilon: float) -> float:
+        check_epsilon(epsilon)
+        found, rounding = self._losses()
+        value = 1.0 if found is None else float(found.get_delta_for_epsilon(float(epsilon))) * UP + rounding
+        return min(1.0, value) if value >= 0 else 1.0
+
+    def epsilon(self, delta: float) -> float:
+        check_delta(delta)
+        return _sampled_epsilon(self, delta)
+
+    def guess(self, delta: float) -> float:
+        """dp-accounting's own epsilon, not checked."""
+        found, rounding = self._losses()
+        if found is None or delta <= rounding:
+            return math.inf
+        try:
+            return float(found.get_epsilon_for_delta(delta - rounding)) * (1 + 1e-9) + 1e-12
+        except OverflowError:
+            return math.inf
+
+    def rdp(self, alpha: float) -> float:
+        if min(self.multipliers) == 0:
+            return math.inf
+        # the next whole order bounds it too, and always converges
+        orders = (alpha, float(math.floor(alpha) + 1))
+        total = sum(n * float(subsampled.renyi(z, self.rate, orders)[1].min())
+                    for z, n in zip(self.multipliers, self.counts, strict=True))
+        return (total + alpha * self.mu**2 / 2) * UP
+
+    def renyi(self, *, coarse: bool = False) -> Curve:
+        """The same mechanism by Renyi divergences."""
+        sampled = SampledRenyi(self.rate, self.multipliers, self.counts, coarse)
+        return renyi_sum(sampled.table(), Gdp(self.mu)) if self.mu > 0 else sampled
+
+    def with_gaussian(self, mu: float) -> Pld:
+        """The composition with a ``mu``-Gaussian-DP mechanism."""
+        return replace(self, mu=math.hypot(self.mu, mu) * UP)
+
+    def rough(self) -> Curve:
+        return self.renyi(coarse=True) if self.coarse else replace(self, coarse=True)
+
+    def group(self, size: int) -> BestOf:
+        # the triangle inequality multiplies the allowance for rounding by e^epsilon: there Renyi curves do better
+        return BestOf((Grouped(self, size), self.renyi().group(size)))
+
+
+@final
+@dataclass(frozen=True)
+class Grouped(Curve):
+    """Group privacy by the triangle inequality: delta_k(k e) <= delta(e) (1 + e^e + ... + e^((k - 1) e))."""
+
+    curve: Curve
+    size: int
+
+    def delta(self, epsilon: float) -> float:
+        part = epsilon / self.size
+        return EpsDelta(part, self.curve.delta(part)).group(self.size).at_delta
+
+    def epsilon(self, delta: float) -> float:
+        check_delta(delta)
+        return _searched(self, delta)
+
+    def rdp(self, alpha: float) -> float:
+        c = max(0, math.ceil(math.log2(self.size)))  # Mironov 2017, Proposition 2
+        return 3**c * self.curve.rdp(alpha * 2**c) * UP if alpha >= 2 else self.rdp(2.0)
+
+    def group(self, size: int) -> Grouped:
+        return Grouped(self.curve, self.size * size)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"type": "Grouped", "curve": self.curve.to_dict(), "size": self.size}
+
+
+@lru_cache(maxsize=256)
+def _sampled_epsilon(curve: Pld, delta: float) -> float:
+    """dp-accounting's epsilon if the curve confirms it, otherwise what a search confirms."""
+    guess = curve.guess(delta)
+    if math.isinf(guess) or curve.delta(guess) <= delta:
+        return guess
+    return _searched(curve, delta)
+
+
+def _searched(curve: Curve, delta: float) -> float:
+    """An epsilon that was itself seen to have at most ``delta``; infinite where none is found below 1e5."""
+    high = 0.25
+    while curve.delta(high) > delta:
+        high *= 1.25
+        if high > 1e5:
+            return math.inf
+    return smallest_true(lambda e: curve.delta(e) <= delta, 0.0, high, 1e-9)
+

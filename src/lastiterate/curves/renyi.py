@@ -1,0 +1,125 @@
+"""Renyi curves, the two rules that turn them into (epsilon, delta), and their sums.
+
+**Guarantee:** every number returned is an upper end.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import numpy as np
+
+from lastiterate.curves.curve import UP, Curve, check_delta, check_epsilon
+from lastiterate.curves.gdp import Gdp
+from lastiterate.errors import InputError
+from lastiterate.run.arrays import Array
+
+
+@final
+@dataclass(frozen=True)
+class Rdp(Curve):
+    """Renyi curve: at most ``slope * alpha`` at every order, and at most ``values[i]`` at ``orders[i]``."""
+
+    slope: float = math.inf
+    orders: tuple[float, ...] = ()
+    values: tuple[float, ...] = ()
+    _GRID: ClassVar[Array] = np.exp(np.linspace(-4.0, 4.0, 801))
+
+    def __post_init__(self) -> None:
+        if math.isnan(self.slope) or self.slope < 0:
+            raise InputError("slope", "must be a number >= 0", self.slope)
+        if len(self.orders) != len(self.values) or any(a <= 1 for a in self.orders):
+            raise InputError("orders", "must exceed 1, with one value each", self.orders)
+
+    @classmethod
+    def linear(cls, slope: float) -> Rdp:
+        """epsilon(alpha) = slope * alpha for all alpha > 1."""
+        return cls(slope)
+
+    def rdp(self, alpha: float) -> float:
+        # Renyi divergence does not decrease with the order: any tabled order >= alpha bounds it
+        tabled = [value for order, value in zip(self.orders, self.values, strict=True) if order >= alpha]
+        return min([self.slope * alpha * UP if self.slope else 0.0, *tabled])
+
+    def epsilon(self, delta: float) -> float:
+        check_delta(delta)
+        if self.slope == 0:
+            return 0.0
+        best = math.inf
+        for orders, values in self._candidates(math.log(1 / delta)):
+            best = min(best, float(rdp_epsilon(orders, values, delta).min()))
+        return max(0.0, best)
+
+    def delta(self, epsilon: float) -> float:
+        check_epsilon(epsilon)
+        if self.slope == 0:
+            return 0.0
+        best = 0.0
+        if math.isfinite(self.slope):
+            # exp((alpha - 1)(slope alpha - eps)) is least near alpha - 1 = (eps/slope - 1)/2, where that is positive;
+            # below, slope (alpha - 1)^2 - log(alpha - 1) decides
+            gaps = max((epsilon / self.slope - 1) / 2, 1e-6), self.slope**-0.5
+            orders = 1 + np.concatenate([gap * self._GRID for gap in gaps])
+            best = min(best, float(rdp_log_delta(orders, self.slope * orders, epsilon).min()))
+        if self.orders:
+            table = np.array(self.orders), np.array(self.values)
+            best = min(best, float(rdp_log_delta(*table, epsilon).min()))
+        return min(1.0, math.exp(best) * UP)
+
+    def _candidates(self, log_inverse_delta: float) -> list[tuple[Array, Array]]:
+        found: list[tuple[Array, Array]] = []
+        if math.isfinite(self.slope):
+            gap = math.sqrt(log_inverse_delta / self.slope)
+            coarse = 1 + gap * self._GRID
+            at = coarse[int(np.argmin(rdp_epsilon(coarse, self.slope * coarse, math.exp(-log_inverse_delta))))]
+            fine = 1 + (at - 1) * np.exp(np.linspace(-0.02, 0.02, 401))
+            found.append((fine, self.slope * fine))
+        if self.orders:
+            found.append((np.array(self.orders), np.array(self.values)))
+        return found
+
+    def group(self, size: int) -> Rdp:
+        """Mironov 2017, Proposition 2: order alpha / 2^c at 3^c times the loss, size rounded up to 2^c."""
+        c = max(0, math.ceil(math.log2(size)))
+        orders = self.orders
+        if math.isfinite(self.slope):
+            gaps = np.concatenate((np.geomspace(0.01, 1e4, 600), np.array(orders) - 1 if orders else []))
+            orders = tuple(float(1 + gap) for gap in gaps)
+        kept = [alpha for alpha in orders if alpha >= 2 ** (c + 1)]
+        return Rdp(orders=tuple(alpha / 2**c for alpha in kept), values=tuple(3**c * self.rdp(a) for a in kept))
+
+
+def rdp_epsilon(orders: Array, values: Array, delta: float) -> Array:
+    """(epsilon, delta) at each order: the smaller of the improved rule and Mironov's, rounded up.
+
+    Canonne, Kamath, Steinke 2020, Proposition 12 (also Balle et al. 2020, Theorem 21):
+    r + log((alpha-1)/alpha) - (log delta + log alpha)/(alpha-1); Mironov 2017, Proposition 3: r + log(1/delta) /
+    (alpha-1).
+    """
+    gap = orders - 1
+    mironov = values - math.log(delta) / gap
+    improved = mironov + np.log1p(-1 / orders) - np.log(orders) / gap
+    return np.minimum(mironov, improved) + 1e-12 * (1 + np.abs(mironov))
+
+
+def rdp_log_delta(orders: Array, values: Array, epsilon: float) -> Array:
+    """log delta at each order by the same two rules, rounded up."""
+    gap = orders - 1
+    mironov = gap * (values - epsilon)
+    improved = mironov - np.log(gap) + orders * np.log1p(-1 / orders)
+    return np.minimum(mironov, improved) + 1e-12 * (1 + np.abs(mironov))
+
+
+def renyi_sum(one: Curve, two: Curve) -> Rdp:
+    """Both mechanisms on the same data: divergences of an order add up (Mironov 2017, Proposition 1)."""
+    slopes = [c.slope if isinstance(c, Rdp) else c.mu**2 / 2 if isinstance(c, Gdp) else math.inf for c in (one, two)]
+    orders = {float(1 + gap) for gap in np.geomspace(0.01, 1e4, 300)}
+    for curve in (one, two):
+        orders |= set(curve.orders) if isinstance(curve, Rdp) else set()
+    if math.isfinite(sum(slopes)):
+        orders = {order for curve in (one, two) if isinstance(curve, Rdp) for order in curve.orders}
+    listed = tuple(sorted(orders))
+    values = tuple((one.rdp(order) + two.rdp(order)) * UP for order in listed)
+    return Rdp(sum(slopes) * UP, listed, values)

@@ -1,0 +1,161 @@
+"""Poisson-subsampled Gaussian mechanisms through the library dp-accounting, imported when first needed.
+
+One step with rate q and noise multiplier z has the dominating pair (1 - q) N(0, z^2) + q N(1, z^2) against N(0, z^2),
+in both orders (Zhu, Dong, Wang 2022, Theorem 11; Mironov, Talwar, Zhang 2019, section 3); steps compose adaptively.
+"""
+
+# pyright: basic
+# the library has no type stubs
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+
+from lastiterate.run.arrays import Array
+
+WIDEST, NARROWEST, SHARE = 2e-4, 1e-6, 16
+"""Interval of the privacy loss grid: a sixteenth of one step's standard deviation, within these bounds. Splitting a
+loss between two grid points adds about a sixth of the squared interval to its variance, here 1/1500; below 1e-6
+rounding would add more mass to the grid than its width does."""
+VARIED_SHARE, COARSE_SHARE = 8, 4
+"""The same where more than four noises vary (1/400 of the variance; their rounding to levels weighs more), and on
+coarse grids."""
+MOST_SINGLE, MOST_TOTAL = 2**15, 2**20
+"""Grid points of one step (four different steps may have as many each) and of the composition; the interval widens
+where more would be needed."""
+
+
+def installed() -> bool:
+    """Whether dp-accounting can be imported."""
+    try:
+        return find_spec("dp_accounting") is not None
+    except (ImportError, ValueError):
+        return False
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """dp-accounting logs every order whose series does not converge; such an order is simply not used."""
+    logger = logging.getLogger("absl")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+@lru_cache(maxsize=4096)
+def renyi(z: float, rate: float, orders: tuple[float, ...] | None = None) -> tuple[tuple[float, ...], Array]:
+    """Orders (dp-accounting's own by default) and upper ends of one step's Renyi divergence at each, rounded up.
+
+    The divergence is log A / (alpha - 1), A a sum of at most 1,026 terms whose logarithms (log-gamma values up to 1e4
+    beside the Gaussian's exponent) are good to 1e-11 + 1e-12 log A; the series of fractional orders stops at a relative
+    remainder of e^-30.
+    """
+    from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent, rdp
+
+    with _quiet(), np.errstate(over="ignore", invalid="ignore"):
+        accountant = rdp.RdpAccountant(orders)
+        accountant.compose(PoissonSampledDpEvent(rate, GaussianDpEvent(z)))
+    listed = np.asarray(accountant.orders, dtype=np.float64)
+    values = np.asarray(accountant.rdp, dtype=np.float64)
+    values = np.where(np.isnan(values), np.inf, np.maximum(values, 0.0))
+    return tuple(map(float, listed)), values * (1 + 1e-12) + 1e-11 / (listed - 1)
+
+
+def spread(z: float, rate: float) -> float:
+    """About the standard deviation of one step's privacy loss, rate sqrt(e^(1/z^2) - 1), and at most the Gaussian's."""
+    return min(rate * math.sqrt(math.expm1(min(z**-2, 700.0))), 1 / z)
+
+
+def largest_loss(z: float, rate: float) -> float:
+    """About the width of one step's privacy loss grid (dp-accounting cuts Gaussians at 10 standard deviations)."""
+    high = 10 / z + 1 / (2 * z * z)
+    top = high + math.log(rate) if high > 600 else math.log1p(rate * math.expm1(high))
+    return max(top, 0.0) + (high if rate == 1 else -math.log1p(-rate))
+
+
+def interval(levels: tuple[tuple[float, int], ...], rate: float, mu: float, *, coarse: bool) -> float:
+    """Grid interval for the composition of ``levels`` (noise multiplier, steps) and one Gaussian mechanism ``mu``.
+
+    Where noises vary much, their rounding to levels outweighs the widest interval, and it is left out.
+    """
+    steps = sum(count for _, count in levels)
+    variance = sum(count * spread(z, rate) ** 2 for z, count in levels)
+    width = max(largest_loss(z, rate) for z, _ in levels) + 10 * mu + mu * mu
+    total = width + 16 * math.sqrt(variance + mu * mu)
+    varied = len(levels) > 4
+    widest, share = (math.inf, COARSE_SHARE if coarse else VARIED_SHARE) if coarse or varied else (WIDEST, SHARE)
+    wanted = max(NARROWEST, min(widest, math.sqrt(variance / steps) / share))
+    return max(wanted, width * max(1.0, len(levels) / 4) / MOST_SINGLE, total / MOST_TOTAL)
+
+
+@lru_cache(maxsize=64)
+def _single(z: float, rate: float, grid: float) -> Any:
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    return pld.from_gaussian_mechanism(z, sampling_prob=rate, value_discretization_interval=grid)
+
+
+@lru_cache(maxsize=4)
+def losses(levels: tuple[tuple[float, int], ...], rate: float, mu: float, grid: float) -> Any:
+    """dp-accounting's pessimistic privacy loss distribution of all steps and of one Gaussian mechanism ``mu``."""
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    total: Any = None
+    with _quiet(), np.errstate(all="ignore"):
+        for z, count in levels:
+            part = _repeated(_single(z, rate, grid), count)
+            total = part if total is None else total.compose(part)
+        if mu > 0:
+            total = total.compose(pld.from_gaussian_mechanism(1 / mu, value_discretization_interval=grid))
+    return total
+
+
+def _repeated(part: Any, count: int) -> Any:
+    """``count`` compositions of one distribution (in two stages where dp-accounting would compute size ** count)."""
+    if count <= 2**16:
+        return part.self_compose(count)
+    head, rest = divmod(count, 64)
+    total = part.self_compose(64, 1e-15 / head).self_compose(head)
+    return total.compose(part.self_compose(rest)) if rest else total
+
+
+def merged(levels: tuple[tuple[float, int], ...], most: int) -> tuple[tuple[float, int], ...]:
+    """At most ``most`` levels (noise multiplier, steps): multipliers are rounded *down* to a geometric grid.
+
+    Less noise is never more private. A multiplier of 0 cannot be merged with others, and is left alone.
+    """
+    least, largest = min(z for z, _ in levels), max(z for z, _ in levels)
+    if len(levels) <= most or least == 0:
+        return levels
+    width = math.log(largest / least) / most
+    found: dict[float, int] = {}
+    for z, count in levels:
+        step = min(most - 1, math.floor(math.log(z / least) / width))
+        floor = min(z, least * math.exp(width * step))
+        found[floor] = found.get(floor, 0) + count
+    return tuple(sorted(found.items()))
+
+
+def allowance(levels: tuple[tuple[float, int], ...], rate: float, grid: float) -> float:
+    """Bound on what rounding can take from dp-accounting's delta; u = 2^-53.
+
+    The grid's masses are differences of one step's delta(eps), good to 1e-14, over the interval: telescoped back, their
+    rounding moves delta by less than 3 u E[loss^2] / interval more. One record of steps' errors adds up (the other
+    steps' losses only average it). Fast Fourier transforms of at most 2^23 points have errors of 100 u in each
+    coefficient, times the number of steps in their power; a step-like function of bounded variation weighs coefficient
+    k by at most 1/k, in total below 17. The inverse transform adds 100 u sqrt(2^23) in the sum of absolute values.
+    """
+    total = 1e-10 * (2 * len(levels) + 1)
+    for z, count in levels:
+        total += count * (2e-13 + 1e-14 + 4e-16 * spread(z, rate) ** 2 / grid)
+    return total

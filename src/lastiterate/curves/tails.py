@@ -1,0 +1,56 @@
+"""Gaussian tails and searches with stated error bounds, rounded to the safe side."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, cast
+
+import numpy as np
+
+from lastiterate.run.arrays import Array
+
+_SQRT2 = math.sqrt(2.0)
+
+
+def gdp_delta(epsilon: float, mu: Array) -> Array:
+    """Upper ends of delta_mu(eps) = Phi(a) - e^eps Phi(b), a = mu/2 - eps/mu, b = a - mu, for finite mu > 0.
+
+    e^eps phi(b) = phi(a), so both tails share one exponential and e^eps never appears:
+    delta = exp(-a^2/2)/2 (erfcx(p) - erfcx(p + q)), p = -a/sqrt 2, q = mu/sqrt 2, for a <= 0. erfcx is good to a few
+    u = 2^-53, so the difference is off by less than 1e-14 erfcx(p), however much of it cancels; exp(-a^2/2) is good
+    to 4 u (1 + a^2 + eps). For a > 0 the first term is Phi(a) >= 1/2 and errors are absolute, below 8 u.
+    """
+    from scipy.special import erfcx, ndtr  # pyright: ignore
+
+    a = mu / 2 - epsilon / mu
+    p, q = -a / _SQRT2, mu / _SQRT2
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        gauss = np.exp(-a * a / 2) / 2
+        second: Any = erfcx(p + q)
+        first: Any = erfcx(np.maximum(p, 0.0))
+        low = gauss * (first - second + 1e-14 * first) * (1 + 1e-15 * (1 + a * a + epsilon))
+        high = (ndtr(a) - gauss * second) * (1 + 1e-14) + 2e-15
+    out = cast(Array, np.where(a <= 0, low, high))
+    return np.clip(out, 0.0, 1.0)
+
+
+def smallest_true(holds: Callable[[float], bool], low: float, high: float, tolerance: float = 1e-12) -> float:
+    """A point where ``holds`` is true, within ``tolerance`` (relative, and absolute near 0) of where it turns true.
+
+    ``holds(high)`` must be true; the returned point was itself evaluated as true (or is ``high``).
+    """
+    if holds(low):
+        return low
+    while high - low > tolerance * high + 1e-300:
+        middle = low + (high - low) / 2
+        if middle in (low, high):
+            break
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
+
+
+def log_sum_exp(values: Array) -> float:
+    """log of the sum of exp(values), without overflow; relative error of the sum at most 2^-50 size(values)."""
+    top = float(values.max())
+    return top if math.isinf(top) else top + math.log(float(np.exp(values - top).sum()))

@@ -1,0 +1,1 @@
+"""What is fitted, saved, loaded, predicted with and verified."""

@@ -1,0 +1,1 @@
+"""From public numbers and a budget to a run."""

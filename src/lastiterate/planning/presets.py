@@ -1,0 +1,79 @@
+"""The published algorithms as runs on a linear model, from public numbers alone: what ``--algorithm`` stands for.
+
+Step sizes and ridges are the usual choices for a known smoothness; the noise is left to calibration.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from lastiterate.errors import InputError
+from lastiterate.planning.planner import CLIP, INTERCEPT, Task
+from lastiterate.run.adjacency import Adjacency
+from lastiterate.run.batching import BallsInBins, Batching, Cyclic, FixedSize, FullBatch, Permuted, Poisson
+from lastiterate.run.losses import HuberRidge, Logistic, Softmax
+from lastiterate.run.noise import Langevin, NoiseMultiplier
+from lastiterate.run.penalties import Prox
+from lastiterate.run.run import Run
+from lastiterate.run.step_sizes import Constant, InverseDecay
+
+ALGORITHMS = ("automatic", "noisy-gd", "dp-sgld", "cyclic-dp-sgd", "permuted-sgd", "bins-sgd", "poisson-dp-sgd")
+PASSES = 20
+STEPS = 200  #: of full batches
+BLOCKS = 20  #: batches in a pass, where the caller gives no size
+RIDGE = 0.01  #: relative to the smoothness of the data term, where the algorithm's theorems need strong convexity
+
+
+def described(task: Task, algorithm: str, *, batching: Batching | None = None, prox: Prox | None = None,
+              adjacency: Adjacency = "zero-out") -> Run:
+    """The run of a named algorithm, with one unit of noise.
+
+    - noisy-gd: full batches, Langevin noise, a ridge (Chourasia, Ye, Shokri 2021, Algorithm 1);
+    - dp-sgld: fresh batches of one size, steps 1 / (2 beta + lambda k / 2), Langevin noise, a ridge (Ryffel, Bach,
+      Pointcheval 2022, Algorithm 1 and Corollary 3.2);
+    - cyclic-dp-sgd: blocks in a public order, per-example clipping, a proximal term (Kong, Ribero 2024, Algorithm 1);
+    - permuted-sgd: the same blocks of one secret order, rows clipped instead of gradients;
+    - bins-sgd: every record in one of the secret bins; - poisson-dp-sgd: Poisson batches and per-example clipping.
+    """
+    if algorithm not in ALGORITHMS[1:]:
+        raise InputError("algorithm", "must be one of " + ", ".join(ALGORITHMS), algorithm)
+    size = max(1, task.n // BLOCKS)
+    convex, strong = _loss(task, 0.0), _loss(task, RIDGE)
+    smooth = strong.facts().fact("smooth")
+    plain = Run(n=task.n, steps=PASSES * -(-task.n // size), step_size=Constant(1 / smooth), noise=NoiseMultiplier(1.0),
+                loss=convex, adjacency=adjacency, prox=prox)
+    clipped = replace(plain, clip=CLIP * convex.facts().fact("lipschitz"))
+    match algorithm:
+        case "noisy-gd":
+            run = replace(plain, steps=STEPS, loss=strong, noise=Langevin(1.0), step_size=Constant(0.9 / smooth))
+        case "dp-sgld":
+            decay = InverseDecay(smooth, strong.ridge)
+            run = replace(plain, loss=strong, noise=Langevin(1.0), step_size=decay, batching=FixedSize(size))
+        case "cyclic-dp-sgd":
+            run = replace(clipped, batching=Cyclic(size))
+        case "permuted-sgd":
+            run = replace(plain, batching=Permuted(size))
+        case "bins-sgd":
+            run = replace(plain, batching=BallsInBins(size))
+        case _:
+            run = replace(clipped, batching=Poisson(size / task.n))
+    return run if batching is None else _with(run, batching)
+
+
+def _with(run: Run, batching: Batching) -> Run:
+    """As many passes over other batches."""
+    if isinstance(batching, FullBatch):
+        return replace(run, batching=batching, steps=STEPS)
+    changed = replace(run, batching=batching)
+    return replace(changed, steps=PASSES * max(1, round(run.n / changed.divisor)))
+
+
+def _loss(task: Task, ridge: float) -> Logistic | Softmax | HuberRidge:
+    norm, intercept = task.row_norm, INTERCEPT * task.row_norm
+    if task.classes == 0:
+        loss: Logistic | Softmax | HuberRidge = HuberRidge(row_norm=norm, residual_clip=0.5, intercept=intercept)
+    elif task.classes == 2:
+        loss = Logistic(row_norm=norm, intercept=intercept)
+    else:
+        loss = Softmax(classes=task.classes, row_norm=norm, intercept=intercept)
+    return replace(loss, ridge=ridge * loss.facts().fact("smooth"))

@@ -1,0 +1,1 @@
+"""Everything that a description of a training run is made of."""

@@ -1,0 +1,49 @@
+"""JSON for the frozen dataclasses of a run: ``{"type": class, field: value}``, nothing else accepted."""
+
+# pyright: basic
+# what JSON holds is checked here, not known
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from typing import Any
+
+from lastiterate.errors import InputError
+from lastiterate.run.evidence import Fact
+
+
+def encode(value: Any) -> Any:
+    """A JSON-ready form of a run or one of its parts."""
+    if isinstance(value, Fact):
+        return {"type": "Fact", "value": value.value, "why": value.why}
+    if is_dataclass(value) and not isinstance(value, type):
+        body = {item.name: encode(getattr(value, item.name)) for item in fields(value)}
+        return {"type": type(value).__name__, **body}
+    if isinstance(value, tuple | list):
+        return [encode(entry) for entry in value]
+    return value
+
+
+def decode(data: Any, where: str, classes: Mapping[str, type]) -> Any:
+    """The object described by ``data``, of one of ``classes`` by name; unknown types and fields, and missing ones, are
+    refused by name."""
+    if isinstance(data, list):
+        return tuple(decode(entry, where, classes) for entry in data)
+    if not isinstance(data, dict):
+        return data
+    kind = data.get("type")
+    cls = classes.get(kind) if isinstance(kind, str) else None
+    if cls is None:
+        raise InputError(where, "has an unknown \"type\"", kind, "use the names that Run.to_json() writes")
+    known = {item.name: item for item in fields(cls) if item.init}
+    extra = sorted(set(data) - set(known) - {"type", "evidence"})
+    if extra:
+        raise InputError(f"{where}.{kind}", "has an unknown field", extra[0], "remove it")
+    missing = [name for name, item in known.items() if name not in data and item.default is MISSING]
+    if missing:
+        raise InputError(f"{where}.{kind}", f"misses the field {missing[0]!r}", None, "add it")
+    body = {name: decode(data[name], f"{where}.{name}", classes) for name in known if name in data}
+    try:
+        return cls(**body)
+    except (TypeError, AttributeError) as error:
+        raise InputError(f"{where}.{kind}", "has a field of the wrong type", str(error), "see Run.to_json()") from None

@@ -1,0 +1,88 @@
+"""Constants of a loss as facts, and which of them survive per-example clipping."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from lastiterate.errors import InputError
+from lastiterate.run.evidence import Fact
+
+CHUNK = 256
+"""Rows whose gradients the trainer may add in float32 before it goes on in float64."""
+
+
+
+FLOAT_SLACK = 1.25 * 2.0**-7
+"""Relative allowance of enforced sensitivities for float32 arithmetic.
+
+Gradients are summed in float32 over chunks of at most 256 rows, and the chunks in float64. A neighbour differs in one
+chunk, whose two computed sums are each within gamma_256 * 256 L of the exact ones (Higham 2002, section 3.1: gamma_m =
+m u / (1 - m u), u = 2^-24, any order of summation): together less than 2^-7 (1 + 2^-15) L. Residuals are computed to a
+few u of their bound, and float64 sums to n 2^-53; the remaining quarter of the allowance covers both with room.
+"""
+
+
+
+@dataclass(frozen=True, kw_only=True)
+class LossFacts:
+    """Constants of a loss; plain numbers become ``ASSUMED`` facts, ``None`` means unknown.
+
+    ``sensitivity``: largest Euclidean change of the summed data gradient between neighbours of the run's own
+    adjacency. ``lipschitz``: bound on one record's data gradient. ``smooth``, ``strong``: bounds on the Hessian of
+    the objective, ``weak_convexity``: m with Hessian >= -m. ``log_sobolev``: a constant c such that all laws on
+    the tracing diffusion of both neighbours satisfy a log-Sobolev inequality (Chourasia et al. 2021, Def. 3.2).
+    ``hoelder``, ``hoelder_exponent``: H and l in (0, 1] with |g(x) - g(y)| <= H |x - y|^l for every record's data
+    gradient g.
+    """
+
+    sensitivity: Fact | float | None = None
+    lipschitz: Fact | float | None = None
+    smooth: Fact | float | None = None
+    strong: Fact | float | None = None
+    weak_convexity: Fact | float | None = None
+    log_sobolev: Fact | float | None = None
+    hoelder: Fact | float | None = None
+    hoelder_exponent: Fact | float | None = None
+
+    def __post_init__(self) -> None:
+        for item in fields(self):
+            value = getattr(self, item.name)
+            if value is not None and not isinstance(value, Fact):
+                object.__setattr__(self, item.name, value := Fact(value, f"{item.name} given by the caller"))
+            if value is not None and not (value.value == 0 or 1e-30 <= value.value <= 1e30):
+                raise InputError(item.name, "must be 0 or lie within 1e-30 .. 1e30", value.value, "choose other units")
+        if self.fact("strong") > self.fact("smooth", math.inf):
+            raise InputError("strong", f"cannot exceed smooth = {self.fact('smooth'):g}", self.fact("strong"),
+                             "a Hessian's lower bound lies below its upper bound")
+        if self.fact("strong") > 0 and self.fact("weak_convexity") > 0:
+            raise InputError("weak_convexity", "must be absent or 0 where strong > 0",
+                             self.fact("weak_convexity"), "keep the one that holds")
+
+        if (self.hoelder is None) != (self.hoelder_exponent is None):
+            raise InputError("hoelder", "and hoelder_exponent belong together", None, "state both")
+        if not 0 < self.fact("hoelder_exponent", 1.0) <= 1:
+            raise InputError("hoelder_exponent", "must lie in (0, 1]", self.fact("hoelder_exponent"))
+
+    def fact(self, name: str, default: float = 0.0) -> float:
+        """Value of a constant, or ``default`` when it is unknown."""
+        found = getattr(self, name)
+        return default if found is None else float(found.value)
+
+
+def after_clipping(facts: LossFacts, *, scalar_residual: bool) -> LossFacts:
+    """Facts that survive per-example clipping.
+
+    A clamped scalar residual is the gradient of a convex function that is as smooth as before, and a
+    clip that never acts changes nothing. Otherwise the clipped field need not be a gradient field at all: curvature
+    statements are dropped, and only the exact constant of the clipped step (``clipped_step_lipschitz``) remains.
+    """
+    return facts if scalar_residual else replace(facts, smooth=None, strong=None, weak_convexity=None)
+
+
+def known(facts: Any, name: str) -> Fact | None:
+    """A constant of the run as a fact, if it is known."""
+    found = getattr(facts, name)
+    assert found is None or isinstance(found, Fact)
+    return found

@@ -1,0 +1,1 @@
+"""The conditions that theorems choose from, each checkable on a run."""

@@ -1,0 +1,90 @@
+"""Assumptions about the Langevin diffusion that a run's steps follow: its temperature, its start, its laws."""
+
+from __future__ import annotations
+
+import math
+
+from lastiterate.analysis.langevin import temperature
+from lastiterate.run.evidence import Fact
+from lastiterate.run.facts import known
+from lastiterate.run.noise import Langevin
+from lastiterate.run.run import Run
+from lastiterate.run.starts import GaussianStart
+from lastiterate.theorems.assumptions.basic import known_noise
+from lastiterate.theorems.assumptions.geometry import short_step, strongly_convex
+from lastiterate.theorems.theorem import Assumption, Broken, Held
+
+
+def _langevin(run: Run) -> Held | Broken:
+    if not (isinstance(run.noise, Langevin) or run.constant):
+        return Broken("it needs the same temperature sigma^2 at every step: use --sigma")
+    noise = known_noise.check(run)
+    if isinstance(noise, Held) and temperature(run) <= 0:
+        return Broken("the run adds no noise: use --sigma")
+    return noise
+
+
+langevin_noise = Assumption("langevin_noise", "one temperature > 0: noise sqrt(2 step) sigma on the iterate", _langevin)
+
+
+def _gibbs_start(run: Run) -> Held | Broken:
+    strong = known(run.facts(), "strong")
+    if strong is None or strong.value <= 0:
+        return Broken("the start N(0, 2 sigma^2 / strong) needs a strongly convex loss")
+    noise = known_noise.check(run)
+    if isinstance(noise, Broken):
+        return noise
+    wanted = math.sqrt(2 * temperature(run) / strong.value)
+    std = run.start.std if isinstance(run.start, GaussianStart) else 0.0
+    if not math.isclose(std, wanted, rel_tol=1e-9):
+        return Broken(f"the start must be Gaussian with std sqrt(2 sigma^2 / strong) = {wanted:.6g}: "
+                      f"use --start gaussian:{wanted!r}")
+    return Held((strong,))
+
+
+gibbs_start = Assumption("gibbs_start", "start N(0, 2 sigma^2 / strong), projected on the domain", _gibbs_start)
+
+
+def _squared_norm(run: Run) -> Held | Broken:
+    facts = run.facts()
+    smooth, strong = known(facts, "smooth"), known(facts, "strong")
+    if smooth is None or strong is None or strong.value <= 0 or smooth.value != strong.value:
+        return Broken("it is proved for the squared norm |theta - x|^2 / 2 only, where smooth = strong")
+    if run.step_size.at(0) * smooth.value >= 2:
+        return Broken(f"the step size must lie below 2/smooth = {2 / smooth.value:g}")
+    return Held((smooth, strong))
+
+
+squared_norm = Assumption("squared_norm", "the squared norm loss: smooth = strong, step < 2/smooth", _squared_norm)
+
+
+def log_sobolev_constant(run: Run) -> tuple[float, tuple[Fact, ...]] | None:
+    """A log-Sobolev constant of every law on the tracing diffusion: given, or by Lemma 5 of Chourasia et al."""
+    given = known(run.facts(), "log_sobolev")
+    if given is not None:
+        return (given.value, (given,)) if given.value > 0 else None
+    checks = [assumption.check(run) for assumption in (langevin_noise, strongly_convex, short_step, gibbs_start)]
+    if any(isinstance(check, Broken) for check in checks):
+        return None
+    strong = known(run.facts(), "strong")
+    assert strong is not None
+    facts = tuple(fact for check in checks if isinstance(check, Held) for fact in check.facts)
+    return strong.value / (2 * temperature(run)), facts
+
+
+def held_constant(run: Run) -> float:
+    """``log_sobolev_constant`` of a run for which the assumption holds."""
+    found = log_sobolev_constant(run)
+    assert found is not None
+    return found[0]
+
+
+def _log_sobolev(run: Run) -> Held | Broken:
+    found = log_sobolev_constant(run)
+    if found is None:
+        return Broken("no log-Sobolev constant is known: state --log-sobolev, or meet Lemma 5 (strongly convex, "
+                      "step < 1/smooth, start N(0, 2 sigma^2 / strong))")
+    return Held(found[1])
+
+
+log_sobolev = Assumption("log_sobolev", "a log-Sobolev constant of every law on the tracing diffusion", _log_sobolev)

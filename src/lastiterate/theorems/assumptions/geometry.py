@@ -1,0 +1,113 @@
+"""Assumptions about the geometry of a step: bounded gradients, convexity, the step's map, how long a step may be."""
+
+from __future__ import annotations
+
+import math
+
+from lastiterate.analysis.step_map import longest_step, step_map
+from lastiterate.run.facts import known
+from lastiterate.run.run import Run, data_term_ridge
+from lastiterate.theorems.theorem import Assumption, Broken, Held
+
+
+def _bounded_gradient(run: Run) -> Held | Broken:
+    lipschitz, ridge = known(run.facts(), "lipschitz"), data_term_ridge(run.loss)
+    if lipschitz is None:
+        return Broken("no bound on a record's gradient is known: clip per-example gradients (--clip), or state "
+                      "--lipschitz")
+    if ridge > 0 and longest_step(run) * ridge > 2:
+        return Broken(f"step * ridge must be at most 2 (ridge {ridge:g})")
+    return Held((lipschitz,))
+
+
+bounded_gradient = Assumption("bounded_gradient", "every record's gradient is bounded (clipping suffices)",
+                              _bounded_gradient)
+
+
+def _hoelder_gradient(run: Run) -> Held | Broken:
+    facts = run.facts()
+    hoelder, exponent, lipschitz = (known(facts, name) for name in ("hoelder", "hoelder_exponent", "lipschitz"))
+    if hoelder is None or exponent is None:
+        return Broken("no Hoelder constant of the gradients is known: state --hoelder and --hoelder-exponent")
+    return Held((hoelder, exponent) if lipschitz is None else (hoelder, exponent, lipschitz))
+
+
+hoelder_gradient = Assumption("hoelder_gradient", "every record's gradient is Hoelder continuous", _hoelder_gradient)
+
+
+def _lipschitz_step(run: Run) -> Held | Broken:
+    found = step_map(run)
+    if found is None:
+        return Broken("the step's Lipschitz constant is unknown: state --smooth (with --strong 0 for a convex loss), "
+                      "or use a loss that derives it")
+    return Held(found.facts)
+
+
+lipschitz_step = Assumption("lipschitz_step", "a smooth loss: each step's map has a known Lipschitz constant",
+                            _lipschitz_step)
+
+
+def _convex(run: Run) -> Held | Broken:
+    facts = run.facts()
+    smooth, strong, weak = (known(facts, name) for name in ("smooth", "strong", "weak_convexity"))
+    if run.clip is not None and smooth is None:
+        return Broken("per-example clipping of this loss makes steps expand even where it is convex: clip rows instead")
+    flat = strong if strong is not None else weak if weak is not None and weak.value == 0 else None
+    if smooth is None or flat is None:
+        return Broken("it needs a convex, smooth loss: state --smooth and --strong 0, or use a loss that derives them")
+    return Held((smooth, flat))
+
+
+convex = Assumption("convex", "a convex, smooth loss", _convex)
+
+
+def _strong(run: Run) -> Held | Broken:
+    facts = run.facts()
+    smooth, strong = known(facts, "smooth"), known(facts, "strong")
+    if run.clip is not None and smooth is None:
+        return Broken("per-example clipping of this loss destroys strong convexity and smoothness: clip rows instead")
+    if smooth is None or strong is None or strong.value <= 0:
+        return Broken("it needs a strongly convex, smooth loss: add a ridge, or state --strong and --smooth")
+    return Held((smooth, strong))
+
+
+strongly_convex = Assumption("strongly_convex", "a strongly convex, smooth loss", _strong)
+
+
+def at_most(run: Run, limit: float, what: str, held: Held) -> Held | Broken:
+    """``held`` if no step exceeds ``limit``, which ``what`` names."""
+    longest = longest_step(run)
+    return held if longest <= limit else Broken(f"the step size {longest:g} must be at most {what} = {limit:g}")
+
+
+def _short_step(run: Run) -> Held | Broken:
+    smooth = known(run.facts(), "smooth")
+    if smooth is None:
+        return Broken("the step cannot be compared with 1/smooth: state --smooth")
+    longest = longest_step(run)
+    if longest * smooth.value >= 1:
+        return Broken(f"the step size {longest:g} must lie below 1/smooth = {1 / smooth.value:g}")
+    return Held((smooth,))
+
+
+short_step = Assumption("short_step", "step < 1/smooth", _short_step)
+
+
+def _nonexpansive(run: Run) -> Held | Broken:
+    smooth = known(run.facts(), "smooth")
+    if smooth is None:
+        return Broken("the step cannot be compared with 2/smooth: state --smooth")
+    return at_most(run, 2 / smooth.value if smooth.value > 0 else math.inf, "2/smooth", Held((smooth,)))
+
+
+nonexpansive_step = Assumption("nonexpansive_step", "step <= 2/smooth", _nonexpansive)
+
+
+def _contracting(run: Run) -> Held | Broken:
+    smooth, strong = known(run.facts(), "smooth"), known(run.facts(), "strong")
+    if smooth is None or strong is None or strong.value <= 0:
+        return Broken("the step cannot be compared with 2/(strong + smooth): state --strong and --smooth")
+    return at_most(run, 2 / (strong.value + smooth.value), "2/(strong + smooth)", Held((smooth, strong)))
+
+
+contracting_step = Assumption("contracting_step", "step <= 2/(strong + smooth)", _contracting)

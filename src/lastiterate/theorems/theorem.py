@@ -1,0 +1,92 @@
+"""What a theorem is to this library: assumptions that can be checked on a run, and a curve that follows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from lastiterate.curves.curve import Curve
+from lastiterate.run.evidence import Evidence, Fact, weakest
+from lastiterate.run.run import Run
+
+Kind = Literal["upper", "lower", "exact", "claimed"]
+
+
+@dataclass(frozen=True)
+class Held:
+    """The assumption holds for the run, resting on these facts."""
+
+    facts: tuple[Fact, ...] = ()
+
+
+@dataclass(frozen=True)
+class Broken:
+    """The assumption does not hold; one sentence that a user can act on."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Assumption:
+    """A checkable condition on a run."""
+
+    name: str
+    needs: str
+    check: Callable[[Run], Held | Broken]
+
+
+@dataclass(frozen=True)
+class Theorem:
+    """A row of the table.
+
+    ``kind``: ``upper`` bounds can certify; ``lower`` bounds say what no analysis of the class can beat; ``exact``
+    both; ``claimed`` ones are unproved or refuted and never certify. ``bound`` is called only where all assumptions
+    hold.
+    """
+
+    name: str
+    kind: Kind
+    citation: str
+    formula: str
+    assumptions: tuple[Assumption, ...]
+    bound: Callable[[Run], Curve]
+    remark: str = ""
+
+
+@dataclass(frozen=True)
+class Applies:
+    """All assumptions hold: the curve, and the facts that it rests on."""
+
+    facts: tuple[Fact, ...]
+    curve: Curve
+
+    @property
+    def evidence(self) -> Evidence:
+        return weakest(*self.facts)
+
+
+@dataclass(frozen=True)
+class Fails:
+    """At least one assumption does not hold."""
+
+    reasons: tuple[str, ...]
+
+
+def by_reason(failures: Mapping[str, Iterable[str]]) -> str:
+    """Why theorems (by name) fail, every reason once, with the names it concerns on a line of their own."""
+    names: dict[str, list[str]] = {}
+    for name, reasons in failures.items():
+        for reason in reasons:
+            names.setdefault(reason, []).append(name)
+    return "\n".join(f"- {reason}\n    {', '.join(concerned)}" for reason, concerned in names.items())
+
+
+def match(theorem: Theorem, run: Run) -> Applies | Fails:
+    """Check every assumption of ``theorem`` on ``run``; evaluate the bound only when all of them hold."""
+    checked = [assumption.check(run) for assumption in theorem.assumptions]
+    reasons = tuple(result.reason for result in checked if isinstance(result, Broken))
+    if reasons:
+        return Fails(reasons)
+    facts = tuple(fact for result in checked if isinstance(result, Held) for fact in result.facts)
+    return Applies(tuple(dict.fromkeys(facts)), theorem.bound(run))

@@ -1,0 +1,165 @@
+"""Certificates: verdicts, adjacencies, round trips, and what makes them refuse."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+import lastiterate as li
+from lastiterate.errors import InputError, NotCertified
+
+RUN = li.Run(
+    n=1000,
+    steps=50,
+    step_size=li.Constant(0.5),
+    noise=li.NoiseMultiplier(3.0),
+    batching=li.Permuted(100),
+    loss=li.Softmax(classes=3, ridge=0.01),
+)
+
+
+def test_round_trip_and_tampering():
+    found = replace(li.account(RUN), caveats=("the caller gave the seed",))
+    text = found.to_json(1e-6)
+    again = li.read_certificate(text)
+    assert again == found and again.verify() and again.to_json(1e-6) == text
+    body = json.loads(text)
+    for change in ({"epsilon": 0.1}, {"theorem": "composition-gdp"}, {"adjacency": "replace-one"}, {"delta": 1e-9}):
+        with pytest.raises(InputError, match="does not hold"):
+            li.read_certificate(json.dumps(body | change))
+    with pytest.raises(InputError, match="certificate"):
+        li.read_certificate("{}")
+
+
+def test_one_run_under_the_adjacencies():
+    """Never silently mixed: replace-one doubles the sensitivity, add-remove is for Poisson batches."""
+    zero, swap = li.account(RUN), li.account(replace(RUN, adjacency="replace-one"))
+    assert zero.replace_one_epsilon(1e-6) == swap.epsilon(1e-6) > zero.epsilon(1e-6)
+    assert zero.under("replace-one").run.adjacency == "replace-one"
+    poisson = replace(RUN, batching=li.Poisson(0.1), adjacency="add-remove")
+    assert li.account(poisson).replace_one_epsilon(1e-6) == float("inf"), "no conversion is claimed"
+    given = li.Abstract(li.LossFacts(sensitivity=1.0, smooth=1.0, strong=0.0))
+    abstract = li.account(replace(RUN, loss=given, noise=li.GradientNoise(0.1)), at_least=li.Evidence.ASSUMED)
+    assert abstract.under("replace-one") is None
+    assert abstract.replace_one_epsilon(1e-6) == abstract.group(2, 1e-6), "two zero-outs, by group privacy"
+
+
+def test_evidence_decides():
+    loss = li.Abstract(li.LossFacts(lipschitz=1.0, smooth=1.0, strong=0.0))
+    run = replace(RUN, loss=loss)
+    assert li.account(run).best(1e-6) is None and "--trust-constants" in li.account(run).why_not()
+    assumed = li.account(run, at_least=li.Evidence.ASSUMED)
+    assert assumed.best(1e-6).theorem.name == "shifted-interpolation-permuted"
+    assert any("conditional on" in text for text in assumed.all_caveats())
+    clipped = li.account(replace(run, clip=0.5))
+    assert clipped.best(1e-6).theorem.name == "composition-gdp", "clips are enforced, smoothness is only assumed"
+    assert not any("conditional on" in text for text in clipped.all_caveats())
+
+
+def test_between_equals_the_theorem_that_assumes_least():
+    """Full batches of a convex loss: every closed form says the same, up to the last digits."""
+    flat = li.Abstract(li.LossFacts(sensitivity=1.0, smooth=1.0, strong=0.0))
+    run = replace(RUN, batching=li.FullBatch(), noise=li.GradientNoise(0.01), loss=flat)
+    found = li.account(run, at_least=li.Evidence.ASSUMED)
+    equal = [r for r in found.rows(1e-6) if r["applies"] and r["epsilon"] <= found.epsilon(1e-6) * (1 + 1e-9)]
+    assert {"composition-gdp", "pabi-convex", "shifted-interpolation"} <= {row["theorem"] for row in equal}
+    assert found.best(1e-6).theorem.name == "composition-gdp"
+    curved = li.Abstract(li.LossFacts(sensitivity=1.0, smooth=1.0, strong=0.5))
+    contracting = li.account(replace(run, loss=curved, noise=li.Langevin(0.01)), at_least=li.Evidence.ASSUMED)
+    assert contracting.best(1e-6).theorem.name == "shifted-interpolation", "not sgld-strongly-convex-batch"
+
+
+def test_release_all_and_momentum_fall_back_to_composition():
+    for change in ({"release": "all"}, {"momentum": li.Nesterov()}):
+        found = li.account(replace(RUN, **change))
+        assert {v.theorem.name for v in found.certifying} == {"composition-gdp"}
+
+
+def test_a_place_that_is_released_is_not_averaged_over():
+    hidden, seen = li.account(RUN), li.account(replace(RUN, batching=li.Cyclic(100)))
+    assert hidden.epsilon(1e-6) < seen.epsilon(1e-6)
+    all_released = li.account(replace(RUN, release="all"))
+    assert all_released.epsilon(1e-6) == li.account(replace(RUN, release="all", batching=li.Cyclic(100))).epsilon(1e-6)
+
+
+def test_the_preparation_is_paid_for():
+    paid = li.account(replace(RUN, prelude=(li.PrivateMean(5.0, 1.0),)))
+    assert paid.epsilon(1e-6) > li.account(RUN).epsilon(1e-6)
+    twice = li.account(replace(RUN, prelude=(li.PrivateMean(5.0, 1.0),) * 2))
+    assert twice.epsilon(1e-6) > paid.epsilon(1e-6)
+    assert paid.under("replace-one").preparation[0].mu == pytest.approx(2 * paid.preparation[0].mu)
+
+
+@pytest.mark.parametrize(
+    "noise", [li.GradientNoise(1.0), li.Langevin(1.0), li.NoiseMultiplier(1.0), li.GradientNoise(tuple(range(1, 51)))]
+)
+@pytest.mark.parametrize("epsilon", [0.05, 1.0, 30.0])
+def test_calibration_lies_just_within_the_budget(noise, epsilon):
+    found = li.calibrate(replace(RUN, noise=noise), epsilon=epsilon, delta=1e-6)
+    assert epsilon * 0.9999 < found.epsilon(1e-6) <= epsilon and found.certifies(epsilon, 1e-6)
+
+
+def test_calibrating_steps():
+    run = replace(RUN, noise=li.NoiseMultiplier(8.0))
+    found = li.calibrate(run, epsilon=1.0, delta=1e-6, field="steps")
+    assert found.epsilon(1e-6) <= 1 < li.account(replace(run, steps=found.run.steps + 1)).epsilon(1e-6)
+    with pytest.raises(InputError, match="steps"):
+        steps = li.Steps((0.1,) * 50)
+        li.calibrate(replace(run, step_size=steps), epsilon=1.0, delta=1e-6, field="steps")
+
+
+@pytest.mark.parametrize(
+    "bad", [dict(epsilon=0.0, delta=1e-6), dict(epsilon=1.0, delta=0.0), dict(epsilon=1.0, delta=1e-6, field="n")]
+)
+def test_bad_budgets(bad):
+    with pytest.raises(InputError):
+        li.calibrate(RUN, **bad)
+
+
+def test_what_cannot_be_certified_says_why():
+    run = replace(RUN, loss=li.Abstract(), noise=li.GradientNoise(1.0))
+    with pytest.raises(NotCertified, match=r"sensitivity is unknown[^\n]*\n    composition-gdp, ") as caught:
+        li.calibrate(run, epsilon=1.0, delta=1e-6)
+    assert str(caught.value).count("the gradient's sensitivity is unknown") == 1, "every reason once"
+    expensive = replace(RUN, prelude=(li.PrivateMean(0.1, 1.0),))
+    with pytest.raises(InputError, match="preparation"):
+        li.calibrate(expensive, epsilon=0.1, delta=1e-6)
+
+
+def test_a_preparation_cannot_be_left_out():
+    paid = li.account(replace(RUN, prelude=(li.PrivateMean(1.0, 1.0),)))
+    assert paid.verify() and not replace(paid, preparation=()).verify()
+
+
+def test_calibration_drops_a_log_sobolev_constant_of_other_noise():
+    """0.95 holds for the squared norm at sigma = 1 only; the exact epsilon at the calibrated noise stays below."""
+    facts = li.LossFacts(sensitivity=1.0, smooth=1.0, strong=1.0, log_sobolev=0.95)
+    run = li.Run(n=1, steps=1000, step_size=li.Constant(0.1), noise=li.Langevin(1.0), loss=li.Abstract(facts))
+    found = li.calibrate(run, epsilon=0.01, delta=1e-6, at_least=li.Evidence.ASSUMED)
+    assert found.lower(1e-6) <= found.epsilon(1e-6) <= 0.01
+    assert found.run.loss.facts().log_sobolev is None
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        dict(clip=1e-22),
+        dict(clip=1e-170),
+        dict(step_size=li.Constant(1.0), domain=None),
+    ],
+)
+def test_magnitudes_that_double_precision_loses_are_refused(bad):
+    with pytest.raises(InputError):
+        replace(RUN, **bad)
+    for make in (
+        lambda: li.Constant(1e160),
+        lambda: li.Ball(1e-168),
+        lambda: li.Langevin(1e-162),
+        lambda: li.Logistic(row_norm=1e18),
+        lambda: li.HuberRidge(residual_clip=1e20),
+        lambda: li.Box(-1e45, 1e45),
+        lambda: li.LossFacts(sensitivity=1e-40),
+        lambda: li.NoiseMultiplier(1e-31),
+    ):
+        with pytest.raises(InputError):
+            make()

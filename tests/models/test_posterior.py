@@ -1,0 +1,127 @@
+"""A posterior sample from a file to a folder and back, also from the command line."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from lastiterate.bayes import ClippedRows, PosteriorCertificate, least_prior
+from lastiterate.bayes.ridge import ridge_curve
+from lastiterate.cli import app
+from lastiterate.data import BUNDLED, Schema, encode, encode_features, load_bundled, read_table
+from lastiterate.errors import InputError
+from lastiterate.models.posterior import GUESSES, design, planned, predict, release, verify
+
+SCHEMA = """
+target = "y"
+target_range = [0.0, 10.0]
+
+[columns.a]
+kind = "number"
+low = 0.0
+high = 1.0
+
+[columns.b]
+kind = "number"
+low = -1.0
+high = 1.0
+"""
+
+
+@pytest.fixture
+def files(tmp_path):
+    rng = np.random.default_rng(0)
+    a, b = rng.random(3000), rng.uniform(-1, 1, 3000)
+    y = 2 + 6 * a + b
+    rows = "\n".join(f"{i:.6f},{j:.6f},{k:.6f}" for i, j, k in zip(a, b, y, strict=True))
+    (tmp_path / "data.csv").write_text("a,b,y\n" + rows + "\n")
+    (tmp_path / "new.csv").write_text("a,b\n0.5,0.0\n1.0,1.0\n")
+    (tmp_path / "schema.toml").write_text(SCHEMA)
+    return tmp_path
+
+
+def test_file_to_folder_to_predictions(files):
+    schema = Schema.read(files / "schema.toml")
+    made = release(str(files / "data.csv"), files / "model", schema=schema, epsilon=8.0, delta=1e-6)
+    certificate = verify(files / "model")
+    assert certificate == made.sample.certificate and certificate.epsilon(1e-6) <= 8.0 and made.score is None
+    assert certificate.adjacency == "zero-out" and certificate.under("replace-one").epsilon(1e-6) <= 8.0
+    assert certificate.problem.domain.n == 3000 and certificate.problem.domain.features == 3
+    found = predict(files / "model", str(files / "new.csv"))
+    rows = design(encode_features(read_table(str(files / "new.csv")), schema), 2**0.5)
+    assert found == pytest.approx(5 + 5 * np.clip(rows @ made.sample.value, -1, 1))
+    assert (rows[:, -1] == 1).all() and np.linalg.norm(rows, axis=1).max() <= certificate.problem.domain.row_norm
+
+
+def test_what_was_changed_is_noticed(files):
+    schema = Schema.read(files / "schema.toml")
+    release(str(files / "data.csv"), files / "model", schema=schema, epsilon=8.0, delta=1e-6)
+    for name, words in (("weights.safetensors", "another weights"), ("model.json", "another model")):
+        copy = files / ("copy-" + name)
+        shutil.copytree(files / "model", copy)
+        (copy / name).write_bytes((copy / name).read_bytes() + b" ")
+        with pytest.raises(InputError, match=words):
+            verify(copy)
+    body = json.loads((files / "model" / "certificate.json").read_text())
+    (files / "model" / "certificate.json").write_text(json.dumps(body | {"epsilon": 0.1}))
+    with pytest.raises(InputError, match="does not hold"):
+        verify(files / "model")
+
+
+def test_the_plan_keeps_the_budget_and_looks_at_all_guesses():
+    domain = ClippedRows(n=3000, features=3, row_norm=1.7)
+    model = planned(domain, epsilon=1.0, delta=1e-6)
+    assert ridge_curve(model, domain).epsilon(1e-6) <= 1.0 and model.noise_precision in GUESSES
+    assert GUESSES[0] < model.noise_precision < GUESSES[-1], "the best guess is not at an end"
+
+    def risk(m):
+        total = m.prior_precision + m.noise_precision * 3000 * 1.7**2 / 3
+        return (m.prior_precision / total) ** 2 / 4 + 1.7**2 / total
+
+    others = [least_prior(domain, epsilon=1.0, delta=1e-6, noise_precision=b) for b in GUESSES]
+    assert risk(model) == min(map(risk, others))
+
+
+def test_the_command_line(files):
+    out = str(files / "out")
+    told = CliRunner().invoke(app, ["train", "diabetes", "--model", "bayes-linear", "--epsilon", "4", "--out", out])
+    assert told.exit_code == 0, told.output
+    assert "one exact posterior sample" in told.output and "R^2" in told.output and "under replace-one" in told.output
+    certificate = PosteriorCertificate.from_json((files / "out" / "certificate.json").read_text())
+    assert certificate.epsilon(1e-5) <= 4 and certificate.problem.domain.n < len(encode(*load_bundled("diabetes"))[0])
+    assert "diabetes" in BUNDLED
+    refused = (
+        (["digits"], "range of numbers"),
+        (["diabetes", "--test", "x.csv", "--test-is-public"], "--test"),
+        (["diabetes", "--adjacency", "add-remove"], "adjacency"),
+        (["diabetes", "--delta", "2"], "--delta"),
+    )
+    for args, words in refused:
+        told = CliRunner().invoke(
+            app, ["train", *args, "--model", "bayes-linear", "--epsilon", "4", "--out", out + "2"]
+        )
+        assert told.exit_code == 2 and words in told.output, told.output
+        assert not (files / "out2").exists()
+
+
+def test_the_commands_know_posterior_folders(tmp_path):
+    from typer.testing import CliRunner
+
+    from lastiterate.cli import app
+
+    def called(*arguments):
+        return CliRunner().invoke(app, [*map(str, arguments)])
+
+    where = tmp_path / "model"
+    made = called("train", "diabetes", "--epsilon", 5, "--model", "bayes-linear", "--out", where)
+    assert made.exit_code == 0, made.output
+    for path in (where, where / "certificate.json"):
+        found = called("verify", path)
+        assert found.exit_code == 0 and "holds: epsilon" in found.output
+    weights = where / "weights.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"x")
+    assert called("verify", where).exit_code == 1
+    both = called("train", "diabetes", "--epsilon", 5, "--model", "bayes-linear", "--algorithm", "noisy-gd")
+    assert both.exit_code == 2 and "cannot be combined with bayes-linear" in both.stderr

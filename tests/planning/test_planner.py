@@ -1,0 +1,136 @@
+"""The planner: predictions are exact on their reference problem, plans keep the budget, the best is chosen."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import lastiterate as li
+from lastiterate.errors import InputError
+from lastiterate.planning.planner import ENOUGH, Task, budget, composition_epsilon, consider, plan
+from lastiterate.planning.reference_problem import Reference, filtered, output_perturbation
+
+LOSS = li.Logistic(row_norm=1.0, ridge=0.01)
+FALLING = li.Steps(tuple(2.0 - k / 10 for k in range(12)))
+RUNS = {
+    "constant": {"step_size": li.Constant(1.5)},
+    "too long a step": {"step_size": li.Constant(9.0)},
+    "falling": {"step_size": FALLING},
+    "heavy ball": {"step_size": FALLING, "momentum": li.HeavyBall(0.8)},
+    "heavy ball, constant": {"step_size": li.Constant(1.5), "momentum": li.HeavyBall(0.6)},
+    "nesterov": {"step_size": FALLING, "momentum": li.Nesterov()},
+    "varying noise": {"step_size": FALLING, "noise": li.GradientNoise(tuple(0.1 + k / 50 for k in range(12)))},
+}
+
+
+def simulate(run: li.Run, curvature: float, pull: float, noises: np.ndarray) -> np.ndarray:
+    """The last iterates of a one-dimensional quadratic, step by step; noises (T, chains)."""
+    theta = velocity = before = np.zeros(noises.shape[1])
+    for k in range(run.steps):
+        point = theta + k / (k + 3) * (theta - before) if isinstance(run.momentum, li.Nesterov) else theta
+        gradient = (curvature + LOSS.ridge) * point - pull + run.noise_std(k) * noises[k]
+        if isinstance(run.momentum, li.HeavyBall):
+            gradient = velocity = run.momentum.beta * velocity + gradient
+        before, theta = theta, point - run.step_size.at(k) * gradient
+    return theta
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_the_response_to_every_step_is_exact(name: str) -> None:
+    run = li.Run(**({"n": 10, "steps": 12, "noise": li.GradientNoise(0.3), "loss": LOSS} | RUNS[name]))
+    curvatures = np.array([0.0, 0.03, 0.2])
+    pull, noise = filtered(run, curvatures, LOSS.ridge)
+    for i, curvature in enumerate(curvatures):
+        alone = simulate(run, curvature, 1.0, np.zeros((12, 1)))[0]
+        assert pull[i] == pytest.approx(alone, rel=1e-9)
+        each = simulate(run, curvature, 0.0, np.eye(12))  # chain k is hit at step k alone
+        assert noise[i] == pytest.approx((each**2).sum(), rel=1e-9)
+
+
+def test_a_step_without_any_curvature_adds_up() -> None:
+    run = li.Run(n=10, steps=7, step_size=li.Constant(0.5), noise=li.GradientNoise(2.0), loss=LOSS)
+    pull, noise = filtered(run, np.array([0.0]), 0.0)
+    assert pull[0] == pytest.approx(3.5)
+    assert noise[0] == pytest.approx(7.0)
+
+
+def test_the_reference_problem_has_its_totals() -> None:
+    problem = Reference.of(features=500, classes=10, row_norm=2.0)
+    assert problem.count.sum() == 500
+    assert (np.diff(problem.eigenvalue) < 0).all()
+    assert problem.excess(np.ones_like(problem.target), np.zeros_like(problem.target)) == 0
+    assert problem.outputs == 10
+    assert Reference.of(3, 2, 1.0).curvature == 0.25
+
+
+def test_noise_on_the_minimiser_matters_less_with_more_records() -> None:
+    problem = Reference.of(50, 2, 1.0)
+    risks = [output_perturbation(problem, 4.0, n) for n in (100, 1000, 10_000)]
+    assert risks[0] > risks[1] > risks[2] > 0
+
+
+TASKS = [Task(400, 10, 2), Task(1400, 64, 10, 8.0), Task(45_000, 512, 10, 24.0), Task(300, 8, 0, 3.0)]
+
+
+@pytest.mark.parametrize("task", TASKS, ids=str)
+@pytest.mark.parametrize("adjacency", ["zero-out", "replace-one"])
+def test_every_plan_keeps_the_budget_and_the_best_is_chosen(task: Task, adjacency: str) -> None:
+    choice = consider(task, epsilon=1.0, delta=1e-6, adjacency=adjacency)
+    assert {p.name for p in choice.plans} == {"accelerated", "plain", "ridge", "permuted"}
+    for found in choice.plans:
+        assert 0.99 < found.certificate.epsilon(1e-6) <= 1.0
+        assert found.certificate.run.adjacency == adjacency
+        assert found.seconds == task.seconds(found.certificate.run)
+        assert len(found.certificate.run.prelude) == 1
+    least = min(p.risk for p in choice.plans)
+    assert choice.best.risk <= ENOUGH * least
+    assert all(p.seconds >= choice.best.seconds for p in choice.plans if p.risk <= ENOUGH * least)
+    assert plan(task, epsilon=1.0, delta=1e-6, adjacency=adjacency) == choice.best.certificate
+
+
+def test_hidden_plans_would_cost_more_by_composition() -> None:
+    named = {p.name: p for p in consider(TASKS[2], epsilon=1.0, delta=1e-5).plans}
+    assert named["permuted"].certificate.best(1e-5).theorem.name == "shifted-interpolation-permuted"
+    assert composition_epsilon(named["permuted"].certificate, 1e-5) > 2
+    assert composition_epsilon(named["ridge"].certificate, 1e-5) > 1.1
+    assert composition_epsilon(named["accelerated"].certificate, 1e-5) <= 1.0
+
+
+def test_less_privacy_is_predicted_to_cost_less() -> None:
+    risks = [consider(TASKS[1], epsilon=epsilon, delta=1e-6).best.risk for epsilon in (0.3, 1.0, 3.0)]
+    assert risks[0] > risks[1] > risks[2]
+
+
+def test_streams_are_read_in_public_order_in_blocks() -> None:
+    choice = consider(Task(5_000_000, 100, 2), epsilon=1.0, delta=1e-8, stream=True, time_budget=600)
+    run = choice.best.certificate.run
+    assert isinstance(run.batching, li.Cyclic) and run.blocks >= 64 and run.momentum is None
+    assert run.steps % run.blocks == 0
+    assert choice.best.certificate.epsilon(1e-8) <= 1.0
+
+
+def test_the_time_budget_is_kept() -> None:
+    short = consider(TASKS[2], epsilon=1.0, delta=1e-5, time_budget=1.0)
+    assert all(p.seconds <= 1.0 for p in short.plans)
+    assert short.best.risk > consider(TASKS[2], epsilon=1.0, delta=1e-5, time_budget=60.0).best.risk
+    with pytest.raises(InputError, match="too short for any plan"):
+        consider(TASKS[2], epsilon=1.0, delta=1e-5, time_budget=1e-6)
+    for bad in (0.0, -1.0, float("nan")):
+        with pytest.raises(InputError, match="time_budget"):
+            consider(TASKS[0], epsilon=1.0, delta=1e-5, time_budget=bad)
+
+
+def test_the_budget_in_mu_is_the_largest() -> None:
+    from lastiterate.curves.gdp import Gdp
+
+    mu = budget(1.0, 1e-5)
+    assert Gdp(mu).delta(1.0) <= 1e-5 < Gdp(mu * (1 + 1e-6)).delta(1.0)
+
+
+def test_a_prediction_needs_no_data_and_follows_the_noise() -> None:
+    task = TASKS[1]
+    run = plan(task, epsilon=1.0, delta=1e-6).run
+    problem = Reference.of(task.features, task.classes, 1.0)
+    assert problem.risk(replace(run, noise=li.NoiseMultiplier(2 * run.noise.z))) > problem.risk(run)

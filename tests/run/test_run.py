@@ -1,0 +1,169 @@
+"""The description of a run: constants, conversions, JSON, refusals."""
+
+import json
+import math
+import subprocess
+import sys
+
+import pytest
+
+import lastiterate as li
+from lastiterate.run.evidence import mint
+from lastiterate.run.facts import FLOAT_SLACK
+
+SOFTMAX = li.Softmax(classes=3, row_norm=2.0, ridge=0.1, intercept=1.0)
+RUNS = [
+    li.Run(n=100, steps=5, step_size=li.Constant(0.1), noise=li.GradientNoise(0.2), loss=SOFTMAX),
+    li.Run(
+        n=100,
+        steps=3,
+        step_size=li.Steps((0.1, 0.2, 0.3)),
+        noise=li.GradientNoise((0.1, 0.2, 0.3)),
+        batching=li.Cyclic(30),
+        domain=li.Ball(2.0),
+        start=li.GaussianStart(0.5),
+        release="all",
+        loss=li.Logistic(ridge=0.1),
+    ),
+    li.Run(
+        n=100,
+        steps=5,
+        step_size=li.InverseDecay(2.0, 0.1),
+        noise=li.Langevin(0.1),
+        batching=li.Permuted(10),
+        domain=li.Box(-1.0, 1.0, 4),
+        momentum=li.HeavyBall(0.9),
+        prelude=(li.PrivateMean(5.0, 1.0),),
+        adjacency="replace-one",
+        loss=li.HuberRidge(residual_clip=0.5),
+    ),
+    li.Run(
+        n=100,
+        steps=5,
+        step_size=li.Constant(0.1),
+        noise=li.NoiseMultiplier(2.0),
+        batching=li.Poisson(0.1),
+        clip=1.0,
+        adjacency="add-remove",
+        momentum=li.Nesterov(),
+        loss=li.Abstract(li.LossFacts(smooth=1.0, weak_convexity=0.1)),
+    ),
+    li.Run(
+        n=100,
+        steps=5,
+        step_size=li.Constant(0.1),
+        noise=li.NoiseMultiplier(2.0),
+        batching=li.BallsInBins(7),
+        loss=li.Abstract(li.LossFacts(sensitivity=1.0, lipschitz=2.0)),
+    ),
+]
+
+
+@pytest.mark.parametrize("run", RUNS, ids=range(len(RUNS)))
+def test_json_round_trip(run):
+    assert li.Run.from_json(run.to_json()) == run
+    assert li.Run.from_dict(json.loads(json.dumps(run.to_dict()))) == run
+
+
+def test_json_cannot_forge_evidence():
+    text = json.dumps(RUNS[4].to_dict()).replace('"type": "Fact"', '"type": "Fact", "evidence": "PROVED"')
+    assert li.Run.from_json(text).facts().sensitivity.evidence == li.Evidence.ASSUMED
+    assert li.Fact(1.0).evidence == li.Evidence.ASSUMED
+    assert mint(1.0, li.Evidence.PROVED, "").evidence == li.Evidence.PROVED
+
+
+@pytest.mark.parametrize(
+    "change, word",
+    [
+        ({"type": "Banana"}, "type"),
+        ({"surprise": 1}, "surprise"),
+        ({"n": -1}, "n must"),
+        ({"n": 1.5}, "n must"),
+        ({"steps": 0}, "steps"),
+        ({"adjacency": "swap"}, "adjacency"),
+        ({"release": "some"}, "release"),
+        ({"clip": -1}, "clip"),
+        ({"step_size": {"type": "Constant", "value": 0}}, "step_size"),
+        ({"batching": {"type": "Cyclic", "size": 1000}}, "batch"),
+        ({"step_size": {"type": "Steps", "values": [0.1]}}, "5 steps"),
+        ({"adjacency": "add-remove"}, "Poisson"),
+        ({"step_size": {"type": "Constant"}}, "value"),
+        ({"domain": {"type": "Constant", "value": 1.0}}, "domain"),
+        ({"momentum": {"type": "Fixed"}}, "momentum"),
+        ({"prelude": [{"type": "Fixed"}]}, "prelude"),
+        ({"steps": True}, "steps"),
+        ({"loss": None}, "loss"),
+        ({"noise": {"type": "GradientNoise", "std": float("nan")}}, "noise"),
+    ],
+)
+def test_bad_descriptions_are_refused(change, word):
+    with pytest.raises(li.Run.from_dict.__globals__["InputError"], match=word):
+        li.Run.from_dict(RUNS[0].to_dict() | change)
+
+
+def test_loss_constants():
+    b2 = 2.0**2 + 1
+    facts = SOFTMAX.facts()
+    assert facts.lipschitz.value == pytest.approx(math.sqrt(2 * b2)) and facts.strong.value == 0.1
+    assert facts.smooth.value == pytest.approx(b2 / 2 + 0.1)
+    logistic = li.Logistic(row_norm=2.0, ridge=0.1, intercept=1.0).facts()
+    assert logistic.lipschitz.value == pytest.approx(math.sqrt(b2)) and logistic.smooth.value == pytest.approx(
+        b2 / 4 + 0.1
+    )
+    huber = li.HuberRidge(row_norm=2.0, residual_clip=0.5, ridge=0.1, intercept=1.0).facts()
+    assert huber.lipschitz.value == pytest.approx(0.5 * math.sqrt(b2)) and huber.smooth.value == pytest.approx(b2 + 0.1)
+
+
+def test_sensitivity_follows_adjacency_and_batching():
+    def of(adjacency="zero-out", batching=None, **facts):
+        run = li.Run(
+            n=10,
+            steps=1,
+            step_size=li.Constant(1.0),
+            noise=li.GradientNoise(1.0),
+            adjacency=adjacency,
+            batching=batching or li.FullBatch(),
+            loss=li.Abstract(li.LossFacts(**facts)),
+        )
+        return run.facts().sensitivity.value
+
+    assert of(lipschitz=3.0) == 3 and of("replace-one", lipschitz=3.0) == 6
+    assert of(lipschitz=3.0, batching=li.FixedSize(2)) == 6 and of("replace-one", li.FixedSize(2), lipschitz=3.0) == 6
+    assert of("replace-one", sensitivity=5.0) == 5, "a given sensitivity is for the run's own adjacency"
+    assert of(sensitivity=5.0, lipschitz=3.0) == 3 and of(sensitivity=2.0, lipschitz=3.0) == 2
+    assert of(sensitivity=5.0, batching=li.FixedSize(2)) == 10, "a drawn record displaces another"
+    enforced = li.Run(
+        n=10, steps=1, step_size=li.Constant(1.0), noise=li.GradientNoise(1.0), loss=li.Logistic(intercept=0.0)
+    )
+    assert enforced.facts().sensitivity.value == pytest.approx(1 + FLOAT_SLACK)
+
+
+def test_noise_conventions():
+    base = dict(n=100, steps=2, loss=SOFTMAX)
+    assert li.Run(step_size=li.Constant(0.5), noise=li.Langevin(3.0), **base).noise_std(0) == 6.0
+    z = li.Run(step_size=li.Constant(0.5), noise=li.NoiseMultiplier(3.0), batching=li.Cyclic(30), **base)
+    assert z.noise_std(0) == pytest.approx(3 * math.sqrt(10) / 30)
+    clipped = li.Run(
+        step_size=li.Constant(0.5),
+        noise=li.NoiseMultiplier(3.0),
+        clip=0.7,
+        batching=li.Poisson(0.2),
+        adjacency="add-remove",
+        **base,
+    )
+    assert clipped.noise_std(1) == pytest.approx(3 * 0.7 / 20), "the expected batch size divides, never the drawn one"
+    assert li.Run(step_size=li.Constant(1.0), noise=li.NoiseMultiplier(1.0), batching=li.Cyclic(33), **base).blocks == 4
+    assert li.InverseDecay(2.0, 0.5).at(4) == pytest.approx(1 / (4 + 1))
+
+
+def test_import_is_light_and_names_resolve():
+    code = (
+        "import sys, lastiterate as li\n"
+        "heavy = {'jax', 'torch', 'sklearn', 'matplotlib', 'pandas', 'scipy', 'dp_accounting'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+        "for _ in range(2):\n"
+        "    import lastiterate.accounting.calibration, lastiterate.planning.planner, lastiterate.accounting.stored\n"
+        "    assert all(getattr(li, name) is not None and callable(getattr(li, name)) for name in li.__all__)\n"
+        "assert not {'jax', 'sklearn', 'matplotlib', 'dp_accounting'} & set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
