@@ -35,9 +35,10 @@ def test_links_and_picture_exist():
 
 
 def test_the_lines_of_the_picture():
-    spec = importlib.util.spec_from_file_location("posterior_picture", ROOT / "benchmarks" / "posterior_picture.py")
+    path = ROOT / "benchmarks" / "figures" / "posterior_and_sgld.py"
+    spec = importlib.util.spec_from_file_location("posterior_and_sgld", path)
     picture = importlib.util.module_from_spec(spec)
-    sys.modules["posterior_picture"] = picture
+    sys.modules["posterior_and_sgld"] = picture
     spec.loader.exec_module(picture)
     lines = picture.over_epochs(breach(1.0, 1e-5, 5.0), points=7, grid=1501)
     top = max(lines.exact)

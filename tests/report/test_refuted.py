@@ -20,7 +20,7 @@ def load(path):
     return module
 
 
-picture = load(ROOT / "benchmarks" / "refuted_picture.py")
+picture = load(ROOT / "benchmarks" / "figures" / "refuted_bounds.py")
 
 
 @pytest.mark.parametrize("make", picture.PANELS, ids=lambda make: make.__name__)

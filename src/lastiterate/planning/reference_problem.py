@@ -8,7 +8,7 @@ in direction i is MARGIN^2 i^-SOURCE / sum_j j^-SOURCE; the loss has curvature 1
     risk = outputs curvature / 2 sum_i lambda_i (bias_i^2 w*_i^2 + sum_k response_ik^2 noise_std_k^2).
 
 Nothing is measured on the user's data, and privacy never depends on a prediction. The constants were compared
-on synthetic families (power-law spectra, sparse pixels, one-hot tables; benchmarks/families.py).
+on synthetic families (power-law spectra, sparse pixels, one-hot tables; benchmarks/utility/synthetic_families.py).
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""Audits: how sharp and how fast they are, and one adversarial record in a network."""

@@ -1,0 +1,1 @@
+"""Times: accounting, private steps on linear models and networks, beside other libraries."""
