@@ -1,0 +1,87 @@
+"""JSON from strangers: one meaning per text, and every other text refused in one sentence.
+
+Readers differ on duplicate keys, on ``NaN`` and on numbers that no double holds; a text that two readers understand
+differently certifies nothing.
+"""
+
+# pyright: basic
+# what JSON holds is checked here, not known
+from __future__ import annotations
+
+import json
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+from lastiterate.errors import InputError
+
+DEEPEST = 64
+"""Lists and objects inside of one another; what this library writes needs a tenth of it."""
+LARGEST = 2**63
+_NESTING = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
+
+
+def loads(text: str | bytes, where: str) -> Any:
+    """The value of a JSON text; ``InputError``, with ``where`` as its argument, for what is not exactly one value."""
+    try:
+        plain = text.decode("utf-8") if isinstance(text, bytes) else text
+        _check_depth(plain, where)
+        found = json.loads(plain, object_pairs_hook=lambda pairs: _object(pairs, where),
+                           parse_constant=lambda name: _refuse(where, name),
+                           parse_int=lambda digits: _whole(digits, where),
+                           parse_float=lambda digits: _number(digits, where))
+        if "\\ud" in plain.lower():
+            json.dumps(found, ensure_ascii=False).encode("utf-8")
+    except UnicodeError:
+        raise InputError(where, "must be text in UTF-8", None, "the file is damaged") from None
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise InputError(where, "must be complete JSON", str(error)[:120], "the file is cut off or damaged") from None
+    return found
+
+
+def read(path: Path, where: str) -> dict[str, Any]:
+    """The object in a JSON file."""
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        raise InputError(where, "must be an existing file", str(path)) from None
+    except OSError as error:
+        raise InputError(where, "must be a readable file", f"{path} ({error.strerror})") from None
+    found = loads(content, where)
+    if not isinstance(found, dict):
+        raise InputError(where, "must be a JSON object", type(found).__name__)
+    return found
+
+
+def _check_depth(text: str, where: str) -> None:
+    depth = 0
+    for token in _NESTING.finditer(text):
+        depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(token.group(), 0)
+        if depth > DEEPEST:
+            raise InputError(where, f"must not nest lists and objects deeper than {DEEPEST}", None)
+
+
+def _object(pairs: list[tuple[str, Any]], where: str) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise InputError(where, "must name every key once", twice[:60].encode("utf-8", "replace").decode(),
+                         "two readers could understand it differently")
+    return found
+
+
+def _refuse(where: str, name: str) -> Any:
+    raise InputError(where, "must hold finite numbers", name)
+
+
+def _whole(digits: str, where: str) -> int:
+    if len(digits) > 20 or abs(int(digits)) > LARGEST:
+        raise InputError(where, "must hold whole numbers of at most 2^63", digits[:24])
+    return int(digits)
+
+
+def _number(digits: str, where: str) -> float:
+    value = float(digits)
+    return value if math.isfinite(value) else _refuse(where, digits[:24])
