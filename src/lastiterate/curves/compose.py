@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from lastiterate.curves.curve import UP, BestOf, Curve, EpsDelta
+from lastiterate.curves.failure import WithFailure
 from lastiterate.curves.gdp import Gdp
 from lastiterate.curves.mixtures import GdpMixture
 from lastiterate.curves.pld import Grouped, Pld
@@ -31,6 +32,10 @@ def _pair(one: Curve, two: Curve) -> Curve:
             return BestOf(tuple(_pair(curve, two) for curve in one.curves))
         case _, BestOf():
             return BestOf(tuple(_pair(one, curve) for curve in two.curves))
+        case WithFailure(), _:
+            return _failing(_pair(one.curve, two), one.failure)
+        case _, WithFailure():
+            return _failing(_pair(one, two.curve), two.failure)
         case Gdp(), Gdp():
             return Gdp(math.hypot(one.mu, two.mu) * UP)
         case (GdpMixture(), Gdp()) | (Gdp(), GdpMixture()):
@@ -52,6 +57,13 @@ def _pair(one: Curve, two: Curve) -> Curve:
     return renyi_sum(one, two)
 
 
+def _failing(curve: Curve, failure: float) -> WithFailure:
+    """``curve`` with one more probability of failure."""
+    if isinstance(curve, WithFailure):
+        curve, failure = curve.curve, min(1.0, (curve.failure + failure) * UP)
+    return WithFailure(curve, failure)
+
+
 def curve_from_dict(data: dict[str, Any]) -> Curve:
     """The curve that ``to_dict`` described."""
     kinds: dict[str, type[Curve]] = {
@@ -60,6 +72,8 @@ def curve_from_dict(data: dict[str, Any]) -> Curve:
     body: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items() if k != "type"}  # pyright: ignore
     if data.get("type") == "BestOf":
         return BestOf(tuple(curve_from_dict(part) for part in data["curves"]))
+    if data.get("type") == "WithFailure":
+        return WithFailure(curve_from_dict(data["curve"]), data["failure"])
     if data.get("type") == "Grouped":
         return Grouped(curve_from_dict(data["curve"]), data["size"])
     if data.get("type") not in kinds:

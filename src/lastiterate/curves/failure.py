@@ -1,0 +1,50 @@
+"""Guarantees that hold except with a stated probability."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, final
+
+from lastiterate.curves.curve import UP, Curve, check_delta, check_epsilon
+from lastiterate.curves.pld import Grouped
+from lastiterate.errors import InputError
+
+
+@final
+@dataclass(frozen=True)
+class WithFailure(Curve):
+    """``curve``, except with probability ``failure``.
+
+    **Guarantee:** for both neighbours the mechanism differs on an event of probability at most ``failure`` from one
+    that ``curve`` bounds. Hence delta(epsilon) <= curve's + failure, and failures of several mechanisms add up.
+    """
+
+    curve: Curve
+    failure: float
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.failure <= 1:
+            raise InputError("failure", "must be a probability", self.failure)
+
+    def delta(self, epsilon: float) -> float:
+        check_epsilon(epsilon)
+        return min(1.0, (self.curve.delta(epsilon) + self.failure) * UP)
+
+    def epsilon(self, delta: float) -> float:
+        check_delta(delta)
+        left = delta / UP - self.failure * UP  # what the curve may use, rounded down
+        return self.curve.epsilon(left) if left > 0 else math.inf
+
+    def rdp(self, alpha: float) -> float:
+        # nothing bounds the divergence on the event of failure
+        return self.curve.rdp(alpha) if self.failure == 0 else math.inf
+
+    def group(self, size: int) -> Grouped:
+        return Grouped(self, size)
+
+    def rough(self) -> WithFailure:
+        return replace(self, curve=self.curve.rough())
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"type": "WithFailure", "curve": self.curve.to_dict(), "failure": self.failure}
