@@ -17,8 +17,9 @@ from lastiterate.curves import subsampled
 from lastiterate.curves.compose import compose, curve_from_dict
 from lastiterate.curves.curve import BestOf
 from lastiterate.curves.gdp import Gdp
+from lastiterate.curves.grouped import Grouped
 from lastiterate.curves.mixtures import GdpMixture
-from lastiterate.curves.pld import Grouped, Pld
+from lastiterate.curves.pld import Pld
 from lastiterate.curves.renyi import Rdp
 from lastiterate.curves.sampled_renyi import SampledRenyi
 from lastiterate.errors import InputError

@@ -8,10 +8,12 @@ from typing import Any
 from lastiterate.curves.curve import UP, BestOf, Curve, EpsDelta
 from lastiterate.curves.failure import WithFailure
 from lastiterate.curves.gdp import Gdp
+from lastiterate.curves.grouped import Grouped
 from lastiterate.curves.mixtures import GdpMixture
-from lastiterate.curves.pld import Grouped, Pld
+from lastiterate.curves.pld import Pld
 from lastiterate.curves.renyi import Rdp, renyi_sum
 from lastiterate.curves.sampled_renyi import SampledRenyi
+from lastiterate.curves.secret_bins import SecretBins
 from lastiterate.errors import InputError
 
 
@@ -42,10 +44,8 @@ def _pair(one: Curve, two: Curve) -> Curve:
             mixture, single = (one, two) if isinstance(one, GdpMixture) else (two, one)
             assert isinstance(mixture, GdpMixture) and isinstance(single, Gdp)
             return GdpMixture(mixture.weights, tuple(math.hypot(mu, single.mu) * UP for mu in mixture.mus))
-        case (Pld(), Gdp()) | (Gdp(), Pld()):
-            sampled, single = (one, two) if isinstance(one, Pld) else (two, one)
-            assert isinstance(sampled, Pld) and isinstance(single, Gdp)
-            return sampled.with_gaussian(single.mu)
+        case (Pld() | SecretBins() as sampled, Gdp(mu)) | (Gdp(mu), Pld() | SecretBins() as sampled):
+            return sampled.with_gaussian(mu)
         case EpsDelta(), EpsDelta():
             return EpsDelta((one.at_epsilon + two.at_epsilon) * UP, min(1.0, one.at_delta + two.at_delta))
         case (EpsDelta(), _) | (_, EpsDelta()):
@@ -67,7 +67,7 @@ def _failing(curve: Curve, failure: float) -> WithFailure:
 def curve_from_dict(data: dict[str, Any]) -> Curve:
     """The curve that ``to_dict`` described."""
     kinds: dict[str, type[Curve]] = {
-        kind.__name__: kind for kind in (Gdp, GdpMixture, Rdp, EpsDelta, Pld, SampledRenyi)
+        kind.__name__: kind for kind in (Gdp, GdpMixture, Rdp, EpsDelta, Pld, SampledRenyi, SecretBins)
     }
     body: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items() if k != "type"}  # pyright: ignore
     if data.get("type") == "BestOf":

@@ -23,6 +23,11 @@ class Curve(ABC):
     def delta(self, epsilon: float) -> float:
         """Upper bound on delta at ``epsilon`` >= 0."""
 
+    def directions(self, epsilon: float) -> tuple[float, float]:
+        """The same for each order of the pair: the record is in the first data set alone, and in the second alone."""
+        found = self.delta(epsilon)
+        return found, found
+
     @abstractmethod
     def epsilon(self, delta: float) -> float:
         """Upper bound on epsilon at ``delta`` in (0, 1); may be infinite."""

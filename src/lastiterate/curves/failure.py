@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, final
 
 from lastiterate.curves.curve import UP, Curve, check_delta, check_epsilon
-from lastiterate.curves.pld import Grouped
+from lastiterate.curves.grouped import Grouped
 from lastiterate.errors import InputError
 
 

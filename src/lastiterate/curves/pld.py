@@ -1,4 +1,4 @@
-"""Privacy loss distributions of Poisson-sampled steps, and group privacy of any curve."""
+"""Privacy loss distributions of Poisson-sampled steps."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from functools import lru_cache
 from typing import Any, final
 
 from lastiterate.curves import subsampled
-from lastiterate.curves.curve import UP, BestOf, Curve, EpsDelta, check_delta, check_epsilon
+from lastiterate.curves.curve import UP, BestOf, Curve, check_delta, check_epsilon
 from lastiterate.curves.gdp import Gdp
+from lastiterate.curves.grouped import Grouped, confirmed_epsilon
 from lastiterate.curves.renyi import renyi_sum
 from lastiterate.curves.sampled_renyi import SampledRenyi, check_sampled
-from lastiterate.curves.tails import smallest_true
 from lastiterate.errors import InputError
 
 LEAST, LONGEST = 1e-2, 10**7
@@ -103,48 +103,10 @@ class Pld(Curve):
         return BestOf((Grouped(self, size), self.renyi().group(size)))
 
 
-@final
-@dataclass(frozen=True)
-class Grouped(Curve):
-    """Group privacy by the triangle inequality: delta_k(k e) <= delta(e) (1 + e^e + ... + e^((k - 1) e))."""
-
-    curve: Curve
-    size: int
-
-    def delta(self, epsilon: float) -> float:
-        part = epsilon / self.size
-        return EpsDelta(part, self.curve.delta(part)).group(self.size).at_delta
-
-    def epsilon(self, delta: float) -> float:
-        check_delta(delta)
-        return _searched(self, delta)
-
-    def rdp(self, alpha: float) -> float:
-        c = max(0, math.ceil(math.log2(self.size)))  # Mironov 2017, Proposition 2
-        return 3**c * self.curve.rdp(alpha * 2**c) * UP if alpha >= 2 else self.rdp(2.0)
-
-    def group(self, size: int) -> Grouped:
-        return Grouped(self.curve, self.size * size)
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"type": "Grouped", "curve": self.curve.to_dict(), "size": self.size}
-
-
 @lru_cache(maxsize=256)
 def _sampled_epsilon(curve: Pld, delta: float) -> float:
     """dp-accounting's epsilon if the curve confirms it, otherwise what a search confirms."""
     guess = curve.guess(delta)
     if math.isinf(guess) or curve.delta(guess) <= delta:
         return guess
-    return _searched(curve, delta)
-
-
-def _searched(curve: Curve, delta: float) -> float:
-    """An epsilon that was itself seen to have at most ``delta``; infinite where none is found below 1e5."""
-    high = 0.25
-    while curve.delta(high) > delta:
-        high *= 1.25
-        if high > 1e5:
-            return math.inf
-    return smallest_true(lambda e: curve.delta(e) <= delta, 0.0, high, 1e-9)
-
+    return confirmed_epsilon(curve, delta)

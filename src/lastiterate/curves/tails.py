@@ -13,7 +13,7 @@ from lastiterate.run.arrays import Array
 _SQRT2 = math.sqrt(2.0)
 
 
-def gdp_delta(epsilon: float, mu: Array) -> Array:
+def gdp_delta(epsilon: float | Array, mu: Array) -> Array:
     """Upper ends of delta_mu(eps) = Phi(a) - e^eps Phi(b), a = mu/2 - eps/mu, b = a - mu, for finite mu > 0.
 
     e^eps phi(b) = phi(a), so both tails share one exponential and e^eps never appears:

@@ -1,0 +1,216 @@
+"""The law of a likelihood ratio Y = dP/dQ on a geometric grid, rounded so that both directions only get worse.
+
+Rounding a value to its two neighbouring nodes with its mean preserved is a mean-preserving spread of the law of Y under
+Q: it raises E[f(Y)] for every convex f, so delta in both directions, and stays a spread when independent ratios are
+averaged or multiplied afterwards (Jensen's inequality, one factor at a time).
+
+Every node e^{k h} carries its mass under Q and, apart from it, its mass under P (the first times the node), so that
+neither tail is lost where the other underflows. All sums have positive terms.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from lastiterate.curves.tails import gdp_delta
+from lastiterate.run.arrays import Array
+
+FINE, COARSE = 64, 20
+"""Nodes per standard deviation of log Y that grids aim at, more where averages follow on one another: each adds about
+h^2 / 6 to the variance."""
+MOST_NODES = 3000
+"""Nodes beyond which a grid is not refined any more."""
+REACH = 9.5
+"""Standard deviations beyond which a Gaussian counts as lost; its mass there is below ``LOST``."""
+LOST = 1.1e-21
+BITS = 12
+"""Binary digits of a number of copies that count: at most 1 in 2,000 is left out."""
+NEGLIGIBLE = 1e-20
+"""Mass that is cut from each end of a law, pessimistically, after every average."""
+SLACK = 1e-9
+"""Relative allowance for rounding errors of masses: sums of at most 10^4 positive terms, good to a few ulp each, some
+forty times over."""
+
+_POINTS, _WEIGHTS = np.polynomial.legendre.leggauss(12)
+
+
+@dataclass(frozen=True, eq=False)
+class Ratio:
+    """Masses of Y at the nodes e^{(low + k) h} under Q and under P; at 0 under Q, at infinity under P."""
+
+    h: float
+    low: int
+    q: Array
+    p: Array
+    zero: float
+    infinite: float
+
+    @property
+    def logs(self) -> Array:
+        """log Y at the nodes: the privacy loss."""
+        return (self.low + np.arange(self.q.size, dtype=np.float64)) * self.h
+
+    @property
+    def spread(self) -> float:
+        """The standard deviation of log Y under Q or P, whichever is smaller."""
+        return min(_std(self.logs, self.q), _std(self.logs, self.p))
+
+    def deltas(self, epsilon: float, mu: float = 0.0) -> tuple[float, float]:
+        """Upper ends of delta_{P||Q} and delta_{Q||P}, composed with a ``mu``-GDP mechanism.
+
+        Given Y, a Gaussian mechanism multiplies it by e^{mu Z - mu^2/2}: delta_{P||Q} = sum_k p_k delta_mu(eps - log
+        y_k), delta_{Q||P} = sum_k q_k delta_mu(eps + log y_k), delta_mu(e) = (1 - e^e)_+ for mu = 0. Means are
+        preserved up to a relative error of 1e-12 in all: scaling the nodes by as much costs as much in epsilon.
+        """
+        epsilon -= 1e-12 * (1 + abs(epsilon))
+        removed = self.infinite + float((self.p * _gaussian_delta(epsilon - self.logs, mu)).sum())
+        added = self.zero + float((self.q * _gaussian_delta(epsilon + self.logs, mu)).sum())
+        return min(1.0, removed * (1 + SLACK)), min(1.0, added * (1 + SLACK))
+
+
+def _gaussian_delta(epsilons: Array, mu: float) -> Array:
+    """delta of mu-GDP at any real epsilon: delta(-e) = 1 - e^-e + e^-e delta(e)."""
+    plain = -np.expm1(np.minimum(epsilons, 0.0))
+    if mu == 0:
+        return plain
+    positive = gdp_delta(np.abs(epsilons), np.full(1, mu))
+    return plain + np.exp(np.minimum(epsilons, 0.0)) * positive
+
+
+def _std(logs: Array, masses: Array) -> float:
+    weights = masses / masses.sum()
+    mean = float((weights * logs).sum())
+    return math.sqrt(float((weights * (logs - mean) ** 2).sum()))
+
+
+def lognormal(a: float, h: float) -> Ratio:
+    """Y = exp(a Z - a^2 / 2), Z ~ N(0, 1): the ratio of N(a, 1) to N(0, 1), rounded to nodes e^{k h}.
+
+    Cells are integrated by 12 Gauss points each, which is exact to rounding for (20 + a) h / a <= 8: the integrands are
+    Gaussians times exponentials over a width h / a.
+    """
+    reach = REACH * a + a * a / 2
+    low, high = math.floor(-reach / h), math.ceil(reach / h)
+    place = (_POINTS + 1) / 2
+    z = ((np.arange(low, high)[:, None] + place) * h + a * a / 2) / a
+    scale = _WEIGHTS / 2 * (h / a) / math.sqrt(2 * math.pi)
+    up: Array = np.expm1(place * h) / math.expm1(h)
+    under_q, under_p = np.exp(-z * z / 2) * scale, np.exp(-((z - a) ** 2) / 2) * scale
+    q, p = np.zeros(high - low + 1), np.zeros(high - low + 1)
+    q[1:], p[1:] = under_q @ up, under_p @ (up * np.exp((1 - place) * h))
+    q[:-1] += under_q @ (1 - up)
+    p[:-1] += under_p @ ((1 - up) * np.exp(-place * h))
+    # both tails go to 0 under Q and to infinity under P
+    return Ratio(h, low, q, p, 2 * LOST, 2 * LOST)
+
+
+def average(one: Ratio, two: Ratio, share: float, finer: int = 1) -> Ratio:
+    """share Y_1 + (1 - share) Y_2 for independent ratios, on a grid of two.h / ``finer``; one.h is a multiple of two.h.
+
+    share e^{i h} + (1 - share) e^{j h} = e^{i h} (share + (1 - share) e^{-(i - j) h}): where it falls between two
+    nodes depends on i - j alone, so that each difference is one product of shifted vectors.
+    """
+    coarser, other = round(one.h / two.h), 1 - share
+    alike = one is two and share == 0.5  # i - j and j - i fall on the same nodes
+    ends = [(law.low * times, (law.low + law.q.size - 1) * times) for law, times in ((one, coarser), (two, 1))]
+    bottom = min(ends[0][0] + math.log(share) / two.h, ends[1][0] + math.log(other) / two.h)
+    found = _Nodes(two.h / finer, math.floor(bottom * finer) - 1, max(ends[0][1], ends[1][1]) * finer + 2)
+    for d in range(0 if alike else ends[0][0] - ends[1][1], ends[0][1] - ends[1][0] + 1):
+        i = max(one.low, -(-(two.low + d) // coarser))
+        count = min(one.low + one.q.size - 1, (ends[1][1] + d) // coarser) - i + 1
+        if count < 1:
+            continue
+        begin = i * coarser - d - two.low
+        of_one = slice(i - one.low, i - one.low + count)
+        of_two = slice(begin, begin + (count - 1) * coarser + 1, coarser)
+        offset = math.log(share + other * math.exp(-d * two.h)) if d >= 0 else (
+            math.log(share * math.exp(d * two.h) + other) - d * two.h)
+        q = one.q[of_one] * two.q[of_two]
+        p = share * (one.p[of_one] * two.q[of_two]) + other * (one.q[of_one] * two.p[of_two])
+        weight = 2.0 if alike and d else 1.0
+        found.add(i * coarser * finer, coarser * finer, offset, weight * q, weight * p)
+    found.add(one.low * coarser * finer, coarser * finer, math.log(share), one.q * two.zero, share * two.zero * one.p)
+    found.add(two.low * finer, finer, math.log(other), two.q * one.zero, other * one.zero * two.p)
+    return found.law(one.zero * two.zero, share * one.infinite + other * two.infinite)
+
+
+class _Nodes:
+    """Masses that fall between the nodes of a grid, shared by the two around them with the mean preserved."""
+
+    def __init__(self, h: float, low: int, high: int) -> None:
+        self.h, self.low = h, low
+        self.q, self.p = np.zeros(high - low + 1), np.zeros(high - low + 1)
+
+    def add(self, first: int, stride: int, offset: float, q: Array, p: Array) -> None:
+        """Values e^{(first + k stride) h + offset}, k = 0, 1, ..., of masses ``q`` and ``p``."""
+        if not q.size:
+            return
+        node = math.floor(offset / self.h)
+        place = min(max(offset - node * self.h, 0.0), self.h)
+        up = math.expm1(place) / math.expm1(self.h)
+        begin = first + node - self.low
+        for at, share, under_p in ((begin, 1 - up, math.exp(-place)), (begin + 1, up, math.exp(self.h - place))):
+            nodes = slice(at, at + (q.size - 1) * stride + 1, stride)
+            self.q[nodes] += share * q
+            self.p[nodes] += share * under_p * p
+
+    def law(self, zero: float, infinite: float) -> Ratio:
+        """The law, cut at both ends where less than ``NEGLIGIBLE`` lies: to 0 under Q and to infinity under P."""
+        both = self.q + self.p
+        first = int(np.searchsorted(np.cumsum(both), NEGLIGIBLE))
+        last = both.size - int(np.searchsorted(np.cumsum(both[::-1]), NEGLIGIBLE))
+        return Ratio(self.h, self.low + first, self.q[first:last], self.p[first:last], zero + 2 * NEGLIGIBLE,
+                     infinite + 2 * NEGLIGIBLE)
+
+
+def certain(h: float) -> Ratio:
+    """Y = 1: nothing to tell apart."""
+    return Ratio(h, 0, np.ones(1), np.ones(1), 0.0, 0.0)
+
+
+def mean_of(a: float, count: int, h: float, resolution: int = FINE) -> Ratio:
+    """The mean of ``count`` independent ratios of N(a, 1) to N(0, 1), on grids that begin at ``h`` and get finer.
+
+    Fewer ratios have a mean that is a spread of the mean of more: ``count`` is rounded down to ``BITS`` binary digits.
+    """
+    if a == 0:
+        return certain(h)
+    resolution = round(resolution * max(1.0, math.sqrt(count.bit_length() / 6)))
+    count -= count % (1 << max(count.bit_length() - BITS, 0))
+    power, total, size, held = lognormal(a, h), None, 1, 0
+    while True:
+        if count & size:
+            total = power if total is None else joined(total, power, held / (held + size), resolution)
+            held += size
+        size *= 2
+        if size > count:
+            assert total is not None
+            return total
+        power = joined(power, power, 0.5, resolution)
+
+
+def joined(one: Ratio, two: Ratio, share: float, resolution: int = FINE) -> Ratio:
+    """share Y_1 + (1 - share) Y_2 for independent ratios on grids of which one contains the other.
+
+    The grid is halved where it is coarse for the narrower law: averages are narrower still.
+    """
+    if one.h < two.h:
+        one, two, share = two, one, 1 - share
+    wanted = math.hypot(share * one.spread, (1 - share) * two.spread) / resolution
+    while two.h < one.h and (2 * two.h <= wanted or one.q.size * one.h > 2 * MOST_NODES * two.h):
+        two = coarsened(two)
+    finer = 2 if two.h > 1.4 * wanted and two.q.size > 1 and 2 * two.q.size <= MOST_NODES else 1
+    return average(one, two, share, finer)
+
+
+def coarsened(law: Ratio) -> Ratio:
+    """The same on every other node."""
+    low = law.low // 2
+    found = _Nodes(2 * law.h, low, (law.low + law.q.size) // 2 + 1)
+    for first in (0, 1):
+        at = law.low + first
+        found.add(at // 2, 1, law.h * (at % 2), law.q[first::2], law.p[first::2])
+    return found.law(law.zero, law.infinite)

@@ -1,0 +1,115 @@
+"""Secret independent bins, the same in every pass, whatever is released: the exact pair and its likelihood ratio.
+
+Every record falls into one of l bins, independently and uniformly, and bins are used in a public order. With sigma'_t
+the noise of step t in units of what one record adds to it, and a_j^2 = sum over the steps of bin j of 1 / sigma'_t^2,
+the run is dominated in both directions by P = (1/l) sum_j N(a_j e_j, I) against Q = N(0, I), and equals it for linear
+losses. Under Q the likelihood ratio is the mean of l independent Y_j = exp(a_j Z_j - a_j^2 / 2).
+
+Proof: docs/theorems/balls-in-bins. One pass of blocks drawn anew is the same pair with a_j = 1 / sigma'.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import final
+
+from lastiterate.curves.curve import UP, Curve, check_delta, check_epsilon
+from lastiterate.curves.gdp import Gdp
+from lastiterate.curves.grouped import Grouped, confirmed_epsilon
+from lastiterate.curves.profile_renyi import renyi_divergence
+from lastiterate.curves.ratio_law import COARSE, FINE, Ratio, certain, joined, mean_of
+from lastiterate.errors import InputError
+
+LEAST, LARGEST, RATIO = 1e-6, 64.0, 32.0
+"""Strengths that are told apart: smaller ones are rounded up to ``LEAST`` and to a ``RATIO``-th of the largest (a
+larger one makes Y_j a spread); beyond ``LARGEST`` the bins hide next to nothing, and the curve is that of one bin."""
+FINE_LEVELS, COARSE_LEVELS = 12, 4
+"""Different strengths that are told apart; others are rounded up."""
+
+
+@final
+@dataclass(frozen=True)
+class SecretBins(Curve):
+    """``counts[i]`` bins of strength ``strengths[i]``, and a Gaussian mechanism ``mu`` (0: none) on the same data.
+
+    It holds the description; the law of the likelihood ratio is computed when a number is asked for (``coarse``: on a
+    wider grid). The strongest bin alone, if it were known, would be a max(strengths)-GDP mechanism.
+    """
+
+    strengths: tuple[float, ...]
+    counts: tuple[int, ...]
+    mu: float = 0.0
+    coarse: bool = False
+
+    def __post_init__(self) -> None:
+        if len(self.strengths) != len(self.counts) or not self.counts or min(self.counts) < 1:
+            raise InputError("counts", "need one positive entry for every strength", self.counts)
+        if not all(a >= 0 for a in (*self.strengths, self.mu)):
+            raise InputError("strengths", "must be numbers >= 0", self.strengths)
+
+    @property
+    def known_bin(self) -> Gdp:
+        """The curve if the record's bin were known."""
+        return Gdp(math.hypot(max(self.strengths), self.mu) * UP)
+
+    def directions(self, epsilon: float) -> tuple[float, float]:
+        check_epsilon(epsilon)
+        if max(self.strengths) > LARGEST:
+            known = self.known_bin.delta(epsilon)
+            return known, known
+        return likelihood_ratio(self.strengths, self.counts, self.coarse).deltas(epsilon, self.mu * UP)
+
+    def delta(self, epsilon: float) -> float:
+        return max(self.directions(epsilon))
+
+    def epsilon(self, delta: float) -> float:
+        check_delta(delta)
+        return min(self.known_bin.epsilon(delta), confirmed_epsilon(self, delta))
+
+    def rdp(self, alpha: float) -> float:
+        return renyi_divergence(self, alpha, self.known_bin.mu)
+
+    def group(self, size: int) -> Curve:
+        return Grouped(self, size)
+
+    def with_gaussian(self, mu: float) -> SecretBins:
+        """The composition with a ``mu``-Gaussian-DP mechanism."""
+        return replace(self, mu=math.hypot(self.mu, mu) * UP)
+
+    def rough(self) -> SecretBins:
+        return replace(self, coarse=True)
+
+
+@lru_cache(maxsize=32)
+def likelihood_ratio(strengths: tuple[float, ...], counts: tuple[int, ...], coarse: bool = False) -> Ratio:
+    """The law of (1/l) sum_j Y_j, rounded so that both directions only get worse; strengths up to ``LARGEST``."""
+    levels = merged(tuple(zip(strengths, counts, strict=True)), COARSE_LEVELS if coarse else FINE_LEVELS)
+    resolution, top = COARSE if coarse else FINE, max(a for a, _ in levels)
+    if top == 0:
+        return certain(1.0)
+    total, held = None, 0
+    for a, count in levels:
+        h = top / resolution * 2.0 ** -math.ceil(math.log2(top / a) if a else 0)
+        found = mean_of(a, count, h, resolution)
+        total = found if total is None else joined(total, found, held / (held + count), resolution)
+        held += count
+    assert total is not None
+    return total
+
+
+def merged(bins: tuple[tuple[float, int], ...], most: int) -> tuple[tuple[float, int], ...]:
+    """Strengths and their numbers of bins, of at most ``most`` positive strengths, rounded up: more is never more
+    private."""
+    top = max(a for a, _ in bins)
+    floor = max(LEAST, top / RATIO)
+    positive = sorted({max(a, floor) for a, _ in bins if a > 0})
+    if len(positive) > most:
+        edges = [positive[0] + (positive[-1] - positive[0]) * k / most for k in range(1, most)]
+        positive = [*edges, positive[-1]]
+    found: dict[float, int] = {}
+    for a, count in bins:
+        level = next(edge for edge in positive if edge >= a) if a > 0 else 0.0
+        found[level] = found.get(level, 0) + count
+    return tuple(sorted(found.items()))
