@@ -55,7 +55,7 @@ def _assumed(**constants: float) -> li.Abstract:
 def averaged_drift() -> Panel:
     """Ryffel, Bach and Pointcheval, Theorem 3.2 with m < n: one record in a hundred, one step."""
     run = li.Run(n=100, steps=1, step_size=li.Constant(0.9), noise=li.Langevin(0.1), batching=li.FixedSize(1),
-                 domain=li.Ball(1.0), start=li.GaussianStart(0.1 * math.sqrt(2)), adjacency="replace-one",
+                 domain=li.domains.Ball(1.0), start=li.GaussianStart(0.1 * math.sqrt(2)), adjacency="replace-one",
                  loss=_assumed(lipschitz=2.0, smooth=1.0, strong=1.0))
     p, q, std = ([0.99, 0.01], [-0.9, 0.9]), ([1.0], [-0.9]), math.sqrt(0.1**2 * 0.02 + 2 * 0.9 * 0.01)
     return Panel("a drift averaged over the draw", "order", "Renyi divergence", ORDERS,
@@ -67,7 +67,8 @@ def averaged_drift() -> Panel:
 def averaged_divergence() -> Panel:
     """Liang et al., Theorem 3.3 as their script computes it: linear losses, one record in a hundred, one step."""
     run = li.Run(n=100, steps=1, step_size=li.Constant(1.0), noise=li.GradientNoise(1.0), batching=li.FixedSize(1),
-                 domain=li.Ball(100.0), adjacency="replace-one", loss=_assumed(lipschitz=1.0, smooth=1.0, strong=0.0))
+                 domain=li.domains.Ball(100.0), adjacency="replace-one",
+                 loss=_assumed(lipschitz=1.0, smooth=1.0, strong=0.0))
     p, q = ([0.99, 0.01], [-1.0, 1.0]), ([1.0], [-1.0])
     return Panel("a divergence averaged over the draw", "order", "Renyi divergence", ORDERS,
                  tuple(curve("smooth-bounded-domain", run).rdp(a) for a in ORDERS),

@@ -153,11 +153,11 @@ def test_magnitudes_that_double_precision_loses_are_refused(bad):
         replace(RUN, **bad)
     for make in (
         lambda: li.Constant(1e160),
-        lambda: li.Ball(1e-168),
+        lambda: li.domains.Ball(1e-168),
         lambda: li.Langevin(1e-162),
         lambda: li.Logistic(row_norm=1e18),
         lambda: li.HuberRidge(residual_clip=1e20),
-        lambda: li.Box(-1e45, 1e45),
+        lambda: li.domains.Box(-1e45, 1e45),
         lambda: li.LossFacts(sensitivity=1e-40),
         lambda: li.NoiseMultiplier(1e-31),
     ):

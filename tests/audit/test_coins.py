@@ -18,7 +18,7 @@ from lastiterate.errors import InputError
 
 LOSS = li.HuberRidge(row_norm=1.0, residual_clip=1.0, ridge=0.2, intercept=0.5)
 BASE = li.Run(n=400, steps=12, step_size=li.Constant(0.5), noise=li.GradientNoise(0.5), loss=LOSS)
-BALL = li.Ball(100.0)
+BALL = li.domains.Ball(100.0)
 SMALL = 1e-10  # the test's delta term, about n delta, must lie below the failure probability
 
 

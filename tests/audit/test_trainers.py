@@ -37,7 +37,7 @@ RIGHT = {
     "nesterov": {"momentum": li.Nesterov()},
     "heavy ball": {"momentum": li.HeavyBall(0.5)},
     "replace-one": {"adjacency": "replace-one"},
-    "in a ball": {"domain": li.Ball(2.0)},
+    "in a ball": {"domain": li.domains.Ball(2.0)},
     "decaying steps": {"step_size": li.InverseDecay(1.0, 0.5)},
     "clipped": {"clip": 0.3},
     "logistic": {"loss": li.Logistic(row_norm=1.0, ridge=0.1, intercept=0.5)},

@@ -2,22 +2,9 @@
 
 import numpy as np
 
-from lastiterate import (
-    L1,
-    AffineBall,
-    Ball,
-    Box,
-    ElasticNet,
-    GroupLasso,
-    HeavyBall,
-    HuberRidge,
-    L2Squared,
-    Logistic,
-    Nesterov,
-    NuclearNorm,
-    Simplex,
-    Softmax,
-)
+from lastiterate import HeavyBall, HuberRidge, Logistic, Nesterov, Softmax
+from lastiterate.run.domains import AffineBall, Ball, Box, Simplex
+from lastiterate.run.penalties import L1, ElasticNet, GroupLasso, L2Squared, NuclearNorm
 
 
 def gradient(loss, clip, theta, rows, y):

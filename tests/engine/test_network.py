@@ -39,8 +39,9 @@ CHANGES = {
     "poisson": {"batching": li.Poisson(0.3), "clip": 0.3},
     "fresh subsets": {"batching": li.FixedSize(6)},
     "bins": {"batching": li.BallsInBins(6), "clip": 0.3},
-    "prox, momentum": {"prox": li.NuclearNorm(0.1), "momentum": li.Nesterov(), "domain": li.Ball(0.4)},
-    "group lasso": {"prox": li.GroupLasso(0.2), "batching": li.Cyclic(10)},
+    "prox, momentum": {"prox": li.penalties.NuclearNorm(0.1), "momentum": li.Nesterov(),
+                       "domain": li.domains.Ball(0.4)},
+    "group lasso": {"prox": li.penalties.GroupLasso(0.2), "batching": li.Cyclic(10)},
 }
 
 
@@ -274,7 +275,7 @@ def test_what_a_hidden_state_may_certify_is_computed_in_double_precision():
     for facts, extra, exact in (
         ({}, {}, False),
         ({"smooth": 1.0}, {}, True),
-        ({}, {"domain": li.Ball(1.0)}, True),
+        ({}, {"domain": li.domains.Ball(1.0)}, True),
         ({"smooth": 1.0}, {"momentum": li.HeavyBall(0.5)}, False),
         ({"smooth": 1.0}, {"release": "all"}, False),
     ):
@@ -306,7 +307,7 @@ def test_what_a_hidden_state_may_certify_is_computed_in_double_precision():
         ({"run": {"loss": LINEAR}}, "Abstract"),
         ({"run": {"prelude": (li.PrivateMean(3.0, 1.0),)}}, "prelude"),
         ({"run": {"start": li.GaussianStart(1.0)}, "params": np.ones((3, D + 1))}, "starts at random"),
-        ({"run": {"domain": li.Box(-1.0, 1.0, 3)}}, "number of parameters, 15"),
+        ({"run": {"domain": li.domains.Box(-1.0, 1.0, 3)}}, "number of parameters, 15"),
     ],
 )
 def test_bad_input_is_one_sentence(change, word):

@@ -17,34 +17,34 @@ RNG = np.random.default_rng(7)
 SHAPE = (3, 4)
 NORMALS = tuple(map(tuple, RNG.normal(size=(2, 12))))
 PROXES = [
-    li.L1(0.4),
-    li.L2Squared(0.7),
-    li.ElasticNet(0.3, 0.5),
-    li.GroupLasso(0.6),
-    li.GroupLasso(0.6, axis=1),
-    li.NuclearNorm(0.5),
+    li.penalties.L1(0.4),
+    li.penalties.L2Squared(0.7),
+    li.penalties.ElasticNet(0.3, 0.5),
+    li.penalties.GroupLasso(0.6),
+    li.penalties.GroupLasso(0.6, axis=1),
+    li.penalties.NuclearNorm(0.5),
 ]
 DOMAINS = [
-    li.Everywhere(),
-    li.Ball(1.3),
-    li.Box(-0.2, 0.7),
-    li.Simplex(1.5),
-    li.AffineBall(2.0, NORMALS, (0.3, -0.2)),
+    li.domains.Everywhere(),
+    li.domains.Ball(1.3),
+    li.domains.Box(-0.2, 0.7),
+    li.domains.Simplex(1.5),
+    li.domains.AffineBall(2.0, NORMALS, (0.3, -0.2)),
 ]
 STEP = 0.8
 
 
 def penalty(prox, x):
     match prox:
-        case li.L1(weight):
+        case li.penalties.L1(weight):
             return weight * np.abs(x).sum()
-        case li.L2Squared(weight):
+        case li.penalties.L2Squared(weight):
             return weight / 2 * (x**2).sum()
-        case li.ElasticNet(l1, l2):
+        case li.penalties.ElasticNet(l1, l2):
             return l1 * np.abs(x).sum() + l2 / 2 * (x**2).sum()
-        case li.GroupLasso(weight, axis):
+        case li.penalties.GroupLasso(weight, axis):
             return weight * np.linalg.norm(x, axis=axis).sum()
-        case li.NuclearNorm(weight):
+        case li.penalties.NuclearNorm(weight):
             return weight * np.linalg.svd(x)[1].sum()
 
 
@@ -92,25 +92,25 @@ def test_projections_are_idempotent_and_closest(domain):
         assert (((x - p) * (inside - p)).sum((1, 2)) <= 1e-8 * (1 + np.abs(x).sum())).all()
     for p in found:
         match domain:
-            case li.Ball(radius):
+            case li.domains.Ball(radius):
                 assert np.linalg.norm(p) <= radius
-            case li.Box(low, high):
+            case li.domains.Box(low, high):
                 assert p.min() >= low and p.max() <= high
-            case li.Simplex(total):
+            case li.domains.Simplex(total):
                 assert p.min() >= 0 and p.sum() == pytest.approx(total, rel=1e-12)
-            case li.AffineBall():
+            case li.domains.AffineBall():
                 assert np.linalg.norm(p) <= domain.radius * (1 + 1e-9)
                 np.testing.assert_allclose(np.array(NORMALS) @ p.ravel(), domain.offsets, atol=1e-9)
             case _:
                 np.testing.assert_array_equal(found, points)
-    if not isinstance(domain, li.Everywhere):
+    if not isinstance(domain, li.domains.Everywhere):
         np.testing.assert_allclose(found[:5], [reference.project(domain, x) for x in points[:5]], atol=1e-6)
 
 
 @pytest.mark.parametrize("domain", DOMAINS[1:], ids=lambda part: str(part)[:40])
 def test_diameters_bound_distances_and_are_reached(domain):
-    if isinstance(domain, li.Box):
-        domain = li.Box(domain.low, domain.high, 12)
+    if isinstance(domain, li.domains.Box):
+        domain = li.domains.Box(domain.low, domain.high, 12)
     far = RNG.choice([-1.0, 1.0], (4000, *SHAPE)) * 50
     far[:12] = 50 * np.eye(12).reshape(12, *SHAPE)
     with jax.enable_x64(True):
@@ -124,15 +124,15 @@ def test_diameters_bound_distances_and_are_reached(domain):
 @pytest.mark.parametrize(
     "build, word",
     [
-        (lambda: li.L1(0.0), "weight of l1"),
-        (lambda: li.ElasticNet(1.0, -1.0), "l2 of the elastic net"),
-        (lambda: li.GroupLasso(1.0, axis=2), "axis"),
-        (lambda: li.NuclearNorm(float("nan")), "nuclear"),
-        (lambda: li.Simplex(-1.0), "simplex"),
-        (lambda: li.AffineBall(0.1, ((1.0, 1.0),), (5.0,)), "exceed the distance"),
-        (lambda: li.AffineBall(9.0, ((1.0, 1.0), (2.0, 2.0)), (1.0, 2.0)), "independent"),
-        (lambda: li.AffineBall(9.0, ((1.0, 1.0), (2.0,)), (1.0, 2.0)), "length"),
-        (lambda: li.AffineBall(9.0, ((1.0, float("inf")),), (1.0,)), "finite"),
+        (lambda: li.penalties.L1(0.0), "weight of l1"),
+        (lambda: li.penalties.ElasticNet(1.0, -1.0), "l2 of the elastic net"),
+        (lambda: li.penalties.GroupLasso(1.0, axis=2), "axis"),
+        (lambda: li.penalties.NuclearNorm(float("nan")), "nuclear"),
+        (lambda: li.domains.Simplex(-1.0), "simplex"),
+        (lambda: li.domains.AffineBall(0.1, ((1.0, 1.0),), (5.0,)), "exceed the distance"),
+        (lambda: li.domains.AffineBall(9.0, ((1.0, 1.0), (2.0, 2.0)), (1.0, 2.0)), "independent"),
+        (lambda: li.domains.AffineBall(9.0, ((1.0, 1.0), (2.0,)), (1.0, 2.0)), "length"),
+        (lambda: li.domains.AffineBall(9.0, ((1.0, float("inf")),), (1.0,)), "finite"),
     ],
 )
 def test_bad_descriptions_are_one_sentence(build, word):
@@ -150,7 +150,7 @@ def test_a_domain_for_other_parameters_is_refused():
         step_size=li.Constant(0.1),
         noise=li.GradientNoise(1.0),
         loss=li.Logistic(),
-        domain=li.AffineBall(2.0, ((1.0, 1.0),), (0.5,)),
+        domain=li.domains.AffineBall(2.0, ((1.0, 1.0),), (0.5,)),
     )
     with pytest.raises(InputError, match="each of 4 parameters"):
         Trainer(run).fit(np.ones((4, 3)), np.zeros(4))
@@ -163,8 +163,8 @@ def test_prox_and_domain_survive_json_and_shape_the_verdicts():
         step_size=li.Constant(0.5),
         noise=li.NoiseMultiplier(5.0),
         batching=li.Cyclic(10),
-        prox=li.ElasticNet(0.1, 0.2),
-        domain=li.AffineBall(2.0, ((1.0, 1.0),), (0.5,)),
+        prox=li.penalties.ElasticNet(0.1, 0.2),
+        domain=li.domains.AffineBall(2.0, ((1.0, 1.0),), (0.5,)),
         loss=li.Logistic(),
     )
     assert li.Run.from_json(run.to_json()) == run
@@ -180,14 +180,14 @@ def test_prox_and_domain_survive_json_and_shape_the_verdicts():
         noise=li.Langevin(0.5),
         loss=li.Logistic(ridge=0.5),
     )
-    for changed, wanted in ((langevin, True), (replace(langevin, prox=li.L1(0.1)), False)):
+    for changed, wanted in ((langevin, True), (replace(langevin, prox=li.penalties.L1(0.1)), False)):
         names = {v.theorem.name for v in li.account(changed).verdicts if type(v.result).__name__ == "Applies"}
         assert ("langevin-linear" in names) == wanted and ("composition-langevin" in names) == wanted
 
 
 def test_nearly_parallel_normals_do_not_make_a_projection_expand():
     normals = ((1.0, 0.0, 0.0, 0.3), (1.0, 1e-14, 0.0, 0.3))
-    domain = li.AffineBall(9.0, normals, (0.0, 0.0))
+    domain = li.domains.AffineBall(9.0, normals, (0.0, 0.0))
     with jax.enable_x64(True):
         for seed in range(50):
             start, end = np.random.default_rng(seed).normal(size=(2, 4))

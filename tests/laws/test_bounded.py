@@ -88,7 +88,7 @@ def test_clipping_a_convex_loss_is_not_covered():
     softmax = li.Softmax(classes=3, ridge=0.1)
     run = replace(draw(np.random.default_rng(0)), step_size=li.Constant(0.1), loss=softmax)
     for name in ("pabi-convex", "bounded-domain-convex"):
-        full = replace(run, batching=li.FullBatch(), domain=li.Ball(1.0))
+        full = replace(run, batching=li.FullBatch(), domain=li.domains.Ball(1.0))
         assert isinstance(match(TABLE[name], full), Applies)
         refused = match(TABLE[name], replace(full, clip=0.1))
         assert isinstance(refused, Fails) and "expand" in refused.reasons[0]
@@ -101,7 +101,7 @@ def test_bounded_domain_is_the_least_over_all_windows():
     for _ in range(DRAWS):
         run = draw(rng, batched=False)
         diameter = float(10 ** rng.uniform(-3, 1))
-        run = replace(run, domain=li.Ball(diameter / 2), steps=int(rng.integers(1, 300)))
+        run = replace(run, domain=li.domains.Ball(diameter / 2), steps=int(rng.integers(1, 300)))
         eta, std = run.step_size.value, run.noise.std
         s, v = eta * run.facts().sensitivity.value / run.n, (eta * std) ** 2
         windows = np.arange(1, run.steps + 1)
@@ -123,7 +123,7 @@ def test_bounded_domain_constants_of_the_literature():
         steps=1000,
         step_size=li.Constant(eta),
         noise=li.GradientNoise(sigma),
-        domain=li.Ball(diameter / 2),
+        domain=li.domains.Ball(diameter / 2),
         adjacency="replace-one",
         loss=facts(lipschitz=lipschitz, smooth=1.0, strong=0.0),
     )
@@ -138,7 +138,8 @@ def test_closed_forms_round_up():
     with mp.workdps(40):
         for _ in range(DRAWS):
             run = draw(rng)
-            run = replace(run, steps=int(rng.integers(1, longest)), domain=li.Ball(float(10 ** rng.uniform(-4, 3))))
+            radius = float(10 ** rng.uniform(-4, 3))
+            run = replace(run, steps=int(rng.integers(1, longest)), domain=li.domains.Ball(radius))
             sensitivity, std = mp.mpf(run.facts().sensitivity.value), mp.mpf(run.noise.std)
             unit, passes = sensitivity / (run.divisor * std), -(-run.steps // run.blocks)
             exact = [("pabi-convex", unit * mp.sqrt(mp.mpf(passes - 1) / run.blocks + 1))]
@@ -167,7 +168,7 @@ def test_bounded_domain_lies_above_projected_chains(seed):
         steps=int(rng.integers(1, 9)),
         step_size=li.Constant(eta),
         noise=li.GradientNoise(std),
-        domain=li.Ball(half),
+        domain=li.domains.Ball(half),
         adjacency="replace-one",
         loss=facts(sensitivity=2 * pull, smooth=1.0, strong=0.0),
     )
@@ -182,7 +183,7 @@ def test_bounded_domain_lies_above_projected_chains(seed):
 
 
 def test_no_noise_and_no_sensitivity():
-    run = replace(draw(np.random.default_rng(1), batched=False), domain=li.Ball(1.0))
+    run = replace(draw(np.random.default_rng(1), batched=False), domain=li.domains.Ball(1.0))
     assert applied("bounded-domain-convex", replace(run, noise=li.GradientNoise(0.0))).mu == math.inf
     assert applied("bounded-domain-convex", replace(run, loss=facts(sensitivity=0.0, smooth=0.1, strong=0.0))).mu == 0
 
@@ -195,7 +196,7 @@ def linear_run(n=100, steps=1, std=1.0, radius=100.0):
         step_size=li.Constant(1.0),
         noise=li.GradientNoise(std),
         batching=li.FixedSize(1),
-        domain=li.Ball(radius),
+        domain=li.domains.Ball(radius),
         adjacency="replace-one",
         loss=facts(lipschitz=1.0, smooth=1.0, strong=0.0),
     )

@@ -25,7 +25,7 @@ def run_of(steps=50, radius=0.5, eta=0.1, std=0.7, loss=None, n=20, **more):
         steps=steps,
         step_size=li.Constant(eta),
         noise=li.GradientNoise(std),
-        domain=li.Ball(radius),
+        domain=li.domains.Ball(radius),
         loss=loss or li.Abstract(li.LossFacts(lipschitz=1.0)),
     )
     return li.Run(**settings | more)
@@ -168,7 +168,7 @@ def test_monotone(name):
         for change in (
             {"steps": run.steps + 7},
             {"noise": li.GradientNoise(0.5)},
-            {"domain": li.Ball(radius * 1.3)},
+            {"domain": li.domains.Ball(radius * 1.3)},
             {"loss": li.Abstract(li.LossFacts(**facts | {"lipschitz": 1.5 * L}))},
             {"loss": li.Abstract(li.LossFacts(**facts | {"hoelder": 1.5 * H}))},
         ):

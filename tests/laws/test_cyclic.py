@@ -183,7 +183,7 @@ def test_clipping_doubles_the_constant_and_halves_the_range():
 
 def test_bounded_domain_forms():
     """mu^2 v = (D + 2 eta C)^2 or (L D + s)^2, with the diameter D."""
-    name, run = "cyclic-weakly-convex-bounded", clipped_run(domain=li.Ball(1.5))
+    name, run = "cyclic-weakly-convex-bounded", clipped_run(domain=li.domains.Ball(1.5))
     noise, clip = 0.2 * 0.5, 2.0 * (1 + FLOAT_SLACK)
     by_clip = applied(name, run)
     assert by_clip.mu == pytest.approx((3.0 + 2 * 0.2 * clip) / noise, rel=1e-9)
@@ -196,9 +196,9 @@ def test_bounded_domain_forms():
     assert applied(name, convex).mu == pytest.approx((3.0 + 0.2 * 10 / 3) / noise, rel=1e-9)
     for steps in (1, 2, 10**6):
         assert applied(name, replace(run, steps=steps)) == by_clip
-    for domain in (li.Everywhere(), li.Box(-1.0, 1.0)):
+    for domain in (li.domains.Everywhere(), li.domains.Box(-1.0, 1.0)):
         assert isinstance(match(TABLE[name], replace(run, domain=domain)), Fails)
-    cube = applied(name, replace(run, domain=li.Box(-1.5, 1.5, 4)))
+    cube = applied(name, replace(run, domain=li.domains.Box(-1.5, 1.5, 4)))
     assert cube.mu == pytest.approx((6.0 + 2 * 0.2 * clip) / noise, rel=1e-9)
     ridge = li.Softmax(classes=3, ridge=0.5, intercept=0.0)
     kept = (1 - 0.2 * 0.5) * 3.0 + 2 * 0.2 * 0.3 * (1 + FLOAT_SLACK)
@@ -210,7 +210,7 @@ def test_no_worse_than_the_optimal_shifts():
     rng = np.random.default_rng(34)
     for _ in range(300):
         run, _ = draw(rng)
-        run = replace(run, domain=li.Ball(float(rng.uniform(0.01, 1))))
+        run = replace(run, domain=li.domains.Ball(float(rng.uniform(0.01, 1))))
         best = applied("shifted-interpolation", run).mu
         for name in ("cyclic-weakly-convex", "cyclic-weakly-convex-bounded"):
             assert best <= applied(name, run).mu * (1 + 1e-9), run
@@ -220,7 +220,7 @@ def test_no_worse_than_the_optimal_shifts():
         step_size=li.Constant(0.5),
         noise=li.GradientNoise(1.0),
         batching=li.Cyclic(1),
-        domain=li.Ball(0.01),
+        domain=li.domains.Ball(0.01),
         loss=facts(sensitivity=1.0, smooth=1.0, weak_convexity=0.5),
     )
     assert applied("shifted-interpolation", many).mu <= applied("cyclic-weakly-convex-bounded", many).mu * (1 + 1e-9)
@@ -241,7 +241,7 @@ def test_projected_chains(seed):
         step_size=li.Constant(eta),
         noise=li.GradientNoise(std),
         batching=li.Cyclic(1) if blocks > 1 else li.FullBatch(),
-        domain=li.Ball(half),
+        domain=li.domains.Ball(half),
         adjacency="replace-one",
         loss=facts(sensitivity=2 * pull, smooth=1.0, weak_convexity=weak),
     )
@@ -279,7 +279,7 @@ def test_projected_chains_of_rough_losses(seed):
         steps=int(rng.integers(1, 7)),
         step_size=li.Constant(eta),
         noise=li.GradientNoise(std),
-        domain=li.Ball(half),
+        domain=li.domains.Ball(half),
         adjacency="replace-one",
         loss=facts(lipschitz=bound),
     )
@@ -296,7 +296,7 @@ def test_projected_chains_of_rough_losses(seed):
 
 
 def test_no_noise_is_infinite_and_no_sensitivity_is_nothing():
-    run = clipped_run(domain=li.Ball(1.0), noise=li.GradientNoise(0.0))
+    run = clipped_run(domain=li.domains.Ball(1.0), noise=li.GradientNoise(0.0))
     for name in ("cyclic-weakly-convex", "cyclic-weakly-convex-bounded"):
         assert applied(name, run).mu == math.inf
     nothing = replace(run, clip=None, loss=facts(sensitivity=0.0, smooth=1.0, weak_convexity=1.0))

@@ -44,7 +44,14 @@ def drawn(rng):
                 li.BallsInBins(1),
             ]
         ),
-        domain=rng.choice([li.Everywhere(), li.Ball(number(rng)), li.Box(-1.0, 1.0, 3), li.Box(-1.0, 1.0)]),
+        domain=rng.choice(
+            [
+                li.domains.Everywhere(),
+                li.domains.Ball(number(rng)),
+                li.domains.Box(-1.0, 1.0, 3),
+                li.domains.Box(-1.0, 1.0),
+            ]
+        ),
         start=rng.choice([li.Fixed(), li.GaussianStart(number(rng))]),
         clip=rng.choice([None, number(rng)]),
         prelude=rng.choice([(), (li.PrivateMean(number(rng), 1.0),)]),

@@ -208,7 +208,7 @@ def test_quadratic_witness_of_long_runs(monkeypatch):
 @pytest.mark.parametrize("diameter", [math.inf, 0.3])
 def test_places_of_any_schedule(diameter):
     rng = np.random.default_rng(5)
-    domain = li.Everywhere() if math.isinf(diameter) else li.Ball(diameter / 2)
+    domain = li.domains.Everywhere() if math.isinf(diameter) else li.domains.Ball(diameter / 2)
     for steps in (1, 2, 6, 11):
         etas, stds = rng.uniform(0.1, 2.4, steps), rng.uniform(0.3, 2, steps)
         run = run_of(

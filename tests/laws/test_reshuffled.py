@@ -166,7 +166,7 @@ def test_a_domain_only_helps_whatever_the_schedule():
     stds = tuple(float(x) for x in np.linspace(0.5, 1.0, 40))
     run = run_of(steps=40, noise=li.GradientNoise(stds))
     free = curve_of(run).epsilon(1e-5)
-    bounds = [curve_of(replace(run, domain=li.Ball(radius))).epsilon(1e-5) for radius in (0.05, 0.3, 100.0)]
+    bounds = [curve_of(replace(run, domain=li.domains.Ball(radius))).epsilon(1e-5) for radius in (0.05, 0.3, 100.0)]
     assert bounds[0] < bounds[1] <= bounds[2] and bounds[0] < 0.9 * free
     assert bounds[2] == pytest.approx(free, rel=1e-9), "a wide domain changes nothing"
 
@@ -186,7 +186,8 @@ def test_projected_chains(seed):
 
     loss = li.Abstract(li.LossFacts(sensitivity=2 * L, smooth=1.0, weak_convexity=m))
     std = math.sqrt(v) / eta
-    run = run_of(2, 4, 2, loss=loss, domain=li.Ball(half), step_size=li.Constant(eta), noise=li.GradientNoise(std))
+    ball, noise = li.domains.Ball(half), li.GradientNoise(std)
+    run = run_of(2, 4, 2, loss=loss, domain=ball, step_size=li.Constant(eta), noise=noise)
     curve = curve_of(run)
     assert isinstance(curve, BestOf)
     for epsilon in (0.0, 0.5, 2.0):
@@ -197,7 +198,7 @@ def test_projected_chains(seed):
             for _, met in all_places([0.5, 0.5], 4)
         ]
         assert curve.delta(epsilon) >= np.mean(exact) - 3e-4, "the grid is good to 3e-4"
-        assert curve.delta(epsilon) <= curve_of(replace(run, domain=li.Everywhere())).delta(epsilon)
+        assert curve.delta(epsilon) <= curve_of(replace(run, domain=li.domains.Everywhere())).delta(epsilon)
     assert Gdp(0.0).epsilon(1e-5) < curve.epsilon(1e-5) < math.inf
 
 
@@ -298,16 +299,16 @@ def test_logarithms_far_apart():
 
 def test_long_runs_in_a_bounded_domain():
     """Restarts are looked for in the last 4,096 steps and what completes a pass."""
-    runs = [run_of(3, steps, 1, domain=li.Ball(0.1)) for steps in (9_000, 30_000, 9_001)]
+    runs = [run_of(3, steps, 1, domain=li.domains.Ball(0.1)) for steps in (9_000, 30_000, 9_001)]
     bounded = [curve_of(run).epsilon(1e-6) for run in runs]
-    assert bounded[0] == bounded[1] < 0.5 * curve_of(replace(runs[0], domain=li.Everywhere())).epsilon(1e-6)
+    assert bounded[0] == bounded[1] < 0.5 * curve_of(replace(runs[0], domain=li.domains.Everywhere())).epsilon(1e-6)
     assert bounded[0] < bounded[2] < 1.5 * bounded[0], "the last two meetings may be neighbours"
     restarted = curve_of(runs[0]).curves[1]
     window = 9_000 - (9_000 - 4_096) // 3 * 3
     c, s, v = np.ones(window), np.full(window, 0.5), np.full(window, 0.35**2)
     exact = [best_restart(c, shifts, v, 0.2) for _, shifts in scheduled_shifts(c, s, np.full(3, 1 / 3), 16)]
     assert restarted.mus == pytest.approx(exact, rel=1e-9)
-    many = run_of(10_000, 10_000, 1, domain=li.Ball(0.1))
+    many = run_of(10_000, 10_000, 1, domain=li.domains.Ball(0.1))
     assert isinstance(curve_of(many), GdpMixture), "a pass longer than the window: no restart"
     silent = curve_of(replace(runs[0], noise=li.GradientNoise(0.0)))
     assert silent.epsilon(1e-6) == math.inf

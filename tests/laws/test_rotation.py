@@ -145,11 +145,11 @@ def test_half_the_step():
     """Where Proposition 2.1 covers clipped steps, and where a bounded domain that is wide changes nothing."""
     chain = expanding(2, size=20_000, std=1 / 20_000 / 0.5, step=0.5)
     for passes in (2, 20):
-        run = replace(described(chain, passes), domain=li.Ball(10.0))
+        run = replace(described(chain, passes), domain=li.domains.Ball(10.0))
         true, _ = chain.exact_mu(passes)
         for name in ("shifted-interpolation", "cyclic-weakly-convex", "cyclic-weakly-convex-bounded"):
             assert applied(name, run).mu >= true
-        wide = applied("shifted-interpolation", replace(run, domain=li.Everywhere())).mu
+        wide = applied("shifted-interpolation", replace(run, domain=li.domains.Everywhere())).mu
         assert applied("shifted-interpolation", run).mu == pytest.approx(wide, rel=1e-12)
 
 

@@ -88,7 +88,7 @@ def test_batch_bound_lies_above_the_exact_law_and_is_attained():
         mu = exact(run, curvature, np.arange(run.steps) % run.blocks == place)
         assert curve.mu >= mu * (1 - 1e-12), run
         tight += curve.mu <= mu * (1 + 1e-9)
-        with_start = replace(run, start=li.GaussianStart(float(rng.uniform(0.1, 2))), domain=li.Ball(1.0))
+        with_start = replace(run, start=li.GaussianStart(float(rng.uniform(0.1, 2))), domain=li.domains.Ball(1.0))
         assert applied("sgld-strongly-convex-batch", with_start) == curve, "any public start, with or without a domain"
     assert tight > DRAWS / 10
 
@@ -214,7 +214,7 @@ def refuting(n=100, m=1):
         step_size=li.Constant(0.9),
         noise=li.Langevin(0.1),
         batching=li.FixedSize(m),
-        domain=li.Ball(1.0),
+        domain=li.domains.Ball(1.0),
         start=li.GaussianStart(0.1 * math.sqrt(2)),
         adjacency="replace-one",
         loss=li.Abstract(li.LossFacts(lipschitz=2.0, smooth=1.0, strong=1.0)),

@@ -234,9 +234,9 @@ def changed(run, rng):
     whole = isinstance(run.batching, li.FullBatch) or run.n % run.batching.size == 0
     if run.constant and whole:  # otherwise another step may hide more than it adds, a short block among them
         yield "steps", replace(run, steps=run.steps + int(rng.integers(1, 20)))
-    if isinstance(run.domain, li.Ball):
-        yield "domain", replace(run, domain=li.Ball(run.domain.radius * 1.3))
-        yield "no domain", replace(run, domain=li.Everywhere())
+    if isinstance(run.domain, li.domains.Ball):
+        yield "domain", replace(run, domain=li.domains.Ball(run.domain.radius * 1.3))
+        yield "no domain", replace(run, domain=li.domains.Everywhere())
     if isinstance(run.batching, li.FullBatch) and run.n > 1:
         yield "records", replace(run, n=run.n - 1)
 
@@ -260,7 +260,7 @@ def test_a_bound_names_every_constant_that_it_uses():
     for _ in range(400):
         run, _ = draw(rng, kinds[int(rng.integers(len(kinds)))])
         if rng.random() < 0.3:
-            run = replace(run, domain=li.Ball(float(10 ** rng.uniform(-2, 1))))
+            run = replace(run, domain=li.domains.Ball(float(10 ** rng.uniform(-2, 1))))
         before = dict(uppers(run))
         for what, other in changed(run, rng):
             for name, curve in uppers(other) if what in CONSTANTS else ():
@@ -279,11 +279,11 @@ def test_every_upper_bound_is_monotone():
     for _ in range(600):
         run, _ = draw(rng, kinds[int(rng.integers(len(kinds)))])
         if rng.random() < 0.4:
-            run = replace(run, domain=li.Ball(float(10 ** rng.uniform(-2, 1))))
+            run = replace(run, domain=li.domains.Ball(float(10 ** rng.uniform(-2, 1))))
         before = dict(uppers(run))
         for what, other in changed(run, rng):
             for name, curve in uppers(other):
-                searched = run.blocks > 1 and isinstance(run.domain, li.Ball) and what in ("steps", "domain")
+                searched = run.blocks > 1 and isinstance(run.domain, li.domains.Ball) and what in ("steps", "domain")
                 if searched and name == "shifted-interpolation":
                     continue  # not every restart is tried
                 if name in before and (what, name) not in EXEMPT:

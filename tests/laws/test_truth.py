@@ -168,7 +168,7 @@ def test_contracts_of_the_bounds():
             assert mu(loss=li.Abstract(li.LossFacts(**loss | {"sensitivity": loss["sensitivity"] * 1.5}))) * up >= now
             assert mu(loss=li.Abstract(li.LossFacts(**loss | {"strong": loss["strong"] / 2}))) * up >= now
             assert mu(loss=li.Abstract(li.LossFacts(**loss | {"smooth": loss["smooth"] * 2}))) * up >= now
-            assert mu(domain=li.Ball(0.5)) <= now * up
+            assert mu(domain=li.domains.Ball(0.5)) <= now * up
 
 
 BASE = dict(
@@ -184,14 +184,14 @@ BREAKS = {
     "known_noise": {"noise": li.NoiseMultiplier(1.0)},
     "last_iterate_only": {"release": "all"},
     "no_momentum": {"momentum": li.HeavyBall(0.5)},
-    "no_prox": {"prox": li.L1(0.1)},
+    "no_prox": {"prox": li.penalties.L1(0.1)},
     "full_batch": {"batching": li.Cyclic(10)},
     "public_order": {"batching": li.FixedSize(10)},
     "not_resampled": {"batching": li.FixedSize(10)},
     "secret_blocks": {"batching": li.Cyclic(10)},
     "constant_step": {"step_size": li.InverseDecay(2.0, 0.1)},
     "langevin_noise": {"noise": li.GradientNoise(tuple([0.1] * 10))},
-    "everywhere": {"domain": li.Ball(1.0)},
+    "everywhere": {"domain": li.domains.Ball(1.0)},
     "fixed_start": {"start": li.GaussianStart(0.3)},
     "gibbs_start": {"start": li.GaussianStart(0.3)},
     "lipschitz_step": {"loss": li.Abstract(li.LossFacts(sensitivity=1.0))},
@@ -204,7 +204,7 @@ BREAKS = {
     "counted_batches": {"batching": li.BallsInBins(10)},
     "contracting_step": {"step_size": li.Constant(1.001)},
     "constant_schedule": {"noise": li.GradientNoise(tuple([0.1] * 10))},
-    "bounded_domain": {"domain": li.Box(-1.0, 1.0)},
+    "bounded_domain": {"domain": li.domains.Box(-1.0, 1.0)},
     "weakly_convex_step": {"step_size": li.Constant(1.001)},
     "convex": {"loss": li.Abstract(li.LossFacts(sensitivity=1.0, smooth=1.0, weak_convexity=0.1))},
     "nonexpansive_step": {"step_size": li.Constant(2.001)},
@@ -223,7 +223,7 @@ NEEDS = {
     "fixed_start": {"start": li.Fixed()},
     "secret_blocks": {"batching": li.Permuted(10)},
     "sampled_batches": {"batching": li.FixedSize(10)},
-    "bounded_domain": {"domain": li.Ball(1.0)},
+    "bounded_domain": {"domain": li.domains.Ball(1.0)},
     "fresh_permutations": {"batching": li.Reshuffled(10)},
     "poisson_batches": {"batching": li.Poisson(0.1)},
     "resampled": {"batching": li.FixedSize(10)},
@@ -358,16 +358,16 @@ def test_no_theorem_loses_an_assumption():
 
 
 def test_domains_are_priced_by_their_diameter():
-    assert li.Ball(1.5).diameter() == 3.0 and li.Everywhere().diameter() == math.inf
-    assert li.Box(-1.0, 2.0, 4).diameter() == pytest.approx(6.0)
-    assert li.Box(-1.0, 2.0).diameter() == math.inf, "without a dimension nothing is known"
+    assert li.domains.Ball(1.5).diameter() == 3.0 and li.domains.Everywhere().diameter() == math.inf
+    assert li.domains.Box(-1.0, 2.0, 4).diameter() == pytest.approx(6.0)
+    assert li.domains.Box(-1.0, 2.0).diameter() == math.inf, "without a dimension nothing is known"
     # one step on linear losses from anywhere: a bounded domain of diameter D restarts at D, never below one shift
     run = li.Run(
         n=10,
         steps=1000,
         step_size=li.Constant(0.5),
         noise=li.GradientNoise(0.3),
-        domain=li.Ball(0.2),
+        domain=li.domains.Ball(0.2),
         loss=li.Abstract(li.LossFacts(sensitivity=1.0, smooth=1.0, strong=0.0)),
     )
     s, v = 0.05, 0.15**2

@@ -44,8 +44,8 @@ def test_dp_sgld_takes_the_steps_of_the_paper():
 
 
 def test_batches_and_penalties_can_be_chosen():
-    run = described(Task(200, 5, 2), "cyclic-dp-sgd", batching=li.Permuted(50), prox=li.L1(0.1))
-    assert run.batching == li.Permuted(50) and run.steps == 80 and run.prox == li.L1(0.1)
+    run = described(Task(200, 5, 2), "cyclic-dp-sgd", batching=li.Permuted(50), prox=li.penalties.L1(0.1))
+    assert run.batching == li.Permuted(50) and run.steps == 80 and run.prox == li.penalties.L1(0.1)
     assert described(Task(200, 5, 2), "dp-sgld", batching=li.FullBatch()).steps == 200
     with pytest.raises(InputError, match="algorithm must be one of"):
         described(Task(200, 5, 2), "adam")

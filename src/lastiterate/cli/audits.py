@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from lastiterate.audit import AuditReport, OneRunReport
 
 
-@app.command()
+@app.command("audit")
 @told
-def audit(
+def audit_command(
     subject: Annotated[Path, typer.Argument(metavar="RUN.json|MODEL_DIR", help="a run, or a folder that train wrote")],
     attack: Annotated[str | None, typer.Option("--attack", help="projection, trajectory, learned, "
                                                "loss-threshold, replay or one-run; default: the strongest")] = None,

@@ -16,9 +16,9 @@ from lastiterate.cli.screen import ALGORITHM_HELP, FILES, FLAG_HELP, Json, Out, 
 from lastiterate.errors import InputError
 
 
-@app.command()
+@app.command("train")
 @told
-def train(
+def train_command(
     data: Annotated[str, typer.Argument(help=f"{FILES}; or digits, breast_cancer, wine, iris, diabetes")],
     epsilon: Annotated[float, typer.Option("--epsilon", help="the privacy budget")],
     delta: Annotated[str, typer.Option("--delta", help="a number, or auto: at most 1/(10 n)")] = "auto",
@@ -70,7 +70,7 @@ def train(
         def tick(done: int, steps: int, seconds: float) -> None:
             bar.update(task, completed=done, total=steps, visible=True)
 
-        result = workflow.train(data, schema=facts, test=test, row_norm=row_norm, progress=tick, template=template,
+        result = workflow.fit_file(data, schema=facts, test=test, row_norm=row_norm, progress=tick, template=template,
                                 **budget)
     workflow.save(result, folder)
     if explain_plan and result.estimator.choice_ is None:
@@ -86,9 +86,9 @@ def _progress() -> Progress:
                     TimeRemainingColumn(), console=Console(stderr=True))
 
 
-@app.command()
+@app.command("plan")
 @told
-def plan(
+def plan_command(
     n: Annotated[int, typer.Option("--n", help="public number of records")],
     features: Annotated[int, typer.Option("--features")],
     epsilon: Annotated[float, typer.Option("--epsilon", help="the privacy budget")],
@@ -115,18 +115,18 @@ def plan(
         emit(choice.best.certificate.run.to_json() + "\n", out)
 
 
-@app.command()
+@app.command("schema")
 @told
-def schema(file: Annotated[str, typer.Argument(help=FILES)], out: Out = None) -> None:
+def schema_command(file: Annotated[str, typer.Argument(help=FILES)], out: Out = None) -> None:
     """Write an empty schema to fill in: nothing in it is measured on the data."""
     from lastiterate.data import schema_template
 
     emit(schema_template(file), out)
 
 
-@app.command()
+@app.command("predict")
 @told
-def predict(model: Annotated[Path, typer.Argument(help="a folder that train wrote")],
+def predict_command(model: Annotated[Path, typer.Argument(help="a folder that train wrote")],
             file: Annotated[str, typer.Argument(help=f"new records: {FILES}")], out: Out = None) -> None:
     """Predictions as CSV: the label (or number), and the probability of each class."""
     from lastiterate.estimators import files as workflow
@@ -139,9 +139,10 @@ def predict(model: Annotated[Path, typer.Argument(help="a folder that train wrot
     emit(text.getvalue(), out)
 
 
-@app.command()
+@app.command("verify")
 @told
-def verify(path: Annotated[Path, typer.Argument(help="a model folder, or a certificate")], json_: Json = False) -> None:
+def verify_command(path: Annotated[Path, typer.Argument(help="a model folder, or a certificate")],
+                   json_: Json = False) -> None:
     """Recompute a certificate from its run; exit code 1 when it does not hold."""
     from lastiterate.accounting import stored
     from lastiterate.models import posterior

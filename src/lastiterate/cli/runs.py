@@ -34,10 +34,10 @@ def _run_flags(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-@app.command()
+@app.command("account")
 @_run_flags
 @told
-def account(run: RunFile = None, delta: Delta = 1e-5, json_: Json = False, trust_constants: Trust = False,
+def account_command(run: RunFile = None, delta: Delta = 1e-5, json_: Json = False, trust_constants: Trust = False,
             plot: Annotated[Path | None, typer.Option("--plot", help="epsilon over steps, as a picture")] = None,
             **flags: Any) -> None:
     """Every theorem's verdict on a run, best first."""
@@ -55,13 +55,13 @@ def account(run: RunFile = None, delta: Delta = 1e-5, json_: Json = False, trust
     if json_:
         print(json.dumps(certificate.answer(delta), indent=2))
     else:
-        show.account(console, certificate, delta)
+        show.accounted(console, certificate, delta)
 
 
-@app.command()
+@app.command("calibrate")
 @_run_flags
 @told
-def calibrate(run: RunFile = None, *, epsilon: Annotated[float, typer.Option("--epsilon")], delta: Delta = 1e-5,
+def calibrate_command(run: RunFile = None, *, epsilon: Annotated[float, typer.Option("--epsilon")], delta: Delta = 1e-5,
               field: Annotated[str, typer.Option("--field", help="noise or steps")] = "noise", json_: Json = False,
               trust_constants: Trust = False, **flags: Any) -> None:
     """The least noise, or the most steps, that a budget allows."""
@@ -78,13 +78,14 @@ def calibrate(run: RunFile = None, *, epsilon: Annotated[float, typer.Option("--
         return
     console.print(f"{found.run.steps} steps with {found.run.noise}: std {found.run.noise_std(0):.6g} per coordinate of "
                   "the mean gradient", highlight=False)
-    show.account(console, found, delta)
+    show.accounted(console, found, delta)
 
 
-@app.command()
+@app.command("theorems")
 @told
-def theorems(name: Annotated[str | None, typer.Argument(help="one theorem in full")] = None, delta: Delta = 1e-5,
-             plot: Annotated[Path | None, typer.Option("--plot", help="a picture of it on an example")] = None) -> None:
+def theorems_command(name: Annotated[str | None, typer.Argument(help="one theorem in full")] = None,
+                     delta: Delta = 1e-5, plot: Annotated[Path | None, typer.Option(
+                         "--plot", help="a picture of it on an example")] = None) -> None:
     """The table of theorems."""
     from lastiterate.cli import show
     from lastiterate.theorems import TABLE, by_name

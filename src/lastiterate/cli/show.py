@@ -72,7 +72,7 @@ def headline(certificate: Certificate, delta: float) -> str:
     return text + (f"; and no less than {floor_figure(lower)} for the worst loss in this class." if lower > 0 else ".")
 
 
-def account(console: Console, certificate: Certificate, delta: float) -> None:
+def accounted(console: Console, certificate: Certificate, delta: float) -> None:
     """The screen of ``account``."""
     check_delta(delta)
     certified = math.isfinite(certificate.epsilon(delta))

@@ -57,7 +57,7 @@ def template(algorithm: str, batching: Batching | None, prox: Prox | None) -> Ca
     return None
 
 
-def train(data: str, *, schema: Schema | None = None, test: str | None = None, row_norm: float | None = None,
+def fit_file(data: str, *, schema: Schema | None = None, test: str | None = None, row_norm: float | None = None,
           progress: Any = None, template: Callable[[Task], Run] | None = None, **budget: Any) -> Trained:
     """Fit on a file (with its schema) or on a bundled public set, of which a fifth is kept for testing."""
     bundled = data in BUNDLED

@@ -1,0 +1,48 @@
+"""The public names, and the only place that lists them (see ``lazy``)."""
+
+from lastiterate import audit as audit
+from lastiterate import bayes as bayes
+from lastiterate import curves as curves
+from lastiterate import data as data
+from lastiterate import estimators as estimators
+from lastiterate.accounting.calibration import calibrate as calibrate
+from lastiterate.accounting.certificate import Certificate as Certificate
+from lastiterate.accounting.certificate import account as account
+from lastiterate.accounting.stored import read_certificate as read_certificate
+from lastiterate.curves.compose import compose as compose
+from lastiterate.errors import InputError as InputError
+from lastiterate.errors import NotCertified as NotCertified
+from lastiterate.errors import RepeatedFitWarning as RepeatedFitWarning
+from lastiterate.models.training import falsify as falsify
+from lastiterate.models.training import train as train
+from lastiterate.run import domains as domains
+from lastiterate.run import penalties as penalties
+from lastiterate.run.batching import BallsInBins as BallsInBins
+from lastiterate.run.batching import Cyclic as Cyclic
+from lastiterate.run.batching import FixedSize as FixedSize
+from lastiterate.run.batching import FullBatch as FullBatch
+from lastiterate.run.batching import Permuted as Permuted
+from lastiterate.run.batching import Poisson as Poisson
+from lastiterate.run.batching import Reshuffled as Reshuffled
+from lastiterate.run.evidence import Evidence as Evidence
+from lastiterate.run.evidence import Fact as Fact
+from lastiterate.run.facts import LossFacts as LossFacts
+from lastiterate.run.losses import Abstract as Abstract
+from lastiterate.run.losses import HuberRidge as HuberRidge
+from lastiterate.run.losses import Logistic as Logistic
+from lastiterate.run.losses import Softmax as Softmax
+from lastiterate.run.noise import GradientNoise as GradientNoise
+from lastiterate.run.noise import Langevin as Langevin
+from lastiterate.run.noise import NoiseMultiplier as NoiseMultiplier
+from lastiterate.run.run import Run as Run
+from lastiterate.run.starts import Fixed as Fixed
+from lastiterate.run.starts import GaussianStart as GaussianStart
+from lastiterate.run.starts import HeavyBall as HeavyBall
+from lastiterate.run.starts import Nesterov as Nesterov
+from lastiterate.run.starts import PrivateMean as PrivateMean
+from lastiterate.run.step_sizes import Constant as Constant
+from lastiterate.run.step_sizes import InverseDecay as InverseDecay
+from lastiterate.run.step_sizes import Steps as Steps
+
+__version__: str
+__all__: list[str]

@@ -1,0 +1,12 @@
+"""The public names of this package (see ``lazy``)."""
+
+from lastiterate.curves.compose import compose as compose
+from lastiterate.curves.curve import BestOf as BestOf
+from lastiterate.curves.curve import Curve as Curve
+from lastiterate.curves.curve import EpsDelta as EpsDelta
+from lastiterate.curves.gdp import Gdp as Gdp
+from lastiterate.curves.mixtures import GdpMixture as GdpMixture
+from lastiterate.curves.pld import Pld as Pld
+from lastiterate.curves.renyi import Rdp as Rdp
+
+__all__: list[str]

@@ -1,0 +1,65 @@
+"""What `import lastiterate` offers: one list, about forty names, nothing heavy, and no name that means two things."""
+
+import ast
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import lastiterate as li
+from lastiterate import lazy
+
+SOURCE = Path(li.__file__).parent
+HEAVY = {"jax", "torch", "sklearn", "matplotlib", "pandas", "scipy", "dp_accounting"}
+
+
+def run(code):
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_import_is_light():
+    run(f"import sys, lastiterate\nassert not {HEAVY | {'numpy', 'typer', 'rich'}} & set(sys.modules)")
+
+
+def test_accounting_and_planning_load_nothing_heavy():
+    run(
+        "import sys, lastiterate as li\n"
+        "import lastiterate.accounting.stored, lastiterate.planning.planner\n"
+        "li.account, li.calibrate, li.compose, li.curves.Gdp, li.domains.Ball, li.train\n"
+        f"assert not {HEAVY - {'scipy'}} & set(sys.modules)"
+    )
+
+
+@pytest.mark.parametrize("package", ["", "curves"])
+def test_every_public_name_is_found_where_the_stub_says(package):
+    found = getattr(li, package) if package else li
+    for name in found.__all__:
+        value = getattr(found, name)
+        assert value is not None and name in dir(found)
+        stated = getattr(value, "__module__", value.__name__ if hasattr(value, "__path__") else "lastiterate")
+        assert stated.startswith("lastiterate"), name
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        _ = found.nonsense
+    assert 35 <= len(li.__all__) <= 55
+
+
+def test_the_stub_is_the_only_list():
+    """Every import of the stub is one that `lazy` understands, so that type checkers and Python see the same names."""
+    for stub in SOURCE.rglob("__init__.pyi"):
+        seen = {a.name for n in ast.parse(stub.read_text()).body if isinstance(n, ast.ImportFrom) for a in n.names}
+        assert set(lazy.attach("lastiterate", str(stub.with_suffix(".py")))[2]) == seen
+
+
+def test_a_public_name_means_one_thing():
+    """No other module defines a function or class of that name."""
+    defined = Counter()
+    for file in SOURCE.rglob("*.py"):
+        for node in ast.parse(file.read_text()).body:
+            if isinstance(node, ast.FunctionDef | ast.ClassDef):
+                defined[node.name] += 1
+            elif isinstance(node, ast.Assign):
+                defined.update(target.id for target in node.targets if isinstance(target, ast.Name))
+    modules = {name for name in li.__all__ if hasattr(getattr(li, name), "__path__")}
+    assert not {name: defined[name] for name in set(li.__all__) - modules if defined[name] > 1}
