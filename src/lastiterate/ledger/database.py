@@ -1,0 +1,97 @@
+"""The file of a ledger: its tables, how it is opened, and what is refused as not one."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from lastiterate.errors import InputError
+
+APPLICATION = 0x4C495442  #: marks the file as a ledger of this library
+VERSION = 1
+PATIENCE = 60.0
+"""Seconds that a process waits for another one's transaction."""
+TABLES = (
+    "CREATE TABLE datasets (name TEXT PRIMARY KEY, unit TEXT NOT NULL, adjacency TEXT NOT NULL, filter TEXT NOT NULL, "
+    "made TEXT NOT NULL) STRICT",
+    "CREATE TABLE releases (number INTEGER PRIMARY KEY, token TEXT NOT NULL UNIQUE, dataset TEXT NOT NULL REFERENCES "
+    "datasets (name), purpose TEXT NOT NULL, run TEXT NOT NULL, curve TEXT NOT NULL, costs TEXT NOT NULL, "
+    "day TEXT NOT NULL, chain TEXT NOT NULL, state TEXT NOT NULL CHECK (state IN ('reserved', 'touched', 'released', "
+    "'cancelled')), model TEXT, checkpoint INTEGER NOT NULL DEFAULT 0) STRICT",
+)
+
+
+def make(path: Path) -> None:
+    """A new, empty ledger file, readable by its owner alone; it appears complete or not at all.
+
+    Errors: ``FileExistsError`` where the name is taken, by another process at the same moment too.
+    """
+    draft = path.with_name(f".{path.name}-{os.getpid()}-{os.urandom(4).hex()}")
+    try:
+        os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        connection = sqlite3.connect(draft, isolation_level=None)
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")
+            for statement in (f"PRAGMA application_id = {APPLICATION}", f"PRAGMA user_version = {VERSION}", *TABLES):
+                connection.execute(statement)
+        finally:
+            connection.close()
+        os.link(draft, path)
+    except FileExistsError:
+        raise
+    except OSError as error:
+        raise InputError("ledger", "cannot be written", error.strerror, "name a file in an existing folder") from None
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[sqlite3.Connection]:
+    """A connection to a ledger file that holds a ledger's tables and nothing else, WAL, every commit on disk."""
+    if not path.is_file():
+        raise InputError("ledger", "must be an existing file", str(path), "make one with: lastiterate ledger make FILE")
+    connection = sqlite3.connect(path, timeout=PATIENCE, isolation_level=None)
+    try:
+        connection.execute("PRAGMA trusted_schema = OFF")
+        connection.execute("PRAGMA cell_size_check = ON")
+        _check(connection)
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA foreign_keys = ON")
+        yield connection
+    except (sqlite3.DatabaseError, OverflowError, UnicodeDecodeError) as error:
+        raise InputError("ledger", "cannot be read or written as a ledger", type(error).__name__ + ": " + str(error),
+                         "restore it from a copy; releases on it stay charged") from None
+    finally:
+        connection.close()
+
+
+def _check(connection: sqlite3.Connection) -> None:
+    """Refuse a file with other tables, or with views and triggers, which would act when it is read."""
+    marks = [connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")]
+    found = {row[0] for row in connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")}
+    written_ahead = connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
+    if marks != [APPLICATION, VERSION] or found != set(TABLES) or not written_ahead:
+        raise InputError("ledger", "must be a file that lastiterate ledger made", None,
+                         "another program, or another version, wrote it")
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """Everything inside happens, on disk, or nothing does; one process at a time."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+    connection.execute("COMMIT")
+
+
+def readable_by_others(path: Path) -> bool:
+    """Whether more people than the owner may read the file."""
+    return bool(stat.S_IMODE(path.stat().st_mode) & 0o077)

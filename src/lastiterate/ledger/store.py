@@ -1,0 +1,272 @@
+"""The ledger: reserve before a record is read, refuse what does not fit, remember what was released."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+import sqlite3
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal, cast, final
+
+from lastiterate.curves.compose import curve_from_dict
+from lastiterate.curves.curve import Curve
+from lastiterate.errors import InputError
+from lastiterate.ledger.database import make, opened, transaction
+from lastiterate.ledger.filters import Charge, Filter, filter_from_dict
+
+State = Literal["reserved", "touched", "released", "cancelled"]
+MOST_TEXT = 200
+"""Characters of a name, a unit, a purpose."""
+COLUMNS = "number, token, dataset, purpose, run, curve, costs, day, chain, state, model, checkpoint"
+
+
+@final
+@dataclass(frozen=True)
+class Release:
+    """One line of the history. ``chain`` ties it to all lines before it; ``model`` is the hash of what was released."""
+
+    number: int
+    token: str
+    dataset: str
+    purpose: str
+    run: str
+    curve: str
+    costs: str
+    day: str
+    chain: str
+    state: State
+    model: str | None
+    checkpoint: int
+
+    @property
+    def charge(self) -> Charge:
+        costs = _json(self.costs)
+        if not isinstance(costs, list) or not all(type(cost) is int and cost >= 0 for cost in cast(list[Any], costs)):
+            raise InputError("ledger", f"holds no charge in line {self.number}", None, "restore it from a copy")
+        return Charge(tuple(cast(list[int], costs)))
+
+
+@final
+@dataclass(frozen=True)
+class Total:
+    """A data set's budget, what is spent of it, and the releases; ``left`` is a share in [0, 1] per dimension."""
+
+    dataset: str
+    unit: str
+    adjacency: str
+    filter: Filter
+    spent: tuple[int, ...]
+    releases: tuple[Release, ...]
+
+    @property
+    def left(self) -> tuple[float, ...]:
+        pairs = zip(self.filter.budget, self.spent, strict=True)
+        return tuple(max(0.0, (budget - spent) / budget) if budget else 0.0 for budget, spent in pairs)
+
+
+@final
+@dataclass(frozen=True)
+class Ledger:
+    """A ledger file. Several processes may use it at once; a process that is killed leaves it whole.
+
+    **Guarantee:** the releases on a data set never exceed the filter that was fixed when the ledger was made. What was
+    reserved counts until it is cancelled, and only what never touched a record can be. Nothing in the file depends on
+    records: no digest, no time of day, no outcome but the hash of a released model.
+    """
+
+    path: Path
+
+    def add(self, dataset: str, *, unit: str, adjacency: str, filter: Filter) -> None:
+        """Fix the budget of a data set; the file is made where it does not exist. It can never be changed."""
+        for name, text in (("dataset", dataset), ("unit", unit), ("adjacency", adjacency)):
+            _check_text(name, text)
+        with suppress(FileExistsError):
+            make(self.path)
+        with opened(self.path) as connection, transaction(connection):
+            if connection.execute("SELECT 1 FROM datasets WHERE name = ?", (dataset,)).fetchone():
+                raise InputError("dataset", "has a budget in this ledger already, which cannot be changed", dataset,
+                                 "name another data set only if it holds other people's records")
+            connection.execute("INSERT INTO datasets VALUES (?, ?, ?, ?, ?)",
+                               (dataset, unit, adjacency, json.dumps(filter.to_dict()), _today()))
+
+    def reserve(self, dataset: str, curve: Curve, *, adjacency: str, run: str, purpose: str,
+                token: str | None = None) -> str:
+        """Charge a release before any record is read; the token names it from now on.
+
+        A ``token`` that is known already is not charged again (a run that is resumed); it must have the same run and
+        curve. Errors: ``InputError`` where the budget does not suffice; then nothing was charged.
+        """
+        _check_text("purpose", purpose)
+        token = secrets.token_hex(16) if token is None else token
+        described = json.dumps(curve.to_dict())
+        with opened(self.path) as connection, transaction(connection):
+            known = connection.execute(f"SELECT {COLUMNS} FROM releases WHERE token = ?", (token,)).fetchone()
+            if known:
+                return _same(Release(*known), dataset, run, described)
+            total = _total(connection, dataset)
+            if adjacency != total.adjacency:
+                raise InputError("adjacency", f"must be the ledger's, {total.adjacency}", adjacency)
+            charge = total.filter.charge(curve)
+            _check_fits(total, charge)
+            _append(connection, token, total.dataset, purpose, run, described, json.dumps(charge.costs))
+        return token
+
+    def touch(self, token: str) -> None:
+        """Say that records are read from now on: the charge stays, whatever happens."""
+        self._move(token, ("reserved", "touched"), "touched")
+
+    def cancel(self, token: str) -> None:
+        """Give back what was reserved for a run that never read a record."""
+        self._move(token, ("reserved", "cancelled"), "cancelled")
+
+    def release(self, token: str, model_sha256: str) -> None:
+        """Say that the model was released; saying it twice changes nothing."""
+        self._move(token, ("touched",), "released", model_sha256)
+
+    def counter(self, token: str) -> int:
+        """Checkpoints written so far for a run."""
+        with opened(self.path) as connection:
+            return self._one(connection, token).checkpoint
+
+    def count(self, token: str, checkpoint: int) -> None:
+        """Note that checkpoint number ``checkpoint`` is on disk."""
+        with opened(self.path) as connection, transaction(connection):
+            connection.execute("UPDATE releases SET checkpoint = max(checkpoint, ?) WHERE token = ?",
+                               (checkpoint, self._one(connection, token).token))
+
+    def total(self, dataset: str | None = None) -> Total:
+        """The budget and the history of a data set (the only one, where none is named)."""
+        with opened(self.path) as connection:
+            return _total(connection, dataset)
+
+    def datasets(self) -> tuple[str, ...]:
+        """The names of all data sets."""
+        with opened(self.path) as connection:
+            return tuple(row[0] for row in connection.execute("SELECT name FROM datasets ORDER BY name"))
+
+    def verify(self) -> tuple[str, ...]:
+        """Recompute everything that the file says; the problems found (none where it holds)."""
+        with opened(self.path) as connection:
+            problems = [f"the file is damaged: {row[0]}" for row in connection.execute("PRAGMA integrity_check(3)")
+                        if row[0] != "ok"]
+            if problems:
+                return tuple(problems)
+            before = ""
+            for row in connection.execute(f"SELECT {COLUMNS} FROM releases ORDER BY number").fetchall():
+                release = Release(*row)
+                problems += _problems(connection, release, before)
+                before = release.chain
+            for (name,) in connection.execute("SELECT name FROM datasets").fetchall():
+                found = _total(connection, name)
+                if any(spent > budget for spent, budget in zip(found.spent, found.filter.budget, strict=True)):
+                    problems.append(f"the releases on {name} exceed its budget")
+        return tuple(problems)
+
+    def _move(self, token: str, allowed: tuple[State, ...], state: State, model: str | None = None) -> None:
+        with opened(self.path) as connection, transaction(connection):
+            release = self._one(connection, token)
+            if release.state == state == "released" and release.model == model:
+                return
+            if release.state not in allowed:
+                raise InputError("ledger", f"has this release as {release.state}: it cannot become {state}", None)
+            connection.execute("UPDATE releases SET state = ?, model = ? WHERE token = ?", (state, model, token))
+
+    @staticmethod
+    def _one(connection: sqlite3.Connection, token: str) -> Release:
+        row = connection.execute(f"SELECT {COLUMNS} FROM releases WHERE token = ?", (token,)).fetchone()
+        if row is None:
+            raise InputError("ledger", "does not know this release", None,
+                             "use the ledger that the run was started with")
+        return Release(*row)
+
+
+def _check_text(name: str, text: str) -> None:
+    if not 0 < len(text) <= MOST_TEXT or not text.isprintable():
+        raise InputError(name, f"must be 1 to {MOST_TEXT} printable characters", text[:MOST_TEXT])
+
+
+def _today() -> str:
+    """The day and not the time: how long a fit took may depend on records."""
+    return datetime.now(UTC).date().isoformat()
+
+
+def _total(connection: sqlite3.Connection, dataset: str | None) -> Total:
+    rows = connection.execute("SELECT name, unit, adjacency, filter FROM datasets ORDER BY name").fetchall()
+    rows = [row for row in rows if dataset in (None, row[0])]
+    if len(rows) != 1:
+        raise InputError("--dataset", "must name a data set of this ledger", dataset,
+                         "lastiterate ledger show FILE lists them")
+    name, unit, adjacency, described = rows[0]
+    found = filter_from_dict(_json(described))
+    listed = connection.execute(f"SELECT {COLUMNS} FROM releases WHERE dataset = ? ORDER BY number", (name,))
+    releases = tuple(Release(*row) for row in listed.fetchall())
+    spent = [0] * len(found.budget)
+    for release in releases:
+        costs = release.charge.costs
+        if len(costs) != len(spent):
+            raise InputError("ledger", f"holds no charge in line {release.number}", None, "restore it from a copy")
+        if release.state != "cancelled":
+            spent = [a + b for a, b in zip(spent, costs, strict=True)]
+    return Total(name, unit, adjacency, found, tuple(spent), releases)
+
+
+def _check_fits(total: Total, charge: Charge) -> None:
+    for name, budget, spent, cost in zip(total.filter.dimensions, total.filter.budget, total.spent, charge.costs,
+                                         strict=True):
+        if spent + cost > budget:
+            raise InputError("ledger", f"refuses this release on {total.dataset}: it needs {_share(cost, budget)} of "
+                             f"the budget ({name}), and {_share(max(0, budget - spent), budget)} is left", None,
+                             "ask for a smaller epsilon; no record was read, and nothing was charged")
+
+
+def _share(part: int, budget: int) -> str:
+    return f"{100 * part / budget:.3g}%" if budget else "more than nothing"
+
+
+def _append(connection: sqlite3.Connection, token: str, *content: str) -> None:
+    last = connection.execute("SELECT number, chain FROM releases ORDER BY number DESC LIMIT 1").fetchone()
+    number, before = (last[0] + 1, last[1]) if last else (1, "")
+    line = (number, token, *content, _today())
+    connection.execute("INSERT INTO releases (number, token, dataset, purpose, run, curve, costs, day, chain, state) "
+                       "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'reserved')", (*line, _chain(before, *line)))
+
+
+def _chain(before: str, *line: Any) -> str:
+    return hashlib.sha256(json.dumps([before, *line]).encode()).hexdigest()
+
+
+def _same(release: Release, dataset: str, run: str, curve: str) -> str:
+    if (release.dataset, release.run, release.curve) != (dataset, run, curve):
+        raise InputError("ledger", "has another run under this token", None, "a checkpoint continues its own run only")
+    if release.state == "cancelled":
+        raise InputError("ledger", "has this release as cancelled", None, "start the run anew")
+    return release.token
+
+
+def _problems(connection: sqlite3.Connection, release: Release, before: str) -> list[str]:
+    """What is wrong with one line."""
+    where, found = f"line {release.number}", list[str]()
+    line = (release.number, release.token, release.dataset, release.purpose, release.run, release.curve, release.costs,
+            release.day)
+    if _chain(before, *line) != release.chain:
+        found.append(f"{where} was changed, or lines before it are missing")
+    if (release.model is None) == (release.state == "released"):
+        found.append(f"{where} says {release.state}, and its model does not fit")
+    total = _total(connection, release.dataset)
+    try:
+        curve = curve_from_dict(_json(release.curve))
+        covered = total.filter.covers(release.charge, curve)
+    except (TypeError, ValueError, KeyError, AttributeError, ArithmeticError, RecursionError):
+        return [*found, f"{where} holds no curve that can be charged"]
+    return found if covered else [*found, f"{where} charges less than its curve costs"]
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise InputError("ledger", "holds text that is not JSON", None, "restore it from a copy") from None

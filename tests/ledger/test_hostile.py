@@ -1,0 +1,65 @@
+"""Damaged and hostile ledger files: told in one sentence, or found by verify. LASTITERATE_MUTANTS=100000 tries more."""
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from lastiterate.curves.curve import EpsDelta
+from lastiterate.curves.gdp import Gdp
+from lastiterate.errors import InputError
+from lastiterate.ledger import GaussianFilter, Ledger
+
+MUTANTS = int(os.environ.get("LASTITERATE_MUTANTS", "2000"))
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    ledger = Ledger(tmp_path_factory.mktemp("ledger") / "l")
+    ledger.add("a", unit="record", adjacency="zero-out", filter=GaussianFilter(1.0, 1e-7))
+    for curve in (Gdp(0.2), EpsDelta(0.1, 0.0)):
+        token = ledger.reserve("a", curve, adjacency="zero-out", run="r" * 64, purpose="test")
+        ledger.touch(token)
+        ledger.release(token, "f" * 64)
+    return ledger.path.read_bytes()
+
+
+def mutant(whole: bytes, chance: random.Random) -> bytes:
+    """A copy with flipped bytes, a cut, a doubled stretch, or text exchanged for other text."""
+    found, used = bytearray(whole), [i for i, byte in enumerate(whole) if byte]
+    match chance.randrange(4):
+        case 0:
+            for _ in range(chance.choice([1, 1, 2, 8])):
+                found[chance.choice(used)] ^= 1 << chance.randrange(8)
+        case 1:
+            del found[chance.randrange(len(found)):]
+        case 2:
+            at, width = chance.choice(used), chance.randrange(1, 40)
+            found[at:at + width] = found[at:at + width][::-1]
+        case _:
+            old, new = chance.choice([(b"released", b"reserved"), (b"0.2", b"1e9"), (b"Gdp", b"Pld"), (b"[", b"{"),
+                                      (b"mu", b"mv"), (b"zero-out", b"zero\xffout"), (b"1e-07", b"-0e99")])
+            found = bytearray(bytes(found).replace(old, new))
+    return bytes(found)
+
+
+def test_mutants_are_refused_or_found(whole: bytes, tmp_path: Path) -> None:
+    chance, path, refused = random.Random(20), tmp_path / "l", 0
+    honest = None
+    for number in range(MUTANTS + 1):
+        path.write_bytes(whole if number == 0 else mutant(whole, chance))
+        try:
+            problems, total = Ledger(path).verify(), Ledger(path).total("a")
+        except InputError:
+            refused += 1
+            continue
+        finally:
+            for other in ("l-wal", "l-shm"):
+                (tmp_path / other).unlink(missing_ok=True)
+        honest = total if number == 0 else honest
+        assert honest is not None
+        # what verify accepts charges as much as before; made, unit and day are the user's own words
+        assert problems or (total.spent == honest.spent and total.filter.budget == honest.filter.budget) or \
+            total.filter != honest.filter
+    assert refused > MUTANTS / 10

@@ -1,0 +1,73 @@
+"""Processes that are killed, and two at once. LASTITERATE_KILLS=50 kills more often."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from lastiterate.ledger import GaussianFilter, Ledger
+
+KILLS = int(os.environ.get("LASTITERATE_KILLS", "5"))
+CHILD = """
+import sys
+from pathlib import Path
+from lastiterate.curves.gdp import Gdp
+from lastiterate.errors import InputError
+from lastiterate.ledger import Ledger
+
+ledger, first, last = Ledger(Path(sys.argv[1])), int(sys.argv[2]), int(sys.argv[3])
+print("ready", flush=True)
+for i in range(first, last):
+    token = f"{i:032x}"
+    try:
+        ledger.reserve("a", Gdp(0.125), adjacency="zero-out", run="r" * 64, purpose="test", token=token)
+        print("reserved", i, flush=True)
+        ledger.touch(token) if ledger.total().releases[-1].state != "released" else None
+        ledger.release(token, "f" * 64)
+    except InputError as error:
+        print("refused" if "refuses" in str(error) else error, i, flush=True)
+        continue
+    print("released", i, flush=True)
+"""
+
+
+def child(ledger: Ledger, first: int, last: int) -> "subprocess.Popen[str]":
+    return subprocess.Popen([sys.executable, "-c", CHILD, str(ledger.path), str(first), str(last)],
+                            stdout=subprocess.PIPE, text=True)
+
+
+def made(folder: Path, releases: int) -> Ledger:
+    ledger = Ledger(folder / "l")
+    ledger.add("a", unit="record", adjacency="zero-out", filter=GaussianFilter(0.125 * releases**0.5))
+    return ledger
+
+
+def test_a_killed_process_loses_and_doubles_nothing(tmp_path: Path) -> None:
+    ledger, told, chance = made(tmp_path, 10_000), set[int](), random.Random(os.urandom(8))
+    first = 0
+    for _ in range(KILLS):
+        running = child(ledger, first, first + 500)
+        assert running.stdout is not None and running.stdout.readline() == "ready\n"
+        time.sleep(chance.uniform(0.0, 0.15))
+        running.send_signal(signal.SIGKILL)
+        lines = [line.split() for line in running.communicate()[0].splitlines() if line.endswith(tuple("0123456789"))]
+        told |= {int(line[1]) for line in lines if line[0] == "released"}
+        known = {int(release.token, 16): release for release in ledger.total().releases}
+        assert ledger.verify() == () and {int(line[1]) for line in lines} <= set(known)
+        assert all(known[i].state == "released" for i in told)
+        assert ledger.total().spent[0] == len(known) * 2**34  # 0.125 squared in units of 2^-40
+        first = max([first, *known])  # the last one is tried again under its own token: charged once
+        if known and known[first].state == "released":
+            first += 1
+
+
+def test_two_processes_share_one_budget(tmp_path: Path) -> None:
+    ledger = made(tmp_path, 30)
+    running = [child(ledger, first, first + 25) for first in (0, 1000)]
+    lines = [line.split() for process in running for line in process.communicate()[0].splitlines()]
+    said = [line[0] for line in lines]
+    assert (said.count("released"), said.count("refused")) == (30, 20)
+    assert ledger.verify() == () and ledger.total().left[0] == 0.0

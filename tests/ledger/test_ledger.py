@@ -1,0 +1,163 @@
+"""The ledger file: what fits, what is refused, what stays charged, and what is told apart."""
+
+import os
+import sqlite3
+import stat
+from pathlib import Path
+
+import pytest
+
+from lastiterate.curves.curve import EpsDelta
+from lastiterate.curves.gdp import Gdp
+from lastiterate.curves.renyi import Rdp
+from lastiterate.errors import InputError
+from lastiterate.ledger import GaussianFilter, Ledger, RenyiFilter
+
+RUN = "r" * 64
+ASKED = dict(adjacency="zero-out", run=RUN, purpose="test")
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    found = Ledger(tmp_path / "budget.ledger")
+    found.add("ward-3", unit="patient", adjacency="zero-out", filter=GaussianFilter(1.0, 1e-7))
+    return found
+
+
+def test_the_budget_is_used_up_and_never_exceeded(ledger: Ledger) -> None:
+    for _ in range(4):
+        token = ledger.reserve("ward-3", Gdp(0.5), **ASKED)
+        ledger.touch(token)
+        ledger.release(token, "f" * 64)
+    assert ledger.total().left == (0.0, 1.0)
+    with pytest.raises(InputError, match=r"25% of the budget .* 0% is left"):
+        ledger.reserve("ward-3", Gdp(0.5), **ASKED)
+    assert len(ledger.total().releases) == 4 and ledger.verify() == ()
+
+
+def test_squares_are_added_and_not_mus(ledger: Ledger) -> None:
+    ledger.reserve("ward-3", Gdp(0.6), **ASKED)
+    ledger.reserve("ward-3", Gdp(0.7999999), **ASKED)
+    with pytest.raises(InputError, match="refuses"):
+        ledger.reserve("ward-3", Gdp(0.01), **ASKED)
+
+
+def test_what_never_touched_a_record_is_given_back_and_nothing_else_is(ledger: Ledger) -> None:
+    token = ledger.reserve("ward-3", Gdp(0.9), **ASKED)
+    with pytest.raises(InputError, match="refuses"):
+        ledger.reserve("ward-3", Gdp(0.9), **ASKED)
+    ledger.cancel(token)
+    token = ledger.reserve("ward-3", Gdp(0.9), **ASKED)
+    ledger.touch(token)
+    with pytest.raises(InputError, match="as touched"):
+        ledger.cancel(token)
+    assert ledger.total().left[0] == pytest.approx(0.19)
+    assert [release.state for release in ledger.total().releases] == ["cancelled", "touched"]
+
+
+def test_a_resumed_run_is_charged_once(ledger: Ledger) -> None:
+    token = ledger.reserve("ward-3", Gdp(0.9), **ASKED)
+    assert ledger.reserve("ward-3", Gdp(0.9), token=token, **ASKED) == token
+    assert len(ledger.total().releases) == 1
+    for other in (dict(ASKED, run="s" * 64), ASKED):
+        with pytest.raises(InputError, match="another run"):
+            ledger.reserve("ward-3", Gdp(0.9 if other != ASKED else 0.8), token=token, **other)
+    ledger.touch(token)
+    ledger.release(token, "f" * 64)
+    ledger.release(token, "f" * 64)
+    with pytest.raises(InputError, match="as released"):
+        ledger.release(token, "e" * 64)
+
+
+def test_other_curves_enter_through_a_dominating_one(ledger: Ledger) -> None:
+    ledger.reserve("ward-3", EpsDelta(0.2, 1e-9), **ASKED)
+    ledger.reserve("ward-3", Rdp(0.001), **ASKED)
+    left = ledger.total().left
+    assert 0.9 < left[0] < 1 and left[1] == pytest.approx(1 - 2 / 64)
+    assert ledger.verify() == ()
+
+
+def test_a_renyi_ledger(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "l")
+    ledger.add("a", unit="record", adjacency="replace-one", filter=RenyiFilter(0.5, (2.0, 8.0)))
+    ledger.reserve("a", Gdp(0.5), **(ASKED | dict(adjacency="replace-one")))
+    assert ledger.total().left == pytest.approx((0.75, 0.75))
+    with pytest.raises(InputError, match="adjacency"):
+        ledger.reserve("a", Gdp(0.5), **ASKED)
+    assert ledger.verify() == ()
+
+
+def test_a_budget_cannot_be_changed_and_data_sets_are_apart(ledger: Ledger) -> None:
+    with pytest.raises(InputError, match="cannot be changed"):
+        ledger.add("ward-3", unit="patient", adjacency="zero-out", filter=GaussianFilter(9.0))
+    ledger.add("ward-4", unit="patient", adjacency="zero-out", filter=GaussianFilter(0.1))
+    ledger.reserve("ward-3", Gdp(1.0), **ASKED)
+    assert ledger.total("ward-4").left[0] == 1.0 and ledger.datasets() == ("ward-3", "ward-4")
+    with pytest.raises(InputError, match="must name a data set"):
+        ledger.reserve("ward-5", Gdp(0.1), **ASKED)
+    with pytest.raises(InputError, match="must name a data set"):
+        ledger.total()
+
+
+def test_the_counter_only_grows(ledger: Ledger) -> None:
+    token = ledger.reserve("ward-3", Gdp(0.1), **ASKED)
+    for number in (1, 2, 1):
+        ledger.count(token, number)
+    assert ledger.counter(token) == 2
+    with pytest.raises(InputError, match="does not know"):
+        ledger.counter("0" * 32)
+
+
+def test_files_are_the_owners_alone(ledger: Ledger) -> None:
+    with sqlite3.connect(ledger.path) as other:  # keeps the write-ahead log on disk
+        other.execute("SELECT * FROM datasets").fetchall()
+        ledger.reserve("ward-3", Gdp(0.1), **ASKED)
+        files = sorted(ledger.path.parent.iterdir())
+        assert len(files) == 3 and all(stat.S_IMODE(file.stat().st_mode) == 0o600 for file in files)
+    other.close()
+
+
+@pytest.mark.parametrize("statement", [
+    "UPDATE releases SET costs = '[1, 0]' WHERE number = 1", "DELETE FROM releases WHERE number = 1",
+    "UPDATE releases SET curve = '{\"type\": \"Gdp\", \"mu\": 0.1}' WHERE number = 1",
+    "UPDATE releases SET day = '2020-01-01' WHERE number = 2", "UPDATE releases SET state = 'released'",
+    "UPDATE releases SET costs = '[9999999999999, 0]' WHERE number = 2",
+])
+def test_verify_sees_what_was_changed(ledger: Ledger, statement: str) -> None:
+    for mu in (0.3, 0.4):
+        ledger.reserve("ward-3", Gdp(mu), **ASKED)
+    assert ledger.verify() == ()
+    with sqlite3.connect(ledger.path) as other:
+        other.execute(statement)
+    other.close()
+    assert ledger.verify()
+
+
+@pytest.mark.parametrize("statement", [
+    "CREATE TRIGGER t AFTER INSERT ON releases BEGIN DELETE FROM releases; END", "CREATE TABLE other (a)",
+    "CREATE VIEW v AS SELECT * FROM releases", "PRAGMA user_version = 9", "PRAGMA application_id = 1",
+    "PRAGMA journal_mode = DELETE",
+])
+def test_other_files_are_refused(ledger: Ledger, statement: str) -> None:
+    with sqlite3.connect(ledger.path) as other:
+        other.execute(statement)
+    other.close()
+    with pytest.raises(InputError, match="lastiterate ledger made"):
+        ledger.total()
+
+
+def test_nothing_in_the_file_is_a_time_or_a_digest(ledger: Ledger) -> None:
+    token = ledger.reserve("ward-3", Gdp(0.1), **ASKED)
+    ledger.touch(token)
+    (release,) = ledger.total().releases
+    assert len(release.day) == 10 and release.run == RUN and release.model is None
+    assert set(vars(release)) == {"number", "token", "dataset", "purpose", "run", "curve", "costs", "day", "chain",
+                                  "state", "model", "checkpoint"}
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot be written"):
+        Ledger(tmp_path / "none" / "l").add("a", unit="u", adjacency="zero-out", filter=GaussianFilter(1.0))
+    with pytest.raises(InputError, match="existing file"):
+        Ledger(tmp_path / "l").total()
+    assert os.listdir(tmp_path) == []
