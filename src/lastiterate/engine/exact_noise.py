@@ -1,0 +1,169 @@
+"""The discrete Gaussian, exactly: P[X = x] proportional to exp(-x^2 / (2 sigma^2)) on the whole numbers.
+
+|X| is drawn from blocks of 2^k whole numbers: a block with the weight of its first number, a place in it, and a
+rejection with probability 1 - exp(-(x^2 - first^2) / (2 sigma^2)) (Canonne, Kamath, Steinke 2020, arXiv:2004.00010,
+reject from a geometric law instead; blocks reject seldom and are tables). Every decision compares uniform bits with an
+exact number. 64 of them, or floating-point numbers with a bound on their error, decide nearly always; where they leave
+a doubt, more bits and integers of any length do. So the law is the one above, and not one that is near it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from typing import final
+
+import numpy as np
+
+from lastiterate.engine.exact_exponential import exp_between
+from lastiterate.engine.random_bits import Bits
+from lastiterate.errors import InputError
+
+FINEST, WIDEST = 2**-3, 2**47
+"""Standard deviations that are drawn, in units of the grid."""
+REACH = 10.0
+"""Standard deviations that the table of blocks covers; what is beyond is decided exactly, about once in 2^75 draws."""
+WORD = 2**64
+DOUBT = 2.0**-44
+"""Acceptance probabilities below 1 are good to 2^-48 in floating point: the exponent to 2^-50 of itself (at most 4),
+the exponential to 4 units in the last place, the uniform number to 2^-53."""
+
+
+@final
+@dataclass(frozen=True)
+class DiscreteGaussian:
+    """The discrete Gaussian of parameter ``sigma`` (close to its standard deviation where sigma > 1).
+
+    **Guarantee:** adding it to every coordinate of a whole-number vector of sensitivity D (Euclidean) has Renyi
+    divergence at most alpha D^2 / (2 sigma^2) at every order alpha (Canonne, Kamath, Steinke 2020, Theorem 4 and its
+    sum over coordinates).
+    """
+
+    sigma: float
+
+    def __post_init__(self) -> None:
+        if not FINEST <= self.sigma <= WIDEST:
+            raise InputError("noise", "of exact sums must have a standard deviation of 2^-3 to 2^47 grid steps",
+                             self.sigma, "choose a grid that fits the noise")
+
+    def sample(self, bits: Bits, count: int) -> np.ndarray:
+        """``count`` independent draws, int64: a function of the bits alone, which are used in order."""
+        found, missing = list[np.ndarray](), count
+        while missing > 0:
+            part = self._proposed(bits, missing + missing // 16 + 16)
+            found.append(part[:missing])
+            missing -= len(found[-1])
+        return np.concatenate(found) if found else np.zeros(0, np.int64)
+
+    def _proposed(self, bits: Bits, count: int) -> np.ndarray:
+        blocks, width = _blocks(self.sigma)
+        first, second = bits.words(2 * count).reshape(2, count)
+        which = np.searchsorted(blocks.ends, first, side="left").astype(np.int64)
+        # the third word is read only where blocks hold several numbers: sign and place share it
+        third = bits.words(count)
+        place = (third & np.uint64(width - 1)).astype(np.int64)
+        doubt = blocks.in_doubt(first, which)
+        size = which * width + place
+        keep = self._accepted(second, which * width, place, bits)
+        for i in np.flatnonzero(doubt):
+            j = _exact_block(self.sigma, int(first[i]), bits)
+            size[i] = j * width + int(place[i])
+            keep[i] = _exact_acceptance(self.sigma, int(second[i]), j * width, int(place[i]), bits)
+        negative = (third >> np.uint64(63)).astype(bool)
+        keep &= ~(negative & (size == 0))  # zero has one sign
+        return np.where(negative, -size, size)[keep]
+
+    def _accepted(self, uniform: np.ndarray, begin: np.ndarray, place: np.ndarray, bits: Bits) -> np.ndarray:
+        """Whether uniform bits lie below exp(-place (2 begin + place) / (2 sigma^2))."""
+        if not place.any():
+            return np.ones(len(place), bool)
+        exponent = place * (2.0 * begin + place) / (2 * self.sigma**2)
+        chance = np.exp(-exponent)
+        difference = chance - uniform * 2.0**-64
+        keep = difference > 0
+        for i in np.flatnonzero((np.abs(difference) < DOUBT) & (place > 0)):
+            keep[i] = _exact_acceptance(self.sigma, int(uniform[i]), int(begin[i]), int(place[i]), bits)
+        return keep | (place == 0)
+
+
+@dataclass(frozen=True, eq=False)
+class _Blocks:
+    """``ends[j]``: floor of 2^64 P[block <= j]; uniform bits equal to one of them decide nothing yet."""
+
+    ends: np.ndarray
+
+    def in_doubt(self, uniform: np.ndarray, which: np.ndarray) -> np.ndarray:
+        inside = np.minimum(which, len(self.ends) - 1)
+        return (which == len(self.ends)) | (self.ends[inside] == uniform)
+
+
+def block_width(sigma: float) -> int:
+    """Numbers in a block: the power of two between sigma / 32 and sigma / 16, at least 1."""
+    return 1 if sigma < 32 else 2 ** (math.frexp(sigma)[1] - 5)
+
+
+@lru_cache(maxsize=512)
+def _blocks(sigma: float) -> tuple[_Blocks, int]:
+    width = block_width(sigma)
+    count = math.ceil(REACH * sigma / width) + 2
+    for precision in _precisions():
+        low, high = _cumulative(sigma, count, precision)
+        ends = [part * WORD >> precision for part in low]
+        kept = next((j + 1 for j, end in enumerate(ends) if end >= WORD - 1), count)  # no bits lie beyond
+        if ends[:kept] == [part * WORD >> precision for part in high[:kept]]:
+            return _Blocks(np.array(ends[:kept], np.uint64)), width
+    raise AssertionError
+
+
+@lru_cache(maxsize=64)
+def _cumulative(sigma: float, count: int, precision: int) -> tuple[list[int], list[int]]:
+    """Bounds on 2^precision P[block <= j] for j < count."""
+    inner, square, width = precision + 40, Fraction(sigma) ** 2, block_width(sigma)
+    ratio = Fraction(width) ** 2 / (2 * square)
+    terms, j = [(1 << inner, 1 << inner)], 0
+    # the rest after a term is less than a geometric series: each further term is below the last times its own ratio
+    while j < count or terms[-1][1] > 1:
+        j += 1
+        terms.append(exp_between(ratio * j * j, inner))
+    low_total = sum(term[0] for term in terms)
+    high_total = sum(term[1] for term in terms) + 4 * len(terms) * terms[-1][1]
+    low, high, low_sum, high_sum = list[int](), list[int](), 0, 0
+    for one, two in terms[:count]:
+        low_sum, high_sum = low_sum + one, high_sum + two
+        low.append((low_sum << precision) // high_total)
+        high.append(-(-(high_sum << precision) // low_total))
+    return low, high
+
+
+def _precisions() -> Iterator[int]:
+    """Of each attempt to decide; the last can fail for no number that occurs."""
+    return iter((128, 256, 512, 1024, 4096))
+
+
+def _exact_block(sigma: float, uniform: int, bits: Bits) -> int:
+    """The block of a uniform number whose first 64 bits are given."""
+    known = 64
+    for precision in _precisions():
+        uniform, known = (uniform << (precision - known)) | bits.integer(precision - known), precision
+        count = math.ceil(1.2 * math.sqrt(precision) * sigma / block_width(sigma)) + 8
+        low, high = _cumulative(sigma, count, precision)
+        j = sum(end <= uniform for end in high)  # surely at or above these ends
+        if j < count and uniform + 1 <= low[j]:
+            return j
+    raise AssertionError
+
+
+def _exact_acceptance(sigma: float, uniform: int, begin: int, place: int, bits: Bits) -> bool:
+    """Whether a uniform number whose first 64 bits are given lies below the acceptance probability."""
+    exponent, known = Fraction(place * (2 * begin + place)) / (2 * Fraction(sigma) ** 2), 64
+    if exponent == 0:
+        return True
+    for precision in _precisions():
+        uniform, known = (uniform << (precision - known)) | bits.integer(precision - known), precision
+        low, high = exp_between(exponent, precision)
+        if uniform + 1 <= low or uniform >= high:
+            return uniform + 1 <= low
+    raise AssertionError
