@@ -5,7 +5,7 @@ python -m benchmarks.audit.network_adversary DATA_DIR [--n 2000 --passes 10 ...]
 The attack of Heller and Fetaya (2023, section V) on unclipped SGLD and, with the prior's gradient inside the clip, on
 SGLD clipped to 0.2 (their appendix E), on one pair of neighbours, crafted with models of the first run. DATA_DIR holds
 the four files of MNIST; images get a border of 2 pixels. The standard size is n = 2,000, 10 passes and 100 models per
-world that count; --n 60000 is the paper's data, for which lr = 500 / 60000^2 is the default step 1/240.
+data set that count; --n 60000 is the paper's data, for which lr = 500 / 60000^2 is the default step 1/240.
 --results DIR resumes an interrupted run.
 """
 
@@ -33,7 +33,7 @@ from lastiterate.audit import (
     lenet_parameters,
     with_prior,
 )
-from lastiterate.audit.neighbours import all_logits, last_iterates
+from lastiterate.audit.adversarial_image import all_logits, last_iterates
 from lastiterate.data.idx import read_array
 from lastiterate.engine import seeded_keys
 from lastiterate.engine.network import Form

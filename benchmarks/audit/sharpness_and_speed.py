@@ -1,6 +1,6 @@
 """How sharp and how fast audits are: python -m benchmarks.audit.sharpness_and_speed [--quick] [--torch-python PYTHON].
 
-Tightness: lower over upper bound, runs calibrated to epsilon 1, 100,000 models per world, failure probability 0.05.
+Tightness: lower over upper bound, runs calibrated to epsilon 1, 100,000 models per data set, failure probability 0.05.
 ``any trainer``: the (eps, delta) test, which assumes nothing; ``Gaussian``: the GDP test, for a trainer whose two laws
 are Gaussian, as these are for squared error. Speed: models per minute of one batch, against a loop in PyTorch.
 """
@@ -52,7 +52,7 @@ def tightness(trials: int, seed: int) -> list[dict[str, float | str]]:
 
 
 def power(repetitions: int = 2000) -> list[dict[str, float]]:
-    """Median lower bound at 95 % on a pair of Gaussians of epsilon 1 at delta 1e-5, by models per world."""
+    """Median lower bound at 95 % on a pair of Gaussians of epsilon 1 at delta 1e-5, by models per data set."""
     from scipy.special import ndtr
 
     mu, rng, rows = 0.2675, np.random.default_rng(0), []
@@ -63,7 +63,7 @@ def power(repetitions: int = 2000) -> list[dict[str, float]]:
         best = max(float(np.median(epsilon_lower(Counts(rng.binomial(trials, ndtr(-t), repetitions), trials,
                                                         rng.binomial(trials, ndtr(t - mu), repetitions), trials),
                                                  1e-5, 0.05))) for t in tail)
-        rows.append({"models per world": trials, "GDP test": gaussian_epsilon(float(np.median(found)), 1e-5),
+        rows.append({"models per data set": trials, "GDP test": gaussian_epsilon(float(np.median(found)), 1e-5),
                      "(eps, delta) test, best threshold": best})
     return rows
 
@@ -73,12 +73,12 @@ def speed(models: int) -> dict[str, float]:
     loss = li.Logistic(row_norm=1.0, ridge=TASK["ridge"], intercept=1.0)
     run = li.Run(n=int(TASK["n"]), steps=int(TASK["steps"]), step_size=li.Constant(TASK["step_size"]),
                  noise=li.GradientNoise(TASK["std"]), loss=loss)
-    world = worst_case(run, int(TASK["d"])).present
+    data_set = worst_case(run, int(TASK["d"])).with_record
     found: list[np.ndarray] = []
     for count in (models // 10, models):
         keys = seeded_keys(0, count)
         began = np.array([time.perf_counter(), time.process_time()])
-        Trainer(run).fit_many(world.features, world.target, keys)
+        Trainer(run).fit_many(data_set.features, data_set.target, keys)
         found.append(np.array([time.perf_counter(), time.process_time()]) - began)
     clock, processor = 60 * (models - models // 10) / (found[1] - found[0])
     return {"with compilation": 60 * models / found[1][0], "clock": clock, "processor": processor}

@@ -14,7 +14,7 @@ import lastiterate as li
 from lastiterate.audit import (
     Effort,
     ImageModel,
-    Neighbours,
+    ImageNeighbours,
     attack_network,
     instantiate,
     langevin_run,
@@ -173,12 +173,12 @@ def test_langevin_run_is_sgld():
 
 def test_the_crafted_record_keeps_its_label_and_range(neighbours):
     assert neighbours.labels[neighbours.record] == neighbours.original != neighbours.adversarial
-    assert (neighbours.present >= 0).all() and (neighbours.present <= 1).all()
+    assert (neighbours.with_record >= 0).all() and (neighbours.with_record <= 1).all()
     same = np.delete(np.arange(N), neighbours.record)
-    assert np.array_equal(neighbours.present[same], IMAGES[same])
+    assert np.array_equal(neighbours.with_record[same], IMAGES[same])
 
 
-def test_without_noise_the_worlds_are_separated(neighbours):
+def test_without_noise_the_data_sets_are_separated(neighbours):
     reports = attack_network(RUN, MODEL, neighbours, effort=FEW, checkpoints=[6, 60], failure=0.05)
     expected = cap(12, 0.025, 1e-5)
     assert [report.lower for report in reports] == pytest.approx([expected] * 2)
@@ -239,17 +239,18 @@ def other_images(*places):
 @pytest.mark.parametrize(
     ("ask", "said"),
     [
-        (lambda: Effort(trials=9), "trials must be at least 10 models per world, got 9"),
-        (lambda: Effort(pilot=3), "pilot must be at least 10 models per world, got 3"),
+        (lambda: Effort(trials=9), "trials must be at least 10 models per data set, got 9"),
+        (lambda: Effort(pilot=3), "pilot must be at least 10 models per data set, got 3"),
         (lambda: Effort(batch_models=0), "batch_models must be a whole number >= 1, got 0"),
-        (lambda: Neighbours(IMAGES, other_images(2, 5), LABELS, 2, 0), "must differ in one record, not in 2"),
-        (lambda: Neighbours(IMAGES, IMAGES, LABELS, 2, 0), "must differ in one record, not in 0"),
+        (lambda: ImageNeighbours(IMAGES, other_images(2, 5), LABELS, 2, 0), "must differ in one record, not in 2"),
+        (lambda: ImageNeighbours(IMAGES, IMAGES, LABELS, 2, 0), "must differ in one record, not in 0"),
         (
-            lambda: Neighbours(IMAGES, other_images(2), LABELS, 5, 0),
+            lambda: ImageNeighbours(IMAGES, other_images(2), LABELS, 5, 0),
             "must be the one in which the neighbours differ",
         ),
-        (lambda: Neighbours(IMAGES, other_images(2), LABELS, 2, 2), "must be another class than the record's label"),
-        (lambda: Neighbours(IMAGES, IMAGES[:3], LABELS, 2, 0), "must have the same shape"),
+        (lambda: ImageNeighbours(IMAGES, other_images(2), LABELS, 2, 2),
+         "must be another class than the record's label"),
+        (lambda: ImageNeighbours(IMAGES, IMAGES[:3], LABELS, 2, 0), "must have the same shape"),
         (
             lambda: instantiate(RUN, MODEL, IMAGES, LABELS, low=0.0, high=0.5),
             "images must lie within the pixel range 0 .. 0.5",

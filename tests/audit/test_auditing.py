@@ -1,4 +1,4 @@
-"""Audits from the outside: worlds, resuming, bad input, the report, the command line."""
+"""Audits from the outside: data sets, resuming, bad input, the report, the command line."""
 
 import json
 import subprocess
@@ -11,10 +11,10 @@ import pytest
 from typer.testing import CliRunner
 
 import lastiterate as li
-from lastiterate.audit import World, Worlds, audit, worst_case
+from lastiterate.audit import DataSet, Neighbours, audit, worst_case
 from lastiterate.audit.attacks import choose_thresholds, count
 from lastiterate.audit.auditing import certificate_of
-from lastiterate.audit.worlds import execute
+from lastiterate.audit.neighbours import execute
 from lastiterate.cli import app
 from lastiterate.engine import Trainer, seeded_keys
 from lastiterate.engine.prepare import arrange
@@ -32,39 +32,41 @@ def call(*args):
     return result.exit_code, result.stdout, " ".join(result.stderr.split())
 
 
-def released(run, world, keys):
-    return execute(run, world, Trainer(run).fit_many, keys)
+def released(run, data_set, keys):
+    return execute(run, data_set, Trainer(run).fit_many, keys)
 
 
 def test_the_record_that_is_zeroed_pulls_nowhere():
-    """Without noise: the worlds differ by the pull of one record at every step, and by nothing else."""
+    """Without noise: the data sets differ by the gradient of one record at every step, and by nothing else."""
     run = replace(RUN, noise=li.GradientNoise(0.0))
-    worlds = worst_case(run)
-    one, two = (released(run, world, seeded_keys(0, 1))[0, 0] for world in (worlds.present, worlds.without))
+    neighbours = worst_case(run)
+    one, two = (released(run, data_set, seeded_keys(0, 1))[0, 0]
+                for data_set in (neighbours.with_record, neighbours.without_record))
     shift = sum(0.5 * (1 - 0.5 * 0.5) ** k for k in range(5)) / 6
-    assert one - two == pytest.approx(shift * worlds.pull[0], rel=1e-5)
-    assert np.linalg.norm(worlds.pull) == pytest.approx(np.hypot(1.0, 0.5))
-    rows, _ = arrange(run, worlds.present.features, worlds.present.target)
+    assert one - two == pytest.approx(shift * neighbours.direction[0], rel=1e-5)
+    assert np.linalg.norm(neighbours.direction) == pytest.approx(np.hypot(1.0, 0.5))
+    rows, _ = arrange(run, neighbours.with_record.features, neighbours.with_record.target)
     assert (rows.reshape(6, -1)[:, -1] == 0.5).all(), "and the engine is as before"
 
 
 def test_the_record_is_found_in_every_block():
     noisy = replace(RUN, batching=li.Cyclic(4), steps=2)
-    run, worlds = replace(noisy, noise=li.GradientNoise(0.0)), worst_case(noisy)
-    assert worlds.record == 4, "the last block, whose pull nothing shrinks"
-    moved = Worlds(worlds.present, replace(worlds.present, absent=1), 1, "a record of the first block")
-    for found in (worlds, moved):
-        one, two = (released(run, world, seeded_keys(0, 1)) for world in (found.present, found.without))
+    run, neighbours = replace(noisy, noise=li.GradientNoise(0.0)), worst_case(noisy)
+    assert neighbours.record == 4, "the last block, whose contribution no later step shrinks"
+    both = neighbours.with_record
+    moved = Neighbours(both, replace(both, absent=1), 1, "a record of the first block")
+    for found in (neighbours, moved):
+        one, two = (released(run, data, seeded_keys(0, 1)) for data in (found.with_record, found.without_record))
         assert np.abs(one - two).max() > 0.01
 
 
-def test_replacing_a_record_pulls_twice_as_far():
+def test_replacing_a_record_moves_the_model_twice_as_far():
     zeroed, replaced = (
-        released(run, world, seeded_keys(0, 1))[0, 0]
+        released(run, worst_case(replace(run, adjacency=adjacency)).without_record, seeded_keys(0, 1))[0, 0]
         for run in (replace(RUN, noise=li.GradientNoise(0.0)),)
-        for world in (worst_case(run).without, worst_case(replace(run, adjacency="replace-one")).without)
+        for adjacency in ("zero-out", "replace-one")
     )
-    present = released(replace(RUN, noise=li.GradientNoise(0.0)), worst_case(RUN).present, seeded_keys(0, 1))[0, 0]
+    present = released(replace(RUN, noise=li.GradientNoise(0.0)), worst_case(RUN).with_record, seeded_keys(0, 1))[0, 0]
     assert present - replaced == pytest.approx(2 * (present - zeroed), rel=1e-5)
 
 
@@ -72,13 +74,13 @@ def test_logistic_canaries_have_nearly_their_full_gradient():
     loss = li.Logistic(row_norm=2.0, ridge=0.001, intercept=0.5)
     for adjacency, least in (("zero-out", 0.9), ("replace-one", 1.4)):
         run = replace(RUN, n=200, loss=loss, steps=200, step_size=li.Constant(0.5), noise=li.GradientNoise(0.0))
-        worlds = worst_case(replace(run, adjacency=adjacency))
-        theta = released(run, worlds.without, seeded_keys(0, 1))[0, 0]
+        neighbours = worst_case(replace(run, adjacency=adjacency))
+        theta = released(run, neighbours.without_record, seeded_keys(0, 1))[0, 0]
         found = []
-        for world in (worlds.present, worlds.without):
-            rows, labels = arrange(run, world.features, world.target)
-            row, label = rows.reshape(run.n, -1)[worlds.record], labels.reshape(run.n)[worlds.record]
-            found.append((1 / (1 + np.exp(-row @ theta)) - label) * row if world.absent is None else 0 * row)
+        for data_set in (neighbours.with_record, neighbours.without_record):
+            rows, labels = arrange(run, data_set.features, data_set.target)
+            row, label = rows.reshape(run.n, -1)[neighbours.record], labels.reshape(run.n)[neighbours.record]
+            found.append((1 / (1 + np.exp(-row @ theta)) - label) * row if data_set.absent is None else 0 * row)
         assert np.linalg.norm(found[0] - found[1]) > least * np.hypot(2.0, 0.5)
 
 
@@ -106,7 +108,7 @@ def test_an_interrupted_audit_resumes(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         audit(SWAPPED, **settings, results=file, train=counting)
     with file.open("a") as half:
-        half.write('{"world": 1, "first": 300, "sco')  # cut off while it was written
+        half.write('{"data_set": 1, "first": 300, "sco')  # cut off while it was written
     trained.extend([0] * 10)
     before = len(trained)
     resumed = audit(SWAPPED, **settings, results=file, train=counting)
@@ -146,8 +148,9 @@ def drifting(features, target, keys):
         (lambda: audit(SWAPPED, trials=500, train=drifting), "train is not a pure function of"),
         (lambda: audit(RUN, trials=500, attack="magic"), "attack must be one of projection, trajectory"),
         (lambda: audit(RUN, trials=500, train=quick, batch_models=0), "batch_models must be a whole number >= 1"),
-        (lambda: audit(replace(RUN, adjacency="replace-one"), worlds=OTHER), "worlds zero out a record"),
-        (lambda: audit(RUN, worlds=worst_case(replace(RUN, adjacency="replace-one"))), "worlds replace a record"),
+        (lambda: audit(replace(RUN, adjacency="replace-one"), neighbours=OTHER), "neighbours zero out a record"),
+        (lambda: audit(RUN, neighbours=worst_case(replace(RUN, adjacency="replace-one"))),
+         "neighbours replace a record"),
         (lambda: audit(replace(RUN, loss=li.Abstract())), "cannot be executed"),
         (lambda: audit(RUN, train=quick), "train takes no absent="),
         (lambda: audit(RUN, features=0), "features must be a whole number >= 1"),
@@ -161,24 +164,24 @@ def test_what_cannot_be_audited_is_refused(call, words):
 
 
 def test_neighbours_that_differ_in_two_records_are_refused():
-    present = OTHER.present
+    present = OTHER.with_record
     target = present.target.copy()
     target[[1, 3]] *= -1
     with pytest.raises(InputError, match=r"must differ in one record, not in 2, got \[1, 3\]"):
-        Worlds(present, World(present.features, target), 1, "two")
+        Neighbours(present, DataSet(present.features, target), 1, "two")
     with pytest.raises(InputError, match="not in 2"):
-        Worlds(
+        Neighbours(
             present,
-            World(present.features, np.where(np.arange(6) == 1, -1, 1) * present.target, 3),
+            DataSet(present.features, np.where(np.arange(6) == 1, -1, 1) * present.target, 3),
             3,
             "one and a zero",
         )
     with pytest.raises(InputError, match="must differ in one record, not in 0"):
-        Worlds(present, present, 1, "none")
+        Neighbours(present, present, 1, "none")
     with pytest.raises(InputError, match=r"hold the records 0 \.\. 5"):
-        Worlds(present, World(present.features, present.target, 6), 6, "beyond")
-    with pytest.raises(InputError, match="must be the one in which the worlds differ"):
-        Worlds(present, World(present.features, present.target, 2), 4, "another")
+        Neighbours(present, DataSet(present.features, present.target, 6), 6, "beyond")
+    with pytest.raises(InputError, match="must be the one in which the data sets differ"):
+        Neighbours(present, DataSet(present.features, present.target, 2), 4, "another")
 
 
 def test_a_trainer_that_ignores_its_key_gives_everything_away():
@@ -289,7 +292,8 @@ def test_a_model_folder_is_audited_by_its_run(tmp_path):
 
 def test_the_statistics_load_no_trainer():
     heavy = ("jax", "scipy.stats", "sklearn", "matplotlib")
-    code = f"import sys, lastiterate.audit.one_run, lastiterate.audit.statistics; print({heavy} & sys.modules.keys())"
+    code = "import sys, lastiterate.audit.one_run_statistics, lastiterate.audit.statistics; "
+    code += f"print({heavy} & sys.modules.keys())"
     code = code.replace(str(heavy), str(set(heavy)))
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert out.strip() == "set()"

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from scipy.special import expit, ndtr
 
-from lastiterate.audit.one_run import one_run_epsilon, one_run_p_value
+from lastiterate.audit.one_run_statistics import one_run_epsilon, one_run_p_value
 from lastiterate.audit.statistics import (
+    CombinedBounds,
     Counts,
-    Evidenced,
     cap,
     epsilon_at,
     epsilon_lower,
@@ -97,7 +97,7 @@ def test_many_thresholds_share_one_budget():
         counts = tuple(
             Counts(int((scores[1] > t).sum()), 500, int((scores[0] <= t).sum()), 500) for t in np.linspace(-2, 2, 10)
         )
-        wrong += Evidenced(counts, 0.2).epsilon(0.0) > 0
+        wrong += CombinedBounds(counts, 0.2).epsilon(0.0) > 0
         single += max(float(epsilon_lower(c, 0.0, 0.2)) for c in counts) > 0
     assert wrong <= 0.2 * 300 + 4 * np.sqrt(0.16 * 300)
     assert single > wrong, "without the split there are more"
@@ -107,7 +107,7 @@ def test_many_thresholds_share_one_budget():
 def test_caps_are_the_known_ones(trials, epsilon):
     assert cap(trials, 0.05, 1e-5) == pytest.approx(epsilon, abs=0.005)
     perfect = Counts(0, trials, 0, trials)
-    assert cap(trials, 0.05, 1e-5) == Evidenced((perfect,), 0.05).epsilon(1e-5)
+    assert cap(trials, 0.05, 1e-5) == CombinedBounds((perfect,), 0.05).epsilon(1e-5)
     assert cap(trials, 0.05, 1e-5, thresholds=3) < cap(trials, 0.05, 1e-5)
 
 
@@ -182,7 +182,7 @@ def test_one_run_p_values_grow_with_epsilon():
         (lambda: require_statement(3, 0.05, 1e-5), "trials are too few for any statement"),
         (lambda: require_statement(1000, 0.05, 0.9999), "delta is above what the trials resolve"),
         (lambda: require_statement(1000, 1.5, 1e-5), "failure must lie strictly between 0 and 1"),
-        (lambda: one_run_epsilon(11, 10, 10, 0.0, 0.05), "right <= guesses <= records"),
+        (lambda: one_run_epsilon(11, 10, 10, 0.0, 0.05), "correct <= guesses <= records"),
     ],
 )
 def test_what_cannot_be_said_is_refused(call, words):

@@ -130,7 +130,7 @@ def test_a_verdict_is_capped_where_the_claim_is_beyond_any_attack():
 
 
 def test_secret_orders_do_not_hide_a_record_that_is_zeroed(patched):
-    """Zeroing follows the record through a permutation: with the noise gone both worlds are told apart for sure."""
+    """Zeroing follows the record through a permutation: without noise the two data sets are always distinguished."""
     run = calibrated(batching=li.Permuted(2))
     patched(loop, "gaussian", lambda key, k, shape: 1e-6 * broken.gaussian(key, k, shape))
     report = audit(run, trials=2000, seed=6)

@@ -17,12 +17,12 @@ from typing import Any
 import jax
 import numpy as np
 
+from lastiterate.audit.adversarial_image import ImageModel, ImageNeighbours, check_replace_one
 from lastiterate.audit.auditing import certificate_of, conclude
 from lastiterate.audit.checkpoints import looked_at, shortened
-from lastiterate.audit.neighbours import ImageModel, Neighbours, check_replacing
 from lastiterate.audit.outcome import AuditReport
+from lastiterate.audit.scoring import Progress, Results
 from lastiterate.audit.statistics import require_statement
-from lastiterate.audit.trials import Progress, Results
 from lastiterate.engine import seeded_keys
 from lastiterate.engine.network import Form, prepared
 from lastiterate.errors import InputError
@@ -31,12 +31,12 @@ from lastiterate.run.run import Run
 
 NAME = "adversary"
 LEAST = 10
-"""Models per world, at least, to fit the classifier and to count its errors."""
+"""Models per data set, at least, to fit the classifier and to count its errors."""
 
 
 @dataclass(frozen=True)
 class Effort:
-    """``trials`` models per world that count, ``pilot`` further ones that the classifier is fitted on."""
+    """``trials`` models per data set that count, ``pilot`` further ones that the classifier is fitted on."""
 
     trials: int = 100
     pilot: int = 50
@@ -46,17 +46,17 @@ class Effort:
     def __post_init__(self) -> None:
         for name in ("trials", "pilot"):
             if getattr(self, name) < LEAST:
-                raise InputError(name, f"must be at least {LEAST} models per world", getattr(self, name))
+                raise InputError(name, f"must be at least {LEAST} models per data set", getattr(self, name))
         if self.batch_models < 1:
             raise InputError("batch_models", "must be a whole number >= 1", self.batch_models)
 
-    def keys(self, world: int) -> Any:
-        """One key per model, the pilot's first; the worlds share none with one another or with ``instantiate``."""
-        words = np.random.SeedSequence([self.seed, 1 + world]).generate_state(1)
+    def keys(self, data_set: int) -> Any:
+        """One key per model, the pilot's first; the data sets share none with one another or with ``instantiate``."""
+        words = np.random.SeedSequence([self.seed, 1 + data_set]).generate_state(1)
         return seeded_keys(int(words[0]) & 0x7FFFFFFF, self.pilot + self.trials)
 
 
-def attack_network(run: Run, model: ImageModel, neighbours: Neighbours, *, effort: Effort | None = None,
+def attack_network(run: Run, model: ImageModel, neighbours: ImageNeighbours, *, effort: Effort | None = None,
                    checkpoints: Sequence[int] | None = None, failure: float = 0.05, delta: float = 1e-5,
                    results: str | Path | None = None, at_least: Evidence = Evidence.ENFORCED,
                    progress: Progress | None = None) -> list[AuditReport]:
@@ -65,16 +65,16 @@ def attack_network(run: Run, model: ImageModel, neighbours: Neighbours, *, effor
     **Guarantee:** all reports hold together except with probability ``failure``, which is split evenly over them; each
     report states its share. ``results``: a file to resume from.
     """
-    check_replacing(run)
+    check_replace_one(run)
     effort = Effort() if effort is None else effort
     checkpoints = _checked(run, checkpoints)
     share = failure / len(checkpoints)
     require_statement(effort.trials, share, delta)
     about = {"run": run.to_dict(), "attack": NAME, "effort": vars(effort), "checkpoints": checkpoints,
-             "worlds": _digest(model, neighbours)}
+             "neighbours": _digest(model, neighbours)}
     kept = Results(None if results is None else Path(results), about)
-    present, without = (_features(run, model, neighbours, world, effort, checkpoints, kept, progress)
-                        for world in (0, 1))
+    present, without = (_features(run, model, neighbours, data_set, effort, checkpoints, kept, progress)
+                        for data_set in (0, 1))
     reports = list[AuditReport]()
     for place, steps in enumerate(checkpoints):
         scores = classified(present[:, place], without[:, place], effort.pilot)
@@ -105,10 +105,10 @@ def _checked(run: Run, checkpoints: Sequence[int] | None) -> list[int]:
     return found
 
 
-def _features(run: Run, model: ImageModel, neighbours: Neighbours, world: int, effort: Effort, checkpoints: list[int],
-              kept: Results, progress: Progress | None) -> np.ndarray:
-    """Features (models, checkpoints, 4) of one world: 0 with the crafted image, 1 with the original."""
-    images = neighbours.without if world else neighbours.present
+def _features(run: Run, model: ImageModel, neighbours: ImageNeighbours, data_set: int, effort: Effort,
+              checkpoints: list[int], kept: Results, progress: Progress | None) -> np.ndarray:
+    """Features (models, checkpoints, 4) of one data set: 0 with the crafted image, 1 with the original."""
+    images = neighbours.without_record if data_set else neighbours.with_record
     form, pair = Form.of(model.params), neighbours.pair
     classes = np.array([neighbours.adversarial, neighbours.original])
 
@@ -120,42 +120,42 @@ def _features(run: Run, model: ImageModel, neighbours: Neighbours, world: int, e
 
         return jax.vmap(one)(thetas)
 
-    keys, found, clock = effort.keys(world), list[np.ndarray](), _Clock(world, effort, progress)
+    keys, found, clock = effort.keys(data_set), list[np.ndarray](), _Clock(data_set, effort, progress)
     with jax.enable_x64(True):
         loop, first, arranged = prepared(run, model.loss, model.params, (images, neighbours.labels))
         for begin in range(0, len(keys), effort.batch_models):
             part = keys[begin:begin + effort.batch_models]
-            values = kept.get(world, begin, len(part))
+            values = kept.get(data_set, begin, len(part))
             if values is None:
                 values = looked_at(loop, first, arranged, part, checkpoints, look).astype(np.float64)
-                kept.put(world, begin, values)
+                kept.put(data_set, begin, values)
                 clock.trained(len(part))
             found.append(values)
-            clock.tell(begin + len(part))
+            clock.report(begin + len(part))
     return np.concatenate(found)
 
 
 class _Clock:
     """Models per minute and time left, counting only models that were trained now."""
 
-    def __init__(self, world: int, effort: Effort, progress: Progress | None) -> None:
+    def __init__(self, data_set: int, effort: Effort, progress: Progress | None) -> None:
         self._began, self._count, self._progress = time.perf_counter(), 0, progress
         self._each = effort.pilot + effort.trials
-        self._before = world * self._each
+        self._before = data_set * self._each
 
     def trained(self, models: int) -> None:
         self._count += models
 
-    def tell(self, done: int) -> None:
+    def report(self, done: int) -> None:
         if self._progress is not None and self._count:
             rate = self._count / max(time.perf_counter() - self._began, 1e-9)
             done += self._before
             self._progress(done, 2 * self._each, 60 * rate, (2 * self._each - done) / rate)
 
 
-def _digest(model: ImageModel, neighbours: Neighbours) -> str:
+def _digest(model: ImageModel, neighbours: ImageNeighbours) -> str:
     digest = hashlib.sha256(str(neighbours.adversarial).encode())
     arrays = [leaf for leaf in jax.tree.leaves(model.params) if hasattr(leaf, "dtype")]
-    for array in (neighbours.present, neighbours.without, neighbours.labels, *arrays):
+    for array in (neighbours.with_record, neighbours.without_record, neighbours.labels, *arrays):
         digest.update(np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()

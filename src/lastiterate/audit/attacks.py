@@ -1,7 +1,7 @@
 """Attacks: from released parameters to one score per model, higher where the record seems present.
 
-An attack is fitted on pilot models of both worlds, thresholds included, and then judged on models it has never seen, so
-that nothing is chosen on the models that are counted.
+An attack is fitted on pilot models of both data sets, thresholds included, and then judged on models it has never seen,
+so that nothing is chosen on the models that are counted.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from lastiterate.audit import trajectory
+from lastiterate.audit.neighbours import Neighbours
 from lastiterate.audit.statistics import Counts, epsilon_lower
-from lastiterate.audit.worlds import Worlds
 from lastiterate.engine.prepare import clip_rows, linear_loss
 from lastiterate.errors import InputError
 from lastiterate.run.losses import HuberRidge, Softmax
@@ -29,29 +29,29 @@ MARGIN = 7.0
 class Attack:
     """A name that stays, what it does in a sentence, and how it is fitted.
 
-    ``fit``: (run, worlds, pilot models with the record, without) -> score.
+    ``fit``: (run, neighbours, pilot models with the record, without) -> score.
     """
 
     name: str
     about: str
-    fit: Callable[[Run, Worlds, np.ndarray, np.ndarray], Score]
+    fit: Callable[[Run, Neighbours, np.ndarray, np.ndarray], Score]
     sees_all: bool = False
 
-    def scorer(self, run: Run, worlds: Worlds, present: np.ndarray, without: np.ndarray) -> Score:
+    def scorer(self, run: Run, neighbours: Neighbours, present: np.ndarray, without: np.ndarray) -> Score:
         """The fitted score; attacks on the last iterate see no other."""
         if run.release != "all" or self.sees_all:
-            return self.fit(run, worlds, present, without)
-        score = self.fit(run, worlds, present[:, -1], without[:, -1])
+            return self.fit(run, neighbours, present, without)
+        score = self.fit(run, neighbours, present[:, -1], without[:, -1])
         return lambda released: score(released[:, -1])
 
 
-def _projection(run: Run, worlds: Worlds, present: np.ndarray, without: np.ndarray) -> Score:
-    """Along the record's pull: the likelihood ratio where both laws are Gaussian with covariance a multiple of I."""
-    if worlds.pull is None or worlds.pull.shape != present.shape[1:]:
-        raise InputError("attack", "'projection' needs the record's pull", None,
-                         "take 'learned', or give the worlds a pull")
-    pull = worlds.pull
-    return _oriented(lambda released: _along(released, pull), present, without)
+def _projection(run: Run, neighbours: Neighbours, present: np.ndarray, without: np.ndarray) -> Score:
+    """Along the record's gradient: the likelihood ratio where both laws are Gaussian, covariance a multiple of I."""
+    if neighbours.direction is None or neighbours.direction.shape != present.shape[1:]:
+        raise InputError("attack", "'projection' needs the direction of the record's gradient", None,
+                         "take 'learned', or give the neighbours a direction")
+    direction = neighbours.direction
+    return _oriented(lambda released: _along(released, direction), present, without)
 
 
 def _oriented(score: Score, present: np.ndarray, without: np.ndarray) -> Score:
@@ -60,19 +60,20 @@ def _oriented(score: Score, present: np.ndarray, without: np.ndarray) -> Score:
     return lambda released: sign * score(released)
 
 
-def _trajectory(run: Run, worlds: Worlds, present: np.ndarray, without: np.ndarray) -> Score:
-    """All iterates: what each step added along the record's pull."""
-    pull = worlds.pull
-    if pull is None:
-        raise InputError("attack", "'trajectory' needs the record's pull", None, "give the worlds a pull")
-    return _oriented(lambda released: trajectory.along(run, worlds.record, pull, released), present, without)
+def _trajectory(run: Run, neighbours: Neighbours, present: np.ndarray, without: np.ndarray) -> Score:
+    """All iterates: what each step added along the record's gradient."""
+    direction = neighbours.direction
+    if direction is None:
+        raise InputError("attack", "'trajectory' needs the direction of the record's gradient", None,
+                         "give the neighbours a direction")
+    return _oriented(lambda released: trajectory.along(run, neighbours.record, direction, released), present, without)
 
 
 def _along(released: np.ndarray, direction: np.ndarray) -> np.ndarray:
     return np.tensordot(released, direction, axes=direction.ndim)
 
 
-def _learned(run: Run, worlds: Worlds, present: np.ndarray, without: np.ndarray) -> Score:
+def _learned(run: Run, neighbours: Neighbours, present: np.ndarray, without: np.ndarray) -> Score:
     """Fisher's linear discriminant of the pilot, its covariance shrunk towards its diagonal."""
     one, two = (part.reshape(len(part), -1) for part in (present, without))
     gap = one.mean(0) - two.mean(0)
@@ -84,11 +85,12 @@ def _learned(run: Run, worlds: Worlds, present: np.ndarray, without: np.ndarray)
     return lambda released: _along(released, direction)
 
 
-def _loss_threshold(run: Run, worlds: Worlds, present: np.ndarray, without: np.ndarray) -> Score:
+def _loss_threshold(run: Run, neighbours: Neighbours, present: np.ndarray, without: np.ndarray) -> Score:
     """Black box: the loss of the record under the released model (Yeom et al. 2018); small where it was trained on."""
-    loss, world = linear_loss(run), worlds.present
-    features = clip_rows(world.features[worlds.record:worlds.record + 1], loss.row_norm)[0].astype(np.float64)
-    row, answer = np.append(features, loss.intercept), world.target[worlds.record]
+    loss, data_set = linear_loss(run), neighbours.with_record
+    record = neighbours.record
+    features = clip_rows(data_set.features[record:record + 1], loss.row_norm)[0].astype(np.float64)
+    row, answer = np.append(features, loss.intercept), data_set.target[record]
 
     def score(released: np.ndarray) -> np.ndarray:
         found = released @ row  # (models, k)
@@ -107,16 +109,16 @@ def _loss_threshold(run: Run, worlds: Worlds, present: np.ndarray, without: np.n
 
 
 ATTACKS = {attack.name: attack for attack in (
-    Attack("projection", "white box: the released parameters along the record's pull", _projection),
-    Attack(trajectory.NAME, "all iterates: what each step added along the record's pull", _trajectory, True),
+    Attack("projection", "white box: the released parameters along the record's gradient", _projection),
+    Attack(trajectory.NAME, "all iterates: what each step added along the record's gradient", _trajectory, True),
     Attack("learned", "white box: a linear discriminant learned on separate models", _learned),
     Attack("loss-threshold", "black box: the loss of the record under the released model", _loss_threshold),
 )}
 
 
-def strongest(run: Run, worlds: Worlds) -> str:
-    """The attack that knows most about these worlds, and sees most of what the run releases."""
-    if worlds.pull is None:
+def strongest(run: Run, neighbours: Neighbours) -> str:
+    """The attack that knows most about these neighbours, and sees most of what the run releases."""
+    if neighbours.direction is None:
         return "learned"
     return trajectory.NAME if trajectory.readable(run) else "projection"
 

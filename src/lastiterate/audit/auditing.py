@@ -1,4 +1,4 @@
-"""``audit``: train many models of two neighbouring worlds, attack them, and compare with the certificate."""
+"""``audit``: train many models on two neighbouring data sets, attack them, and compare with the certificate."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import numpy as np
 
 from lastiterate.accounting.certificate import Certificate, account
 from lastiterate.audit import replay, trajectory
+from lastiterate.audit.adversarial_image import ImageNeighbours
 from lastiterate.audit.attacks import by_name, choose_thresholds, count, strongest
 from lastiterate.audit.canaries import worst_case
-from lastiterate.audit.neighbours import Neighbours
+from lastiterate.audit.neighbours import Neighbours, Train, check_adjacency
 from lastiterate.audit.outcome import AuditReport, Rate
-from lastiterate.audit.statistics import Counts, Evidenced, cap, gaussian_epsilon, require_statement
-from lastiterate.audit.trials import Plan, Progress, Results, all_scores, batch_size, opened
-from lastiterate.audit.worlds import Train, Worlds, check_worlds
+from lastiterate.audit.scoring import Progress, Results, TrialPlan, all_scores, batch_size, train_first
+from lastiterate.audit.statistics import CombinedBounds, Counts, cap, gaussian_epsilon, require_statement
 from lastiterate.engine import Trainer
 from lastiterate.errors import InputError
 from lastiterate.run.evidence import Evidence
@@ -31,39 +31,41 @@ EXACT = ("projection", trajectory.NAME)
 
 def audit(run: Run, *, attack: str | None = None, trials: int = 2000, failure: float = 0.05, delta: float = 1e-5,
           batch_models: int | None = None, results: str | Path | None = None, seed: int | None = None,
-          worlds: Worlds | None = None, features: int | None = None, train: Train | None = None,
+          neighbours: Neighbours | None = None, features: int | None = None, train: Train | None = None,
           at_least: Evidence = Evidence.ENFORCED, progress: Progress | None = None) -> AuditReport:
     """Attack the trainer of ``run``: a lower bound on epsilon at ``delta`` beside the certificate's upper bound.
 
     ``attack``: one of ``ATTACKS``, or replay; by default the strongest that fits. ``trials``: models
-    per world that count. ``failure``: probability that any statement of the report is wrong. ``worlds``: two neighbours
-    (default: the worst case for the run's loss, with ``features`` columns). ``train``: what is audited, (features,
-    target, keys) -> released parameters (default: ``Trainer(run).fit_many``). ``results``: a file to resume from.
+    per data set that count. ``failure``: probability that any statement of the report is wrong. ``neighbours``: two
+    data sets (default: the worst case for the run's loss, with ``features`` columns). ``train``: what is audited,
+    (features, target, keys) -> released parameters (default: ``Trainer(run).fit_many``). ``results``: a file to resume
+    from.
     """
     run, caveats = auditable(run)
     if attack == replay.NAME:
         require_statement(trials, failure, delta)
     else:
         require_statement(trials, failure, delta, THRESHOLDS)
-    worlds = worst_case(run, features) if worlds is None else worlds
-    check_worlds(worlds, run)
+    neighbours = worst_case(run, features) if neighbours is None else neighbours
+    check_adjacency(neighbours, run)
     certificate = certificate_of(run, at_least)
     seed = int.from_bytes(os.urandom(4), "little") if seed is None else seed
     if attack == replay.NAME:
-        present, without = replay.scores(run, worlds, trials, progress)
-        return conclude(certificate, worlds, replay.NAME, (present, without), (0.0,), failure=failure, delta=delta,
+        present, without = replay.scores(run, neighbours, trials, progress)
+        return conclude(certificate, neighbours, replay.NAME, (present, without), (0.0,), failure=failure, delta=delta,
                         pilot=0, seed=None, caveats=caveats)
-    chosen = by_name(strongest(run, worlds) if attack is None else attack)
+    chosen = by_name(strongest(run, neighbours) if attack is None else attack)
     train = default_train(run) if train is None else train
-    plan = planned(run, worlds, trials, batch_models, seed)
-    openings = opened(run, worlds, train, plan)
-    pilots = [opening.released[:plan.pilot] for opening in openings]
-    score = chosen.scorer(run, worlds, *pilots)
+    plan = planned(run, neighbours, trials, batch_models, seed)
+    firsts = train_first(run, neighbours, train, plan)
+    pilots = [first_models.released[:plan.pilot] for first_models in firsts]
+    score = chosen.scorer(run, neighbours, *pilots)
     thresholds = choose_thresholds(score(pilots[0]), score(pilots[1]), trials, delta, failure)
-    kept = Results(None if results is None else Path(results), identity(run, worlds, chosen.name, plan, delta, failure))
-    found = all_scores(run, openings, train, plan, score, kept, progress)
-    return conclude(certificate, worlds, chosen.name, found, thresholds, failure=failure, delta=delta, pilot=plan.pilot,
-                    seed=seed, caveats=caveats)
+    about = identity(run, neighbours, chosen.name, plan, delta, failure)
+    kept = Results(None if results is None else Path(results), about)
+    found = all_scores(run, firsts, train, plan, score, kept, progress)
+    return conclude(certificate, neighbours, chosen.name, found, thresholds, failure=failure, delta=delta,
+                    pilot=plan.pilot, seed=seed, caveats=caveats)
 
 
 def auditable(run: Run) -> tuple[Run, tuple[str, ...]]:
@@ -86,41 +88,43 @@ def certificate_of(run: Run, at_least: Evidence = Evidence.ENFORCED) -> Certific
     return account(auditable(run)[0], at_least=at_least)
 
 
-def planned(run: Run, worlds: Worlds, trials: int, batch_models: int | None, seed: int) -> Plan:
+def planned(run: Run, neighbours: Neighbours, trials: int, batch_models: int | None, seed: int) -> TrialPlan:
     """Batches as asked for, and a pilot of a tenth of the trials, at least 200 and at most 4,000."""
     if batch_models is not None and batch_models < 1:
         raise InputError("batch_models", "must be a whole number >= 1", batch_models)
-    size = batch_size(run, worlds.present.features.shape[1]) if batch_models is None else batch_models
-    return Plan(trials, min(max(trials // 10, 200), 4000), min(size, trials), seed)
+    size = batch_size(run, neighbours.with_record.features.shape[1]) if batch_models is None else batch_models
+    return TrialPlan(trials, min(max(trials // 10, 200), 4000), min(size, trials), seed)
 
 
-def identity(run: Run, worlds: Worlds, attack: str, plan: Plan, delta: float, failure: float) -> dict[str, Any]:
+def identity(run: Run, neighbours: Neighbours, attack: str, plan: TrialPlan, delta: float, failure: float
+             ) -> dict[str, Any]:
     """Everything that scores on disk depend on, apart from the code."""
     import hashlib
 
     digest = hashlib.sha256()
-    for world in (worlds.present, worlds.without):
-        digest.update(np.ascontiguousarray(world.features).tobytes() + np.ascontiguousarray(world.target).tobytes())
-        digest.update(str(world.absent).encode())
-    return {"run": run.to_dict(), "worlds": digest.hexdigest(), "attack": attack, "trials": plan.trials,
+    for data_set in (neighbours.with_record, neighbours.without_record):
+        for array in (data_set.features, data_set.target):
+            digest.update(np.ascontiguousarray(array).tobytes())
+        digest.update(str(data_set.absent).encode())
+    return {"run": run.to_dict(), "neighbours": digest.hexdigest(), "attack": attack, "trials": plan.trials,
             "pilot": plan.pilot, "batch_models": plan.batch_models, "seed": plan.seed, "delta": delta,
             "failure": failure}
 
 
-def conclude(certificate: Certificate, worlds: Worlds | Neighbours, attack: str, scores: tuple[np.ndarray, np.ndarray],
-             thresholds: tuple[float, ...], *, failure: float, delta: float, pilot: int, seed: int | None,
-             caveats: tuple[str, ...] = ()) -> AuditReport:
+def conclude(certificate: Certificate, neighbours: Neighbours | ImageNeighbours, attack: str,
+             scores: tuple[np.ndarray, np.ndarray], thresholds: tuple[float, ...], *, failure: float,
+             delta: float, pilot: int, seed: int | None, caveats: tuple[str, ...] = ()) -> AuditReport:
     """The report from scores with and without the record; the thresholds were fixed before."""
     counts: tuple[Counts, ...] = tuple(count(*scores, threshold) for threshold in thresholds)
-    proof = Evidenced(counts, failure)
+    proof = CombinedBounds(counts, failure)
     curves = [certificate.curve(verdict) for verdict in certificate.certifying]
     best = certificate.best(delta)
     rates = tuple(Rate(threshold, int(c.false_positives), int(c.false_negatives), *pair)
                   for threshold, c, pair in zip(thresholds, counts, proof.rates(), strict=True))
-    gaussian = gaussian_epsilon(proof.mu(), delta) if worlds.gaussian and attack in EXACT and delta > 0 else None
+    gaussian = gaussian_epsilon(proof.mu(), delta) if neighbours.gaussian and attack in EXACT and delta > 0 else None
     trials = min(len(part) for part in scores)
     return AuditReport(
-        attack=attack, worlds=worlds.about, adjacency=certificate.run.adjacency, trials=trials, pilot=pilot,
+        attack=attack, neighbours=neighbours.about, adjacency=certificate.run.adjacency, trials=trials, pilot=pilot,
         failure=failure, delta=delta, lower=proof.epsilon(delta), lower_gaussian=gaussian, mu_lower=proof.mu(),
         cap=cap(trials, failure, delta, len(thresholds)), upper=certificate.epsilon(delta),
         theorem=None if best is None else best.theorem.name, refuted_at=proof.refuted(curves), rates=rates, seed=seed,

@@ -1,8 +1,9 @@
 """Worst-case records: neighbours on which a correct trainer leaks as much as its theorems allow, or close to it.
 
 Squared error with clamped residuals: all targets are so far away that every residual is clamped. Every data gradient is
-then constant, the curvature is the ridge's alone, and one record pulls with its full sensitivity at every meeting: the
-exactly tight pair of docs/theorems/quadratic-witness, a crafted gradient (Cebere, Bellet, Papernot 2024) made of data.
+then constant, the curvature is the ridge's alone, and one record contributes its full sensitivity, in one direction, at
+every participation: the exactly tight pair of docs/theorems/quadratic-witness, a crafted gradient (Cebere, Bellet,
+Papernot 2024) made of data.
 
 Logistic and softmax: all records share the canary's row with the opposite label. They drive its score far to the wrong
 side, where its residual is near its bound and the curvature near the ridge alone.
@@ -14,7 +15,7 @@ import math
 
 import numpy as np
 
-from lastiterate.audit.worlds import World, Worlds, replaces
+from lastiterate.audit.neighbours import DataSet, Neighbours, is_replace_one
 from lastiterate.engine.prepare import linear_loss
 from lastiterate.errors import InputError
 from lastiterate.run.batching import Cyclic, FullBatch
@@ -31,7 +32,7 @@ LEAN = math.pi / 6
 """Angle between the shared row's normal and a leaning record."""
 
 
-def worst_case(run: Run, features: int | None = None) -> Worlds:
+def worst_case(run: Run, features: int | None = None) -> Neighbours:
     """The neighbours that the strongest attack on ``run`` uses; ``features``: columns of the made-up data."""
     loss = linear_loss(run)
     width = columns(run, features)
@@ -55,12 +56,12 @@ def columns(run: Run, features: int | None) -> int:
         return width - 1
     if features is not None and features < 1:
         raise InputError("features", "must be a whole number >= 1", features)
-    leaning = replaces(run) and not isinstance(loss, HuberRidge)
+    leaning = is_replace_one(run) and not isinstance(loss, HuberRidge)
     return (2 if leaning else 1) if features is None else features
 
 
 def place(run: Run) -> int:
-    """The record that leaks most: in public order the first of the worst block, with a hidden place any."""
+    """The record that leaks most: in public order the first of the worst block, with a secret order any."""
     match run.batching:
         case Cyclic(size):
             if run.momentum is None and run.facts().sensitivity is not None:
@@ -72,40 +73,43 @@ def place(run: Run) -> int:
             return 0
 
 
-def _clamped(run: Run, loss: HuberRidge, width: int) -> Worlds:
+def _clamped(run: Run, loss: HuberRidge, width: int) -> Neighbours:
     record, rows = place(run), np.zeros((run.n, width), np.float32)
     rows[record, 0] = LONG * loss.row_norm
     target = np.full(run.n, FAR)
     if isinstance(run.batching, FullBatch | Cyclic):
-        # the others' intercepts pull to both sides in turn, so that the parameters stay in the middle of a domain;
-        # with a hidden order they pull to one side, so that all blocks are alike
+        # the other records' gradients alternate in sign, so that the parameters stay in the middle of a domain; with a
+        # secret order they have one sign, so that all blocks are alike
         target[np.arange(run.n) % 2 != record % 2] = -FAR
-    pull = np.zeros((1, width + 1))
-    pull[0, [0, -1]] = loss.row_norm, loss.intercept
+    direction = np.zeros((1, width + 1))
+    direction[0, [0, -1]] = loss.row_norm, loss.intercept
     exact = isinstance(run.domain, Everywhere) and run.prox is None and isinstance(run.batching, FullBatch | Cyclic)
-    present, about = World(rows, target), "one record pulls with its whole gradient, nothing else bends"
-    if replaces(run):
+    present, about = DataSet(rows, target), "one record contributes its largest gradient, the others no curvature"
+    if is_replace_one(run):
         opposite = target.copy()
         opposite[record] = -FAR
-        return Worlds(present, World(rows, opposite), record, f"{about}; the other one pulls back", pull, exact)
-    return Worlds(present, World(rows, target, record), record, f"{about}; the other world zeroes it", pull, exact)
+        return Neighbours(present, DataSet(rows, opposite), record, f"{about}; the other one has the opposite gradient",
+                          direction, exact)
+    return Neighbours(present, DataSet(rows, target, record), record, f"{about}; the other data set zeroes it",
+                      direction, exact)
 
 
-def _opposed(run: Run, loss: Logistic | Softmax, width: int) -> Worlds:
+def _opposed(run: Run, loss: Logistic | Softmax, width: int) -> Neighbours:
     record, radius = place(run), LONG * loss.row_norm
     rows, target = np.zeros((run.n, width), np.float32), np.zeros(run.n, np.int64)
     target[record] = 1
     signs = np.array([1.0]) if isinstance(loss, Logistic) else np.eye(loss.classes)[1] - np.eye(loss.classes)[0]
-    if replaces(run):
+    if is_replace_one(run):
         return _leaning(run, rows, target, record, signs, radius)
     rows[:, 0] = radius
     row = np.zeros(width + 1)
     row[[0, -1]] = loss.row_norm, loss.intercept
-    about = "one record among equal rows with the opposite label; the other world zeroes it"
-    return Worlds(World(rows, target), World(rows, target, record), record, about, np.outer(signs, row))
+    about = "one record among equal rows with the opposite label; the other data set zeroes it"
+    return Neighbours(DataSet(rows, target), DataSet(rows, target, record), record, about, np.outer(signs, row))
 
 
-def _leaning(run: Run, rows: np.ndarray, target: np.ndarray, record: int, signs: np.ndarray, radius: float) -> Worlds:
+def _leaning(run: Run, rows: np.ndarray, target: np.ndarray, record: int, signs: np.ndarray, radius: float
+             ) -> Neighbours:
     """Two records of one label, rows to the left and to the right of the row that all others share.
 
     Both scores are driven to the wrong side, so both gradients are near their bound, and they differ by 2 cos(LEAN) R.
@@ -120,4 +124,4 @@ def _leaning(run: Run, rows: np.ndarray, target: np.ndarray, record: int, signs:
     across = np.zeros(rows.shape[1] + 1)
     across[0] = 1.0
     about = "two records of one label that lean to both sides of the row that all others share, with the opposite label"
-    return Worlds(World(row, target), World(other, target), record, about, np.outer(signs, across))
+    return Neighbours(DataSet(row, target), DataSet(other, target), record, about, np.outer(signs, across))

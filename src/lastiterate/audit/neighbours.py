@@ -1,140 +1,95 @@
-"""Two image sets that differ in one record, which was made adversarial for models that never saw it."""
+"""Two neighbouring data sets, and how a trainer is given the one without the record."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from inspect import Parameter, signature
 from typing import Any
 
-import jax
 import numpy as np
 
-from lastiterate.audit.checkpoints import looked_at
-from lastiterate.audit.deepfool import Logits, fool_all
-from lastiterate.audit.worlds import replaces
-from lastiterate.engine import seeded_keys
-from lastiterate.engine.network import Form, prepared
-from lastiterate.engine.traced import quick
 from lastiterate.errors import InputError
+from lastiterate.run.adjacency import records_moved
 from lastiterate.run.run import Run
 
-AT_ONCE = 32
-"""Images whose logits are computed at once, for all models."""
+Train = Callable[..., np.ndarray]
+"""(features, target, keys) -> released parameters, one model per key, as ``Trainer(run).fit_many`` does.
+
+Where the data sets differ by a zeroed record it is called with ``absent=(record,)`` besides.
+"""
 
 
-@dataclass(frozen=True)
-class ImageModel:
-    """``logits(params, image)``, ``loss(params, image, label)`` of one record, and the public first parameters."""
+@dataclass(frozen=True, eq=False)
+class DataSet:
+    """One data set; the gradient of the record ``absent`` (if any) is replaced by zero. The order is public."""
 
-    logits: Logits
-    loss: Callable[..., jax.Array]
-    params: Any
+    features: np.ndarray
+    target: np.ndarray
+    absent: int | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Neighbours:
-    """``present`` holds the crafted image where ``without`` holds the original; labels (n,) are the same in both."""
+    """Neighbouring data sets: ``without_record`` lacks the record that ``with_record`` holds, or holds another instead.
 
-    without: np.ndarray
-    present: np.ndarray
-    labels: np.ndarray
+    ``direction``: (k, d + 1), in which the record's gradient moves the parameters, where it is known.
+    ``gaussian``: both released laws are exactly Gaussian with one covariance, a multiple of I, if the trainer is right.
+    """
+
+    with_record: DataSet
+    without_record: DataSet
     record: int
-    adversarial: int  #: the class that models which never saw the crafted image take it for
-    gaussian: bool = False  #: neither released law is known to be Gaussian
+    about: str
+    direction: np.ndarray | None = None
+    gaussian: bool = False
 
     def __post_init__(self) -> None:
-        if self.without.shape != self.present.shape or len(self.labels) != len(self.without):
-            raise InputError("neighbours", "must have the same shape",
-                             (self.without.shape, self.present.shape, self.labels.shape))
-        differing = np.flatnonzero((self.without != self.present).reshape(len(self.labels), -1).any(axis=1))
+        one, two = self.with_record, self.without_record
+        if one.features.shape != two.features.shape or one.target.shape != two.target.shape:
+            raise InputError("neighbours", "must have the same shape", (one.features.shape, two.features.shape))
+        if one.absent is not None:
+            raise InputError("neighbours", "must hold the record in the first data set", one.absent)
+        if two.absent is not None and not 0 <= two.absent < len(one.target):
+            raise InputError("neighbours", f"hold the records 0 .. {len(one.target) - 1}", two.absent)
+        moved = (one.features != two.features).any(axis=1) | (one.target != two.target)
+        if two.absent is not None:
+            moved[two.absent] = True
+        differing = np.flatnonzero(moved)
         if differing.size != 1:
             raise InputError("neighbours", f"must differ in one record, not in {differing.size}",
                              [int(place) for place in differing[:5]], "neighbours differ in a single record")
         if int(differing[0]) != self.record:
-            raise InputError("record", f"must be the one in which the neighbours differ, {int(differing[0])}",
+            raise InputError("record", f"must be the one in which the data sets differ, {int(differing[0])}",
                              self.record)
-        if self.adversarial == self.original:
-            raise InputError("adversarial", "must be another class than the record's label", self.adversarial)
-
-    @property
-    def original(self) -> int:
-        """The record's label."""
-        return int(self.labels[self.record])
-
-    @property
-    def about(self) -> str:
-        """In words."""
-        moved = float(np.linalg.norm(self.present[self.record] - self.without[self.record]))
-        return (f"record {self.record} of class {self.original}, moved by {moved:.3g} to look like "
-                f"{self.adversarial}, replaces the original")
-
-    @property
-    def pair(self) -> np.ndarray:
-        """The crafted image and the original, (2, ...)."""
-        return np.stack([self.present[self.record], self.without[self.record]])
 
 
-def check_replacing(run: Run) -> None:
-    """Refuse a run that is accounted under another adjacency than these neighbours have."""
-    if not replaces(run):
-        raise InputError("adjacency", "must be 'replace-one': the crafted image replaces a record", run.adjacency,
-                         "account the run under replace-one")
+def is_replace_one(run: Run) -> bool:
+    """Whether neighbours hold another record in the place of one, instead of none."""
+    return records_moved(run.adjacency) == 2
 
 
-def instantiate(run: Run, model: ImageModel, images: np.ndarray, labels: np.ndarray, *, low: float, high: float,
-                record: int | None = None, models: int = 30, batch_models: int = 30, seed: int = 0) -> Neighbours:
-    """Train ``models`` on the images (n, ...), and move one of them until all say another class (Heller, Fetaya 2023).
-
-    ``record``: which (default: the last whose label all models know; where blocks are read in order, later steps hide
-    it least). ``low``, ``high``: the range of pixels. The record keeps its label.
-    """
-    check_replacing(run)
-    if models < 1:
-        raise InputError("models", "must be a whole number >= 1", models, "30 is the paper's number")
-    if not ((low <= images) & (images <= high)).all():
-        raise InputError("images", f"must lie within the pixel range {low:g} .. {high:g}",
-                         (float(np.min(images)), float(np.max(images))), "state the range after normalisation")
-    if record is not None and not 0 <= record < len(labels):
-        raise InputError("record", f"must lie within 0 .. {len(labels) - 1}", record)
-    thetas = last_iterates(run, model, images, labels, seeded_keys(seed, models), batch_models)
-    form = Form.of(model.params)
-    many = jax.vmap(lambda theta: form.whole(form.arrays(theta, exact=False)))
-    with jax.enable_x64(True):
-        trained = many(thetas)
-    record = _known(model, trained, images, labels, record)
-    crafted, said = fool_all(model.logits, trained, images[record], int(labels[record]), low, high)
-    present = np.array(images)
-    present[record] = crafted
-    values, votes = np.unique(said, return_counts=True)
-    return Neighbours(np.asarray(images), present, np.asarray(labels), record, int(values[votes.argmax()]))
+def check_adjacency(neighbours: Neighbours, run: Run) -> None:
+    """Refuse neighbours of another adjacency than the run is accounted under."""
+    if is_replace_one(run) and neighbours.without_record.absent is not None:
+        raise InputError("neighbours", "zero out a record, but the run is accounted under replace-one",
+                         neighbours.record, "put another record in its place")
+    if not is_replace_one(run) and neighbours.without_record.absent is None:
+        raise InputError("neighbours", f"replace a record, but the run is accounted under {run.adjacency}",
+                         neighbours.record, "mark it as absent, or account the run under replace-one")
 
 
-def last_iterates(run: Run, model: ImageModel, images: np.ndarray, labels: np.ndarray, keys: Any, batch_models: int
-                  ) -> np.ndarray:
-    """One model per key, (models, size) float64."""
-    found = list[np.ndarray]()
-    with jax.enable_x64(True):
-        loop, first, arranged = prepared(run, model.loss, model.params, (images, labels))
-        for begin in range(0, len(keys), batch_models):
-            part = keys[begin:begin + batch_models]
-            found.append(looked_at(loop, first, arranged, part, [run.steps], lambda theta: theta)[:, 0])
-    return np.concatenate(found)
+def execute(run: Run, data_set: DataSet, train: Train, keys: Any) -> np.ndarray:
+    """Released parameters of one model per key, (models, ...) float64."""
+    if data_set.absent is None:
+        return np.asarray(train(data_set.features, data_set.target, keys))
+    if not takes_absent(train):
+        raise InputError("train", "takes no absent=, the records whose gradients are zeroed", None,
+                         "add it, or account the run under replace-one, and give two full data sets")
+    return np.asarray(train(data_set.features, data_set.target, keys, absent=(data_set.absent,)))
 
 
-def all_logits(model: ImageModel, trained: Any, images: np.ndarray) -> np.ndarray:
-    """Logits (images, models, classes); leaves of ``trained`` have the models as their first axis."""
-    def one(image: jax.Array) -> jax.Array:
-        return jax.vmap(lambda params: quick(model.logits)(params, image))(trained)
-
-    return np.asarray(jax.lax.map(one, images, batch_size=min(AT_ONCE, len(images))))
-
-
-def _known(model: ImageModel, trained: Any, images: np.ndarray, labels: np.ndarray, record: int | None) -> int:
-    """The record that is to be changed: all models must know its label."""
-    places = np.arange(len(labels)) if record is None else np.array([record])
-    said = all_logits(model, trained, images[places]).argmax(axis=2)
-    agreed = np.flatnonzero((said == labels[places][:, None]).all(axis=1))
-    if agreed.size == 0:
-        which = "of any record" if record is None else f"of record {record}"
-        raise InputError("models", f"do not all know the label {which}", None, "train longer, or take fewer models")
-    return int(places[agreed[-1]])
+def takes_absent(train: Train) -> bool:
+    """Whether a trainer has a parameter for the records whose gradients are zeroed."""
+    taken = signature(train).parameters.values()
+    return any(one.name == "absent" or one.kind is Parameter.VAR_KEYWORD for one in taken)

@@ -56,15 +56,16 @@ class AuditReport:
 
     **Guarantee:** with probability at least 1 - ``failure``, ``lower`` does not exceed the audited trainer's true
     epsilon at ``delta``, and ``refuted_at`` is set only if the certificate is wrong. ``lower_gaussian`` shares that
-    budget; it holds if both released laws are Gaussian with one covariance, as a right trainer's are on these worlds,
+    budget; it holds if both released laws are Gaussian with one covariance, as a correct trainer's are on these data
+    sets,
     and is ``None`` where they need not be.
     """
 
     attack: str
-    worlds: str
+    neighbours: str
     adjacency: str
-    trials: int  #: models per world that were counted
-    pilot: int  #: further models per world that chose direction and thresholds
+    trials: int  #: models per data set that were counted
+    pilot: int  #: further models per data set that chose direction and thresholds
     failure: float
     delta: float
     lower: float
@@ -105,8 +106,8 @@ class AuditReport:
         else:
             shape = f"{shown(self.lower_gaussian, math.floor)} (both laws are Gaussian: the GDP test)"
         return [
-            ("attack", self.attack), ("worlds", f"{self.worlds} ({self.adjacency})"),
-            ("models", f"{self.trials} per world, {self.pilot} more to choose thresholds"),
+            ("attack", self.attack), ("neighbours", f"{self.neighbours} ({self.adjacency})"),
+            ("models", f"{self.trials} per data set, {self.pilot} more to choose thresholds"),
             ("failure probability", f"{self.failure:g}"), ("epsilon at delta", f"{self.delta:g}"),
             ("at least", f"{shown(self.lower, math.floor)} (any trainer)"), ("at least", shape),
             ("at most, certified", claimed(self.upper, self.theorem)),

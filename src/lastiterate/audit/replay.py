@@ -1,4 +1,4 @@
-"""The replay attack: where the noise key can be guessed, train both worlds with it again and compare.
+"""The replay attack: where the noise key can be guessed, train on both data sets with it again and compare.
 
 It is the trainer's own choice of a key that is attacked, so models are fitted one by one, without a key.
 """
@@ -12,8 +12,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from lastiterate.audit.trials import Progress
-from lastiterate.audit.worlds import World, Worlds, execute
+from lastiterate.audit.neighbours import DataSet, Neighbours, execute
+from lastiterate.audit.scoring import Progress
 from lastiterate.engine import Trainer, seeded_key
 from lastiterate.run.run import Run
 
@@ -24,15 +24,16 @@ TOLERANCE = 1e-9
 """Relative distance below which two models are the same; noise of its own keeps models far further apart."""
 
 
-def scores(run: Run, worlds: Worlds, trials: int, progress: Progress | None = None,
+def scores(run: Run, neighbours: Neighbours, trials: int, progress: Progress | None = None,
            guesses: tuple[int, ...] = GUESSES) -> tuple[np.ndarray, np.ndarray]:
-    """+1 where some guessed key gives the model in the world with the record, -1 where one does without, else 0."""
+    """+1 where a guessed key gives the model on the data set with the record, -1 where on the other one, else 0."""
     keys = jax.numpy.stack([seeded_key(seed) for seed in guesses])
-    known = [execute(run, world, Trainer(run).fit_many, keys) for world in (worlds.present, worlds.without)]
+    both = (neighbours.with_record, neighbours.without_record)
+    known = [execute(run, data_set, Trainer(run).fit_many, keys) for data_set in both]
     began, found = time.perf_counter(), ([], [])
-    for place, world in enumerate((worlds.present, worlds.without)):
+    for place, data_set in enumerate(both):
         for index in range(trials):
-            found[place].append(_verdict(_release(run, world), known))
+            found[place].append(_verdict(_release(run, data_set), known))
             if progress is not None:
                 done = place * trials + index + 1
                 rate = done / max(time.perf_counter() - began, 1e-9)
@@ -40,12 +41,12 @@ def scores(run: Run, worlds: Worlds, trials: int, progress: Progress | None = No
     return np.array(found[0]), np.array(found[1])
 
 
-def _release(run: Run, world: World) -> np.ndarray:
+def _release(run: Run, data_set: DataSet) -> np.ndarray:
     """One model as a user trains it."""
     def train(features: Any, target: Any, _: Any, absent: Sequence[int] = ()) -> np.ndarray:
         return Trainer(run).fit(features, target, absent=absent)
 
-    model = execute(run, world, train, None)
+    model = execute(run, data_set, train, None)
     return model[-1] if run.release == "all" else model
 
 

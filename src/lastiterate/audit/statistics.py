@@ -1,8 +1,8 @@
 """What error counts of an attack prove about privacy, with one failure budget and no hidden multiplicity.
 
-An attack says "in" or "out"; a false positive is "in" for a model of the world without the record. If the mechanism is
-(eps, delta)-DP, every attack has FPR + e^eps FNR >= 1 - delta and e^eps FPR + FNR >= 1 - delta (Kairouz, Oh, Viswanath
-2015), so upper confidence bounds on both rates (Clopper, Pearson 1934) give a lower bound on eps.
+An attack says "in" or "out"; a false positive is "in" for a model of the data set without the record. If the mechanism
+is (eps, delta)-DP, every attack has FPR + e^eps FNR >= 1 - delta and e^eps FPR + FNR >= 1 - delta (Kairouz, Oh,
+Viswanath 2015), so upper confidence bounds on both rates (Clopper, Pearson 1934) give a lower bound on eps.
 Counts may be arrays: everything is elementwise.
 """
 
@@ -38,9 +38,9 @@ class Counts:
     """Errors of one attack at one threshold; the threshold was fixed without looking at these models."""
 
     false_positives: Any
-    negatives: Any  #: models of the world without the record
+    negatives: Any  #: models of the data set without the record
     false_negatives: Any
-    positives: Any  #: models of the world with it
+    positives: Any  #: models of the data set with it
 
     def bounds(self, failure: float) -> tuple[Array, Array]:
         """Upper bounds on both rates that hold together, except with probability ``failure``."""
@@ -101,12 +101,12 @@ def refutes(curve: Curve, fpr: float, fnr: float) -> float | None:
 
 
 def _margin(curve: Curve, epsilon: float, fpr: float, fnr: float) -> float:
-    room = 1 - min(math.exp(epsilon) * fpr + fnr, fpr + math.exp(epsilon) * fnr)
-    return room - curve.delta(epsilon) - 1e-12 if room > 0 else room
+    needed = 1 - min(math.exp(epsilon) * fpr + fnr, fpr + math.exp(epsilon) * fnr)
+    return needed - curve.delta(epsilon) - 1e-12 if needed > 0 else needed
 
 
 def cap(trials: int, failure: float, delta: float, thresholds: int = 1) -> float:
-    """The largest lower bound that any attack can show: ``trials`` models per world and no error at all."""
+    """The largest lower bound that any attack can show: ``trials`` models per data set and no error at all."""
     bound = rate_upper(0, trials, failure / (2 * thresholds))
     return float(epsilon_at(bound, bound, delta))
 
@@ -118,17 +118,17 @@ def require_statement(trials: int, failure: float, delta: float, thresholds: int
     if not 0 <= delta < 1:
         raise InputError("delta", "must lie in [0, 1)", delta, "choose less than 1/n, such as 1e-6")
     if trials < 1 or cap(trials, failure, 0.0, thresholds) <= 0:
-        # one error-free world needs failure / (2 thresholds) < 2^-trials
+        # one error-free data set needs failure / (2 thresholds) < 2^-trials
         least = math.ceil(math.log2(2 * thresholds / failure)) + 1
         raise InputError("trials", f"are too few for any statement at failure probability {failure:g}", trials,
-                         f"take at least {least} models per world")
+                         f"take at least {least} models per data set")
     if cap(trials, failure, delta, thresholds) <= 0:
         raise InputError("delta", "is above what the trials resolve: even an attack without errors would prove nothing",
                          delta, "take a smaller delta, or more trials")
 
 
 @dataclass(frozen=True)
-class Evidenced:
+class CombinedBounds:
     """What several thresholds prove together; each was given its share of the failure probability."""
 
     counts: tuple[Counts, ...]

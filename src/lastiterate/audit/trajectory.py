@@ -1,4 +1,4 @@
-"""The attack on a run that releases all iterates: what each step added along the record's pull.
+"""The attack on a run that releases all iterates: what each step added along the direction of the record's gradient.
 
 theta_{k+1} - (1 - eta_k ridge) theta_k = -eta_k (data gradients / b + noise_k): where data gradients are constant, as
 on the tight pair of squared error, the weighted sum over the record's steps is the whole trajectory's likelihood ratio.
@@ -34,22 +34,24 @@ def readable(run: Run) -> bool:
 
 
 def weights(run: Run, record: int) -> np.ndarray:
-    """Weight of every step, (T,): the pull over the variance of what the step added; zero where no record is met."""
+    """Weight of every step, (T,): one over step size times noise variance; zero where the record does not take part."""
     if not readable(run):
         raise InputError("attack", "'trajectory' needs all iterates, without momentum or a domain", run.release,
                          "take 'projection', or audit a run with release='all'")
     steps = np.arange(run.steps)
-    met = steps % run.blocks == record // run.batching.size if isinstance(run.batching, Cyclic) else np.ones_like(steps)
+    uses = np.ones_like(steps)
+    if isinstance(run.batching, Cyclic):
+        uses = steps % run.blocks == record // run.batching.size
     std = np.array([run.noise_std(int(k)) for k in steps])
     eta = np.array([run.step_size.at(int(k)) for k in steps])
     if not isinstance(run.start, Fixed):
-        met = met * (steps > 0)  # the first step starts from a point that nobody sees
-    return met / (eta * np.maximum(std, 1e-300) ** 2)
+        uses = uses * (steps > 0)  # the first step starts from a point that is not released
+    return uses / (eta * np.maximum(std, 1e-300) ** 2)
 
 
-def along(run: Run, record: int, pull: np.ndarray, released: np.ndarray) -> np.ndarray:
+def along(run: Run, record: int, direction: np.ndarray, released: np.ndarray) -> np.ndarray:
     """Scores (models,) from all iterates (models, T, k, d + 1); a record present makes them larger or smaller."""
-    at = np.tensordot(released, pull, axes=pull.ndim)
+    at = np.tensordot(released, direction, axes=direction.ndim)
     shrink = np.array([1 - run.step_size.at(k) * linear_loss(run).ridge for k in range(run.steps)])
     before = np.concatenate((np.zeros((len(at), 1)), at[:, :-1]), axis=1)
     return (at - shrink * before) @ weights(run, record)

@@ -22,7 +22,7 @@ def audit_command(
     subject: Annotated[Path, typer.Argument(metavar="RUN.json|MODEL_DIR", help="a run, or a folder that train wrote")],
     attack: Annotated[str | None, typer.Option("--attack", help="projection, trajectory, learned, "
                                                "loss-threshold, replay or one-run; default: the strongest")] = None,
-    trials: Annotated[int, typer.Option("--trials", help="models per world that count")] = 2000,
+    trials: Annotated[int, typer.Option("--trials", help="models per data set that count")] = 2000,
     batch_models: Annotated[int | None, typer.Option("--batch-models", help="models trained at once: bounds memory"
                                                      )] = None,
     failure: Annotated[float, typer.Option("--failure", help="probability that a statement is wrong")] = 0.05,
@@ -35,7 +35,7 @@ def audit_command(
     plot: Annotated[Path | None, typer.Option("--plot", help="error rates beside what the certificate allows")] = None,
 ) -> None:
     """Attack the trainer of a run: a lower bound on epsilon beside the certificate's; exit code 1 if it is refuted."""
-    from lastiterate.audit import auditing, coins
+    from lastiterate.audit import auditing, one_run
     from lastiterate.audit import subject as subjects
     from lastiterate.report import roc
     from lastiterate.report.plots import figure_for
@@ -45,11 +45,11 @@ def audit_command(
         figure_for(plot)  # refuse a bad name before the work
     asked = found.delta if delta is None else delta
     asked = 1e-5 if asked is None else asked
-    if attack == coins.NAME:
+    if attack == one_run.NAME:
         for name, value in (("plot", plot), ("results", results)):
             if value is not None:
                 raise InputError(f"--{name}", "has no meaning for the attack on one run", str(value), "leave it out")
-        _tell(coins.audit_once(found.run, failure=failure, delta=asked, seed=seed, at_least=found.at_least), json_)
+        _tell(one_run.audit_one_run(found.run, failure=failure, delta=asked, seed=seed, at_least=found.at_least), json_)
         return
     with _bar() as bar:
         task = bar.add_task("audit", total=None, speed="", left="compiling")

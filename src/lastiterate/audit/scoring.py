@@ -1,4 +1,4 @@
-"""Many models of both worlds: trained in batches, scored as they come, resumed from a file after an interruption."""
+"""Many models on both data sets: trained in batches, scored as they come, resumed from a file after an interruption."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from lastiterate.audit.worlds import Train, World, Worlds, execute
+from lastiterate.audit.neighbours import DataSet, Neighbours, Train, execute
 from lastiterate.engine import seeded_keys
 from lastiterate.engine.batches import layout
 from lastiterate.engine.gradients import AT_ONCE, outputs
@@ -28,17 +28,17 @@ MEMORY = 2**29
 
 
 @dataclass(frozen=True)
-class Plan:
-    """How many models, from which seed, in which batches; each world has its own keys, the pilot has its own again."""
+class TrialPlan:
+    """How many models, from which seed, in which batches; every data set has keys of its own, and so has the pilot."""
 
     trials: int
     pilot: int
     batch_models: int
     seed: int
 
-    def keys(self, world: int) -> Any:
-        """One key per model, the pilot's first; each world has its own."""
-        words = np.random.SeedSequence([self.seed, world]).generate_state(1)
+    def keys(self, data_set: int) -> Any:
+        """One key per model, the pilot's first; each data set has its own."""
+        words = np.random.SeedSequence([self.seed, data_set]).generate_state(1)
         return seeded_keys(int(words[0]) & 0x7FFFFFFF, self.pilot + self.trials)
 
 
@@ -53,12 +53,12 @@ def batch_size(run: Run, width: int) -> int:
     return int(min(max(MEMORY // (8 * numbers), 16), 2**16))
 
 
-def require_pure(run: Run, world: World, train: Train, keys: Any, released: np.ndarray) -> None:
+def require_pure(run: Run, data_set: DataSet, train: Train, keys: Any, released: np.ndarray) -> None:
     """Refuse a trainer that does not answer ``keys`` as it did before, when they were the first of ``released``.
 
     Batches of another size may round differently; other noise is far above the tolerance of 1e-6.
     """
-    again = execute(run, world, train, keys)
+    again = execute(run, data_set, train, keys)
     if again.ndim < 2 or released.shape[1:] != again.shape[1:] or len(again) != len(keys):
         raise InputError("train", "must return one model per key", again.shape, "as Trainer(run).fit_many does")
     if not np.allclose(released[:len(again)], again, rtol=1e-6, atol=1e-9, equal_nan=True):
@@ -91,56 +91,57 @@ class Results:
         whole = lines[:-1]  # the last line is empty, or was cut off
         for line in whole[1:]:
             entry = json.loads(line)
-            self._found[entry["world"], entry["first"]] = np.array(entry["scores"], dtype=np.float64)
+            self._found[entry["data_set"], entry["first"]] = np.array(entry["scores"], dtype=np.float64)
         path.write_text("\n".join(whole) + "\n", encoding="utf-8")
 
-    def get(self, world: int, first: int, size: int) -> np.ndarray | None:
-        found = self._found.get((world, first))
+    def get(self, data_set: int, first: int, size: int) -> np.ndarray | None:
+        found = self._found.get((data_set, first))
         return found if found is not None and len(found) == size else None
 
-    def put(self, world: int, first: int, scores: np.ndarray) -> None:
+    def put(self, data_set: int, first: int, scores: np.ndarray) -> None:
         if self._path is not None:
             with self._path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps({"world": world, "first": first, "scores": scores.tolist()}) + "\n")
+                file.write(json.dumps({"data_set": data_set, "first": first, "scores": scores.tolist()}) + "\n")
 
 
 @dataclass(frozen=True, eq=False)
-class Opening:
-    """Keys of one world, and the models of its first ones: the pilot and the first batch that counts."""
+class FirstModels:
+    """Keys of one data set, and the models of its first ones: the pilot and the first batch that counts."""
 
-    world: World
+    data_set: DataSet
     keys: Any
     released: np.ndarray
     pilot: int
     seconds: float
 
 
-def opened(run: Run, worlds: Worlds, train: Train, plan: Plan) -> tuple[Opening, Opening]:
-    """Train the pilot and the first batch of both worlds in one call each."""
-    found: list[Opening] = []
-    for place, world in enumerate((worlds.present, worlds.without)):
+def train_first(run: Run, neighbours: Neighbours, train: Train, plan: TrialPlan) -> tuple[FirstModels, FirstModels]:
+    """Train the pilot and the first batch of both data sets in one call each."""
+    found: list[FirstModels] = []
+    for place, data_set in enumerate((neighbours.with_record, neighbours.without_record)):
         keys = plan.keys(place)
         first, began = keys[:plan.pilot + plan.batch_models], time.perf_counter()
-        released = execute(run, world, train, first)
+        released = execute(run, data_set, train, first)
         if released.ndim < 2 or len(released) != len(first):
             raise InputError("train", "must return one model per key", released.shape, "as Trainer(run).fit_many does")
-        found.append(Opening(world, keys, released, plan.pilot, time.perf_counter() - began))
-    require_pure(run, worlds.present, train, found[0].keys[:3], found[0].released)
+        found.append(FirstModels(data_set, keys, released, plan.pilot, time.perf_counter() - began))
+    require_pure(run, neighbours.with_record, train, found[0].keys[:3], found[0].released)
     return found[0], found[1]
 
 
-def all_scores(run: Run, openings: tuple[Opening, Opening], train: Train, plan: Plan,
+def all_scores(run: Run, firsts: tuple[FirstModels, FirstModels], train: Train, plan: TrialPlan,
                score: Callable[[np.ndarray], np.ndarray], results: Results, progress: Progress | None
                ) -> tuple[np.ndarray, np.ndarray]:
     """Scores of ``trials`` models with the record, and of as many without; only scores are kept."""
-    began = time.perf_counter() - sum(opening.seconds for opening in openings)
-    trained, done, found = sum(opening.pilot for opening in openings), 0, ([], [])
+    began = time.perf_counter() - sum(first_models.seconds for first_models in firsts)
+    trained, done, found = sum(first_models.pilot for first_models in firsts), 0, ([], [])
     for first in range(0, plan.trials, plan.batch_models):
-        for place, opening in enumerate(openings):
-            part = opening.keys[opening.pilot + first:opening.pilot + first + plan.batch_models]
+        for place, first_models in enumerate(firsts):
+            part = first_models.keys[first_models.pilot + first:first_models.pilot + first + plan.batch_models]
             scores = results.get(place, first, len(part))
             if scores is None:
-                released = execute(run, opening.world, train, part) if first else opening.released[opening.pilot:]
+                released = (execute(run, first_models.data_set, train, part) if first
+                            else first_models.released[first_models.pilot:])
                 scores = np.asarray(score(released), dtype=np.float64)
                 results.put(place, first, scores)
                 trained += len(part)
