@@ -36,7 +36,7 @@ def misfit(draws: np.ndarray, expected: np.ndarray, inner: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize("precision", [64, 128, 700])
-@pytest.mark.parametrize("x", [Fraction(0), Fraction(1, 3), Fraction(7, 2), Fraction(123457, 1000), Fraction(1, 10**40)])
+@pytest.mark.parametrize("x", [Fraction(0), Fraction(1, 3), Fraction(7, 2), Fraction(123457, 999), Fraction(1, 10**40)])
 def test_bounds_on_the_exponential(x: Fraction, precision: int) -> None:
     low, high = exp_between(x, precision)
     with mpmath.workprec(precision + 200):
@@ -63,7 +63,8 @@ def test_blocks_reject_what_the_law_asks_for() -> None:
     for begin in (0, width, 40 * width):
         for place in (0, 1, width - 1):
             uniform = np.arange(2**16, dtype=np.uint64) << np.uint64(48)
-            kept = DiscreteGaussian(sigma)._accepted(uniform, np.full(2**16, begin), np.full(2**16, place), Bits(KEY, 0))
+            many = np.full(2**16, begin), np.full(2**16, place)
+            kept = DiscreteGaussian(sigma)._accepted(uniform, *many, Bits(KEY, 0))
             wanted = math.exp(-((begin + place) ** 2) / square) / math.exp(-(begin**2) / square)
             assert abs(kept.mean() - wanted) < 2**-15
 
@@ -143,4 +144,5 @@ def test_renyi_divergences_are_at_most_the_gaussians(sigma: float, shift: int) -
         for alpha in (1.5, 2, 3.25, 8):
             moment = mpmath.fsum(weights[x - shift] ** alpha * weights[x] ** (1 - alpha) for x in range(-150, 400 - 7))
             divergence = mpmath.log(moment / total) / (alpha - 1)
-            assert divergence <= mpmath.mpf(alpha) * shift**2 / (2 * mpmath.mpf(sigma) ** 2) * (1 + mpmath.mpf(10) ** -50)
+            bound = mpmath.mpf(alpha) * shift**2 / (2 * mpmath.mpf(sigma) ** 2)
+            assert divergence <= bound * (1 + mpmath.mpf(10) ** -50)
