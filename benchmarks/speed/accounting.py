@@ -94,7 +94,7 @@ def asked(runs: Callable[[float], li.Run], answer: Callable[[li.Run], float]) ->
 def noise(run: li.Run) -> float:
     """The calibrated noise: its multiplier, or the factor on a schedule."""
     found = li.calibrate(run, epsilon=EPSILON, delta=DELTA, at_least=ASSUMED).run
-    return found.noise_std(0) / run.noise_std(0)
+    return found.first_noise / run.first_noise
 
 
 def gaussians(kind: Callable[[], dp.PrivacyAccountant], zs: list[tuple[float, int]], rate: float = 1.0

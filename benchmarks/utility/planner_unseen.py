@@ -32,7 +32,7 @@ def accuracy(run: li.Run, problem: Problem, seed: int) -> float:
 def fixed(run: li.Run, steps: int, momentum: float) -> li.Run:
     """Full batches with momentum and constant steps, whatever the planner chose; the same loss, clip and mean."""
     clip = 0.3 * run.loss.facts().fact("lipschitz")
-    other = replace(run, steps=steps, step_size=li.Constant(run.step_size.at(0)), clip=clip,
+    other = replace(run, steps=steps, step_size=li.Constant(run.first_step), clip=clip,
                     batching=li.FullBatch(), momentum=li.HeavyBall(momentum))
     return li.calibrate(other, epsilon=1.0, delta=1e-5).run
 

@@ -10,9 +10,22 @@ class InputError(ValueError):
     """
 
     def __init__(self, argument: str, rule: str, value: object = None, remedy: str = "") -> None:
-        got = "" if value is None else f", got {value!r}"
+        got = "" if value is None else f", got {shown(value)}"
         tail = f"; {remedy}" if remedy else ""
         super().__init__(f"{argument} {rule}{got}{tail}.")
+
+
+LONGEST = 200
+"""Characters of a value that a sentence shows."""
+
+
+def shown(value: object) -> str:
+    """``repr(value)``, cut where it is long; some values have none at all."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # a number of too many digits, lists in lists
+        return f"a long {type(value).__name__}"
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
 
 
 class RepeatedFitWarning(UserWarning):

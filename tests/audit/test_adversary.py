@@ -160,7 +160,7 @@ def test_langevin_run_is_sgld():
     run = replace(langevin_run(8, 3, step_size=0.02), steps=1)
     assert (langevin_run(8, 3).steps, run.adjacency) == (6, "replace-one")
     lr = 2 * 0.02 / 8
-    assert run.step_size.at(0) * run.noise_std(0) == pytest.approx(math.sqrt(lr))
+    assert run.first_step * run.first_noise == pytest.approx(math.sqrt(lr))
     still, theta = replace(run, noise=li.GradientNoise(0.0)), {"t": jnp.array([1.0, -2.0], jnp.float32)}
     data = np.arange(16, dtype=np.float32).reshape(8, 2)
     found = fit_network(still, with_prior(lambda p, x: p["t"] @ x, 8), theta, (data,), seeded_key(0))

@@ -19,8 +19,8 @@ def test_one_step_is_equation_66():
     clipped = gradients * np.minimum(1, 0.3 / np.linalg.norm(gradients, axis=1, keepdims=True))
     ascent = -2.5 * theta - 1000 / 8 * clipped.sum(0)  # gradients of the loss are minus those of the log-likelihood
     published = theta + 2e-5 / 2 * ascent + math.sqrt(2e-5 * 0.7) * xi
-    step = run.step_size.at(0)
-    ours = theta - step * (clipped.sum(0) / run.divisor + run.loss.ridge * theta - run.noise_std(0) * xi)
+    step = run.first_step
+    ours = theta - step * (clipped.sum(0) / run.divisor + run.loss.ridge * theta - run.first_noise * xi)
     assert ours == pytest.approx(published, rel=1e-12)
     assert run.clip == 0.3 and run.divisor == 8 and run.steps == 500
 
@@ -30,7 +30,7 @@ def test_the_table_certifies_it():
     found = li.account(run)
     # 500 steps of a cycle of 1000: the record is seen at most once, mu = clip / noise on the sum
     assert found.epsilon(1e-5) == pytest.approx(li.account(run).best(1e-5).result.curve.epsilon(1e-5))
-    mu = 0.3 * run.step_size.at(0) / math.sqrt(2e-5 * 0.7)
+    mu = 0.3 * run.first_step / math.sqrt(2e-5 * 0.7)
     single = [v.result.curve.mu for v in found.certifying if v.theorem.name == "composition-gdp"]
     assert single[0] == pytest.approx(mu, rel=0.02) and single[0] >= mu
     cold = li.account(clipped_sgld_run(**(GIVEN | {"temperature": 0.07})))

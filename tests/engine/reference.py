@@ -78,9 +78,9 @@ def fit(run, X, y, noise, theta=None, batches=None):
         first = k % run.blocks * int(b)
         at = slice(first, first + int(b)) if batches is None else batches[k]
         point = theta + k / (k + 3) * (theta - before) if isinstance(run.momentum, Nesterov) else theta
-        g = gradient(loss, run.clip, point, X[at], y[at]) / b + loss.ridge * point + run.noise_std(k) * noise[k]
+        g = gradient(loss, run.clip, point, X[at], y[at]) / b + loss.ridge * point + run.noise_stds[k] * noise[k]
         velocity = run.momentum.beta * velocity + g if isinstance(run.momentum, HeavyBall) else g
-        moved = prox(run.prox, run.step_size.at(k), point - run.step_size.at(k) * velocity)
+        moved = prox(run.prox, run.step_sizes[k], point - run.step_sizes[k] * velocity)
         before, theta = theta, project(run.domain, moved)
         out.append(theta)
     return np.array(out)
@@ -97,8 +97,8 @@ def quadratic_law(run, X, y, batches=None):
     for k in range(run.steps):
         first = k % run.blocks * int(b)
         at = slice(first, first + int(b)) if batches is None else list(batches[k])
-        eta = run.step_size.at(k)
+        eta = run.step_sizes[k]
         A = np.eye(d) - eta * (X[at].T @ X[at] / b + run.loss.ridge * np.eye(d))
         mean = A @ mean + eta * X[at].T @ y[at] / b
-        cov = A @ cov @ A.T + (eta * run.noise_std(k)) ** 2 * np.eye(d)
+        cov = A @ cov @ A.T + (eta * run.noise_stds[k]) ** 2 * np.eye(d)
     return mean, cov

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.analysis.places import block_weights, place_mus, place_weights
+from lastiterate.analysis.places import place_mus, place_weights
 from lastiterate.analysis.shift_allocation import best_restart, optimal_mu
 from lastiterate.curves.gdp import Gdp
 from lastiterate.theorems import TABLE, quadratic_witness
@@ -238,12 +238,12 @@ def test_places_of_any_schedule(diameter):
 
 
 def test_weights_of_places():
-    assert place_weights(run_of(batching=li.Permuted(4))) == pytest.approx([4 / 6, 2 / 6])
-    assert place_weights(run_of(batching=li.BallsInBins(4))) == pytest.approx([0.5, 0.5])
-    assert block_weights(10, 3) == pytest.approx([0.3, 0.3, 0.3, 0.1]) and block_weights(9, 3) == pytest.approx(
-        [1 / 3] * 3
-    )
-    assert block_weights(1, 1) == pytest.approx([1.0])
+    assert place_weights(li.Permuted(4), 6) == pytest.approx([4 / 6, 2 / 6])
+    assert place_weights(li.BallsInBins(4), 6) == pytest.approx([0.5, 0.5])
+    assert place_weights(li.Reshuffled(3), 10) == pytest.approx([0.3, 0.3, 0.3, 0.1])
+    assert place_weights(li.Permuted(3), 9) == pytest.approx([1 / 3] * 3)
+    assert place_weights(li.Permuted(1), 1) == pytest.approx([1.0])
+    assert li.Cyclic(4).place_probabilities(6) is None, "a public place has no probability"
     permuted = curve_of("shifted-interpolation-permuted", run_of(batching=li.Permuted(4)))
     assert permuted.weights == pytest.approx([4 / 6, 2 / 6])
     assert permuted.mus == pytest.approx(place_mus(run_of(batching=li.Permuted(4))))

@@ -84,8 +84,8 @@ def test_bound_lies_above_the_exact_mixture_on_quadratics():
             if rng.random() < 0.5
             else float(rng.uniform(run.loss.facts().strong.value, 1))
         )
-        eta = np.array([run.step_size.at(k) for k in range(run.steps)])
-        std = np.array([run.noise_std(k) for k in range(run.steps)])
+        eta = run.step_sizes
+        std = run.noise_stds
         held = np.array(weights_of(run)) * run.n / run.batching.size  # a short block has less curvature
         curvature = h * held[np.arange(run.steps) % run.blocks]
         later = np.concatenate((np.cumprod((1 - eta * curvature)[::-1])[::-1][1:], [1.0]))

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.analysis.sgld import total_time
 from lastiterate.errors import NotCertified
 from lastiterate.theorems import TABLE
 from lastiterate.theorems import sgld_strongly_convex_batch as batch
@@ -53,8 +52,8 @@ def draw(rng, *, gibbs, most=40):
 
 
 def arrays(run):
-    etas = np.array([run.step_size.at(k) for k in range(run.steps)])
-    return etas, np.array([run.noise_std(k) for k in range(run.steps)])
+    etas = run.step_sizes
+    return etas, run.noise_stds
 
 
 def exact(run, curvature, met):
@@ -95,7 +94,7 @@ def test_batch_bound_lies_above_the_exact_law_and_is_attained():
 
 def test_schedules_that_do_not_decay_and_maps_that_forget():
     flat = li.Run(n=9, steps=40, step_size=li.InverseDecay(1.0, 0.0), noise=li.Langevin(0.3))
-    assert total_time(flat) == pytest.approx(20.0) == total_time(replace(flat, step_size=li.Constant(0.5)))
+    assert flat.total_time == pytest.approx(20.0) == replace(flat, step_size=li.Constant(0.5)).total_time
     loss = li.Abstract(li.LossFacts(sensitivity=0.7, smooth=2.0, strong=2.0))
     forgets = replace(flat, step_size=li.Constant(0.5), loss=loss)
     exact = 0.7 / 9 * 0.5 / (0.3 * math.sqrt(2 * 0.5))
@@ -187,14 +186,14 @@ def test_long_schedules():
     base = dict(n=100, noise=li.Langevin(0.5), loss=loss)
     decaying = [li.Run(steps=k, step_size=li.InverseDecay(1.0, 0.01), **base) for k in (1000, 3000)]
     for run in decaying:
-        by_steps = replace(run, step_size=li.Steps(tuple(run.step_size.at(k) for k in range(run.steps))))
+        by_steps = replace(run, step_size=li.Steps(run.step_sizes))
         for name in ("sgld-strongly-convex-batch",):
             assert applied(name, run).mu == pytest.approx(applied(name, by_steps).mu, rel=1e-12)
-        whole, true = total_time(run), total_time(by_steps)
+        whole, true = run.total_time, by_steps.total_time
         assert true <= whole <= true * (1 + 1e-5), "the closed form of the sum is an upper bound, and close"
         paper = 2 / 0.01 * math.log1p(0.01 * run.steps / 4)
         assert paper < true, "the corollary's closed form counts the steps from 1"
-    assert total_time(replace(decaying[0], steps=1)) == 0.5
+    assert replace(decaying[0], steps=1).total_time == 0.5
     constant = replace(decaying[0], step_size=li.Constant(1e-9), steps=50)
     slow = replace(constant, step_size=li.Steps((1e-9,) * 50))
     mus = [applied("sgld-strongly-convex-batch", run).mu for run in (constant, slow)]

@@ -64,8 +64,8 @@ def draw(rng, batching):
 
 def exact(run, curvatures, place):
     """mu of a record in block ``place`` that pulls with its full sensitivity, ``curvatures`` one for each block."""
-    etas = np.array([run.step_size.at(step) for step in range(run.steps)])
-    stds = np.array([run.noise_std(step) for step in range(run.steps)])
+    etas = run.step_sizes
+    stds = run.noise_stds
     block = np.arange(run.steps) % run.blocks
     pull = run.facts().sensitivity.value / run.divisor * (block == place)
     start = run.start.std if isinstance(run.start, li.GaussianStart) else 0.0
@@ -187,8 +187,8 @@ def test_batches_drawn_afresh():
         run = replace(run, steps=min(run.steps, 6)) if not isinstance(run.step_size, li.Steps) and run.constant else run
         if run.steps > 6:
             continue
-        etas = np.array([run.step_size.at(step) for step in range(run.steps)])
-        stds = np.array([run.noise_std(step) for step in range(run.steps)])
+        etas = run.step_sizes
+        stds = run.noise_stds
         later = np.concatenate((np.cumprod((1 - etas * hessians[0])[::-1])[::-1][1:], [1.0]))
         pull = run.facts().sensitivity.value / 2 / run.divisor * etas * later  # twice this is the sensitivity
         start = run.start.std**2 if isinstance(run.start, li.GaussianStart) else 0.0

@@ -30,10 +30,10 @@ def simulate(run: li.Run, curvature: float, pull: float, noises: np.ndarray) -> 
     theta = velocity = before = np.zeros(noises.shape[1])
     for k in range(run.steps):
         point = theta + k / (k + 3) * (theta - before) if isinstance(run.momentum, li.Nesterov) else theta
-        gradient = (curvature + LOSS.ridge) * point - pull + run.noise_std(k) * noises[k]
+        gradient = (curvature + LOSS.ridge) * point - pull + run.noise_stds[k] * noises[k]
         if isinstance(run.momentum, li.HeavyBall):
             gradient = velocity = run.momentum.beta * velocity + gradient
-        before, theta = theta, point - run.step_size.at(k) * gradient
+        before, theta = theta, point - run.step_sizes[k] * gradient
     return theta
 
 

@@ -65,7 +65,9 @@ def test_json_round_trip(run):
 
 def test_json_cannot_forge_evidence():
     text = json.dumps(RUNS[4].to_dict()).replace('"type": "Fact"', '"type": "Fact", "evidence": "PROVED"')
-    assert li.Run.from_json(text).facts().sensitivity.evidence == li.Evidence.ASSUMED
+    with pytest.raises(li.Run.from_dict.__globals__["InputError"], match="'evidence'"):
+        li.Run.from_json(text)
+    assert li.Run.from_json(RUNS[4].to_json()).facts().sensitivity.evidence == li.Evidence.ASSUMED
     assert li.Fact(1.0).evidence == li.Evidence.ASSUMED
     assert mint(1.0, li.Evidence.PROVED, "").evidence == li.Evidence.PROVED
 
@@ -138,9 +140,9 @@ def test_sensitivity_follows_adjacency_and_batching():
 
 def test_noise_conventions():
     base = dict(n=100, steps=2, loss=SOFTMAX)
-    assert li.Run(step_size=li.Constant(0.5), noise=li.Langevin(3.0), **base).noise_std(0) == 6.0
+    assert li.Run(step_size=li.Constant(0.5), noise=li.Langevin(3.0), **base).first_noise == 6.0
     z = li.Run(step_size=li.Constant(0.5), noise=li.NoiseMultiplier(3.0), batching=li.Cyclic(30), **base)
-    assert z.noise_std(0) == pytest.approx(3 * math.sqrt(10) / 30)
+    assert z.first_noise == pytest.approx(3 * math.sqrt(10) / 30)
     clipped = li.Run(
         step_size=li.Constant(0.5),
         noise=li.NoiseMultiplier(3.0),
@@ -149,6 +151,6 @@ def test_noise_conventions():
         adjacency="add-remove",
         **base,
     )
-    assert clipped.noise_std(1) == pytest.approx(3 * 0.7 / 20), "the expected batch size divides, never the drawn one"
+    assert clipped.noise_stds[1] == pytest.approx(3 * 0.7 / 20), "the expected batch size divides, never the drawn one"
     assert li.Run(step_size=li.Constant(1.0), noise=li.NoiseMultiplier(1.0), batching=li.Cyclic(33), **base).blocks == 4
-    assert li.InverseDecay(2.0, 0.5).at(4) == pytest.approx(1 / (4 + 1))
+    assert li.InverseDecay(2.0, 0.5).sizes(4, 5)[0] == pytest.approx(1 / (4 + 1))

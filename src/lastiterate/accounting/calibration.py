@@ -15,9 +15,8 @@ from lastiterate.curves.curve import check_delta
 from lastiterate.errors import InputError, NotCertified
 from lastiterate.run.evidence import Evidence
 from lastiterate.run.losses import Abstract
-from lastiterate.run.noise import GradientNoise, Langevin, NoiseMultiplier
-from lastiterate.run.run import Run
-from lastiterate.run.step_sizes import Steps
+from lastiterate.run.noise import GradientNoise, NoiseMultiplier
+from lastiterate.run.run import Run, check_run
 from lastiterate.theorems.theorem import Theorem
 
 MOST_STEPS = 10**7
@@ -36,12 +35,15 @@ def calibrate(
     The returned certificate's ``run`` is the calibrated one; its epsilon(delta) is at most ``epsilon``. Errors:
     ``NotCertified`` when no theorem can certify the run at any noise, ``InputError`` for a bad budget.
     """
+    check_run(run)
     if not 0 < epsilon < math.inf:
         raise InputError("epsilon", "must be a positive finite number", epsilon, "1 is a common choice")
     check_delta(delta)
     if field not in ("noise", "steps"):
         raise InputError("field", "must be 'noise' or 'steps'", field)
 
+    if run.noise is None:
+        run = replace(run, noise=NoiseMultiplier(1.0) if run.noise_unit else GradientNoise(1.0))
     if run.loss.facts().log_sobolev is not None:
         # a constant of the laws at one noise and number of steps says nothing about others
         run = replace(run, loss=Abstract(replace(run.loss.facts(), log_sobolev=None)))
@@ -58,27 +60,14 @@ def calibrate(
 
 def scale_noise(run: Run, factor: float) -> Run:
     """The run with every noise standard deviation multiplied by ``factor``."""
-    match run.noise:
-        case GradientNoise(std):
-            scaled = tuple(x * factor for x in std) if isinstance(std, tuple) else std * factor
-            return replace(run, noise=GradientNoise(scaled))
-        case Langevin(sigma):
-            return replace(run, noise=Langevin(sigma * factor))
-        case NoiseMultiplier(z):
-            return replace(run, noise=NoiseMultiplier(z * factor))
+    assert run.noise is not None
+    return replace(run, noise=run.noise.scaled(factor))
 
 
 def with_unit_noise(run: Run) -> Run:
     """The run with its noise (a single number) set to 1, the start of a search."""
-    match run.noise:
-        case GradientNoise(std) if isinstance(std, tuple):
-            return run
-        case GradientNoise():
-            return replace(run, noise=GradientNoise(1.0))
-        case Langevin():
-            return replace(run, noise=Langevin(1.0))
-        case NoiseMultiplier():
-            return replace(run, noise=NoiseMultiplier(1.0))
+    assert run.noise is not None
+    return replace(run, noise=run.noise.with_unit())
 
 
 def _require_certifiable(run: Run, at_least: Evidence, delta: float) -> bool:
@@ -171,8 +160,7 @@ def _most_steps(run: Run, within: Callable[[Run], bool], epsilon: float, delta: 
 
 
 def _require_free_schedule(run: Run) -> None:
-    varied = isinstance(run.noise, GradientNoise) and isinstance(run.noise.std, tuple)
-    if isinstance(run.step_size, Steps) or varied:
+    if not run.for_any_length:
         raise InputError("field", "'steps' needs a schedule that is defined for any number of steps", "steps",
                          "use a constant step size or inverse-decay")
 

@@ -17,10 +17,9 @@ from lastiterate.curves.curve import Curve, check_delta
 from lastiterate.curves.gdp import Gdp
 from lastiterate.errors import InputError
 from lastiterate.run.adjacency import convertible, records_moved
-from lastiterate.run.batching import Cyclic, FullBatch, Permuted, Reshuffled
 from lastiterate.run.evidence import Evidence, weakest
 from lastiterate.run.facts import FLOAT_SLACK
-from lastiterate.run.run import Run
+from lastiterate.run.run import Run, check_described
 from lastiterate.run.starts import PrivateMean
 from lastiterate.theorems import TABLE
 from lastiterate.theorems.theorem import Applies, Fails, Theorem, by_reason, match
@@ -150,12 +149,8 @@ class Certificate:
         weak = sorted(f"{fact.why} ({fact.value:g})" for fact in used if fact.evidence < Evidence.ENFORCED)
         if weak:
             found.append("conditional on: " + "; ".join(weak))
-        if isinstance(self.run.batching, Permuted):
-            found.append("the permutation of the records must stay secret")
-        elif isinstance(self.run.batching, Reshuffled):
-            found.append("every pass's permutation of the records must stay secret")
-        elif not isinstance(self.run.batching, FullBatch | Cyclic):
-            found.append("which records each batch holds must stay secret")
+        if self.run.batching.secret:
+            found.append(self.run.batching.secret)
         found.append("holds if the run is executed exactly as described")
         return (*found, *CAVEATS)
 
@@ -262,6 +257,7 @@ def account(run: Run, *, at_least: Evidence = Evidence.ENFORCED) -> Certificate:
     """
     if not isinstance(at_least, Evidence):
         raise InputError("at_least", "must be an Evidence", at_least, "use lastiterate.Evidence.ENFORCED or ASSUMED")
+    check_described(run)
     return certificate_of(run, TABLE.values(), at_least)
 
 

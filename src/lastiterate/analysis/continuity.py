@@ -53,7 +53,7 @@ class Modulus:
 
 def scaled_mu(modulus: Modulus, run: Run) -> float:
     """mu of the last iterate of a constant run whose every step has this modulus."""
-    deviation = run.step_size.at(0) * run.noise_std(0)
+    deviation = run.first_step * run.first_noise
     unit = _unit_mu(modulus, run.steps, run.domain.diameter())
     return unit / deviation if deviation > 0 else math.inf
 

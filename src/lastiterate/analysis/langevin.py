@@ -36,6 +36,4 @@ def decay(rate: float) -> float:
 
 def temperature(run: Run) -> float:
     """sigma^2 of a run whose noise is sqrt(2 step) sigma N(0, I) on the iterate at every step."""
-    if isinstance(run.noise, Langevin):
-        return run.noise.sigma**2
-    return run.step_size.at(0) * run.noise_std(0) ** 2 / 2
+    return run.noise.sigma**2 if type(run.noise) is Langevin else run.first_step * run.first_noise ** 2 / 2

@@ -11,7 +11,7 @@ from lastiterate.analysis.constant_shift import constant_mus
 from lastiterate.analysis.shift_allocation import best_restart, optimal_mu
 from lastiterate.analysis.step_map import StepMap, step_map
 from lastiterate.run.arrays import Array
-from lastiterate.run.batching import Cyclic, Permuted, Reshuffled
+from lastiterate.run.batching import Batching
 from lastiterate.run.facts import known
 from lastiterate.run.run import Run
 
@@ -35,13 +35,13 @@ def place_mus(run: Run) -> Array:
     delta, diameter = sensitivity.value / run.divisor, run.domain.diameter()
     full = full_map(run)
     if run.constant:
-        eta = run.step_size.at(0)
+        eta = run.first_step
         whole, any_block, s = full.lipschitz(eta), found.lipschitz(eta), eta * delta
         unit = _unit_mus(any_block, s, eta, run.steps, run.blocks, diameter)
         work = run.steps * run.blocks * (50 if math.isfinite(diameter) else 1)
         if whole < any_block and work <= MOST_WORK:  # both bounds hold for every place
             unit = np.minimum(unit, _unit_by_block(whole, any_block, s, eta, run.steps, run.blocks, diameter))
-        std = run.noise_std(0)
+        std = run.first_noise
         return unit / std if std > 0 else np.where(unit > 0, np.inf, 0.0)
     eta = run.step_sizes
     return _each_place(block_constants(run), eta * delta, (eta * run.noise_stds) ** 2, run.blocks, diameter)
@@ -49,7 +49,7 @@ def place_mus(run: Run) -> Array:
 
 def full_map(run: Run) -> StepMap:
     """What is known about the map of a full block; all that is known about a short last one is ``step_map(run)``."""
-    found = step_map(run, (1.0, 1.0) if isinstance(run.batching, Cyclic | Permuted | Reshuffled) else None)
+    found = step_map(run, (1.0, 1.0) if run.batching.sizes == "last shorter" else None)
     assert found is not None
     return found
 
@@ -79,15 +79,8 @@ def _each_place(c: Array, s: Array, v: Array, blocks: int, diameter: float) -> A
     return mus
 
 
-def place_weights(run: Run) -> Array:
-    """Probability of each block under one secret uniform permutation, or independent bins; shape (blocks,)."""
-    if isinstance(run.batching, Permuted):
-        return block_weights(run.n, run.batching.size)
-    return np.full(run.blocks, 1 / run.blocks)
-
-
-def block_weights(n: int, size: int) -> Array:
-    """Probability of each block of ``size`` records (the last may be shorter) for a uniform place; shape (blocks,)."""
-    counts = np.full(-(-n // size), float(size))
-    counts[-1] = n - size * (counts.size - 1)
-    return counts / n
+def place_weights(batching: Batching, n: int) -> Array:
+    """Probability of each block for one record, where its place is secret; shape (blocks,)."""
+    found = batching.place_probabilities(n)
+    assert found is not None
+    return found

@@ -12,19 +12,10 @@ import numpy as np
 
 from lastiterate.curves.subsampled import merged
 from lastiterate.run.facts import known
-from lastiterate.run.noise import GradientNoise, Langevin
 from lastiterate.run.run import Run
-from lastiterate.run.step_sizes import Constant
 
 MOST_LEVELS = 64
 """Different noise multipliers that are told apart."""
-
-
-def same_noise(run: Run) -> bool:
-    """Whether every step has the same noise on its gradient, by the form of the description."""
-    if isinstance(run.noise, Langevin):
-        return isinstance(run.step_size, Constant)
-    return not (isinstance(run.noise, GradientNoise) and isinstance(run.noise.std, tuple))
 
 
 def levels(run: Run) -> tuple[tuple[float, int], ...] | None:
@@ -37,7 +28,7 @@ def levels(run: Run) -> tuple[tuple[float, int], ...] | None:
     if sensitivity.value == 0:
         return None
     unit = run.divisor / sensitivity.value
-    if same_noise(run):
-        return ((run.noise_std(0) * unit, run.steps),)
+    if run.same_noise:
+        return ((run.first_noise * unit, run.steps),)
     found, counts = np.unique(run.noise_stds * unit, return_counts=True)
     return merged(tuple(zip(found.tolist(), counts.tolist(), strict=True)), MOST_LEVELS)

@@ -10,14 +10,7 @@ from lastiterate.analysis.clipped_step import clipped_step_lipschitz, step_lipsc
 from lastiterate.run.arrays import Array
 from lastiterate.run.evidence import Fact
 from lastiterate.run.facts import known
-from lastiterate.run.run import Run, data_term_ridge
-from lastiterate.run.step_sizes import Steps
-
-
-def longest_step(run: Run) -> float:
-    """The largest step size of the run."""
-    return float(run.step_sizes.max()) if isinstance(run.step_size, Steps) else run.step_size.at(0)
-
+from lastiterate.run.run import Run
 
 
 @dataclass(frozen=True)
@@ -58,7 +51,7 @@ def step_map(run: Run, shares: tuple[float, float] | None = None) -> StepMap | N
     smooth, strong, weak = (known(given, name) for name in ("smooth", "strong", "weak_convexity"))
     if smooth is None:
         return None
-    ridge = data_term_ridge(run.loss)
+    ridge = run.loss.ridge
     lowest = -smooth.value  # |Hessian| <= smooth is all that is known without a statement on convexity
     used = (smooth,)
     if strong is not None:

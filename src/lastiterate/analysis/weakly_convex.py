@@ -51,7 +51,7 @@ def theta(log_square: float, steps: int) -> float:
 
 def unit_shift(run: Run) -> float:
     """s / sqrt(v) of one step that meets the record: sensitivity / (b noise_std)."""
-    sensitivity, std = known(run.facts(), "sensitivity"), run.noise_std(0)
+    sensitivity, std = known(run.facts(), "sensitivity"), run.first_noise
     assert sensitivity is not None
     unit = sensitivity.value / run.divisor
     return unit / std if std > 0 else (math.inf if unit > 0 else 0.0)

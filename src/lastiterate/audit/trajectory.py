@@ -42,8 +42,7 @@ def weights(run: Run, record: int) -> np.ndarray:
     uses = np.ones_like(steps)
     if isinstance(run.batching, Cyclic):
         uses = steps % run.blocks == record // run.batching.size
-    std = np.array([run.noise_std(int(k)) for k in steps])
-    eta = np.array([run.step_size.at(int(k)) for k in steps])
+    std, eta = run.noise_stds, run.step_sizes
     if not isinstance(run.start, Fixed):
         uses = uses * (steps > 0)  # the first step starts from a point that is not released
     return uses / (eta * np.maximum(std, 1e-300) ** 2)
@@ -52,6 +51,6 @@ def weights(run: Run, record: int) -> np.ndarray:
 def along(run: Run, record: int, direction: np.ndarray, released: np.ndarray) -> np.ndarray:
     """Scores (models,) from all iterates (models, T, k, d + 1); a record present makes them larger or smaller."""
     at = np.tensordot(released, direction, axes=direction.ndim)
-    shrink = np.array([1 - run.step_size.at(k) * linear_loss(run).ridge for k in range(run.steps)])
+    shrink = 1 - run.step_sizes * linear_loss(run).ridge
     before = np.concatenate((np.zeros((len(at), 1)), at[:, :-1]), axis=1)
     return (at - shrink * before) @ weights(run, record)

@@ -76,7 +76,7 @@ def calibrate_command(run: RunFile = None, *, epsilon: Annotated[float, typer.Op
     if json_:
         print(json.dumps(found.answer(delta), indent=2))
         return
-    console.print(f"{found.run.steps} steps with {found.run.noise}: std {found.run.noise_std(0):.6g} per coordinate of "
+    console.print(f"{found.run.steps} steps with {found.run.noise}: std {found.run.first_noise:.6g} per coordinate of "
                   "the mean gradient", highlight=False)
     show.accounted(console, found, delta)
 

@@ -102,7 +102,7 @@ def trained(console: Console, result: Any, where: str) -> None:
     table.add_row("composition", f"would charge epsilon {figure(charge)} for the same run{same}")
     table.add_row("run", f"{run.steps} steps on {run.n} records, {type(run.batching).__name__}, "
                          + (f"noise multiplier {run.noise.z:.4g}" if isinstance(run.noise, NoiseMultiplier)
-                            else f"noise std {run.noise_std(0):.4g} on the mean gradient"))
+                            else f"noise std {run.first_noise:.4g} on the mean gradient"))
     what = "R^2" if result.schema.regression else "accuracy"
     if result.test_score is not None:
         table.add_row(f"test {what}", f"[bold]{result.test_score:.3f}[/bold] on public test data")

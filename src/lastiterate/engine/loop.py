@@ -128,7 +128,7 @@ def schedule(run: Run) -> Schedule:
     """The numbers of a run that a compiled program takes as arguments; padded, so that few lengths are compiled."""
     count = 1 if run.constant else run.steps
     padded = 1 << (count - 1).bit_length()  # entries beyond the last step are never read
-    found = np.array([[run.step_size.at(k), run.noise_std(k)] for k in range(count)])
+    found = np.column_stack((run.step_sizes[:count], run.noise_stds[:count]))
     return Schedule(*np.pad(found, ((0, padded - count), (0, 0)), mode="edge").T)
 
 

@@ -65,11 +65,11 @@ def filtered(run: Run, curvature: np.ndarray, ridge: float) -> tuple[np.ndarray,
     """
     total = curvature + ridge
     if run.constant and run.momentum is None:
-        return _plain(run.step_size.at(0), run.noise_std(0), run.steps, total)
+        return _plain(run.first_step, run.first_noise, run.steps, total)
     pull, noise = np.zeros_like(total), np.zeros_like(total)
     here, memory = np.ones_like(total), np.zeros_like(total)  # d theta_T / d (theta_k, memory_k)
     for k in reversed(range(run.steps)):
-        step, std = run.step_size.at(k), run.noise_std(k)
+        step, std = run.step_sizes[k], run.noise_stds[k]
         if isinstance(run.momentum, Nesterov):
             ahead = k / (k + 3.0)
             response = step * here

@@ -12,8 +12,6 @@ from lastiterate.accounting.certificate import Certificate, account
 from lastiterate.errors import InputError
 from lastiterate.report.examples import example
 from lastiterate.run.evidence import Evidence
-from lastiterate.run.noise import GradientNoise
-from lastiterate.run.step_sizes import Steps
 from lastiterate.theorems.theorem import Applies, Kind, Theorem
 
 WIDE = 10
@@ -46,8 +44,7 @@ def figure_for(path: Path) -> tuple[Any, Any]:
 def lines(certificate: Certificate, delta: float, points: int = 40) -> tuple[Line, ...]:
     """Epsilon after k steps for every theorem that applies, k on a geometric grid up to the run's own number."""
     run = certificate.run
-    listed = isinstance(run.noise, GradientNoise) and isinstance(run.noise.std, tuple)
-    if listed or isinstance(run.step_size, Steps):
+    if not run.for_any_length:
         raise InputError("--plot", "needs a schedule that is defined for any number of steps", None,
                          "use a constant step size or inverse-decay")
     counts = sorted({max(1, round(run.steps ** (i / (points - 1)))) for i in range(points)})

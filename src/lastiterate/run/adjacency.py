@@ -14,11 +14,12 @@ Adjacency = Literal["zero-out", "replace-one", "add-remove"]
 ADJACENCIES: tuple[Adjacency, ...] = ("zero-out", "replace-one", "add-remove")
 
 
-def check_adjacency(adjacency: str, *, poisson: bool) -> None:
-    """Refuse an unknown adjacency, and add-remove where batches show how many records there are."""
+def check_adjacency(adjacency: str, defined: tuple[Adjacency, ...]) -> None:
+    """Refuse an unknown adjacency, and one that a batching is not ``defined`` for: most show how many records there
+    are."""
     if adjacency not in ADJACENCIES:
         raise InputError("adjacency", "must be one of " + ", ".join(ADJACENCIES), adjacency)
-    if adjacency == "add-remove" and not poisson:
+    if adjacency not in defined:
         raise InputError("adjacency", "add-remove is defined for Poisson batches only", adjacency,
                          "use zero-out, where n is public and a record's gradient is replaced by 0")
 

@@ -1,60 +1,233 @@
-"""Batches: which records a step reads, and what about that is public."""
+"""Batches: which records a step reads, what about that is drawn in secret, and the public numbers that follow.
+
+A batching answers questions about itself, so that theorems, trainer and reports need not know which one it is. ``n`` is
+the public number of records in all of them.
+"""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar, Literal, final
+
+import numpy as np
 
 from lastiterate.errors import InputError
+from lastiterate.run.adjacency import Adjacency
+from lastiterate.run.arrays import Array, repeated
+from lastiterate.run.fields import settle
 from lastiterate.run.validate import whole
 
+Drawn = Literal["never", "once", "each pass", "each step"]
+Sizes = Literal["equal", "last shorter", "random"]
+
 
 @dataclass(frozen=True)
-class FullBatch:
+class Batches(ABC):
+    """The questions that every batching answers.
+
+    ``drawn``: when secret draws happen. ``sizes``: how many records batches hold: as many as the divisor, fewer in the
+    last one of a pass, or any number. ``secret``: what must stay secret, a sentence ("" if nothing). ``independent``:
+    whether a record's draws are independent of every other record's. ``displaces``: whether a record that is drawn
+    takes the place of another one. ``adjacencies``: the neighbours that it is defined for.
+    """
+
+    drawn: ClassVar[Drawn]
+    sizes: ClassVar[Sizes]
+    secret: ClassVar[str]
+    independent: ClassVar[bool]
+    displaces: ClassVar[bool] = False
+    adjacencies: ClassVar[tuple[Adjacency, ...]] = ("zero-out", "replace-one")
+
+    @abstractmethod
+    def blocks(self, n: int) -> int:
+        """Batches in one pass over the data (1 for full batches, and for batches drawn at every step)."""
+
+    @abstractmethod
+    def divisor(self, n: int) -> float:
+        """The public number that summed gradients are divided by."""
+
+    @abstractmethod
+    def shares(self, n: int) -> tuple[float, float]:
+        """The fewest and the most records that a step's batch can hold, over the divisor."""
+
+    @abstractmethod
+    def place_probabilities(self, n: int) -> Array | None:
+        """Probability of every block for one record, (blocks,), where it is drawn once or in each pass; else None."""
+
+    @abstractmethod
+    def inclusion_probability(self, n: int) -> float | None:
+        """Probability that a batch holds a given record, where it is drawn at every step; else None."""
+
+    @abstractmethod
+    def expected_batch(self, n: int) -> float:
+        """Expected number of records in a batch (of a whole block, where the last one of a pass is short)."""
+
+
+@final
+@dataclass(frozen=True)
+class FullBatch(Batches):
     """Every record at every step."""
 
+    drawn, sizes, secret, independent = "never", "equal", "", False
+
+    def blocks(self, n: int) -> int:
+        return 1
+
+    def divisor(self, n: int) -> float:
+        return float(n)
+
+    def shares(self, n: int) -> tuple[float, float]:
+        return 1.0, 1.0
+
+    def place_probabilities(self, n: int) -> Array | None:
+        return None
+
+    def inclusion_probability(self, n: int) -> float | None:
+        return None
+
+    def expected_batch(self, n: int) -> float:
+        return float(n)
+
 
 @dataclass(frozen=True)
-class _Sized:
+class _Sized(Batches):
+    """Batches described by a public size, which sums are divided by."""
+
     size: int
 
     def __post_init__(self) -> None:
+        settle(self)
         whole("batch size", self.size)
 
+    def divisor(self, n: int) -> float:
+        return float(self.size)
+
+    def inclusion_probability(self, n: int) -> float | None:
+        return None
+
+    def expected_batch(self, n: int) -> float:
+        return float(self.size)
+
 
 @dataclass(frozen=True)
-class Cyclic(_Sized):
+class _Blocks(_Sized):
+    """Some order of the records cut into blocks of ``size``; the last block of a pass may be shorter."""
+
+    sizes, independent = "last shorter", False
+
+    def blocks(self, n: int) -> int:
+        return -(-n // self.size)
+
+    def shares(self, n: int) -> tuple[float, float]:
+        return (n - self.size * (self.blocks(n) - 1)) / self.size, 1.0
+
+    def place_probabilities(self, n: int) -> Array | None:
+        if self.drawn == "never":
+            return None
+        counts = np.full(self.blocks(n), float(self.size))
+        counts[-1] = n - self.size * (counts.size - 1)
+        return counts / n
+
+
+@final
+@dataclass(frozen=True)
+class Cyclic(_Blocks):
     """Contiguous blocks of ``size`` records in public order, the same every pass."""
 
+    drawn, secret = "never", ""
 
+
+@final
 @dataclass(frozen=True)
-class Permuted(_Sized):
+class Permuted(_Blocks):
     """One secret uniform permutation of the records, then the same blocks every pass."""
 
+    drawn, secret = "once", "the permutation of the records must stay secret"
 
+
+@final
 @dataclass(frozen=True)
-class Reshuffled(_Sized):
+class Reshuffled(_Blocks):
     """A fresh secret uniform permutation of the records before every pass, cut into blocks of ``size``."""
 
+    drawn, secret = "each pass", "every pass's permutation of the records must stay secret"
 
+
+HELD = "which records each batch holds must stay secret"
+
+
+@final
 @dataclass(frozen=True)
 class FixedSize(_Sized):
     """A fresh uniform subset of ``size`` records at every step."""
 
+    drawn, sizes, secret, independent, displaces = "each step", "equal", HELD, False, True
 
+    def blocks(self, n: int) -> int:
+        return 1
+
+    def shares(self, n: int) -> tuple[float, float]:
+        return 1.0, 1.0
+
+    def place_probabilities(self, n: int) -> Array | None:
+        return None
+
+    def inclusion_probability(self, n: int) -> float | None:
+        return self.size / n
+
+
+@final
 @dataclass(frozen=True)
 class BallsInBins(_Sized):
     """Every record in one of ceil(n / size) secret batches, independently, the same every pass."""
 
+    drawn, sizes, secret, independent = "once", "random", HELD, True
 
+    def blocks(self, n: int) -> int:
+        return -(-n // self.size)
+
+    def shares(self, n: int) -> tuple[float, float]:
+        return 0.0, n / self.size
+
+    def place_probabilities(self, n: int) -> Array | None:
+        return repeated(1 / self.blocks(n), self.blocks(n))
+
+    def expected_batch(self, n: int) -> float:
+        return n / self.blocks(n)
+
+
+@final
 @dataclass(frozen=True)
-class Poisson:
+class Poisson(Batches):
     """Every record in every batch independently with probability ``rate``."""
 
     rate: float
+    drawn, sizes, secret, independent = "each step", "random", HELD, True
+    adjacencies = ("zero-out", "replace-one", "add-remove")
 
     def __post_init__(self) -> None:
+        settle(self)
         if not 1e-9 <= self.rate <= 1:
             raise InputError("rate of poisson batches", "must lie in [1e-9, 1]", self.rate)
+
+    def blocks(self, n: int) -> int:
+        return 1
+
+    def divisor(self, n: int) -> float:
+        return self.rate * n
+
+    def shares(self, n: int) -> tuple[float, float]:
+        return 0.0, n / self.divisor(n)
+
+    def place_probabilities(self, n: int) -> Array | None:
+        return None
+
+    def inclusion_probability(self, n: int) -> float | None:
+        return self.rate
+
+    def expected_batch(self, n: int) -> float:
+        return self.rate * n
 
 
 Batching = FullBatch | Cyclic | Permuted | Reshuffled | FixedSize | BallsInBins | Poisson

@@ -1,4 +1,8 @@
-"""JSON for the frozen dataclasses of a run: ``{"type": class, field: value}``, nothing else accepted."""
+"""JSON for the frozen dataclasses of a run: ``{"type": class, field: value}``, nothing else accepted.
+
+Which types a field may have is read from its annotation when the object is built (``fields.settle``): nothing about
+single fields stands here.
+"""
 
 # pyright: basic
 # what JSON holds is checked here, not known
@@ -9,26 +13,28 @@ from dataclasses import MISSING, fields, is_dataclass
 from typing import Any
 
 from lastiterate.errors import InputError
-from lastiterate.run.evidence import Fact
+
+DEEPEST = 12
+"""Levels of lists and objects in each other that are read; a run has six."""
 
 
 def encode(value: Any) -> Any:
     """A JSON-ready form of a run or one of its parts."""
-    if isinstance(value, Fact):
-        return {"type": "Fact", "value": value.value, "why": value.why}
     if is_dataclass(value) and not isinstance(value, type):
-        body = {item.name: encode(getattr(value, item.name)) for item in fields(value)}
+        body = {item.name: encode(getattr(value, item.name)) for item in fields(value) if item.init}
         return {"type": type(value).__name__, **body}
-    if isinstance(value, tuple | list):
+    if isinstance(value, tuple):
         return [encode(entry) for entry in value]
     return value
 
 
-def decode(data: Any, where: str, classes: Mapping[str, type]) -> Any:
+def decode(data: Any, where: str, classes: Mapping[str, type], depth: int = DEEPEST) -> Any:
     """The object described by ``data``, of one of ``classes`` by name; unknown types and fields, and missing ones, are
     refused by name."""
+    if not depth:
+        raise InputError(where, f"is nested deeper than {DEEPEST} levels", None, "write one with Run.to_json()")
     if isinstance(data, list):
-        return tuple(decode(entry, where, classes) for entry in data)
+        return tuple(decode(entry, where, classes, depth - 1) for entry in data)
     if not isinstance(data, dict):
         return data
     kind = data.get("type")
@@ -36,14 +42,10 @@ def decode(data: Any, where: str, classes: Mapping[str, type]) -> Any:
     if cls is None:
         raise InputError(where, "has an unknown \"type\"", kind, "use the names that Run.to_json() writes")
     known = {item.name: item for item in fields(cls) if item.init}
-    extra = sorted(set(data) - set(known) - {"type", "evidence"})
+    extra = sorted(map(str, set(data) - set(known) - {"type"}))
     if extra:
         raise InputError(f"{where}.{kind}", "has an unknown field", extra[0], "remove it")
     missing = [name for name, item in known.items() if name not in data and item.default is MISSING]
     if missing:
         raise InputError(f"{where}.{kind}", f"misses the field {missing[0]!r}", None, "add it")
-    body = {name: decode(data[name], f"{where}.{name}", classes) for name in known if name in data}
-    try:
-        return cls(**body)
-    except (TypeError, AttributeError) as error:
-        raise InputError(f"{where}.{kind}", "has a field of the wrong type", str(error), "see Run.to_json()") from None
+    return cls(**{name: decode(data[name], f"{where}.{name}", classes, depth - 1) for name in known if name in data})

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import final
+
+import numpy as np
 
 from lastiterate.errors import InputError
+from lastiterate.run.fields import settle
 from lastiterate.run.validate import RANGE, positive, whole
 
 
+@final
 @dataclass(frozen=True)
 class Everywhere:
     """No constraint on the parameters."""
@@ -17,6 +22,7 @@ class Everywhere:
         return math.inf
 
 
+@final
 @dataclass(frozen=True)
 class Ball:
     """The Euclidean ball of ``radius`` around 0; iterates (and the start) are projected onto it."""
@@ -24,12 +30,14 @@ class Ball:
     radius: float
 
     def __post_init__(self) -> None:
+        settle(self)
         positive("radius", self.radius)
 
     def diameter(self) -> float:
         return 2.0 * self.radius
 
 
+@final
 @dataclass(frozen=True)
 class Box:
     """The box [low, high] in each of ``dimension`` coordinates (leave ``dimension`` out if unknown)."""
@@ -39,6 +47,7 @@ class Box:
     dimension: int | None = None
 
     def __post_init__(self) -> None:
+        settle(self)
         if not (abs(self.low) <= RANGE[1] and abs(self.high) <= RANGE[1] and self.low < self.high):
             raise InputError("box", f"needs numbers low < high within {RANGE[1]:g}", (self.low, self.high))
         positive("width of the box", self.high - self.low)
@@ -49,6 +58,7 @@ class Box:
         return math.inf if self.dimension is None else (self.high - self.low) * math.sqrt(self.dimension)
 
 
+@final
 @dataclass(frozen=True)
 class Simplex:
     """Parameters >= 0 that sum to ``total``."""
@@ -56,12 +66,14 @@ class Simplex:
     total: float = 1.0
 
     def __post_init__(self) -> None:
+        settle(self)
         positive("total of the simplex", self.total)
 
     def diameter(self) -> float:
         return self.total * math.sqrt(2.0) * (1 + 1e-15)
 
 
+@final
 @dataclass(frozen=True)
 class AffineBall:
     """Parameters of norm at most ``radius`` with <normals[i], theta> = offsets[i] for every i."""
@@ -71,10 +83,9 @@ class AffineBall:
     offsets: tuple[float, ...]
 
     def __post_init__(self) -> None:
+        settle(self)
         positive("radius", self.radius)
-        rows = tuple(tuple(map(float, row)) for row in self.normals)
-        object.__setattr__(self, "normals", rows)
-        object.__setattr__(self, "offsets", tuple(map(float, self.offsets)))
+        rows = self.normals
         if not rows or len(rows) != len(self.offsets) or len({len(row) for row in rows}) != 1 or not rows[0]:
             raise InputError("normals", "need one offset each, and all the same positive length",
                              (len(rows), len(self.offsets)))
@@ -84,14 +95,12 @@ class AffineBall:
 
     def centre(self) -> tuple[tuple[float, ...], float]:
         """The point of the affine set next to 0, and the radius of the ball around it that is the domain."""
-        import numpy as np
-
         rows, offsets = np.array(self.normals), np.array(self.offsets)
         if np.linalg.matrix_rank(rows) < len(rows):
             raise InputError("normals", "must be linearly independent", None, "leave out the ones that follow")
         point = np.linalg.pinv(rows) @ offsets
         left = self.radius**2 - float(point @ point)
-        if left <= 0:
+        if not left > 0:
             raise InputError("radius", "must exceed the distance of the affine set from 0, "
                              f"{math.sqrt(float(point @ point)):g}", self.radius, "the domain would be empty")
         return tuple(point.tolist()), math.sqrt(left)

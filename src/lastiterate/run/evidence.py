@@ -1,14 +1,14 @@
 """How well a number is known: a fact carries its value, its evidence and the reason."""
 
-# arguments are checked because callers are not
-# pyright: reportUnnecessaryIsInstance=false
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import final
 
 from lastiterate.errors import InputError
+from lastiterate.run.fields import settle
 
 
 class Evidence(IntEnum):
@@ -20,6 +20,7 @@ class Evidence(IntEnum):
     PROVED = 4  #: follows from other facts by a cited lemma
 
 
+@final
 @dataclass(frozen=True)
 class Fact:
     """A number that holds for every data set and every neighbour of it.
@@ -33,7 +34,8 @@ class Fact:
     evidence: Evidence = field(default=Evidence.ASSUMED, init=False)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.value, int | float) or isinstance(self.value, bool) or math.isnan(self.value):
+        settle(self)
+        if math.isnan(self.value):
             raise InputError("a fact's value", "must be a number", self.value, "give the constant itself")
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, final
 
 from lastiterate.errors import InputError
 from lastiterate.run.evidence import Fact
+from lastiterate.run.fields import settle
+from lastiterate.run.validate import RANGE
 
 CHUNK = 256
 """Rows whose gradients the trainer may add in float32 before it goes on in float64."""
@@ -25,6 +27,7 @@ few u of their bound, and float64 sums to n 2^-53; the remaining quarter of the 
 
 
 
+@final
 @dataclass(frozen=True, kw_only=True)
 class LossFacts:
     """Constants of a loss; plain numbers become ``ASSUMED`` facts, ``None`` means unknown.
@@ -47,19 +50,20 @@ class LossFacts:
     hoelder_exponent: Fact | float | None = None
 
     def __post_init__(self) -> None:
+        settle(self)
         for item in fields(self):
             value = getattr(self, item.name)
-            if value is not None and not isinstance(value, Fact):
+            if type(value) is float:
                 object.__setattr__(self, item.name, value := Fact(value, f"{item.name} given by the caller"))
-            if value is not None and not (value.value == 0 or 1e-30 <= value.value <= 1e30):
-                raise InputError(item.name, "must be 0 or lie within 1e-30 .. 1e30", value.value, "choose other units")
+            if value is not None and not (value.value == 0 or RANGE[0] <= value.value <= RANGE[1]):
+                raise InputError(item.name, f"must be 0 or lie within {RANGE[0]:g} .. {RANGE[1]:g}", value.value,
+                                 "choose other units")
         if self.fact("strong") > self.fact("smooth", math.inf):
             raise InputError("strong", f"cannot exceed smooth = {self.fact('smooth'):g}", self.fact("strong"),
                              "a Hessian's lower bound lies below its upper bound")
         if self.fact("strong") > 0 and self.fact("weak_convexity") > 0:
             raise InputError("weak_convexity", "must be absent or 0 where strong > 0",
                              self.fact("weak_convexity"), "keep the one that holds")
-
         if (self.hoelder is None) != (self.hoelder_exponent is None):
             raise InputError("hoelder", "and hoelder_exponent belong together", None, "state both")
         if not 0 < self.fact("hoelder_exponent", 1.0) <= 1:

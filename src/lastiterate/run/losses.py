@@ -5,81 +5,125 @@ records and clipping. ``lipschitz`` and ``sensitivity`` speak of one record's da
 ``strong`` of the whole objective, for every data set.
 """
 
-# arguments are checked because callers are not
-# pyright: reportUnnecessaryIsInstance=false
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import ClassVar, final
 
-from lastiterate.errors import InputError
 from lastiterate.run.evidence import Evidence, mint
 from lastiterate.run.facts import LossFacts
-from lastiterate.run.validate import executable
+from lastiterate.run.fields import settle
+from lastiterate.run.validate import executable, whole
 
 
+class Objective(ABC):
+    """The questions that every loss answers.
+
+    ``outputs``: rows of the weight matrix, ``None`` where it is unknown. ``ridge``: what the trainer adds outside the
+    records (0 where the loss is known only by its constants). ``scalar_residual``: whether a record's data gradient is
+    a number times its row, so that clipping it keeps the loss convex and smooth.
+    """
+
+    ridge: float
+    scalar_residual: ClassVar[bool]
+
+    @property
+    @abstractmethod
+    def outputs(self) -> int | None: ...
+
+    @abstractmethod
+    def facts(self) -> LossFacts:
+        """The constants of the loss, for every data set."""
+
+
+@final
 @dataclass(frozen=True, kw_only=True)
-class Logistic:
+class Logistic(Objective):
     """Binary logistic regression on rows clipped to ``row_norm``, with a penalised intercept column."""
 
     row_norm: float = 1.0
     ridge: float = 0.0
     intercept: float = 1.0
+    scalar_residual = True
 
     def __post_init__(self) -> None:
-        _check_linear(self.row_norm, self.ridge, self.intercept)
+        _check_linear(self)
 
-    @lru_cache(maxsize=256)  # noqa: B019 - a description of a few numbers, asked for at every step
+    @property
+    def outputs(self) -> int:
+        return 1
+
     def facts(self) -> LossFacts:
         b = math.hypot(self.row_norm, self.intercept)
         return _convex(b, b * b / 4, self.ridge, "|sigmoid - label| <= 1, its slope at most 1/4")
 
 
+@final
 @dataclass(frozen=True, kw_only=True)
-class Softmax:
+class Softmax(Objective):
     """Softmax regression over ``classes`` on rows clipped to ``row_norm``."""
 
     classes: int
     row_norm: float = 1.0
     ridge: float = 0.0
     intercept: float = 1.0
+    scalar_residual = False
 
     def __post_init__(self) -> None:
-        _check_linear(self.row_norm, self.ridge, self.intercept)
-        if not isinstance(self.classes, int) or isinstance(self.classes, bool) or self.classes < 2:
-            raise InputError("classes", "must be a whole number >= 2", self.classes, "count the public classes")
+        _check_linear(self)
+        whole("classes", self.classes, least=2, most=10**6)
 
-    @lru_cache(maxsize=256)  # noqa: B019 - a description of a few numbers, asked for at every step
+    @property
+    def outputs(self) -> int:
+        return self.classes
+
     def facts(self) -> LossFacts:
         b = math.hypot(self.row_norm, self.intercept)
         return _convex(math.sqrt(2) * b, b * b / 2, self.ridge, "|p - e_y| <= sqrt 2, Hessian of log-sum-exp <= 1/2")
 
 
+@final
 @dataclass(frozen=True, kw_only=True)
-class HuberRidge:
+class HuberRidge(Objective):
     """Ridge regression with the residual clamped to ``residual_clip`` (a Huber loss)."""
 
     row_norm: float = 1.0
     residual_clip: float = 1.0
     ridge: float = 0.0
     intercept: float = 1.0
+    scalar_residual = True
 
     def __post_init__(self) -> None:
-        _check_linear(self.row_norm, self.ridge, self.intercept)
+        _check_linear(self)
         executable("residual_clip", self.residual_clip)
 
-    @lru_cache(maxsize=256)  # noqa: B019 - a description of a few numbers, asked for at every step
+    @property
+    def outputs(self) -> int:
+        return 1
+
     def facts(self) -> LossFacts:
         b = math.hypot(self.row_norm, self.intercept)
         return _convex(self.residual_clip * b, b * b, self.ridge, "residuals are clamped, slope at most 1")
 
 
+@final
 @dataclass(frozen=True)
-class Abstract:
+class Abstract(Objective):
     """Any other loss, known only through its constants."""
 
     constants: LossFacts = LossFacts()
+    ridge = 0.0
+    scalar_residual = False
+
+    def __post_init__(self) -> None:
+        settle(self)
+
+    @property
+    def outputs(self) -> None:
+        return None
 
     def facts(self) -> LossFacts:
         return self.constants
@@ -88,6 +132,7 @@ class Abstract:
 Loss = Logistic | Softmax | HuberRidge | Abstract
 
 
+@lru_cache(maxsize=256)  # asked for by every theorem
 def _convex(lipschitz: float, curvature: float, ridge: float, why: str) -> LossFacts:
     enforced = Evidence.ENFORCED
     return LossFacts(
@@ -98,7 +143,8 @@ def _convex(lipschitz: float, curvature: float, ridge: float, why: str) -> LossF
     )
 
 
-def _check_linear(row_norm: float, ridge: float, intercept: float) -> None:
-    executable("row_norm", row_norm)
-    executable("ridge", ridge, zero=True)
-    executable("intercept", intercept, zero=True)
+def _check_linear(loss: Logistic | Softmax | HuberRidge) -> None:
+    settle(loss)
+    executable("row_norm", loss.row_norm)
+    executable("ridge", loss.ridge, zero=True)
+    executable("intercept", loss.intercept, zero=True)

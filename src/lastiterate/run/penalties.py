@@ -7,11 +7,14 @@ Bauschke, Combettes 2017, Proposition 12.28). On parameters in several arrays h 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import final
 
 from lastiterate.errors import InputError
+from lastiterate.run.fields import settle
 from lastiterate.run.validate import positive
 
 
+@final
 @dataclass(frozen=True)
 class L1:
     """h = weight |theta|_1 (soft thresholding)."""
@@ -19,9 +22,11 @@ class L1:
     weight: float
 
     def __post_init__(self) -> None:
+        settle(self)
         positive("weight of l1", self.weight)
 
 
+@final
 @dataclass(frozen=True)
 class L2Squared:
     """h = weight/2 |theta|_2^2 (shrinkage)."""
@@ -29,9 +34,11 @@ class L2Squared:
     weight: float
 
     def __post_init__(self) -> None:
+        settle(self)
         positive("weight of l2-squared", self.weight)
 
 
+@final
 @dataclass(frozen=True)
 class ElasticNet:
     """h = l1 |theta|_1 + l2/2 |theta|_2^2."""
@@ -40,10 +47,12 @@ class ElasticNet:
     l2: float
 
     def __post_init__(self) -> None:
+        settle(self)
         positive("l1 of the elastic net", self.l1)
         positive("l2 of the elastic net", self.l2)
 
 
+@final
 @dataclass(frozen=True)
 class GroupLasso:
     """h = weight times the sum of the norms of the groups along ``axis``.
@@ -56,11 +65,13 @@ class GroupLasso:
     axis: int = 0
 
     def __post_init__(self) -> None:
+        settle(self)
         positive("weight of the group lasso", self.weight)
         if self.axis not in (0, 1):
             raise InputError("axis of the group lasso", "must be 0 or 1", self.axis)
 
 
+@final
 @dataclass(frozen=True)
 class NuclearNorm:
     """h = weight times the sum of the singular values of every matrix (arrays that are not matrices have none)."""
@@ -68,6 +79,7 @@ class NuclearNorm:
     weight: float
 
     def __post_init__(self) -> None:
+        settle(self)
         positive("weight of the nuclear norm", self.weight)
 
 

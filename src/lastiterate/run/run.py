@@ -3,29 +3,41 @@
 from __future__ import annotations
 
 import json
-import math
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, get_args
 
-import numpy as np
-
 from lastiterate.errors import InputError
-from lastiterate.run import codec
-from lastiterate.run.adjacency import Adjacency, check_adjacency, records_moved
+from lastiterate.run import codec, strict_json
+from lastiterate.run.adjacency import Adjacency, check_adjacency
 from lastiterate.run.arrays import Array
-from lastiterate.run.batching import BallsInBins, Batching, Cyclic, FixedSize, FullBatch, Permuted, Poisson, Reshuffled
+from lastiterate.run.batching import Batching, FullBatch
 from lastiterate.run.domains import Domain, Everywhere
-from lastiterate.run.evidence import Evidence, Fact, mint
-from lastiterate.run.facts import FLOAT_SLACK, LossFacts, after_clipping
-from lastiterate.run.losses import Abstract, HuberRidge, Logistic, Loss, Softmax
-from lastiterate.run.noise import GradientNoise, Langevin, Noise, NoiseMultiplier
+from lastiterate.run.evidence import Fact
+from lastiterate.run.facts import LossFacts
+from lastiterate.run.fields import settle
+from lastiterate.run.losses import Abstract, Loss
+from lastiterate.run.noise import Noise
 from lastiterate.run.penalties import Prox
+from lastiterate.run.record_bounds import facts_of, noise_unit
 from lastiterate.run.starts import Fixed, Momentum, Prelude, Start
-from lastiterate.run.step_sizes import Constant, InverseDecay, Steps, StepSize
+from lastiterate.run.step_sizes import StepSize, as_step_size
 from lastiterate.run.validate import executable, whole
 
 Release = Literal["last", "all"]
+
+
+class GivenStepSize:
+    """The field ``step_size``: callers may give a number or several, what is stored is a description."""
+
+    def __get__(self, run: Run | None, owner: type) -> StepSize:
+        if run is None:
+            raise AttributeError("step_size")  # there is no default
+        return run.__dict__["step_size"]
+
+    def __set__(self, run: Run, given: StepSize | float | Sequence[float]) -> None:
+        run.__dict__["step_size"] = as_step_size(given)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,15 +45,17 @@ class Run:
     """Everything about a training run that is public.
 
     Step k = 0, 1, ... computes ``Project(Prox(theta - step_k (data gradient sum / b + ridge theta + noise_std_k
-    N(0, I))))`` with the public divisor b. ``noise_std_k`` is per coordinate of the mean gradient.
+    N(0, I))))`` with the public divisor b. ``noise_std_k`` is per coordinate of the mean gradient. A number or several
+    may be given as ``step_size``; ``noise=None`` is a run that is still to be calibrated.
 
-    **Guarantee:** what is accounted is what is executed, because both read this object and nothing else.
+    **Guarantee:** what is accounted is what is executed, because both read this object and nothing else, and step
+    sizes, noise and divisor from ``step_sizes``, ``noise_stds`` and ``divisor`` alone.
     """
 
     n: int
     steps: int
-    step_size: StepSize
-    noise: Noise
+    step_size: GivenStepSize = GivenStepSize()
+    noise: Noise | None = None
     batching: Batching = FullBatch()
     domain: Domain = Everywhere()
     prox: Prox | None = None
@@ -54,67 +68,93 @@ class Run:
     loss: Loss = Abstract()
 
     def __post_init__(self) -> None:
+        settle(self)
         whole("n", self.n)
         whole("steps", self.steps, most=10**9)
-        object.__setattr__(self, "prelude", tuple(self.prelude))
-        for name, kinds in _KINDS.items():
-            value = getattr(self, name)
-            for part in value if name == "prelude" else (value,):
-                if not isinstance(part, kinds) and not (name in ("momentum", "prox") and part is None):
-                    raise InputError(name, "must be one of " + ", ".join(kind.__name__ for kind in kinds),
-                                     type(part).__name__)
         if self.clip is not None:
             executable("clip", self.clip)
-        if self.release not in ("last", "all"):
-            raise InputError("release", "must be 'last' or 'all'", self.release)
-        check_adjacency(self.adjacency, poisson=isinstance(self.batching, Poisson))
-        size = getattr(self.batching, "size", 1)
-        if size > self.n:
-            raise InputError("batch size", f"cannot exceed n = {self.n}", size, "use full batches")
-        if isinstance(self.step_size, Steps) and len(self.step_size.values) != self.steps:
-            raise InputError("step_size", f"needs one value for each of {self.steps} steps", len(self.step_size.values))
-        stds = self.noise.std if isinstance(self.noise, GradientNoise) else None
-        if isinstance(stds, tuple) and len(stds) != self.steps:
-            raise InputError("noise std", f"needs one value for each of {self.steps} steps", len(stds))
+        check_adjacency(self.adjacency, self.batching.adjacencies)
+        if self.divisor > self.n:
+            raise InputError("batch size", f"cannot exceed n = {self.n}", int(self.divisor), "use full batches")
+        for name, length in (("step_size", self.step_size.length), ("noise std", self.noise and self.noise.length)):
+            if length not in (None, self.steps):
+                raise InputError(name, f"needs one value for each of {self.steps} steps", length)
 
     # What follows from the description.
 
     @property
     def divisor(self) -> float:
         """The public number that summed gradients are divided by."""
-        match self.batching:
-            case FullBatch():
-                return float(self.n)
-            case Poisson(rate):
-                return rate * self.n
-            case batching:
-                return float(batching.size)
+        return self.batching.divisor(self.n)
 
     @property
     def blocks(self) -> int:
-        """Batches in one pass over the data (1 for full batches, and for batches drawn afresh)."""
-        match self.batching:
-            case Cyclic(size) | Permuted(size) | Reshuffled(size) | BallsInBins(size):
-                return -(-self.n // size)
-            case _:
-                return 1
+        """Batches in one pass over the data (1 for full batches, and for batches drawn at every step)."""
+        return self.batching.blocks(self.n)
 
     @property
     def shares(self) -> tuple[float, float]:
         """The fewest and the most records that a step's batch can hold, over the public divisor."""
-        match self.batching:
-            case FullBatch() | FixedSize():
-                return 1.0, 1.0
-            case Cyclic(size) | Permuted(size) | Reshuffled(size):
-                return (self.n - size * (self.blocks - 1)) / size, 1.0
-            case BallsInBins() | Poisson():
-                return 0.0, self.n / self.divisor
+        return self.batching.shares(self.n)
 
     @property
     def constant(self) -> bool:
         """Whether step size and noise are the same at every step."""
-        varied = isinstance(self.noise, GradientNoise) and isinstance(self.noise.std, tuple)
-        return isinstance(self.step_size, Constant) and not varied
+        return self.step_size.constant and self.same_noise
+
+    @property
+    def same_noise(self) -> bool:
+        """Whether the noise on the gradient is the same at every step, by the form of the description."""
+        return self._noise.constant(self.step_size)
+
+    @property
+    def for_any_length(self) -> bool:
+        """Whether step sizes and noise are described for any number of steps."""
+        return self.step_size.length is None and (self.noise is None or self.noise.length is None)
+
+    @property
+    def _noise(self) -> Noise:
+        check_described(self)
+        assert self.noise is not None
+        return self.noise
+
+    @cached_property
+    def step_sizes(self) -> Array:
+        """The step size of every step, read-only; shape (steps,)."""
+        return self.step_size.sizes(0, self.steps)
+
+    @cached_property
+    def noise_stds(self) -> Array:
+        """The noise's standard deviation, per coordinate of the mean gradient, at every step; shape (steps,)."""
+        return self._stds(self.steps)
+
+    @property
+    def noise_unit(self) -> float | None:
+        """What a noise multiplier multiplies, before the divisor: the clipping norm, or else the Lipschitz constant."""
+        return noise_unit(self.loss, self.clip)
+
+    def _stds(self, last: int) -> Array:
+        return self._noise.stds(0, last, self.step_size, self.noise_unit, self.divisor)
+
+    @cached_property
+    def first_step(self) -> float:
+        """The step size of step 0: of every step, where it is constant."""
+        return float(self.step_size.sizes(0, 1)[0])
+
+    @cached_property
+    def longest_step(self) -> float:
+        """The largest step size of the run."""
+        return self.first_step if self.step_size.falls else float(self.step_sizes.max())
+
+    @property
+    def total_time(self) -> float:
+        """The sum of all step sizes, rounded up."""
+        return self.step_size.total(self.steps)
+
+    @cached_property
+    def first_noise(self) -> float:
+        """The noise's standard deviation at step 0: at every step, where it is constant."""
+        return float(self._stds(1)[0])
 
     def facts(self) -> LossFacts:
         """The constants that hold for this run, after clipping and the conversion to its adjacency."""
@@ -122,83 +162,7 @@ class Run:
 
     @cached_property
     def _facts(self) -> LossFacts:
-        facts = self.loss.facts()
-        lipschitz = self.lipschitz(facts)
-        kept = facts
-        if self.clip is not None:
-            scalar = isinstance(self.loss, Logistic | HuberRidge) or self.clipping_is_idle(facts)
-            kept = after_clipping(facts, scalar_residual=scalar)
-        return replace(kept, lipschitz=lipschitz, sensitivity=self._sensitivity(facts.sensitivity, lipschitz))
-
-    def clipping_is_idle(self, facts: LossFacts) -> bool:
-        """Whether an enforced Lipschitz constant already lies below the clip, so that clipping never acts."""
-        bound = facts.lipschitz
-        enforced = isinstance(bound, Fact) and bound.evidence >= Evidence.ENFORCED
-        return self.clip is not None and enforced and facts.fact("lipschitz") <= self.clip
-
-    def lipschitz(self, facts: LossFacts) -> Fact | None:
-        """Bound on one record's (clipped) data gradient: the smaller of the loss's constant and the clip."""
-        known = facts.lipschitz
-        assert known is None or isinstance(known, Fact)
-        if self.clip is None:
-            return known
-        clipped = mint(self.clip, Evidence.ENFORCED, "per-example gradients are clipped")
-        return known if known is not None and known.value < clipped.value else clipped
-
-    def _sensitivity(self, given: Fact | float | None, lipschitz: Fact | None) -> Fact | None:
-        assert given is None or isinstance(given, Fact)
-        displaces = isinstance(self.batching, FixedSize)
-        moved = records_moved(self.adjacency, displaces=displaces)
-        if given is not None and moved > records_moved(self.adjacency):
-            given = Fact(2 * given.value, f"twice {given.why}: a drawn record displaces another")
-        derived = None
-        if lipschitz is not None:
-            slack = 1 + FLOAT_SLACK if lipschitz.evidence >= Evidence.ENFORCED else 1.0
-            value = moved * lipschitz.value * slack
-            rule = f"{'2 L' if moved == 2 else 'L'} under {self.adjacency}"
-            derived = mint(value, lipschitz.evidence, f"{rule}, L = {lipschitz.value:g}: {lipschitz.why}")
-        if given is None or derived is None:
-            return derived if given is None else given
-        low, high = sorted((given, derived), key=lambda fact: fact.value)
-        return mint(low.value, low.evidence, f"{low.why} (the larger, {high.value:g}, is not used)")
-
-    def noise_std(self, step: int) -> float:
-        """Standard deviation, per coordinate, of the noise on the mean gradient at a step (0-based)."""
-        match self.noise:
-            case GradientNoise(std):
-                return std[step] if isinstance(std, tuple) else std
-            case Langevin(sigma):
-                return sigma * math.sqrt(2.0 / self.step_size.at(step))
-            case NoiseMultiplier(z):
-                unit = self.clip
-                if unit is None:
-                    unit = self.loss.facts().fact("lipschitz", -1.0)
-                if unit < 0:
-                    raise InputError("noise_multiplier", "needs a clip or a lipschitz constant to multiply", z,
-                                     "give --clip, --lipschitz, or the noise itself with --noise-std")
-                return z * unit / self.divisor
-
-    @cached_property
-    def step_sizes(self) -> Array:
-        """The step size of every step; shape (steps,)."""
-        match self.step_size:
-            case Constant(value):
-                return _frozen(np.full(self.steps, value))
-            case InverseDecay(beta, strong):
-                return _frozen(1.0 / (2.0 * beta + strong * np.arange(self.steps, dtype=np.float64) / 2.0))
-            case Steps(values):
-                return _frozen(np.array(values, dtype=np.float64))
-
-    @cached_property
-    def noise_stds(self) -> Array:
-        """``noise_std`` of every step; shape (steps,)."""
-        match self.noise:
-            case GradientNoise(std) if isinstance(std, tuple):
-                return _frozen(np.array(std, dtype=np.float64))
-            case Langevin(sigma):
-                return _frozen(sigma * np.sqrt(2.0 / self.step_sizes))
-            case _:
-                return _frozen(np.full(self.steps, self.noise_std(0)))
+        return facts_of(self.loss, self.clip, self.adjacency, displaces=self.batching.displaces)
 
     # JSON.
 
@@ -207,38 +171,40 @@ class Run:
         return codec.encode(self)
 
     def to_json(self) -> str:
-        return json.dumps(self.to_dict(), indent=2)
+        return json.dumps(self.to_dict(), indent=2, allow_nan=False)
 
     @classmethod
     def from_dict(cls, data: Any) -> Run:
         """Read a description; every constant in it is the caller's word (``ASSUMED``)."""
         run = codec.decode(data, "run", _CLASSES)
-        if not isinstance(run, cls):
+        if type(run) is not Run:
             raise InputError("run", "must be a JSON object with \"type\": \"Run\"", type(data).__name__)
         return run
 
     @classmethod
     def from_json(cls, text: str) -> Run:
-        try:
-            return cls.from_dict(json.loads(text))
-        except json.JSONDecodeError as error:
-            raise InputError("run", "must be valid JSON", str(error), "write one with Run.to_json()") from None
+        return cls.from_dict(strict_json.loads(text, "run"))
 
 
-_KINDS: dict[str, tuple[type, ...]] = {
+DESCRIPTIONS: dict[str, tuple[type, ...]] = {
     "step_size": get_args(StepSize), "noise": get_args(Noise), "batching": get_args(Batching),
     "domain": get_args(Domain), "prox": get_args(Prox), "start": get_args(Start), "momentum": get_args(Momentum),
     "prelude": (Prelude,), "loss": get_args(Loss),
 }
-_CLASSES: dict[str, type] = {kind.__name__: kind for kinds in _KINDS.values() for kind in kinds} \
+"""The classes that each field of a run may hold."""
+_CLASSES: dict[str, type] = {kind.__name__: kind for kinds in DESCRIPTIONS.values() for kind in kinds} \
     | {kind.__name__: kind for kind in (Run, LossFacts, Fact)}
 
 
-def _frozen(values: Array) -> Array:
-    values.setflags(write=False)
-    return values
+def check_described(run: Any) -> None:
+    """``check_run``, and its noise is decided: what is accounted or executed as it stands."""
+    check_run(run)
+    if run.noise is None:
+        raise InputError("noise", "is not decided yet", None, "calibrate the run, or state its noise")
 
 
-def data_term_ridge(loss: Loss) -> float:
-    """The ridge that the trainer adds outside the records (0 for a loss known only by its constants)."""
-    return loss.ridge if isinstance(loss, Logistic | Softmax | HuberRidge) else 0.0
+def check_run(run: Any) -> None:
+    """Refuse anything but a ``Run`` itself: a subclass could tell the accountant what it does not execute."""
+    if type(run) is not Run:
+        raise InputError("run", "must be a Run itself, no subclass and no look-alike", type(run).__name__,
+                         "build one with lastiterate.Run(...)")

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import final
 
 from lastiterate.errors import InputError
+from lastiterate.run.fields import settle
 from lastiterate.run.validate import positive
 
 
+@final
 @dataclass(frozen=True)
 class Fixed:
     """Start at 0, or at public parameters that the caller gives (projected onto the domain)."""
 
+    std = 0.0
 
 
+
+@final
 @dataclass(frozen=True)
 class GaussianStart:
     """Start at N(0, std^2 I), projected onto the domain; independent of the data."""
@@ -21,6 +27,7 @@ class GaussianStart:
     std: float
 
     def __post_init__(self) -> None:
+        settle(self)
         positive("start std", self.std)
 
 
@@ -29,12 +36,14 @@ Start = Fixed | GaussianStart
 
 
 
+@final
 @dataclass(frozen=True)
 class Nesterov:
     """Nesterov's momentum with the coefficient (k - 1) / (k + 2) at step k = 1, 2, ..."""
 
 
 
+@final
 @dataclass(frozen=True)
 class HeavyBall:
     """Polyak's momentum with a constant coefficient."""
@@ -42,6 +51,7 @@ class HeavyBall:
     beta: float
 
     def __post_init__(self) -> None:
+        settle(self)
         if not 0 <= self.beta < 1:
             raise InputError("momentum", "must lie in [0, 1)", self.beta)
 
@@ -51,6 +61,7 @@ Momentum = Nesterov | HeavyBall
 
 
 
+@final
 @dataclass(frozen=True)
 class PrivateMean:
     """Centre the rows by their mean, estimated once with Gaussian noise.
@@ -62,6 +73,7 @@ class PrivateMean:
     row_norm: float
 
     def __post_init__(self) -> None:
+        settle(self)
         positive("noise_multiplier of the private mean", self.noise_multiplier)
         positive("row_norm of the private mean", self.row_norm)
 

@@ -1,56 +1,117 @@
-"""Step sizes: step k = 0, 1, ... produces iterate k + 1."""
+"""Step sizes: step k = 0, 1, ... produces iterate k + 1. ``sizes`` is the only place that knows them."""
 
 from __future__ import annotations
 
+import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import Any, ClassVar, final
 
-from lastiterate.run.validate import positive
+import numpy as np
+
+from lastiterate.run.arrays import Array, frozen, repeated
+from lastiterate.run.fields import settle
+from lastiterate.run.validate import all_positive, numbers, positive
 
 
 @dataclass(frozen=True)
-class Constant:
+class Schedule(ABC):
+    """The questions that every description of step sizes answers.
+
+    ``constant``: whether all are the same. ``falls``: whether none is longer than the one before. ``length``: how many
+    steps it describes, ``None`` for any number of them.
+    """
+
+    constant: ClassVar[bool] = False
+    falls: ClassVar[bool] = True
+
+    @property
+    def length(self) -> int | None:
+        return None
+
+    @abstractmethod
+    def sizes(self, first: int, last: int) -> Array:
+        """Step sizes of the steps first, ..., last - 1, read-only; shape (last - first,)."""
+
+    @abstractmethod
+    def total(self, steps: int) -> float:
+        """The sum of the first ``steps`` step sizes, rounded up."""
+
+
+@final
+@dataclass(frozen=True)
+class Constant(Schedule):
     """The same step size at every step."""
 
     value: float
+    constant = True
 
     def __post_init__(self) -> None:
+        settle(self)
         positive("step_size", self.value)
 
-    def at(self, step: int) -> float:
-        return self.value
+    def sizes(self, first: int, last: int) -> Array:
+        return repeated(self.value, last - first)
+
+    def total(self, steps: int) -> float:
+        return self.value * steps
 
 
-
+@final
 @dataclass(frozen=True)
-class InverseDecay:
+class InverseDecay(Schedule):
     """Step sizes ``1 / (2 beta + strong k / 2)`` (Ryffel et al. 2022, Corollary 3.2)."""
 
     beta: float
     strong: float
 
     def __post_init__(self) -> None:
+        settle(self)
         positive("beta of inverse-decay", self.beta)
         positive("strong of inverse-decay", self.strong, zero=True)
 
-    def at(self, step: int) -> float:
-        return 1.0 / (2.0 * self.beta + self.strong * step / 2.0)
+    def sizes(self, first: int, last: int) -> Array:
+        return frozen(1.0 / (2.0 * self.beta + self.strong * np.arange(first, last, dtype=np.float64) / 2.0))
+
+    def total(self, steps: int) -> float:
+        """1/(2 beta + strong k/2) is convex in k, so each term after the first is at most the integral over
+        [k - 1/2, k + 1/2]: together (2/strong) log(1 + strong (K - 1) / (4 beta + strong/2))."""
+        first = float(self.sizes(0, 1)[0])
+        if self.strong == 0:
+            return first * steps
+        return first + 2 / self.strong * math.log1p(self.strong * (steps - 1) / (4 * self.beta + self.strong / 2))
 
 
-
+@final
 @dataclass(frozen=True)
-class Steps:
+class Steps(Schedule):
     """One step size per step."""
 
     values: tuple[float, ...]
+    falls = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "values", tuple(self.values))
-        for value in self.values:
-            positive("every entry of step_size", value)
+        settle(self)
+        all_positive("every entry of step_size", self.values)
 
-    def at(self, step: int) -> float:
-        return self.values[step]
+    def sizes(self, first: int, last: int) -> Array:
+        return frozen(np.array(self.values[first:last], dtype=np.float64))
 
+    def total(self, steps: int) -> float:
+        return math.fsum(self.values[:steps])
+
+    @property
+    def length(self) -> int:
+        return len(self.values)
 
 
 StepSize = Constant | InverseDecay | Steps
+
+
+def as_step_size(given: Any) -> Any:
+    """A number is a constant step size, and several numbers are one per step; anything else is left as it is."""
+    if isinstance(given, int | float | np.number) and not isinstance(given, bool):
+        return Constant(given)  # pyright: ignore[reportArgumentType]
+    if isinstance(given, list | tuple | np.ndarray):
+        return Steps(numbers("step_size", given))
+    return given

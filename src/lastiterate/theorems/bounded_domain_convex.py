@@ -32,10 +32,10 @@ from lastiterate.theorems.theorem import Theorem
 
 
 def _bound(run: Run) -> Gdp:
-    shift, std = unit_shift(run), run.noise_std(0)
+    shift, std = unit_shift(run), run.first_noise
     if shift == 0 or std == 0:
         return Gdp(shift)
-    apart = run.domain.diameter() / (run.step_size.at(0) * std)
+    apart = run.domain.diameter() / (run.first_step * std)
 
     def restarted(k: int) -> float:
         return (apart + k * shift) / math.sqrt(k) * (1 + allowance(k))

@@ -15,7 +15,6 @@ import numpy as np
 
 from lastiterate.analysis.shift_allocation import allowance
 from lastiterate.curves.gdp import Gdp
-from lastiterate.run.batching import Reshuffled
 from lastiterate.run.facts import known
 from lastiterate.run.run import Run
 from lastiterate.theorems.assumptions.basic import known_noise, known_sensitivity
@@ -28,12 +27,12 @@ def composition_mu(run: Run) -> float:
     assert sensitivity is not None
     unit = sensitivity.value / run.divisor
     if run.constant:
-        met, std = -(-run.steps // run.blocks), run.noise_std(0)
+        met, std = -(-run.steps // run.blocks), run.first_noise
         charge = math.inf if std == 0 and unit > 0 else met * (unit / std) ** 2 if unit > 0 else 0.0
     else:
         with np.errstate(divide="ignore"):
             charges = (unit / run.noise_stds) ** 2 if unit > 0 else np.zeros(run.steps)
-        if isinstance(run.batching, Reshuffled):  # the place is another one in every pass
+        if run.batching.drawn == "each pass":  # the place is another one in every pass
             charge = np.maximum.reduceat(charges, np.arange(0, run.steps, run.blocks)).sum()
         else:
             charge = np.bincount(np.arange(run.steps) % run.blocks, weights=charges).max()

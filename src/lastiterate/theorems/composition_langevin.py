@@ -15,6 +15,6 @@ THEOREM = Theorem(
     citation=f"{PAPER}, Appendix E (baseline)",
     formula="epsilon(alpha) = alpha S_g^2 eta K / (4 n^2 sigma^2)",
     assumptions=ALGORITHM,
-    bound=lambda run: linear(squared_ratio(run) * run.step_size.at(0) * run.steps / 4),
+    bound=lambda run: linear(squared_ratio(run) * run.first_step * run.steps / 4),
     remark="Holds for any loss, with momentum, and when all iterates are released.",
 )

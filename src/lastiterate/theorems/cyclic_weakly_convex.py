@@ -29,7 +29,7 @@ from lastiterate.theorems.theorem import Theorem
 def _bound(run: Run) -> Gdp:
     found = step_map(run)
     assert found is not None
-    return Gdp(cyclic_mu(run, log_square(found, run.step_size.at(0))))
+    return Gdp(cyclic_mu(run, log_square(found, run.first_step)))
 
 
 THEOREM = Theorem(

@@ -19,7 +19,7 @@ from lastiterate.analysis.weakly_convex import log_square
 from lastiterate.curves.gdp import Gdp
 from lastiterate.run.evidence import Evidence, Fact, weakest
 from lastiterate.run.facts import FLOAT_SLACK, known
-from lastiterate.run.run import Run, data_term_ridge
+from lastiterate.run.run import Run
 from lastiterate.theorems.assumptions.basic import (
     bounded_domain,
     constant_schedule,
@@ -40,15 +40,15 @@ def _by_gradients(run: Run) -> Spread | None:
     lipschitz = known(run.facts(), "lipschitz")
     if lipschitz is None:
         return None
-    eta, slack = run.step_size.at(0), 1 + FLOAT_SLACK if lipschitz.evidence >= Evidence.ENFORCED else 1.0
-    kept = abs(1 - eta * data_term_ridge(run.loss)) * run.domain.diameter()
+    eta, slack = run.first_step, 1 + FLOAT_SLACK if lipschitz.evidence >= Evidence.ENFORCED else 1.0
+    kept = abs(1 - eta * run.loss.ridge) * run.domain.diameter()
     return kept + 2 * eta * lipschitz.value * slack, (lipschitz,)
 
 
 def _by_smoothness(run: Run) -> Spread | None:
     if isinstance(held := weakly_convex_step.check(run), Broken):
         return None
-    found, sensitivity, eta = step_map(run), known(run.facts(), "sensitivity"), run.step_size.at(0)
+    found, sensitivity, eta = step_map(run), known(run.facts(), "sensitivity"), run.first_step
     assert found is not None and sensitivity is not None
     grown = math.exp(log_square(found, eta) / 2) * run.domain.diameter()
     return grown + eta * sensitivity.value / run.divisor, (*held.facts, sensitivity)
@@ -75,9 +75,9 @@ bounded_step = Assumption("bounded_step", "bounded gradients of records, or a sm
 
 
 def _bound(run: Run) -> Gdp:
-    found, std = spread(run), run.noise_std(0)
+    found, std = spread(run), run.first_noise
     assert found is not None
-    return Gdp(found[0] / (run.step_size.at(0) * std) * ROUNDING if std > 0 else math.inf)
+    return Gdp(found[0] / (run.first_step * std) * ROUNDING if std > 0 else math.inf)
 
 
 THEOREM = Theorem(

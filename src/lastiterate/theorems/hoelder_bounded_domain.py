@@ -31,7 +31,7 @@ def _bound(run: Run) -> Gdp:
     facts = run.facts()
     sensitivity, lipschitz = known(facts, "sensitivity"), known(facts, "lipschitz")
     assert sensitivity is not None
-    eta = run.step_size.at(0)
+    eta = run.first_step
     growth, shift = eta * facts.fact("hoelder"), eta * sensitivity.value / run.divisor
     exponent = facts.fact("hoelder_exponent")
     if lipschitz is None:

@@ -17,6 +17,6 @@ THEOREM = Theorem(
     citation=f"{PAPER}, Theorem 1 and Lemma 4",
     formula="epsilon(alpha) = alpha S_g^2 eta K / (4 n^2 sigma^2)",
     assumptions=LAST_ITERATE,
-    bound=lambda run: linear(squared_ratio(run) * run.step_size.at(0) * run.steps / 4),
+    bound=lambda run: linear(squared_ratio(run) * run.first_step * run.steps / 4),
     remark="The same number as composition: without isoperimetry the diffusion gives nothing more.",
 )

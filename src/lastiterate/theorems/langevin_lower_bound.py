@@ -24,7 +24,7 @@ from lastiterate.theorems.theorem import Theorem
 def _bound(run: Run) -> Gdp:
     strong = known(run.facts(), "strong")
     assert strong is not None
-    slope = squared_ratio(run) / (4 * strong.value) * decay(strong.value * run.step_size.at(0) * run.steps)
+    slope = squared_ratio(run) / (4 * strong.value) * decay(strong.value * run.first_step * run.steps)
     return Gdp(math.sqrt(2 * slope) * (1 - 1e-9))  # rounded down, by more than curves round up
 
 

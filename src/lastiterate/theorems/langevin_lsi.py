@@ -17,7 +17,7 @@ from lastiterate.theorems.theorem import Theorem
 
 def _bound(run: Run) -> Rdp:
     rate = temperature(run) * held_constant(run)
-    return linear(squared_ratio(run) / (2 * rate) * decay(rate * run.step_size.at(0) * run.steps))
+    return linear(squared_ratio(run) / (2 * rate) * decay(rate * run.first_step * run.steps))
 
 
 THEOREM = Theorem(

@@ -21,7 +21,7 @@ from lastiterate.theorems.theorem import Theorem
 def _bound(run: Run) -> Rdp:
     strong = known(run.facts(), "strong")
     assert strong is not None
-    scaled = run.step_size.at(0) * strong.value
+    scaled = run.first_step * strong.value
     return linear(squared_ratio(run) / ((2 - scaled) * strong.value) * decay((2 - scaled) * scaled * run.steps / 2))
 
 

@@ -20,7 +20,7 @@ from lastiterate.theorems.theorem import Theorem
 def _bound(run: Run) -> Rdp:
     strong = known(run.facts(), "strong")
     assert strong is not None
-    time = run.step_size.at(0) * run.steps
+    time = run.first_step * run.steps
     return linear(squared_ratio(run) / strong.value * decay(strong.value * time / 2))
 
 

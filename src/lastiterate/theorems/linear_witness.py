@@ -16,10 +16,8 @@ from lastiterate.curves.curve import Curve
 from lastiterate.curves.gdp import Gdp
 from lastiterate.curves.lower_bound import HiddenPlace
 from lastiterate.run.arrays import Array
-from lastiterate.run.batching import FixedSize, Poisson
 from lastiterate.run.facts import known
 from lastiterate.run.run import Run
-from lastiterate.run.starts import GaussianStart
 from lastiterate.theorems.assumptions.basic import (
     constant_schedule,
     everywhere,
@@ -55,12 +53,12 @@ def draws(steps: int, rate: float) -> tuple[Array, Array]:
 def _bound(run: Run) -> Curve:
     facts = run.facts()
     sensitivity, lipschitz = known(facts, "sensitivity"), known(facts, "lipschitz")
-    assert sensitivity is not None and isinstance(run.batching, Poisson | FixedSize)
-    fixed = isinstance(run.batching, FixedSize)  # whose sensitivity counts the record that is displaced, too
-    pull = min(sensitivity.value / (2 if fixed else 1), math.inf if lipschitz is None else lipschitz.value)
-    rate = run.divisor / run.n
-    eta, std = run.step_size.at(0), run.noise_std(0)
-    start = run.start.std if isinstance(run.start, GaussianStart) else 0.0
+    rate = run.batching.inclusion_probability(run.n)
+    assert sensitivity is not None and rate is not None
+    counted = 2 if run.batching.displaces else 1  # sensitivities count the record that is displaced, too
+    pull = min(sensitivity.value / counted, math.inf if lipschitz is None else lipschitz.value)
+    eta, std = run.first_step, run.first_noise
+    start = run.start.std
     spread = math.hypot(math.sqrt(run.steps) * eta * std, start)
     if spread == 0 or pull == 0:
         return Gdp(math.inf if pull > 0 and rate == 1 else 0.0)

@@ -29,7 +29,7 @@ def largest_move(run: Run) -> float:
     """2 eta L: how far apart two (clipped) mean gradients can send one state."""
     lipschitz = known(run.facts(), "lipschitz")
     assert lipschitz is not None
-    return 2 * run.step_size.at(0) * lipschitz.value * (1 + FLOAT_SLACK)
+    return 2 * run.first_step * lipschitz.value * (1 + FLOAT_SLACK)
 
 
 THEOREM = Theorem(

@@ -14,18 +14,17 @@ from lastiterate.analysis.sampling import levels
 from lastiterate.curves.curve import Curve
 from lastiterate.curves.gdp import Gdp
 from lastiterate.curves.pld import Pld
-from lastiterate.run.batching import Poisson
 from lastiterate.run.run import Run
 from lastiterate.theorems.assumptions.sampling import ASSUMPTIONS
 from lastiterate.theorems.theorem import Theorem
 
 
 def _bound(run: Run) -> Curve:
-    found = levels(run)
-    assert isinstance(run.batching, Poisson)
+    found, rate = levels(run), run.batching.inclusion_probability(run.n)
+    assert rate is not None
     if found is None:
         return Gdp(0.0)
-    return Pld(run.batching.rate, tuple(z for z, _ in found), tuple(count for _, count in found))
+    return Pld(rate, tuple(z for z, _ in found), tuple(count for _, count in found))
 
 
 THEOREM = Theorem(

@@ -19,10 +19,8 @@ from lastiterate.curves.curve import Curve
 from lastiterate.curves.gdp import Gdp
 from lastiterate.curves.lower_bound import HiddenPlace
 from lastiterate.run.arrays import Array
-from lastiterate.run.batching import BallsInBins, Permuted
 from lastiterate.run.facts import known
 from lastiterate.run.run import Run
-from lastiterate.run.starts import GaussianStart
 from lastiterate.theorems.assumptions.basic import (
     everywhere,
     known_noise,
@@ -52,11 +50,11 @@ def witness_mus(run: Run) -> Array:
     assert sensitivity is not None
     h = strong.value if strong is not None else 0.0
     unit = sensitivity.value / run.divisor
-    start = run.start.std**2 if isinstance(run.start, GaussianStart) else 0.0
+    start = run.start.std**2
     if h == 0 and run.constant:
-        eta = run.step_size.at(0)
+        eta = run.first_step
         met = (run.steps - 1 - np.arange(run.blocks)) // run.blocks + 1  # meetings of each block, 0 if never reached
-        variance = run.steps * (eta * run.noise_std(0)) ** 2 + start
+        variance = run.steps * (eta * run.first_noise) ** 2 + start
         return _ratio(met * eta * unit, variance, noisy=variance > 0)
     if run.steps > LONGEST:
         return np.zeros(run.blocks)  # no statement; a lower bound of zero is always true
@@ -82,11 +80,11 @@ def _ratio(shift: Any, variance: float, *, noisy: bool) -> Array:
 def _bound(run: Run) -> Curve:
     signed = witness_mus(run) * (1 - 1e-9)
     mus = np.abs(signed)
-    if not isinstance(run.batching, Permuted | BallsInBins):
+    if run.batching.drawn == "never":
         return Gdp(float(mus.max()))
     if signed.min() < 0 < signed.max():
         return Gdp(0.0)  # places that pull to opposite sides: no statement
-    return HiddenPlace(tuple(map(float, place_weights(run))), tuple(map(float, mus)))
+    return HiddenPlace(tuple(map(float, place_weights(run.batching, run.n))), tuple(map(float, mus)))
 
 
 THEOREM = Theorem(

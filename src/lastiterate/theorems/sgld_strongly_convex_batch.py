@@ -17,10 +17,8 @@ import numpy as np
 from lastiterate.analysis.langevin import temperature
 from lastiterate.analysis.shift_allocation import allowance
 from lastiterate.curves.gdp import Gdp
-from lastiterate.run.arrays import Array
 from lastiterate.run.facts import known
-from lastiterate.run.run import Run, data_term_ridge
-from lastiterate.run.step_sizes import Constant, InverseDecay
+from lastiterate.run.run import Run
 from lastiterate.theorems.assumptions.basic import counted_batches
 from lastiterate.theorems.assumptions.geometry import contracting_step, strongly_convex
 from lastiterate.theorems.assumptions.sgld import ALGORITHM, PAPER
@@ -32,14 +30,14 @@ LONGEST = 200_000
 
 def _sums(run: Run, strong: float) -> tuple[float, float]:
     """(1 - R_0) / strong, and the sum of eta_u R_u^2."""
-    if isinstance(run.step_size, Constant):
-        eta = run.step_size.value
+    if run.step_size.constant:
+        eta = run.first_step
         if eta * strong >= 1:
             return 1 / strong, eta
         log_c = math.log1p(-eta * strong)
         return (-math.expm1(run.steps * log_c) / strong,
                 eta * math.expm1(2 * run.steps * log_c) / math.expm1(2 * log_c))
-    eta = _last_steps(run)
+    eta = run.step_size.sizes(max(0, run.steps - LONGEST), run.steps)
     with np.errstate(divide="ignore", under="ignore"):
         logs = np.log1p(-np.minimum(eta * strong, 1.0))
         later = np.concatenate((np.cumsum(logs[::-1])[::-1], [0.0]))  # log R_0, log R_1, ..., log R_K
@@ -48,18 +46,11 @@ def _sums(run: Run, strong: float) -> tuple[float, float]:
     return forgotten / strong, noise
 
 
-def _last_steps(run: Run) -> Array:
-    first = max(0, run.steps - LONGEST)
-    if isinstance(run.step_size, InverseDecay):
-        return 1 / (2 * run.step_size.beta + run.step_size.strong * np.arange(first, run.steps) / 2)
-    return run.step_sizes[first:]
-
-
 def batch_mu(run: Run) -> float:
     """mu of the last iterate when the record is in every batch."""
     sensitivity, strong = known(run.facts(), "sensitivity"), known(run.facts(), "strong")
     assert sensitivity is not None and strong is not None
-    ridge, (fewest, _) = data_term_ridge(run.loss), run.shares
+    ridge, (fewest, _) = run.loss.ridge, run.shares
     shift, noise = _sums(run, ridge + (strong.value - ridge) * fewest)  # a short block has less curvature
     mu = sensitivity.value / run.divisor * shift / math.sqrt(2 * temperature(run) * noise)
     return mu * (1 + allowance(min(run.steps, LONGEST)))

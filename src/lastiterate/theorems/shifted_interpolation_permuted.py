@@ -24,7 +24,7 @@ from lastiterate.theorems.theorem import Theorem
 
 
 def _bound(run: Run) -> GdpMixture:
-    weights, mus = place_weights(run), place_mus(run)
+    weights, mus = place_weights(run.batching, run.n), place_mus(run)
     return GdpMixture(tuple(map(float, weights)), tuple(map(float, mus)))
 
 

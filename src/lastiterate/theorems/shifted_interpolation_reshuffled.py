@@ -15,13 +15,13 @@ from functools import lru_cache
 import numpy as np
 
 from lastiterate.analysis.fresh_places import constant_atoms, scheduled_shifts
-from lastiterate.analysis.places import block_constants, block_weights, full_map
+from lastiterate.analysis.places import block_constants, full_map, place_weights
 from lastiterate.analysis.shift_allocation import best_restart, optimal_mu
 from lastiterate.analysis.step_map import step_map
 from lastiterate.curves.curve import BestOf, Curve
 from lastiterate.curves.gdp import Gdp
 from lastiterate.curves.mixtures import GdpMixture
-from lastiterate.run.batching import Reshuffled
+from lastiterate.run.batching import Batching
 from lastiterate.run.facts import known
 from lastiterate.run.run import Run
 from lastiterate.theorems.assumptions.basic import (
@@ -47,15 +47,16 @@ def _mixture(weights: list[float], mus: list[float]) -> GdpMixture:
 
 
 @lru_cache(maxsize=64)
-def _unit_mixture(c: float, s: float, v: float, steps: int, n: int, size: int) -> GdpMixture:
-    weights, mus = constant_atoms(c, s, v, steps, block_weights(n, size))
+def _unit_mixture(c: float, s: float, v: float, steps: int, n: int, batching: Batching) -> GdpMixture:
+    weights, mus = constant_atoms(c, s, v, steps, place_weights(batching, n))
     return _mixture(weights.tolist(), mus.tolist())
 
 
 @lru_cache(maxsize=64)
-def _unit_restarts(c: float, s: float, v: float, steps: int, n: int, size: int, diameter: float) -> GdpMixture | None:
+def _unit_restarts(c: float, s: float, v: float, steps: int, n: int, batching: Batching, diameter: float
+                   ) -> GdpMixture | None:
     """Shifts restarted at the diameter of the domain, somewhere in the last passes."""
-    weights = block_weights(n, size)
+    weights = place_weights(batching, n)
     window = steps - max(steps - LONGEST_WINDOW, 0) // weights.size * weights.size  # begins with a pass
     if window > 2 * LONGEST_WINDOW:
         return None
@@ -72,14 +73,14 @@ def _scaled(mixture: GdpMixture, std: float) -> GdpMixture:
 
 def _bound(run: Run) -> Curve:
     found, sensitivity = step_map(run), known(run.facts(), "sensitivity")
-    assert found is not None and sensitivity is not None and isinstance(run.batching, Reshuffled)
+    assert found is not None and sensitivity is not None
     if sensitivity.value == 0:
         return Gdp(0.0)
     delta, diameter = sensitivity.value / run.divisor, run.domain.diameter()
     if not run.constant:
         return _scheduled(run, delta, diameter)
-    eta, std = run.step_size.at(0), run.noise_std(0)
-    c, s, length = found.lipschitz(eta), eta * delta, (run.steps, run.n, run.batching.size)
+    eta, std = run.first_step, run.first_noise
+    c, s, length = found.lipschitz(eta), eta * delta, (run.steps, run.n, run.batching)
     curves = [_scaled(_unit_mixture(c, s, eta * eta, *length), std)]
     if full_map(run).lipschitz(eta) < c and run.steps <= LONGEST_FOLLOWED:  # only the short block is worse
         curves.append(_scheduled(run, delta, math.inf))
@@ -92,12 +93,11 @@ def _bound(run: Run) -> Curve:
 @lru_cache(maxsize=16)
 def _scheduled(run: Run, delta: float, diameter: float) -> GdpMixture:
     """Step by step, for any schedule."""
-    assert isinstance(run.batching, Reshuffled)
     eta, c = run.step_sizes, block_constants(run)
     v = (eta * run.noise_stds) ** 2
     weights: list[float] = []
     mus: list[float] = []
-    for weight, shifts in scheduled_shifts(c, eta * delta, block_weights(run.n, run.batching.size), FEW_ATOMS):
+    for weight, shifts in scheduled_shifts(c, eta * delta, place_weights(run.batching, run.n), FEW_ATOMS):
         mu = optimal_mu(c, shifts, v)
         weights.append(weight)
         mus.append(min(mu, best_restart(c, shifts, v, diameter)) if math.isfinite(diameter) else mu)

@@ -32,7 +32,7 @@ from lastiterate.theorems.theorem import Theorem
 def _bound(run: Run) -> Rdp:
     sensitivity, smooth = known(run.facts(), "sensitivity"), known(run.loss.facts(), "smooth")
     assert sensitivity is not None and smooth is not None
-    eta, std = run.step_size.at(0), run.noise_std(0)
+    eta, std = run.first_step, run.first_noise
     if std == 0:
         return linear(math.inf if sensitivity.value > 0 else 0.0)
     drawn = sensitivity.value / std * math.sqrt(1 / (2 * run.n * run.divisor))  # sqrt A

@@ -8,13 +8,10 @@ from collections.abc import Callable
 from lastiterate.curves.subsampled import installed
 from lastiterate.errors import InputError
 from lastiterate.run.adjacency import records_moved
-from lastiterate.run.batching import BallsInBins, Cyclic, FixedSize, FullBatch, Permuted, Poisson, Reshuffled
 from lastiterate.run.domains import Everywhere
 from lastiterate.run.facts import known
 from lastiterate.run.noise import Langevin
-from lastiterate.run.run import Run, data_term_ridge
-from lastiterate.run.starts import Fixed
-from lastiterate.run.step_sizes import Constant
+from lastiterate.run.run import Run
 from lastiterate.theorems.theorem import Assumption, Broken, Held
 
 
@@ -34,7 +31,7 @@ UNCLIPPED_SGLD = (
 
 def _sensitivity(run: Run) -> Held | Broken:
     fact = known(run.facts(), "sensitivity")
-    if fact is None and isinstance(run.noise, Langevin):
+    if fact is None and type(run.noise) is Langevin:
         return Broken(UNCLIPPED_SGLD)
     if fact is None:
         return Broken("the gradient's sensitivity is unknown: clip per-example gradients (--clip), or state "
@@ -44,7 +41,7 @@ def _sensitivity(run: Run) -> Held | Broken:
 
 def _noise(run: Run) -> Held | Broken:
     try:
-        run.noise_std(0)
+        _ = run.first_noise
     except InputError as error:
         return Broken(str(error))
     return Held()
@@ -57,24 +54,25 @@ last_iterate_only = _plain("last_iterate_only", "only the last iterate is releas
                            "it speaks of the last iterate only, and this run releases all of them")
 no_momentum = _plain("no_momentum", "no momentum", lambda run: run.momentum is None,
                      "the proof covers plain steps, and this run uses momentum")
-full_batch = _plain("full_batch", "full batches", lambda run: isinstance(run.batching, FullBatch),
+full_batch = _plain("full_batch", "full batches", lambda run: run.batching.drawn == "never" and run.blocks == 1,
                     "it is proved for full batches only: use --batch full")
 public_order = _plain("public_order", "full batches, or blocks in a public order",
-                      lambda run: isinstance(run.batching, FullBatch | Cyclic),
+                      lambda run: run.batching.drawn == "never",
                       "it needs full batches or cyclic blocks in public order")
 secret_blocks = _plain("secret_blocks", "a record's block is drawn once, secretly and independently of the data",
-                       lambda run: isinstance(run.batching, Permuted | BallsInBins),
+                       lambda run: run.batching.drawn == "once",
                        "it averages over a secret place of the record: use --batch permuted:B")
 fresh_permutations = _plain("fresh_permutations", "a fresh secret permutation of the records in every pass",
-                            lambda run: isinstance(run.batching, Reshuffled),
+                            lambda run: run.batching.drawn == "each pass" and not run.batching.independent,
                             "it averages over places that are drawn anew in every pass: use --batch reshuffled:B")
-poisson_batches = _plain("poisson_batches", "Poisson batches", lambda run: isinstance(run.batching, Poisson),
+poisson_batches = _plain("poisson_batches", "Poisson batches",
+                         lambda run: run.batching.drawn == "each step" and run.batching.independent,
                          "it is proved for Poisson batches: use --batch poisson:Q")
 not_replace_one = _plain("not_replace_one", "a record is zeroed, added or removed, not replaced",
                          lambda run: records_moved(run.adjacency) == 1,
                          "no dominating pair is proved for Poisson batches under replace-one: account zero-out, "
                          "replace-one follows by group privacy")
-constant_step = _plain("constant_step", "a constant step size", lambda run: isinstance(run.step_size, Constant),
+constant_step = _plain("constant_step", "a constant step size", lambda run: run.step_size.constant,
                        "it is proved for a constant step size")
 
 
@@ -85,17 +83,18 @@ def _dp_accounting(_: Run) -> Held | Broken:
 dp_accounting_installed = Assumption("dp_accounting_installed", "the library dp-accounting (lastiterate[poisson])",
                                      _dp_accounting)
 everywhere = _plain("everywhere", "no constraint on the parameters, no proximal term",
-                    lambda run: isinstance(run.domain, Everywhere) and run.prox is None,
+                    lambda run: type(run.domain) is Everywhere and run.prox is None,
                     "it is proved for steps alone, and this run moves their results")
 no_prox = _plain("no_prox", "no proximal term", lambda run: run.prox is None,
                  "it is proved for projections, and this run has a proximal term")
-fixed_start = _plain("fixed_start", "a fixed start", lambda run: isinstance(run.start, Fixed),
+fixed_start = _plain("fixed_start", "a fixed start", lambda run: run.start.std == 0,
                      "it is proved for a fixed start: use --start fixed")
 sampled_batches = _plain("sampled_batches", "m < n records drawn afresh at every step",
-                         lambda run: isinstance(run.batching, FixedSize) and run.batching.size < run.n,
+                         lambda run: run.batching.drawn == "each step" and run.batching.sizes == "equal"
+                         and run.divisor < run.n,
                          "it speaks of batches drawn afresh: use --batch fixed:M with M < n")
 counted_batches = _plain("counted_batches", "batches of a public size, in an order that does not depend on the data",
-                         lambda run: isinstance(run.batching, FullBatch | Cyclic | Permuted | Reshuffled | FixedSize),
+                         lambda run: run.batching.sizes != "random",
                          "it needs batches of a public size: use --batch full, cyclic:B, permuted:B, reshuffled:B or "
                          "fixed:B")
 constant_schedule = _plain("constant_schedule", "the same step size and noise at every step",
@@ -105,11 +104,11 @@ bounded_domain = _plain("bounded_domain", "iterates projected on a domain of kno
                         lambda run: math.isfinite(run.domain.diameter()),
                         "it needs a bounded domain of known diameter: use --radius")
 not_resampled = _plain("not_resampled", "no batches drawn afresh at every step",
-                       lambda run: not isinstance(run.batching, Poisson | FixedSize | Reshuffled),
+                       lambda run: run.batching.drawn in ("never", "once"),
                        "batches drawn afresh need a sampling theorem")
 resampled = _plain("resampled", "batches drawn afresh at every step",
-                   lambda run: isinstance(run.batching, Poisson | FixedSize),
+                   lambda run: run.batching.drawn == "each step",
                    "it speaks of batches drawn afresh: use --batch poisson:Q or fixed:B")
 flat_losses = _plain("flat_losses", "linear losses are in the class: no strong convexity",
-                     lambda run: run.facts().fact("strong") == 0 and data_term_ridge(run.loss) == 0,
+                     lambda run: run.facts().fact("strong") == 0 and run.loss.ridge == 0,
                      "its worst case is linear, and this class is strongly convex")

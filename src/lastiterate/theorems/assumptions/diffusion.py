@@ -9,14 +9,13 @@ from lastiterate.run.evidence import Fact
 from lastiterate.run.facts import known
 from lastiterate.run.noise import Langevin
 from lastiterate.run.run import Run
-from lastiterate.run.starts import GaussianStart
 from lastiterate.theorems.assumptions.basic import known_noise
 from lastiterate.theorems.assumptions.geometry import short_step, strongly_convex
 from lastiterate.theorems.theorem import Assumption, Broken, Held
 
 
 def _langevin(run: Run) -> Held | Broken:
-    if not (isinstance(run.noise, Langevin) or run.constant):
+    if not (type(run.noise) is Langevin or run.constant):
         return Broken("it needs the same temperature sigma^2 at every step: use --sigma")
     noise = known_noise.check(run)
     if isinstance(noise, Held) and temperature(run) <= 0:
@@ -35,7 +34,7 @@ def _gibbs_start(run: Run) -> Held | Broken:
     if isinstance(noise, Broken):
         return noise
     wanted = math.sqrt(2 * temperature(run) / strong.value)
-    std = run.start.std if isinstance(run.start, GaussianStart) else 0.0
+    std = run.start.std
     if not math.isclose(std, wanted, rel_tol=1e-9):
         return Broken(f"the start must be Gaussian with std sqrt(2 sigma^2 / strong) = {wanted:.6g}: "
                       f"use --start gaussian:{wanted!r}")
@@ -50,7 +49,7 @@ def _squared_norm(run: Run) -> Held | Broken:
     smooth, strong = known(facts, "smooth"), known(facts, "strong")
     if smooth is None or strong is None or strong.value <= 0 or smooth.value != strong.value:
         return Broken("it is proved for the squared norm |theta - x|^2 / 2 only, where smooth = strong")
-    if run.step_size.at(0) * smooth.value >= 2:
+    if run.first_step * smooth.value >= 2:
         return Broken(f"the step size must lie below 2/smooth = {2 / smooth.value:g}")
     return Held((smooth, strong))
 

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import math
 
-from lastiterate.analysis.step_map import longest_step, step_map
+from lastiterate.analysis.step_map import step_map
 from lastiterate.run.facts import known
-from lastiterate.run.run import Run, data_term_ridge
+from lastiterate.run.run import Run
 from lastiterate.theorems.theorem import Assumption, Broken, Held
 
 
 def _bounded_gradient(run: Run) -> Held | Broken:
-    lipschitz, ridge = known(run.facts(), "lipschitz"), data_term_ridge(run.loss)
+    lipschitz, ridge = known(run.facts(), "lipschitz"), run.loss.ridge
     if lipschitz is None:
         return Broken("no bound on a record's gradient is known: clip per-example gradients (--clip), or state "
                       "--lipschitz")
-    if ridge > 0 and longest_step(run) * ridge > 2:
+    if ridge > 0 and run.longest_step * ridge > 2:
         return Broken(f"step * ridge must be at most 2 (ridge {ridge:g})")
     return Held((lipschitz,))
 
@@ -76,7 +76,7 @@ strongly_convex = Assumption("strongly_convex", "a strongly convex, smooth loss"
 
 def at_most(run: Run, limit: float, what: str, held: Held) -> Held | Broken:
     """``held`` if no step exceeds ``limit``, which ``what`` names."""
-    longest = longest_step(run)
+    longest = run.longest_step
     return held if longest <= limit else Broken(f"the step size {longest:g} must be at most {what} = {limit:g}")
 
 
@@ -84,7 +84,7 @@ def _short_step(run: Run) -> Held | Broken:
     smooth = known(run.facts(), "smooth")
     if smooth is None:
         return Broken("the step cannot be compared with 1/smooth: state --smooth")
-    longest = longest_step(run)
+    longest = run.longest_step
     if longest * smooth.value >= 1:
         return Broken(f"the step size {longest:g} must lie below 1/smooth = {1 / smooth.value:g}")
     return Held((smooth,))

@@ -16,7 +16,7 @@ def _weakly_convex_step(run: Run) -> Held | Broken:
     found = step_map(run)
     if found is None:
         return Broken("the step cannot be compared with 1/(M + m): state --smooth, and --strong 0 or --weak-convexity")
-    limit, step = longest_weakly_convex_step(found), run.step_size.at(0)
+    limit, step = longest_weakly_convex_step(found), run.first_step
     if step > limit:
         what = "1/(2 (M + m)), because clips can act" if found.clipped else "1/(M + m)"
         return Broken(f"the step size {step:g} must be at most {what}, here {limit:g} (Hessians between -m and M)")
