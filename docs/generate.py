@@ -105,9 +105,10 @@ def pictures() -> dict[str, bytes]:
 
 
 def on_config(config: Any) -> Any:
-    """Put the generated pages at the end of the navigation."""
+    """Put the generated pages at the beginning of the section Theorems."""
     pages = [{name: f"table/{name}.md"} for name in TABLE]
-    config.nav.append({"Every theorem": ["table/index.md", *pages]})
+    section = next(part["Theorems"] for part in config.nav if "Theorems" in part)
+    section.insert(0, {"Every theorem": ["table/index.md", *pages]})
     return config
 
 

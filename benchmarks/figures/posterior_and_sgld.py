@@ -1,4 +1,4 @@
-"""The picture of docs/posterior-sample.md: a private posterior, and SGLD on its way there.
+"""The picture of docs/guides/posterior-sample.md: a private posterior, and SGLD on its way there.
 
 python -m benchmarks.figures.posterior_and_sgld docs/figures/posterior.png          (half a minute; needs matplotlib)
 """

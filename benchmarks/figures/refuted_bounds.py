@@ -1,4 +1,4 @@
-"""The picture of docs/how-bounds-fail.md: what was claimed, what is true, and what certifies.
+"""The picture of docs/guides/how-bounds-fail.md: what was claimed, what is true, and what certifies.
 
 python -m benchmarks.figures.refuted_bounds docs/figures/refuted.png          (seconds; needs matplotlib)
 """

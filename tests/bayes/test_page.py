@@ -12,7 +12,7 @@ import pytest
 from lastiterate.bayes import breach
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "posterior-sample.md").read_text()
+PAGE = (ROOT / "docs" / "guides" / "posterior-sample.md").read_text()
 BLOCKS = re.findall(r"```python\n(.*?)```\s+```text\n(.*?)```", PAGE, re.S)
 
 
@@ -27,7 +27,7 @@ def test_programs_print_what_the_page_says(code, printed):
 def test_links_and_picture_exist():
     assert len(BLOCKS) == 3 and PAGE.count("```python") == 3
     for target in re.findall(r"\]\(([^)]+)\)", PAGE):
-        assert (ROOT / "docs" / target).is_file(), target
+        assert (ROOT / "docs" / "guides" / target).is_file(), target
     nav = (ROOT / "mkdocs.yml").read_text()
     for page in ("posterior-sample", "theorems/posterior-sample", "theorems/ridge-posterior"):
         assert f"{page}.md" in nav

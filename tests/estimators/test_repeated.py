@@ -126,8 +126,8 @@ def test_what_is_kept_is_little_and_secret():
 
 
 def test_the_page_says_what_its_code_prints(capsys):
-    """docs/cross-validation.md: every block runs, and prints what its comments say."""
-    page = (Path(__file__).parents[2] / "docs" / "cross-validation.md").read_text()
+    """docs/guides/cross-validation.md: every block runs, and prints what its comments say."""
+    page = (Path(__file__).parents[2] / "docs" / "guides" / "cross-validation.md").read_text()
     blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     assert len(blocks) >= 2
     names = {}

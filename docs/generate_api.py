@@ -1,0 +1,124 @@
+"""The reference pages: every public name, and every command, made when the documentation is built (an mkdocs hook).
+
+Names come from ``__all__`` of the packages, texts from their docstrings (mkdocstrings) and from the commands' own help.
+"""
+
+from __future__ import annotations
+
+import inspect
+from importlib import import_module
+from typing import Any
+
+PAGES = {
+    "run": ("Describing a run", "Everything a `Run` is made of. Descriptions are immutable, know no data and no JAX.",
+            ("lastiterate.run",)),
+    "losses": ("Losses, facts and evidence", "What is known about the loss, and how well it is known.",
+               ("lastiterate.run.losses", "lastiterate.run.facts", "lastiterate.run.evidence")),
+    "constraints": ("Domains and penalties", "Reached as `li.domains.Ball`, `li.penalties.L1`, ...",
+                    ("lastiterate.run.domains", "lastiterate.run.penalties")),
+    "accounting": ("Accounting and calibration", "From a run to its certificate, from a budget to a run.",
+                   ("lastiterate.accounting", "lastiterate.planning", "lastiterate.theorems", "lastiterate.errors")),
+    "curves": ("Curves", "What a privacy guarantee looks like. Every number is an upper bound.",
+               ("lastiterate.curves",)),
+    "training": ("Training and released models", "Execute a run; save, load, predict with and verify what it releases.",
+                 ("lastiterate.models", "lastiterate.engine", "lastiterate.estimators", "lastiterate.torch")),
+    "audit": ("Audits", "Attack a trainer: lower bounds on epsilon.", ("lastiterate.audit",)),
+    "posterior": ("Posterior samples", "One sample of a posterior, and why an iterate of SGLD is none.",
+                  ("lastiterate.bayes",)),
+    "data": ("Data and schemas", "Readers of files, public schemas, bundled public sets.", ("lastiterate.data",)),
+    "ledger": ("Ledger", "Several releases about one data set.", ("lastiterate.ledger",)),
+}
+"""Page: title, first sentence, and the packages or modules whose names it holds; the longest prefix wins."""
+PACKAGES = ("lastiterate.audit", "lastiterate.bayes", "lastiterate.curves", "lastiterate.data",
+            "lastiterate.estimators", "lastiterate.ledger")
+"""Packages with public names of their own, beside the top."""
+MODULES = ("lastiterate.run.domains", "lastiterate.run.penalties")
+"""Public modules: every class in them."""
+
+
+def public_names() -> dict[str, Any]:
+    """Public dotted names, as a user writes them, with their objects."""
+    found: dict[str, Any] = {}
+    for package in ("lastiterate", *PACKAGES):
+        module = import_module(package)
+        found |= {f"{package}.{name}": getattr(module, name) for name in module.__all__}
+    for place in MODULES:
+        short = place.replace(".run.", ".")
+        found |= {f"{short}.{name}": value for name, value in vars(import_module(place)).items()
+                  if inspect.isclass(value) and value.__module__ == place and not name.startswith("_")}
+    return {name: value for name, value in found.items() if not inspect.ismodule(value)}
+
+
+def home(name: str, value: Any) -> str:
+    """The dotted path where a public name is defined: constants are looked for where their package finds them."""
+    module = getattr(value, "__module__", None)
+    if isinstance(module, str) and module.startswith("lastiterate") and hasattr(value, "__qualname__"):
+        return f"{module}.{value.__qualname__}"
+    return name
+
+
+def page_of(path: str) -> str:
+    """The page whose packages hold ``path``."""
+    fits = [(len(prefix), page) for page, (_, _, prefixes) in PAGES.items() for prefix in prefixes
+            if path == prefix or path.startswith(prefix + ".")]
+    if not fits:
+        raise ValueError(f"no reference page takes {path}: add its package to PAGES in docs/generate_api.py")
+    return max(fits)[1]
+
+
+def pages() -> dict[str, str]:
+    """Markdown of every reference page, by its path."""
+    blocks: dict[str, dict[str, str]] = {page: {} for page in PAGES}
+    for name, value in public_names().items():
+        path = home(name, value)
+        public = f"li.{name.removeprefix('lastiterate.')}" if name.count(".") == 1 else name
+        blocks[page_of(path)].setdefault(path, public)  # the first, shortest name counts
+    made = {"reference/command-line.md": command_line()}
+    for page, (title, about, _) in PAGES.items():
+        parts = [f"# {title}", about]
+        # names of one module stand together, the run itself first
+        ordered = sorted(blocks[page].items(), key=lambda item: (item[0] != "lastiterate.run.run.Run", item[0]))
+        parts += [f"::: {path}\n    options:\n      heading: {public}" for path, public in ordered]
+        if blocks[page]:
+            made[f"reference/{page}.md"] = "\n\n".join(parts) + "\n"
+    return made
+
+
+def command_line() -> str:
+    """Every command with its arguments and options, from the commands themselves."""
+    import typer
+
+    from lastiterate.cli import app
+
+    group: Any = typer.main.get_command(app)
+    parts = ["# Command line", "Exit codes: 0 done, 1 a claim does not hold (verify, audit), 2 bad input. Constants given "
+             "as flags are `ASSUMED` facts ([glossary](../glossary.md))."]
+    for name, command in group.commands.items():
+        rows = [f"| `{' '.join([*option.opts, *option.secondary_opts])}` | {cell(getattr(option, 'help', '') or '')} |"
+                for option in command.params if not getattr(option, "hidden", False)]
+        parts += [f"## lastiterate {name}", cell(command.help or ""),
+                  "\n".join(["| argument or option | meaning |", "|---|---|", *rows])]
+    return "\n\n".join(parts) + "\n"
+
+
+def cell(text: str) -> str:
+    """One line of text inside a table."""
+    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;").replace("[", "\\[")
+
+
+def on_config(config: Any) -> Any:
+    """Put the generated pages into the section Reference, behind the glossary."""
+    section = next(part["Reference"] for part in config.nav if "Reference" in part)
+    section += [{PAGES[page][0] if page in PAGES else "Command line": f"reference/{page}.md"}
+                for page in (path.split("/")[1].removesuffix(".md") for path in pages())]
+    return config
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Add the generated pages; leave this file out of the site."""
+    from mkdocs.structure.files import File
+
+    for path, content in pages().items():
+        files.append(File.generated(config, path, content=content))
+    files.remove(files.get_file_from_path("generate_api.py"))
+    return files

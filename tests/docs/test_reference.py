@@ -1,0 +1,95 @@
+"""The reference pages hold every public name and every command; the glossary has the words that descriptions use."""
+
+import dataclasses
+import importlib.util
+import inspect
+import re
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+import lastiterate as li
+from lastiterate.run.adjacency import Adjacency
+from lastiterate.run.run import Run
+
+ROOT = Path(__file__).parents[2]
+GLOSSARY = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+
+
+def generator():
+    spec = importlib.util.spec_from_file_location("generate_api", ROOT / "docs" / "generate_api.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+GENERATOR = generator()
+PUBLIC = GENERATOR.public_names()
+
+
+def test_every_public_name_is_in_the_reference():
+    written = "\n".join(GENERATOR.pages().values())
+    shown = set(re.findall(r"^::: ([\w.]+)$", written, re.MULTILINE))
+    assert {f"lastiterate.{name}" for name in li.__all__} <= set(PUBLIC) | {
+        f"lastiterate.{name}" for name in ("audit", "bayes", "curves", "data", "domains", "estimators", "ledger",
+                                           "penalties", "torch")}
+    assert {GENERATOR.home(name, value) for name, value in PUBLIC.items()} == shown
+    assert "li.Run" in written and "lastiterate.domains.Ball" in written and "lastiterate.audit.audit" in written
+
+
+def test_a_name_that_no_page_takes_is_an_error():
+    with pytest.raises(ValueError, match=r"no reference page takes lastiterate\.elsewhere\.Thing"):
+        GENERATOR.page_of("lastiterate.elsewhere.Thing")
+
+
+@pytest.mark.parametrize("name", sorted(PUBLIC))
+def test_every_public_name_is_described(name):
+    value = PUBLIC[name]
+    if not (isinstance(value, type) or callable(value)):
+        return  # a constant: its text stands below it in its module
+    text = (value.__doc__ or "").strip()
+    assert text and not text.startswith(f"{value.__name__}("), "a docstring of its own, not the one of dataclasses"
+    if isinstance(value, type):
+        own = {key: member for key, member in vars(value).items() if not key.startswith("_") and callable(member)}
+        bare = [key for key in own if not (inspect.getdoc(getattr(value, key)) or "").strip()]
+        assert not bare, "public methods say what they answer"
+
+
+def test_the_command_line_is_in_the_reference():
+    text = GENERATOR.command_line()
+    for command in ("train", "account", "calibrate", "audit", "verify", "schema", "predict", "theorems"):
+        assert f"## lastiterate {command}\n" in text
+    assert "| `--epsilon` | the privacy budget |" in text
+
+
+def test_the_glossary_has_the_words_of_descriptions():
+    modules = ("batching", "noise", "starts")
+    classes = [name for name in li.__all__ if getattr(getattr(li, name), "__module__", "").startswith(
+        tuple(f"lastiterate.run.{module}" for module in modules))]
+    curves = [name for name in li.curves.__all__ if name in ("Gdp", "Rdp", "Pld")]
+    missing = [name for name in [*classes, *curves, *(each.name for each in li.Evidence)] if f"`{name}" not in GLOSSARY]
+    assert not missing, missing
+    for value in get_args(Adjacency):
+        assert f'`"{value}"`' in GLOSSARY, value
+    words = {"n", "step_size", "noise", "batching", "domain", "prox", "start", "clip", "momentum", "prelude", "release",
+             "adjacency", "loss", "steps"}
+    assert {field.name for field in dataclasses.fields(Run)} <= words, "a new field of Run needs a word in the glossary"
+    for word in words - {"n", "noise", "batching", "loss", "steps"}:
+        assert re.search(rf"`(Run\()?{word}", GLOSSARY), word
+
+
+def test_every_term_stands_once():
+    terms = re.findall(r"^\| ([^|]+?) \|", GLOSSARY, re.MULTILINE)
+    terms = [term for term in terms if term not in ("term", "---")]
+    assert len(terms) == len(set(terms)) > 60
+
+
+def test_code_names_in_the_glossary_exist():
+    """Names written as ``Name(...)`` or ``li.name`` are this library's, or stand in the column of other libraries."""
+    ours = [row.rsplit("|", 2)[0] for row in GLOSSARY.splitlines() if row.startswith("| ")]
+    known = set(PUBLIC) | {f"lastiterate.{name}" for name in li.__all__}
+    short = {name.rsplit(".", 1)[1] for name in known}
+    for row in ours:
+        for name in re.findall(r"`([A-Z][A-Za-z]+)\(", row):
+            assert name in short, name
