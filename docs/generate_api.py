@@ -91,8 +91,8 @@ def command_line() -> str:
     from lastiterate.cli import app
 
     group: Any = typer.main.get_command(app)
-    parts = ["# Command line", "Exit codes: 0 done, 1 a claim does not hold (verify, audit), 2 bad input. Constants given "
-             "as flags are `ASSUMED` facts ([glossary](../glossary.md))."]
+    parts = ["# Command line", "Exit codes: 0 done, 1 a claim does not hold (verify, audit), 2 bad input. Constants "
+             "given as flags are `ASSUMED` facts ([glossary](../glossary.md))."]
     for name, command in group.commands.items():
         rows = [f"| `{' '.join([*option.opts, *option.secondary_opts])}` | {cell(getattr(option, 'help', '') or '')} |"
                 for option in command.params if not getattr(option, "hidden", False)]

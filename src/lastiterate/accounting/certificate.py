@@ -225,6 +225,7 @@ class Certificate:
         return body | {"content_sha256": content_hash(body)}
 
     def to_json(self, delta: float, **more: Any) -> str:
+        """``to_dict`` as JSON text."""
         return json.dumps(self.to_dict(delta, **more), indent=2)
 
     def verify(self) -> bool:

@@ -58,6 +58,7 @@ class OneRunReport:
 
     @property
     def refuted(self) -> bool:
+        """Whether the lower bound lies above the certificate's upper bound."""
         return self.lower > self.upper
 
     @property
@@ -66,6 +67,7 @@ class OneRunReport:
         return verdict_of(refuted=self.refuted, upper=self.upper, cap=self.cap)
 
     def to_json(self) -> str:
+        """JSON text; an infinite upper bound is ``null``."""
         upper = self.upper if math.isfinite(self.upper) else None
         return json.dumps({"attack": NAME, **asdict(self), "upper": upper, "refuted": self.refuted,
                            "verdict": self.verdict}, indent=2)

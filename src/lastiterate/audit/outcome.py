@@ -83,6 +83,7 @@ class AuditReport:
 
     @property
     def refuted(self) -> bool:
+        """Whether the error rates contradict the certificate at some epsilon."""
         return self.refuted_at is not None
 
     @property
@@ -97,6 +98,7 @@ class AuditReport:
         return body | {"refuted": self.refuted, "verdict": self.verdict}
 
     def to_json(self) -> str:
+        """``to_dict`` as JSON text."""
         return json.dumps(self.to_dict(), indent=2)
 
     def rows(self) -> list[tuple[str, str]]:

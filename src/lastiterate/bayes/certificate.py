@@ -93,6 +93,7 @@ class PosteriorCertificate:
         return body | {"content_sha256": content_hash(body)}
 
     def to_json(self, delta: float) -> str:
+        """``to_dict`` as JSON text."""
         return json.dumps(self.to_dict(delta), indent=2)
 
     @classmethod

@@ -42,6 +42,7 @@ class Breach:
 
     @property
     def epochs(self) -> int:
+        """Whole passes over the data after ``step`` steps."""
         return self.step // self.chain.n
 
     def verify(self) -> bool:

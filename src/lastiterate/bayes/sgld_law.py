@@ -53,6 +53,7 @@ class Chain:
 
     @property
     def ratio(self) -> float:
+        """y/x of the common records."""
         return self.common[1] / self.common[0]
 
     @property

@@ -112,6 +112,7 @@ class Schema:
 
     @property
     def regression(self) -> bool:
+        """Whether the target is a number with a public range, and not a class."""
         return self.target_range is not None
 
     @classmethod

@@ -63,14 +63,17 @@ class GaussianFilter:
 
     @property
     def dimensions(self) -> tuple[str, ...]:
+        """What each number of a charge counts, in words."""
         return "squared mu", "failure probability"
 
     @property
     def units(self) -> tuple[float, ...]:
+        """The unit of each number of a charge: charges are whole multiples."""
         return UNIT, FAILURE_UNIT
 
     @property
     def budget(self) -> tuple[int, ...]:
+        """The budget in these units, rounded down."""
         square = Fraction(self.mu) ** 2 / Fraction(UNIT)
         return min(LARGEST - 1, math.floor(square)), math.floor(Fraction(self.failure) / Fraction(FAILURE_UNIT))
 
@@ -98,6 +101,7 @@ class GaussianFilter:
         return WithFailure(Gdp(self.mu), self.failure) if self.failure else Gdp(self.mu)
 
     def to_dict(self) -> dict[str, Any]:
+        """JSON-ready; reads back with ``from_dict``."""
         return {"type": "GaussianFilter", "mu": self.mu, "failure": self.failure}
 
     @classmethod
@@ -137,14 +141,17 @@ class RenyiFilter:
 
     @property
     def dimensions(self) -> tuple[str, ...]:
+        """What each number of a charge counts, in words."""
         return tuple(f"divergence of order {order:g}" for order in self.orders)
 
     @property
     def units(self) -> tuple[float, ...]:
+        """The unit of each number of a charge: charges are whole multiples."""
         return (UNIT,) * len(self.orders)
 
     @property
     def budget(self) -> tuple[int, ...]:
+        """The budget in these units, rounded down."""
         return tuple(math.floor(Fraction(self.slope) * Fraction(order) / Fraction(UNIT)) for order in self.orders)
 
     def charge(self, curve: Curve) -> Charge:
@@ -166,6 +173,7 @@ class RenyiFilter:
         return Rdp(orders=self.orders, values=tuple(self.slope * order for order in self.orders))
 
     def to_dict(self) -> dict[str, Any]:
+        """JSON-ready; reads back with ``from_dict``."""
         return {"type": "RenyiFilter", "slope": self.slope, "orders": list(self.orders)}
 
     @classmethod

@@ -44,6 +44,7 @@ class Release:
 
     @property
     def charge(self) -> Charge:
+        """What the release was charged; ``InputError`` where the line holds no charge."""
         costs = _json(self.costs)
         if not isinstance(costs, list) or not all(type(cost) is int and cost >= 0 for cost in cast(list[Any], costs)):
             raise InputError("ledger", f"holds no charge in line {self.number}", None, "restore it from a copy")
@@ -64,6 +65,7 @@ class Total:
 
     @property
     def left(self) -> tuple[float, ...]:
+        """The share of the budget that is left, in 0 .. 1, for each of its dimensions."""
         pairs = zip(self.filter.budget, self.spent, strict=True)
         return tuple(max(0.0, (budget - spent) / budget) if budget else 0.0 for budget, spent in pairs)
 

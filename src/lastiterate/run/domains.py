@@ -19,6 +19,7 @@ class Everywhere:
     """No constraint on the parameters."""
 
     def diameter(self) -> float:
+        """Largest Euclidean distance of two points: infinite."""
         return math.inf
 
 
@@ -34,6 +35,7 @@ class Ball:
         positive("radius", self.radius)
 
     def diameter(self) -> float:
+        """Largest Euclidean distance of two points."""
         return 2.0 * self.radius
 
 
@@ -55,6 +57,7 @@ class Box:
             whole("dimension of the box", self.dimension)
 
     def diameter(self) -> float:
+        """Largest Euclidean distance of two points; infinite where the dimension is unknown."""
         return math.inf if self.dimension is None else (self.high - self.low) * math.sqrt(self.dimension)
 
 
@@ -70,6 +73,7 @@ class Simplex:
         positive("total of the simplex", self.total)
 
     def diameter(self) -> float:
+        """Largest Euclidean distance of two points, rounded up."""
         return self.total * math.sqrt(2.0) * (1 + 1e-15)
 
 
@@ -106,6 +110,7 @@ class AffineBall:
         return tuple(point.tolist()), math.sqrt(left)
 
     def diameter(self) -> float:
+        """Largest Euclidean distance of two points, rounded up."""
         return 2.0 * self.centre()[1] * (1 + 1e-9)
 
 

@@ -32,7 +32,8 @@ class Objective(ABC):
 
     @property
     @abstractmethod
-    def outputs(self) -> int | None: ...
+    def outputs(self) -> int | None:
+        """Outputs of the model per record; ``None`` where the loss does not know."""
 
     @abstractmethod
     def facts(self) -> LossFacts:
@@ -54,6 +55,7 @@ class Logistic(Objective):
 
     @property
     def outputs(self) -> int:
+        """Outputs of the model per record."""
         return 1
 
     def facts(self) -> LossFacts:
@@ -78,6 +80,7 @@ class Softmax(Objective):
 
     @property
     def outputs(self) -> int:
+        """Outputs of the model per record."""
         return self.classes
 
     def facts(self) -> LossFacts:
@@ -102,6 +105,7 @@ class HuberRidge(Objective):
 
     @property
     def outputs(self) -> int:
+        """Outputs of the model per record."""
         return 1
 
     def facts(self) -> LossFacts:
@@ -123,6 +127,7 @@ class Abstract(Objective):
 
     @property
     def outputs(self) -> None:
+        """Outputs of the model per record; ``None`` where the loss does not know."""
         return None
 
     def facts(self) -> LossFacts:

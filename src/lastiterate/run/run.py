@@ -171,6 +171,7 @@ class Run:
         return codec.encode(self)
 
     def to_json(self) -> str:
+        """``to_dict`` as JSON text."""
         return json.dumps(self.to_dict(), indent=2, allow_nan=False)
 
     @classmethod
@@ -183,6 +184,7 @@ class Run:
 
     @classmethod
     def from_json(cls, text: str) -> Run:
+        """The run in a JSON text; ``InputError`` for anything that is not exactly one run."""
         return cls.from_dict(strict_json.loads(text, "run"))
 
 

@@ -27,6 +27,7 @@ class Schedule(ABC):
 
     @property
     def length(self) -> int | None:
+        """How many steps are described; ``None`` for any number."""
         return None
 
     @abstractmethod
@@ -102,6 +103,7 @@ class Steps(Schedule):
 
     @property
     def length(self) -> int:
+        """How many steps are described."""
         return len(self.values)
 
 
