@@ -34,14 +34,18 @@ from lastiterate.run.losses import Softmax as Softmax
 from lastiterate.run.noise import GradientNoise as GradientNoise
 from lastiterate.run.noise import Langevin as Langevin
 from lastiterate.run.noise import NoiseMultiplier as NoiseMultiplier
+from lastiterate.run.preparation import PrivateCovariance as PrivateCovariance
+from lastiterate.run.preparation import PrivateMean as PrivateMean
+from lastiterate.run.preparation import TopEigenvalue as TopEigenvalue
+from lastiterate.run.preparation import UnitRows as UnitRows
 from lastiterate.run.run import Run as Run
 from lastiterate.run.starts import Fixed as Fixed
 from lastiterate.run.starts import GaussianStart as GaussianStart
 from lastiterate.run.starts import HeavyBall as HeavyBall
 from lastiterate.run.starts import Nesterov as Nesterov
-from lastiterate.run.starts import PrivateMean as PrivateMean
 from lastiterate.run.step_sizes import Constant as Constant
 from lastiterate.run.step_sizes import InverseDecay as InverseDecay
+from lastiterate.run.step_sizes import RelativeToSmooth as RelativeToSmooth
 from lastiterate.run.step_sizes import Steps as Steps
 
 __version__: str

@@ -14,7 +14,8 @@ from lastiterate.engine.batches import in_bins, poisson_places, read_at_once
 from lastiterate.engine.gradients import AT_ONCE, Linear
 from lastiterate.engine.loop import pass_data, shape_of
 from lastiterate.engine.noise import NOISE, ORDER, cos_sin, gaussian, generator, normal_pairs, stream
-from lastiterate.engine.prepare import arrange, clip_rows, hidden, places
+from lastiterate.engine.prepare import arrange, hidden, places
+from lastiterate.engine.rows import clip_rows
 from lastiterate.engine.sums import DRAWN, over_bin, over_chunks
 from lastiterate.errors import InputError
 from lastiterate.run.facts import CHUNK, FLOAT_SLACK
@@ -268,11 +269,11 @@ def test_private_mean_and_prediction_use_the_same_rows():
     run = li.Run(loss=model, **RUN | {"prelude": (part,), "release": "last", "noise": li.GradientNoise(0.0)})
     found = execute(run, X, y, seeded_key(1))
     clipped = clip_rows(X, 1.0)
-    np.testing.assert_allclose(found.centres[0], clipped.mean(0), atol=1e-6)
-    moved = np.column_stack((clip_rows(clipped - found.centres[0], 1.5), np.full(N, 0.7)))
+    np.testing.assert_allclose(found.released[0], clipped.mean(0), atol=1e-6)
+    moved = np.column_stack((clip_rows(clipped - found.released[0], 1.5), np.full(N, 0.7)))
     np.testing.assert_allclose(scores(run, found, X), moved @ found.weights.T, atol=1e-6)
     many = [
-        execute(replace(run, prelude=(replace(part, noise_multiplier=5.0),)), X, y, seeded_key(s)).centres[0]
+        execute(replace(run, prelude=(replace(part, noise_multiplier=5.0),)), X, y, seeded_key(s)).released[0]
         for s in range(200)
     ]
     assert np.std(np.array(many) - clipped.mean(0)) == pytest.approx(5.0 * 1.0 / N, rel=0.12)

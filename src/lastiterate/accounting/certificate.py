@@ -12,15 +12,14 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from lastiterate.accounting.preparation import prepared_curves
+from lastiterate.analysis.paid_smoothness import as_accounted
 from lastiterate.curves.compose import compose
 from lastiterate.curves.curve import Curve, check_delta
-from lastiterate.curves.gdp import Gdp
 from lastiterate.errors import InputError
-from lastiterate.run.adjacency import convertible, records_moved
+from lastiterate.run.adjacency import convertible
 from lastiterate.run.evidence import Evidence, weakest
-from lastiterate.run.facts import FLOAT_SLACK
 from lastiterate.run.run import Run, check_described
-from lastiterate.run.starts import PrivateMean
 from lastiterate.theorems import TABLE
 from lastiterate.theorems.theorem import Applies, Fails, Theorem, by_reason, match
 
@@ -48,7 +47,7 @@ class Verdict:
     def certifies(self, at_least: Evidence) -> bool:
         """Whether the theorem is an upper bound that holds on facts of the evidence asked for."""
         good = isinstance(self.result, Applies) and self.theorem.kind in ("upper", "exact")
-        return good and self.evidence is not None and self.evidence >= at_least
+        return good and self.evidence is not None and self.evidence.satisfies(at_least)
 
 
 @dataclass(frozen=True)
@@ -62,7 +61,7 @@ class Certificate:
     run: Run
     verdicts: tuple[Verdict, ...]
     at_least: Evidence = Evidence.ENFORCED
-    preparation: tuple[Gdp, ...] = ()
+    preparation: tuple[Curve, ...] = ()
     caveats: tuple[str, ...] = ()
 
     @cached_property
@@ -146,7 +145,7 @@ class Certificate:
         """Everything a reader must know beside the number."""
         found = list(self.caveats)
         used = {fact for v in self.certifying if isinstance(v.result, Applies) for fact in v.result.facts}
-        weak = sorted(f"{fact.why} ({fact.value:g})" for fact in used if fact.evidence < Evidence.ENFORCED)
+        weak = sorted(f"{fact.why} ({fact.value:g})" for fact in used if not fact.evidence.satisfies(Evidence.ENFORCED))
         if weak:
             found.append("conditional on: " + "; ".join(weak))
         if self.run.batching.secret:
@@ -163,7 +162,7 @@ class Certificate:
             if isinstance(verdict.result, Fails):
                 reasons = verdict.result.reasons
             elif not verdict.certifies(self.at_least):
-                weak = [f.why for f in verdict.result.facts if f.evidence < self.at_least]
+                weak = [f.why for f in verdict.result.facts if not f.evidence.satisfies(self.at_least)]
                 reasons = (f"rests on {weakest(*verdict.result.facts).name} facts ({'; '.join(weak)}): "
                            "pass --trust-constants to rely on them",)
             else:
@@ -264,17 +263,6 @@ def account(run: Run, *, at_least: Evidence = Evidence.ENFORCED) -> Certificate:
 
 
 def certificate_of(run: Run, theorems: Iterable[Theorem], at_least: Evidence) -> Certificate:
-    verdicts = tuple(Verdict(theorem, match(theorem, run)) for theorem in theorems)
-    return Certificate(run=run, verdicts=verdicts, at_least=at_least, preparation=_preparation(run))
-
-
-
-def _preparation(run: Run) -> tuple[Gdp, ...]:
-    """Curves of the run's private preparation, paid for once each."""
-    return tuple(_mean_curve(part, run) for part in run.prelude)
-
-
-
-def _mean_curve(part: PrivateMean, run: Run) -> Gdp:
-    """The Gaussian mechanism on the sum of the rows: one record moves it by R (zero-out) or 2 R (replace-one)."""
-    return Gdp(records_moved(run.adjacency) * (1 + FLOAT_SLACK) / part.noise_multiplier)
+    subject = as_accounted(run)
+    verdicts = tuple(Verdict(theorem, match(theorem, subject)) for theorem in theorems)
+    return Certificate(run=run, verdicts=verdicts, at_least=at_least, preparation=prepared_curves(run))

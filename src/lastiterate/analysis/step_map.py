@@ -8,7 +8,7 @@ import numpy as np
 
 from lastiterate.analysis.clipped_step import clipped_step_lipschitz, step_lipschitz
 from lastiterate.run.arrays import Array
-from lastiterate.run.evidence import Fact
+from lastiterate.run.evidence import Evidence, Fact
 from lastiterate.run.facts import known
 from lastiterate.run.run import Run
 
@@ -60,4 +60,6 @@ def step_map(run: Run, shares: tuple[float, float] | None = None) -> StepMap | N
         lowest, used = max(lowest, -weak.value), (smooth, weak)
     clipped = run.clip is not None and known(run.facts(), "smooth") is None
     fewest, most = run.shares if shares is None else shares
+    if smooth.evidence is Evidence.PAID:  # measured on the batches themselves, however many records they hold
+        most = 1.0
     return StepMap(ridge, lowest * (fewest if lowest > 0 else most), (smooth.value - ridge) * most, clipped, used)

@@ -2,57 +2,97 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import jax
 import numpy as np
+from scipy.special import ndtri
 
-from lastiterate.engine.noise import PREPARATION, fresh_key, gaussian, stream
-from lastiterate.engine.prepare import SLICE, centred, clip_rows, linear_loss
+from lastiterate.engine.noise import PREPARATION, fresh_key, stream
+from lastiterate.engine.preparation import executed, prepared
+from lastiterate.engine.preparation.eigenvalue import released_eigenvalue, top_eigenvalue
+from lastiterate.engine.prepare import SLICE, linear_loss, places
+from lastiterate.engine.rows import clip_rows
 from lastiterate.engine.trainer import Progress, Trainer
+from lastiterate.run.paid import by_block, largest_eigenvalue, squared_row
+from lastiterate.run.preparation import TopEigenvalue
 from lastiterate.run.run import Run
 
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """What a run releases: weights (k, d + 1) float64, and the private centres in the order they were applied."""
+    """What a run releases: weights (k, d + 1) float64, and what each part of its preparation released, in order."""
 
     weights: np.ndarray
-    centres: tuple[np.ndarray, ...] = ()
+    released: tuple[np.ndarray, ...] = ()
 
 
 def execute(run: Run, features: Any, target: Any, key: jax.Array | None = None,
             progress: Progress | None = None) -> Model:
     """Run every step of ``run``, in order; the only way from data to a released model."""
     key = fresh_key() if key is None else key
-    centres: tuple[np.ndarray, ...] = ()
-    for _ in run.prelude:
-        centres += (private_mean(run, features, centres, stream(stream(key, PREPARATION), len(centres))),)
-    return Model(Trainer(run).fit(features, target, key, progress, centres), centres)
+    released = prepare_privately(run, features, key)
+    if run.prelude and isinstance(run.prelude[-1], TopEigenvalue):
+        found = measure_eigenvalue(run, features, released, key)
+        released = (*released[:-1], np.array([found]))
+        run = run.measured(found, np.shape(features)[1] + 1)
+    return Model(Trainer(run).fit(features, target, key, progress, released), released)
 
 
-def private_mean(run: Run, features: Any, centres: tuple[np.ndarray, ...], key: jax.Array) -> np.ndarray:
-    """Mean of the clipped rows, moved by the ``centres`` so far, with Gaussian noise; (d,) float32.
+def _key(key: jax.Array, part: int) -> jax.Array:
+    return stream(stream(key, PREPARATION), part)
 
-    **Guarantee:** zeroing one row moves the sum by at most ``row_norm``; the noise has std
-    ``noise_multiplier * row_norm``. Sums are float64.
-    """
+
+def prepare_privately(run: Run, features: Any, key: jax.Array) -> tuple[np.ndarray, ...]:
+    """What every part of the run's preparation releases, in order, each about rows as the parts before it left them."""
     rows = np.asarray(features)
-    if rows.ndim != 2:
+    if run.prelude and rows.ndim != 2:
         clip_rows(rows, 1.0)  # says what is wrong
-    part, before = run.prelude[len(centres)], run.prelude[: len(centres)]
-    with jax.enable_x64(True):
-        noise = np.asarray(gaussian(key, 0, (rows.shape[1],)))
-    total = part.noise_multiplier * part.row_norm * noise
-    for first in range(0, len(rows), SLICE):
-        moved = centred(rows[first:first + SLICE], before, centres)
-        total = total + clip_rows(moved, part.row_norm).sum(axis=0, dtype=np.float64)
-    return (total / len(rows)).astype(np.float32)
+    released: tuple[np.ndarray, ...] = ()
+    for number, part in enumerate(run.prelude):
+        slices = (prepared(rows[first:first + SLICE], run.prelude, released) for first in range(0, len(rows), SLICE))
+        released += (executed(part).release(part, slices, len(rows), rows.shape[1], _key(key, number)),)
+    return released
+
+
+def measure_eigenvalue(run: Run, features: Any, released: tuple[np.ndarray, ...], key: jax.Array) -> float:
+    """The released largest eigenvalue of the rows that steps read, as the run's ``TopEigenvalue`` describes.
+
+    **Guarantee:** measured on rows after clipping and with their intercept; on the very batches of the run where they
+    are the same in every pass, the secret order included, otherwise on all records.
+    """
+    part = run.prelude[-1]
+    assert isinstance(part, TopEigenvalue)
+    order = None
+    if by_block(run) and run.batching.drawn == "once":
+        with jax.enable_x64(True):
+            order = np.asarray(places(run, key))
+    blocks = rows_of_batches(run, features, released, order)
+    most, scale = largest_eigenvalue(run), squared_row(run) * part.noise_multiplier
+    return released_eigenvalue(top_eigenvalue(blocks), scale, -float(ndtri(part.failure)), part.floor * most, most,
+                               _key(key, len(run.prelude) - 1))
+
+
+def rows_of_batches(run: Run, features: Any, released: tuple[np.ndarray, ...],
+                    order: np.ndarray | None) -> Iterator[Iterator[np.ndarray]]:
+    """Prepared rows with their intercept, in slices, batch by batch where batches are fixed for the whole run (else all
+    records as one)."""
+    loss, rows = linear_loss(run), np.asarray(features)
+    ranks = np.arange(run.n) if order is None else np.argsort(order)
+    size = int(run.divisor) if by_block(run) else run.n
+
+    def sliced(batch: np.ndarray) -> Iterator[np.ndarray]:
+        for first in range(0, len(batch), SLICE):
+            found = clip_rows(prepared(rows[batch[first:first + SLICE]], run.prelude, released), loss.row_norm)
+            yield np.column_stack((found, np.full(len(found), loss.intercept, np.float32)))
+
+    return (sliced(ranks[first:first + size]) for first in range(0, run.n, size))
 
 
 def scores(run: Run, model: Model, features: Any) -> np.ndarray:
-    """Linear scores of new rows, (n, k), through the same clipping and centring as in training."""
+    """Linear scores of new rows, (n, k), prepared and clipped as in training."""
     loss = linear_loss(run)
-    rows = clip_rows(centred(features, run.prelude, model.centres), loss.row_norm).astype(np.float64)
+    rows = clip_rows(prepared(features, run.prelude, model.released), loss.row_norm).astype(np.float64)
     return rows @ model.weights[:, :-1].T + loss.intercept * model.weights[:, -1]

@@ -12,14 +12,13 @@ import numpy as np
 from lastiterate.engine.batches import drawn, layout
 from lastiterate.engine.gradients import AT_ONCE
 from lastiterate.engine.noise import ORDER, generator, stream
+from lastiterate.engine.preparation import prepared
+from lastiterate.engine.rows import clip_rows
 from lastiterate.errors import InputError
 from lastiterate.run.batching import FixedSize, Poisson
 from lastiterate.run.losses import Abstract, HuberRidge, Logistic, Softmax
 from lastiterate.run.run import Run
-from lastiterate.run.starts import PrivateMean
 
-ROW_SHRINK = 1 - 2.0**-20
-"""Rows are clipped to this fraction of ``row_norm``: more than rounding to float32 can add (relative 2^-24)."""
 SLICE = 512
 """Rows that are prepared at once, so that no second copy of the data is ever made."""
 
@@ -54,29 +53,6 @@ def linear_loss(run: Run) -> Logistic | Softmax | HuberRidge:
     return run.loss
 
 
-def clip_rows(features: Any, row_norm: float) -> np.ndarray:
-    """Rows scaled down to norm at most ``row_norm`` (norms in float64); (n, d) float32.
-
-    **Guarantee:** the Euclidean norm of every returned row, computed exactly, is at most ``row_norm``.
-    """
-    rows = np.asarray(features, dtype=np.float32)
-    if rows.ndim != 2 or rows.size == 0:
-        raise InputError("features", "must be a non-empty table of shape (n, d)", rows.shape)
-    norms = np.sqrt(np.einsum("ij,ij->i", rows, rows, dtype=np.float64))
-    if not np.isfinite(norms).all():
-        raise InputError("features", "must be finite numbers", "NaN or infinity", "fill or drop those values first")
-    scale = np.minimum(1.0, row_norm * ROW_SHRINK / np.maximum(norms, 1e-300))
-    return rows if (scale == 1.0).all() else (rows * scale[:, None]).astype(np.float32)
-
-
-def centred(features: Any, parts: tuple[PrivateMean, ...], centres: tuple[np.ndarray, ...]) -> np.ndarray:
-    """Rows as they are after some private means: clipped and moved by each in turn; (n, d)."""
-    rows = np.asarray(features)
-    for part, mean in zip(parts, centres, strict=True):
-        rows = clip_rows(rows, part.row_norm) - mean
-    return rows
-
-
 def check_target(run: Run, target: Any) -> np.ndarray:
     """The target as the gradients want it, (n,): float32 for regression, class indices otherwise."""
     loss, answers = linear_loss(run), np.asarray(target)
@@ -102,8 +78,8 @@ def aligned_zeros(shape: tuple[int, int]) -> np.ndarray:
 
 
 def arrange(run: Run, features: Any, target: Any, places: np.ndarray | None = None,
-            centres: tuple[np.ndarray, ...] = (), absent: Sequence[int] = ()) -> tuple[np.ndarray, np.ndarray]:
-    """Rows (blocks, chunks, m, d + 1) float32, centred, clipped, with their intercept; targets (blocks, chunks, m).
+            released: tuple[np.ndarray, ...] = (), absent: Sequence[int] = ()) -> tuple[np.ndarray, np.ndarray]:
+    """Rows (blocks, chunks, m, d + 1) float32, prepared, clipped, with their intercept; targets (blocks, chunks, m).
 
     Where batches are drawn by the program the records lie flat, (n, d + 1) and (n,). ``places[i]``: the place of record
     i in a secret order (absent: its own). Slots without a record hold zeros, and so do those of the records ``absent``,
@@ -119,7 +95,7 @@ def arrange(run: Run, features: Any, target: Any, places: np.ndarray | None = No
     rows = aligned_zeros((plan.slots, shape[1] + 1))
     for first in range(0, run.n, SLICE):
         part = slice(first, first + SLICE)
-        rows[slots[part], :-1] = clip_rows(centred(features[part], run.prelude, centres), loss.row_norm)
+        rows[slots[part], :-1] = clip_rows(prepared(features[part], run.prelude, released), loss.row_norm)
     rows[slots, -1] = loss.intercept
     rows[slots[list(absent)]] = 0.0
     labels = np.zeros(plan.slots, answers.dtype)

@@ -122,11 +122,11 @@ class Trainer:
         return Loop(self.run, Linear(linear_loss(self.run), self.run.clip, hidden(self.run)))
 
     def fit(self, features: Any, target: Any, key: jax.Array | None = None, progress: Progress | None = None,
-            centres: tuple[np.ndarray, ...] = (), absent: Sequence[int] = ()) -> np.ndarray:
+            released: tuple[np.ndarray, ...] = (), absent: Sequence[int] = ()) -> np.ndarray:
         """Train and return the last iterate, (k, d + 1) float64 (all of them, (T, k, d + 1), for release="all").
 
-        ``key``: only for tests and audits; by default 128 fresh bits from the operating system. ``centres``: one
-        private mean for each part of the run's prelude. ``absent``: records whose gradients are zeroed, for audits.
+        ``key``: only for tests and audits; by default 128 fresh bits from the operating system. ``released``:
+        what each part of the run's preparation found. ``absent``: records whose gradients are zeroed, for audits.
         Errors: bad data, or a diverging run; then nothing is returned.
 
         **Guarantee:** exactly the run that is accounted: rows clipped, noise at every step, no other output.
@@ -134,7 +134,7 @@ class Trainer:
         key = fresh_key() if key is None else key
         with jax.enable_x64(True):
             order = np.asarray(places(self.run, key)) if isinstance(self.run.batching, Permuted) else None
-            rows, labels = arrange(self.run, features, target, order, centres, absent)
+            rows, labels = arrange(self.run, features, target, order, released, absent)
             data: Any = jax.device_put(rows, may_alias=True), jnp.asarray(labels)
             if order is None:
                 data = secret(shape_of(self.run), self._loop.objective.most, data, key)

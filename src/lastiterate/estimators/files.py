@@ -110,7 +110,7 @@ def save(trained: Trained, folder: Path) -> None:
     from safetensors.numpy import save as pack
 
     found = trained.estimator
-    tensors = {"weights": found.model_.weights} | {f"centre_{i}": c for i, c in enumerate(found.model_.centres)}
+    tensors = {"weights": found.model_.weights} | {f"centre_{i}": c for i, c in enumerate(found.model_.released)}
     model = {"format": FORMAT, "kind": "huber-ridge" if trained.schema.regression else "logistic",
              "schema": trained.schema.to_dict(), "run": found.run_.to_dict(), "row_norm": found.row_norm}
     artefact.save(folder, pack(tensors), model, found.certificate_, found.delta_)

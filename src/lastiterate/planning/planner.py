@@ -32,8 +32,9 @@ from lastiterate.run.batching import Cyclic, Permuted
 from lastiterate.run.facts import FLOAT_SLACK
 from lastiterate.run.losses import HuberRidge, Logistic, Softmax
 from lastiterate.run.noise import NoiseMultiplier
+from lastiterate.run.preparation import PrivateMean
 from lastiterate.run.run import Run
-from lastiterate.run.starts import HeavyBall, PrivateMean
+from lastiterate.run.starts import HeavyBall
 from lastiterate.run.step_sizes import Constant, Steps
 from lastiterate.run.validate import whole
 

@@ -16,8 +16,13 @@ class Evidence(IntEnum):
 
     ASSUMED = 1  #: the caller's word
     TESTED = 2  #: survived a search for a counterexample
-    ENFORCED = 3  #: made true by what the run itself does (clip rows, project, draw batches)
-    PROVED = 4  #: follows from other facts by a cited lemma
+    PAID = 3  #: measured on the private data by a mechanism whose curve and failure are part of the certificate
+    ENFORCED = 4  #: made true by what the run itself does (clip rows, project, draw batches)
+    PROVED = 5  #: follows from other facts by a cited lemma
+
+    def satisfies(self, asked: Evidence) -> bool:
+        """Whether it is good enough where ``asked`` is: what was paid for counts as enforced."""
+        return self >= asked or (self is Evidence.PAID and asked is Evidence.ENFORCED)
 
 
 @final

@@ -19,9 +19,11 @@ from lastiterate.run.facts import LossFacts
 from lastiterate.run.fields import settle
 from lastiterate.run.losses import Abstract, Loss
 from lastiterate.run.noise import Noise
+from lastiterate.run.paid import check_relative, measured
 from lastiterate.run.penalties import Prox
+from lastiterate.run.preparation import Preparation
 from lastiterate.run.record_bounds import facts_of, noise_unit
-from lastiterate.run.starts import Fixed, Momentum, Prelude, Start
+from lastiterate.run.starts import Fixed, Momentum, Start
 from lastiterate.run.step_sizes import StepSize, as_step_size
 from lastiterate.run.validate import executable, whole
 
@@ -62,7 +64,7 @@ class Run:
     start: Start = Fixed()
     clip: float | None = None
     momentum: Momentum | None = None
-    prelude: tuple[Prelude, ...] = ()
+    prelude: tuple[Preparation, ...] = ()
     release: Release = "last"
     adjacency: Adjacency = "zero-out"
     loss: Loss = Abstract()
@@ -79,6 +81,7 @@ class Run:
         for name, length in (("step_size", self.step_size.length), ("noise std", self.noise and self.noise.length)):
             if length not in (None, self.steps):
                 raise InputError(name, f"needs one value for each of {self.steps} steps", length)
+        check_relative(self)
 
     # What follows from the description.
 
@@ -156,6 +159,13 @@ class Run:
         """The noise's standard deviation at step 0: at every step, where it is constant."""
         return float(self._stds(1)[0])
 
+    def measured(self, eigenvalue: float, parameters: int) -> Run:
+        """The run that is executed once its preparation has released ``eigenvalue``; itself where that changes nothing.
+
+        ``parameters``: columns of a row, with the intercept.
+        """
+        return measured(self, eigenvalue, parameters)
+
     def facts(self) -> LossFacts:
         """The constants that hold for this run, after clipping and the conversion to its adjacency."""
         return self._facts
@@ -191,7 +201,7 @@ class Run:
 DESCRIPTIONS: dict[str, tuple[type, ...]] = {
     "step_size": get_args(StepSize), "noise": get_args(Noise), "batching": get_args(Batching),
     "domain": get_args(Domain), "prox": get_args(Prox), "start": get_args(Start), "momentum": get_args(Momentum),
-    "prelude": (Prelude,), "loss": get_args(Loss),
+    "prelude": get_args(Preparation), "loss": get_args(Loss),
 }
 """The classes that each field of a run may hold."""
 _CLASSES: dict[str, type] = {kind.__name__: kind for kinds in DESCRIPTIONS.values() for kind in kinds} \

@@ -1,4 +1,4 @@
-"""What comes before and between the steps: the start, momentum, private preparation."""
+"""Where a run starts, and its momentum."""
 
 from __future__ import annotations
 
@@ -58,25 +58,3 @@ class HeavyBall:
 
 
 Momentum = Nesterov | HeavyBall
-
-
-
-@final
-@dataclass(frozen=True)
-class PrivateMean:
-    """Centre the rows by their mean, estimated once with Gaussian noise.
-
-    The sum of the rows, clipped to ``row_norm``, gets noise of ``noise_multiplier * row_norm`` per coordinate.
-    """
-
-    noise_multiplier: float
-    row_norm: float
-
-    def __post_init__(self) -> None:
-        settle(self)
-        positive("noise_multiplier of the private mean", self.noise_multiplier)
-        positive("row_norm of the private mean", self.row_norm)
-
-
-
-Prelude = PrivateMean

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 
+from lastiterate.errors import InputError
 from lastiterate.run.arrays import Array, frozen, repeated
 from lastiterate.run.fields import settle
 from lastiterate.run.validate import all_positive, numbers, positive
@@ -107,7 +108,37 @@ class Steps(Schedule):
         return len(self.values)
 
 
-StepSize = Constant | InverseDecay | Steps
+LONGEST = 1.999
+"""The largest step times smoothness: below 2, so that rounding keeps a step nonexpansive."""
+
+
+@final
+@dataclass(frozen=True)
+class RelativeToSmooth(Schedule):
+    """Step sizes ``relative`` / smooth, smooth the bound that a ``TopEigenvalue`` of the preparation releases.
+
+    What theorems read is known before anything is measured: every step is ``relative`` long in units of 1/smooth. The
+    sizes themselves belong to ``Run.measured``, the run that is executed.
+    """
+
+    relative: float
+    constant = True
+
+    def __post_init__(self) -> None:
+        settle(self)
+        if not 0 < self.relative <= LONGEST:
+            raise InputError("step_size relative to 1/smooth", f"must lie in (0, {LONGEST}]", self.relative,
+                             "1.9 is long and safe")
+
+    def sizes(self, first: int, last: int) -> Array:
+        raise InputError("step_size", "is relative to a smoothness that is not measured yet", None,
+                         "Run.measured gives the run that is executed")
+
+    def total(self, steps: int) -> float:
+        return float(self.sizes(0, steps).sum())
+
+
+StepSize = Constant | InverseDecay | Steps | RelativeToSmooth
 
 
 def as_step_size(given: Any) -> Any:

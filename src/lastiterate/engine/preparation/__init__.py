@@ -1,0 +1,63 @@
+"""Private preparation of rows: what is measured on them with noise, and how they change.
+
+One entry of the table for every part: what it releases about rows, slice by slice, and what it then does to any row, in
+training and in prediction alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from lastiterate.engine.preparation.covariance import noisy_moments, unit_rows, whitened, whitening
+from lastiterate.engine.preparation.mean import centred, noisy_mean
+from lastiterate.errors import InputError
+from lastiterate.run.preparation import PrivateCovariance, PrivateMean, TopEigenvalue, UnitRows
+
+Slices = Iterable[np.ndarray]
+
+
+@dataclass(frozen=True)
+class Executed:
+    """How a part of the preparation is executed.
+
+    ``release(part, slices, n, d, key)``: what it publishes about rows (n, d) that the parts before it have prepared.
+    ``apply(part, rows, found)``: the rows after it; a map of single rows.
+    """
+
+    release: Callable[[Any, Slices, int, int, jax.Array], np.ndarray]
+    apply: Callable[[Any, np.ndarray, np.ndarray], np.ndarray]
+
+
+def _covariance(part: PrivateCovariance, slices: Slices, n: int, d: int, key: jax.Array) -> np.ndarray:
+    moments = noisy_moments(slices, d, part.noise_multiplier, key)
+    return whitening(moments, n, part.noise_multiplier, part.power)
+
+
+NOTHING = np.zeros(0)
+PARTS: dict[type, Executed] = {
+    PrivateMean: Executed(lambda part, slices, n, d, key: noisy_mean(slices, n, d, part, key), centred),
+    UnitRows: Executed(lambda *_: NOTHING, lambda part, rows, found: unit_rows(rows)),
+    PrivateCovariance: Executed(_covariance, lambda part, rows, found: whitened(rows, found)),
+    # measured where the steps read the rows, with their intercept: engine/model.py
+    TopEigenvalue: Executed(lambda *_: NOTHING, lambda part, rows, found: rows),
+}
+
+
+def executed(part: object) -> Executed:
+    """How ``part`` is executed; what is not in the table is refused."""
+    if type(part) not in PARTS:
+        raise InputError("prelude", "has a part that the trainer cannot execute", type(part).__name__)
+    return PARTS[type(part)]
+
+
+def prepared(rows: Any, parts: tuple[Any, ...], released: tuple[np.ndarray, ...]) -> np.ndarray:
+    """Rows (n, d) as they are after the first ``len(released)`` parts."""
+    found = np.asarray(rows)
+    for part, value in zip(parts, released, strict=False):
+        found = executed(part).apply(part, found, value)
+    return found

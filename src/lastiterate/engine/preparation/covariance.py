@@ -1,0 +1,62 @@
+"""Second moments of unit rows with symmetric Gaussian noise, and the map that whitens rows in part."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import jax
+import numpy as np
+
+from lastiterate.engine.noise import gaussian
+
+UNIT = 1 - 2.0**-20
+"""Unit rows have this norm: more room than rounding to float32 can use up (relative 2^-24)."""
+
+
+def unit_rows(rows: np.ndarray) -> np.ndarray:
+    """Rows (n, d) divided by their norms, which are computed in float64; rows of norm 0 stay 0. float32.
+
+    **Guarantee:** the Euclidean norm of every returned row, computed exactly, is at most 1.
+    """
+    exact = np.asarray(rows, dtype=np.float64)
+    largest = np.abs(exact).max(axis=1, keepdims=True)  # so that squares neither overflow nor vanish
+    exact = np.divide(exact, largest, out=np.zeros_like(exact), where=largest > 0)
+    norms = np.sqrt(np.einsum("ij,ij->i", exact, exact))[:, None]
+    return (np.divide(exact, norms, out=np.zeros_like(exact), where=norms > 0) * UNIT).astype(np.float32)
+
+
+def noisy_moments(slices: Iterable[np.ndarray], features: int, noise_multiplier: float, key: jax.Array) -> np.ndarray:
+    """sum_i u_i u_i' over unit rows with noise, (d, d) float64.
+
+    The noise is symmetric, of standard deviation ``noise_multiplier`` on the diagonal and 1/sqrt 2 of it off it: in the
+    coordinates (C_ii, sqrt 2 C_ij) it is spherical, and there one row moves the sum by |u|^2 <= 1.
+    """
+    with jax.enable_x64(True):
+        drawn = np.asarray(gaussian(key, 0, (features * (features + 1) // 2,)))
+    noise = np.zeros((features, features))
+    noise[np.triu_indices(features)] = drawn
+    diagonal = np.diag(noise).copy()
+    noise = (noise + noise.T) / math.sqrt(2)
+    noise[np.diag_indices(features)] = diagonal
+    total = noise_multiplier * noise
+    for rows in slices:
+        exact = unit_rows(rows).astype(np.float64)
+        total = total + exact.T @ exact
+    return total
+
+
+def whitening(moments: np.ndarray, count: int, noise_multiplier: float, power: float) -> np.ndarray:
+    """M = V (w / max w)^-power V', w the eigenvalues of moments / count raised by the noise's size; (d, d) float64.
+
+    A function of what was released and of public numbers. The spectral norm of the noise is about s sqrt(2 d), s its
+    standard deviation on the diagonal: directions that it drowns are treated alike.
+    """
+    values, vectors = np.linalg.eigh(moments / count)
+    raised = np.maximum(values, 0.0) + noise_multiplier / count * math.sqrt(2 * len(values))
+    return (vectors * (raised / raised.max()) ** -power) @ vectors.T
+
+
+def whitened(rows: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+    """M u / |M u| for every row, u its unit row; rows with M u = 0 stay 0. (n, d) float32."""
+    return unit_rows(unit_rows(rows).astype(np.float64) @ matrix)

@@ -1,0 +1,28 @@
+"""Rows scaled down to a public norm."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from lastiterate.errors import InputError
+
+ROW_SHRINK = 1 - 2.0**-20
+"""Rows are clipped to this fraction of ``row_norm``: more than rounding to float32 can add (relative 2^-24)."""
+
+
+
+def clip_rows(features: Any, row_norm: float) -> np.ndarray:
+    """Rows scaled down to norm at most ``row_norm`` (norms in float64); (n, d) float32.
+
+    **Guarantee:** the Euclidean norm of every returned row, computed exactly, is at most ``row_norm``.
+    """
+    rows = np.asarray(features, dtype=np.float32)
+    if rows.ndim != 2 or rows.size == 0:
+        raise InputError("features", "must be a non-empty table of shape (n, d)", rows.shape)
+    norms = np.sqrt(np.einsum("ij,ij->i", rows, rows, dtype=np.float64))
+    if not np.isfinite(norms).all():
+        raise InputError("features", "must be finite numbers", "NaN or infinity", "fill or drop those values first")
+    scale = np.minimum(1.0, row_norm * ROW_SHRINK / np.maximum(norms, 1e-300))
+    return rows if (scale == 1.0).all() else (rows * scale[:, None]).astype(np.float32)

@@ -1,0 +1,119 @@
+"""Private preparation: what is measured on the rows, once, with noise, before the first step.
+
+Parts are applied in order. Each sees the rows as the parts before it left them, releases something under a Gaussian
+mechanism that the certificate pays for, and may change every row by a map that depends on what was released.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import final
+
+from lastiterate.errors import InputError
+from lastiterate.run.adjacency import records_moved
+from lastiterate.run.fields import settle
+from lastiterate.run.validate import positive
+
+
+class Part(ABC):
+    """The questions that every part of the preparation answers.
+
+    ``noise_multiplier``: its noise in units of what one zeroed record moves; ``None`` where nothing is released.
+    ``failure``: the probability with which what later steps rely on does not hold.
+    """
+
+    @abstractmethod
+    def moved(self, adjacency: str) -> float:
+        """How far neighbouring data sets move what is released, in units of what one zeroed record moves."""
+
+
+@final
+@dataclass(frozen=True)
+class PrivateMean(Part):
+    """Centre the rows by their mean, estimated once with Gaussian noise.
+
+    The sum of the rows, clipped to ``row_norm``, gets noise of ``noise_multiplier * row_norm`` per coordinate.
+    """
+
+    noise_multiplier: float
+    row_norm: float
+    failure = 0.0
+
+    def __post_init__(self) -> None:
+        settle(self)
+        positive("noise_multiplier of the private mean", self.noise_multiplier)
+        positive("row_norm of the private mean", self.row_norm)
+
+    def moved(self, adjacency: str) -> float:
+        return records_moved(adjacency)
+
+
+@final
+@dataclass(frozen=True)
+class UnitRows(Part):
+    """Divide every row by its Euclidean norm (rows of norm 0 stay 0), which costs nothing: a map of single records."""
+
+    noise_multiplier = None
+    failure = 0.0
+
+    def moved(self, adjacency: str) -> float:
+        return 0.0
+
+
+@final
+@dataclass(frozen=True)
+class PrivateCovariance(Part):
+    """Whiten the rows, in part, by their second moments, estimated once with Gaussian noise.
+
+    Rows are divided by their norms; the matrix sum_i u_i u_i' gets symmetric noise of standard deviation
+    ``noise_multiplier`` on the diagonal and ``noise_multiplier`` / sqrt 2 off it (docs/theorems/private-covariance).
+    With eigenvalues w (raised by the noise's size) and vectors V of the result, a row u becomes M u / |M u|,
+    M = V (w / max w)^-``power`` V'; rows with M u = 0 stay 0.
+    """
+
+    noise_multiplier: float
+    power: float = 0.35
+    failure = 0.0
+
+    def __post_init__(self) -> None:
+        settle(self)
+        positive("noise_multiplier of the private covariance", self.noise_multiplier)
+        if not 0 < self.power <= 0.5:
+            raise InputError("power of the private covariance", "must lie in (0, 0.5]", self.power,
+                             "0.5 whitens fully, less keeps part of the spectrum")
+
+    def moved(self, adjacency: str) -> float:
+        # |u u' - w w'| <= sqrt 2 for unit rows, in the Frobenius norm
+        return math.sqrt(records_moved(adjacency))
+
+
+@final
+@dataclass(frozen=True)
+class TopEigenvalue(Part):
+    """Measure the largest eigenvalue of sum x x' over a block's rows, with noise, to know how smooth the loss is.
+
+    The released U = lambda + B^2 noise_multiplier (N(0, 1) + t), t with P[N < -t] = ``failure``, B^2 the largest
+    squared row norm with its intercept, lies above lambda except with probability ``failure``
+    (docs/theorems/paid-smoothness). It is clamped to the public interval from ``floor`` times its largest
+    possible value to that value.
+    """
+
+    noise_multiplier: float
+    failure: float = 1e-8
+    floor: float = 1e-3
+
+    def __post_init__(self) -> None:
+        settle(self)
+        positive("noise_multiplier of the top eigenvalue", self.noise_multiplier)
+        for name, low, high in (("failure", 1e-15, 0.1), ("floor", 1e-9, 1.0)):
+            value = getattr(self, name)
+            if not low <= value <= high:
+                raise InputError(f"{name} of the top eigenvalue", f"must lie in [{low:g}, {high:g}]", value)
+
+    def moved(self, adjacency: str) -> float:
+        return 1.0  # one positive semidefinite matrix of norm at most B^2 leaves, and perhaps another enters
+
+
+Preparation = PrivateMean | UnitRows | PrivateCovariance | TopEigenvalue

@@ -1,0 +1,138 @@
+"""Private preparation as it is executed: what is released about rows, and what rows become."""
+
+from dataclasses import replace
+
+import jax
+import numpy as np
+import pytest
+
+import lastiterate as li
+from lastiterate.engine import execute, scores, seeded_key
+from lastiterate.engine.model import rows_of_batches
+from lastiterate.engine.preparation import PARTS, executed, prepared
+from lastiterate.engine.preparation.covariance import noisy_moments, unit_rows, whitened, whitening
+from lastiterate.engine.preparation.eigenvalue import released_eigenvalue, top_eigenvalue
+from lastiterate.engine.prepare import places
+from lastiterate.run.run import DESCRIPTIONS
+
+RNG = np.random.default_rng(5)
+N, D = 120, 4
+X = (RNG.normal(size=(N, D)) * [3, 1, 0.3, 0.1] + [1, 0, 0, 0]).astype(np.float32)
+Y = RNG.integers(0, 3, N)
+QUIET = 1e-6
+
+
+def test_every_described_part_can_be_executed_and_nothing_else():
+    assert set(PARTS) == set(DESCRIPTIONS["prelude"])
+    with pytest.raises(li.InputError, match="cannot execute"):
+        executed(object())
+
+
+def test_unit_rows_never_exceed_one():
+    rows = RNG.normal(size=(3000, 30)) * 10.0 ** RNG.integers(-30, 30, size=(3000, 1))
+    rows[0] = 0
+    found = unit_rows(rows)
+    norms = np.linalg.norm(found.astype(np.float64), axis=1)
+    assert found.dtype == np.float32 and norms[0] == 0 and norms.max() <= 1 and norms[1:].min() > 1 - 2e-6
+
+
+def test_noise_on_moments_is_spherical_in_the_isometric_coordinates():
+    drawn = np.array([noisy_moments([], D, 2.0, seeded_key(seed)) for seed in range(2000)])
+    np.testing.assert_array_equal(drawn, drawn.transpose(0, 2, 1))
+    wanted = np.full((D, D), 2 / np.sqrt(2))
+    np.fill_diagonal(wanted, 2.0)
+    np.testing.assert_allclose(drawn.std(axis=0), wanted, rtol=0.07)
+    coordinates = np.concatenate((np.diagonal(drawn, axis1=1, axis2=2),
+                                  np.sqrt(2) * drawn[:, *np.triu_indices(D, 1)]), axis=1)
+    np.testing.assert_allclose(np.cov(coordinates.T), 4 * np.eye(10), atol=0.5)
+
+
+def test_one_row_moves_the_moments_by_its_own_outer_product():
+    key, other = seeded_key(1), X.copy()
+    other[7] = 0
+    moved = noisy_moments([X], D, 1.0, key) - noisy_moments([other], D, 1.0, key)
+    unit = unit_rows(X[7:8])[0].astype(np.float64)
+    np.testing.assert_allclose(moved, np.outer(unit, unit), atol=1e-12)
+    assert np.linalg.norm(moved) <= 1
+    np.testing.assert_allclose(noisy_moments([X[:50], X[50:]], D, 1.0, key), noisy_moments([X], D, 1.0, key))
+
+
+def test_whitening_flattens_the_spectrum_and_trusts_no_direction_below_the_noise():
+    moments = noisy_moments([X], D, QUIET, seeded_key(2))
+    before = np.linalg.eigvalsh(moments / N)
+    half = whitening(moments, N, QUIET, 0.5)
+    np.testing.assert_allclose(np.linalg.eigvalsh(half @ (moments / N) @ half), before[-1], rtol=1e-4)
+    drowned = whitening(moments, N, 100.0 * N, 0.5)
+    np.testing.assert_allclose(drowned, np.eye(D), atol=0.01)
+    negative = whitening(-moments, N, 1.0, 0.35)
+    assert np.isfinite(negative).all() and (np.linalg.eigvalsh(negative) > 0).all()
+    assert np.linalg.norm(whitened(X, half).astype(np.float64), axis=1).max() <= 1
+
+
+def test_a_run_applies_its_parts_in_order_in_training_and_prediction():
+    run = li.Run(n=N, steps=4, step_size=0.5, noise=li.NoiseMultiplier(0.0), loss=li.Softmax(classes=3, intercept=0.2),
+                 prelude=(li.PrivateMean(QUIET, 2.0), li.PrivateCovariance(QUIET, 0.35)))
+    model = execute(run, X, Y, seeded_key(3))
+    mean, matrix = model.released
+    clipped = X * np.minimum(1, 2 / np.linalg.norm(X, axis=1))[:, None]
+    np.testing.assert_allclose(mean, clipped.mean(0), atol=1e-5)
+    unit = (clipped - mean) / np.linalg.norm(clipped - mean, axis=1)[:, None]
+    values, vectors = np.linalg.eigh(unit.T @ unit / N)
+    np.testing.assert_allclose(matrix, (vectors * (values / values[-1]) ** -0.35) @ vectors.T, rtol=1e-3, atol=1e-3)
+    rows = unit @ matrix
+    rows /= np.linalg.norm(rows, axis=1)[:, None]
+    np.testing.assert_allclose(prepared(X, run.prelude, model.released), rows, atol=1e-4)
+    found = rows @ model.weights[:, :-1].T + 0.2 * model.weights[:, -1]
+    np.testing.assert_allclose(scores(run, model, X), found, atol=1e-3)
+    only = replace(run, prelude=(li.PrivateMean(QUIET, 2.0), li.UnitRows()))
+    np.testing.assert_allclose(prepared(X, only.prelude, (mean, np.zeros(0))), unit, atol=1e-5)
+
+
+@pytest.mark.parametrize("batching", [li.FullBatch(), li.Cyclic(50), li.Permuted(50), li.Reshuffled(50)])
+def test_the_executed_steps_follow_what_was_measured(batching):
+    loss = li.Softmax(classes=3, intercept=0.2)
+    run = li.Run(n=N, steps=6, step_size=li.RelativeToSmooth(1.5), noise=li.NoiseMultiplier(0.1), batching=batching,
+                 loss=loss, prelude=(li.PrivateMean(QUIET, 2.0), li.TopEigenvalue(QUIET, 1e-6, 1e-3)))
+    key = seeded_key(4)
+    model = execute(run, X, Y, key)
+    (eigenvalue,) = model.released[-1]
+    rows = np.column_stack((prepared(X, run.prelude, model.released), np.full(N, 0.2)))
+    rows[:, :-1] *= np.minimum(1, 1 / np.linalg.norm(rows[:, :-1], axis=1))[:, None]
+    if isinstance(batching, li.Permuted):
+        with jax.enable_x64(True):
+            rows = rows[np.argsort(np.asarray(places(run, key)))]
+    fixed = isinstance(batching, li.Cyclic | li.Permuted)
+    blocks = [rows[i:i + 50] for i in range(0, N, 50)] if fixed else [rows]
+    top = max(np.linalg.eigvalsh(block.T @ block)[-1] for block in blocks)
+    assert eigenvalue == pytest.approx(top, rel=1e-4)
+    assert eigenvalue >= top * (1 - 2.0**-18), "rows are clipped to a little less"
+    done = run.measured(float(eigenvalue), D + 1)
+    if not isinstance(batching, li.Reshuffled):
+        assert done.first_step == pytest.approx(1.5 / (0.5 * top / run.divisor), rel=1e-3)
+    else:
+        assert done.first_step < 1.5 / (0.5 * top / N), "a drawn batch may have more curvature than the mean of all"
+    plain = replace(done, prelude=run.prelude[:-1])
+    np.testing.assert_array_equal(model.weights, _weights(plain, model, key))
+
+
+def _weights(run, model, key):
+    from lastiterate.engine import Trainer
+
+    return Trainer(run).fit(X, Y, key, released=model.released[:-1])
+
+
+def test_the_released_eigenvalue_is_shifted_noisy_and_clamped():
+    drawn = np.array([released_eigenvalue(10.0, 2.0, 3.0, 0.5, 1e9, seeded_key(s)) for s in range(1500)])
+    assert drawn.mean() == pytest.approx(16.0, abs=0.25) and drawn.std() == pytest.approx(2.0, rel=0.08)
+    assert released_eigenvalue(10.0, 1e9, 5.0, 0.5, 12.0, seeded_key(0)) == 12.0
+    assert released_eigenvalue(0.0, 1.0, -1e6, 0.5, 12.0, seeded_key(0)) == 0.5
+
+
+def test_eigenvalues_of_batches_are_the_largest():
+    parts = [[X[:30], X[30:50]], [X[50:]]]
+    wanted = max(np.linalg.eigvalsh(block.astype(float).T @ block)[-1] for block in (X[:50], X[50:]))
+    assert wanted <= top_eigenvalue(parts) <= wanted * (1 + 1e-8)
+    run = li.Run(n=N, steps=1, step_size=1.0, noise=li.NoiseMultiplier(1.0), batching=li.Cyclic(50),
+                 loss=li.Softmax(classes=3))
+    found = [np.concatenate(list(batch)) for batch in rows_of_batches(run, X, (), None)]
+    assert [len(batch) for batch in found] == [50, 50, 20]
