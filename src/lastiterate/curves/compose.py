@@ -14,6 +14,7 @@ from lastiterate.curves.pld import Pld
 from lastiterate.curves.renyi import Rdp, renyi_sum
 from lastiterate.curves.sampled_renyi import SampledRenyi
 from lastiterate.curves.secret_bins import SecretBins
+from lastiterate.curves.selection import Selected, WorstOf, runs_from_dict
 from lastiterate.errors import InputError
 
 
@@ -34,6 +35,10 @@ def _pair(one: Curve, two: Curve) -> Curve:
             return BestOf(tuple(_pair(curve, two) for curve in one.curves))
         case _, BestOf():
             return BestOf(tuple(_pair(one, curve) for curve in two.curves))
+        case WorstOf(), _:
+            return WorstOf(tuple(_pair(curve, two) for curve in one.curves))
+        case _, WorstOf():
+            return WorstOf(tuple(_pair(one, curve) for curve in two.curves))
         case WithFailure(), _:
             return _failing(_pair(one.curve, two), one.failure)
         case _, WithFailure():
@@ -72,6 +77,10 @@ def curve_from_dict(data: dict[str, Any]) -> Curve:
     body: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items() if k != "type"}  # pyright: ignore
     if data.get("type") == "BestOf":
         return BestOf(tuple(curve_from_dict(part) for part in data["curves"]))
+    if data.get("type") == "WorstOf":
+        return WorstOf(tuple(curve_from_dict(part) for part in data["curves"]))
+    if data.get("type") == "Selected":
+        return Selected(curve_from_dict(data["curve"]), runs_from_dict(data["runs"]))
     if data.get("type") == "WithFailure":
         return WithFailure(curve_from_dict(data["curve"]), data["failure"])
     if data.get("type") == "Grouped":

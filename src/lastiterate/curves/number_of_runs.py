@@ -1,0 +1,97 @@
+"""How often a private selection repeats its candidate runs: random numbers whose law is public and whose value is not.
+
+With f the probability generating function, selection is as private as the ratio of f' at two probabilities is small
+(docs/theorems/private-selection.md); the two families here are those of Papernot and Steinke 2022 (arXiv:2110.03620).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import final
+
+from lastiterate.curves.curve import UP
+from lastiterate.curves.tails import smallest_true
+from lastiterate.errors import InputError
+
+MOST_MEAN = 1e6
+
+
+@final
+@dataclass(frozen=True)
+class NegativeBinomial:
+    """The negative binomial law of ``shape`` > -1 without zero; at each number the weight is multiplied by about
+    1 - ``stop``. Shape 1 is geometric, 0 logarithmic."""
+
+    shape: float
+    stop: float
+
+    def __post_init__(self) -> None:
+        if not (-1 < self.shape <= 100 and 1e-7 <= self.stop <= 1 - 1e-7):
+            raise InputError("runs", "need a shape in (-1, 100] and a stopping probability inside (0, 1)",
+                             (self.shape, self.stop))
+
+    @property
+    def mean(self) -> float:
+        """Upper end of the mean number of runs; it is also f'(1)."""
+        odds = (1 - self.stop) / self.stop
+        if self.shape == 0:
+            return odds / -math.log(self.stop) * UP
+        return odds * self.shape / -math.expm1(self.shape * math.log(self.stop)) * UP
+
+    @property
+    def none(self) -> float:
+        """Probability of no run at all."""
+        return 0.0
+
+    def masses(self, below: float) -> list[float]:
+        """P[K = 0], P[K = 1], ... up to a rest of less than ``below``; for the reader, not for drawing."""
+        log_stop = math.log(self.stop)
+        first = -1 / log_stop if self.shape == 0 else self.shape / math.expm1(-self.shape * log_stop)
+        found, k, weight = [0.0], 1, (1 - self.stop) * first
+        while sum(found) < 1 - below:
+            found.append(weight)
+            weight *= (1 - self.stop) * (k + self.shape) / (k + 1)
+            k += 1
+        return found
+
+    @classmethod
+    def with_mean(cls, mean: float, shape: float = 0.0) -> NegativeBinomial:
+        """The law of this shape with (at most) the mean number of runs."""
+        _check_mean(mean, 1.0)
+        return cls(shape, smallest_true(lambda stop: cls(shape, stop).mean <= mean, 1e-7, 1 - 1e-7, 1e-12))
+
+
+@final
+@dataclass(frozen=True)
+class PoissonRuns:
+    """A Poisson number of runs; with probability e^-``expected`` there is none, and nothing is released."""
+
+    expected: float
+
+    def __post_init__(self) -> None:
+        _check_mean(self.expected, 1e-6)
+
+    @property
+    def mean(self) -> float:
+        return self.expected
+
+    @property
+    def none(self) -> float:
+        return math.exp(-self.expected) * UP
+
+    def masses(self, below: float) -> list[float]:
+        found, k, weight = list[float](), 0, math.exp(-self.expected)
+        while sum(found) < 1 - below:
+            found.append(weight)
+            k += 1
+            weight *= self.expected / k
+        return found
+
+
+Runs = NegativeBinomial | PoissonRuns
+
+
+def _check_mean(mean: float, least: float) -> None:
+    if not least < mean <= MOST_MEAN:
+        raise InputError("mean number of runs", f"must exceed {least:g} and be at most {MOST_MEAN:g}", mean)

@@ -1,0 +1,154 @@
+"""The privacy of releasing the best of a random number of runs, and of runs that are chosen from a list.
+
+Proofs: docs/theorems/private-selection.md.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, final
+
+from lastiterate.curves.curve import UP, Curve, check_delta, check_epsilon
+from lastiterate.curves.number_of_runs import NegativeBinomial, PoissonRuns, Runs
+from lastiterate.curves.renyi import Rdp
+from lastiterate.curves.tails import smallest_true
+from lastiterate.errors import InputError
+
+ORDERS = tuple(1 + 10 ** (i / 12 - 1.5) for i in range(50))
+"""Renyi orders, from 1.03 to about 385."""
+SHIFTS = 60
+"""Epsilons at which the ratio of the numbers of runs is bounded; the best of them is kept."""
+LARGEST_EPSILON = 1e4
+
+
+@final
+@dataclass(frozen=True)
+class WorstOf(Curve):
+    """One of several mechanisms, whichever: drawn with public probabilities, or the one that a record is part of."""
+
+    curves: tuple[Curve, ...]
+
+    def __post_init__(self) -> None:
+        if not self.curves:
+            raise InputError("curves", "must hold at least one", 0)
+
+    def delta(self, epsilon: float) -> float:
+        return max(curve.delta(epsilon) for curve in self.curves)
+
+    def epsilon(self, delta: float) -> float:
+        return max(curve.epsilon(delta) for curve in self.curves)
+
+    def rdp(self, alpha: float) -> float:
+        return max(curve.rdp(alpha) for curve in self.curves)
+
+    def group(self, size: int) -> WorstOf:
+        return WorstOf(tuple(curve.group(size) for curve in self.curves))
+
+    def rough(self) -> WorstOf:
+        return WorstOf(tuple(curve.rough() for curve in self.curves))
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"type": "WorstOf", "curves": [curve.to_dict() for curve in self.curves]}
+
+
+@final
+@dataclass(frozen=True)
+class Selected(Curve):
+    """The best, by what it outputs, of a random number of independent runs of a mechanism with ``curve``.
+
+    **Guarantee:** how many runs there were, and what the others gave, stays secret. delta(epsilon) is the smaller of
+    the statement on profiles (for any curve) and the one on Renyi divergences (where the curve has them).
+    """
+
+    curve: Curve
+    runs: Runs
+
+    def delta(self, epsilon: float) -> float:
+        check_epsilon(epsilon)
+        shift = _shift(self.curve, self.runs)
+        profile = 1.0
+        if epsilon >= shift:
+            profile = min(1.0, self.runs.mean * self.curve.delta((epsilon - shift) * (1 - 1e-12)) * UP)
+        return min(profile, _table(self.curve, self.runs).delta(epsilon))
+
+    def epsilon(self, delta: float) -> float:
+        check_delta(delta)
+        high = _table(self.curve, self.runs).epsilon(delta)
+        if math.isinf(high):
+            high = 1.0
+            while self.delta(high) > delta:
+                high *= 2
+                if high > LARGEST_EPSILON:
+                    return math.inf
+        return smallest_true(lambda e: self.delta(e) <= delta, 0.0, high, 1e-9)
+
+    def rdp(self, alpha: float) -> float:
+        return selected_rdp(self.curve, self.runs, alpha)
+
+    def group(self, size: int) -> Curve:
+        return Selected(self.curve.group(size), self.runs)  # a group of records is one record of another unit
+
+    def rough(self) -> Selected:
+        return Selected(self.curve.rough(), self.runs)
+
+    def to_dict(self) -> dict[str, Any]:
+        runs = {"type": type(self.runs).__name__, **vars(self.runs)}
+        return {"type": "Selected", "curve": self.curve.to_dict(), "runs": runs}
+
+
+def runs_from_dict(data: dict[str, Any]) -> Runs:
+    """The law that ``to_dict`` described."""
+    match data:
+        case {"type": "NegativeBinomial", "shape": shape, "stop": stop}:
+            return NegativeBinomial(shape, stop)
+        case {"type": "PoissonRuns", "expected": expected}:
+            return PoissonRuns(expected)
+        case _:
+            raise InputError("runs", "have an unknown law", data.get("type"))
+
+
+def selected_rdp(curve: Curve, runs: Runs, alpha: float) -> float:
+    """Upper end of the Renyi divergence of order ``alpha`` (Papernot and Steinke 2022, Theorems 2 and 6)."""
+    if not alpha > 1:
+        raise InputError("alpha", "must exceed 1", alpha)
+    base = curve.rdp(alpha)
+    if math.isinf(base):
+        return math.inf
+    match runs:
+        case NegativeBinomial(shape, stop):
+            found = base + (1 + shape) * _inner(curve, stop) + math.log(runs.mean) / (alpha - 1)
+            return found * UP + 1e-12 / (alpha - 1)
+        case PoissonRuns(expected):
+            failure = curve.delta(math.log1p(1 / (alpha - 1)) * (1 - 1e-12))
+            some = math.log(expected) + (alpha - 1) * (base + expected * failure)
+            total = max(some, -expected) + math.log1p(math.exp(-abs(some + expected)))
+            return max(0.0, total / (alpha - 1)) * UP + 1e-12 / (alpha - 1)
+
+
+@lru_cache(maxsize=64)
+def _inner(curve: Curve, stop: float) -> float:
+    """The best order for the ratio of the numbers of runs; any order is valid."""
+    return min((1 - 1 / order) * curve.rdp(order) - math.log(stop) / order for order in ORDERS)
+
+
+@lru_cache(maxsize=64)
+def _table(curve: Curve, runs: Runs) -> Rdp:
+    found = [(order, selected_rdp(curve, runs, order)) for order in ORDERS]
+    kept = [(order, value) for order, value in found if math.isfinite(value)]
+    return Rdp(orders=tuple(order for order, _ in kept), values=tuple(value for _, value in kept))
+
+
+@lru_cache(maxsize=64)
+def _shift(curve: Curve, runs: Runs) -> float:
+    """Upper end of log f'(x) / f'(x') for probabilities of one event under both data sets."""
+    match runs:
+        case PoissonRuns(expected):
+            return expected * curve.delta(0.0) * UP
+        case NegativeBinomial(shape, stop):
+            top = min(20.0, curve.epsilon(min(0.5, stop)))
+            points = [top * i / SHIFTS for i in range(2 * SHIFTS)] if math.isfinite(top) else [0.0]
+            odds = (1 - stop) / stop
+            least = min(point + math.log1p(odds * curve.delta(point) * math.exp(-point)) for point in points)
+            return (1 + shape) * least * UP + 1e-14
