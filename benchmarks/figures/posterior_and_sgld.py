@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from lastiterate.bayes import Breach, breach
-from lastiterate.bayes.sgld_law import common_law, odd_laws
+from lastiterate.bayes.sgld_law import common_law, neighbour_laws
 from lastiterate.bayes.sgld_privacy import best_witness, chernoff_epsilon, pair_on_grid
 
 BUDGET = (1.0, 1e-5, 20.0)
@@ -58,7 +58,7 @@ def main(path: Path) -> None:
     left.set_title(f"n = {chain.n}, ratio c = {found.domain.ratio:.0f}", fontsize=10)
     left.legend(frameon=False, fontsize=8)
     mean, variance = common_law(chain, found.step)
-    means, variances = odd_laws(chain, found.step)
+    means, variances = neighbour_laws(chain, found.step)
     x = np.linspace(float(means.min()) - 5 * math.sqrt(variance), mean + 5 * math.sqrt(variance), 500)
     right.plot(x, np.exp(-((x - mean) ** 2) / (2 * variance)) / math.sqrt(2 * math.pi * variance), color="#7570b3",
                label="SGLD, data set 1")

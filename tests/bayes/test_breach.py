@@ -10,8 +10,8 @@ from scipy.special import log_ndtr, ndtr
 from lastiterate.bayes import Chain, LinearModel, RatioDomain, breach
 from lastiterate.bayes.interim_breach import largest_ratio
 from lastiterate.bayes.linear import posterior_curve
-from lastiterate.bayes.sgld_law import common_law, odd_laws
-from lastiterate.bayes.sgld_privacy import best_witness, chernoff_epsilon, log_tail_odd, pair_on_grid, peak
+from lastiterate.bayes.sgld_law import common_law, neighbour_laws
+from lastiterate.bayes.sgld_privacy import best_witness, chernoff_epsilon, log_tail_neighbour, pair_on_grid, peak
 from lastiterate.errors import InputError
 
 DELTA = 1e-5
@@ -43,9 +43,10 @@ def test_the_median_event_by_hand():
     """theta > mean under data set 1: a half there, the mean of normal tails under data set 2."""
     chain = paper(100, 316.2)
     mean, _ = common_law(chain, 22_500)
-    means, variances = odd_laws(chain, 22_500)
+    means, variances = neighbour_laws(chain, 22_500)
     tails = ndtr(-(mean - means) / np.sqrt(variances))
-    assert float(log_tail_odd(chain, 22_500, np.array([mean]))[0]) == pytest.approx(math.log(tails.mean()), rel=1e-10)
+    found = float(log_tail_neighbour(chain, 22_500, np.array([mean]))[0])
+    assert found == pytest.approx(math.log(tails.mean()), rel=1e-10)
     from_tail = math.log((0.5 - DELTA) / tails.mean())
     assert chernoff_epsilon(chain, 22_500, DELTA) < from_tail < best_witness(chain, 22_500, DELTA).epsilon(DELTA)
 
@@ -68,7 +69,7 @@ def test_quadrature_against_finer_grids_and_samples():
         assert grid.delta(epsilon) == pytest.approx(finer.delta(epsilon), rel=1e-5, abs=1e-12)
     mean, variance = common_law(chain, 800)
     rng = np.random.default_rng(0)
-    means, variances = odd_laws(chain, 800)
+    means, variances = neighbour_laws(chain, 800)
     theta = mean + math.sqrt(variance) * rng.normal(size=200_000)
     q = np.mean(
         [np.exp(-((theta - m) ** 2) / (2 * v)) / math.sqrt(v) for m, v in zip(means, variances, strict=True)], 0
@@ -83,18 +84,18 @@ def test_blocks_are_on_the_safe_side():
     chain = paper(1000, 5623.0)
     mean, variance = common_law(chain, 3_097_000)
     thresholds = mean + math.sqrt(variance) * np.linspace(-40, 6, 47)
-    exact = log_tail_odd(chain, 3_097_000, thresholds)
+    exact = log_tail_neighbour(chain, 3_097_000, thresholds)
     for blocks in (1, 3, 64):
-        rough = log_tail_odd(chain, 3_097_000, thresholds, blocks)
+        rough = log_tail_neighbour(chain, 3_097_000, thresholds, blocks)
         assert (rough >= exact - 1e-13).all() and (rough - exact).max() < 0.3 + 1e-3 * np.abs(exact).max()
-    for odd in ((0.5, 4000.0), (1.2, 5623.0)):  # other odd records, means and variances monotone the other way
-        other = dataclasses.replace(chain, odd=odd)
-        at = odd_laws(other, 3_000_000)
+    for differing in ((0.5, 4000.0), (1.2, 5623.0)):  # means and variances monotone the other way
+        other = dataclasses.replace(chain, differing=differing)
+        at = neighbour_laws(other, 3_000_000)
         near = np.median(at[0]) + np.sqrt(np.median(at[1])) * np.linspace(-6, 6, 25)
-        slack = log_tail_odd(other, 3_000_000, near, 16) - log_tail_odd(other, 3_000_000, near)
+        slack = log_tail_neighbour(other, 3_000_000, near, 16) - log_tail_neighbour(other, 3_000_000, near)
         assert slack.min() >= -1e-12 and slack.max() < 1
-    inside = log_tail_odd(chain, 3_097_500, thresholds, 16)  # inside a pass nothing is grouped
-    means, variances = odd_laws(chain, 3_097_500)
+    inside = log_tail_neighbour(chain, 3_097_500, thresholds, 16)  # inside a pass nothing is grouped
+    means, variances = neighbour_laws(chain, 3_097_500)
     by_hand = [np.log(ndtr(-(t - means) / np.sqrt(variances)).mean()) for t in thresholds[:5]]
     assert inside[:5] == pytest.approx(by_hand, rel=1e-9, abs=1e-12)
 
@@ -109,13 +110,13 @@ def test_a_breach(epsilon, delta, target):
     x = np.full(n, chain.common[0])
     y = np.full(n, chain.common[1])
     found.domain.check(x, y)
-    x[3], y[3] = chain.odd
+    x[3], y[3] = chain.differing
     found.domain.check(x, y)
     assert posterior_curve(chain.model, found.domain).epsilon(delta) == found.posterior_epsilon
-    assert 1 - chain.pull(chain.common[0]) == 1 - 1 / n**2
+    assert 1 - chain.shrinkage(chain.common[0]) == 1 - 1 / n**2
     # the event's probabilities once more, place by place
     mean, variance = common_law(chain, found.step)
-    means, variances = odd_laws(chain, found.step)
+    means, variances = neighbour_laws(chain, found.step)
     t = found.witness.threshold
     log_q = log_ndtr(-(t - means) / np.sqrt(variances))
     log_q = log_q.max() + math.log(np.exp(log_q - log_q.max()).mean())
@@ -131,20 +132,20 @@ def test_a_breach_can_be_as_large_as_desired():
 
 
 def test_blocks_of_very_different_variances():
-    for odd in ((0.1, 0.3), (2.0, 2.5)):  # the odd step contracts less, or more, so later places end wider, or narrower
-        chain = Chain(model=LinearModel(), n=16, step_size=0.02, odd=odd)
-        means, variances = odd_laws(chain, 64)
+    for differing in ((0.1, 0.3), (2.0, 2.5)):  # its step contracts less, or more: later places end wider, narrower
+        chain = Chain(model=LinearModel(), n=16, step_size=0.02, differing=differing)
+        means, variances = neighbour_laws(chain, 64)
         assert variances.max() > 1.2 * variances.min()
         thresholds = np.linspace(means.min() - 2, means.max() + 2, 81)
-        exact = log_tail_odd(chain, 64, thresholds)
+        exact = log_tail_neighbour(chain, 64, thresholds)
         for blocks in (1, 2, 5):
-            assert (log_tail_odd(chain, 64, thresholds, blocks) >= exact - 1e-12).all()
+            assert (log_tail_neighbour(chain, 64, thresholds, blocks) >= exact - 1e-12).all()
 
 
 def test_verification_notices_changes():
     found = breach(1.0, 1e-5, 5.0)
-    # an odd record outside the domain, with everything else recomputed for it
-    outside = dataclasses.replace(found.chain, odd=(0.45, 0.45 * found.domain.ratio))
+    # a differing record outside the domain, with everything else recomputed for it
+    outside = dataclasses.replace(found.chain, differing=(0.45, 0.45 * found.domain.ratio))
     witness = best_witness(outside, found.step, found.delta)
     assert witness.epsilon(found.delta) > found.target
     assert not dataclasses.replace(found, chain=outside, witness=witness).verify()

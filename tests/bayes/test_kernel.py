@@ -13,10 +13,10 @@ from scipy.special import ndtr
 
 from lastiterate.bayes import Chain, LinearModel
 from lastiterate.bayes.kernel import cyclic_sgld, sample, sgld
-from lastiterate.bayes.sgld_law import odd_laws
+from lastiterate.bayes.sgld_law import neighbour_laws
 from lastiterate.errors import InputError
 
-CHAIN = Chain(model=LinearModel(prior_precision=1.3, noise_precision=0.7), n=6, step_size=0.05, odd=(-1.2, 2.0))
+CHAIN = Chain(model=LinearModel(prior_precision=1.3, noise_precision=0.7), n=6, step_size=0.05, differing=(-1.2, 2.0))
 CHAINS = 20_000
 BAND = math.sqrt(math.log(2 / 1e-6) / (2 * CHAINS))
 
@@ -41,7 +41,7 @@ def drawn(kernel, steps, data, chains=CHAINS):
 
 def records():
     x, y = np.full(6, CHAIN.common[0]), np.full(6, CHAIN.common[1])
-    x[2], y[2] = CHAIN.odd
+    x[2], y[2] = CHAIN.differing
     return jnp.asarray(x), jnp.asarray(y)
 
 
@@ -64,7 +64,7 @@ def recursion(order):
 @pytest.mark.parametrize("steps", [4, 15])
 def test_cyclic_sgld_has_its_exact_law(steps):
     kernel = cyclic_sgld(log_prior, log_likelihood, n=6, step_size=0.05)
-    means, variances = odd_laws(CHAIN, steps)
+    means, variances = neighbour_laws(CHAIN, steps)
     values = drawn(kernel, steps, records())
     assert distance(values, np.full(6, 1 / 6), means + CHAIN.ratio, np.sqrt(variances)) < BAND
     # one component alone is told apart, so the band is not too wide to see the mixture
@@ -75,8 +75,8 @@ def test_sgld_has_its_exact_law():
     kernel = sgld(log_prior, log_likelihood, n=6, step_size=0.05)
     values = drawn(kernel, 5, records())
     sequences = list(itertools.product((False, True), repeat=5))
-    weights = [math.prod(1 / 6 if odd else 5 / 6 for odd in picks) for picks in sequences]
-    found = [recursion([CHAIN.odd if odd else CHAIN.common for odd in picks]) for picks in sequences]
+    weights = [math.prod(1 / 6 if differing else 5 / 6 for differing in picks) for picks in sequences]
+    found = [recursion([CHAIN.differing if differing else CHAIN.common for differing in picks]) for picks in sequences]
     assert distance(values, weights, [m for m, _ in found], [s for _, s in found]) < BAND
 
 

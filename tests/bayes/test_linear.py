@@ -102,7 +102,7 @@ def test_no_pair_found_lies_above_the_bounds():
 
 @pytest.mark.parametrize("adjacency", ["replace-one", "zero-out"])
 def test_the_worst_pair_is_a_pair(adjacency):
-    """Common records short and pulling down, the odd one short (or nothing) first and long then, pulling apart."""
+    """Common records short with low labels; the differing one short (or nothing) first and long then."""
     rng = np.random.default_rng(4)
     met = 0
     while met < 30:

@@ -10,7 +10,7 @@ from lastiterate.bayes import Chain, LinearModel, ProposeTestSample, RatioDomain
 from lastiterate.bayes.linear import corner_bound
 from lastiterate.bayes.propose_test import ORDERS, PRECISION, run
 from lastiterate.bayes.randomness import GIVEN, Given
-from lastiterate.bayes.sgld_law import common_law, odd_laws
+from lastiterate.bayes.sgld_law import common_law, neighbour_laws
 from lastiterate.bayes.sgld_privacy import peak
 from lastiterate.errors import InputError
 
@@ -234,7 +234,7 @@ def test_sgld_in_the_last_line_breaks_the_claim():
     assert shown > 4 * claimed
     # and one simulated run on each set, with a draw from the law of SGLD as the last line
     mean, variance = common_law(chain, epoch * n)
-    means, variances = odd_laws(chain, epoch * n)
+    means, variances = neighbour_laws(chain, epoch * n)
 
     def sgld(x, y, source):
         assert x.size == n
@@ -244,8 +244,8 @@ def test_sgld_in_the_last_line_breaks_the_claim():
 
     x = np.ones(n)
     drawn = []
-    for odd in (1.0, 0.5):
-        x[17] = odd
+    for differing in (1.0, 0.5):
+        x[17] = differing
         out = run(settings, x, n * x, Given(np.random.default_rng(5)), sgld)
         assert out.value is not None
         drawn.append(out.value)

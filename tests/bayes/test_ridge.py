@@ -18,7 +18,7 @@ def unit(rng, d):
 
 
 def pair(rng, model, domain, kind):
-    """Two neighbours in the domain: drawn, or the others' labels pulling along the odd record's row."""
+    """Two neighbours in the domain: drawn, or the other records' labels along the differing record's row."""
     n, d, row, label = domain.n, domain.features, domain.row_norm, domain.label_bound
     v = unit(rng, d)
     x = rng.normal(size=(n - 1, d))
@@ -88,8 +88,8 @@ def test_formula_by_hand():
     """alpha = 4, beta = R = Y = 1, n = 3, order 2: H = 1/4, T = 1/2."""
     model, domain = LinearModel(prior_precision=4.0), ClippedRows(n=3, features=2)
     logs = (2 * math.log(1.25) - math.log(1.5)) / 2 + (-math.log(1.25) - math.log(0.75)) / 2
-    pull = 2 * 0.5 / 1.25 + math.sqrt(1 / 8) * math.sqrt(1 / 3) / 1.25
-    exact = logs + 1.25 / 0.75 * pull**2
+    gap = 2 * 0.5 / 1.25 + math.sqrt(1 / 8) * math.sqrt(1 / 3) / 1.25
+    exact = logs + 1.25 / 0.75 * gap**2
     found = float(ridge_bound(2.0, model, domain))
     assert found == pytest.approx(exact, rel=1e-9) and found >= exact
     assert not np.isfinite(ridge_bound(5.001, model, domain)), "nothing beyond order 1 + alpha/(beta R^2)"
@@ -107,7 +107,7 @@ def test_curve_and_the_least_prior():
     priors = [
         least_prior(ClippedRows(n=n, features=3), epsilon=1.0, delta=1e-6).prior_precision for n in (10, 100, 1000)
     ]
-    assert priors == sorted(priors), "more records can pull harder"
+    assert priors == sorted(priors), "more records can move the mean further"
     for bad in (0.0, math.inf, 1e-9):
         with pytest.raises(InputError, match="epsilon"):
             least_prior(domain, epsilon=bad, delta=1e-12)

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 from lastiterate.bayes.linear import LinearModel
-from lastiterate.bayes.sgld_law import Chain, common_law, fresh_moments, odd_laws
+from lastiterate.bayes.sgld_law import Chain, common_law, fresh_moments, neighbour_laws
 from lastiterate.errors import InputError
 
 MODEL = LinearModel(prior_precision=1.3, noise_precision=0.7)
 
 
-def chain_of(odd):
-    return Chain(model=MODEL, n=7, step_size=0.01, common=(1.1, 5.5), odd=odd)
+def chain_of(differing):
+    return Chain(model=MODEL, n=7, step_size=0.01, common=(1.1, 5.5), differing=differing)
 
 
 def stepped(chain, order, steps, one=float):
@@ -28,16 +28,16 @@ def stepped(chain, order, steps, one=float):
     return mean, variance
 
 
-@pytest.mark.parametrize("odd", [(0.55, 2.75), (0.4, 0.9), (1.5, -3.0), (0.0, 1.0)])
+@pytest.mark.parametrize("differing", [(0.55, 2.75), (0.4, 0.9), (1.5, -3.0), (0.0, 1.0)])
 @pytest.mark.parametrize("steps", [0, 1, 3, 7, 8, 20, 49, 53, 700])
-def test_closed_forms_are_the_recursion(odd, steps):
-    chain = chain_of(odd)
+def test_closed_forms_are_the_recursion(differing, steps):
+    chain = chain_of(differing)
     mean, variance = stepped(chain, [chain.common] * 7, steps)
     found = common_law(chain, steps)
     assert abs(found[0] + chain.ratio - mean) < 1e-10 and abs(found[1] - variance) < 1e-10
-    means, variances = odd_laws(chain, steps)
+    means, variances = neighbour_laws(chain, steps)
     for r in range(7):
-        order = [odd if j == r else chain.common for j in range(7)]
+        order = [differing if j == r else chain.common for j in range(7)]
         mean, variance = stepped(chain, order, steps)
         assert abs(means[r] + chain.ratio - mean) < 1e-10 and abs(variances[r] - variance) < 1e-10
 
@@ -49,9 +49,9 @@ def test_against_sixty_digits(n, epochs):
     with mp.workdps(60):
         base = stepped(chain, [chain.common] * n, n * epochs, mp.mpf)
         for r in (1, n // 2, n):
-            order = [chain.odd if j == r - 1 else chain.common for j in range(n)]
+            order = [chain.differing if j == r - 1 else chain.common for j in range(n)]
             mean, variance = stepped(chain, order, n * epochs, mp.mpf)
-            means, variances = odd_laws(chain, n * epochs, [r])
+            means, variances = neighbour_laws(chain, n * epochs, [r])
             gap = common_law(chain, n * epochs)[0] - means[0]
             assert gap == pytest.approx(float(base[0] - mean), rel=1e-8)
             assert variances[0] == pytest.approx(float(variance), rel=1e-11)
@@ -61,7 +61,7 @@ def test_trillions_of_steps_without_a_loop():
     chain = Chain.paper(LinearModel(), 10**6, ratio=3e7)
     start = time.process_time()
     mean, variance = common_law(chain, 10**15)
-    means, variances = odd_laws(chain, 10**15)
+    means, variances = neighbour_laws(chain, 10**15)
     assert time.process_time() - start < 5, "a loop over the steps would take years"
     # the stationary law: the posterior's mean, and its variance doubled by nothing but 1/(2 - g)
     assert mean == pytest.approx(-3e7 / (1 + 10**6), rel=1e-9)
@@ -75,12 +75,12 @@ def test_fresh_draws_have_these_moments():
     chain = chain_of((0.4, 0.9))
     rng = np.random.default_rng(0)
     for steps in (0, 1, 2, 3):
-        # every sequence of common and odd steps, weighed
+        # every sequence of common and differing steps, weighed
         mean = second = 0.0
         for code in range(2**steps):
             picks = [(code >> j) & 1 for j in range(steps)]
             weight = np.prod([1 / 7 if p else 6 / 7 for p in picks])
-            order = [chain.odd if p else chain.common for p in picks] or [chain.common]
+            order = [chain.differing if p else chain.common for p in picks] or [chain.common]
             m, v = stepped(chain, order, steps)
             mean, second = mean + weight * (m - chain.ratio), second + weight * (v + (m - chain.ratio) ** 2)
         assert fresh_moments(chain, steps) == pytest.approx((mean, second - mean**2), rel=1e-10)
@@ -98,9 +98,9 @@ def test_fresh_draws_have_these_moments():
 def test_steps_that_are_too_long_are_refused():
     for step, words in ((0.5, "the chain diverges"), (0.3, "the chain overshoots")):
         with pytest.raises(InputError, match=words):
-            Chain(model=LinearModel(), n=7, step_size=step, common=(1.0, 1.0), odd=(0.5, 0.5))
-    with pytest.raises(InputError, match="for the odd record"):
-        Chain(model=LinearModel(), n=7, step_size=0.2, common=(1.0, 1.0), odd=(2.0, 2.0))
+            Chain(model=LinearModel(), n=7, step_size=step, common=(1.0, 1.0), differing=(0.5, 0.5))
+    with pytest.raises(InputError, match="for the differing record"):
+        Chain(model=LinearModel(), n=7, step_size=0.2, common=(1.0, 1.0), differing=(2.0, 2.0))
     with pytest.raises(InputError, match="step"):
         common_law(chain_of((0.4, 0.9)), -1)
     with pytest.raises(InputError, match="step_size"):

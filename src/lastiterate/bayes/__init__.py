@@ -1,4 +1,4 @@
-"""Posterior samples and SGLD: where privacy is real, and where it is an illusion.
+"""Posterior samples and SGLD: which are private, and which only look so.
 
 Without JAX, except for the samplers in ``kernel``.
 """

@@ -36,7 +36,7 @@ def clipped_sgld_run(*, n: int, steps: int, step_size: float, clip: float, batch
     ridge, step = prior_precision / n, step_size * n / 2
     if step * ridge >= 2:
         raise InputError("step_size", "must lie below 4 / prior_precision", step_size,
-                         "the prior's pull alone diverges")
+                         "the prior's gradient steps alone diverge")
     match loss:
         case Logistic() | Softmax() | HuberRidge():
             described: Loss = replace(loss, ridge=ridge)

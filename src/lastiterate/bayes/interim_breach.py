@@ -50,7 +50,7 @@ class Breach:
         inside = self.domain.n == self.chain.n and all(
             self.domain.x_low <= x <= self.domain.x_high
             and abs(y - self.domain.ratio * x) <= self.domain.spread * x
-            for x, y in (self.chain.common, self.chain.odd))
+            for x, y in (self.chain.common, self.chain.differing))
         certified = posterior_curve(self.chain.model, self.domain).epsilon(self.delta)
         again = best_witness(self.chain, self.step, self.delta)
         same = (certified, again) == (self.posterior_epsilon, self.witness)

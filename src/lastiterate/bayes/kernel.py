@@ -95,7 +95,7 @@ def _move(log_prior: Density, log_likelihood: Density, n: int, step_size: float,
         return log_prior(theta) + n / batch * jax.vmap(log_likelihood, (None, 0))(theta, records).sum()
 
     def move(theta: Any, chosen: Any, key: Any, data: Any) -> Any:
-        pull = jax.grad(total)(theta, jax.tree.map(lambda values: values[chosen], data))
+        gradient = jax.grad(total)(theta, jax.tree.map(lambda values: values[chosen], data))
         leaves, shape = jax.tree.flatten(theta)
         keys = jax.tree.unflatten(shape, list(jax.random.split(key, len(leaves))))
 
@@ -103,6 +103,6 @@ def _move(log_prior: Density, log_likelihood: Density, n: int, step_size: float,
             noise = jax.random.normal(each, jnp.shape(value), jnp.result_type(value))
             return value + step_size / 2 * slope + step_size**0.5 * noise
 
-        return jax.tree.map(one, theta, pull, keys)
+        return jax.tree.map(one, theta, gradient, keys)
 
     return move

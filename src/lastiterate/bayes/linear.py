@@ -116,9 +116,9 @@ def corner_bound(order: Any, model: LinearModel, domain: RatioDomain,
     low = domain.x_low**2 if records_moved(adjacency) == 2 else 0.0
     lighter, width = rest + beta * low, beta * (high - low)
     t = width / lighter
-    pull = beta * 2 * spread * high + max(ratio - spread, 0.0) * alpha * t
+    gap = beta * 2 * spread * high + max(ratio - spread, 0.0) * alpha * t
     with np.errstate(all="ignore"):
-        found = log_part(orders, t) + orders / 2 * pull**2 / ((lighter + width) * (1 - (orders - 1) * t))
+        found = log_part(orders, t) + orders / 2 * gap**2 / ((lighter + width) * (1 - (orders - 1) * t))
     allowed = np.maximum(orders - 1, np.sqrt(orders)) * beta * high <= rest
     allowed &= (orders - 1) * t <= 0.999  # so that 1 - (order - 1) t is good to twelve digits
     # both logarithms of log_part are off by a few units in the last place of t
@@ -131,12 +131,12 @@ def posterior_curve(model: LinearModel, domain: RatioDomain, adjacency: Neighbou
     **Guarantee:** an upper bound at every order; ``InputError`` where n is too small for any order above 1.05.
     """
     high, rest = domain.x_high**2, (domain.n - 1) * domain.x_low**2
-    room = model.prior_precision / model.noise_precision + rest
-    if room < 1.05 * high:
-        least = 2 + math.floor((1.05 * high - model.prior_precision / model.noise_precision) / domain.x_low**2)
-        raise InputError("n", f"is too small for the lemma, which needs at least {least} records here", domain.n,
+    least = model.prior_precision / model.noise_precision + rest
+    if least < 1.05 * high:
+        needed = 2 + math.floor((1.05 * high - model.prior_precision / model.noise_precision) / domain.x_low**2)
+        raise InputError("n", f"is too small for the lemma, which needs at least {needed} records here", domain.n,
                          "use more records or a larger prior_precision")
-    orders = 1 + np.geomspace(0.01, min(room / high, MOST_ORDER), 200)
+    orders = 1 + np.geomspace(0.01, min(least / high, MOST_ORDER), 200)
     values = corner_bound(orders, model, domain, adjacency)
     if records_moved(adjacency) == 2:
         values = np.minimum(values, lemma_bound(orders, model, domain))

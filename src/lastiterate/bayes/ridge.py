@@ -70,19 +70,19 @@ def ridge_bound(order: Any, model: LinearModel, domain: ClippedRows) -> Array:
       + (order/2) (1 + H) / (1 - (order - 1) H) beta label_bound^2 (2 f + sqrt(H T) sqrt(T / (1 + T)) / (1 + H))^2,
 
     f the maximum of sqrt(a) / (1 + a) over a <= H. The second term of the square is how far the other records' labels
-    can pull: the prior's precision has to grow with n. Zero-out is the special case of a record (0, 0).
+    can move the mean: the prior's precision has to grow with n. Zero-out is the special case of a record (0, 0).
     """
     orders, clipped = np.asarray(order, dtype=np.float64), SLACK
     beta = model.noise_precision
     leverage = beta * (domain.row_norm * clipped) ** 2 / model.prior_precision
     total = (domain.n - 1) * leverage
     a = min(leverage, 1.0)
-    pull = 2 * math.sqrt(a) / (1 + a) + total * math.sqrt(leverage / (1 + total)) / (1 + leverage)
+    gap = 2 * math.sqrt(a) / (1 + a) + total * math.sqrt(leverage / (1 + total)) / (1 + leverage)
     left = 1 - (orders - 1) * leverage
     with np.errstate(all="ignore"):
         added = (orders * math.log1p(leverage) - np.log1p(orders * leverage)) / (2 * (orders - 1))
         logs = added + log_part(orders, leverage) + 1e-14 * leverage * (1 + orders / (orders - 1))
-        mean = orders / 2 * (1 + leverage) / left * beta * (domain.label_bound * clipped * pull) ** 2
+        mean = orders / 2 * (1 + leverage) / left * beta * (domain.label_bound * clipped * gap) ** 2
         # 1 - (order - 1) H is off by 2^-51, which its size is compared with
         return np.where(left > 1e-3, (logs + mean) * SLACK, np.inf)
 

@@ -1,8 +1,8 @@
 """The exact law of cyclic SGLD with batches of one record on Bayesian linear regression, without stepping through it.
 
 theta <- theta + (eta/2)(-alpha theta + n beta x (y - theta x)) + sqrt(eta) N(0, 1), theta_0 ~ N(0, 1/alpha) (Heller and
-Fetaya 2023, equation 3). n - 1 records are (x, y), the odd one is another; its place in the order is uniform and the
-same in every pass. Everything is measured from ratio = y/x, where the map of a common record is
+Fetaya 2023, equation 3). n - 1 records are (x, y), the differing one is not; its place in the order is uniform and
+the same in every pass. Everything is measured from ratio = y/x, where the map of a common record is
 phi -> lambda phi - tau, tau = (eta/2) alpha ratio, and nothing cancels: their Lemma A.2 with all means shifted.
 """
 
@@ -22,19 +22,20 @@ from lastiterate.run.validate import positive, whole
 
 @dataclass(frozen=True, kw_only=True)
 class Chain:
-    """Cyclic SGLD on n records: all of them ``common`` (data set 1), or one of them ``odd`` (data set 2)."""
+    """Cyclic SGLD on n records: all of them ``common`` (data set 1), or one of them ``differing`` (data set 2)."""
 
     model: LinearModel
     n: int
     step_size: float
     common: tuple[float, float] = (1.0, 1.0)
-    odd: tuple[float, float] = (0.5, 0.5)
+    differing: tuple[float, float] = (0.5, 0.5)
 
     def __post_init__(self) -> None:
         whole("n", self.n)
         positive("step_size", self.step_size)
         positive("the common record's x", self.common[0])
-        for rate, name in ((self.pull(self.common[0]), "common"), (self.pull(self.odd[0]), "odd")):
+        for (x, _), name in ((self.common, "common"), (self.differing, "differing")):
+            rate = self.shrinkage(x)
             if not rate < 1:
                 what = "diverges" if rate >= 2 else "overshoots"
                 raise InputError("step_size", f"must lie below 2 / (alpha + n beta x^2) for the {name} record",
@@ -45,9 +46,9 @@ class Chain:
         """The pair of Heller and Fetaya's equation 8, with their step size: lambda = 1 - 1/n^2."""
         step_size = 2 / (model.prior_precision + n * x_high**2 * model.noise_precision) / float(n) ** 2
         return cls(model=model, n=n, step_size=step_size, common=(x_high, ratio * x_high),
-                   odd=(x_high / 2, ratio * x_high / 2))
+                   differing=(x_high / 2, ratio * x_high / 2))
 
-    def pull(self, x: float) -> float:
+    def shrinkage(self, x: float) -> float:
         """1 - the factor of a step on a record with feature x."""
         return self.step_size / 2 * (self.model.prior_precision + self.n * self.model.noise_precision * x * x)
 
@@ -58,59 +59,59 @@ class Chain:
 
     @property
     def drift(self) -> tuple[float, float]:
-        """tau of a common and of an odd record."""
+        """tau of a common and of a differing record."""
         half = self.step_size / 2
         common = half * self.model.prior_precision * self.ratio
-        excess = self.odd[1] - self.ratio * self.odd[0]
-        return common, common - half * self.n * self.model.noise_precision * self.odd[0] * excess
+        excess = self.differing[1] - self.ratio * self.differing[0]
+        return common, common - half * self.n * self.model.noise_precision * self.differing[0] * excess
 
 
 def common_law(chain: Chain, step: int) -> tuple[float, float]:
     """Mean (minus the ratio) and variance of theta after ``step`` steps on data set 1."""
     whole("step", step, least=0, most=10**36)
-    g, eta = chain.pull(chain.common[0]), chain.step_size
+    g, eta = chain.shrinkage(chain.common[0]), chain.step_size
     log_factor = step * math.log1p(-g)
     mean = -chain.ratio * math.exp(log_factor) + chain.drift[0] / g * math.expm1(log_factor)
     variance = math.exp(2 * log_factor) / chain.model.prior_precision - eta * math.expm1(2 * log_factor) / (g * (2 - g))
     return mean, variance
 
 
-def odd_laws(chain: Chain, step: int, places: Any = None) -> tuple[Array, Array]:
-    """The same on data set 2, one law for each place 1..n of the odd record (or the ``places`` given).
+def neighbour_laws(chain: Chain, step: int, places: Any = None) -> tuple[Array, Array]:
+    """The same on data set 2, one law for each place 1..n of the differing record (or the ``places`` given).
 
     Theta is distributed as their mixture with equal weights.
     """
     whole("step", step, least=0, most=10**36)
     r = np.arange(1, chain.n + 1, dtype=np.float64) if places is None else np.asarray(places, dtype=np.float64)
     passes, rest = divmod(step, chain.n)
-    log_factor, shift, spread = _with_odd(chain, chain.n, r)
+    log_factor, shift, spread = _with_differing(chain, chain.n, r)
     # the pass repeated: sums of geometric series in exp(log_factor)
     grown = passes * log_factor
     mean = -chain.ratio * np.exp(grown) - shift * np.expm1(grown) / np.expm1(log_factor)
     variance = np.exp(2 * grown) / chain.model.prior_precision + spread * np.expm1(2 * grown) / np.expm1(2 * log_factor)
     if rest == 0:
         return mean, variance
-    seen, unseen = _with_odd(chain, rest, np.minimum(r, rest)), _common(chain, rest)
+    seen, unseen = _with_differing(chain, rest, np.minimum(r, rest)), _common(chain, rest)
     log_factor, shift, spread = (np.where(r <= rest, a, b) for a, b in zip(seen, unseen, strict=True))
     return np.exp(log_factor) * mean - shift, np.exp(2 * log_factor) * variance + spread
 
 
 def _common(chain: Chain, steps: int) -> tuple[float, float, float]:
     """Log factor, shift (downwards) and added variance of some common steps."""
-    g = chain.pull(chain.common[0])
+    g = chain.shrinkage(chain.common[0])
     log_factor = steps * math.log1p(-g)
     return (log_factor, -chain.drift[0] * math.expm1(log_factor) / g,
             -chain.step_size * math.expm1(2 * log_factor) / (g * (2 - g)))
 
 
-def _with_odd(chain: Chain, steps: int, r: Array) -> tuple[float, Array, Array]:
-    """The same for steps that hold the odd record at place r (1-based)."""
-    g, odd = chain.pull(chain.common[0]), chain.pull(chain.odd[0])
-    tau, odd_tau = chain.drift
-    log_factor = (steps - 1) * math.log1p(-g) + math.log1p(-odd)
-    after = np.exp((steps - r) * math.log1p(-g))  # what is left of the odd step at the end
-    shift = (-tau * math.expm1(log_factor) + after * (tau * (g - odd) + g * (odd_tau - tau))) / g
-    spread = chain.step_size * (-math.expm1(2 * log_factor) + after**2 * (g - odd) * (2 - g - odd)) / (g * (2 - g))
+def _with_differing(chain: Chain, steps: int, r: Array) -> tuple[float, Array, Array]:
+    """The same for steps that hold the differing record at place r (1-based)."""
+    g, d = chain.shrinkage(chain.common[0]), chain.shrinkage(chain.differing[0])
+    tau, differing_tau = chain.drift
+    log_factor = (steps - 1) * math.log1p(-g) + math.log1p(-d)
+    after = np.exp((steps - r) * math.log1p(-g))  # what is left of the differing step at the end
+    shift = (-tau * math.expm1(log_factor) + after * (tau * (g - d) + g * (differing_tau - tau))) / g
+    spread = chain.step_size * (-math.expm1(2 * log_factor) + after**2 * (g - d) * (2 - g - d)) / (g * (2 - g))
     return log_factor, shift, spread
 
 
@@ -121,13 +122,13 @@ def fresh_moments(chain: Chain, step: int) -> tuple[float, float]:
     follow a linear recursion of two dimensions, so a power of a 3 x 3 matrix.
     """
     whole("step", step, least=0, most=10**15)
-    p, (tau, odd_tau) = 1 / chain.n, chain.drift
-    keep, odd = 1 - chain.pull(chain.common[0]), 1 - chain.pull(chain.odd[0])
+    p, (tau, differing_tau) = 1 / chain.n, chain.drift
+    keep, differing = 1 - chain.shrinkage(chain.common[0]), 1 - chain.shrinkage(chain.differing[0])
     matrix = np.array([
         [1.0, 0.0, 0.0],
-        [-((1 - p) * tau + p * odd_tau), (1 - p) * keep + p * odd, 0.0],
-        [chain.step_size + (1 - p) * tau**2 + p * odd_tau**2,
-         -2 * ((1 - p) * keep * tau + p * odd * odd_tau), (1 - p) * keep**2 + p * odd**2],
+        [-((1 - p) * tau + p * differing_tau), (1 - p) * keep + p * differing, 0.0],
+        [chain.step_size + (1 - p) * tau**2 + p * differing_tau**2,
+         -2 * ((1 - p) * keep * tau + p * differing * differing_tau), (1 - p) * keep**2 + p * differing**2],
     ])
     start = np.array([1.0, -chain.ratio, chain.ratio**2 + 1 / chain.model.prior_precision])
     _, mean, square = np.linalg.matrix_power(matrix, step) @ start

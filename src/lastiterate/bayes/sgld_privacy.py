@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from lastiterate.bayes.sgld_law import Chain, common_law, odd_laws
+from lastiterate.bayes.sgld_law import Chain, common_law, neighbour_laws
 from lastiterate.run.arrays import Array
 
 BLOCKS = 4096
-"""The odd record's places are taken in at most so many blocks, each replaced by what its worst place could do."""
+"""The differing record's places are taken in at most so many blocks, each replaced by what its worst place could do."""
 
 
 @dataclass(frozen=True)
@@ -40,13 +40,13 @@ def chernoff_epsilon(chain: Chain, step: int, delta: float) -> float:
     log(1/2 - delta) - log of the mean over places of exp(-gap^2 / (2 variance)), 1 where there is no positive gap.
     """
     mean, _ = common_law(chain, step)
-    means, variances = odd_laws(chain, step)
+    means, variances = neighbour_laws(chain, step)
     exponents = -np.maximum(mean - means, 0.0) ** 2 / (2 * variances)
     top = float(exponents.max())
     return max(0.0, math.log(0.5 - delta) - top - math.log(float(np.exp(exponents - top).mean())))
 
 
-def log_tail_odd(chain: Chain, step: int, thresholds: Array, blocks: int = BLOCKS) -> Array:
+def log_tail_neighbour(chain: Chain, step: int, thresholds: Array, blocks: int = BLOCKS) -> Array:
     """Upper bounds on log P2(theta - ratio > threshold), one for each threshold; exact up to n = ``blocks``.
 
     After whole passes means and variances are monotone in the place r (both are constants plus a multiple of
@@ -61,7 +61,7 @@ def log_tail_odd(chain: Chain, step: int, thresholds: Array, blocks: int = BLOCK
         edges = np.unique(np.linspace(0, chain.n, blocks + 1).astype(np.int64))
         first, last = (edges[:-1] + 1).astype(np.float64), edges[1:].astype(np.float64)
     weights = np.log((last - first + 1) / chain.n)
-    (m1, v1), (m2, v2) = odd_laws(chain, step, first), odd_laws(chain, step, last)
+    (m1, v1), (m2, v2) = neighbour_laws(chain, step, first), neighbour_laws(chain, step, last)
     mean, least, most = np.maximum(m1, m2), np.sqrt(np.minimum(v1, v2)), np.sqrt(np.maximum(v1, v2))
     found = []
     for threshold in np.atleast_1d(thresholds):
@@ -79,7 +79,7 @@ def best_witness(chain: Chain, step: int, delta: float, blocks: int = BLOCKS) ->
     for _ in range(2):
         units = np.linspace(low, high, 33)
         thresholds = mean + units * math.sqrt(variance)
-        logs = zip(thresholds, log_ndtr(-units), log_tail_odd(chain, step, thresholds, blocks), strict=True)
+        logs = zip(thresholds, log_ndtr(-units), log_tail_neighbour(chain, step, thresholds, blocks), strict=True)
         best = max([best, *(Witness(*map(float, each)) for each in logs)], key=lambda found: found.epsilon(delta))
         at, width = (best.threshold - mean) / math.sqrt(variance), (high - low) / 32
         low, high = at - width, at + width
@@ -135,7 +135,7 @@ def pair_on_grid(chain: Chain, step: int, points: int = 4001) -> PairOnGrid:
 
     total: Any = logsumexp
     mean, variance = common_law(chain, step)
-    means, variances = odd_laws(chain, step)
+    means, variances = neighbour_laws(chain, step)
     reach = 12 * math.sqrt(max(variance, float(variances.max())))
     x = np.linspace(min(mean, float(means.min())) - reach, max(mean, float(means.max())) + reach, points)
     log_p = -((x - mean) ** 2) / (2 * variance) - math.log(2 * math.pi * variance) / 2
