@@ -215,6 +215,7 @@ BREAKS = {
     "resampled": {"batching": li.Permuted(10)},
     "flat_losses": {"loss": li.Abstract(li.LossFacts(sensitivity=1.0, smooth=1.0, strong=1.0))},
     "poisson_batches": {"batching": li.FixedSize(10)},
+    "secret_bins": {"batching": li.Permuted(10)},
     "not_replace_one": {"adjacency": "replace-one"},
     "dp_accounting_installed": {},  # broken by hiding the library
 }
@@ -226,6 +227,7 @@ NEEDS = {
     "bounded_domain": {"domain": li.domains.Ball(1.0)},
     "fresh_permutations": {"batching": li.Reshuffled(10)},
     "poisson_batches": {"batching": li.Poisson(0.1)},
+    "secret_bins": {"batching": li.BallsInBins(10)},
     "resampled": {"batching": li.FixedSize(10)},
     "bounded_gradient": {"loss": ROUGH},
     "hoelder_gradient": {"loss": ROUGH},
@@ -344,6 +346,8 @@ ASKED = {
     "quadratic-witness": "last_iterate_only not_resampled no_momentum everywhere idle_clip",
     "poisson-rdp": "poisson_batches not_replace_one dp_accounting_installed",
     "poisson-pld": "poisson_batches not_replace_one dp_accounting_installed",
+    "balls-in-bins-pld": "secret_bins not_replace_one",
+    "shifted-interpolation-bins": "last_iterate_only secret_bins no_momentum lipschitz_step",
     "linear-witness": "resampled not_replace_one no_momentum everywhere constant_schedule flat_losses",
 }
 

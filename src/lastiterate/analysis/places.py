@@ -28,12 +28,15 @@ where restarts are searched as well."""
 
 
 @lru_cache(maxsize=64)
-def place_mus(run: Run) -> Array:
-    """mu for a record in block 0, ..., run.blocks - 1, by the optimal shift allocation; shape (blocks,)."""
-    found, sensitivity = step_map(run), known(run.facts(), "sensitivity")
+def place_mus(run: Run, shares: tuple[float, float] | None = None) -> Array:
+    """mu for a record in block 0, ..., run.blocks - 1, by the optimal shift allocation; shape (blocks,).
+
+    ``shares``: the fewest and the most records of every batch over the divisor, if not what the run can have at worst.
+    """
+    found, sensitivity = step_map(run, shares), known(run.facts(), "sensitivity")
     assert found is not None and sensitivity is not None
     delta, diameter = sensitivity.value / run.divisor, run.domain.diameter()
-    full = full_map(run)
+    full = full_map(run) if shares is None else found
     if run.constant:
         eta = run.first_step
         whole, any_block, s = full.lipschitz(eta), found.lipschitz(eta), eta * delta
@@ -44,7 +47,8 @@ def place_mus(run: Run) -> Array:
         std = run.first_noise
         return unit / std if std > 0 else np.where(unit > 0, np.inf, 0.0)
     eta = run.step_sizes
-    return _each_place(block_constants(run), eta * delta, (eta * run.noise_stds) ** 2, run.blocks, diameter)
+    c = block_constants(run) if shares is None else found.lipschitz_each(eta)
+    return _each_place(c, eta * delta, (eta * run.noise_stds) ** 2, run.blocks, diameter)
 
 
 def full_map(run: Run) -> StepMap:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from lastiterate.errors import InputError
 from lastiterate.theorems import (
+    balls_in_bins_pld,
     bounded_domain_convex,
     composition_gdp,
     composition_langevin,
@@ -30,6 +31,7 @@ from lastiterate.theorems import (
     sgld_strongly_convex_batch,
     sgld_strongly_convex_sampled,
     shifted_interpolation,
+    shifted_interpolation_bins,
     shifted_interpolation_permuted,
     shifted_interpolation_reshuffled,
     smooth_bounded_domain,
@@ -58,12 +60,14 @@ TABLE: dict[str, Theorem] = {
         smooth_bounded_domain,
         shifted_interpolation,
         shifted_interpolation_permuted,
+        shifted_interpolation_bins,
         shifted_interpolation_reshuffled,
         lipschitz_bounded_domain,
         hoelder_bounded_domain,
         quadratic_witness,
         poisson_rdp,
         poisson_pld,
+        balls_in_bins_pld,
         linear_witness,
     )
 }

@@ -3,8 +3,8 @@
 delta(eps) <= sum_j (n_j / n) delta_{mu_j}(eps) in both directions, mu_j the optimal shift allocation for a record in
 block j (n_j records): condition on the place, then joint convexity of the hockey-stick divergence.
 
-Source: docs/theorems/shifted-interpolation-permuted. The same with weights 1/l for independent secret bins. Nothing is
-said about releasing all iterates: the place can then be seen.
+Source: docs/theorems/shifted-interpolation-permuted. Nothing is said about releasing all iterates: the place can
+then be seen.
 """
 
 from __future__ import annotations

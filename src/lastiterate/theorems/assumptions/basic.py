@@ -60,8 +60,11 @@ public_order = _plain("public_order", "full batches, or blocks in a public order
                       lambda run: run.batching.drawn == "never",
                       "it needs full batches or cyclic blocks in public order")
 secret_blocks = _plain("secret_blocks", "a record's block is drawn once, secretly and independently of the data",
-                       lambda run: run.batching.drawn == "once",
+                       lambda run: run.batching.drawn == "once" and not run.batching.independent,
                        "it averages over a secret place of the record: use --batch permuted:B")
+secret_bins = _plain("secret_bins", "every record falls into one of the batches secretly and independently, once",
+                     lambda run: run.batching.drawn == "once" and run.batching.independent,
+                     "it is proved for secret independent bins: use --batch bins:B")
 fresh_permutations = _plain("fresh_permutations", "a fresh secret permutation of the records in every pass",
                             lambda run: run.batching.drawn == "each pass" and not run.batching.independent,
                             "it averages over places that are drawn anew in every pass: use --batch reshuffled:B")
@@ -70,8 +73,8 @@ poisson_batches = _plain("poisson_batches", "Poisson batches",
                          "it is proved for Poisson batches: use --batch poisson:Q")
 not_replace_one = _plain("not_replace_one", "a record is zeroed, added or removed, not replaced",
                          lambda run: records_moved(run.adjacency) == 1,
-                         "no dominating pair is proved for Poisson batches under replace-one: account zero-out, "
-                         "replace-one follows by group privacy")
+                         "no dominating pair is proved for these batches under replace-one: account zero-out, "
+                         "replace-one follows by the triangle inequality")
 constant_step = _plain("constant_step", "a constant step size", lambda run: run.step_size.constant,
                        "it is proved for a constant step size")
 

@@ -1,0 +1,73 @@
+"""How many records fall into secret bins: what holds for all bins at once except with a stated probability.
+
+The other records' bins are independent and uniform, so a bin holds Bin(n - 1, 1/l) of them. Proof that maps may count
+with such loads: docs/theorems/balls-in-bins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+
+from lastiterate.analysis.places import place_mus, place_weights
+from lastiterate.curves.curve import BestOf, Curve
+from lastiterate.curves.failure import WithFailure
+from lastiterate.curves.mixtures import GdpMixture
+from lastiterate.run.adjacency import records_moved
+from lastiterate.run.run import Run
+
+FAILURES = (0.0, 1e-30, 1e-20, 1e-15, 1e-12, 1e-10, 1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3)
+"""Probabilities that some bin's load is outside of its range; the first one costs nothing and says nothing."""
+FEW = (0.0, 1e-20, 1e-10, 1e-7)
+"""The same where every place of every schedule is a computation of its own."""
+
+
+@lru_cache(maxsize=512)
+def usual_loads(others: int, bins: int, failure: float) -> tuple[int, int]:
+    """The fewest and the most of ``others`` records in each of ``bins`` bins, except with probability ``failure``.
+
+    Exact binomial tails (incomplete beta functions, enlarged for their rounding), half of ``failure`` for each end,
+    shared by all bins (union bound).
+    """
+    if failure == 0 or others == 0:
+        return 0, others
+    each = failure / (2 * bins) * (1 - 1e-6)
+    most = _first(lambda k: _more_than(others, 1 / bins, k) <= each, others)
+    fewest = others - _first(lambda k: _more_than(others, 1 - 1 / bins, k) <= each, others)
+    return fewest, most
+
+
+def _more_than(trials: int, chance: float, count: int) -> float:
+    """P[Bin(trials, chance) > count]."""
+    from scipy.special import betainc  # pyright: ignore
+
+    return 0.0 if count >= trials else float(betainc(count + 1, trials - count, chance))
+
+
+def _first(holds: Callable[[int], bool], most: int) -> int:
+    """The first whole number up to ``most``, where it holds, from which on it holds."""
+    low, high = -1, most
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
+
+
+def mean_over_bins(run: Run, failures: tuple[float, ...] = ()) -> Curve:
+    """delta(eps) <= (1/l) sum_j delta_{mu_j}(eps) + failure, mu_j for a record in bin j and loads that are usual.
+
+    The best of several ``failures``.
+    One map of each pair must have the constants, and without the record it has the other records' alone; under
+    replace-one both hold one more.
+    """
+    weights = tuple(map(float, place_weights(run.batching, run.n)))
+    own = records_moved(run.adjacency) - 1
+    found: dict[tuple[float, ...], Curve] = {}
+    for failure in failures or (FAILURES if run.constant else FEW):
+        fewest, most = usual_loads(run.n - 1, run.blocks, failure)
+        mus = tuple(map(float, place_mus(run, ((fewest + own) / run.divisor, (most + own) / run.divisor))))
+        if mus not in found:  # a larger failure that buys nothing is left out
+            mixture = GdpMixture(weights, mus)
+            found[mus] = WithFailure(mixture, failure) if failure else mixture
+    curves = tuple(found.values())
+    return curves[0] if len(curves) == 1 else BestOf(curves)
