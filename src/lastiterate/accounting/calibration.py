@@ -16,7 +16,7 @@ from lastiterate.errors import InputError, NotCertified
 from lastiterate.run.evidence import Evidence
 from lastiterate.run.losses import Abstract
 from lastiterate.run.noise import GradientNoise, NoiseMultiplier
-from lastiterate.run.run import Run, check_run
+from lastiterate.run.run import Run, check_described, check_run
 from lastiterate.theorems.theorem import Theorem
 
 MOST_STEPS = 10**7
@@ -42,8 +42,9 @@ def calibrate(
     if field not in ("noise", "steps"):
         raise InputError("field", "must be 'noise' or 'steps'", field)
 
-    if run.noise is None:
-        run = replace(run, noise=NoiseMultiplier(1.0) if run.noise_unit else GradientNoise(1.0))
+    if field == "steps":
+        check_described(run)
+    run = with_kind_of_noise(run)
     if run.loss.facts().log_sobolev is not None:
         # a constant of the laws at one noise and number of steps says nothing about others
         run = replace(run, loss=Abstract(replace(run.loss.facts(), log_sobolev=None)))
@@ -56,6 +57,13 @@ def calibrate(
     else:
         found = (_least_noise if field == "noise" else _most_steps)(run, within, epsilon, delta)
     return account(found, at_least=at_least)
+
+
+def with_kind_of_noise(run: Run) -> Run:
+    """The run, one unit of noise in it where it is not decided: of what a multiplier multiplies, if there is that."""
+    if run.noise is not None:
+        return run
+    return replace(run, noise=NoiseMultiplier(1.0) if run.noise_unit else GradientNoise(1.0))
 
 
 def scale_noise(run: Run, factor: float) -> Run:

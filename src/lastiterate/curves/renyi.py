@@ -16,6 +16,9 @@ from lastiterate.curves.gdp import Gdp
 from lastiterate.errors import InputError
 from lastiterate.run.arrays import Array
 
+LEAST_GAP = 1e-9
+"""Orders are looked for from 1 + a part of this on: below, alpha - 1 has no digits left."""
+
 
 @final
 @dataclass(frozen=True)
@@ -60,7 +63,7 @@ class Rdp(Curve):
         if math.isfinite(self.slope):
             # exp((alpha - 1)(slope alpha - eps)) is least near alpha - 1 = (eps/slope - 1)/2, where that is positive;
             # below, slope (alpha - 1)^2 - log(alpha - 1) decides
-            gaps = max((epsilon / self.slope - 1) / 2, 1e-6), self.slope**-0.5
+            gaps = max((epsilon / self.slope - 1) / 2, 1e-6), max(self.slope**-0.5, LEAST_GAP)
             orders = 1 + np.concatenate([gap * self._GRID for gap in gaps])
             best = min(best, float(rdp_log_delta(orders, self.slope * orders, epsilon).min()))
         if self.orders:
@@ -71,7 +74,7 @@ class Rdp(Curve):
     def _candidates(self, log_inverse_delta: float) -> list[tuple[Array, Array]]:
         found: list[tuple[Array, Array]] = []
         if math.isfinite(self.slope):
-            gap = math.sqrt(log_inverse_delta / self.slope)
+            gap = max(math.sqrt(log_inverse_delta / self.slope), LEAST_GAP)
             coarse = 1 + gap * self._GRID
             at = coarse[int(np.argmin(rdp_epsilon(coarse, self.slope * coarse, math.exp(-log_inverse_delta))))]
             fine = 1 + (at - 1) * np.exp(np.linspace(-0.02, 0.02, 401))

@@ -21,7 +21,7 @@ from lastiterate.engine.prepare import arrange, hidden, linear_loss, places
 from lastiterate.errors import InputError
 from lastiterate.run.batching import Permuted, Reshuffled
 from lastiterate.run.domains import AffineBall, Box
-from lastiterate.run.run import Run
+from lastiterate.run.run import Run, check_described
 
 Progress = Callable[[int, int, float], None]
 """Called with steps done, steps in all, seconds; never with anything that depends on the data."""
@@ -33,6 +33,9 @@ class Loop:
 
     run: Run
     objective: Objective
+
+    def __post_init__(self) -> None:
+        check_described(self.run)
 
     def execute(self, initial: Any, data: Any, key: jax.Array, progress: Progress | None) -> np.ndarray:
         """The last iterate, or all of them, (T, ...), for release="all"; refuses to release what is not finite."""
@@ -116,6 +119,9 @@ class Trainer:
     """Executes a run on linear models; weights lie outputs x (features + intercept)."""
 
     run: Run
+
+    def __post_init__(self) -> None:
+        check_described(self.run)
 
     @cached_property
     def _loop(self) -> Loop:

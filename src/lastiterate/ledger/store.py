@@ -17,6 +17,7 @@ from lastiterate.curves.curve import Curve
 from lastiterate.errors import InputError
 from lastiterate.ledger.database import make, opened, transaction
 from lastiterate.ledger.filters import Charge, Filter, filter_from_dict
+from lastiterate.run.adjacency import check_same
 
 State = Literal["reserved", "touched", "released", "cancelled"]
 MOST_TEXT = 200
@@ -110,8 +111,7 @@ class Ledger:
             if known:
                 return _same(Release(*known), dataset, run, described)
             total = _total(connection, dataset)
-            if adjacency != total.adjacency:
-                raise InputError("adjacency", f"must be the ledger's, {total.adjacency}", adjacency)
+            check_same(total.adjacency, adjacency, "ledger")
             charge = total.filter.charge(curve)
             _check_fits(total, charge)
             _append(connection, token, total.dataset, purpose, run, described, json.dumps(charge.costs))

@@ -24,10 +24,10 @@ def check_adjacency(adjacency: str, defined: tuple[Adjacency, ...]) -> None:
                          "use zero-out, where n is public and a record's gradient is replaced by 0")
 
 
-def check_same(described: str, asked: str) -> None:
-    """Refuse a run that is described for other neighbours than are asked about."""
+def check_same(described: str, asked: str, whose: str = "run") -> None:
+    """Refuse what is described for other neighbours than are asked about."""
     if described != asked:
-        raise InputError("adjacency", f"must be the run's, {described}", asked, "describe the run for it")
+        raise InputError("adjacency", f"must be the {whose}'s, {described}", asked, f"describe the {whose} for it")
 
 
 def records_moved(adjacency: str, *, displaces: bool = False) -> int:

@@ -8,7 +8,7 @@ from typing import Literal
 
 from lastiterate.curves.curve import Curve
 from lastiterate.run.evidence import Evidence, Fact, weakest
-from lastiterate.run.run import Run
+from lastiterate.run.run import Run, check_described
 
 Kind = Literal["upper", "lower", "exact", "claimed"]
 
@@ -84,6 +84,7 @@ def by_reason(failures: Mapping[str, Iterable[str]]) -> str:
 
 def match(theorem: Theorem, run: Run) -> Applies | Fails:
     """Check every assumption of ``theorem`` on ``run``; evaluate the bound only when all of them hold."""
+    check_described(run)
     checked = [assumption.check(run) for assumption in theorem.assumptions]
     reasons = tuple(result.reason for result in checked if isinstance(result, Broken))
     if reasons:
