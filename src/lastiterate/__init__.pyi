@@ -23,6 +23,7 @@ from lastiterate.run.batching import FixedSize as FixedSize
 from lastiterate.run.batching import FullBatch as FullBatch
 from lastiterate.run.batching import Permuted as Permuted
 from lastiterate.run.batching import Poisson as Poisson
+from lastiterate.run.batching import RandomAllocation as RandomAllocation
 from lastiterate.run.batching import Reshuffled as Reshuffled
 from lastiterate.run.evidence import Evidence as Evidence
 from lastiterate.run.evidence import Fact as Fact

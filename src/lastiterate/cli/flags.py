@@ -7,7 +7,17 @@ from pathlib import Path
 from typing import Any
 
 from lastiterate.errors import InputError
-from lastiterate.run.batching import BallsInBins, Batching, Cyclic, FixedSize, FullBatch, Permuted, Poisson, Reshuffled
+from lastiterate.run.batching import (
+    BallsInBins,
+    Batching,
+    Cyclic,
+    FixedSize,
+    FullBatch,
+    Permuted,
+    Poisson,
+    RandomAllocation,
+    Reshuffled,
+)
 from lastiterate.run.domains import Ball, Everywhere
 from lastiterate.run.facts import LossFacts
 from lastiterate.run.losses import Abstract
@@ -53,18 +63,18 @@ def step_size(text: str) -> StepSize:
 
 
 def batching(text: str) -> Batching:
-    """``full | cyclic:B | permuted:B | reshuffled:B | fixed:B | poisson:Q | bins:B``."""
+    """``full | cyclic:B | permuted:B | reshuffled:B | allocation:B | fixed:B | poisson:Q | bins:B``."""
     kind, _, rest = text.partition(":")
-    sized = {"cyclic": Cyclic, "permuted": Permuted, "reshuffled": Reshuffled, "fixed": FixedSize,
-             "bins": BallsInBins}
+    sized = {"cyclic": Cyclic, "permuted": Permuted, "reshuffled": Reshuffled,
+             "allocation": RandomAllocation, "fixed": FixedSize, "bins": BallsInBins}
     if kind == "full" and not rest:
         return FullBatch()
     if kind == "poisson" and rest:
         return Poisson(number("--batch", rest))
     if kind in sized and rest:
         return sized[kind](whole_number("--batch", rest))
-    raise InputError("--batch", "must be full, cyclic:B, permuted:B, reshuffled:B, fixed:B, poisson:Q or bins:B",
-                     text)
+    raise InputError("--batch", "must be full, cyclic:B, permuted:B, reshuffled:B, allocation:B, fixed:B, poisson:Q or "
+                     "bins:B", text)
 
 
 def start(text: str) -> Start:

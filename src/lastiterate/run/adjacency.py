@@ -1,7 +1,8 @@
 """What neighbouring data sets are, and the one place where constants are converted from one adjacency to another.
 
 zero-out: one record's gradient is replaced by zero, n is public. replace-one: one record is exchanged for another.
-add-remove: one record is present or absent, for batches whose size nobody sees (Poisson).
+add-remove: one record is present or absent, for batches whose size nobody sees
+(Poisson, and secret blocks drawn anew in every pass).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ def check_adjacency(adjacency: str, defined: tuple[Adjacency, ...]) -> None:
     if adjacency not in ADJACENCIES:
         raise InputError("adjacency", "must be one of " + ", ".join(ADJACENCIES), adjacency)
     if adjacency not in defined:
-        raise InputError("adjacency", "add-remove is defined for Poisson batches only", adjacency,
+        raise InputError("adjacency", "add-remove is defined for Poisson batches and random allocation only", adjacency,
                          "use zero-out, where n is public and a record's gradient is replaced by 0")
 
 

@@ -177,12 +177,11 @@ class FixedSize(_Sized):
         return self.size / n
 
 
-@final
 @dataclass(frozen=True)
-class BallsInBins(_Sized):
-    """Every record in one of ceil(n / size) secret batches, independently, the same every pass."""
+class _OneOfBlocks(_Sized):
+    """Every record in one of ceil(n / size) secret batches, uniformly, independently of all other records."""
 
-    drawn, sizes, secret, independent = "once", "random", HELD, True
+    sizes, secret, independent = "random", HELD, True
 
     def blocks(self, n: int) -> int:
         return -(-n // self.size)
@@ -195,6 +194,26 @@ class BallsInBins(_Sized):
 
     def expected_batch(self, n: int) -> float:
         return n / self.blocks(n)
+
+
+@final
+@dataclass(frozen=True)
+class BallsInBins(_OneOfBlocks):
+    """Every record in one of ceil(n / size) secret batches, independently, the same every pass."""
+
+    drawn = "once"
+
+
+@final
+@dataclass(frozen=True)
+class RandomAllocation(_OneOfBlocks):
+    """Every record in one of ceil(n / size) secret batches, independently, drawn anew in every pass.
+
+    Under add-remove the number of batches and the divisor follow from a nominal n that does not change.
+    """
+
+    drawn = "each pass"
+    adjacencies = ("zero-out", "replace-one", "add-remove")
 
 
 @final
@@ -230,4 +249,4 @@ class Poisson(Batches):
         return self.rate * n
 
 
-Batching = FullBatch | Cyclic | Permuted | Reshuffled | FixedSize | BallsInBins | Poisson
+Batching = FullBatch | Cyclic | Permuted | Reshuffled | RandomAllocation | FixedSize | BallsInBins | Poisson
