@@ -1,0 +1,136 @@
+"""``lastiterate ledger``: make a budget for a data set, show what was released, verify the file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from lastiterate.cli.screen import Json, app, console, told
+from lastiterate.errors import InputError
+
+if TYPE_CHECKING:
+    from lastiterate.ledger.filters import Filter
+    from lastiterate.ledger.store import Total
+
+ledgers = typer.Typer(no_args_is_help=True, help="Budgets that no sequence of releases exceeds.")
+app.add_typer(ledgers, name="ledger")
+LedgerFile = Annotated[Path, typer.Argument(help="a ledger file")]
+Dataset = Annotated[str | None, typer.Option("--dataset", help="one data set, where the file has several")]
+
+
+@ledgers.command("make")
+@told
+def ledger_make(
+    file: LedgerFile,
+    dataset: Annotated[str, typer.Option("--dataset", help="your name for the data set")],
+    unit: Annotated[str, typer.Option("--unit", help="whom a record belongs to, such as person")],
+    epsilon: Annotated[float, typer.Option("--epsilon", help="for all releases together")],
+    delta: Annotated[float, typer.Option("--delta", help="for all releases together")],
+    adjacency: Annotated[str, typer.Option("--adjacency", help="zero-out, replace-one or add-remove")] = "zero-out",
+    filter: Annotated[str, typer.Option("--filter", help="gaussian or renyi; fixed for ever")] = "gaussian",
+    failure: Annotated[float | None, typer.Option("--failure", help="gaussian: failure probability for releases that "
+                                                  "are no Gaussian mechanisms; a tenth of delta by default")] = None,
+    orders: Annotated[str | None, typer.Option("--orders", help="renyi: orders such as 4,8,16; by default the best "
+                                               "one for Gaussian releases")] = None,
+) -> None:
+    """Fix the budget of a data set. It cannot be changed afterwards: make it before the first release."""
+    from lastiterate.ledger import Ledger
+
+    if adjacency not in ("zero-out", "replace-one", "add-remove"):
+        raise InputError("adjacency", "must be zero-out, replace-one or add-remove", adjacency)
+    found = _filter(filter, epsilon, delta, failure, orders)
+    Ledger(file).add(dataset, unit=unit, adjacency=adjacency, filter=found)
+    console.print(f"{file}: all releases on {dataset} together stay within epsilon {epsilon:g} at delta {delta:g} "
+                  f"({adjacency}, per {unit}).", highlight=False, markup=False)
+
+
+def _filter(kind: str, epsilon: float, delta: float, failure: float | None, orders: str | None) -> Filter:
+    from lastiterate.ledger import GaussianFilter, RenyiFilter
+
+    match kind:
+        case "gaussian" if orders is None:
+            return GaussianFilter.of(epsilon, delta, failure)
+        case "renyi" if failure is None:
+            try:
+                listed = () if orders is None else tuple(float(order) for order in orders.split(","))
+            except ValueError:
+                raise InputError("orders", "must be numbers such as 4,8,16", orders) from None
+            return RenyiFilter.of(epsilon, delta, listed)
+        case "gaussian" | "renyi":
+            name, value, other = ("orders", orders, "renyi") if kind == "gaussian" else ("failure", failure, "gaussian")
+            raise InputError(name, f"is for the {other} filter", value, "leave it out")
+        case _:
+            raise InputError("filter", "must be gaussian or renyi", kind)
+
+
+@ledgers.command("show")
+@told
+def ledger_show(file: LedgerFile, dataset: Dataset = None, json_: Json = False) -> None:
+    """The history, and what is left of the budget."""
+    from lastiterate.ledger import Ledger
+
+    ledger = Ledger(file)
+    totals = [ledger.total(name) for name in (ledger.datasets() if dataset is None else (dataset,))]
+    if json_:
+        print(json.dumps({"datasets": [_as_json(total) for total in totals]}, indent=2))
+        return
+    for total in totals:
+        console.print(f"[bold]{escape(total.dataset)}[/bold] (per {escape(total.unit)}, {escape(total.adjacency)}): "
+                      f"{guarantee(total)}", highlight=False)
+        for name, left in zip(total.filter.dimensions, total.left, strict=True):
+            console.print(f"  left: {100 * left:.4g}% of the {name}", highlight=False)
+        for release in total.releases:
+            console.print(f"  {release.number}  {release.day}  {release.state:9}  {release.purpose}  {release.token}",
+                          highlight=False, markup=False, soft_wrap=True)
+
+
+def guarantee(total: Total) -> str:
+    """What holds for all releases together, at a few values of delta."""
+    curve, said = total.filter.total(), list[str]()
+    for delta in (1e-4, 1e-5, 1e-6, 1e-8):
+        epsilon = curve.epsilon(delta)
+        if epsilon < 1e3:
+            said.append(f"epsilon {epsilon:.4g} at delta {delta:g}")
+    return "together within " + (", ".join(said) if said else "no epsilon below 1000")
+
+
+def _as_json(total: Total) -> dict[str, Any]:
+    return {"dataset": total.dataset, "unit": total.unit, "adjacency": total.adjacency,
+            "filter": total.filter.to_dict(), "left": dict(zip(total.filter.dimensions, total.left, strict=True)),
+            "releases": [{"number": r.number, "token": r.token, "day": r.day, "state": r.state, "purpose": r.purpose,
+                          "model_sha256": r.model} for r in total.releases]}
+
+
+@ledgers.command("verify")
+@told
+def ledger_verify(file: LedgerFile, json_: Json = False) -> None:
+    """Recompute every charge and the sums; exit code 1 when something does not hold."""
+    from lastiterate.ledger import Ledger
+
+    problems = Ledger(file).verify()
+    if json_:
+        print(json.dumps({"holds": not problems, "problems": list(problems)}, indent=2))
+    elif problems:
+        console.print("[bold red]the ledger does not hold[/bold red]")
+        for problem in problems:
+            console.print(f"- {problem}", highlight=False, markup=False)
+    else:
+        console.print("holds: every charge covers its curve, and no budget is exceeded.", highlight=False)
+        console.print("It is not signed: an older copy of the file, or one written anew, looks the same.", style="dim",
+                      highlight=False)
+    if problems:
+        raise typer.Exit(1)
+
+
+@ledgers.command("cancel")
+@told
+def ledger_cancel(file: LedgerFile, token: Annotated[str, typer.Argument(help="of the release")]) -> None:
+    """Give back what was reserved for a run that was killed before it read a record."""
+    from lastiterate.ledger import Ledger
+
+    Ledger(file).cancel(token)
+    console.print("given back", highlight=False)

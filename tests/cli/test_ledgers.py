@@ -1,0 +1,62 @@
+"""``lastiterate ledger``: made once, shown, verified, with exit codes."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from lastiterate.cli import app
+from lastiterate.curves.gdp import Gdp
+from lastiterate.ledger import Ledger
+
+MADE = "--dataset", "ward-3", "--unit", "patient", "--epsilon", "3", "--delta", "1e-5"
+
+
+def call(*words: object) -> tuple[int, str]:
+    found = CliRunner().invoke(app, ["ledger", *map(str, words)])
+    return found.exit_code, found.output
+
+
+def test_make_show_verify_cancel(tmp_path: Path) -> None:
+    file = tmp_path / "l"
+    assert call("make", file, *MADE)[0] == 0
+    token = Ledger(file).reserve("ward-3", Gdp(0.5), adjacency="zero-out", run="r" * 64, purpose="a [bold] purpose")
+    code, shown = call("show", file)
+    assert code == 0 and "a [bold] purpose" in shown and "per patient" in shown and "epsilon 3 at delta 1e-05" in shown
+    (body,) = json.loads(call("show", file, "--json")[1])["datasets"]
+    assert body["left"]["squared mu"] == pytest.approx(1 - 0.25 / body["filter"]["mu"] ** 2)
+    assert body["releases"][0]["state"] == "reserved"
+    assert call("verify", file)[0] == 0 and json.loads(call("verify", file, "--json")[1])["holds"]
+    assert call("cancel", file, token) == (0, "given back\n")
+    assert Ledger(file).total().left[0] == 1.0
+
+
+def test_a_budget_is_made_once(tmp_path: Path) -> None:
+    file = tmp_path / "l"
+    assert call("make", file, *MADE, "--filter", "renyi", "--orders", "4,8")[0] == 0
+    code, said = call("make", file, *MADE)
+    assert code == 2 and "cannot be changed" in said
+
+
+@pytest.mark.parametrize("words", [("--filter", "other"), ("--orders", "2"), ("--filter", "renyi", "--orders", "a"),
+                                   ("--filter", "renyi", "--failure", "1e-6"), ("--failure", "0.1"),
+                                   ("--adjacency", "other"), ("--filter", "renyi", "--orders", "0.5")])
+def test_what_cannot_be_made(tmp_path: Path, words: tuple[str, ...]) -> None:
+    code, said = call("make", tmp_path / "l", *MADE, *words)
+    assert code == 2 and said.startswith("error:") and not list(tmp_path.iterdir())
+
+
+def test_a_damaged_ledger(tmp_path: Path) -> None:
+    import sqlite3
+
+    file = tmp_path / "l"
+    call("make", file, *MADE)
+    Ledger(file).reserve("ward-3", Gdp(0.5), adjacency="zero-out", run="r" * 64, purpose="p")
+    with sqlite3.connect(file) as other:
+        other.execute("UPDATE releases SET costs = '[0, 0]'")
+    other.close()
+    code, said = call("verify", file)
+    assert code == 1 and "was changed" in said and "charges less" in said
+    file.write_bytes(b"SQLite format 3\0" + bytes(200))
+    assert call("verify", file)[0] == call("show", file)[0] == 2
