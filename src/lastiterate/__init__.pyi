@@ -32,6 +32,8 @@ from lastiterate.run.losses import Abstract as Abstract
 from lastiterate.run.losses import HuberRidge as HuberRidge
 from lastiterate.run.losses import Logistic as Logistic
 from lastiterate.run.losses import Softmax as Softmax
+from lastiterate.run.momentum import HeavyBall as HeavyBall
+from lastiterate.run.momentum import Nesterov as Nesterov
 from lastiterate.run.noise import GradientNoise as GradientNoise
 from lastiterate.run.noise import Langevin as Langevin
 from lastiterate.run.noise import NoiseMultiplier as NoiseMultiplier
@@ -42,8 +44,6 @@ from lastiterate.run.preparation import UnitRows as UnitRows
 from lastiterate.run.run import Run as Run
 from lastiterate.run.starts import Fixed as Fixed
 from lastiterate.run.starts import GaussianStart as GaussianStart
-from lastiterate.run.starts import HeavyBall as HeavyBall
-from lastiterate.run.starts import Nesterov as Nesterov
 from lastiterate.run.step_sizes import Constant as Constant
 from lastiterate.run.step_sizes import InverseDecay as InverseDecay
 from lastiterate.run.step_sizes import RelativeToSmooth as RelativeToSmooth

@@ -7,21 +7,24 @@ from typing import Any
 
 import lastiterate as li
 from lastiterate.run import domains, penalties
+from lastiterate.run.preparation import PrivateCovariance, TopEigenvalue, UnitRows
 from lastiterate.run.run import DESCRIPTIONS
 from lastiterate.run.starts import Fixed
+from lastiterate.run.step_sizes import RelativeToSmooth
 
 BASE = li.Run(n=100, steps=3, step_size=0.1, noise=li.GradientNoise(0.2), clip=1.0)
 
 PARTS: dict[type, Any] = {type(part): part for part in (
-    li.Constant(0.1), li.InverseDecay(2.0, 0.1), li.Steps((0.1, 0.2, 0.3)),
+    li.Constant(0.1), li.InverseDecay(2.0, 0.1), li.Steps((0.1, 0.2, 0.3)), RelativeToSmooth(1.5),
     li.GradientNoise((0.1, 0.2, 0.3)), li.Langevin(0.1), li.NoiseMultiplier(2.0),
     li.FullBatch(), li.Cyclic(30), li.Permuted(30), li.Reshuffled(30), li.FixedSize(10), li.BallsInBins(7),
-    li.Poisson(0.1),
+    li.RandomAllocation(7), li.Poisson(0.1),
     domains.Everywhere(), domains.Ball(2.0), domains.Box(-1.0, 1.0, 4), domains.Simplex(1.0),
     domains.AffineBall(2.0, ((1.0, 0.5),), (0.25,)),
     penalties.L1(0.1), penalties.L2Squared(0.1), penalties.ElasticNet(0.1, 0.2), penalties.GroupLasso(0.1, 1),
     penalties.NuclearNorm(0.1),
-    Fixed(), li.GaussianStart(0.5), li.Nesterov(), li.HeavyBall(0.9), li.PrivateMean(5.0, 1.0),
+    Fixed(), li.GaussianStart(0.5), li.Nesterov(), li.HeavyBall(0.9), li.PrivateMean(5.0, 1.0), UnitRows(),
+    PrivateCovariance(5.0), TopEigenvalue(5.0),
     li.Logistic(ridge=0.1), li.Softmax(classes=3, row_norm=2.0), li.HuberRidge(residual_clip=0.5),
     li.Abstract(li.LossFacts(lipschitz=1.0, smooth=2.0, strong=0.5)),
 )}
@@ -30,7 +33,10 @@ PARTS: dict[type, Any] = {type(part): part for part in (
 def holding(part: Any, run: li.Run = BASE) -> li.Run:
     """The run with ``part`` in the field of its kind."""
     field = next(name for name, kinds in DESCRIPTIONS.items() if any(isinstance(part, kind) for kind in kinds))
-    return replace(run, **{field: (part,) if field == "prelude" else part})
+    found = {field: (part,) if field == "prelude" else part}
+    if isinstance(part, RelativeToSmooth):
+        found |= {"prelude": (TopEigenvalue(5.0),), "noise": li.NoiseMultiplier(1.0), "loss": li.Logistic()}
+    return replace(run, **found)
 
 
 RUNS = [holding(part) for part in PARTS.values()]

@@ -41,7 +41,7 @@ def changed(data, path, value):
         (ABSTRACT, ("step_size",), {"type": "Constant", "value": True}, "Constant.value must be a number"),
         (ABSTRACT, ("release",), ["last"], "Run.release must be one of last, all"),
         (ABSTRACT, ("prelude",), {"type": "PrivateMean", "noise_multiplier": 1.0, "row_norm": 1.0}, "must be a list"),
-        (ABSTRACT, ("prelude",), [None], "Run.prelude must be one of PrivateMean, got 'NoneType'"),
+        (ABSTRACT, ("prelude",), [None], "Run.prelude must be one of PrivateMean, .* got 'NoneType'"),
         (AFFINE, ("domain", "normals"), [["1", "0"]], "AffineBall.normals must be a number, got '1'"),
         (AFFINE, ("domain", "normals"), ["10"], "AffineBall.normals must be a list or tuple of numbers, got 'str'"),
         (AFFINE, ("domain", "offsets"), [[0.0]], "AffineBall.offsets must be a number"),

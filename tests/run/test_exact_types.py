@@ -39,10 +39,8 @@ def test_every_kind_of_description_has_an_example():
 @pytest.mark.parametrize("liar", (lying_subclass, LookAlike), ids=("subclass", "look-alike"))
 def test_liars_are_refused_in_a_run(part, liar):
     field = next(name for name, kinds in DESCRIPTIONS.items() if type(part) in kinds)
-    assert holding(part) is not None
     with pytest.raises(InputError, match=rf"Run\.{field} must be one of .*got '(Lying|LookAlike)"):
-        holding(liar(part)) if liar is lying_subclass else replace(
-            BASE, **{field: (liar(part),) if field == "prelude" else liar(part)})
+        replace(holding(part), **{field: (liar(part),) if field == "prelude" else liar(part)})
 
 
 def test_a_schedule_that_overrides_one_reader_is_refused():
@@ -56,7 +54,7 @@ def test_a_schedule_that_overrides_one_reader_is_refused():
             return np.full(last - first, 5.0)
 
     run = dict(n=1000, steps=100, noise=li.Langevin(0.05), loss=li.Logistic(ridge=0.1))
-    with pytest.raises(InputError, match="step_size must be one of Constant, InverseDecay, Steps, got 'Faster'"):
+    with pytest.raises(InputError, match=r"step_size must be one of Constant, InverseDecay, .* got 'Faster'"):
         li.Run(step_size=Faster(2.0, 0.1), **run)
     li.account(li.Run(step_size=li.InverseDecay(2.0, 0.1), **run))
 

@@ -11,11 +11,11 @@ from lastiterate import InputError
 from lastiterate.run.batching import Batches
 from lastiterate.run.losses import Objective
 from lastiterate.run.noise import Perturbation
-from lastiterate.run.step_sizes import Schedule
+from lastiterate.run.step_sizes import RelativeToSmooth, Schedule
 from oracles.descriptions import BASE, PARTS
 
 BATCHINGS = [part for part in PARTS.values() if isinstance(part, Batches)]
-SCHEDULES = [part for part in PARTS.values() if isinstance(part, Schedule)]
+SCHEDULES = [part for part in PARTS.values() if isinstance(part, Schedule) and not isinstance(part, RelativeToSmooth)]
 NOISES = [part for part in PARTS.values() if isinstance(part, Perturbation)]
 N = 64
 
@@ -29,7 +29,7 @@ def drawn_sizes(batching, rng):
             return [min(size, N - first) for first in range(0, N, size)]
         case li.FixedSize(size):
             return [size]
-        case li.BallsInBins(size):
+        case li.BallsInBins(size) | li.RandomAllocation(size):
             return np.bincount(rng.integers(0, -(-N // size), N), minlength=-(-N // size)).tolist()
         case li.Poisson(rate):
             return [int((rng.random(N) < rate).sum())]
@@ -60,8 +60,9 @@ def test_batches_answer_what_their_definition_says(batching):
 def test_what_is_secret_and_drawn():
     drawn = {type(part).__name__: part.drawn for part in BATCHINGS}
     assert drawn["FullBatch"] == drawn["Cyclic"] == "never" and drawn["Permuted"] == drawn["BallsInBins"] == "once"
-    assert drawn["Reshuffled"] == "each pass" and drawn["FixedSize"] == drawn["Poisson"] == "each step"
-    assert {type(part).__name__ for part in BATCHINGS if part.independent} >= {"BallsInBins", "Poisson"}
+    assert drawn["Reshuffled"] == "each pass" == drawn["RandomAllocation"]
+    assert drawn["FixedSize"] == drawn["Poisson"] == "each step"
+    assert {type(part) for part in BATCHINGS if part.independent} == {li.BallsInBins, li.RandomAllocation, li.Poisson}
     assert not any(part.independent for part in BATCHINGS if part.sizes != "random"), "independent draws vary in number"
     assert [type(part) for part in BATCHINGS if part.displaces] == [li.FixedSize]
 

@@ -21,10 +21,11 @@ from lastiterate.run.batching import (
 from lastiterate.run.domains import Ball, Everywhere
 from lastiterate.run.facts import LossFacts
 from lastiterate.run.losses import Abstract
+from lastiterate.run.momentum import HeavyBall, Momentum, Nesterov
 from lastiterate.run.noise import GradientNoise, Langevin, Noise, NoiseMultiplier
 from lastiterate.run.penalties import L1, ElasticNet, GroupLasso, L2Squared, NuclearNorm, Prox
 from lastiterate.run.run import Run
-from lastiterate.run.starts import Fixed, GaussianStart, HeavyBall, Momentum, Nesterov, Start
+from lastiterate.run.starts import Fixed, GaussianStart, Start
 from lastiterate.run.step_sizes import Constant, InverseDecay, Steps, StepSize
 
 

@@ -13,8 +13,8 @@ from rich.table import Table
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.curves.curve import check_delta
 from lastiterate.planning.planner import Choice, composition_epsilon
+from lastiterate.run.momentum import HeavyBall
 from lastiterate.run.noise import NoiseMultiplier
-from lastiterate.run.starts import HeavyBall
 from lastiterate.theorems import words
 from lastiterate.theorems.theorem import Theorem, by_reason
 

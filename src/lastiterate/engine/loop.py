@@ -16,9 +16,10 @@ from lastiterate.engine.objective import Objective
 from lastiterate.engine.prox import project, proximal
 from lastiterate.engine.sums import batch_sum
 from lastiterate.run.batching import BallsInBins, Permuted
+from lastiterate.run.momentum import HeavyBall, Nesterov
 from lastiterate.run.noise import GradientNoise
 from lastiterate.run.run import Run
-from lastiterate.run.starts import GaussianStart, HeavyBall, Nesterov
+from lastiterate.run.starts import GaussianStart
 from lastiterate.run.step_sizes import Constant
 
 

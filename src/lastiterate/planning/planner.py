@@ -31,10 +31,10 @@ from lastiterate.run.adjacency import Adjacency, records_moved
 from lastiterate.run.batching import Cyclic, Permuted
 from lastiterate.run.facts import FLOAT_SLACK
 from lastiterate.run.losses import HuberRidge, Logistic, Softmax
+from lastiterate.run.momentum import HeavyBall
 from lastiterate.run.noise import NoiseMultiplier
 from lastiterate.run.preparation import PrivateMean
 from lastiterate.run.run import Run
-from lastiterate.run.starts import HeavyBall
 from lastiterate.run.step_sizes import Constant, Steps
 from lastiterate.run.validate import whole
 

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from lastiterate.run.run import Run
-from lastiterate.run.starts import HeavyBall, Nesterov
 
 DECAY, SOURCE, SPREAD, MARGIN = 1.5, 1.5, 0.4, 2.0
 REGRESSION_MARGIN = 0.5  #: targets lie in [-1, 1]
@@ -49,8 +48,8 @@ class Reference:
 
     def risk(self, run: Run) -> float:
         """Expected excess loss of the run's last iterate, started at 0."""
-        pull, noise = filtered(run, self.curvature * self.eigenvalue, run.loss.facts().fact("strong"))
-        return self.excess(pull * self.curvature * self.eigenvalue, noise)
+        mean, noise = filtered(run, self.curvature * self.eigenvalue, run.loss.facts().fact("strong"))
+        return self.excess(mean * self.curvature * self.eigenvalue, noise)
 
     def excess(self, reached: np.ndarray, variance: np.ndarray) -> float:
         """Excess loss where a share ``reached`` of the target is learnt and each weight has a ``variance``."""
@@ -59,39 +58,37 @@ class Reference:
 
 
 def filtered(run: Run, curvature: np.ndarray, ridge: float) -> tuple[np.ndarray, np.ndarray]:
-    """The last iterate in directions with these curvatures: its response to a constant unit pull, its noise variance.
+    """The last iterate in directions with these curvatures: response to a constant unit gradient, noise variance.
 
     The response to what enters the gradient at step k is found for all k in one walk back from the last step.
     """
     total = curvature + ridge
     if run.constant and run.momentum is None:
         return _plain(run.first_step, run.first_noise, run.steps, total)
-    pull, noise = np.zeros_like(total), np.zeros_like(total)
+    mean, noise = np.zeros_like(total), np.zeros_like(total)
     here, memory = np.ones_like(total), np.zeros_like(total)  # d theta_T / d (theta_k, memory_k)
-    for k in reversed(range(run.steps)):
-        step, std = run.step_sizes[k], run.noise_stds[k]
-        if isinstance(run.momentum, Nesterov):
-            ahead = k / (k + 3.0)
+    for k, step, std in zip(range(run.steps)[::-1], run.step_sizes[::-1], run.noise_stds[::-1], strict=True):
+        part = 0.0 if run.momentum is None else run.momentum.coefficient(k)
+        if run.momentum is not None and run.momentum.looks_ahead:
             response = step * here
             point = here - total * response
-            here, memory = (1 + ahead) * point + memory, -ahead * point
-        else:  # velocity' = beta velocity + gradient; theta' = theta - step velocity'
-            beta = run.momentum.beta if isinstance(run.momentum, HeavyBall) else 0.0
+            here, memory = (1 + part) * point + memory, -part * point
+        else:  # velocity' = part velocity + gradient; theta' = theta - step velocity'
             response = step * here - memory
-            here, memory = here - total * response, -beta * response
-        pull += response
+            here, memory = here - total * response, -part * response
+        mean += response
         noise += (response * std) ** 2
-    return pull, noise
+    return mean, noise
 
 
 def _plain(step: float, std: float, steps: int, total: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Geometric sums: response_k = step c^(T - 1 - k) with c = 1 - step total."""
     log_kept = np.log(np.maximum(np.abs(1 - step * total), 1e-300))
     sign = np.where(1 - step * total < 0, (-1.0) ** (steps % 2), 1.0)
-    pull = np.where(total > 0, (1 - sign * np.exp(steps * log_kept)) / np.maximum(total, 1e-300), step * steps)
+    mean = np.where(total > 0, (1 - sign * np.exp(steps * log_kept)) / np.maximum(total, 1e-300), step * steps)
     flat = np.abs(log_kept) < 1e-14
     noise = np.where(flat, steps, np.expm1(2 * steps * log_kept) / np.where(flat, 1.0, np.expm1(2 * log_kept)))
-    return pull, (step * std) ** 2 * noise
+    return mean, (step * std) ** 2 * noise
 
 
 def output_perturbation(problem: Reference, noise: float, n: int) -> float:

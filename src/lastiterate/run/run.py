@@ -18,12 +18,13 @@ from lastiterate.run.evidence import Fact
 from lastiterate.run.facts import LossFacts
 from lastiterate.run.fields import settle
 from lastiterate.run.losses import Abstract, Loss
+from lastiterate.run.momentum import Momentum
 from lastiterate.run.noise import Noise
 from lastiterate.run.paid import check_relative, measured
 from lastiterate.run.penalties import Prox
 from lastiterate.run.preparation import Preparation
 from lastiterate.run.record_bounds import facts_of, noise_unit
-from lastiterate.run.starts import Fixed, Momentum, Start
+from lastiterate.run.starts import Fixed, Start
 from lastiterate.run.step_sizes import StepSize, as_step_size
 from lastiterate.run.validate import executable, whole
 

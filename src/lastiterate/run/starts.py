@@ -1,11 +1,10 @@
-"""Where a run starts, and its momentum."""
+"""Where the first step starts: independent of the data, always."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import final
 
-from lastiterate.errors import InputError
 from lastiterate.run.fields import settle
 from lastiterate.run.validate import positive
 
@@ -15,8 +14,10 @@ from lastiterate.run.validate import positive
 class Fixed:
     """Start at 0, or at public parameters that the caller gives (projected onto the domain)."""
 
-    std = 0.0
-
+    @property
+    def std(self) -> float:
+        """Standard deviation of the start: it is known."""
+        return 0.0
 
 
 @final
@@ -31,30 +32,4 @@ class GaussianStart:
         positive("start std", self.std)
 
 
-
 Start = Fixed | GaussianStart
-
-
-
-@final
-@dataclass(frozen=True)
-class Nesterov:
-    """Nesterov's momentum with the coefficient (k - 1) / (k + 2) at step k = 1, 2, ..."""
-
-
-
-@final
-@dataclass(frozen=True)
-class HeavyBall:
-    """Polyak's momentum with a constant coefficient."""
-
-    beta: float
-
-    def __post_init__(self) -> None:
-        settle(self)
-        if not 0 <= self.beta < 1:
-            raise InputError("momentum", "must lie in [0, 1)", self.beta)
-
-
-
-Momentum = Nesterov | HeavyBall
