@@ -13,6 +13,8 @@ from lastiterate.curves.compose import compose as compose
 from lastiterate.errors import InputError as InputError
 from lastiterate.errors import NotCertified as NotCertified
 from lastiterate.errors import RepeatedFitWarning as RepeatedFitWarning
+from lastiterate.models.loading import load as load
+from lastiterate.models.loading import verify as verify
 from lastiterate.models.training import falsify as falsify
 from lastiterate.models.training import train as train
 from lastiterate.run import domains as domains

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 
 class InputError(ValueError):
     """A bad argument, file or value, told in one sentence: the argument, the rule, the value, the remedy.
 
-    The command line prints the sentence and exits with code 2; nothing has been written when it is raised.
+    ``argument`` is the name that a Python caller knows; the command line puts its flag in its place, prints the
+    sentence and exits with code 2. Nothing has been written when it is raised.
     """
 
     def __init__(self, argument: str, rule: str, value: object = None, remedy: str = "") -> None:
         got = "" if value is None else f", got {shown(value)}"
         tail = f"; {remedy}" if remedy else ""
-        super().__init__(f"{argument} {rule}{got}{tail}.")
+        self.argument, self.rule = argument, f"{rule}{got}{tail}."
+        super().__init__(f"{argument} {self.rule}")
+
+    def __reduce__(self) -> tuple[Callable[[str, str], InputError], tuple[str, str]]:
+        return _told, (self.argument, self.rule)  # errors of worker processes are pickled
+
+
+def _told(argument: str, rule: str) -> InputError:
+    return InputError(argument, rule.removesuffix("."))
 
 
 LONGEST = 200

@@ -47,7 +47,7 @@ def test_one_run_under_the_adjacencies():
 def test_evidence_decides():
     loss = li.Abstract(li.LossFacts(lipschitz=1.0, smooth=1.0, strong=0.0))
     run = replace(RUN, loss=loss)
-    assert li.account(run).best(1e-6) is None and "--trust-constants" in li.account(run).why_not()
+    assert li.account(run).best(1e-6) is None and "at_least" in li.account(run).why_not()
     assumed = li.account(run, at_least=li.Evidence.ASSUMED)
     assert assumed.best(1e-6).theorem.name == "shifted-interpolation-permuted"
     assert any("conditional on" in text for text in assumed.all_caveats())

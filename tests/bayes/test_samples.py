@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from lastiterate.accounting.certificate import content_hash
+from lastiterate.accounting.written import content_hash
 from lastiterate.bayes import (
     ClippedRows,
     LinearModel,
@@ -111,23 +111,29 @@ def test_edited_certificates_are_refused():
         {"epsilon_replace_one": 0.1},
         {"delta": 1e-3},
         {"caveats": body["caveats"][1:]},
-        {"domain": body["domain"] | {"n": 5000}},
-        {"curve": body["curve"] | {"values": [v / 2 for v in body["curve"]["values"]]}},
+        {"problem": body["problem"] | {"domain": body["problem"]["domain"] | {"n": 5000}}},
+        {"curve": body["curve"] | {"renyi_divergences": [v / 2 for v in body["curve"]["renyi_divergences"]]}},
         {"adjacency": "zero-out"},
         {"adjacency": "add-remove"},
         {"problem": "RidgePosterior"},
+        {"problem": body["problem"] | {"type": "RidgePosterior"}},
+        {"problem": body["problem"] | {"type": []}},
+        {"problem": body["problem"] | {"model": [1.0]}},
+        {"delta": "1e-5"},
+        {"caveats": None},
+        {"adjacency": ["zero-out"]},
         {"note": "fine"},
         {"content_sha256": "0"},
     ]
     for change in changes:
-        with pytest.raises(InputError, match="certificate"):
+        with pytest.raises(InputError, match=r"certificate|problem|adjacency"):
             PosteriorCertificate.from_json(json.dumps(body | change))
     for change in ({"epsilon": 0.1}, {"delta": 1e-3}, {"note": "fine"}, {"epsilon_replace_one": 0.1}, {"format": 2}):
         edited = body | change
         with pytest.raises(InputError, match="does not hold"):  # re-hashed by whoever edited it
             PosteriorCertificate.from_json(json.dumps(edited | {"content_sha256": content_hash(edited)}))
-    for broken in ("{", "[]", "{}"):
-        with pytest.raises(InputError, match="one that lastiterate wrote"):
+    for broken in ("{", "[]", "{}", text.replace('"epsilon"', '"epsilon": 0.01, "epsilon"', 1)):
+        with pytest.raises(InputError, match=r"one that lastiterate wrote|complete JSON|every key once"):
             PosteriorCertificate.from_json(broken)
     halved = samples.certify(LINEAR).curve
     lighter = PosteriorCertificate(

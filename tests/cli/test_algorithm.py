@@ -30,8 +30,8 @@ def test_a_named_algorithm_is_trained_and_its_certificate_holds(tmp_path):
     "flags, word",
     [
         (["--algorithm", "adam"], "--algorithm must be one of"),
-        (["--batch", "cyclic:5"], "--batch needs an --algorithm"),
-        (["--prox", "l1:0.1"], "--prox needs an --algorithm"),
+        (["--batch", "cyclic:5"], "--batch needs an algorithm"),
+        (["--prox", "l1:0.1"], "--prox needs an algorithm"),
         (["--algorithm", "noisy-gd", "--prox", "l1"], "--prox must be"),
         (["--algorithm", "noisy-gd", "--prox", "elastic-net:1"], "--prox must be"),
         (["--algorithm", "noisy-gd", "--prox", "l1:-1"], "weight of l1"),

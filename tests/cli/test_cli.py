@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from lastiterate.accounting.certificate import content_hash
+from lastiterate.accounting.written import content_hash
 from lastiterate.cli import app
 from lastiterate.data import load_bundled
 from lastiterate.models import folder as artefact
@@ -324,7 +324,7 @@ def test_picture_of_a_theorem(tmp_path):
         (["account", *RUN, "--noise-std", "1"], "noise"),
         (["account", *RUN, "--start", "warm"], "--start"),
         (["account", *RUN, "--delta", "1"], "delta"),
-        (["account", *RUN, "--step-size", "-1"], "step_size"),
+        (["account", *RUN, "--step-size", "-1"], "--step-size"),
         (["account", *RUN, "--momentum", "big"], "--momentum"),
         (["calibrate", *RUN, "--epsilon", "-1"], "epsilon"),
         (["account", "none.json"], "existing"),

@@ -36,7 +36,7 @@ def test_a_stream_is_planned_in_public_order() -> None:
 
 
 @pytest.mark.parametrize(("flags", "word"), [
-    (["--time-budget", "0"], "time_budget"), (["--classes", "1"], "classes"), (["--row-norm", "-1"], "row_norm"),
+    (["--time-budget", "0"], "--time-budget"), (["--classes", "1"], "classes"), (["--row-norm", "-1"], "--row-norm"),
     (["--epsilon", "nan"], "epsilon"), (["--delta", "2"], "--delta"), (["--adjacency", "near"], "adjacency"),
 ])  # fmt: skip
 def test_bad_input_is_one_sentence(flags: list[str], word: str) -> None:

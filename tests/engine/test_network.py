@@ -220,13 +220,14 @@ def test_a_network_of_arrays_and_functions_keeps_its_structure():
         return -jax.nn.log_softmax(p["act"](x) @ p["w"])[y]
 
     run = replace(RUN, clip=1.0, release="last", loss=li.Abstract())
-    found, certificate = li.train(run, loss, params, (ONES.astype(np.float32), Y))
+    model = li.train(run, (ONES.astype(np.float32), Y), model=params, loss=loss)
+    found, certificate = model.params, model.certificate
     assert found["act"] is jnp.tanh and found["name"] == "first" and found["depth"] == 1
     assert found["w"].shape == (D + 1, 3) and found["w"].dtype == np.float32 and np.isfinite(found["w"]).all()
     assert not np.array_equal(found["w"], params["w"])
     assert certificate.run is run and certificate.best(1e-5).theorem.name == "composition-gdp"
     assert any("first parameters" in caveat for caveat in certificate.all_caveats())
-    again, _ = li.train(run, loss, params, (ONES.astype(np.float32), Y))
+    again = li.train(run, (ONES.astype(np.float32), Y), model=params, loss=loss).params
     assert not np.array_equal(found["w"], again["w"]), "every call draws its own noise"
 
 
@@ -297,7 +298,7 @@ def test_what_a_hidden_state_may_certify_is_computed_in_double_precision():
         ({"loss": lambda p, x, y: jnp.sqrt(p.sum()) * softmax(p, x, y)}, "finite gradient"),
         ({"params": np.zeros((3, D + 1), int)}, "floating-point"),
         ({"params": {"w": np.full((3, D + 1), np.nan)}}, "finite at the start"),
-        ({"params": {}}, "at least one array"),
+        ({"params": {}}, "structure of NumPy or JAX arrays"),
         ({"data": (ONES[:5], Y)}, "n = 23"),
         ({"data": (np.where(ONES > 1, np.nan, ONES), Y)}, "finite numbers"),
         ({"data": (jnp.asarray(np.where(ONES > 1, np.nan, ONES), jnp.bfloat16), Y)}, "finite numbers"),
@@ -315,7 +316,7 @@ def test_bad_input_is_one_sentence(change, word):
     given = {"loss": softmax, "params": np.zeros((3, D + 1)), "data": (ONES.astype(np.float32), Y)} | change
     given.pop("run", None)
     with pytest.raises(InputError, match=word) as caught:
-        li.train(run, given.pop("loss"), given.pop("params"), given.pop("data"), **given)
+        li.train(run, given.pop("data"), model=given.pop("params"), **given)
     assert "\n" not in str(caught.value)
 
 
@@ -328,9 +329,10 @@ def test_nothing_is_trained_that_nothing_certifies():
         return softmax(p, x, y)
 
     with pytest.raises(NotCertified):
-        li.train(run, loss, np.zeros((3, D + 1)), (ONES, Y))
+        li.train(run, (ONES, Y), model=np.zeros((3, D + 1)), loss=loss)
     assert not calls
-    assert li.train(run, loss, np.zeros((3, D + 1)), (ONES, Y), at_least=li.Evidence.ASSUMED).params.shape == (3, D + 1)
+    first, weak = np.zeros((3, D + 1)), li.Evidence.ASSUMED
+    assert li.train(run, (ONES, Y), model=first, loss=loss, at_least=weak).params.shape == (3, D + 1)
 
 
 def test_a_product_that_is_rounded_further_is_differentiated_as_it_is():

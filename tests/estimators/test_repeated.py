@@ -15,8 +15,9 @@ from sklearn.preprocessing import StandardScaler
 
 import lastiterate as li
 from lastiterate.errors import InputError
-from lastiterate.estimators import DPHuberRidge, DPLogisticRegression, repeated
-from lastiterate.estimators.repeated import FITS, HASHES, Reminder
+from lastiterate.estimators import DPHuberRidge, DPLogisticRegression
+from lastiterate.models import repeated
+from lastiterate.models.repeated import FITS, HASHES, Reminder
 
 RANDOM = np.random.default_rng(5)
 X = RANDOM.random((120, 3))
@@ -99,7 +100,7 @@ def test_as_an_error_it_comes_before_anything_is_spent(fits):
             late = DPLogisticRegression(row_norm=2.0, classes=[0, 1])
             with pytest.raises(li.RepeatedFitWarning):
                 late.fit(X, Y)
-            assert not hasattr(late, "model_") and not hasattr(late, "certificate_")
+            assert not hasattr(late, "fitted_") and not hasattr(late, "certificate_")
         with pytest.raises(ValueError, match="RepeatedFitWarning"):
             GridSearchCV(RIDGE, {"row_norm": [1, 2]}, cv=2).fit(X, Y)
 

@@ -7,12 +7,15 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from lastiterate.bayes import ClippedRows, PosteriorCertificate, least_prior
+import lastiterate as li
+from lastiterate.bayes import ClippedRows, LinearModel, LinearPosterior, PosteriorCertificate, RatioDomain, least_prior
 from lastiterate.bayes.ridge import ridge_curve
 from lastiterate.cli import app
 from lastiterate.data import BUNDLED, Schema, encode, encode_features, load_bundled, read_table
 from lastiterate.errors import InputError
-from lastiterate.models.posterior import GUESSES, design, planned, predict, release, verify
+from lastiterate.models.datafile import fit_file, prediction_rows
+from lastiterate.models.linear import Budget
+from lastiterate.models.posterior import GUESSES, planned, sampled, with_constant
 
 SCHEMA = """
 target = "y"
@@ -42,32 +45,53 @@ def files(tmp_path):
     return tmp_path
 
 
-def test_file_to_folder_to_predictions(files):
+def fitted(files):
     schema = Schema.read(files / "schema.toml")
-    made = release(str(files / "data.csv"), files / "model", schema=schema, epsilon=8.0, delta=1e-6)
-    certificate = verify(files / "model")
-    assert certificate == made.sample.certificate and certificate.epsilon(1e-6) <= 8.0 and made.score is None
+    return fit_file(str(files / "data.csv"), Budget(8.0, 1e-6), schema=schema, model="bayes-linear")
+
+
+def test_file_to_folder_to_predictions(files):
+    made = fitted(files)
+    made.model.save(files / "model")
+    again = li.load(str(files / "model"))
+    certificate = again.certificate
+    assert li.verify(files / "model").holds and made.test_score is None
+    assert certificate == made.model.certificate and certificate.epsilon(1e-6) <= 8.0
     assert certificate.adjacency == "zero-out" and certificate.under("replace-one").epsilon(1e-6) <= 8.0
     assert certificate.problem.domain.n == 3000 and certificate.problem.domain.features == 3
-    found = predict(files / "model", str(files / "new.csv"))
-    rows = design(encode_features(read_table(str(files / "new.csv")), schema), 2**0.5)
-    assert found == pytest.approx(5 + 5 * np.clip(rows @ made.sample.value, -1, 1))
-    assert (rows[:, -1] == 1).all() and np.linalg.norm(rows, axis=1).max() <= certificate.problem.domain.row_norm
+    header, rows = prediction_rows(again, str(files / "new.csv"))
+    features = encode_features(read_table(str(files / "new.csv")), again.schema)
+    design = with_constant(features, 2**0.5)
+    assert again.predict(features) == pytest.approx(5 + 5 * np.clip(design @ made.model.value, -1, 1))
+    assert header == ["prediction"] and [float(x) for (x,) in rows] == pytest.approx(again.predict(features), rel=1e-4)
+    assert (design[:, -1] == 1).all() and np.linalg.norm(design, axis=1).max() <= certificate.problem.domain.row_norm
 
 
 def test_what_was_changed_is_noticed(files):
-    schema = Schema.read(files / "schema.toml")
-    release(str(files / "data.csv"), files / "model", schema=schema, epsilon=8.0, delta=1e-6)
-    for name, words in (("weights.safetensors", "another weights"), ("model.json", "another model")):
+    fitted(files).model.save(files / "model")
+    for name in ("weights.safetensors", "model.json"):
         copy = files / ("copy-" + name)
         shutil.copytree(files / "model", copy)
         (copy / name).write_bytes((copy / name).read_bytes() + b" ")
-        with pytest.raises(InputError, match=words):
-            verify(copy)
+        assert any(name in problem for problem in li.verify(copy).problems)
+        with pytest.raises(InputError, match=name):
+            li.load(copy)
     body = json.loads((files / "model" / "certificate.json").read_text())
     (files / "model" / "certificate.json").write_text(json.dumps(body | {"epsilon": 0.1}))
-    with pytest.raises(InputError, match="does not hold"):
-        verify(files / "model")
+    assert len(li.verify(files / "model").problems) == 2
+    with pytest.raises(InputError, match="content hash"):
+        li.load(files / "model")
+
+
+def test_a_sample_of_one_coefficient_travels(tmp_path):
+    problem = LinearPosterior(LinearModel(), RatioDomain(n=3000, ratio=2.0, spread=0.5))
+    x = np.linspace(0.5, 1.0, 3000)
+    made = sampled(problem, x, 2 * x, delta=1e-5)
+    again = li.load(made.save(tmp_path / "m"))
+    assert again.predict([1.0, 3.0]) == pytest.approx([made.value[0], 3 * made.value[0]])
+    assert again.certificate == made.certificate and again.problem == problem and "one sample" in repr(again)
+    with pytest.raises(InputError, match="for networks"):
+        li.load(tmp_path / "m", like=np.zeros(1))
 
 
 def test_the_plan_keeps_the_budget_and_looks_at_all_guesses():

@@ -4,53 +4,31 @@
 # pyright: reportUnnecessaryIsInstance=false
 from __future__ import annotations
 
-import hashlib
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from lastiterate.accounting import explain, written
 from lastiterate.accounting.preparation import prepared_curves
+from lastiterate.accounting.verdict import Verdict
 from lastiterate.analysis.paid_smoothness import as_accounted
 from lastiterate.curves.compose import compose
-from lastiterate.curves.curve import Curve, check_delta
+from lastiterate.curves.curve import Curve
 from lastiterate.errors import InputError
 from lastiterate.run.adjacency import convertible
-from lastiterate.run.evidence import Evidence, weakest
+from lastiterate.run.evidence import Evidence
 from lastiterate.run.run import Run, check_described
 from lastiterate.theorems import TABLE
-from lastiterate.theorems.theorem import Applies, Fails, Theorem, by_reason, match
+from lastiterate.theorems.theorem import Applies, Theorem, match
 
-FORMAT = 1
 UPPER = tuple(theorem for theorem in TABLE.values() if theorem.kind in ("upper", "exact"))
 """The theorems that can certify: all that a search asks."""
-CAVEATS = (
-    "covers this release only: further fits on the same data compose",
-    "noise and steps have double precision; the proofs are about real numbers",
-    "intermediate iterates, gradients, noise and its seed must stay secret",
-)
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """What one theorem says about the run."""
-
-    theorem: Theorem
-    result: Applies | Fails
-
-    @property
-    def evidence(self) -> Evidence | None:
-        return self.result.evidence if isinstance(self.result, Applies) else None
-
-    def certifies(self, at_least: Evidence) -> bool:
-        """Whether the theorem is an upper bound that holds on facts of the evidence asked for."""
-        good = isinstance(self.result, Applies) and self.theorem.kind in ("upper", "exact")
-        return good and self.evidence is not None and self.evidence.satisfies(at_least)
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Certificate:
     """The privacy of one run's release.
 
@@ -64,21 +42,39 @@ class Certificate:
     preparation: tuple[Curve, ...] = ()
     caveats: tuple[str, ...] = ()
 
+    @property
+    def adjacency(self) -> str:
+        """What neighbouring data sets are; see the glossary."""
+        return self.run.adjacency
+
     @cached_property
     def certifying(self) -> tuple[Verdict, ...]:
         """Verdicts that may certify, in the table's order."""
         return tuple(verdict for verdict in self.verdicts if verdict.certifies(self.at_least))
 
-    def curve(self, verdict: Verdict) -> Curve:
-        """The curve of one applying verdict, with the private preparation composed in."""
-        return self._rough_curve(verdict, 0)
+    def verdict(self, name: str) -> Verdict:
+        """What the theorem of that name says about the run."""
+        found = next((verdict for verdict in self.verdicts if verdict.theorem.name == name), None)
+        if found is None:
+            raise InputError("theorem", "must be one of " + ", ".join(v.theorem.name for v in self.verdicts), name)
+        return found
+
+    def curve(self, verdict: Verdict | str) -> Curve:
+        """The curve of one applying verdict (or of the theorem of that name), with the private preparation composed in.
+
+        What a ``lower`` theorem says is about the steps alone. Errors: the theorem does not apply, and why.
+        """
+        found = self.verdict(verdict) if isinstance(verdict, str) else verdict
+        return self._rough_curve(found, 0)
 
     def _rough_curve(self, verdict: Verdict, times: int) -> Curve:
-        assert isinstance(verdict.result, Applies)
+        if not isinstance(verdict.result, Applies):
+            raise InputError("theorem", "does not apply to this run", verdict.theorem.name, "; ".join(verdict.reasons))
         found = verdict.result.curve
         for _ in range(times):
             found = found.rough()
-        return compose(found, *self.preparation) if self.preparation else found
+        paid = self.preparation if verdict.theorem.kind != "lower" else ()
+        return compose(found, *paid) if paid else found
 
     def best(self, delta: float) -> Verdict | None:
         """The certifying verdict with the smallest epsilon at ``delta`` (``None`` if nothing certifies).
@@ -144,103 +140,51 @@ class Certificate:
     def all_caveats(self) -> tuple[str, ...]:
         """Everything a reader must know beside the number."""
         found = list(self.caveats)
-        used = {fact for v in self.certifying if isinstance(v.result, Applies) for fact in v.result.facts}
-        weak = sorted(f"{fact.why} ({fact.value:g})" for fact in used if not fact.evidence.satisfies(Evidence.ENFORCED))
-        if weak:
-            found.append("conditional on: " + "; ".join(weak))
+        if condition := explain.conditional_on(self):
+            found.append(condition)
         if self.run.batching.secret:
             found.append(self.run.batching.secret)
         found.append("holds if the run is executed exactly as described")
-        return (*found, *CAVEATS)
+        return (*found, *explain.CAVEATS)
 
     def why_not(self) -> str:
         """Why nothing certifies the run: every reason, and the theorems it concerns."""
-        found: dict[str, tuple[str, ...]] = {}
-        for verdict in self.verdicts:
-            if verdict.theorem.kind not in ("upper", "exact"):
-                continue
-            if isinstance(verdict.result, Fails):
-                reasons = verdict.result.reasons
-            elif not verdict.certifies(self.at_least):
-                weak = [f.why for f in verdict.result.facts if not f.evidence.satisfies(self.at_least)]
-                reasons = (f"rests on {weakest(*verdict.result.facts).name} facts ({'; '.join(weak)}): "
-                           "pass --trust-constants to rely on them",)
-            else:
-                reasons = ("its epsilon is infinite (no noise)",)
-            found[verdict.theorem.name] = reasons
-        return "no theorem certifies this run:\n" + by_reason(found)
+        return explain.why_not(self)
 
-    def explain(self, delta: float) -> str:
-        """Every theorem's verdict in plain text, best first."""
-        check_delta(delta)
-        rows = sorted(self.rows(delta), key=lambda row: row["epsilon"] if row["applies"] else math.inf)
-        out: list[str] = []
-        for row in rows:
-            verdict = f"epsilon {row['epsilon']:.4g}" if row["applies"] else "fails: " + "; ".join(row["reasons"])
-            out.append(f"{row['theorem']} ({row['kind']}): {verdict}")
-        return "\n".join(out)
+    def explain(self, delta: float, *, all: bool = False) -> str:
+        """The answer in words: epsilon, what a record is, the theorem and its conditions, what else applies.
+
+        ``all``: also the theorems that do not apply, and why.
+        """
+        return explain.in_words(self, delta, all)
+
+    def __repr__(self) -> str:
+        run = self.run
+        names = len(self.certifying)
+        said = f"{names} of {len(self.verdicts)} theorems certify it" if names else "no theorem certifies it"
+        return (f"<Certificate of {run.steps} steps on {run.n} records, {type(run.batching).__name__}, {run.adjacency}:"
+                f" {said}>")
 
     def rows(self, delta: float) -> list[dict[str, Any]]:
         """One JSON-ready row per theorem (``epsilon`` is ``None`` where it fails or is infinite)."""
-        rows: list[dict[str, Any]] = []
-        for verdict in self.verdicts:
-            row: dict[str, Any] = {"theorem": verdict.theorem.name, "kind": verdict.theorem.kind, "applies": False,
-                                   "epsilon": None, "evidence": None, "reasons": []}
-            if isinstance(verdict.result, Applies):
-                upper = verdict.theorem.kind != "lower"
-                curve = self.curve(verdict) if upper else verdict.result.curve
-                epsilon = curve.epsilon(delta)
-                row |= {"applies": True, "epsilon": epsilon if math.isfinite(epsilon) else None,
-                        "evidence": verdict.result.evidence.name}
-            else:
-                row["reasons"] = list(verdict.result.reasons)
-            rows.append(row)
-        return rows
+        return written.rows(self, delta)
 
     def answer(self, delta: float) -> dict[str, Any]:
         """What ``account --json`` prints."""
-        check_delta(delta)
-        best = self.best(delta)
-        epsilon = self.epsilon(delta)
-        return {
-            "epsilon": epsilon if math.isfinite(epsilon) else None, "delta": delta, "adjacency": self.run.adjacency,
-            "epsilon_replace_one": _finite(self.replace_one_epsilon(delta)),
-            "epsilon_at_least": self.lower(delta),
-            "theorem": None if best is None else best.theorem.name,
-            "evidence": None if best is None or best.evidence is None else best.evidence.name,
-            "verdicts": sorted(self.rows(delta), key=lambda row: (row["epsilon"] is None, row["epsilon"] or 0.0)),
-            "run": self.run.to_dict(), "caveats": list(self.all_caveats()),
-        }
+        return written.answer(self, delta)
 
-    def to_dict(self, delta: float, *, weights_sha256: str | None = None, extra: Sequence[str] = ()) -> dict[str, Any]:
-        """The certificate as it is stored beside a model; ``content_sha256`` covers everything else in it."""
-        from lastiterate import __version__
+    def to_dict(self, delta: float, *, files: Mapping[str, str] | None = None) -> dict[str, Any]:
+        """The certificate as it is stored; ``content_sha256`` covers everything else, ``files`` a model's hashes."""
+        return written.stored_form(self, delta, files=files or {})
 
-        check_delta(delta)
-        body = self.answer(delta) | {
-            "format": FORMAT, "library": f"lastiterate {__version__}", "at_least": self.at_least.name,
-            "weights_sha256": weights_sha256, "caveats": [*self.all_caveats(), *extra],
-        }
-        return body | {"content_sha256": content_hash(body)}
-
-    def to_json(self, delta: float, **more: Any) -> str:
+    def to_json(self, delta: float) -> str:
         """``to_dict`` as JSON text."""
-        return json.dumps(self.to_dict(delta, **more), indent=2)
+        return json.dumps(self.to_dict(delta), indent=2)
 
     def verify(self) -> bool:
         """Whether accounting the run again gives the same verdicts."""
         fresh = account(self.run, at_least=self.at_least)
         return (fresh.verdicts, fresh.preparation) == (self.verdicts, self.preparation)
-
-
-def content_hash(body: dict[str, Any]) -> str:
-    """SHA-256 of the canonical JSON of a certificate without its own hash."""
-    kept = {key: value for key, value in body.items() if key != "content_sha256"}
-    return hashlib.sha256(json.dumps(kept, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
 
 
 def _grouped(curve: Curve, size: int, delta: float) -> float:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
 from lastiterate.errors import InputError
-from lastiterate.models.folder import CERTIFICATE
+from lastiterate.models import folder
+from lastiterate.run import strict_json
 from lastiterate.run.evidence import Evidence
 from lastiterate.run.run import Run
 
@@ -29,11 +29,10 @@ def read(path: Path) -> Subject:
     if not path.exists():
         raise InputError("audit", "needs an existing run file or model folder", str(path))
     if not path.is_dir():
-        return Subject(Run.from_json(path.read_text(encoding="utf-8")))
-    try:
-        stored = json.loads((path / CERTIFICATE).read_text(encoding="utf-8"))
-        return Subject(Run.from_dict(stored["run"]), float(stored["delta"]), Evidence[stored["at_least"]])
-    except FileNotFoundError:
-        raise InputError("model", f"misses the file {CERTIFICATE}", str(path), "train again") from None
-    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
-        raise InputError("certificate", "must be one that lastiterate wrote, complete", str(error)) from None
+        return Subject(Run.from_dict(strict_json.read(path, "run")))
+    stored = folder.read(path).certificate
+    delta, evidence = stored.get("delta"), str(stored.get("at_least"))
+    if "run" not in stored or not isinstance(delta, float) or evidence not in Evidence.__members__:
+        raise InputError("certificate", "must be one of a run that lastiterate wrote, complete", None,
+                         "check it with lastiterate verify")
+    return Subject(Run.from_dict(stored["run"]), delta, Evidence[evidence])

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from typing import Any, cast
 
-from lastiterate.accounting.certificate import content_hash
+from lastiterate.accounting.explain import NEIGHBOURS as NEIGHBOURS_IN_WORDS
+from lastiterate.accounting.explain import UNIT, Text, rounded_up
+from lastiterate.accounting.stored import Checked, same
+from lastiterate.accounting.written import content_hash
 from lastiterate.bayes.linear import NEIGHBOURS, LinearModel, Neighbours, RatioDomain, posterior_curve
 from lastiterate.bayes.ridge import ClippedRows, ridge_curve
-from lastiterate.curves.compose import curve_from_dict
 from lastiterate.curves.renyi import Rdp
 from lastiterate.errors import InputError
+from lastiterate.run import strict_json
 
 FORMAT = 1
 CAVEATS = (
@@ -29,6 +33,10 @@ class LinearPosterior:
     model: LinearModel
     domain: RatioDomain
 
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON-ready form; ``problem_from_dict`` reads it back."""
+        return {"type": type(self).__name__, "model": asdict(self.model), "domain": asdict(self.domain)}
+
     def curve(self, adjacency: Neighbours) -> Rdp:
         """The proved bound (docs/theorems/posterior-sample.md, Theorems 1 and 2)."""
         return posterior_curve(self.model, self.domain, adjacency)
@@ -41,6 +49,10 @@ class RidgePosterior:
     model: LinearModel
     domain: ClippedRows
 
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON-ready form; ``problem_from_dict`` reads it back."""
+        return {"type": type(self).__name__, "model": asdict(self.model), "domain": asdict(self.domain)}
+
     def curve(self, adjacency: Neighbours) -> Rdp:
         """The proved bound (docs/theorems/ridge-posterior.md); a zeroed record lies in the domain."""
         return ridge_curve(self.model, self.domain)
@@ -49,7 +61,7 @@ class RidgePosterior:
 Problem = LinearPosterior | RidgePosterior
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class PosteriorCertificate:
     """The privacy of one exact posterior sample.
 
@@ -58,7 +70,7 @@ class PosteriorCertificate:
     """
 
     problem: Problem
-    curve: Rdp = field(repr=False)
+    curve: Rdp
     adjacency: Neighbours = "replace-one"
     caveats: tuple[str, ...] = CAVEATS
 
@@ -74,20 +86,43 @@ class PosteriorCertificate:
         """The same sample accounted under another adjacency."""
         return certify(self.problem, adjacency, extra=tuple(text for text in self.caveats if text not in CAVEATS))
 
+    def replace_one_epsilon(self, delta: float) -> float:
+        """Epsilon at ``delta`` under replace-one."""
+        return self.under("replace-one").epsilon(delta)
+
+    def all_caveats(self) -> tuple[str, ...]:
+        """Everything a reader must know beside the number."""
+        return self.caveats
+
     def verify(self) -> bool:
         """Whether the curve is what follows from the problem, and no caveat is missing."""
         return self.curve == self.problem.curve(self.adjacency) and set(CAVEATS) <= set(self.caveats)
 
-    def to_dict(self, delta: float, *, weights_sha256: str | None = None) -> dict[str, Any]:
-        """JSON-ready; ``content_sha256`` covers everything else in it. ``weights_sha256``: of a sample on disk."""
+    def explain(self, delta: float, *, all: bool = False) -> str:
+        """The answer in words: epsilon, what a record is, what it rests on (``all`` has nothing to add)."""
+        other = self.replace_one_epsilon(delta)
+        under = [] if self.adjacency == "replace-one" else [f"Under replace-one: epsilon {rounded_up(other)}."]
+        return Text("\n".join([
+            f"epsilon {rounded_up(self.epsilon(delta))} at delta {delta:g} ({self.adjacency}), by an exact sample "
+            "of the posterior.",
+            f"Neighbours ({self.adjacency}): {NEIGHBOURS_IN_WORDS[self.adjacency]}. {UNIT}", *under,
+            *(f"- {text}" for text in self.caveats)]))
+
+    def __repr__(self) -> str:
+        problem = self.problem
+        what = f"{type(problem).__name__}, n = {problem.domain.n}, {self.adjacency}"
+        return f"<PosteriorCertificate of one sample: {what}>"
+
+    def to_dict(self, delta: float, *, files: Mapping[str, str] | None = None) -> dict[str, Any]:
+        """JSON-ready; ``content_sha256`` covers everything else in it. ``files``: SHA-256 of a sample's files."""
         from lastiterate import __version__
 
         body = {
             "format": FORMAT, "library": f"lastiterate {__version__}", "epsilon": self.epsilon(delta), "delta": delta,
-            "adjacency": self.adjacency, "epsilon_replace_one": self.under("replace-one").epsilon(delta),
-            "problem": type(self.problem).__name__, "model": asdict(self.problem.model),
-            "domain": asdict(self.problem.domain), "curve": self.curve.to_dict(), "caveats": list(self.caveats),
-            "weights_sha256": weights_sha256,
+            "adjacency": self.adjacency, "epsilon_replace_one": self.replace_one_epsilon(delta),
+            "problem": self.problem.to_dict(), "caveats": list(self.caveats),
+            "curve": {"orders": self.curve.orders, "renyi_divergences": self.curve.values},
+            "weights_sha256": None, **(files or {}),
         }
         body = json.loads(json.dumps(body))
         return body | {"content_sha256": content_hash(body)}
@@ -97,24 +132,12 @@ class PosteriorCertificate:
         return json.dumps(self.to_dict(delta), indent=2)
 
     @classmethod
-    def from_json(cls, text: str) -> PosteriorCertificate:
+    def from_json(cls, text: str | bytes) -> PosteriorCertificate:
         """Read a certificate back: it is derived again from its problem and must be what is written."""
-        try:
-            stored = json.loads(text)
-            problem = _problem(stored)
-            found = cls(problem, cast(Rdp, curve_from_dict(stored["curve"])), stored["adjacency"],
-                        tuple(stored["caveats"]))
-            adjacency, delta, hashed = stored["adjacency"], stored["delta"], stored["content_sha256"]
-        except (KeyError, TypeError, json.JSONDecodeError) as error:
-            raise InputError("certificate", "must be one that lastiterate wrote, complete", str(error)) from None
-        if adjacency not in NEIGHBOURS or not found.verify():
-            raise InputError("certificate", "does not hold", None, "its curve does not follow from its problem")
-        fresh = found.to_dict(delta)
-        kept = {"library", "content_sha256", "weights_sha256", "model_sha256"}
-        same = {k: v for k, v in stored.items() if k not in kept} == {k: v for k, v in fresh.items() if k not in kept}
-        if not same or hashed != content_hash(stored):
-            raise InputError("certificate", "does not hold", None, "a number or text in it was changed")
-        return found
+        stored = strict_json.loads(text, "certificate")
+        if not isinstance(stored, dict):
+            raise InputError("certificate", "must be one that lastiterate wrote, a JSON object", type(stored).__name__)
+        return restore(stored)
 
 
 def certify(problem: Problem, adjacency: Neighbours = "replace-one", *,
@@ -125,12 +148,51 @@ def certify(problem: Problem, adjacency: Neighbours = "replace-one", *,
     return PosteriorCertificate(problem, problem.curve(adjacency), adjacency, (*extra, *CAVEATS))
 
 
-def _problem(stored: dict[str, Any]) -> Problem:
-    model = LinearModel(**stored["model"])
-    match stored["problem"]:
-        case "LinearPosterior":
-            return LinearPosterior(model, RatioDomain(**stored["domain"]))
-        case "RidgePosterior":
-            return RidgePosterior(model, ClippedRows(**stored["domain"]))
-        case other:
-            raise InputError("certificate", "names an unknown problem", other)
+def problem_from_dict(stored: Any) -> Problem:
+    """The problem that ``to_dict`` described."""
+    if not isinstance(stored, dict) or set(stored) != {"type", "model", "domain"}:
+        raise InputError("problem", "must be an object with the entries type, model and domain", None)
+    kinds: dict[Any, tuple[type[LinearPosterior] | type[RidgePosterior], type[Any]]] = {
+        "LinearPosterior": (LinearPosterior, RatioDomain), "RidgePosterior": (RidgePosterior, ClippedRows)}
+    if not isinstance(stored["type"], str) or stored["type"] not in kinds:
+        raise InputError("problem", "must be a LinearPosterior or a RidgePosterior", stored["type"])
+    problem, domain = kinds[stored["type"]]
+    try:
+        return problem(LinearModel(**stored["model"]), domain(**stored["domain"]))
+    except TypeError as error:
+        raise InputError("problem", "has an entry that does not belong there", str(error)[:120]) from None
+
+
+def restore(stored: dict[str, Any]) -> PosteriorCertificate:
+    """The certificate that is written, derived again from its problem; refused when what is written differs."""
+    fresh, problems = _derived(stored)
+    if problems:
+        raise InputError("certificate", "does not hold", problems[0], "ask for the original")
+    return fresh
+
+
+def check(stored: dict[str, Any]) -> Checked:
+    """Compare what is written with what follows from the problem."""
+    _, problems = _derived(stored)
+    return Checked(tuple(problems), stored.get("epsilon"), stored["delta"])
+
+
+def _derived(stored: dict[str, Any]) -> tuple[PosteriorCertificate, list[str]]:
+    delta, caveats = stored.get("delta"), stored.get("caveats")
+    if not isinstance(delta, float) or not 0 < delta < 1:
+        raise InputError("certificate", "must be one that lastiterate wrote, with a proper 'delta'", delta)
+    if not isinstance(caveats, list) or not all(isinstance(text, str) for text in caveats):
+        raise InputError("certificate", "must be one that lastiterate wrote, with a list of 'caveats'", None)
+    adjacency = stored.get("adjacency")
+    if not isinstance(adjacency, str):
+        raise InputError("certificate", "must be one that lastiterate wrote, with a proper 'adjacency'", adjacency)
+    found = certify(problem_from_dict(stored.get("problem")), cast(Neighbours, adjacency),
+                    extra=tuple(text for text in caveats if text not in CAVEATS))
+    fresh = found.to_dict(delta)
+    kept = {"library", "content_sha256", "weights_sha256", "model_sha256"}
+    problems = [f"{key} is not what follows from the problem" for key in fresh
+                if key not in kept and not same(stored.get(key), fresh[key])]
+    problems += [f"unknown entry {key!r}" for key in sorted(set(stored) - set(fresh) - kept)]
+    if stored.get("content_sha256") != content_hash(stored):
+        problems.append("the content hash does not match: something in the certificate was changed")
+    return found, problems

@@ -6,7 +6,7 @@ import csv
 import io
 import json
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 from rich.console import Console
@@ -14,6 +14,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from lastiterate.cli.screen import ALGORITHM_HELP, FILES, FLAG_HELP, Json, Out, TimeBudget, app, console, emit, told
 from lastiterate.errors import InputError
+
+if TYPE_CHECKING:
+    from lastiterate.accounting.stored import Checked
 
 
 @app.command("train")
@@ -40,44 +43,31 @@ def train_command(
     """Train a model, certify it, write it to a folder."""
     from lastiterate.cli import flags as grammar
     from lastiterate.cli import show
-    from lastiterate.estimators import files as workflow
+    from lastiterate.models import datafile, folder
+    from lastiterate.models.linear import Budget
 
-    kind = None if model == "bayes-linear" else model
-    facts = workflow.schema_for(data, schema, target=target, classes=classes, model=kind)
+    facts = datafile.schema_for(data, schema, target=target, classes=classes, model=model)
     if test is not None and not test_is_public:
-        raise InputError("--test", "scores are shown only when the test file is declared public", test,
+        raise InputError("test", "scores are shown only when the test file is declared public", test,
                          "add --test-is-public, or leave --test out")
-    folder = workflow.free_folder(data) if out is None else out
-    if folder.exists():
-        raise InputError("--out", "must not exist yet", str(folder), "choose another folder, or remove this one")
+    where = folder.free(datafile.unused_folder(data) if out is None else out)
     batching = None if batch is None else grammar.batching(batch)
-    template = workflow.template(algorithm, batching, grammar.prox(prox))
-    if model == "bayes-linear":
-        from lastiterate.models.posterior import release
-
-        if template is not None:
-            raise InputError("--algorithm", "cannot be combined with bayes-linear, which draws one posterior sample",
-                             algorithm)
-        found = release(data, folder, schema=facts, epsilon=epsilon, delta=workflow.parse_delta(delta),
-                        row_norm=row_norm, adjacency=cast(Any, adjacency), test=test)
-        console.print(found.text(str(folder)), highlight=False, markup=False, soft_wrap=True)
-        return
-    budget = {"epsilon": epsilon, "delta": workflow.parse_delta(delta), "adjacency": adjacency,
-              "time_budget": time_budget}
+    template = datafile.template(algorithm, batching, grammar.prox(prox))
+    budget = Budget(epsilon, datafile.parse_delta(delta), adjacency, time_budget)
     with _progress() as bar:
         task = bar.add_task("training", total=None, visible=False)  # until the data are read
 
         def tick(done: int, steps: int, seconds: float) -> None:
             bar.update(task, completed=done, total=steps, visible=True)
 
-        result = workflow.fit_file(data, schema=facts, test=test, row_norm=row_norm, progress=tick, template=template,
-                                **budget)
-    workflow.save(result, folder)
-    if explain_plan and result.estimator.choice_ is None:
-        console.print(f"no plans were considered: --algorithm {algorithm} was asked for", highlight=False)
-    elif explain_plan:
-        show.plans(console, result.estimator.choice_, result.estimator.delta_)
-    show.trained(console, result, str(folder))
+        result = datafile.fit_file(data, budget, schema=facts, test=test, row_norm=row_norm, model=model,
+                                   template=template, progress=tick)
+    result.model.save(where)
+    if explain_plan and result.choice is None:
+        console.print(f"no plans were considered for {algorithm if model is None else model}", highlight=False)
+    elif explain_plan and result.choice is not None:
+        show.plans(console, result.choice, result.model.delta)
+    show.trained(console, result, str(where))
 
 
 def _progress() -> Progress:
@@ -102,11 +92,11 @@ def plan_command(
 ) -> None:
     """What train would do with such data, and why; --out writes the chosen run as JSON."""
     from lastiterate.cli import show
-    from lastiterate.estimators import files as workflow
+    from lastiterate.models import datafile
     from lastiterate.planning import planner as planning
 
     task = planning.Task(n, features, classes, row_norm)
-    given = workflow.parse_delta(delta)
+    given = datafile.parse_delta(delta)
     value = planning.automatic_delta(n) if isinstance(given, str) else given
     choice = planning.consider(task, epsilon=epsilon, delta=value, adjacency=cast(Any, adjacency),
                                time_budget=time_budget, stream=stream)
@@ -127,13 +117,12 @@ def schema_command(file: Annotated[str, typer.Argument(help=FILES)], out: Out = 
 @app.command("predict")
 @told
 def predict_command(model: Annotated[Path, typer.Argument(help="a folder that train wrote")],
-            file: Annotated[str, typer.Argument(help=f"new records: {FILES}")], out: Out = None) -> None:
+                    file: Annotated[str, typer.Argument(help=f"new records: {FILES}")], out: Out = None) -> None:
     """Predictions as CSV: the label (or number), and the probability of each class."""
-    from lastiterate.estimators import files as workflow
-    from lastiterate.models import posterior
+    from lastiterate.models import datafile
+    from lastiterate.models.loading import load
 
-    kind = posterior if posterior.wrote(model) else workflow
-    header, rows = kind.prediction_rows(model, file)
+    header, rows = datafile.prediction_rows(load(model), file)
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows([header, *rows])
     emit(text.getvalue(), out)
@@ -144,21 +133,29 @@ def predict_command(model: Annotated[Path, typer.Argument(help="a folder that tr
 def verify_command(path: Annotated[Path, typer.Argument(help="a model folder, or a certificate")],
                    json_: Json = False) -> None:
     """Recompute a certificate from its run; exit code 1 when it does not hold."""
-    from lastiterate.accounting import stored
-    from lastiterate.models import posterior
+    from lastiterate.models.loading import verify
 
-    found = posterior.checked(path) if posterior.wrote(path) else stored.verify(path)
+    found = verify(path)
     if json_:
-        print(json.dumps({"holds": not found.problems, "problems": list(found.problems), "epsilon": found.epsilon,
-                          "delta": found.delta}, indent=2))
+        print(json.dumps({"holds": found.holds, "problems": list(found.problems), "epsilon": found.epsilon,
+                          "delta": found.delta, "condition": found.condition}, indent=2))
     elif found.problems:
         console.print("[bold red]the certificate does not hold[/bold red]")
         for problem in found.problems:
-            console.print(f"- {problem}", highlight=False)
+            console.print(f"- {problem}", highlight=False, markup=False)
     else:
         what = "weights, model and certificate agree" if path.is_dir() else "the certificate is consistent"
-        console.print(f"holds: epsilon {found.epsilon:.6g} at delta {found.delta:g}; {what}.", highlight=False)
+        console.print(f"holds: {claim(found)}; {what}.", highlight=False, markup=False)
+        if found.condition:
+            console.print(found.condition, style="bold yellow", highlight=False, markup=False)
         console.print("It is not signed: one that was re-issued as a whole looks the same.", style="dim",
                       highlight=False)
     if found.problems:
         raise typer.Exit(1)
+
+
+def claim(found: Checked) -> str:
+    """What a certificate that holds says; one may hold and certify nothing."""
+    if found.epsilon is None:
+        return "it certifies no epsilon"
+    return f"epsilon {found.epsilon:.6g} at delta {found.delta:g}"

@@ -91,7 +91,7 @@ def theorems_command(name: Annotated[str | None, typer.Argument(help="one theore
     from lastiterate.theorems import TABLE, by_name
 
     if name is None and plot is not None:
-        raise InputError("--plot", "needs the name of a theorem", None, "one of " + ", ".join(TABLE))
+        raise InputError("plot", "needs the name of a theorem", None, "one of " + ", ".join(TABLE))
     if name is None:
         console.print(show.theorems(TABLE))
         return

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import typer
 from rich.console import Console
+from rich.markup import escape
+from typer.models import ArgumentInfo
 
 from lastiterate.errors import InputError, NotCertified
 
@@ -27,29 +30,40 @@ FLAG_HELP = {
     "prox": "l1:W, l2-squared:W, elastic-net:L1,L2, group-lasso:W or nuclear-norm:W",
 }
 
-
 ALGORITHM_HELP = ("automatic: planned; or noisy-gd, dp-sgld, cyclic-dp-sgd, permuted-sgd, bins-sgd, poisson-dp-sgd "
                   "with usual settings")
 
 
+def in_flags(text: str) -> str:
+    """Words for Python callers in those of the command line."""
+    return text.replace("at_least=Evidence.ASSUMED", "--trust-constants")
+
+
+OTHER_NAMES = {"folder": "out"}
+"""Arguments in Python that have a flag of another name; all others have a flag of their own name."""
+
+
 def told(command: Callable[..., None]) -> Callable[..., None]:
-    """Errors are one sentence on standard error and exit code 2."""
+    """Errors are one sentence on standard error and exit code 2; arguments are called by the flags that give them."""
+    own = inspect.signature(command, eval_str=True).parameters
+    arguments = {name for name, parameter in own.items() if any(
+        isinstance(part, ArgumentInfo) for part in get_args(parameter.annotation))}
 
     @wraps(command)
     def called(*args: Any, **kwargs: Any) -> None:
         try:
             command(*args, **kwargs)
         except (InputError, NotCertified) as error:
-            Console(stderr=True).print(f"[bold red]error:[/bold red] {_plain(error)}", highlight=False, soft_wrap=True)
+            said = str(error)
+            if isinstance(error, InputError):
+                name = OTHER_NAMES.get(error.argument, error.argument)
+                flag = name in kwargs and name not in arguments
+                said = f"{'--' + name.replace('_', '-') if flag else error.argument} {error.rule}"
+            Console(stderr=True).print(f"[bold red]error:[/bold red] {escape(in_flags(said))}", highlight=False,
+                                       soft_wrap=True)
             raise typer.Exit(2) from None
 
     return called
-
-
-def _plain(error: Exception) -> str:
-    from rich.markup import escape
-
-    return escape(str(error))
 
 
 Json = Annotated[bool, typer.Option("--json", help="machine-readable output")]
@@ -65,5 +79,5 @@ def emit(text: str, out: Path | None) -> None:
         sys.stdout.write(text)
         return
     if out.exists():
-        raise InputError("--out", "must not exist yet", str(out), "choose another name")
+        raise InputError("folder", "must not exist yet", str(out), "choose another name")
     out.write_text(text, encoding="utf-8")

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, Group
 from rich.markup import escape
 from rich.panel import Panel
 from rich.table import Table
 
+from lastiterate.accounting import explain
 from lastiterate.accounting.certificate import Certificate
+from lastiterate.accounting.explain import rounded_down, rounded_up
+from lastiterate.cli.screen import in_flags
 from lastiterate.curves.curve import check_delta
 from lastiterate.planning.planner import Choice, composition_epsilon
 from lastiterate.run.momentum import HeavyBall
@@ -18,23 +21,8 @@ from lastiterate.run.noise import NoiseMultiplier
 from lastiterate.theorems import words
 from lastiterate.theorems.theorem import Theorem, by_reason
 
-
-def figure(value: float | None) -> str:
-    """A number rounded up in its last shown digit, or a dash."""
-    if value is None or not math.isfinite(value):
-        return "-"
-    if value == 0:
-        return "0"
-    scale = 10.0 ** (math.floor(math.log10(value)) - 3)
-    return f"{math.ceil(value / scale * (1 - 1e-12)) * scale:.4g}"
-
-
-def floor_figure(value: float) -> str:
-    """A number rounded down in its last shown digit."""
-    if value == 0:
-        return "0"
-    scale = 10.0 ** (math.floor(math.log10(value)) - 3)
-    return f"{math.floor(value / scale) * scale:.4g}"
+if TYPE_CHECKING:
+    from lastiterate.models.datafile import Trained
 
 
 def verdicts(certificate: Certificate, delta: float) -> Table:
@@ -48,7 +36,7 @@ def verdicts(certificate: Certificate, delta: float) -> Table:
     for row in sorted(rows, key=lambda r: (r["epsilon"] is None, r["epsilon"] or 0.0)):
         epsilon: float | None = row["epsilon"]
         lower = row["kind"] == "lower" and epsilon is not None
-        shown = f">= {floor_figure(epsilon)}" if lower and epsilon is not None else figure(epsilon)
+        shown = f">= {rounded_down(epsilon)}" if lower and epsilon is not None else rounded_up(epsilon)
         table.add_row(row["theorem"], row["kind"], shown, row["evidence"].lower())
     return table
 
@@ -61,24 +49,14 @@ def refusals(console: Console, certificate: Certificate, delta: float) -> None:
         console.print(by_reason(failures), style="dim", highlight=False, markup=False)
 
 
-def headline(certificate: Certificate, delta: float) -> str:
-    """The answer in a sentence or two."""
-    best = certificate.best(delta)
-    if best is None or not math.isfinite(certificate.epsilon(delta)):
-        return certificate.why_not()
-    lower = certificate.lower(delta)
-    text = f"epsilon {figure(certificate.epsilon(delta))} at delta {delta:g} ({certificate.run.adjacency}), "
-    text += f"by {best.theorem.name}"
-    return text + (f"; and no less than {floor_figure(lower)} for the worst loss in this class." if lower > 0 else ".")
-
-
 def accounted(console: Console, certificate: Certificate, delta: float) -> None:
     """The screen of ``account``."""
     check_delta(delta)
     certified = math.isfinite(certificate.epsilon(delta))
-    console.print(headline(certificate, delta), highlight=False, markup=False)
+    console.print(in_flags(explain.headline(certificate, delta)), highlight=False, markup=False)
     if certified:
-        console.print(f"under replace-one: epsilon {figure(certificate.replace_one_epsilon(delta))}", highlight=False)
+        other = certificate.replace_one_epsilon(delta)
+        console.print(f"under replace-one: epsilon {rounded_up(other)}", highlight=False)
     if any(row["applies"] for row in certificate.rows(delta)):
         console.print(verdicts(certificate, delta))
     if certified:
@@ -87,31 +65,49 @@ def accounted(console: Console, certificate: Certificate, delta: float) -> None:
         console.print(f"- {caveat}", style="dim", highlight=False)
 
 
-def trained(console: Console, result: Any, where: str) -> None:
+def trained(console: Console, result: Trained, where: str) -> None:
     """The one screen that ``train`` ends with."""
-    certificate, delta = result.estimator.certificate_, result.estimator.delta_
-    best = certificate.best(delta)
+    from lastiterate.models.answers import Labels
+    from lastiterate.models.linear import FittedLinear
+
+    model = result.model
+    certificate, delta = model.certificate, model.delta
     table = Table.grid(padding=(0, 3))
-    run = certificate.run
-    table.add_row("privacy", f"[bold]epsilon {figure(certificate.epsilon(delta))}[/bold] at delta {delta:g}, "
-                             f"{run.adjacency} adjacency")
-    table.add_row("", f"epsilon {figure(certificate.replace_one_epsilon(delta))} under replace-one")
-    table.add_row("certified by", f"{best.theorem.name} ({best.evidence.name.lower()} facts)")
-    charge = composition_epsilon(certificate, delta)
-    same = " (the same)" if best.theorem.name == "composition-gdp" else ""
-    table.add_row("composition", f"would charge epsilon {figure(charge)} for the same run{same}")
-    table.add_row("run", f"{run.steps} steps on {run.n} records, {type(run.batching).__name__}, "
-                         + (f"noise multiplier {run.noise.z:.4g}" if isinstance(run.noise, NoiseMultiplier)
-                            else f"noise std {run.first_noise:.4g} on the mean gradient"))
-    what = "R^2" if result.schema.regression else "accuracy"
+    table.add_row("privacy", f"[bold]epsilon {rounded_up(certificate.epsilon(delta))}[/bold] at delta {delta:g}, "
+                             f"{certificate.adjacency} adjacency")
+    table.add_row("", f"epsilon {rounded_up(certificate.replace_one_epsilon(delta))} under replace-one")
+    linear = isinstance(model, FittedLinear)
+    for row in _run_rows(certificate, delta) if linear else _sample_rows(model):
+        table.add_row(*row)
+    what = "accuracy" if linear and isinstance(model.answers, Labels) else "R^2"
     if result.test_score is not None:
         table.add_row(f"test {what}", f"[bold]{result.test_score:.3f}[/bold] on public test data")
     if result.plain_score is not None:
         table.add_row("", f"{result.plain_score:.3f} without privacy (shown because this set is public)")
-    table.add_row("model", where)
-    notes = "\n".join(f"- {caveat}" for caveat in certificate.all_caveats())
+    table.add_row("model", escape(where))
+    notes = "\n".join(f"- {escape(caveat)}" for caveat in certificate.all_caveats())
     console.print(Panel(Group(table, "", f"[dim]{notes}[/dim]"), title="trained in the dark, released once",
                         expand=False))
+
+
+def _run_rows(certificate: Certificate, delta: float) -> list[tuple[str, str]]:
+    best, run = certificate.best(delta), certificate.run
+    assert best is not None and best.evidence is not None
+    charge = composition_epsilon(certificate, delta)
+    same = " (the same)" if best.theorem.name == "composition-gdp" else ""
+    return [
+        ("certified by", f"{best.theorem.name} ({best.evidence.name.lower()} facts)"),
+        ("composition", f"would charge epsilon {rounded_up(charge)} for the same run{same}"),
+        ("run", f"{run.steps} steps on {run.n} records, {type(run.batching).__name__}, "
+                + (f"noise multiplier {run.noise.z:.4g}" if isinstance(run.noise, NoiseMultiplier)
+                   else f"noise std {run.first_noise:.4g} on the mean gradient")),
+    ]
+
+
+def _sample_rows(model: Any) -> list[tuple[str, str]]:
+    prior = model.problem.model
+    return [("one exact posterior sample", f"prior precision {prior.prior_precision:.4g}, "
+                                           f"noise precision {prior.noise_precision:.4g}")]
 
 
 def plans(console: Console, choice: Choice, delta: float) -> None:
@@ -126,19 +122,19 @@ def plans(console: Console, choice: Choice, delta: float) -> None:
         blocks = f"{run.steps // run.blocks} passes of {run.blocks} blocks" if run.blocks > 1 else f"{run.steps} steps"
         ridge = f", ridge {strong:.3g}" if (strong := run.loss.facts().fact("strong")) else ""
         multiplier = f"{run.noise.z:.4g}" if isinstance(run.noise, NoiseMultiplier) else ""
-        table.add_row(plan.name, figure(plan.risk), blocks + momentum + ridge, multiplier, f"{plan.seconds:.2g}",
+        table.add_row(plan.name, rounded_up(plan.risk), blocks + momentum + ridge, multiplier, f"{plan.seconds:.2g}",
                       style="bold" if place == 0 else "")
         charged = [(row["epsilon"], row["theorem"]) for row in plan.certificate.rows(delta)
                    if row["applies"] and row["kind"] == "upper" and row["epsilon"] is not None]
-        charges.append(f"  {plan.name}: " + ", ".join(f"{name} {figure(value)}" for value, name in sorted(charged)))
-    table.add_row("output perturbation", figure(choice.floor), "a yardstick, not executed", "", "", style="dim")
+        charges.append(f"  {plan.name}: " + ", ".join(f"{name} {rounded_up(value)}" for value, name in sorted(charged)))
+    table.add_row("output perturbation", rounded_up(choice.floor), "a yardstick, not executed", "", "", style="dim")
     console.print(table)
     console.print("predicted: excess loss on a public reference problem; no data are read.", style="dim")
     console.print(f"epsilon at delta = {delta:g} that each theorem charges:", *charges, sep="\n", highlight=False)
     first, *others = choice.plans
     rival = min(others, key=lambda plan: plan.risk, default=None)
     reason = "the only family that fits" if rival is None else (
-        f"predicted {figure(first.risk)} in {first.seconds:.2g} s, against {figure(rival.risk)} in "
+        f"predicted {rounded_up(first.risk)} in {first.seconds:.2g} s, against {rounded_up(rival.risk)} in "
         f"{rival.seconds:.2g} s by {rival.name}")
     console.print(f"chosen: [bold]{first.name}[/bold], {reason}.", highlight=False)
 

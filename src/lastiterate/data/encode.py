@@ -47,7 +47,7 @@ def encode(table: Table, schema: Schema) -> tuple[np.ndarray, np.ndarray]:
 def _answers(table: Table, schema: Schema) -> list[str] | np.ndarray:
     if table.cells is not None:
         if schema.target not in table.cells:
-            raise InputError("--target", "must be a column of the data file", schema.target,
+            raise InputError("target", "must be a column of the data file", schema.target,
                              "the columns are " + ", ".join(table.names))
         return table.cells[schema.target]
     if table.answers is None:

@@ -121,9 +121,9 @@ class Schema:
         try:
             data = tomllib.loads(Path(path).read_text(encoding="utf-8"))
         except FileNotFoundError:
-            raise InputError("--schema", "must be an existing file", str(path)) from None
+            raise InputError("schema", "must be an existing file", str(path)) from None
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise InputError("--schema", "must be valid TOML", str(error), "lastiterate schema writes one") from None
+            raise InputError("schema", "must be valid TOML", str(error), "lastiterate schema writes one") from None
         return cls.from_dict(data)
 
     @classmethod

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy.special import expit, softmax
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
 from lastiterate.errors import InputError
 from lastiterate.estimators.base import PrivateLinear, public_labels
+from lastiterate.models.answers import Labels
 from lastiterate.planning.planner import TIME_BUDGET
 from lastiterate.run.run import Run
 
@@ -32,6 +32,7 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
 
     Attributes
     ----------
+    fitted_ : the released model; ``fitted_.save(folder)`` writes it, ``lastiterate.load(folder)`` reads it back.
     certificate_ : Certificate; ``certificate_.epsilon(delta_)`` is at most ``epsilon``.
     run_ : the Run that was accounted and executed.
     choice_ : the plans that were considered, with predicted risks; the first was executed (None with ``run``).
@@ -62,20 +63,20 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
         if len(self.classes_) < 2:
             raise InputError("classes", "must hold at least 2 labels; this classifier cannot train when only one class "
                              "is present", len(self.classes_), "pass the public labels with classes=")
-        self._train(X, np.searchsorted(self.classes_, y), len(self.classes_), caveats, progress)
+        answers = Labels(tuple(self.classes_.tolist()))
+        self._train(X, np.searchsorted(self.classes_, y), len(self.classes_), answers, caveats, progress)
         return self
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Scores: (n,) for two classes, (n, classes) otherwise."""
-        found = self._scores(X)
+        rows = self._rows(X)
+        found = self.fitted_.scores(rows)
         return found[:, 0] if len(self.classes_) == 2 else found
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Probabilities (n, classes)."""
-        found = self._scores(X)
-        if len(self.classes_) == 2:
-            return np.column_stack((expit(-found[:, 0]), expit(found[:, 0])))
-        return softmax(found, axis=1)
+        rows = self._rows(X)
+        return self.fitted_.probabilities(rows)
 
     def predict(self, X: Any) -> np.ndarray:
         """The most probable label of every row."""

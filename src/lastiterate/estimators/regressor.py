@@ -8,8 +8,8 @@ import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import validate_data
 
-from lastiterate.errors import InputError
 from lastiterate.estimators.base import PrivateLinear
+from lastiterate.models.answers import ordered
 from lastiterate.planning.planner import TIME_BUDGET
 from lastiterate.run.run import Run
 
@@ -38,15 +38,11 @@ class DPHuberRidge(RegressorMixin, PrivateLinear):
     def fit(self, X: Any, y: Any, progress: Any = None) -> DPHuberRidge:
         """Train on rows X (n, d) and targets y (n,)."""
         X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], y_numeric=True, ensure_min_samples=2)
-        low, high = self.target_range
-        if not (np.isfinite(low) and np.isfinite(high) and low < high):
-            raise InputError("target_range", "must be finite numbers low < high", self.target_range,
-                             "state the target's public range")
-        scaled = 2 * (np.clip(y, low, high) - low) / (high - low) - 1
-        self._train(X, scaled, 0, [], progress)
+        answers = ordered(*self.target_range, "target_range")
+        self._train(X, answers.scaled(y), 0, answers, [], progress)
         return self
 
     def predict(self, X: Any) -> np.ndarray:
         """Predictions (n,), clipped to the public range of the target."""
-        low, high = self.target_range
-        return low + (np.clip(self._scores(X)[:, 0], -1, 1) + 1) * (high - low) / 2
+        rows = self._rows(X)
+        return self.fitted_.predict(rows)

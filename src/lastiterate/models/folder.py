@@ -1,46 +1,121 @@
-"""A released model on disk: weights, what is needed to predict, the certificate; written whole or not at all."""
+"""A released model on disk: weights, what is needed to predict, the certificate; written whole or not at all.
+
+``certificate.json`` holds the SHA-256 of the two other files, and says what it certifies: a ``run``, or the ``problem``
+of a posterior sample. ``model.json`` names the kind of model and repeats that description.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lastiterate.accounting.certificate import Certificate, content_hash
-from lastiterate.accounting.stored import CERTIFICATE, MODEL, WEIGHTS, read_json, sha256
+import numpy as np
+
+from lastiterate.accounting.written import content_hash
 from lastiterate.errors import InputError
+from lastiterate.models.statements import subject_of
+from lastiterate.run import strict_json
+
+WEIGHTS, MODEL, CERTIFICATE = "weights.safetensors", "model.json", "certificate.json"
+FORMAT = 2
+HASHES = {WEIGHTS: "weights_sha256", MODEL: "model_sha256"}
 
 
-def save(folder: Path, weights: bytes, model: dict[str, Any], certificate: Certificate, delta: float) -> None:
+@dataclass(frozen=True, eq=False)
+class Stored:
+    """What a model folder holds, read but not yet believed."""
+
+    path: Path
+    model: dict[str, Any]
+    weights: bytes
+    certificate: dict[str, Any]
+    hashes: dict[str, str]
+
+    def damage(self) -> list[str]:
+        """What does not fit together: files that were not certified, and another description than the certificate's.
+
+        **Guarantee:** where it is empty, weights and description are those the certificate was written for. Whether its
+        numbers follow from the description is for ``verify`` to recompute.
+        """
+        found = [f"{name} is not the file that was certified" for name, entry in HASHES.items()
+                 if self.hashes[name] != self.certificate.get(entry)]
+        if self.certificate.get("content_sha256") != content_hash(self.certificate):
+            found.append("the content hash does not match: something in the certificate was changed")
+        subject = subject_of(self.certificate)
+        if json.dumps(self.model.get(subject)) != json.dumps(self.certificate[subject]):
+            found.append(f"{MODEL} describes another {subject} than the certificate")
+        return found
+
+    def tensors(self) -> dict[str, np.ndarray]:
+        """The arrays of the weights file, by name."""
+        from safetensors.numpy import load as unpack
+
+        try:
+            return unpack(self.weights)
+        except Exception as error:  # the format's parser raises several kinds on damaged bytes
+            raise InputError(WEIGHTS, "must hold arrays in the safetensors format", str(error)[:80]) from None
+
+
+def write(folder: str | Path, tensors: dict[str, np.ndarray], model: dict[str, Any], certificate: Any,
+          delta: float) -> Path:
     """Write a model folder; it appears complete or not at all, and never replaces another one."""
-    if folder.exists():
-        raise InputError("--out", "must not exist yet", str(folder), "choose another folder, or remove this one")
-    text = json.dumps(model, indent=2).encode()
-    body = certificate.to_dict(delta, weights_sha256=sha256(weights)) | {"model_sha256": sha256(text)}
-    body["content_sha256"] = content_hash(body)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    draft = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    from safetensors.numpy import save as pack
+
+    where = free(folder)
+    weights, text = pack(tensors), json.dumps({"format": FORMAT} | model, indent=2).encode()
+    body = certificate.to_dict(delta, files={HASHES[WEIGHTS]: sha256(weights), HASHES[MODEL]: sha256(text)})
+    where.parent.mkdir(parents=True, exist_ok=True)
+    draft = Path(tempfile.mkdtemp(prefix=f".{where.name}-", dir=where.parent))
     try:
         (draft / WEIGHTS).write_bytes(weights)
         (draft / MODEL).write_bytes(text)
-        (draft / CERTIFICATE).write_text(json.dumps(body, indent=2))
+        (draft / CERTIFICATE).write_text(json.dumps(body, indent=2), encoding="utf-8")
         draft.chmod(0o755)
-        os.rename(draft, folder)
+        os.rename(draft, where)
     except BaseException:
         shutil.rmtree(draft, ignore_errors=True)
         raise
+    return where
 
 
-def load(folder: Path) -> tuple[dict[str, Any], bytes]:
-    """The model description and the weights of a folder."""
-    if not folder.is_dir():
-        raise InputError("model", "must be a folder that train wrote", str(folder))
-    for name in (WEIGHTS, MODEL):
-        if not (folder / name).is_file():
-            raise InputError("model", f"misses the file {name}", str(folder), "train again")
-    return read_json(folder / MODEL), (folder / WEIGHTS).read_bytes()
+def free(folder: str | Path) -> Path:
+    """The path of a folder that does not exist yet."""
+    where = as_path(folder, "folder")
+    if where.exists():
+        raise InputError("folder", "must not exist yet", str(where), "choose another folder, or remove this one")
+    return where
 
 
+def read(folder: str | Path) -> Stored:
+    """The three files of a model folder; ``InputError`` for what is missing or no JSON of one meaning."""
+    path = as_path(folder, "model")
+    if not path.is_dir():
+        raise InputError("model", "must be a folder that train wrote", str(path))
+    for name in (WEIGHTS, MODEL, CERTIFICATE):
+        if not (path / name).is_file():
+            raise InputError("model", f"misses the file {name}", str(path), "train again")
+    weights, text = (path / WEIGHTS).read_bytes(), (path / MODEL).read_bytes()
+    model = strict_json.loads(text, MODEL)
+    if not isinstance(model, dict):
+        raise InputError(MODEL, "must be a JSON object", type(model).__name__)
+    if model.get("format") != FORMAT:
+        raise InputError(MODEL, f"must be of format {FORMAT}", model.get("format"), "train again")
+    certificate = strict_json.read(path / CERTIFICATE, CERTIFICATE)
+    return Stored(path, model, weights, certificate, {WEIGHTS: sha256(weights), MODEL: sha256(text)})
+
+
+def as_path(given: Any, argument: str) -> Path:
+    """A path from text or ``Path``, and from nothing else."""
+    if not isinstance(given, str | Path):
+        raise InputError(argument, "must be a path", type(given).__name__)
+    return Path(given)
+
+
+def sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()

@@ -1,63 +1,88 @@
-"""Train any differentiable model by a described run, and doubt what is claimed of its loss; JAX is loaded late."""
+"""``train``: one function from a described run and data to a released model; JAX is loaded late."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
+from lastiterate.accounting.calibration import calibrate
 from lastiterate.accounting.certificate import Certificate, account
 from lastiterate.errors import InputError, NotCertified
+from lastiterate.models.fitted import Fitted
+from lastiterate.models.kinds import KINDS, Kind, Order
+from lastiterate.planning.planner import automatic_delta
 from lastiterate.run.evidence import Evidence
 from lastiterate.run.facts import LossFacts
-from lastiterate.run.losses import Abstract
 from lastiterate.run.run import Run
-
-FIRST = "the first parameters are taken to be chosen without looking at the data"
-
-
-class Released(NamedTuple):
-    """The final parameters, structured like the first ones, and the certificate of the run that made them."""
-
-    params: Any
-    certificate: Certificate
 
 
 def train(
     run: Run,
-    loss: Callable[..., Any],
-    params: Any,
     data: tuple[Any, ...],
     *,
+    model: Any = None,
+    loss: Callable[..., Any] | None = None,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    seed: int | None = None,
     microbatch: int | None = None,
     at_least: Evidence = Evidence.ENFORCED,
     progress: Callable[[int, int, float], None] | None = None,
-) -> Released:
-    """Execute ``run`` on ``loss(params, *record)`` and release the last parameters with their certificate.
+) -> Fitted:
+    """Calibrate ``run`` to a budget, execute it on ``data``, and release the last iterate with its certificate.
 
-    ``loss``: one number for one record, written with JAX (an Equinox or Flax network works as it is). ``params``: any
-    nested structure of floating-point arrays, chosen without looking at the data. ``data``: a tuple of arrays (or
-    structures of arrays) with n records along the first axis, such as (x, y). ``microbatch``: records whose gradients
-    are in memory at once; it changes nothing else. Errors: ``NotCertified`` before training, if no theorem certifies
-    the run on facts of ``at_least``; ``InputError`` for bad input or a loss that is not finite; nothing is released.
+    Linear models take neither ``model`` nor ``loss``: the run's own loss is trained on data (x, y), rows (n, d) with
+    class indices or numbers (n,). Anything else is ``loss(params, *record)``, one number for one record written with
+    JAX, from first parameters ``model``, any nested structure of floating-point arrays chosen without looking at the
+    data. ``data``: a tuple of arrays (or structures of arrays) with the run's n records along the first axis.
+
+    ``epsilon``: the budget; the run is executed with the least noise that keeps it. It is needed where the run has no
+    noise, otherwise the run is executed as it is. ``delta``: by default a power of ten at most 1/(10 n). ``seed``: for
+    tests only, and a caveat. ``microbatch``: records whose gradients are in memory at once; it changes nothing else.
+    ``progress(steps_done, steps, seconds)`` is called now and then. Returns a model with ``certificate``, ``predict``
+    and ``save``. Errors: ``NotCertified`` before training, if no theorem certifies the run on facts of ``at_least``;
+    ``InputError`` for bad input or a run that diverges; nothing is released.
 
     **Guarantee:** the certificate speaks of the very run that is executed. It covers this release only.
     """
-    from lastiterate.engine.network import fit_network
-
-    if not isinstance(run.loss, Abstract):
-        raise InputError("loss of the run", "must be Abstract where the loss is given as a function",
-                         type(run.loss).__name__, "linear models are trained by lastiterate.estimators")
-    if not callable(loss):
-        raise InputError("loss", "must be a function of the parameters and one record", type(loss).__name__)
+    if type(run) is not Run:
+        raise InputError("run", "must be a Run", type(run).__name__, "describe one with lastiterate.Run(n=..., ...)")
     if not isinstance(data, tuple):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise InputError("data", "must be a tuple of what the loss takes after the parameters", type(data).__name__,
-                         "write (x, y)")
+        raise InputError("data", "must be a tuple: (x, y), or what the loss takes after the parameters",
+                         type(data).__name__, "write (x, y)")
+    for name, value in (("epsilon", epsilon), ("delta", delta), ("seed", seed)):
+        wanted = int if name == "seed" else int | float
+        if value is not None and (isinstance(value, bool) or not isinstance(value, wanted)):
+            raise InputError(name, "must be a whole number" if name == "seed" else "must be a number", value)
+    kind = _kind_for(model, loss)
+    stated = automatic_delta(run.n) if delta is None else delta
+    certificate = _certified(run, epsilon, stated, at_least)
+    return kind.fit(Order(certificate, data, model, loss, stated, seed, microbatch, progress))
+
+
+def _kind_for(model: Any, loss: Any) -> Kind:
+    """The kind of model that is asked for; what nobody knows is refused."""
+    if model is None and loss is not None:
+        raise InputError("model", "is needed beside a loss: the first parameters", None,
+                         "a linear model needs neither, its loss belongs to the run")
+    found = next((kind for kind in reversed(KINDS.values()) if kind.trained and kind.knows(model)), None)
+    if found is None:
+        raise InputError("model", "must be a nested structure of NumPy or JAX arrays", type(model).__name__,
+                         "models of other libraries need their package to be imported first")
+    return found
+
+
+def _certified(run: Run, epsilon: float | None, delta: float, at_least: Evidence) -> Certificate:
+    """The certificate of the run that will be executed; nothing is trained without one."""
+    if epsilon is not None:
+        return calibrate(run, epsilon=epsilon, delta=delta, at_least=at_least)
+    if run.noise is None:
+        raise InputError("epsilon", "is needed where the run has no noise", None, "state a budget, or the noise")
     certificate = account(run, at_least=at_least)
-    if not certificate.certifying:
+    if not math.isfinite(certificate.epsilon(delta)):
         raise NotCertified(certificate.why_not())
-    certificate = replace(certificate, caveats=(*certificate.caveats, FIRST))
-    return Released(fit_network(run, loss, params, data, microbatch=microbatch, progress=progress), certificate)
+    return certificate
 
 
 def falsify(loss: Callable[..., Any], params: Any, data: tuple[Any, ...], claims: LossFacts, *, radius: float = 1.0,

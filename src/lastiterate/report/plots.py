@@ -34,9 +34,9 @@ def figure_for(path: Path) -> tuple[Any, Any]:
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        raise InputError("--plot", "needs matplotlib", None, "pip install 'lastiterate[plot]'") from None
+        raise InputError("plot", "needs matplotlib", None, "pip install 'lastiterate[plot]'") from None
     if path.suffix.lower() not in (".png", ".svg", ".pdf"):
-        raise InputError("--plot", "must end in .png, .svg or .pdf", path.name)
+        raise InputError("plot", "must end in .png, .svg or .pdf", path.name)
     made = Figure(figsize=(7, 4.2), layout="constrained")
     return made, made.add_subplot()
 
@@ -45,7 +45,7 @@ def lines(certificate: Certificate, delta: float, points: int = 40) -> tuple[Lin
     """Epsilon after k steps for every theorem that applies, k on a geometric grid up to the run's own number."""
     run = certificate.run
     if not run.for_any_length:
-        raise InputError("--plot", "needs a schedule that is defined for any number of steps", None,
+        raise InputError("plot", "needs a schedule that is defined for any number of steps", None,
                          "use a constant step size or inverse-decay")
     counts = sorted({max(1, round(run.steps ** (i / (points - 1)))) for i in range(points)})
     found: dict[str, tuple[Kind, list[int], list[float]]] = {}

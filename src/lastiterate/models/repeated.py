@@ -60,7 +60,7 @@ class Reminder:
                 return
             # a recorded warning is not shown, and is still raised where a filter makes it an error
             with warnings.catch_warnings(record=True) if self._told else nullcontext():
-                warnings.warn(MESSAGE, RepeatedFitWarning, stacklevel=4)  # where ``fit`` was called
+                warnings.warn(MESSAGE, RepeatedFitWarning, stacklevel=_outside())  # where ``fit`` was called
             self._told = True
 
     def after(self, rows: Sketch) -> None:
@@ -80,6 +80,14 @@ def _searching() -> bool:
             return True
         frame = frame.f_back
     return False
+
+
+def _outside() -> int:
+    """How many frames above ``before`` the first one lies that is not of this library."""
+    frame, level = sys._getframe(1), 1
+    while frame is not None and str(frame.f_globals.get("__name__")).startswith("lastiterate."):
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 REMINDER = Reminder()

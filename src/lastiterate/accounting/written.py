@@ -1,0 +1,69 @@
+"""A certificate as JSON: what ``account --json`` prints, and what lies beside a released model."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from lastiterate.curves.curve import check_delta
+from lastiterate.theorems.theorem import Applies
+
+if TYPE_CHECKING:
+    from lastiterate.accounting.certificate import Certificate
+    from lastiterate.accounting.verdict import Verdict
+
+FORMAT = 1
+
+
+def rows(certificate: Certificate, delta: float) -> list[dict[str, Any]]:
+    """One row per theorem (``epsilon`` is ``None`` where it fails or is infinite)."""
+    return [_row(certificate, verdict, delta) for verdict in certificate.verdicts]
+
+
+def _row(certificate: Certificate, verdict: Verdict, delta: float) -> dict[str, Any]:
+    row: dict[str, Any] = {"theorem": verdict.theorem.name, "kind": verdict.theorem.kind, "applies": False,
+                           "epsilon": None, "evidence": None, "reasons": list(verdict.reasons)}
+    if isinstance(verdict.result, Applies):
+        row |= {"applies": True, "epsilon": finite(certificate.curve(verdict).epsilon(delta)),
+                "evidence": verdict.result.evidence.name}
+    return row
+
+
+def answer(certificate: Certificate, delta: float) -> dict[str, Any]:
+    """What ``account --json`` prints: the number, what it rests on, every verdict, the run."""
+    check_delta(delta)
+    best = certificate.best(delta)
+    return {
+        "epsilon": finite(certificate.epsilon(delta)), "delta": delta, "adjacency": certificate.run.adjacency,
+        "epsilon_replace_one": finite(certificate.replace_one_epsilon(delta)),
+        "epsilon_at_least": finite(certificate.lower(delta)),
+        "theorem": None if best is None else best.theorem.name,
+        "evidence": None if best is None or best.evidence is None else best.evidence.name,
+        "verdicts": sorted(rows(certificate, delta), key=lambda row: (row["epsilon"] is None, row["epsilon"] or 0.0)),
+        "run": certificate.run.to_dict(), "caveats": list(certificate.all_caveats()),
+    }
+
+
+def stored_form(certificate: Certificate, delta: float, *, files: Mapping[str, str]) -> dict[str, Any]:
+    """The certificate as it is stored beside a model. ``files``: SHA-256 of the model's files, by their entries."""
+    from lastiterate import __version__
+
+    body = answer(certificate, delta) | {
+        "format": FORMAT, "library": f"lastiterate {__version__}", "at_least": certificate.at_least.name,
+        "weights_sha256": None, **files,
+    }
+    return body | {"content_sha256": content_hash(body)}
+
+
+def content_hash(body: dict[str, Any]) -> str:
+    """SHA-256 of the canonical JSON of a certificate without its own hash."""
+    kept = {key: value for key, value in body.items() if key != "content_sha256"}
+    return hashlib.sha256(json.dumps(kept, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def finite(value: float) -> float | None:
+    """JSON has no infinity."""
+    return value if math.isfinite(value) else None

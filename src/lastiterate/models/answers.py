@@ -1,0 +1,100 @@
+"""What the scores of a linear model mean: labels, a number in a public range, or nothing but themselves."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from lastiterate.errors import InputError
+
+LABELS = {str, int, float, bool}
+
+
+@dataclass(frozen=True)
+class Labels:
+    """The public labels, in the order of their class indices; one score for two of them, else one score each."""
+
+    values: tuple[str | int | float, ...]
+
+    def probabilities(self, found: np.ndarray) -> np.ndarray:
+        """Softmax of scores (n, k), shape (n, classes); a single score stands against 0."""
+        logits = found if found.shape[1] > 1 else np.column_stack((np.zeros(len(found)), found[:, 0]))
+        weights = np.exp(logits - logits.max(axis=1, keepdims=True))
+        return weights / weights.sum(axis=1, keepdims=True)
+
+    def of(self, found: np.ndarray) -> np.ndarray:
+        return np.asarray(self.values)[self.probabilities(found).argmax(axis=1)]
+
+    def words(self, outputs: int) -> str:
+        return f"{len(self.values)} classes"
+
+
+@dataclass(frozen=True)
+class Range:
+    """A number between public ends: a score of -1 is the low one, 1 the high one, and nothing lies beyond."""
+
+    low: float
+    high: float
+
+    def probabilities(self, found: np.ndarray) -> np.ndarray:
+        """None: shape (n, 0)."""
+        return np.empty((len(found), 0))
+
+    def of(self, found: np.ndarray) -> np.ndarray:
+        return self.low + (np.clip(found[:, 0], -1, 1) + 1) * (self.high - self.low) / 2
+
+    def scaled(self, target: np.ndarray) -> np.ndarray:
+        """Targets clipped to the range and moved to [-1, 1]."""
+        return 2 * (np.clip(target, self.low, self.high) - self.low) / (self.high - self.low) - 1
+
+    def words(self, outputs: int) -> str:
+        return f"a number in [{self.low:g}, {self.high:g}]"
+
+
+@dataclass(frozen=True)
+class Scores:
+    """The score itself, in the units of the target that was trained on."""
+
+    def probabilities(self, found: np.ndarray) -> np.ndarray:
+        """None: shape (n, 0)."""
+        return np.empty((len(found), 0))
+
+    def of(self, found: np.ndarray) -> np.ndarray:
+        return found[:, 0]
+
+    def words(self, outputs: int) -> str:
+        return "a number"
+
+
+def as_json(answers: Labels | Range | Scores) -> dict[str, Any]:
+    match answers:
+        case Labels(values):
+            return {"labels": list(values)}
+        case Range(low, high):
+            return {"range": [low, high]}
+        case Scores():
+            return {}
+
+
+def from_json(stored: Any) -> Labels | Range | Scores:
+    """What ``as_json`` wrote; everything else is refused."""
+    match stored:
+        case {"labels": [_, _, *_] as labels, **rest} if not rest and {type(x) for x in labels} <= LABELS:
+            return Labels(tuple(labels))
+        case {"range": [low, high], **rest} if not rest and type(low) is type(high) is float and low < high:
+            return Range(low, high)
+        case dict() if not stored:
+            return Scores()
+        case _:
+            raise InputError("answers", "must be labels, or a range [low, high] with low < high, or nothing", None,
+                             "model.json is damaged")
+
+
+def ordered(low: Any, high: Any, argument: str) -> Range:
+    """A public range of finite numbers low < high."""
+    if not (np.isfinite(low) and np.isfinite(high) and low < high) or math.isinf(float(high) - float(low)):
+        raise InputError(argument, "must be finite numbers low < high", (low, high), "state the target's public range")
+    return Range(float(low), float(high))

@@ -1,0 +1,233 @@
+"""From a data file to a released model and back to predictions: what the command line does, for Python."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lastiterate.data import BUNDLED, Schema, encode, encode_features, load_bundled, read_table, split
+from lastiterate.data.schema import public_row_norm
+from lastiterate.errors import InputError
+from lastiterate.models import linear, posterior
+from lastiterate.models.answers import Labels, Range
+from lastiterate.models.fitted import Fitted
+from lastiterate.models.linear import Budget
+from lastiterate.planning.planner import Choice, Task
+from lastiterate.planning.presets import ALGORITHMS, described
+from lastiterate.run.batching import Batching
+from lastiterate.run.penalties import Prox
+from lastiterate.run.run import Run
+
+SAMPLE = "bayes-linear"
+MODELS = ("logistic", "huber-ridge", SAMPLE)
+Template = Callable[[Task], Run]
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """A released model, the plans it was chosen from, and scores on data that is public (``None`` where there is none).
+    """
+
+    model: Fitted
+    choice: Choice | None = None
+    test_score: float | None = None
+    plain_score: float | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Records:
+    """What a data file gives to train on, and what is held out of a bundled set or read from a public test file."""
+
+    schema: Schema
+    row_norm: float
+    features: np.ndarray
+    target: np.ndarray
+    held: tuple[np.ndarray, np.ndarray] | None
+    bundled: bool
+
+    @property
+    def answers(self) -> Labels | Range:
+        bounds = self.schema.target_range
+        return Labels(self.schema.classes) if bounds is None else Range(float(bounds[0]), float(bounds[1]))
+
+    @property
+    def task(self) -> Task:
+        classes = 0 if self.schema.regression else len(self.schema.classes)
+        return Task(len(self.features), self.features.shape[1], classes, self.row_norm)
+
+
+def template(algorithm: str, batching: Batching | None, prox: Prox | None) -> Template | None:
+    """What describes the run of a named algorithm for a task; ``None`` where the planner chooses."""
+    if algorithm not in ALGORITHMS:
+        raise InputError("algorithm", "must be one of " + ", ".join(ALGORITHMS), algorithm)
+    if algorithm != "automatic":
+        return lambda task: described(task, algorithm, batching=batching, prox=prox)
+    for name, value in (("batch", batching), ("prox", prox)):
+        if value is not None:
+            raise InputError(name, "needs an algorithm: the automatic plan chooses for itself", value,
+                             "name one such as permuted-sgd")
+    return None
+
+
+def fit_file(data: str, budget: Budget, *, schema: Schema | None = None, test: str | None = None,
+             row_norm: float | None = None, model: str | None = None, template: Template | None = None,
+             progress: Callable[[int, int, float], None] | None = None) -> Trained:
+    """Fit on a file (with its schema) or on a bundled public set, of which a fifth is kept for testing.
+
+    ``model``: one of ``MODELS``; by default the linear model that fits the target. Nothing is written.
+    """
+    if model == SAMPLE and template is not None:
+        raise InputError("algorithm", f"cannot be combined with {SAMPLE}, which draws one posterior sample", None)
+    if model == SAMPLE and test is not None:
+        raise InputError("test", f"is not scored for {SAMPLE}", test, "leave it out")
+    records = read_records(data, schema=schema, test=test, row_norm=row_norm)
+    if model == SAMPLE:
+        return _sample(records, budget)
+    task = records.task
+    run = None if template is None else replace(template(task), adjacency=budget.adjacency)
+    plan = linear.planned(task, budget, run)
+    found = linear.fit(plan.certificate, records.features, records.target, delta=plan.delta, answers=records.answers,
+                       schema=records.schema, progress=progress)
+    plain = _plain_score(records) if records.bundled else None
+    return Trained(found, plan.choice, None if records.held is None else _score(found, records), plain)
+
+
+def _sample(records: Records, budget: Budget) -> Trained:
+    answers = records.answers
+    if not isinstance(answers, Range):
+        raise InputError("model", "needs a target that is a range of numbers", SAMPLE, "use logistic for classes")
+    found = posterior.fit(records.features, records.target, row_norm=records.row_norm, answers=answers,
+                          epsilon=budget.epsilon, delta=budget.delta_for(len(records.features)),
+                          adjacency=budget.adjacency, schema=records.schema)
+    return Trained(found, test_score=None if records.held is None else _score(found, records))
+
+
+def read_records(data: str, *, schema: Schema | None, test: str | None, row_norm: float | None) -> Records:
+    """The file, encoded by its public schema; a public test file is read before anything is trained."""
+    bundled = data in BUNDLED
+    if bundled and test is not None:
+        raise InputError("test", "cannot be combined with a bundled set, a fifth of which is kept for testing", test)
+    table, own = load_bundled(data) if bundled else (read_table(data), schema)
+    if own is None:
+        raise needs_schema(data)
+    features, target = encode(table, own)
+    if len(features) < 2:
+        raise InputError("data file", "must hold at least two records", len(features))
+    held = None if test is None else _public_test(test, own, features.shape[1])
+    norm = public_row_norm(own, features.shape[1]) if row_norm is None else row_norm
+    if bundled:
+        kept, out = split(len(features), seed=0)
+        features, target, held = features[kept], target[kept], (features[out], target[out])
+    return Records(own, norm, features, target, held, bundled)
+
+
+def _public_test(path: str, schema: Schema, width: int) -> tuple[np.ndarray, np.ndarray]:
+    features, target = encode(read_table(path), schema)
+    if features.shape[1] != width:
+        raise InputError("test", f"must have {width} features like the data file", features.shape[1])
+    return features, target
+
+
+def _score(model: Fitted, records: Records) -> float:
+    """Accuracy or R^2 on records that are public."""
+    assert records.held is not None
+    features, target = records.held
+    found, answers = model.predict(features), records.answers
+    if isinstance(answers, Labels):
+        return float((found == np.asarray(answers.values)[target]).mean())
+    truth = answers.of(np.asarray(target, dtype=np.float64)[:, None])
+    return float(1 - ((truth - found) ** 2).sum() / ((truth - truth.mean()) ** 2).sum())
+
+
+def _plain_score(records: Records) -> float:
+    """Score of the same kind of model without privacy; for bundled public sets only."""
+    from sklearn.linear_model import LogisticRegression, Ridge
+
+    assert records.held is not None
+    model = Ridge() if records.schema.regression else LogisticRegression(max_iter=2000)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return float(model.fit(records.features, records.target).score(*records.held))
+
+
+def prediction_rows(model: Fitted, data: str) -> tuple[list[str], list[list[str]]]:
+    """Header and rows of the CSV that ``predict`` writes: the answer, and the probability of every class."""
+    if model.schema is None:
+        raise InputError("model", "does not say how the records of a file become rows", model.kind,
+                         "load it in Python with lastiterate.load and predict from arrays")
+    features = encode_features(read_table(data), model.schema)
+    try:
+        found = model.predict(features)
+    except InputError as error:
+        raise InputError("data file", error.rule.removesuffix(".")) if error.argument == "x" else error from None
+    if not isinstance(model, linear.FittedLinear) or not isinstance(model.answers, Labels):
+        return ["prediction"], [[f"{value:.6g}"] for value in found]
+    header = ["prediction", *(f"probability_{name}" for name in model.answers.values)]
+    chances = model.probabilities(features)
+    pairs = zip(found, chances, strict=True)
+    return header, [[str(label), *(f"{chance:.6g}" for chance in row)] for label, row in pairs]
+
+
+def schema_for(data: str, path: Path | None, *, target: str | None, classes: str | None,
+               model: str | None) -> Schema | None:
+    """The schema of a data file with what the flags change in it; ``None`` for bundled sets."""
+    if model not in (None, *MODELS):
+        raise InputError("model", "must be one of " + ", ".join(MODELS), model)
+    if data in BUNDLED:
+        if path is not None or target is not None or classes is not None:
+            raise InputError("schema", "cannot be combined with a bundled set, which has its own", data)
+        _check_fits(model, load_bundled(data)[1])
+        return None
+    if path is None:
+        read_table(data)  # a bad file is told first
+        raise needs_schema(data)
+    found = Schema.read(path)
+    changes: dict[str, Any] = {} if target is None else {"target": target}
+    if classes is not None:
+        changes |= {"classes": tuple(name.strip() for name in classes.split(",")), "target_range": None}
+    found = replace(found, **changes) if changes else found
+    _check_fits(model, found)
+    return found
+
+
+def _check_fits(model: str | None, schema: Schema) -> None:
+    """Refuse a model for numbers where the schema has classes, and the other way round."""
+    if model is None or schema.regression == (model != "logistic"):
+        return
+    if model == SAMPLE:
+        raise InputError("model", "needs a target that is a range of numbers", SAMPLE, "use logistic for classes")
+    raise InputError("model", "does not fit the target: the schema says "
+                     + ("a range of numbers" if schema.regression else "classes"), model,
+                     "use huber-ridge" if schema.regression else "use logistic")
+
+
+def needs_schema(data: str) -> InputError:
+    return InputError("schema", f"is needed: the public ranges, categories and classes of {Path(data).name}", None,
+                      f"write one to fill in with: lastiterate schema {data}")
+
+
+def parse_delta(text: str) -> float | Any:
+    """"auto" or a number in (0, 1)."""
+    if text == "auto":
+        return text
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < 1:
+        raise InputError("delta", "must be auto or a number strictly between 0 and 1", text, "try 1e-6")
+    return value
+
+
+def unused_folder(data: str) -> Path:
+    """models/NAME-K with the first free K."""
+    stem, k = Path(data).absolute().stem, 1
+    while (folder := Path("models") / f"{stem}-{k}").exists():
+        k += 1
+    return folder

@@ -1,0 +1,80 @@
+"""The kinds of released models, one row each: what ``train`` is given for it, and who reads its folder.
+
+Another package (one for PyTorch, say) adds its row with ``register`` when it is imported; nothing here imports it. The
+module of a kind defines ``knows(model)``, ``fit_order(order)`` and ``read(stored, like)``; it is loaded when a model of
+its kind turns up, so that checking a folder needs no engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from lastiterate.accounting.certificate import Certificate
+from lastiterate.errors import InputError
+from lastiterate.models.fitted import Fitted
+from lastiterate.models.folder import Stored
+from lastiterate.models.statements import subject_of
+
+
+@dataclass(frozen=True)
+class Order:
+    """What ``train`` was asked to execute: the certificate's run on these data, the certificate stated at ``delta``."""
+
+    certificate: Certificate
+    data: tuple[Any, ...]
+    model: Any
+    loss: Any
+    delta: float
+    seed: int | None = None
+    microbatch: int | None = None
+    progress: Callable[[int, int, float], None] | None = None
+
+
+@dataclass(frozen=True)
+class Kind:
+    """``subject``: what its certificates are about, "run" or "problem". ``trained``: whether ``train`` makes it."""
+
+    name: str
+    module: str
+    subject: str = "run"
+    trained: bool = True
+
+    def knows(self, model: Any) -> bool:
+        """Whether this is what ``train`` is given for the kind."""
+        return import_module(self.module).knows(model)
+
+    def fit(self, order: Order) -> Fitted:
+        return import_module(self.module).fit_order(order)
+
+    def read(self, stored: Stored, like: Any) -> Fitted:
+        return import_module(self.module).read(stored, like)
+
+
+KINDS = {kind.name: kind for kind in (
+    Kind("linear", "lastiterate.models.linear"),
+    Kind("network", "lastiterate.models.network"),
+    Kind("posterior-sample", "lastiterate.models.posterior", "problem", trained=False),
+)}
+
+
+def register(kind: Kind) -> None:
+    """Add a kind of model; a name that is taken is refused."""
+    if kind.name in KINDS and KINDS[kind.name] != kind:
+        raise InputError("kind", "must have a name of its own", kind.name)
+    KINDS[kind.name] = kind
+
+
+def kind_of(model: dict[str, Any], certificate: dict[str, Any]) -> Kind:
+    """The row for what a folder holds; unknown kinds, and another certificate than the kind has, are refused."""
+    name = model.get("kind")
+    if not isinstance(name, str) or name not in KINDS:
+        raise InputError("model", "must be of a known kind: " + ", ".join(KINDS), name,
+                         "it may need another package to be imported")
+    kind = KINDS[name]
+    if subject_of(certificate) != kind.subject:
+        raise InputError("certificate", f"must be about a {kind.subject} where the model is a {name}",
+                         subject_of(certificate))
+    return kind

@@ -1,0 +1,188 @@
+"""Linear models: from a plan or a described run to a released model, and from scores to answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from lastiterate.accounting.calibration import calibrate
+from lastiterate.accounting.certificate import Certificate
+from lastiterate.data.schema import Schema
+from lastiterate.engine import Model, execute, scores, seeded_key
+from lastiterate.errors import InputError
+from lastiterate.models import repeated
+from lastiterate.models.answers import Labels, Range, Scores, as_json, from_json
+from lastiterate.models.fitted import Fitted
+from lastiterate.models.folder import Stored
+from lastiterate.models.kinds import Order
+from lastiterate.models.statements import Written
+from lastiterate.planning.planner import TIME_BUDGET, Choice, Task, automatic_delta, consider
+from lastiterate.run.adjacency import check_same
+from lastiterate.run.losses import Abstract, HuberRidge, Logistic, Softmax
+from lastiterate.run.run import Run
+
+SEED = "the caller gave the seed: whoever knows it can subtract the noise"
+Answers = Labels | Range | Scores
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class FittedLinear(Fitted):
+    """A linear model: weights (k, d + 1), what its private preparation released, what its scores mean."""
+
+    kind: ClassVar[str] = "linear"
+    run: Run
+    released: Model
+    answers: Answers
+
+    def scores(self, x: Any) -> np.ndarray:
+        """Linear scores of rows x (n, d), shape (n, k), prepared and clipped as in training."""
+        rows, wanted = np.asarray(x), self.released.weights.shape[1] - 1
+        if rows.ndim != 2 or rows.shape[1] != wanted:
+            raise InputError("x", f"must have {wanted} features like the model", rows.shape)
+        return scores(self.run, self.released, rows)
+
+    def probabilities(self, x: Any) -> np.ndarray:
+        """Probabilities of the labels for rows x (n, d), shape (n, classes)."""
+        return self.answers.probabilities(self.scores(x))
+
+    def predict(self, x: Any) -> np.ndarray:
+        """The most probable label of every row, or a number, shape (n,)."""
+        return self.answers.of(self.scores(x))
+
+    def contents(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        tensors = {"weights": self.released.weights}
+        tensors |= {f"prepared_{i}": np.asarray(part) for i, part in enumerate(self.released.released)}
+        return {"run": self.run.to_dict(), "answers": as_json(self.answers)}, tensors
+
+    def summary(self) -> str:
+        outputs, columns = self.released.weights.shape
+        return f"{columns - 1} features to {self.answers.words(outputs)}, {self.run.steps} steps, n = {self.run.n}"
+
+
+def read(stored: Stored, like: Any = None) -> FittedLinear:
+    """The model in a folder."""
+    if like is not None:
+        raise InputError("like", "is for networks; a linear model needs none", type(like).__name__, "leave it out")
+    run, tensors = Run.from_dict(stored.model["run"]), stored.tensors()
+    names = ["weights", *(f"prepared_{i}" for i in range(len(run.prelude)))]
+    if sorted(tensors) != sorted(names) or not all(np.isfinite(array).all() for array in tensors.values()):
+        raise InputError("model", "must hold the weights of its run", sorted(tensors), "train again")
+    weights = tensors["weights"]
+    if weights.ndim != 2 or weights.shape[0] != _outputs(run) or weights.shape[1] < 2:
+        raise InputError("model", "must hold weights of the shape that its run releases", weights.shape)
+    released = Model(weights, tuple(tensors[name] for name in names[1:]))
+    try:
+        scores(run, released, np.zeros((1, weights.shape[1] - 1)))
+    except (ValueError, IndexError, TypeError):
+        raise InputError("model", "must hold a preparation that fits its weights", None, "train again") from None
+    schema = None if stored.model.get("schema") is None else Schema.from_dict(stored.model["schema"])
+    answers = from_json(stored.model.get("answers"))
+    if isinstance(answers, Labels) and len(answers.values) != max(2, weights.shape[0]):
+        raise InputError("model", f"must name one label for each of its {max(2, weights.shape[0])} classes",
+                         len(answers.values))
+    return FittedLinear(proof=Written(stored.certificate), delta=stored.certificate["delta"], schema=schema, run=run,
+                        released=released, answers=answers)
+
+
+def _outputs(run: Run) -> int:
+    if run.loss.outputs is None:
+        raise InputError("run", "must have a linear loss", type(run.loss).__name__)
+    return run.loss.outputs
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What a fit may cost. ``delta``: "auto" is a power of ten at most 1/(10 n); ``time_budget``: seconds."""
+
+    epsilon: float
+    delta: float | Literal["auto"] = "auto"
+    adjacency: Any = "zero-out"
+    time_budget: float = TIME_BUDGET
+
+    def delta_for(self, n: int) -> float:
+        if self.delta == "auto":
+            return automatic_delta(n)
+        if isinstance(self.delta, str):
+            raise InputError("delta", "must be a number in (0, 1) or \"auto\"", self.delta)
+        return self.delta
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What will be executed, the delta of its budget, and the plans it was chosen from (``None`` for a given run)."""
+
+    certificate: Certificate
+    delta: float
+    choice: Choice | None = None
+
+
+def planned(task: Task, budget: Budget, run: Run | None = None) -> Planned:
+    """The planner's run for a task, or the given one with the least noise that the budget allows."""
+    delta = budget.delta_for(task.n)
+    if run is None:
+        choice = consider(task, epsilon=budget.epsilon, delta=delta, adjacency=budget.adjacency,
+                          time_budget=budget.time_budget)
+        return Planned(choice.best.certificate, delta, choice)
+    check_described(run, task, budget.adjacency)
+    return Planned(calibrate(run, epsilon=budget.epsilon, delta=delta), delta)
+
+
+def fit(certificate: Certificate, features: Any, target: Any, *, delta: float, answers: Answers,
+        seed: int | None = None, caveats: tuple[str, ...] = (), schema: Schema | None = None,
+        progress: Callable[[int, int, float], None] | None = None) -> FittedLinear:
+    """Execute the run of ``certificate`` on rows (n, d) and targets (n,), and release its last iterate.
+
+    ``target``: class indices, or numbers for regression. ``seed``: for tests only; it becomes a caveat.
+
+    **Guarantee:** the certificate of the result speaks of the run that was executed; every fit spends its budget anew.
+    """
+    if certificate.run.release != "last":
+        raise InputError("release", "must be 'last' where a model is released", certificate.run.release,
+                         "use lastiterate.engine.execute for all iterates")
+    key = None if seed is None else seeded_key(seed)
+    rows = repeated.REMINDER.sketch(features)
+    repeated.REMINDER.before(rows)
+    released = execute(certificate.run, features, target, key, progress)
+    told = (*caveats, *(() if seed is None else (SEED,)))
+    found = FittedLinear(proof=replace(certificate, caveats=(*certificate.caveats, *told)), delta=delta, schema=schema,
+                         run=certificate.run, released=released, answers=answers)
+    repeated.REMINDER.after(rows)
+    return found
+
+
+def knows(model: Any) -> bool:
+    """A linear model needs no first parameters: they are 0."""
+    return model is None
+
+
+def fit_order(order: Order) -> FittedLinear:
+    """The run's own loss on data (x, y)."""
+    run, data = order.certificate.run, order.data
+    if type(run.loss) is Abstract:
+        raise InputError("loss of the run", "must be a linear one where neither model nor loss is given", "Abstract",
+                         "use Logistic, Softmax or HuberRidge, or pass first parameters as model= and a loss=")
+    if order.microbatch is not None:
+        raise InputError("microbatch", "is for losses given as functions", order.microbatch, "leave it out")
+    if len(data) != 2:
+        raise InputError("data", "must be (x, y) for a linear model", f"{len(data)} parts")
+    rows, target = np.asarray(data[0]), np.asarray(data[1])
+    if rows.ndim != 2 or rows.dtype.kind not in "biuf":
+        raise InputError("x", "must be a table of numbers, shape (n, d)", f"{rows.dtype} of shape {rows.shape}")
+    outputs = _outputs(run)
+    answers = Scores() if type(run.loss) is HuberRidge else Labels(tuple(range(max(2, outputs))))
+    return fit(order.certificate, rows, target, delta=order.delta, answers=answers, seed=order.seed,
+               progress=order.progress)
+
+
+def check_described(run: Run, task: Task, adjacency: str) -> None:
+    """Refuse a run that describes other data than these."""
+    wanted = {0: HuberRidge, 2: Logistic}.get(task.classes, Softmax)
+    if run.n != task.n:
+        raise InputError("run", f"must describe these n = {task.n} records", run.n)
+    if type(run.loss) is not wanted or getattr(run.loss, "classes", task.classes) != task.classes:
+        raise InputError("run", f"must have the loss of this task, {wanted.__name__} of {task.classes} classes",
+                         type(run.loss).__name__)
+    check_same(run.adjacency, adjacency)

@@ -1,0 +1,52 @@
+"""``load`` and ``verify``: a model folder read back, and its certificate derived again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from lastiterate.accounting.stored import Checked
+from lastiterate.errors import InputError
+from lastiterate.models import folder as folders
+from lastiterate.models.fitted import Fitted
+from lastiterate.models.kinds import kind_of
+from lastiterate.models.statements import STATEMENTS, subject_of
+from lastiterate.run import strict_json
+
+
+def load(folder: str | Path, like: Any = None) -> Fitted:
+    """The model in a folder that ``save`` or ``lastiterate train`` wrote.
+
+    ``like``: a structure whose places the arrays of a network take; without it they come in dictionaries and lists.
+    Errors: files that do not fit together, that are damaged, or of an unknown kind.
+
+    **Guarantee:** weights and description are those that the certificate was written for; the model's ``certificate``
+    is derived again from its run. ``verify`` says whether the written numbers hold.
+    """
+    stored = folders.read(folder)
+    kind, damage = kind_of(stored.model, stored.certificate), stored.damage()
+    if damage:
+        raise InputError("model", "does not fit its certificate", damage[0],
+                         "nothing is read from it; lastiterate verify lists everything")
+    delta = stored.certificate.get("delta")
+    if not isinstance(delta, float) or not 0 < delta < 1:
+        raise InputError("certificate", "must state a delta strictly between 0 and 1", delta)
+    return kind.read(stored, like)
+
+
+def verify(path: str | Path) -> Checked:
+    """Derive a certificate again from what it certifies, and compare every number, text and file with it.
+
+    ``path``: a model folder, or a single certificate (then no model is looked at). ``problems`` is empty where it
+    holds, ``condition`` says what it takes on somebody's word. A certificate that was re-issued as a whole cannot be
+    told from an honest one without a signature.
+    """
+    place = folders.as_path(path, "path")
+    if not place.is_dir():
+        body = strict_json.read(place, "certificate")
+        return STATEMENTS[subject_of(body)].check(body)
+    stored = folders.read(place)
+    kind = kind_of(stored.model, stored.certificate)
+    found = STATEMENTS[kind.subject].check(stored.certificate)
+    return replace(found, problems=tuple(dict.fromkeys((*stored.damage(), *found.problems))))

@@ -1,0 +1,89 @@
+"""Networks and other losses of one record: trained by a described run, released with their certificate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import jax
+import numpy as np
+
+from lastiterate.engine import fresh_key, seeded_key
+from lastiterate.engine.network import fit_network
+from lastiterate.errors import InputError
+from lastiterate.models import tree
+from lastiterate.models.fitted import Fitted
+from lastiterate.models.folder import Stored
+from lastiterate.models.kinds import Order
+from lastiterate.models.linear import SEED
+from lastiterate.models.statements import Written
+from lastiterate.run.losses import Abstract
+from lastiterate.run.run import Run
+
+FIRST = "the first parameters are taken to be chosen without looking at the data"
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class FittedNetwork(Fitted):
+    """The final parameters, structured like the first ones.
+
+    The forward pass is the caller's code: no folder carries it, and ``predict`` takes it unless the parameters are
+    callable themselves, as an Equinox module is.
+    """
+
+    kind: ClassVar[str] = "network"
+    run: Run
+    params: Any
+
+    def predict(self, x: Any, forward: Callable[[Any, Any], Any] | None = None) -> np.ndarray:
+        """``forward(params, record)`` for every record of ``x`` (arrays with the records along their first axis)."""
+        if self.run.release == "all":
+            raise InputError("release", "must be 'last' for predictions", "all", "use one of the iterates in params")
+        if forward is None and not callable(self.params):
+            raise InputError("forward", "is needed to predict: a function of the parameters and one record", None,
+                             "the loss alone does not say what the output is")
+        one: Callable[[Any], Any] = self.params if forward is None else lambda record: forward(self.params, record)
+        return np.asarray(jax.vmap(one)(x))
+
+    def contents(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        leaves, tensors = tree.described(self.params)
+        return {"run": self.run.to_dict(), "parameters": leaves}, tensors
+
+    def summary(self) -> str:
+        arrays = [leaf for leaf in jax.tree.leaves(self.params) if hasattr(leaf, "dtype")]
+        return (f"{sum(np.size(array) for array in arrays):,} parameters in {len(arrays)} arrays, "
+                f"{self.run.steps} steps, n = {self.run.n}")
+
+
+def knows(model: Any) -> bool:
+    """Whether ``model`` is a structure of NumPy or JAX arrays, with whatever else between them."""
+    return any(isinstance(leaf, np.ndarray | jax.Array) for leaf in jax.tree.leaves(model))
+
+
+def fit_order(order: Order) -> FittedNetwork:
+    """Execute the run on ``loss(params, *record)`` and release the last parameters."""
+    run = order.certificate.run
+    check(run, order.loss)
+    told = (FIRST, *(() if order.seed is None else (SEED,)))
+    key = fresh_key() if order.seed is None else seeded_key(order.seed)
+    params = fit_network(run, order.loss, order.model, order.data, key, microbatch=order.microbatch,
+                         progress=order.progress)
+    return FittedNetwork(proof=replace(order.certificate, caveats=(*order.certificate.caveats, *told)),
+                         delta=order.delta, run=run, params=params)
+
+
+def check(run: Run, loss: Any) -> None:
+    """Refuse a run with a linear loss, and what is no function."""
+    if type(run.loss) is not Abstract:
+        raise InputError("loss of the run", "must be Abstract where the loss is given as a function",
+                         type(run.loss).__name__, "leave model and loss out to train a linear model")
+    if not callable(loss):
+        raise InputError("loss", "must be a function of the parameters and one record", type(loss).__name__)
+
+
+def read(stored: Stored, like: Any = None) -> FittedNetwork:
+    """The model in a folder; its arrays in the structure of ``like``, or in dictionaries and lists."""
+    run, tensors, leaves = Run.from_dict(stored.model["run"]), stored.tensors(), stored.model.get("parameters")
+    params = tree.rebuilt(leaves, tensors) if like is None else tree.into(like, leaves, tensors)
+    return FittedNetwork(proof=Written(stored.certificate), delta=stored.certificate["delta"], run=run, params=params)
