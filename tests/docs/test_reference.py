@@ -96,3 +96,8 @@ def test_code_names_in_the_glossary_exist():
     for row in ours:
         for name in re.findall(r"`([A-Z][A-Za-z]+)\(", row):
             assert name in short, name
+
+
+def test_the_navigation_has_every_page_once_and_nothing_else():
+    pages = re.findall(r": ([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE)
+    assert sorted(pages) == sorted(str(path.relative_to(ROOT / "docs")) for path in (ROOT / "docs").rglob("*.md"))
