@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -34,7 +35,11 @@ SLACK = 1e-9
 """Relative allowance for rounding errors of masses: sums of at most 10^4 positive terms, good to a few ulp each, some
 forty times over."""
 
-_POINTS, _WEIGHTS = np.polynomial.legendre.leggauss(12)
+
+@lru_cache
+def _rule() -> tuple[Array, Array]:
+    """Points and weights of Gauss and Legendre on [-1, 1]; NumPy's polynomials are imported when first needed."""
+    return np.polynomial.legendre.leggauss(12)
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,9 +99,10 @@ def lognormal(a: float, h: float) -> Ratio:
     """
     reach = REACH * a + a * a / 2
     low, high = math.floor(-reach / h), math.ceil(reach / h)
-    place = (_POINTS + 1) / 2
+    points, weights = _rule()
+    place = (points + 1) / 2
     z = ((np.arange(low, high)[:, None] + place) * h + a * a / 2) / a
-    scale = _WEIGHTS / 2 * (h / a) / math.sqrt(2 * math.pi)
+    scale = weights / 2 * (h / a) / math.sqrt(2 * math.pi)
     up: Array = np.expm1(place * h) / math.expm1(h)
     under_q, under_p = np.exp(-z * z / 2) * scale, np.exp(-((z - a) ** 2) / 2) * scale
     q, p = np.zeros(high - low + 1), np.zeros(high - low + 1)

@@ -22,7 +22,6 @@ Drawn = Literal["never", "once", "each pass", "each step"]
 Sizes = Literal["equal", "last shorter", "random"]
 
 
-@dataclass(frozen=True)
 class Batches(ABC):
     """The questions that every batching answers.
 

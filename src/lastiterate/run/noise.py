@@ -19,7 +19,6 @@ from lastiterate.run.step_sizes import Schedule
 from lastiterate.run.validate import all_positive, positive
 
 
-@dataclass(frozen=True)
 class Perturbation(ABC):
     """The questions that every description of noise answers."""
 

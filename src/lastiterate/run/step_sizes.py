@@ -15,7 +15,6 @@ from lastiterate.run.fields import settle
 from lastiterate.run.validate import all_positive, numbers, positive
 
 
-@dataclass(frozen=True)
 class Schedule(ABC):
     """The questions that every description of step sizes answers.
 

@@ -11,10 +11,12 @@ from __future__ import annotations
 import json
 import math
 import re
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lastiterate.errors import InputError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 DEEPEST = 64
 """Lists and objects inside of one another; what this library writes needs a tenth of it."""
