@@ -10,6 +10,7 @@ import jax
 import numpy as np
 from scipy.special import ndtri
 
+from lastiterate.engine.keeper import Keeper
 from lastiterate.engine.noise import PREPARATION, fresh_key, stream
 from lastiterate.engine.preparation import executed, prepared
 from lastiterate.engine.preparation.eigenvalue import released_eigenvalue, top_eigenvalue
@@ -30,15 +31,20 @@ class Model:
 
 
 def execute(run: Run, features: Any, target: Any, key: jax.Array | None = None,
-            progress: Progress | None = None) -> Model:
-    """Run every step of ``run``, in order; the only way from data to a released model."""
+            progress: Progress | None = None, keeper: Keeper | None = None) -> Model:
+    """Run every step of ``run``, in order; the only way from data to a released model.
+
+    ``keeper``: checkpoints of it; a resumed run draws what it drew before, its private preparation included.
+    """
+    if keeper is not None:
+        key = keeper.begin(run, (features, target), key)
     key = fresh_key() if key is None else key
     released = prepare_privately(run, features, key)
     if run.prelude and isinstance(run.prelude[-1], TopEigenvalue):
         found = measure_eigenvalue(run, features, released, key)
         released = (*released[:-1], np.array([found]))
         run = run.measured(found, np.shape(features)[1] + 1)
-    return Model(Trainer(run).fit(features, target, key, progress, released), released)
+    return Model(Trainer(run).fit(features, target, key, progress, released, keeper=keeper), released)
 
 
 def _key(key: jax.Array, part: int) -> jax.Array:

@@ -13,6 +13,7 @@ import numpy as np
 
 from lastiterate.engine.batches import drawn, layout
 from lastiterate.engine.dense import clipped_sum
+from lastiterate.engine.keeper import Keeper
 from lastiterate.engine.loop import secret, shape_of
 from lastiterate.engine.noise import fresh_key
 from lastiterate.engine.prepare import hidden
@@ -141,19 +142,22 @@ def in_precision(records: Any, *, exact: bool) -> Any:
 
 
 def fit_network(run: Run, loss: RecordLoss, params: Any, data: tuple[Any, ...], key: jax.Array | None = None, *,
-                microbatch: int | None = None, progress: Progress | None = None) -> Any:
+                microbatch: int | None = None, progress: Progress | None = None, keeper: Keeper | None = None) -> Any:
     """Execute ``run`` on ``loss(params, *record)``; the last parameters, structured like ``params``.
 
     ``params``: public first parameters. ``data``: arrays or pytrees of arrays whose first axis are the records, such as
     (x, y). For release="all" every array has the steps as its first axis. ``key``: for tests and audits only.
+    ``keeper``: checkpoints, which know the data and the first parameters (the loss is the caller's code).
 
     **Guarantee:** exactly the run that is accounted: per-example clips, noise at every step, no other output.
     """
     with jax.enable_x64(True):
         loop, initial, arranged = prepared(run, loss, params, data, microbatch)
+        if keeper is not None:
+            key = keeper.begin(run, jax.tree.leaves((data, Form.of(params).vector(params))), key)
         key = fresh_key() if key is None else key
         arranged = secret(shape_of(run), loop.objective.most, arranged, key)
-        released = loop.execute(initial, arranged, key, progress)
+        released = loop.execute(initial, arranged, key, progress, keeper)
         form = Form.of(params)
         if run.release == "last":
             return form.whole(form.released(released))

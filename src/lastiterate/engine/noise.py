@@ -15,23 +15,23 @@ import jax.numpy as jnp
 import numpy as np
 
 NOISE, START, ORDER, PREPARATION = range(4)  #: streams of one key
-_IMPL = "threefry2x32"
+IMPLEMENTATION = "threefry2x32"
 
 
 def fresh_key() -> jax.Array:
     """A key of 128 bits from the operating system; shape (2,)."""
     bits = np.frombuffer(os.urandom(16), dtype=np.uint32).reshape(2, 2)
-    return jax.random.wrap_key_data(jnp.asarray(bits), impl=_IMPL)
+    return jax.random.wrap_key_data(jnp.asarray(bits), impl=IMPLEMENTATION)
 
 
 def seeded_key(seed: int) -> jax.Array:
     """A reproducible key, for tests and audits: whoever knows the seed can subtract the noise."""
-    return jax.random.split(jax.random.key(seed, impl=_IMPL), 2)
+    return jax.random.split(jax.random.key(seed, impl=IMPLEMENTATION), 2)
 
 
 def seeded_keys(seed: int, count: int) -> jax.Array:
     """Many independent keys from one seed; shape (count, 2)."""
-    return jax.random.split(jax.random.key(seed, impl=_IMPL), (count, 2))
+    return jax.random.split(jax.random.key(seed, impl=IMPLEMENTATION), (count, 2))
 
 
 def stream(key: jax.Array, which: Any) -> jax.Array:
@@ -42,7 +42,7 @@ def stream(key: jax.Array, which: Any) -> jax.Array:
 def generator(key: jax.Array) -> jax.Array:
     """The single generator that both halves of a key agree on."""
     halves = jax.random.key_data(key)
-    return jax.random.wrap_key_data(halves[0] ^ halves[1], impl=_IMPL)
+    return jax.random.wrap_key_data(halves[0] ^ halves[1], impl=IMPLEMENTATION)
 
 
 def gaussian(key: jax.Array, step: Any, shape: tuple[int, ...]) -> jax.Array:

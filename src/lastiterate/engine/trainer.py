@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lastiterate.engine.gradients import Linear, outputs
+from lastiterate.engine.keeper import Keeper
 from lastiterate.engine.loop import State, advance, noise_ahead, pass_data, schedule, secret, shape_of, start, trace
 from lastiterate.engine.noise import fresh_key
 from lastiterate.engine.objective import Objective
@@ -25,6 +26,8 @@ from lastiterate.run.run import Run, check_described
 
 Progress = Callable[[int, int, float], None]
 """Called with steps done, steps in all, seconds; never with anything that depends on the data."""
+STRETCHES = 50
+"""Parts of a run after which progress is shown and a checkpoint may be written; how many changes no bit."""
 
 
 @dataclass(frozen=True)
@@ -37,34 +40,46 @@ class Loop:
     def __post_init__(self) -> None:
         check_described(self.run)
 
-    def execute(self, initial: Any, data: Any, key: jax.Array, progress: Progress | None) -> np.ndarray:
-        """The last iterate, or all of them, (T, ...), for release="all"; refuses to release what is not finite."""
+    def execute(self, initial: Any, data: Any, key: jax.Array, progress: Progress | None,
+                keeper: Keeper | None = None) -> np.ndarray:
+        """The last iterate, or all of them, (T, ...), for release="all"; refuses to release what is not finite.
+
+        ``keeper``: where to begin, and what to keep on the way.
+        """
         check_dimension(self.run, math.prod(np.shape(initial)))
         state = start(self.run, initial, key)
-        released = (self._all if self.run.release == "all" else self._last)(state, data, key, progress)
+        released = self._all(state, data, key) if self.run.release == "all" else \
+            self._last(state, data, key, progress, keeper)
         if not np.isfinite(released).all():
             raise InputError("step_size", "makes the run diverge: an iterate is not finite", None,
                              "stay below 2/smooth, or add a ridge or a domain; nothing was released")
         return released
 
-    def _last(self, state: State, data: Any, key: Any, progress: Progress | None) -> np.ndarray:
+    def _last(self, state: State, data: Any, key: Any, progress: Progress | None, keeper: Keeper | None) -> np.ndarray:
         plan, steps, shape = schedule(self.run), self.run.steps, shape_of(self.run)
-        began, done, share, ahead = time.perf_counter(), 0, 1 if progress is None else 50, noise_ahead(state.theta.size)
-        current = data
+        whole = progress is None and keeper is None
+        began, done, ahead = time.perf_counter(), 0, noise_ahead(state.theta.size)
+        if keeper is not None and (found := keeper.state)[1]:
+            done, state = found[0], State(**{name: jnp.asarray(array) for name, array in found[1].items()})
+        current, number = data, -1
         while done < steps:
-            until = min(steps, done + math.ceil(steps / share))
+            until = min(steps, done + math.ceil(steps / (1 if whole else STRETCHES)))
             if isinstance(self.run.batching, Reshuffled):
                 until = min(until, (done // self.run.blocks + 1) * self.run.blocks)
-                if done % self.run.blocks == 0:
-                    current = pass_data(shape, self.objective.most, data, key, done // self.run.blocks)
+                if done // self.run.blocks != number:
+                    number = done // self.run.blocks
+                    current = pass_data(shape, self.objective.most, data, key, number)
             state = advance(shape, self.objective, ahead, state, current, key, plan, done, until)
             done = until
-            if progress is not None:
+            if not whole:
                 state.theta.block_until_ready()
+            if keeper is not None and done < steps and keeper.due:
+                keeper.keep(done, {name: np.asarray(array) for name, array in state._asdict().items()})
+            if progress is not None:
                 progress(done, steps, time.perf_counter() - began)
         return np.asarray(state.theta)
 
-    def _all(self, state: State, data: Any, key: Any, _: Progress | None) -> np.ndarray:
+    def _all(self, state: State, data: Any, key: Any) -> np.ndarray:
         plan, steps, shape = schedule(self.run), self.run.steps, shape_of(self.run)
         if not isinstance(self.run.batching, Reshuffled):
             return np.asarray(trace(shape, self.objective, state, data, key, plan, 0, steps)[1])
@@ -128,7 +143,8 @@ class Trainer:
         return Loop(self.run, Linear(linear_loss(self.run), self.run.clip, hidden(self.run)))
 
     def fit(self, features: Any, target: Any, key: jax.Array | None = None, progress: Progress | None = None,
-            released: tuple[np.ndarray, ...] = (), absent: Sequence[int] = ()) -> np.ndarray:
+            released: tuple[np.ndarray, ...] = (), absent: Sequence[int] = (),
+            keeper: Keeper | None = None) -> np.ndarray:
         """Train and return the last iterate, (k, d + 1) float64 (all of them, (T, k, d + 1), for release="all").
 
         ``key``: only for tests and audits; by default 128 fresh bits from the operating system. ``released``:
@@ -144,7 +160,7 @@ class Trainer:
             data: Any = jax.device_put(rows, may_alias=True), jnp.asarray(labels)
             if order is None:
                 data = secret(shape_of(self.run), self._loop.objective.most, data, key)
-            return self._loop.execute(self._zero(rows), data, key, progress)
+            return self._loop.execute(self._zero(rows), data, key, progress, keeper)
 
     def fit_many(self, features: Any, target: Any, keys: jax.Array, absent: Sequence[int] = ()) -> np.ndarray:
         """Train one model per key in a single vectorised program; (models, k, d + 1). For tests and audits."""

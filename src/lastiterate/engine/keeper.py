@@ -1,0 +1,114 @@
+"""Checkpoints of a run that goes on: key, parameters and steps done, sealed; opened again after an interruption.
+
+A resumed run uses the same key, so the same secret draws: it releases the very bits that an uninterrupted one would.
+Even when a run was killed at once, it must go on with the key that it began with; so the key is sealed before a record
+is looked at.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, final
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from safetensors.numpy import load, save
+
+from lastiterate.engine import sealed
+from lastiterate.engine.noise import IMPLEMENTATION, fresh_key
+from lastiterate.errors import InputError
+from lastiterate.run.run import Run
+
+KEY, DONE = "key", "done"
+
+
+def _nothing(number: int) -> None:
+    pass
+
+
+@final
+@dataclass
+class Keeper:
+    """Writes a run's state to ``path`` every ``seconds``, under ``key``; ``token``: the run's line in a ledger.
+
+    ``counted(number)`` is called when checkpoint ``number`` is on disk, and ``least`` is the number that must not be
+    undercut: with a ledger an older copy of the file is refused.
+
+    **Guarantee:** the file is ciphertext that is bound to the run and to the data; it is only ever replaced as a whole.
+    """
+
+    path: Path
+    key: sealed.Key
+    seconds: float = 60.0
+    token: str = ""
+    counted: Callable[[int], None] = _nothing
+    least: int = 0
+    _owner: sealed.Owner = field(init=False, repr=False)
+    _number: int = field(init=False, default=0, repr=False)
+    _secret: np.ndarray = field(init=False, repr=False)
+    _state: dict[str, np.ndarray] = field(init=False, default_factory=dict, repr=False)
+    _last: float = field(init=False, default=0.0, repr=False)
+
+    def __post_init__(self) -> None:
+        if not self.seconds >= 0:
+            raise InputError("checkpoint_every", "must be a number of seconds >= 0", self.seconds)
+
+    def begin(self, run: Run, arrays: Iterable[Any], key: jax.Array | None) -> jax.Array:
+        """The key that the run goes on with, or begins with: then it is sealed before anything else happens.
+
+        Errors: a checkpoint of another run, of other data, under another key, damaged, or older than the ledger knows.
+        """
+        if run.release != "last":
+            raise InputError("checkpoint", "is for runs that release the last iterate", run.release, "leave it out")
+        told = hashlib.sha256(run.to_json().encode()).hexdigest()
+        self._owner = sealed.Owner(told, self.key.digest(arrays), self.token)
+        if self.path.exists():
+            self._resume(key)
+        elif self.least > 0:
+            raise InputError("checkpoint", "is missing, and the ledger knows one of this run", str(self.path),
+                             "restore the file; a new start is a new release")
+        else:
+            self._secret = np.asarray(jax.random.key_data(fresh_key() if key is None else key))
+            self.keep(0, {})
+        return jax.random.wrap_key_data(jnp.asarray(self._secret), impl=IMPLEMENTATION)
+
+    def _resume(self, key: jax.Array | None) -> None:
+        self._number, body = sealed.unseal(self.path, self.key, self._owner)
+        sealed.clean(self.path)
+        if self._number < self.least:
+            raise InputError("checkpoint", f"is older than the last one, number {self.least}", self._number,
+                             "restore the last one: it was rolled back")
+        self._state = load(body)
+        self._secret = self._state.pop(KEY)
+        if key is not None and not np.array_equal(self._secret, jax.random.key_data(key)):
+            raise InputError("seed", "is not the one that the checkpoint was begun with", None, "leave it out")
+        self._last = time.monotonic()
+
+    @property
+    def state(self) -> tuple[int, dict[str, np.ndarray]]:
+        """Steps done, and the arrays of the state then (none at the beginning)."""
+        arrays = dict(self._state)
+        return int(arrays.pop(DONE)[0]), arrays
+
+    @property
+    def due(self) -> bool:
+        """Whether it is time for the next checkpoint: a matter of the clock alone."""
+        return time.monotonic() - self._last >= self.seconds
+
+    def keep(self, done: int, arrays: dict[str, np.ndarray]) -> None:
+        """Seal the state after ``done`` steps."""
+        self._state = {DONE: np.array([done]), **arrays}
+        body = save({KEY: self._secret, **{name: np.ascontiguousarray(a) for name, a in self._state.items()}})
+        sealed.seal(self.path, self.key, self._owner, self._number + 1, body)
+        self._number += 1
+        self.counted(self._number)
+        self._last = time.monotonic()
+
+    def finish(self) -> None:
+        """Delete the checkpoint: the model is released."""
+        sealed.remove(self.path)

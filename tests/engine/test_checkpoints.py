@@ -1,0 +1,185 @@
+"""An interrupted run that is resumed releases the bits of a whole one. LASTITERATE_KILLS=50 kills more often."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from safetensors.numpy import load
+
+import lastiterate as li
+from lastiterate.engine import execute, seeded_key
+from lastiterate.engine.keeper import Keeper
+from lastiterate.engine.network import fit_network
+from lastiterate.engine.sealed import Key, Owner, unseal
+from lastiterate.errors import InputError
+
+KILLS = int(os.environ.get("LASTITERATE_KILLS", "5"))
+KEY = Key(bytes(range(32)))
+COMMON = dict(n=60, steps=40, step_size=0.3, noise=li.GradientNoise(0.05), loss=li.Logistic(ridge=1e-2))
+RUNS = {
+    "full": li.Run(**COMMON), "cyclic": li.Run(batching=li.Cyclic(16), **COMMON),
+    "permuted": li.Run(batching=li.Permuted(16), **COMMON), "reshuffled": li.Run(batching=li.Reshuffled(16), **COMMON),
+    "fixed": li.Run(batching=li.FixedSize(16), **COMMON), "poisson": li.Run(batching=li.Poisson(0.2), **COMMON),
+    "bins": li.Run(batching=li.BallsInBins(16), **COMMON),
+    "nesterov": li.Run(momentum=li.Nesterov(), **COMMON), "heavy ball": li.Run(momentum=li.HeavyBall(0.5), **COMMON),
+    "prelude": li.Run(prelude=(li.PrivateMean(2.0, 1.0),), **COMMON),
+}
+
+
+class Interrupted(Exception):
+    pass
+
+
+def records() -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    return rng.normal(size=(60, 5)).astype(np.float32), rng.integers(0, 2, 60)
+
+
+def interrupt(at: int) -> "li.engine.Progress":
+    def told(done: int, steps: int, seconds: float) -> None:
+        if done >= at:
+            raise Interrupted
+
+    return told
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_resumed_run_releases_the_same_bits(name: str, tmp_path: Path) -> None:
+    run, (x, y), path = RUNS[name], records(), tmp_path / "c"
+    whole = execute(run, x, y, seeded_key(5)).weights
+    for at in (3, 17, 30):
+        with pytest.raises(Interrupted):
+            execute(run, x, y, seeded_key(5) if at == 3 else None, interrupt(at), Keeper(path, KEY, 0.0))
+        assert path.exists()
+    keeper = Keeper(path, KEY, 0.0)
+    assert execute(run, x, y, None, None, keeper).weights.tobytes() == whole.tobytes()
+    keeper.finish()
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_resumed_network_releases_the_same_bits(tmp_path: Path) -> None:
+    x, y = records()
+    run = li.Run(n=60, steps=20, step_size=0.3, noise=li.GradientNoise(0.05), clip=1.0, batching=li.Permuted(16),
+                 loss=li.Abstract(li.LossFacts()))
+    first = {"a": np.ones((5, 3), np.float32), "b": np.ones(3, np.float32)}
+
+    def loss(params: dict, row: jax.Array, label: jax.Array) -> jax.Array:
+        return ((jax.nn.tanh(row @ params["a"]) @ params["b"] - label) ** 2).sum()
+
+    whole = fit_network(run, loss, first, (x, y), seeded_key(1))
+    with pytest.raises(Interrupted):
+        fit_network(run, loss, first, (x, y), seeded_key(1), progress=interrupt(9),
+                    keeper=Keeper(tmp_path / "c", KEY, 0.0))
+    with pytest.raises(InputError, match="other data"):
+        fit_network(run, loss, first | {"b": np.zeros(3, np.float32)}, (x, y), keeper=Keeper(tmp_path / "c", KEY))
+    found = fit_network(run, loss, first, (x, y), keeper=Keeper(tmp_path / "c", KEY, 0.0))
+    assert all((found[name] == whole[name]).all() for name in whole)
+
+
+def test_a_checkpoint_knows_its_run_its_data_its_key_and_its_line(tmp_path: Path) -> None:
+    run, (x, y), path = RUNS["permuted"], records(), tmp_path / "c"
+    with pytest.raises(Interrupted):
+        execute(run, x, y, None, interrupt(5), Keeper(path, KEY, 0.0, token="t"))
+    kept = path.read_bytes()
+    changed = x.copy()
+    changed[7, 2] += 1e-3
+    for other, rows, key, token, words in (
+        (RUNS["full"], x, KEY, "t", "another run"), (run, changed, KEY, "t", "other data"),
+        (run, x, Key(bytes(32)), "t", "is not the one"), (run, x, KEY, "s", "another line"),
+    ):
+        with pytest.raises(InputError, match=words):
+            execute(other, rows, y, None, None, Keeper(path, key, token=token))
+    with pytest.raises(InputError, match="seed"):
+        execute(run, x, y, seeded_key(9), None, Keeper(path, KEY, token="t"))
+    assert path.read_bytes() == kept  # nothing started anew
+    path.write_bytes(kept[:200] + bytes([kept[200] ^ 1]) + kept[201:])
+    with pytest.raises(InputError, match="checkpoint"):
+        execute(run, x, y, None, None, Keeper(path, KEY, token="t"))
+
+
+def test_an_older_copy_is_seen_by_the_counter(tmp_path: Path) -> None:
+    run, (x, y), path, counts = RUNS["full"], records(), tmp_path / "c", list[int]()
+    with pytest.raises(Interrupted):
+        execute(run, x, y, None, interrupt(5), Keeper(path, KEY, 0.0, counted=counts.append))
+    old = path.read_bytes()
+    with pytest.raises(Interrupted):
+        execute(run, x, y, None, interrupt(20), Keeper(path, KEY, 0.0, counted=counts.append))
+    assert counts == sorted(set(counts))
+    path.write_bytes(old)
+    with pytest.raises(InputError, match="rolled back"):
+        execute(run, x, y, None, None, Keeper(path, KEY, least=counts[-1]))
+    path.unlink()
+    with pytest.raises(InputError, match="missing"):
+        execute(run, x, y, None, None, Keeper(path, KEY, least=counts[-1]))
+    path.write_bytes(old)
+    whole = execute(run, x, y, None, None, Keeper(path, KEY))
+    path.write_bytes(old)  # without a ledger a replayed copy is not seen, and reproduces the same bits
+    assert (execute(run, x, y, None, None, Keeper(path, KEY)).weights == whole.weights).all()
+
+
+def test_all_iterates_are_not_checkpointed(tmp_path: Path) -> None:
+    x, y = records()
+    with pytest.raises(InputError, match="last iterate"):
+        execute(li.Run(release="all", **COMMON), x, y, None, None, Keeper(tmp_path / "c", KEY))
+    assert os.listdir(tmp_path) == []
+
+
+CHILD = """
+import sys
+import numpy as np
+import lastiterate as li
+from pathlib import Path
+from lastiterate.engine import execute, seeded_key
+from lastiterate.engine.keeper import Keeper
+from lastiterate.engine.sealed import Key
+
+rng = np.random.default_rng(1)
+x, y = rng.normal(size=(400, 30)).astype(np.float32), rng.integers(0, 2, 400)
+run = li.Run(n=400, steps=4000, step_size=0.3, noise=li.GradientNoise(0.05), batching=li.Reshuffled(20),
+             loss=li.Logistic(ridge=1e-2))
+keeper = Keeper(Path(sys.argv[1]), Key(bytes(range(32))), 0.0) if sys.argv[1] != "-" else None
+print("ready", flush=True)
+print(execute(run, x, y, seeded_key(3), lambda *_: None, keeper).weights.tobytes().hex(), flush=True)
+"""
+
+
+def child(path: "Path | str") -> "subprocess.Popen[str]":
+    return subprocess.Popen([sys.executable, "-c", CHILD, str(path)], stdout=subprocess.PIPE, text=True)
+
+
+def secrets_in(path: Path) -> list[bytes]:
+    """The eight bytes of every parameter that a checkpoint holds, and those of its key."""
+    header = path.read_bytes()[12:]
+    told = json.loads(header[:header.index(b"}") + 1])
+    arrays = load(unseal(path, KEY, Owner(told["run"], told["data"], told["token"]))[1])
+    found = [array.reshape(-1)[i:i + 1].tobytes() for name, array in arrays.items() if array.dtype == np.float64
+             for i in range(array.size)]
+    return [*found, arrays["key"].tobytes()[:8], arrays["key"].tobytes()[8:]]
+
+
+def test_killed_runs_go_on_and_leave_nothing_readable(tmp_path: Path) -> None:
+    whole = child("-").communicate()[0].splitlines()[1]
+    path, chance, kills, scanned = tmp_path / "c", random.Random(os.urandom(8)), 0, 0
+    while kills < KILLS:
+        running = child(path)
+        assert running.stdout is not None and running.stdout.readline() == "ready\n"
+        time.sleep(chance.uniform(0.0, 2.0))
+        running.send_signal(signal.SIGKILL)
+        told = running.communicate()[0]
+        kills += 1
+        content = b"".join(file.read_bytes() for file in tmp_path.iterdir())
+        scanned += len(content)
+        if path.exists():
+            assert not any(part in content for part in secrets_in(path) if part != bytes(8))
+        if told:  # it had released before it was killed
+            path.unlink(missing_ok=True)
+    assert child(path).communicate()[0].splitlines()[1] == whole
+    assert all(file == path or file.suffix == ".part" for file in tmp_path.iterdir())
