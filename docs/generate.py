@@ -38,7 +38,7 @@ def page(theorem: Theorem) -> str:
     """The page of one theorem, in Markdown."""
     title, text = words(theorem)
     run = example(theorem)
-    epsilon = match(theorem, run).curve.epsilon(DELTA)  # pyright: ignore
+    epsilon = match(theorem, run).bound.epsilon(DELTA)  # pyright: ignore
     shown = {"lower": f"at least {epsilon:.3f}", "claimed": f"claimed to be {epsilon:.3f}"}.get(
         theorem.kind, f"at most {epsilon:.3f}")
     needs = "\n".join(f"| `{a.name}` | {marked(a.needs)} |" for a in theorem.assumptions)

@@ -32,7 +32,7 @@ def run_of(steps=20, rate=0.3, z=0.5, n=100, **more):
 
 
 def witness(run):
-    return match(TABLE["linear-witness"], run).curve
+    return match(TABLE["linear-witness"], run).bound
 
 
 def test_published_setting():

@@ -25,9 +25,9 @@ def test_every_theorem_has_an_example(name):
     run = example(TABLE[name])
     found = match(TABLE[name], run)
     assert isinstance(found, Applies), found
-    assert 0.1 < found.curve.epsilon(DELTA) < 1000
+    assert 0.1 < found.bound.epsilon(DELTA) < 1000
     before = match(TABLE[name], replace(run, steps=10))
-    assert isinstance(before, Applies) and before.curve.epsilon(DELTA) <= found.curve.epsilon(DELTA) * (1 + 1e-9)
+    assert isinstance(before, Applies) and before.bound.epsilon(DELTA) <= found.bound.epsilon(DELTA) * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("name", ["langevin-lower-bound", "shifted-interpolation-permuted", "smooth-bounded-domain"])

@@ -67,5 +67,7 @@ def test_every_proof_note_is_in_the_navigation():
     for path in (ROOT / "docs").rglob("*.md"):
         assert str(path.relative_to(ROOT / "docs")) in navigation, path
     for theorem in TABLE.values():
-        for note in re.findall(r"docs/theorems/([a-z-]+)", theorem.citation + theorem.remark):
+        notes = re.findall(r"docs/theorems/([a-z-]+)", theorem.citation + theorem.remark)
+        assert notes, f"{theorem.name} has no proof note"
+        for note in notes:
             assert (ROOT / "docs" / "theorems" / f"{note}.md").is_file()

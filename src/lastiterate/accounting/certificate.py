@@ -17,6 +17,7 @@ from lastiterate.accounting.verdict import Verdict
 from lastiterate.analysis.paid_smoothness import as_accounted
 from lastiterate.curves.compose import compose
 from lastiterate.curves.curve import Curve
+from lastiterate.curves.lower_bound import LowerBound
 from lastiterate.errors import InputError
 from lastiterate.run.adjacency import convertible
 from lastiterate.run.evidence import Evidence
@@ -62,7 +63,7 @@ class Certificate:
     def curve(self, verdict: Verdict | str) -> Curve:
         """The curve of one applying verdict (or of the theorem of that name), with the private preparation composed in.
 
-        What a ``lower`` theorem says is about the steps alone. Errors: the theorem does not apply, and why.
+        Errors: the theorem does not apply, and why; a ``lower`` one has no curve (see ``Verdict.bound``).
         """
         found = self.verdict(verdict) if isinstance(verdict, str) else verdict
         return self._rough_curve(found, 0)
@@ -70,11 +71,13 @@ class Certificate:
     def _rough_curve(self, verdict: Verdict, times: int) -> Curve:
         if not isinstance(verdict.result, Applies):
             raise InputError("theorem", "does not apply to this run", verdict.theorem.name, "; ".join(verdict.reasons))
-        found = verdict.result.curve
+        found = verdict.result.bound
+        if isinstance(found, LowerBound):
+            raise InputError("theorem", "gives a lower bound, by which nothing is certified", verdict.theorem.name,
+                             "read the bound of its verdict")
         for _ in range(times):
             found = found.rough()
-        paid = self.preparation if verdict.theorem.kind != "lower" else ()
-        return compose(found, *paid) if paid else found
+        return compose(found, *self.preparation) if self.preparation else found
 
     def best(self, delta: float) -> Verdict | None:
         """The certifying verdict with the smallest epsilon at ``delta`` (``None`` if nothing certifies).
@@ -113,8 +116,8 @@ class Certificate:
 
     def lower(self, delta: float) -> float:
         """The largest epsilon that the worst loss of the class is known to have (0 if no theorem says)."""
-        found = [verdict for verdict in self.verdicts if verdict.theorem.kind in ("lower", "exact")]
-        return max((v.result.curve.epsilon(delta) for v in found if isinstance(v.result, Applies)), default=0.0)
+        bounds = [verdict.bound for verdict in self.verdicts if verdict.theorem.kind in ("lower", "exact")]
+        return max((bound.epsilon(delta) for bound in bounds if bound is not None), default=0.0)
 
     def under(self, adjacency: str) -> Certificate | None:
         """The same run accounted under another adjacency, or ``None`` where its constants cannot be converted."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lastiterate.curves.curve import Curve
+from lastiterate.curves.lower_bound import LowerBound
 from lastiterate.run.evidence import Evidence, weakest
 from lastiterate.theorems.theorem import Applies, Fails, Theorem
 
@@ -18,6 +20,11 @@ class Verdict:
     @property
     def evidence(self) -> Evidence | None:
         return self.result.evidence if isinstance(self.result, Applies) else None
+
+    @property
+    def bound(self) -> Curve | LowerBound | None:
+        """What the theorem says about the steps, without the private preparation; ``None`` where it does not apply."""
+        return self.result.bound if isinstance(self.result, Applies) else None
 
     @property
     def reasons(self) -> tuple[str, ...]:

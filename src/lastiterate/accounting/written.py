@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from lastiterate.curves.curve import check_delta
+from lastiterate.curves.lower_bound import LowerBound
 from lastiterate.theorems.theorem import Applies
 
 if TYPE_CHECKING:
@@ -27,7 +28,9 @@ def _row(certificate: Certificate, verdict: Verdict, delta: float) -> dict[str, 
     row: dict[str, Any] = {"theorem": verdict.theorem.name, "kind": verdict.theorem.kind, "applies": False,
                            "epsilon": None, "evidence": None, "reasons": list(verdict.reasons)}
     if isinstance(verdict.result, Applies):
-        row |= {"applies": True, "epsilon": finite(certificate.curve(verdict).epsilon(delta)),
+        bound = verdict.result.bound
+        known = bound if isinstance(bound, LowerBound) else certificate.curve(verdict)
+        row |= {"applies": True, "epsilon": finite(known.epsilon(delta)),
                 "evidence": verdict.result.evidence.name}
     return row
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -17,9 +18,10 @@ from lastiterate.run.run import Run
 
 
 @lru_cache(maxsize=256)
-def _unit_mus(c: float, s: float, eta: float, steps: int, blocks: int, diameter: float) -> Array:
-    """``constant_mus`` at noise std 1: mu is inversely proportional to it, so that a search computes this once."""
-    return constant_mus(c, s, eta * eta, steps, blocks, diameter)
+def _unit_mus(c: float, steps: int, blocks: int, diameter: float) -> Array:
+    """``constant_mus`` for shifts and noise of size 1 and a diameter in units of the shift: mu is proportional to the
+    shift and inversely to the noise, so that a search computes this once."""
+    return constant_mus(c, 1.0, 1.0, steps, blocks, diameter)
 
 
 MOST_WORK = 2_000_000
@@ -40,7 +42,9 @@ def place_mus(run: Run, shares: tuple[float, float] | None = None) -> Array:
     if run.constant:
         eta = run.first_step
         whole, any_block, s = full.lipschitz(eta), found.lipschitz(eta), eta * delta
-        unit = _unit_mus(any_block, s, eta, run.steps, run.blocks, diameter)
+        if s == 0:
+            return np.zeros(run.blocks)
+        unit = _unit_mus(any_block, run.steps, run.blocks, diameter / s) * (s / eta)
         work = run.steps * run.blocks * (50 if math.isfinite(diameter) else 1)
         if whole < any_block and work <= MOST_WORK:  # both bounds hold for every place
             unit = np.minimum(unit, _unit_by_block(whole, any_block, s, eta, run.steps, run.blocks, diameter))
@@ -88,3 +92,36 @@ def place_weights(batching: Batching, n: int) -> Array:
     found = batching.place_probabilities(n)
     assert found is not None
     return found
+
+
+MOST_MERGED, PER_OCTAVE = 4096, 1024
+"""Places up to which every one is kept, and the marks that mus are rounded to, beyond, whenever mu doubles."""
+
+
+def merged(weights: Array, mus: Array, *, up: bool) -> tuple[Array, Array]:
+    """The mixture over places with few different mus: at most ``PER_OCTAVE`` of them whenever mu doubles.
+
+    With more than ``MOST_MERGED`` places mus >= 0 are rounded up (or down) to marks that do not depend on the run, by
+    less than 0.07 %, so that a larger mu never becomes a smaller one. A larger mu dominates: delta_mu grows with mu.
+    """
+    if mus.size <= MOST_MERGED:
+        return weights, mus
+    apart = (mus == 0) | np.isinf(mus)
+    sums: list[float] = [math.fsum(weights[mus == value]) for value in (0.0, math.inf)]
+    found = [0.0, math.inf]
+    if not apart.all():
+        exact: Any = np.log2(mus[~apart]) * PER_OCTAVE
+        level = (np.ceil(exact + 1e-6) if up else np.floor(exact - 1e-6)).astype(np.int64)
+        low = int(level.min())
+        sums += _sums(level - low, weights[~apart]).tolist()
+        found += np.exp2(np.arange(low, int(level.max()) + 1) / PER_OCTAVE).tolist()
+    total, mu = np.array(sums), np.array(found)
+    return total[total > 0], mu[total > 0]
+
+
+def _sums(level: Any, weights: Array) -> Array:
+    """The sums of the weights on every level; all blocks but the last are alike, so that few roundings happen."""
+    alike = weights == weights[0]
+    sums: Array = np.bincount(level[alike], minlength=int(level.max()) + 1) * np.float64(weights[0])
+    np.add.at(sums, level[~alike], weights[~alike])
+    return sums

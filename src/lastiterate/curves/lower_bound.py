@@ -1,83 +1,168 @@
-"""The exact pair of a record whose place nobody sees: a mixture of shifted Gaussians against the unshifted one."""
+"""What some loss of a run's class is known to leak: lower ends, of a type of their own."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import final
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, fields
+from typing import Any, final
 
 import numpy as np
 
-from lastiterate.curves.curve import Curve
-from lastiterate.curves.gdp import Gdp
-from lastiterate.curves.tails import log_sum_exp, smallest_true
+from lastiterate.curves.curve import check_delta, check_epsilon
+from lastiterate.curves.tails import log_sum_exp
 from lastiterate.errors import InputError
 from lastiterate.run.arrays import Array
 
-DOWN = 1 - 1e-9
-MOST_NEWTON = 60
-"""Steps to a threshold; five or ten are usual."""
+ROUNDING = 1e-9
+"""Relative accuracy to which mus are known: more than the rounding of products of 200,000 factors."""
+MOST_STEPS = 100
+"""Steps to a threshold; Newton needs five or ten, halving a bracket fifty."""
+
+
+class LowerBound(ABC):
+    """Numbers that the privacy of a class of losses cannot fall below, because one of its losses attains them.
+
+    It is not a ``Curve``: nothing is certified by it, and there is nothing to compose, to group or to convert.
+    """
+
+    @abstractmethod
+    def delta(self, epsilon: float) -> float:
+        """Lower bound on delta at ``epsilon`` >= 0."""
+
+    @abstractmethod
+    def epsilon(self, delta: float) -> float:
+        """An epsilon that the pair exceeds or attains at ``delta`` in (0, 1); 0 where nothing is known."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON-ready form."""
+        return {"type": type(self).__name__, **{item.name: getattr(self, item.name) for item in fields(self)}}  # pyright: ignore
 
 
 @final
 @dataclass(frozen=True)
-class HiddenPlace(Curve):
-    """sum_j weights[j] N(mus[j], 1) against N(0, 1), for lower bounds (the likelihood ratio increases).
+class MixturePair(LowerBound):
+    """P = sum_j weights[j] N(mus[j], 1) against Q = sum_j weights[j] N(-opposed mus[j], 1).
 
-    Every threshold gives an event, and every event a true lower bound on delta: numbers here are *lower* ends, unlike
-    those of the other curves. ``rdp`` and ``group`` are not lower bounds of anything and are refused.
+    ``opposed`` is 0 where the neighbour has no such record (zero-out: Q = N(0, 1)), and 1 where a record of the
+    opposite gradient stands in its place.
+
+    **Guarantee:** delta >= P(A) - e^epsilon Q(A) for every event A. The events here are half lines, whose probabilities
+    are rounded against the claim (mus by ``ROUNDING``), so every threshold gives a true lower bound; the best one is
+    looked for (it is the best event where all mus have one sign, because the likelihood ratio then increases).
     """
 
     weights: tuple[float, ...]
     mus: tuple[float, ...]
+    opposed: float = 0.0
 
-    def delta(self, epsilon: float) -> float:
-        """Lower bound on delta at ``epsilon``: the mass beyond x, LR(x) = e^epsilon, less e^epsilon times the other's.
+    def __post_init__(self) -> None:
+        if len(self.weights) != len(self.mus) or not self.mus:
+            raise InputError("weights", "need one entry for every mu", len(self.weights))
+        if min(self.weights) < 0 or abs(math.fsum(self.weights) - 1) > 1e-12:
+            raise InputError("weights", "must be non-negative and sum to 1", math.fsum(self.weights))
+        if any(map(math.isnan, self.mus)) or not 0 <= self.opposed <= 1:
+            raise InputError("mus", "must be numbers, opposed by a share in [0, 1]", self.opposed)
 
-        The other direction has never been seen to be larger.
-        """
-        from scipy.special import ndtr  # pyright: ignore
+    @classmethod
+    def of_one(cls, mu: float) -> MixturePair:
+        """N(mu, 1) against N(0, 1)."""
+        return cls((1.0,), (mu,))
 
+    @property
+    def mu(self) -> float:
+        """The distance of a pair of two Gaussians."""
+        if len(self.mus) != 1:
+            raise InputError("mu", "is defined for a pair of Gaussians, not of mixtures", len(self.mus))
+        return self.mus[0] * (1 + self.opposed)
+
+    def _sides(self) -> list[_Side]:
+        """The half lines to the right, and to the left where there are places that shift that way."""
         w, mu = np.array(self.weights), np.array(self.mus)
         w, mu = w[w > 0], mu[w > 0]
-        if not 0 < mu.max() < math.inf:
-            return 0.0
-        x, factor = _threshold(np.log(w) - mu * mu / 2, mu, epsilon), math.exp(min(epsilon, 700.0))
-        found = float((w * ndtr(mu - x)).sum()) - factor * float(ndtr(-x))
-        return max(0.0, found * DOWN - 1e-15 * factor)
+        met = [sign for sign in (1.0, -1.0) if (sign * mu > 0).any()]
+        # without noise, a neighbour that shifts to this side hides what does
+        return [_Side(w, sign * mu, self.opposed) for sign in met
+                if self.opposed == 0 or not np.isneginf(sign * mu).any()]
+
+    def delta(self, epsilon: float) -> float:
+        check_epsilon(epsilon)
+        return max((side.delta(epsilon) for side in self._sides()), default=0.0)
 
     def epsilon(self, delta: float) -> float:
-        """An epsilon that the pair is known to exceed at ``delta`` (0 where nothing is known)."""
-        if not 0 < delta < 1:
-            raise InputError("delta", "must lie strictly between 0 and 1", delta)
-        if math.isinf(max(self.mus)):
+        check_delta(delta)
+        return max((side.epsilon(delta) for side in self._sides()), default=0.0)
+
+
+class _Side:
+    """Half lines to the right of a threshold, for mus of which one at least is positive."""
+
+    def __init__(self, weights: Array, mus: Array, opposed: float) -> None:
+        near = np.isfinite(mus)
+        self.lost = float(weights[np.isposinf(mus)].sum()) * (1 - 1e-12)  # without noise: told apart for certain
+        self.logs, self.opposed = np.log(weights[near]), opposed
+        self.mus = mus[near] - np.abs(mus[near]) * ROUNDING
+        self.others = -opposed * mus[near] + opposed * np.abs(mus[near]) * ROUNDING
+        self.top = float(self.mus.max()) if self.mus.size else 0.0
+        self.reach = float(np.abs(self.others).max()) if self.mus.size else 0.0
+
+    def delta(self, epsilon: float) -> float:
+        """P(x, inf) - e^epsilon Q(x, inf) at the x where the likelihood ratio is e^epsilon."""
+        if not self.top > 0:
+            return self.lost
+        ahead, log_behind = self._tails(self._threshold(epsilon))
+        return max(self.lost, ahead - math.exp(min(epsilon + log_behind + 1e-15 * epsilon, 1.0)))
+
+    def epsilon(self, delta: float) -> float:
+        """The largest log((P(x, inf) - delta) / Q(x, inf)) over x: it rises while it exceeds the log of the ratio."""
+        if self.lost > delta:
+            return math.inf
+        if not self.top > 0:
             return 0.0
-        top = Gdp(max(self.mus)).epsilon(delta)
-        # the last epsilon at which delta is still exceeded; the search returns the first where it is not
-        found = smallest_true(lambda e: self.delta(e) <= delta, 0.0, top, 1e-10)
-        below = found * (1 - 1e-9)
-        return below if self.delta(below) >= delta * DOWN else 0.0
+        low, high, best = -40.0 - self.reach, self.top + 40.0, 0.0
+        for _ in range(MOST_STEPS):
+            x = (low + high) / 2
+            ahead, log_behind = self._tails(x)
+            found = math.log(ahead - delta) - log_behind if ahead > delta else -math.inf
+            best = max(best, found)
+            low, high = (x, high) if found >= self._log_ratio(x)[0] else (low, x)
+            if high - low <= 1e-9 * (1 + abs(x)):
+                break
+        return best * (1 - 1e-12)
 
-    def rdp(self, alpha: float) -> float:
-        raise InputError("rdp", "is not defined for a lower bound", alpha, "use delta or epsilon")
+    def _tails(self, x: float) -> tuple[float, float]:
+        """P(x, inf), rounded down, and log Q(x, inf), rounded up.
 
-    def group(self, size: int) -> Curve:
-        raise InputError("group", "is not defined for a lower bound", size, "use delta or epsilon")
+        log_ndtr is good to a few u = 2^-53 (relative, absolute near 0), so a tail at z is good to a few u (1 + z^2).
+        """
+        from scipy.special import log_ndtr  # pyright: ignore
 
+        error = 1e-12 + 1e-14 * (x * x + self.reach * self.reach)
+        ahead = math.exp(log_sum_exp(self.logs + log_ndtr(self.mus - x)) - error)
+        behind: Any = log_ndtr(-x) if self.opposed == 0 else log_sum_exp(self.logs + log_ndtr(self.others - x))
+        return self.lost + ahead, float(behind) + error
 
-def _threshold(logs: Array, mus: Array, wanted: float) -> float:
-    """x with log sum_j exp(logs[j] + mus[j] x) = wanted.
-
-    The left side is convex and increasing: Newton's steps fall to the root from any point to its right, such as the one
-    where the term of the largest mu alone has the value. Where they stop matters little: x enters delta with its
-    square.
-    """
-    top = float(mus.max())
-    x = (wanted - float(logs[mus == top].max())) / top
-    for _ in range(MOST_NEWTON):
-        terms = logs + mus * x
+    def _log_ratio(self, x: float) -> tuple[float, float]:
+        """log P/Q at x, and its slope."""
+        terms = self.logs + self.mus * (x - self.mus / 2)
         value = log_sum_exp(terms)
-        if value - wanted <= 1e-9:
-            break
-        x -= (value - wanted) / float((mus * np.exp(terms - value)).sum())
-    return x
+        slope = float((self.mus * np.exp(terms - value)).sum())
+        if self.opposed == 0:
+            return value, slope
+        terms = self.logs + self.others * (x - self.others / 2)
+        below = log_sum_exp(terms)
+        return value - below, slope - float((self.others * np.exp(terms - below)).sum())
+
+    def _threshold(self, wanted: float) -> float:
+        """x with log P/Q = ``wanted``, by Newton's steps inside of a bracket (any x gives a true bound)."""
+        most = self.mus == self.top
+        high = (wanted - log_sum_exp(self.logs[most]) + self.top * self.top / 2) / self.top
+        low, x = -40.0 - self.reach, high
+        for _ in range(MOST_STEPS):
+            value, slope = self._log_ratio(x)
+            low, high = (low, x) if value >= wanted else (x, high)
+            if abs(value - wanted) <= 1e-10 * (1 + wanted) or high - low <= 1e-12 * (1 + abs(x)):
+                break
+            step = x - (value - wanted) / slope if slope > 0 else math.inf
+            x = step if low < step < high else (low + high) / 2
+        return x

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from lastiterate.accounting.certificate import Certificate, account
+from lastiterate.curves.lower_bound import LowerBound
 from lastiterate.errors import InputError
 from lastiterate.report.examples import example
 from lastiterate.run.evidence import Evidence
@@ -53,8 +54,8 @@ def lines(certificate: Certificate, delta: float, points: int = 40) -> tuple[Lin
         at = account(replace(run, steps=count), at_least=certificate.at_least)
         for verdict in at.verdicts:
             if isinstance(verdict.result, Applies):
-                curve = verdict.result.curve if verdict.theorem.kind == "lower" else at.curve(verdict)
-                epsilon = curve.epsilon(delta)
+                bound = verdict.result.bound
+                epsilon = (bound if isinstance(bound, LowerBound) else at.curve(verdict)).epsilon(delta)
                 if math.isfinite(epsilon):
                     _, steps, epsilons = found.setdefault(verdict.theorem.name, (verdict.theorem.kind, [], []))
                     steps.append(count)

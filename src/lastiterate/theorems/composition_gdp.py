@@ -4,7 +4,7 @@ mu^2 = max over the record's place of the sum, over the steps that meet it, of (
 
 Source: Dong, Roth and Su 2022, Theorem 3.2 and Corollary 3.3 (composition of mu-GDP mechanisms). A record is met once
 per pass by blocks (anywhere in the pass, where every pass is permuted anew); batches drawn afresh are conditioned on
-(joint convexity) and charged at every step, without amplification by sampling.
+(joint convexity) and charged at every step, without amplification by sampling. Proof: docs/theorems/composition.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ def composition_mu(run: Run) -> float:
 THEOREM = Theorem(
     name="composition-gdp",
     kind="upper",
-    citation="Dong, Roth, Su: Gaussian differential privacy, JRSSB 84 (2022), Theorem 3.2, Corollary 3.3",
+    citation="Dong, Roth, Su: Gaussian differential privacy, JRSSB 84 (2022), Theorem 3.2, Corollary 3.3 "
+             "(docs/theorems/composition)",
     formula="mu^2 = sum over the steps that meet the record of (sensitivity / (b noise_std))^2, worst place",
     assumptions=(known_sensitivity, known_noise),
     bound=lambda run: Gdp(composition_mu(run)),

@@ -3,6 +3,7 @@
 epsilon(alpha) = alpha S_g^2/(2 c sigma^4 n^2) (1 - e^{-sigma^2 c eta K}).
 
 Source: Chourasia et al. 2021, Theorem 2. c is given (``log_sobolev``), or follows from Lemma 5: c = strong/(2 sigma^2).
+Proof: docs/theorems/langevin.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ def _bound(run: Run) -> Rdp:
 THEOREM = Theorem(
     name="langevin-lsi",
     kind="upper",
-    citation=f"{PAPER}, Theorem 2 (and Lemma 5 for the constant)",
+    citation=f"{PAPER}, Theorem 2 (and Lemma 5 for the constant; docs/theorems/langevin)",
     formula="epsilon(alpha) = alpha S_g^2 / (2 c sigma^4 n^2) (1 - exp(-sigma^2 c eta K))",
     assumptions=(*LAST_ITERATE, log_sobolev),
     bound=_bound,

@@ -4,6 +4,7 @@ epsilon(alpha) = alpha S_g^2/((2 - eta m) m sigma^2 n^2) (1 - e^{-(2 - eta m) et
 
 Source: Chourasia et al. 2021, Corollary 2 (m = 1; rescaled time for other curvatures). The text at hand prints eta^2
 for n^2 in the denominator; Theorem 2 with c = (2 - eta)/(2 sigma^2) gives n^2, and only that passes the exact check.
+Proof: docs/theorems/langevin.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def _bound(run: Run) -> Rdp:
 THEOREM = Theorem(
     name="langevin-squared-norm",
     kind="upper",
-    citation=f"{PAPER}, Corollary 2 (with n^2 in the denominator)",
+    citation=f"{PAPER}, Corollary 2 (with n^2 in the denominator; docs/theorems/langevin)",
     formula="epsilon(alpha) = alpha S_g^2 / ((2 - eta m) m sigma^2 n^2) (1 - exp(-(2 - eta m) eta m K / 2))",
     assumptions=(*LAST_ITERATE, everywhere, fixed_start, squared_norm),
     bound=_bound,

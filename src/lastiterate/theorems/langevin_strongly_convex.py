@@ -3,6 +3,7 @@
 epsilon(alpha) = alpha S_g^2/(lambda sigma^2 n^2) (1 - e^{-lambda eta K/2}).
 
 Source: Chourasia et al. 2021, Corollary 1. Regime: eta < 1/beta, start projected N(0, 2 sigma^2/lambda I).
+Proof: docs/theorems/langevin.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def _bound(run: Run) -> Rdp:
 THEOREM = Theorem(
     name="langevin-strongly-convex",
     kind="upper",
-    citation=f"{PAPER}, Corollary 1",
+    citation=f"{PAPER}, Corollary 1 (docs/theorems/langevin)",
     formula="epsilon(alpha) = alpha S_g^2 / (lambda sigma^2 n^2) (1 - exp(-lambda eta K / 2))",
     assumptions=(*LAST_ITERATE, strongly_convex, short_step, gibbs_start),
     bound=_bound,

@@ -12,9 +12,7 @@ import math
 
 import numpy as np
 
-from lastiterate.curves.curve import Curve
-from lastiterate.curves.gdp import Gdp
-from lastiterate.curves.lower_bound import HiddenPlace
+from lastiterate.curves.lower_bound import MixturePair
 from lastiterate.run.arrays import Array
 from lastiterate.run.facts import known
 from lastiterate.run.run import Run
@@ -50,7 +48,7 @@ def draws(steps: int, rate: float) -> tuple[Array, Array]:
     return np.append(0.0, count[starts]), np.append(1 - found.sum(), found)
 
 
-def _bound(run: Run) -> Curve:
+def _bound(run: Run) -> MixturePair:
     facts = run.facts()
     sensitivity, lipschitz = known(facts, "sensitivity"), known(facts, "lipschitz")
     rate = run.batching.inclusion_probability(run.n)
@@ -61,10 +59,10 @@ def _bound(run: Run) -> Curve:
     start = run.start.std
     spread = math.hypot(math.sqrt(run.steps) * eta * std, start)
     if spread == 0 or pull == 0:
-        return Gdp(math.inf if pull > 0 and rate == 1 else 0.0)
+        return MixturePair.of_one(math.inf if pull > 0 and rate == 1 else 0.0)
     unit = eta * pull / run.divisor / spread * (1 - 1e-9)
     count, weights = draws(run.steps, rate)
-    return HiddenPlace(tuple(weights.tolist()), tuple((count * unit).tolist()))
+    return MixturePair(tuple(weights.tolist()), tuple((count * unit).tolist()))
 
 
 THEOREM = Theorem(

@@ -31,7 +31,7 @@ THEOREM = Theorem(
     name="poisson-pld",
     kind="upper",
     citation="Zhu, Dong, Wang: Optimal accounting of differential privacy via characteristic function, AISTATS 2022 "
-             "(arXiv:2106.08567), Theorems 10 and 11, through dp-accounting",
+             "(arXiv:2106.08567), Theorems 10 and 11, through dp-accounting (docs/theorems/poisson)",
     formula="delta(eps) = H_eps(prod_t (1 - q) N(0, z_t^2) + q N(1, z_t^2) || prod_t N(0, z_t^2)), the larger of both "
             "orders, z_t = noise_std_t q n / sensitivity",
     assumptions=ASSUMPTIONS,

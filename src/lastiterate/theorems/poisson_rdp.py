@@ -30,7 +30,7 @@ THEOREM = Theorem(
     name="poisson-rdp",
     kind="upper",
     citation="Mironov, Talwar, Zhang: Renyi differential privacy of the sampled Gaussian mechanism (arXiv:1908.10530), "
-             "Theorems 4 and 5, section 3.3, through dp-accounting",
+             "Theorems 4 and 5, section 3.3, through dp-accounting (docs/theorems/poisson)",
     formula="epsilon(alpha) = sum_t log E[((1 - q) + q N(1, z_t^2)/N(0, z_t^2))^alpha] / (alpha - 1), "
             "z_t = noise_std_t q n / sensitivity",
     assumptions=ASSUMPTIONS,

@@ -1,10 +1,11 @@
 """The exact law on one quadratic: what no analysis of the run's class of losses can beat.
 
-Data terms are linear with a record that pulls in a fixed direction with its full sensitivity, and the curvature is
+Data terms are linear with a record whose gradient is constant and as long as the constants allow, and the curvature is
 h = strong everywhere (h = 0: linear losses). Then theta_K is Gaussian with the same covariance for both neighbours:
 mu = S_K / sqrt(X_K), S_K = sum over the record's steps of s_u R_u, X_K = sum of v_u R_u^2 (+ R_0^2 std^2 of the start),
 R_u = prod over later steps of (1 - eta h). Blocks in public order: the worst place. A secret place: the exact mixture
-over places. Source: docs/theorems/quadratic-witness.
+over places. Curvature that is not a ridge may sit in the records, and a short last block has less of it: both readings
+are computed, and the smaller mu of every place counts. Source: docs/theorems/quadratic-witness.
 """
 
 from __future__ import annotations
@@ -14,12 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from lastiterate.analysis.places import place_weights
-from lastiterate.curves.curve import Curve
-from lastiterate.curves.gdp import Gdp
-from lastiterate.curves.lower_bound import HiddenPlace
+from lastiterate.analysis.places import MOST_MERGED, merged, place_weights
+from lastiterate.analysis.witness import curvature, largest_pull
+from lastiterate.curves.lower_bound import MixturePair
 from lastiterate.run.arrays import Array
-from lastiterate.run.facts import known
 from lastiterate.run.run import Run
 from lastiterate.theorems.assumptions.basic import (
     everywhere,
@@ -29,42 +28,73 @@ from lastiterate.theorems.assumptions.basic import (
     no_momentum,
     not_resampled,
 )
-from lastiterate.theorems.theorem import Assumption, Broken, Held, Theorem
+from lastiterate.theorems.assumptions.witness import idle_clip, public_curvature
+from lastiterate.theorems.theorem import Theorem
 
-
-def _idle_clip(run: Run) -> Held | Broken:
-    facts = run.facts()
-    return Held() if run.clip is None or known(facts, "smooth") is not None else Broken(
-        "the witness keeps its gradients below the clip only when clipping leaves the loss as it is")
-
-
-idle_clip = Assumption("idle_clip", "no clipping that rotates gradients", _idle_clip)
 LONGEST = 200_000
-"""Steps that are looked at: with h > 0 the earlier ones are forgotten, with h = 0 there is a closed form."""
+"""Steps of a varying schedule, or of one with a short block, that are looked at."""
 
 
 def witness_mus(run: Run) -> Array:
-    """Signed mu of the exact pair on the quadratic of curvature ``strong`` for every place; shape (blocks,)."""
-    facts = run.facts()
-    sensitivity, strong = known(facts, "sensitivity"), known(facts, "strong")
-    assert sensitivity is not None
-    h = strong.value if strong is not None else 0.0
-    unit = sensitivity.value / run.divisor
-    start = run.start.std**2
-    if h == 0 and run.constant:
-        eta = run.first_step
-        met = (run.steps - 1 - np.arange(run.blocks)) // run.blocks + 1  # meetings of each block, 0 if never reached
-        variance = run.steps * (eta * run.first_noise) ** 2 + start
-        return _ratio(met * eta * unit, variance, noisy=variance > 0)
+    """Signed mu of the exact pair for every place, the neighbour having no such record; shape (blocks,)."""
+    ridge, inside = curvature(run)
+    everywhere_alike = _mus(run, np.full(run.blocks, ridge + inside))
+    if inside == 0 or run.shares[0] == 1:
+        return everywhere_alike
+    shares = np.ones(run.blocks)
+    shares[-1] = run.shares[0]
+    in_records = _mus(run, ridge + inside * shares)
+    both = np.concatenate((in_records, everywhere_alike))
+    if run.batching.drawn == "once" and both.min() < 0 < both.max():
+        return np.zeros(run.blocks)  # which of two is harder to see depends on the other places: no statement
+    return np.minimum(np.abs(in_records), np.abs(everywhere_alike))
+
+
+def _mus(run: Run, bends: Array) -> Array:
+    """mu of every place where the steps on block j are 1 - eta bends[j]."""
+    unit, start = largest_pull(run).ahead / run.divisor, run.start.std**2
+    if run.constant and (bends == bends[0]).all():
+        return _constant_mus(run, float(bends[0]), unit, start)
     if run.steps > LONGEST:
         return np.zeros(run.blocks)  # no statement; a lower bound of zero is always true
     eta, std = run.step_sizes, run.noise_stds
     block = np.arange(run.steps) % run.blocks
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-        later = np.cumprod(np.concatenate(([1.0], (1 - eta * h)[::-1])))[::-1]  # R_0, R_1, ..., R_K
+        later = np.cumprod(np.concatenate(([1.0], (1 - eta * bends[block])[::-1])))[::-1]  # R_0, R_1, ..., R_K
         variance = float((((eta * std) * later[1:]) ** 2).sum()) + start * later[0] ** 2
         shift = np.bincount(block, weights=eta * unit * later[1:], minlength=run.blocks)
     return _ratio(shift, variance, noisy=bool(std.any()) or start > 0)
+
+
+def _constant_mus(run: Run, bend: float, unit: float, start: float) -> Array:
+    """The same in closed form: R_u = r^(K-u), r = 1 - eta bend."""
+    eta, std = run.first_step, run.first_noise
+    places = np.arange(run.blocks)
+    met = np.maximum((run.steps - 1 - places) // run.blocks + 1, 0)  # participations of each block, 0 if never reached
+    tail = np.where(met > 0, run.steps - 1 - places - (met - 1) * run.blocks, 0)  # steps after the last of them
+    if eta * bend >= 1 and run.steps > LONGEST:
+        return np.zeros(run.blocks)  # next to r = -1 powers are not known well enough
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore", under="ignore"):
+        sign, rate = (1, math.log1p(-eta * bend)) if eta * bend < 1 else (-1, float(np.log(eta * bend - 1)))
+        decayed = _power(sign, rate, tail) * _geometric(sign**run.blocks, rate * run.blocks, met)
+        variance = (eta * std) ** 2 * _geometric(1, 2 * rate, np.array([run.steps]))
+        variance += start * _power(1, 2 * rate, np.array([run.steps]))
+    return _ratio(decayed * eta * unit, float(variance[0]), noisy=std > 0 or start > 0)
+
+
+def _power(sign: int, rate: float, count: Array) -> Array:
+    """(sign e^rate)^count."""
+    size = np.where(count == 0, 1.0, np.exp(rate * count))
+    return size if sign > 0 else np.where(count % 2 == 0, size, -size)
+
+
+def _geometric(sign: int, rate: float, count: Array) -> Array:
+    """1 + x + ... + x^(count - 1), x = sign e^rate."""
+    if sign < 0:  # nothing cancels
+        return (1 - _power(sign, rate, count)) / (1 + math.exp(rate))
+    if rate == 0:
+        return count.astype(np.float64)
+    return np.where(count == 0, 0.0, np.expm1(rate * count) / math.expm1(rate))
 
 
 def _ratio(shift: Any, variance: float, *, noisy: bool) -> Array:
@@ -77,14 +107,16 @@ def _ratio(shift: Any, variance: float, *, noisy: bool) -> Array:
     return np.asarray(np.where(np.isfinite(shift), shift / math.sqrt(variance), 0.0), dtype=np.float64)
 
 
-def _bound(run: Run) -> Curve:
-    signed = witness_mus(run) * (1 - 1e-9)
-    mus = np.abs(signed)
+def _bound(run: Run) -> MixturePair:
+    mus, opposed = witness_mus(run), largest_pull(run).opposed
     if run.batching.drawn == "never":
-        return Gdp(float(mus.max()))
-    if signed.min() < 0 < signed.max():
-        return Gdp(0.0)  # places that pull to opposite sides: no statement
-    return HiddenPlace(tuple(map(float, place_weights(run.batching, run.n))), tuple(map(float, mus)))
+        return MixturePair((1.0,), (float(np.abs(mus).max()),), opposed)
+    if mus.max() <= 0:
+        mus = -mus
+    if mus.min() < 0 and mus.size > MOST_MERGED:
+        return MixturePair.of_one(0.0)  # many places that shift to opposite sides: no statement
+    weights, mus = merged(place_weights(run.batching, run.n), mus, up=False)
+    return MixturePair(tuple(weights.tolist()), tuple(mus.tolist()), opposed)
 
 
 THEOREM = Theorem(
@@ -92,7 +124,8 @@ THEOREM = Theorem(
     kind="lower",
     citation="exact Gaussian recursion on a quadratic of the class (docs/theorems/quadratic-witness)",
     formula="mu >= |sum_u s_u R_u| / sqrt(sum_u v_u R_u^2), R_u = prod_{w>u} (1 - eta_w strong)",
-    assumptions=(known_sensitivity, known_noise, last_iterate_only, not_resampled, no_momentum, everywhere, idle_clip),
+    assumptions=(known_sensitivity, known_noise, last_iterate_only, not_resampled, no_momentum, everywhere, idle_clip,
+                 public_curvature),
     bound=_bound,
     remark="The worst loss with these constants, not necessarily yours.",
 )

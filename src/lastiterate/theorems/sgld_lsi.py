@@ -17,7 +17,7 @@ from lastiterate.theorems.theorem import Theorem
 THEOREM = Theorem(
     name="sgld-lsi",
     kind="upper",
-    citation=f"{PAPER}, Theorem 3.1 and Corollary 3.1 with m = n (and Lemma 3.4 for the constant)",
+    citation=f"{PAPER}, Theorem 3.1 and Corollary 3.1 with m = n (and Lemma 3.4 for the constant; docs/theorems/sgld)",
     formula="epsilon(alpha) = alpha S^2 / (2 c sigma^4 n^2) (1 - exp(-sigma^2 c sum_k eta_k))",
     assumptions=(*LSI, full_batch),
     bound=lambda run: lsi(run, held_constant(run)),

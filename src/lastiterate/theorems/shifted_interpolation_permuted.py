@@ -9,7 +9,7 @@ then be seen.
 
 from __future__ import annotations
 
-from lastiterate.analysis.places import place_mus, place_weights
+from lastiterate.analysis.places import merged, place_mus, place_weights
 from lastiterate.curves.mixtures import GdpMixture
 from lastiterate.run.run import Run
 from lastiterate.theorems.assumptions.basic import (
@@ -24,8 +24,8 @@ from lastiterate.theorems.theorem import Theorem
 
 
 def _bound(run: Run) -> GdpMixture:
-    weights, mus = place_weights(run.batching, run.n), place_mus(run)
-    return GdpMixture(tuple(map(float, weights)), tuple(map(float, mus)))
+    weights, mus = merged(place_weights(run.batching, run.n), place_mus(run), up=True)
+    return GdpMixture(tuple(weights.tolist()), tuple(mus.tolist()))
 
 
 THEOREM = Theorem(

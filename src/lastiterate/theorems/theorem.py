@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from lastiterate.curves.curve import Curve
+from lastiterate.curves.lower_bound import LowerBound
 from lastiterate.run.evidence import Evidence, Fact, weakest
 from lastiterate.run.run import Run, check_described
 
@@ -42,7 +43,7 @@ class Theorem:
 
     ``kind``: ``upper`` bounds can certify; ``lower`` bounds say what no analysis of the class can beat; ``exact``
     both; ``claimed`` ones are unproved or refuted and never certify. ``bound`` is called only where all assumptions
-    hold.
+    hold; it gives a ``LowerBound`` for ``lower`` rows and a ``Curve`` for all others.
     """
 
     name: str
@@ -50,16 +51,23 @@ class Theorem:
     citation: str
     formula: str
     assumptions: tuple[Assumption, ...]
-    bound: Callable[[Run], Curve]
+    bound: Callable[[Run], Curve | LowerBound]
     remark: str = ""
 
 
 @dataclass(frozen=True)
 class Applies:
-    """All assumptions hold: the curve, and the facts that it rests on."""
+    """All assumptions hold: what follows, and the facts that it rests on."""
 
     facts: tuple[Fact, ...]
-    curve: Curve
+    bound: Curve | LowerBound
+
+    @property
+    def curve(self) -> Curve:
+        """The upper bound; a lower bound is none."""
+        if isinstance(self.bound, LowerBound):
+            raise TypeError("a lower bound is not a curve: nothing is certified by it")
+        return self.bound
 
     @property
     def evidence(self) -> Evidence:
@@ -90,4 +98,7 @@ def match(theorem: Theorem, run: Run) -> Applies | Fails:
     if reasons:
         return Fails(reasons)
     facts = tuple(fact for result in checked if isinstance(result, Held) for fact in result.facts)
-    return Applies(tuple(dict.fromkeys(facts)), theorem.bound(run))
+    bound = theorem.bound(run)
+    if isinstance(bound, LowerBound) != (theorem.kind == "lower"):
+        raise TypeError(f"{theorem.name}: a row of kind {theorem.kind} cannot give a {type(bound).__name__}")
+    return Applies(tuple(dict.fromkeys(facts)), bound)

@@ -1,0 +1,51 @@
+"""The losses whose exact laws are lower bounds: linear data terms of one record, and curvature that all steps share.
+
+All other records' data terms have no gradient that tells the neighbours apart. The record's gradient is constant: as
+long as its Lipschitz constant and its sensitivity allow, which are taken as they are. An allowance for floating-point
+sums makes upper bounds larger; no loss of the class attains it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from lastiterate.run.adjacency import records_moved
+from lastiterate.run.facts import known
+from lastiterate.run.run import Run
+
+
+@dataclass(frozen=True)
+class Pull:
+    """Length of the record's gradient, and of the opposite one that its neighbour has in its place (0: none)."""
+
+    ahead: float
+    behind: float
+
+    @property
+    def opposed(self) -> float:
+        return self.behind / self.ahead if self.ahead > 0 else 0.0
+
+
+def largest_pull(run: Run) -> Pull:
+    """The longest gradients that the run's constants allow; at least one of them must be known."""
+    lipschitz, given = known(run.facts(), "lipschitz"), known(run.loss.facts(), "sensitivity")
+    most = math.inf if lipschitz is None else lipschitz.value
+    apart = min(records_moved(run.adjacency) * most, math.inf if given is None else given.value)
+    assert apart < math.inf, "the sensitivity is known"
+    ahead = min(apart, most)
+    return Pull(ahead, apart - ahead)
+
+
+def curvature(run: Run) -> tuple[float, float]:
+    """The ridge outside the records, and the curvature that strong convexity puts into their data terms.
+
+    Clipping comes after the loss: what it does to the constants of a class does not make the class larger.
+    """
+    strong, ridge = known(run.loss.facts(), "strong"), run.loss.ridge
+    return ridge, max(0.0, strong.value - ridge) if strong is not None else 0.0
+
+
+def unequal_batches(run: Run) -> bool:
+    """Whether steps can differ in how many records they read, so that curvature in the records differs as well."""
+    return run.shares != (1.0, 1.0)

@@ -1,0 +1,138 @@
+"""Pairs of mixtures: exact events, rounded down; a lower bound is no curve."""
+
+import math
+
+import numpy as np
+import pytest
+
+from lastiterate.curves.compose import compose
+from lastiterate.curves.curve import Curve
+from lastiterate.curves.gdp import Gdp
+from lastiterate.curves.lower_bound import LowerBound, MixturePair
+from lastiterate.errors import InputError
+from oracles.gaussian import gdp_delta, mixture_delta
+
+PAIRS = [
+    ((1.0,), (0.8,)),
+    ((0.3, 0.7), (0.2, 1.5)),
+    ((0.5, 0.5), (0.0, 2.0)),
+    ((0.05, 0.9, 0.05), (0.01, 0.02, 5.0)),
+    ((0.2, 0.8), (0.003, 0.001)),
+    ((0.6, 0.4), (4.0, 9.0)),
+]
+
+
+def forward(epsilon, weights, mus, opposed):
+    """H_eps(P || Q) by quadrature."""
+    x = np.linspace(-40, 60, 400_001)
+    p = sum(w * np.exp(-((x - m) ** 2) / 2) for w, m in zip(weights, mus, strict=True))
+    q = sum(w * np.exp(-((x + opposed * m) ** 2) / 2) for w, m in zip(weights, mus, strict=True))
+    return np.maximum(p - math.exp(epsilon) * q, 0).sum() * (x[1] - x[0]) / math.sqrt(2 * math.pi)
+
+
+@pytest.mark.parametrize("opposed", [0.0, 0.4, 1.0])
+@pytest.mark.parametrize("weights, mus", PAIRS)
+def test_delta_is_exact_and_rounded_down(weights, mus, opposed):
+    pair = MixturePair(weights, mus, opposed)
+    for epsilon in (0.0, 1e-3, 0.3, 1.0, 4.0):
+        exact = forward(epsilon, weights, mus, opposed)
+        assert exact * (1 - 1e-6) - 3e-8 <= pair.delta(epsilon) <= exact + 3e-8
+        both = mixture_delta(epsilon, (weights, mus), (weights, [-opposed * m for m in mus]), 1.0, 200_001)
+        assert pair.delta(epsilon) <= both + 3e-8
+
+
+@pytest.mark.parametrize("opposed", [0.0, 1.0])
+def test_one_place_is_a_gaussian_pair(opposed):
+    for mu in (1e-4, 0.3, 2.0, 12.0, 60.0):
+        pair = MixturePair((1.0,), (mu / (1 + opposed),), opposed)
+        assert pair.mu == pytest.approx(mu) and opposed + MixturePair.of_one(mu).mu == mu + opposed
+        for epsilon in (0.0, 0.2, 3.0, 40.0, 800.0, 1500.0):
+            exact = float(gdp_delta(epsilon, mu))
+            assert exact * (1 - 1e-5) - 1e-15 <= pair.delta(epsilon) <= exact
+        for delta in (0.3, 1e-3, 1e-8, 1e-40):
+            exact = Gdp(mu).epsilon(delta)
+            assert exact * (1 - 1e-6) - 1e-9 <= pair.epsilon(delta) <= exact
+    with pytest.raises(InputError):
+        _ = MixturePair((0.5, 0.5), (1.0, 2.0)).mu
+
+
+@pytest.mark.parametrize("opposed", [0.0, 0.4, 1.0])
+@pytest.mark.parametrize("weights, mus", PAIRS)
+def test_epsilon_and_delta_invert_one_another(weights, mus, opposed):
+    pair = MixturePair(weights, mus, opposed)
+    for delta in (0.1, 1e-3, 1e-6, 1e-12):
+        found = pair.epsilon(delta)
+        if found > 0:
+            assert delta * (1 - 1e-6) <= pair.delta(found) and pair.delta(found * (1 + 1e-6) + 1e-9) < delta
+        else:
+            assert pair.delta(0.0) <= delta * (1 + 1e-6)
+
+
+def test_places_that_shift_to_opposite_sides():
+    """Half lines on either side are events: below the exact law, and near it where one side counts."""
+    rng = np.random.default_rng(4)
+    for _ in range(30):
+        mus, opposed = rng.uniform(-2, 3, 4), float(rng.choice([0.0, 0.5, 1.0]))
+        weights = rng.dirichlet(np.ones(4))
+        pair = MixturePair(tuple(weights), tuple(mus), opposed)
+        mirrored = MixturePair(tuple(weights), tuple(-mus), opposed)
+        for epsilon in (0.0, 0.7, 2.0):
+            exact = mixture_delta(epsilon, (weights, mus), (weights, -opposed * mus), 1.0, 200_001)
+            assert 0 <= pair.delta(epsilon) <= exact + 3e-8
+            assert pair.delta(epsilon) == mirrored.delta(epsilon)
+    one = MixturePair((0.99, 0.01), (2.0, -0.01))
+    assert one.delta(1.0) == pytest.approx(forward(1.0, *[(0.99, 0.01), (2.0, -0.01)], 0.0), rel=1e-5)
+
+
+def test_the_edges():
+    """With half of the mass at 0 the likelihood ratio stays above 1/2: beyond log 2 only one direction is left."""
+    pair = MixturePair((0.5, 0.5), (0.0, 30.0))
+    assert pair.delta(0.0) == pytest.approx(0.5, rel=1e-6) and pair.delta(1.0) == pytest.approx(0.5, rel=1e-6)
+    silent = MixturePair((0.5, 0.5), (0.0, 0.0))
+    assert silent.delta(0.0) == 0 and silent.delta(1.0) == 0 and silent.epsilon(1e-9) == 0
+    many = MixturePair((0.2,) * 5, (0.7, 0.7, 0.7, 0.0, 0.0))
+    assert many.delta(0.3) == pytest.approx(MixturePair((0.6, 0.4), (0.7, 0.0)).delta(0.3), rel=1e-9)
+    unused = MixturePair((0.0, 1.0), (5.0, 0.5))
+    assert unused.delta(0.1) == pytest.approx(Gdp(0.5).delta(0.1), rel=1e-6)
+
+
+def test_without_noise_what_participates_is_seen():
+    pair = MixturePair((0.7, 0.3), (0.0, math.inf))
+    assert pair.delta(5.0) == pytest.approx(0.3) and pair.delta(5.0) <= 0.3
+    assert pair.epsilon(0.29) == math.inf and pair.epsilon(0.31) == 0
+    mixed = MixturePair((0.5, 0.5), (1.0, math.inf))
+    assert 0.5 < mixed.delta(0.1) < 0.6 and mixed.epsilon(0.55) > 0.1
+    assert MixturePair.of_one(math.inf).epsilon(1e-3) == math.inf
+    sides = MixturePair((0.5, 0.5), (-math.inf, math.inf), 1.0)
+    assert sides.delta(0.1) == 0, "the neighbour's other place hides it: the same two points"
+    assert MixturePair((0.5, 0.5), (-math.inf, math.inf)).epsilon(0.4) == math.inf
+
+
+def test_a_lower_bound_is_not_a_curve():
+    pair = MixturePair.of_one(1.0)
+    assert isinstance(pair, LowerBound) and not isinstance(pair, Curve)
+    assert not any(hasattr(pair, name) for name in ("rdp", "group", "rough"))
+    with pytest.raises((AttributeError, TypeError)):
+        compose(pair, Gdp(1.0))  # type: ignore[arg-type]
+    assert pair.to_dict() == {"type": "MixturePair", "weights": (1.0,), "mus": (1.0,), "opposed": 0.0}
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        lambda c: c.epsilon(0.0),
+        lambda c: c.epsilon(1.0),
+        lambda c: c.epsilon(1.5),
+        lambda c: c.delta(-0.1),
+        lambda c: MixturePair((1.0,), (1.0, 2.0)),
+        lambda c: MixturePair((), ()),
+        lambda c: MixturePair((0.5, 0.4), (1.0, 2.0)),
+        lambda c: MixturePair((1.5, -0.5), (1.0, 2.0)),
+        lambda c: MixturePair((1.0,), (math.nan,)),
+        lambda c: MixturePair((1.0,), (1.0,), 1.1),
+        lambda c: MixturePair((1.0,), (1.0,), -0.1),
+    ],
+)
+def test_what_is_no_lower_bound_is_refused(bad):
+    with pytest.raises(InputError):
+        bad(MixturePair((1.0,), (1.0,)))
