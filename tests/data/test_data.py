@@ -1,9 +1,23 @@
 """Schemas, readers and encoding: public facts only, and one sentence for everything that is wrong."""
 
+import gzip
+import io
+import tomllib
+
 import numpy as np
 import pytest
 
-from lastiterate.data import BUNDLED, Schema, encode, encode_features, load_bundled, read_table, schema_template, split
+from lastiterate.data import (
+    BUNDLED,
+    Ignore,
+    Schema,
+    encode,
+    encode_features,
+    load_bundled,
+    read_table,
+    schema_template,
+    split,
+)
 from lastiterate.errors import InputError
 
 CSV = "age,job,note,label\n20,cook,a,yes\n60,,b,no\n?,clerk,c,yes\n120,cook,d,no\n"
@@ -61,7 +75,10 @@ def test_schema_round_trip(files):
         (CSV, "", "header"),
         (CSV, CSV.split("\n")[0], "header"),
         ("job,note", "age,note", "twice"),
-        ("\n20,", "\ninf,", "finite"),
+        ("\n20,", "\n1,000,", "cells in every record"),
+        ("\n20,", '\n"1,000",', "numbers, got 'other text in record 1'"),
+        ("60,,b,no\n", "60,,b,no\n\n", "0 in record 3.*be empty"),
+        (CSV, CSV.split("\n", 1)[1], "must begin with a header.*--columns"),
     ],
 )
 def test_bad_tables(files, old, new, word):
@@ -76,9 +93,9 @@ def test_bad_tables(files, old, new, word):
     [
         ("missing = 50\n", "", "column 'age'.*missing"),
         ("high = 100", 'high = 100\noutside = "refuse"', r"\[0, 100\]"),
-        ("low = 0", 'low = "?"', "column 'age': low.*public fact"),
-        ("low = 0\n", "", "column 'age': low"),
-        ('values = ["clerk", "cook"]', 'values = ["?"]', "column 'job': values"),
+        ("low = 0", 'low = "?"', "open, got 'age: low'"),
+        ("low = 0\nhigh = 100", "", "open, got 'age: low; age: high'"),
+        ('values = ["clerk", "cook"]', 'values = ["?"]', "open, got 'job: values'"),
         ("high = 100", "high = 0", "low must lie below"),
         ("low = 0\nhigh = 100", "low = -1e308\nhigh = 1e308", "finite distance"),
         ('missing = "zero"', 'missing = "guess"', "column 'job': missing"),
@@ -102,10 +119,127 @@ def test_template_measures_nothing(files):
     (files / "t.csv").write_text("income,town,label\n98765.4321,Atlantis,rich\n12345.6,Elsewhere,poor\n")
     text = schema_template(files / "t.csv")
     assert not any(secret in text for secret in ("98765", "12345", "Atlantis", "Elsewhere", "rich", "poor"))
-    assert '[columns."income"]' in text and "number" in text and "category" in text
     (files / "s.toml").write_text(text)
-    with pytest.raises(InputError, match="public fact"):
+    with pytest.raises(InputError, match="open, got 'classes; income: kind; town: kind'"):
         Schema.read(files / "s.toml")
+    (files / "t.csv").write_text("income,town,label\nx,1,rich\n")
+    assert schema_template(files / "t.csv") == text, "one cell more or less changes nothing"
+
+
+def test_templates_by_flags_by_a_sample_and_by_another_schema(files):
+    (files / "public.csv").write_text("age,job,note,label\n33,cook,a,yes\n?,clerk,b,no\n")
+    by_flags = schema_template(files / "t.csv", columns="age:number,job:category,note:ignore")
+    assert [by_flags.count(f'kind = "{kind}"') for kind in ("number", "category", "ignore")] == [1, 1, 1]
+    sampled = schema_template(files / "t.csv", sample=files / "public.csv")
+    assert sampled.count('kind = "number"') == 1 and sampled.count('kind = "category"') == 2
+    assert not any(word in sampled for word in ("33", "cook", "clerk"))
+    like = schema_template(files / "t.csv", like=tomllib.loads(TOML))
+    assert Schema.from_dict(tomllib.loads(like)) == Schema.read(files / "s.toml")
+    for columns, word in (("age", None), ("age:text", "with the kinds"), ("age:number,age:number", "once"),
+                          ("years:number", "must name columns of the file")):
+        if word is None:
+            assert 'kind = "?"' in schema_template(files / "t.csv", columns=columns)
+            continue
+        with pytest.raises(InputError, match=word):
+            schema_template(files / "t.csv", columns=columns)
+
+
+def test_a_file_without_a_header(files):
+    body = CSV.split("\n", 1)[1]
+    (files / "bare.csv").write_text(body)
+    for attempt in (lambda: read_table(files / "bare.csv"), lambda: schema_template(files / "bare.csv")):
+        with pytest.raises(InputError, match="must begin with a header") as caught:
+            attempt()
+        assert "cook" not in str(caught.value) and "120" not in str(caught.value), "no record is printed"
+    with pytest.raises(InputError, match="needs the names of the columns"):
+        schema_template(files / "bare.csv", header=False)
+    names = "age:number,job:category,note:ignore,label"
+    text = schema_template(files / "bare.csv", columns=names, header=False, like=tomllib.loads(TOML))
+    schema = Schema.from_dict(tomllib.loads(text))
+    assert schema.header == ("age", "job", "note", "label")
+    table = read_table(files / "bare.csv", schema.header)
+    for one, two in zip(encode(table, schema), encode(read_table(files / "t.csv"), schema), strict=True):
+        np.testing.assert_array_equal(one, two)
+    for header in (["age", "age"], ["age", "years"]):
+        with pytest.raises(InputError, match="header must name every column once"):
+            Schema.from_dict({**tomllib.loads(TOML), "header": header})
+
+
+def test_answers_of_a_person_fill_a_schema_in(files):
+    answers = {"Which": "", "label: every": "no, yes", "age: number": "number", "age: its": "0..100",
+               "job: number": "category", "job: every": "clerk, cook", "note: number": "ignore"}
+    text = schema_template(files / "t.csv", ask=lambda question, _: next(
+        answer for start, answer in answers.items() if question.startswith(start)))
+    schema = Schema.from_dict(tomllib.loads(text.replace('missing = "refuse"', "missing = 50")))
+    assert encode(read_table(files / "t.csv"), schema)[0].shape == (4, 3)
+
+
+def test_another_target(files):
+    schema = Schema.read(files / "s.toml")
+    age = schema.predicting("age")
+    assert age.target_range == (0.0, 100.0) and not age.classes and age.predicting("age") is age
+    job = schema.predicting("job")
+    assert job.classes == ("clerk", "cook") and Ignore("label") in job.columns
+    for name in ("note", "years"):
+        with pytest.raises(InputError, match="target must be a column that the schema describes"):
+            schema.predicting(name)
+
+
+@pytest.mark.parametrize("separator", [";", "\t", "|"])
+def test_separators_come_from_the_header(files, separator):
+    (files / "u.csv").write_text(CSV.replace(",", separator))
+    assert read_table(files / "u.csv").cells == read_table(files / "t.csv").cells
+
+
+def test_packed_files_and_their_limit(files, monkeypatch):
+    (files / "t.csv.gz").write_bytes(gzip.compress(CSV.encode()))
+    assert read_table(files / "t.csv.gz").cells == read_table(files / "t.csv").cells
+    (files / "cut.csv.gz").write_bytes(gzip.compress(CSV.encode())[:-9])
+    with pytest.raises(InputError, match="complete gzip file"):
+        read_table(files / "cut.csv.gz")
+    monkeypatch.setenv("LASTITERATE_UNPACKED_BYTES", "50")
+    with pytest.raises(InputError, match=r"must not unpack to more than 50 bytes.*raise the limit"):
+        read_table(files / "t.csv.gz")
+    np.savez_compressed(files / "a.npz", X=np.zeros((100, 100)), y=np.zeros(100))
+    with pytest.raises(InputError, match="more than 50 bytes"):
+        read_table(files / "a.npz")
+    monkeypatch.setenv("LASTITERATE_UNPACKED_BYTES", "much")
+    with pytest.raises(InputError, match="must be a number of bytes"):
+        read_table(files / "t.csv.gz")
+
+
+def test_standard_input(monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(CSV.encode())))
+    assert len(read_table("-")) == 4
+
+
+@pytest.mark.parametrize(("cell", "value"), [("1e400", 1.0), ("inf", 1.0), ("-inf", -1.0), ("1e39", 1.0)])
+def test_a_number_beyond_the_range_is_clipped_however_large(files, cell, value):
+    (files / "t.csv").write_text(CSV.replace("120,cook", f"{cell},cook"))
+    schema = Schema.read(files / "s.toml")
+    assert encode(read_table(files / "t.csv"), schema)[0][3, 0] == value
+    X = np.array([[float(cell)], [1.0]])
+    np.savez(files / "a.npz", X=X, y=[0, 1])
+    array = Schema.from_dict({"classes": ["0", "1"], "array": {"low": 0, "high": 10}})
+    assert encode(read_table(files / "a.npz"), array)[0][0, 0] == value
+
+
+@pytest.mark.parametrize(("change", "word"), [
+    ({"columns": 3}, "columns must be tables"), ({"classes": "yes"}, "classes must be a list"),
+    ({"target": 4}, "target must be the name"), ({"target_range": ["a", 2]}, "two numbers"),
+    ({"array": [1]}, "array must be a table"), ({"header": [1]}, "list of names"),
+    ({"classes": [["a"], "b"]}, "labels"), ({"columns": {"age": 7}}, "must be a table such as"),
+    ({"columns": {"age": {"kind": "category", "values": 4}}}, "list"),
+    ({"columns": {"age": {"kind": ["x"]}}}, "kind"),
+])
+def test_wrong_types_in_a_schema(change, word):
+    with pytest.raises(InputError, match=word) as caught:
+        Schema.from_dict({**tomllib.loads(TOML), **change})
+    assert "\n" not in str(caught.value)
+    with pytest.raises(InputError, match="table of entries"):
+        Schema.from_dict([1])
+    with pytest.raises(InputError, match="readable file"):
+        Schema.read(".")
 
 
 def test_archives(tmp_path):
@@ -124,7 +258,7 @@ def test_archives(tmp_path):
         with pytest.raises(InputError, match="complete"):
             read_table(tmp_path / "b.npz")
     np.savez(tmp_path / "c.npz", X=np.where(X > 5, np.nan, X), y=y)
-    with pytest.raises(InputError, match="finite"):
+    with pytest.raises(InputError, match="NaN"):
         read_table(tmp_path / "c.npz")
     np.savez(tmp_path / "d.npz", X=X, y=y[:2])
     with pytest.raises(InputError, match="4 rows"):

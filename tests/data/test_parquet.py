@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lastiterate.data import Schema, encode, read_table, schema_template
+from lastiterate.data.parquet import read_types
 from lastiterate.errors import InputError
 
 CSV = "age,job,note,label\n20,cook,a,yes\n60.5,,b,no\n,clerk,c,yes\n120,cook,d,no\n"
@@ -45,7 +46,9 @@ def test_same_as_csv(tmp_path, compression):
     assert found.names == same.names and found.cells == same.cells
     for a, b in zip(encode(found, SCHEMA), encode(same, SCHEMA), strict=True):
         np.testing.assert_array_equal(a, b)
-    assert schema_template(path) == schema_template(tmp_path / "t.csv")
+    stated = schema_template(path)
+    assert stated == schema_template(tmp_path / "t.csv", columns=",".join(
+        f"{name}:{kind}" for name, kind in read_types(path).items())), "a Parquet file states its types"
 
 
 @pytest.mark.parametrize(

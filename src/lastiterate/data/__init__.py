@@ -1,9 +1,10 @@
 """Readers, public schemas and the sets that come along; stands alone."""
 
 from lastiterate.data.bundled import BUNDLED, load_bundled, split
+from lastiterate.data.columns import Array, Category, Ignore, Numeric
 from lastiterate.data.encode import encode, encode_features
 from lastiterate.data.readers import read_table, schema_template
-from lastiterate.data.schema import Array, Category, Ignore, Numeric, Schema
+from lastiterate.data.schema import Schema
 from lastiterate.data.table import Table
 
 __all__ = ["BUNDLED", "Array", "Category", "Ignore", "Numeric", "Schema", "Table", "encode", "encode_features",

@@ -7,24 +7,30 @@ from pathlib import Path
 import numpy as np
 
 from lastiterate.data.table import Table, array_table, damaged
+from lastiterate.data.unpack import refuse_beyond
 from lastiterate.errors import InputError
 
-FEATURES, LABELS = ("X", "x", "x_train"), ("y", "y_train")
+FEATURES, LABELS = ("X", "x", "x_train", "train_images"), ("y", "y_train", "train_labels")
+"""Names of arrays, the first that is there counts; the last as MedMNIST has them."""
 NPZ, NPY = "must be a complete .npz archive of plain arrays", "must be a complete .npy file of one plain array"
 
 
 def read_npz(path: Path) -> Table:
-    """``X`` (or ``x``, ``x_train``), shape (n, ...), and ``y`` (or ``y_train``), n labels; the rest is not read."""
+    """``X`` (or ``x``, ``x_train``, ``train_images``), shape (n, ...), and ``y`` (or ``y_train``, ``train_labels``), n
+    labels; the rest is not read."""
     _starts(path, b"PK", NPZ)
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             inside = list(archive.files)
+            refuse_beyond(sum(entry.file_size for entry in archive.zip.infolist()), path)
             features, answers = (next((np.asarray(archive[key]) for key in keys if key in inside), None)
                                  for keys in (FEATURES, LABELS))
+    except InputError:
+        raise
     except Exception as error:  # zipfile, zlib and NumPy raise a dozen kinds on damaged bytes
         raise damaged(path, NPZ, error) from None
     if features is None:
-        raise InputError("data file", "needs an array 'X' (or 'x', 'x_train')", sorted(inside),
+        raise InputError("data file", "needs an array 'X' (or 'x', 'x_train', 'train_images')", sorted(inside),
                          "write it with numpy.savez(file, X=..., y=...)")
     return array_table(features, answers, answers_in="the array 'y' (or 'y_train')")
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from lastiterate.data.schema import Array, Numeric, Schema
+from lastiterate.data.columns import Array, Numeric
+from lastiterate.data.schema import Schema
 from lastiterate.data.table import Table
 from lastiterate.errors import InputError
 

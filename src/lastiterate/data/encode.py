@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from lastiterate.data.schema import MISSING, Category, Numeric, Schema
+from lastiterate.data.columns import MISSING, Category, Numeric
+from lastiterate.data.schema import Schema
 from lastiterate.data.table import Table
 from lastiterate.errors import InputError
 
@@ -101,7 +102,7 @@ def _number(column: Numeric, cells: list[str]) -> np.ndarray:
     try:
         values = np.array(cells, dtype=np.float64)
     except ValueError:
-        values = np.array([_parse(column, cell) for cell in cells])
+        values = np.array([_parse(column, cell, number) for number, cell in enumerate(cells, start=1)])
     missing = np.isnan(values)
     if missing.any():
         if column.missing == "refuse":
@@ -112,20 +113,18 @@ def _number(column: Numeric, cells: list[str]) -> np.ndarray:
     if column.outside == "refuse" and outside.any():
         raise InputError(f"column {column.name!r}", f"must lie in [{column.low:g}, {column.high:g}]",
                          f"record {int(np.argmax(outside)) + 1}", "correct the range, or clip with outside = \"clip\"")
-    if np.isinf(values).any():
-        raise InputError(f"column {column.name!r}", "must hold finite numbers", "infinity")
     values = np.clip(values, column.low, column.high)
     return (values - column.low) / (column.high - column.low) * 2 - 1
 
 
-def _parse(column: Numeric, cell: str) -> float:
+def _parse(column: Numeric, cell: str, number: int) -> float:
     if cell.strip().lower() in MISSING:
         return float("nan")
     try:
         return float(cell)
     except ValueError:
-        raise InputError(f"column {column.name!r}", "must hold numbers", cell,
-                         "make it kind = \"category\", or correct the cell") from None
+        raise InputError(f"column {column.name!r}", "must hold numbers", f"other text in record {number}",
+                         "write 1000 and not 1,000, or make it kind = \"category\"") from None
 
 
 def _one_hot(column: Category, cells: list[str]) -> np.ndarray:

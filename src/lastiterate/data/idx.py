@@ -11,12 +11,13 @@ import math
 import re
 import struct
 import zlib
-from io import BufferedReader
 from pathlib import Path
+from typing import IO, Any
 
 import numpy as np
 
 from lastiterate.data.table import FormatFacts, Table, array_table, damaged
+from lastiterate.data.unpack import opened, refuse_beyond
 from lastiterate.errors import InputError
 
 TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
@@ -31,7 +32,7 @@ def is_idx(path: Path) -> bool:
     """By name (...idx3...), or by the first four bytes."""
     if _NAME.search(path.name):
         return True
-    with _open(path) as file:
+    with opened(path) as file:
         try:
             head = file.read(4)
         except _BROKEN:
@@ -71,21 +72,14 @@ def labels_beside(path: Path) -> Path | None:
 
 def read_array(path: Path) -> np.ndarray:
     """The array of an IDX file, in the machine's byte order; (n,) or, with all further dimensions as one, (n, d)."""
-    with _open(path) as file:
+    with opened(path) as file:
         try:
             return _parse(file, path)
         except _BROKEN as error:
             raise damaged(path, "must be a complete gzip file", error) from None
 
 
-def _open(path: Path) -> gzip.GzipFile | BufferedReader:
-    """Unpacked on the way if the content is gzip, whatever the name says."""
-    with path.open("rb") as file:
-        packed = file.read(2) == b"\x1f\x8b"
-    return gzip.GzipFile(path) if packed else path.open("rb")
-
-
-def _parse(file: gzip.GzipFile | BufferedReader, path: Path) -> np.ndarray:
+def _parse(file: IO[bytes], path: Path) -> np.ndarray:
     head = file.read(4)
     if len(head) < 4 or head[:2] != b"\0\0" or head[2] not in TYPES or head[3] == 0:
         raise damaged(path, "must be an IDX file: two zero bytes, a type, the number of dimensions", head.hex(" "))
@@ -95,7 +89,10 @@ def _parse(file: gzip.GzipFile | BufferedReader, path: Path) -> np.ndarray:
     shape = struct.unpack(f">{head[3]}I", sizes)
     dtype = np.dtype(TYPES[head[2]])
     count = math.prod(shape) * dtype.itemsize
-    room = path.stat().st_size * (_DEFLATE if isinstance(file, gzip.GzipFile) else 1)
+    packed = isinstance(file, gzip.GzipFile)
+    room = path.stat().st_size * (_DEFLATE if packed else 1)
+    if packed and count <= room:
+        refuse_beyond(count, path)
     values = np.empty(count if count <= room else 0, dtype=np.uint8)  # an invented size must not fill the memory
     filled = _fill(file, values)
     if count == 0 or filled < count or file.read(1):  # asking for one more byte also makes gzip check its checksum
@@ -104,7 +101,7 @@ def _parse(file: gzip.GzipFile | BufferedReader, path: Path) -> np.ndarray:
     return values.view(dtype).reshape(flat).astype(dtype.newbyteorder("="), copy=False)
 
 
-def _fill(file: gzip.GzipFile | BufferedReader, values: np.ndarray) -> int:
+def _fill(file: Any, values: np.ndarray) -> int:
     """Read into an array of bytes, piece by piece and without a second array; how many came."""
     room, filled = values.data, 0
     while filled < len(room) and (got := file.readinto(room[filled:filled + 2**20])):  # gzip passes each piece on

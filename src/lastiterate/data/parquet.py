@@ -12,11 +12,7 @@ from lastiterate.errors import InputError
 
 def read_parquet(path: Path) -> Table:
     """Numbers, text, categories, true/false, dates; a missing value is an empty cell. Nested columns are refused."""
-    try:
-        import pyarrow.parquet as parquet
-    except ImportError:
-        raise InputError("data file", "in Parquet needs pyarrow", path.name,
-                         "install it with: pip install lastiterate[parquet]") from None
+    parquet = _library(path)
     with path.open("rb") as start:
         if start.read(4) != b"PAR1":  # pyarrow looks at the end only
             raise damaged(path, "must be a complete Parquet file, which starts with PAR1")
@@ -31,6 +27,32 @@ def read_parquet(path: Path) -> Table:
         raise InputError("data file", "must hold at least one column and one record", path.name)
     names = column_names(list(found.column_names))
     return Table(names, {name: _cells(name, column) for name, column in zip(names, found.columns, strict=True)})
+
+
+def _library(path: Path) -> Any:
+    try:
+        import pyarrow.parquet as parquet
+    except ImportError:
+        raise InputError("data file", "in Parquet needs pyarrow", path.name,
+                         "install it with: pip install lastiterate[parquet]") from None
+    return parquet
+
+
+def read_types(path: Path) -> dict[str, str]:
+    """Names of the columns, and what the file's own schema says that they hold; no cell is read."""
+    parquet = _library(path)
+    try:
+        with parquet.ParquetFile(path) as file:
+            found = file.schema_arrow
+    except Exception as error:
+        raise damaged(path, "must be a complete Parquet file", error) from None
+    from pyarrow import types
+
+    def kind(of: Any) -> str:
+        number = types.is_floating(of) or types.is_integer(of) or types.is_decimal(of)
+        return "number" if number else "category"
+
+    return dict(zip(column_names(list(found.names)), map(kind, found.types), strict=True))
 
 
 def _cells(name: str, column: Any) -> list[str]:

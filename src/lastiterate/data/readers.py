@@ -2,37 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from lastiterate.data.arrays import read_npy, read_npz
 from lastiterate.data.cifar import is_python_batch, read_binary_batch, read_folder, read_python_batch
-from lastiterate.data.csv_file import read_csv
+from lastiterate.data.columns import MISSING
+from lastiterate.data.csv_file import STANDARD_INPUT, read_csv, read_header
 from lastiterate.data.idx import is_idx, read_idx
-from lastiterate.data.parquet import read_parquet
-from lastiterate.data.schema import MISSING, empty_schema
-from lastiterate.data.table import FormatFacts, Table
+from lastiterate.data.parquet import read_parquet, read_types
+from lastiterate.data.table import Table
+from lastiterate.data.template import array_template, parsed_columns, template
 from lastiterate.errors import InputError
 
 
 @dataclass(frozen=True)
 class Format:
-    """A kind of file: what it is called in a refusal, how it is recognised, and its reader."""
+    """A kind of file: what it is called in a refusal, how it is recognised, its reader, and its header."""
 
     called: str
     matches: Callable[[Path], bool]
     read: Callable[[Path], Table]
+    header: Callable[[Path], dict[str, str]] | None = None
+    """Names of the columns and the kinds that the format states ("?": none); ``None`` for arrays."""
 
 
 def _ends(suffix: str) -> Callable[[Path], bool]:
     return lambda path: path.suffix.lower() == suffix
 
 
+def _is_csv(path: Path) -> bool:
+    return path == STANDARD_INPUT or path.name.lower().endswith((".csv", ".csv.gz"))
+
+
+def _csv_header(path: Path) -> dict[str, str]:
+    return dict.fromkeys(read_header(path), "?")
+
+
 FORMATS = (
     Format("a CIFAR-10 folder", Path.is_dir, read_folder),
-    Format(".csv", _ends(".csv"), read_csv),
-    Format(".parquet", _ends(".parquet"), read_parquet),
+    Format(".csv (or .csv.gz, or - for standard input)", _is_csv, read_csv, _csv_header),
+    Format(".parquet", _ends(".parquet"), read_parquet, read_types),
     Format(".npz", _ends(".npz"), read_npz),
     Format(".npy", _ends(".npy"), read_npy),
     Format("CIFAR-10 .bin", _ends(".bin"), read_binary_batch),
@@ -41,45 +53,80 @@ FORMATS = (
 )
 
 
-def read_table(path: str | Path) -> Table:
-    """The table in a file (or in a folder of CIFAR-10 batches); the first row of ``FORMATS`` that matches reads it."""
+def read_table(path: str | Path, header: Sequence[str] = ()) -> Table:
+    """The table in a file (or in a folder of CIFAR-10 batches); the first row of ``FORMATS`` that matches reads it.
+
+    ``header``: the columns, in order, of a CSV file that has no header. "-" reads a CSV table from standard input.
+    """
     path = Path(path)
-    if not (path.is_file() or path.is_dir()):
-        raise InputError("data file", "must be an existing file, or a folder of CIFAR-10 batches", str(path))
+    kind = _format_of(path)
+    if header and kind.read is not read_csv:
+        raise InputError("header", "belongs to CSV files without one", path.name, "leave it out of the schema")
     try:
-        for kind in FORMATS:
-            if kind.matches(path):
-                return kind.read(path)
+        return read_csv(path, header) if header else kind.read(path)
     except MemoryError:
         raise InputError("data file", "must fit into memory", path.name, "its header may be damaged") from None
     except OSError as error:
-        raise InputError("data file", "must be readable", f"{path.name} ({error.strerror or error})") from None
-    raise InputError("data file", "must be one of: " + ", ".join(kind.called for kind in FORMATS), path.name,
-                     "unpack an archive first")
+        raise _unreadable(path, error) from None
 
 
-def schema_template(path: str | Path) -> str:
-    """A schema to fill in for a file. Only names, whether cells look like numbers, and the format are taken from it."""
-    table = read_table(path)
+def _format_of(path: Path) -> Format:
+    if path != STANDARD_INPUT and not (path.is_file() or path.is_dir()):
+        raise InputError("data file", "must be an existing file, or a folder of CIFAR-10 batches", str(path))
+    try:
+        found = next((kind for kind in FORMATS if kind.matches(path)), None)
+    except OSError as error:
+        raise _unreadable(path, error) from None
+    if found is None:
+        raise InputError("data file", "must be one of: " + ", ".join(kind.called for kind in FORMATS), path.name,
+                         "unpack an archive first")
+    return found
+
+
+def _unreadable(path: Path, error: OSError) -> InputError:
+    return InputError("data file", "must be readable", f"{path.name} ({error.strerror or error})")
+
+
+def schema_template(path: str | Path, *, columns: str | None = None, header: bool = True,
+                    like: dict[str, Any] | None = None, sample: str | Path | None = None,
+                    ask: Callable[[str, Sequence[str]], str] | None = None) -> str:
+    """A schema to fill in for a file, of which only the header is read (and the types that a Parquet file states).
+
+    ``columns``: kinds by name, "a:number,b:category"; with ``header`` False the names of a file without a header, in
+    order. ``sample``: another file with the same columns that is public, whose cells may say what is a number.
+    ``like``: a schema (as read from TOML) whose entries are taken over. ``ask``: answers questions about what is left.
+    """
+    path = Path(path)
+    kind = _format_of(path)
+    given = {} if columns is None else parsed_columns(columns)
+    if not header and not given:
+        raise InputError("no_header", "needs the names of the columns in order", None, "add --columns NAME:KIND,...")
+    try:
+        if kind.header is None:
+            return array_template(kind.read(path).facts)
+        found = dict.fromkeys(given, "?") if not header else kind.header(path)
+    except OSError as error:
+        raise _unreadable(path, error) from None
+    strange = [name for name in given if name not in found]
+    if strange:
+        raise InputError("columns", "must name columns of the file", strange[0], "they are " + ", ".join(found))
+    guessed = {} if sample is None else _kinds(read_table(sample))
+    kinds = {name: given.get(name, "?") if given.get(name, "?") != "?" else guessed.get(name, stated)
+             for name, stated in found.items()}
+    return template(kinds, headless=not header, known=like, ask=ask)
+
+
+def _kinds(table: Table) -> dict[str, str]:
+    """Numbers and categories by the cells of a public table."""
     if table.cells is None:
-        return _array_schema(table.facts)
-    return empty_schema(list(table.names), [_looks_numeric(table.cells[name][:50]) for name in table.names])
+        raise InputError("from_public_sample", "must be a table with a header")
+    return {name: "number" if all(_looks_numeric(cell) for cell in table.cells[name]) else "category"
+            for name in table.names}
 
 
-def _array_schema(facts: FormatFacts | None) -> str:
-    low, high, why = ("\"?\"", "\"?\"", "?") if facts is None else (facts.low, facts.high, facts.why)
-    classes = ", ".join(f"\"{label}\"" for label in facts.classes) if facts is not None and facts.classes else "\"?\""
-    return ("# Public facts about the array. Fill in every \"?\", never from the data.\n"
-            f"target = \"y\"\nclasses = [{classes}]   # or target_range = [low, high]\nsource = \"{why}\"\n\n"
-            f"[array]\nlow = {low}\nhigh = {high}\noutside = \"clip\"   # or \"refuse\"\n")
-
-
-def _looks_numeric(cells: list[str]) -> bool:
-    def number(cell: str) -> bool:
-        try:
-            float(cell)
-        except ValueError:
-            return False
-        return True
-
-    return all(number(cell) or cell.lower() in MISSING for cell in cells)
+def _looks_numeric(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return cell.lower() in MISSING
+    return True

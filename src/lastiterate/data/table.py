@@ -54,8 +54,8 @@ def array_table(features: np.ndarray, answers: np.ndarray | None, *, answers_in:
         raise InputError("data file", "needs a numeric array of features of shape (n, d)",
                          f"{features.dtype} of shape {features.shape}")
     features = features.reshape(len(features), -1)
-    if features.dtype.kind == "f" and not np.isfinite(features).all():
-        raise InputError("data file", "must hold finite numbers", "NaN or infinity", "fill or drop those values first")
+    if features.dtype.kind == "f" and np.isnan(features).any():
+        raise InputError("data file", "must hold numbers", "NaN", "fill those values by a public rule first")
     if answers is not None:
         if answers.size != len(features) or answers.shape[:1] != (len(features),):
             raise InputError("data file", f"needs one label for each of {len(features)} rows in {answers_in}",

@@ -1,0 +1,91 @@
+"""Entries of a schema as TOML or JSON holds them: checked, complete, and read into columns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lastiterate.data.columns import Category, Column, Ignore, Numeric
+from lastiterate.errors import InputError
+
+ENTRIES: dict[str, tuple[type, str]] = {
+    "columns": (dict, "tables such as [columns.age]"), "target": (str, "the name of a column"),
+    "classes": (list, "a list of labels"), "target_range": (list, "[low, high]"),
+    "array": (dict, "a table with low and high"), "source": (str, "text"), "header": (list, "a list of names")}
+
+
+
+NEEDS = {"number": ("low", "high"), "category": ("values",), "ignore": ()}
+
+
+
+UNFILLED = ("?", [], ["?"])
+
+
+
+def check_entries(data: Any) -> None:
+    """Refuse what is no schema: entries that do not exist or have another type, and all that is not filled in."""
+    if not isinstance(data, dict):
+        raise InputError("schema", "must be a table of entries", type(data).__name__)
+    extra = sorted(set(data) - set(ENTRIES))
+    if extra:
+        raise InputError("schema", "has an unknown entry", extra[0], "the entries are " + ", ".join(sorted(ENTRIES)))
+    for name, value in data.items():
+        kind, meaning = ENTRIES[name]
+        if not isinstance(value, kind) and value not in UNFILLED:
+            raise InputError(name, f"must be {meaning}", value)
+    missing = [name for name in ("target", "classes", "target_range") if data.get(name) in ("?", ["?"])]
+    for name, entry in data.get("columns", {}).items():
+        missing += [f"{name}: {item}" for item in _unfilled(entry)]
+    missing += [f"[array]: {item}" for item, value in (data.get("array") or {}).items() if value in UNFILLED]
+    if missing:
+        raise InputError("schema", "leaves public facts open", "; ".join(missing),
+                         "fill each in from the meaning of the column, not from your data")
+    bounds = data.get("target_range")
+    if bounds is not None and (len(bounds) != 2 or not all(_is_number(bound) for bound in bounds)):
+        raise InputError("target_range", "must be [low, high], two numbers", bounds)
+    if not all(isinstance(name, str) for name in data.get("header", ())):
+        raise InputError("header", "must be a list of names", data["header"])
+    if not all(isinstance(label, str | int | float) for label in data.get("classes", ())):
+        raise InputError("classes", "must be a list of labels", data["classes"])
+
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+
+def _unfilled(entry: Any) -> list[str]:
+    """What a column's entry still has to state."""
+    if not isinstance(entry, dict):
+        return []
+    kind = entry.get("kind", "?")
+    if kind == "?":
+        return ["kind"]
+    if not isinstance(kind, str):
+        return []
+    return [item for item in NEEDS.get(kind, ()) if entry.get(item, "?") in UNFILLED]
+
+
+
+def column_from(name: str, entry: Any) -> Column:
+    where = f"column {name!r}"
+    if not isinstance(entry, dict):
+        raise InputError(where, "must be a table such as { kind = \"number\", low = 0, high = 1 }", entry)
+    kind = entry.get("kind")
+    if not isinstance(kind, str) or kind not in NEEDS:
+        raise InputError(f"{where}: kind", "must be \"number\", \"category\" or \"ignore\"", kind)
+    # what an empty schema offers to the other kinds may stand there unfilled
+    others = {item for needed in NEEDS.values() for item in needed} - set(NEEDS[kind])
+    rest = {key: value for key, value in entry.items()
+            if key != "kind" and not (key in others and value in UNFILLED)}
+    try:
+        if kind == "number":
+            return Numeric(name, **rest)
+        if kind == "category":
+            if not isinstance(rest["values"], list | tuple):
+                raise InputError(f"{where}: values", "must be a list of categories", rest["values"])
+            return Category(name, tuple(map(str, rest.pop("values"))), **rest)
+        return Ignore(name)
+    except TypeError as error:
+        raise InputError(where, "has an entry that does not exist", str(error).rsplit(" ", 1)[-1]) from None

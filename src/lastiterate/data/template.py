@@ -1,0 +1,122 @@
+"""Schemas to fill in: names and kinds of columns, with a "?" for every public fact that is still to be stated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from lastiterate.data.entries import NEEDS
+from lastiterate.data.table import FormatFacts
+from lastiterate.errors import InputError
+
+HEAD = """\
+# Public facts about the table. Fill in every "?" from the meaning of the columns (a questionnaire, a
+# sensor's range, a law), never from the data: a range measured on private data is not private.
+"""
+KINDS = tuple(NEEDS)
+
+
+def parsed_columns(text: str) -> dict[str, str]:
+    """``NAME:KIND,NAME:KIND`` (or only ``NAME``) as names and kinds, "?" where none is given."""
+    found: dict[str, str] = {}
+    for part in text.split(","):
+        name, _, kind = part.strip().rpartition(":") if ":" in part else (part.strip(), "", "?")
+        if not name or kind not in (*KINDS, "?"):
+            raise InputError("columns", "must be NAME:KIND,NAME:KIND,... with the kinds " + ", ".join(KINDS), part)
+        if name in found:
+            raise InputError("columns", "must name every column once", name)
+        found[name] = kind
+    return found
+
+
+def template(kinds: Mapping[str, str], *, headless: bool = False, known: Mapping[str, Any] | None = None,
+             ask: Callable[[str, Sequence[str]], str] | None = None) -> str:
+    """TOML for columns of these kinds, the last one the target; nothing in it is measured on the data.
+
+    ``headless``: the file has no header, so that the schema holds the names in order. ``known``: entries of another
+    schema, by column. ``ask(question, choices)``: answers of a person for what is not known.
+    """
+    names = list(kinds)
+    if len(names) < 2:
+        raise InputError("data file", "needs at least one feature and a target", ", ".join(names))
+    known = dict(known or {})
+    target = str(known.get("target", names[-1]))
+    if target not in names:
+        target = names[-1]
+    if ask is not None:
+        target = ask(f"Which column is predicted? [{target}]", names) or target
+    lines = [HEAD + f"target = {_text(target)}   # the column to predict", *_target(target, known, ask)]
+    lines.append(f"source = {_text(str(known.get('source', '?')))}      # where these facts come from")
+    if headless:
+        lines.append(f"header = [{', '.join(map(_text, names))}]   # the file has no header")
+    columns = known.get("columns", {})
+    for name in names:
+        if name != target:
+            lines += ["", f"[columns.{_text(name)}]", *_entry(name, kinds[name], columns.get(name), ask)]
+    return "\n".join(lines) + "\n"
+
+
+def _target(target: str, known: Mapping[str, Any], ask: Callable[[str, Sequence[str]], str] | None) -> list[str]:
+    if target == known.get("target") and known.get("target_range"):
+        return [f"target_range = {known['target_range']}"]
+    if target == known.get("target") and known.get("classes"):
+        return [f"classes = [{', '.join(_text(str(x)) for x in known['classes'])}]"]
+    if ask is not None:
+        answer = ask(f"{target}: every class it can have, separated by commas; or its range as LOW..HIGH", ())
+        low, dots, high = answer.partition("..")
+        if dots:
+            return [f"target_range = [{_number(low)}, {_number(high)}]"]
+        return [f"classes = [{', '.join(_text(part.strip()) for part in answer.split(',') if part.strip())}]"]
+    return ["classes = [\"?\"]   # every label it can have; for regression use target_range = [low, high] instead"]
+
+
+def _entry(name: str, kind: str, known: Any, ask: Callable[[str, Sequence[str]], str] | None) -> list[str]:
+    """The lines of one column."""
+    if isinstance(known, dict):
+        return [f"{key} = {_value(value)}" for key, value in known.items()]
+    if ask is not None:
+        kind = ask(f"{name}: number, category or ignore?", KINDS) if kind == "?" else kind
+        if kind == "number":
+            low, _, high = ask(f"{name}: its public range as LOW..HIGH", ()).partition("..")
+            return ["kind = \"number\"", f"low = {_number(low)}", f"high = {_number(high)}", "outside = \"clip\"",
+                    "missing = \"refuse\""]
+        if kind == "category":
+            values = ask(f"{name}: every category it can have, separated by commas", ())
+            listed = ", ".join(_text(part.strip()) for part in values.split(",") if part.strip())
+            return ["kind = \"category\"", f"values = [{listed}]", "outside = \"zero\"", "missing = \"zero\""]
+        return ["kind = \"ignore\""]
+    number = ["low = \"?\"", "high = \"?\"", "outside = \"clip\"     # or \"refuse\"",
+              "missing = \"refuse\"   # or a public number to fill in"]
+    category = ["values = [\"?\"]", "outside = \"refuse\"   # or \"zero\"", "missing = \"refuse\"   # or \"zero\""]
+    if kind == "?":
+        return ["kind = \"?\"   # \"number\", \"category\" or \"ignore\"",
+                "low = \"?\"    # of a number; \"outside\" and \"missing\" say what else may stand there",
+                "high = \"?\"", "values = [\"?\"]   # of a category"]
+    return [f"kind = \"{kind}\"", *{"number": number, "category": category, "ignore": []}[kind]]
+
+
+def array_template(facts: FormatFacts | None) -> str:
+    """TOML for one numeric array: what its format makes public is filled in."""
+    low, high, why = ("\"?\"", "\"?\"", "?") if facts is None else (facts.low, facts.high, facts.why)
+    classes = ", ".join(f"\"{label}\"" for label in facts.classes) if facts is not None and facts.classes else "\"?\""
+    return ("# Public facts about the array. Fill in every \"?\", never from the data.\n"
+            f"target = \"y\"\nclasses = [{classes}]   # or target_range = [low, high]\nsource = \"{why}\"\n\n"
+            f"[array]\nlow = {low}\nhigh = {high}\noutside = \"clip\"   # or \"refuse\"\n")
+
+
+def _number(text: str) -> str:
+    try:
+        return repr(float(text))
+    except ValueError:
+        raise InputError("range", "must be two numbers, LOW..HIGH", text) from None
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, list):
+        return f"[{', '.join(map(_value, value))}]"
+    return _text(value) if isinstance(value, str) else repr(value)
+
+
+def _text(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace("\"", "\\\"")
+    return "\"" + "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in escaped) + "\""

@@ -1,0 +1,66 @@
+"""Compressed files, unpacked up to a stated size: a few bytes can stand for more than any memory holds."""
+
+from __future__ import annotations
+
+import gzip
+import os
+from pathlib import Path
+from typing import IO, Any
+
+from lastiterate.errors import InputError
+
+MOST = 2**31
+"""Bytes that a compressed file may unpack to, unless ``LIMIT`` allows more."""
+LIMIT = "LASTITERATE_UNPACKED_BYTES"
+"""The environment variable that raises (or lowers) it."""
+
+
+def most_unpacked() -> int:
+    """The limit in force, in bytes."""
+    text = os.environ.get(LIMIT, "")
+    if not text:
+        return MOST
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise InputError(LIMIT, "must be a number of bytes", text, "such as 8000000000")
+    return int(text)
+
+
+def refuse_beyond(size: int, path: Path) -> None:
+    """Refuse ``size`` unpacked bytes of a file where they are more than the limit."""
+    if size > most_unpacked():
+        raise InputError("data file", f"must not unpack to more than {most_unpacked()} bytes", path.name,
+                         f"unpack it yourself, or raise the limit with {LIMIT}")
+
+
+class Unpacked(gzip.GzipFile):
+    """A gzip file that is read up to the limit, and refused beyond."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._path, self._count = path, 0
+
+    def read(self, size: int | None = -1) -> bytes:
+        found = super().read(min(size, most_unpacked() + 1) if size is not None and size >= 0 else most_unpacked() + 1)
+        self._counted(len(found))
+        return found
+
+    def read1(self, size: int = -1) -> bytes:
+        found = super().read1(size)
+        self._counted(len(found))
+        return found
+
+    def readinto(self, buffer: Any) -> int:
+        got = super().readinto(buffer)
+        self._counted(got)
+        return got
+
+    def _counted(self, more: int) -> None:
+        self._count += more
+        refuse_beyond(self._count, self._path)
+
+
+def opened(path: Path) -> IO[bytes]:
+    """The bytes of a file, unpacked on the way if its content is gzip, whatever its name says."""
+    with path.open("rb") as file:
+        packed = file.read(2) == b"\x1f\x8b"
+    return Unpacked(path) if packed else path.open("rb")
