@@ -157,7 +157,9 @@ def test_a_file_without_a_header(files):
     text = schema_template(files / "bare.csv", columns=names, header=False, like=tomllib.loads(TOML))
     schema = Schema.from_dict(tomllib.loads(text))
     assert schema.header == ("age", "job", "note", "label")
-    table = read_table(files / "bare.csv", schema.header)
+    table = read_table(files / "bare.csv", schema)
+    (files / "new.csv").write_text("30,cook,z\n")
+    assert encode_features(read_table(files / "new.csv", schema), schema).shape == (1, 3)
     for one, two in zip(encode(table, schema), encode(read_table(files / "t.csv"), schema), strict=True):
         np.testing.assert_array_equal(one, two)
     for header in (["age", "age"], ["age", "years"]):
@@ -166,7 +168,7 @@ def test_a_file_without_a_header(files):
 
 
 def test_answers_of_a_person_fill_a_schema_in(files):
-    answers = {"Which": "", "label: every": "no, yes", "age: number": "number", "age: its": "0..100",
+    answers = {"Which": "", "label: every": "no, yes", "Where": "a law", "age: number": "number", "age: its": "0..100",
                "job: number": "category", "job: every": "clerk, cook", "note: number": "ignore"}
     text = schema_template(files / "t.csv", ask=lambda question, _: next(
         answer for start, answer in answers.items() if question.startswith(start)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -107,11 +108,40 @@ def plan_command(
 
 @app.command("schema")
 @told
-def schema_command(file: Annotated[str, typer.Argument(help=FILES)], out: Out = None) -> None:
-    """Write an empty schema to fill in: nothing in it is measured on the data."""
-    from lastiterate.data import schema_template
+def schema_command(
+    file: Annotated[str, typer.Argument(help=FILES)],
+    columns: Annotated[str | None, typer.Option("--columns", help="kinds: NAME:number,NAME:category,NAME:ignore,...")
+                       ] = None,
+    no_header: Annotated[bool, typer.Option("--no-header", help="the file has no header: --columns names all, in order")
+                         ] = False,
+    like: Annotated[Path | None, typer.Option("--like", help="a filled-in schema to take entries from")] = None,
+    from_public_sample: Annotated[str | None, typer.Option("--from-public-sample", help="a public file with the same "
+                                  "columns, whose cells may tell numbers from categories")] = None,
+    wizard: Annotated[bool, typer.Option("--wizard", help="ask for every public fact; no cell is ever read")] = False,
+    out: Out = None,
+) -> None:
+    """Write a schema to fill in. Only the header of the file is read: names, and the types that Parquet states."""
+    import tomllib
 
-    emit(schema_template(file), out)
+    from lastiterate.data import Schema, schema_template
+
+    known = None if like is None else tomllib.loads(like.read_text(encoding="utf-8")) if Schema.read(like) else None
+    text = schema_template(file, columns=columns, header=not no_header, like=known, sample=from_public_sample,
+                           ask=_asked if wizard else None)
+    emit(text, out)
+    if out is not None:
+        left = sum(line.split("#")[0].count('"?"') for line in text.splitlines())
+        console.print(f"{out}: " + (f"{left} public facts are left to fill in" if left else "complete"),
+                      highlight=False)
+
+
+def _asked(question: str, choices: Sequence[str]) -> str:
+    """One answer on the terminal; one of ``choices``, if there are any."""
+    while True:
+        answer = typer.prompt(question, default="", show_default=False, err=True).strip()
+        if not choices or answer in choices or (answer == "" and "[" in question):
+            return answer
+        typer.echo("one of: " + ", ".join(choices), err=True)
 
 
 @app.command("predict")

@@ -19,7 +19,7 @@ from lastiterate.errors import InputError, NotCertified
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
                   help="Train under differential privacy and release only the final model.")
 console = Console()
-FILES = "a .csv, .parquet, .npz, .npy, IDX or CIFAR-10 file, or a CIFAR-10 folder"
+FILES = "a .csv (.gz; - for standard input), .parquet, .npz, .npy, IDX or CIFAR-10 file, or a CIFAR-10 folder"
 FLAG_HELP = {
     "n": "public number of records", "steps": "number of steps",
     "step_size": "NUMBER, inverse-decay:BETA,STRONG or @FILE",

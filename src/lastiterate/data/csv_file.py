@@ -25,8 +25,10 @@ HEADERLESS = ("begin with a header of column names, and its first row holds a nu
               "name the columns in order with --columns NAME:KIND,..., which says that there is no header")
 
 
-def read_csv(path: Path, names: Sequence[str] = ()) -> Table:
+def read_csv(path: Path, names: Sequence[str] = (), without: str = "") -> Table:
     """Text cells by column; ``names``: the columns, in order, of a file without a header.
+
+    ``without``: the name that is missing where records have one cell fewer, as new records have no target.
 
     A file that was cut off after a record, or in its last cell, looks like a shorter one.
     """
@@ -35,6 +37,8 @@ def read_csv(path: Path, names: Sequence[str] = ()) -> Table:
         rows = list(csv.reader(file, delimiter=separator, strict=True))
     while rows and not rows[-1]:
         del rows[-1]
+    if names and rows and len(rows[0]) == len(names) - 1:
+        names = [name for name in names if name != without]
     header = column_names(list(names)) if names else _header(rows[0] if rows else [], path)
     records = rows if names else rows[1:]
     if not records:

@@ -13,6 +13,7 @@ from lastiterate.data.columns import MISSING
 from lastiterate.data.csv_file import STANDARD_INPUT, read_csv, read_header
 from lastiterate.data.idx import is_idx, read_idx
 from lastiterate.data.parquet import read_parquet, read_types
+from lastiterate.data.schema import Schema
 from lastiterate.data.table import Table
 from lastiterate.data.template import array_template, parsed_columns, template
 from lastiterate.errors import InputError
@@ -53,19 +54,32 @@ FORMATS = (
 )
 
 
-def read_table(path: str | Path, header: Sequence[str] = ()) -> Table:
+def read_table(path: str | Path, schema: Schema | None = None) -> Table:
     """The table in a file (or in a folder of CIFAR-10 batches); the first row of ``FORMATS`` that matches reads it.
 
-    ``header``: the columns, in order, of a CSV file that has no header. "-" reads a CSV table from standard input.
+    ``schema``: names the columns of a CSV file without a header (the target may be missing from new records). "-" reads
+    a CSV table from standard input.
     """
     path = Path(path)
     kind = _format_of(path)
+    header = () if schema is None else schema.header
     if header and kind.read is not read_csv:
         raise InputError("header", "belongs to CSV files without one", path.name, "leave it out of the schema")
     try:
-        return read_csv(path, header) if header else kind.read(path)
+        return read_csv(path, header, without=schema.target) if header and schema else kind.read(path)
     except MemoryError:
         raise InputError("data file", "must fit into memory", path.name, "its header may be damaged") from None
+    except OSError as error:
+        raise _unreadable(path, error) from None
+
+
+def check_readable(path: str | Path) -> None:
+    """Refuse a file that is of no known kind, or whose header cannot be read."""
+    path = Path(path)
+    kind = _format_of(path)
+    try:
+        if kind.header is not None and path != STANDARD_INPUT:
+            kind.header(path)
     except OSError as error:
         raise _unreadable(path, error) from None
 

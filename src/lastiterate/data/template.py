@@ -46,7 +46,10 @@ def template(kinds: Mapping[str, str], *, headless: bool = False, known: Mapping
     if ask is not None:
         target = ask(f"Which column is predicted? [{target}]", names) or target
     lines = [HEAD + f"target = {_text(target)}   # the column to predict", *_target(target, known, ask)]
-    lines.append(f"source = {_text(str(known.get('source', '?')))}      # where these facts come from")
+    source = str(known.get("source", "?"))
+    if ask is not None and source == "?":
+        source = ask("Where do these facts come from?", ())
+    lines.append(f"source = {_text(source)}      # where these facts come from")
     if headless:
         lines.append(f"header = [{', '.join(map(_text, names))}]   # the file has no header")
     columns = known.get("columns", {})

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from lastiterate.data import BUNDLED, Schema, encode, encode_features, load_bundled, read_table, split
+from lastiterate.data import BUNDLED, Schema, check_readable, encode, encode_features, load_bundled, read_table, split
 from lastiterate.data.schema import public_row_norm
 from lastiterate.errors import InputError
 from lastiterate.models import linear, posterior
@@ -113,7 +113,7 @@ def read_records(data: str, *, schema: Schema | None, test: str | None, row_norm
     bundled = data in BUNDLED
     if bundled and test is not None:
         raise InputError("test", "cannot be combined with a bundled set, a fifth of which is kept for testing", test)
-    table, own = load_bundled(data) if bundled else (read_table(data), schema)
+    table, own = load_bundled(data) if bundled else (read_table(data, schema), schema)
     if own is None:
         raise needs_schema(data)
     features, target = encode(table, own)
@@ -128,7 +128,7 @@ def read_records(data: str, *, schema: Schema | None, test: str | None, row_norm
 
 
 def _public_test(path: str, schema: Schema, width: int) -> tuple[np.ndarray, np.ndarray]:
-    features, target = encode(read_table(path), schema)
+    features, target = encode(read_table(path, schema), schema)
     if features.shape[1] != width:
         raise InputError("test", f"must have {width} features like the data file", features.shape[1])
     return features, target
@@ -161,7 +161,7 @@ def prediction_rows(model: Fitted, data: str) -> tuple[list[str], list[list[str]
     if model.schema is None:
         raise InputError("model", "does not say how the records of a file become rows", model.kind,
                          "load it in Python with lastiterate.load and predict from arrays")
-    features = encode_features(read_table(data), model.schema)
+    features = encode_features(read_table(data, model.schema), model.schema)
     try:
         found = model.predict(features)
     except InputError as error:
@@ -180,18 +180,20 @@ def schema_for(data: str, path: Path | None, *, target: str | None, classes: str
     if model not in (None, *MODELS):
         raise InputError("model", "must be one of " + ", ".join(MODELS), model)
     if data in BUNDLED:
-        if path is not None or target is not None or classes is not None:
-            raise InputError("schema", "cannot be combined with a bundled set, which has its own", data)
+        for name, value in (("schema", path), ("target", target), ("classes", classes)):
+            if value is not None:
+                raise InputError(name, "cannot be combined with a bundled set, which has its own schema", str(value),
+                                 "leave it out")
         _check_fits(model, load_bundled(data)[1])
         return None
     if path is None:
-        read_table(data)  # a bad file is told first
+        check_readable(data)  # a bad file is told first
         raise needs_schema(data)
     found = Schema.read(path)
-    changes: dict[str, Any] = {} if target is None else {"target": target}
+    if target is not None:
+        found = found.predicting(target)
     if classes is not None:
-        changes |= {"classes": tuple(name.strip() for name in classes.split(",")), "target_range": None}
-    found = replace(found, **changes) if changes else found
+        found = replace(found, classes=tuple(name.strip() for name in classes.split(",")), target_range=None)
     _check_fits(model, found)
     return found
 
