@@ -11,6 +11,7 @@ its gradients are materialised, but by one batched matrix product. All others ar
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -98,11 +99,11 @@ TINY = 2.0**-126
 """Smaller scales are subnormal in single precision, where rounding could double them; 0 instead."""
 
 
-def clipped_sum(loss: Loss, clip: float, params: Any, records: tuple[Any, ...], real: jax.Array) -> Any:
+def clipped_sum(loss: Loss, clip: float | None, params: Any, records: tuple[Any, ...], real: jax.Array) -> Any:
     """Sum of the per-example gradients scaled to norm at most ``clip``, shaped like ``params``, in float32 or float64.
 
-    Records (m, ...), real (m,). A gradient that is not finite counts as 0: if it ended the run instead, one record
-    could be recognised by that alone.
+    Records (m, ...), real (m,). A gradient that is not finite counts as 0, with a clip or without: if it ended the run
+    instead, one record could be recognised by that alone.
 
     **Guarantee:** norms are summed in float64, scaled gradients stay below the clip after rounding, and the sum has at
     least single precision, whatever that of the parameters.
@@ -134,7 +135,8 @@ def clipped_sum(loss: Loss, clip: float, params: Any, records: tuple[Any, ...], 
     squares = sum((_squares(slopes[i]) * _squares(inputs[i]) for i in dense), jnp.zeros(real.shape, jnp.float64))
     squares = sum(map(_squares, each.values()), squares)
     counted = real & jnp.isfinite(squares)
-    scale = jnp.where(counted, jnp.minimum(1.0, clip * (1 - 2.0**-18) / jnp.maximum(jnp.sqrt(squares), 1e-300)), 0.0)
+    bound = math.inf if clip is None else clip * (1 - 2.0**-18)
+    scale = jnp.where(counted, jnp.minimum(1.0, bound / jnp.maximum(jnp.sqrt(squares), 1e-300)), 0.0)
     scale = jnp.where(scale < TINY, 0.0, scale)
     found: list[Any] = [None] * len(leaves)
     for i, layer in dense.items():

@@ -49,7 +49,9 @@ class Linear:
 
     **Guarantee:** with ``exact`` everything is float64, because theorems about a hidden state compare one step at two
     *different* parameters, where rounding them to float32 would be a jump. Without it (all steps are charged) float32
-    sums have at most ``CHUNK`` rows each (see ``FLOAT_SLACK``). Zero rows add nothing.
+    sums have at most ``CHUNK`` rows each (see ``FLOAT_SLACK``). Zero rows add nothing. For every ``theta``, overflowed
+    ones included, each record adds a finite vector of norm at most L: scores that are no numbers (infinity times 0)
+    count as residuals of 0. If they ended the run instead, one record could be recognised by that alone.
     """
 
     loss: Loss
@@ -71,7 +73,8 @@ class Linear:
         times = partial(jnp.matmul, precision="highest")
         rows, target = chunk[0].astype(dtype), chunk[1]
         scores = times(theta.astype(dtype), rows.T)
-        found = clip_residuals(rows, residuals(self.loss, scores, target), self.clip)
+        found = residuals(self.loss, scores, target)
+        found = clip_residuals(rows, jnp.where(jnp.isfinite(found), found, 0.0), self.clip)
         groups = 1 if self.exact else -(-rows.shape[0] // CHUNK)
         if groups == 1:
             return times(found, rows).astype(jnp.float64)

@@ -17,7 +17,6 @@ from lastiterate.engine.keeper import Keeper
 from lastiterate.engine.loop import secret, shape_of
 from lastiterate.engine.noise import fresh_key
 from lastiterate.engine.prepare import hidden
-from lastiterate.engine.traced import quick
 from lastiterate.engine.trainer import Loop, Progress
 from lastiterate.errors import InputError
 from lastiterate.run.facts import CHUNK
@@ -97,9 +96,9 @@ class PerExample:
     """Per-example gradients of any loss, clipped; a chunk is records (pytrees of (m, ...)) and which are real, (m,).
 
     **Guarantee:** every record's gradient is scaled to norm at most ``clip`` by its own computed norm (one that is not
-    finite counts as 0), and chunks of at most ``CHUNK`` records are summed in at least single precision (see
-    ``FLOAT_SLACK``). With ``exact`` everything that depends on the parameters is float64, for theorems about a hidden
-    state.
+    finite counts as 0, without a clip too), and chunks of at most ``CHUNK`` records are summed in at least single
+    precision (see ``FLOAT_SLACK``). With ``exact`` everything that depends on the parameters is float64, for theorems
+    about a hidden state.
     """
 
     loss: RecordLoss
@@ -116,18 +115,11 @@ class PerExample:
         records = jax.tree.map(lambda a: jnp.where(real.reshape((-1,) + (1,) * (a.ndim - 1)), a, a[:1]), records)
         records = in_precision(records, exact=self.exact)
         arrays = self.form.arrays(theta, exact=self.exact)
-        if self.clip is not None:
-            found = clipped_sum(self._of_arrays, self.clip, arrays, records, real)
-        else:
-            found = jax.grad(self._total)(arrays, records, real)
+        found = clipped_sum(self._of_arrays, self.clip, arrays, records, real)
         return jnp.where(real.any(), self.form.vector(found), 0.0)
 
     def _of_arrays(self, arrays: Any, *record: Any) -> jax.Array:
         return self.loss(self.form.whole(arrays), *record)
-
-    def _total(self, arrays: Any, records: Any, real: jax.Array) -> jax.Array:
-        losses = jax.vmap(lambda record: quick(self._of_arrays)(arrays, *record))(records)
-        return jnp.where(real, losses, 0.0).sum()
 
     def leafwise(self, function: Callable[[jax.Array], jax.Array], theta: jax.Array) -> jax.Array:
         return self.form.vector([function(array) for array in self.form.arrays(theta, exact=True)])
@@ -217,8 +209,8 @@ def check_loss(loss: RecordLoss, form: Form, exact: bool, data: tuple[Any, ...])
 def check_gradient(loss: RecordLoss, form: Form, params: Any, exact: bool, data: tuple[Any, ...]) -> None:
     """Refuse a loss without finite gradients at the first parameters, by made-up records: zeros, ones, normal numbers.
 
-    During training a record whose gradient is not finite counts as 0 where gradients are clipped, because a run that
-    ended would tell about it. This check has seen no record, and so tells about none.
+    During training a record whose gradient is not finite counts as 0, because a run that ended would tell about it.
+    This check has seen no record, and so tells about none.
     """
     rng = np.random.default_rng(0)
     arrays = form.arrays(form.vector(params), exact=exact)

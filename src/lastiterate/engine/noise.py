@@ -52,6 +52,10 @@ def gaussian(key: jax.Array, step: Any, shape: tuple[int, ...]) -> jax.Array:
     return jnp.concatenate(normal_pairs(words[0], words[1]))[:count].reshape(shape)
 
 
+FARTHEST = 10.2
+"""No draw of noise lies further from 0."""
+
+
 def normal_pairs(first: jax.Array, second: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Two independent standard normals for every two words of 64 uniform bits (Box, Muller 1958).
 

@@ -13,7 +13,7 @@ from lastiterate.engine.batches import drawn, layout
 from lastiterate.engine.gradients import AT_ONCE
 from lastiterate.engine.noise import ORDER, generator, stream
 from lastiterate.engine.preparation import prepared
-from lastiterate.engine.rows import clip_rows
+from lastiterate.engine.rows import clip_rows, in_range
 from lastiterate.errors import InputError
 from lastiterate.run.batching import FixedSize, Poisson
 from lastiterate.run.losses import Abstract, HuberRidge, Logistic, Softmax
@@ -59,7 +59,7 @@ def check_target(run: Run, target: Any) -> np.ndarray:
     if answers.shape != (run.n,):
         raise InputError("target", f"must have shape ({run.n},)", answers.shape)
     if isinstance(loss, HuberRidge):
-        answers = answers.astype(np.float32)
+        answers = in_range(answers)
         if not np.isfinite(answers).all():
             raise InputError("target", "must be finite numbers", "NaN or infinity", "fill or drop those values first")
         return answers

@@ -13,15 +13,30 @@ ROW_SHRINK = 1 - 2.0**-20
 
 
 
+def in_range(values: Any) -> np.ndarray:
+    """The same numbers in float32, those beyond its range at its end; NaN and infinity stay what they are.
+
+    Whether data are refused may not depend on how large a record's finite numbers are.
+    """
+    end = np.finfo(np.float32).max
+    with np.errstate(over="ignore"):
+        found = np.asarray(values, np.float32)
+    return np.where(np.isfinite(np.asarray(values, np.float64)), np.clip(found, -end, end), found)
+
+
 def clip_rows(features: Any, row_norm: float) -> np.ndarray:
     """Rows scaled down to norm at most ``row_norm`` (norms in float64); (n, d) float32.
 
     **Guarantee:** the Euclidean norm of every returned row, computed exactly, is at most ``row_norm``.
     """
-    rows = np.asarray(features, dtype=np.float32)
+    with np.errstate(over="ignore"):
+        rows = np.asarray(features, np.float32)
     if rows.ndim != 2 or rows.size == 0:
         raise InputError("features", "must be a non-empty table of shape (n, d)", rows.shape)
     norms = np.sqrt(np.einsum("ij,ij->i", rows, rows, dtype=np.float64))
+    if not np.isfinite(norms).all():
+        rows = in_range(features)
+        norms = np.sqrt(np.einsum("ij,ij->i", rows, rows, dtype=np.float64))
     if not np.isfinite(norms).all():
         raise InputError("features", "must be finite numbers", "NaN or infinity", "fill or drop those values first")
     scale = np.minimum(1.0, row_norm * ROW_SHRINK / np.maximum(norms, 1e-300))

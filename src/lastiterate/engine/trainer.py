@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lastiterate.engine.gradients import Linear, outputs
+from lastiterate.engine.growth import check_growth, check_released
 from lastiterate.engine.keeper import Keeper
 from lastiterate.engine.loop import State, advance, noise_ahead, pass_data, schedule, secret, shape_of, start, trace
 from lastiterate.engine.noise import fresh_key
@@ -47,12 +48,11 @@ class Loop:
         ``keeper``: where to begin, and what to keep on the way.
         """
         check_dimension(self.run, math.prod(np.shape(initial)))
+        check_growth(self.run, initial, self.objective.ridge)
         state = start(self.run, initial, key)
         released = self._all(state, data, key) if self.run.release == "all" else \
             self._last(state, data, key, progress, keeper)
-        if not np.isfinite(released).all():
-            raise InputError("step_size", "makes the run diverge: an iterate is not finite", None,
-                             "stay below 2/smooth, or add a ridge or a domain; nothing was released")
+        check_released(released)
         return released
 
     def _last(self, state: State, data: Any, key: Any, progress: Progress | None, keeper: Keeper | None) -> np.ndarray:
