@@ -132,7 +132,7 @@ HIDDEN = replace(DIVERGING, momentum=None, steps=620)
         ({"step_size": li.Constant(1.9)}, False),
         ({"start": li.GaussianStart(1e30), "steps": 580}, True),
         ({"steps": 580}, False),
-        ({"domain": li.Ball(1.0)}, False),
+        ({"domain": li.domains.Ball(1.0)}, False),
         ({"release": "all"}, False),
         ({"loss": li.Logistic(ridge=0.0), "step_size": li.Constant(1e30)}, False),
         ({"loss": li.Abstract()}, False),
