@@ -14,7 +14,8 @@ from lastiterate.engine.gradients import Linear
 from lastiterate.engine.growth import check_growth
 from lastiterate.engine.network import fit_network
 from lastiterate.engine.noise import FARTHEST, normal_pairs
-from lastiterate.engine.prepare import arrange, clip_rows
+from lastiterate.engine.prepare import arrange
+from lastiterate.engine.rows import clip_rows
 from lastiterate.errors import InputError
 
 N = 50
