@@ -136,8 +136,7 @@ def test_a_ridge_outside_the_records_is_whole_in_short_blocks(batching):
     loss = li.Logistic(ridge=0.3)
     run = li.Run(n=90, steps=25, step_size=li.Constant(0.4), noise=li.Langevin(0.2), batching=batching, loss=loss)
     sensitivity, smooth, strong = (run.facts().fact(name) for name in ("sensitivity", "smooth", "strong"))
-    # a drawn record displaces another, which doubles a sensitivity that is given
-    plain = li.Abstract(li.LossFacts(sensitivity=sensitivity / 2, smooth=smooth, strong=strong))
+    plain = li.Abstract(li.LossFacts(sensitivity=sensitivity, smooth=smooth, strong=strong))
     whole = replace(run, loss=plain, batching=li.FixedSize(batching.size))
     found = applied("sgld-strongly-convex-batch", run).mu
     assert found == pytest.approx(applied("sgld-strongly-convex-batch", whole).mu, rel=1e-12)

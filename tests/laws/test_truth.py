@@ -349,6 +349,7 @@ ASKED = {
     "quadratic-witness": "last_iterate_only not_resampled no_momentum everywhere idle_clip public_curvature",
     "poisson-rdp": "poisson_batches not_replace_one dp_accounting_installed",
     "poisson-pld": "poisson_batches not_replace_one dp_accounting_installed",
+    "fixed-size-amplified": "sampled_batches",
     "balls-in-bins-pld": "secret_bins not_replace_one",
     "shifted-interpolation-bins": "last_iterate_only secret_bins no_momentum lipschitz_step",
     "linear-witness": "resampled not_replace_one no_momentum everywhere constant_schedule flat_losses",

@@ -128,10 +128,10 @@ def test_sensitivity_follows_adjacency_and_batching():
         return run.facts().sensitivity.value
 
     assert of(lipschitz=3.0) == 3 and of("replace-one", lipschitz=3.0) == 6
-    assert of(lipschitz=3.0, batching=li.FixedSize(2)) == 6 and of("replace-one", li.FixedSize(2), lipschitz=3.0) == 6
+    assert of(lipschitz=3.0, batching=li.FixedSize(2)) == 3 and of("replace-one", li.FixedSize(2), lipschitz=3.0) == 6
     assert of("replace-one", sensitivity=5.0) == 5, "a given sensitivity is for the run's own adjacency"
     assert of(sensitivity=5.0, lipschitz=3.0) == 3 and of(sensitivity=2.0, lipschitz=3.0) == 2
-    assert of(sensitivity=5.0, batching=li.FixedSize(2)) == 10, "a drawn record displaces another"
+    assert of(sensitivity=5.0, batching=li.FixedSize(2)) == 5, "the drawn sets are conditioned on"
     enforced = li.Run(
         n=10, steps=1, step_size=li.Constant(1.0), noise=li.GradientNoise(1.0), loss=li.Logistic(intercept=0.0)
     )

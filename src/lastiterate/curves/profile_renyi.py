@@ -26,16 +26,35 @@ def renyi_divergence(curve: Curve, alpha: float, mu: float) -> float:
     """Upper end of both directions' divergence of order ``alpha`` > 1 for a curve that is ``mu``-GDP besides."""
     if mu == 0 or math.isinf(mu) or alpha <= 1:
         return 0.0 if mu == 0 else math.inf
-    grid, one, two = _profile(curve, mu)
-    return min(alpha * mu * mu / 2, max(_order(grid, one, two, alpha, mu), _order(grid, two, one, alpha, mu))) * UP
+    return divergence_of(_profile(curve, mu), alpha, mu)
 
 
-def _order(grid: Array, forward: Array, backward: Array, alpha: float, mu: float) -> float:
+def divergence_of(profile: tuple[Array, Array, Array], alpha: float, mu: float, rate: float = 1.0) -> float:
+    """The same for a grid of epsilons from 0 on, and upper ends of delta in both orders there.
+
+    Beyond the grid delta(e) <= ``rate`` delta_mu(log(1 + (e^e - 1) / rate)).
+    """
+    grid, one, two = profile
+    tail = _log_tail(float(grid[-1]), alpha, mu, rate)
+    found = max(_order(grid, one, two, alpha, tail), _order(grid, two, one, alpha, tail))
+    return min(alpha * mu * mu / 2, found) * UP
+
+
+def _log_tail(end: float, alpha: float, mu: float, rate: float) -> float:
+    """log of alpha (alpha - 1) int_E^inf e^{(alpha-1) e} delta(e) de, rounded up.
+
+    The integral with delta_mu is at most E[e^{(alpha-1) L}; L > E], L ~ N(mu^2/2, mu^2); log(1 + (e^e - 1) / rate) is
+    at least e + s, s = log((1 - (1 - rate) e^-E) / rate).
+    """
     from scipy.special import log_ndtr  # pyright: ignore
 
+    s = math.log1p(-(1 - rate) * math.exp(-end)) - math.log(rate)
+    beyond = float(log_ndtr((mu * mu * (alpha - 0.5) - end - s) / mu))
+    return math.log(rate) - (alpha - 1) * s + alpha * (alpha - 1) * mu * mu / 2 + beyond + 1e-12 * alpha * alpha
+
+
+def _order(grid: Array, forward: Array, backward: Array, alpha: float, tail: float) -> float:
     end, factor = float(grid[-1]), math.log(alpha * (alpha - 1))
-    # alpha (alpha - 1) int_E^inf e^{(alpha-1) e} delta_mu(e) de <= E[e^{(alpha-1) L}; L > E], L ~ N(mu^2/2, mu^2)
-    tail = alpha * (alpha - 1) * mu * mu / 2 + float(log_ndtr((mu * mu * (alpha - 0.5) - end) / mu))
     rest = math.log(max(float(backward[-1]), 1e-300)) - alpha * end + math.log(alpha - 1)
     terms = [0.0, factor + _log_integral(grid, forward, alpha - 1), factor + _log_integral(grid, backward, -alpha)]
     return log_sum_exp(np.array([*terms, tail, rest])) / (alpha - 1) + 1e-12 / (alpha - 1)

@@ -31,13 +31,12 @@ def check_same(described: str, asked: str, whose: str = "run") -> None:
         raise InputError("adjacency", f"must be the {whose}'s, {described}", asked, f"describe the {whose} for it")
 
 
-def records_moved(adjacency: str, *, displaces: bool = False) -> int:
+def records_moved(adjacency: str) -> int:
     """How many records' contributions a sum over records can change by: its sensitivity in units of their bound.
 
-    Replace-one takes one out and puts another in. ``displaces``: batches of a fixed size drawn afresh, where a drawn
-    record takes the place of another and two are counted under zero-out as well.
+    Replace-one takes one out and puts another in. Batches that are drawn are conditioned on.
     """
-    return 2 if adjacency == "replace-one" or displaces else 1
+    return 2 if adjacency == "replace-one" else 1
 
 
 def convertible(one: str, other: str) -> bool:

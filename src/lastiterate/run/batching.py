@@ -27,15 +27,14 @@ class Batches(ABC):
 
     ``drawn``: when secret draws happen. ``sizes``: how many records batches hold: as many as the divisor, fewer in the
     last one of a pass, or any number. ``secret``: what must stay secret, a sentence ("" if nothing). ``independent``:
-    whether a record's draws are independent of every other record's. ``displaces``: whether a record that is drawn
-    takes the place of another one. ``adjacencies``: the neighbours that it is defined for.
+    whether a record's draws are independent of every other record's. ``adjacencies``: the neighbours that it is defined
+    for.
     """
 
     drawn: ClassVar[Drawn]
     sizes: ClassVar[Sizes]
     secret: ClassVar[str]
     independent: ClassVar[bool]
-    displaces: ClassVar[bool] = False
     adjacencies: ClassVar[tuple[Adjacency, ...]] = ("zero-out", "replace-one")
 
     @abstractmethod
@@ -161,7 +160,7 @@ HELD = "which records each batch holds must stay secret"
 class FixedSize(_Sized):
     """A fresh uniform subset of ``size`` records at every step."""
 
-    drawn, sizes, secret, independent, displaces = "each step", "equal", HELD, False, True
+    drawn, sizes, secret, independent = "each step", "equal", HELD, False
 
     def blocks(self, n: int) -> int:
         return 1

@@ -10,14 +10,14 @@ from lastiterate.run.facts import FLOAT_SLACK, LossFacts, after_clipping, known
 from lastiterate.run.losses import Loss
 
 
-def facts_of(loss: Loss, clip: float | None, adjacency: Adjacency, *, displaces: bool) -> LossFacts:
+def facts_of(loss: Loss, clip: float | None, adjacency: Adjacency) -> LossFacts:
     """The constants that hold for a run with this loss, after clipping and the conversion to its adjacency."""
     facts = loss.facts()
     lipschitz = _bound(known(facts, "lipschitz"), clip)
     kept = facts
     if clip is not None:
         kept = after_clipping(facts, scalar_residual=loss.scalar_residual or clipping_is_idle(facts, clip))
-    sensitivity = _sensitivity(known(facts, "sensitivity"), lipschitz, adjacency, displaces)
+    sensitivity = _sensitivity(known(facts, "sensitivity"), lipschitz, adjacency)
     return replace(kept, lipschitz=lipschitz, sensitivity=sensitivity)
 
 
@@ -43,10 +43,8 @@ def _bound(given: Fact | None, clip: float | None) -> Fact | None:
     return given if given is not None and given.value < clipped.value else clipped
 
 
-def _sensitivity(given: Fact | None, lipschitz: Fact | None, adjacency: Adjacency, displaces: bool) -> Fact | None:
-    moved = records_moved(adjacency, displaces=displaces)
-    if given is not None and moved > records_moved(adjacency):
-        given = Fact(2 * given.value, f"twice {given.why}: a drawn record displaces another")
+def _sensitivity(given: Fact | None, lipschitz: Fact | None, adjacency: Adjacency) -> Fact | None:
+    moved = records_moved(adjacency)
     derived = None
     if lipschitz is not None:
         slack = 1 + FLOAT_SLACK if lipschitz.evidence >= Evidence.ENFORCED else 1.0

@@ -173,7 +173,7 @@ class Run:
 
     @cached_property
     def _facts(self) -> LossFacts:
-        return facts_of(self.loss, self.clip, self.adjacency, displaces=self.batching.displaces)
+        return facts_of(self.loss, self.clip, self.adjacency)
 
     # JSON.
 

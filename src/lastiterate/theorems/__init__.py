@@ -13,6 +13,7 @@ from lastiterate.theorems import (
     composition_langevin,
     cyclic_weakly_convex,
     cyclic_weakly_convex_bounded,
+    fixed_size_amplified,
     hoelder_bounded_domain,
     langevin_linear,
     langevin_lower_bound,
@@ -68,6 +69,7 @@ TABLE: dict[str, Theorem] = {
         poisson_rdp,
         poisson_pld,
         balls_in_bins_pld,
+        fixed_size_amplified,
         linear_witness,
     )
 }

@@ -53,8 +53,7 @@ def _bound(run: Run) -> MixturePair:
     sensitivity, lipschitz = known(facts, "sensitivity"), known(facts, "lipschitz")
     rate = run.batching.inclusion_probability(run.n)
     assert sensitivity is not None and rate is not None
-    counted = 2 if run.batching.displaces else 1  # sensitivities count the record that is displaced, too
-    pull = min(sensitivity.value / counted, math.inf if lipschitz is None else lipschitz.value)
+    pull = min(sensitivity.value, math.inf if lipschitz is None else lipschitz.value)
     eta, std = run.first_step, run.first_noise
     start = run.start.std
     spread = math.hypot(math.sqrt(run.steps) * eta * std, start)

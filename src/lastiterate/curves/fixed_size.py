@@ -1,0 +1,195 @@
+"""Batches of a fixed size drawn afresh at every step: the composition of amplified steps.
+
+A step draws b of the n records without replacement, q = b/n, and adds noise of standard deviation z times the largest
+gradient of one record (under replace-one: the largest difference of two) to their sum. With delta_m the curve of the
+m-Gaussian mechanism and e^eps = 1 + (e^e - 1)/q, one step has at e >= 0
+
+    replace-one, both orders:                        q delta_{1/z}(eps)
+    zero-out, the record removed (P with, Q without): q ((1 - beta) delta_{2/z}(eps) + beta delta_{1/z}(eps)),
+                                                     beta = e^{e - eps}
+    zero-out, the record added:                      q delta_{1/z}(eps)
+
+Proof: docs/theorems/fixed-size. Both orders together bound E_Q[(Y - g)_+] for all g > 0, and chords between nodes
+e^{kh} (their convex hull) are the curve of a pair on these nodes: the pairs of all steps compose.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import final
+
+import numpy as np
+
+from lastiterate.curves import subsampled
+from lastiterate.curves.curve import UP, Curve, check_delta, check_epsilon
+from lastiterate.curves.gdp import Gdp
+from lastiterate.curves.grouped import Grouped, confirmed_epsilon
+from lastiterate.curves.profile_renyi import divergence_of
+from lastiterate.curves.ratio_law import Ratio, coarsened
+from lastiterate.curves.ratio_powers import product
+from lastiterate.curves.sampled_renyi import check_sampled
+from lastiterate.curves.tails import gdp_delta
+from lastiterate.run.arrays import Array
+
+LEAST = 0.1
+"""Noise multipliers below get no amplification."""
+FINE, COARSE = 50, 12
+"""Nodes per standard deviation of one step's loss, and of the composition's after it is made."""
+FINE_LEVELS, COARSE_LEVELS = 16, 4
+"""Different noise multipliers that are told apart; others are rounded down."""
+MOST_NODES = 2**18
+REACH = 9.7
+"""Standard deviations of a Gaussian beyond which its delta counts as lost: below 2e-22."""
+
+
+@final
+@dataclass(frozen=True)
+class FixedSizeSteps(Curve):
+    """``counts[i]`` steps of noise multiplier ``multipliers[i]``, all with batches of ``rate`` n records drawn afresh,
+    and a Gaussian mechanism ``mu`` (0: none) on the same data.
+
+    ``exchanged``: a record is exchanged (replace-one); otherwise its gradient becomes 0. Everything is computed when a
+    number is asked for (``coarse``: on a wider grid).
+    """
+
+    rate: float
+    multipliers: tuple[float, ...]
+    counts: tuple[int, ...]
+    exchanged: bool = False
+    mu: float = 0.0
+    coarse: bool = False
+
+    def __post_init__(self) -> None:
+        check_sampled(self.rate, self.multipliers, self.counts)
+
+    @property
+    def in_full(self) -> Gdp:
+        """The curve of the same steps when the batches are known: one record is one term of a sum."""
+        if min(self.multipliers) == 0:
+            return Gdp(math.inf)
+        squares = sum(n / z**2 for z, n in zip(self.multipliers, self.counts, strict=True))
+        return Gdp(math.sqrt(squares + self.mu**2) * UP)
+
+    def directions(self, epsilon: float) -> tuple[float, float]:
+        check_epsilon(epsilon)
+        known = self.in_full.delta(epsilon)
+        found = _composed(self.rate, self.multipliers, self.counts, self.exchanged, self.coarse)
+        if found is None:
+            return known, known
+        removed, added = found.deltas(epsilon, self.mu * UP)
+        return min(known, removed), min(known, added)
+
+    def delta(self, epsilon: float) -> float:
+        return max(self.directions(epsilon))
+
+    def epsilon(self, delta: float) -> float:
+        check_delta(delta)
+        return min(self.in_full.epsilon(delta), confirmed_epsilon(self, delta))
+
+    def rdp(self, alpha: float) -> float:
+        if min(self.multipliers) < LEAST:
+            return self.in_full.rdp(alpha)
+        apart = 1 if self.exchanged else 2
+        total = sum(n * divergence_of(_profile(self.rate, z, self.exchanged), alpha, apart / z, self.rate)
+                    for z, n in zip(self.multipliers, self.counts, strict=True))
+        return min(self.in_full.rdp(alpha), (total + alpha * self.mu**2 / 2) * UP)
+
+    def group(self, size: int) -> Curve:
+        return Grouped(self, size)
+
+    def with_gaussian(self, mu: float) -> FixedSizeSteps:
+        """The composition with a ``mu``-Gaussian-DP mechanism."""
+        return replace(self, mu=math.hypot(self.mu, mu) * UP)
+
+    def rough(self) -> FixedSizeSteps:
+        return replace(self, coarse=True)
+
+
+@lru_cache(maxsize=16)
+def _composed(rate: float, multipliers: tuple[float, ...], counts: tuple[int, ...], exchanged: bool,
+              coarse: bool) -> Ratio | None:
+    """The law of the likelihood ratio of all steps; ``None`` where there is no statement."""
+    if min(multipliers) < LEAST:
+        return None
+    resolution = COARSE if coarse else FINE
+    given = tuple(sorted((z * (1 - 1e-9), n) for z, n in zip(multipliers, counts, strict=True)))
+    levels = subsampled.merged(given, COARSE_LEVELS if coarse else FINE_LEVELS)
+    steps = sum(n for _, n in levels)
+    # about the variance of the losses: Y - 1 = q (e^{m Z - m^2/2} - 1)
+    variance = sum(n * min(rate**2 * math.expm1(min(z**-2, 700.0)), z**-2) for z, n in levels)
+    h = max(math.sqrt(variance / steps) / resolution, max(_largest_loss(z, rate) for z, _ in levels) / MOST_NODES)
+    try:
+        found = product(tuple((one_step(rate, z, exchanged, h), n) for z, n in levels))
+    except ValueError:
+        return None
+    while found.h * 4 * resolution < found.spread:
+        found = coarsened(found)
+    return found
+
+
+def _largest_loss(z: float, rate: float) -> float:
+    """The loss of one step beyond which less than 2e-22 lies."""
+    mu = 2 / z
+    return math.log1p(rate * math.expm1(REACH * mu + mu * mu / 2))
+
+
+@lru_cache(maxsize=64)
+def one_step(rate: float, z: float, exchanged: bool, h: float) -> Ratio:
+    """The pair of one step on the nodes e^{k h}: chords of both orders' curves, their convex hull.
+
+    E_Q[(Y - g)_+] is ``removed`` for g >= 1 and 1 - g + g ``added``(1/g) below. Masses under Q are the increases of the
+    chords' slopes, which are good to a few ulp: by partial summation they move no delta by more, relatively. The curves
+    themselves are rounded up by 1e-14, and increases that this makes negative are raised to 0.
+    """
+    last = math.ceil(_largest_loss(z, rate) / h) + 1
+    losses = np.arange(last + 1, dtype=np.float64) * h
+    nodes = np.exp(losses)
+    removed, added = _orders(losses, rate, z, exchanged)
+    falling = _hull_slopes(nodes, removed)
+    rising = np.append(np.diff(added / nodes) / np.diff(1 / nodes), added[-1])  # of g added(1/g), from g = 1 down to 0
+    above = np.maximum(np.diff(np.append(falling, 0.0)), 0.0)
+    below = np.maximum(-np.diff(rising), 0.0)
+    middle = max(0.0, 1 + float(falling[0]) - float(rising[0]))
+    q = np.concatenate((below[::-1], [middle], above))
+    p = np.concatenate(((below / nodes[1:])[::-1], [middle], above * nodes[1:]))
+    return Ratio(h, -last, q, p, float(added[-1]), float(removed[-1]))
+
+
+@lru_cache(maxsize=64)
+def _profile(rate: float, z: float, exchanged: bool) -> tuple[Array, Array, Array]:
+    """Epsilons and both orders of one step, to where its curve is below 1e-60."""
+    mu = 2 / z
+    losses = np.log1p(rate * np.expm1(np.linspace(0, mu * mu / 2 + 17 * mu, 1001)))
+    return losses, *_orders(losses, rate, z, exchanged)
+
+
+def _orders(losses: Array, rate: float, z: float, exchanged: bool) -> tuple[Array, Array]:
+    """Upper ends of delta at ``losses`` >= 0 (the first is 0) with the record removed, and added."""
+    added = rate * _gaussian(losses, rate, 1 / z)
+    removed = added.copy()
+    if not exchanged:
+        share = np.exp(losses) / (1 + np.expm1(losses) / rate)
+        removed = rate * (1 - share) * _gaussian(losses, rate, 2 / z) + share * added
+        removed[0] = min(removed[0], added[0])  # both bound the total variation
+    return removed, added
+
+
+def _gaussian(losses: Array, rate: float, mu: float) -> Array:
+    """delta_mu(log(1 + (e^loss - 1) / rate))."""
+    return gdp_delta(np.log1p(np.expm1(losses) / rate), np.full(1, mu))
+
+
+def _hull_slopes(x: Array, y: Array) -> Array:
+    """Slopes between neighbours of the largest convex function below the points; shape (size - 1,)."""
+    slopes = np.diff(y) / np.diff(x)
+    if (np.diff(slopes) >= 0).all():
+        return slopes
+    kept = [0]
+    for point in range(1, x.size):
+        while len(kept) > 1 and (y[kept[-1]] - y[kept[-2]]) * (x[point] - x[kept[-1]]) >= (
+                (y[point] - y[kept[-1]]) * (x[kept[-1]] - x[kept[-2]])):
+            kept.pop()
+        kept.append(point)
+    return np.repeat(np.diff(y[kept]) / np.diff(x[kept]), np.diff(kept))

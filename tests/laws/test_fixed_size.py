@@ -1,0 +1,176 @@
+"""Batches of a fixed size drawn afresh: exact mixtures over all subsets, both orders, one step and two."""
+
+import itertools
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import lastiterate as li
+from lastiterate.curves.compose import compose, curve_from_dict
+from lastiterate.curves.fixed_size import FixedSizeSteps, one_step
+from lastiterate.curves.gdp import Gdp
+from lastiterate.curves.pld import Pld
+from lastiterate.curves.ratio_powers import product
+from lastiterate.theorems import TABLE
+from lastiterate.theorems.theorem import Applies, match
+
+EPSILONS = (0.0, 0.05, 0.3, 1.0)
+
+
+def sums(gradients, size):
+    """Means of the released sum, one for each subset."""
+    return np.array([sum(chosen) for chosen in itertools.combinations(gradients, size)])
+
+
+def density(means, std, grid):
+    bells = [np.exp(-((grid - m) ** 2) / (2 * std * std)) for m in means]
+    return np.mean(bells, axis=0) / (std * math.sqrt(2 * math.pi))
+
+
+def orders(p, q, width, epsilon):
+    return [np.maximum(a - math.exp(epsilon) * b, 0).sum() * width for a, b in ((p, q), (q, p))]
+
+
+@pytest.mark.parametrize("exchanged", [False, True])
+def test_one_and_two_steps_lie_below_the_pair(exchanged):
+    """Gradients in [-1, 1]; the last record is removed or exchanged; the same batch law twice, both sums released."""
+    rng, near = np.random.default_rng(21), 0.0
+    for trial in range(40):
+        n = int(rng.integers(2, 7))
+        size, std = int(rng.integers(1, n)), float(rng.uniform(0.5, 4))
+        others = rng.uniform(-1, 1, n - 1) if trial % 3 else np.full(n - 1, -1.0)
+        unit = 2.0 if exchanged else 1.0
+        one, two = sums([*others, 1.0], size), sums([*others, -1.0 if exchanged else 0.0], size)
+        grid = np.linspace(-size - 9 * std, size + 9 * std, 1201)
+        p, q = density(one, std, grid), density(two, std, grid)
+        width = grid[1] - grid[0]
+        single = FixedSizeSteps(size / n, (std / unit,), (1,), exchanged)
+        double = replace(single, counts=(2,))
+        pairs = [(single, p, q, width), (double, np.multiply.outer(p, p), np.multiply.outer(q, q), width**2)]
+        for curve, first, second, cell in pairs:
+            for epsilon in EPSILONS:
+                for true, ours in zip(orders(first, second, cell, epsilon), curve.directions(epsilon), strict=True):
+                    assert true <= ours * (1 + 1e-3) + 1e-6, (trial, n, size, std, epsilon)
+                    near = max(near, true / ours if true > 1e-3 else 0.0)
+    assert near > 0.95
+
+
+def test_the_worst_three_laws():
+    """With the record N(2), a set without it N(0), the record's place empty N(1), mixed by q: never above the bound."""
+    grid = np.linspace(-20, 30, 20001)
+    for q, z in ((0.05, 1.0), (0.3, 2.5), (0.5, 0.6)):
+        first, empty, second = (density([m], z, grid) for m in (2.0, 0.0, 1.0))
+        curve = FixedSizeSteps(q, (z,), (1,))
+        for epsilon in (0.0, 0.02, 0.1, 0.5, 1.0, 2.0):
+            true = orders(q * first + (1 - q) * empty, q * second + (1 - q) * empty, grid[1] - grid[0], epsilon)
+            assert all(t <= ours * (1 + 1e-6) + 1e-10 for t, ours in zip(true, curve.directions(epsilon), strict=True))
+
+
+def test_an_exchange_is_exact_for_its_worst_case():
+    """q N(1/z) + (1 - q) N(0) against N(0) has the curve at epsilon >= 0 (remove order), and so has one step's pair."""
+    grid = np.linspace(-15, 20, 60001)
+    for q, z in ((0.05, 1.0), (0.2, 0.7)):
+        p, none = (density([m], 1.0, grid) for m in (1 / z, 0.0))
+        curve = FixedSizeSteps(q, (z,), (1,), True)
+        for epsilon in (0.0, 0.1, 0.7):
+            true = orders(q * p + (1 - q) * none, none, grid[1] - grid[0], epsilon)[0]
+            assert true * (1 - 1e-6) <= curve.delta(epsilon) <= true * 1.01
+
+
+def test_masses_of_a_step():
+    cases = ((0.05, 1.0, False, 2e-3), (0.05, 1.0, True, 2e-3), (1e-3, 3.0, False, 1e-5), (0.9, 0.3, False, 0.1))
+    for q, z, exchanged, h in cases:
+        law = one_step(q, z, exchanged, h)
+        assert law.q.sum() + law.zero == pytest.approx(1, abs=1e-9)
+        assert law.p.sum() + law.infinite == pytest.approx(1, abs=1e-9)
+        assert law.p == pytest.approx(law.q * np.exp(law.logs), rel=1e-9, abs=1e-250)
+
+
+def test_products_of_gaussian_pairs():
+    """A batch of all records is no sampling: T steps are sqrt(T)/z-Gaussian-DP, replace-one."""
+    for z, steps in ((3.0, 5), (20.0, 400)):
+        curve, exact = FixedSizeSteps(1.0, (z,), (steps,), True), Gdp(math.sqrt(steps) / z)
+        h = 1 / z / 50
+        law = product(((one_step(1.0, z, True, h), steps),))
+        for epsilon in (0.2, 1.0, 2.0):
+            for ours in law.deltas(epsilon):
+                assert exact.delta(epsilon) <= ours <= exact.delta(epsilon) * 1.01
+        assert curve.epsilon(1e-6) == pytest.approx(exact.epsilon(1e-6), rel=1e-9), "in full it is exact"
+
+
+def test_different_noises_and_grids():
+    both = FixedSizeSteps(0.05, (1.5, 2.0), (40, 60))
+    least, most = FixedSizeSteps(0.05, (2.0,), (100,)), FixedSizeSteps(0.05, (1.5,), (100,))
+    assert least.epsilon(1e-6) < both.epsilon(1e-6) < most.epsilon(1e-6)
+    for curve in (both, replace(both, exchanged=True)):
+        assert curve.epsilon(1e-6) <= curve.rough().epsilon(1e-6) <= curve.epsilon(1e-6) * 1.02
+    split = FixedSizeSteps(0.05, (1.5, 1.5), (40, 60))
+    assert split.epsilon(1e-6) == pytest.approx(most.epsilon(1e-6), rel=1e-6)
+
+
+def test_the_curve():
+    curve = FixedSizeSteps(0.05, (4.0,), (100,))
+    epsilon = curve.epsilon(1e-6)
+    assert curve.delta(epsilon) <= 1e-6 < curve.delta(epsilon * (1 - 1e-6))
+    assert curve_from_dict(json.loads(json.dumps(curve.to_dict()))) == curve
+    together = compose(curve, Gdp(0.1))
+    assert isinstance(together, FixedSizeSteps) and epsilon < together.epsilon(1e-6) < 1.5 * epsilon
+    # it costs more than Poisson batches, and less than if each removal were an exchange
+    poisson = Pld(0.05, (4.0,), (100,)).epsilon(1e-6)
+    assert poisson < epsilon < FixedSizeSteps(0.05, (2.0,), (100,), True).epsilon(1e-6)
+    assert curve.rdp(8.0) < curve.in_full.rdp(8.0) / 5
+    assert FixedSizeSteps(0.05, (0.05,), (3,)).epsilon(1e-6) == pytest.approx(Gdp(math.sqrt(3) / 0.05).epsilon(1e-6))
+    assert FixedSizeSteps(0.05, (0.0,), (3,)).epsilon(1e-6) == math.inf
+
+
+def test_the_row():
+    run = li.Run(n=10_000, steps=100, step_size=li.Constant(1.0), noise=li.GradientNoise(4.0 / 500),
+                 batching=li.FixedSize(500), release="all", momentum=li.HeavyBall(0.9),
+                 loss=li.Abstract(li.LossFacts(lipschitz=1.0)))
+    for adjacency, z, exchanged in (("zero-out", 4.0, False), ("replace-one", 2.0, True)):
+        found = match(TABLE["fixed-size-amplified"], replace(run, adjacency=adjacency))
+        assert isinstance(found, Applies)
+        assert found.curve.multipliers == pytest.approx((z,)) and found.curve.exchanged == exchanged
+        assert found.curve.rate == 0.05 and found.curve.counts == (100,)
+    varied = replace(run, noise=li.GradientNoise((4.0 / 500,) * 60 + (2.0 / 500,) * 40))
+    assert match(TABLE["fixed-size-amplified"], varied).curve.counts == (40, 60)
+    nothing = replace(run, loss=li.Abstract(li.LossFacts(sensitivity=0.0)))
+    assert match(TABLE["fixed-size-amplified"], nothing).curve == Gdp(0.0)
+
+
+def test_published_cases():
+    """Logistic losses, noise at which a permutation has epsilon 1 at delta 1e-6 (20 batches, 5 passes; 100 and 100)."""
+    for blocks, passes, n, most in ((20, 5, 10_000, 0.939), (100, 100, 100_000, 1.283)):
+        run = li.Run(n=n, steps=blocks * passes, step_size=li.Constant(2.0), noise=li.GradientNoise(1.0),
+                     batching=li.Permuted(n // blocks), loss=li.Logistic())
+        noise = li.calibrate(run, epsilon=1.0, delta=1e-6).run.noise
+        found = li.account(replace(run, noise=noise, batching=li.FixedSize(n // blocks)))
+        assert found.epsilon(1e-6) <= most and found.best(1e-6).theorem.name == "fixed-size-amplified"
+
+
+def test_the_bound_is_monotone():
+    run = li.Run(n=1000, steps=20, step_size=li.Constant(1.0), noise=li.GradientNoise(0.03), batching=li.FixedSize(50),
+                 loss=li.Abstract(li.LossFacts(lipschitz=1.0)))
+
+    def delta(changed):
+        return match(TABLE["fixed-size-amplified"], changed).curve.delta(0.5)
+
+    more = (replace(run, steps=21), replace(run, noise=li.GradientNoise(0.029)), replace(run, n=950),
+            replace(run, loss=li.Abstract(li.LossFacts(lipschitz=1.03))))
+    assert all(delta(changed) > delta(run) for changed in more)
+
+
+def test_renyi_divergences_of_steps():
+    """Above those of Poisson steps, whose remove order a fixed size has too where all others' gradients are 0."""
+    from oracles.sampled import renyi
+
+    for q, z in ((0.05, 4.0), (0.2, 1.5)):
+        for order in (1.5, 4.0, 16.0):
+            found = FixedSizeSteps(q, (z,), (1,)).rdp(order)
+            assert renyi(order, q, z) <= found <= FixedSizeSteps(q, (z / 2,), (1,), True).rdp(order)
+            assert renyi(order, q, z / 2) <= FixedSizeSteps(q, (z / 2,), (1,), True).rdp(order) * (1 + 1e-6)
+            assert FixedSizeSteps(q, (z,), (7,), mu=0.5).rdp(order) == pytest.approx(
+                min(7 * found + order / 8, FixedSizeSteps(q, (z,), (7,), mu=0.5).in_full.rdp(order)), rel=1e-6)
