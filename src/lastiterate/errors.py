@@ -43,5 +43,9 @@ class RepeatedFitWarning(UserWarning):
     """A data set is fitted again: fits compose, and the epsilon of a model is for its own fit only."""
 
 
+class BudgetWarning(UserWarning):
+    """A privacy budget that promises little: delta above 1/n."""
+
+
 class NotCertified(ValueError):
     """No theorem certifies the run: the message lists why each one failed."""

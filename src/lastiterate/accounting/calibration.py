@@ -9,9 +9,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Literal
 
+from lastiterate.accounting.budgets import check_budget
 from lastiterate.accounting.certificate import UPPER, Certificate, account, certificate_of
 from lastiterate.accounting.roots import Root, falling_root
-from lastiterate.curves.curve import check_delta
 from lastiterate.errors import InputError, NotCertified
 from lastiterate.run.evidence import Evidence
 from lastiterate.run.losses import Abstract
@@ -36,9 +36,7 @@ def calibrate(
     ``NotCertified`` when no theorem can certify the run at any noise, ``InputError`` for a bad budget.
     """
     check_run(run)
-    if not 0 < epsilon < math.inf:
-        raise InputError("epsilon", "must be a positive finite number", epsilon, "1 is a common choice")
-    check_delta(delta)
+    check_budget(epsilon, delta, run.n)
     if field not in ("noise", "steps"):
         raise InputError("field", "must be 'noise' or 'steps'", field)
 

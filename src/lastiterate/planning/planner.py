@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import product
 
+from lastiterate.accounting.budgets import check_budget
 from lastiterate.accounting.calibration import calibrate
 from lastiterate.accounting.certificate import Certificate, account
 from lastiterate.curves.gdp import Gdp
@@ -140,10 +141,7 @@ def consider(task: Task, *, epsilon: float, delta: float, adjacency: Adjacency =
     ``stream``: the data do not fit in memory and must be read in a public order. ``time_budget``: seconds that a fit
     may take, estimated on two cores. Errors: a bad budget, or no plan that keeps it.
     """
-    if not 0 < epsilon < math.inf:
-        raise InputError("epsilon", "must be a positive finite number", epsilon, "1 is a common choice")
-    if not 0 < delta < 1:
-        raise InputError("delta", "must lie strictly between 0 and 1", delta, "choose less than 1/n, such as 1e-6")
+    check_budget(epsilon, delta, task.n)
     if not 0 < time_budget < math.inf:
         raise InputError("time_budget", "must be a positive number of seconds", time_budget)
     return _Search(task, epsilon, delta, adjacency, time_budget).all(stream)

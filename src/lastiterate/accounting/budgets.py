@@ -1,0 +1,24 @@
+"""Budgets that mean something: numbers that cannot are refused, numbers that say little are warned of."""
+
+from __future__ import annotations
+
+import warnings
+
+from lastiterate.curves.curve import check_delta
+from lastiterate.errors import BudgetWarning, InputError
+
+LARGEST_EPSILON, LARGEST_DELTA = 1e3, 0.5
+"""Beyond them a guarantee rules out nothing that anybody could observe: odds of e^1000, or a coin toss."""
+
+
+def check_budget(epsilon: float, delta: float, n: int) -> None:
+    """Refuse what no budget can be; warn where delta exceeds 1/n, n the number of records."""
+    if not 0 < epsilon <= LARGEST_EPSILON:
+        raise InputError("epsilon", f"must be a positive number, at most {LARGEST_EPSILON:g}", epsilon,
+                         "1 is a common choice, and beyond 10 little is promised")
+    check_delta(delta)
+    if delta >= LARGEST_DELTA:
+        raise InputError("delta", f"must lie below {LARGEST_DELTA:g}", delta, f"choose less than 1/n = {1 / n:.1g}")
+    if delta > 1 / n:
+        warnings.warn(f"delta = {delta:g} exceeds 1/n = {1 / n:.2g}: a mechanism that publishes one random record in "
+                      "full keeps such a budget; choose a delta far below 1/n", BudgetWarning, stacklevel=3)
