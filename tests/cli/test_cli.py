@@ -150,8 +150,8 @@ def test_nothing_is_half_written(table, tmp_path, monkeypatch):
         raise OSError("disk full")
 
     monkeypatch.setattr(artefact.os, "rename", broken)
-    with pytest.raises(OSError, match="disk full"):
-        call("train", table / "t.csv", "--schema", table / "s.toml", "--epsilon", "4", "--out", tmp_path / "m")
+    code, _, err = call("train", table / "t.csv", "--schema", table / "s.toml", "--epsilon", "4", "--out", tmp_path / "m")
+    assert code == 2 and "disk full; nothing was released" in err
     assert not list(tmp_path.iterdir())
 
 
@@ -173,9 +173,9 @@ def test_account_json_and_text():
     assert {"theorem", "kind", "applies", "epsilon", "evidence", "reasons"} == set(body["verdicts"][0])
     assert any("conditional on" in text for text in body["caveats"])
     code, out, _ = call("account", *RUN, "--json")
-    assert code == 0 and json.loads(out)["epsilon"] is None, "constants given as flags are not enough by themselves"
+    assert code == 1 and json.loads(out)["epsilon"] is None, "constants given as flags are not enough by themselves"
     code, out, _ = call("account", *RUN)
-    assert code == 0 and "--trust-constants" in out
+    assert code == 1 and "--trust-constants" in out
 
 
 def test_run_files(tmp_path):
@@ -284,7 +284,7 @@ def test_a_run_that_nothing_certifies(tmp_path):
     sgld = ["--n", "500", "--steps", "9", "--step-size", "0.1", "--sigma", "0.1", "--smooth", "1", "--strong", "0"]
     code, out, _ = call("account", *sgld, "--trust-constants")
     out = " ".join(out.split())
-    assert code == 0 and out.count("Heller and Fetaya 2023") == 1 and "release a sample of the exact posterior" in out
+    assert code == 1 and out.count("Heller and Fetaya 2023") == 1 and "release a sample of the exact posterior" in out
     assert "epsilon -" not in out and "does not apply" not in out
     body = json.loads(call("account", *sgld, "--trust-constants", "--json")[1])
     assert body["epsilon"] is None and "Heller" in body["verdicts"][0]["reasons"][0]

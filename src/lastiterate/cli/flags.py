@@ -114,7 +114,7 @@ def prox(text: str | None) -> Prox | None:
     return PROXES[kind](*weights)
 
 
-def noise(std: float | None, sigma: float | None, multiplier: float | None, *, needed: bool) -> Noise:
+def noise(std: float | None, sigma: float | None, multiplier: float | None, *, needed: bool) -> Noise | None:
     """Exactly one of the three noise flags (or none, where a search will find it)."""
     given: list[Noise] = []
     if std is not None:
@@ -124,15 +124,17 @@ def noise(std: float | None, sigma: float | None, multiplier: float | None, *, n
     if multiplier is not None:
         given.append(NoiseMultiplier(multiplier))
     if not given and not needed:
-        return GradientNoise(1.0)
+        return None
     if len(given) != 1:
         raise InputError("noise", "takes exactly one of --noise-std, --sigma and --noise-multiplier",
                          f"{len(given)} of them")
     return given[0]
 
 
-def describe(file: Path | None, flags: dict[str, Any], *, noise_needed: bool = True) -> Run:
-    """The run in a JSON file, or the one that the flags describe."""
+def describe(file: Path | None, flags: dict[str, Any], *, searched: str = "") -> Run:
+    """The run in a JSON file, or the one that the flags describe; ``searched`` (noise or steps) may be left out."""
+    if searched == "steps" and flags.get("steps") is None and file is None:
+        flags = flags | {"steps": "1"}
     given = sorted(name for name, value in flags.items() if value is not None)
     if file is not None:
         if given:
@@ -151,7 +153,8 @@ def describe(file: Path | None, flags: dict[str, Any], *, noise_needed: bool = T
     return Run(
         n=whole_number("--n", flags["n"]), steps=whole_number("--steps", flags["steps"]),
         step_size=step_size(flags["step_size"]),
-        noise=noise(flags.get("noise_std"), flags.get("sigma"), flags.get("noise_multiplier"), needed=noise_needed),
+        noise=noise(flags.get("noise_std"), flags.get("sigma"), flags.get("noise_multiplier"),
+                    needed=searched != "noise"),
         batching=batching(flags.get("batch") or "full"), start=start(flags.get("start") or "fixed"),
         domain=Everywhere() if radius is None else Ball(radius), clip=flags.get("clip"),
         momentum=momentum(flags.get("momentum")), prox=prox(flags.get("prox")), release=flags.get("release") or "last",

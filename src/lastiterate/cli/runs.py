@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, cast
@@ -40,7 +41,7 @@ def _run_flags(command: Callable[..., None]) -> Callable[..., None]:
 def account_command(run: RunFile = None, delta: Delta = 1e-5, json_: Json = False, trust_constants: Trust = False,
             plot: Annotated[Path | None, typer.Option("--plot", help="epsilon over steps, as a picture")] = None,
             **flags: Any) -> None:
-    """Every theorem's verdict on a run, best first."""
+    """Every theorem's verdict on a run, best first; exit code 1 where none certifies it."""
     from lastiterate.accounting import calibration as accounting
     from lastiterate.cli import flags as grammar
     from lastiterate.cli import show
@@ -56,6 +57,8 @@ def account_command(run: RunFile = None, delta: Delta = 1e-5, json_: Json = Fals
         print(json.dumps(certificate.answer(delta), indent=2))
     else:
         show.accounted(console, certificate, delta)
+    if math.isinf(certificate.epsilon(delta)):
+        raise typer.Exit(1)
 
 
 @app.command("calibrate")
@@ -70,21 +73,20 @@ def calibrate_command(run: RunFile = None, *, epsilon: Annotated[float, typer.Op
     from lastiterate.cli import show
     from lastiterate.run.evidence import Evidence
 
-    described = grammar.describe(run, flags, noise_needed=field == "steps")
+    described = grammar.describe(run, flags, searched=field)
     at_least = Evidence.ASSUMED if trust_constants else Evidence.ENFORCED
     found = accounting.calibrate(described, epsilon=epsilon, delta=delta, field=cast(Any, field), at_least=at_least)
     if json_:
         print(json.dumps(found.answer(delta), indent=2))
         return
-    console.print(f"{found.run.steps} steps with {found.run.noise}: std {found.run.first_noise:.6g} per coordinate of "
-                  "the mean gradient", highlight=False)
+    console.print(show.noise_of(found.run), highlight=False)
     show.accounted(console, found, delta)
 
 
 @app.command("theorems")
 @told
 def theorems_command(name: Annotated[str | None, typer.Argument(help="one theorem in full")] = None,
-                     delta: Delta = 1e-5, plot: Annotated[Path | None, typer.Option(
+                     delta: Delta = 1e-5, json_: Json = False, plot: Annotated[Path | None, typer.Option(
                          "--plot", help="a picture of it on an example")] = None) -> None:
     """The table of theorems."""
     from lastiterate.cli import show
@@ -92,6 +94,10 @@ def theorems_command(name: Annotated[str | None, typer.Argument(help="one theore
 
     if name is None and plot is not None:
         raise InputError("plot", "needs the name of a theorem", None, "one of " + ", ".join(TABLE))
+    if json_:
+        chosen = TABLE.values() if name is None else (by_name(name),)
+        print(json.dumps([show.as_json(theorem) for theorem in chosen], indent=2))
+        return
     if name is None:
         console.print(show.theorems(TABLE))
         return

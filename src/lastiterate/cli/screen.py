@@ -14,9 +14,11 @@ from rich.console import Console
 from rich.markup import escape
 from typer.models import ArgumentInfo
 
+from lastiterate import __version__
 from lastiterate.errors import InputError, NotCertified
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False,
+                  context_settings={"help_option_names": ["-h", "--help"]},
                   help="Train under differential privacy and release only the final model.")
 console = Console()
 FILES = "a .csv (.gz; - for standard input), .parquet, .npz, .npy, IDX or CIFAR-10 file, or a CIFAR-10 folder"
@@ -32,6 +34,18 @@ FLAG_HELP = {
 
 ALGORITHM_HELP = ("automatic: planned; or noisy-gd, dp-sgld, cyclic-dp-sgd, permuted-sgd, bins-sgd, poisson-dp-sgd "
                   "with usual settings")
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"lastiterate {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(_: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="print the version")
+                         ] = False) -> None:
+    """Train under differential privacy and release only the final model."""
 
 
 def in_flags(text: str) -> str:
@@ -53,6 +67,14 @@ def told(command: Callable[..., None]) -> Callable[..., None]:
     def called(*args: Any, **kwargs: Any) -> None:
         try:
             command(*args, **kwargs)
+        except KeyboardInterrupt:
+            Console(stderr=True).print("interrupted: nothing was released", highlight=False)
+            raise typer.Exit(130) from None
+        except OSError as error:
+            Console(stderr=True).print(f"[bold red]error:[/bold red] {escape(str(error.filename or 'output'))} must be "
+                                       f"writable, got {escape(error.strerror or str(error))}; nothing was released",
+                                       highlight=False, soft_wrap=True)
+            raise typer.Exit(2) from None
         except (InputError, NotCertified) as error:
             said = str(error)
             if isinstance(error, InputError):
@@ -77,7 +99,9 @@ TimeBudget = Annotated[float, typer.Option("--time-budget", help="seconds a fit 
 def emit(text: str, out: Path | None) -> None:
     if out is None:
         sys.stdout.write(text)
+        sys.stdout.flush()  # a full disk is told here, and not when Python ends
         return
     if out.exists():
         raise InputError("folder", "must not exist yet", str(out), "choose another name")
     out.write_text(text, encoding="utf-8")
+    sys.stdout.flush()

@@ -18,11 +18,17 @@ from lastiterate.curves.curve import check_delta
 from lastiterate.planning.planner import Choice, composition_epsilon
 from lastiterate.run.momentum import HeavyBall
 from lastiterate.run.noise import NoiseMultiplier
+from lastiterate.run.run import Run
 from lastiterate.theorems import words
 from lastiterate.theorems.theorem import Theorem, by_reason
 
 if TYPE_CHECKING:
     from lastiterate.models.datafile import Trained
+
+
+PROTECTS = ("one record: a row of the data. Zero-out hides whether it was used at all, replace-one also\n"
+            "which values it had; a person with k rows needs k times as much")
+"""What the numbers above it are about."""
 
 
 def verdicts(certificate: Certificate, delta: float) -> Table:
@@ -76,6 +82,7 @@ def trained(console: Console, result: Trained, where: str) -> None:
     table.add_row("privacy", f"[bold]epsilon {rounded_up(certificate.epsilon(delta))}[/bold] at delta {delta:g}, "
                              f"{certificate.adjacency} adjacency")
     table.add_row("", f"epsilon {rounded_up(certificate.replace_one_epsilon(delta))} under replace-one")
+    table.add_row("protects", PROTECTS)
     linear = isinstance(model, FittedLinear)
     for row in _run_rows(certificate, delta) if linear else _sample_rows(model):
         table.add_row(*row)
@@ -137,6 +144,23 @@ def plans(console: Console, choice: Choice, delta: float) -> None:
         f"predicted {rounded_up(first.risk)} in {first.seconds:.2g} s, against {rounded_up(rival.risk)} in "
         f"{rival.seconds:.2g} s by {rival.name}")
     console.print(f"chosen: [bold]{first.name}[/bold], {reason}.", highlight=False)
+
+
+def noise_of(run: Run) -> str:
+    """A calibrated run in one line: its noise multiplier where there is something to multiply, and the deviation."""
+    unit = run.noise_unit
+    multiplier = "" if not unit else f"noise multiplier {run.first_noise * run.divisor / unit:.6g}, "
+    first = "" if run.same_noise else " (first step)"
+    return (f"{run.steps} steps with {multiplier}standard deviation {run.first_noise:.6g} per coordinate of the mean "
+            f"gradient{first}")
+
+
+def as_json(found: Theorem) -> dict[str, Any]:
+    """One theorem, JSON-ready."""
+    title, text = words(found)
+    return {"name": found.name, "kind": found.kind, "title": title, "text": text, "formula": found.formula,
+            "assumptions": [assumption.needs for assumption in found.assumptions], "remark": found.remark,
+            "citation": found.citation}
 
 
 def theorems(table: dict[str, Theorem]) -> Table:
