@@ -150,7 +150,8 @@ def test_nothing_is_half_written(table, tmp_path, monkeypatch):
         raise OSError("disk full")
 
     monkeypatch.setattr(artefact.os, "rename", broken)
-    code, _, err = call("train", table / "t.csv", "--schema", table / "s.toml", "--epsilon", "4", "--out", tmp_path / "m")
+    train = ["train", table / "t.csv", "--schema", table / "s.toml", "--epsilon", "4"]
+    code, _, err = call(*train, "--out", tmp_path / "m")
     assert code == 2 and "disk full; nothing was released" in err
     assert not list(tmp_path.iterdir())
 
