@@ -57,10 +57,10 @@ def test_a_resumed_run_releases_the_same_bits(name: str, tmp_path: Path) -> None
     whole = execute(run, x, y, seeded_key(5)).weights
     for at in (3, 17, 30):
         with pytest.raises(Interrupted):
-            execute(run, x, y, seeded_key(5) if at == 3 else None, interrupt(at), Keeper(path, KEY, 0.0))
+            execute(run, x, y, seeded_key(5), interrupt(at), Keeper(path, KEY, 0.0))
         assert path.exists()
     keeper = Keeper(path, KEY, 0.0)
-    assert execute(run, x, y, None, None, keeper).weights.tobytes() == whole.tobytes()
+    assert execute(run, x, y, seeded_key(5), None, keeper).weights.tobytes() == whole.tobytes()
     keeper.finish()
     assert os.listdir(tmp_path) == []
 
@@ -79,8 +79,9 @@ def test_a_resumed_network_releases_the_same_bits(tmp_path: Path) -> None:
         fit_network(run, loss, first, (x, y), seeded_key(1), progress=interrupt(9),
                     keeper=Keeper(tmp_path / "c", KEY, 0.0))
     with pytest.raises(InputError, match="other data"):
-        fit_network(run, loss, first | {"b": np.zeros(3, np.float32)}, (x, y), keeper=Keeper(tmp_path / "c", KEY))
-    found = fit_network(run, loss, first, (x, y), keeper=Keeper(tmp_path / "c", KEY, 0.0))
+        fit_network(run, loss, first | {"b": np.zeros(3, np.float32)}, (x, y), seeded_key(1),
+                    keeper=Keeper(tmp_path / "c", KEY))
+    found = fit_network(run, loss, first, (x, y), seeded_key(1), keeper=Keeper(tmp_path / "c", KEY, 0.0))
     assert all((found[name] == whole[name]).all() for name in whole)
 
 

@@ -40,11 +40,18 @@ def train_command(
     algorithm: Annotated[str, typer.Option("--algorithm", help=ALGORITHM_HELP)] = "automatic",
     batch: Annotated[str | None, typer.Option("--batch", help="batches of --algorithm: " + FLAG_HELP["batch"])] = None,
     prox: Annotated[str | None, typer.Option("--prox", help="a penalty for --algorithm: " + FLAG_HELP["prox"])] = None,
+    ledger: Annotated[Path | None, typer.Option("--ledger", help="charge the release to this ledger file")] = None,
+    dataset: Annotated[str | None, typer.Option("--dataset", help="the data set's name in the ledger")] = None,
+    checkpoint: Annotated[Path | None, typer.Option("--checkpoint", help="an encrypted file to go on from")] = None,
+    checkpoint_every: Annotated[float, typer.Option("--checkpoint-every", help="seconds")] = 60.0,
+    checkpoint_key: Annotated[Path | None, typer.Option("--checkpoint-key", help="a file of mode 0600 with 64 "
+                                                        "hexadecimal digits; or LASTITERATE_CHECKPOINT_KEY")] = None,
 ) -> None:
     """Train a model, certify it, write it to a folder."""
     from lastiterate.cli import flags as grammar
     from lastiterate.cli import show
     from lastiterate.models import datafile, folder
+    from lastiterate.models.custody import custody
     from lastiterate.models.linear import Budget
 
     facts = datafile.schema_for(data, schema, target=target, classes=classes, model=model)
@@ -55,6 +62,8 @@ def train_command(
     batching = None if batch is None else grammar.batching(batch)
     template = datafile.template(algorithm, batching, grammar.prox(prox))
     budget = Budget(epsilon, datafile.parse_delta(delta), adjacency, time_budget)
+    guard = custody(ledger=ledger, dataset=dataset, checkpoint=checkpoint, every=checkpoint_every,
+                    key_file=checkpoint_key)
     with _progress() as bar:
         task = bar.add_task("training", total=None, visible=False)  # until the data are read
 
@@ -62,8 +71,9 @@ def train_command(
             bar.update(task, completed=done, total=steps, visible=True)
 
         result = datafile.fit_file(data, budget, schema=facts, test=test, row_norm=row_norm, model=model,
-                                   template=template, progress=tick)
+                                   template=template, progress=tick, custody=guard)
     result.model.save(where)
+    guard.finish(result.model)
     if explain_plan and result.choice is None:
         console.print(f"no plans were considered for {algorithm if model is None else model}", highlight=False)
     elif explain_plan and result.choice is not None:

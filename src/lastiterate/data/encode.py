@@ -20,23 +20,34 @@ def encode_features(table: Table, schema: Schema) -> np.ndarray:
     if table.array is not None:
         return _encode_array(table, schema)
     assert table.cells is not None
-    if schema.array is not None:
-        raise InputError("schema", "has an [array] entry, which speaks of numeric arrays", None, "describe the columns")
+    width(table, schema)
     parts: list[np.ndarray] = []
     for column in schema.columns:
-        if isinstance(column, Numeric | Category) and column.name not in table.cells:
-            raise InputError("data file", "misses a column of the schema", column.name, "add it, or mark it \"ignore\"")
         if isinstance(column, Numeric):
             parts.append(_number(column, table.cells[column.name])[:, None])
         elif isinstance(column, Category):
             parts.append(_one_hot(column, table.cells[column.name]))
+    return np.concatenate(parts, axis=1).astype(np.float32)
+
+
+def width(table: Table, schema: Schema) -> int:
+    """Features that ``encode_features`` gives, from the columns' names alone: no value is looked at."""
+    if table.array is not None:
+        return _array_columns(table, schema)[0].size
+    assert table.cells is not None
+    if schema.array is not None:
+        raise InputError("schema", "has an [array] entry, which speaks of numeric arrays", None, "describe the columns")
+    used = [column for column in schema.columns if isinstance(column, Numeric | Category)]
+    for column in used:
+        if column.name not in table.cells:
+            raise InputError("data file", "misses a column of the schema", column.name, "add it, or mark it \"ignore\"")
     unknown = sorted(set(table.names) - {column.name for column in schema.columns} - {schema.target})
     if unknown:
         raise InputError("data file", "has a column that the schema does not describe", unknown[0],
                          "describe it, or mark it kind = \"ignore\"")
-    if not parts:
+    if not used:
         raise InputError("schema", "ignores every column", None, "describe at least one feature")
-    return np.concatenate(parts, axis=1).astype(np.float32)
+    return sum(len(column.values) if isinstance(column, Category) else 1 for column in used)
 
 
 def encode(table: Table, schema: Schema) -> tuple[np.ndarray, np.ndarray]:
@@ -75,7 +86,8 @@ def _label(value: Any) -> str:
     return str(value)
 
 
-def _encode_array(table: Table, schema: Schema) -> np.ndarray:
+def _array_columns(table: Table, schema: Schema) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Public ends of every column of an array, and whether what lies outside is refused; (d,) each."""
     assert table.array is not None
     if schema.array is not None:
         low = np.full(table.array.shape[1], schema.array.low, dtype=np.float64)
@@ -87,6 +99,12 @@ def _encode_array(table: Table, schema: Schema) -> np.ndarray:
                              f"{len(columns)} numbers")
         low, high = np.array([c.low for c in columns], dtype=np.float64), np.array([c.high for c in columns])
         refuse = np.array([c.outside == "refuse" for c in columns])
+    return low, high, refuse
+
+
+def _encode_array(table: Table, schema: Schema) -> np.ndarray:
+    assert table.array is not None
+    low, high, refuse = _array_columns(table, schema)
     out = np.empty(table.array.shape, dtype=np.float32)
     for start in range(0, len(out), SLICE):
         values = table.array[start:start + SLICE].astype(np.float64)

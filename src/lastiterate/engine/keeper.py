@@ -24,7 +24,7 @@ from lastiterate.engine.noise import IMPLEMENTATION, fresh_key
 from lastiterate.errors import InputError
 from lastiterate.run.run import Run
 
-KEY, DONE = "key", "done"
+KEY, DONE, GIVEN = "key", "done", "given"
 
 
 def _nothing(number: int) -> None:
@@ -51,6 +51,7 @@ class Keeper:
     _owner: sealed.Owner = field(init=False, repr=False)
     _number: int = field(init=False, default=0, repr=False)
     _secret: np.ndarray = field(init=False, repr=False)
+    _given: np.ndarray = field(init=False, repr=False)  #: whether a caller's seed made the key: a caveat
     _state: dict[str, np.ndarray] = field(init=False, default_factory=dict, repr=False)
     _last: float = field(init=False, default=0.0, repr=False)
 
@@ -74,6 +75,7 @@ class Keeper:
                              "restore the file; a new start is a new release")
         else:
             self._secret = np.asarray(jax.random.key_data(fresh_key() if key is None else key))
+            self._given = np.array([key is not None])
             self.keep(0, {})
         return jax.random.wrap_key_data(jnp.asarray(self._secret), impl=IMPLEMENTATION)
 
@@ -84,9 +86,10 @@ class Keeper:
             raise InputError("checkpoint", f"is older than the last one, number {self.least}", self._number,
                              "restore the last one: it was rolled back")
         self._state = load(body)
-        self._secret = self._state.pop(KEY)
-        if key is not None and not np.array_equal(self._secret, jax.random.key_data(key)):
-            raise InputError("seed", "is not the one that the checkpoint was begun with", None, "leave it out")
+        self._secret, self._given = self._state.pop(KEY), self._state.pop(GIVEN)
+        same = key is None or np.array_equal(self._secret, jax.random.key_data(key))
+        if (key is not None) != bool(self._given[0]) or not same:
+            raise InputError("seed", "is not what the checkpoint was begun with", None, "give the same seed, or none")
         self._last = time.monotonic()
 
     @property
@@ -103,7 +106,8 @@ class Keeper:
     def keep(self, done: int, arrays: dict[str, np.ndarray]) -> None:
         """Seal the state after ``done`` steps."""
         self._state = {DONE: np.array([done]), **arrays}
-        body = save({KEY: self._secret, **{name: np.ascontiguousarray(a) for name, a in self._state.items()}})
+        kept = {KEY: self._secret, GIVEN: self._given, **self._state}
+        body = save({name: np.ascontiguousarray(array) for name, array in kept.items()})
         sealed.seal(self.path, self.key, self._owner, self._number + 1, body)
         self._number += 1
         self.counted(self._number)

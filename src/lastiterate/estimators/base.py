@@ -14,6 +14,7 @@ from lastiterate.accounting.certificate import Certificate
 from lastiterate.engine import Model
 from lastiterate.errors import InputError
 from lastiterate.models import linear
+from lastiterate.models.custody import custody
 from lastiterate.models.linear import Answers, Budget, FittedLinear
 from lastiterate.planning.planner import Choice, Task
 from lastiterate.run.run import Run
@@ -35,6 +36,8 @@ class PrivateLinear(BaseEstimator):
     random_state: int | None
     time_budget: float
     run: Run | None
+    ledger: Any
+    dataset: str | None
 
     def _train(self, features: np.ndarray, target: np.ndarray, classes: int, answers: Answers, caveats: list[str],
                progress: Any) -> None:
@@ -42,8 +45,10 @@ class PrivateLinear(BaseEstimator):
         budget = Budget(self.epsilon, self.delta, self.adjacency, self.time_budget)
         plan = linear.planned(task, budget, self.run)
         seed = None if self.random_state is None else int(check_random_state(self.random_state).randint(2**31))
+        guard = custody(ledger=self.ledger, dataset=self.dataset, purpose=type(self).__name__)
         self.fitted_: FittedLinear = linear.fit(plan.certificate, features, target, delta=plan.delta, answers=answers,
-                                                seed=seed, caveats=tuple(caveats), progress=progress)
+                                                seed=seed, caveats=tuple(caveats), progress=progress, custody=guard)
+        guard.finish(self.fitted_)
         self.choice_: Choice | None = plan.choice
         self.delta_ = plan.delta
         self.n_iter_ = self.run_.steps

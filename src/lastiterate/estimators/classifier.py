@@ -29,6 +29,8 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
     time_budget : seconds that a fit may take, estimated on two cores; a longer one lets the planner consider more.
     run : a Run to execute instead of a plan, with the least noise that the budget allows; rows are not centred, and the
         row_norm of the run's loss counts, not the one above.
+    ledger, dataset : a ledger file (``lastiterate ledger make``) that every fit is charged to, and the data set's name
+        in it; a fit that the budget does not hold is refused before it begins.
 
     Attributes
     ----------
@@ -44,7 +46,8 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
 
     def __init__(self, epsilon: float = 1.0, delta: Any = "auto", row_norm: float = 1.0, classes: Any = None,
                  adjacency: str = "zero-out", random_state: int | None = None,
-                 time_budget: float = TIME_BUDGET, run: Run | None = None) -> None:
+                 time_budget: float = TIME_BUDGET, run: Run | None = None, ledger: Any = None,
+                 dataset: str | None = None) -> None:
         self.epsilon = epsilon
         self.delta = delta
         self.row_norm = row_norm
@@ -53,6 +56,8 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
         self.random_state = random_state
         self.time_budget = time_budget
         self.run = run
+        self.ledger = ledger
+        self.dataset = dataset
 
     def fit(self, X: Any, y: Any, progress: Any = None) -> DPLogisticRegression:
         """Train on rows X (n, d) and labels y (n,); ``progress(steps_done, steps, seconds)`` is called now and then."""

@@ -19,13 +19,15 @@ class DPHuberRidge(RegressorMixin, PrivateLinear):
 
     Parameters
     ----------
-    epsilon, delta, row_norm, adjacency, random_state, time_budget, run : as for ``DPLogisticRegression``.
+    epsilon, delta, row_norm, adjacency, random_state, time_budget, run, ledger, dataset : as for
+        ``DPLogisticRegression``.
     target_range : public (low, high) of the target; values outside are clipped.
     """
 
     def __init__(self, epsilon: float = 1.0, delta: Any = "auto", row_norm: float = 1.0,
                  target_range: tuple[float, float] = (-1.0, 1.0), adjacency: str = "zero-out",
-                 random_state: int | None = None, time_budget: float = TIME_BUDGET, run: Run | None = None) -> None:
+                 random_state: int | None = None, time_budget: float = TIME_BUDGET, run: Run | None = None,
+                 ledger: Any = None, dataset: str | None = None) -> None:
         self.epsilon = epsilon
         self.delta = delta
         self.row_norm = row_norm
@@ -34,6 +36,8 @@ class DPHuberRidge(RegressorMixin, PrivateLinear):
         self.random_state = random_state
         self.time_budget = time_budget
         self.run = run
+        self.ledger = ledger
+        self.dataset = dataset
 
     def fit(self, X: Any, y: Any, progress: Any = None) -> DPHuberRidge:
         """Train on rows X (n, d) and targets y (n,)."""

@@ -33,7 +33,7 @@ def dominating_mu(curve: Curve, failure: float) -> float:
     **Guarantee:** the returned mu passed ``dominated``, or follows from a theorem about the kind of curve.
     """
     if isinstance(curve, BestOf):
-        return min([dominating_mu(part, failure) for part in curve.curves] + [_searched(curve, failure)])
+        return min(dominating_mu(part, failure) for part in curve.curves)
     return min(_exact(curve), _searched(curve, failure) if failure > 0 else math.inf)
 
 
@@ -41,8 +41,8 @@ def dominated(curve: Curve, mu: float, failure: float) -> bool:
     """Whether delta(eps) <= failure + (1 - failure) delta_mu(eps) at every eps >= 0, to the safe side."""
     if _exact(curve) <= mu:
         return True
-    if isinstance(curve, BestOf) and any(dominated(part, mu, failure) for part in curve.curves):
-        return True
+    if isinstance(curve, BestOf):
+        return any(dominated(part, mu, failure) for part in curve.curves)
     points = _profile(curve, failure)
     return points is not None and _below(*points, mu, failure)
 

@@ -174,7 +174,8 @@ class Ledger:
             if release.state == state == "released" and release.model == model:
                 return
             if release.state not in allowed:
-                raise InputError("ledger", f"has this release as {release.state}: it cannot become {state}", None)
+                raise InputError("ledger", f"has this release as {release.state}: it cannot become {state}", None,
+                                 "what was released, or given back, is over: a new fit is a new release")
             connection.execute("UPDATE releases SET state = ?, model = ? WHERE token = ?", (state, model, token))
 
     @staticmethod

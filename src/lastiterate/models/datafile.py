@@ -12,10 +12,13 @@ from typing import Any
 import numpy as np
 
 from lastiterate.data import BUNDLED, Schema, check_readable, encode, encode_features, load_bundled, read_table, split
+from lastiterate.data.encode import width
 from lastiterate.data.schema import public_row_norm
+from lastiterate.data.table import Table
 from lastiterate.errors import InputError
 from lastiterate.models import linear, posterior
 from lastiterate.models.answers import Labels, Range
+from lastiterate.models.custody import Custody
 from lastiterate.models.fitted import Fitted
 from lastiterate.models.linear import Budget
 from lastiterate.planning.planner import Choice, Task
@@ -56,11 +59,6 @@ class Records:
         bounds = self.schema.target_range
         return Labels(self.schema.classes) if bounds is None else Range(float(bounds[0]), float(bounds[1]))
 
-    @property
-    def task(self) -> Task:
-        classes = 0 if self.schema.regression else len(self.schema.classes)
-        return Task(len(self.features), self.features.shape[1], classes, self.row_norm)
-
 
 def template(algorithm: str, batching: Batching | None, prox: Prox | None) -> Template | None:
     """What describes the run of a named algorithm for a task; ``None`` where the planner chooses."""
@@ -77,54 +75,89 @@ def template(algorithm: str, batching: Batching | None, prox: Prox | None) -> Te
 
 def fit_file(data: str, budget: Budget, *, schema: Schema | None = None, test: str | None = None,
              row_norm: float | None = None, model: str | None = None, template: Template | None = None,
-             progress: Callable[[int, int, float], None] | None = None) -> Trained:
+             progress: Callable[[int, int, float], None] | None = None, custody: Custody | None = None) -> Trained:
     """Fit on a file (with its schema) or on a bundled public set, of which a fifth is kept for testing.
 
-    ``model``: one of ``MODELS``; by default the linear model that fits the target. Nothing is written.
+    ``model``: one of ``MODELS``; by default the linear model that fits the target. ``custody``: pays as soon as the
+    public numbers of records and features are known, before a value is looked at; the caller finishes it. Otherwise
+    nothing is written.
     """
     if model == SAMPLE and template is not None:
         raise InputError("algorithm", f"cannot be combined with {SAMPLE}, which draws one posterior sample", None)
     if model == SAMPLE and test is not None:
         raise InputError("test", f"is not scored for {SAMPLE}", test, "leave it out")
-    records = read_records(data, schema=schema, test=test, row_norm=row_norm)
+    file = open_file(data, schema=schema, test=test, row_norm=row_norm)
     if model == SAMPLE:
-        return _sample(records, budget)
-    task = records.task
+        return _sample(file, budget, custody)
+    task = file.task
     run = None if template is None else replace(template(task), adjacency=budget.adjacency)
     plan = linear.planned(task, budget, run)
+    if custody is not None:
+        custody.pay(plan.certificate)
+    records = file.records()
     found = linear.fit(plan.certificate, records.features, records.target, delta=plan.delta, answers=records.answers,
-                       schema=records.schema, progress=progress)
+                       schema=records.schema, progress=progress, custody=custody)
     plain = _plain_score(records) if records.bundled else None
     return Trained(found, plan.choice, None if records.held is None else _score(found, records), plain)
 
 
-def _sample(records: Records, budget: Budget) -> Trained:
-    answers = records.answers
-    if not isinstance(answers, Range):
+def _sample(file: Opened, budget: Budget, custody: Custody | None) -> Trained:
+    if not file.schema.regression:
         raise InputError("model", "needs a target that is a range of numbers", SAMPLE, "use logistic for classes")
+    task = file.task
+    delta = budget.delta_for(task.n)
+    if custody is not None:
+        custody.pay(posterior.certified(task.n, task.features, row_norm=file.row_norm, epsilon=budget.epsilon,
+                                        delta=delta, adjacency=budget.adjacency))
+    records = file.records()
+    answers = records.answers
+    assert isinstance(answers, Range)
     found = posterior.fit(records.features, records.target, row_norm=records.row_norm, answers=answers,
-                          epsilon=budget.epsilon, delta=budget.delta_for(len(records.features)),
-                          adjacency=budget.adjacency, schema=records.schema)
+                          epsilon=budget.epsilon, delta=delta, adjacency=budget.adjacency, schema=records.schema,
+                          custody=custody)
     return Trained(found, test_score=None if records.held is None else _score(found, records))
 
 
-def read_records(data: str, *, schema: Schema | None, test: str | None, row_norm: float | None) -> Records:
-    """The file, encoded by its public schema; a public test file is read before anything is trained."""
+@dataclass(frozen=True, eq=False)
+class Opened:
+    """A data file of which only the form is known yet: how many records, how many features."""
+
+    table: Table
+    schema: Schema
+    row_norm: float
+    held: tuple[np.ndarray, np.ndarray] | None
+    bundled: bool
+
+    @property
+    def task(self) -> Task:
+        """What the planner may know: public numbers only."""
+        classes = 0 if self.schema.regression else len(self.schema.classes)
+        n = len(split(len(self.table), seed=0)[0]) if self.bundled else len(self.table)
+        return Task(n, width(self.table, self.schema), classes, self.row_norm)
+
+    def records(self) -> Records:
+        """The values."""
+        (features, target), held = encode(self.table, self.schema), self.held
+        if self.bundled:
+            kept, out = split(len(features), seed=0)
+            features, target, held = features[kept], target[kept], (features[out], target[out])
+        return Records(self.schema, self.row_norm, features, target, held, self.bundled)
+
+
+def open_file(data: str, *, schema: Schema | None, test: str | None, row_norm: float | None) -> Opened:
+    """The file, not yet encoded; a public test file is read whole."""
     bundled = data in BUNDLED
     if bundled and test is not None:
         raise InputError("test", "cannot be combined with a bundled set, a fifth of which is kept for testing", test)
     table, own = load_bundled(data) if bundled else (read_table(data, schema), schema)
     if own is None:
         raise needs_schema(data)
-    features, target = encode(table, own)
-    if len(features) < 2:
-        raise InputError("data file", "must hold at least two records", len(features))
-    held = None if test is None else _public_test(test, own, features.shape[1])
-    norm = public_row_norm(own, features.shape[1]) if row_norm is None else row_norm
-    if bundled:
-        kept, out = split(len(features), seed=0)
-        features, target, held = features[kept], target[kept], (features[out], target[out])
-    return Records(own, norm, features, target, held, bundled)
+    if len(table) < 2:
+        raise InputError("data file", "must hold at least two records", len(table))
+    features = width(table, own)
+    held = None if test is None else _public_test(test, own, features)
+    norm = public_row_norm(own, features) if row_norm is None else row_norm
+    return Opened(table, own, norm, held, bundled)
 
 
 def _public_test(path: str, schema: Schema, width: int) -> tuple[np.ndarray, np.ndarray]:

@@ -8,12 +8,13 @@ its kind turns up, so that checking a folder needs no engine.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.errors import InputError
+from lastiterate.models.custody import Custody
 from lastiterate.models.fitted import Fitted
 from lastiterate.models.folder import Stored
 from lastiterate.models.statements import subject_of
@@ -31,6 +32,7 @@ class Order:
     seed: int | None = None
     microbatch: int | None = None
     progress: Callable[[int, int, float], None] | None = None
+    custody: Custody = field(default_factory=Custody)
 
 
 @dataclass(frozen=True)

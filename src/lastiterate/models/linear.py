@@ -15,6 +15,7 @@ from lastiterate.engine import Model, execute, scores, seeded_key
 from lastiterate.errors import InputError
 from lastiterate.models import repeated
 from lastiterate.models.answers import Labels, Range, Scores, as_json, from_json
+from lastiterate.models.custody import Custody
 from lastiterate.models.fitted import Fitted
 from lastiterate.models.folder import Stored
 from lastiterate.models.kinds import Order
@@ -132,20 +133,24 @@ def planned(task: Task, budget: Budget, run: Run | None = None) -> Planned:
 
 def fit(certificate: Certificate, features: Any, target: Any, *, delta: float, answers: Answers,
         seed: int | None = None, caveats: tuple[str, ...] = (), schema: Schema | None = None,
-        progress: Callable[[int, int, float], None] | None = None) -> FittedLinear:
+        progress: Callable[[int, int, float], None] | None = None, custody: Custody | None = None) -> FittedLinear:
     """Execute the run of ``certificate`` on rows (n, d) and targets (n,), and release its last iterate.
 
-    ``target``: class indices, or numbers for regression. ``seed``: for tests only; it becomes a caveat.
+    ``target``: class indices, or numbers for regression. ``seed``: for tests only; it becomes a caveat. ``custody``:
+    pays before a record is looked at; the caller finishes it when the model is out.
 
     **Guarantee:** the certificate of the result speaks of the run that was executed; every fit spends its budget anew.
     """
     if certificate.run.release != "last":
         raise InputError("release", "must be 'last' where a model is released", certificate.run.release,
                          "use lastiterate.engine.execute for all iterates")
-    key = None if seed is None else seeded_key(seed)
+    key, keeper = None if seed is None else seeded_key(seed), None
+    if custody is not None:
+        custody.pay(certificate)
+        keeper = custody.keeper
     rows = repeated.REMINDER.sketch(features)
     repeated.REMINDER.before(rows)
-    released = execute(certificate.run, features, target, key, progress)
+    released = execute(certificate.run, features, target, key, progress, keeper)
     told = (*caveats, *(() if seed is None else (SEED,)))
     found = FittedLinear(proof=replace(certificate, caveats=(*certificate.caveats, *told)), delta=delta, schema=schema,
                          run=certificate.run, released=released, answers=answers)
@@ -174,7 +179,7 @@ def fit_order(order: Order) -> FittedLinear:
     outputs = _outputs(run)
     answers = Scores() if type(run.loss) is HuberRidge else Labels(tuple(range(max(2, outputs))))
     return fit(order.certificate, rows, target, delta=order.delta, answers=answers, seed=order.seed,
-               progress=order.progress)
+               progress=order.progress, custody=order.custody)
 
 
 def check_described(run: Run, task: Task, adjacency: str) -> None:

@@ -67,8 +67,9 @@ def fit_order(order: Order) -> FittedNetwork:
     check(run, order.loss)
     told = (FIRST, *(() if order.seed is None else (SEED,)))
     key = fresh_key() if order.seed is None else seeded_key(order.seed)
+    order.custody.pay(order.certificate)
     params = fit_network(run, order.loss, order.model, order.data, key, microbatch=order.microbatch,
-                         progress=order.progress)
+                         progress=order.progress, keeper=order.custody.keeper)
     return FittedNetwork(proof=replace(order.certificate, caveats=(*order.certificate.caveats, *told)),
                          delta=order.delta, run=run, params=params)
 

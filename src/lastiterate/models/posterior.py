@@ -8,13 +8,21 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from lastiterate.bayes.certificate import LinearPosterior, Problem, RidgePosterior, problem_from_dict
+from lastiterate.bayes.certificate import (
+    LinearPosterior,
+    PosteriorCertificate,
+    Problem,
+    RidgePosterior,
+    certify,
+    problem_from_dict,
+)
 from lastiterate.bayes.linear import LinearModel, Neighbours
 from lastiterate.bayes.ridge import ClippedRows, least_prior
 from lastiterate.bayes.samples import sample_posterior
 from lastiterate.data.schema import Schema
 from lastiterate.errors import InputError
 from lastiterate.models.answers import Range, Scores, as_json, from_json
+from lastiterate.models.custody import Custody
 from lastiterate.models.fitted import Fitted
 from lastiterate.models.folder import Stored
 from lastiterate.models.statements import Written
@@ -86,14 +94,23 @@ def sampled(problem: Problem, x: Any, y: Any, *, delta: float, adjacency: Neighb
 
 
 def fit(features: Array, target: Array, *, row_norm: float, answers: Range, epsilon: float, delta: float,
-        adjacency: Neighbours, schema: Schema | None = None) -> FittedSample:
+        adjacency: Neighbours, schema: Schema | None = None, custody: Custody | None = None) -> FittedSample:
     """The planned posterior sample for rows (n, d), a constant column added, and targets (n,) in [-1, 1]."""
-    rows = with_constant(features, row_norm)
-    domain = ClippedRows(n=len(rows), features=rows.shape[1], row_norm=math.hypot(row_norm, 1.0) * (1 + 1e-12))
-    problem = RidgePosterior(planned(domain, epsilon=epsilon, delta=delta), domain)
+    n, width = np.shape(features)
+    certificate = certified(n, width, row_norm=row_norm, epsilon=epsilon, delta=delta, adjacency=adjacency)
+    if custody is not None:
+        custody.pay(certificate)
+    problem, rows = certificate.problem, with_constant(features, row_norm)
     made = sample_posterior(problem, rows, target, adjacency=adjacency)
     return FittedSample(proof=made.certificate, delta=delta, schema=schema, problem=problem, value=made.value,
                         answers=answers, column=row_norm)
+
+
+def certified(n: int, features: int, *, row_norm: float, epsilon: float, delta: float,
+              adjacency: Neighbours) -> PosteriorCertificate:
+    """The certificate of the planned sample, from public numbers only."""
+    domain = ClippedRows(n=n, features=features + 1, row_norm=math.hypot(row_norm, 1.0) * (1 + 1e-12))
+    return certify(RidgePosterior(planned(domain, epsilon=epsilon, delta=delta), domain), adjacency)
 
 
 def planned(domain: ClippedRows, *, epsilon: float, delta: float) -> LinearModel:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from lastiterate.accounting.calibration import calibrate
 from lastiterate.accounting.certificate import Certificate, account
 from lastiterate.errors import InputError, NotCertified
+from lastiterate.ledger.store import Ledger
+from lastiterate.models.custody import EVERY, custody
 from lastiterate.models.fitted import Fitted
 from lastiterate.models.kinds import KINDS, Kind, Order
 from lastiterate.planning.planner import automatic_delta
@@ -29,6 +32,11 @@ def train(
     microbatch: int | None = None,
     at_least: Evidence = Evidence.ENFORCED,
     progress: Callable[[int, int, float], None] | None = None,
+    checkpoint: str | Path | None = None,
+    checkpoint_every: float = EVERY,
+    checkpoint_key: str | Path | None = None,
+    ledger: Ledger | str | Path | None = None,
+    dataset: str | None = None,
 ) -> Fitted:
     """Calibrate ``run`` to a budget, execute it on ``data``, and release the last iterate with its certificate.
 
@@ -40,9 +48,13 @@ def train(
     ``epsilon``: the budget; the run is executed with the least noise that keeps it. It is needed where the run has no
     noise, otherwise the run is executed as it is. ``delta``: by default a power of ten at most 1/(10 n). ``seed``: for
     tests only, and a caveat. ``microbatch``: records whose gradients are in memory at once; it changes nothing else.
-    ``progress(steps_done, steps, seconds)`` is called now and then. Returns a model with ``certificate``, ``predict``
-    and ``save``. Errors: ``NotCertified`` before training, if no theorem certifies the run on facts of ``at_least``;
-    ``InputError`` for bad input or a run that diverges; nothing is released.
+    ``progress(steps_done, steps, seconds)`` is called now and then. ``checkpoint``: a file that the state is sealed in
+    every ``checkpoint_every`` seconds, under the key in the file ``checkpoint_key`` or in the environment; the same
+    call goes on from it with the same bits, and it is deleted at the end. ``ledger``: a file (``lastiterate ledger
+    make``) that the release is charged to, under the name ``dataset``, before ``data`` are looked at. Returns a model
+    with ``certificate``, ``predict`` and ``save``. Errors: ``NotCertified`` before training, if no theorem certifies
+    the run on facts of ``at_least``; ``InputError`` for bad input, a budget that does not suffice or a run that
+    diverges; nothing is released.
 
     **Guarantee:** the certificate speaks of the very run that is executed. It covers this release only.
     """
@@ -58,7 +70,11 @@ def train(
     kind = _kind_for(model, loss)
     stated = automatic_delta(run.n) if delta is None else delta
     certificate = _certified(run, epsilon, stated, at_least)
-    return kind.fit(Order(certificate, data, model, loss, stated, seed, microbatch, progress))
+    guard = custody(ledger=ledger, dataset=dataset, checkpoint=checkpoint, every=checkpoint_every,
+                    key_file=checkpoint_key)
+    found = kind.fit(Order(certificate, data, model, loss, stated, seed, microbatch, progress, guard))
+    guard.finish(found)
+    return found
 
 
 def _kind_for(model: Any, loss: Any) -> Kind:

@@ -1,0 +1,128 @@
+"""Who pays for a release, and where its state is kept on the way: the ledger and the checkpoint of one fit.
+
+The order matters. A release is charged, and said to have touched records, before one is looked at; then a checkpoint
+binds the run's key to that line of the ledger; only what was released is called released. A fit that is killed after
+it was charged stays charged, and goes on from its checkpoint under the same line: it is charged once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, final
+
+from lastiterate.curves.curve import BestOf, Curve
+from lastiterate.errors import InputError
+from lastiterate.ledger.store import Ledger
+
+if TYPE_CHECKING:
+    from lastiterate.engine.keeper import Keeper
+    from lastiterate.engine.sealed import Key
+    from lastiterate.models.fitted import Fitted
+
+EVERY = 60.0
+"""Seconds between checkpoints."""
+
+
+@final
+@dataclass(kw_only=True)
+class Custody:
+    """One fit's line in ``ledger`` against ``dataset``, and its checkpoint; either may be absent.
+
+    **Guarantee:** ``pay`` comes before a record is read, and refuses what the budget does not hold.
+    """
+
+    ledger: Ledger | None = None
+    dataset: str | None = None
+    purpose: str = "train"
+    checkpoint: Path | None = None
+    every: float = EVERY
+    key: Key | None = None
+    keeper: Keeper | None = field(init=False, default=None)
+    _token: str = field(init=False, default="", repr=False)
+    _paid: bool = field(init=False, default=False, repr=False)
+
+    def pay(self, certificate: Any) -> None:
+        """Charge the release of ``certificate``, once, and open its checkpoint; called before records are read."""
+        if self._paid:
+            return
+        if self.checkpoint is not None:
+            from lastiterate.engine import sealed
+
+            self.key = sealed.read_key() if self.key is None else self.key
+            if self.key is None:
+                raise InputError("checkpoint", "needs a key: without one nothing is written", str(self.checkpoint),
+                                 sealed.HELP)
+            self._token = sealed.token_of(self.checkpoint) if self.checkpoint.exists() else ""
+        if self.ledger is not None:
+            self._charge(self.ledger, certificate)
+        if self.checkpoint is not None:
+            self.keeper = self._opened()
+        self._paid = True
+
+    def _charge(self, ledger: Ledger, certificate: Any) -> None:
+        if not self._token and self.checkpoint is not None and self.checkpoint.exists():
+            raise InputError("checkpoint", "was begun without a ledger", str(self.checkpoint), "go on without one")
+        total = ledger.total(self.dataset)
+        run = hashlib.sha256(_described(certificate).encode()).hexdigest()
+        self._token = self._token or secrets.token_hex(16)
+        ledger.reserve(total.dataset, charged_curve(certificate, total.adjacency), adjacency=total.adjacency, run=run,
+                       purpose=self.purpose, token=self._token)
+        ledger.touch(self._token)
+
+    def _opened(self) -> Keeper:
+        from lastiterate.engine.keeper import Keeper
+
+        assert self.checkpoint is not None and self.key is not None
+        if self.ledger is None:
+            return Keeper(self.checkpoint, self.key, self.every, self._token)
+        ledger, token = self.ledger, self._token
+        return Keeper(self.checkpoint, self.key, self.every, token, lambda number: ledger.count(token, number),
+                      ledger.counter(token))
+
+    def finish(self, model: Fitted | None) -> None:
+        """The model is out: say so in the ledger, and delete the checkpoint."""
+        if self.ledger is not None and self._paid and model is not None:
+            from safetensors.numpy import save
+
+            self.ledger.release(self._token, hashlib.sha256(save(model.contents()[1])).hexdigest())
+        if self.keeper is not None:
+            self.keeper.finish()
+
+
+def custody(*, ledger: Ledger | str | Path | None = None, dataset: str | None = None, purpose: str = "train",
+            checkpoint: str | Path | None = None, every: float = EVERY, key_file: str | Path | None = None) -> Custody:
+    """What callers say, checked: paths as text, a data set only with a ledger, a key only with a checkpoint."""
+    if ledger is None and dataset is not None:
+        raise InputError("dataset", "names a data set of a ledger", dataset, "name the ledger too, or leave it out")
+    if checkpoint is None and key_file is not None:
+        raise InputError("checkpoint_key", "is for a checkpoint", str(key_file), "name the checkpoint's file too")
+    key = None
+    if key_file is not None:
+        from lastiterate.engine.sealed import read_key
+
+        key = read_key(Path(key_file))
+    book = ledger if isinstance(ledger, Ledger) or ledger is None else Ledger(Path(ledger))
+    where = None if checkpoint is None else Path(checkpoint)
+    return Custody(ledger=book, dataset=dataset, purpose=purpose, checkpoint=where, every=every, key=key)
+
+
+def charged_curve(certificate: Any, adjacency: str) -> Curve:
+    """Everything that certifies a release, as one curve under the ledger's adjacency."""
+    under = certificate.under(adjacency) if certificate.adjacency != adjacency else certificate
+    if under is None:
+        raise InputError("adjacency", f"must be the ledger's, {adjacency}", certificate.adjacency,
+                         "the constants of this run cannot be converted")
+    if not hasattr(under, "certifying"):
+        return under.curve
+    curves = tuple(under.curve(verdict) for verdict in under.certifying)
+    if not curves:
+        raise InputError("adjacency", "must be one under which the run is certified", adjacency)
+    return curves[0] if len(curves) == 1 else BestOf(curves)
+
+
+def _described(certificate: Any) -> str:
+    run = getattr(certificate, "run", None)
+    return run.to_json() if run is not None else repr(certificate.problem.to_dict())
