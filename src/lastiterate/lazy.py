@@ -10,7 +10,6 @@ import re
 import sys
 from collections.abc import Callable
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 _LINE = re.compile(r"^from (lastiterate[\w.]*) import (\w+) as \2$", re.MULTILINE)
@@ -18,7 +17,8 @@ _LINE = re.compile(r"^from (lastiterate[\w.]*) import (\w+) as \2$", re.MULTILIN
 
 def attach(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """``__getattr__``, ``__dir__`` and ``__all__`` of a package, from the stub beside ``file``, its ``__init__.py``."""
-    homes = {name: module for module, name in _LINE.findall(Path(file).with_suffix(".pyi").read_text(encoding="utf-8"))}
+    with open(f"{file.removesuffix('.py')}.pyi", encoding="utf-8") as stub:
+        homes = {name: module for module, name in _LINE.findall(stub.read())}
 
     def lookup(name: str) -> Any:
         if name not in homes:

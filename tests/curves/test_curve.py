@@ -285,7 +285,7 @@ def test_best_of_takes_the_smallest_everywhere():
     for epsilon in (0.0, 0.5, 3.0):
         assert best.delta(epsilon) == min(part.delta(epsilon) for part in parts)
     assert best.rdp(2.0) == min(part.rdp(2.0) for part in parts) == Rdp.linear(0.1).rdp(2.0)
-    assert best.group(2) == BestOf(tuple(part.group(2) for part in parts)) and best.rough() == best
+    assert best.group(2) == BestOf(tuple(part.group(2) for part in parts)) and best.coarser() == best
 
 
 def test_compositions_of_every_kind():

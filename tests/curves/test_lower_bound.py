@@ -111,7 +111,7 @@ def test_without_noise_what_participates_is_seen():
 def test_a_lower_bound_is_not_a_curve():
     pair = MixturePair.of_one(1.0)
     assert isinstance(pair, LowerBound) and not isinstance(pair, Curve)
-    assert not any(hasattr(pair, name) for name in ("rdp", "group", "rough"))
+    assert not any(hasattr(pair, name) for name in ("rdp", "group", "coarser"))
     with pytest.raises((AttributeError, TypeError)):
         compose(pair, Gdp(1.0))  # type: ignore[arg-type]
     assert pair.to_dict() == {"type": "MixturePair", "weights": (1.0,), "mus": (1.0,), "opposed": 0.0}

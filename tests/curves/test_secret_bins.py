@@ -139,7 +139,7 @@ def test_the_curve():
     curve = SecretBins((0.9, 1.0), (30, 10))
     epsilon = curve.epsilon(1e-5)
     assert curve.delta(epsilon) <= 1e-5 < curve.delta(epsilon * (1 - 1e-6))
-    assert curve.rough().epsilon(1e-5) > epsilon and curve.rough().rough() == curve.rough()
+    assert curve.coarser().epsilon(1e-5) > epsilon and curve.coarser().coarser() == curve.coarser()
     assert curve.delta(1.0) == max(curve.directions(1.0)) and curve.directions(1.0)[0] > curve.directions(1.0)[1]
     assert curve_from_dict(json.loads(json.dumps(curve.to_dict()))) == curve
     assert SecretBins((0.0,), (3,)).epsilon(1e-5) <= 1e-9

@@ -106,7 +106,7 @@ def test_different_noises_and_grids():
     least, most = FixedSizeSteps(0.05, (2.0,), (100,)), FixedSizeSteps(0.05, (1.5,), (100,))
     assert least.epsilon(1e-6) < both.epsilon(1e-6) < most.epsilon(1e-6)
     for curve in (both, replace(both, exchanged=True)):
-        assert curve.epsilon(1e-6) <= curve.rough().epsilon(1e-6) <= curve.epsilon(1e-6) * 1.02
+        assert curve.epsilon(1e-6) <= curve.coarser().epsilon(1e-6) <= curve.epsilon(1e-6) * 1.02
     split = FixedSizeSteps(0.05, (1.5, 1.5), (40, 60))
     assert split.epsilon(1e-6) == pytest.approx(most.epsilon(1e-6), rel=1e-6)
 

@@ -68,7 +68,7 @@ def test_estimators_execute_a_described_run(name):
         ({"run": described(Task(100, 5, 2), "noisy-gd")}, "n = 200"),
         ({"run": described(Task(200, 5, 3), "noisy-gd")}, "Logistic of 2 classes"),
         ({"run": described(Task(200, 5, 2), "noisy-gd"), "adjacency": "replace-one"}, "must be the run's"),
-        ({"run": replace(described(Task(200, 5, 2), "noisy-gd"), release="all")}, "must be 'last' for an estimator"),
+        ({"run": replace(described(Task(200, 5, 2), "noisy-gd"), release="all")}, "must be 'last' where a model"),
     ],
 )
 def test_runs_of_other_data_are_refused(change, word):

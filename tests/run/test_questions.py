@@ -104,6 +104,8 @@ def test_losses_answer():
     losses = {type(part).__name__: part for part in PARTS.values() if isinstance(part, Objective)}
     assert {name: loss.outputs for name, loss in losses.items()} == {
         "Logistic": 1, "Softmax": 3, "HuberRidge": 1, "Abstract": None}
+    assert {name: loss.target_classes for name, loss in losses.items()} == {
+        "Logistic": 2, "Softmax": 3, "HuberRidge": 0, "Abstract": None}
     assert {name for name, loss in losses.items() if loss.scalar_residual} == {"Logistic", "HuberRidge"}
     assert losses["Abstract"].ridge == 0.0 and losses["Logistic"].ridge == 0.1
     facts = replace(BASE, clip=0.01, loss=li.Softmax(classes=3)).facts()

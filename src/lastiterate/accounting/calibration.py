@@ -77,7 +77,7 @@ def with_unit_noise(run: Run) -> Run:
 
 
 def _require_certifiable(run: Run, at_least: Evidence, delta: float) -> bool:
-    """Refuse what nothing certifies at any noise; whether a search should use rough curves."""
+    """Refuse what nothing certifies at any noise; whether a search should use coarse curves."""
     probe = certificate_of(with_unit_noise(run), UPPER, at_least)
     if not any(math.isfinite(probe.curve(verdict).epsilon(delta)) for verdict in probe.certifying):
         raise NotCertified(probe.why_not())
@@ -88,7 +88,7 @@ def _costly_search(run: Run, field: str, epsilon: float, delta: float, at_least:
     """The search where curves are costly: roots of -log(log(delta found) / log(delta)) on ever finer curves, the last
     exact. Gaussian tails make it nearly a line: log(delta found) grows with the square of the noise.
 
-    Only the theorem that wins on rough curves is asked for its exact one, and its answer is confirmed.
+    Only the theorem that wins on coarse curves is asked for its exact one, and its answer is confirmed.
     """
     if field == "steps":
         _require_free_schedule(run)
@@ -101,15 +101,15 @@ def _costly_search(run: Run, field: str, epsilon: float, delta: float, at_least:
 
     def excess(times: int, asked: tuple[Theorem, ...]) -> Callable[[float], float]:
         def found(x: float) -> float:
-            rough = certificate_of(candidate(x), asked, at_least).rough_delta(epsilon, times)
-            return -math.log(math.log(min(max(rough, 1e-300), 1 - 1e-9)) / math.log(delta))
+            coarse = certificate_of(candidate(x), asked, at_least).coarse_delta(epsilon, times)
+            return -math.log(math.log(min(max(coarse, 1e-300), 1 - 1e-9)) / math.log(delta))
 
         return found
 
     asked, root = UPPER, Root(0.0 if field == "noise" else -math.log(run.steps), 2.0)
     for times, tolerance, tries, longest in ((2, 0.02, 60, 4.0), (1, 1.5e-3, 40, 0.1), (0, 4e-4, 3, 0.1)):
         if times == 0:
-            asked = (certificate_of(candidate(root.at), UPPER, at_least).rough_best(epsilon, 1).theorem,)
+            asked = (certificate_of(candidate(root.at), UPPER, at_least).coarse_best(epsilon, 1).theorem,)
         found = falling_root(excess(times, asked), root.at, root.slope, tolerance=tolerance, tries=tries,
                              longest=longest)
         root = root if found is None else found
@@ -146,7 +146,7 @@ def _least_noise(run: Run, within: Callable[[Run], bool], epsilon: float, delta:
 
 def _out_of_reach(epsilon: float, delta: float) -> InputError:
     return InputError("epsilon", "cannot be reached by noise alone", epsilon,
-                      f"delta = {delta:g} leaves no room: raise epsilon, or spend less on the preparation")
+                      f"delta = {delta:g} leaves nothing: raise epsilon, or spend less on the preparation")
 
 
 def _most_steps(run: Run, within: Callable[[Run], bool], epsilon: float, delta: float) -> Run:

@@ -66,9 +66,9 @@ class Certificate:
         Errors: the theorem does not apply, and why; a ``lower`` one has no curve (see ``Verdict.bound``).
         """
         found = self.verdict(verdict) if isinstance(verdict, str) else verdict
-        return self._rough_curve(found, 0)
+        return self._coarse_curve(found, 0)
 
-    def _rough_curve(self, verdict: Verdict, times: int) -> Curve:
+    def _coarse_curve(self, verdict: Verdict, times: int) -> Curve:
         if not isinstance(verdict.result, Applies):
             raise InputError("theorem", "does not apply to this run", verdict.theorem.name, "; ".join(verdict.reasons))
         found = verdict.result.bound
@@ -76,7 +76,7 @@ class Certificate:
             raise InputError("theorem", "gives a lower bound, by which nothing is certified", verdict.theorem.name,
                              "read the bound of its verdict")
         for _ in range(times):
-            found = found.rough()
+            found = found.coarser()
         return compose(found, *self.preparation) if self.preparation else found
 
     def best(self, delta: float) -> Verdict | None:
@@ -101,18 +101,18 @@ class Certificate:
         """Whether some theorem certifies (epsilon, delta); cheaper than inverting a curve."""
         return any(self.curve(verdict).delta(epsilon) <= delta for verdict in self.certifying)
 
-    def rough_delta(self, epsilon: float, times: int) -> float:
-        """An upper bound on delta at ``epsilon`` from curves made rough ``times`` times: larger, cheap for a search."""
-        return min((self._rough_curve(verdict, times).delta(epsilon) for verdict in self.certifying), default=1.0)
+    def coarse_delta(self, epsilon: float, times: int) -> float:
+        """An upper bound on delta at ``epsilon`` from curves made coarser ``times`` times: cheap for a search."""
+        return min((self._coarse_curve(verdict, times).delta(epsilon) for verdict in self.certifying), default=1.0)
 
-    def rough_best(self, epsilon: float, times: int) -> Verdict:
-        """The certifying verdict (there must be one) with the smallest ``rough_delta``."""
-        return min(self.certifying, key=lambda verdict: self._rough_curve(verdict, times).delta(epsilon))
+    def coarse_best(self, epsilon: float, times: int) -> Verdict:
+        """The certifying verdict (there must be one) with the smallest ``coarse_delta``."""
+        return min(self.certifying, key=lambda verdict: self._coarse_curve(verdict, times).delta(epsilon))
 
     @property
     def expensive(self) -> bool:
-        """Whether some certifying curve has a rough version."""
-        return any(self._rough_curve(verdict, 1) != self.curve(verdict) for verdict in self.certifying)
+        """Whether some certifying curve has a coarser version."""
+        return any(self._coarse_curve(verdict, 1) != self.curve(verdict) for verdict in self.certifying)
 
     def lower(self, delta: float) -> float:
         """The largest epsilon that the worst loss of the class is known to have (0 if no theorem says)."""

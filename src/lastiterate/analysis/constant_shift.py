@@ -1,8 +1,8 @@
 """The optimal shift allocation for constant schedules in closed form, for every place of the record at once.
 
-A record in block j of l is met every l steps. With a constant map (c <= 1) the segments from one meeting to the next
-have falling slopes, so all but the last pool into one geometric sum; with c > 1 they never pool. Both agree with
-``shift.optimal_mu`` and contain the closed forms of Bok, Su and Altschuler (2024).
+A record in block j of l participates every l steps. With a constant map (c <= 1) the segments from one participation to
+the next have falling slopes, so all but the last pool into one geometric sum; with c > 1 they never pool. Both agree
+with ``shift_allocation.optimal_mu`` and contain the closed forms of Bok, Su and Altschuler (2024).
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ MOST_PLACES = 256
 def constant_mus(c: float, s: float, v: float, steps: int, blocks: int, diameter: float = math.inf) -> Array:
     """mu for a record in block 0, ..., blocks - 1 of every pass; shape (blocks,)."""
     places = np.arange(blocks)
-    meetings = np.maximum((steps - 1 - places) // blocks + 1, 0)
-    met = meetings > 0
+    participations = np.maximum((steps - 1 - places) // blocks + 1, 0)
+    reached = participations > 0
     if v == 0:
-        return np.where(met & (s > 0), math.inf, 0.0)
-    tail = np.where(met, steps - places - (meetings - 1) * blocks, 1)  # steps from the last meeting on
-    if c == 0:  # only a meeting in the very last step survives
+        return np.where(reached & (s > 0), math.inf, 0.0)
+    tail = np.where(reached, steps - places - (participations - 1) * blocks, 1)  # steps from the last one on
+    if c == 0:  # only a participation in the very last step survives
         mu = np.where(tail == 1, s / math.sqrt(v), 0.0)
     elif c > 1:
-        mu = np.sqrt(np.maximum(meetings - 1, 0) * _pulse(c, blocks) + _pulse(c, tail)) * s / math.sqrt(v)
+        mu = np.sqrt(np.maximum(participations - 1, 0) * _pulse(c, blocks) + _pulse(c, tail)) * s / math.sqrt(v)
     else:
-        mu = _pooled(c, s, v, tail, np.maximum(meetings - 1, 0), blocks)
+        mu = _pooled(c, s, v, tail, np.maximum(participations - 1, 0), blocks)
     growth = steps * max(math.log(c), 0.0) if c > 0 else 0.0
-    mu = np.where(met, mu * (1 + allowance(steps, growth)), 0.0)
+    mu = np.where(reached, mu * (1 + allowance(steps, growth)), 0.0)
     if math.isfinite(diameter):
         mu = np.minimum(mu, _restarted(c, s, v, steps, blocks, diameter))
     return mu

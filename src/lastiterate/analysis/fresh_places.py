@@ -1,10 +1,10 @@
 """mu of the last iterate for a record whose place is drawn anew in every pass: groups of places, each at its worst.
 
-The optimal shift allocation grows when a meeting moves to a later step u of its pass with the shift
-max_w s_w c_{w+1} ... c_u over the steps w that it stands for: the allocation of the later meeting, capped, serves the
+The optimal shift allocation grows when a participation moves to a later step u of its pass with the shift
+max_w s_w c_{w+1} ... c_u over the steps w that it stands for: the allocation of the later one, capped, serves the
 earlier one. So places are grouped, each group counts with its last place, and delta is averaged over the groups. The
-last passes, which matter most, get the finest groups; in all earlier passes the record is met at the very end. Proof:
-docs/theorems/shifted-interpolation-reshuffled.
+last passes, which matter most, get the finest groups; in all earlier passes the record participates at the very end.
+Proof: docs/theorems/shifted-interpolation-reshuffled.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MOST_ATOMS, FINEST, COARSER = 1024, 64, (8, 4)
 
 @dataclass(frozen=True)
 class Group:
-    """Places ``first`` to ``last`` of a pass and their probability; ``last`` < 0: the record is not met."""
+    """Places ``first`` to ``last`` of a pass and their probability; ``last`` < 0: it does not participate."""
 
     weight: float
     first: int
@@ -50,8 +50,8 @@ def tail_groups(weights: Array, steps: int, most_atoms: int = MOST_ATOMS) -> lis
     reached = steps - (passes - 1) * blocks
     found = [groups(weights, reached, min(reached, FINEST, most_atoms), towards_end=True)]
     while len(found) < passes:
-        room = most_atoms // math.prod(map(len, found))
-        wanted = min(blocks, COARSER[min(len(found), len(COARSER)) - 1], room)
+        left = most_atoms // math.prod(map(len, found))
+        wanted = min(blocks, COARSER[min(len(found), len(COARSER)) - 1], left)
         if wanted < 2:
             break
         found.append(groups(weights, blocks, wanted, towards_end=False))
@@ -98,17 +98,17 @@ def _pulse(log_c: float, count: int) -> float:
 def constant_atoms(c: float, s: float, v: float, steps: int, weights: Array) -> tuple[Array, Array]:
     """Weights and mus of the groups for a constant schedule; s, v > 0. Shapes (atoms,)."""
     blocks = weights.size
-    if c == 0:  # only a meeting in the very last step survives
+    if c == 0:  # only a participation in the very last step survives
         place = (steps - 1) % blocks
         mu = s / math.sqrt(v) * (1 + allowance(1))
         return np.array([float(weights[place]), math.fsum(np.delete(weights, place))]), np.array([mu, 0.0])
     log_c, log_s, log_v = math.log(c), math.log(s), math.log(v)
     grows = max(log_c, 0.0)
 
-    def block(meeting: int, until: int, spread: int) -> tuple[float, float]:
-        """log dS and log dX of the steps ``meeting`` .. ``until`` - 1, in coordinates of the end."""
-        dS = log_s + spread * grows + (steps - 1 - meeting) * log_c
-        return dS, log_v + 2 * (steps - until) * log_c + _log_geometric(2 * log_c, until - meeting)
+    def block(begin: int, until: int, spread: int) -> tuple[float, float]:
+        """log dS and log dX of the steps ``begin`` .. ``until`` - 1, in coordinates of the end."""
+        dS = log_s + spread * grows + (steps - 1 - begin) * log_c
+        return dS, log_v + 2 * (steps - until) * log_c + _log_geometric(2 * log_c, until - begin)
 
     tail = tail_groups(weights, steps)
     early = -(-steps // blocks) - len(tail)
@@ -136,16 +136,16 @@ def constant_atoms(c: float, s: float, v: float, steps: int, weights: Array) -> 
             if group.last < 0:
                 visit(depth + 1, weight * group.weight, stack, pending)
                 continue
-            meeting = (early + depth) * blocks + group.last
-            before = stack if pending is None else _push(stack, *block(pending[0], meeting, pending[1]))
-            visit(depth + 1, weight * group.weight, before, (meeting, group.last - group.first))
+            step = (early + depth) * blocks + group.last
+            before = stack if pending is None else _push(stack, *block(pending[0], step, pending[1]))
+            visit(depth + 1, weight * group.weight, before, (step, group.last - group.first))
 
     visit(0, 1.0, stack, pending)
     return np.array(found_weights), np.sqrt(costs) * (1 + allowance(steps, steps * grows))
 
 
 def scheduled_shifts(c: Array, s: Array, weights: Array, most_atoms: int) -> Iterator[tuple[float, Array]]:
-    """The same for any schedule: weight and shifts of every group; c, s (the shift of a met step) of length T."""
+    """The same for any schedule: weight and shifts of every group; c, s (shifts of the record's steps) of length T."""
     blocks, steps = weights.size, c.size
     tail = tail_groups(weights, steps, most_atoms)
     early = -(-steps // blocks) - len(tail)
@@ -161,7 +161,7 @@ def scheduled_shifts(c: Array, s: Array, weights: Array, most_atoms: int) -> Ite
 
 
 def _latest_shift(c: Array, s: Array, first: int, last: int) -> float:
-    """The shift at step ``last`` that stands for a meeting anywhere in ``first`` .. ``last``."""
+    """The shift at step ``last`` that stands for a participation anywhere in ``first`` .. ``last``."""
     worst = 0.0
     for step in range(first, last + 1):
         worst = max(float(c[step]) * worst, float(s[step]))

@@ -10,7 +10,6 @@ import math
 
 from lastiterate.curves.renyi import Rdp
 from lastiterate.run.facts import known
-from lastiterate.run.noise import Langevin
 from lastiterate.run.run import Run
 
 ROUNDING = 1 + 1e-12
@@ -21,7 +20,7 @@ def squared_ratio(run: Run) -> float:
     """S_g^2 / (sigma^2 n^2), with noise."""
     sensitivity = known(run.facts(), "sensitivity")
     assert sensitivity is not None
-    return (sensitivity.value / run.n) ** 2 / temperature(run)
+    return (sensitivity.value / run.n) ** 2 / run.temperature
 
 
 def linear(slope: float) -> Rdp:
@@ -32,8 +31,3 @@ def linear(slope: float) -> Rdp:
 def decay(rate: float) -> float:
     """1 - exp(-rate)."""
     return -math.expm1(-rate)
-
-
-def temperature(run: Run) -> float:
-    """sigma^2 of a run whose noise is sqrt(2 step) sigma N(0, I) on the iterate at every step."""
-    return run.noise.sigma**2 if type(run.noise) is Langevin else run.first_step * run.first_noise ** 2 / 2

@@ -81,9 +81,9 @@ def _unit_by_block(full: float, last: float, s: float, eta: float, steps: int, b
 def _each_place(c: Array, s: Array, v: Array, blocks: int, diameter: float) -> Array:
     block, mus = np.arange(c.size) % blocks, np.zeros(blocks)  # a block that the run never reaches leaks nothing
     for place in range(min(blocks, c.size)):
-        met = np.where(block == place, s, 0.0)
-        mu = optimal_mu(c, met, v)
-        mus[place] = min(mu, best_restart(c, met, v, diameter)) if np.isfinite(diameter) else mu
+        shifts = np.where(block == place, s, 0.0)
+        mu = optimal_mu(c, shifts, v)
+        mus[place] = min(mu, best_restart(c, shifts, v, diameter)) if np.isfinite(diameter) else mu
     return mus
 
 

@@ -7,7 +7,7 @@ the run's own adjacency; 2 L in the paper). For m < n they are false as publishe
 
 from __future__ import annotations
 
-from lastiterate.analysis.langevin import decay, linear, squared_ratio, temperature
+from lastiterate.analysis.langevin import decay, linear, squared_ratio
 from lastiterate.curves.renyi import Rdp
 from lastiterate.run.facts import known
 from lastiterate.run.run import Run
@@ -15,7 +15,7 @@ from lastiterate.run.run import Run
 
 def lsi(run: Run, constant: float) -> Rdp:
     """alpha S^2 / (2 c sigma^4 n^2) (1 - exp(-sigma^2 c sum eta_k)), S = 2 L in the paper."""
-    rate = temperature(run) * constant
+    rate = run.temperature * constant
     return linear(squared_ratio(run) / (2 * rate) * decay(rate * run.total_time))
 
 

@@ -86,7 +86,7 @@ def best_restart(c: Array, s: Array, v: Array, diameter: float) -> float:
 
 
 def search(cost: Any, longest: int) -> float:
-    """Smallest value of ``cost(w)`` met on a geometric grid of 1 <= w <= longest, then around its best point."""
+    """Smallest value of ``cost(w)`` found on a geometric grid of 1 <= w <= longest, then around its best point."""
     grid = sorted({round(longest ** (i / 24)) for i in range(25)})
     values = {w: cost(w) for w in grid}
     best = min(grid, key=values.__getitem__)

@@ -50,7 +50,7 @@ def theta(log_square: float, steps: int) -> float:
 
 
 def unit_shift(run: Run) -> float:
-    """s / sqrt(v) of one step that meets the record: sensitivity / (b noise_std)."""
+    """s / sqrt(v) of one step that the record participates in: sensitivity / (b noise_std)."""
     sensitivity, std = known(run.facts(), "sensitivity"), run.first_noise
     assert sensitivity is not None
     unit = sensitivity.value / run.divisor
@@ -60,9 +60,9 @@ def unit_shift(run: Run) -> float:
 def cyclic_mu(run: Run, log_square: float) -> float:
     """mu for the worst place: mu^2 = (s^2/v) ((E - 1) theta_L(l) + 1), E = ceil(T/l) the passes that were started.
 
-    A record in the block of the last step is met E times, the last time with no step to follow; every other place is
-    met no more often, and later steps hide it. The longest step allowed is itself rounded, so a map may expand by
-    1 + 2^-52: the allowance grows with the number of steps.
+    A record in the block of the last step participates E times, the last time with no step to follow; at every other
+    place it participates no more often, and later steps hide it. The longest step allowed is itself rounded, so a map
+    may expand by 1 + 2^-52: the allowance grows with the number of steps.
     """
     passes = -(-run.steps // run.blocks)
     mu = unit_shift(run) * math.sqrt((passes - 1) * theta(log_square, run.blocks) + 1)

@@ -40,9 +40,9 @@ class Curve(ABC):
     def group(self, size: int) -> Curve:
         """A curve that holds for neighbours ``size`` records apart."""
 
-    def rough(self) -> Curve:
+    def coarser(self) -> Curve:
         """A looser bound on the same mechanism that is cheaper to evaluate, for searches; the curve itself if it is
-        cheap. Twice rough is cheaper still."""
+        cheap. Twice coarser is cheaper still."""
         return self
 
     def to_dict(self) -> dict[str, Any]:
@@ -103,8 +103,8 @@ class BestOf(Curve):
     def group(self, size: int) -> BestOf:
         return BestOf(tuple(curve.group(size) for curve in self.curves))
 
-    def rough(self) -> BestOf:
-        return BestOf(tuple(curve.rough() for curve in self.curves))
+    def coarser(self) -> BestOf:
+        return BestOf(tuple(curve.coarser() for curve in self.curves))
 
     def to_dict(self) -> dict[str, Any]:
         return {"type": "BestOf", "curves": [curve.to_dict() for curve in self.curves]}

@@ -43,8 +43,8 @@ class WithFailure(Curve):
     def group(self, size: int) -> Grouped:
         return Grouped(self, size)
 
-    def rough(self) -> WithFailure:
-        return replace(self, curve=self.curve.rough())
+    def coarser(self) -> WithFailure:
+        return replace(self, curve=self.curve.coarser())
 
     def to_dict(self) -> dict[str, Any]:
         return {"type": "WithFailure", "curve": self.curve.to_dict(), "failure": self.failure}

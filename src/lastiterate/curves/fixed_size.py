@@ -103,7 +103,7 @@ class FixedSizeSteps(Curve):
         """The composition with a ``mu``-Gaussian-DP mechanism."""
         return replace(self, mu=math.hypot(self.mu, mu) * UP)
 
-    def rough(self) -> FixedSizeSteps:
+    def coarser(self) -> FixedSizeSteps:
         return replace(self, coarse=True)
 
 

@@ -95,7 +95,7 @@ class Pld(Curve):
         """The composition with a ``mu``-Gaussian-DP mechanism."""
         return replace(self, mu=math.hypot(self.mu, mu) * UP)
 
-    def rough(self) -> Curve:
+    def coarser(self) -> Curve:
         return self.renyi(coarse=True) if self.coarse else replace(self, coarse=True)
 
     def group(self, size: int) -> BestOf:

@@ -12,9 +12,9 @@ from lastiterate.curves.renyi import Rdp
 from lastiterate.errors import InputError
 
 FEW = (2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 48.0, 64.0, 128.0)
-"""Orders of the rough version: whole ones cost least."""
+"""Orders of the coarser version: whole ones cost least."""
 FEW_LEVELS = 8
-"""Different noise multipliers of the rough version."""
+"""Different noise multipliers of the coarser version."""
 
 
 @final
@@ -49,7 +49,7 @@ class SampledRenyi(Curve):
     def group(self, size: int) -> Rdp:
         return self.table().group(size)
 
-    def rough(self) -> SampledRenyi:
+    def coarser(self) -> SampledRenyi:
         return replace(self, coarse=True)
 
 

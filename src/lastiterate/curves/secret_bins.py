@@ -78,7 +78,7 @@ class SecretBins(Curve):
         """The composition with a ``mu``-Gaussian-DP mechanism."""
         return replace(self, mu=math.hypot(self.mu, mu) * UP)
 
-    def rough(self) -> SecretBins:
+    def coarser(self) -> SecretBins:
         return replace(self, coarse=True)
 
 

@@ -46,8 +46,8 @@ class WorstOf(Curve):
     def group(self, size: int) -> WorstOf:
         return WorstOf(tuple(curve.group(size) for curve in self.curves))
 
-    def rough(self) -> WorstOf:
-        return WorstOf(tuple(curve.rough() for curve in self.curves))
+    def coarser(self) -> WorstOf:
+        return WorstOf(tuple(curve.coarser() for curve in self.curves))
 
     def to_dict(self) -> dict[str, Any]:
         return {"type": "WorstOf", "curves": [curve.to_dict() for curve in self.curves]}
@@ -90,8 +90,8 @@ class Selected(Curve):
     def group(self, size: int) -> Curve:
         return Selected(self.curve.group(size), self.runs)  # a group of records is one record of another unit
 
-    def rough(self) -> Selected:
-        return Selected(self.curve.rough(), self.runs)
+    def coarser(self) -> Selected:
+        return Selected(self.curve.coarser(), self.runs)
 
     def to_dict(self) -> dict[str, Any]:
         runs = {"type": type(self.runs).__name__, **vars(self.runs)}

@@ -82,7 +82,7 @@ class Task:
         return (self.features + 1) * self.outputs
 
     def seconds(self, run: Run) -> float:
-        """Rough time on two cores: 6e10 multiplications a second (float32: twice that), 7.5e9 bytes a second."""
+        """Estimated time on two cores: 6e10 multiplications a second (float32: twice that), 7.5e9 bytes a second."""
         speed = 6e10 if run.momentum is None else 1.2e11  # a hidden state is computed in float64
         rows = run.n / run.blocks * (self.features + 1)
         return run.steps * (5e-5 + 2e-8 * self.parameters + rows * max(4 * self.outputs / speed, 4 / 7.5e9))
@@ -90,7 +90,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Plan:
-    """A family's best member: its certified run, its predicted risk, a rough time on two cores."""
+    """A family's best member: its certified run, its predicted risk, an estimated time on two cores."""
 
     name: str
     certificate: Certificate
@@ -201,7 +201,7 @@ class _Search:
 
     @cached_property
     def clip(self) -> float | None:
-        """Records that are far from right need no louder voice: less sensitivity, and so less noise, for some bias.
+        """Clipping records that are far from right: less sensitivity, and so less noise, for some bias.
 
         Composition holds whatever is clipped; other theorems keep a clamped scalar residual (two classes), but not a
         clipped vector, whose step expands.

@@ -10,7 +10,7 @@ from dataclasses import replace
 from lastiterate.errors import InputError
 from lastiterate.planning.planner import CLIP, INTERCEPT, Task
 from lastiterate.run.adjacency import Adjacency
-from lastiterate.run.batching import BallsInBins, Batching, Cyclic, FixedSize, FullBatch, Permuted, Poisson
+from lastiterate.run.batching import BallsInBins, Batching, Cyclic, FixedSize, Permuted, Poisson
 from lastiterate.run.losses import HuberRidge, Logistic, Softmax
 from lastiterate.run.noise import Langevin, NoiseMultiplier
 from lastiterate.run.penalties import Prox
@@ -62,9 +62,9 @@ def described(task: Task, algorithm: str, *, batching: Batching | None = None, p
 
 def _with(run: Run, batching: Batching) -> Run:
     """As many passes over other batches."""
-    if isinstance(batching, FullBatch):
-        return replace(run, batching=batching, steps=STEPS)
     changed = replace(run, batching=batching)
+    if changed.divisor == run.n:
+        return replace(changed, steps=STEPS)
     return replace(changed, steps=PASSES * max(1, round(run.n / changed.divisor)))
 
 

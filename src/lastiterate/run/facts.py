@@ -22,7 +22,7 @@ FLOAT_SLACK = 1.25 * 2.0**-7
 Gradients are summed in float32 over chunks of at most 256 rows, and the chunks in float64. A neighbour differs in one
 chunk, whose two computed sums are each within gamma_256 * 256 L of the exact ones (Higham 2002, section 3.1: gamma_m =
 m u / (1 - m u), u = 2^-24, any order of summation): together less than 2^-7 (1 + 2^-15) L. Residuals are computed to a
-few u of their bound, and float64 sums to n 2^-53; the remaining quarter of the allowance covers both with room.
+few u of their bound, and float64 sums to n 2^-53; the remaining quarter of the allowance is more than both.
 """
 
 

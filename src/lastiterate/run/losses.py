@@ -33,7 +33,12 @@ class Objective(ABC):
     @property
     @abstractmethod
     def outputs(self) -> int | None:
-        """Outputs of the model per record; ``None`` where the loss does not know."""
+        """Rows of the weight matrix."""
+
+    @property
+    @abstractmethod
+    def target_classes(self) -> int | None:
+        """How many classes targets name: 0 where they are numbers, ``None`` where it is unknown."""
 
     @abstractmethod
     def facts(self) -> LossFacts:
@@ -58,6 +63,10 @@ class Logistic(Objective):
         """Outputs of the model per record."""
         return 1
 
+    @property
+    def target_classes(self) -> int:
+        return 2
+
     def facts(self) -> LossFacts:
         b = math.hypot(self.row_norm, self.intercept)
         return _convex(b, b * b / 4, self.ridge, "|sigmoid - label| <= 1, its slope at most 1/4")
@@ -81,6 +90,10 @@ class Softmax(Objective):
     @property
     def outputs(self) -> int:
         """Outputs of the model per record."""
+        return self.classes
+
+    @property
+    def target_classes(self) -> int:
         return self.classes
 
     def facts(self) -> LossFacts:
@@ -108,6 +121,10 @@ class HuberRidge(Objective):
         """Outputs of the model per record."""
         return 1
 
+    @property
+    def target_classes(self) -> int:
+        return 0
+
     def facts(self) -> LossFacts:
         b = math.hypot(self.row_norm, self.intercept)
         return _convex(self.residual_clip * b, b * b, self.ridge, "residuals are clamped, slope at most 1")
@@ -128,6 +145,10 @@ class Abstract(Objective):
     @property
     def outputs(self) -> None:
         """Outputs of the model per record; ``None`` where the loss does not know."""
+        return None
+
+    @property
+    def target_classes(self) -> None:
         return None
 
     def facts(self) -> LossFacts:

@@ -46,6 +46,11 @@ class Perturbation(ABC):
         """How many steps it describes, ``None`` for any number of them."""
         return None
 
+    @property
+    def temperature(self) -> float | None:
+        """sigma^2 where the iterate gets sqrt(2 step) sigma N(0, I) at every step, by the form of the description."""
+        return None
+
 
 @final
 @dataclass(frozen=True)
@@ -89,6 +94,10 @@ class Langevin(Perturbation):
     def __post_init__(self) -> None:
         settle(self)
         positive("sigma", self.sigma, zero=True)
+
+    @property
+    def temperature(self) -> float:
+        return self.sigma**2
 
     def stds(self, first: int, last: int, schedule: Schedule, unit: float | None, divisor: float) -> Array:
         if schedule.constant:

@@ -160,6 +160,17 @@ class Run:
         """The noise's standard deviation at step 0: at every step, where it is constant."""
         return float(self._stds(1)[0])
 
+    @property
+    def temperature(self) -> float:
+        """sigma^2 of step 0, which adds sqrt(2 step) sigma N(0, I) to the iterate; of every step where there is one."""
+        given = self._noise.temperature
+        return self.first_step * self.first_noise**2 / 2 if given is None else given
+
+    @property
+    def one_temperature(self) -> bool:
+        """Whether sigma^2 is the same at every step, by the form of the description."""
+        return self.constant or self._noise.temperature is not None
+
     def measured(self, eigenvalue: float, parameters: int) -> Run:
         """The run that is executed once its preparation has released ``eigenvalue``; itself where that changes nothing.
 

@@ -35,8 +35,8 @@ def strengths(run: Run) -> tuple[tuple[float, int], ...]:
         std = run.first_noise
         passes, more = divmod(run.steps, run.blocks)
         found = ((passes, run.blocks - more), (passes + 1, more))
-        return tuple((math.sqrt(met) * unit / std * up if std > 0 else math.inf if met else 0.0, count)
-                     for met, count in found if count)
+        return tuple((math.sqrt(used) * unit / std * up if std > 0 else math.inf if used else 0.0, count)
+                     for used, count in found if count)
     with np.errstate(divide="ignore"):
         charges = (unit / run.noise_stds) ** 2
     each = np.bincount(np.arange(run.steps) % run.blocks, weights=charges, minlength=run.blocks)

@@ -1,10 +1,12 @@
 """Composition of Gaussian mechanisms: every step is charged, whatever is released and however steps are combined.
 
-mu^2 = max over the record's place of the sum, over the steps that meet it, of (sensitivity / (b noise_std_k))^2.
+mu^2 = max over the record's place of the sum, over the steps that it participates in, of
+(sensitivity / (b noise_std_k))^2.
 
-Source: Dong, Roth and Su 2022, Theorem 3.2 and Corollary 3.3 (composition of mu-GDP mechanisms). A record is met once
-per pass by blocks (anywhere in the pass, where every pass is permuted anew); batches drawn afresh are conditioned on
-(joint convexity) and charged at every step, without amplification by sampling. Proof: docs/theorems/composition.
+Source: Dong, Roth and Su 2022, Theorem 3.2 and Corollary 3.3 (composition of mu-GDP mechanisms). A record participates
+once per pass by blocks (anywhere in the pass, where every pass is drawn anew); batches drawn at every step are
+conditioned on (joint convexity) and charged at every step, without amplification by sampling.
+Proof: docs/theorems/composition.
 """
 
 from __future__ import annotations
@@ -27,8 +29,8 @@ def composition_mu(run: Run) -> float:
     assert sensitivity is not None
     unit = sensitivity.value / run.divisor
     if run.constant:
-        met, std = -(-run.steps // run.blocks), run.first_noise
-        charge = math.inf if std == 0 and unit > 0 else met * (unit / std) ** 2 if unit > 0 else 0.0
+        participations, std = -(-run.steps // run.blocks), run.first_noise
+        charge = math.inf if std == 0 and unit > 0 else participations * (unit / std) ** 2 if unit > 0 else 0.0
     else:
         with np.errstate(divide="ignore"):
             charges = (unit / run.noise_stds) ** 2 if unit > 0 else np.zeros(run.steps)
@@ -44,7 +46,7 @@ THEOREM = Theorem(
     kind="upper",
     citation="Dong, Roth, Su: Gaussian differential privacy, JRSSB 84 (2022), Theorem 3.2, Corollary 3.3 "
              "(docs/theorems/composition)",
-    formula="mu^2 = sum over the steps that meet the record of (sensitivity / (b noise_std))^2, worst place",
+    formula="mu^2 = sum over the record's steps of (sensitivity / (b noise_std))^2, worst place",
     assumptions=(known_sensitivity, known_noise),
     bound=lambda run: Gdp(composition_mu(run)),
     remark="Holds for any loss, with momentum, and when all iterates are released.",

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 
-from lastiterate.analysis.langevin import decay, temperature
+from lastiterate.analysis.langevin import decay
 from lastiterate.analysis.witness import largest_pull
 from lastiterate.curves.lower_bound import MixturePair
 from lastiterate.run.facts import known
@@ -26,7 +26,7 @@ from lastiterate.theorems.theorem import Theorem
 def _bound(run: Run) -> MixturePair:
     strong, pull = known(run.facts(), "strong"), largest_pull(run)
     assert strong is not None
-    squared_ratio = ((pull.ahead + pull.behind) / run.n) ** 2 / temperature(run)
+    squared_ratio = ((pull.ahead + pull.behind) / run.n) ** 2 / run.temperature
     slope = squared_ratio / (4 * strong.value) * decay(strong.value * run.first_step * run.steps)
     return MixturePair.of_one(math.sqrt(2 * slope))
 

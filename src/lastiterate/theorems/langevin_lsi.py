@@ -8,7 +8,7 @@ Proof: docs/theorems/langevin.
 
 from __future__ import annotations
 
-from lastiterate.analysis.langevin import decay, linear, squared_ratio, temperature
+from lastiterate.analysis.langevin import decay, linear, squared_ratio
 from lastiterate.curves.renyi import Rdp
 from lastiterate.run.run import Run
 from lastiterate.theorems.assumptions.diffusion import held_constant, log_sobolev
@@ -17,7 +17,7 @@ from lastiterate.theorems.theorem import Theorem
 
 
 def _bound(run: Run) -> Rdp:
-    rate = temperature(run) * held_constant(run)
+    rate = run.temperature * held_constant(run)
     return linear(squared_ratio(run) / (2 * rate) * decay(rate * run.first_step * run.steps))
 
 

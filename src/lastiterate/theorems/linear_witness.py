@@ -1,7 +1,7 @@
 """Batches drawn afresh on linear losses: an exact law that no analysis of convex Lipschitz losses can beat.
 
-Every record's loss is 0 but one's, which pulls in a fixed direction with its full gradient; it is drawn K ~ Bin(T, q)
-times. So theta_T is N(k m, 1) with probability Bin(k; T, q) in units of the noise along the pull, against N(0, 1)
+Every record's loss is 0 but one's, whose gradient has a fixed direction and full length; it is drawn K ~ Bin(T, q)
+times. So theta_T is N(k m, 1) with probability Bin(k; T, q) in units of the noise along it, against N(0, 1)
 without the record: m = eta L / (b sqrt(T (eta noise_std)^2 + std^2 of the start)). The likelihood ratio increases, so
 two thresholds give delta exactly. Source: docs/theorems/linear-witness.
 """
@@ -53,13 +53,13 @@ def _bound(run: Run) -> MixturePair:
     sensitivity, lipschitz = known(facts, "sensitivity"), known(facts, "lipschitz")
     rate = run.batching.inclusion_probability(run.n)
     assert sensitivity is not None and rate is not None
-    pull = min(sensitivity.value, math.inf if lipschitz is None else lipschitz.value)
+    gradient = min(sensitivity.value, math.inf if lipschitz is None else lipschitz.value)
     eta, std = run.first_step, run.first_noise
     start = run.start.std
     spread = math.hypot(math.sqrt(run.steps) * eta * std, start)
-    if spread == 0 or pull == 0:
-        return MixturePair.of_one(math.inf if pull > 0 and rate == 1 else 0.0)
-    unit = eta * pull / run.divisor / spread * (1 - 1e-9)
+    if spread == 0 or gradient == 0:
+        return MixturePair.of_one(math.inf if gradient > 0 and rate == 1 else 0.0)
+    unit = eta * gradient / run.divisor / spread * (1 - 1e-9)
     count, weights = draws(run.steps, rate)
     return MixturePair(tuple(weights.tolist()), tuple((count * unit).tolist()))
 

@@ -1,7 +1,7 @@
 """Privacy amplification by iteration: convex, smooth losses, blocks in a public order, one pass or several.
 
 epsilon(alpha) = alpha s^2/(2 v) ((E - 1)/l + 1), s = eta sensitivity/b, v = (eta noise_std)^2, l blocks per pass, E =
-ceil(T/l) passes started: the worst place of the record. A record met k steps before the end of a single pass has
+ceil(T/l) passes started: the worst place of the record. A record used k steps before the end of one pass has
 alpha s^2/(2 v k). The pair is mu-GDP with mu^2 = 2 epsilon(alpha)/alpha.
 
 Source: Feldman, Mironov, Talwar and Thakurta 2018, Theorem 23 (one pass) and Theorem 35 (l passes, b = 1), with the

@@ -1,4 +1,4 @@
-"""Langevin noise, strongly convex, any batches of a public size: as if the record were met at every step.
+"""Langevin noise, strongly convex, any batches of a public size: as if the record participated in every step.
 
 mu^2 = S_K^2/X_K, S_K = (S/lambda)(1 - R_0), X_K = 2 sigma^2 sum_u eta_u R_u^2, R_u = prod_{w>u} (1 - eta_w lambda), S
 the sensitivity of the batch's mean gradient (2 L/m under replace-one). At most (S^2/(lambda sigma^2)) (1 - R_0)/
@@ -14,7 +14,6 @@ import math
 
 import numpy as np
 
-from lastiterate.analysis.langevin import temperature
 from lastiterate.analysis.shift_allocation import allowance
 from lastiterate.curves.gdp import Gdp
 from lastiterate.run.facts import known
@@ -52,7 +51,7 @@ def batch_mu(run: Run) -> float:
     assert sensitivity is not None and strong is not None
     ridge, (fewest, _) = run.loss.ridge, run.shares
     shift, noise = _sums(run, ridge + (strong.value - ridge) * fewest)  # a short block has less curvature
-    mu = sensitivity.value / run.divisor * shift / math.sqrt(2 * temperature(run) * noise)
+    mu = sensitivity.value / run.divisor * shift / math.sqrt(2 * run.temperature * noise)
     return mu * (1 + allowance(min(run.steps, LONGEST)))
 
 

@@ -1,8 +1,8 @@
 """The last iterate by the optimal allocation of shifts, for any schedule, full batch or blocks in public order.
 
 z_0 = 0, z_t = c_t z_{t-1} + s_t - a_t >= 0, z_T = 0 (or restart at z_tau = diameter of the domain):
-mu^2 = min sum_t a_t^2 / v_t, with c_t the Lipschitz constant of step t, s_t = eta_t sensitivity / b where the step
-meets the record, v_t = (eta_t noise_std_t)^2; the worst place of the record.
+mu^2 = min sum_t a_t^2 / v_t, with c_t the Lipschitz constant of step t, s_t = eta_t sensitivity / b where the record
+participates, v_t = (eta_t noise_std_t)^2; the worst place of the record.
 
 Source: Bok, Su, Altschuler 2024 (arXiv:2403.00278), shifted interpolation; for variable steps, noises and Lipschitz
 constants and its exact optimum docs/theorems/shifted-interpolation. Regime: any step; beyond 2/smooth maps expand.

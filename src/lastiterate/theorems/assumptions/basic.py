@@ -10,7 +10,6 @@ from lastiterate.errors import InputError
 from lastiterate.run.adjacency import records_moved
 from lastiterate.run.domains import Everywhere
 from lastiterate.run.facts import known
-from lastiterate.run.noise import Langevin
 from lastiterate.run.run import Run
 from lastiterate.theorems.theorem import Assumption, Broken, Held
 
@@ -31,7 +30,7 @@ UNCLIPPED_SGLD = (
 
 def _sensitivity(run: Run) -> Held | Broken:
     fact = known(run.facts(), "sensitivity")
-    if fact is None and type(run.noise) is Langevin:
+    if fact is None and run.noise is not None and run.noise.temperature is not None:
         return Broken(UNCLIPPED_SGLD)
     if fact is None:
         return Broken("the gradient's sensitivity is unknown: clip per-example gradients (--clip), or state "

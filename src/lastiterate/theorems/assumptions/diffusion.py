@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import math
 
-from lastiterate.analysis.langevin import temperature
 from lastiterate.run.evidence import Fact
 from lastiterate.run.facts import known
-from lastiterate.run.noise import Langevin
 from lastiterate.run.run import Run
 from lastiterate.theorems.assumptions.basic import known_noise
 from lastiterate.theorems.assumptions.geometry import short_step, strongly_convex
@@ -15,10 +13,10 @@ from lastiterate.theorems.theorem import Assumption, Broken, Held
 
 
 def _langevin(run: Run) -> Held | Broken:
-    if not (type(run.noise) is Langevin or run.constant):
+    if not run.one_temperature:
         return Broken("it needs the same temperature sigma^2 at every step: use --sigma")
     noise = known_noise.check(run)
-    if isinstance(noise, Held) and temperature(run) <= 0:
+    if isinstance(noise, Held) and run.temperature <= 0:
         return Broken("the run adds no noise: use --sigma")
     return noise
 
@@ -33,7 +31,7 @@ def _gibbs_start(run: Run) -> Held | Broken:
     noise = known_noise.check(run)
     if isinstance(noise, Broken):
         return noise
-    wanted = math.sqrt(2 * temperature(run) / strong.value)
+    wanted = math.sqrt(2 * run.temperature / strong.value)
     std = run.start.std
     if not math.isclose(std, wanted, rel_tol=1e-9):
         return Broken(f"the start must be Gaussian with std sqrt(2 sigma^2 / strong) = {wanted:.6g}: "
@@ -68,7 +66,7 @@ def log_sobolev_constant(run: Run) -> tuple[float, tuple[Fact, ...]] | None:
     strong = known(run.facts(), "strong")
     assert strong is not None
     facts = tuple(fact for check in checks if isinstance(check, Held) for fact in check.facts)
-    return strong.value / (2 * temperature(run)), facts
+    return strong.value / (2 * run.temperature), facts
 
 
 def held_constant(run: Run) -> float:
