@@ -14,8 +14,10 @@ def gradient(loss, clip, theta, rows, y):
         z = theta @ x
         if isinstance(loss, Logistic):
             r = 1 / (1 + np.exp(-z)) - t
+            r = r if loss.cap is None else np.clip(r, -loss.cap, loss.cap)
         elif isinstance(loss, Softmax):
             r = np.exp(z - z.max()) / np.exp(z - z.max()).sum() - np.eye(loss.classes)[t]
+            r = r if loss.cap is None else r * min(1, loss.cap / -r[t])
         else:
             r = np.clip(z - t, -loss.residual_clip, loss.residual_clip)
         g = np.outer(r, x)

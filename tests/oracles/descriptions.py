@@ -25,7 +25,7 @@ PARTS: dict[type, Any] = {type(part): part for part in (
     penalties.NuclearNorm(0.1),
     Fixed(), li.GaussianStart(0.5), li.Nesterov(), li.HeavyBall(0.9), li.PrivateMean(5.0, 1.0), UnitRows(),
     PrivateCovariance(5.0), TopEigenvalue(5.0),
-    li.Logistic(ridge=0.1), li.Softmax(classes=3, row_norm=2.0), li.HuberRidge(residual_clip=0.5),
+    li.Logistic(ridge=0.1), li.Softmax(classes=3, row_norm=2.0, cap=0.2), li.HuberRidge(residual_clip=0.5),
     li.Abstract(li.LossFacts(lipschitz=1.0, smooth=2.0, strong=0.5)),
 )}
 

@@ -26,10 +26,16 @@ def outputs(loss: Loss) -> int:
 def residuals(loss: Loss, scores: jax.Array, target: jax.Array) -> jax.Array:
     """Derivative of each record's loss by its scores; (k, m)."""
     match loss:
-        case Logistic():
-            return jax.nn.sigmoid(scores) - target[None, :].astype(scores.dtype)
-        case Softmax(classes=classes):
-            return jax.nn.softmax(scores, axis=0) - jax.nn.one_hot(target, classes, dtype=scores.dtype, axis=0)
+        case Logistic(cap=cap):
+            found = jax.nn.sigmoid(scores) - target[None, :].astype(scores.dtype)
+            return found if cap is None else jnp.clip(found, -cap, cap)
+        case Softmax(classes=classes, cap=cap):
+            answer = jax.nn.one_hot(target, classes, dtype=scores.dtype, axis=0)
+            if cap is None:
+                return jax.nn.softmax(scores, axis=0) - answer
+            others = jax.nn.softmax(scores, axis=0) * (1 - answer)
+            missed = others.sum(0)  # 1 - p_y without cancellation
+            return (others - missed * answer) * (cap / jnp.maximum(missed, cap))
         case HuberRidge(residual_clip=bound):
             return jnp.clip(scores - target[None, :], -bound, bound)
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar, final
 
+from lastiterate.errors import InputError
 from lastiterate.run.evidence import Evidence, mint
 from lastiterate.run.facts import LossFacts
 from lastiterate.run.fields import settle
@@ -48,15 +49,21 @@ class Objective(ABC):
 @final
 @dataclass(frozen=True, kw_only=True)
 class Logistic(Objective):
-    """Binary logistic regression on rows clipped to ``row_norm``, with a penalised intercept column."""
+    """Binary logistic regression on rows clipped to ``row_norm``, with a penalised intercept column.
+
+    ``cap``: the probability that the other class gets, 1 - p_y, counts at most this much in a gradient. The loss goes
+    on as a straight line beyond, and stays convex and as smooth.
+    """
 
     row_norm: float = 1.0
     ridge: float = 0.0
     intercept: float = 1.0
+    cap: float | None = None
     scalar_residual = True
 
     def __post_init__(self) -> None:
         _check_linear(self)
+        _check_cap(self.cap)
 
     @property
     def outputs(self) -> int:
@@ -69,22 +76,32 @@ class Logistic(Objective):
 
     def facts(self) -> LossFacts:
         b = math.hypot(self.row_norm, self.intercept)
-        return _convex(b, b * b / 4, self.ridge, "|sigmoid - label| <= 1, its slope at most 1/4")
+        if self.cap is None:
+            return _convex(b, b * b / 4, self.ridge, "|sigmoid - label| <= 1, its slope at most 1/4")
+        return _convex(self.cap * b, steepest(self.cap) * b * b, self.ridge,
+                       f"|sigmoid - label| capped at {self.cap:g}, its slope at most c (1 - c) (c at most 1/2)")
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Softmax(Objective):
-    """Softmax regression over ``classes`` on rows clipped to ``row_norm``."""
+    """Softmax regression over ``classes`` on rows clipped to ``row_norm``.
+
+    ``cap``: the probability that the other classes get, 1 - p_y, counts at most this much: the gradient p - e_y by the
+    scores is scaled by min(1, cap / (1 - p_y)). It is the gradient of a convex function, as smooth as before, which
+    clipping the vector is not (docs/theorems/capped-losses).
+    """
 
     classes: int
     row_norm: float = 1.0
     ridge: float = 0.0
     intercept: float = 1.0
+    cap: float | None = None
     scalar_residual = False
 
     def __post_init__(self) -> None:
         _check_linear(self)
+        _check_cap(self.cap)
         whole("classes", self.classes, least=2, most=10**6)
 
     @property
@@ -98,7 +115,16 @@ class Softmax(Objective):
 
     def facts(self) -> LossFacts:
         b = math.hypot(self.row_norm, self.intercept)
-        return _convex(math.sqrt(2) * b, b * b / 2, self.ridge, "|p - e_y| <= sqrt 2, Hessian of log-sum-exp <= 1/2")
+        if self.cap is None:
+            why = "|p - e_y| <= sqrt 2, Hessian of log-sum-exp <= 1/2"
+            return _convex(math.sqrt(2) * b, b * b / 2, self.ridge, why)
+        return _convex(math.sqrt(2) * self.cap * b, 2 * steepest(self.cap) * b * b, self.ridge,
+                       f"1 - p_y capped at {self.cap:g}, Hessian by the scores at most 2 c (1 - c) (c at most 1/2)")
+
+
+def steepest(cap: float) -> float:
+    """The largest p (1 - p) with p <= ``cap``."""
+    return cap * (1 - cap) if cap < 0.5 else 0.25
 
 
 @final
@@ -167,6 +193,11 @@ def _convex(lipschitz: float, curvature: float, ridge: float, why: str) -> LossF
         strong=mint(ridge, Evidence.PROVED, "the data term is convex, the ridge adds its own curvature"),
         weak_convexity=mint(0.0, Evidence.PROVED, "the data term is convex"),
     )
+
+
+def _check_cap(cap: float | None) -> None:
+    if cap is not None and not 1e-6 <= cap < 1:
+        raise InputError("cap", "must lie between 1e-6 and 1", cap, "without it gradients count in full")
 
 
 def _check_linear(loss: Logistic | Softmax | HuberRidge) -> None:
