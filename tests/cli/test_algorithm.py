@@ -16,13 +16,14 @@ def test_a_named_algorithm_is_trained_and_its_certificate_holds(tmp_path):
     out = tmp_path / "model"
     found = called(
         "train", "wine", "--epsilon", 4, "--algorithm", "cyclic-dp-sgd", "--batch", "cyclic:20", "--prox",
-        "group-lasso:0.01", "--explain-plan", "--out", out,
+        "group-lasso:0.01", "--cap", 0.2, "--explain-plan", "--out", out,
     )  # fmt: skip
     assert found.exit_code == 0, found.output
     assert "no plans were considered" in found.output and "Cyclic" in found.output
     (certificate,) = (json.loads(path.read_text()) for path in out.glob("cert*.json"))
     assert certificate["run"]["batching"] == {"type": "Cyclic", "size": 20}
     assert certificate["run"]["prox"] == {"type": "GroupLasso", "weight": 0.01, "axis": 0}
+    assert certificate["run"]["loss"]["cap"] == 0.2 and certificate["run"]["clip"] is None
     assert called("verify", out).exit_code == 0
 
 
@@ -32,6 +33,8 @@ def test_a_named_algorithm_is_trained_and_its_certificate_holds(tmp_path):
         (["--algorithm", "adam"], "--algorithm must be one of"),
         (["--batch", "cyclic:5"], "--batch needs an algorithm"),
         (["--prox", "l1:0.1"], "--prox needs an algorithm"),
+        (["--cap", "0.1"], "--cap needs an algorithm"),
+        (["--algorithm", "permuted-sgd", "--cap", "1.5"], "--cap must lie between"),
         (["--algorithm", "noisy-gd", "--prox", "l1"], "--prox must be"),
         (["--algorithm", "noisy-gd", "--prox", "elastic-net:1"], "--prox must be"),
         (["--algorithm", "noisy-gd", "--prox", "l1:-1"], "weight of l1"),

@@ -76,3 +76,13 @@ def test_runs_of_other_data_are_refused(change, word):
         DPLogisticRegression(epsilon=1.0, delta=1e-5, classes=[0, 1], **change).fit(X, Y)
     with pytest.raises(InputError, match="HuberRidge"):
         DPHuberRidge(epsilon=1.0, delta=1e-5, run=described(Task(200, 5, 2), "noisy-gd")).fit(X, X[:, 0])
+
+
+def test_a_cap_takes_the_place_of_clipping():
+    for name in ALGORITHMS[1:]:
+        run, plain = (described(Task(200, 5, 3, 2.0), name, cap=cap) for cap in (0.1, None))
+        assert run.loss.cap == 0.1 and run.clip is None and run.batching == plain.batching
+        assert run.facts().fact("lipschitz") < plain.facts().fact("lipschitz")
+        assert run.first_step > plain.first_step, "less smoothness, longer steps"
+    with pytest.raises(InputError, match="cap is for classes"):
+        described(Task(200, 5, 0, 2.0), "permuted-sgd", cap=0.1)

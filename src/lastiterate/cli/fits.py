@@ -46,6 +46,7 @@ def train_command(
     checkpoint_every: Annotated[float, typer.Option("--checkpoint-every", help="seconds")] = 60.0,
     checkpoint_key: Annotated[Path | None, typer.Option("--checkpoint-key", help="a file of mode 0600 with 64 "
                                                         "hexadecimal digits; or LASTITERATE_CHECKPOINT_KEY")] = None,
+    cap: Annotated[float | None, typer.Option("--cap", help="cap of --algorithm's loss on 1 - p_y")] = None,
 ) -> None:
     """Train a model, certify it, write it to a folder."""
     from lastiterate.cli import flags as grammar
@@ -60,7 +61,7 @@ def train_command(
                          "add --test-is-public, or leave --test out")
     where = folder.free(datafile.unused_folder(data) if out is None else out)
     batching = None if batch is None else grammar.batching(batch)
-    template = datafile.template(algorithm, batching, grammar.prox(prox))
+    template = datafile.template(algorithm, batching, grammar.prox(prox), cap)
     budget = Budget(epsilon, datafile.parse_delta(delta), adjacency, time_budget)
     guard = custody(ledger=ledger, dataset=dataset, checkpoint=checkpoint, every=checkpoint_every,
                     key_file=checkpoint_key)

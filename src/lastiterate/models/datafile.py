@@ -60,13 +60,14 @@ class Records:
         return Labels(self.schema.classes) if bounds is None else Range(float(bounds[0]), float(bounds[1]))
 
 
-def template(algorithm: str, batching: Batching | None, prox: Prox | None) -> Template | None:
+def template(algorithm: str, batching: Batching | None, prox: Prox | None, cap: float | None = None
+             ) -> Template | None:
     """What describes the run of a named algorithm for a task; ``None`` where the planner chooses."""
     if algorithm not in ALGORITHMS:
         raise InputError("algorithm", "must be one of " + ", ".join(ALGORITHMS), algorithm)
     if algorithm != "automatic":
-        return lambda task: described(task, algorithm, batching=batching, prox=prox)
-    for name, value in (("batch", batching), ("prox", prox)):
+        return lambda task: described(task, algorithm, batching=batching, prox=prox, cap=cap)
+    for name, value in (("batch", batching), ("prox", prox), ("cap", cap)):
         if value is not None:
             raise InputError(name, "needs an algorithm: the automatic plan chooses for itself", value,
                              "name one such as permuted-sgd")

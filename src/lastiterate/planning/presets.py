@@ -25,7 +25,7 @@ RIDGE = 0.01  #: relative to the smoothness of the data term, where the algorith
 
 
 def described(task: Task, algorithm: str, *, batching: Batching | None = None, prox: Prox | None = None,
-              adjacency: Adjacency = "zero-out") -> Run:
+              cap: float | None = None, adjacency: Adjacency = "zero-out") -> Run:
     """The run of a named algorithm, with one unit of noise.
 
     - noisy-gd: full batches, Langevin noise, a ridge (Chourasia, Ye, Shokri 2021, Algorithm 1);
@@ -34,15 +34,17 @@ def described(task: Task, algorithm: str, *, batching: Batching | None = None, p
     - cyclic-dp-sgd: blocks in a public order, per-example clipping, a proximal term (Kong, Ribero 2024, Algorithm 1);
     - permuted-sgd: the same blocks of one secret order, rows clipped instead of gradients;
     - bins-sgd: every record in one of the secret bins; - poisson-dp-sgd: Poisson batches and per-example clipping.
+
+    ``cap``: of the loss (``Softmax(cap=)``), which takes the place of per-example clipping.
     """
     if algorithm not in ALGORITHMS[1:]:
         raise InputError("algorithm", "must be one of " + ", ".join(ALGORITHMS), algorithm)
     size = max(1, task.n // BLOCKS)
-    convex, strong = _loss(task, 0.0), _loss(task, RIDGE)
+    convex, strong = _loss(task, 0.0, cap), _loss(task, RIDGE, cap)
     smooth = strong.facts().fact("smooth")
     plain = Run(n=task.n, steps=PASSES * -(-task.n // size), step_size=Constant(1 / smooth), noise=NoiseMultiplier(1.0),
                 loss=convex, adjacency=adjacency, prox=prox)
-    clipped = replace(plain, clip=CLIP * convex.facts().fact("lipschitz"))
+    clipped = plain if cap is not None else replace(plain, clip=CLIP * convex.facts().fact("lipschitz"))
     match algorithm:
         case "noisy-gd":
             run = replace(plain, steps=STEPS, loss=strong, noise=Langevin(1.0), step_size=Constant(0.9 / smooth))
@@ -68,12 +70,14 @@ def _with(run: Run, batching: Batching) -> Run:
     return replace(changed, steps=PASSES * max(1, round(run.n / changed.divisor)))
 
 
-def _loss(task: Task, ridge: float) -> Logistic | Softmax | HuberRidge:
+def _loss(task: Task, ridge: float, cap: float | None) -> Logistic | Softmax | HuberRidge:
     norm, intercept = task.row_norm, INTERCEPT * task.row_norm
     if task.classes == 0:
+        if cap is not None:
+            raise InputError("cap", "is for classes: a regression's residuals are clamped already", cap, "leave it out")
         loss: Logistic | Softmax | HuberRidge = HuberRidge(row_norm=norm, residual_clip=0.5, intercept=intercept)
     elif task.classes == 2:
-        loss = Logistic(row_norm=norm, intercept=intercept)
+        loss = Logistic(row_norm=norm, intercept=intercept, cap=cap)
     else:
-        loss = Softmax(classes=task.classes, row_norm=norm, intercept=intercept)
+        loss = Softmax(classes=task.classes, row_norm=norm, intercept=intercept, cap=cap)
     return replace(loss, ridge=ridge * loss.facts().fact("smooth"))
