@@ -1,0 +1,146 @@
+"""Fresh secret blocks in every pass: the composition of the exact pairs of single passes.
+
+In every pass every record draws one of l blocks, uniformly, independently, anew. With sigma' the noise of a step in
+units of what one record adds to it, one pass is dominated in both directions by P = (1/l) sum_j N(e_j / sigma', I)
+against Q = N(0, I), given everything before it, and dominating pairs compose adaptively. Under Q the likelihood ratio of
+a pass is the mean of l independent exp(x / sigma' - 1 / (2 sigma'^2)), x ~ N(0, 1); of a pass that ends after r blocks,
+(r/l) of the mean of r of them plus 1 - r/l. Proof: docs/theorems/random-allocation.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import final
+
+from lastiterate.curves.curve import UP, Curve, check_delta, check_epsilon
+from lastiterate.curves.gdp import Gdp
+from lastiterate.curves.grouped import Grouped, confirmed_epsilon
+from lastiterate.curves.loss_distribution import LossDistribution, composed, gaussian, on_losses
+from lastiterate.curves.profile_renyi import renyi_divergence
+from lastiterate.curves.ratio_grid import RatioGrid, mean_of_copies
+from lastiterate.curves.subsampled import merged
+from lastiterate.errors import InputError
+
+LEAST, LARGEST, LONGEST = 0.04, 1e6, 10**7
+"""Noise multipliers below ``LEAST`` (ratios beyond floating point) or above ``LARGEST`` and more passes than ``LONGEST``
+are charged as if the blocks were known."""
+NODES, VARIED_NODES, COARSE_NODES = 1000, 400, 300
+"""Nodes of the ratios' grids; the second where more than ``FEW`` noises differ."""
+SHARE, COARSE_SHARE = 50, 20
+"""Points of the losses' grid per standard deviation of one pass: each pass adds 1/6 of a squared interval."""
+FEW, FINE_LEVELS, COARSE_LEVELS = 4, 64, 8
+"""Different noise multipliers that are told apart."""
+
+
+@final
+@dataclass(frozen=True)
+class AllocationPld(Curve):
+    """``counts[i]`` full passes of noise multiplier ``multipliers[i]`` (the least within the pass) over ``blocks`` fresh
+    secret blocks, one pass of ``last_multiplier`` that ends after ``last_reached`` blocks (0: none), and a Gaussian
+    mechanism ``mu`` on the same data.
+
+    It holds the description; the distribution is computed when a number is asked for (``coarse``: on wider grids), so
+    that equal curves always give equal numbers. ``multipliers`` are sorted; many different ones are rounded down to a
+    few.
+    """
+
+    blocks: int
+    multipliers: tuple[float, ...]
+    counts: tuple[int, ...]
+    last_multiplier: float = 0.0
+    last_reached: int = 0
+    mu: float = 0.0
+    coarse: bool = False
+
+    def __post_init__(self) -> None:
+        if len(self.multipliers) != len(self.counts) or any(count < 1 for count in self.counts):
+            raise InputError("counts", "need one positive entry for every multiplier", self.counts)
+        if self.blocks < 1 or not 0 <= self.last_reached < self.blocks:
+            raise InputError("last_reached", "must lie between 0 and the number of blocks", self.last_reached)
+        if not all(z >= 0 for z in (*self.multipliers, self.last_multiplier, self.mu)):
+            raise InputError("multipliers", "must be numbers >= 0", self.multipliers)
+
+    @property
+    def passes(self) -> tuple[tuple[float, int, int], ...]:
+        """(noise multiplier, blocks that are reached, passes)."""
+        full = tuple((z, self.blocks, n) for z, n in zip(self.multipliers, self.counts, strict=True))
+        return (*full, (self.last_multiplier, self.last_reached, 1)) if self.last_reached else full
+
+    @property
+    def known_blocks(self) -> Gdp:
+        """The curve if it were known which blocks hold the record."""
+        if any(z == 0 for z, _, _ in self.passes):
+            return Gdp(math.inf)
+        return Gdp(math.sqrt(sum(n / z**2 for z, _, n in self.passes) + self.mu**2) * UP)
+
+    def directions(self, epsilon: float) -> tuple[float, float]:
+        check_epsilon(epsilon)
+        known, found = self.known_blocks.delta(epsilon), _distribution(self)
+        if found is None:
+            return known, known
+        removed, added = found.deltas(epsilon)
+        return min(removed, known), min(added, known)
+
+    def delta(self, epsilon: float) -> float:
+        return max(self.directions(epsilon))
+
+    def epsilon(self, delta: float) -> float:
+        check_delta(delta)
+        return _epsilon(self, delta)
+
+    def rdp(self, alpha: float) -> float:
+        return renyi_divergence(self, alpha, self.known_blocks.mu)
+
+    def group(self, size: int) -> Curve:
+        return Grouped(self, size)
+
+    def with_gaussian(self, mu: float) -> AllocationPld:
+        """The composition with a ``mu``-Gaussian-DP mechanism."""
+        return replace(self, mu=math.hypot(self.mu, mu) * UP)
+
+    def rough(self) -> AllocationPld:
+        return replace(self, coarse=True)
+
+
+@lru_cache(maxsize=256)
+def _epsilon(curve: AllocationPld, delta: float) -> float:
+    return min(curve.known_blocks.epsilon(delta), confirmed_epsilon(curve, delta))
+
+
+@lru_cache(maxsize=16)
+def _distribution(curve: AllocationPld) -> LossDistribution | None:
+    """``None`` where there are no numbers."""
+    if not curve.passes or sum(n for _, _, n in curve.passes) > LONGEST:
+        return None
+    if not all(LEAST <= z <= LARGEST for z, _, _ in curve.passes) or curve.mu > 1 / LEAST:
+        return None
+    full = merged(tuple(zip(curve.multipliers, curve.counts, strict=True)),
+                  COARSE_LEVELS if curve.coarse else FINE_LEVELS) if curve.counts else ()
+    passes = [(z, curve.blocks, n) for z, n in full] + [one for one in curve.passes if one[1] < curve.blocks]
+    nodes = COARSE_NODES if curve.coarse else VARIED_NODES if len(passes) > FEW else NODES
+    laws = [(pass_ratio(curve.blocks, z, reached, nodes), n) for z, reached, n in passes]
+    try:
+        return allocation_losses(tuple(laws), curve.mu, COARSE_SHARE if curve.coarse else SHARE)
+    except MemoryError:
+        return None
+
+
+@lru_cache(maxsize=128)
+def pass_ratio(blocks: int, multiplier: float, reached: int, nodes: int = NODES) -> RatioGrid:
+    """The likelihood ratio of one pass that ends after ``reached`` of its ``blocks``; noise is rounded down."""
+    law = mean_of_copies(1 / (multiplier * (1 - 1e-12)), reached, nodes)
+    return law if reached == blocks else law.mixed(reached / blocks)
+
+
+def allocation_losses(laws: tuple[tuple[RatioGrid, int], ...], mu: float, share: float = SHARE) -> LossDistribution:
+    """Passes with the likelihood ratios ``laws``, each so many times, and a Gaussian mechanism ``mu``."""
+    count = sum(n for _, n in laws) + (mu > 0)
+    spreads = [law.variances() for law, _ in laws]
+    variance = min(sum(n * spread[order] for spread, (_, n) in zip(spreads, laws, strict=True)) for order in (0, 1))
+    grid = math.sqrt((variance + mu * mu) / count) / share
+    parts = [(on_losses(law, grid), n) for law, n in laws]
+    if mu > 0:
+        parts.append((gaussian(mu * UP, grid), 1))
+    return composed(tuple(parts))
