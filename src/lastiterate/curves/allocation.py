@@ -2,9 +2,9 @@
 
 In every pass every record draws one of l blocks, uniformly, independently, anew. With sigma' the noise of a step in
 units of what one record adds to it, one pass is dominated in both directions by P = (1/l) sum_j N(e_j / sigma', I)
-against Q = N(0, I), given everything before it, and dominating pairs compose adaptively. Under Q the likelihood ratio of
-a pass is the mean of l independent exp(x / sigma' - 1 / (2 sigma'^2)), x ~ N(0, 1); of a pass that ends after r blocks,
-(r/l) of the mean of r of them plus 1 - r/l. Proof: docs/theorems/random-allocation.
+against Q = N(0, I), given everything before it, and dominating pairs compose adaptively. Under Q the likelihood ratio
+of a pass is the mean of l independent exp(x / sigma' - 1 / (2 sigma'^2)), x ~ N(0, 1); of a pass that ends after r
+blocks, (r/l) of the mean of r of them plus 1 - r/l. Proof: docs/theorems/random-allocation.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from lastiterate.curves.subsampled import merged
 from lastiterate.errors import InputError
 
 LEAST, LARGEST, LONGEST = 0.04, 1e6, 10**7
-"""Noise multipliers below ``LEAST`` (ratios beyond floating point) or above ``LARGEST`` and more passes than ``LONGEST``
-are charged as if the blocks were known."""
+"""Noise multipliers below ``LEAST`` (ratios beyond floating point) or above ``LARGEST``, and more passes than
+``LONGEST``, are charged as if the blocks were known."""
 NODES, VARIED_NODES, COARSE_NODES = 1000, 400, 300
 """Nodes of the ratios' grids; the second where more than ``FEW`` noises differ."""
 SHARE, COARSE_SHARE = 50, 20
@@ -37,9 +37,9 @@ FEW, FINE_LEVELS, COARSE_LEVELS = 4, 64, 8
 @final
 @dataclass(frozen=True)
 class AllocationPld(Curve):
-    """``counts[i]`` full passes of noise multiplier ``multipliers[i]`` (the least within the pass) over ``blocks`` fresh
-    secret blocks, one pass of ``last_multiplier`` that ends after ``last_reached`` blocks (0: none), and a Gaussian
-    mechanism ``mu`` on the same data.
+    """``counts[i]`` full passes of noise multiplier ``multipliers[i]`` (the least within the pass) over ``blocks``
+    fresh secret blocks, one pass of ``last_multiplier`` that ends after ``last_reached`` blocks (0: none), and a
+    Gaussian mechanism ``mu`` on the same data.
 
     It holds the description; the distribution is computed when a number is asked for (``coarse``: on wider grids), so
     that equal curves always give equal numbers. ``multipliers`` are sorted; many different ones are rounded down to a

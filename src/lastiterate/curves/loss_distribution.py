@@ -1,7 +1,7 @@
 """Privacy losses on a grid, in both orders of a pair, and their composition by fast Fourier transforms.
 
-**Guarantee:** ``delta`` is an upper end: ratios are rounded to the grid with their means preserved (``ratio_grid``), what
-lies beyond a window counts as an infinite loss, and bounds on the errors of floating point are added.
+**Guarantee:** ``delta`` is an upper end: ratios are rounded to the grid with their means preserved (``ratio_grid``),
+what lies beyond a window counts as an infinite loss, and bounds on the errors of floating point are added.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Losses:
 
     @property
     def values(self) -> Array:
-        return self.grid * np.arange(self.first, self.first + self.mass.size)
+        return self.grid * np.arange(self.first, self.first + self.mass.size, dtype=np.float64)
 
     def delta(self, epsilon: float) -> float:
         """sum over losses x > eps of mass (1 - e^(eps - x)), rounded up."""
@@ -92,7 +92,7 @@ def gaussian(mu: float, grid: float) -> LossDistribution:
     reach = TAIL * mu + mu * mu / 2
     if 2 * reach > LARGEST * grid:
         raise MemoryError
-    steps = np.arange(math.floor(-reach / grid), math.ceil(reach / grid) + 1)
+    steps = np.arange(math.floor(-reach / grid), math.ceil(reach / grid) + 1, dtype=np.float64)
     law = lognormal(mu, grid * steps)
     return _both(replace(law, value=law.value[1:], mass=law.mass[1:]), int(steps[0]), grid, float(law.mass[0]))
 

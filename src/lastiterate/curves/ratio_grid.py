@@ -75,7 +75,8 @@ def _cells(at: Array, z: Array, a: float) -> tuple[Array, float]:
     """
     from scipy.special import ndtr  # pyright: ignore
 
-    low, high = ndtr(at), ndtr(-at)
+    low: Array = ndtr(at)
+    high: Array = ndtr(-at)
     left = at[1:] <= 0
     inner = np.where(left, np.diff(low), -np.diff(high))
     tail = np.where(left, low[1:], high[:-1])

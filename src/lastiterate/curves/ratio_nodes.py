@@ -69,17 +69,17 @@ def _refined(edges: Array, q: Array, p: Array, rest: float, size: int) -> Array:
     """``size`` nodes from the first to the last of ``edges`` (logarithms of ratios), by what rounding costs there.
 
     Of the ratio the mean of ``rest`` copies will be taken: beside others of total t, a move of log y moves the loss by
-    y / (t + y); ``rest`` copies are drawn under Q, one of them under P instead. ``q``, ``p``: masses of the intervals, in
-    any unit.
+    y / (t + y); ``rest`` copies are drawn under Q, one of them under P instead. ``q``, ``p``: masses of the intervals,
+    in any unit.
     """
     middle = (edges[1:] + edges[:-1]) / 2
     moves = 1 / (1 + np.exp(np.clip(_others(middle, q, rest) - middle, -350.0, 350.0)))
     cost = (rest * q / q.sum() + p / p.sum()) * moves**2
     width = np.diff(edges)
-    share = cost**POWER * width ** (1 - POWER)
-    share = (1 - EVEN) * share / share.sum() + EVEN * width / width.sum()
-    total = np.append(0.0, np.cumsum(share))
-    nodes = np.interp(np.linspace(0, total[-1], size), total, edges)
+    weight: Array = cost**POWER * width ** (1 - POWER)
+    share: Array = (1 - EVEN) * weight / weight.sum() + EVEN * width / width.sum()
+    total: Array = np.append(0.0, np.cumsum(share))
+    nodes: Array = np.interp(np.linspace(0, float(total[-1]), size), total, edges)
     return nodes[np.append(True, np.diff(nodes) > 1e-14 * (1 + np.abs(nodes[1:])))]
 
 
@@ -88,8 +88,9 @@ def _others(x: Array, q: Array, rest: float) -> float:
     without the ``SPARED`` largest."""
     if rest <= 1:
         return -math.inf
-    below = np.cumsum(q) / q.sum()
-    largest = float(x[min(np.searchsorted(below, RARE ** (1 / (rest - 1))), x.size - 1)])
+    below: Array = np.cumsum(q) / q.sum()
+    place = int((below < RARE ** (1 / (rest - 1))).sum())
+    largest = float(x[min(place, x.size - 1)])
     if rest <= 2 * SPARED:
         return largest
     kept = below <= 1 - SPARED / rest

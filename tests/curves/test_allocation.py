@@ -1,0 +1,204 @@
+"""Random allocation against quadrature, importance sampling, published numbers, and Poisson; both orders."""
+
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from lastiterate.curves.allocation import AllocationPld, allocation_losses, pass_ratio
+from lastiterate.curves.compose import compose, curve_from_dict
+from lastiterate.curves.gdp import Gdp
+from lastiterate.curves.grouped import Grouped
+from lastiterate.curves.mixtures import GdpMixture
+from lastiterate.curves.pld import Pld
+from lastiterate.curves.renyi import Rdp
+from lastiterate.errors import InputError
+from oracles.allocated import deltas
+
+
+def curve_of(blocks, z, passes, **more):
+    return AllocationPld(blocks, (z,), (passes,), **more)
+
+
+def least_noise(holds, guess):
+    low, high = guess * 0.9, guess * 1.1
+    assert holds(high) and not holds(low)
+    while high > low * (1 + 5e-5):
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
+
+
+CASES = [
+    (AllocationPld(2, (1.0,), (1,)), [(1.0, 2, 2)]),
+    (AllocationPld(3, (0.7,), (1,)), [(0.7, 3, 3)]),
+    (AllocationPld(3, (2.5,), (1,)), [(2.5, 3, 3)]),
+    (AllocationPld(2, (0.8,), (2,)), [(0.8, 2, 2)] * 2),
+    (AllocationPld(2, (0.8, 2.0), (1, 1)), [(0.8, 2, 2), (2.0, 2, 2)]),
+    (AllocationPld(3, (), (), 0.9, 1), [(0.9, 3, 1)]),
+    (AllocationPld(3, (), (), 1.2, 2), [(1.2, 3, 2)]),
+    (AllocationPld(2, (1.5,), (1,), 1.0, 1), [(1.5, 2, 2), (1.0, 2, 1)]),
+]
+
+
+@pytest.mark.parametrize("curve, passes", CASES)
+def test_both_orders_lie_just_above_exact_quadrature(curve, passes):
+    for epsilon in (0.0, 0.2, 0.7, 1.5):
+        three = zip(deltas(epsilon, passes), curve.directions(epsilon), curve.rough().directions(epsilon), strict=True)
+        for exact, found, rough in three:
+            assert exact * (1 - 1e-9) - 1e-12 <= found <= exact * 1.003 + 1e-9, epsilon
+            assert exact - 1e-12 <= rough <= exact * 1.05 + 1e-8
+
+
+@pytest.mark.parametrize("z, passes", [(1.0, 1), (0.5, 3), (10.0, 100), (30.0, 1000)])
+def test_one_block_is_the_gaussian_mechanism(z, passes):
+    exact = Gdp(math.sqrt(passes) / z)
+    laws = ((pass_ratio(1, z, 1), passes),)
+    for epsilon in (0.0, 0.5, 2.0):
+        for found in allocation_losses(laws, 0.0).deltas(epsilon):
+            assert exact.delta(epsilon) * (1 - 1e-9) <= found <= exact.delta(epsilon) * 1.003 + 1e-9
+        assert curve_of(1, z, passes).delta(epsilon) <= exact.delta(epsilon) * (1 + 1e-9), "known blocks bound it too"
+
+
+def log_ratio(x, b):
+    """log of the mean of exp(b x - b^2/2) over the last axis."""
+    return np.log(np.exp(b * x - b * b / 2).mean(-1))
+
+
+def importance(epsilon, blocks, passes, z, size=100_000):
+    """Estimates of both deltas, each with its standard error: half of the passes move the record's block three times as
+    far (remove); every block moves a little the other way (add)."""
+    rng, a, c = np.random.default_rng(5), 1 / z, 0.65 / z
+    noise = rng.normal(size=(size, passes, blocks))
+    place = rng.integers(blocks, size=(size, passes, 1))
+    moved = np.where(rng.random((size, passes, 1)) < 0.5, a, 3 * a)
+    x = noise.copy()
+    np.put_along_axis(x, place, np.take_along_axis(x, place, -1) + moved, -1)
+    loss = log_ratio(x, a)
+    weight = np.exp((loss - np.logaddexp(loss, log_ratio(x, 3 * a)) + math.log(2)).sum(-1))
+    removed = weight * np.maximum(-np.expm1(epsilon - loss.sum(-1)), 0.0)
+    x = noise - c
+    weight = np.exp((c * x + c * c / 2).sum((-1, -2)))
+    added = weight * np.maximum(-np.expm1(epsilon + log_ratio(x, a).sum(-1)), 0.0)
+    return [(terms.mean(), terms.std() / math.sqrt(size)) for terms in (removed, added)]
+
+
+@pytest.mark.parametrize("epsilon, passes, z", [(1.0, 2, 1.4), (0.5, 3, 2.5)])
+def test_twenty_blocks_by_importance_sampling(epsilon, passes, z):
+    found = curve_of(20, z, passes).directions(epsilon)
+    for upper, (mean, error) in zip(found, importance(epsilon, 20, passes, z), strict=True):
+        assert 1e-6 < upper < 1e-4 and error < 0.1 * upper, "the draws decide"
+        assert mean - 3.5 * error <= upper <= (mean + 3.5 * error) * 1.01
+
+
+@pytest.mark.parametrize("epsilon, blocks, passes, noise, poisson", [
+    (1, 20, 50, 5.941, 5.989), (1, 20, 1000, 26.40, math.inf), (1, 200, 20, 1.368, 1.388), (3, 20, 5, 1.000, 1.079),
+    (8, 20, 1, 0.464, 0.557), (8, 200, 50, 0.648, 0.655)])
+def test_noise_that_a_budget_needs(epsilon, blocks, passes, noise, poisson):
+    """PROOFS J at delta = 1e-5: never above its numbers by more than 0.2 %, nor above those of Poisson batches."""
+    found = least_noise(lambda z: curve_of(blocks, z, passes).delta(epsilon) <= 1e-5, noise)
+    assert 0.98 * noise <= found <= min(noise * 1.002, poisson * 1.001)
+
+
+@pytest.mark.parametrize("epsilon, blocks, passes, z", [(0.3, 50, 100, 18.4), (4.0, 10, 10, 1.39)])
+def test_less_noise_than_poisson_sampling(epsilon, blocks, passes, z):
+    delta = 1e-6
+    ours = least_noise(lambda z: curve_of(blocks, z, passes).delta(epsilon) <= delta, z)
+    assert Pld(1 / blocks, (ours / 1.001,), (blocks * passes,)).delta(epsilon) > delta
+
+
+def test_two_independent_compositions_agree():
+    """The transform of the composition against convolutions one by one, and a Gaussian mechanism against quadrature."""
+    law = pass_ratio(5, 1.0, 5)
+    one, three = allocation_losses(((law, 1),), 0.0), allocation_losses(((law, 3),), 0.0)
+    for single, triple in ((one.remove, three.remove), (one.add, three.add)):
+        mass = np.convolve(np.convolve(single.mass, single.mass), single.mass)
+        loss = single.grid * (3 * single.first + np.arange(mass.size))
+        for epsilon in (0.0, 1.0, 3.0):
+            exact = float((mass * np.maximum(-np.expm1(epsilon - loss), 0)).sum()) + 3 * single.lost
+            assert exact <= triple.delta(epsilon) <= exact * (1 + 1e-9) + 1e-12
+        assert triple.delta(60.0) < 1e-12 < triple.delta(4.0)
+    mu = 0.7
+    for epsilon in (0.0, 0.4, 1.5):
+        removed, added = curve_of(5, 1.0, 1, mu=mu).directions(epsilon)
+        gauss = [float(sum(m * _gaussian(epsilon - x, mu) for m, x in zip(part.mass, part.values, strict=True)))
+                 for part in (one.remove, one.add)]
+        assert gauss[0] * (1 - 1e-9) <= removed <= gauss[0] * 1.002
+        assert gauss[1] * (1 - 1e-9) <= added <= gauss[1] * 1.002
+
+
+def _gaussian(epsilon, mu):
+    """delta of mu-GDP at any real epsilon."""
+    if epsilon >= 0:
+        return Gdp(mu).delta(epsilon)
+    return -math.expm1(epsilon) + math.exp(epsilon) * Gdp(mu).delta(-epsilon)
+
+
+def test_more_noise_fewer_passes_and_more_blocks_are_more_private():
+    def delta(blocks, z, passes, **more):
+        return curve_of(blocks, z, passes, **more).delta(0.5)
+
+    noises = [delta(20, z, 10) for z in (1.0, 1.5, 1.501, 3.0, 10.0)]
+    assert noises == sorted(noises, reverse=True)
+    assert delta(20, 2.0, 10) < delta(20, 2.0, 11) < delta(20, 2.0, 20) and delta(30, 2.0, 10) < delta(20, 2.0, 10)
+    assert delta(20, 2.0, 10) < delta(20, 2.0, 10, mu=0.05) < delta(20, 2.0, 10, mu=0.3)
+    unfinished = [delta(20, 2.0, 10, last_multiplier=2.0, last_reached=r) for r in (1, 7, 19)]
+    assert [delta(20, 2.0, 10), *unfinished, delta(20, 2.0, 11)] == sorted(
+        [delta(20, 2.0, 10), *unfinished, delta(20, 2.0, 11)])
+
+
+def test_different_noises_between_passes():
+    mixed = AllocationPld(20, (1.5, 3.0), (5, 20)).epsilon(1e-6)
+    assert curve_of(20, 3.0, 25).epsilon(1e-6) < mixed < curve_of(20, 1.5, 25).epsilon(1e-6)
+    many = AllocationPld(20, tuple(np.linspace(1.5, 3.0, 80).tolist()), (1,) * 80)
+    few = AllocationPld(20, (1.5, 2.25, 3.0), (20, 40, 20)).epsilon(1e-6)
+    assert 0.95 * few < many.epsilon(1e-6) < 1.05 * few and many.rough().epsilon(1e-6) > many.epsilon(1e-6)
+
+
+@pytest.mark.parametrize("blocks, z, passes, epsilon", [
+    (10_000, 1.0, 1000, 1.837), (1, 1.0, 1, 4.887), (20, 1e3, 10**6, 0.944), (1000, 8.0, 20, 0.06243),
+    (20, 1e5, 10, 1.2e-5), (1000, 0.3, 200, 262.1)])
+def test_extreme_values(blocks, z, passes, epsilon):
+    found = curve_of(blocks, z, passes)
+    assert found.epsilon(1e-6) <= epsilon * 1.001 and found.delta(found.epsilon(1e-6)) <= 1e-6
+    assert found.epsilon(1e-6) > 0.97 * epsilon or z == 1e5
+
+
+@pytest.mark.parametrize("z, passes", [(1e-3, 3), (0.0, 1), (1e9, 1), (5.0, 10**8)])
+def test_beyond_the_numbers_blocks_count_as_known(z, passes):
+    found = curve_of(20, z, passes)
+    assert found.directions(1.0) == (found.known_blocks.delta(1.0),) * 2
+    assert found.epsilon(1e-6) == found.known_blocks.epsilon(1e-6)
+    assert replace(found, last_multiplier=0.0, last_reached=3).epsilon(1e-6) == math.inf
+
+
+def test_composition_groups_and_renyi():
+    curve = curve_of(20, 2.0, 10)
+    both = compose(curve, Gdp(0.5))
+    assert both == compose(Gdp(0.5), curve) and both.mu == pytest.approx(0.5)
+    assert curve.epsilon(1e-5) < both.epsilon(1e-5) < curve.epsilon(5e-6) + Gdp(0.5).epsilon(5e-6)
+    other = compose(curve, GdpMixture((0.5, 0.5), (0.1, 0.2)))
+    assert isinstance(other, Rdp) and other.rdp(4.0) >= curve.rdp(4.0)
+    assert isinstance(curve.group(2), Grouped) and curve.group(2).epsilon(1e-6) > 2 * curve.epsilon(1e-6)
+    # integer orders in closed form: E[Y^2] = 1 + (e^(1/z^2) - 1) / l, and the other order hardly differs
+    exact = 10 * math.log1p(math.expm1(0.25) / 20)
+    assert exact <= curve.rdp(2.0) <= 1.01 * exact
+    assert curve.rdp(2.0) < curve.rdp(3.0) <= curve.known_blocks.rdp(3.0)
+
+
+def test_round_trips_and_refusals():
+    for curve in (AllocationPld(20, (1.5, 3.0), (5, 20), 2.0, 7, 0.3), curve_of(20, 2.0, 10).group(2)):
+        again = curve_from_dict(json.loads(json.dumps(curve.to_dict())))
+        assert again == curve and again.epsilon(1e-5) == curve.epsilon(1e-5)
+    assert AllocationPld(20, (), (), mu=1.0).epsilon(1e-6) == Gdp(1.0 * (1 + 1e-12)).epsilon(1e-6)
+    for bad in (dict(blocks=0), dict(counts=(0,)), dict(multipliers=(1.0, 2.0)), dict(mu=-1.0), dict(last_reached=20),
+                dict(multipliers=(math.nan,)), dict(last_multiplier=-1.0)):
+        with pytest.raises(InputError):
+            AllocationPld(**dict(blocks=20, multipliers=(1.0,), counts=(3,)) | bad)
+    for bad in (0.0, 1.0):
+        with pytest.raises(InputError):
+            curve_of(20, 1.0, 3).epsilon(bad)
+    with pytest.raises(InputError):
+        curve_of(20, 1.0, 3).delta(-1.0)

@@ -1,0 +1,94 @@
+"""Rounding keeps masses and means, and every law dominates the exact one in convex order."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy.special import ndtr
+
+from lastiterate.curves.loss_distribution import Losses, gaussian, on_losses
+from lastiterate.curves.ratio_grid import lognormal, mean_of_copies, mean_of_two
+from lastiterate.curves.ratio_nodes import first_nodes
+
+
+def call(level, a):
+    """E[(Y - level)_+], Y = exp(a x - a^2/2)."""
+    return ndtr(a / 2 - math.log(level) / a) - level * ndtr(-a / 2 - math.log(level) / a)
+
+
+def tail(law, level):
+    return float((law.mass * np.maximum(law.value - level, 0)).sum()) + law.lost
+
+
+@pytest.mark.parametrize("a", [1e-3, 0.2, 1.0, 5.0])
+def test_one_normal_dominates_and_is_near(a):
+    law = lognormal(a, first_nodes(a, 1, 500))
+    for level in np.exp(a * np.array([-3.0, -1.0, 0.0, 1.0, 3.0]) - a * a / 2):
+        exact = call(level, a)
+        assert exact * (1 - 1e-11) <= tail(law, level) <= exact * 1.005
+        assert 0 < law.mass_error < 1e-9 and 0 < law.ratio_error < 1e-9
+
+
+@pytest.mark.parametrize("a, count", [(0.17, 20), (0.5, 10_000), (3.3, 1000), (10.0, 20), (1e-4, 7), (1.0, 4097)])
+def test_masses_and_means_are_kept(a, count):
+    law = mean_of_copies(a, count, 200)
+    assert law.mass.min() >= 0 and np.all(np.diff(law.value) > 0) and law.value[0] == 0
+    assert law.mass.sum() == pytest.approx(1, abs=1e-11)
+    assert (law.mass * law.value).sum() + law.lost == pytest.approx(1, abs=1e-11)
+    assert law.lost < 1e-12 and law.mass[0] < 1e-12, "grids reach as far as it matters"
+    losses = on_losses(law, 0.05)
+    assert (losses.remove.mass.sum(), losses.add.mass.sum()) == pytest.approx((1, 1), abs=1e-11)
+    assert (losses.remove.mass * np.exp(-losses.remove.values)).sum() == pytest.approx(1, abs=1e-11)
+    if a * a < 5:
+        assert law.variances()[1] < 1.03 * math.expm1(a * a) / count
+
+
+@pytest.mark.parametrize("weight", [0.5, 2 / 3])
+def test_the_mean_of_two_dominates_all_pairs(weight):
+    one, two = (lognormal(a, first_nodes(a, 3, 60)) for a in (0.8, 0.8))
+    found = mean_of_two(one, two, weight, 1.0, 90)
+    at = np.add.outer(weight * one.value, (1 - weight) * two.value).ravel()
+    mass = np.outer(one.mass, two.mass).ravel()
+    lost = weight * one.lost + (1 - weight) * two.lost
+    for log_level in np.linspace(-6, 6, 97):
+        exact = float((mass * np.maximum(at - math.exp(log_level), 0)).sum()) + lost
+        assert exact * (1 - 1e-12) <= tail(found, math.exp(log_level))
+        assert tail(found, math.exp(log_level)) <= exact * 1.02 or log_level > 1
+    assert found.mass_error > one.mass_error + two.mass_error
+
+
+def test_a_share_of_a_ratio():
+    law = mean_of_copies(1.0, 3, 300)
+    part = law.mixed(0.25)
+    assert (part.mass * part.value).sum() + part.lost == pytest.approx(1, abs=1e-12)
+    assert part.value[0] == 0.75 and part.lost == law.lost / 4
+
+
+def test_losses_round_with_their_means_and_in_both_orders():
+    law = mean_of_copies(0.6, 5, 300)
+    for grid in (0.01, 0.1):
+        both = on_losses(law, grid)
+        for epsilon in (0.0, 0.013, 0.4):
+            level = math.exp(epsilon)
+            remove = tail(law, level)
+            add = float((law.mass * np.maximum(1 - level * law.value, 0)).sum())
+            for exact, found in zip((remove, add), both.deltas(epsilon), strict=True):
+                assert exact * (1 - 1e-12) <= found <= exact * (1 + 1000 * grid**2) + 1e-12
+
+
+def test_a_small_gaussian_mechanism_is_rounded_up():
+    for mu in (1e-9, 0.01, 2.0):
+        found = gaussian(mu, 0.05)
+        for epsilon in (0.0, 0.1, 1.0):
+            exact = ndtr(mu / 2 - epsilon / mu) - math.exp(epsilon) * ndtr(-mu / 2 - epsilon / mu)
+            assert min(found.deltas(epsilon)) >= exact * (1 - 1e-9)
+
+
+def test_every_allowance_counts():
+    base = Losses(0.1, 0, np.array([0.5, 0.2, 0.3]), 0.0, 0.0, 0.0)
+    plain = base.delta(0.05)
+    assert plain == pytest.approx(0.2 * -math.expm1(-0.05) + 0.3 * -math.expm1(-0.15))
+    for more in (dict(lost=1e-3), dict(mass_error=1e-3), dict(loss_error=1e-3), dict(error=1e-3)):
+        values = dict(grid=0.1, first=0, mass=base.mass, lost=0.0, mass_error=0.0, loss_error=0.0, error=0.0) | more
+        assert Losses(**values).delta(0.05) > plain * (1 + 5e-4)
+    assert Losses(0.1, 0, base.mass, 0.0, 0.6, 0.0).delta(0.05) == 1
