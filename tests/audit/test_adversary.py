@@ -23,7 +23,7 @@ from lastiterate.audit import (
     lenet_parameters,
     with_prior,
 )
-from lastiterate.audit.checkpoints import looked_at, shortened
+from lastiterate.audit.checkpoints import looked_at
 from lastiterate.audit.deepfool import fool_all
 from lastiterate.audit.lenet import convolved
 from lastiterate.audit.statistics import cap
@@ -151,7 +151,7 @@ def test_a_look_is_the_last_iterate_of_the_shorter_run(batching):
         loop, first, arranged = prepared(run, squared, params, data)
         found = looked_at(loop, first, arranged, seeded_keys(3, 2), [4, 15], lambda theta: theta)
         for place, steps in enumerate((4, 15)):
-            short = prepared(shortened(run, steps), squared, params, data)
+            short = prepared(run.shortened(steps), squared, params, data)
             assert found[:, place] == pytest.approx(short[0].many(*short[1:], seeded_keys(3, 2)), abs=1e-6)
 
 

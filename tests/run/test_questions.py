@@ -100,6 +100,21 @@ def test_a_billion_equal_steps_are_one_number():
         assert run.step_sizes[-1] == 0.1 and run.longest_step == run.first_step == 0.1 and run.constant
 
 
+def test_changing_schedules_are_looked_at_one_by_one_and_so_have_an_end():
+    with pytest.raises(InputError, match="schedule that changes must be a whole number between 1 and 10000000"):
+        replace(BASE, steps=10**7 + 1, step_size=li.InverseDecay(1.0, 0.1))
+    assert replace(BASE, steps=10**7, step_size=li.InverseDecay(1.0, 0.1)).first_step == 0.5
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES, ids=lambda part: type(part).__name__)
+@pytest.mark.parametrize("noise", NOISES, ids=lambda part: type(part).__name__)
+def test_the_first_steps_are_a_run(noise, schedule):
+    run = replace(BASE, noise=noise, step_size=schedule)
+    short = run.shortened(2)
+    assert short.steps == 2 and (short.step_sizes == run.step_sizes[:2]).all()
+    assert (short.noise_stds == run.noise_stds[:2]).all() and replace(run, noise=None).shortened(2).noise is None
+
+
 def test_losses_answer():
     losses = {type(part).__name__: part for part in PARTS.values() if isinstance(part, Objective)}
     assert {name: loss.outputs for name, loss in losses.items()} == {

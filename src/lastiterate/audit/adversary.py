@@ -19,7 +19,7 @@ import numpy as np
 
 from lastiterate.audit.adversarial_image import ImageModel, ImageNeighbours, check_replace_one
 from lastiterate.audit.auditing import certificate_of, conclude
-from lastiterate.audit.checkpoints import looked_at, shortened
+from lastiterate.audit.checkpoints import looked_at
 from lastiterate.audit.outcome import AuditReport
 from lastiterate.audit.scoring import Progress, Results
 from lastiterate.audit.statistics import require_statement
@@ -78,7 +78,7 @@ def attack_network(run: Run, model: ImageModel, neighbours: ImageNeighbours, *, 
     reports = list[AuditReport]()
     for place, steps in enumerate(checkpoints):
         scores = classified(present[:, place], without[:, place], effort.pilot)
-        certificate = certificate_of(shortened(run, steps), at_least)
+        certificate = certificate_of(run.shortened(steps), at_least)
         reports.append(conclude(certificate, neighbours, NAME, scores, (0.0,), failure=share, delta=delta,
                                 pilot=effort.pilot, seed=effort.seed))
     return reports

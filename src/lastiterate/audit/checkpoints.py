@@ -7,7 +7,6 @@ of a shorter run. Only the features that are asked for are kept.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -20,22 +19,10 @@ from lastiterate.engine.objective import Objective
 from lastiterate.engine.trainer import Loop
 from lastiterate.errors import InputError
 from lastiterate.run.batching import Reshuffled
-from lastiterate.run.noise import GradientNoise
 from lastiterate.run.run import Run
-from lastiterate.run.step_sizes import Steps
 
 Look = Callable[[jax.Array], Any]
 """Parameters (models, size) float64 to features (models, ...)."""
-
-
-def shortened(run: Run, steps: int) -> Run:
-    """The run of the first ``steps`` steps."""
-    size, noise = run.step_size, run.noise
-    if isinstance(size, Steps):
-        size = Steps(size.values[:steps])
-    if isinstance(noise, GradientNoise) and isinstance(noise.std, tuple):
-        noise = GradientNoise(noise.std[:steps])
-    return replace(run, steps=steps, step_size=size, noise=noise)
 
 
 def looked_at(loop: Loop, first: jax.Array, arranged: Any, keys: jax.Array, checkpoints: Sequence[int], look: Look

@@ -41,6 +41,10 @@ class Perturbation(ABC):
     def with_unit(self) -> Self:
         """The same kind of noise with its number set to 1, the start of a search (a list is left as it is)."""
 
+    def shortened(self, steps: int) -> Self:
+        """The noise of the first ``steps`` steps."""
+        return self
+
     @property
     def length(self) -> int | None:
         """How many steps it describes, ``None`` for any number of them."""
@@ -75,6 +79,9 @@ class GradientNoise(Perturbation):
         if isinstance(self.std, tuple):
             return GradientNoise(tuple(std * factor for std in self.std))
         return GradientNoise(self.std * factor)
+
+    def shortened(self, steps: int) -> GradientNoise:
+        return GradientNoise(self.std[:steps]) if isinstance(self.std, tuple) else self
 
     def with_unit(self) -> GradientNoise:
         return self if isinstance(self.std, tuple) else GradientNoise(1.0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, get_args
 
@@ -29,6 +29,8 @@ from lastiterate.run.step_sizes import StepSize, as_step_size
 from lastiterate.run.validate import executable, whole
 
 Release = Literal["last", "all"]
+LONGEST_CHANGING = 10**7
+"""Steps of a run whose step sizes differ: they are looked at one by one."""
 
 
 class GivenStepSize:
@@ -74,6 +76,8 @@ class Run:
         settle(self)
         whole("n", self.n)
         whole("steps", self.steps, most=10**9)
+        if not self.step_size.constant:
+            whole("steps of a schedule that changes", self.steps, most=LONGEST_CHANGING)
         if self.clip is not None:
             executable("clip", self.clip)
         check_adjacency(self.adjacency, self.batching.adjacencies)
@@ -170,6 +174,11 @@ class Run:
     def one_temperature(self) -> bool:
         """Whether sigma^2 is the same at every step, by the form of the description."""
         return self.constant or self._noise.temperature is not None
+
+    def shortened(self, steps: int) -> Run:
+        """The run of the first ``steps`` steps."""
+        noise = None if self.noise is None else self.noise.shortened(steps)
+        return replace(self, steps=steps, step_size=self.step_size.shortened(steps), noise=noise)
 
     def measured(self, eigenvalue: float, parameters: int) -> Run:
         """The run that is executed once its preparation has released ``eigenvalue``; itself where that changes nothing.

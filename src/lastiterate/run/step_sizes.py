@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar, cast, final
 
 import numpy as np
 
@@ -33,6 +33,10 @@ class Schedule(ABC):
     @abstractmethod
     def sizes(self, first: int, last: int) -> Array:
         """Step sizes of the steps first, ..., last - 1, read-only; shape (last - first,)."""
+
+    def shortened(self, steps: int) -> StepSize:
+        """The first ``steps`` steps."""
+        return cast("StepSize", self)
 
     @abstractmethod
     def total(self, steps: int) -> float:
@@ -97,6 +101,9 @@ class Steps(Schedule):
 
     def sizes(self, first: int, last: int) -> Array:
         return frozen(np.array(self.values[first:last], dtype=np.float64))
+
+    def shortened(self, steps: int) -> Steps:
+        return Steps(self.values[:steps])
 
     def total(self, steps: int) -> float:
         return math.fsum(self.values[:steps])
