@@ -3,10 +3,13 @@
 import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 import lastiterate as li
+from lastiterate.accounting import explain
 from lastiterate.errors import InputError, NotCertified
+from lastiterate.theorems import TABLE
 
 RUN = li.Run(
     n=1000,
@@ -163,3 +166,102 @@ def test_magnitudes_that_double_precision_loses_are_refused(bad):
     ):
         with pytest.raises(InputError):
             make()
+
+
+NO_NOISE = li.Run(n=10, steps=5, step_size=li.Constant(0.5), noise=li.NoiseMultiplier(0.0), loss=li.Logistic())
+
+
+def test_the_explanation_leads_with_the_answer():
+    found = li.account(RUN)
+    text = found.explain(1e-6)
+    first, *rest = text.splitlines()
+    best = found.best(1e-6).theorem
+    assert first.startswith(f"epsilon {explain.rounded_up(found.epsilon(1e-6))} at delta 1e-06") and best.name in first
+    assert "zero-out" in first and "one row of the training data" in rest[0] and "set to zero" in rest[0]
+    assert rest[1] == f"Under replace-one: epsilon {explain.rounded_up(found.replace_one_epsilon(1e-6))}."
+    assert best.citation in rest[2]
+    assert repr(text) == str(text), "an interactive session shows lines"
+    failing = [v.theorem.name for v in found.verdicts if v.reasons]
+    assert not any(f"  {name} (" in text for name in failing) and f"{len(failing)} theorems do not apply" in text
+    every = found.explain(1e-6, all=True)
+    assert all(name in every for name in failing) and "all=True" not in every
+    for delta in (0.0, 1.0, -1.0):
+        with pytest.raises(InputError, match="delta"):
+            found.explain(delta)
+
+
+def test_an_infinite_epsilon_is_explained():
+    """It raised TypeError once wherever an applying row is infinite."""
+    found = li.account(NO_NOISE)
+    assert any(row["applies"] and row["epsilon"] is None for row in found.rows(1e-5))
+    for text in (found.explain(1e-5), found.explain(1e-5, all=True)):
+        assert text.startswith("no theorem certifies this run") and "infinite" in text
+    json.loads(json.dumps(found.answer(1e-5), allow_nan=False))
+
+
+@pytest.mark.parametrize("name", list(TABLE))
+def test_a_certificate_answers_for_every_theorem(name):
+    found = li.account(RUN)
+    verdict = found.verdict(name)
+    assert verdict.theorem.name == name and len(repr(verdict)) < 120 and name in repr(verdict)
+    if verdict.reasons:
+        with pytest.raises(InputError, match="does not apply to this run") as caught:
+            found.curve(name)
+        assert all(reason in str(caught.value) for reason in verdict.reasons)
+    else:
+        (row,) = [row for row in found.rows(1e-6) if row["theorem"] == name]
+        if verdict.theorem.kind == "lower":
+            assert verdict.bound.epsilon(1e-6) == row["epsilon"]
+            with pytest.raises(InputError, match="lower bound"):
+                found.curve(name)
+            return
+        assert found.curve(name).epsilon(1e-6) == found.curve(verdict).epsilon(1e-6) == row["epsilon"]
+
+
+def test_unknown_theorems_and_short_reprs():
+    found = li.account(RUN)
+    with pytest.raises(InputError, match="composition-gdp"):
+        found.verdict("composition")
+    for run in (RUN, NO_NOISE, replace(RUN, steps=2, step_size=li.Steps((0.1, 0.2)))):
+        shown = repr(li.account(run))
+        assert len(shown) < 200 and "\n" not in shown and str(run.n) in shown
+    assert "no theorem certifies it" in repr(li.account(replace(RUN, loss=li.Abstract(), noise=li.GradientNoise(1.0))))
+
+
+def test_what_an_answer_is_conditional_on_is_explained():
+    loss = li.Abstract(li.LossFacts(lipschitz=1.0, smooth=1.0, strong=0.0))
+    text = li.account(replace(RUN, loss=loss), at_least=li.Evidence.ASSUMED).explain(1e-6)
+    assert "Conditional on: " in text and "lipschitz given by the caller (1)" in text
+    assert "onditional" not in li.account(RUN).explain(1e-6)
+
+
+def test_shown_numbers_are_rounded_away_from_a_better_claim():
+    rng = np.random.default_rng(0)
+    for value in 10 ** rng.uniform(-8, 8, 2000):
+        assert value * (1 - 1e-9) <= float(explain.rounded_up(value)) <= value * 1.002
+        assert value * 0.998 <= float(explain.rounded_down(value)) <= value * (1 + 1e-9)
+    assert explain.rounded_up(None) == explain.rounded_up(float("inf")) == "-" and explain.rounded_up(0.0) == "0"
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda text: text.replace('"epsilon":', '"epsilon": 0.01, "epsilon":', 1),
+        lambda text: text.replace('"delta": 1e-06', '"delta": NaN', 1),
+        lambda text: text.replace('"n": 1000', '"n": ' + "9" * 400, 1),
+        lambda text: text.replace('"caveats": [', '"caveats": [' + "[" * 5000 + "]" * 5000 + ",", 1),
+        lambda text: text.replace('"run": {', '"run": [{', 1),
+        lambda text: text.replace('"at_least": "ENFORCED"', '"at_least": ["ENFORCED"]', 1),
+        lambda text: text.replace('"at_least": "ENFORCED"', '"at_least": "PERFECT"', 1),
+        lambda text: text.replace('"delta": 1e-06', '"delta": "1e-06"', 1),
+        lambda text: "[" + text + "]",
+        lambda text: '"' + text[:5],
+    ],
+    ids=range(10),
+)
+def test_a_text_that_can_be_read_in_two_ways_is_no_certificate(edit):
+    text = li.account(RUN).to_json(1e-6)
+    assert li.read_certificate(text).epsilon(1e-6) and edit(text) != text
+    with pytest.raises(InputError) as caught:
+        li.read_certificate(edit(text))
+    assert "\n" not in str(caught.value) and len(str(caught.value)) < 300

@@ -14,7 +14,7 @@ from lastiterate.errors import InputError
 from lastiterate.run.validate import positive, whole
 
 
-class State(NamedTuple):
+class ChainState(NamedTuple):
     """theta (any pytree), the number of steps done, the order of the records, shape (n,) (empty if drawn afresh)."""
 
     theta: Any
@@ -24,10 +24,10 @@ class State(NamedTuple):
 
 @dataclass(frozen=True)
 class Kernel:
-    """``init(theta, key) -> State`` and ``step(state, key, data) -> State``; data is a pytree of leading axis n."""
+    """``init(theta, key) -> ChainState``, ``step(state, key, data) -> ChainState``; data has the leading axis n."""
 
-    init: Callable[[Any, Any], State]
-    step: Callable[[State, Any, Any], State]
+    init: Callable[[Any, Any], ChainState]
+    step: Callable[[ChainState, Any, Any], ChainState]
 
 
 Density = Callable[..., Any]
@@ -43,13 +43,13 @@ def sgld(log_prior: Density, log_likelihood: Density, *, n: int, step_size: floa
 
     move = _move(log_prior, log_likelihood, n, step_size, batch)
 
-    def init(theta: Any, key: Any) -> State:
-        return State(theta, jnp.int32(0), jnp.zeros(0, dtype=jnp.int32))
+    def init(theta: Any, key: Any) -> ChainState:
+        return ChainState(theta, jnp.int32(0), jnp.zeros(0, dtype=jnp.int32))
 
-    def step(state: State, key: Any, data: Any) -> State:
+    def step(state: ChainState, key: Any, data: Any) -> ChainState:
         draw, noise = jax.random.split(key)
         chosen = jax.random.randint(draw, (batch,), 0, n)
-        return State(move(state.theta, chosen, noise, data), state.done + 1, state.order)
+        return ChainState(move(state.theta, chosen, noise, data), state.done + 1, state.order)
 
     return Kernel(init, step)
 
@@ -63,17 +63,17 @@ def cyclic_sgld(log_prior: Density, log_likelihood: Density, *, n: int, step_siz
     if n % batch:
         raise InputError("batch", f"must divide n = {n}", batch, "every pass must hold every record once")
 
-    def init(theta: Any, key: Any) -> State:
-        return State(theta, jnp.int32(0), jax.random.permutation(key, n))
+    def init(theta: Any, key: Any) -> ChainState:
+        return ChainState(theta, jnp.int32(0), jax.random.permutation(key, n))
 
-    def step(state: State, key: Any, data: Any) -> State:
+    def step(state: ChainState, key: Any, data: Any) -> ChainState:
         places = (state.done % (n // batch)) * batch + jnp.arange(batch)
-        return State(move(state.theta, state.order[places], key, data), state.done + 1, state.order)
+        return ChainState(move(state.theta, state.order[places], key, data), state.done + 1, state.order)
 
     return Kernel(init, step)
 
 
-def sample(kernel: Kernel, theta: Any, data: Any, steps: int, key: Any) -> State:
+def sample(kernel: Kernel, theta: Any, data: Any, steps: int, key: Any) -> ChainState:
     """The state after ``steps`` steps, in one ``lax.scan``."""
     import jax
 

@@ -69,6 +69,15 @@ def register(kind: Kind) -> None:
     KINDS[kind.name] = kind
 
 
+def kind_for(model: Any) -> Kind:
+    """The row that knows what ``train`` is given as ``model``, later rows first; what nobody knows is refused."""
+    found = next((kind for kind in reversed(KINDS.values()) if kind.trained and kind.knows(model)), None)
+    if found is None:
+        raise InputError("model", "must be a nested structure of NumPy or JAX arrays", type(model).__name__,
+                         "models of other libraries need their package to be imported first")
+    return found
+
+
 def kind_of(model: dict[str, Any], certificate: dict[str, Any]) -> Kind:
     """The row for what a folder holds; unknown kinds, and another certificate than the kind has, are refused."""
     name = model.get("kind")

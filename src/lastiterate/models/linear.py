@@ -127,7 +127,7 @@ def planned(task: Task, budget: Budget, run: Run | None = None) -> Planned:
         choice = consider(task, epsilon=budget.epsilon, delta=delta, adjacency=budget.adjacency,
                           time_budget=budget.time_budget)
         return Planned(choice.best.certificate, delta, choice)
-    check_described(run, task, budget.adjacency)
+    check_task(run, task, budget.adjacency)
     return Planned(calibrate(run, epsilon=budget.epsilon, delta=delta), delta)
 
 
@@ -176,13 +176,15 @@ def fit_order(order: Order) -> FittedLinear:
     rows, target = np.asarray(data[0]), np.asarray(data[1])
     if rows.ndim != 2 or rows.dtype.kind not in "biuf":
         raise InputError("x", "must be a table of numbers, shape (n, d)", f"{rows.dtype} of shape {rows.shape}")
+    if len(rows) != run.n:
+        raise InputError("x", f"must have the run's n = {run.n} rows", len(rows))
     outputs = _outputs(run)
     answers = Scores() if type(run.loss) is HuberRidge else Labels(tuple(range(max(2, outputs))))
     return fit(order.certificate, rows, target, delta=order.delta, answers=answers, seed=order.seed,
                progress=order.progress, custody=order.custody)
 
 
-def check_described(run: Run, task: Task, adjacency: str) -> None:
+def check_task(run: Run, task: Task, adjacency: str) -> None:
     """Refuse a run that describes other data than these."""
     wanted = {0: HuberRidge, 2: Logistic}.get(task.classes, Softmax)
     if run.n != task.n:

@@ -13,7 +13,7 @@ from lastiterate.errors import InputError, NotCertified
 from lastiterate.ledger.store import Ledger
 from lastiterate.models.custody import EVERY, custody
 from lastiterate.models.fitted import Fitted
-from lastiterate.models.kinds import KINDS, Kind, Order
+from lastiterate.models.kinds import Kind, Order, kind_for
 from lastiterate.planning.planner import automatic_delta
 from lastiterate.run.evidence import Evidence
 from lastiterate.run.facts import LossFacts
@@ -82,11 +82,7 @@ def _kind_for(model: Any, loss: Any) -> Kind:
     if model is None and loss is not None:
         raise InputError("model", "is needed beside a loss: the first parameters", None,
                          "a linear model needs neither, its loss belongs to the run")
-    found = next((kind for kind in reversed(KINDS.values()) if kind.trained and kind.knows(model)), None)
-    if found is None:
-        raise InputError("model", "must be a nested structure of NumPy or JAX arrays", type(model).__name__,
-                         "models of other libraries need their package to be imported first")
-    return found
+    return kind_for(model)
 
 
 def _certified(run: Run, epsilon: float | None, delta: float, at_least: Evidence) -> Certificate:

@@ -28,7 +28,7 @@ def described(params: Any) -> tuple[list[dict[str, Any]], dict[str, np.ndarray]]
         array = np.asarray(leaf)
         name, dtype = str(len(leaves)), str(array.dtype)
         leaves.append({"path": [list(step) for step in place], "dtype": dtype, "array": name})
-        tensors[name] = np.ascontiguousarray(array if dtype in PLAIN else array.astype(np.float32))
+        tensors[name] = np.asarray(array if dtype in PLAIN else array.astype(np.float32), order="C")
     return leaves, tensors
 
 

@@ -1,0 +1,117 @@
+"""verify and predict on files that were edited, by somebody careless or by somebody who also fits the hashes."""
+
+import json
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import lastiterate as li
+from lastiterate.accounting.written import content_hash
+from lastiterate.cli import app
+from lastiterate.models.folder import sha256
+
+RUN = li.Run(n=40, steps=5, step_size=0.5, noise=li.NoiseMultiplier(20.0), loss=li.Logistic(ridge=0.1))
+
+
+def call(*args):
+    result = CliRunner().invoke(app, [str(a) for a in args])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.exit_code, " ".join(result.stdout.split()), " ".join(result.stderr.split())
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("model")
+    assert call("train", "iris", "--epsilon", 3, "--time-budget", 2, "--out", folder / "m")[0] == 0
+    rows = np.random.default_rng(0).random((3, 4))
+    np.save(folder / "new.npy", rows)
+    assert call("predict", folder / "m", folder / "new.npy")[0] == 0
+    return folder
+
+
+def refit(folder, name, change, fit_hashes=True):
+    """Edit a file of a model folder, and fit the hashes if asked to."""
+    text = (folder / name).read_text()
+    edited = change(text)
+    assert edited != text
+    (folder / name).write_text(edited)
+    if fit_hashes:
+        body = json.loads((folder / "certificate.json").read_text())
+        body["model_sha256"] = sha256((folder / "model.json").read_bytes())
+        body["content_sha256"] = content_hash(body)
+        (folder / "certificate.json").write_text(json.dumps(body))
+
+
+@pytest.mark.parametrize(
+    "name, change, fit, word",
+    [
+        ("model.json", lambda t: t + " ", False, "not the file that was certified"),
+        ("model.json", lambda t: t.replace('"steps": ', '"steps": 1', 1), True, "describes another run"),
+        ("model.json", lambda t: t.replace('"kind": "linear"', '"kind": "[bold]x[/bold]"'), True, "[bold]x[/bold]"),
+        ("certificate.json", lambda t: t.replace('"epsilon": ', '"epsilon": 0.01, "epsilon": ', 1), False, "once"),
+        ("certificate.json", lambda t: t.replace('"epsilon": ', '"epsilon": 9', 1), False, "content hash"),
+        ("certificate.json", lambda t: "[" * 10_000 + "]" * 10_000, False, "nest"),
+        ("certificate.json", lambda t: '{"run": ' * 60 + "1" + "}" * 60, False, "certified"),
+    ],
+    ids=range(7),
+)
+def test_predict_uses_no_model_whose_files_do_not_fit(model, tmp_path, name, change, fit, word):
+    copy = shutil.copytree(model / "m", tmp_path / "m")
+    refit(copy, name, change, fit)
+    code, out, err = call("predict", copy, model / "new.npy")
+    assert code == 2 and not out and err.startswith("error:") and word in err, err
+    assert call("verify", copy)[0] in (1, 2)
+
+
+def test_verify_says_on_what_condition_a_certificate_holds(tmp_path):
+    loss = li.Abstract(li.LossFacts(lipschitz=1.0, smooth=1.0, strong=0.0))
+    certificate = li.account(replace(RUN, loss=loss), at_least=li.Evidence.ASSUMED)
+    path = tmp_path / "certificate.json"
+    path.write_text(certificate.to_json(1e-5))
+    code, out, _ = call("verify", path)
+    assert code == 0 and "conditional on: " in out and "strong given by the caller (0)" in out and "not signed" in out
+    body = json.loads(call("verify", path, "--json")[1])
+    assert body["holds"] and body["condition"].startswith("conditional on")
+    path.write_text(li.account(RUN).to_json(1e-5))
+    assert "onditional" not in call("verify", path)[1]
+
+
+def test_a_certificate_of_nothing_claims_nothing(tmp_path):
+    path = tmp_path / "c.json"
+    path.write_text(li.account(replace(RUN, noise=li.NoiseMultiplier(0.0))).to_json(1e-5))
+    code, out, _ = call("verify", path)
+    assert code == 0 and "holds: it certifies no epsilon" in out
+
+
+def test_what_a_forger_writes_is_no_markup(tmp_path):
+    body = json.loads(li.account(RUN).to_json(1e-5)) | {"[red]signed[/red]": True}
+    path = tmp_path / "c.json"
+    path.write_text(json.dumps(body | {"content_sha256": content_hash(body)}))
+    code, out, _ = call("verify", path)
+    assert code == 1 and "unknown entry '[red]signed[/red]'" in out
+
+
+def test_a_network_is_verified_but_predicts_in_python_only(tmp_path):
+    run = li.Run(n=40, steps=2, step_size=0.1, clip=1.0)
+    x = np.ones((40, 2))
+    model = li.train(run, (x,), model={"w": np.zeros(2)}, loss=lambda p, x: (p["w"] @ x - 1.0) ** 2, epsilon=5.0)
+    model.save(tmp_path / "m")
+    np.save(tmp_path / "x.npy", x)
+    assert call("verify", tmp_path / "m")[0] == 0
+    code, _, err = call("predict", tmp_path / "m", tmp_path / "x.npy")
+    assert code == 2 and "load it in Python with lastiterate.load" in err
+
+
+def test_arguments_are_called_by_their_flags(model, tmp_path):
+    code, _, err = call("train", "iris", "--epsilon", 3, "--out", model / "m")
+    assert code == 2 and err.startswith("error: --out must not exist yet")
+    code, _, err = call("train", "iris", "--epsilon", -3, "--row-norm", 2)
+    assert code == 2 and err.startswith("error: --epsilon must be a positive")
+    code, _, err = call("predict", tmp_path / "none", model / "new.npy")
+    assert code == 2 and err.startswith("error: model must be a folder")
+    code, _, err = call("account", "--n", 10, "--steps", 2, "--step-size", 1, "--noise-std", 1, "--clip", -1)
+    assert code == 2 and err.startswith("error: --clip"), err
