@@ -18,7 +18,8 @@ from lastiterate.run.facts import FLOAT_SLACK
 
 
 @pytest.mark.parametrize(
-    "estimator", [DPLogisticRegression(epsilon=1e3), DPHuberRidge(epsilon=1e3)], ids=lambda e: type(e).__name__
+    "estimator", [DPLogisticRegression(epsilon=1e3), DPHuberRidge(epsilon=1e3, target_range=(-500.0, 500.0))],
+    ids=lambda e: type(e).__name__
 )
 def test_scikit_learn_protocol(estimator):
     """All of scikit-learn's checks; none is expected to fail."""
@@ -83,7 +84,7 @@ def test_fits_are_random_and_seeds_repeat():
 def test_regression_learns():
     X, y = encode(*load_bundled("diabetes"))
     train, test = split(len(X), 0)
-    model = DPHuberRidge(epsilon=100.0, row_norm=np.sqrt(10)).fit(X[train], y[train])
+    model = DPHuberRidge(epsilon=100.0, row_norm=np.sqrt(10), target_range=(-1.0, 1.0)).fit(X[train], y[train])
     assert model.score(X[test], y[test]) > 0.3
 
 

@@ -23,7 +23,7 @@ RANDOM = np.random.default_rng(5)
 X = RANDOM.random((120, 3))
 Y = (X[:, 0] > 0.5).astype(int)
 LOGISTIC = DPLogisticRegression(epsilon=5.0, row_norm=2.0, classes=[0, 1])
-RIDGE = DPHuberRidge(epsilon=5.0, row_norm=2.0)
+RIDGE = DPHuberRidge(epsilon=5.0, row_norm=2.0, target_range=(-1.0, 1.0))
 
 
 @pytest.fixture(autouse=True)

@@ -75,7 +75,8 @@ def test_runs_of_other_data_are_refused(change, word):
     with pytest.raises(InputError, match=word):
         DPLogisticRegression(epsilon=1.0, delta=1e-5, classes=[0, 1], **change).fit(X, Y)
     with pytest.raises(InputError, match="HuberRidge"):
-        DPHuberRidge(epsilon=1.0, delta=1e-5, run=described(Task(200, 5, 2), "noisy-gd")).fit(X, X[:, 0])
+        run = described(Task(200, 5, 2), "noisy-gd")
+        DPHuberRidge(epsilon=1.0, delta=1e-5, target_range=(-1, 1), run=run).fit(X, X[:, 0])
 
 
 def test_a_cap_takes_the_place_of_clipping():

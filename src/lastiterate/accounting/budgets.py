@@ -6,6 +6,7 @@ import warnings
 
 from lastiterate.curves.curve import check_delta
 from lastiterate.errors import BudgetWarning, InputError
+from lastiterate.run.validate import number
 
 LARGEST_EPSILON, LARGEST_DELTA = 1e3, 0.5
 """Beyond them a guarantee rules out nothing that anybody could observe: odds of e^1000, or a coin toss."""
@@ -13,10 +14,10 @@ LARGEST_EPSILON, LARGEST_DELTA = 1e3, 0.5
 
 def check_budget(epsilon: float, delta: float, n: int) -> None:
     """Refuse what no budget can be; warn where delta exceeds 1/n, n the number of records."""
-    if not 0 < epsilon <= LARGEST_EPSILON:
+    if not 0 < number("epsilon", epsilon) <= LARGEST_EPSILON:
         raise InputError("epsilon", f"must be a positive number, at most {LARGEST_EPSILON:g}", epsilon,
                          "1 is a common choice, and beyond 10 little is promised")
-    check_delta(delta)
+    check_delta(number("delta", delta))
     if delta >= LARGEST_DELTA:
         raise InputError("delta", f"must lie below {LARGEST_DELTA:g}", delta, f"choose less than 1/n = {1 / n:.1g}")
     if delta > 1 / n:

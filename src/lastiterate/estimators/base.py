@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from typing import Any
 
@@ -17,6 +18,8 @@ from lastiterate.models import linear
 from lastiterate.models.custody import custody
 from lastiterate.models.linear import Answers, Budget, FittedLinear
 from lastiterate.planning.planner import Choice, Task
+from lastiterate.run.losses import Abstract
+from lastiterate.run.preparation import PrivateMean, TopEigenvalue
 from lastiterate.run.run import Run
 
 CLASSES_CAVEAT = "the set of labels was taken from the data and is treated as public"
@@ -38,16 +41,19 @@ class PrivateLinear(BaseEstimator):
     run: Run | None
     ledger: Any
     dataset: str | None
+    verbose: int
 
     def _train(self, features: np.ndarray, target: np.ndarray, classes: int, answers: Answers, caveats: list[str],
-               progress: Any) -> None:
+               progress: Any, unsupported: dict[str, Any]) -> None:
+        refuse(unsupported)
         task = Task(len(features), features.shape[1], classes, self.row_norm)
         budget = Budget(self.epsilon, self.delta, self.adjacency, self.time_budget)
         plan = linear.planned(task, budget, self.run)
         seed = None if self.random_state is None else int(check_random_state(self.random_state).randint(2**31))
         guard = custody(ledger=self.ledger, dataset=self.dataset, purpose=type(self).__name__)
         self.fitted_: FittedLinear = linear.fit(plan.certificate, features, target, delta=plan.delta, answers=answers,
-                                                seed=seed, caveats=tuple(caveats), progress=progress, custody=guard)
+                                                seed=seed, caveats=tuple(caveats), progress=self._progress(progress),
+                                                custody=guard)
         guard.finish(self.fitted_)
         self.choice_: Choice | None = plan.choice
         self.delta_ = plan.delta
@@ -69,6 +75,38 @@ class PrivateLinear(BaseEstimator):
         return self._released.released
 
     @property
+    def coef_(self) -> np.ndarray:
+        """Weights of the features, (1, d) or (classes, d) for classifiers and (d,) for regression.
+
+        For rows that no bound clips, ``X @ coef_.T + intercept_`` are the scores. Preparations that divide rows by
+        their norms have no such form.
+        """
+        return self._linear_form()[0]
+
+    @property
+    def intercept_(self) -> Any:
+        """What is added to ``X @ coef_.T``: (1,) or (classes,) for classifiers, a number for regression."""
+        return self._linear_form()[1]
+
+    def _linear_form(self) -> tuple[np.ndarray, Any]:
+        found = self._released
+        if any(type(part) is not PrivateMean for part in found.run.prelude if type(part) is not TopEigenvalue):
+            raise AttributeError("coef_ and intercept_ do not exist where rows are divided by their norms: use "
+                                 "model_.weights, which speaks of prepared rows")
+        weights = found.released.weights
+        moved = sum((np.asarray(mean, np.float64) for part, mean in zip(found.run.prelude, found.released.released,
+                                                                        strict=True) if type(part) is PrivateMean),
+                    np.zeros(weights.shape[1] - 1))
+        assert not isinstance(found.run.loss, Abstract)
+        return weights[:, :-1], found.run.loss.intercept * weights[:, -1] - weights[:, :-1] @ moved
+
+    def _progress(self, given: Any) -> Any:
+        """The caller's function, or with ``verbose`` lines of steps and time; never anything about the data."""
+        if given is not None or not self.verbose:
+            return given
+        return lambda done, steps, seconds: print(f"{done} of {steps} steps, {seconds:.1f} s", file=sys.stderr)
+
+    @property
     def _released(self) -> FittedLinear:
         if "fitted_" not in vars(self):
             raise AttributeError(f"this {type(self).__name__} is not fitted")
@@ -82,6 +120,22 @@ class PrivateLinear(BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.non_deterministic = self.random_state is None
         return tags
+
+
+WHY_NOT = {
+    "sample_weight": "a weight would multiply what one record contributes beyond the bound that the noise hides",
+    "class_weight": "a class's weight would multiply what its records contribute, and class frequencies are private",
+    "coef_init": "first parameters that were fitted on the data would have to be paid for",
+    "intercept_init": "first parameters that were fitted on the data would have to be paid for",
+}
+"""What scikit-learn's estimators take and these refuse."""
+
+
+def refuse(unsupported: dict[str, Any]) -> None:
+    """Refuse arguments of ``fit`` that privacy does not allow, or that do not exist."""
+    for name, value in unsupported.items():
+        if value is not None:
+            raise InputError(name, "is not supported", None, WHY_NOT.get(name, "fit takes X, y and progress"))
 
 
 def public_labels(classes: Any, seen: np.ndarray, caveats: list[str]) -> np.ndarray:

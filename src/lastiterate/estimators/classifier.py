@@ -31,6 +31,7 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
         row_norm of the run's loss counts, not the one above.
     ledger, dataset : a ledger file (``lastiterate ledger make``) that every fit is charged to, and the data set's name
         in it; a fit that the budget does not hold is refused before it begins.
+    verbose : 1 prints steps and time (never anything that depends on the data).
 
     Attributes
     ----------
@@ -38,7 +39,7 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
     certificate_ : Certificate; ``certificate_.epsilon(delta_)`` is at most ``epsilon``.
     run_ : the Run that was accounted and executed.
     choice_ : the plans that were considered, with predicted risks; the first was executed (None with ``run``).
-    classes_, coef_like weights in ``model_.weights`` (classes x features + 1).
+    classes_, coef_, intercept_ : as in scikit-learn, for rows that no bound clips; ``model_.weights`` always.
 
     **Guarantee:** every fit spends its budget anew: repeated fits, grid searches and cross-validation on one data set
     compose; a ``RepeatedFitWarning`` says so, once per process.
@@ -47,7 +48,7 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
     def __init__(self, epsilon: float = 1.0, delta: Any = "auto", row_norm: float = 1.0, classes: Any = None,
                  adjacency: str = "zero-out", random_state: int | None = None,
                  time_budget: float = TIME_BUDGET, run: Run | None = None, ledger: Any = None,
-                 dataset: str | None = None) -> None:
+                 dataset: str | None = None, verbose: int = 0) -> None:
         self.epsilon = epsilon
         self.delta = delta
         self.row_norm = row_norm
@@ -58,8 +59,9 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
         self.run = run
         self.ledger = ledger
         self.dataset = dataset
+        self.verbose = verbose
 
-    def fit(self, X: Any, y: Any, progress: Any = None) -> DPLogisticRegression:
+    def fit(self, X: Any, y: Any, progress: Any = None, **unsupported: Any) -> DPLogisticRegression:
         """Train on rows X (n, d) and labels y (n,); ``progress(steps_done, steps, seconds)`` is called now and then."""
         X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], ensure_min_samples=2)
         check_classification_targets(y)
@@ -69,7 +71,8 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
             raise InputError("classes", "must hold at least 2 labels; this classifier cannot train when only one class "
                              "is present", len(self.classes_), "pass the public labels with classes=")
         answers = Labels(tuple(self.classes_.tolist()))
-        self._train(X, np.searchsorted(self.classes_, y), len(self.classes_), answers, caveats, progress)
+        self._train(X, np.searchsorted(self.classes_, y), len(self.classes_), answers, caveats, progress,
+                    unsupported)
         return self
 
     def decision_function(self, X: Any) -> np.ndarray:
@@ -82,6 +85,10 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
         """Probabilities (n, classes)."""
         rows = self._rows(X)
         return self.fitted_.probabilities(rows)
+
+    def predict_log_proba(self, X: Any) -> np.ndarray:
+        """Natural logarithms of the probabilities (n, classes)."""
+        return np.log(self.predict_proba(X))
 
     def predict(self, X: Any) -> np.ndarray:
         """The most probable label of every row."""

@@ -8,8 +8,9 @@ import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import validate_data
 
+from lastiterate.errors import InputError
 from lastiterate.estimators.base import PrivateLinear
-from lastiterate.models.answers import ordered
+from lastiterate.models.answers import Range, ordered
 from lastiterate.planning.planner import TIME_BUDGET
 from lastiterate.run.run import Run
 
@@ -21,13 +22,14 @@ class DPHuberRidge(RegressorMixin, PrivateLinear):
     ----------
     epsilon, delta, row_norm, adjacency, random_state, time_budget, run, ledger, dataset : as for
         ``DPLogisticRegression``.
-    target_range : public (low, high) of the target; values outside are clipped.
+    target_range : public (low, high) of the target, which must be given; values outside are clipped.
+    verbose : 1 prints steps and time.
     """
 
     def __init__(self, epsilon: float = 1.0, delta: Any = "auto", row_norm: float = 1.0,
-                 target_range: tuple[float, float] = (-1.0, 1.0), adjacency: str = "zero-out",
+                 target_range: tuple[float, float] | None = None, adjacency: str = "zero-out",
                  random_state: int | None = None, time_budget: float = TIME_BUDGET, run: Run | None = None,
-                 ledger: Any = None, dataset: str | None = None) -> None:
+                 ledger: Any = None, dataset: str | None = None, verbose: int = 0) -> None:
         self.epsilon = epsilon
         self.delta = delta
         self.row_norm = row_norm
@@ -38,13 +40,38 @@ class DPHuberRidge(RegressorMixin, PrivateLinear):
         self.run = run
         self.ledger = ledger
         self.dataset = dataset
+        self.verbose = verbose
 
-    def fit(self, X: Any, y: Any, progress: Any = None) -> DPHuberRidge:
+    def fit(self, X: Any, y: Any, progress: Any = None, **unsupported: Any) -> DPHuberRidge:
         """Train on rows X (n, d) and targets y (n,)."""
         X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], y_numeric=True, ensure_min_samples=2)
+        if self.target_range is None:
+            raise InputError("target_range", "must be given: the public (low, high) of the target", None,
+                             "a range that is read off private targets is not private; values outside are clipped")
         answers = ordered(*self.target_range, "target_range")
-        self._train(X, answers.scaled(y), 0, answers, [], progress)
+        self._train(X, answers.scaled(y), 0, answers, [], progress, unsupported)
         return self
+
+    @property
+    def coef_(self) -> np.ndarray:
+        """Weights of the features in units of the target, (d,); see ``DPLogisticRegression.coef_``."""
+        weights, _, width = self._form()
+        return weights[0] * width
+
+    @property
+    def intercept_(self) -> float:
+        """What is added to ``X @ coef_``, in units of the target."""
+        _, added, width = self._form()
+        return float(self._answers().low + (added[0] + 1) * width)
+
+    def _form(self) -> tuple[np.ndarray, np.ndarray, float]:
+        answers = self._answers()
+        return *self._linear_form(), (answers.high - answers.low) / 2
+
+    def _answers(self) -> Range:
+        found = self._released.answers
+        assert isinstance(found, Range)
+        return found
 
     def predict(self, X: Any) -> np.ndarray:
         """Predictions (n,), clipped to the public range of the target."""

@@ -1,0 +1,72 @@
+"""What scikit-learn users expect of estimators, and what is refused with a reason."""
+
+import numpy as np
+import pytest
+
+import lastiterate as li
+from lastiterate.estimators import DPHuberRidge, DPLogisticRegression
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(400, 3)) * 0.1
+Y = (X[:, 0] > 0).astype(int)
+RUN = li.Run(n=400, steps=20, step_size=0.5, loss=li.Logistic(row_norm=1.0, intercept=0.5))
+
+
+@pytest.fixture(scope="module")
+def classifier():
+    return DPLogisticRegression(epsilon=5.0, classes=[0, 1], run=RUN).fit(X, Y)
+
+
+def test_a_target_range_must_be_given():
+    with pytest.raises(li.InputError, match="target_range must be given"):
+        DPHuberRidge().fit(X, 100 + X[:, 0])
+
+
+@pytest.mark.parametrize("model", [DPLogisticRegression(classes=[0, 1]), DPHuberRidge(target_range=(0.0, 1.0))],
+                         ids=["classifier", "regressor"])
+@pytest.mark.parametrize(("name", "word"), [("sample_weight", "contributes beyond the bound"),
+                                            ("class_weight", "class frequencies are private"),
+                                            ("colour", "fit takes X, y and progress")])
+def test_arguments_that_privacy_does_not_allow(model, name, word):
+    with pytest.raises(li.InputError, match=f"{name} is not supported; .*{word}"):
+        model.fit(X, Y, **{name: np.ones(400)})
+    assert not hasattr(model, "fitted_")
+
+
+def test_a_budget_that_is_text():
+    with pytest.raises(li.InputError, match="epsilon must be a number"):
+        DPLogisticRegression(epsilon="1", classes=[0, 1]).fit(X, Y)
+
+
+def test_coefficients_give_the_scores_of_rows_that_nothing_clips(classifier):
+    assert classifier.coef_.shape == (1, 3) and classifier.intercept_.shape == (1,)
+    np.testing.assert_allclose((X @ classifier.coef_.T + classifier.intercept_)[:, 0], classifier.decision_function(X),
+                               atol=1e-6)
+    np.testing.assert_allclose(np.exp(classifier.predict_log_proba(X)), classifier.predict_proba(X))
+    centred = DPLogisticRegression(epsilon=5.0, classes=[0, 1], run=li.Run(**{
+        **{name: getattr(RUN, name) for name in RUN.__dataclass_fields__},
+        "prelude": (li.PrivateMean(10.0, 2.0),)})).fit(X, Y)
+    np.testing.assert_allclose((X @ centred.coef_.T + centred.intercept_)[:, 0], centred.decision_function(X),
+                               atol=1e-5)
+
+
+def test_coefficients_of_a_regression_are_in_the_units_of_its_target():
+    run = li.Run(n=400, steps=20, step_size=0.1, loss=li.HuberRidge(row_norm=1.0, intercept=0.5))
+    model = DPHuberRidge(epsilon=50.0, target_range=(10.0, 30.0), run=run).fit(X, 20 + 50 * X[:, 0])
+    inside = np.abs(model.predict(X) - 20) < 9.99
+    np.testing.assert_allclose((X @ model.coef_ + model.intercept_)[inside], model.predict(X)[inside], atol=1e-5)
+    assert isinstance(model.intercept_, float) and inside.sum() > 100
+
+
+def test_rows_divided_by_their_norms_have_no_coefficients():
+    run = li.Run(**{**{name: getattr(RUN, name) for name in RUN.__dataclass_fields__}, "prelude": (li.UnitRows(),)})
+    model = DPLogisticRegression(epsilon=5.0, classes=[0, 1], run=run).fit(X, Y)
+    assert not hasattr(model, "coef_") and model.model_.weights.shape == (1, 4)
+    with pytest.raises(AttributeError, match="divided by their norms"):
+        _ = model.coef_
+
+
+def test_progress_is_steps_and_time(capsys):
+    DPLogisticRegression(epsilon=5.0, classes=[0, 1], run=RUN, verbose=1).fit(X, Y)
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert lines and all(" of 20 steps, " in line and line.endswith(" s") for line in lines)
