@@ -18,7 +18,7 @@ from lastiterate.run.facts import FLOAT_SLACK
 
 
 @pytest.mark.parametrize(
-    "estimator", [DPLogisticRegression(epsilon=1e3), DPHuberRidge(epsilon=1e3, target_range=(-500.0, 500.0))],
+    "estimator", [DPLogisticRegression(epsilon=1e3), DPHuberRidge(epsilon=1e3, target_range=(-2.0, 2.0))],
     ids=lambda e: type(e).__name__
 )
 def test_scikit_learn_protocol(estimator):
