@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 SLOWEST, ENOUGH = 6.0, 20.0
-"""Seconds of a test that is used at all, and of all tests that one mutant meets (as they took when listed)."""
+"""Seconds of a test that is used at all, and of all tests that run on one mutant (as they took when listed)."""
 PATIENCE = 4.0
 """A mutant that takes so many times longer than its tests did is killed: it hangs."""
 MEMORY = 6 * 2**30
@@ -153,7 +153,7 @@ def chosen(tests: Calls, file: str, function: int) -> list[tuple[str, float]]:
 
 
 def run(work: list[Work], folders: list[Path], verdicts: Path) -> None:
-    """Meet every mutant with its tests, in as many processes as there are copies; verdicts are appended.
+    """Run every mutant's tests, in as many processes as there are copies; verdicts are appended.
 
     Mutants are handed out one by one, as numbers in a pipe.
     """
@@ -174,7 +174,7 @@ def run(work: list[Work], folders: list[Path], verdicts: Path) -> None:
 
 
 def meet_all(work: list[Work], reader: int, folder: Path, verdicts: Path) -> None:
-    """Meet mutants one by one; the tests that killed the latest mutants of the same file come first."""
+    """Test mutants one by one; the tests that killed the latest mutants of the same file come first."""
     files = sorted({name.split("::")[0] for *_, tests in work for name, _ in tests})
     forked(lambda: pytest_on(folder, files, [], "--collect-only"), 600)  # leaves byte code behind
     killers: dict[str, list[str]] = {}
@@ -184,7 +184,7 @@ def meet_all(work: list[Work], reader: int, folder: Path, verdicts: Path) -> Non
         recent = killers.setdefault(file, [])
         ranks = {name: -rank for rank, name in enumerate(recent)}
         tests.sort(key=lambda test, ranks=ranks: ranks.get(test[0], 1))
-        verdict, killer = meet(folder, file, source, tests)
+        verdict, killer = run_tests(folder, file, source, tests)
         if killer is not None:
             killers[file] = [*(name for name in recent if name != killer), killer]
         with verdicts.open("a") as lines:
@@ -204,7 +204,7 @@ class Killer:
             self.path.write_text(report.nodeid)
 
 
-def meet(folder: Path, file: str, source: str, tests: list[tuple[str, float]]) -> tuple[str, str | None]:
+def run_tests(folder: Path, file: str, source: str, tests: list[tuple[str, float]]) -> tuple[str, str | None]:
     """Whether one mutant is killed by its tests, and by which, where that is known.
 
     No byte code is written, and what is there is kept: the mutant's file is younger than its byte code, and gets its

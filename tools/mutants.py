@@ -6,7 +6,7 @@
 
 Sources and tests are copied to a temporary folder; the checkout is only read. Results are kept in .mutants/ (a line of
 JSON each), so that an interrupted run goes on: killed mutants stay killed as long as their file is the same, survivors
-are tried again. A mutant meets the tests that call its function, quickest first, until one fails. Survivors that change
+are tried again. Tests that call its function run on a mutant, quickest first, until one fails. Survivors that change
 nothing, or nothing that a law could see, are judged in tools/mutants.toml with the reason. Exit code 1 below 95 %.
 """
 
@@ -182,13 +182,13 @@ def load(path: Path) -> dict[str, str]:
 def report(mutants: list[Mutant], verdicts: dict[str, str], rows: list[dict[str, str]]) -> float:
     """Print survivors and the share of killed ones, file by file; the share over all."""
     equal = {m.key for m in mutants if judged(m, rows)}
-    met = [m for m in mutants if m.key in verdicts and m.key not in equal]
-    for mutant in met:
+    tried = [m for m in mutants if m.key in verdicts and m.key not in equal]
+    for mutant in tried:
         if verdicts[mutant.key] == "survived":
             print(f"{mutant.file}:{mutant.line}: {mutant.before}  ->  {mutant.after}\n    {mutant.text}")
-    total, dead = len(met), sum(verdicts[m.key] == "killed" for m in met)
+    total, dead = len(tried), sum(verdicts[m.key] == "killed" for m in tried)
     for file in sorted({mutant.file for mutant in mutants}):
-        own = [verdicts[m.key] for m in met if m.file == file]
+        own = [verdicts[m.key] for m in tried if m.file == file]
         print(f"{file}: {own.count('killed')} killed, {own.count('survived')} survived, "
               f"{sum(m.file == file and m.key in equal for m in mutants)} judged")
     share = dead / total if total else 1.0
@@ -219,7 +219,7 @@ def main() -> int:
     done = load(kept / "verdicts.jsonl")
     rows = tomllib.loads((ROOT / "tools" / "mutants.toml").read_text(encoding="utf-8")).get("judged", [])
     left = [mutant for mutant in mutants if done.get(mutant.key) != "killed" and not judged(mutant, rows)]
-    print(f"{len(mutants)} mutants, {len(left)} to meet their tests (the others are known to be killed, or judged)")
+    print(f"{len(mutants)} mutants, {len(left)} to test (the others are known to be killed, or judged)")
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         for job in range(asked.jobs):

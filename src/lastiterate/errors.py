@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 
 class InputError(ValueError):
-    """A bad argument, file or value, told in one sentence: the argument, the rule, the value, the remedy.
+    """A bad argument, file or value, in one sentence: the argument, the rule, the value, the remedy.
 
     ``argument`` is the name that a Python caller knows; the command line puts its flag in its place, prints the
     sentence and exits with code 2. Nothing has been written when it is raised.
@@ -19,10 +19,10 @@ class InputError(ValueError):
         super().__init__(f"{argument} {self.rule}")
 
     def __reduce__(self) -> tuple[Callable[[str, str], InputError], tuple[str, str]]:
-        return _told, (self.argument, self.rule)  # errors of worker processes are pickled
+        return _unpickled, (self.argument, self.rule)  # errors of worker processes are pickled
 
 
-def _told(argument: str, rule: str) -> InputError:
+def _unpickled(argument: str, rule: str) -> InputError:
     return InputError(argument, rule.removesuffix("."))
 
 

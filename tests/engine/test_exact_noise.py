@@ -97,8 +97,8 @@ def test_frequencies_at_large_scales(sigma: float) -> None:
 @pytest.mark.parametrize("sigma", [3.3, 40.0, 2.0**33])
 def test_exact_decisions_give_the_same_law(sigma: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every decision is made to be in doubt, so that all are taken by integers of any length."""
-    monkeypatch.setattr(exact_noise, "DOUBT", 2.0)
-    monkeypatch.setattr(exact_noise._Blocks, "in_doubt", lambda self, uniform, which: np.full(len(which), True))
+    monkeypatch.setattr(exact_noise, "UNDECIDED", 2.0)
+    monkeypatch.setattr(exact_noise._Blocks, "undecided", lambda self, uniform, which: np.full(len(which), True))
     slow = DiscreteGaussian(sigma).sample(Bits(KEY, 3), 300)
     monkeypatch.undo()
     quick = DiscreteGaussian(sigma).sample(Bits(KEY, 3), 300)
@@ -111,8 +111,8 @@ def test_doubt_is_seen() -> None:
     found, _ = exact_noise._blocks(1000.0)
     at = found.ends[[3, 50]]
     which = np.searchsorted(found.ends, at, side="left")
-    assert found.in_doubt(at, which).all() and not found.in_doubt(at - np.uint64(1), which).any()
-    assert found.in_doubt(np.array([2**64 - 1], np.uint64), np.array([len(found.ends)])).all()
+    assert found.undecided(at, which).all() and not found.undecided(at - np.uint64(1), which).any()
+    assert found.undecided(np.array([2**64 - 1], np.uint64), np.array([len(found.ends)])).all()
     seen = {exact_noise._exact_block(1000.0, int(at[0]), Bits(KEY, i)) for i in range(40)}
     assert seen == {3, 4}
     edge = int(math.exp(-0.5 * 31 * 31 / 1000.0**2) * 2**64)

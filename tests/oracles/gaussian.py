@@ -28,7 +28,7 @@ def gdp_delta(epsilon, mu):
 
 
 def hidden_place_delta(epsilon, weights, mus):
-    """Exact max of both directions for sum_j w_j N(mu_j, 1) against N(0, 1): a record's place that nobody sees."""
+    """Exact max of both directions for sum_j w_j N(mu_j, 1) against N(0, 1): a record in a secret block."""
     x = np.linspace(-40, 60, 400_001)
     p = sum(w * np.exp(-((x - m) ** 2) / 2) for w, m in zip(weights, mus, strict=True)) / np.sqrt(2 * np.pi)
     q = np.exp(-(x**2) / 2) / np.sqrt(2 * np.pi)

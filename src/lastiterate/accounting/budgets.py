@@ -9,7 +9,7 @@ from lastiterate.errors import BudgetWarning, InputError
 from lastiterate.run.validate import number
 
 LARGEST_EPSILON, LARGEST_DELTA = 1e3, 0.5
-"""Beyond them a guarantee rules out nothing that anybody could observe: odds of e^1000, or a coin toss."""
+"""Beyond them a guarantee rules out nothing that anybody could observe: odds of e^1000, or every second release."""
 
 
 def check_budget(epsilon: float, delta: float, n: int) -> None:

@@ -46,7 +46,7 @@ def falling_root(excess: Callable[[float], float], start: float, slope: float, *
 
 
 def _between(bad: tuple[float, float], good: tuple[float, float], tolerance: float) -> float:
-    """Where the chord meets -tolerance / 2, kept off both ends."""
+    """Where the chord reaches -tolerance / 2, kept off both ends."""
     low, high = bad[1] + tolerance / 2, good[1] + tolerance / 2
     share = low / (low - high) if high < 0 else 0.5
     return bad[0] + (good[0] - bad[0]) * min(max(share, 0.02), 0.98)

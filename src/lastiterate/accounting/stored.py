@@ -38,7 +38,7 @@ class Checked:
 def check(stored: dict[str, Any]) -> Checked:
     """Derive the facts again and recompute everything from the run; compare with what is written.
 
-    A certificate that was re-issued as a whole cannot be told from an honest one without a signature.
+    A certificate that was re-issued as a whole cannot be distinguished from an honest one without a signature.
     """
     fresh, delta = _derived(stored)
     problems = _compare(stored, fresh, delta)

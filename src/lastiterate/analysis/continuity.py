@@ -19,7 +19,7 @@ from lastiterate.run.run import Run
 LONGEST = 2000
 """Steps from the end among which a path is looked for."""
 PATHS = 80
-"""Paths that are tried at once, told apart by their last shift."""
+"""Paths that are tried at once, distinguished by their last shift."""
 
 
 @dataclass(frozen=True)

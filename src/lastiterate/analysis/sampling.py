@@ -15,7 +15,7 @@ from lastiterate.run.facts import known
 from lastiterate.run.run import Run
 
 MOST_LEVELS = 64
-"""Different noise multipliers that are told apart."""
+"""Different noise multipliers that are distinguished."""
 
 
 def levels(run: Run) -> tuple[tuple[float, int], ...] | None:

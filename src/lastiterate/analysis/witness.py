@@ -1,6 +1,6 @@
 """The losses whose exact laws are lower bounds: linear data terms of one record, and curvature that all steps share.
 
-All other records' data terms have no gradient that tells the neighbours apart. The record's gradient is constant: as
+All other records' data terms have no gradient that distinguishes the neighbours. The record's gradient is constant: as
 long as its Lipschitz constant and its sensitivity allow, which are taken as they are. An allowance for floating-point
 sums makes upper bounds larger; no loss of the class attains it.
 """
@@ -16,7 +16,7 @@ from lastiterate.run.run import Run
 
 
 @dataclass(frozen=True)
-class Pull:
+class RecordGradient:
     """Length of the record's gradient, and of the opposite one that its neighbour has in its place (0: none)."""
 
     ahead: float
@@ -27,14 +27,14 @@ class Pull:
         return self.behind / self.ahead if self.ahead > 0 else 0.0
 
 
-def largest_pull(run: Run) -> Pull:
+def largest_gradient(run: Run) -> RecordGradient:
     """The longest gradients that the run's constants allow; at least one of them must be known."""
     lipschitz, given = known(run.facts(), "lipschitz"), known(run.loss.facts(), "sensitivity")
     most = math.inf if lipschitz is None else lipschitz.value
     apart = min(records_moved(run.adjacency) * most, math.inf if given is None else given.value)
     assert apart < math.inf, "the sensitivity is known"
     ahead = min(apart, most)
-    return Pull(ahead, apart - ahead)
+    return RecordGradient(ahead, apart - ahead)
 
 
 def curvature(run: Run) -> tuple[float, float]:

@@ -9,7 +9,7 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
-from lastiterate.cli.screen import Json, app, console, told
+from lastiterate.cli.screen import Json, app, console, reports_errors
 from lastiterate.errors import InputError
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @app.command("audit")
-@told
+@reports_errors
 def audit_command(
     subject: Annotated[Path, typer.Argument(metavar="RUN.json|MODEL_DIR", help="a run, or a folder that train wrote")],
     attack: Annotated[str | None, typer.Option("--attack", help="projection, trajectory, learned, "
@@ -49,7 +49,8 @@ def audit_command(
         for name, value in (("plot", plot), ("results", results)):
             if value is not None:
                 raise InputError(f"--{name}", "has no meaning for the attack on one run", str(value), "leave it out")
-        _tell(one_run.audit_one_run(found.run, failure=failure, delta=asked, seed=seed, at_least=found.at_least), json_)
+        once = one_run.audit_one_run(found.run, failure=failure, delta=asked, seed=seed, at_least=found.at_least)
+        _show_report(once, json_)
         return
     with _bar() as bar:
         task = bar.add_task("audit", total=None, speed="", left="compiling")
@@ -63,10 +64,10 @@ def audit_command(
                                 at_least=found.at_least, progress=tick)
     if plot is not None:
         roc.receiver_curve(report, auditing.certificate_of(found.run, found.at_least), plot)
-    _tell(report, json_)
+    _show_report(report, json_)
 
 
-def _tell(report: AuditReport | OneRunReport, json_: bool) -> None:
+def _show_report(report: AuditReport | OneRunReport, json_: bool) -> None:
     """Print the report; exit code 1 if the certificate is refuted."""
     if json_:
         print(report.to_json())

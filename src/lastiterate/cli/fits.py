@@ -13,7 +13,18 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from lastiterate.cli.screen import ALGORITHM_HELP, FILES, FLAG_HELP, Json, Out, TimeBudget, app, console, emit, told
+from lastiterate.cli.screen import (
+    ALGORITHM_HELP,
+    FILES,
+    FLAG_HELP,
+    Json,
+    Out,
+    TimeBudget,
+    app,
+    console,
+    emit,
+    reports_errors,
+)
 from lastiterate.errors import InputError
 
 if TYPE_CHECKING:
@@ -21,7 +32,7 @@ if TYPE_CHECKING:
 
 
 @app.command("train")
-@told
+@reports_errors
 def train_command(
     data: Annotated[str, typer.Argument(help=f"{FILES}; or digits, breast_cancer, wine, iris, diabetes")],
     epsilon: Annotated[float, typer.Option("--epsilon", help="the privacy budget")],
@@ -89,7 +100,7 @@ def _progress() -> Progress:
 
 
 @app.command("plan")
-@told
+@reports_errors
 def plan_command(
     n: Annotated[int, typer.Option("--n", help="public number of records")],
     features: Annotated[int, typer.Option("--features")],
@@ -118,7 +129,7 @@ def plan_command(
 
 
 @app.command("schema")
-@told
+@reports_errors
 def schema_command(
     file: Annotated[str, typer.Argument(help=FILES)],
     columns: Annotated[str | None, typer.Option("--columns", help="kinds: NAME:number,NAME:category,NAME:ignore,...")
@@ -127,7 +138,7 @@ def schema_command(
                          ] = False,
     like: Annotated[Path | None, typer.Option("--like", help="a filled-in schema to take entries from")] = None,
     from_public_sample: Annotated[str | None, typer.Option("--from-public-sample", help="a public file with the same "
-                                  "columns, whose cells may tell numbers from categories")] = None,
+                                  "columns, whose cells may show which columns are numbers")] = None,
     wizard: Annotated[bool, typer.Option("--wizard", help="ask for every public fact; no cell is ever read")] = False,
     out: Out = None,
 ) -> None:
@@ -156,7 +167,7 @@ def _asked(question: str, choices: Sequence[str]) -> str:
 
 
 @app.command("predict")
-@told
+@reports_errors
 def predict_command(model: Annotated[Path, typer.Argument(help="a folder that train wrote")],
                     file: Annotated[str, typer.Argument(help=f"new records: {FILES}")], out: Out = None) -> None:
     """Predictions as CSV: the label (or number), and the probability of each class."""
@@ -170,7 +181,7 @@ def predict_command(model: Annotated[Path, typer.Argument(help="a folder that tr
 
 
 @app.command("verify")
-@told
+@reports_errors
 def verify_command(path: Annotated[Path, typer.Argument(help="a model folder, or a certificate")],
                    json_: Json = False) -> None:
     """Recompute a certificate from its run; exit code 1 when it does not hold."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from lastiterate.cli.screen import Json, app, console, told
+from lastiterate.cli.screen import Json, app, console, reports_errors
 from lastiterate.errors import InputError
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ Dataset = Annotated[str | None, typer.Option("--dataset", help="one data set, wh
 
 
 @ledgers.command("make")
-@told
+@reports_errors
 def ledger_make(
     file: LedgerFile,
     dataset: Annotated[str, typer.Option("--dataset", help="your name for the data set")],
@@ -68,7 +68,7 @@ def _filter(kind: str, epsilon: float, delta: float, failure: float | None, orde
 
 
 @ledgers.command("show")
-@told
+@reports_errors
 def ledger_show(file: LedgerFile, dataset: Dataset = None, json_: Json = False) -> None:
     """The history, and what is left of the budget."""
     from lastiterate.ledger import Ledger
@@ -106,7 +106,7 @@ def _as_json(total: Total) -> dict[str, Any]:
 
 
 @ledgers.command("verify")
-@told
+@reports_errors
 def ledger_verify(file: LedgerFile, json_: Json = False) -> None:
     """Recompute every charge and the sums; exit code 1 when something does not hold."""
     from lastiterate.ledger import Ledger
@@ -127,7 +127,7 @@ def ledger_verify(file: LedgerFile, json_: Json = False) -> None:
 
 
 @ledgers.command("cancel")
-@told
+@reports_errors
 def ledger_cancel(file: LedgerFile, token: Annotated[str, typer.Argument(help="of the release")]) -> None:
     """Give back what was reserved for a run that was killed before it read a record."""
     from lastiterate.ledger import Ledger

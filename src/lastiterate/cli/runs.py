@@ -10,7 +10,7 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from lastiterate.cli.screen import FLAG_HELP, Delta, Json, RunFile, Trust, app, console, told
+from lastiterate.cli.screen import FLAG_HELP, Delta, Json, RunFile, Trust, app, console, reports_errors
 from lastiterate.errors import InputError
 
 
@@ -37,7 +37,7 @@ def _run_flags(command: Callable[..., None]) -> Callable[..., None]:
 
 @app.command("account")
 @_run_flags
-@told
+@reports_errors
 def account_command(run: RunFile = None, delta: Delta = 1e-5, json_: Json = False, trust_constants: Trust = False,
             plot: Annotated[Path | None, typer.Option("--plot", help="epsilon over steps, as a picture")] = None,
             **flags: Any) -> None:
@@ -63,7 +63,7 @@ def account_command(run: RunFile = None, delta: Delta = 1e-5, json_: Json = Fals
 
 @app.command("calibrate")
 @_run_flags
-@told
+@reports_errors
 def calibrate_command(run: RunFile = None, *, epsilon: Annotated[float, typer.Option("--epsilon")], delta: Delta = 1e-5,
               field: Annotated[str, typer.Option("--field", help="noise or steps")] = "noise", json_: Json = False,
               trust_constants: Trust = False, **flags: Any) -> None:
@@ -84,7 +84,7 @@ def calibrate_command(run: RunFile = None, *, epsilon: Annotated[float, typer.Op
 
 
 @app.command("theorems")
-@told
+@reports_errors
 def theorems_command(name: Annotated[str | None, typer.Argument(help="one theorem in full")] = None,
                      delta: Delta = 1e-5, json_: Json = False, plot: Annotated[Path | None, typer.Option(
                          "--plot", help="a picture of it on an example")] = None) -> None:

@@ -1,4 +1,4 @@
-"""What every command shares: the application, the console, how errors are told, the words of flags."""
+"""What every command shares: the application, the console, how errors are shown, the words of flags."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ OTHER_NAMES = {"folder": "out"}
 """Arguments in Python that have a flag of another name; all others have a flag of their own name."""
 
 
-def told(command: Callable[..., None]) -> Callable[..., None]:
+def reports_errors(command: Callable[..., None]) -> Callable[..., None]:
     """Errors are one sentence on standard error and exit code 2; arguments are called by the flags that give them."""
     own = inspect.signature(command, eval_str=True).parameters
     arguments = {name for name, parameter in own.items() if any(
@@ -99,7 +99,7 @@ TimeBudget = Annotated[float, typer.Option("--time-budget", help="seconds a fit 
 def emit(text: str, out: Path | None) -> None:
     if out is None:
         sys.stdout.write(text)
-        sys.stdout.flush()  # a full disk is told here, and not when Python ends
+        sys.stdout.flush()  # a full disk is reported here, and not when Python ends
         return
     if out.exists():
         raise InputError("folder", "must not exist yet", str(out), "choose another name")

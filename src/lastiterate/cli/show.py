@@ -134,7 +134,7 @@ def plans(console: Console, choice: Choice, delta: float) -> None:
         charged = [(row["epsilon"], row["theorem"]) for row in plan.certificate.rows(delta)
                    if row["applies"] and row["kind"] == "upper" and row["epsilon"] is not None]
         charges.append(f"  {plan.name}: " + ", ".join(f"{name} {rounded_up(value)}" for value, name in sorted(charged)))
-    table.add_row("output perturbation", rounded_up(choice.floor), "a yardstick, not executed", "", "", style="dim")
+    table.add_row("output perturbation", rounded_up(choice.floor), "for comparison, not executed", "", "", style="dim")
     console.print(table)
     console.print("predicted: excess loss on a public reference problem; no data are read.", style="dim")
     console.print(f"epsilon at delta = {delta:g} that each theorem charges:", *charges, sep="\n", highlight=False)

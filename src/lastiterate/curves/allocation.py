@@ -31,7 +31,7 @@ NODES, VARIED_NODES, COARSE_NODES = 1000, 400, 300
 SHARE, COARSE_SHARE = 50, 20
 """Points of the losses' grid per standard deviation of one pass: each pass adds 1/6 of a squared interval."""
 FEW, FINE_LEVELS, COARSE_LEVELS = 4, 64, 8
-"""Different noise multipliers that are told apart."""
+"""Different noise multipliers that are distinguished."""
 
 
 @final
@@ -100,7 +100,7 @@ class AllocationPld(Curve):
         """The composition with a ``mu``-Gaussian-DP mechanism."""
         return replace(self, mu=math.hypot(self.mu, mu) * UP)
 
-    def rough(self) -> AllocationPld:
+    def coarser(self) -> AllocationPld:
         return replace(self, coarse=True)
 
 

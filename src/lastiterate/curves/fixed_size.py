@@ -38,7 +38,7 @@ LEAST = 0.1
 FINE, COARSE = 50, 12
 """Nodes per standard deviation of one step's loss, and of the composition's after it is made."""
 FINE_LEVELS, COARSE_LEVELS = 16, 4
-"""Different noise multipliers that are told apart; others are rounded down."""
+"""Different noise multipliers that are distinguished; others are rounded down."""
 MOST_NODES = 2**18
 REACH = 9.7
 """Standard deviations of a Gaussian beyond which its delta counts as lost: below 2e-22."""

@@ -80,9 +80,9 @@ class MixturePair(LowerBound):
         """The half lines to the right, and to the left where there are places that shift that way."""
         w, mu = np.array(self.weights), np.array(self.mus)
         w, mu = w[w > 0], mu[w > 0]
-        met = [sign for sign in (1.0, -1.0) if (sign * mu > 0).any()]
+        signs = [sign for sign in (1.0, -1.0) if (sign * mu > 0).any()]
         # without noise, a neighbour that shifts to this side hides what does
-        return [_Side(w, sign * mu, self.opposed) for sign in met
+        return [_Side(w, sign * mu, self.opposed) for sign in signs
                 if self.opposed == 0 or not np.isneginf(sign * mu).any()]
 
     def delta(self, epsilon: float) -> float:
@@ -99,7 +99,7 @@ class _Side:
 
     def __init__(self, weights: Array, mus: Array, opposed: float) -> None:
         near = np.isfinite(mus)
-        self.lost = float(weights[np.isposinf(mus)].sum()) * (1 - 1e-12)  # without noise: told apart for certain
+        self.lost = float(weights[np.isposinf(mus)].sum()) * (1 - 1e-12)  # without noise: distinguished for certain
         self.logs, self.opposed = np.log(weights[near]), opposed
         self.mus = mus[near] - np.abs(mus[near]) * ROUNDING
         self.others = -opposed * mus[near] + opposed * np.abs(mus[near]) * ROUNDING

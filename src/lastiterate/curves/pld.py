@@ -19,7 +19,7 @@ LEAST, LONGEST = 1e-2, 10**7
 """Noise multipliers below ``LEAST`` (losses of thousands in one step) and runs longer than ``LONGEST`` steps (rounding
 that adds up to 2e-6) get no statement."""
 FINE_LEVELS, COARSE_LEVELS = 64, 8
-"""Different noise multipliers that are told apart."""
+"""Different noise multipliers that are distinguished."""
 
 
 @final

@@ -173,7 +173,7 @@ class _Nodes:
 
 
 def certain(h: float) -> Ratio:
-    """Y = 1: nothing to tell apart."""
+    """Y = 1: nothing to distinguish."""
     return Ratio(h, 0, np.ones(1), np.ones(1), 0.0, 0.0)
 
 

@@ -67,10 +67,10 @@ def _rounding(transforms: list[NDArray[np.complex128]], counts: list[int], total
     circle, whose k-th coefficient is at most 1/k. The inverse transform adds r times the mean modulus to each mass.
     """
     one = 8 * UNIT * math.log2(size)
-    moduli = [np.abs(transform) + one for transform in transforms]
+    sizes = [np.abs(transform) + one for transform in transforms]
     with np.errstate(under="ignore"):
-        whole = np.prod([modulus**count for modulus, count in zip(moduli, counts, strict=True)], axis=0)
-    wrong = sum(count * (one + 4 * UNIT) * whole / modulus for modulus, count in zip(moduli, counts, strict=True))
+        whole = np.prod([modulus**count for modulus, count in zip(sizes, counts, strict=True)], axis=0)
+    wrong = sum(count * (one + 4 * UNIT) * whole / modulus for modulus, count in zip(sizes, counts, strict=True))
     weights = 1 / np.maximum(np.arange(total.size), 1.0)
     return 2 * float((weights * wrong).sum()) + 2 * one * float(np.abs(total).sum())
 

@@ -23,10 +23,10 @@ from lastiterate.curves.ratio_law import COARSE, FINE, Ratio, certain, joined, m
 from lastiterate.errors import InputError
 
 LEAST, LARGEST, RATIO = 1e-6, 64.0, 32.0
-"""Strengths that are told apart: smaller ones are rounded up to ``LEAST`` and to a ``RATIO``-th of the largest (a
+"""Strengths that are distinguished: smaller ones are rounded up to ``LEAST`` and to a ``RATIO``-th of the largest (a
 larger one makes Y_j a spread); beyond ``LARGEST`` the bins hide next to nothing, and the curve is that of one bin."""
 FINE_LEVELS, COARSE_LEVELS = 12, 4
-"""Different strengths that are told apart; others are rounded up."""
+"""Different strengths that are distinguished; others are rounded up."""
 
 
 @final

@@ -90,10 +90,10 @@ def _parse(file: IO[bytes], path: Path) -> np.ndarray:
     dtype = np.dtype(TYPES[head[2]])
     count = math.prod(shape) * dtype.itemsize
     packed = isinstance(file, gzip.GzipFile)
-    room = path.stat().st_size * (_DEFLATE if packed else 1)
-    if packed and count <= room:
+    most = path.stat().st_size * (_DEFLATE if packed else 1)
+    if packed and count <= most:
         refuse_beyond(count, path)
-    values = np.empty(count if count <= room else 0, dtype=np.uint8)  # an invented size must not fill the memory
+    values = np.empty(count if count <= most else 0, dtype=np.uint8)  # an invented size must not fill the memory
     filled = _fill(file, values)
     if count == 0 or filled < count or file.read(1):  # asking for one more byte also makes gzip check its checksum
         raise damaged(path, f"must hold the values that its IDX header states ({count} bytes), no more and no less")
@@ -103,7 +103,7 @@ def _parse(file: IO[bytes], path: Path) -> np.ndarray:
 
 def _fill(file: Any, values: np.ndarray) -> int:
     """Read into an array of bytes, piece by piece and without a second array; how many came."""
-    room, filled = values.data, 0
-    while filled < len(room) and (got := file.readinto(room[filled:filled + 2**20])):  # gzip passes each piece on
+    buffer, filled = values.data, 0
+    while filled < len(buffer) and (got := file.readinto(buffer[filled:filled + 2**20])):  # gzip passes each piece on
         filled += got
     return filled

@@ -80,11 +80,11 @@ def poisson_places(key: jax.Array, rate: float, begin: jax.Array, count: int) ->
 
 
 @partial(jax.jit, static_argnums=(0, 3))
-def in_bins(run: Run, data: Any, order: jax.Array, room: int) -> tuple[Any, jax.Array]:
-    """Records sorted by their secret bins, with ``room`` empty slots behind, and where every bin begins; (l + 1,)."""
+def in_bins(run: Run, data: Any, order: jax.Array, spare: int) -> tuple[Any, jax.Array]:
+    """Records sorted by their secret bins, with ``spare`` empty slots behind, and where every bin begins; (l + 1,)."""
     bins = jax.random.randint(generator(order), (run.n,), 0, run.blocks)
     by_bin = jnp.argsort(bins, stable=True)
-    moved = jax.tree.map(lambda a: jnp.pad(jnp.asarray(a)[by_bin], ((0, room),) + ((0, 0),) * (a.ndim - 1)), data)
+    moved = jax.tree.map(lambda a: jnp.pad(jnp.asarray(a)[by_bin], ((0, spare),) + ((0, 0),) * (a.ndim - 1)), data)
     return moved, jnp.searchsorted(bins[by_bin], jnp.arange(run.blocks + 1))
 
 

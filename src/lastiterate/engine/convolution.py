@@ -41,7 +41,7 @@ def handled(name: str, params: dict[str, Any], operands: Sequence[Any], size: in
 
 def windows(x: jax.Array, size: Sequence[int], strides: Sequence[int], padding: Sequence[tuple[int, int]],
             base: Sequence[int], dilation: Sequence[int], fill: float) -> list[jax.Array]:
-    """The input as each place of the window meets it, places in row-major order; all arguments have x.ndim entries.
+    """The input as each place of the window reads it, places in row-major order; all arguments have x.ndim entries.
 
     ``base`` - 1 entries of ``fill`` lie between two of x, ``padding`` (negative: cut) around them.
     """
@@ -59,7 +59,7 @@ def windows(x: jax.Array, size: Sequence[int], strides: Sequence[int], padding: 
 
 
 def patches(x: jax.Array, size: Sequence[int], params: dict[str, Any]) -> jax.Array:
-    """What a kernel of spatial ``size`` meets of one record (c, *spatial): (places of the kernel, c, *output)."""
+    """What a kernel of spatial ``size`` reads of one record (c, *spatial): (places of the kernel, c, *output)."""
     found = windows(x, (1, *size), (1, *params["window_strides"]), ((0, 0), *params["padding"]),
                     (1, *params["lhs_dilation"]), (1, *params["rhs_dilation"]), 0.0)
     return jnp.stack(found)
@@ -74,9 +74,9 @@ def convolved(lhs: jax.Array, rhs: jax.Array, params: dict[str, Any]) -> jax.Arr
     flat = kernel.reshape(groups, outputs, each, -1).swapaxes(2, 3).reshape(groups, outputs, -1)
 
     def one(image: jax.Array) -> jax.Array:
-        met = patches(image, size, params)
-        shape = met.shape[2:]
-        by_group = met.reshape(met.shape[0], groups, each, -1).swapaxes(0, 1).reshape(groups, flat.shape[2], -1)
+        windows = patches(image, size, params)
+        shape = windows.shape[2:]
+        by_group = windows.reshape(windows.shape[0], groups, each, -1).swapaxes(0, 1).reshape(groups, flat.shape[2], -1)
         found = jnp.matmul(flat, by_group, precision=params["precision"],
                            preferred_element_type=params["preferred_element_type"])
         return found.reshape(groups * outputs, *shape)
@@ -92,11 +92,11 @@ def kernel_gradient(image: jax.Array, slope: jax.Array, size: Sequence[int], par
     ``image``, ``slope``: with a batch axis of length 1; no groups.
     """
     spec = params["dimension_numbers"]
-    met = patches(image.transpose(spec.lhs_spec)[0], size, params)
+    windows = patches(image.transpose(spec.lhs_spec)[0], size, params)
     slopes = slope.transpose(spec.out_spec)[0]
-    flat = jnp.matmul(slopes.reshape(slopes.shape[0], -1), met.reshape(met.shape[0] * met.shape[1], -1).T,
+    flat = jnp.matmul(slopes.reshape(slopes.shape[0], -1), windows.reshape(windows.shape[0] * windows.shape[1], -1).T,
                       precision="highest")
-    found = flat.reshape(slopes.shape[0], met.shape[0], met.shape[1]).swapaxes(1, 2)
+    found = flat.reshape(slopes.shape[0], windows.shape[0], windows.shape[1]).swapaxes(1, 2)
     return found.reshape(*found.shape[:2], *size).transpose(tuple(map(int, np.argsort(spec.rhs_spec))))
 
 

@@ -3,8 +3,8 @@
 |X| is drawn from blocks of 2^k whole numbers: a block with the weight of its first number, a place in it, and a
 rejection with probability 1 - exp(-(x^2 - first^2) / (2 sigma^2)) (Canonne, Kamath, Steinke 2020, arXiv:2004.00010,
 reject from a geometric law instead; blocks reject seldom and are tables). Every decision compares uniform bits with an
-exact number. 64 of them, or floating-point numbers with a bound on their error, decide nearly always; where they leave
-a doubt, more bits and integers of any length do. So the law is the one above, and not one that is near it.
+exact number. 64 of them, or floating-point numbers with a bound on their error, decide nearly always; where they do
+not, more bits and integers of any length do. So the law is the one above, and not one that is near it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FINEST, WIDEST = 2**-3, 2**47
 REACH = 10.0
 """Standard deviations that the table of blocks covers; what is beyond is decided exactly, about once in 2^75 draws."""
 WORD = 2**64
-DOUBT = 2.0**-44
+UNDECIDED = 2.0**-44
 """Acceptance probabilities below 1 are good to 2^-48 in floating point: the exponent to 2^-50 of itself (at most 4),
 the exponential to 4 units in the last place, the uniform number to 2^-53."""
 
@@ -65,10 +65,10 @@ class DiscreteGaussian:
         # the third word is read only where blocks hold several numbers: sign and place share it
         third = bits.words(count)
         place = (third & np.uint64(width - 1)).astype(np.int64)
-        doubt = blocks.in_doubt(first, which)
+        undecided = blocks.undecided(first, which)
         size = which * width + place
         keep = self._accepted(second, which * width, place, bits)
-        for i in np.flatnonzero(doubt):
+        for i in np.flatnonzero(undecided):
             j = _exact_block(self.sigma, int(first[i]), bits)
             size[i] = j * width + int(place[i])
             keep[i] = _exact_acceptance(self.sigma, int(second[i]), j * width, int(place[i]), bits)
@@ -84,7 +84,7 @@ class DiscreteGaussian:
         chance = np.exp(-exponent)
         difference = chance - uniform * 2.0**-64
         keep = difference > 0
-        for i in np.flatnonzero((np.abs(difference) < DOUBT) & (place > 0)):
+        for i in np.flatnonzero((np.abs(difference) < UNDECIDED) & (place > 0)):
             keep[i] = _exact_acceptance(self.sigma, int(uniform[i]), int(begin[i]), int(place[i]), bits)
         return keep | (place == 0)
 
@@ -95,7 +95,7 @@ class _Blocks:
 
     ends: np.ndarray
 
-    def in_doubt(self, uniform: np.ndarray, which: np.ndarray) -> np.ndarray:
+    def undecided(self, uniform: np.ndarray, which: np.ndarray) -> np.ndarray:
         inside = np.minimum(which, len(self.ends) - 1)
         return (which == len(self.ends)) | (self.ends[inside] == uniform)
 

@@ -22,10 +22,10 @@ def check_growth(run: Run, initial: Any, ridge: float) -> None:
     """Refuse a run whose hidden iterates could overflow; looks at public numbers only.
 
     With |theta'| <= |1 - step ridge| |theta| + step (L batch / b + noise), projections and proximal maps no further
-    from 0. Where every iterate counts as released (momentum, release="all") an overflow may be told when it happens.
+    from 0. Where every iterate counts as released (momentum, release="all") an overflow may be shown when it happens.
 
     **Guarantee:** where the loss has the Lipschitz constant that the run states, no iterate overflows, so that whether
-    the last one is released tells nothing about the hidden ones.
+    the last one is released says nothing about the hidden ones.
     """
     lipschitz = run.facts().fact("lipschitz", math.inf)
     charged = run.release == "all" or run.momentum is not None

@@ -66,8 +66,8 @@ class Keeper:
         """
         if run.release != "last":
             raise InputError("checkpoint", "is for runs that release the last iterate", run.release, "leave it out")
-        told = hashlib.sha256(run.to_json().encode()).hexdigest()
-        self._owner = sealed.Owner(told, self.key.digest(arrays), self.token)
+        described = hashlib.sha256(run.to_json().encode()).hexdigest()
+        self._owner = sealed.Owner(described, self.key.digest(arrays), self.token)
         if self.path.exists():
             self._resume(key)
         elif self.least > 0:

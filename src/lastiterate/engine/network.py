@@ -111,7 +111,7 @@ class PerExample:
     def chunk_sum(self, theta: jax.Array, chunk: Any) -> jax.Array:
         """Sum of the (clipped) gradients of the real records, (size,) float64."""
         records, real = chunk[:-1], chunk[-1] > 0
-        # empty slots hold a copy of the first record, so that no loss meets values that no record has
+        # empty slots hold a copy of the first record, so that no loss is computed on values that no record has
         records = jax.tree.map(lambda a: jnp.where(real.reshape((-1,) + (1,) * (a.ndim - 1)), a, a[:1]), records)
         records = in_precision(records, exact=self.exact)
         arrays = self.form.arrays(theta, exact=self.exact)
@@ -209,8 +209,8 @@ def check_loss(loss: RecordLoss, form: Form, exact: bool, data: tuple[Any, ...])
 def check_gradient(loss: RecordLoss, form: Form, params: Any, exact: bool, data: tuple[Any, ...]) -> None:
     """Refuse a loss without finite gradients at the first parameters, by made-up records: zeros, ones, normal numbers.
 
-    During training a record whose gradient is not finite counts as 0, because a run that ended would tell about it.
-    This check has seen no record, and so tells about none.
+    During training a record whose gradient is not finite counts as 0, because a run that ended would reveal it.
+    This check has seen no record, and so reveals nothing.
     """
     rng = np.random.default_rng(0)
     arrays = form.arrays(form.vector(params), exact=exact)

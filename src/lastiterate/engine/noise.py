@@ -1,7 +1,7 @@
 """Randomness: keys from the operating system, Gaussian noise in float64.
 
 A key is a pair of 64-bit Threefry keys. The generator of a step is the exclusive or of what both say about the step, so
-that all 128 bits must be known to predict the noise, and one step's generator tells nothing about another's.
+that all 128 bits must be known to predict the noise, and one step's generator says nothing about another's.
 """
 
 from __future__ import annotations

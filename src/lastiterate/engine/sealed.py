@@ -1,7 +1,7 @@
 """A file that is an intermediate state: encrypted, authenticated, written whole or not at all, deleted at release.
 
 Layout: ``MAGIC``, the length of the header (4 bytes), the header (JSON), a nonce (12 bytes), AES-256-GCM of the body
-with everything before it authenticated. The header tells whose checkpoint it is: the hash of the run, a digest of the
+with everything before it authenticated. The header says whose checkpoint it is: the hash of the run, a digest of the
 data under the key, a number that grows. Keys of a file are derived from the user's key and a random salt.
 """
 
@@ -46,7 +46,7 @@ class Key:
         return "Key(...)"
 
     def digest(self, arrays: Iterable[Any]) -> str:
-        """What tells data sets apart for the holder of the key, and says nothing to others."""
+        """What distinguishes data sets for the holder of the key, and says nothing to others."""
         found = hmac.new(derived(self.secret, "data"), digestmod="sha256")
         for array in arrays:
             values = np.ascontiguousarray(array)

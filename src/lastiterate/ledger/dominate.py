@@ -1,4 +1,4 @@
-"""The least Gaussian mechanism, with a failure probability, that no release of a curve is easier to tell apart than.
+"""The least Gaussian mechanism, with a failure probability, that no release of a curve is easier to distinguish than.
 
 The pair "with probability f say which data set it was, otherwise N(mu, 1) against N(0, 1)" has the profile
 f + (1 - f) delta_mu(eps) in both directions. A mechanism whose delta(eps) lies below it at every eps >= 0, in both

@@ -48,7 +48,7 @@ def _up(value: float, unit: float) -> int:
 class GaussianFilter:
     """The sum of squared mu stays below ``mu``^2, and the sum of failure probabilities below ``failure``.
 
-    **Guarantee:** all releases together, chosen adaptively, are no easier to tell apart than the pair "with probability
+    **Guarantee:** all releases together, chosen adaptively, are at most as distinguishable as "with probability
     ``failure`` everything, otherwise ``mu``-Gaussian DP" (Smith and Thakurta 2022, arXiv:2210.17520, for the Gaussian
     part; the proof note has both).
     """

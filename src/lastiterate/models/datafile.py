@@ -221,7 +221,7 @@ def schema_for(data: str, path: Path | None, *, target: str | None, classes: str
         _check_fits(model, load_bundled(data)[1])
         return None
     if path is None:
-        check_readable(data)  # a bad file is told first
+        check_readable(data)  # a bad file is reported first
         raise needs_schema(data)
     found = Schema.read(path)
     if target is not None:

@@ -70,7 +70,7 @@ def register(kind: Kind) -> None:
 
 
 def kind_for(model: Any) -> Kind:
-    """The row that knows what ``train`` is given as ``model``, later rows first; what nobody knows is refused."""
+    """The row that knows what ``train`` is given as ``model``, later rows first; anything else is refused."""
     found = next((kind for kind in reversed(KINDS.values()) if kind.trained and kind.knows(model)), None)
     if found is None:
         raise InputError("model", "must be a nested structure of NumPy or JAX arrays", type(model).__name__,

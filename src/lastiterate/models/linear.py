@@ -151,8 +151,8 @@ def fit(certificate: Certificate, features: Any, target: Any, *, delta: float, a
     rows = repeated.REMINDER.sketch(features)
     repeated.REMINDER.before(rows)
     released = execute(certificate.run, features, target, key, progress, keeper)
-    told = (*caveats, *(() if seed is None else (SEED,)))
-    found = FittedLinear(proof=replace(certificate, caveats=(*certificate.caveats, *told)), delta=delta, schema=schema,
+    added = (*caveats, *(() if seed is None else (SEED,)))
+    found = FittedLinear(proof=replace(certificate, caveats=(*certificate.caveats, *added)), delta=delta, schema=schema,
                          run=certificate.run, released=released, answers=answers)
     repeated.REMINDER.after(rows)
     return found

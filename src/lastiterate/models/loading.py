@@ -40,7 +40,7 @@ def verify(path: str | Path) -> Checked:
 
     ``path``: a model folder, or a single certificate (then no model is looked at). ``problems`` is empty where it
     holds, ``condition`` says what it takes on somebody's word. A certificate that was re-issued as a whole cannot be
-    told from an honest one without a signature.
+    distinguished from an honest one without a signature.
     """
     place = folders.as_path(path, "path")
     if not place.is_dir():

@@ -65,12 +65,12 @@ def fit_order(order: Order) -> FittedNetwork:
     """Execute the run on ``loss(params, *record)`` and release the last parameters."""
     run = order.certificate.run
     check(run, order.loss)
-    told = (FIRST, *(() if order.seed is None else (SEED,)))
+    added = (FIRST, *(() if order.seed is None else (SEED,)))
     key = fresh_key() if order.seed is None else seeded_key(order.seed)
     order.custody.pay(order.certificate)
     params = fit_network(run, order.loss, order.model, order.data, key, microbatch=order.microbatch,
                          progress=order.progress, keeper=order.custody.keeper)
-    return FittedNetwork(proof=replace(order.certificate, caveats=(*order.certificate.caveats, *told)),
+    return FittedNetwork(proof=replace(order.certificate, caveats=(*order.certificate.caveats, *added)),
                          delta=order.delta, run=run, params=params)
 
 

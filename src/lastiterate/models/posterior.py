@@ -117,7 +117,7 @@ def planned(domain: ClippedRows, *, epsilon: float, delta: float) -> LinearModel
     """The model within the budget with the least predicted error, from public numbers only.
 
     The prediction is for isotropic rows and labels of which 1/4 of the variance is explained: with m = beta n
-    row_norm^2 / d it is (alpha / (alpha + m))^2 / 4 for the prior's pull and row_norm^2 / (alpha + m) for the sample.
+    row_norm^2 / d it is (alpha / (alpha + m))^2 / 4 for the prior's bias and row_norm^2 / (alpha + m) for the sample.
     """
     def risk(model: LinearModel) -> float:
         alpha = model.prior_precision

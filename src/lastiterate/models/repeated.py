@@ -1,6 +1,6 @@
 """A reminder, once per process, that fits on one data set compose.
 
-Two signs tell a repeated fit. Cross-validation and searches of scikit-learn are on the call stack, in their worker
+Two signs show a repeated fit. Cross-validation and searches of scikit-learn are on the call stack, in their worker
 processes too. Or rows are back that an earlier fit of this process saw: sketches made of the smallest of their hashes
 overlap in proportion (Broder: On the resemblance and containment of documents, 1997). It is a reminder and no
 accountant: rows that were scaled anew, and fits in other processes, are not recognised.
@@ -40,7 +40,7 @@ class Reminder:
     def __init__(self) -> None:
         self._secret = secrets.randbits(128)
         self._fits: deque[Sketch] = deque(maxlen=FITS)
-        self._told = False
+        self._warned = False
         self._one_at_a_time = Lock()
 
     def sketch(self, rows: np.ndarray) -> Sketch:
@@ -59,9 +59,9 @@ class Reminder:
             if not _searching() and not any(_overlap(rows, other) for other in self._fits):
                 return
             # a recorded warning is not shown, and is still raised where a filter makes it an error
-            with warnings.catch_warnings(record=True) if self._told else nullcontext():
+            with warnings.catch_warnings(record=True) if self._warned else nullcontext():
                 warnings.warn(MESSAGE, RepeatedFitWarning, stacklevel=_outside())  # where ``fit`` was called
-            self._told = True
+            self._warned = True
 
     def after(self, rows: Sketch) -> None:
         """Remember a fit that released a model."""

@@ -30,7 +30,7 @@ STATEMENTS = {
 
 
 def subject_of(certificate: dict[str, Any]) -> str:
-    """The entry that tells what a certificate is about: "run" or "problem"."""
+    """The entry that says what a certificate is about: "run" or "problem"."""
     found = [entry for entry in STATEMENTS if entry in certificate]
     if len(found) != 1:
         raise InputError("certificate", "must be one that lastiterate wrote: about a run, or a posterior's problem",

@@ -78,7 +78,7 @@ def train(
 
 
 def _kind_for(model: Any, loss: Any) -> Kind:
-    """The kind of model that is asked for; what nobody knows is refused."""
+    """The kind of model that is asked for; anything else is refused."""
     if model is None and loss is not None:
         raise InputError("model", "is needed beside a loss: the first parameters", None,
                          "a linear model needs neither, its loss belongs to the run")

@@ -95,7 +95,7 @@ def output_perturbation(problem: Reference, noise: float, n: int) -> float:
     """Lowest risk of noise on the exact minimiser: a ridge m leaves it a sensitivity L / (n m).
 
     ``noise``: standard deviation for a sum of sensitivity L. Source: Chaudhuri, Monteleoni, Sarwate 2011
-    (arXiv:0912.0071), Algorithm 1 and Corollary 8, with Gaussian noise; a yardstick, never executed.
+    (arXiv:0912.0071), Algorithm 1 and Corollary 8, with Gaussian noise; for comparison, never executed.
     """
     curvature = problem.curvature * problem.eigenvalue
 

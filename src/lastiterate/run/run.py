@@ -237,7 +237,7 @@ def check_described(run: Any) -> None:
 
 
 def check_run(run: Any) -> None:
-    """Refuse anything but a ``Run`` itself: a subclass could tell the accountant what it does not execute."""
+    """Refuse anything but a ``Run`` itself: a subclass could give the accountant other numbers than it executes."""
     if type(run) is not Run:
         raise InputError("run", "must be a Run itself, no subclass and no look-alike", type(run).__name__,
                          "build one with lastiterate.Run(...)")

@@ -1,4 +1,4 @@
-"""Refusals of numbers that a description cannot hold, each told in one sentence."""
+"""Refusals of numbers that a description cannot hold, each in one sentence."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 
 from lastiterate.analysis.langevin import decay
-from lastiterate.analysis.witness import largest_pull
+from lastiterate.analysis.witness import largest_gradient
 from lastiterate.curves.lower_bound import MixturePair
 from lastiterate.run.facts import known
 from lastiterate.run.run import Run
@@ -24,9 +24,9 @@ from lastiterate.theorems.theorem import Theorem
 
 
 def _bound(run: Run) -> MixturePair:
-    strong, pull = known(run.facts(), "strong"), largest_pull(run)
+    strong, gradient = known(run.facts(), "strong"), largest_gradient(run)
     assert strong is not None
-    squared_ratio = ((pull.ahead + pull.behind) / run.n) ** 2 / run.temperature
+    squared_ratio = ((gradient.ahead + gradient.behind) / run.n) ** 2 / run.temperature
     slope = squared_ratio / (4 * strong.value) * decay(strong.value * run.first_step * run.steps)
     return MixturePair.of_one(math.sqrt(2 * slope))
 

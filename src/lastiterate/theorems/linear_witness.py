@@ -29,7 +29,7 @@ from lastiterate.theorems.assumptions.basic import (
 from lastiterate.theorems.theorem import Theorem
 
 MOST_ATOMS = 2000
-"""Numbers of draws that are told apart; further ones are rounded down, which makes the pair harder to tell apart."""
+"""Different numbers of draws; further ones are rounded down, which makes the pair harder to distinguish."""
 
 
 def draws(steps: int, rate: float) -> tuple[Array, Array]:

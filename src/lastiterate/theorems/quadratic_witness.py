@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from lastiterate.analysis.places import MOST_MERGED, merged, place_weights
-from lastiterate.analysis.witness import curvature, largest_pull
+from lastiterate.analysis.witness import curvature, largest_gradient
 from lastiterate.curves.lower_bound import MixturePair
 from lastiterate.run.arrays import Array
 from lastiterate.run.run import Run
@@ -52,7 +52,7 @@ def witness_mus(run: Run) -> Array:
 
 def _mus(run: Run, bends: Array) -> Array:
     """mu of every place where the steps on block j are 1 - eta bends[j]."""
-    unit, start = largest_pull(run).ahead / run.divisor, run.start.std**2
+    unit, start = largest_gradient(run).ahead / run.divisor, run.start.std**2
     if run.constant and (bends == bends[0]).all():
         return _constant_mus(run, float(bends[0]), unit, start)
     if run.steps > LONGEST:
@@ -70,13 +70,14 @@ def _constant_mus(run: Run, bend: float, unit: float, start: float) -> Array:
     """The same in closed form: R_u = r^(K-u), r = 1 - eta bend."""
     eta, std = run.first_step, run.first_noise
     places = np.arange(run.blocks)
-    met = np.maximum((run.steps - 1 - places) // run.blocks + 1, 0)  # participations of each block, 0 if never reached
-    tail = np.where(met > 0, run.steps - 1 - places - (met - 1) * run.blocks, 0)  # steps after the last of them
+    participations = np.maximum((run.steps - 1 - places) // run.blocks + 1, 0)  # 0 if never
+    # steps after the last of them
+    tail = np.where(participations > 0, run.steps - 1 - places - (participations - 1) * run.blocks, 0)
     if eta * bend >= 1 and run.steps > LONGEST:
         return np.zeros(run.blocks)  # next to r = -1 powers are not known well enough
     with np.errstate(divide="ignore", over="ignore", invalid="ignore", under="ignore"):
         sign, rate = (1, math.log1p(-eta * bend)) if eta * bend < 1 else (-1, float(np.log(eta * bend - 1)))
-        decayed = _power(sign, rate, tail) * _geometric(sign**run.blocks, rate * run.blocks, met)
+        decayed = _power(sign, rate, tail) * _geometric(sign**run.blocks, rate * run.blocks, participations)
         variance = (eta * std) ** 2 * _geometric(1, 2 * rate, np.array([run.steps]))
         variance += start * _power(1, 2 * rate, np.array([run.steps]))
     return _ratio(decayed * eta * unit, float(variance[0]), noisy=std > 0 or start > 0)
@@ -108,7 +109,7 @@ def _ratio(shift: Any, variance: float, *, noisy: bool) -> Array:
 
 
 def _bound(run: Run) -> MixturePair:
-    mus, opposed = witness_mus(run), largest_pull(run).opposed
+    mus, opposed = witness_mus(run), largest_gradient(run).opposed
     if run.batching.drawn == "never":
         return MixturePair((1.0,), (float(np.abs(mus).max()),), opposed)
     if mus.max() <= 0:

@@ -11,7 +11,7 @@ import numpy as np
 from lastiterate.engine.noise import gaussian
 
 UNIT = 1 - 2.0**-20
-"""Unit rows have this norm: more room than rounding to float32 can use up (relative 2^-24)."""
+"""Unit rows have this norm: more than rounding to float32 can add to 1 (relative 2^-24)."""
 
 
 def unit_rows(rows: np.ndarray) -> np.ndarray:

@@ -79,7 +79,7 @@ def held_constant(run: Run) -> float:
 def _log_sobolev(run: Run) -> Held | Broken:
     found = log_sobolev_constant(run)
     if found is None:
-        return Broken("no log-Sobolev constant is known: state --log-sobolev, or meet Lemma 5 (strongly convex, "
+        return Broken("no log-Sobolev constant is known: state --log-sobolev, or satisfy Lemma 5 (strongly convex, "
                       "step < 1/smooth, start N(0, 2 sigma^2 / strong))")
     return Held(found[1])
 
