@@ -97,7 +97,7 @@ def _costly_search(run: Run, field: str, epsilon: float, delta: float, at_least:
     def candidate(x: float) -> Run:
         if field == "noise":
             return scale_noise(base, math.exp(x))
-        return replace(run, steps=min(max(math.floor(math.exp(-x)), 1), MOST_STEPS))
+        return replace(run, steps=min(max(math.floor(math.exp(-x) * (1 + 1e-12)), 1), MOST_STEPS))
 
     def excess(times: int, asked: tuple[Theorem, ...]) -> Callable[[float], float]:
         def found(x: float) -> float:
@@ -115,9 +115,23 @@ def _costly_search(run: Run, field: str, epsilon: float, delta: float, at_least:
         root = root if found is None else found
     for theorems in (asked, UPPER):
         for more in (0.0, 1e-9, 1e-6, 1e-4, 1e-3, 1e-2, 1e-1):  # rounding decides between 0 and a little more
-            if certificate_of(candidate(root.at + more), theorems, at_least).certifies(epsilon, delta):
-                return candidate(root.at + more)
+            if certificate_of(found := candidate(root.at + more), theorems, at_least).certifies(epsilon, delta):
+                if field == "noise":
+                    return found
+                return _longer(found, lambda n: certificate_of(n, asked, at_least).certifies(epsilon, delta))
     raise _out_of_reach(epsilon, delta) if field == "noise" else _too_short(epsilon, delta)
+
+
+def _longer(run: Run, within: Callable[[Run], bool]) -> Run:
+    """The longest run from ``run`` on that is still certified: a search in real numbers stops near it."""
+    low, stride = run.steps, 1
+    while low + stride <= MOST_STEPS and within(replace(run, steps=low + stride)):
+        low, stride = low + stride, 2 * stride
+    high = min(low + stride, MOST_STEPS + 1)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if within(replace(run, steps=middle)) else (low, middle)
+    return replace(run, steps=low)
 
 
 def _least_noise(run: Run, within: Callable[[Run], bool], epsilon: float, delta: float) -> Run:
