@@ -46,8 +46,8 @@ CASES = [
 @pytest.mark.parametrize("curve, passes", CASES)
 def test_both_orders_lie_just_above_exact_quadrature(curve, passes):
     for epsilon in (0.0, 0.2, 0.7, 1.5):
-        three = zip(deltas(epsilon, passes), curve.directions(epsilon), curve.rough().directions(epsilon), strict=True)
-        for exact, found, rough in three:
+        three = deltas(epsilon, passes), curve.directions(epsilon), curve.coarser().directions(epsilon)
+        for exact, found, rough in zip(*three, strict=True):
             assert exact * (1 - 1e-9) - 1e-12 <= found <= exact * 1.003 + 1e-9, epsilon
             assert exact - 1e-12 <= rough <= exact * 1.05 + 1e-8
 
@@ -154,7 +154,7 @@ def test_different_noises_between_passes():
     assert curve_of(20, 3.0, 25).epsilon(1e-6) < mixed < curve_of(20, 1.5, 25).epsilon(1e-6)
     many = AllocationPld(20, tuple(np.linspace(1.5, 3.0, 80).tolist()), (1,) * 80)
     few = AllocationPld(20, (1.5, 2.25, 3.0), (20, 40, 20)).epsilon(1e-6)
-    assert 0.95 * few < many.epsilon(1e-6) < 1.05 * few and many.rough().epsilon(1e-6) > many.epsilon(1e-6)
+    assert 0.95 * few < many.epsilon(1e-6) < 1.05 * few and many.coarser().epsilon(1e-6) > many.epsilon(1e-6)
 
 
 @pytest.mark.parametrize("blocks, z, passes, epsilon", [

@@ -34,20 +34,20 @@ def orders(p, q, width, epsilon):
     return [np.maximum(a - math.exp(epsilon) * b, 0).sum() * width for a, b in ((p, q), (q, p))]
 
 
-@pytest.mark.parametrize("exchanged", [False, True])
-def test_one_and_two_steps_lie_below_the_pair(exchanged):
-    """Gradients in [-1, 1]; the last record is removed or exchanged; the same batch law twice, both sums released."""
+@pytest.mark.parametrize("replaced", [False, True])
+def test_one_and_two_steps_lie_below_the_pair(replaced):
+    """Gradients in [-1, 1]; the last record is removed or replaced; the same batch law twice, both sums released."""
     rng, near = np.random.default_rng(21), 0.0
     for trial in range(40):
         n = int(rng.integers(2, 7))
         size, std = int(rng.integers(1, n)), float(rng.uniform(0.5, 4))
         others = rng.uniform(-1, 1, n - 1) if trial % 3 else np.full(n - 1, -1.0)
-        unit = 2.0 if exchanged else 1.0
-        one, two = sums([*others, 1.0], size), sums([*others, -1.0 if exchanged else 0.0], size)
+        unit = 2.0 if replaced else 1.0
+        one, two = sums([*others, 1.0], size), sums([*others, -1.0 if replaced else 0.0], size)
         grid = np.linspace(-size - 9 * std, size + 9 * std, 1201)
         p, q = density(one, std, grid), density(two, std, grid)
         width = grid[1] - grid[0]
-        single = FixedSizeSteps(size / n, (std / unit,), (1,), exchanged)
+        single = FixedSizeSteps(size / n, (std / unit,), (1,), replaced)
         double = replace(single, counts=(2,))
         pairs = [(single, p, q, width), (double, np.multiply.outer(p, p), np.multiply.outer(q, q), width**2)]
         for curve, first, second, cell in pairs:
@@ -82,8 +82,8 @@ def test_an_exchange_is_exact_for_its_worst_case():
 
 def test_masses_of_a_step():
     cases = ((0.05, 1.0, False, 2e-3), (0.05, 1.0, True, 2e-3), (1e-3, 3.0, False, 1e-5), (0.9, 0.3, False, 0.1))
-    for q, z, exchanged, h in cases:
-        law = one_step(q, z, exchanged, h)
+    for q, z, replaced, h in cases:
+        law = one_step(q, z, replaced, h)
         assert law.q.sum() + law.zero == pytest.approx(1, abs=1e-9)
         assert law.p.sum() + law.infinite == pytest.approx(1, abs=1e-9)
         assert law.p == pytest.approx(law.q * np.exp(law.logs), rel=1e-9, abs=1e-250)
@@ -105,7 +105,7 @@ def test_different_noises_and_grids():
     both = FixedSizeSteps(0.05, (1.5, 2.0), (40, 60))
     least, most = FixedSizeSteps(0.05, (2.0,), (100,)), FixedSizeSteps(0.05, (1.5,), (100,))
     assert least.epsilon(1e-6) < both.epsilon(1e-6) < most.epsilon(1e-6)
-    for curve in (both, replace(both, exchanged=True)):
+    for curve in (both, replace(both, replaced=True)):
         assert curve.epsilon(1e-6) <= curve.coarser().epsilon(1e-6) <= curve.epsilon(1e-6) * 1.02
     split = FixedSizeSteps(0.05, (1.5, 1.5), (40, 60))
     assert split.epsilon(1e-6) == pytest.approx(most.epsilon(1e-6), rel=1e-6)
@@ -130,10 +130,10 @@ def test_the_row():
     run = li.Run(n=10_000, steps=100, step_size=li.Constant(1.0), noise=li.GradientNoise(4.0 / 500),
                  batching=li.FixedSize(500), release="all", momentum=li.HeavyBall(0.9),
                  loss=li.Abstract(li.LossFacts(lipschitz=1.0)))
-    for adjacency, z, exchanged in (("zero-out", 4.0, False), ("replace-one", 2.0, True)):
+    for adjacency, z, replaced in (("zero-out", 4.0, False), ("replace-one", 2.0, True)):
         found = match(TABLE["fixed-size-amplified"], replace(run, adjacency=adjacency))
         assert isinstance(found, Applies)
-        assert found.curve.multipliers == pytest.approx((z,)) and found.curve.exchanged == exchanged
+        assert found.curve.multipliers == pytest.approx((z,)) and found.curve.replaced == replaced
         assert found.curve.rate == 0.05 and found.curve.counts == (100,)
     varied = replace(run, noise=li.GradientNoise((4.0 / 500,) * 60 + (2.0 / 500,) * 40))
     assert match(TABLE["fixed-size-amplified"], varied).curve.counts == (40, 60)

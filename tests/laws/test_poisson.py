@@ -258,6 +258,14 @@ def test_calibrating_steps_and_a_prelude():
     assert more.epsilon(1e-5) > 2.0
 
 
+def test_the_longest_run_is_the_longest():
+    """One step more is no longer certified: the search in real numbers used to stop at 200."""
+    run = run_of(0.04, 1.6, 50, clip=1.0)
+    longest = li.calibrate(run, epsilon=1.7, delta=1e-5, field="steps")
+    assert longest.run.steps == 201 and longest.certifies(1.7, 1e-5)
+    assert not li.account(replace(longest.run, steps=202)).certifies(1.7, 1e-5)
+
+
 def test_the_allowance_grows_with_the_steps():
     short, long = (subsampled.allowance(((1.0, n),), 0.01, 1e-4) for n in (10, 10**6))
     assert 1e-10 < short < 1e-9 < 1e-7 < long < 1e-6

@@ -129,12 +129,12 @@ class Certificate:
         return account(replace(self.run, adjacency=adjacency), at_least=self.at_least)  # pyright: ignore
 
     def replace_one_epsilon(self, delta: float) -> float:
-        """Epsilon under replace-one: by converted constants, and from zero-out by two steps of group privacy."""
+        """Epsilon under replace-one: by converted constants; from zero-out by removing one record and adding one."""
         converted = self.under("replace-one")
         known = math.inf if converted is None else converted.epsilon(delta)
         if not convertible(self.run.adjacency, "replace-one"):
             return known
-        return min(known, self.group(2, delta))
+        return min([known, *(_exchanged(self.curve(v), delta) for v in self.certifying)])
 
     def group(self, size: int, delta: float) -> float:
         """Epsilon at ``delta`` for groups of ``size`` records, by the curves' own group privacy."""
@@ -188,6 +188,13 @@ class Certificate:
         """Whether accounting the run again gives the same verdicts."""
         fresh = account(self.run, at_least=self.at_least)
         return (fresh.verdicts, fresh.preparation) == (self.verdicts, self.preparation)
+
+
+def _exchanged(curve: Curve, delta: float) -> float:
+    try:
+        return curve.exchanged().epsilon(delta)
+    except InputError:
+        return math.inf
 
 
 def _grouped(curve: Curve, size: int, delta: float) -> float:

@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import final
 
 from lastiterate.curves.curve import UP, Curve, check_delta, check_epsilon
+from lastiterate.curves.exchanged import Exchanged
 from lastiterate.curves.gdp import Gdp
 from lastiterate.curves.grouped import Grouped, confirmed_epsilon
 from lastiterate.curves.loss_distribution import LossDistribution, composed, gaussian, on_losses
@@ -95,6 +96,9 @@ class AllocationPld(Curve):
 
     def group(self, size: int) -> Curve:
         return Grouped(self, size)
+
+    def exchanged(self) -> Exchanged:
+        return Exchanged(self)
 
     def with_gaussian(self, mu: float) -> AllocationPld:
         """The composition with a ``mu``-Gaussian-DP mechanism."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from lastiterate.curves.allocation import AllocationPld
 from lastiterate.curves.curve import UP, BestOf, Curve, EpsDelta
+from lastiterate.curves.exchanged import Exchanged
 from lastiterate.curves.failure import WithFailure
 from lastiterate.curves.fixed_size import FixedSizeSteps
 from lastiterate.curves.gdp import Gdp
@@ -88,6 +89,8 @@ def curve_from_dict(data: dict[str, Any]) -> Curve:
         return Selected(curve_from_dict(data["curve"]), runs_from_dict(data["runs"]))
     if data.get("type") == "WithFailure":
         return WithFailure(curve_from_dict(data["curve"]), data["failure"])
+    if data.get("type") == "Exchanged":
+        return Exchanged(curve_from_dict(data["curve"]))
     if data.get("type") == "Grouped":
         return Grouped(curve_from_dict(data["curve"]), data["size"])
     if data.get("type") not in kinds:

@@ -40,6 +40,11 @@ class Curve(ABC):
     def group(self, size: int) -> Curve:
         """A curve that holds for neighbours ``size`` records apart."""
 
+    def exchanged(self) -> Curve:
+        """A curve for neighbours that differ by the exchange of one record, where this one is for a record that is
+        zeroed, added or removed."""
+        return self.group(2)
+
     def coarser(self) -> Curve:
         """A looser bound on the same mechanism that is cheaper to evaluate, for searches; the curve itself if it is
         cheap. Twice coarser is cheaper still."""
@@ -102,6 +107,9 @@ class BestOf(Curve):
 
     def group(self, size: int) -> BestOf:
         return BestOf(tuple(curve.group(size) for curve in self.curves))
+
+    def exchanged(self) -> BestOf:
+        return BestOf(tuple(curve.exchanged() for curve in self.curves))
 
     def coarser(self) -> BestOf:
         return BestOf(tuple(curve.coarser() for curve in self.curves))

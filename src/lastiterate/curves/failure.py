@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, final
 
 from lastiterate.curves.curve import UP, Curve, check_delta, check_epsilon
+from lastiterate.curves.exchanged import Exchanged
 from lastiterate.curves.grouped import Grouped
 from lastiterate.errors import InputError
 
@@ -31,6 +32,10 @@ class WithFailure(Curve):
         check_epsilon(epsilon)
         return min(1.0, (self.curve.delta(epsilon) + self.failure) * UP)
 
+    def directions(self, epsilon: float) -> tuple[float, float]:
+        one, two = self.curve.directions(epsilon)
+        return min(1.0, (one + self.failure) * UP), min(1.0, (two + self.failure) * UP)
+
     def epsilon(self, delta: float) -> float:
         check_delta(delta)
         left = delta / UP - self.failure * UP  # what the curve may use, rounded down
@@ -39,6 +44,9 @@ class WithFailure(Curve):
     def rdp(self, alpha: float) -> float:
         # nothing bounds the divergence on the event of failure
         return self.curve.rdp(alpha) if self.failure == 0 else math.inf
+
+    def exchanged(self) -> Exchanged:
+        return Exchanged(self)
 
     def group(self, size: int) -> Grouped:
         return Grouped(self, size)

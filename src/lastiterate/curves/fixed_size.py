@@ -24,6 +24,7 @@ import numpy as np
 
 from lastiterate.curves import subsampled
 from lastiterate.curves.curve import UP, Curve, check_delta, check_epsilon
+from lastiterate.curves.exchanged import Exchanged
 from lastiterate.curves.gdp import Gdp
 from lastiterate.curves.grouped import Grouped, confirmed_epsilon
 from lastiterate.curves.profile_renyi import divergence_of
@@ -50,14 +51,14 @@ class FixedSizeSteps(Curve):
     """``counts[i]`` steps of noise multiplier ``multipliers[i]``, all with batches of ``rate`` n records drawn afresh,
     and a Gaussian mechanism ``mu`` (0: none) on the same data.
 
-    ``exchanged``: a record is exchanged (replace-one); otherwise its gradient becomes 0. Everything is computed when a
-    number is asked for (``coarse``: on a wider grid).
+    ``replaced``: a record is exchanged for another (replace-one); otherwise its gradient becomes 0. Everything is
+    computed when a number is asked for (``coarse``: on a wider grid).
     """
 
     rate: float
     multipliers: tuple[float, ...]
     counts: tuple[int, ...]
-    exchanged: bool = False
+    replaced: bool = False
     mu: float = 0.0
     coarse: bool = False
 
@@ -75,7 +76,7 @@ class FixedSizeSteps(Curve):
     def directions(self, epsilon: float) -> tuple[float, float]:
         check_epsilon(epsilon)
         known = self.in_full.delta(epsilon)
-        found = _composed(self.rate, self.multipliers, self.counts, self.exchanged, self.coarse)
+        found = _composed(self.rate, self.multipliers, self.counts, self.replaced, self.coarse)
         if found is None:
             return known, known
         removed, added = found.deltas(epsilon, self.mu * UP)
@@ -91,13 +92,16 @@ class FixedSizeSteps(Curve):
     def rdp(self, alpha: float) -> float:
         if min(self.multipliers) < LEAST:
             return self.in_full.rdp(alpha)
-        apart = 1 if self.exchanged else 2
-        total = sum(n * divergence_of(_profile(self.rate, z, self.exchanged), alpha, apart / z, self.rate)
+        apart = 1 if self.replaced else 2
+        total = sum(n * divergence_of(_profile(self.rate, z, self.replaced), alpha, apart / z, self.rate)
                     for z, n in zip(self.multipliers, self.counts, strict=True))
         return min(self.in_full.rdp(alpha), (total + alpha * self.mu**2 / 2) * UP)
 
     def group(self, size: int) -> Curve:
         return Grouped(self, size)
+
+    def exchanged(self) -> Exchanged:
+        return Exchanged(self)
 
     def with_gaussian(self, mu: float) -> FixedSizeSteps:
         """The composition with a ``mu``-Gaussian-DP mechanism."""
@@ -108,7 +112,7 @@ class FixedSizeSteps(Curve):
 
 
 @lru_cache(maxsize=16)
-def _composed(rate: float, multipliers: tuple[float, ...], counts: tuple[int, ...], exchanged: bool,
+def _composed(rate: float, multipliers: tuple[float, ...], counts: tuple[int, ...], replaced: bool,
               coarse: bool) -> Ratio | None:
     """The law of the likelihood ratio of all steps; ``None`` where there is no statement."""
     if min(multipliers) < LEAST:
@@ -121,7 +125,7 @@ def _composed(rate: float, multipliers: tuple[float, ...], counts: tuple[int, ..
     variance = sum(n * min(rate**2 * math.expm1(min(z**-2, 700.0)), z**-2) for z, n in levels)
     h = max(math.sqrt(variance / steps) / resolution, max(_largest_loss(z, rate) for z, _ in levels) / MOST_NODES)
     try:
-        found = product(tuple((one_step(rate, z, exchanged, h), n) for z, n in levels))
+        found = product(tuple((one_step(rate, z, replaced, h), n) for z, n in levels))
     except ValueError:
         return None
     while found.h * 4 * resolution < found.spread:
@@ -136,7 +140,7 @@ def _largest_loss(z: float, rate: float) -> float:
 
 
 @lru_cache(maxsize=64)
-def one_step(rate: float, z: float, exchanged: bool, h: float) -> Ratio:
+def one_step(rate: float, z: float, replaced: bool, h: float) -> Ratio:
     """The pair of one step on the nodes e^{k h}: chords of both orders' curves, their convex hull.
 
     E_Q[(Y - g)_+] is ``removed`` for g >= 1 and 1 - g + g ``added``(1/g) below. Masses under Q are the increases of the
@@ -146,7 +150,7 @@ def one_step(rate: float, z: float, exchanged: bool, h: float) -> Ratio:
     last = math.ceil(_largest_loss(z, rate) / h) + 1
     losses = np.arange(last + 1, dtype=np.float64) * h
     nodes = np.exp(losses)
-    removed, added = _orders(losses, rate, z, exchanged)
+    removed, added = _orders(losses, rate, z, replaced)
     falling = _hull_slopes(nodes, removed)
     rising = np.append(np.diff(added / nodes) / np.diff(1 / nodes), added[-1])  # of g added(1/g), from g = 1 down to 0
     above = np.maximum(np.diff(np.append(falling, 0.0)), 0.0)
@@ -158,18 +162,18 @@ def one_step(rate: float, z: float, exchanged: bool, h: float) -> Ratio:
 
 
 @lru_cache(maxsize=64)
-def _profile(rate: float, z: float, exchanged: bool) -> tuple[Array, Array, Array]:
+def _profile(rate: float, z: float, replaced: bool) -> tuple[Array, Array, Array]:
     """Epsilons and both orders of one step, to where its curve is below 1e-60."""
     mu = 2 / z
     losses = np.log1p(rate * np.expm1(np.linspace(0, mu * mu / 2 + 17 * mu, 1001)))
-    return losses, *_orders(losses, rate, z, exchanged)
+    return losses, *_orders(losses, rate, z, replaced)
 
 
-def _orders(losses: Array, rate: float, z: float, exchanged: bool) -> tuple[Array, Array]:
+def _orders(losses: Array, rate: float, z: float, replaced: bool) -> tuple[Array, Array]:
     """Upper ends of delta at ``losses`` >= 0 (the first is 0) with the record removed, and added."""
     added = rate * _gaussian(losses, rate, 1 / z)
     removed = added.copy()
-    if not exchanged:
+    if not replaced:
         share = np.exp(losses) / (1 + np.expm1(losses) / rate)
         removed = rate * (1 - share) * _gaussian(losses, rate, 2 / z) + share * added
         removed[0] = min(removed[0], added[0])  # both bound the total variation

@@ -8,7 +8,8 @@ from typing import final
 
 import numpy as np
 
-from lastiterate.curves.curve import UP, Curve, check_delta, check_epsilon
+from lastiterate.curves.curve import UP, BestOf, Curve, check_delta, check_epsilon
+from lastiterate.curves.exchanged import Exchanged
 from lastiterate.curves.gdp import Gdp, ceiling
 from lastiterate.curves.tails import gdp_delta, log_sum_exp, smallest_true
 from lastiterate.errors import InputError
@@ -62,6 +63,9 @@ class GdpMixture(Curve):
         rest = max(0.0, 1 - float(w.sum()))
         terms = np.log(np.append(w, rest + 1e-300)) + np.append((alpha - 1) * alpha * mu**2 / 2, 0.0)
         return max(0.0, log_sum_exp(terms) / (alpha - 1)) * UP + 1e-12 / (alpha - 1)
+
+    def exchanged(self) -> BestOf:
+        return BestOf((self.group(2), Exchanged(self)))
 
     def group(self, size: int) -> Gdp:
         # its trade-off function lies above G(max mu), whose group privacy is size * max mu

@@ -9,6 +9,7 @@ from typing import Any, final
 
 from lastiterate.curves import subsampled
 from lastiterate.curves.curve import UP, BestOf, Curve, check_delta, check_epsilon
+from lastiterate.curves.exchanged import Exchanged
 from lastiterate.curves.gdp import Gdp
 from lastiterate.curves.grouped import Grouped, confirmed_epsilon
 from lastiterate.curves.renyi import renyi_sum
@@ -58,10 +59,15 @@ class Pld(Curve):
             return None, 1.0
 
     def delta(self, epsilon: float) -> float:
+        return max(self.directions(epsilon))
+
+    def directions(self, epsilon: float) -> tuple[float, float]:
         check_epsilon(epsilon)
         found, rounding = self._losses()
-        value = 1.0 if found is None else float(found.get_delta_for_epsilon(float(epsilon))) * UP + rounding
-        return min(1.0, value) if value >= 0 else 1.0
+        if found is None:
+            return 1.0, 1.0
+        values = [value * UP + rounding for value in subsampled.directions(found, epsilon)]
+        return tuple(min(1.0, value) if value >= 0 else 1.0 for value in values)  # pyright: ignore
 
     def epsilon(self, delta: float) -> float:
         check_delta(delta)
@@ -97,6 +103,9 @@ class Pld(Curve):
 
     def coarser(self) -> Curve:
         return self.renyi(coarse=True) if self.coarse else replace(self, coarse=True)
+
+    def exchanged(self) -> BestOf:
+        return BestOf((Exchanged(self), self.renyi().group(2)))
 
     def group(self, size: int) -> BestOf:
         # the triangle inequality multiplies the allowance for rounding by e^epsilon: there Renyi curves do better

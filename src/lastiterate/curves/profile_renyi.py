@@ -3,7 +3,7 @@
 With both directions, f''-divergences are integrals of hockey sticks (Sason and Verdu 2016, Theorem 11), for t^alpha
     D_alpha(P || Q) = log(1 + alpha (alpha - 1) int_0^inf (e^{(alpha-1) e} delta_{P||Q}(e) + e^{-alpha e}
     delta_{Q||P}(e)) de) / (alpha - 1).
-delta is convex and decreases in e^e, so in e: chords lie above it, and their integrals against exponentials are exact.
+delta decreases and is convex in e^e (in e it need not be): chords in e^e lie above it.
 """
 
 from __future__ import annotations
@@ -61,7 +61,11 @@ def _order(grid: Array, forward: Array, backward: Array, alpha: float, tail: flo
 
 
 def _log_integral(grid: Array, values: Array, rate: float) -> float:
-    """log of the integral of e^{rate e} against the chords of ``values``."""
+    """log of the integral of e^{rate e} against the chords of ``values`` in e^e, rounded up.
+
+    A chord in e^e weighs the next value by (e^t - 1)/(e^w - 1) >= (t/w) (1 - 0.6 (w - t)) for t <= w <= 1, and 0 at
+    least: a chord in e, with weights that are smaller by the factor 1 - 0.6 w, lies above it.
+    """
     width = np.diff(grid)
     x = rate * width
     small = np.abs(x) < 1e-3
@@ -73,6 +77,7 @@ def _log_integral(grid: Array, values: Array, rate: float) -> float:
         rising = np.exp(safe - top) / safe - whole / safe
         rising = np.where(small, np.exp(-np.maximum(x, 0.0)) * (0.5 + x / 3 + x * x / 8 + 1e-9), rising)
         whole = np.where(small, np.exp(-np.maximum(x, 0.0)) * (1 + x / 2 + x * x / 6 + 1e-9), whole)
+    rising = rising * np.maximum(1 - 0.6 * width, 0.0)
     each = (np.maximum(whole - rising, 0.0) * values[:-1] + np.maximum(rising, 0.0) * values[1:]) * width
     with np.errstate(divide="ignore"):
         return log_sum_exp(np.log(each) + rate * grid[:-1] + np.maximum(x, 0.0)) + 1e-9

@@ -16,6 +16,7 @@ from functools import lru_cache
 from typing import final
 
 from lastiterate.curves.curve import UP, Curve, check_delta, check_epsilon
+from lastiterate.curves.exchanged import Exchanged
 from lastiterate.curves.gdp import Gdp
 from lastiterate.curves.grouped import Grouped, confirmed_epsilon
 from lastiterate.curves.profile_renyi import renyi_divergence
@@ -73,6 +74,9 @@ class SecretBins(Curve):
 
     def group(self, size: int) -> Curve:
         return Grouped(self, size)
+
+    def exchanged(self) -> Exchanged:
+        return Exchanged(self)
 
     def with_gaussian(self, mu: float) -> SecretBins:
         """The composition with a ``mu``-Gaussian-DP mechanism."""

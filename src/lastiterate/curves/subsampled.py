@@ -120,6 +120,12 @@ def losses(levels: tuple[tuple[float, int], ...], rate: float, mu: float, grid: 
     return total
 
 
+def directions(found: Any, epsilon: float) -> tuple[float, float]:
+    """dp-accounting's delta of each order: the record is in the first data set, and in the second."""
+    removed, added = (getattr(found, name) for name in ("_pmf_remove", "_pmf_add"))  # it tells only the larger one
+    return float(removed.get_delta_for_epsilon(float(epsilon))), float(added.get_delta_for_epsilon(float(epsilon)))
+
+
 def _repeated(part: Any, count: int) -> Any:
     """``count`` compositions of one distribution (in two stages where dp-accounting would compute size ** count)."""
     if count <= 2**16:

@@ -27,8 +27,8 @@ def _bound(run: Run) -> Curve:
     assert rate is not None
     if found is None:
         return Gdp(0.0)
-    exchanged = records_moved(run.adjacency) == 2
-    return FixedSizeSteps(rate, tuple(z for z, _ in found), tuple(count for _, count in found), exchanged)
+    replaced = records_moved(run.adjacency) == 2
+    return FixedSizeSteps(rate, tuple(z for z, _ in found), tuple(count for _, count in found), replaced)
 
 
 THEOREM = Theorem(
