@@ -216,6 +216,7 @@ BREAKS = {
     "flat_losses": {"loss": li.Abstract(li.LossFacts(sensitivity=1.0, smooth=1.0, strong=1.0))},
     "poisson_batches": {"batching": li.FixedSize(10)},
     "secret_bins": {"batching": li.Permuted(10)},
+    "fresh_blocks": {"batching": li.BallsInBins(10)},
     "public_curvature": {"batching": li.BallsInBins(10)},
     "not_replace_one": {"adjacency": "replace-one"},
     "dp_accounting_installed": {},  # broken by hiding the library
@@ -229,6 +230,7 @@ NEEDS = {
     "fresh_permutations": {"batching": li.Reshuffled(10)},
     "poisson_batches": {"batching": li.Poisson(0.1)},
     "secret_bins": {"batching": li.BallsInBins(10)},
+    "fresh_blocks": {"batching": li.RandomAllocation(10)},
     "resampled": {"batching": li.FixedSize(10)},
     "bounded_gradient": {"loss": ROUGH},
     "hoelder_gradient": {"loss": ROUGH},
@@ -351,6 +353,7 @@ ASKED = {
     "poisson-pld": "poisson_batches not_replace_one dp_accounting_installed",
     "fixed-size-amplified": "sampled_batches",
     "balls-in-bins-pld": "secret_bins not_replace_one",
+    "random-allocation-pld": "fresh_blocks not_replace_one",
     "shifted-interpolation-bins": "last_iterate_only secret_bins no_momentum lipschitz_step",
     "linear-witness": "resampled not_replace_one no_momentum everywhere constant_schedule flat_losses",
 }

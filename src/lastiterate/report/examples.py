@@ -6,7 +6,16 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from lastiterate.run.batching import BallsInBins, Cyclic, FixedSize, FullBatch, Permuted, Poisson, Reshuffled
+from lastiterate.run.batching import (
+    BallsInBins,
+    Cyclic,
+    FixedSize,
+    FullBatch,
+    Permuted,
+    Poisson,
+    RandomAllocation,
+    Reshuffled,
+)
 from lastiterate.run.domains import Ball
 from lastiterate.run.facts import LossFacts
 from lastiterate.run.losses import Abstract
@@ -34,7 +43,7 @@ def _changes(needs: set[str]) -> dict[str, Any]:
     asked: dict[str, dict[str, Any]] = {
         "full_batch": {"batching": FullBatch(), "noise": Langevin(SIGMA / 3)},
         "secret_blocks": {"batching": Permuted(100)}, "fresh_permutations": {"batching": Reshuffled(100)},
-        "secret_bins": {"batching": BallsInBins(100)},
+        "secret_bins": {"batching": BallsInBins(100)}, "fresh_blocks": {"batching": RandomAllocation(100)},
         "poisson_batches": {"batching": Poisson(0.1)}, "resampled": {"batching": FixedSize(100)},
         "sampled_batches": {"batching": FixedSize(100)}, "counted_batches": {"batching": FixedSize(100)},
         "bounded_domain": {"domain": Ball(0.01)},

@@ -67,6 +67,9 @@ secret_bins = _plain("secret_bins", "every record falls into one of the batches 
 fresh_permutations = _plain("fresh_permutations", "a fresh secret permutation of the records in every pass",
                             lambda run: run.batching.drawn == "each pass" and not run.batching.independent,
                             "it averages over places that are drawn anew in every pass: use --batch reshuffled:B")
+fresh_blocks = _plain("fresh_blocks", "every record in one of the batches of a pass, secretly and independently, anew "
+                      "in every pass", lambda run: run.batching.drawn == "each pass" and run.batching.independent,
+                      "it is proved for secret blocks that are drawn anew in every pass: use --batch allocation:B")
 poisson_batches = _plain("poisson_batches", "Poisson batches",
                          lambda run: run.batching.drawn == "each step" and run.batching.independent,
                          "it is proved for Poisson batches: use --batch poisson:Q")

@@ -1,0 +1,53 @@
+"""Secret blocks drawn anew in every pass by the exact pairs of single passes, whatever is released.
+
+delta(eps) = H_eps(prod_e P_e || prod_e Q_e), the larger of both orders, P_e = (1/l) sum_j N(e_j / z_e, I) against Q_e =
+N(0, I), z_e the least noise multiplier of pass e. A pass that ends after r of its l blocks meets the record with
+probability r/l. Likelihood ratios and losses are rounded on grids with their means preserved.
+
+Source: docs/theorems/random-allocation. Regime: any loss, any schedule (many different noises are rounded down to a
+few); zero-out or add-remove. In every case computed it needs no more noise than Poisson batches of the same expected size.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lastiterate.curves.allocation import AllocationPld
+from lastiterate.curves.curve import Curve
+from lastiterate.curves.gdp import Gdp
+from lastiterate.run.facts import known
+from lastiterate.run.run import Run
+from lastiterate.theorems.assumptions.basic import fresh_blocks, known_noise, known_sensitivity, not_replace_one
+from lastiterate.theorems.theorem import Theorem
+
+
+def _bound(run: Run) -> Curve:
+    sensitivity = known(run.facts(), "sensitivity")
+    assert sensitivity is not None
+    if sensitivity.value == 0:
+        return Gdp(0.0)
+    unit = run.divisor / sensitivity.value
+    passes, reached = divmod(run.steps, run.blocks)
+    if run.same_noise:
+        z = run.first_noise * unit
+        levels, last = ((z, passes),) if passes else (), z
+    else:
+        full = run.noise_stds[:passes * run.blocks].reshape(passes, run.blocks)
+        found, counts = np.unique(full.min(axis=1) * unit, return_counts=True) if passes else ([], [])
+        levels = tuple((float(z), int(count)) for z, count in zip(found, counts, strict=True))
+        last = float(run.noise_stds[passes * run.blocks:].min()) * unit if reached else 0.0
+    return AllocationPld(run.blocks, tuple(z for z, _ in levels), tuple(count for _, count in levels),
+                         last if reached else 0.0, reached)
+
+
+THEOREM = Theorem(
+    name="random-allocation-pld",
+    kind="upper",
+    citation="this project, docs/theorems/random-allocation (with Zhu, Dong, Wang 2022, Theorem 10; Feldman, Shenfeld "
+             "2026, arXiv:2602.17284, on the same scheme)",
+    formula="delta(eps) = H_eps(prod_e (1/l) sum_j N(e_j / z_e, I) || prod_e N(0, I)), the larger of both orders, "
+            "z_e = the least noise_std of pass e times b / sensitivity",
+    assumptions=(known_sensitivity, known_noise, fresh_blocks, not_replace_one),
+    bound=_bound,
+    remark="Holds for any loss, with momentum, and when all iterates are released.",
+)
