@@ -3,21 +3,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from lastiterate.errors import InputError
-from lastiterate.run.batching import (
-    BallsInBins,
-    Batching,
-    Cyclic,
-    FixedSize,
-    FullBatch,
-    Permuted,
-    Poisson,
-    RandomAllocation,
-    Reshuffled,
-)
+from lastiterate.run.batching import Batching
 from lastiterate.run.domains import Ball, Everywhere
 from lastiterate.run.facts import LossFacts
 from lastiterate.run.losses import Abstract
@@ -63,19 +54,27 @@ def step_size(text: str) -> StepSize:
     return Constant(number("--step-size", text))
 
 
+BATCHES = {kind.word: kind for kind in get_args(Batching)}
+_LETTERS: dict[Any, str] = {"int": "B", "float": "Q"}
+
+
+def _form(kind: type[Batching]) -> str:
+    """How a batching is written, its numbers as letters: ``cyclic:B``."""
+    letters = ",".join(_LETTERS[item.type] for item in fields(kind))
+    return f"{kind.word}:{letters}" if letters else kind.word
+
+
+BATCH_FORMS = [_form(kind) for kind in BATCHES.values()]
+
+
 def batching(text: str) -> Batching:
-    """``full | cyclic:B | permuted:B | reshuffled:B | allocation:B | fixed:B | poisson:Q | bins:B``."""
-    kind, _, rest = text.partition(":")
-    sized = {"cyclic": Cyclic, "permuted": Permuted, "reshuffled": Reshuffled,
-             "allocation": RandomAllocation, "fixed": FixedSize, "bins": BallsInBins}
-    if kind == "full" and not rest:
-        return FullBatch()
-    if kind == "poisson" and rest:
-        return Poisson(number("--batch", rest))
-    if kind in sized and rest:
-        return sized[kind](whole_number("--batch", rest))
-    raise InputError("--batch", "must be full, cyclic:B, permuted:B, reshuffled:B, allocation:B, fixed:B, poisson:Q or "
-                     "bins:B", text)
+    """One of ``BATCH_FORMS``."""
+    word, _, rest = text.partition(":")
+    kind, given = BATCHES.get(word), rest.split(",") if rest else []
+    if kind is None or len(given) != len(fields(kind)):
+        raise InputError("--batch", f"must be {', '.join(BATCH_FORMS[:-1])} or {BATCH_FORMS[-1]}", text)
+    readers = {"int": whole_number, "float": number}
+    return kind(*(readers[str(item.type)]("--batch", part) for item, part in zip(fields(kind), given, strict=True)))
 
 
 def start(text: str) -> Start:

@@ -27,7 +27,7 @@ FLAG_HELP = {
     "step_size": "NUMBER, inverse-decay:BETA,STRONG or @FILE",
     "noise_std": "noise std per coordinate of the mean gradient", "sigma": "Langevin: noise sqrt(2 step) sigma",
     "noise_multiplier": "noise in units of clip (or lipschitz) / b",
-    "batch": "full, cyclic:B, permuted:B, reshuffled:B, allocation:B, fixed:B, poisson:Q or bins:B",
+    "batch": "full, or a kind and its size or rate: cyclic:B, permuted:B, poisson:Q ...; any other word lists all",
     "start": "fixed or gaussian:STD",
     "prox": "l1:W, l2-squared:W, elastic-net:L1,L2, group-lasso:W or nuclear-norm:W",
 }

@@ -25,12 +25,13 @@ Sizes = Literal["equal", "last shorter", "random"]
 class Batches(ABC):
     """The questions that every batching answers.
 
-    ``drawn``: when secret draws happen. ``sizes``: how many records batches hold: as many as the divisor, fewer in the
-    last one of a pass, or any number. ``secret``: what must stay secret, a sentence ("" if nothing). ``independent``:
-    whether a record's draws are independent of every other record's. ``adjacencies``: the neighbours that it is defined
-    for.
+    ``word``: its name on the command line. ``drawn``: when secret draws happen. ``sizes``: how many records batches
+    hold: as many as the divisor, fewer in the last one of a pass, or any number. ``secret``: what must stay secret, a
+    sentence ("" if nothing). ``independent``: whether a record's draws are independent of every other record's.
+    ``adjacencies``: the neighbours that it is defined for.
     """
 
+    word: ClassVar[str]
     drawn: ClassVar[Drawn]
     sizes: ClassVar[Sizes]
     secret: ClassVar[str]
@@ -67,7 +68,7 @@ class Batches(ABC):
 class FullBatch(Batches):
     """Every record at every step."""
 
-    drawn, sizes, secret, independent = "never", "equal", "", False
+    word, drawn, sizes, secret, independent = "full", "never", "equal", "", False
 
     def blocks(self, n: int) -> int:
         return 1
@@ -133,7 +134,7 @@ class _Blocks(_Sized):
 class Cyclic(_Blocks):
     """Contiguous blocks of ``size`` records in public order, the same every pass."""
 
-    drawn, secret = "never", ""
+    word, drawn, secret = "cyclic", "never", ""
 
 
 @final
@@ -141,7 +142,7 @@ class Cyclic(_Blocks):
 class Permuted(_Blocks):
     """One secret uniform permutation of the records, then the same blocks every pass."""
 
-    drawn, secret = "once", "the permutation of the records must stay secret"
+    word, drawn, secret = "permuted", "once", "the permutation of the records must stay secret"
 
 
 @final
@@ -149,7 +150,7 @@ class Permuted(_Blocks):
 class Reshuffled(_Blocks):
     """A fresh secret uniform permutation of the records before every pass, cut into blocks of ``size``."""
 
-    drawn, secret = "each pass", "every pass's permutation of the records must stay secret"
+    word, drawn, secret = "reshuffled", "each pass", "every pass's permutation of the records must stay secret"
 
 
 HELD = "which records each batch holds must stay secret"
@@ -160,7 +161,7 @@ HELD = "which records each batch holds must stay secret"
 class FixedSize(_Sized):
     """A fresh uniform subset of ``size`` records at every step."""
 
-    drawn, sizes, secret, independent = "each step", "equal", HELD, False
+    word, drawn, sizes, secret, independent = "fixed", "each step", "equal", HELD, False
 
     def blocks(self, n: int) -> int:
         return 1
@@ -199,7 +200,7 @@ class _OneOfBlocks(_Sized):
 class BallsInBins(_OneOfBlocks):
     """Every record in one of ceil(n / size) secret batches, independently, the same every pass."""
 
-    drawn = "once"
+    word, drawn = "bins", "once"
 
 
 @final
@@ -210,7 +211,7 @@ class RandomAllocation(_OneOfBlocks):
     Under add-remove the number of batches and the divisor follow from a nominal n that does not change.
     """
 
-    drawn = "each pass"
+    word, drawn = "allocation", "each pass"
     adjacencies = ("zero-out", "replace-one", "add-remove")
 
 
@@ -220,7 +221,7 @@ class Poisson(Batches):
     """Every record in every batch independently with probability ``rate``."""
 
     rate: float
-    drawn, sizes, secret, independent = "each step", "random", HELD, True
+    word, drawn, sizes, secret, independent = "poisson", "each step", "random", HELD, True
     adjacencies = ("zero-out", "replace-one", "add-remove")
 
     def __post_init__(self) -> None:
