@@ -134,7 +134,12 @@ class Certificate:
         known = math.inf if converted is None else converted.epsilon(delta)
         if not convertible(self.run.adjacency, "replace-one"):
             return known
-        return min([known, *(_exchanged(self.curve(v), delta) for v in self.certifying)])
+        curves = [self.curve(verdict) for verdict in self.certifying]
+        for one, curve in sorted(((c.epsilon(delta), c) for c in curves), key=lambda pair: pair[0]):
+            if one >= known:  # an exchange costs more than one record
+                break
+            known = min(known, _exchanged(curve, delta))
+        return known
 
     def group(self, size: int, delta: float) -> float:
         """Epsilon at ``delta`` for groups of ``size`` records, by the curves' own group privacy."""

@@ -19,7 +19,7 @@ from lastiterate.curves.tails import smallest_true
 from lastiterate.errors import InputError
 from lastiterate.run.arrays import Array
 
-POINTS = 600
+POINTS = 400
 """Epsilons at which both orders are tabled; between them the curves lie below their chords in e^epsilon."""
 FARTHEST = 6.0
 """The table ends at this many times the epsilon of one record: beyond it the last value counts."""
