@@ -1,7 +1,7 @@
 """Secret blocks drawn anew in every pass by the exact pairs of single passes, whatever is released.
 
 delta(eps) = H_eps(prod_e P_e || prod_e Q_e), the larger of both orders, P_e = (1/l) sum_j N(e_j / z_e, I) against Q_e =
-N(0, I), z_e the least noise multiplier of pass e. A pass that ends after r of its l blocks meets the record with
+N(0, I), z_e the least noise multiplier of pass e. A pass that ends after r of its l blocks uses the record with
 probability r/l. Likelihood ratios and losses are rounded on grids with their means preserved.
 
 Source: docs/theorems/random-allocation. Regime: any loss, any schedule (many different noises are rounded down to a
