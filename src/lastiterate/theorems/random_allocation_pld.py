@@ -5,7 +5,7 @@ N(0, I), z_e the least noise multiplier of pass e. A pass that ends after r of i
 probability r/l. Likelihood ratios and losses are rounded on grids with their means preserved.
 
 Source: docs/theorems/random-allocation. Regime: any loss, any schedule (many different noises are rounded down to a
-few); zero-out or add-remove. In every case computed it needs no more noise than Poisson batches of the same expected size.
+few); zero-out or add-remove. In every case computed it needs no more noise than Poisson batches of that expected size.
 """
 
 from __future__ import annotations
