@@ -31,7 +31,9 @@ UPPER = tuple(theorem for theorem in TABLE.values() if theorem.kind in ("upper",
 
 @dataclass(frozen=True, repr=False)
 class Certificate:
-    """The privacy of one run's release.
+    """The privacy of one run's release: ``epsilon(delta)``, ``best(delta)``, ``explain(delta)``, ``verify()``.
+
+    ``verdicts``: one per theorem, with the facts it used or why it fails. ``caveats``: what no theorem covers.
 
     **Guarantee:** ``epsilon(delta)`` is an upper bound under the run's adjacency, if the run was executed as described
     and its facts of evidence below ``ENFORCED`` (if any were admitted) are true.
@@ -211,6 +213,9 @@ def _grouped(curve: Curve, size: int, delta: float) -> float:
 
 def account(run: Run, *, at_least: Evidence = Evidence.ENFORCED) -> Certificate:
     """Every theorem's verdict on ``run``; certificates rest on facts of evidence ``at_least`` or stronger.
+
+    Looks at public numbers only. Where no theorem certifies the run, epsilon is infinite and ``why_not()`` lists the
+    reasons. Errors: ``InputError`` where the run's noise is still to be calibrated, or is no ``Run``.
 
     **Guarantee:** only theorems of kind ``upper`` or ``exact`` whose assumptions all hold can certify.
     """

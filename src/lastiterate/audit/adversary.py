@@ -36,7 +36,10 @@ LEAST = 10
 
 @dataclass(frozen=True)
 class Effort:
-    """``trials`` models per data set that count, ``pilot`` further ones that the classifier is fitted on."""
+    """``trials`` models per data set that count, ``pilot`` further ones to fit the classifier on; at least 10 each.
+
+    ``batch_models``: models trained at once, which bounds memory. ``seed``: of the models' keys.
+    """
 
     trials: int = 100
     pilot: int = 50

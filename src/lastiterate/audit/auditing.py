@@ -39,7 +39,10 @@ def audit(run: Run, *, attack: str | None = None, trials: int = 2000, failure: f
     per data set that count. ``failure``: probability that any statement of the report is wrong. ``neighbours``: two
     data sets (default: the worst case for the run's loss, with ``features`` columns). ``train``: what is audited,
     (features, target, keys) -> released parameters (default: ``Trainer(run).fit_many``). ``results``: a file to resume
-    from.
+    from. Errors: ``InputError`` for numbers too small for any statement, neighbours of another adjacency, or a trainer
+    that is not a pure function of data and key.
+
+    **Guarantee:** that of ``AuditReport``; nothing is chosen on the models that are counted.
     """
     run, caveats = auditable(run)
     if attack == replay.NAME:

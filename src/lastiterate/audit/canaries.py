@@ -33,7 +33,11 @@ LEAN = math.pi / 6
 
 
 def worst_case(run: Run, features: int | None = None) -> Neighbours:
-    """The neighbours that the strongest attack on ``run`` uses; ``features``: columns of the made-up data."""
+    """The neighbours that the strongest attack on ``run`` uses: made-up data, no private record.
+
+    ``features``: columns (default: as few as show the worst case, or what the domain's dimension says). Errors:
+    ``InputError`` for a loss that the linear trainer cannot execute.
+    """
     loss = linear_loss(run)
     width = columns(run, features)
     match loss:

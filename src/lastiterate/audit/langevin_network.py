@@ -21,7 +21,10 @@ from lastiterate.run.step_sizes import Constant
 
 
 def langevin_run(n: int, passes: int, *, step_size: float = 1 / 240, batch: int = 4, clip: float | None = None) -> Run:
-    """SGLD on blocks in public order, replace-one; the step is the paper's lr n / 2 = 1/240, its clip C = 0.2."""
+    """The run of ``passes`` passes of SGLD on blocks of ``batch`` records in public order, under replace-one.
+
+    ``step_size``: the paper's lr n / 2, by default its 1/240; temperature 1/n. ``clip``: the paper's C, 0.2, or none.
+    """
     blocks = -(-n // batch)
     return Run(n=n, steps=passes * blocks, step_size=Constant(step_size), noise=Langevin(n**-0.5),
                batching=Cyclic(batch), clip=clip, adjacency="replace-one")

@@ -22,7 +22,7 @@ Where the data sets differ by a zeroed record it is called with ``absent=(record
 
 @dataclass(frozen=True, eq=False)
 class DataSet:
-    """One data set; the gradient of the record ``absent`` (if any) is replaced by zero. The order is public."""
+    """Features (n, d) and target (n,), in public order; the gradient of the record ``absent`` (if any) is zeroed."""
 
     features: np.ndarray
     target: np.ndarray

@@ -90,7 +90,10 @@ def audit_one_run(run: Run, *, canaries: int | None = None, guesses: int | None 
 
     ``canaries``: records that are included at random (default: up to 4,000; the last ones in public order, which later
     steps hide least); the other records are zeroed. ``guesses``: how many are guessed (default: the best number
-    if the certificate were exact). ``train``: as for ``audit``, with ``absent=``.
+    if the certificate were exact). ``train``: as for ``audit``, with ``absent=``. Errors:
+    ``InputError`` under replace-one, or where even perfect guesses would show nothing.
+
+    **Guarantee:** that of ``OneRunReport``. Source: Steinke, Nasr, Jagielski 2023.
     """
     run, caveats = auditable(run)
     if is_replace_one(run):

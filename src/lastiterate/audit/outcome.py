@@ -57,8 +57,7 @@ class AuditReport:
     **Guarantee:** with probability at least 1 - ``failure``, ``lower`` does not exceed the audited trainer's true
     epsilon at ``delta``, and ``refuted_at`` is set only if the certificate is wrong. ``lower_gaussian`` shares that
     budget; it holds if both released laws are Gaussian with one covariance, as a correct trainer's are on these data
-    sets,
-    and is ``None`` where they need not be.
+    sets, and is ``None`` where they need not be.
     """
 
     attack: str

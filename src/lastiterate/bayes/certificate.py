@@ -142,7 +142,7 @@ class PosteriorCertificate:
 
 def certify(problem: Problem, adjacency: Neighbours = "replace-one", *,
             extra: tuple[str, ...] = ()) -> PosteriorCertificate:
-    """The certificate of one sample; ``InputError`` where no proved bound exists."""
+    """The certificate of one exact sample of ``problem``'s posterior; ``InputError`` where no proved bound exists."""
     if adjacency not in NEIGHBOURS:
         raise InputError("adjacency", "must be replace-one or zero-out", adjacency)
     return PosteriorCertificate(problem, problem.curve(adjacency), adjacency, (*extra, *CAVEATS))

@@ -22,7 +22,10 @@ from lastiterate.run.validate import positive, whole
 
 @dataclass(frozen=True, kw_only=True)
 class Chain:
-    """Cyclic SGLD on n records: all of them ``common`` (data set 1), or one of them ``differing`` (data set 2)."""
+    """Cyclic SGLD on n records (x, y): all of them ``common`` (data set 1), or one of them ``differing`` (data set 2).
+
+    Errors: ``InputError`` for a ``step_size`` with which the chain diverges or overshoots.
+    """
 
     model: LinearModel
     n: int

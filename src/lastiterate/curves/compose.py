@@ -22,7 +22,12 @@ from lastiterate.errors import InputError
 
 
 def compose(*curves: Curve) -> Curve:
-    """One curve for mechanisms run one after the other on the same data (adaptively)."""
+    """One curve for several mechanisms on the same data, run one after the other, chosen adaptively.
+
+    All curves must hold for the same adjacency. mu adds in squares (Dong, Roth and Su 2022, Corollary 3.3), single
+    (epsilon, delta) points add, a Gaussian mechanism joins a sampled one's distribution, other pairs add their Renyi
+    divergences. Errors: ``InputError`` for an (epsilon, delta) point with a curve of another kind.
+    """
     if not curves:
         return Gdp(0.0)
     total = curves[0]

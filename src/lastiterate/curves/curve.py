@@ -17,7 +17,10 @@ UP = 1 + 1e-12
 
 
 class Curve(ABC):
-    """An upper bound on the privacy loss of a mechanism, in both directions of the neighbouring pair."""
+    """An upper bound on the privacy loss of a mechanism, in both directions of the neighbouring pair.
+
+    Every number is rounded up; logarithms are natural.
+    """
 
     @abstractmethod
     def delta(self, epsilon: float) -> float:

@@ -132,7 +132,10 @@ class _Blocks(_Sized):
 @final
 @dataclass(frozen=True)
 class Cyclic(_Blocks):
-    """Contiguous blocks of ``size`` records in public order, the same every pass."""
+    """Contiguous blocks of ``size`` records in public order, the same every pass.
+
+    The last block of a pass may be shorter; sums are divided by ``size`` all the same.
+    """
 
     word, drawn, secret = "cyclic", "never", ""
 
@@ -140,7 +143,7 @@ class Cyclic(_Blocks):
 @final
 @dataclass(frozen=True)
 class Permuted(_Blocks):
-    """One secret uniform permutation of the records, then the same blocks every pass."""
+    """One secret uniform permutation of the records, then the same blocks of ``size`` every pass (shuffle once, SO)."""
 
     word, drawn, secret = "permuted", "once", "the permutation of the records must stay secret"
 
@@ -148,7 +151,7 @@ class Permuted(_Blocks):
 @final
 @dataclass(frozen=True)
 class Reshuffled(_Blocks):
-    """A fresh secret uniform permutation of the records before every pass, cut into blocks of ``size``."""
+    """A fresh secret permutation of the records before every pass, cut into blocks of ``size`` (random reshuffling)."""
 
     word, drawn, secret = "reshuffled", "each pass", "every pass's permutation of the records must stay secret"
 
@@ -159,7 +162,7 @@ HELD = "which records each batch holds must stay secret"
 @final
 @dataclass(frozen=True)
 class FixedSize(_Sized):
-    """A fresh uniform subset of ``size`` records at every step."""
+    """A fresh uniform subset of ``size`` records at every step, without replacement."""
 
     word, drawn, sizes, secret, independent = "fixed", "each step", "equal", HELD, False
 
@@ -198,7 +201,10 @@ class _OneOfBlocks(_Sized):
 @final
 @dataclass(frozen=True)
 class BallsInBins(_OneOfBlocks):
-    """Every record in one of ceil(n / size) secret batches, independently, the same every pass."""
+    """Every record in one of ceil(n / size) secret batches, independently, the same every pass (balls in bins).
+
+    ``size``: the public divisor of sums, and the expected number of records where it divides n.
+    """
 
     word, drawn = "bins", "once"
 
@@ -218,7 +224,11 @@ class RandomAllocation(_OneOfBlocks):
 @final
 @dataclass(frozen=True)
 class Poisson(Batches):
-    """Every record in every batch independently with probability ``rate``."""
+    """Every record in every batch independently with probability ``rate``, within 1e-9 .. 1.
+
+    Sums are divided by the expected size ``rate`` * n, never by the drawn one. The only batches for add-remove beside
+    random allocation.
+    """
 
     rate: float
     word, drawn, sizes, secret, independent = "poisson", "each step", "random", HELD, True

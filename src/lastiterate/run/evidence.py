@@ -12,7 +12,12 @@ from lastiterate.run.fields import settle
 
 
 class Evidence(IntEnum):
-    """Strength of a fact; a conclusion is as strong as the weakest fact it rests on."""
+    """How well a fact is known; a conclusion is as strong as the weakest fact it rests on.
+
+    From weak to strong: ``ASSUMED`` (the caller's word), ``TESTED`` (survived a search for a counterexample), ``PAID``
+    (measured on the private data by a mechanism that the certificate accounts for), ``ENFORCED`` (made true by what
+    the run does), ``PROVED`` (follows from other facts by a cited lemma).
+    """
 
     ASSUMED = 1  #: the caller's word
     TESTED = 2  #: survived a search for a counterexample
@@ -28,7 +33,7 @@ class Evidence(IntEnum):
 @final
 @dataclass(frozen=True)
 class Fact:
-    """A number that holds for every data set and every neighbour of it.
+    """A number ``value`` that holds for every data set and every neighbour of it, and ``why``.
 
     **Guarantee:** the constructor can only make ``ASSUMED`` facts; stronger ones are minted by the
     library's own derivations.

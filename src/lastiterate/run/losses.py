@@ -51,6 +51,9 @@ class Objective(ABC):
 class Logistic(Objective):
     """Binary logistic regression on rows clipped to ``row_norm``, with a penalised intercept column.
 
+    ``row_norm``: Euclidean, public. ``ridge``: coefficient of |theta|^2 / 2. ``intercept``: the constant that is added
+    to every row as a column (0: none). Labels are 0 and 1.
+
     ``cap``: the probability that the other class gets, 1 - p_y, counts at most this much in a gradient. The loss goes
     on as a straight line beyond, and stays convex and as smooth.
     """
@@ -85,7 +88,9 @@ class Logistic(Objective):
 @final
 @dataclass(frozen=True, kw_only=True)
 class Softmax(Objective):
-    """Softmax regression over ``classes`` on rows clipped to ``row_norm``.
+    """Softmax regression over ``classes`` on rows clipped to ``row_norm``; labels are 0, ..., ``classes`` - 1.
+
+    ``row_norm``, ``ridge``, ``intercept``: as for ``Logistic``.
 
     ``cap``: the probability that the other classes get, 1 - p_y, counts at most this much: the gradient p - e_y by the
     scores is scaled by min(1, cap / (1 - p_y)). It is the gradient of a convex function, as smooth as before, which
@@ -130,7 +135,10 @@ def steepest(cap: float) -> float:
 @final
 @dataclass(frozen=True, kw_only=True)
 class HuberRidge(Objective):
-    """Ridge regression with the residual clamped to ``residual_clip`` (a Huber loss)."""
+    """Ridge regression with the residual clamped to ``residual_clip`` (a Huber loss); targets are numbers.
+
+    ``residual_clip``: in units of the target. ``row_norm``, ``ridge``, ``intercept``: as for ``Logistic``.
+    """
 
     row_norm: float = 1.0
     residual_clip: float = 1.0
@@ -159,7 +167,10 @@ class HuberRidge(Objective):
 @final
 @dataclass(frozen=True)
 class Abstract(Objective):
-    """Any other loss, known only through its constants."""
+    """Any other loss, known only through its ``constants``: what is not stated is unknown.
+
+    Composition needs a clipping norm or a sensitivity; a network's loss is described like this.
+    """
 
     constants: LossFacts = LossFacts()
     ridge = 0.0

@@ -59,7 +59,10 @@ class Perturbation(ABC):
 @final
 @dataclass(frozen=True)
 class GradientNoise(Perturbation):
-    """Noise N(0, std^2 I) on the mean gradient; one number, or one per step."""
+    """Noise N(0, std^2 I) on the mean gradient.
+
+    ``std``: standard deviation per coordinate, in units of the gradient; one number, or a tuple with one per step.
+    """
 
     std: float | tuple[float, ...]
 
@@ -94,7 +97,10 @@ class GradientNoise(Perturbation):
 @final
 @dataclass(frozen=True)
 class Langevin(Perturbation):
-    """Noise sqrt(2 step) sigma N(0, I) on the iterate; sigma^2 is the temperature."""
+    """Langevin noise: sqrt(2 step) ``sigma`` N(0, I) is added to the iterate; sigma^2 is the temperature.
+
+    On the mean gradient that is a standard deviation of sigma sqrt(2 / step).
+    """
 
     sigma: float
 
@@ -124,7 +130,10 @@ class Langevin(Perturbation):
 @final
 @dataclass(frozen=True)
 class NoiseMultiplier(Perturbation):
-    """Noise of ``z`` times the clipping norm (or the Lipschitz constant) over the public divisor."""
+    """Noise of ``z`` clipping norms on the *sum* of gradients: z clip / divisor per coordinate of the mean gradient.
+
+    Without a clipping norm the loss's Lipschitz constant takes its place. The "noise multiplier" of other libraries.
+    """
 
     z: float
 

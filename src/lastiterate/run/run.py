@@ -49,6 +49,13 @@ class GivenStepSize:
 class Run:
     """Everything about a training run that is public.
 
+    ``n``: records. ``steps``: in all, over all passes. ``clip``: clipping norm of one record's gradient (Euclidean).
+    ``batching``, ``noise``, ``step_size``, ``momentum``, ``start``: see their classes. ``domain``: projected onto after
+    every step. ``prox``: a penalty, by its proximal map. ``prelude``: private preparation, composed in. ``release``:
+    "last" (the final parameters) or "all" (every iterate may be seen). ``adjacency``: "zero-out", "replace-one" or
+    "add-remove". ``loss``: what is known about it. Errors: ``InputError`` for values out of range, or that do not fit
+    together.
+
     Step k = 0, 1, ... computes ``Project(Prox(theta - step_k (data gradient sum / b + ridge theta + noise_std_k
     N(0, I))))`` with the public divisor b. ``noise_std_k`` is per coordinate of the mean gradient. A number or several
     may be given as ``step_size``; ``noise=None`` is a run that is still to be calibrated.

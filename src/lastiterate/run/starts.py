@@ -12,7 +12,7 @@ from lastiterate.run.validate import positive
 @final
 @dataclass(frozen=True)
 class Fixed:
-    """Start at 0, or at public parameters that the caller gives (projected onto the domain)."""
+    """Start at 0, or at public parameters that the caller gives, chosen without the data; projected onto the domain."""
 
     @property
     def std(self) -> float:
@@ -23,7 +23,7 @@ class Fixed:
 @final
 @dataclass(frozen=True)
 class GaussianStart:
-    """Start at N(0, std^2 I), projected onto the domain; independent of the data."""
+    """Start at N(0, std^2 I), projected onto the domain; ``std`` per coordinate, independent of the data."""
 
     std: float
 

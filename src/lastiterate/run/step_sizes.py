@@ -46,7 +46,7 @@ class Schedule(ABC):
 @final
 @dataclass(frozen=True)
 class Constant(Schedule):
-    """The same step size at every step."""
+    """The same step size ``value`` at every step: the factor of the noisy mean gradient."""
 
     value: float
     constant = True
@@ -65,7 +65,7 @@ class Constant(Schedule):
 @final
 @dataclass(frozen=True)
 class InverseDecay(Schedule):
-    """Step sizes ``1 / (2 beta + strong k / 2)`` (Ryffel et al. 2022, Corollary 3.2)."""
+    """Step sizes ``1 / (2 beta + strong k / 2)`` at k = 0, 1, ... (Ryffel et al. 2022, Corollary 3.2)."""
 
     beta: float
     strong: float
@@ -90,7 +90,7 @@ class InverseDecay(Schedule):
 @final
 @dataclass(frozen=True)
 class Steps(Schedule):
-    """One step size per step."""
+    """One step size per step: as many ``values`` as the run has steps."""
 
     values: tuple[float, ...]
     falls = False
