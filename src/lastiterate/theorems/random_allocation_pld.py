@@ -10,7 +10,7 @@ few); zero-out or add-remove. In every case computed it needs no more noise than
 
 from __future__ import annotations
 
-import numpy as np
+from collections import Counter
 
 from lastiterate.curves.allocation import AllocationPld
 from lastiterate.curves.curve import Curve
@@ -28,16 +28,16 @@ def _bound(run: Run) -> Curve:
         return Gdp(0.0)
     unit = run.divisor / sensitivity.value
     passes, reached = divmod(run.steps, run.blocks)
+    last = 0.0
     if run.same_noise:
         z = run.first_noise * unit
-        levels, last = ((z, passes),) if passes else (), z
+        levels: dict[float, int] = {z: passes} if passes else {}
+        last = z
     else:
-        full = run.noise_stds[:passes * run.blocks].reshape(passes, run.blocks)
-        found, counts = np.unique(full.min(axis=1) * unit, return_counts=True) if passes else ([], [])
-        levels = tuple((float(z), int(count)) for z, count in zip(found, counts, strict=True))
-        last = float(run.noise_stds[passes * run.blocks:].min()) * unit if reached else 0.0
-    return AllocationPld(run.blocks, tuple(z for z, _ in levels), tuple(count for _, count in levels),
-                         last if reached else 0.0, reached)
+        full, rest = run.noise_stds[:passes * run.blocks], run.noise_stds[passes * run.blocks:]
+        levels = dict(sorted(Counter[float]((full.reshape(passes, run.blocks).min(axis=1) * unit).tolist()).items()))
+        last = float(rest.min()) * unit if reached else 0.0
+    return AllocationPld(run.blocks, tuple(levels), tuple(levels.values()), last if reached else 0.0, reached)
 
 
 THEOREM = Theorem(
