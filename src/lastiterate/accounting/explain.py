@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from lastiterate.curves.curve import check_delta
+from lastiterate.run.adjacency import records_moved
 from lastiterate.run.evidence import Evidence
 from lastiterate.theorems.theorem import Applies, by_reason
 
@@ -85,7 +86,7 @@ def _meaning(certificate: Certificate, delta: float) -> list[str]:
     adjacency, best = certificate.run.adjacency, certificate.best(delta)
     assert best is not None and best.evidence is not None
     lines = [f"Neighbours ({adjacency}): {NEIGHBOURS[adjacency]}. {UNIT}"]
-    if adjacency != "replace-one":
+    if records_moved(adjacency) == 1:
         other = certificate.replace_one_epsilon(delta)
         lines.append(f"Under replace-one: epsilon {rounded_up(other)}." if math.isfinite(other)
                      else "Under replace-one nothing is claimed.")

@@ -16,6 +16,7 @@ from lastiterate.bayes.ridge import ClippedRows, ridge_curve
 from lastiterate.curves.renyi import Rdp
 from lastiterate.errors import InputError
 from lastiterate.run import strict_json
+from lastiterate.run.adjacency import records_moved
 
 FORMAT = 1
 CAVEATS = (
@@ -101,7 +102,7 @@ class PosteriorCertificate:
     def explain(self, delta: float, *, all: bool = False) -> str:
         """The answer in words: epsilon, what a record is, what it rests on (``all`` has nothing to add)."""
         other = self.replace_one_epsilon(delta)
-        under = [] if self.adjacency == "replace-one" else [f"Under replace-one: epsilon {rounded_up(other)}."]
+        under = [] if records_moved(self.adjacency) == 2 else [f"Under replace-one: epsilon {rounded_up(other)}."]
         return Text("\n".join([
             f"epsilon {rounded_up(self.epsilon(delta))} at delta {delta:g} ({self.adjacency}), by an exact sample "
             "of the posterior.",

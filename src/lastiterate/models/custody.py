@@ -111,7 +111,7 @@ def custody(*, ledger: Ledger | str | Path | None = None, dataset: str | None = 
 
 def charged_curve(certificate: Any, adjacency: str) -> Curve:
     """Everything that certifies a release, as one curve under the ledger's adjacency."""
-    under = certificate.under(adjacency) if certificate.adjacency != adjacency else certificate
+    under = certificate.under(adjacency)
     if under is None:
         raise InputError("adjacency", f"must be the ledger's, {adjacency}", certificate.adjacency,
                          "the constants of this run cannot be converted")
