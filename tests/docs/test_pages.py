@@ -1,0 +1,68 @@
+"""What pages name exists: files, modules, commands, names of the library, targets of links."""
+
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+import lastiterate as li
+from lastiterate.cli import app
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md",
+                ROOT / "benchmarks" / "RESULTS.md"])
+PLACEHOLDERS = ("docs/theorems/NAME.md", "src/lastiterate/theorems/NAME.py", "benchmarks/FOLDER/NAME.py")
+
+
+def resolves(name):
+    """Whether ``lastiterate.a.b`` is a module, or a name in one."""
+    parts = name.split(".")
+    for cut in range(len(parts), 0, -1):
+        try:
+            found = importlib.import_module(".".join(parts[:cut]))
+        except ModuleNotFoundError:
+            continue
+        try:
+            for part in parts[cut:]:
+                found = getattr(found, part)
+        except AttributeError:
+            return False
+        return True
+    return False
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_names_on_a_page_exist(page):
+    text = page.read_text(encoding="utf-8")
+    files = set(re.findall(r"(?<![\w/.-])((?:docs|benchmarks|tests|src|tools)/[\w./*-]+\.(?:py|md|toml|png))", text))
+    assert not [file for file in files - set(PLACEHOLDERS) if not list(ROOT.glob(file))], page
+    modules = set(re.findall(r"python -m (benchmarks(?:\.[a-z_]+)+)", text))
+    assert not [name for name in modules if not (ROOT / f"{name.replace('.', '/')}.py").is_file()], page
+    names = set(re.findall(r"(?<![\w/.-])(lastiterate(?:\.[A-Za-z_]\w*)+)", text))
+    assert not [name for name in names if not resolves(name)], page
+    short = set(re.findall(r"(?<![\w.])li\.([A-Za-z_]\w*)", text))
+    assert not [name for name in short if not hasattr(li, name)], page
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_on_a_page_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+        if not target.startswith("http"):
+            assert (page.parent / target).exists(), target
+
+
+def test_commands_on_pages_exist():
+    import typer
+
+    commands = set(typer.main.get_command(app).commands)
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        blocks = "\n".join(re.findall(r"```console\n(.*?)```", text, re.DOTALL))
+        used = set(re.findall(r"^(?:\$ )?lastiterate ([a-z]+)\b", blocks, re.MULTILINE))
+        assert used <= commands, (page, used - commands)
+
+
+def test_a_name_that_is_gone_is_noticed():
+    assert resolves("lastiterate.curves.gdp.Gdp") and resolves("lastiterate.audit.audit")
+    assert not resolves("lastiterate.nothing") and not resolves("lastiterate.curves.gdp.Nothing")
