@@ -35,7 +35,7 @@ def figure_for(path: Path) -> tuple[Any, Any]:
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        raise InputError("plot", "needs matplotlib", None, "pip install 'lastiterate[plot]'") from None
+        raise InputError("plot", "needs matplotlib", None, "pip install matplotlib") from None
     if path.suffix.lower() not in (".png", ".svg", ".pdf"):
         raise InputError("plot", "must end in .png, .svg or .pdf", path.name)
     made = Figure(figsize=(7, 4.2), layout="constrained")

@@ -82,10 +82,10 @@ constant_step = _plain("constant_step", "a constant step size", lambda run: run.
 
 
 def _dp_accounting(_: Run) -> Held | Broken:
-    return Held() if installed() else Broken("it needs the library dp-accounting: pip install 'lastiterate[poisson]'")
+    return Held() if installed() else Broken("it needs the library dp-accounting: pip install dp-accounting")
 
 
-dp_accounting_installed = Assumption("dp_accounting_installed", "the library dp-accounting (lastiterate[poisson])",
+dp_accounting_installed = Assumption("dp_accounting_installed", "the library dp-accounting",
                                      _dp_accounting)
 everywhere = _plain("everywhere", "no constraint on the parameters, no proximal term",
                     lambda run: type(run.domain) is Everywhere and run.prox is None,
