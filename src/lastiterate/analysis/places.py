@@ -10,7 +10,7 @@ import numpy as np
 
 from lastiterate.analysis.constant_shift import constant_mus
 from lastiterate.analysis.shift_allocation import best_restart, optimal_mu
-from lastiterate.analysis.step_map import StepMap, step_map
+from lastiterate.analysis.step_map import StepMap, shrinkage, step_map
 from lastiterate.run.arrays import Array
 from lastiterate.run.batching import Batching
 from lastiterate.run.facts import known
@@ -41,7 +41,9 @@ def place_mus(run: Run, shares: tuple[float, float] | None = None) -> Array:
     full = full_map(run) if shares is None else found
     if run.constant:
         eta = run.first_step
-        whole, any_block, s = full.lipschitz(eta), found.lipschitz(eta), eta * delta
+        k = float(shrinkage(run, np.array([eta]))[0])
+        whole, any_block, eta = k * full.lipschitz(eta), k * found.lipschitz(eta), k * eta
+        s = eta * delta
         if s == 0:
             return np.zeros(run.blocks)
         unit = _unit_mus(any_block, run.steps, run.blocks, diameter / s) * (s / eta)
@@ -51,8 +53,9 @@ def place_mus(run: Run, shares: tuple[float, float] | None = None) -> Array:
         std = run.first_noise
         return unit / std if std > 0 else np.where(unit > 0, np.inf, 0.0)
     eta = run.step_sizes
-    c = block_constants(run) if shares is None else found.lipschitz_each(eta)
-    return _each_place(c, eta * delta, (eta * run.noise_stds) ** 2, run.blocks, diameter)
+    k = shrinkage(run, eta)
+    c = block_constants(run) if shares is None else k * found.lipschitz_each(eta)
+    return _each_place(c, k * eta * delta, (k * eta * run.noise_stds) ** 2, run.blocks, diameter)
 
 
 def full_map(run: Run) -> StepMap:
@@ -63,12 +66,12 @@ def full_map(run: Run) -> StepMap:
 
 
 def block_constants(run: Run) -> Array:
-    """The Lipschitz constant of every step; shape (steps,)."""
+    """The Lipschitz constant of every step, its proximal map included; shape (steps,)."""
     short, c = step_map(run), full_map(run).lipschitz_each(run.step_sizes)
     assert short is not None
     last = slice(run.blocks - 1, None, run.blocks)
     c[last] = short.lipschitz_each(run.step_sizes[last])
-    return c
+    return c * shrinkage(run, run.step_sizes)
 
 
 @lru_cache(maxsize=64)

@@ -40,6 +40,12 @@ class StepMap:
 
 
 
+def shrinkage(run: Run, steps: Array) -> Array:
+    """What a proximal term does to a step's map, its shift and its noise alike: factors 1 / (1 + step w) for the part
+    w/2 |theta|^2 of the penalty (docs/theorems/shifted-interpolation)."""
+    return 1 / (1 + steps * (0.0 if run.prox is None else run.prox.quadratic))
+
+
 def step_map(run: Run, shares: tuple[float, float] | None = None) -> StepMap | None:
     """What is known about the map of every step; ``None`` when no smoothness constant is known.
 

@@ -21,6 +21,8 @@ class L1:
 
     weight: float
 
+    quadratic = 0.0
+
     def __post_init__(self) -> None:
         settle(self)
         positive("weight of l1", self.weight)
@@ -37,6 +39,11 @@ class L2Squared:
         settle(self)
         positive("weight of l2-squared", self.weight)
 
+    @property
+    def quadratic(self) -> float:
+        """The weight w of the part w/2 |theta|^2, which its proximal map shrinks by 1 / (1 + step w)."""
+        return self.weight
+
 
 @final
 @dataclass(frozen=True)
@@ -51,6 +58,11 @@ class ElasticNet:
         positive("l1 of the elastic net", self.l1)
         positive("l2 of the elastic net", self.l2)
 
+    @property
+    def quadratic(self) -> float:
+        """The weight w of the part w/2 |theta|^2, which its proximal map shrinks by 1 / (1 + step w)."""
+        return self.l2
+
 
 @final
 @dataclass(frozen=True)
@@ -63,6 +75,8 @@ class GroupLasso:
 
     weight: float
     axis: int = 0
+
+    quadratic = 0.0
 
     def __post_init__(self) -> None:
         settle(self)
@@ -77,6 +91,8 @@ class NuclearNorm:
     """h = weight times the sum of the singular values of every matrix (arrays that are not matrices have none)."""
 
     weight: float
+
+    quadratic = 0.0
 
     def __post_init__(self) -> None:
         settle(self)

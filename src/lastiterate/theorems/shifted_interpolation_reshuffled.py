@@ -17,7 +17,7 @@ import numpy as np
 from lastiterate.analysis.fresh_places import constant_atoms, scheduled_shifts
 from lastiterate.analysis.places import block_constants, full_map, place_weights
 from lastiterate.analysis.shift_allocation import best_restart, optimal_mu
-from lastiterate.analysis.step_map import step_map
+from lastiterate.analysis.step_map import shrinkage, step_map
 from lastiterate.curves.curve import BestOf, Curve
 from lastiterate.curves.gdp import Gdp
 from lastiterate.curves.mixtures import GdpMixture
@@ -80,9 +80,11 @@ def _bound(run: Run) -> Curve:
     if not run.constant:
         return _scheduled(run, delta, diameter)
     eta, std = run.first_step, run.first_noise
-    c, s, length = found.lipschitz(eta), eta * delta, (run.steps, run.n, run.batching)
+    k = float(shrinkage(run, np.array([eta]))[0])
+    whole, c, eta = k * full_map(run).lipschitz(eta), k * found.lipschitz(eta), k * eta
+    s, length = eta * delta, (run.steps, run.n, run.batching)
     curves = [_scaled(_unit_mixture(c, s, eta * eta, *length), std)]
-    if full_map(run).lipschitz(eta) < c and run.steps <= LONGEST_FOLLOWED:  # only the short block is worse
+    if whole < c and run.steps <= LONGEST_FOLLOWED:  # only the short block is worse
         curves.append(_scheduled(run, delta, math.inf))
     if math.isfinite(diameter):
         restarted = _unit_restarts(c, s, eta * eta, *length, diameter)
@@ -93,7 +95,7 @@ def _bound(run: Run) -> Curve:
 @lru_cache(maxsize=16)
 def _scheduled(run: Run, delta: float, diameter: float) -> GdpMixture:
     """Step by step, for any schedule."""
-    eta, c = run.step_sizes, block_constants(run)
+    eta, c = run.step_sizes * shrinkage(run, run.step_sizes), block_constants(run)
     v = (eta * run.noise_stds) ** 2
     weights: list[float] = []
     mus: list[float] = []
