@@ -8,6 +8,7 @@ import pytest
 
 import lastiterate as li
 from lastiterate.accounting import explain
+from lastiterate.accounting.written import content_hash
 from lastiterate.errors import InputError, NotCertified
 from lastiterate.theorems import TABLE
 
@@ -30,6 +31,9 @@ def test_round_trip_and_tampering():
     for change in ({"epsilon": 0.1}, {"theorem": "composition-gdp"}, {"adjacency": "replace-one"}, {"delta": 1e-9}):
         with pytest.raises(InputError, match="does not hold"):
             li.read_certificate(json.dumps(body | change))
+        forged = body | change
+        with pytest.raises(InputError, match="does not hold"):  # a forger fits the hash as well
+            li.read_certificate(json.dumps(forged | {"content_sha256": content_hash(forged)}))
     with pytest.raises(InputError, match="certificate"):
         li.read_certificate("{}")
 

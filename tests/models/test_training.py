@@ -16,6 +16,8 @@ import pytest
 
 import lastiterate as li
 from lastiterate.accounting.written import content_hash
+from lastiterate.engine import execute, seeded_key
+from lastiterate.engine.network import fit_network
 from lastiterate.errors import InputError, NotCertified
 from lastiterate.models import kinds, repeated, tree
 from lastiterate.models.folder import sha256
@@ -95,6 +97,14 @@ def test_seeds_repeat_and_are_told():
     three, four = (li.train(NETWORK, (X, Y), model=FIRST, loss=loss, epsilon=5.0, seed=7) for _ in range(2))
     assert (three.params["in"] == four.params["in"]).all() and SEED in three.certificate.caveats
     assert SEED not in li.train(LOGISTIC, (X[::-1], Y), epsilon=5.0).certificate.caveats
+
+
+def test_the_run_that_is_certified_is_the_run_that_is_executed():
+    model = li.train(LOGISTIC, (X, Y), epsilon=5.0, seed=7)
+    assert (execute(model.certificate.run, X, Y, seeded_key(7)).weights == model.released.weights).all()
+    model = li.train(NETWORK, (X, Y), model=FIRST, loss=loss, epsilon=5.0, seed=7, microbatch=3)
+    again = fit_network(model.certificate.run, loss, FIRST, (X, Y), seeded_key(7), microbatch=3)
+    jax.tree.map(np.testing.assert_array_equal, model.params, again)
 
 
 def test_the_second_fit_is_told():
