@@ -8,7 +8,7 @@ import pytest
 from lastiterate.curves.compose import compose
 from lastiterate.curves.curve import Curve
 from lastiterate.curves.gdp import Gdp
-from lastiterate.curves.lower_bound import LowerBound, MixturePair
+from lastiterate.curves.lower_bound import Largest, LowerBound, MixturePair
 from lastiterate.errors import InputError
 from oracles.gaussian import gdp_delta, mixture_delta
 
@@ -74,12 +74,14 @@ def test_places_that_shift_to_opposite_sides():
     for _ in range(30):
         mus, opposed = rng.uniform(-2, 3, 4), float(rng.choice([0.0, 0.5, 1.0]))
         weights = rng.dirichlet(np.ones(4))
-        pair = MixturePair(tuple(weights), tuple(mus), opposed)
-        mirrored = MixturePair(tuple(weights), tuple(-mus), opposed)
+        sides = [MixturePair(tuple(weights), tuple(sign * mus), opposed) for sign in (1, -1)]
+        pair = Largest(tuple(sides))
         for epsilon in (0.0, 0.7, 2.0):
             exact = mixture_delta(epsilon, (weights, mus), (weights, -opposed * mus), 1.0, 200_001)
             assert 0 <= pair.delta(epsilon) <= exact + 3e-8
-            assert pair.delta(epsilon) == mirrored.delta(epsilon)
+            assert pair.delta(epsilon) == max(side.delta(epsilon) for side in sides)
+        assert pair.epsilon(1e-3) == max(side.epsilon(1e-3) for side in sides)
+    assert pair.to_dict()["bounds"][0] == sides[0].to_dict()
     one = MixturePair((0.99, 0.01), (2.0, -0.01))
     assert one.delta(1.0) == pytest.approx(forward(1.0, *[(0.99, 0.01), (2.0, -0.01)], 0.0), rel=1e-5)
 

@@ -48,11 +48,11 @@ SIZES = {
     "Permuted": lambda rng: (int(rng.integers(2, 6)), int(rng.integers(1, 4))),
     "BallsInBins": lambda rng: (int(rng.integers(2, 5)), int(rng.integers(1, 3))),
     "Reshuffled": lambda rng: (int(rng.integers(2, 4)), int(rng.integers(1, 3))),
+    "RandomAllocation": lambda rng: (int(rng.integers(2, 4)), int(rng.integers(1, 3))),
     "FixedSize": lambda rng: (int(rng.integers(2, 5)), int(rng.integers(1, 3))),
     "Poisson": lambda rng: (int(rng.integers(1, 3)), float(rng.uniform(0.1, 0.9))),
 }
-IN_TABLE = ["FullBatch", "Cyclic", "Permuted", "BallsInBins"]
-LENGTHS = {"Reshuffled": 6, "FixedSize": 4, "Poisson": 4}
+LENGTHS = {"Reshuffled": 6, "RandomAllocation": 6, "FixedSize": 4, "Poisson": 4}
 
 
 def draw(rng, kind):
@@ -97,7 +97,7 @@ def everyone(run):
     return range(run.n) if isinstance(run.batching, li.Cyclic) else [0]
 
 
-@pytest.mark.parametrize("kind", IN_TABLE)
+@pytest.mark.parametrize("kind", SIZES)
 def test_linear_records_and_a_ridge(kind):
     rng, met, near = np.random.default_rng(31), Counter(), Counter()
     for _ in range(50 if kind in LENGTHS else 80):
@@ -112,7 +112,7 @@ def test_linear_records_and_a_ridge(kind):
     assert sum(met.values()) >= 40 and sum(near.values()) > 20, (met, near)
 
 
-@pytest.mark.parametrize("kind", IN_TABLE)
+@pytest.mark.parametrize("kind", [kind for kind in SIZES if kind != "Poisson"])
 def test_curvature_in_the_records(kind):
     """smooth = strong: these are the only losses of the class; in short blocks and bins their steps differ."""
     rng, met, near = np.random.default_rng(32), Counter(), Counter()
@@ -121,7 +121,7 @@ def test_curvature_in_the_records(kind):
         facts = li.LossFacts(sensitivity=sensitivity, smooth=strong, strong=strong)
         run = replace(draw(rng, kind), adjacency="replace-one", loss=li.Abstract(facts))
         below(run, [curved(run, sensitivity, 0.0, strong, record) for record in everyone(run)], met, near)
-    assert sum(met.values()) > 10 or kind == "BallsInBins", met
+    assert sum(met.values()) > 10 or kind in ("BallsInBins", "RandomAllocation"), met
 
 
 def test_a_short_block_with_curvature_in_the_records():

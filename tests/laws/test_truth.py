@@ -212,12 +212,12 @@ BREAKS = {
     "fresh_permutations": {"batching": li.Permuted(10)},
     "bounded_gradient": {"loss": li.Abstract(li.LossFacts(sensitivity=1.0))},
     "hoelder_gradient": {"loss": li.Abstract(li.LossFacts(sensitivity=1.0, lipschitz=1.0))},
-    "resampled": {"batching": li.Permuted(10)},
-    "flat_losses": {"loss": li.Abstract(li.LossFacts(sensitivity=1.0, smooth=1.0, strong=1.0))},
+    "drawn_anew": {"batching": li.Permuted(10)},
     "poisson_batches": {"batching": li.FixedSize(10)},
     "secret_bins": {"batching": li.Permuted(10)},
     "fresh_blocks": {"batching": li.BallsInBins(10)},
     "public_curvature": {"batching": li.BallsInBins(10)},
+    "linear-witness: public_curvature": {"batching": li.Poisson(0.1)},
     "not_replace_one": {"adjacency": "replace-one"},
     "dp_accounting_installed": {},  # broken by hiding the library
 }
@@ -231,20 +231,18 @@ NEEDS = {
     "poisson_batches": {"batching": li.Poisson(0.1)},
     "secret_bins": {"batching": li.BallsInBins(10)},
     "fresh_blocks": {"batching": li.RandomAllocation(10)},
-    "resampled": {"batching": li.FixedSize(10)},
+    "drawn_anew": {"batching": li.FixedSize(10)},
     "bounded_gradient": {"loss": ROUGH},
     "hoelder_gradient": {"loss": ROUGH},
-    "flat_losses": {"loss": li.Abstract(li.LossFacts(sensitivity=1.0, smooth=1.0, strong=0.0))},
 }
 IMPLIES = {
-    "known_sensitivity": {"bounded_step", "hoelder_gradient", "flat_losses"},
+    "known_sensitivity": {"bounded_step", "hoelder_gradient"},
     "known_noise": {
         "langevin_noise",
         "gibbs_start",
         "log_sobolev",
         "bounded_gradient",
         "hoelder_gradient",
-        "flat_losses",
     },
     "langevin_noise": {"gibbs_start", "log_sobolev"},
     "no_prox": {"everywhere"},
@@ -265,7 +263,7 @@ def test_each_assumption_has_a_run_that_breaks_it(theorem, assumption, monkeypat
     assert isinstance(match(TABLE[theorem], li.Run(**good)), Applies)
     if assumption.name == "dp_accounting_installed":
         monkeypatch.setitem(sys.modules, "dp_accounting", None)
-    change = BREAKS[assumption.name]
+    change = BREAKS.get(f"{theorem}: {assumption.name}", BREAKS[assumption.name])
     if assumption.name == "known_noise":
         change = change | {"loss": li.Abstract(li.LossFacts(sensitivity=1.0, smooth=1.0, strong=1.0))}
     run = li.Run(**good | change)
@@ -355,7 +353,7 @@ ASKED = {
     "balls-in-bins-pld": "secret_bins not_replace_one",
     "random-allocation-pld": "fresh_blocks not_replace_one",
     "shifted-interpolation-bins": "last_iterate_only secret_bins no_momentum lipschitz_step",
-    "linear-witness": "resampled not_replace_one no_momentum everywhere constant_schedule flat_losses",
+    "linear-witness": "drawn_anew no_momentum everywhere idle_clip public_curvature",
 }
 
 

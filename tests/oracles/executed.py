@@ -53,6 +53,14 @@ def schedules(run):
         orders = [blocks_of(order, run.batching.size) for order in itertools.permutations(records)]
         for chosen in itertools.product(orders, repeat=passes):
             yield len(orders) ** -passes, [part for parts in chosen for part in parts][:steps]
+    elif kind == "RandomAllocation":
+        passes = -(-steps // run.blocks)
+        chosen = [
+            [[i for i in records if bins[i] == part] for part in range(run.blocks)]
+            for bins in itertools.product(range(run.blocks), repeat=n)
+        ]
+        for passed in itertools.product(chosen, repeat=passes):
+            yield len(chosen) ** -passes, [part for parts in passed for part in parts][:steps]
     elif kind == "Poisson":
         subsets = [[i for i in records if taken[i]] for taken in itertools.product((0, 1), repeat=n)]
         q = run.batching.rate

@@ -1,6 +1,6 @@
 """The losses whose exact laws are lower bounds: linear data terms of one record, and curvature that all steps share.
 
-All other records' data terms have no gradient that distinguishes the neighbours. The record's gradient is constant: as
+All other records' data terms have no gradient that tells the neighbours apart. The record's gradient is constant: as
 long as its Lipschitz constant and its sensitivity allow, which are taken as they are. An allowance for floating-point
 sums makes upper bounds larger; no loss of the class attains it.
 """
@@ -9,8 +9,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from lastiterate.run.adjacency import records_moved
+from lastiterate.run.arrays import Array
 from lastiterate.run.facts import known
 from lastiterate.run.run import Run
 
@@ -49,3 +53,26 @@ def curvature(run: Run) -> tuple[float, float]:
 def unequal_batches(run: Run) -> bool:
     """Whether steps can differ in how many records they read, so that curvature in the records differs as well."""
     return run.shares != (1.0, 1.0)
+
+
+def power(sign: int, rate: float, count: Any) -> Array:
+    """(sign e^rate)^count."""
+    size = np.where(count == 0, 1.0, np.exp(rate * count))
+    return size if sign > 0 else np.where(count % 2 == 0, size, -size)
+
+
+def geometric(sign: int, rate: float, count: Any) -> Array:
+    """1 + x + ... + x^(count - 1), x = sign e^rate."""
+    if sign < 0:  # nothing cancels
+        return (1 - power(sign, rate, count)) / (1 + math.exp(rate))
+    if rate == 0:
+        return count.astype(np.float64)
+    return np.where(count == 0, 0.0, np.expm1(rate * count) / math.expm1(rate))
+
+
+def signed_log(factor_from_one: float) -> tuple[int, float]:
+    """Sign and logarithm of 1 - x, well conditioned next to x = 0."""
+    if factor_from_one < 1:
+        return 1, math.log1p(-factor_from_one)
+    with np.errstate(divide="ignore"):
+        return -1, float(np.log(factor_from_one - 1))

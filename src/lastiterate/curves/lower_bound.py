@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any, final
 
 import numpy as np
@@ -49,7 +50,8 @@ class MixturePair(LowerBound):
 
     **Guarantee:** delta >= P(A) - e^epsilon Q(A) for every event A. The events here are half lines, whose probabilities
     are rounded against the claim (mus by ``ROUNDING``), so every threshold gives a true lower bound; the best one is
-    looked for (it is the best event where all mus have one sign, because the likelihood ratio then increases).
+    looked for (it is the best event where no mu is negative, because the likelihood ratio then increases). Smaller mus
+    only make the claim smaller.
     """
 
     weights: tuple[float, ...]
@@ -76,29 +78,44 @@ class MixturePair(LowerBound):
             raise InputError("mu", "is defined for a pair of Gaussians, not of mixtures", len(self.mus))
         return self.mus[0] * (1 + self.opposed)
 
-    def _sides(self) -> list[_Side]:
-        """The half lines to the right, and to the left where there are places that shift that way."""
+    @cached_property
+    def _side(self) -> _Side:
         w, mu = np.array(self.weights), np.array(self.mus)
-        w, mu = w[w > 0], mu[w > 0]
-        signs = [sign for sign in (1.0, -1.0) if (sign * mu > 0).any()]
-        # without noise, a neighbour that shifts to this side hides what does
-        return [_Side(w, sign * mu, self.opposed) for sign in signs
-                if self.opposed == 0 or not np.isneginf(sign * mu).any()]
+        return _Side(w[w > 0], mu[w > 0], self.opposed)
 
     def delta(self, epsilon: float) -> float:
         check_epsilon(epsilon)
-        return max((side.delta(epsilon) for side in self._sides()), default=0.0)
+        return self._side.delta(epsilon)
 
     def epsilon(self, delta: float) -> float:
         check_delta(delta)
-        return max((side.epsilon(delta) for side in self._sides()), default=0.0)
+        return self._side.epsilon(delta)
+
+
+@final
+@dataclass(frozen=True)
+class Largest(LowerBound):
+    """Several lower bounds on one class: the largest at every point."""
+
+    bounds: tuple[LowerBound, ...]
+
+    def delta(self, epsilon: float) -> float:
+        return max(bound.delta(epsilon) for bound in self.bounds)
+
+    def epsilon(self, delta: float) -> float:
+        return max(bound.epsilon(delta) for bound in self.bounds)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"type": "Largest", "bounds": [bound.to_dict() for bound in self.bounds]}
 
 
 class _Side:
-    """Half lines to the right of a threshold, for mus of which one at least is positive."""
+    """Half lines to the right of a threshold."""
 
     def __init__(self, weights: Array, mus: Array, opposed: float) -> None:
         near = np.isfinite(mus)
+        if opposed > 0 and np.isneginf(mus).any():  # without noise the neighbour is far to the right as well
+            near, mus = np.zeros(mus.shape, dtype=bool), np.zeros(mus.shape)
         self.lost = float(weights[np.isposinf(mus)].sum()) * (1 - 1e-12)  # without noise: distinguished for certain
         self.logs, self.opposed = np.log(weights[near]), opposed
         self.mus = mus[near] - np.abs(mus[near]) * ROUNDING

@@ -44,7 +44,7 @@ def _changes(needs: set[str]) -> dict[str, Any]:
         "full_batch": {"batching": FullBatch(), "noise": Langevin(SIGMA / 3)},
         "secret_blocks": {"batching": Permuted(100)}, "fresh_permutations": {"batching": Reshuffled(100)},
         "secret_bins": {"batching": BallsInBins(100)}, "fresh_blocks": {"batching": RandomAllocation(100)},
-        "poisson_batches": {"batching": Poisson(0.1)}, "resampled": {"batching": FixedSize(100)},
+        "poisson_batches": {"batching": Poisson(0.1)}, "drawn_anew": {"batching": FixedSize(100)},
         "sampled_batches": {"batching": FixedSize(100)}, "counted_batches": {"batching": FixedSize(100)},
         "bounded_domain": {"domain": Ball(0.01)},
         "strongly_convex": {"loss": strong}, "log_sobolev": gibbs, "gibbs_start": gibbs,

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from lastiterate.analysis.places import MOST_MERGED, merged, place_weights
-from lastiterate.analysis.witness import curvature, largest_gradient
-from lastiterate.curves.lower_bound import MixturePair
+from lastiterate.analysis.witness import curvature, geometric, largest_gradient, power, signed_log
+from lastiterate.curves.lower_bound import Largest, LowerBound, MixturePair
 from lastiterate.run.arrays import Array
 from lastiterate.run.run import Run
 from lastiterate.theorems.assumptions.basic import (
@@ -76,26 +76,11 @@ def _constant_mus(run: Run, bend: float, unit: float, start: float) -> Array:
     if eta * bend >= 1 and run.steps > LONGEST:
         return np.zeros(run.blocks)  # next to r = -1 powers are not known well enough
     with np.errstate(divide="ignore", over="ignore", invalid="ignore", under="ignore"):
-        sign, rate = (1, math.log1p(-eta * bend)) if eta * bend < 1 else (-1, float(np.log(eta * bend - 1)))
-        decayed = _power(sign, rate, tail) * _geometric(sign**run.blocks, rate * run.blocks, participations)
-        variance = (eta * std) ** 2 * _geometric(1, 2 * rate, np.array([run.steps]))
-        variance += start * _power(1, 2 * rate, np.array([run.steps]))
+        sign, rate = signed_log(eta * bend)
+        decayed = power(sign, rate, tail) * geometric(sign**run.blocks, rate * run.blocks, participations)
+        variance = (eta * std) ** 2 * geometric(1, 2 * rate, np.array([run.steps]))
+        variance += start * power(1, 2 * rate, np.array([run.steps]))
     return _ratio(decayed * eta * unit, float(variance[0]), noisy=std > 0 or start > 0)
-
-
-def _power(sign: int, rate: float, count: Array) -> Array:
-    """(sign e^rate)^count."""
-    size = np.where(count == 0, 1.0, np.exp(rate * count))
-    return size if sign > 0 else np.where(count % 2 == 0, size, -size)
-
-
-def _geometric(sign: int, rate: float, count: Array) -> Array:
-    """1 + x + ... + x^(count - 1), x = sign e^rate."""
-    if sign < 0:  # nothing cancels
-        return (1 - _power(sign, rate, count)) / (1 + math.exp(rate))
-    if rate == 0:
-        return count.astype(np.float64)
-    return np.where(count == 0, 0.0, np.expm1(rate * count) / math.expm1(rate))
 
 
 def _ratio(shift: Any, variance: float, *, noisy: bool) -> Array:
@@ -108,16 +93,16 @@ def _ratio(shift: Any, variance: float, *, noisy: bool) -> Array:
     return np.asarray(np.where(np.isfinite(shift), shift / math.sqrt(variance), 0.0), dtype=np.float64)
 
 
-def _bound(run: Run) -> MixturePair:
+def _bound(run: Run) -> LowerBound:
     mus, opposed = witness_mus(run), largest_gradient(run).opposed
     if run.batching.drawn == "never":
         return MixturePair((1.0,), (float(np.abs(mus).max()),), opposed)
-    if mus.max() <= 0:
-        mus = -mus
-    if mus.min() < 0 and mus.size > MOST_MERGED:
+    sides = [sign * mus for sign in (1, -1) if (sign * mus > 0).any()]
+    if len(sides) > 1 and mus.size > MOST_MERGED:
         return MixturePair.of_one(0.0)  # many places that shift to opposite sides: no statement
-    weights, mus = merged(place_weights(run.batching, run.n), mus, up=False)
-    return MixturePair(tuple(weights.tolist()), tuple(mus.tolist()), opposed)
+    pairs = [merged(place_weights(run.batching, run.n), side, up=False) for side in sides]
+    found = [MixturePair(tuple(weights.tolist()), tuple(mu.tolist()), opposed) for weights, mu in pairs]
+    return found[0] if len(found) == 1 else Largest(tuple(found)) if found else MixturePair.of_one(0.0)
 
 
 THEOREM = Theorem(

@@ -111,9 +111,7 @@ bounded_domain = _plain("bounded_domain", "iterates projected on a domain of kno
 not_resampled = _plain("not_resampled", "no batches drawn afresh at every step",
                        lambda run: run.batching.drawn in ("never", "once"),
                        "batches drawn afresh need a sampling theorem")
-resampled = _plain("resampled", "batches drawn afresh at every step",
-                   lambda run: run.batching.drawn == "each step",
-                   "it speaks of batches drawn afresh: use --batch poisson:Q or fixed:B")
-flat_losses = _plain("flat_losses", "linear losses are in the class: no strong convexity",
-                     lambda run: run.facts().fact("strong") == 0 and run.loss.ridge == 0,
-                     "its worst case is linear, and this class is strongly convex")
+drawn_anew = _plain("drawn_anew", "a record's batch drawn anew at every step or in every pass",
+                    lambda run: run.batching.drawn in ("each step", "each pass"),
+                    "it speaks of batches that are drawn again and again: use --batch poisson:Q, fixed:B, "
+                    "reshuffled:B or allocation:B")
