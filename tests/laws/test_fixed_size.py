@@ -10,7 +10,7 @@ import pytest
 
 import lastiterate as li
 from lastiterate.curves.compose import compose, curve_from_dict
-from lastiterate.curves.fixed_size import FixedSizeSteps, one_step
+from lastiterate.curves.fixed_size import FixedSizeSteps, _hull_slopes, one_step
 from lastiterate.curves.gdp import Gdp
 from lastiterate.curves.pld import Pld
 from lastiterate.curves.ratio_powers import product
@@ -174,3 +174,24 @@ def test_renyi_divergences_of_steps():
             assert renyi(order, q, z / 2) <= FixedSizeSteps(q, (z / 2,), (1,), True).rdp(order) * (1 + 1e-6)
             assert FixedSizeSteps(q, (z,), (7,), mu=0.5).rdp(order) == pytest.approx(
                 min(7 * found + order / 8, FixedSizeSteps(q, (z,), (7,), mu=0.5).in_full.rdp(order)), rel=1e-6)
+
+
+def test_hulls_of_random_points():
+    """The largest convex function below the points, by brute force over all chords."""
+    rng = np.random.default_rng(6)
+    for _ in range(40):
+        x = np.sort(rng.uniform(0, 5, 9))
+        y = rng.uniform(0, 1, 9) if rng.random() < 0.7 else (x - 2) ** 2
+        found = y[0] + np.concatenate(([0.0], np.cumsum(_hull_slopes(x, y) * np.diff(x))))
+        for k in range(9):
+            chords = [y[i] + (y[j] - y[i]) * (x[k] - x[i]) / (x[j] - x[i]) for i in range(k) for j in range(k + 1, 9)]
+            assert found[k] == pytest.approx(min([y[k], *chords]))
+
+
+def test_known_batches_and_both_orders():
+    curve = FixedSizeSteps(0.05, (2.0, 4.0), (3, 20), mu=0.7)
+    assert curve.in_full.mu == pytest.approx(math.sqrt(3 / 4 + 20 / 16 + 0.49))
+    removed, added = replace(curve, mu=0.0).directions(0.3)
+    assert removed > 1.05 * added and replace(curve, mu=0.0).delta(0.3) == removed
+    both = replace(curve, mu=0.0, replaced=True).directions(0.3)
+    assert both[0] == pytest.approx(both[1], rel=1e-6)

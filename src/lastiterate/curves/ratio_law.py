@@ -68,9 +68,9 @@ class Ratio:
 
         Given Y, a Gaussian mechanism multiplies it by e^{mu Z - mu^2/2}: delta_{P||Q} = sum_k p_k delta_mu(eps - log
         y_k), delta_{Q||P} = sum_k q_k delta_mu(eps + log y_k), delta_mu(e) = (1 - e^e)_+ for mu = 0. Means are
-        preserved up to a relative error of 1e-12 in all: scaling the nodes by as much costs as much in epsilon.
+        preserved up to a relative error of 1e-11 in all: scaling the nodes by as much costs as much in epsilon.
         """
-        epsilon -= 1e-12 * (1 + abs(epsilon))
+        epsilon -= 1e-11 * (1 + abs(epsilon))
         removed = self.infinite + float((self.p * _gaussian_delta(epsilon - self.logs, mu)).sum())
         added = self.zero + float((self.q * _gaussian_delta(epsilon + self.logs, mu)).sum())
         return min(1.0, removed * (1 + SLACK)), min(1.0, added * (1 + SLACK))

@@ -28,8 +28,8 @@ def product(parts: Parts) -> Ratio:
 
     ``ValueError`` where it needs more than ``LARGEST`` nodes.
     """
-    under_p, low_p, lost_p = _convolved([(law.low, law.p, count) for law, count in parts], parts[0][0].h, 1)
-    under_q, low_q, lost_q = _convolved([(law.low, law.q, count) for law, count in parts], parts[0][0].h, -1)
+    under_p, low_p, lost_p = _convolved([(law.low, law.p, count) for law, count in parts], parts[0][0].h)
+    under_q, low_q, lost_q = _convolved([(law.low, law.q, count) for law, count in parts], parts[0][0].h)
     low, high = min(low_p, low_q), max(low_p + under_p.size, low_q + under_q.size)
     p, q = np.zeros(high - low), np.zeros(high - low)
     p[low_p - low : low_p - low + under_p.size] = under_p
@@ -38,11 +38,10 @@ def product(parts: Parts) -> Ratio:
                  lost_p + sum(count * law.infinite for law, count in parts))
 
 
-def _convolved(parts: list[tuple[int, Array, int]], h: float, side: int) -> tuple[Array, int, float]:
+def _convolved(parts: list[tuple[int, Array, int]], h: float) -> tuple[Array, int, float]:
     """Masses of the sum of losses, the index of the first, and a bound on what a delta may lack.
 
-    ``side`` 1: large losses matter (under P); -1: small ones (under Q). What lies beyond the window on that side is
-    lost; beyond the other it is wrapped around, to where it counts for more.
+    What lies beyond the window, at either end, is lost.
     """
     low, high = _window(parts, h)
     size = 2 ** max(1, math.ceil(math.log2(high - low + 1)))
@@ -55,7 +54,7 @@ def _convolved(parts: list[tuple[int, Array, int]], h: float, side: int) -> tupl
     for transform, count in zip(transforms, counts, strict=True):
         total = total * _raised(transform, count)
     masses = np.roll(np.fft.irfft(total, size), -(low % size))
-    return np.maximum(masses[: high - low + 1], 0.0), low, CUT + _rounding(transforms, counts, total, size)
+    return np.maximum(masses[: high - low + 1], 0.0), low, 2 * CUT + _rounding(transforms, counts, total, size)
 
 
 def _rounding(transforms: list[NDArray[np.complex128]], counts: list[int], total: NDArray[np.complex128],
