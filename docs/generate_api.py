@@ -93,7 +93,10 @@ def command_line() -> str:
     group: Any = typer.main.get_command(app)
     parts = ["# Command line", "Exit codes: 0 done, 1 a claim does not hold (verify, audit), 2 bad input. Constants "
              "given as flags are `ASSUMED` facts ([glossary](../glossary.md))."]
-    for name, command in group.commands.items():
+    commands = [(name, command) for name, command in group.commands.items() if not hasattr(command, "commands")]
+    commands += [(f"{name} {part}", command) for name, inner in group.commands.items()
+                 for part, command in getattr(inner, "commands", {}).items()]
+    for name, command in commands:
         rows = [f"| `{' '.join([*option.opts, *option.secondary_opts])}` | {cell(getattr(option, 'help', '') or '')} |"
                 for option in command.params if not getattr(option, "hidden", False)]
         parts += [f"## lastiterate {name}", cell(command.help or ""),

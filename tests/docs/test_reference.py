@@ -61,7 +61,7 @@ def test_every_public_name_is_described(name):
 
 def test_the_command_line_is_in_the_reference():
     text = GENERATOR.command_line()
-    for command in ("train", "account", "calibrate", "audit", "verify", "schema", "predict", "theorems"):
+    for command in ("train", "account", "calibrate", "audit", "verify", "schema", "predict", "theorems", "ledger make"):
         assert f"## lastiterate {command}\n" in text
     assert "| `--epsilon` | the privacy budget |" in text
 
