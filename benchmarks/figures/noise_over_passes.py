@@ -37,6 +37,8 @@ def main(path: Path) -> None:
                 [ours(li.Cyclic, epsilon, e, release="all") for e in PASSES], ":", "#999999"),
             "Poisson sampling (all iterates)": (
                 [poisson_noise(1 / BLOCKS, BLOCKS * e, epsilon, DELTA, 1e-3) for e in PASSES], "--", "#d95f02"),
+            "random allocation (all iterates)": (
+                [ours(li.RandomAllocation, epsilon, e, release="all") for e in PASSES], "-.", "#e7298a"),
             "blocks in order, last iterate": ([ours(li.Cyclic, epsilon, e) for e in PASSES], "-", "#7570b3"),
             "shuffled once, last iterate": ([ours(li.Permuted, epsilon, e) for e in PASSES], "-", "#1b9e77"),
         }
