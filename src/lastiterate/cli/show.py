@@ -84,7 +84,8 @@ def trained(console: Console, result: Trained, where: str) -> None:
     table.add_row("", f"epsilon {rounded_up(certificate.replace_one_epsilon(delta))} under replace-one")
     table.add_row("protects", PROTECTS)
     linear = isinstance(model, FittedLinear)
-    for row in _run_rows(certificate, delta) if linear else _sample_rows(model):
+    kinds = {"linear": lambda: _run_rows(certificate, delta), "selected": lambda: _selected_rows(model)}
+    for row in kinds.get(model.kind, lambda: _sample_rows(model))():
         table.add_row(*row)
     what = "accuracy" if linear and isinstance(model.answers, Labels) else "R^2"
     if result.test_score is not None:
@@ -108,6 +109,15 @@ def _run_rows(certificate: Certificate, delta: float) -> list[tuple[str, str]]:
         ("run", f"{run.steps} steps on {run.n} records, {type(run.batching).__name__}, "
                 + (f"noise multiplier {run.noise.z:.4g}" if isinstance(run.noise, NoiseMultiplier)
                    else f"noise std {run.first_noise:.4g} on the mean gradient")),
+    ]
+
+
+def _selected_rows(model: Any) -> list[tuple[str, str]]:
+    chosen, run = model.selection, model.run
+    return [
+        ("selected", f"the best of a secret number of runs, {chosen.law.mean:.3g} on average, by a noisy score"),
+        ("from", f"{len(chosen.candidates)} candidates, {chosen.held_out} records held out for their scores"),
+        ("run", f"{run.steps} steps on {run.n} records, {type(run.batching).__name__}, row norm {run.loss.row_norm:g}"),
     ]
 
 

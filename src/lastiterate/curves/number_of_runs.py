@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from decimal import Context, Decimal, localcontext
 from typing import final
 
 from lastiterate.curves.curve import UP
@@ -15,6 +16,8 @@ from lastiterate.curves.tails import smallest_true
 from lastiterate.errors import InputError
 
 MOST_MEAN = 1e6
+DIGITS = 90
+"""Of the weights that a number of runs is drawn by: what they miss of the law is below 1e-70, beside 2^-bits."""
 
 
 @final
@@ -55,6 +58,19 @@ class NegativeBinomial:
             k += 1
         return found
 
+    def draw(self, uniform: int, bits: int) -> int:
+        """The number of runs at a uniform whole number of so many ``bits`` (at least 128), by inversion."""
+        with localcontext(Context(prec=DIGITS)):
+            stop, shape = Decimal(self.stop), Decimal(self.shape)
+            first = -1 / stop.ln() if shape == 0 else shape / ((-shape * stop.ln()).exp() - 1)
+            k, weight, rest = 1, (1 - stop) * first, Decimal(uniform) / 2**bits
+            while rest >= weight:
+                rest -= weight
+                weight *= (1 - stop) * (k + shape) / (k + 1)
+                k += 1
+                _check_end(k)
+        return k
+
     @classmethod
     def with_mean(cls, mean: float, shape: float = 0.0) -> NegativeBinomial:
         """The law of this shape with (at most) the mean number of runs."""
@@ -89,9 +105,27 @@ class PoissonRuns:
         return found
 
 
+    def draw(self, uniform: int, bits: int) -> int:
+        """The number of runs at a uniform whole number of so many ``bits`` (at least 128), by inversion."""
+        with localcontext(Context(prec=DIGITS)):
+            expected = Decimal(self.expected)
+            k, weight, rest = 0, (-expected).exp(), Decimal(uniform) / 2**bits
+            while rest >= weight:
+                rest -= weight
+                k += 1
+                weight *= expected / k
+                _check_end(k)
+        return k
+
+
 Runs = NegativeBinomial | PoissonRuns
 
 
 def _check_mean(mean: float, least: float) -> None:
     if not least < mean <= MOST_MEAN:
         raise InputError("mean number of runs", f"must exceed {least:g} and be at most {MOST_MEAN:g}", mean)
+
+
+def _check_end(k: int) -> None:
+    """Beyond it the weights have run out of digits."""
+    assert k < 10**8, "the uniform number is too close to 1"

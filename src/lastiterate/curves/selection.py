@@ -98,7 +98,7 @@ class Selected(Curve):
         return {"type": "Selected", "curve": self.curve.to_dict(), "runs": runs}
 
 
-def runs_from_dict(data: dict[str, Any]) -> Runs:
+def runs_from_dict(data: Any) -> Runs:
     """The law that ``to_dict`` described."""
     match data:
         case {"type": "NegativeBinomial", "shape": shape, "stop": stop}:
@@ -106,7 +106,7 @@ def runs_from_dict(data: dict[str, Any]) -> Runs:
         case {"type": "PoissonRuns", "expected": expected}:
             return PoissonRuns(expected)
         case _:
-            raise InputError("runs", "have an unknown law", data.get("type"))
+            raise InputError("runs", "have an unknown law", None)
 
 
 def selected_rdp(curve: Curve, runs: Runs, alpha: float) -> float:

@@ -2,5 +2,6 @@
 
 from lastiterate.estimators.classifier import DPLogisticRegression
 from lastiterate.estimators.regressor import DPHuberRidge
+from lastiterate.estimators.search import DPSearchCV
 
-__all__ = ["DPHuberRidge", "DPLogisticRegression"]
+__all__ = ["DPHuberRidge", "DPLogisticRegression", "DPSearchCV"]

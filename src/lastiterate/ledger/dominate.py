@@ -82,7 +82,14 @@ def _profile(curve: Curve, failure: float) -> tuple[Array, Array] | None:
     points = np.linspace(0.0, top, POINTS + 1)
     most = variation(curve)
     values = [min(most, curve.delta(float(eps))) for eps in points[:-1]]
-    return points, np.array([*values, min(failure, 1.0)])
+    return points, _by_later_points(points, np.array([*values, min(failure, 1.0)]))
+
+
+def _by_later_points(points: Array, values: Array) -> Array:
+    """What (eps_j, delta_j) in both directions says of a smaller eps: ``EpsDelta.delta``; curves can be worse there."""
+    top = np.exp(np.minimum(points, 600.0))
+    implied = values + (top - top[:, None]) * (1 - values) / (1 + top) * (1 + 1e-12)
+    return np.minimum(values, np.where(points >= points[:, None], implied, 1.0).min(axis=1))
 
 
 def variation(curve: Curve) -> float:

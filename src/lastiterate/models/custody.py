@@ -8,6 +8,7 @@ it was charged stays charged, and goes on from its checkpoint under the same lin
 from __future__ import annotations
 
 import hashlib
+import json
 import secrets
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -124,5 +125,6 @@ def charged_curve(certificate: Any, adjacency: str) -> Curve:
 
 
 def _described(certificate: Any) -> str:
-    run = getattr(certificate, "run", None)
-    return run.to_json() if run is not None else repr(certificate.problem.to_dict())
+    """What a certificate is about, as text."""
+    subject = next(getattr(certificate, name) for name in ("run", "problem", "selection") if hasattr(certificate, name))
+    return json.dumps(subject.to_dict(), sort_keys=True)

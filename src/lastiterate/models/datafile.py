@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from lastiterate.curves.number_of_runs import Runs
 from lastiterate.data import BUNDLED, Schema, check_readable, encode, encode_features, load_bundled, read_table, split
 from lastiterate.data.encode import width
 from lastiterate.data.schema import public_row_norm
@@ -100,6 +101,37 @@ def fit_file(data: str, budget: Budget, *, schema: Schema | None = None, test: s
                        schema=records.schema, progress=progress, custody=custody)
     plain = _plain_score(records) if records.bundled else None
     return Trained(found, plan.choice, None if records.held is None else _score(found, records), plain)
+
+
+def tune_file(data: str, budget: Budget, *, schema: Schema | None = None, row_norms: tuple[float, ...] = (),
+              templates: tuple[Template | None, ...] = (None,), law: Runs, custody: Custody) -> Trained:
+    """Select one of ``templates`` times ``row_norms`` privately on a file, or on a bundled public set.
+
+    A bundled set's own held-out fifth scores the released model. The other records are split once more, in public
+    places, into those that candidates are trained on and those that they are scored on.
+    """
+    from lastiterate.models import tuning
+
+    file = open_file(data, schema=schema, test=None, row_norm=None)
+    task = file.task
+    train, held = tuning.parts(task.n)
+    delta = budget.delta_for(task.n)
+
+    def candidate(norm: float, made: Template | None) -> tuning.Candidate:
+        asked = Task(len(train), task.features, task.classes, norm)
+        run = None if made is None else replace(made(asked), adjacency=budget.adjacency)
+        return lambda epsilon, delta: linear.planned(asked, replace(budget, epsilon=epsilon, delta=delta),
+                                                     run).certificate
+
+    listed = [candidate(norm, made) for norm in row_norms or (file.row_norm,) for made in templates]
+    certificate = tuning.planned(listed, epsilon=budget.epsilon, delta=delta, law=law, held_out=len(held),
+                                 regression=task.classes == 0)
+    custody.pay(certificate)
+    records = file.records()
+    found = tuning.select(certificate, records.features, records.target, delta=delta, answers=records.answers,
+                          schema=records.schema, custody=custody)
+    plain = _plain_score(records) if records.bundled else None
+    return Trained(found, None, None if records.held is None else _score(found, records), plain)
 
 
 def _sample(file: Opened, budget: Budget, custody: Custody | None) -> Trained:

@@ -58,6 +58,7 @@ class Kind:
 KINDS = {kind.name: kind for kind in (
     Kind("linear", "lastiterate.models.linear"),
     Kind("network", "lastiterate.models.network"),
+    Kind("selected", "lastiterate.models.tuning", "selection", trained=False),
     Kind("posterior-sample", "lastiterate.models.posterior", "problem", trained=False),
 )}
 

@@ -25,7 +25,8 @@ FITS = 64  #: that are remembered
 SHARED = 0.1  #: part of the smaller sketch that must be back; some rows are equal by chance
 SLICE = 1024  #: rows that are hashed at once
 MESSAGE = ("fits on one data set compose, and a model's epsilon is for its own fit only: k fits cost up to k epsilon "
-           "and k delta, and no epsilon covers scores on private rows; tune on public data, or decide beforehand")
+           "and k delta, and no epsilon covers scores on private rows; tune on public data, decide beforehand, or use "
+           "DPSearchCV, which pays for its search")
 
 Sketch = frozenset[int]
 

@@ -1,0 +1,139 @@
+"""A grid search that is private as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone, is_classifier
+from sklearn.model_selection import ParameterGrid
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from lastiterate.accounting.certificate import Certificate
+from lastiterate.accounting.selection import SelectionCertificate
+from lastiterate.errors import InputError
+from lastiterate.estimators.base import PrivateLinear
+from lastiterate.models import linear, tuning
+from lastiterate.models.answers import Labels, Range, ordered
+from lastiterate.models.custody import custody
+from lastiterate.models.linear import Budget
+from lastiterate.planning.planner import Task, automatic_delta
+
+FREE = {"row_norm", "run", "time_budget", "adjacency"}
+"""Parameters that a grid may vary; the budget belongs to the search."""
+
+
+class DPSearchCV(MetaEstimatorMixin, BaseEstimator):
+    """Train a secret number of candidates under one budget, release the best of them once.
+
+    Parameters
+    ----------
+    estimator : a DPLogisticRegression (with ``classes``) or DPHuberRidge; its own budget is not used.
+    param_grid : as for GridSearchCV, over ``row_norm``, ``run`` and ``time_budget``; chosen without looking at data.
+    epsilon, delta : the budget of all of it: training every candidate, scoring it, and releasing the best.
+    mean_runs : candidates that are trained on average; their number is random and stays secret.
+    runs : the law of that number: "logarithmic", "geometric" or "poisson".
+    random_state : a seed, only for tests; it becomes a caveat.
+    ledger, dataset : as for the estimators.
+
+    Attributes
+    ----------
+    best_estimator_ : the released estimator; ``certificate_`` : what all of it costs; ``best_params_`` are those of the
+    winner. There are no scores: not even the winner's.
+
+    **Guarantee:** a public fifth of the records is held out and scored with noise; progress, scores and the number of
+    runs are not shown. Beside GridSearchCV, which composes naively, it costs a third with 30 candidates.
+    """
+
+    def __init__(self, estimator: Any, param_grid: Any, *, epsilon: float = 1.0, delta: Any = "auto",
+                 mean_runs: float = tuning.MEAN_RUNS, runs: str = "logarithmic", random_state: int | None = None,
+                 ledger: Any = None, dataset: str | None = None) -> None:
+        self.estimator = estimator
+        self.param_grid = param_grid
+        self.epsilon = epsilon
+        self.delta = delta
+        self.mean_runs = mean_runs
+        self.runs = runs
+        self.random_state = random_state
+        self.ledger = ledger
+        self.dataset = dataset
+
+    def fit(self, X: Any, y: Any) -> DPSearchCV:
+        """Select on rows X (n, d) and targets y (n,)."""
+        if not isinstance(self.estimator, PrivateLinear):
+            raise InputError("estimator", "must be a DPLogisticRegression or a DPHuberRidge",
+                             type(self.estimator).__name__)
+        X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], ensure_min_samples=10)
+        self._settings, target = list(ParameterGrid(self.param_grid)), y
+        answers, target = self._answers(y)
+        train, held = tuning.parts(len(X))
+        delta = automatic_delta(len(train)) if self.delta == "auto" else self.delta
+        classes = len(answers.values) if isinstance(answers, Labels) else 0
+        law = tuning.law_of(self.mean_runs, self.runs)
+        found: dict[int, Certificate] = {}
+        candidates = [self._candidate(i, Task(len(train), X.shape[1], classes, 1.0), found)
+                      for i in range(len(self._settings))]
+        certificate = tuning.planned(candidates, epsilon=self.epsilon, delta=delta, law=law, held_out=len(held),
+                                     regression=classes == 0)
+        guard = custody(ledger=self.ledger, dataset=self.dataset, purpose="DPSearchCV")
+        model = tuning.select(certificate, X, target, delta=delta, answers=answers, seed=self.random_state,
+                              custody=guard)
+        guard.finish(model)
+        which = next(i for i, one in found.items() if one.run == model.run)
+        self.best_params_ = self._settings[which]
+        best: Any = clone(self.estimator)
+        best.set_params(**self.best_params_)
+        best.fitted_, best.choice_, best.delta_, best.n_iter_ = model, None, delta, model.run.steps
+        best.n_features_in_ = X.shape[1]
+        if isinstance(answers, Labels):
+            best.classes_ = self.classes_ = np.asarray(answers.values)
+        self.best_estimator_ = best
+        return self
+
+    def _answers(self, y: np.ndarray) -> tuple[Labels | Range, np.ndarray]:
+        if not is_classifier(self.estimator):
+            if self.estimator.target_range is None:
+                raise InputError("target_range", "must be given to the estimator: the public (low, high) of the target",
+                                 None, "a range that is read off private targets is not private")
+            answers = ordered(*self.estimator.target_range, "target_range")
+            return answers, answers.scaled(np.asarray(y, dtype=np.float64))
+        if self.estimator.classes is None:
+            raise InputError("classes", "must be given to the estimator: a search takes no labels from the data", None,
+                             "pass the public labels with classes=")
+        labels = np.unique(np.asarray(self.estimator.classes))
+        if np.setdiff1d(np.unique(y), labels).size:
+            raise InputError("y", "must hold only the public classes", None, "add the missing label to classes=")
+        return Labels(tuple(labels.tolist())), np.searchsorted(labels, y)
+
+    def _candidate(self, number: int, task: Task, found: dict[int, Certificate]) -> Callable[[float, float], Any]:
+        setting = self._settings[number]
+        unknown = sorted(set(setting) - FREE)
+        if unknown:
+            raise InputError("param_grid", "may vary " + ", ".join(sorted(FREE)), unknown[0])
+        one: Any = clone(self.estimator)
+        one.set_params(**setting)
+        asked = Task(task.n, task.features, task.classes, one.row_norm)
+
+        def planned(epsilon: float, delta: float) -> Certificate:
+            budget = Budget(epsilon, delta, one.adjacency, one.time_budget)
+            found[number] = linear.planned(asked, budget, one.run).certificate
+            return found[number]
+
+        return planned
+
+    @property
+    def certificate_(self) -> SelectionCertificate:
+        """What all of it costs: every candidate, every score, and the release."""
+        check_is_fitted(self, "best_estimator_")
+        return self.best_estimator_.fitted_.certificate
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The released model's predictions."""
+        check_is_fitted(self, "best_estimator_")
+        return self.best_estimator_.predict(X)
+
+    def score(self, X: Any, y: Any) -> float:
+        """Accuracy or R^2 on other data than were trained on: on those it would be another release."""
+        check_is_fitted(self, "best_estimator_")
+        return float(self.best_estimator_.score(X, y))
