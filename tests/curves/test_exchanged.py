@@ -17,7 +17,7 @@ from lastiterate.curves.fixed_size import FixedSizeSteps
 from lastiterate.curves.gdp import Gdp
 from lastiterate.curves.mixtures import GdpMixture
 from lastiterate.curves.pld import Pld
-from lastiterate.curves.profile_renyi import _log_integral
+from lastiterate.curves.profile_renyi import _log_integral, _log_tail, divergence_of, renyi_divergence
 from lastiterate.curves.secret_bins import SecretBins
 from lastiterate.errors import InputError
 
@@ -101,3 +101,28 @@ def test_integrals_of_curves_are_rounded_up():
             exact = np.trapezoid(np.exp(rate * fine) * delta(fine), fine)
             ours = math.exp(_log_integral(grid, delta(grid), rate))
             assert exact * (1 - 1e-8) <= ours <= exact * (1 + 5 * end / points)
+
+
+def test_tails_beyond_a_grid():
+    cases = ((1.0, 1.0, 3.0, 2.0), (0.5, 0.05, 8.0, 0.1), (2.0, 0.2, 2.0, 3.0), (1.0, 0.5, 1.3, 1.0))
+    for mu, rate, order, end in cases:
+        e = end + np.linspace(0, 60 * mu + 5 * order * mu * mu, 400_001)
+        inner = e + math.log(1 / rate) + np.log1p(-(1 - rate) * np.exp(-e))
+        delta = rate * np.maximum(ndtr(mu / 2 - inner / mu) - np.exp(inner + log_ndtr(-mu / 2 - inner / mu)), 0)
+        exact = order * (order - 1) * np.trapezoid(np.exp((order - 1) * e) * delta, e)
+        assert exact * (1 - 1e-6) <= math.exp(_log_tail(end, order, mu, rate)) <= 100 * exact
+
+
+def test_divergences_at_the_edges():
+    curve = SecretBins((1.0,), (4,))
+    assert renyi_divergence(curve, 2.0, 0.0) == 0 and renyi_divergence(curve, 2.0, math.inf) == math.inf
+    assert renyi_divergence(curve, 1.0, 1.0) == math.inf
+    for mu in (0.3, 2.0):
+        for order in (1.2, 3.0, 9.0):
+            exact = order * mu * mu / 2
+            grid, found = np.linspace(0, mu * mu / 2 + 9 * mu, 300), Gdp(mu)
+            values = np.array([found.delta(float(e)) for e in grid])
+            assert divergence_of((grid, values, values), order, 3 * mu) >= exact * (1 - 1e-9)
+            assert divergence_of((grid, values, values), order, mu) == pytest.approx(exact, rel=1e-9)
+            low = divergence_of((grid, values, values / 2), order, 3 * mu)
+            assert low == divergence_of((grid, values / 2, values), order, 3 * mu), "both orders, whichever is first"

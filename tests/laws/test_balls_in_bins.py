@@ -99,6 +99,8 @@ def test_loads_are_exact_binomial_tails():
         assert bins * (binom.sf(most, others, 1 / bins) + binom.cdf(fewest - 1, others, 1 / bins)) <= failure
         assert most == others or bins * binom.sf(most - 1, others, 1 / bins) > failure / 2 * (1 - 1e-5)
         assert fewest == 0 or bins * binom.cdf(fewest, others, 1 / bins) > failure / 2 * (1 - 1e-5)
+    fewest, most = usual_loads(9999, 20, 1e-12)
+    assert 300 < fewest < 400 and 600 < most < 700, "500 on average, standard deviation 22"
     assert usual_loads(7, 3, 0.0) == (0, 7) and usual_loads(0, 3, 0.1) == (0, 0)
 
 
