@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 import lastiterate
 from lastiterate.cli import app
-from lastiterate.cli.screen import told
+from lastiterate.cli.screen import reports_errors
 from lastiterate.theorems import TABLE
 
 RUN = ["--n", "5000", "--steps", "100", "--step-size", "0.02", "--batch", "cyclic:500"]
@@ -51,7 +51,7 @@ def test_theorems_as_json():
 
 
 def test_an_interrupted_command_says_so():
-    @told
+    @reports_errors
     def command():
         raise KeyboardInterrupt
 
@@ -66,7 +66,10 @@ def test_a_full_disk_is_one_sentence():
         done = subprocess.run([sys.executable, "-m", "lastiterate", "schema", "/dev/null/x.csv"], stdout=full,
                               stderr=subprocess.PIPE, text=True)
     assert done.returncode == 2 and "Traceback" not in done.stderr
-    code = "from lastiterate.cli.screen import emit, told\nimport sys\n@told\ndef f():\n    emit('x' * 100, None)\nf()"
+    code = (
+        "from lastiterate.cli.screen import emit, reports_errors\n"
+        "@reports_errors\ndef f():\n    emit('x' * 100, None)\nf()"
+    )
     with open("/dev/full", "w") as full:
         done = subprocess.run([sys.executable, "-c", code], stdout=full, stderr=subprocess.PIPE, text=True)
     assert "must be writable" in done.stderr and "No space left" in done.stderr
