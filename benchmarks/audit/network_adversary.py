@@ -63,7 +63,7 @@ def accuracy(run: li.Run, model: ImageModel, images: np.ndarray, labels: np.ndar
 
 def row(name: str, passes: int, report: AuditReport) -> str:
     rate = report.rates[0]
-    lower, (highest, upper) = math.floor(100 * report.lower) / 100, (above(report.cap), above(report.upper))
+    lower, (highest, upper) = math.floor(100 * report.lower) / 100, (above(report.ceiling), above(report.upper))
     return (f"| {name} | {passes} | {rate.false_positives}, {rate.false_negatives} of {report.trials} | {lower:.2f} | "
             f"{highest} | {upper} | {report.verdict} |")
 
@@ -94,7 +94,7 @@ def main() -> None:
     if asked.results is not None:
         asked.results.mkdir(parents=True, exist_ok=True)
     began = time.perf_counter()
-    print("| run | passes | false positives, false negatives | at least | cap | at most, certified | verdict |\n"
+    print("| run | passes | false positives, false negatives | at least | ceiling | at most, certified | verdict |\n"
           "|---|---|---|---|---|---|---|", flush=True)
     runs = {clip: langevin_run(asked.n, asked.passes, step_size=asked.step, batch=asked.batch, clip=clip or None)
             for clip in asked.clip}

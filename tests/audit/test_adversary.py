@@ -26,7 +26,7 @@ from lastiterate.audit import (
 from lastiterate.audit.checkpoints import looked_at
 from lastiterate.audit.deepfool import fool_all
 from lastiterate.audit.lenet import convolved
-from lastiterate.audit.statistics import cap
+from lastiterate.audit.statistics import ceiling
 from lastiterate.engine import seeded_key, seeded_keys
 from lastiterate.engine.network import fit_network, prepared
 from lastiterate.errors import InputError
@@ -180,9 +180,9 @@ def test_the_crafted_record_keeps_its_label_and_range(neighbours):
 
 def test_without_noise_the_data_sets_are_separated(neighbours):
     reports = attack_network(RUN, MODEL, neighbours, effort=FEW, checkpoints=[6, 60], failure=0.05)
-    expected = cap(12, 0.025, 1e-5)
+    expected = ceiling(12, 0.025, 1e-5)
     assert [report.lower for report in reports] == pytest.approx([expected] * 2)
-    assert [report.cap for report in reports] == pytest.approx([expected] * 2), "the failure probability is split"
+    assert [report.ceiling for report in reports] == pytest.approx([expected] * 2), "the failure probability is split"
     assert reports[0].failure == 0.025
     assert reports[0].verdict.startswith("nothing certifies"), "no clip: no constant is known"
 

@@ -191,7 +191,7 @@ def test_a_trainer_that_ignores_its_key_gives_everything_away():
         return quick(features, target, jax.numpy.stack([key] * len(keys)))
 
     report = audit(SWAPPED, trials=500, seed=1, train=keyless)
-    assert report.refuted and report.lower == report.cap
+    assert report.refuted and report.lower == report.ceiling
 
 
 def test_thresholds_come_from_the_pilot_alone():
@@ -210,14 +210,14 @@ def test_the_report_says_what_was_found():
     assert body["verdict"] == report.verdict and body["trials"] == 30 and body["seed"] == 1
     assert "scores" not in body and body["upper"] == report.upper
     assert any("only the last one is attacked" in text for text in report.caveats)
-    shown = dict(replace(report, lower=0.12349, upper=1.23411, cap=2.0).rows()[::-1])
-    assert (shown["at least"][:6], shown["at most, certified"][:5], shown["cap of this attack"]) == (
+    shown = dict(replace(report, lower=0.12349, upper=1.23411, ceiling=2.0).rows()[::-1])
+    assert (shown["at least"][:6], shown["at most, certified"][:5], shown["ceiling of this attack"]) == (
         "0.1234",
         "1.235",
         "2",
     )
     nothing = audit(replace(RUN, noise=li.GradientNoise(0.0)), trials=300, seed=1)
-    assert nothing.lower == nothing.cap and "nothing certifies" in nothing.verdict
+    assert nothing.lower == nothing.ceiling and "nothing certifies" in nothing.verdict
     assert json.loads(nothing.to_json())["upper"] is None
 
 

@@ -11,7 +11,7 @@ import lastiterate as li
 from audit import broken
 from lastiterate.audit import audit_one_run, one_run_epsilon
 from lastiterate.audit.one_run import _guesses
-from lastiterate.audit.outcome import BUG, CAPPED, NO_CONTRADICTION
+from lastiterate.audit.outcome import BUG, CEILING, NO_CONTRADICTION
 from lastiterate.cli import app
 from lastiterate.engine import Trainer
 from lastiterate.errors import InputError
@@ -42,21 +42,21 @@ RIGHT = {
 def test_right_trainers_stand_and_leak_what_they_may(name):
     report = audit_one_run(calibrated(6.0, SMALL, **RIGHT[name]), failure=1e-6, delta=SMALL, seed=2)
     assert report.lower <= report.upper == pytest.approx(6.0, rel=1e-3)
-    assert report.verdict in (NO_CONTRADICTION, CAPPED)
+    assert report.verdict in (NO_CONTRADICTION, CEILING)
     assert report.correct > 0.55 * report.guesses, "at epsilon 6 most inclusions can be guessed"
 
 
 def test_the_bound_is_that_of_the_right_guesses():
     report = audit_one_run(calibrated(3.0), canaries=300, guesses=60, failure=0.1, delta=1e-4, seed=5)
     assert report.lower == one_run_epsilon(report.correct, 60, 300, 1e-4, 0.1)
-    assert report.cap == one_run_epsilon(60, 60, 300, 1e-4, 0.1) > report.lower
+    assert report.ceiling == one_run_epsilon(60, 60, 300, 1e-4, 0.1) > report.lower
     assert report == audit_one_run(calibrated(3.0), canaries=300, guesses=60, failure=0.1, delta=1e-4, seed=5)
     assert report != audit_one_run(calibrated(3.0), canaries=300, guesses=60, failure=0.1, delta=1e-4, seed=6)
 
 
 def test_without_noise_every_canary_is_guessed_and_nothing_is_certified():
     report = audit_one_run(replace(BASE, noise=li.GradientNoise(0.0)), guesses=400, seed=1)
-    assert report.correct == report.guesses == 400 and report.lower == report.cap
+    assert report.correct == report.guesses == 400 and report.lower == report.ceiling
     assert json.loads(report.to_json())["upper"] is None
 
 
@@ -104,7 +104,7 @@ def test_the_command(tmp_path):
     file.write_text(json.dumps(calibrated(6.0).to_dict()))
     runner = CliRunner()
     told = runner.invoke(app, ["audit", str(file), "--attack", "one-run", "--seed", "2"])
-    assert told.exit_code == 0 and "in or out with probability 1/2" in told.output and CAPPED in told.output
+    assert told.exit_code == 0 and "in or out with probability 1/2" in told.output and CEILING in told.output
     body = json.loads(runner.invoke(app, ["audit", str(file), "--attack", "one-run", "--seed", "2", "--json"]).stdout)
     assert body["attack"] == "one-run" and body["upper"] == pytest.approx(6.0, rel=1e-3)
     refused = runner.invoke(app, ["audit", str(file), "--attack", "one-run", "--plot", str(tmp_path / "roc.svg")])

@@ -10,7 +10,7 @@ from lastiterate.audit.one_run_statistics import one_run_epsilon, one_run_p_valu
 from lastiterate.audit.statistics import (
     CombinedBounds,
     Counts,
-    cap,
+    ceiling,
     epsilon_at,
     epsilon_lower,
     gaussian_epsilon,
@@ -105,10 +105,10 @@ def test_many_thresholds_share_one_budget():
 
 @pytest.mark.parametrize("trials,epsilon", [(100, 3.28), (500, 4.91), (1000, 5.60), (2000, 6.29)])
 def test_caps_are_the_known_ones(trials, epsilon):
-    assert cap(trials, 0.05, 1e-5) == pytest.approx(epsilon, abs=0.005)
+    assert ceiling(trials, 0.05, 1e-5) == pytest.approx(epsilon, abs=0.005)
     perfect = Counts(0, trials, 0, trials)
-    assert cap(trials, 0.05, 1e-5) == CombinedBounds((perfect,), 0.05).epsilon(1e-5)
-    assert cap(trials, 0.05, 1e-5, thresholds=3) < cap(trials, 0.05, 1e-5)
+    assert ceiling(trials, 0.05, 1e-5) == CombinedBounds((perfect,), 0.05).epsilon(1e-5)
+    assert ceiling(trials, 0.05, 1e-5, thresholds=3) < ceiling(trials, 0.05, 1e-5)
 
 
 def test_a_curve_is_refuted_exactly_where_the_rates_leave_its_region():

@@ -12,7 +12,7 @@ import pytest
 import lastiterate as li
 from audit import broken
 from lastiterate.audit import audit
-from lastiterate.audit.outcome import BUG, CAPPED, NO_CONTRADICTION
+from lastiterate.audit.outcome import BUG, CEILING, NO_CONTRADICTION
 from lastiterate.engine import loop, trainer
 
 FAILURE = 1e-6
@@ -113,7 +113,7 @@ def test_a_known_seed_is_replayed(patched):
     assert honest.lower == 0 and not honest.refuted and honest.verdict == NO_CONTRADICTION
     patched(*broken.KNOWN_SEED)
     report = audit(run, attack="replay", trials=60, failure=FAILURE)
-    assert report.refuted and report.lower == report.cap > report.upper
+    assert report.refuted and report.lower == report.ceiling > report.upper
     assert all(rate.false_positives == rate.false_negatives == 0 for rate in report.rates)
 
 
@@ -126,7 +126,7 @@ def test_weaker_attacks_see_halved_noise_too(attack, patched):
 
 def test_a_verdict_is_capped_where_the_claim_is_beyond_any_attack():
     report = audit(calibrated(epsilon=9.0), trials=300, seed=5)
-    assert report.verdict == CAPPED and report.upper > report.cap
+    assert report.verdict == CEILING and report.upper > report.ceiling
 
 
 def test_secret_orders_do_not_hide_a_record_that_is_zeroed(patched):
@@ -134,7 +134,7 @@ def test_secret_orders_do_not_hide_a_record_that_is_zeroed(patched):
     run = calibrated(batching=li.Permuted(2))
     patched(loop, "gaussian", lambda key, k, shape: 1e-6 * broken.gaussian(key, k, shape))
     report = audit(run, trials=2000, seed=6)
-    assert report.refuted and report.lower == report.cap
+    assert report.refuted and report.lower == report.ceiling
 
 
 def test_reports_do_not_depend_on_the_batches():

@@ -1,6 +1,6 @@
 """The losses whose exact laws are lower bounds: linear data terms of one record, and curvature that all steps share.
 
-All other records' data terms have no gradient that tells the neighbours apart. The record's gradient is constant: as
+All other records' data terms have no gradient that distinguishes the neighbours. The record's gradient is constant: as
 long as its Lipschitz constant and its sensitivity allow, which are taken as they are. An allowance for floating-point
 sums makes upper bounds larger; no loss of the class attains it.
 """

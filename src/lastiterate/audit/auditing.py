@@ -18,7 +18,7 @@ from lastiterate.audit.canaries import worst_case
 from lastiterate.audit.neighbours import Neighbours, Train, check_adjacency
 from lastiterate.audit.outcome import AuditReport, Rate
 from lastiterate.audit.scoring import Progress, Results, TrialPlan, all_scores, batch_size, train_first
-from lastiterate.audit.statistics import CombinedBounds, Counts, cap, gaussian_epsilon, require_statement
+from lastiterate.audit.statistics import CombinedBounds, Counts, ceiling, gaussian_epsilon, require_statement
 from lastiterate.engine import Trainer
 from lastiterate.errors import InputError
 from lastiterate.run.evidence import Evidence
@@ -129,7 +129,7 @@ def conclude(certificate: Certificate, neighbours: Neighbours | ImageNeighbours,
     return AuditReport(
         attack=attack, neighbours=neighbours.about, adjacency=certificate.run.adjacency, trials=trials, pilot=pilot,
         failure=failure, delta=delta, lower=proof.epsilon(delta), lower_gaussian=gaussian, mu_lower=proof.mu(),
-        cap=cap(trials, failure, delta, len(thresholds)), upper=certificate.epsilon(delta),
+        ceiling=ceiling(trials, failure, delta, len(thresholds)), upper=certificate.epsilon(delta),
         theorem=None if best is None else best.theorem.name, refuted_at=proof.refuted(curves), rates=rates, seed=seed,
         caveats=caveats, scores=scores,
     )

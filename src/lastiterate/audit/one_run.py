@@ -49,7 +49,7 @@ class OneRunReport:
     failure: float
     delta: float
     lower: float
-    cap: float
+    ceiling: float
     upper: float
     theorem: str | None
     adjacency: str
@@ -64,7 +64,7 @@ class OneRunReport:
     @property
     def verdict(self) -> str:
         """In words."""
-        return verdict_of(refuted=self.refuted, upper=self.upper, cap=self.cap)
+        return verdict_of(refuted=self.refuted, upper=self.upper, ceiling=self.ceiling)
 
     def to_json(self) -> str:
         """JSON text; an infinite upper bound is ``null``."""
@@ -79,7 +79,7 @@ class OneRunReport:
             ("guesses", f"{self.correct} of {self.guesses} are correct"), ("failure probability", f"{self.failure:g}"),
             ("epsilon at delta", f"{self.delta:g}"), ("at least", f"{shown(self.lower, math.floor)} (any trainer)"),
             ("at most, certified", claimed(self.upper, self.theorem)),
-            ("cap of this attack", shown(self.cap, math.ceil)), ("verdict", self.verdict),
+            ("ceiling of this attack", shown(self.ceiling, math.ceil)), ("verdict", self.verdict),
         ]
 
 
@@ -106,8 +106,8 @@ def audit_one_run(run: Run, *, canaries: int | None = None, guesses: int | None 
     certificate = certificate_of(run, at_least)
     upper, best = certificate.epsilon(delta), certificate.best(delta)
     guesses = _guesses(count, upper, delta, failure) if guesses is None else guesses
-    cap = one_run_epsilon(guesses, guesses, count, delta, failure)
-    if cap <= 0:
+    ceiling = one_run_epsilon(guesses, guesses, count, delta, failure)
+    if ceiling <= 0:
         raise InputError("canaries", "are too few for any statement, even if every guess were correct", count,
                          "take more canaries, a smaller delta or a larger failure probability, or audit by many runs")
     seed = int.from_bytes(os.urandom(4), "little") if seed is None else seed
@@ -116,7 +116,7 @@ def audit_one_run(run: Run, *, canaries: int | None = None, guesses: int | None 
     likeliest = np.argsort(-np.abs(scores), kind="stable")[:guesses]
     correct = int((present[likeliest] == (scores[likeliest] > 0)).sum())
     lower = one_run_epsilon(correct, guesses, count, delta, failure)
-    return OneRunReport(count, guesses, correct, failure, delta, lower, cap, upper,
+    return OneRunReport(count, guesses, correct, failure, delta, lower, ceiling, upper,
                         None if best is None else best.theorem.name, run.adjacency, seed, caveats)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 NO_CONTRADICTION = "no contradiction"
 BUG = "BUG: the certificate is refuted"
-CAPPED = "this attack cannot see more than its cap"
+CEILING = "this attack cannot show more than its ceiling"
 UNCERTIFIED = "nothing certifies this run: there is a lower bound only"
 
 
@@ -25,13 +25,13 @@ def shown(value: float, towards: Callable[[float], int]) -> str:
     return f"{towards(value / scale * (1 - slack)) * scale:.4g}"
 
 
-def verdict_of(*, refuted: bool, upper: float, cap: float) -> str:
+def verdict_of(*, refuted: bool, upper: float, ceiling: float) -> str:
     """What an audit means, in words."""
     if refuted:
         return BUG
     if math.isinf(upper):
         return UNCERTIFIED
-    return CAPPED if upper > cap else NO_CONTRADICTION
+    return CEILING if upper > ceiling else NO_CONTRADICTION
 
 
 def claimed(upper: float, theorem: str | None) -> str:
@@ -70,7 +70,7 @@ class AuditReport:
     lower: float
     lower_gaussian: float | None
     mu_lower: float  #: the pair is not mu-GDP for any smaller mu
-    cap: float
+    ceiling: float
     upper: float
     theorem: str | None
     refuted_at: float | None  #: an epsilon at which the certified delta is exceeded
@@ -88,7 +88,7 @@ class AuditReport:
     @property
     def verdict(self) -> str:
         """In words."""
-        return verdict_of(refuted=self.refuted, upper=self.upper, cap=self.cap)
+        return verdict_of(refuted=self.refuted, upper=self.upper, ceiling=self.ceiling)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready; infinite numbers are ``None``, scores are left out."""
@@ -112,5 +112,5 @@ class AuditReport:
             ("failure probability", f"{self.failure:g}"), ("epsilon at delta", f"{self.delta:g}"),
             ("at least", f"{shown(self.lower, math.floor)} (any trainer)"), ("at least", shape),
             ("at most, certified", claimed(self.upper, self.theorem)),
-            ("cap of this attack", shown(self.cap, math.ceil)), ("verdict", self.verdict),
+            ("ceiling of this attack", shown(self.ceiling, math.ceil)), ("verdict", self.verdict),
         ]

@@ -105,24 +105,24 @@ def _margin(curve: Curve, epsilon: float, fpr: float, fnr: float) -> float:
     return needed - curve.delta(epsilon) - 1e-12 if needed > 0 else needed
 
 
-def cap(trials: int, failure: float, delta: float, thresholds: int = 1) -> float:
+def ceiling(trials: int, failure: float, delta: float, thresholds: int = 1) -> float:
     """The largest lower bound that any attack can show: ``trials`` models per data set and no error at all."""
     bound = rate_upper(0, trials, failure / (2 * thresholds))
     return float(epsilon_at(bound, bound, delta))
 
 
 def require_statement(trials: int, failure: float, delta: float, thresholds: int = 1) -> None:
-    """Refuse an audit whose cap is zero: no outcome could say anything."""
+    """Refuse an audit whose ceiling is zero: no outcome could say anything."""
     if not 0 < failure < 1:
         raise InputError("failure", "must lie strictly between 0 and 1", failure, "0.05 is a common choice")
     if not 0 <= delta < 1:
         raise InputError("delta", "must lie in [0, 1)", delta, "choose less than 1/n, such as 1e-6")
-    if trials < 1 or cap(trials, failure, 0.0, thresholds) <= 0:
+    if trials < 1 or ceiling(trials, failure, 0.0, thresholds) <= 0:
         # one error-free data set needs failure / (2 thresholds) < 2^-trials
         least = math.ceil(math.log2(2 * thresholds / failure)) + 1
         raise InputError("trials", f"are too few for any statement at failure probability {failure:g}", trials,
                          f"take at least {least} models per data set")
-    if cap(trials, failure, delta, thresholds) <= 0:
+    if ceiling(trials, failure, delta, thresholds) <= 0:
         raise InputError("delta", "is above what the trials resolve: even an attack without errors would prove nothing",
                          delta, "take a smaller delta, or more trials")
 
