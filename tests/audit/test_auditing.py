@@ -287,7 +287,10 @@ def test_a_model_folder_is_audited_by_its_run(tmp_path):
     assert code == 0 and not body["refuted"] and body["delta"] == stored["delta"]
     (tmp_path / "model" / "certificate.json").write_text("{")
     code, _, error = call("audit", tmp_path / "model")
-    assert code == 2 and "certificate must be one that lastiterate wrote" in error
+    assert code == 2 and "certificate.json must be complete JSON" in error
+    (tmp_path / "model" / "certificate.json").write_text(json.dumps({key: stored[key] for key in stored if key != "run"}))
+    code, _, error = call("audit", tmp_path / "model")
+    assert code == 2 and "certificate must be one" in error
 
 
 def test_the_statistics_load_no_trainer():
