@@ -11,8 +11,9 @@ import math
 import re
 import struct
 import zlib
+from io import BufferedReader
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
@@ -79,7 +80,7 @@ def read_array(path: Path) -> np.ndarray:
             raise damaged(path, "must be a complete gzip file", error) from None
 
 
-def _parse(file: IO[bytes], path: Path) -> np.ndarray:
+def _parse(file: gzip.GzipFile | BufferedReader, path: Path) -> np.ndarray:
     head = file.read(4)
     if len(head) < 4 or head[:2] != b"\0\0" or head[2] not in TYPES or head[3] == 0:
         raise damaged(path, "must be an IDX file: two zero bytes, a type, the number of dimensions", head.hex(" "))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import gzip
 import os
+from io import BufferedReader
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from lastiterate.errors import InputError
 
@@ -59,7 +60,7 @@ class Unpacked(gzip.GzipFile):
         refuse_beyond(self._count, self._path)
 
 
-def opened(path: Path) -> IO[bytes]:
+def opened(path: Path) -> Unpacked | BufferedReader:
     """The bytes of a file, unpacked on the way if its content is gzip, whatever its name says."""
     with path.open("rb") as file:
         packed = file.read(2) == b"\x1f\x8b"
