@@ -15,7 +15,6 @@ import lastiterate as li
 from benchmarks.utility.data_sets import Set, Split, split, unit_rows
 from benchmarks.utility.tuning import Log
 from lastiterate.engine import Trainer, seeded_key
-from lastiterate.engine.loop import shape_of
 from lastiterate.run.batching import Batching
 
 CONSTANT = 0.3  #: the constant column beside rows of norm at most 1
@@ -119,7 +118,7 @@ def own_fit(bench: Bench, setting: Setting, batching: Batching, steps: int, proo
 
     def work() -> dict[str, Any]:
         part = bench.part(seed, setting.norm)
-        warm(shape_of(run), part)
+        warm(replace(run, steps=1, step_size=li.Constant(1.0), noise=li.GradientNoise(1.0)), part)
         began = time.process_time()
         weights = Trainer(run).fit(part.x[:, :-1], part.y, seeded_key(seed))
         taken = time.process_time() - began
@@ -135,11 +134,11 @@ def own_fit(bench: Bench, setting: Setting, batching: Batching, steps: int, proo
 WARM: set[li.Run] = set()
 
 
-def warm(shape: li.Run, part: Split) -> None:
-    """Compile the loop of this shape, so that no timed fit pays for it."""
-    if shape not in WARM:
-        Trainer(replace(shape, noise=li.GradientNoise(1.0))).fit(part.x[:, :-1], part.y, seeded_key(0))
-        WARM.add(shape)
+def warm(one: li.Run, part: Split) -> None:
+    """Compile the program that runs like ``one`` share, so that no timed fit pays for it."""
+    if one not in WARM:
+        Trainer(one).fit(part.x[:, :-1], part.y, seeded_key(0))
+        WARM.add(one)
 
 
 def opacus_fit(bench: Bench, child: Any, setting: Setting, batch: int, steps: int, z: float, seed: int

@@ -10,35 +10,35 @@ from lastiterate.engine.loop import State
 gaussian, update, step_at, advance, summed = loop.gaussian, loop.update, loop.step_at, loop.advance, loop.batch_sum
 
 
-def clipped_mean(run, model, *rest):
+def clipped_mean(program, *rest):
     """The sum of the unclipped gradients, clipped as if it were one record's mean."""
-    total = summed(run, replace(model, clip=None), *rest)
-    return total * jnp.minimum(1.0, model.clip * run.divisor / jnp.linalg.norm(total))
+    total = summed(replace(program, objective=replace(program.objective, clip=None)), *rest)
+    return total * jnp.minimum(1.0, program.objective.clip * program.divisor / jnp.linalg.norm(total))
 
 
-def repeated(run, model, state, data, *rest):
+def repeated(program, state, data, *rest):
     """The last block's first record stands in the first block as well."""
-    return step_at(run, model, state, tuple(a.at[0, 0, 0].set(a[-1, 0, 0]) for a in data), *rest)
+    return step_at(program, state, tuple(a.at[0, 0, 0].set(a[-1, 0, 0]) for a in data), *rest)
 
 
-def best_of_two(run, model, ahead, state, data, key, plan, first, last):
+def best_of_two(program, ahead, state, data, key, plan, first, last):
     """Of the last two iterates, the one nearer to the origin."""
-    one = advance(run, model, ahead, state, data, key, plan, first, last - 1)
-    two = advance(run, model, ahead, one, data, key, plan, last - 1, last)
+    one = advance(program, ahead, state, data, key, plan, first, last - 1)
+    two = advance(program, ahead, one, data, key, plan, last - 1, last)
     return State(jnp.where((one.theta**2).sum() < (two.theta**2).sum(), one.theta, two.theta), two.memory)
 
 
-def moved_by_data(run, model, ahead, state, data, *rest):
+def moved_by_data(program, ahead, state, data, *rest):
     """The first parameters are the mean of the rows."""
-    return advance(run, model, ahead, State(state.theta + data[0].mean((0, 1, 2)), state.memory), data, *rest)
+    return advance(program, ahead, State(state.theta + data[0].mean((0, 1, 2)), state.memory), data, *rest)
 
 
-def noise_once(run, model, state, data, order, noise, k, step):
-    return update(run, model, state, data, order, noise * (k == 0), k, step)
+def noise_once(program, state, data, order, noise, k, step):
+    return update(program, state, data, order, noise * (k == 0), k, step)
 
 
-def divided_twice(run, model, state, data, order, noise, *rest):
-    return update(run, model, state, data, order, noise / run.divisor, *rest)
+def divided_twice(program, state, data, order, noise, *rest):
+    return update(program, state, data, order, noise / program.divisor, *rest)
 
 
 # what the attacks must show
@@ -53,6 +53,6 @@ KNOWN_SEED = (trainer, "fresh_key", lambda: seeded_key(7))
 
 # what the exact laws must show
 UNPROJECTED = (loop, "project", lambda domain, theta: theta)
-PUBLIC_ORDER = (trainer, "secret", lambda run, most, data, key: data)
+PUBLIC_ORDER = (trainer, "drawn_once", lambda program, data, key: data)
 BEST_ITERATE = (trainer, "advance", best_of_two)
 START_OF_DATA = (trainer, "advance", moved_by_data)

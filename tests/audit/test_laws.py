@@ -34,8 +34,8 @@ def test_the_law_of_the_last_iterate_catches(name, patched):
 
 @pytest.mark.parametrize("momentum", [li.Nesterov(), li.HeavyBall(0.3)], ids=str)
 def test_the_law_catches_momentum_left_on(momentum, patched):
-    shape_of = trainer.shape_of
-    patched(trainer, "shape_of", lambda run: replace(shape_of(run), momentum=momentum))
+    of = trainer.StepProgram.of
+    patched(trainer.StepProgram, "of", lambda run, model: replace(of(run, model), momentum=momentum))
     assert not agrees(sample(BASE), BASE)
     print(f"{momentum}: z = {strength(BASE):.0f}")
 

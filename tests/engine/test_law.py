@@ -91,6 +91,7 @@ FLIPS = {
     "poisson": {"batching": li.Poisson(3 / 7)},
     "fresh subsets": {"batching": li.FixedSize(3)},
     "bins": {"batching": li.BallsInBins(3)},
+    "allocation": {"batching": li.RandomAllocation(3)},
     "simplex": {"domain": li.domains.Simplex()},
     "affine": {"domain": li.domains.AffineBall(2.0, ((1.0, 1.0, 1.0),), (0.5,))},
     "l1": {"prox": li.penalties.L1(0.1)},
@@ -210,6 +211,24 @@ def test_drawn_batches_follow_the_exact_mixture(name):
     assert score(choices) < 6
     for other, (_, wrong) in DRAWN.items():
         assert other == name or score(wrong) > 6
+
+
+def test_allocation_follows_the_mixture_over_all_pairs_of_passes():
+    """Two passes of two blocks on four records: 16 x 16 equally likely allocations, and not the same one twice."""
+    run = replace(BASE, n=4, steps=4, batching=li.RandomAllocation(2), start=li.Fixed(), noise=li.GradientNoise(0.02))
+    run = replace(run, step_size=li.Constant(0.9))
+    draws = Trainer(run).fit_many(X[:4], Y[:4], seeded_keys(20, MODELS))[:, 0, :]
+    ways = [(s, [i for i in range(4) if i not in s]) for s in _subsets(4)]
+
+    def score(pairs):
+        laws = [reference.quadratic_law(run, X[:4], Y[:4], (*one, *two)) for one, two in pairs]
+        means, covs = np.array([m for m, _ in laws]), np.array([c for _, c in laws])
+        exact = means.mean(0), (covs + means[:, :, None] * means[:, None, :]).mean(0)
+        found = zip((draws, draws[:, :, None] * draws[:, None, :]), exact, strict=True)
+        return max(float((np.abs(f.mean(0) - e) / (f.std(0) / np.sqrt(len(draws)))).max()) for f, e in found)
+
+    assert score(list(product(ways, ways))) < 6
+    assert score([(one, one) for one in ways]) > 6, "the second pass is drawn anew"
 
 
 PROJECTIONS = np.random.default_rng(3).normal(size=(3, 10))

@@ -39,6 +39,7 @@ CHANGES = {
     "poisson": {"batching": li.Poisson(0.3), "clip": 0.3},
     "fresh subsets": {"batching": li.FixedSize(6)},
     "bins": {"batching": li.BallsInBins(6), "clip": 0.3},
+    "allocated": {"batching": li.RandomAllocation(6), "clip": 0.3},
     "prox, momentum": {"prox": li.penalties.NuclearNorm(0.1), "momentum": li.Nesterov(),
                        "domain": li.domains.Ball(0.4)},
     "group lasso": {"prox": li.penalties.GroupLasso(0.2), "batching": li.Cyclic(10)},

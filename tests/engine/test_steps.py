@@ -1,6 +1,7 @@
 """The trainer step by step: against NumPy with the same noise, and what every part of it promises."""
 
 from dataclasses import replace
+from typing import get_args
 
 import jax
 import jax.numpy as jnp
@@ -10,14 +11,32 @@ import pytest
 import lastiterate as li
 from engine import reference
 from lastiterate.engine import Trainer, execute, fresh_key, scores, seeded_key
-from lastiterate.engine.batches import in_bins, poisson_places, read_at_once
+from lastiterate.engine.cipher import encrypted, parts
 from lastiterate.engine.gradients import AT_ONCE, Linear
-from lastiterate.engine.loop import pass_data, shape_of
-from lastiterate.engine.noise import NOISE, ORDER, cos_sin, gaussian, generator, normal_pairs, stream
+from lastiterate.engine.loop import advance, drawn_for_pass, drawn_once
+from lastiterate.engine.network import fit_network
+from lastiterate.engine.noise import (
+    NOISE,
+    ORDER,
+    below,
+    bits,
+    cos_sin,
+    gaussian,
+    normal_pairs,
+    permutation,
+    stream,
+    uniform,
+)
 from lastiterate.engine.prepare import arrange, hidden, places
+from lastiterate.engine.program import StepProgram
 from lastiterate.engine.rows import clip_rows
-from lastiterate.engine.sums import DRAWN, over_bin, over_chunks
+from lastiterate.engine.samplers import TABLE, sampler_of
+from lastiterate.engine.samplers.bins import Bins
+from lastiterate.engine.samplers.fixed_size import Subsets
+from lastiterate.engine.samplers.layout import in_a_row
+from lastiterate.engine.samplers.reading import over_chunks
 from lastiterate.errors import InputError
+from lastiterate.run.batching import Batching
 from lastiterate.run.facts import CHUNK, FLOAT_SLACK
 
 RNG = np.random.default_rng(0)
@@ -62,6 +81,7 @@ ABSENT = {
     "reshuffled": li.Reshuffled(7),
     "poisson": li.Poisson(0.4),
     "fixed size": li.FixedSize(6),
+    "allocated": li.RandomAllocation(7),
 }
 
 
@@ -109,29 +129,37 @@ def test_agrees_with_numpy_step_by_step(loss, change):
 
 def batches_of(run, key):
     """The records of every step, as the trainer will draw them."""
-    order, shape = stream(key, ORDER), shape_of(run)
+    sampler = sampler_of(run.batching, N, AT_ONCE)
     with jax.enable_x64(True):
-        if isinstance(run.batching, li.BallsInBins):
-            (moved,), begins = in_bins(shape, (np.arange(N),), order, 0)
-            bins = np.split(np.asarray(moved), np.asarray(begins)[1:-1])
-            return [bins[k % run.blocks] for k in range(run.steps)]
+        order, program = stream(key, ORDER), StepProgram.of(run, Linear(run.loss, run.clip, True))
+        if sampler.drawn == "each step":
+            return [drawn_at_step(sampler, order, k) for k in range(run.steps)]
         found = []
-        for k in range(run.steps):
-            if isinstance(run.batching, li.FixedSize):
-                places = jax.random.permutation(generator(stream(order, k)), N)[: run.batching.size]
+        for first in range(0, run.steps, run.blocks):
+            number = (np.arange(N),)
+            if sampler.drawn == "once":
+                (moved,), begins = drawn_once(program, number, key)
             else:
-                chunk, begin, count = [], 0, read_at_once(run, DRAWN)
-                while begin < N:
-                    one = generator(stream(stream(order, k), len(chunk)))
-                    chunk.append(np.asarray(poisson_places(one, run.batching.rate, begin, count)))
-                    begin = int(chunk[-1][-1]) + 1
-                places = np.concatenate(chunk)
-                places = places[places < N]
-            found.append(np.asarray(places))
-        return found
+                _, moved, begins = drawn_for_pass(program, number, key, first // run.blocks)
+            found.extend(np.split(np.asarray(moved), np.asarray(begins)[1:])[: run.blocks])
+        return found[: run.steps]
 
 
-@pytest.mark.parametrize("batching", [li.Poisson(0.3), li.Poisson(0.02), li.FixedSize(5), li.BallsInBins(6)], ids=str)
+def drawn_at_step(sampler, order, k):
+    if isinstance(sampler, Subsets):
+        return np.asarray(sampler.places(order, k))
+    found, begin = [], 0
+    while begin < N:
+        found.append(np.asarray(sampler.places(stream(order, k), len(found), begin)))
+        begin = int(found[-1][-1]) + 1
+    found = np.concatenate(found)
+    return found[found < N]
+
+
+SECRET = [li.Poisson(0.3), li.Poisson(0.02), li.FixedSize(5), li.BallsInBins(6), li.RandomAllocation(6)]
+
+
+@pytest.mark.parametrize("batching", SECRET, ids=str)
 @pytest.mark.parametrize("most", [AT_ONCE, 3], ids=lambda most: f"chunks of {most}")
 def test_drawn_batches_agree_with_numpy_step_by_step(batching, most, monkeypatch):
     monkeypatch.setattr(Linear, "most", property(lambda self: most))
@@ -151,27 +179,23 @@ def test_a_batch_of_every_record_is_never_truncated():
     with jax.enable_x64(True):
         every = np.arange(N)
         rows, y = arrange(run, X, LOSSES["huber"][1])
-        one = Linear(run.loss, None, True)
-        read = read_at_once(run, one.most)
-        total = one_bin(read, lambda c: one.chunk_sum(jnp.ones((1, D + 1)), c), padded((rows, y), read), every.size)
-        exact = one.chunk_sum(jnp.ones((1, D + 1)), (rows, y))
-    assert read < N
+        one, theta = Linear(run.loss, None, True), jnp.ones((1, D + 1))
+        total = one_bin(7, lambda c: one.chunk_sum(theta, c), (rows, y), every.size)
+        exact = one.chunk_sum(theta, (rows, y))
     np.testing.assert_allclose(total, exact, rtol=1e-12)
 
 
-def padded(data, room):
-    return tuple(np.concatenate((a, np.zeros((room, *a.shape[1:]), a.dtype))) for a in data)
-
-
 def one_bin(count, read, data, size):
-    return over_bin(count, read, (tuple(map(jnp.asarray, data)), jnp.array([0, size])), 0)
+    """All records in a single bin, read ``count`` at a time."""
+    padded = tuple(jnp.asarray(np.concatenate((a, np.zeros((count, *a.shape[1:]), a.dtype)))) for a in data)
+    return Bins(in_a_row(size), 1, count).batch_sum(read, (padded, jnp.array([0, size])), None, 0)
 
 
 def test_one_secret_permutation_then_the_same_blocks():
     model, y = LOSSES["huber"]
     run, key = li.Run(loss=model, **RUN | {"batching": li.Permuted(7)}), seeded_key(5)
     with jax.enable_x64(True):
-        blocks, targets = arrange(run, X, y, np.asarray(places(run, key)))
+        blocks, targets = arrange(run, X, y, places(run, key))
     rows = arrange(replace(run, batching=li.FullBatch()), X, y)[0].reshape(-1, D + 1)
     kept = np.abs(blocks.reshape(-1, D + 1)).sum(1) > 0
     order = [int(np.flatnonzero((rows == row).all(1))[0]) for row in blocks.reshape(-1, D + 1)[kept]]
@@ -191,7 +215,8 @@ def test_a_fresh_permutation_in_every_pass(steps):
     rows, orders, theirs, theta = rows.reshape(-1, D + 1), [], [], None
     for first in range(0, steps, run.blocks):
         with jax.enable_x64(True):
-            drawn = np.asarray(pass_data(shape_of(run), AT_ONCE, arrange(run, X, y), key, first // run.blocks)[0])
+            program = StepProgram.of(run, Linear(model, None, True))
+            drawn = np.asarray(drawn_for_pass(program, arrange(run, X, y), key, first // run.blocks)[0])
         drawn = drawn.reshape(-1, D + 1)
         order = [int(np.flatnonzero((rows == row).all(1))[0]) for row in drawn[np.abs(drawn).sum(1) > 0]]
         assert sorted(order) == list(range(N)) and order not in orders, "each a permutation, and another one"
@@ -280,7 +305,7 @@ def test_private_mean_and_prediction_use_the_same_rows():
 
 
 def test_keys():
-    one, two = (jax.random.key_data(fresh_key()) for _ in range(2))
+    one, two = (fresh_key() for _ in range(2))
     assert one.size * 32 == 128 and (one != two).any()
     model, y = LOSSES["logistic"]
     run = li.Run(loss=model, **RUN | {"release": "last"})
@@ -288,14 +313,93 @@ def test_keys():
     assert (Trainer(run).fit(X, y, seeded_key(1)) == Trainer(run).fit(X, y, seeded_key(1))).all()
 
 
-def test_nothing_is_compiled_again_for_other_noise_steps_and_step_sizes(caplog):
-    model, y = LOSSES["logistic"]
-    run = li.Run(loss=model, **RUN | {"release": "last"})
-    Trainer(run).fit(X, y)
+LOSS = li.Softmax(classes=3, ridge=0.1)
+SAME_PROGRAM = {
+    "noise and steps": ({}, {"steps": 77, "noise": li.GradientNoise(0.5), "step_size": li.Constant(0.01)}),
+    "decreasing": ({"step_size": li.InverseDecay(1.0, 0.5)}, {"step_size": li.InverseDecay(3.0, 0.1)}),
+    "clip": ({"clip": 0.5}, {"clip": 0.1}),
+    "ridge, row norm, intercept": ({}, {"loss": li.Softmax(classes=3, ridge=0.7, row_norm=2.0, intercept=0.1)}),
+    "ball": ({"domain": li.domains.Ball(1.0)}, {"domain": li.domains.Ball(2.0)}),
+    "box": ({"domain": li.domains.Box(-1.0, 1.0)}, {"domain": li.domains.Box(0.0, 2.0)}),
+    "penalty": ({"prox": li.penalties.ElasticNet(0.1, 0.2)}, {"prox": li.penalties.ElasticNet(0.3, 0.4)}),
+    "momentum": ({"momentum": li.HeavyBall(0.5)}, {"momentum": li.HeavyBall(0.1)}),
+    "start": ({"start": li.GaussianStart(0.5)}, {"start": li.GaussianStart(2.0)}),
+    "adjacency": ({}, {"adjacency": "replace-one", "noise": li.NoiseMultiplier(2.0)}),
+    "rate": ({"batching": li.Poisson(0.31)}, {"batching": li.Poisson(0.3)}),
+}
+
+
+@pytest.mark.parametrize("change", SAME_PROGRAM)
+def test_runs_that_differ_in_numbers_share_one_program(change, caplog):
+    """The numbers change the result, and nothing is compiled again for them."""
+    one, two = ({"loss": LOSS, "release": "last"} | part for part in SAME_PROGRAM[change])
+    y, key = LOSSES["softmax"][1], seeded_key(0)
+    before = Trainer(li.Run(**RUN | one)).fit(X, y, key)
+    count = advance._cache_size()
     with jax.log_compiles(True), caplog.at_level("WARNING"):
-        Trainer(replace(run, steps=77, noise=li.GradientNoise(0.5), step_size=li.Constant(0.01))).fit(X, y)
+        after = Trainer(li.Run(**RUN | one | two)).fit(X, y, key)
+    assert advance._cache_size() == count
     assert not [r for r in caplog.records if "Compiling" in r.getMessage() or "compilation" in r.getMessage()]
-    assert not jax.config.jax_enable_x64, "the user's configuration is left alone"
+    assert (before != after).any() and not jax.config.jax_enable_x64, "the user's configuration is left alone"
+
+
+def test_a_network_of_other_numbers_is_not_compiled_again():
+    def loss(p, x, y):
+        return -jax.nn.log_softmax(p @ x)[y]
+
+    run = li.Run(**RUN | {"release": "last", "clip": 0.5})
+    params, data = np.zeros((3, D), np.float32), (X.astype(np.float32), LOSSES["softmax"][1])
+    before = fit_network(run, loss, params, data, seeded_key(0))
+    count = advance._cache_size()
+    after = fit_network(replace(run, clip=0.2, noise=li.GradientNoise(0.1), steps=5), loss, params, data, seeded_key(0))
+    assert advance._cache_size() == count and (before != after).any()
+
+
+def test_another_structure_is_another_program():
+    run = li.Run(**RUN | {"loss": LOSS, "release": "last"})
+    programs = [run, replace(run, clip=1.0), replace(run, momentum=li.Nesterov()), replace(run, batching=li.Cyclic(7))]
+    programs += [replace(run, domain=li.domains.Ball(1.0)), replace(run, loss=replace(LOSS, classes=4))]
+    keys = {jax.tree.structure(StepProgram.of(r, Linear(r.loss, r.clip, hidden(r)))) for r in programs}
+    assert len(keys) == len(programs)
+
+
+def test_every_batching_has_a_sampler_and_nothing_else_has_one():
+    assert set(TABLE) == set(get_args(Batching))
+    for kind, make in TABLE.items():
+        batching = kind() if kind is li.FullBatch else kind(0.3) if kind is li.Poisson else kind(6)
+        assert make(batching, N, AT_ONCE).drawn == batching.drawn
+        assert make(batching, N, AT_ONCE).blocks == batching.blocks(N)
+
+    class Backwards:
+        pass
+
+    with pytest.raises(InputError, match="has no sampler that draws it"):
+        sampler_of(Backwards(), N, AT_ONCE)
+
+
+def test_every_record_is_in_one_block_of_a_pass_each_equally_likely_and_independently():
+    """4,000 passes of 6 records in 3 blocks, |z| < 6 everywhere (a right sampler fails with probability < 1e-6)."""
+    sampler, passes = sampler_of(li.RandomAllocation(2), 6, AT_ONCE), 4000
+    with jax.enable_x64(True):
+        keys = jax.vmap(lambda k: stream(jnp.asarray(seeded_key(3)), k))(jnp.arange(passes))
+        _, order, begins = jax.vmap(lambda key: sampler.arranged((), key))(keys)
+    order, begins = np.asarray(order)[:, :6], np.asarray(begins)
+    assert (np.sort(order, axis=1) == np.arange(6)).all() and (begins[:, 0] == 0).all() and (begins[:, -1] == 6).all()
+    blocks = np.empty((passes, 6), int)
+    for number in range(passes):
+        blocks[number, order[number]] = np.searchsorted(begins[number], np.arange(6), side="right") - 1
+    assert (np.diff(begins, axis=1) == [np.bincount(row, minlength=3) for row in blocks]).all()
+
+    def even(where, values):
+        expected = np.prod(np.shape(where)) / values
+        z = (np.bincount(np.ravel(where), minlength=values) - expected) / np.sqrt(expected)
+        assert np.abs(z).max() < 6
+
+    for record in range(6):
+        even(blocks[:, record], 3)
+        even(3 * blocks[1:, record] + blocks[:-1, record], 9)  # of successive passes
+        even(3 * blocks[:, record] + blocks[:, record - 1], 9)  # of two records
+    assert np.ptp(np.diff(begins, axis=1)) >= 5, "blocks of any size are read"
 
 
 @pytest.mark.parametrize(
@@ -377,3 +481,68 @@ def test_every_quadrant_of_the_noise_is_reached():
     turns = np.sort(np.arctan2(y, x))
     assert np.allclose(np.diff(turns), np.pi / 2, atol=1e-12)
     assert np.abs(cos - np.cos(angle)).max() < 3e-16 and np.abs(sin - np.sin(angle)).max() < 3e-16
+
+
+KNOWN = {  # of the authors' Random123, for 20 rounds: counter, key, block
+    "zeros": ((0, 0, 0, 0), (0, 0, 0, 0), (0x9C6CA96A, 0xE17EAE66, 0xFC10ECD4, 0x5256A7D8)),
+    "ones": ((2**32 - 1,) * 4, (2**32 - 1,) * 4, (0x2A881696, 0x57012287, 0xF6C7446E, 0xA16A6732)),
+    "digits of pi": (
+        (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344),
+        (0xA4093822, 0x299F31D0, 0x082EFA98, 0xEC4E6C89),
+        (0x59CD1DBB, 0xB8879579, 0x86B5D00C, 0xAC8B6D84),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_the_cipher_gives_the_published_blocks(name):
+    counter, key, block = (np.array(words, np.uint32) for words in KNOWN[name])
+    with jax.enable_x64(True):
+        first, second = (jnp.asarray(words.astype(np.uint64)) for words in (counter[:2], counter[2:]))
+        pair = encrypted(jnp.asarray(key), *(low | (high << np.uint64(32)) for low, high in (first, second)))
+        assert [int(word) for word in parts(pair)] == block.tolist()
+
+
+@pytest.mark.parametrize("bit", [0, 31, 32, 63, 64, 95, 96, 127])
+def test_every_bit_of_a_key_changes_every_draw(bit):
+    """No two keys of 128 bits share a generator: whoever knows 64 bits of one knows none of its draws."""
+    key = seeded_key(4)
+    other = key.copy()
+    other[bit // 32] ^= np.uint32(1 << bit % 32)
+    with jax.enable_x64(True):
+        for draw in (
+            lambda key: gaussian(stream(key, NOISE), 3, (50,)),
+            lambda key: gaussian(key, 3, (50,)),
+            lambda key: permutation(stream(key, ORDER), 0, 50),
+            lambda key: stream(stream(key, ORDER), 7),
+        ):
+            assert (np.asarray(draw(key)) == np.asarray(draw(other))).mean() < 0.2
+    # the two halves of a key do not cancel
+    other = key ^ np.array([1, 0, 1, 0], np.uint32)
+    with jax.enable_x64(True):
+        assert (np.asarray(gaussian(key, 0, (50,))) != np.asarray(gaussian(other, 0, (50,)))).all()
+
+
+def test_streams_steps_and_bits_of_a_key_do_not_meet():
+    with jax.enable_x64(True):
+        key = jnp.asarray(seeded_key(5))
+        found = [stream(key, which) for which in range(4)] + [stream(stream(key, which), 0) for which in range(4)]
+        drawn = [bits(key, step, 6) for step in range(4)]
+    assert len({tuple(np.asarray(one).tolist()) for one in found}) == 8
+    every = np.concatenate([np.asarray(one) for one in drawn])
+    keys = np.concatenate([np.asarray(one).view(np.uint64) for one in found])
+    assert len(set(every.tolist()) | set(keys.tolist())) == every.size + keys.size
+
+
+def test_whole_numbers_uniform_numbers_and_orders_are_even():
+    """100,000 draws: |z| < 6 for every count, Kolmogorov-Smirnov p above 1e-6."""
+    from scipy.stats import kstest
+
+    with jax.enable_x64(True):
+        key = jnp.asarray(seeded_key(6))
+        whole, real = np.asarray(below(key, 0, 100_000, 7)), np.asarray(uniform(key, 1, 100_000))
+        orders = np.asarray(jax.vmap(lambda k: permutation(key, k, 4))(jnp.arange(24_000)))
+    assert np.abs(np.bincount(whole, minlength=7) - 1e5 / 7).max() < 6 * np.sqrt(1e5 / 7) and whole.max() == 6
+    assert kstest(real, "uniform").pvalue > 1e-6 and real.min() > 0 and real.max() < 1
+    _, counts = np.unique(orders @ [64, 16, 4, 1], return_counts=True)
+    assert counts.size == 24 and np.abs(counts - 1000).max() < 6 * np.sqrt(1000)

@@ -7,18 +7,16 @@ of a shorter run. Only the features that are asked for are kept.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lastiterate.engine.loop import Schedule, State, advance, pass_data, schedule, secret, shape_of, start
-from lastiterate.engine.objective import Objective
+from lastiterate.engine.loop import Schedule, State, advance, drawn_for_pass, drawn_once, schedule, start
+from lastiterate.engine.program import StepProgram
 from lastiterate.engine.trainer import Loop
 from lastiterate.errors import InputError
-from lastiterate.run.batching import Reshuffled
 from lastiterate.run.run import Run
 
 Look = Callable[[jax.Array], Any]
@@ -28,15 +26,15 @@ Look = Callable[[jax.Array], Any]
 def looked_at(loop: Loop, first: jax.Array, arranged: Any, keys: jax.Array, checkpoints: Sequence[int], look: Look
               ) -> np.ndarray:
     """Features of one model per key after every number of steps, (models, checkpoints, ...); under 64-bit JAX."""
-    run, shape, plan = loop.run, shape_of(loop.run), schedule(loop.run)
-    state = _started(shape, first, keys)
+    program, plan = loop.program, schedule(loop.run)
+    state, blocks = _started(program, first, keys), program.sampler.blocks
     found, done = list[np.ndarray](), 0
     for checkpoint in checkpoints:
         while done < checkpoint:
-            until, number = checkpoint, done // run.blocks
-            if isinstance(run.batching, Reshuffled):  # every pass has an order of its own
-                until = min(until, (number + 1) * run.blocks)
-            state = _onward(shape, loop.objective, state, arranged, keys, plan, done, until, number)
+            until, number = checkpoint, done // blocks
+            if program.sampler.drawn == "each pass":
+                until = min(until, (number + 1) * blocks)
+            state = _onward(program, state, arranged, keys, plan, done, until, number)
             done = until
         if not np.isfinite(np.asarray(state.theta)).all():
             raise InputError("step_size", f"makes models diverge before step {checkpoint}", None,
@@ -45,19 +43,16 @@ def looked_at(loop: Loop, first: jax.Array, arranged: Any, keys: jax.Array, chec
     return np.stack(found, axis=1)
 
 
-@partial(jax.jit, static_argnums=0)
-def _started(run: Run, first: Any, keys: Any) -> State:
-    return jax.vmap(lambda key: start(run, first, key))(keys)
+@jax.jit
+def _started(program: StepProgram, first: Any, keys: Any) -> State:
+    return jax.vmap(lambda key: start(program, first, key))(keys)
 
 
-@partial(jax.jit, static_argnums=(0, 1))
-def _onward(run: Run, objective: Objective, state: State, data: Any, keys: Any, plan: Schedule, done: Any, until: Any,
+@jax.jit
+def _onward(program: StepProgram, state: State, data: Any, keys: Any, plan: Schedule, done: Any, until: Any,
             number: Any) -> State:
     def one(state: State, key: jax.Array) -> State:
-        if isinstance(run.batching, Reshuffled):
-            arranged = pass_data(run, objective.most, data, key, number)
-        else:
-            arranged = secret(run, objective.most, data, key)
-        return advance(run, objective, 1, state, arranged, key, plan, jnp.asarray(done), until)
+        arranged = drawn_for_pass(program, drawn_once(program, data, key), key, number)
+        return advance(program, 1, state, arranged, key, plan, jnp.asarray(done), until)
 
     return jax.vmap(one)(state, keys)

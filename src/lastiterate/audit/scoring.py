@@ -14,11 +14,10 @@ import numpy as np
 
 from lastiterate.audit.neighbours import DataSet, Neighbours, Train, execute
 from lastiterate.engine import seeded_keys
-from lastiterate.engine.batches import layout
 from lastiterate.engine.gradients import AT_ONCE, outputs
 from lastiterate.engine.prepare import linear_loss
+from lastiterate.engine.samplers import sampler_of
 from lastiterate.errors import InputError
-from lastiterate.run.batching import Permuted, Reshuffled
 from lastiterate.run.run import Run
 
 Progress = Callable[[int, int, float, float], None]
@@ -44,11 +43,11 @@ class TrialPlan:
 
 def batch_size(run: Run, width: int) -> int:
     """Models whose training fits in ``MEMORY``, about: scores and residuals of a chunk, parameters, a secret order."""
-    plan, k = layout(run, AT_ONCE), outputs(linear_loss(run))
+    plan, k = sampler_of(run.batching, run.n, AT_ONCE).layout, outputs(linear_loss(run))
     numbers = 6 * k * (plan.rows + width + 1)
     if run.release == "all":
         numbers += run.steps * k * (width + 1)
-    if isinstance(run.batching, Permuted | Reshuffled):
+    if run.batching.drawn in ("once", "each pass"):
         numbers += 2 * plan.slots * (width + 3)
     return int(min(max(MEMORY // (8 * numbers), 16), 2**16))
 

@@ -16,7 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from lastiterate.engine.network import Form, RecordLoss, check_loss
-from lastiterate.engine.noise import seeded_key
+from lastiterate.engine.noise import gaussian, seeded_key, stream
+from lastiterate.engine.process import check_process
 from lastiterate.errors import InputError
 from lastiterate.run.evidence import Evidence, Fact, mint
 from lastiterate.run.facts import LossFacts
@@ -60,6 +61,7 @@ def look(loss: RecordLoss, params: Any, data: tuple[Any, ...], claims: LossFacts
     stated = {name: claims.fact(name) for name in CLAIMS if getattr(claims, name) is not None}
     if not stated:
         raise InputError("claims", "must state one of " + ", ".join(CLAIMS), None)
+    check_process()
     with jax.enable_x64(True):
         form = Form.of(params)
         check_loss(loss, form, True, data)
@@ -134,10 +136,10 @@ def _climb(problem: _Problem, claim: str, claimed: float, pairs: int, climbs: in
 def _ascend(value: Callable[[Any, Any], jax.Array], climbs: int, radius: float, points: jax.Array, records: Any,
             seed: int) -> tuple[jax.Array, np.ndarray]:
     """Ascent by normalised, shrinking steps, random where there is no slope; the best point of every path."""
-    key = jax.random.key_data(seeded_key(seed))[0]
+    key = seeded_key(seed)
 
     def path(begin: jax.Array, record: Any, number: jax.Array) -> tuple[jax.Array, jax.Array]:
-        own = jax.random.fold_in(jax.random.wrap_key_data(key, impl="threefry2x32"), number)
+        own = stream(key, number)
 
         def step(state: Any, k: Any) -> Any:
             at, best, top = state
@@ -147,7 +149,7 @@ def _ascend(value: Callable[[Any, Any], jax.Array], climbs: int, radius: float, 
             slope = jnp.where(jnp.isfinite(slope), slope, 0.0)
             norm = jnp.linalg.norm(slope)
             way = jnp.where(norm > 0, slope / jnp.maximum(norm, 1e-300),
-                            jax.random.normal(jax.random.fold_in(own, k), at.shape) / math.sqrt(at.size))
+                            gaussian(own, k, at.shape) / math.sqrt(at.size))
             length = 0.3 * radius * jnp.linalg.norm(at[1] - at[0]) / (1 + jnp.linalg.norm(at[1] - at[0]))
             return (best + length * 0.97**k * way, best, top), None
 

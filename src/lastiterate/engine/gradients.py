@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from lastiterate.engine.structure import Described
 from lastiterate.run.facts import CHUNK
 from lastiterate.run.losses import HuberRidge, Logistic, Softmax
 
@@ -92,3 +93,7 @@ class Linear:
     def leafwise(self, function: Callable[[jax.Array], jax.Array], theta: jax.Array) -> jax.Array:
         """``function`` of every array of parameters."""
         return function(theta)
+
+
+jax.tree_util.register_pytree_node(Linear, lambda model: ((Described(model.loss), model.clip), model.exact),
+                                   lambda exact, held: Linear(held[0].value, held[1], exact))

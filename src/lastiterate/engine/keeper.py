@@ -14,13 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, final
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from safetensors.numpy import load, save
 
 from lastiterate.engine import sealed
-from lastiterate.engine.noise import IMPLEMENTATION, fresh_key
+from lastiterate.engine.noise import Key as NoiseKey
+from lastiterate.engine.noise import fresh_key
 from lastiterate.errors import InputError
 from lastiterate.run.run import Run
 
@@ -59,7 +58,7 @@ class Keeper:
         if not self.seconds >= 0:
             raise InputError("checkpoint_every", "must be a number of seconds >= 0", self.seconds)
 
-    def begin(self, run: Run, arrays: Iterable[Any], key: jax.Array | None) -> jax.Array:
+    def begin(self, run: Run, arrays: Iterable[Any], key: NoiseKey | None) -> NoiseKey:
         """The key that the run goes on with, or begins with: then it is sealed before anything else happens.
 
         Errors: a checkpoint of another run, of other data, under another key, damaged, or older than the ledger knows.
@@ -74,12 +73,12 @@ class Keeper:
             raise InputError("checkpoint", "is missing, and the ledger knows one of this run", str(self.path),
                              "restore the file; a new start is a new release")
         else:
-            self._secret = np.asarray(jax.random.key_data(fresh_key() if key is None else key))
+            self._secret = np.asarray(fresh_key() if key is None else key)
             self._given = np.array([key is not None])
             self.keep(0, {})
-        return jax.random.wrap_key_data(jnp.asarray(self._secret), impl=IMPLEMENTATION)
+        return self._secret
 
-    def _resume(self, key: jax.Array | None) -> None:
+    def _resume(self, key: NoiseKey | None) -> None:
         self._number, body = sealed.unseal(self.path, self.key, self._owner)
         sealed.clean(self.path)
         if self._number < self.least:
@@ -87,7 +86,7 @@ class Keeper:
                              "restore the last one: it was rolled back")
         self._state = load(body)
         self._secret, self._given = self._state.pop(KEY), self._state.pop(GIVEN)
-        same = key is None or np.array_equal(self._secret, jax.random.key_data(key))
+        same = key is None or np.array_equal(self._secret, np.asarray(key))
         if (key is not None) != bool(self._given[0]) or not same:
             raise InputError("seed", "is not what the checkpoint was begun with", None, "give the same seed, or none")
         self._last = time.monotonic()

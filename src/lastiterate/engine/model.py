@@ -11,10 +11,11 @@ import numpy as np
 from scipy.special import ndtri
 
 from lastiterate.engine.keeper import Keeper
-from lastiterate.engine.noise import PREPARATION, fresh_key, stream
+from lastiterate.engine.noise import PREPARATION, Key, fresh_key, stream
 from lastiterate.engine.preparation import executed, prepared
 from lastiterate.engine.preparation.eigenvalue import released_eigenvalue, top_eigenvalue
 from lastiterate.engine.prepare import SLICE, linear_loss, places
+from lastiterate.engine.process import check_process
 from lastiterate.engine.rows import clip_rows
 from lastiterate.engine.trainer import Progress, Trainer
 from lastiterate.run.paid import by_block, largest_eigenvalue, squared_row
@@ -30,7 +31,7 @@ class Model:
     released: tuple[np.ndarray, ...] = ()
 
 
-def execute(run: Run, features: Any, target: Any, key: jax.Array | None = None,
+def execute(run: Run, features: Any, target: Any, key: Key | None = None,
             progress: Progress | None = None, keeper: Keeper | None = None) -> Model:
     """Run every step of ``run``, in order; the only way from data to a released model.
 
@@ -38,6 +39,7 @@ def execute(run: Run, features: Any, target: Any, key: jax.Array | None = None,
     """
     if keeper is not None:
         key = keeper.begin(run, (features, target), key)
+    check_process()
     key = fresh_key() if key is None else key
     released = prepare_privately(run, features, key)
     if run.prelude and isinstance(run.prelude[-1], TopEigenvalue):
@@ -47,11 +49,12 @@ def execute(run: Run, features: Any, target: Any, key: jax.Array | None = None,
     return Model(Trainer(run).fit(features, target, key, progress, released, keeper=keeper), released)
 
 
-def _key(key: jax.Array, part: int) -> jax.Array:
-    return stream(stream(key, PREPARATION), part)
+def _key(key: Key, part: int) -> Key:
+    with jax.enable_x64(True):
+        return stream(stream(key, PREPARATION), part)
 
 
-def prepare_privately(run: Run, features: Any, key: jax.Array) -> tuple[np.ndarray, ...]:
+def prepare_privately(run: Run, features: Any, key: Key) -> tuple[np.ndarray, ...]:
     """What every part of the run's preparation releases, in order, each about rows as the parts before it left them."""
     rows = np.asarray(features)
     if run.prelude and rows.ndim != 2:
@@ -63,7 +66,7 @@ def prepare_privately(run: Run, features: Any, key: jax.Array) -> tuple[np.ndarr
     return released
 
 
-def measure_eigenvalue(run: Run, features: Any, released: tuple[np.ndarray, ...], key: jax.Array) -> float:
+def measure_eigenvalue(run: Run, features: Any, released: tuple[np.ndarray, ...], key: Key) -> float:
     """The released largest eigenvalue of the rows that steps read, as the run's ``TopEigenvalue`` describes.
 
     **Guarantee:** measured on rows after clipping and with their intercept; on the very batches of the run where they
@@ -71,10 +74,8 @@ def measure_eigenvalue(run: Run, features: Any, released: tuple[np.ndarray, ...]
     """
     part = run.prelude[-1]
     assert isinstance(part, TopEigenvalue)
-    order = None
-    if by_block(run) and run.batching.drawn == "once":
-        with jax.enable_x64(True):
-            order = np.asarray(places(run, key))
+    with jax.enable_x64(True):
+        order = places(run, key) if by_block(run) else None
     blocks = rows_of_batches(run, features, released, order)
     most, scale = largest_eigenvalue(run), squared_row(run) * part.noise_multiplier
     return released_eigenvalue(top_eigenvalue(blocks), scale, -float(ndtri(part.failure)), part.floor * most, most,

@@ -11,12 +11,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lastiterate.engine.batches import drawn, layout
 from lastiterate.engine.dense import clipped_sum
 from lastiterate.engine.keeper import Keeper
-from lastiterate.engine.loop import secret, shape_of
-from lastiterate.engine.noise import fresh_key
+from lastiterate.engine.loop import drawn_once
+from lastiterate.engine.noise import Key, fresh_key
 from lastiterate.engine.prepare import hidden
+from lastiterate.engine.process import check_process
+from lastiterate.engine.samplers import sampler_of
+from lastiterate.engine.structure import numbered
 from lastiterate.engine.trainer import Loop, Progress
 from lastiterate.errors import InputError
 from lastiterate.run.facts import CHUNK
@@ -91,6 +93,7 @@ def _check_array(name: str, leaf: Any) -> None:
         raise InputError("params", "must be finite at the start", name)
 
 
+@numbered
 @dataclass(frozen=True)
 class PerExample:
     """Per-example gradients of any loss, clipped; a chunk is records (pytrees of (m, ...)) and which are real, (m,).
@@ -133,7 +136,7 @@ def in_precision(records: Any, *, exact: bool) -> Any:
     return jax.tree.map(cast, records)
 
 
-def fit_network(run: Run, loss: RecordLoss, params: Any, data: tuple[Any, ...], key: jax.Array | None = None, *,
+def fit_network(run: Run, loss: RecordLoss, params: Any, data: tuple[Any, ...], key: Key | None = None, *,
                 microbatch: int | None = None, progress: Progress | None = None, keeper: Keeper | None = None) -> Any:
     """Execute ``run`` on ``loss(params, *record)``; the last parameters, structured like ``params``.
 
@@ -148,7 +151,7 @@ def fit_network(run: Run, loss: RecordLoss, params: Any, data: tuple[Any, ...], 
         if keeper is not None:
             key = keeper.begin(run, jax.tree.leaves((data, Form.of(params).vector(params))), key)
         key = fresh_key() if key is None else key
-        arranged = secret(shape_of(run), loop.objective.most, arranged, key)
+        arranged = drawn_once(loop.program, arranged, key)
         released = loop.execute(initial, arranged, key, progress, keeper)
         form = Form.of(params)
         if run.release == "last":
@@ -160,6 +163,7 @@ def fit_network(run: Run, loss: RecordLoss, params: Any, data: tuple[Any, ...], 
 def prepared(run: Run, loss: RecordLoss, params: Any, data: tuple[Any, ...],
              microbatch: int | None = None) -> tuple[Loop, jax.Array, Any]:
     """The loop of a run on a network, its first parameters as one vector, and the records arranged in public order."""
+    check_process()
     form = Form.of(params)
     if run.prelude:
         raise InputError("prelude", "prepares the rows of linear models only", type(run.prelude[0]).__name__,
@@ -231,16 +235,15 @@ def check_gradient(loss: RecordLoss, form: Form, params: Any, exact: bool, data:
 
 def arrange_records(run: Run, data: tuple[Any, ...], most: int) -> tuple[Any, ...]:
     """Leaves (blocks, chunks, m, ...), or (n, ...) where batches are drawn, and behind them which slots are real."""
-    plan = layout(run, most)
-    cut = (run.n,) if drawn(run) else (plan.blocks, plan.chunks, plan.rows)
+    plan = sampler_of(run.batching, run.n, most).layout
     slots = plan.slot(np.arange(run.n))
 
     def arranged(values: Any) -> jax.Array:
         values = np.asarray(values)
         if plan.slots == run.n:
-            return jnp.asarray(values.reshape(*cut, *values.shape[1:]))
+            return jnp.asarray(values.reshape(*plan.shape, *values.shape[1:]))
         padded = np.zeros((plan.slots, *values.shape[1:]), values.dtype)
         padded[slots] = values
-        return jnp.asarray(padded.reshape(*cut, *values.shape[1:]))
+        return jnp.asarray(padded.reshape(*plan.shape, *values.shape[1:]))
 
     return (*jax.tree.map(arranged, data), arranged(np.ones(run.n, np.uint8)))

@@ -1,7 +1,7 @@
-"""Randomness: keys from the operating system, Gaussian noise in float64.
+"""Randomness: keys from the operating system, streams of bits, Gaussian noise in float64.
 
-A key is a pair of 64-bit Threefry keys. The generator of a step is the exclusive or of what both say about the step, so
-that all 128 bits must be known to predict the noise, and one step's generator says nothing about another's.
+A key is 128 bits, four words of 32. Every stream of a key is a key of its own, and every step has its own blocks of a
+stream's counter, so that a draw can be predicted only by who knows all 128 bits: nothing is shortened on the way.
 """
 
 from __future__ import annotations
@@ -14,42 +14,68 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lastiterate.engine.cipher import encrypted, parts
+
+Key = Any
+"""(4,) uint32: an array of NumPy or JAX."""
 NOISE, START, ORDER, PREPARATION = range(4)  #: streams of one key
-IMPLEMENTATION = "threefry2x32"
+DERIVED = np.uint64(2**63)
+"""Marks blocks of the counter that become keys; all others are bits."""
 
 
-def fresh_key() -> jax.Array:
-    """A key of 128 bits from the operating system; shape (2,)."""
-    bits = np.frombuffer(os.urandom(16), dtype=np.uint32).reshape(2, 2)
-    return jax.random.wrap_key_data(jnp.asarray(bits), impl=IMPLEMENTATION)
+def fresh_key() -> np.ndarray:
+    """A key of 128 bits from the operating system."""
+    return np.frombuffer(os.urandom(16), dtype=np.uint32)
 
 
-def seeded_key(seed: int) -> jax.Array:
+def seeded_key(seed: int) -> np.ndarray:
     """A reproducible key, for tests and audits: whoever knows the seed can subtract the noise."""
-    return jax.random.split(jax.random.key(seed, impl=IMPLEMENTATION), 2)
+    return seeded_keys(seed, 1)[0]
 
 
-def seeded_keys(seed: int, count: int) -> jax.Array:
-    """Many independent keys from one seed; shape (count, 2)."""
-    return jax.random.split(jax.random.key(seed, impl=IMPLEMENTATION), (count, 2))
+def seeded_keys(seed: int, count: int) -> np.ndarray:
+    """Many independent keys from one seed, (count, 4)."""
+    return np.random.SeedSequence(seed).generate_state(4 * count).reshape(count, 4)
 
 
-def stream(key: jax.Array, which: Any) -> jax.Array:
-    """One of the independent streams of a key."""
-    return jnp.stack([jax.random.fold_in(key[0], which), jax.random.fold_in(key[1], which)])
+def stream(key: Key, which: Any) -> jax.Array:
+    """One of the independent streams of a key: another key."""
+    return jnp.stack(parts(encrypted(key, jnp.asarray(which, jnp.uint64), jnp.asarray(DERIVED))))
 
 
-def generator(key: jax.Array) -> jax.Array:
-    """The single generator that both halves of a key agree on."""
-    halves = jax.random.key_data(key)
-    return jax.random.wrap_key_data(halves[0] ^ halves[1], impl=IMPLEMENTATION)
+def words(key: Key, step: Any, count: int) -> tuple[jax.Array, jax.Array]:
+    """Twice ``count`` words of 64 random bits, for one step below 2^63 of a stream."""
+    return encrypted(key, jnp.arange(count, dtype=jnp.uint64), jnp.full(count, step, jnp.uint64))
 
 
-def gaussian(key: jax.Array, step: Any, shape: tuple[int, ...]) -> jax.Array:
+def bits(key: Key, step: Any, count: int) -> jax.Array:
+    """``count`` words of 64 random bits."""
+    return jnp.concatenate(words(key, step, (count + 1) // 2))[:count]
+
+
+def gaussian(key: Key, step: Any, shape: tuple[int, ...]) -> jax.Array:
     """Standard normal noise of one step, float64, from 128 random bits for every two numbers."""
     count = math.prod(shape)
-    words = jax.random.bits(generator(stream(key, step)), (2, (count + 1) // 2), dtype=jnp.uint64)
-    return jnp.concatenate(normal_pairs(words[0], words[1]))[:count].reshape(shape)
+    first, second = words(key, step, (count + 1) // 2)
+    return jnp.concatenate(normal_pairs(first, second))[:count].reshape(shape)
+
+
+def uniform(key: Key, step: Any, count: int) -> jax.Array:
+    """``count`` numbers in (0, 1), float64, of 53 random bits each."""
+    return ((bits(key, step, count) >> np.uint64(11)).astype(jnp.float64) + 0.5) * 2.0**-53
+
+
+def below(key: Key, step: Any, count: int, end: int) -> jax.Array:
+    """``count`` independent whole numbers 0 .. end - 1: every probability is 1/end to a relative end 2^-64."""
+    return (bits(key, step, count) % np.uint64(end)).astype(jnp.int64)
+
+
+def permutation(key: Key, step: Any, count: int) -> jax.Array:
+    """A uniform permutation of 0 .. count - 1: the order of random words.
+
+    Equal words keep the public order; for any one record there are some with probability below count 2^-64.
+    """
+    return jnp.argsort(bits(key, step, count), stable=True)
 
 
 FARTHEST = 10.2

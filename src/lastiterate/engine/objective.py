@@ -9,7 +9,9 @@ import jax
 
 
 class Objective(Protocol):
-    """A hashable description of a model and its loss; parameters are one float64 array of any shape."""
+    """A model and its loss, as a JAX pytree: its numbers are arguments of compiled programs, all else is what they are
+    compiled for. Parameters are one float64 array of any shape.
+    """
 
     @property
     def most(self) -> int:

@@ -6,16 +6,14 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import jax
 import numpy as np
 
-from lastiterate.engine.batches import drawn, layout
 from lastiterate.engine.gradients import AT_ONCE
-from lastiterate.engine.noise import ORDER, generator, stream
+from lastiterate.engine.noise import ORDER, Key, stream
 from lastiterate.engine.preparation import prepared
 from lastiterate.engine.rows import clip_rows, in_range
+from lastiterate.engine.samplers import sampler_of
 from lastiterate.errors import InputError
-from lastiterate.run.batching import FixedSize, Poisson
 from lastiterate.run.losses import Abstract, HuberRidge, Logistic, Softmax
 from lastiterate.run.run import Run
 
@@ -27,10 +25,10 @@ def hidden(run: Run) -> bool:
     """Whether the run's theorems may rely on a hidden state, and so compare a step at two different parameters.
 
     Otherwise every step is charged: with momentum, with all iterates released, and where nothing is known of the loss
-    but what its clip bounds. Batches drawn afresh count as hidden too: a record that is drawn moves others to other
-    chunks, so that single precision would round sums that it is no part of.
+    but what its clip bounds. Where theorems may rely on a record's own draws they count as hidden too: a record that is
+    drawn moves others to other chunks, so that single precision would round sums that it is no part of.
     """
-    if isinstance(run.batching, Poisson | FixedSize):
+    if run.batching.independent or run.batching.drawn == "each step":
         return True
     if isinstance(run.loss, Abstract):
         known = run.loss.facts()
@@ -40,9 +38,10 @@ def hidden(run: Run) -> bool:
     return run.release == "last" and run.momentum is None
 
 
-def places(run: Run, key: jax.Array) -> jax.Array:
-    """The place of every record in the one secret order, (n,)."""
-    return jax.random.permutation(generator(stream(key, ORDER)), run.n)
+def places(run: Run, key: Key) -> np.ndarray | None:
+    """The place of every record in the run's one secret order, (n,); None where it draws no such order."""
+    order = sampler_of(run.batching, run.n, AT_ONCE).order(stream(key, ORDER))
+    return None if order is None else np.asarray(order)
 
 
 def linear_loss(run: Run) -> Logistic | Softmax | HuberRidge:
@@ -85,7 +84,7 @@ def arrange(run: Run, features: Any, target: Any, places: np.ndarray | None = No
     i in a secret order (absent: its own). Slots without a record hold zeros, and so do those of the records ``absent``,
     intercept included, which makes their gradients zero: what the neighbours of zero-out are.
     """
-    loss, plan, answers = linear_loss(run), layout(run, AT_ONCE), check_target(run, target)
+    loss, plan, answers = linear_loss(run), sampler_of(run.batching, run.n, AT_ONCE).layout, check_target(run, target)
     shape = np.shape(features)
     if len(shape) != 2 or 0 in shape:
         raise InputError("features", "must be a non-empty table of shape (n, d)", shape)
@@ -100,5 +99,4 @@ def arrange(run: Run, features: Any, target: Any, places: np.ndarray | None = No
     rows[slots[list(absent)]] = 0.0
     labels = np.zeros(plan.slots, answers.dtype)
     labels[slots] = answers
-    cut = (run.n,) if drawn(run) else (plan.blocks, plan.chunks, plan.rows)
-    return rows.reshape(*cut, -1), labels.reshape(cut)
+    return rows.reshape(*plan.shape, -1), labels.reshape(plan.shape)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lastiterate.errors import InputError
 from lastiterate.run.domains import AffineBall, Ball, Box, Domain, Everywhere, Simplex
 from lastiterate.run.penalties import L1, ElasticNet, GroupLasso, L2Squared, NuclearNorm, Prox
 
@@ -15,19 +17,21 @@ INSIDE = 1 - 2.0**-45
 """Radii are shrunk by this factor, so that rounding cannot leave the domain."""
 
 
-def project(domain: Domain, theta: jax.Array) -> jax.Array:
-    """The closest point of the domain; ``theta`` of any shape, its entries are the coordinates."""
+def project(domain: Domain | Disc, theta: jax.Array) -> jax.Array:
+    """The closest point of the domain (as executed); ``theta`` of any shape, its entries are the coordinates."""
     match domain:
         case Everywhere():
             return theta
         case Ball(radius):
-            return theta * jnp.minimum(1.0, radius * INSIDE / jnp.maximum(jnp.linalg.norm(theta), 1e-300))
+            return onto_ball(radius, theta)
         case Box(low, high):
             return jnp.clip(theta, low, high)
         case Simplex(total):
             return onto_simplex(theta.ravel(), total).reshape(theta.shape)
-        case AffineBall():
-            return onto_affine_ball(domain, theta.ravel()).reshape(theta.shape)
+        case Disc():
+            return onto_disc(domain, theta.ravel()).reshape(theta.shape)
+        case _:
+            raise InputError("domain", "has no projection that executes it", type(domain).__name__)
 
 
 def onto_simplex(theta: jax.Array, total: float) -> jax.Array:
@@ -37,14 +41,35 @@ def onto_simplex(theta: jax.Array, total: float) -> jax.Array:
     return jnp.maximum(theta - shifts[jnp.sum(ordered > shifts) - 1], 0.0)
 
 
-def onto_affine_ball(domain: AffineBall, theta: jax.Array) -> jax.Array:
-    """The ball's part of an affine set is a ball in it: project onto the set, then towards that ball's centre."""
+@dataclass(frozen=True)
+class Disc:
+    """An affine ball as it is executed: the ball of ``radius`` around ``centre`` in the affine set through it.
+
+    ``normals``: orthonormal; with those that are given, nearly parallel ones would make the computed map expand.
+    """
+
+    normals: np.ndarray
+    centre: np.ndarray
+    radius: float
+
+
+def executed(domain: Domain) -> Domain | Disc:
+    """The domain as it is executed."""
+    if type(domain) is not AffineBall:
+        return domain
     centre, radius = domain.centre()
-    # orthonormal normals: with those that are given, nearly parallel ones would make the computed map expand
-    normals = np.linalg.svd(np.array(domain.normals), full_matrices=False)[2]
-    moved = theta - jnp.asarray(centre)
-    moved = moved - normals.T @ (normals @ moved)
-    return jnp.asarray(centre) + project(Ball(radius), moved)
+    return Disc(np.linalg.svd(np.array(domain.normals), full_matrices=False)[2], np.array(centre), radius)
+
+
+def onto_disc(disc: Disc, theta: Any) -> Any:
+    """The ball's part of an affine set is a ball in it: project onto the set, then towards that ball's centre."""
+    moved = theta - disc.centre
+    moved = moved - disc.normals.T @ (disc.normals @ moved)
+    return disc.centre + onto_ball(disc.radius, moved)
+
+
+def onto_ball(radius: Any, theta: jax.Array) -> jax.Array:
+    return theta * jnp.minimum(1.0, radius * INSIDE / jnp.maximum(jnp.linalg.norm(theta), 1e-300))
 
 
 def proximal(prox: Prox | None, step: Any, array: jax.Array) -> jax.Array:

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import jax
@@ -16,12 +16,13 @@ import numpy as np
 from lastiterate.engine.gradients import Linear, outputs
 from lastiterate.engine.growth import check_growth, check_released
 from lastiterate.engine.keeper import Keeper
-from lastiterate.engine.loop import State, advance, noise_ahead, pass_data, schedule, secret, shape_of, start, trace
-from lastiterate.engine.noise import fresh_key
+from lastiterate.engine.loop import State, advance, drawn_for_pass, drawn_once, noise_ahead, schedule, start, trace
+from lastiterate.engine.noise import Key, fresh_key
 from lastiterate.engine.objective import Objective
 from lastiterate.engine.prepare import arrange, hidden, linear_loss, places
+from lastiterate.engine.process import check_process
+from lastiterate.engine.program import StepProgram
 from lastiterate.errors import InputError
-from lastiterate.run.batching import Permuted, Reshuffled
 from lastiterate.run.domains import AffineBall, Box
 from lastiterate.run.run import Run, check_described
 
@@ -41,7 +42,12 @@ class Loop:
     def __post_init__(self) -> None:
         check_described(self.run)
 
-    def execute(self, initial: Any, data: Any, key: jax.Array, progress: Progress | None,
+    @cached_property
+    def program(self) -> StepProgram:
+        """What the steps are compiled for, and their numbers."""
+        return StepProgram.of(self.run, self.objective)
+
+    def execute(self, initial: Any, data: Any, key: Key, progress: Progress | None,
                 keeper: Keeper | None = None) -> np.ndarray:
         """The last iterate, or all of them, (T, ...), for release="all"; refuses to release what is not finite.
 
@@ -49,14 +55,15 @@ class Loop:
         """
         check_dimension(self.run, math.prod(np.shape(initial)))
         check_growth(self.run, initial, self.objective.ridge)
-        state = start(self.run, initial, key)
+        state = start(self.program, initial, key)
         released = self._all(state, data, key) if self.run.release == "all" else \
             self._last(state, data, key, progress, keeper)
         check_released(released)
         return released
 
     def _last(self, state: State, data: Any, key: Any, progress: Progress | None, keeper: Keeper | None) -> np.ndarray:
-        plan, steps, shape = schedule(self.run), self.run.steps, shape_of(self.run)
+        plan, steps, program = schedule(self.run), self.run.steps, self.program
+        blocks, each_pass = program.sampler.blocks, program.sampler.drawn == "each pass"
         whole = progress is None and keeper is None
         began, done, ahead = time.perf_counter(), 0, noise_ahead(state.theta.size)
         if keeper is not None and (found := keeper.state)[1]:
@@ -64,12 +71,12 @@ class Loop:
         current, number = data, -1
         while done < steps:
             until = min(steps, done + math.ceil(steps / (1 if whole else STRETCHES)))
-            if isinstance(self.run.batching, Reshuffled):
-                until = min(until, (done // self.run.blocks + 1) * self.run.blocks)
-                if done // self.run.blocks != number:
-                    number = done // self.run.blocks
-                    current = pass_data(shape, self.objective.most, data, key, number)
-            state = advance(shape, self.objective, ahead, state, current, key, plan, done, until)
+            if each_pass:
+                until = min(until, (done // blocks + 1) * blocks)
+                if done // blocks != number:
+                    number, current = done // blocks, None  # before the next pass takes its memory
+                    current = drawn_for_pass(program, data, key, number)
+            state = advance(program, ahead, state, current, key, plan, done, until)
             done = until
             if not whole:
                 state.theta.block_until_ready()
@@ -80,38 +87,38 @@ class Loop:
         return np.asarray(state.theta)
 
     def _all(self, state: State, data: Any, key: Any) -> np.ndarray:
-        plan, steps, shape = schedule(self.run), self.run.steps, shape_of(self.run)
-        if not isinstance(self.run.batching, Reshuffled):
-            return np.asarray(trace(shape, self.objective, state, data, key, plan, 0, steps)[1])
+        plan, steps, program = schedule(self.run), self.run.steps, self.program
+        if program.sampler.drawn != "each pass":
+            return np.asarray(trace(program, state, data, key, plan, 0, steps)[1])
         found: list[np.ndarray] = []
-        for first in range(0, steps, self.run.blocks):
-            current = pass_data(shape, self.objective.most, data, key, first // self.run.blocks)
-            count = min(self.run.blocks, steps - first)
-            state, part = trace(shape, self.objective, state, current, key, plan, first, count)
+        for first in range(0, steps, program.sampler.blocks):
+            current = drawn_for_pass(program, data, key, first // program.sampler.blocks)
+            count = min(program.sampler.blocks, steps - first)
+            state, part = trace(program, state, current, key, plan, first, count)
             found.append(np.asarray(part))
         return np.concatenate(found)
 
-    def many(self, initial: Any, data: Any, keys: jax.Array) -> np.ndarray:
+    def many(self, initial: Any, data: Any, keys: Any) -> np.ndarray:
         """The last iterate for every key, in a single vectorised program; ``data`` in public order."""
         check_dimension(self.run, math.prod(np.shape(initial)))
         plan = schedule(self.run)
-        return np.asarray(_many(shape_of(self.run), self.objective, initial, data, keys, plan, self.run.steps))
+        return np.asarray(_many(self.program, initial, data, keys, plan, self.run.steps))
 
 
-@partial(jax.jit, static_argnums=(0, 1))
-def _many(run: Run, objective: Objective, initial: Any, data: Any, keys: Any, plan: Any, steps: Any) -> jax.Array:
-    def one(key: jax.Array) -> jax.Array:
-        state, arranged = start(run, initial, key), secret(run, objective.most, data, key)
-        if not isinstance(run.batching, Reshuffled):
-            return advance(run, objective, 1, state, arranged, key, plan, 0, steps).theta
+@jax.jit
+def _many(program: StepProgram, initial: Any, data: Any, keys: Any, plan: Any, steps: Any) -> jax.Array:
+    blocks = program.sampler.blocks
+
+    def one(key: Key) -> jax.Array:
+        state, arranged = start(program, initial, key), drawn_once(program, data, key)
+        if program.sampler.drawn != "each pass":
+            return advance(program, 1, state, arranged, key, plan, 0, steps).theta
 
         def one_pass(number: Any, current: State) -> State:
-            first = number * run.blocks
-            arranged = pass_data(run, objective.most, data, key, number)
-            return advance(run, objective, 1, current, arranged, key, plan, first,
-                           jnp.minimum(first + run.blocks, steps))
+            arranged, first = drawn_for_pass(program, data, key, number), number * blocks
+            return advance(program, 1, current, arranged, key, plan, first, jnp.minimum(first + blocks, steps))
 
-        return jax.lax.fori_loop(0, -(-steps // run.blocks), one_pass, state).theta
+        return jax.lax.fori_loop(0, -(-steps // blocks), one_pass, state).theta
 
     return jax.vmap(one)(keys)
 
@@ -142,7 +149,7 @@ class Trainer:
     def _loop(self) -> Loop:
         return Loop(self.run, Linear(linear_loss(self.run), self.run.clip, hidden(self.run)))
 
-    def fit(self, features: Any, target: Any, key: jax.Array | None = None, progress: Progress | None = None,
+    def fit(self, features: Any, target: Any, key: Key | None = None, progress: Progress | None = None,
             released: tuple[np.ndarray, ...] = (), absent: Sequence[int] = (),
             keeper: Keeper | None = None) -> np.ndarray:
         """Train and return the last iterate, (k, d + 1) float64 (all of them, (T, k, d + 1), for release="all").
@@ -153,17 +160,19 @@ class Trainer:
 
         **Guarantee:** exactly the run that is accounted: rows clipped, noise at every step, no other output.
         """
+        check_process()
         key = fresh_key() if key is None else key
         with jax.enable_x64(True):
-            order = np.asarray(places(self.run, key)) if isinstance(self.run.batching, Permuted) else None
+            order = places(self.run, key)
             rows, labels = arrange(self.run, features, target, order, released, absent)
             data: Any = jax.device_put(rows, may_alias=True), jnp.asarray(labels)
             if order is None:
-                data = secret(shape_of(self.run), self._loop.objective.most, data, key)
+                data = drawn_once(self._loop.program, data, key)
             return self._loop.execute(self._zero(rows), data, key, progress, keeper)
 
-    def fit_many(self, features: Any, target: Any, keys: jax.Array, absent: Sequence[int] = ()) -> np.ndarray:
+    def fit_many(self, features: Any, target: Any, keys: Any, absent: Sequence[int] = ()) -> np.ndarray:
         """Train one model per key in a single vectorised program; (models, k, d + 1). For tests and audits."""
+        check_process()
         rows, labels = arrange(self.run, features, target, absent=absent)
         with jax.enable_x64(True):
             return self._loop.many(self._zero(rows), (rows, labels), keys)

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-import jax
 import numpy as np
 
+from lastiterate.engine.noise import Key
 from lastiterate.engine.preparation.covariance import noisy_moments, unit_rows, whitened, whitening
 from lastiterate.engine.preparation.mean import centred, noisy_mean
 from lastiterate.errors import InputError
@@ -29,11 +29,11 @@ class Executed:
     ``apply(part, rows, found)``: the rows after it; a map of single rows.
     """
 
-    release: Callable[[Any, Slices, int, int, jax.Array], np.ndarray]
+    release: Callable[[Any, Slices, int, int, Key], np.ndarray]
     apply: Callable[[Any, np.ndarray, np.ndarray], np.ndarray]
 
 
-def _covariance(part: PrivateCovariance, slices: Slices, n: int, d: int, key: jax.Array) -> np.ndarray:
+def _covariance(part: PrivateCovariance, slices: Slices, n: int, d: int, key: Key) -> np.ndarray:
     moments = noisy_moments(slices, d, part.noise_multiplier, key)
     return whitening(moments, n, part.noise_multiplier, part.power)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import jax
 import numpy as np
 
-from lastiterate.engine.noise import gaussian
+from lastiterate.engine.noise import Key, gaussian
 
 UNIT = 1 - 2.0**-20
 """Unit rows have this norm: more than rounding to float32 can add to 1 (relative 2^-24)."""
@@ -26,7 +26,7 @@ def unit_rows(rows: np.ndarray) -> np.ndarray:
     return (np.divide(exact, norms, out=np.zeros_like(exact), where=norms > 0) * UNIT).astype(np.float32)
 
 
-def noisy_moments(slices: Iterable[np.ndarray], features: int, noise_multiplier: float, key: jax.Array) -> np.ndarray:
+def noisy_moments(slices: Iterable[np.ndarray], features: int, noise_multiplier: float, key: Key) -> np.ndarray:
     """sum_i u_i u_i' over unit rows with noise, (d, d) float64.
 
     The noise is symmetric, of standard deviation ``noise_multiplier`` on the diagonal and 1/sqrt 2 of it off it: in the

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import jax
 import numpy as np
 
-from lastiterate.engine.noise import gaussian
+from lastiterate.engine.noise import Key, gaussian
 
 ROUNDING = 1 + 1e-9
 """Eigenvalues of Gram matrices in float64 are good to a few ulp of the largest, times the dimension."""
@@ -25,7 +25,7 @@ def top_eigenvalue(blocks: Iterable[Iterable[np.ndarray]]) -> float:
     return found
 
 
-def released_eigenvalue(exact: float, scale: float, shift: float, low: float, high: float, key: jax.Array) -> float:
+def released_eigenvalue(exact: float, scale: float, shift: float, low: float, high: float, key: Key) -> float:
     """``exact`` + ``scale`` (N(0, 1) + ``shift``), clamped to the public interval [``low``, ``high``].
 
     **Guarantee:** at least ``exact`` (which never exceeds ``high``) unless the normal number lies below -``shift``.

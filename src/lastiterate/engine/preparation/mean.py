@@ -7,12 +7,12 @@ from collections.abc import Iterable
 import jax
 import numpy as np
 
-from lastiterate.engine.noise import gaussian
+from lastiterate.engine.noise import Key, gaussian
 from lastiterate.engine.rows import clip_rows
 from lastiterate.run.preparation import PrivateMean
 
 
-def noisy_mean(slices: Iterable[np.ndarray], n: int, d: int, part: PrivateMean, key: jax.Array) -> np.ndarray:
+def noisy_mean(slices: Iterable[np.ndarray], n: int, d: int, part: PrivateMean, key: Key) -> np.ndarray:
     """Mean of the clipped rows with Gaussian noise; (d,) float32.
 
     **Guarantee:** zeroing one row moves the sum by at most ``row_norm``; the noise has std

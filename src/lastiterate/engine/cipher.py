@@ -1,0 +1,70 @@
+"""Threefry with four words of 32 bits and 20 rounds (Salmon, Moraes, Dror, Shaw 2011): 128 bits of key, 128 of counter.
+
+Derived from the block cipher Threefish; no way to tell it from random bits is known that is quicker than trying keys.
+It is no certified cipher. Words lie in pairs, (x0, x1) and (x2, x3) as 64 bits each: XLA computes every result of a
+loop by a program of its own, and two results repeat less than four would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+PARITY = np.uint32(0x1BD11BDA)
+TURNS = ((10, 26), (11, 21), (13, 27), (23, 5), (6, 20), (17, 11), (25, 10), (18, 20))
+"""Bits that two words are rotated by in a round; the eighth is followed by the first again."""
+ROUNDS = 20
+Pair = tuple[jax.Array, jax.Array]
+
+
+def encrypted(key: Any, first: jax.Array, second: jax.Array) -> Pair:
+    """Blocks ``(first, second)`` of a counter under a key of four 32-bit words; all of them uint64, of one shape."""
+    assert first.dtype == second.dtype == jnp.uint64, "64-bit JAX is off, and half of the counter was lost"
+    words = [key[i] for i in range(4)]
+    schedule = [*words, words[0] ^ words[1] ^ words[2] ^ words[3] ^ PARITY]
+
+    def with_key(state: list[Any], number: int) -> Pair:
+        state = [state[i] + schedule[(number + i) % 5] for i in range(4)]
+        state[3] = state[3] + np.uint32(number)
+        return joined(state[0], state[1]), joined(state[2], state[3])
+
+    def four(number: int) -> Callable[[Pair], Pair]:
+        return lambda pair: with_key(mixed(parts(pair), number % 2 * 4), number + 1)
+
+    groups = [four(number) for number in range(ROUNDS // 4)]
+    # a loop, though every group of rounds differs: what is written out takes very long to compile
+    return jax.lax.fori_loop(jnp.int32(0), jnp.int32(len(groups)), lambda i, pair: jax.lax.switch(i, groups, pair),
+                             with_key(parts((first, second)), 0))
+
+
+def mixed(state: list[Any], begin: int) -> list[Any]:
+    """Four rounds, the first of which is round ``begin`` of eight."""
+    a, b, c, d = state
+    for number in range(begin, begin + 4):
+        one, two = TURNS[number]
+        if number % 2 == 0:
+            a, c = a + b, c + d
+            b, d = turned(b, one) ^ a, turned(d, two) ^ c
+        else:
+            a, c = a + d, c + b
+            d, b = turned(d, one) ^ a, turned(b, two) ^ c
+    return [a, b, c, d]
+
+
+def turned(word: Any, bits: int) -> Any:
+    """32 bits rotated to the left."""
+    return (word << np.uint32(bits)) | (word >> np.uint32(32 - bits))
+
+
+def parts(pair: Pair) -> list[Any]:
+    """The four words of a block."""
+    return [half.astype(jnp.uint32) for p in pair for half in (p, p >> np.uint64(32))]
+
+
+def joined(low: Any, high: Any) -> Any:
+    """Two words of 32 bits as one of 64."""
+    return low.astype(jnp.uint64) | (high.astype(jnp.uint64) << np.uint64(32))

@@ -1,0 +1,57 @@
+"""Blocks of one secret order for the whole run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, final
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lastiterate.engine.noise import Key, permutation
+from lastiterate.engine.samplers.layout import Layout, in_blocks
+from lastiterate.engine.samplers.reading import block_sum
+from lastiterate.engine.samplers.sampler import Read, Sampler
+from lastiterate.engine.structure import numbered
+from lastiterate.run.batching import Permuted
+
+
+@final
+@numbered
+@dataclass(frozen=True)
+class PermutedOnce(Sampler):
+    """One uniform order of the records, drawn before the first step.
+
+    **Guarantee:** all n! orders are equally likely (see ``permutation``), whatever the data.
+    """
+
+    layout: Layout
+    n: int
+    drawn = "once"
+
+    def order(self, key: Key) -> jax.Array:
+        return permutation(key, 0, self.n)
+
+    def arranged(self, data: Any, key: Key) -> Any:
+        return moved(self.layout, self.n, data, key)
+
+    def batch_sum(self, read: Read, data: Any, key: Key, k: Any) -> jax.Array:
+        return block_sum(read, data, k)
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def moved(layout: Layout, n: int, data: Any, key: Key) -> Any:
+    """Arranged records moved from the public order to a secret one; slots without a record stay 0."""
+    places, public = layout.slot(permutation(key, 0, n)), layout.slot(np.arange(n))
+
+    def one(values: Any) -> jax.Array:
+        flat = jnp.asarray(values).reshape(layout.slots, *values.shape[3:])
+        return jnp.zeros_like(flat).at[places].set(flat[public], unique_indices=True).reshape(values.shape)
+
+    return jax.tree.map(one, data)
+
+
+def permuted(batching: Permuted, n: int, most: int) -> PermutedOnce:
+    return PermutedOnce(in_blocks(n, batching.size, most), n)

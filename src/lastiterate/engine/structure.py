@@ -1,0 +1,51 @@
+"""What a compiled program is compiled for, and what it takes as arguments.
+
+Frozen dataclasses become JAX pytrees: their numbers are leaves, so arguments, and everything else (types, shapes,
+functions) is structure. Runs that differ in numbers only then share one compiled program.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+import jax
+
+NUMBERS = ("float", "float | None", "np.ndarray")
+"""Annotations of the fields that hold numbers; None in their place is structure."""
+
+
+@jax.tree_util.register_pytree_node_class
+@dataclass(frozen=True)
+class Described:
+    """A description of a run (or None) whose numbers are arguments of compiled programs."""
+
+    value: Any
+
+    def tree_flatten(self) -> tuple[tuple[Any, ...], Any]:
+        names = () if self.value is None else tuple(field.name for field in fields(self.value))
+        kinds = {} if self.value is None else {field.name: field.type for field in fields(self.value)}
+        held = {name: getattr(self.value, name) for name in names}
+        numbers = tuple(name for name in names if kinds[name] in NUMBERS and held[name] is not None)
+        rest = tuple((name, held[name]) for name in names if name not in numbers)
+        return tuple(held[name] for name in numbers), (type(self.value), numbers, rest)
+
+    @classmethod
+    def tree_unflatten(cls, structure: Any, numbers: Any) -> Described:
+        kind, names, rest = structure
+        if kind is type(None):
+            return cls(None)
+        found = object.__new__(kind)  # what it holds was checked before, and is traced now
+        for name, value in (*zip(names, numbers, strict=True), *rest):
+            object.__setattr__(found, name, value)
+        return cls(found)
+
+
+def numbered(kind: type) -> type:
+    """Make an engine's frozen dataclass such a pytree."""
+    def flatten(value: Any) -> Any:
+        return Described(value).tree_flatten()
+
+    jax.tree_util.register_pytree_node(kind, flatten, lambda structure, numbers:
+                                       Described.tree_unflatten(structure, numbers).value)
+    return kind

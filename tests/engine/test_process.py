@@ -1,0 +1,45 @@
+"""A fit in a forked child would wait for threads that only its parent has."""
+
+import subprocess
+import sys
+
+import pytest
+
+CHILD = """
+import os, numpy as np, lastiterate as li
+from lastiterate.engine import Trainer, execute
+from lastiterate.engine.network import fit_network
+run = li.Run(n=4, steps=2, step_size=0.1, noise=li.GradientNoise(0.1), loss=li.Logistic(), clip=1.0)
+X, y = np.ones((4, 2)), np.array([0, 1, 0, 1])
+def network():
+    return fit_network(run, lambda p, x, y: (p * x).sum() + 0 * y, np.zeros(2), (X, y))
+def again():
+    from lastiterate.engine import seeded_keys
+    return Trainer(run).fit_many(X, y, seeded_keys(0, 2))
+{before}
+child = os.fork()
+if child == 0:
+    try:
+        {after}
+        print("done", flush=True)
+    except li.InputError as error:
+        print(error, flush=True)
+    os._exit(0)
+os.waitpid(child, 0)
+{again}
+"""
+
+
+def said(before, after, again="Trainer(run).fit(X, y)"):
+    code = CHILD.format(before=before, after=after, again=again)
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=500).stdout
+
+
+@pytest.mark.parametrize("after", ["execute(run, X, y)", "Trainer(run).fit(X, y)", "network()", "again()"])
+def test_a_fit_in_a_child_forked_after_a_fit_is_refused(after):
+    told = said("Trainer(run).fit(X, y)", after)
+    assert "was forked after a fit" in told and "spawn" in told and told.count("\n") == 1
+
+
+def test_a_fit_in_a_child_forked_before_the_first_fit_works():
+    assert said("", "Trainer(run).fit(X, y)") == "done\n"
