@@ -17,7 +17,6 @@ from lastiterate.engine.loop import Schedule, State, advance, drawn_for_pass, dr
 from lastiterate.engine.program import StepProgram
 from lastiterate.engine.trainer import Loop
 from lastiterate.errors import InputError
-from lastiterate.run.run import Run
 
 Look = Callable[[jax.Array], Any]
 """Parameters (models, size) float64 to features (models, ...)."""
