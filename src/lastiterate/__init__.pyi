@@ -11,6 +11,7 @@ from lastiterate.accounting.certificate import account as account
 from lastiterate.accounting.stored import read_certificate as read_certificate
 from lastiterate.curves.compose import compose as compose
 from lastiterate.errors import BudgetWarning as BudgetWarning
+from lastiterate.errors import ExposureWarning as ExposureWarning
 from lastiterate.errors import InputError as InputError
 from lastiterate.errors import NotCertified as NotCertified
 from lastiterate.errors import RepeatedFitWarning as RepeatedFitWarning

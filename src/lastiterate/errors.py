@@ -47,5 +47,9 @@ class BudgetWarning(UserWarning):
     """A privacy budget that promises little: delta above 1/n."""
 
 
+class ExposureWarning(UserWarning):
+    """The process is set to write memory or arrays to disk: hidden state would lie there in the clear."""
+
+
 class NotCertified(ValueError):
     """No theorem certifies the run: the message lists why each one failed."""

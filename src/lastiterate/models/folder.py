@@ -6,6 +6,7 @@ of a posterior sample. ``model.json`` names the kind of model and repeats that d
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
 import os
@@ -24,6 +25,8 @@ from lastiterate.run import strict_json
 
 WEIGHTS, MODEL, CERTIFICATE = "weights.safetensors", "model.json", "certificate.json"
 FORMAT = 2
+UNFINISHED = ".part"
+"""How the hidden folder ends that a model is written into, before it appears under its own name."""
 HASHES = {WEIGHTS: "weights_sha256", MODEL: "model_sha256"}
 
 
@@ -64,24 +67,32 @@ class Stored:
 
 def write(folder: str | Path, tensors: dict[str, np.ndarray], model: dict[str, Any], certificate: Any,
           delta: float) -> Path:
-    """Write a model folder; it appears complete or not at all, and never replaces another one."""
+    """Write a model folder, for its owner's eyes; it appears complete or not at all, and never replaces another one."""
     from safetensors.numpy import save as pack
 
     where = free(folder)
     weights, text = pack(tensors), json.dumps({"format": FORMAT} | model, indent=2).encode()
     body = certificate.to_dict(delta, files={HASHES[WEIGHTS]: sha256(weights), HASHES[MODEL]: sha256(text)})
     where.parent.mkdir(parents=True, exist_ok=True)
-    draft = Path(tempfile.mkdtemp(prefix=f".{where.name}-", dir=where.parent))
+    clean(where)
+    draft = Path(tempfile.mkdtemp(prefix=f".{where.name}-", suffix=UNFINISHED, dir=where.parent))  # mode 0700
     try:
-        (draft / WEIGHTS).write_bytes(weights)
-        (draft / MODEL).write_bytes(text)
-        (draft / CERTIFICATE).write_text(json.dumps(body, indent=2), encoding="utf-8")
-        draft.chmod(0o755)
+        for name, content in ((WEIGHTS, weights), (MODEL, text), (CERTIFICATE, json.dumps(body, indent=2).encode())):
+            with os.fdopen(os.open(draft / name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
         os.rename(draft, where)
     except BaseException:
         shutil.rmtree(draft, ignore_errors=True)
         raise
     return where
+
+
+def clean(where: Path) -> None:
+    """Remove what processes that were killed while they saved this folder left beside it."""
+    for stale in where.parent.glob(f".{glob.escape(where.name)}-*{UNFINISHED}"):
+        shutil.rmtree(stale, ignore_errors=True)
 
 
 def free(folder: str | Path) -> Path:
@@ -97,6 +108,9 @@ def read(folder: str | Path) -> Stored:
     path = as_path(folder, "model")
     if not path.is_dir():
         raise InputError("model", "must be a folder that train wrote", str(path))
+    if path.resolve().name.endswith(UNFINISHED):
+        raise InputError("model", "must be a whole folder, not what a process that was killed left", str(path),
+                         "train again: the next run with the same name removes it")
     for name in (WEIGHTS, MODEL, CERTIFICATE):
         if not (path / name).is_file():
             raise InputError("model", f"misses the file {name}", str(path), "train again")

@@ -16,6 +16,7 @@ from lastiterate.errors import InputError
 from lastiterate.models import repeated
 from lastiterate.models.answers import Labels, Range, Scores, as_json, from_json
 from lastiterate.models.custody import Custody
+from lastiterate.models.exposure import warn_of_dumps
 from lastiterate.models.fitted import Fitted
 from lastiterate.models.folder import Stored
 from lastiterate.models.kinds import Order
@@ -148,6 +149,7 @@ def fit(certificate: Certificate, features: Any, target: Any, *, delta: float, a
     if custody is not None:
         custody.pay(certificate)
         keeper = custody.keeper
+    warn_of_dumps()
     rows = repeated.REMINDER.sketch(features)
     repeated.REMINDER.before(rows)
     released = execute(certificate.run, features, target, key, progress, keeper)

@@ -13,6 +13,7 @@ from lastiterate.engine import fresh_key, seeded_key
 from lastiterate.engine.network import fit_network
 from lastiterate.errors import InputError
 from lastiterate.models import tree
+from lastiterate.models.exposure import warn_of_dumps
 from lastiterate.models.fitted import Fitted
 from lastiterate.models.folder import Stored
 from lastiterate.models.kinds import Order
@@ -68,6 +69,7 @@ def fit_order(order: Order) -> FittedNetwork:
     added = (FIRST, *(() if order.seed is None else (SEED,)))
     key = fresh_key() if order.seed is None else seeded_key(order.seed)
     order.custody.pay(order.certificate)
+    warn_of_dumps()
     params = fit_network(run, order.loss, order.model, order.data, key, microbatch=order.microbatch,
                          progress=order.progress, keeper=order.custody.keeper)
     return FittedNetwork(proof=replace(order.certificate, caveats=(*order.certificate.caveats, *added)),
