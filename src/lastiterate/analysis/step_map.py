@@ -40,10 +40,14 @@ class StepMap:
 
 
 
+UP = 1 + 2.0**-50
+"""Above the rounding of two operations."""
+
+
 def shrinkage(run: Run, steps: Array) -> Array:
     """What a proximal term does to a step's map, its shift and its noise alike: factors 1 / (1 + step w) for the part
-    w/2 |theta|^2 of the penalty (docs/theorems/shifted-interpolation)."""
-    return 1 / (1 + steps * (0.0 if run.prox is None else run.prox.quadratic))
+    w/2 |theta|^2 of the penalty (docs/theorems/shifted-interpolation). Rounded up, as if w were smaller."""
+    return np.minimum(1.0, UP / (1 + steps * (0.0 if run.prox is None else run.prox.quadratic)))
 
 
 def step_map(run: Run, shares: tuple[float, float] | None = None) -> StepMap | None:
