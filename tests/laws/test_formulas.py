@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import lastiterate as li
+from lastiterate.analysis import places
 from lastiterate.analysis.places import merged, place_mus, place_weights
 from lastiterate.analysis.shift_allocation import best_restart, optimal_mu
 from lastiterate.curves.gdp import Gdp
@@ -232,6 +233,38 @@ def test_places_are_merged_to_the_safe_side():
     assert merged(*few, up=True) == few, "few places are left as they are"
     silent = merged(np.full(5000, 1 / 5000), np.zeros(5000), up=True)
     assert silent[0] == pytest.approx([1.0]) and silent[1].tolist() == [0.0]
+
+
+def test_groups_of_places_count_at_their_worst(monkeypatch):
+    """Where following every place is too much work: never below any place's own mu; close on smooth schedules."""
+    rng = np.random.default_rng(12)
+
+    def both(run):
+        place_mus.cache_clear()
+        exact = place_mus(run)
+        place_mus.cache_clear()
+        with monkeypatch.context() as less:
+            less.setattr(places, "MOST_FOLLOWED", 0)
+            less.setattr(places, "FEWEST_GROUPS", 12)
+            grouped = place_mus(run)
+        place_mus.cache_clear()
+        return exact, grouped
+
+    for n, steps in ((40, 97), (40, 80), (40, 23), (25, 60)):
+        wild = li.Steps(tuple(map(float, rng.uniform(0.2, 2.3, steps))))
+        run = run_of(steps, n=n, batching=li.Permuted(1), strong=0.2, step_size=wild)
+        exact, grouped = both(run)
+        assert (grouped >= exact * (1 - 1e-9)).all() and len(set(grouped.tolist())) <= 16
+        smooth = replace(run, step_size=li.InverseDecay(0.5, 0.2))
+        exact, grouped = both(smooth)
+        assert (grouped >= exact * (1 - 1e-9)).all() and grouped.max() == pytest.approx(exact.max(), rel=0.05)
+        assert grouped.mean() <= 1.3 * exact.mean()
+        bounded = both(replace(smooth, domain=li.domains.Ball(0.01)))[1]
+        assert (bounded <= grouped).all() and bounded.mean() < 0.9 * grouped.mean()
+        covered = [p for first, last in places._groups(min(n, steps), (steps - 1) % n + 1, 12)
+                   for p in range(first, last + 1)]
+        assert covered == list(range(min(n, steps)))
+    assert places._groups(5, 5, 12) == [(p, p) for p in range(5)]
 
 
 def test_many_places_are_rounded_down():

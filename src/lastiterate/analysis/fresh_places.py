@@ -151,16 +151,16 @@ def scheduled_shifts(c: Array, s: Array, weights: Array, most_atoms: int) -> Ite
     early = -(-steps // blocks) - len(tail)
     fixed = np.zeros(steps)
     for begin in range(0, early * blocks, blocks):
-        fixed[begin + blocks - 1] = _latest_shift(c, s, begin, begin + blocks - 1)
+        fixed[begin + blocks - 1] = latest_shift(c, s, begin, begin + blocks - 1)
     for choice in product(*tail):
         shifts = fixed.copy()
         for begin, group in zip(range(early * blocks, steps, blocks), choice, strict=True):
             if group.last >= 0:
-                shifts[begin + group.last] = _latest_shift(c, s, begin + group.first, begin + group.last)
+                shifts[begin + group.last] = latest_shift(c, s, begin + group.first, begin + group.last)
         yield math.prod(group.weight for group in choice), shifts
 
 
-def _latest_shift(c: Array, s: Array, first: int, last: int) -> float:
+def latest_shift(c: Array, s: Array, first: int, last: int) -> float:
     """The shift at step ``last`` that stands for a participation anywhere in ``first`` .. ``last``."""
     worst = 0.0
     for step in range(first, last + 1):

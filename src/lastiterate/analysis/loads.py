@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache
 
-from lastiterate.analysis.places import place_mus, place_weights
+from lastiterate.analysis.places import merged, place_mus, place_weights
 from lastiterate.curves.curve import BestOf, Curve
 from lastiterate.curves.failure import WithFailure
 from lastiterate.curves.mixtures import GdpMixture
@@ -60,14 +60,15 @@ def mean_over_bins(run: Run, failures: tuple[float, ...] = ()) -> Curve:
     One map of each pair must have the constants, and without the record it has the other records' alone; under
     replace-one both hold one more.
     """
-    weights = tuple(map(float, place_weights(run.batching, run.n)))
-    own = records_moved(run.adjacency) - 1
+    weights, own = place_weights(run.batching, run.n), records_moved(run.adjacency) - 1
     found: dict[tuple[float, ...], Curve] = {}
     for failure in failures or (FAILURES if run.constant else FEW):
         fewest, most = usual_loads(run.n - 1, run.blocks, failure)
-        mus = tuple(map(float, place_mus(run, ((fewest + own) / run.divisor, (most + own) / run.divisor))))
+        shares = (fewest + own) / run.divisor, (most + own) / run.divisor
+        chances, each = merged(weights, place_mus(run, shares), up=True)
+        mus = tuple(each.tolist())
         if mus not in found:  # a larger failure that buys nothing is left out
-            mixture = GdpMixture(weights, mus)
+            mixture = GdpMixture(tuple(chances.tolist()), mus)
             found[mus] = WithFailure(mixture, failure) if failure else mixture
     curves = tuple(found.values())
     return curves[0] if len(curves) == 1 else BestOf(curves)

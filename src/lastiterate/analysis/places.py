@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from lastiterate.analysis.constant_shift import constant_mus
+from lastiterate.analysis.fresh_places import latest_shift
 from lastiterate.analysis.shift_allocation import best_restart, optimal_mu
 from lastiterate.analysis.step_map import StepMap, shrinkage, step_map
 from lastiterate.run.arrays import Array
@@ -82,12 +84,36 @@ def _unit_by_block(full: float, last: float, s: float, eta: float, steps: int, b
 
 
 def _each_place(c: Array, s: Array, v: Array, blocks: int, diameter: float) -> Array:
-    block, mus = np.arange(c.size) % blocks, np.zeros(blocks)  # a block that the run never reaches leaks nothing
-    for place in range(min(blocks, c.size)):
-        shifts = np.where(block == place, s, 0.0)
+    """mu of every place, step by step; where that is too much work, of groups of places, each at its worst."""
+    mus = np.zeros(blocks)  # a block that the run never reaches leaks nothing
+    reached = min(blocks, c.size)
+    searched = 50 if math.isfinite(diameter) else 1
+    few = max(FEWEST_GROUPS, MOST_FOLLOWED // (c.size * searched))
+    for first, last in _groups(reached, (c.size - 1) % blocks + 1, few):
+        shifts = np.zeros(c.size)
+        if first == last:
+            shifts[first::blocks] = s[first::blocks]
+        for begin in range(0, c.size - first, blocks) if first < last else ():
+            at = min(begin + last, c.size - 1)
+            shifts[at] = latest_shift(c, s, begin + first, at)
         mu = optimal_mu(c, shifts, v)
-        mus[place] = min(mu, best_restart(c, shifts, v, diameter)) if np.isfinite(diameter) else mu
+        mus[first : last + 1] = min(mu, best_restart(c, shifts, v, diameter)) if math.isfinite(diameter) else mu
     return mus
+
+
+MOST_FOLLOWED, FEWEST_GROUPS = 20_000_000, 64
+"""Steps times places (a fiftieth where restarts are searched) up to which places are followed alone; fewest groups."""
+
+
+def _groups(reached: int, end: int, most: int) -> list[tuple[int, int]]:
+    """First and last place of at most about ``most`` groups of places 0 .. reached - 1, finer before the places where
+    the run and its passes end: a group counts with its last place (docs/theorems/shifted-interpolation-reshuffled)."""
+    if reached <= most:
+        return [(place, place) for place in range(reached)]
+    near = np.geomspace(1, reached + 1, most // 3 + 1) - 1
+    edges = np.concatenate((np.linspace(0, reached, most // 3 + 1), reached - near, end - near))
+    cuts = sorted({0, reached, *np.round(edges[edges > 0]).astype(int).tolist()})
+    return [(first, after - 1) for first, after in pairwise(cuts)]
 
 
 def place_weights(batching: Batching, n: int) -> Array:
