@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lastiterate.curves.allocation import AllocationPld, allocation_losses, pass_ratio
+from lastiterate.curves.allocation import AllocationPld, Composed, composed, on_losses, pass_ratio
 from lastiterate.curves.compose import compose, curve_from_dict
 from lastiterate.curves.gdp import Gdp
 from lastiterate.curves.grouped import Grouped
@@ -57,7 +57,7 @@ def test_one_block_is_the_gaussian_mechanism(z, passes):
     exact = Gdp(math.sqrt(passes) / z)
     laws = ((pass_ratio(1, z, 1), passes),)
     for epsilon in (0.0, 0.5, 2.0):
-        for found in allocation_losses(laws, 0.0).deltas(epsilon):
+        for found in composed(laws).deltas(epsilon, 0.0):
             assert exact.delta(epsilon) * (1 - 1e-9) <= found <= exact.delta(epsilon) * 1.003 + 1e-9
         assert curve_of(1, z, passes).delta(epsilon) <= exact.delta(epsilon) * (1 + 1e-9), "known blocks bound it too"
 
@@ -110,30 +110,56 @@ def test_less_noise_than_poisson_sampling(epsilon, blocks, passes, z):
 
 
 def test_two_independent_compositions_agree():
-    """The transform of the composition against convolutions one by one, and a Gaussian mechanism against quadrature."""
-    law = pass_ratio(5, 1.0, 5)
-    one, three = allocation_losses(((law, 1),), 0.0), allocation_losses(((law, 3),), 0.0)
-    for single, triple in ((one.remove, three.remove), (one.add, three.add)):
-        mass = np.convolve(np.convolve(single.mass, single.mass), single.mass)
-        loss = single.grid * (3 * single.first + np.arange(mass.size))
+    """The transform of the composition against convolutions one by one, and a Gaussian mechanism against a mixture."""
+    law, grid = pass_ratio(5, 1.0, 5), 0.01
+    one = on_losses(law, grid)
+    for order, masses, lost in ((0, one.p, one.infinite), (1, one.q[::-1], one.zero)):
+        mass = np.convolve(np.convolve(masses, masses), masses)
+        first = one.low if order == 0 else -(one.low + masses.size - 1)
+        loss = grid * (3 * first + np.arange(mass.size))
         for epsilon in (0.0, 1.0, 3.0):
-            exact = float((mass * np.maximum(-np.expm1(epsilon - loss), 0)).sum()) + 3 * single.lost
-            assert exact <= triple.delta(epsilon) <= exact * (1 + 1e-9) + 1e-12
-        assert triple.delta(60.0) < 1e-12 < triple.delta(4.0)
+            exact = float((mass * np.maximum(-np.expm1(epsilon - loss), 0)).sum()) + 3 * lost
+            assert exact * (1 - 1e-4) <= composed(((law, 3),)).deltas(epsilon, 0.0)[order] <= exact * (1 + 1e-3) + 1e-12
     mu = 0.7
     for epsilon in (0.0, 0.4, 1.5):
-        removed, added = curve_of(5, 1.0, 1, mu=mu).directions(epsilon)
-        gauss = [float(sum(m * _gaussian(epsilon - x, mu) for m, x in zip(part.mass, part.values, strict=True)))
-                 for part in (one.remove, one.add)]
-        assert gauss[0] * (1 - 1e-9) <= removed <= gauss[0] * 1.002
-        assert gauss[1] * (1 - 1e-9) <= added <= gauss[1] * 1.002
+        found = curve_of(5, 1.0, 1, mu=mu).directions(epsilon)
+        both = zip(found, ((one.p, -one.logs), (one.q, one.logs)), strict=True)
+        for delta, (masses, losses) in both:
+            exact = sum(m * gaussian(epsilon + x, mu) for m, x in zip(masses, losses, strict=True))
+            assert delta == pytest.approx(exact, rel=1e-3)
 
 
-def _gaussian(epsilon, mu):
+def gaussian(epsilon, mu):
     """delta of mu-GDP at any real epsilon."""
     if epsilon >= 0:
         return Gdp(mu).delta(epsilon)
     return -math.expm1(epsilon) + math.exp(epsilon) * Gdp(mu).delta(-epsilon)
+
+
+def test_losses_round_with_their_means_and_in_both_orders():
+    law = pass_ratio(5, 1.7, 5, 300)
+    for grid in (0.01, 0.1):
+        found = on_losses(law, grid)
+        assert (found.p.sum(), found.q.sum()) == pytest.approx((1, 1), abs=1e-11)
+        for epsilon in (0.0, 0.013, 0.4):
+            remove = float((law.mass * np.maximum(law.value - math.exp(epsilon), 0)).sum()) + law.lost
+            add = float((law.mass * np.maximum(1 - math.exp(epsilon) * law.value, 0)).sum())
+            for exact, delta in zip((remove, add), found.deltas(epsilon), strict=True):
+                assert exact * (1 - 1e-12) <= delta <= exact * (1 + 1000 * grid**2) + 1e-12
+
+
+def test_every_allowance_counts():
+    law = pass_ratio(5, 1.0, 5, 300)
+    few, many = composed(((law, 2),)), composed(((law, 200),))
+    assert 0 < 99 * few.mass_error < many.mass_error < 1e-6 and 0 < 99 * few.loss_error < many.loss_error < 1e-6
+    assert many.mass_error > 200 * law.mass_error and many.loss_error > 200 * law.ratio_error
+    exact = few.law.deltas(1.0)
+    for more in (Composed(few.law, 1e-3, 0.0), Composed(few.law, 0.0, 1e-3)):
+        assert all(found > plain * (1 + 9e-4) for found, plain in zip(more.deltas(1.0, 0.0), exact, strict=True))
+    assert Composed(few.law, 0.6, 0.0).deltas(1.0, 0.0) == (1.0, 1.0)
+    lossy = replace(law, lost=1e-3, mass=np.append(0.0, law.mass[1:]) + 1e-3 * (law.value == 0))
+    removed, added = composed(((lossy, 3),)).deltas(30.0, 0.0)
+    assert 3e-3 <= removed < 3.1e-3 and 3e-3 <= added < 3.1e-3
 
 
 def test_more_noise_fewer_passes_and_more_blocks_are_more_private():
@@ -158,7 +184,7 @@ def test_different_noises_between_passes():
 
 
 @pytest.mark.parametrize("blocks, z, passes, epsilon", [
-    (10_000, 1.0, 1000, 1.837), (1, 1.0, 1, 4.887), (20, 1e3, 10**6, 0.944), (1000, 8.0, 20, 0.06243),
+    (10_000, 1.0, 1000, 1.837), (1, 1.0, 1, 4.887), (20, 1e3, 10**6, 0.946), (1000, 8.0, 20, 0.06243),
     (20, 1e5, 10, 1.2e-5), (1000, 0.3, 200, 262.1)])
 def test_extreme_values(blocks, z, passes, epsilon):
     found = curve_of(blocks, z, passes)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 
-from lastiterate.curves.loss_distribution import Losses, gaussian, on_losses
+from lastiterate.curves import ratio_grid
 from lastiterate.curves.ratio_grid import lognormal, mean_of_copies, mean_of_two
 from lastiterate.curves.ratio_nodes import first_nodes
 
@@ -36,9 +36,6 @@ def test_masses_and_means_are_kept(a, count):
     assert law.mass.sum() == pytest.approx(1, abs=1e-11)
     assert (law.mass * law.value).sum() + law.lost == pytest.approx(1, abs=1e-11)
     assert law.lost < 1e-12 and law.mass[0] < 1e-12, "grids reach as far as it matters"
-    losses = on_losses(law, 0.05)
-    assert (losses.remove.mass.sum(), losses.add.mass.sum()) == pytest.approx((1, 1), abs=1e-11)
-    assert (losses.remove.mass * np.exp(-losses.remove.values)).sum() == pytest.approx(1, abs=1e-11)
     if a * a < 5:
         assert law.variances()[1] < 1.03 * math.expm1(a * a) / count
 
@@ -57,38 +54,18 @@ def test_the_mean_of_two_dominates_all_pairs(weight):
     assert found.mass_error > one.mass_error + two.mass_error
 
 
+def test_what_lies_above_a_grid_is_lost(monkeypatch):
+    short = lognormal(1.0, np.linspace(-2.0, 1.0, 40))
+    monkeypatch.setattr(ratio_grid, "nodes_of_mean", lambda *_: np.linspace(-3.0, 0.5, 50))
+    for law, above in ((short, 1.0), (mean_of_two(short, short, 0.5, 1.0, 50), 0.5)):
+        assert law.mass.sum() == pytest.approx(1, abs=1e-12)
+        assert (law.mass * law.value).sum() + law.lost == pytest.approx(1, abs=1e-5)
+        assert law.value[-1] == pytest.approx(math.exp(above)) and law.lost > 0.05
+    assert short.lost > call(math.exp(1.0), 1.0) and tail(short, 1.0) > call(1.0, 1.0)
+
+
 def test_a_share_of_a_ratio():
     law = mean_of_copies(1.0, 3, 300)
     part = law.mixed(0.25)
     assert (part.mass * part.value).sum() + part.lost == pytest.approx(1, abs=1e-12)
     assert part.value[0] == 0.75 and part.lost == law.lost / 4
-
-
-def test_losses_round_with_their_means_and_in_both_orders():
-    law = mean_of_copies(0.6, 5, 300)
-    for grid in (0.01, 0.1):
-        both = on_losses(law, grid)
-        for epsilon in (0.0, 0.013, 0.4):
-            level = math.exp(epsilon)
-            remove = tail(law, level)
-            add = float((law.mass * np.maximum(1 - level * law.value, 0)).sum())
-            for exact, found in zip((remove, add), both.deltas(epsilon), strict=True):
-                assert exact * (1 - 1e-12) <= found <= exact * (1 + 1000 * grid**2) + 1e-12
-
-
-def test_a_small_gaussian_mechanism_is_rounded_up():
-    for mu in (1e-9, 0.01, 2.0):
-        found = gaussian(mu, 0.05)
-        for epsilon in (0.0, 0.1, 1.0):
-            exact = ndtr(mu / 2 - epsilon / mu) - math.exp(epsilon) * ndtr(-mu / 2 - epsilon / mu)
-            assert min(found.deltas(epsilon)) >= exact * (1 - 1e-9)
-
-
-def test_every_allowance_counts():
-    base = Losses(0.1, 0, np.array([0.5, 0.2, 0.3]), 0.0, 0.0, 0.0)
-    plain = base.delta(0.05)
-    assert plain == pytest.approx(0.2 * -math.expm1(-0.05) + 0.3 * -math.expm1(-0.15))
-    for more in (dict(lost=1e-3), dict(mass_error=1e-3), dict(loss_error=1e-3), dict(error=1e-3)):
-        values = dict(grid=0.1, first=0, mass=base.mass, lost=0.0, mass_error=0.0, loss_error=0.0, error=0.0) | more
-        assert Losses(**values).delta(0.05) > plain * (1 + 5e-4)
-    assert Losses(0.1, 0, base.mass, 0.0, 0.6, 0.0).delta(0.05) == 1

@@ -14,13 +14,16 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import final
 
+import numpy as np
+
 from lastiterate.curves.curve import UP, Curve, check_delta, check_epsilon
 from lastiterate.curves.exchanged import Exchanged
 from lastiterate.curves.gdp import Gdp
 from lastiterate.curves.grouped import Grouped, confirmed_epsilon
-from lastiterate.curves.loss_distribution import LossDistribution, composed, gaussian, on_losses
 from lastiterate.curves.profile_renyi import renyi_divergence
-from lastiterate.curves.ratio_grid import RatioGrid, mean_of_copies
+from lastiterate.curves.ratio_grid import UNIT, RatioGrid, mean_of_copies
+from lastiterate.curves.ratio_law import Ratio, coarsened
+from lastiterate.curves.ratio_powers import product
 from lastiterate.curves.subsampled import merged
 from lastiterate.errors import InputError
 
@@ -31,6 +34,8 @@ NODES, VARIED_NODES, COARSE_NODES = 1000, 400, 300
 """Nodes of the ratios' grids; the second where more than ``FEW`` noises differ."""
 SHARE, COARSE_SHARE = 50, 20
 """Points of the losses' grid per standard deviation of one pass: each pass adds 1/6 of a squared interval."""
+MOST = 2**20
+"""Points of the losses' grid in one pass."""
 FEW, FINE_LEVELS, COARSE_LEVELS = 4, 64, 8
 """Different noise multipliers that are distinguished."""
 
@@ -81,7 +86,7 @@ class AllocationPld(Curve):
         known, found = self.known_blocks.delta(epsilon), _distribution(self)
         if found is None:
             return known, known
-        removed, added = found.deltas(epsilon)
+        removed, added = found.deltas(epsilon, self.mu * UP)
         return min(removed, known), min(added, known)
 
     def delta(self, epsilon: float) -> float:
@@ -113,21 +118,39 @@ def _epsilon(curve: AllocationPld, delta: float) -> float:
     return min(curve.known_blocks.epsilon(delta), confirmed_epsilon(curve, delta))
 
 
+@dataclass(frozen=True, eq=False)
+class Composed:
+    """The law of the likelihood ratio of all passes, with what floating point may have done: ``mass_error`` relative to
+    the masses, ``loss_error`` to e^loss."""
+
+    law: Ratio
+    mass_error: float
+    loss_error: float
+
+    def deltas(self, epsilon: float, mu: float) -> tuple[float, float]:
+        """Upper ends in both orders, with a Gaussian mechanism ``mu``."""
+        if self.mass_error >= 0.5:
+            return 1.0, 1.0
+        removed, added = self.law.deltas(epsilon - self.loss_error, mu)
+        share = 1 - self.mass_error
+        return min(1.0, removed / share), min(1.0, added / share)
+
+
 @lru_cache(maxsize=16)
-def _distribution(curve: AllocationPld) -> LossDistribution | None:
+def _distribution(curve: AllocationPld) -> Composed | None:
     """``None`` where there are no numbers."""
     if not curve.passes or sum(n for _, _, n in curve.passes) > LONGEST:
         return None
-    if not all(LEAST <= z <= LARGEST for z, _, _ in curve.passes) or curve.mu > 1 / LEAST:
+    if not all(LEAST <= z <= LARGEST for z, _, _ in curve.passes):
         return None
     full = merged(tuple(zip(curve.multipliers, curve.counts, strict=True)),
                   COARSE_LEVELS if curve.coarse else FINE_LEVELS) if curve.counts else ()
     passes = [(z, curve.blocks, n) for z, n in full] + [one for one in curve.passes if one[1] < curve.blocks]
     nodes = COARSE_NODES if curve.coarse else VARIED_NODES if len(passes) > FEW else NODES
-    laws = [(pass_ratio(curve.blocks, z, reached, nodes), n) for z, reached, n in passes]
+    laws = tuple((pass_ratio(curve.blocks, z, reached, nodes), n) for z, reached, n in passes)
     try:
-        return allocation_losses(tuple(laws), curve.mu, COARSE_SHARE if curve.coarse else SHARE)
-    except MemoryError:
+        return composed(laws, COARSE_SHARE if curve.coarse else SHARE)
+    except ValueError:  # too many nodes
         return None
 
 
@@ -138,13 +161,32 @@ def pass_ratio(blocks: int, multiplier: float, reached: int, nodes: int = NODES)
     return law if reached == blocks else law.mixed(reached / blocks)
 
 
-def allocation_losses(laws: tuple[tuple[RatioGrid, int], ...], mu: float, share: float = SHARE) -> LossDistribution:
-    """Passes with the likelihood ratios ``laws``, each so many times, and a Gaussian mechanism ``mu``."""
-    count = sum(n for _, n in laws) + (mu > 0)
-    spreads = [law.variances() for law, _ in laws]
-    variance = min(sum(n * spread[order] for spread, (_, n) in zip(spreads, laws, strict=True)) for order in (0, 1))
-    grid = math.sqrt((variance + mu * mu) / count) / share
-    parts = [(on_losses(law, grid), n) for law, n in laws]
-    if mu > 0:
-        parts.append((gaussian(mu * UP, grid), 1))
-    return composed(tuple(parts))
+def composed(laws: tuple[tuple[RatioGrid, int], ...], share: float = SHARE) -> Composed:
+    """Passes with the likelihood ratios ``laws``, each so many times."""
+    spreads = [(law.variances(), n) for law, n in laws]
+    variance = min(sum(n * spread[order] for spread, n in spreads) for order in (0, 1))
+    grid = math.sqrt(variance / sum(n for _, n in laws)) / share
+    parts = tuple((on_losses(law, grid), n) for law, n in laws)
+    law = parts[0][0] if len(parts) == 1 and parts[0][1] == 1 else product(parts)
+    while law.h * 4 * share < law.spread:
+        law = coarsened(law)
+    last = max(abs(part.low) + part.q.size for part, _ in parts) * grid
+    mass_error = sum(n * (law.mass_error + law.ratio_error + 2 * law.value.size * UNIT) for law, n in laws)
+    return Composed(law, mass_error, sum(n * (law.ratio_error + (8 + 2 * last) * UNIT) for law, n in laws))
+
+
+def on_losses(law: RatioGrid, grid: float) -> Ratio:
+    """``law`` rounded to the ratios e^(k grid), with its mean preserved."""
+    positive = law.value > 0
+    value, q = law.value[positive], law.mass[positive]
+    cell = np.floor(np.log(value) / grid).astype(np.int64)
+    first = int(cell[0])
+    if cell[-1] - first > MOST:
+        raise ValueError("too many nodes")
+    nodes = np.exp(grid * np.arange(first, int(cell[-1]) + 2))
+    at = cell - first
+    raised = q * np.clip((value - nodes[at]) / (nodes[at + 1] - nodes[at]), 0.0, 1.0)
+    mass = np.zeros(nodes.size)
+    mass += np.bincount(at, q - raised, nodes.size)
+    mass += np.bincount(at + 1, raised, nodes.size)
+    return Ratio(grid, first, mass, mass * nodes, float(law.mass[~positive].sum()), law.lost)
