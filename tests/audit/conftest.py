@@ -1,7 +1,14 @@
-"""Patches of the trainer need fresh compiled programs, before and after."""
+"""Patches of the trainer need compiled programs of their own, before and after."""
 
-import jax
 import pytest
+
+from lastiterate.engine import loop, trainer
+
+
+def forget():
+    """Compile the trainer's programs anew; all others are kept."""
+    for program in (loop.advance, loop.trace, trainer._many):
+        program.clear_cache()
 
 
 @pytest.fixture
@@ -9,9 +16,9 @@ def patched(monkeypatch):
     """Apply one of the patches in broken.py."""
 
     def apply(module, name, value):
-        jax.clear_caches()
+        forget()
         monkeypatch.setattr(module, name, value)
 
     yield apply
     monkeypatch.undo()
-    jax.clear_caches()
+    forget()

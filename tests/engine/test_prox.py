@@ -50,7 +50,7 @@ def penalty(prox, x):
 
 def mapped(part, points):
     with jax.enable_x64(True):
-        one = partial(project, part) if part in DOMAINS else partial(proximal, part, STEP)
+        one = partial(project, executed(part)) if part in DOMAINS else partial(proximal, part, STEP)
         return np.asarray(jax.jit(jax.vmap(one))(points))
 
 
@@ -114,7 +114,7 @@ def test_diameters_bound_distances_and_are_reached(domain):
     far = RNG.choice([-1.0, 1.0], (4000, *SHAPE)) * 50
     far[:12] = 50 * np.eye(12).reshape(12, *SHAPE)
     with jax.enable_x64(True):
-        found = np.asarray(jax.vmap(partial(project, domain))(np.concatenate((far, -far))))
+        found = np.asarray(jax.vmap(partial(project, executed(domain)))(np.concatenate((far, -far))))
     distance = np.linalg.norm((found[:4000] - found[4000:]).reshape(4000, -1), axis=1).max()
     corners = np.linalg.norm(found[0] - found[1])
     assert max(distance, corners) <= domain.diameter() * (1 + 1e-12)

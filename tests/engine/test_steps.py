@@ -319,7 +319,7 @@ SAME_PROGRAM = {
     "decreasing": ({"step_size": li.InverseDecay(1.0, 0.5)}, {"step_size": li.InverseDecay(3.0, 0.1)}),
     "clip": ({"clip": 0.5}, {"clip": 0.1}),
     "ridge, row norm, intercept": ({}, {"loss": li.Softmax(classes=3, ridge=0.7, row_norm=2.0, intercept=0.1)}),
-    "ball": ({"domain": li.domains.Ball(1.0)}, {"domain": li.domains.Ball(2.0)}),
+    "ball": ({"domain": li.domains.Ball(0.1)}, {"domain": li.domains.Ball(0.2)}),
     "box": ({"domain": li.domains.Box(-1.0, 1.0)}, {"domain": li.domains.Box(0.0, 2.0)}),
     "penalty": ({"prox": li.penalties.ElasticNet(0.1, 0.2)}, {"prox": li.penalties.ElasticNet(0.3, 0.4)}),
     "momentum": ({"momentum": li.HeavyBall(0.5)}, {"momentum": li.HeavyBall(0.1)}),

@@ -21,6 +21,7 @@ ROUNDS = 20
 Pair = tuple[jax.Array, jax.Array]
 
 
+@jax.jit
 def encrypted(key: Any, first: jax.Array, second: jax.Array) -> Pair:
     """Blocks ``(first, second)`` of a counter under a key of four 32-bit words; all of them uint64, of one shape."""
     assert first.dtype == second.dtype == jnp.uint64, "64-bit JAX is off, and half of the counter was lost"
