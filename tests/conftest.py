@@ -1,7 +1,7 @@
 """Shared by all tests: the oracles are importable, warnings about labels are quiet, compiled programs are kept.
 
-Most of the time of a test is XLA's. What it compiles is kept in pytest's cache (``pytest --cache-clear`` forgets it) for
-other test files, child processes and the next session; JAX's key is the whole program, its options and versions.
+Most of the time of a test is XLA's. What it compiles is kept in pytest's cache (``pytest --cache-clear`` forgets it)
+for other test files, child processes and the next session; JAX's key is the whole program, its options and versions.
 """
 
 import os
