@@ -122,7 +122,8 @@ def average(one: Ratio, two: Ratio, share: float, finer: int = 1) -> Ratio:
     coarser, other = round(one.h / two.h), 1 - share
     alike = one is two and share == 0.5  # i - j and j - i fall on the same nodes
     ends = [(law.low * times, (law.low + law.q.size - 1) * times) for law, times in ((one, coarser), (two, 1))]
-    bottom = min(ends[0][0] + math.log(share) / two.h, ends[1][0] + math.log(other) / two.h)
+    lowest = ends[0][0] * two.h + math.log(share), ends[1][0] * two.h + math.log(other)
+    bottom = float(np.logaddexp(*lowest)) / two.h
     found = _Nodes(two.h / finer, math.floor(bottom * finer) - 1, max(ends[0][1], ends[1][1]) * finer + 2)
     for d in range(0 if alike else ends[0][0] - ends[1][1], ends[0][1] - ends[1][0] + 1):
         i = max(one.low, -(-(two.low + d) // coarser))
@@ -138,9 +139,9 @@ def average(one: Ratio, two: Ratio, share: float, finer: int = 1) -> Ratio:
         p = share * (one.p[of_one] * two.q[of_two]) + other * (one.q[of_one] * two.p[of_two])
         weight = 2.0 if alike and d else 1.0
         found.add(i * coarser * finer, coarser * finer, offset, weight * q, weight * p)
-    found.add(one.low * coarser * finer, coarser * finer, math.log(share), one.q * two.zero, share * two.zero * one.p)
-    found.add(two.low * finer, finer, math.log(other), two.q * one.zero, other * one.zero * two.p)
-    return found.law(one.zero * two.zero, share * one.infinite + other * two.infinite)
+    # where one of them is 0 the rest is far below all nodes: to 0 under Q and to infinity under P
+    lost = other * one.zero * float(two.p.sum()) + share * two.zero * float(one.p.sum())
+    return found.law(one.zero + two.zero, share * one.infinite + other * two.infinite + lost)
 
 
 class _Nodes:
