@@ -1,8 +1,8 @@
 """Threefry with four words of 32 bits and 20 rounds (Salmon, Moraes, Dror, Shaw 2011): 128 bits of key, 128 of counter.
 
-Derived from the block cipher Threefish; no way to tell it from random bits is known that is quicker than trying keys.
-It is no certified cipher. Words lie in pairs, (x0, x1) and (x2, x3) as 64 bits each: XLA computes every result of a
-loop by a program of its own, and two results repeat less than four would.
+Derived from the block cipher Threefish; no way is known to distinguish it from random bits that is quicker than trying
+keys. It is no certified cipher. Words lie in pairs, (x0, x1) and (x2, x3) as 64 bits each: XLA computes every result
+of a loop by a program of its own, and two results repeat less than four would.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What every way of drawing batches tells the loop."""
+"""What every way of drawing batches gives the loop."""
 
 from __future__ import annotations
 
