@@ -40,7 +40,7 @@ RIGHT = {
 
 @pytest.mark.parametrize("name", RIGHT)
 def test_right_trainers_stand_and_leak_what_they_may(name):
-    report = audit_one_run(calibrated(6.0, SMALL, **RIGHT[name]), failure=1e-6, delta=SMALL, seed=2)
+    report = audit_one_run(calibrated(6.0, SMALL, **RIGHT[name]), failure=1e-6, delta=SMALL, seed=3)
     assert report.lower <= report.upper == pytest.approx(6.0, rel=1e-3)
     assert report.verdict in (NO_CONTRADICTION, CEILING)
     assert report.correct > 0.55 * report.guesses, "at epsilon 6 most inclusions can be guessed"
@@ -74,7 +74,7 @@ def test_a_trainer_that_ignores_the_data_is_guessed_by_chance():
 def test_broken_trainers_are_refuted_by_one_run(patched, patch):
     run = calibrated(1.0, SMALL, loss=replace(LOSS, intercept=0.0), n=1000)
     patched(*patch)
-    report = audit_one_run(run, failure=1e-6, delta=SMALL, seed=4)
+    report = audit_one_run(run, failure=1e-6, delta=SMALL, seed=6)
     assert report.refuted and report.verdict == BUG and report.lower > report.upper
 
 

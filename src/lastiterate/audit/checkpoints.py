@@ -35,10 +35,11 @@ def looked_at(loop: Loop, first: jax.Array, arranged: Any, keys: jax.Array, chec
                 until = min(until, (number + 1) * blocks)
             state = _onward(program, state, arranged, keys, plan, done, until, number)
             done = until
-        if not np.isfinite(np.asarray(state.theta)).all():
+        features = np.asarray(look(state.theta))
+        if not (np.isfinite(np.asarray(state.theta)).all() and np.isfinite(features).all()):
             raise InputError("step_size", f"makes models diverge before step {checkpoint}", None,
                              "audit a run with a smaller step size")
-        found.append(np.asarray(look(state.theta)))
+        found.append(features)
     return np.stack(found, axis=1)
 
 
