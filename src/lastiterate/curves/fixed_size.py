@@ -34,8 +34,8 @@ from lastiterate.curves.sampled_renyi import check_sampled
 from lastiterate.curves.tails import gdp_delta
 from lastiterate.run.arrays import Array
 
-LEAST = 0.1
-"""Noise multipliers below get no amplification."""
+LEAST, LARGEST = 0.1, 1e6
+"""Noise multipliers below, and runs whose least one is above, get no amplification."""
 FINE, COARSE = 50, 12
 """Nodes per standard deviation of one step's loss, and of the composition's after it is made."""
 FINE_LEVELS, COARSE_LEVELS = 16, 4
@@ -115,7 +115,7 @@ class FixedSizeSteps(Curve):
 def _composed(rate: float, multipliers: tuple[float, ...], counts: tuple[int, ...], replaced: bool,
               coarse: bool) -> Ratio | None:
     """The law of the likelihood ratio of all steps; ``None`` where there is no statement."""
-    if min(multipliers) < LEAST:
+    if not LEAST <= min(multipliers) <= LARGEST:
         return None
     resolution = COARSE if coarse else FINE
     given = tuple(sorted((z * (1 - 1e-9), n) for z, n in zip(multipliers, counts, strict=True)))
@@ -126,7 +126,7 @@ def _composed(rate: float, multipliers: tuple[float, ...], counts: tuple[int, ..
     h = max(math.sqrt(variance / steps) / resolution, max(_largest_loss(z, rate) for z, _ in levels) / MOST_NODES)
     try:
         found = product(tuple((one_step(rate, z, replaced, h), n) for z, n in levels))
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     while found.h * 4 * resolution < found.spread:
         found = coarsened(found)
