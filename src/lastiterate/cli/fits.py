@@ -57,6 +57,8 @@ def train_command(
     checkpoint_every: Annotated[float, typer.Option("--checkpoint-every", help="seconds")] = 60.0,
     checkpoint_key: Annotated[Path | None, typer.Option("--checkpoint-key", help="a file of mode 0600 with 64 "
                                                         "hexadecimal digits; or LASTITERATE_CHECKPOINT_KEY")] = None,
+    secure_noise: Annotated[bool, typer.Option("--secure-noise", help="exact sums and exact noise, for a named "
+                                               "--algorithm without clips: every step is charged")] = False,
     cap: Annotated[float | None, typer.Option("--cap", help="cap of --algorithm's loss on 1 - p_y")] = None,
 ) -> None:
     """Train a model, certify it, write it to a folder."""
@@ -83,7 +85,8 @@ def train_command(
             bar.update(task, completed=done, total=steps, visible=True)
 
         result = datafile.fit_file(data, budget, schema=facts, test=test, row_norm=row_norm, model=model,
-                                   template=template, progress=tick, custody=guard)
+                                   template=template, progress=tick, custody=guard,
+                                   secure_noise=secure_noise)
     result.model.save(where)
     guard.finish(result.model)
     if explain_plan and result.choice is None:

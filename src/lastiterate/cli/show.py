@@ -84,7 +84,8 @@ def trained(console: Console, result: Trained, where: str) -> None:
     table.add_row("", f"epsilon {rounded_up(certificate.replace_one_epsilon(delta))} under replace-one")
     table.add_row("protects", PROTECTS)
     linear = isinstance(model, FittedLinear)
-    kinds = {"linear": lambda: _run_rows(certificate, delta), "selected": lambda: _selected_rows(model)}
+    kinds = {"linear": lambda: _run_rows(certificate, delta), "selected": lambda: _selected_rows(model),
+             "exact": lambda: _exact_rows(model)}
     for row in kinds.get(model.kind, lambda: _sample_rows(model))():
         table.add_row(*row)
     what = "accuracy" if linear and isinstance(model.answers, Labels) else "R^2"
@@ -110,6 +111,13 @@ def _run_rows(certificate: Certificate, delta: float) -> list[tuple[str, str]]:
                 + (f"noise multiplier {run.noise.z:.4g}" if isinstance(run.noise, NoiseMultiplier)
                    else f"noise std {run.first_noise:.4g} on the mean gradient")),
     ]
+
+
+def _exact_rows(model: Any) -> list[tuple[str, str]]:
+    run = model.run
+    return [("certified by", "exact sums, exact discrete Gaussian noise, every step charged"),
+            ("run", f"{run.steps} steps on {run.n} records, {type(run.batching).__name__}, "
+                    f"noise std {run.first_noise:.4g} on the mean gradient")]
 
 
 def _selected_rows(model: Any) -> list[tuple[str, str]]:

@@ -31,12 +31,17 @@ class Schedule(NamedTuple):
     noise_std: np.ndarray
 
 
-def update(program: StepProgram, state: State, data: Any, order: Key, noise: Any, k: Any, step_size: Any) -> State:
-    """Step k (0-based): the only implementation of the update rule; ``noise`` is added to the mean gradient."""
+def update(program: StepProgram, state: State, data: Any, order: Key, noise: Any, k: Any, step_size: Any,
+           exact: Any = None) -> State:
+    """Step k (0-based): the only implementation of the update rule; ``noise`` is added to the mean gradient.
+
+    ``exact``: noise that is added to the sum before anything is divided, where both are multiples of one power of two.
+    """
     point = state.theta
     if isinstance(program.momentum, Nesterov):
         point = point + (k / (k + 3.0)) * (point - state.memory)
     total = batch_sum(program, point, data, order, k)
+    total = total if exact is None else total + exact
     gradient = total / program.divisor + program.objective.ridge * point + noise
     match program.momentum:
         case None:
@@ -79,6 +84,19 @@ def advance(program: StepProgram, ahead: int, state: State, data: Any, key: Key,
         return jax.lax.fori_loop(begin, jnp.minimum(begin + ahead, last), one, current)
 
     return jax.lax.fori_loop(0, (last - first + ahead - 1) // ahead, stretch, state)
+
+
+@jax.jit
+def advance_exactly(program: StepProgram, state: State, data: Any, key: Key, plan: Schedule, draws: Any, first: Any,
+                    last: Any) -> State:
+    """Steps first .. last - 1; ``draws[k - first]`` is added to the sum of step k's gradients."""
+    order = stream(key, ORDER)
+
+    def one(k: Any, now: State) -> State:
+        step_size = plan.step_size[jnp.minimum(k, plan.step_size.shape[0] - 1)]
+        return update(program, now, data, order, 0.0, k, step_size, draws[k - first])
+
+    return jax.lax.fori_loop(first, last, one, state)
 
 
 @partial(jax.jit, static_argnums=6)

@@ -16,7 +16,17 @@ import numpy as np
 from lastiterate.engine.gradients import Linear, outputs
 from lastiterate.engine.growth import check_growth, check_released
 from lastiterate.engine.keeper import Keeper
-from lastiterate.engine.loop import State, advance, drawn_for_pass, drawn_once, noise_ahead, schedule, start, trace
+from lastiterate.engine.loop import (
+    State,
+    advance,
+    advance_exactly,
+    drawn_for_pass,
+    drawn_once,
+    noise_ahead,
+    schedule,
+    start,
+    trace,
+)
 from lastiterate.engine.noise import Key, fresh_key
 from lastiterate.engine.objective import Objective
 from lastiterate.engine.prepare import arrange, hidden, linear_loss, places
@@ -28,6 +38,8 @@ from lastiterate.run.run import Run, check_described
 
 Progress = Callable[[int, int, float], None]
 """Called with steps done, steps in all, seconds; never with anything that depends on the data."""
+Draws = Callable[[int, int, int, tuple[int, ...]], np.ndarray]
+"""Noise of the sums of steps first .. last - 1 for parameters of a shape; padded to as many steps as the third says."""
 STRETCHES = 50
 """Parts of a run after which progress is shown and a checkpoint may be written; how many changes no bit."""
 
@@ -38,6 +50,7 @@ class Loop:
 
     run: Run
     objective: Objective
+    draws: Draws | None = None  #: exact noise, added to sums; without it the noise of the run is drawn by the program
 
     def __post_init__(self) -> None:
         check_described(self.run)
@@ -76,7 +89,12 @@ class Loop:
                 if done // blocks != number:
                     number, current = done // blocks, None  # before the next pass takes its memory
                     current = drawn_for_pass(program, data, key, number)
-            state = advance(program, ahead, state, current, key, plan, done, until)
+            if self.draws is None:
+                state = advance(program, ahead, state, current, key, plan, done, until)
+            else:
+                until = min(until, done + ahead)
+                noise = self.draws(done, until, ahead, state.theta.shape)
+                state = advance_exactly(program, state, current, key, plan, noise, done, until)
             done = until
             if not whole:
                 state.theta.block_until_ready()

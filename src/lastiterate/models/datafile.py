@@ -77,7 +77,8 @@ def template(algorithm: str, batching: Batching | None, prox: Prox | None, cap: 
 
 def fit_file(data: str, budget: Budget, *, schema: Schema | None = None, test: str | None = None,
              row_norm: float | None = None, model: str | None = None, template: Template | None = None,
-             progress: Callable[[int, int, float], None] | None = None, custody: Custody | None = None) -> Trained:
+             progress: Callable[[int, int, float], None] | None = None, custody: Custody | None = None,
+             secure_noise: bool = False) -> Trained:
     """Fit on a file (with its schema) or on a bundled public set, of which a fifth is kept for testing.
 
     ``model``: one of ``MODELS``; by default the linear model that fits the target. ``custody``: pays as soon as the
@@ -93,6 +94,8 @@ def fit_file(data: str, budget: Budget, *, schema: Schema | None = None, test: s
         return _sample(file, budget, custody)
     task = file.task
     run = None if template is None else replace(template(task), adjacency=budget.adjacency)
+    if secure_noise:
+        return _exactly(file, budget, run, custody, progress)
     plan = linear.planned(task, budget, run)
     if custody is not None:
         custody.pay(plan.certificate)
@@ -101,6 +104,26 @@ def fit_file(data: str, budget: Budget, *, schema: Schema | None = None, test: s
                        schema=records.schema, progress=progress, custody=custody)
     plain = _plain_score(records) if records.bundled else None
     return Trained(found, plan.choice, None if records.held is None else _score(found, records), plain)
+
+
+def _exactly(file: Opened, budget: Budget, run: Run | None, custody: Custody | None,
+             progress: Callable[[int, int, float], None] | None) -> Trained:
+    from lastiterate.accounting.exact import calibrate_exactly
+    from lastiterate.models import exact
+
+    if run is None:
+        raise InputError("secure_noise", "needs an algorithm: plans count on a hidden state, which it does not use",
+                         None, "name one such as noisy-gd or permuted-sgd")
+    delta = budget.delta_for(file.task.n)
+    certificate = calibrate_exactly(run, epsilon=budget.epsilon, delta=delta)
+    guard = Custody() if custody is None else custody
+    exact.grid_of(certificate.run)
+    guard.pay(certificate)
+    records = file.records()
+    found = exact.fit(certificate, records.features, records.target, delta=delta, answers=records.answers,
+                      schema=records.schema, custody=guard, progress=progress)
+    plain = _plain_score(records) if records.bundled else None
+    return Trained(found, None, None if records.held is None else _score(found, records), plain)
 
 
 def tune_file(data: str, budget: Budget, *, schema: Schema | None = None, row_norms: tuple[float, ...] = (),

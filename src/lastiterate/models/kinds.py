@@ -58,6 +58,7 @@ class Kind:
 KINDS = {kind.name: kind for kind in (
     Kind("linear", "lastiterate.models.linear"),
     Kind("network", "lastiterate.models.network"),
+    Kind("exact", "lastiterate.models.exact", "exact_run", trained=False),
     Kind("selected", "lastiterate.models.tuning", "selection", trained=False),
     Kind("posterior-sample", "lastiterate.models.posterior", "problem", trained=False),
 )}

@@ -167,6 +167,13 @@ def knows(model: Any) -> bool:
 
 def fit_order(order: Order) -> FittedLinear:
     """The run's own loss on data (x, y)."""
+    rows, target, answers = arrays_of(order)
+    return fit(order.certificate, rows, target, delta=order.delta, answers=answers, seed=order.seed,
+               progress=order.progress, custody=order.custody)
+
+
+def arrays_of(order: Order) -> tuple[np.ndarray, np.ndarray, Answers]:
+    """Rows, targets, and what scores mean; their form is checked, their values are not looked at."""
     run, data = order.certificate.run, order.data
     if type(run.loss) is Abstract:
         raise InputError("loss of the run", "must be a linear one where neither model nor loss is given", "Abstract",
@@ -182,8 +189,7 @@ def fit_order(order: Order) -> FittedLinear:
         raise InputError("x", f"must have the run's n = {run.n} rows", len(rows))
     outputs = _outputs(run)
     answers = Scores() if type(run.loss) is HuberRidge else Labels(tuple(range(max(2, outputs))))
-    return fit(order.certificate, rows, target, delta=order.delta, answers=answers, seed=order.seed,
-               progress=order.progress, custody=order.custody)
+    return rows, target, answers
 
 
 def check_task(run: Run, task: Task, adjacency: str) -> None:

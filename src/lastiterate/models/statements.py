@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from lastiterate.accounting import selection, stored
+from lastiterate.accounting import exact, selection, stored
 from lastiterate.accounting.stored import Checked
 from lastiterate.bayes import certificate as posterior
 from lastiterate.errors import InputError
@@ -26,6 +26,7 @@ class Statement:
 STATEMENTS = {
     "run": Statement(stored.check, stored.restore),
     "problem": Statement(posterior.check, posterior.restore),
+    "exact_run": Statement(exact.check, exact.restore),
     "selection": Statement(selection.check, selection.restore),
 }
 

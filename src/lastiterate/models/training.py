@@ -9,11 +9,12 @@ from typing import Any
 
 from lastiterate.accounting.calibration import calibrate
 from lastiterate.accounting.certificate import Certificate, account
+from lastiterate.accounting.exact import ExactCertificate, calibrate_exactly, certify
 from lastiterate.errors import InputError, NotCertified
 from lastiterate.ledger.store import Ledger
 from lastiterate.models.custody import EVERY, custody
 from lastiterate.models.fitted import Fitted
-from lastiterate.models.kinds import Kind, Order, kind_for
+from lastiterate.models.kinds import KINDS, Kind, Order, kind_for
 from lastiterate.planning.planner import automatic_delta
 from lastiterate.run.evidence import Evidence
 from lastiterate.run.facts import LossFacts
@@ -37,6 +38,7 @@ def train(
     checkpoint_key: str | Path | None = None,
     ledger: Ledger | str | Path | None = None,
     dataset: str | None = None,
+    secure_noise: bool = False,
 ) -> Fitted:
     """Calibrate ``run`` to a budget, execute it on ``data``, and release the last iterate with its certificate.
 
@@ -51,10 +53,11 @@ def train(
     ``progress(steps_done, steps, seconds)`` is called now and then. ``checkpoint``: a file that the state is sealed in
     every ``checkpoint_every`` seconds, under the key in the file ``checkpoint_key`` or in the environment; the same
     call goes on from it with the same bits, and it is deleted at the end. ``ledger``: a file (``lastiterate ledger
-    make``) that the release is charged to, under the name ``dataset``, before ``data`` are looked at. Returns a model
-    with ``certificate``, ``predict`` and ``save``. Errors: ``NotCertified`` before training, if no theorem certifies
-    the run on facts of ``at_least``; ``InputError`` for bad input, a budget that does not suffice or a run that
-    diverges; nothing is released.
+    make``) that the release is charged to, under the name ``dataset``, before ``data`` are looked at.
+    ``secure_noise``: exact sums and exact discrete noise, for linear models; every step is charged, and the certificate
+    covers the arithmetic. Returns a model with ``certificate``, ``predict`` and ``save``. Errors: ``NotCertified``
+    before training, if no theorem certifies the run on facts of ``at_least``; ``InputError`` for bad input, a budget
+    that does not suffice or a run that diverges; nothing is released.
 
     **Guarantee:** the certificate speaks of the very run that is executed. It covers this release only.
     """
@@ -69,10 +72,12 @@ def train(
             raise InputError(name, "must be a whole number" if name == "seed" else "must be a number", value)
     kind = _kind_for(model, loss)
     stated = automatic_delta(run.n) if delta is None else delta
-    certificate = _certified(run, epsilon, stated, at_least)
+    certificate: Any = _certified(run, epsilon, stated, at_least) if not secure_noise else \
+        _exact(run, kind, epsilon, stated)
     guard = custody(ledger=ledger, dataset=dataset, checkpoint=checkpoint, every=checkpoint_every,
                     key_file=checkpoint_key)
-    found = kind.fit(Order(certificate, data, model, loss, stated, seed, microbatch, progress, guard))
+    executed = KINDS["exact"] if secure_noise else kind
+    found = executed.fit(Order(certificate, data, model, loss, stated, seed, microbatch, progress, guard))
     guard.finish(found)
     return found
 
@@ -83,6 +88,18 @@ def _kind_for(model: Any, loss: Any) -> Kind:
         raise InputError("model", "is needed beside a loss: the first parameters", None,
                          "a linear model needs neither, its loss belongs to the run")
     return kind_for(model)
+
+
+def _exact(run: Run, kind: Kind, epsilon: float | None, delta: float) -> ExactCertificate:
+    """The certificate of the run with exact noise."""
+    if kind.name != "linear":
+        raise InputError("secure_noise", "is for linear models: other gradients are not summed exactly", kind.name,
+                         "leave it out")
+    if epsilon is not None:
+        return calibrate_exactly(run, epsilon=epsilon, delta=delta)
+    if run.noise is None:
+        raise InputError("epsilon", "is needed where the run has no noise", None, "state a budget, or the noise")
+    return certify(run)
 
 
 def _certified(run: Run, epsilon: float | None, delta: float, at_least: Evidence) -> Certificate:

@@ -1,0 +1,179 @@
+"""The certificate of a run with exact noise: charged steps, the discrete Gaussian's own curve."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, final
+
+from lastiterate.accounting.budgets import check_budget
+from lastiterate.accounting.calibration import scale_noise, with_kind_of_noise, with_unit_noise
+from lastiterate.accounting.explain import NEIGHBOURS, UNIT, Text, rounded_up
+from lastiterate.accounting.stored import Checked, same
+from lastiterate.accounting.written import content_hash, finite
+from lastiterate.curves.curve import UP, Curve, check_delta
+from lastiterate.curves.renyi import Rdp
+from lastiterate.curves.tails import smallest_true
+from lastiterate.errors import InputError, NotCertified
+from lastiterate.run.adjacency import convertible
+from lastiterate.run.evidence import Evidence
+from lastiterate.run.facts import known
+from lastiterate.run.run import Run, check_described, check_run
+from lastiterate.theorems.composition_gdp import THEOREM, composition_mu
+from lastiterate.theorems.theorem import Fails, match
+
+FORMAT = 1
+CAVEATS = (
+    "covers this release only: further fits on the same data compose",
+    "every step is charged: theorems about a hidden state speak of steps on real numbers and of Gaussian noise; that a "
+    "step on gradients rounded to a grid moves two points no further apart, and that discrete noise absorbs their "
+    "distance, is not proved, so none of them is used",
+    "intermediate iterates, gradients, noise and its key must stay secret; the noise is as good as AES-256 in counter "
+    "mode with a key of 128 random bits",
+    "holds if the run is executed exactly as described",
+)
+ENTRIES = {"format", "library", "epsilon", "delta", "adjacency", "epsilon_replace_one", "exact_run", "caveats",
+           "weights_sha256", "model_sha256", "content_sha256"}
+
+
+@final
+@dataclass(frozen=True, repr=False)
+class ExactCertificate:
+    """The privacy of a run on exact sums with discrete Gaussian noise (Canonne, Kamath, Steinke 2020, Theorem 4).
+
+    **Guarantee:** ``epsilon(delta)`` is an upper bound for the computation as it is executed, rounding included: what
+    is released is a function of whole-number sums to which exact noise was added.
+    """
+
+    run: Run
+    caveats: tuple[str, ...] = ()
+
+    @property
+    def adjacency(self) -> str:
+        return self.run.adjacency
+
+    @cached_property
+    def curve(self) -> Curve:
+        """Renyi divergence alpha mu^2 / 2, mu as in the composition of the Gaussian mechanisms of the same noise."""
+        return Rdp.linear(composition_mu(self.run) ** 2 / 2 * UP)
+
+    def epsilon(self, delta: float) -> float:
+        """Upper bound on epsilon at ``delta``."""
+        return self.curve.epsilon(delta)
+
+    def delta(self, epsilon: float) -> float:
+        """Upper bound on delta at ``epsilon``."""
+        return self.curve.delta(epsilon)
+
+    def under(self, adjacency: str) -> ExactCertificate | None:
+        """The same run under another adjacency, or ``None`` where its constants cannot be converted."""
+        if adjacency == self.adjacency:
+            return self
+        if not convertible(self.adjacency, adjacency):
+            return None
+        return replace(self, run=replace(self.run, adjacency=adjacency))  # pyright: ignore[reportArgumentType]
+
+    def replace_one_epsilon(self, delta: float) -> float:
+        """Epsilon at ``delta`` under replace-one; infinite where nothing is known."""
+        found = self.under("replace-one")
+        return math.inf if found is None else found.epsilon(delta)
+
+    def all_caveats(self) -> tuple[str, ...]:
+        """Everything a reader must know beside the number."""
+        secret = (self.run.batching.secret,) if self.run.batching.secret else ()
+        return (*self.caveats, *secret, *CAVEATS)
+
+    def verify(self) -> bool:
+        """Whether the run can be certified in this way."""
+        return certify(self.run).curve == self.curve
+
+    def explain(self, delta: float, *, all: bool = False) -> str:
+        """The answer in words (``all`` has nothing to add)."""
+        check_delta(delta)
+        other = self.replace_one_epsilon(delta)
+        return Text("\n".join([
+            f"epsilon {rounded_up(self.epsilon(delta))} at delta {delta:g} ({self.adjacency}), every step charged, "
+            "exact sums and exact discrete Gaussian noise: nothing is left to floating point.",
+            f"Neighbours ({self.adjacency}): {NEIGHBOURS[self.adjacency]}. {UNIT}",
+            f"Under replace-one: epsilon {rounded_up(other)}." if math.isfinite(other)
+            else "Under replace-one nothing is claimed.",
+            "Theorem: Canonne, Kamath, Steinke: The discrete Gaussian for differential privacy (2020), Theorem 4.",
+            *(f"- {text}" for text in self.all_caveats())]))
+
+    def __repr__(self) -> str:
+        return (f"<ExactCertificate of {self.run.steps} steps on {self.run.n} records, "
+                f"{type(self.run.batching).__name__}, {self.adjacency}>")
+
+    def to_dict(self, delta: float, *, files: Mapping[str, str] | None = None) -> dict[str, Any]:
+        """JSON-ready; ``content_sha256`` covers everything else in it. ``files``: SHA-256 of a model's files."""
+        from lastiterate import __version__
+
+        body = {
+            "format": FORMAT, "library": f"lastiterate {__version__}", "epsilon": finite(self.epsilon(delta)),
+            "delta": delta, "adjacency": self.adjacency, "epsilon_replace_one": finite(self.replace_one_epsilon(delta)),
+            "exact_run": self.run.to_dict(), "caveats": list(self.all_caveats()), "weights_sha256": None,
+            **(files or {}),
+        }
+        body = json.loads(json.dumps(body))
+        return body | {"content_sha256": content_hash(body)}
+
+    def to_json(self, delta: float) -> str:
+        """``to_dict`` as JSON text."""
+        return json.dumps(self.to_dict(delta), indent=2)
+
+
+def certify(run: Run, *, extra: tuple[str, ...] = ()) -> ExactCertificate:
+    """The certificate of a run with exact noise; refused where its gradients have no enforced bound, or no noise."""
+    check_described(run)
+    found = match(THEOREM, run)
+    sensitivity = known(run.facts(), "sensitivity")
+    if isinstance(found, Fails):
+        raise NotCertified("exact noise: " + "; ".join(found.reasons))
+    if sensitivity is None or sensitivity.evidence < Evidence.ENFORCED or not run.noise_stds.min() > 0:
+        raise NotCertified("exact noise needs an enforced bound on a record's gradient, and noise at every step")
+    return ExactCertificate(run, extra)
+
+
+def calibrate_exactly(run: Run, *, epsilon: float, delta: float) -> ExactCertificate:
+    """The least noise of this schedule for which the exact certificate keeps (epsilon, delta)."""
+    check_run(run)
+    check_budget(epsilon, delta, run.n)
+    unit = with_unit_noise(with_kind_of_noise(run))
+    slope = 1 / smallest_true(lambda inverse: Rdp.linear(1 / inverse).epsilon(delta) <= epsilon, 1e-9, 1e12, 1e-9)
+    factor = composition_mu(unit) / math.sqrt(2 * slope) * (1 + 1e-9)
+    return certify(scale_noise(unit, factor))
+
+
+def check(stored: dict[str, Any]) -> Checked:
+    """Derive everything again from the run, and compare it with what is written."""
+    problems = _derived(stored)[1]
+    return Checked(tuple(problems), stored.get("epsilon"), stored.get("delta"), "")
+
+
+def restore(stored: dict[str, Any]) -> ExactCertificate:
+    """The certificate that is written, derived again; refused when what is written differs."""
+    fresh, problems = _derived(stored)
+    if problems:
+        raise InputError("certificate", "does not hold", problems[0], "ask for the original")
+    return replace(fresh, caveats=tuple(text for text in stored["caveats"] if text not in fresh.all_caveats()))
+
+
+def _derived(stored: dict[str, Any]) -> tuple[ExactCertificate, list[str]]:
+    delta = stored.get("delta")
+    if not isinstance(delta, float) or not 0 < delta < 1:
+        raise InputError("certificate", "must be one that lastiterate wrote, with a proper 'delta'", delta)
+    fresh = certify(Run.from_dict(stored.get("exact_run")))
+    wanted = fresh.to_dict(delta)
+    problems = [f"{key} is not what follows from the run" for key in
+                ("epsilon", "epsilon_replace_one", "adjacency", "exact_run", "format")
+                if not same(stored.get(key), wanted[key])]
+    problems += [f"unknown entry {key!r}" for key in sorted(set(stored) - ENTRIES)]
+    caveats = stored.get("caveats")
+    listed = caveats if isinstance(caveats, list) and all(isinstance(text, str) for text in caveats) else []  # pyright: ignore
+    problems += [f"the caveat {text!r} is missing" for text in wanted["caveats"] if text not in listed]
+    if stored.get("content_sha256") != content_hash(stored):
+        problems.append("the content hash does not match: something in the certificate was changed")
+    return fresh, problems

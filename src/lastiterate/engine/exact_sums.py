@@ -1,0 +1,177 @@
+"""Linear models whose gradients are summed exactly: whole numbers in, whole-number noise, and only then arithmetic.
+
+Rows and residuals are rounded toward zero to multiples of powers of two, their squared norms checked in int64; then a
+batch's sum of gradients is two exact matrix products apart from nothing: every partial sum is a multiple of the grid
+below 2^53 of it, which float64 holds in any order of summation. The discrete Gaussian is added in the same units.
+Everything after is post-processing of sums whose law is known exactly (docs/theorems/exact-noise.md).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import partial
+from typing import Any, final
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lastiterate.engine.exact_noise import REACH, DiscreteGaussian
+from lastiterate.engine.gradients import AT_ONCE, Loss, outputs, residuals
+from lastiterate.engine.keeper import Keeper
+from lastiterate.engine.loop import drawn_once
+from lastiterate.engine.model import Model
+from lastiterate.engine.noise import Key, fresh_key
+from lastiterate.engine.prepare import arrange, linear_loss, places
+from lastiterate.engine.process import check_process
+from lastiterate.engine.random_bits import Bits, derived
+from lastiterate.engine.structure import Described
+from lastiterate.engine.trainer import Loop, Progress
+from lastiterate.errors import InputError
+from lastiterate.run.losses import HuberRidge, Logistic, Softmax
+from lastiterate.run.run import Run
+
+ROW_BITS, RESIDUAL_BITS = 20, 20
+"""Binary places of rows and of residuals, at most: float32 holds a row's numbers, int64 all squared norms."""
+LARGEST = 2**51
+"""Whole numbers that a sum and its noise stay below, in units of the grid."""
+
+
+@final
+@dataclass(frozen=True)
+class Grid:
+    """Rows are multiples of 2^-``rows``, residuals of 2^-``residuals``, gradients of the product."""
+
+    rows: int
+    residuals: int
+
+    @property
+    def step(self) -> float:
+        """The grid of sums: a power of two."""
+        return 2.0 ** -(self.rows + self.residuals)
+
+
+def grid_of(run: Run) -> Grid:
+    """The finest grid on which sums and their noise are exact; from public numbers alone."""
+    loss = linear_loss(run)
+    if run.clip is not None or run.prelude or run.release != "last":
+        raise InputError("secure_noise", "is for runs without clip, preparation and release=\"all\"", None,
+                         "rows are clipped to row_norm, which bounds every gradient of a linear model")
+    norm = math.hypot(loss.row_norm, loss.intercept)
+    largest = run.n * norm * float(residual_norm(loss)) + 2 * REACH * float(run.noise_stds.max()) * run.divisor
+    bits = math.floor(math.log2(LARGEST / largest))
+    rows = min(ROW_BITS, bits // 2, 23 - max(0, math.ceil(math.log2(norm))))
+    left = min(RESIDUAL_BITS, bits - rows)
+    if min(rows, left) < 4:
+        raise InputError("secure_noise", "needs a grid of at least 4 binary places", min(rows, left),
+                         "its sums would not be exact: use smaller batches or row norms")
+    return Grid(rows, left)
+
+
+def residual_norm(loss: Loss) -> float:
+    """What the Euclidean norm of a record's residuals does not exceed."""
+    match loss:
+        case Logistic(cap=cap):
+            return 1.0 if cap is None else min(1.0, cap)
+        case Softmax(cap=cap):
+            return math.sqrt(2) * (1.0 if cap is None else min(1.0, cap))
+        case HuberRidge(residual_clip=bound):
+            return bound
+
+
+def on_grid(rows: np.ndarray, loss: Loss, grid: Grid) -> np.ndarray:
+    """Arranged rows, (..., d + 1) float32, rounded toward zero; the squared norms are checked as whole numbers.
+
+    **Guarantee:** features have norm at most ``row_norm`` and the intercept is at most its own, exactly.
+    """
+    whole = np.trunc(rows.astype(np.float64) * 2.0**grid.rows)
+    counts = whole.astype(np.int64)
+    most = math.floor(Fraction(loss.row_norm) ** 2 * 4**grid.rows)
+    within = (counts[..., :-1] ** 2).sum(-1) <= most
+    return np.where(within[..., None], whole * 2.0**-grid.rows, 0.0).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class ExactLinear:
+    """Exact sums of a linear model's gradients; ``most_squared``: of a record's residuals, in squared grid units.
+
+    **Guarantee:** a chunk's sum is the exact sum of one vector per record, each a function of that record and of the
+    parameters alone, of norm at most ``residual_norm`` times the row's; records beyond it count as 0.
+    """
+
+    loss: Loss
+    grid: Grid
+    most_squared: Any
+
+    @classmethod
+    def of(cls, run: Run, grid: Grid) -> ExactLinear:
+        """The objective of a run."""
+        loss = linear_loss(run)
+        bound = Fraction(2) * Fraction(residual_norm(loss) / math.sqrt(2)) ** 2 if isinstance(loss, Softmax) else \
+            Fraction(residual_norm(loss)) ** 2
+        return cls(loss, grid, np.int64(math.floor(bound * 4**grid.residuals)))
+
+    @property
+    def most(self) -> int:
+        return AT_ONCE
+
+    @property
+    def ridge(self) -> float:
+        return self.loss.ridge
+
+    def chunk_sum(self, theta: jax.Array, chunk: Any) -> jax.Array:
+        """Exact sum of the gradients of a chunk, (k, d) float64, a multiple of the grid."""
+        times, scale = partial(jnp.matmul, precision="highest"), 2.0**self.grid.residuals
+        rows, target = chunk[0].astype(jnp.float64), chunk[1]
+        found = residuals(self.loss, times(theta, rows.T), target)
+        whole = jnp.trunc(jnp.where(jnp.isfinite(found), found, 0.0) * scale)
+        within = (whole.astype(jnp.int64) ** 2).sum(0) <= self.most_squared
+        return times(jnp.where(within, whole, 0.0) / scale, rows)
+
+    def leafwise(self, function: Callable[[jax.Array], jax.Array], theta: jax.Array) -> jax.Array:
+        """``function`` of every array of parameters."""
+        return function(theta)
+
+
+jax.tree_util.register_pytree_node(ExactLinear, lambda model: ((Described(model.loss), model.most_squared), model.grid),
+                                   lambda grid, held: ExactLinear(held[0].value, grid, held[1]))
+
+
+def draws_of(run: Run, grid: Grid, key: Key) -> Callable[[int, int, int, tuple[int, ...]], np.ndarray]:
+    """Discrete Gaussian noise of the sums, in multiples of the grid: a function of the key and the step."""
+    secret = derived(np.asarray(key).tobytes(), "exact noise")
+
+    def draws(first: int, last: int, room: int, shape: tuple[int, ...]) -> np.ndarray:
+        found = np.zeros((room, *shape))
+        for k in range(first, last):
+            sigma = float(run.noise_stds[k]) * run.divisor / grid.step
+            found[k - first] = DiscreteGaussian(sigma).sample(Bits(secret, k), math.prod(shape)).reshape(shape)
+        return found * grid.step
+
+    return draws
+
+
+def execute_exactly(run: Run, features: Any, target: Any, key: Key | None = None, progress: Progress | None = None,
+                    keeper: Keeper | None = None) -> Model:
+    """Every step of ``run`` on exact sums with exact noise.
+
+    **Guarantee:** what leaves a step is a function of sum + noise, both whole numbers of grid steps, added exactly.
+    """
+    grid = grid_of(run)
+    if keeper is not None:
+        key = keeper.begin(run, (features, target), key)
+    check_process()
+    key = fresh_key() if key is None else key
+    loss = linear_loss(run)
+    with jax.enable_x64(True):
+        order = places(run, key)
+        rows, labels = arrange(run, features, target, order)
+        loop = Loop(run, ExactLinear.of(run, grid), draws_of(run, grid, key))
+        data: Any = jnp.asarray(on_grid(rows, loss, grid)), jnp.asarray(labels)
+        if order is None:
+            data = drawn_once(loop.program, data, key)
+        weights = loop.execute(np.zeros((outputs(loss), rows.shape[-1])), data, key, progress, keeper)
+    return Model(weights)

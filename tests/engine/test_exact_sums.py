@@ -1,0 +1,161 @@
+"""Exact sums and exact noise: whole numbers checked against Python's, the executed law, and resumed runs."""
+
+import math
+from fractions import Fraction
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import lastiterate as li
+from lastiterate.accounting.exact import calibrate_exactly, certify
+from lastiterate.curves.renyi import Rdp
+from lastiterate.engine import execute, seeded_key
+from lastiterate.engine.exact_noise import DiscreteGaussian
+from lastiterate.engine.exact_sums import ExactLinear, Grid, draws_of, execute_exactly, grid_of, on_grid, residual_norm
+from lastiterate.engine.gradients import residuals
+from lastiterate.engine.keeper import Keeper
+from lastiterate.engine.sealed import Key
+from lastiterate.theorems.composition_gdp import composition_mu
+
+LOSSES = [li.Logistic(row_norm=1.5, ridge=1e-2), li.Softmax(classes=3, row_norm=2.0), li.HuberRidge(residual_clip=0.5),
+          li.Logistic(cap=0.3), li.Softmax(classes=3, cap=0.4)]
+
+
+def run_of(loss: object, **more: object) -> li.Run:
+    return li.Run(**(dict(n=60, steps=12, step_size=0.3, noise=li.GradientNoise(0.05), loss=loss) | more))
+
+
+def records(loss: object) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    x = (rng.normal(size=(60, 5)) * 3).astype(np.float32)
+    return x, rng.uniform(-1, 1, 60) if isinstance(loss, li.HuberRidge) else rng.integers(0, 2, 60)
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: repr(loss)[:40])
+def test_sums_are_those_of_whole_numbers(loss: object) -> None:
+    """Every record's gradient recomputed alone and added as Python integers; each has norm at most L, exactly."""
+    run = run_of(loss)
+    grid, (x, y) = grid_of(run), records(loss)
+    with jax.enable_x64(True):
+        rows = on_grid(np.column_stack([x / 8, np.full(60, loss.intercept)]).astype(np.float32), loss, grid)
+        model = ExactLinear.of(run, grid)
+        theta = np.random.default_rng(1).normal(size=(3 if isinstance(loss, li.Softmax) else 1, 6)) * 5
+        target = jnp.asarray(y if isinstance(loss, li.HuberRidge) else y.astype(np.int32))
+        found = np.asarray(model.chunk_sum(theta, (jnp.asarray(rows), target)))
+        total = np.zeros(theta.shape, dtype=object)
+        bound = (Fraction(loss.row_norm) ** 2 + Fraction(loss.intercept) ** 2) * Fraction(residual_norm(loss)) ** 2
+        for i in range(60):
+            one = np.asarray(model.chunk_sum(theta, (jnp.asarray(rows[i:i + 1]), target[i:i + 1])))
+            whole = [[int(Fraction(float(v)) / Fraction(grid.step)) for v in line] for line in one]
+            assert all(Fraction(float(v)) % Fraction(grid.step) == 0 for v in one.ravel())
+            squared = sum(v * v for line in whole for v in line) * Fraction(grid.step) ** 2
+            assert squared <= bound * (1 + Fraction(1, 2**50))
+            total = total + np.array(whole, dtype=object)
+        assert [[int(Fraction(float(v)) / Fraction(grid.step)) for v in line] for line in found] == total.tolist()
+        plain = np.asarray(residuals(loss, jnp.asarray(theta) @ rows.astype(float).T, target)) @ rows.astype(float)
+        assert np.abs(found - plain).max() < 60 * 2.0**-grid.residuals * np.abs(rows).max()
+
+
+def test_rows_round_toward_zero_and_are_checked() -> None:
+    grid, loss = Grid(6, 10), li.Logistic(row_norm=1.0, intercept=0.3)
+    rows = np.array([[0.999, -0.03, 0.3], [-0.999, 0.031, 0.3], [0.8, 0.8, 0.3]], np.float32)
+    found = on_grid(rows, loss, grid)
+    assert (np.abs(found) <= np.abs(rows)).all() and (found * 64 == np.trunc(found * 64)).all()
+    assert (found[2] == 0).all() and (found[:2] != 0).any(axis=1).all()  # too long a row counts as none
+
+
+def test_noise_is_a_multiple_of_the_grid_with_the_runs_deviation() -> None:
+    run = run_of(LOSSES[0], n=500, noise=li.GradientNoise(tuple(0.01 * (k + 1) for k in range(12))))
+    grid = grid_of(run)
+    draws = draws_of(run, grid, seeded_key(0))(3, 6, 8, (4, 5000))
+    assert (draws / grid.step == np.trunc(draws / grid.step)).all() and (draws[3:] == 0).all()
+    for k in (3, 4, 5):
+        assert draws[k - 3].std() == pytest.approx(float(run.noise_stds[k]) * run.divisor, rel=0.03)
+    sigma = float(run.noise_stds[3]) * run.divisor / grid.step
+    assert Rdp.linear(1 / (2 * sigma**2)).rdp(2.0) > 0 and DiscreteGaussian(sigma).sigma == sigma
+
+
+@pytest.mark.parametrize("n", [50, 5000, 10**6])
+def test_no_sum_can_leave_the_exact_numbers(n: int) -> None:
+    for loss in LOSSES:
+        run = run_of(loss, n=n)
+        grid = grid_of(run)
+        most = n * math.hypot(loss.row_norm, loss.intercept) * residual_norm(loss) + 20 * 0.05 * n
+        assert most / grid.step <= 2**52 and grid.rows + grid.residuals > 20
+    with pytest.raises(li.InputError, match="grid"):
+        grid_of(run_of(li.Logistic(row_norm=2.0**22)))
+
+
+@pytest.mark.parametrize("batching", [li.FullBatch(), li.Cyclic(16), li.Permuted(16), li.Reshuffled(16),
+                                      li.FixedSize(16), li.Poisson(0.2), li.BallsInBins(16), li.RandomAllocation(16)],
+                         ids=lambda batching: type(batching).__name__)
+def test_runs_are_executed_close_to_real_arithmetic(batching: object, tmp_path: Path) -> None:
+    """With almost no noise the exact run follows the same steps in float64; a resumed run has the same bits."""
+    run = run_of(LOSSES[0], batching=batching, noise=li.GradientNoise(1e-9))
+    x, y = records(LOSSES[0])
+    found = execute_exactly(run, x, y, seeded_key(2)).weights
+    plain = execute(run, x, y, seeded_key(2)).weights
+    assert np.abs(found - plain).max() < 2e-4
+
+    class Stop(Exception):
+        pass
+
+    def stop(done: int, *_: object) -> None:
+        if done >= 6:
+            raise Stop
+
+    for told in (stop, None):
+        try:
+            again = execute_exactly(run, x, y, seeded_key(2), told, Keeper(tmp_path / "c", Key(bytes(32)), 0.0))
+        except Stop:
+            continue
+        assert again.weights.tobytes() == found.tobytes()
+
+
+@pytest.mark.parametrize("change", [dict(clip=1.0), dict(prelude=(li.PrivateMean(1.0, 1.0),)), dict(release="all")])
+def test_what_is_not_executed_exactly_is_refused(change: dict) -> None:
+    x, y = records(LOSSES[0])
+    with pytest.raises(li.InputError, match="secure_noise"):
+        execute_exactly(run_of(LOSSES[0], **change), x, y)
+
+
+def test_the_certificate_is_the_discrete_gaussians(tmp_path: Path) -> None:
+    run = run_of(LOSSES[0], batching=li.Permuted(20), noise=None)
+    found = calibrate_exactly(run, epsilon=1.0, delta=1e-6)
+    assert 0.9999 < found.epsilon(1e-6) <= 1.0
+    assert found.curve.rdp(3.0) == pytest.approx(3 * composition_mu(found.run) ** 2 / 2)
+    assert not any("double precision" in text for text in found.all_caveats())
+    assert any("not proved" in text for text in found.all_caveats())
+    for bad in (run_of(li.Abstract(li.LossFacts(lipschitz=1.0))), run_of(LOSSES[0], noise=li.GradientNoise(0.0))):
+        with pytest.raises((li.NotCertified, li.InputError)):
+            certify(bad)
+
+
+def test_models_with_exact_noise_are_trained_saved_and_verified(tmp_path: Path) -> None:
+    import json
+
+    from typer.testing import CliRunner
+
+    from lastiterate.cli import app
+
+    x, y = records(LOSSES[0])
+    run = run_of(LOSSES[0], batching=li.Permuted(20), noise=None)
+    model = li.train(run, (x, y), epsilon=2.0, delta=1e-6, secure_noise=True)
+    model.save(tmp_path / "m")
+    assert li.verify(tmp_path / "m").holds and (li.load(tmp_path / "m").predict(x) == model.predict(x)).all()
+    assert li.load(tmp_path / "m").certificate.epsilon(1e-6) <= 2.0
+    stored = json.loads((tmp_path / "m" / "certificate.json").read_text())
+    for change in (dict(epsilon=0.1), dict(caveats=[]), dict(more=1)):
+        (tmp_path / "m" / "certificate.json").write_text(json.dumps(stored | change))
+        assert not li.verify(tmp_path / "m").holds
+    with pytest.raises(li.InputError, match="linear models"):
+        li.train(run, (x, y), model={"a": np.ones(5)}, loss=lambda p, x, y: (p["a"] @ x - y) ** 2, epsilon=2.0,
+                 secure_noise=True)
+    words = ["train", "iris", "--epsilon", "4", "--secure-noise", "--out", str(tmp_path / "n")]
+    assert CliRunner().invoke(app, words).exit_code == 2
+    found = CliRunner().invoke(app, [*words, "--algorithm", "permuted-sgd"])
+    assert found.exit_code == 0 and "exact discrete Gaussian" in found.output, found.output
+    assert li.verify(tmp_path / "n").holds
