@@ -215,6 +215,7 @@ BREAKS = {
     "drawn_anew": {"batching": li.Permuted(10)},
     "poisson_batches": {"batching": li.FixedSize(10)},
     "secret_bins": {"batching": li.Permuted(10)},
+    "counted_records": {"adjacency": "add-remove"},
     "fresh_blocks": {"batching": li.BallsInBins(10)},
     "public_curvature": {"batching": li.BallsInBins(10)},
     "linear-witness: public_curvature": {"batching": li.Poisson(0.1)},
@@ -351,6 +352,8 @@ ASKED = {
     "poisson-pld": "poisson_batches not_replace_one dp_accounting_installed",
     "fixed-size-amplified": "sampled_batches",
     "balls-in-bins-pld": "secret_bins not_replace_one",
+    "shifted-interpolation-allocated": "last_iterate_only fresh_blocks counted_records no_momentum "
+    "lipschitz_step",
     "random-allocation-pld": "fresh_blocks not_replace_one",
     "shifted-interpolation-bins": "last_iterate_only secret_bins no_momentum lipschitz_step",
     "linear-witness": "drawn_anew no_momentum everywhere idle_clip public_curvature",

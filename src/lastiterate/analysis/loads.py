@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
+from typing import Any
 
+from lastiterate.analysis.mean_over_places import mean_over_fresh_places
 from lastiterate.analysis.places import merged, place_mus, place_weights
+from lastiterate.analysis.step_map import step_map
 from lastiterate.curves.curve import BestOf, Curve
 from lastiterate.curves.failure import WithFailure
 from lastiterate.curves.mixtures import GdpMixture
@@ -23,15 +26,15 @@ FEW = (0.0, 1e-20, 1e-10, 1e-7)
 
 
 @lru_cache(maxsize=512)
-def usual_loads(others: int, bins: int, failure: float) -> tuple[int, int]:
+def usual_loads(others: int, bins: int, failure: float, times: int = 1) -> tuple[int, int]:
     """The fewest and the most of ``others`` records in each of ``bins`` bins, except with probability ``failure``.
 
     Exact binomial tails (incomplete beta functions, enlarged for their rounding), half of ``failure`` for each end,
-    shared by all bins (union bound).
+    shared by all bins of all ``times`` that they are drawn (union bound).
     """
     if failure == 0 or others == 0:
         return 0, others
-    each = failure / (2 * bins) * (1 - 1e-6)
+    each = failure / (2 * bins * times) * (1 - 1e-6)
     most = _first(lambda k: _more_than(others, 1 / bins, k) <= each, others)
     fewest = others - _first(lambda k: _more_than(others, 1 - 1 / bins, k) <= each, others)
     return fewest, most
@@ -57,18 +60,37 @@ def mean_over_bins(run: Run, failures: tuple[float, ...] = ()) -> Curve:
     """delta(eps) <= (1/l) sum_j delta_{mu_j}(eps) + failure, mu_j for a record in bin j and loads that are usual.
 
     The best of several ``failures``.
+    """
+    weights = place_weights(run.batching, run.n)
+
+    def mixture(shares: tuple[float, float]) -> GdpMixture:
+        chances, mus = merged(weights, place_mus(run, shares), up=True)
+        return GdpMixture(tuple(chances.tolist()), tuple(mus.tolist()))
+
+    return _best(run, failures, 1, mixture)
+
+
+def mean_over_fresh_blocks(run: Run, failures: tuple[float, ...] = ()) -> Curve:
+    """The same for a record and others that fall into blocks anew in every pass: the loads of all passes are usual."""
+    passes = -(-run.steps // run.blocks)
+    return _best(run, failures, passes, lambda shares: mean_over_fresh_places(run, shares))
+
+
+def _best(run: Run, failures: tuple[float, ...], times: int, curve: Callable[[tuple[float, float]], Curve]) -> Curve:
+    """The best over ``failures`` of the curve for usual loads, except with the probability that they are not.
+
     One map of each pair must have the constants, and without the record it has the other records' alone; under
     replace-one both hold one more.
     """
-    weights, own = place_weights(run.batching, run.n), records_moved(run.adjacency) - 1
-    found: dict[tuple[float, ...], Curve] = {}
+    own = records_moved(run.adjacency) - 1
+    found: dict[Any, Curve] = {}
     for failure in failures or (FAILURES if run.constant else FEW):
-        fewest, most = usual_loads(run.n - 1, run.blocks, failure)
-        shares = (fewest + own) / run.divisor, (most + own) / run.divisor
-        chances, each = merged(weights, place_mus(run, shares), up=True)
-        mus = tuple(each.tolist())
-        if mus not in found:  # a larger failure that buys nothing is left out
-            mixture = GdpMixture(tuple(chances.tolist()), mus)
-            found[mus] = WithFailure(mixture, failure) if failure else mixture
+        fewest, most = usual_loads(run.n - 1, run.blocks, failure, times)
+        shares = ((fewest + own) / run.divisor, (most + own) / run.divisor)
+        step = step_map(run, shares)
+        assert step is not None
+        maps = step.lipschitz(run.first_step) if run.constant else shares
+        if maps not in found:  # a larger failure that buys nothing is left out
+            found[maps] = WithFailure(curve(shares), failure) if failure else curve(shares)
     curves = tuple(found.values())
     return curves[0] if len(curves) == 1 else BestOf(curves)

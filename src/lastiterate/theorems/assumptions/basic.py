@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from lastiterate.curves.subsampled import installed
 from lastiterate.errors import InputError
-from lastiterate.run.adjacency import records_moved
+from lastiterate.run.adjacency import convertible, records_moved
 from lastiterate.run.domains import Everywhere
 from lastiterate.run.facts import known
 from lastiterate.run.run import Run
@@ -70,6 +70,9 @@ fresh_permutations = _plain("fresh_permutations", "a fresh secret permutation of
 fresh_blocks = _plain("fresh_blocks", "every record in one of the batches of a pass, secretly and independently, anew "
                       "in every pass", lambda run: run.batching.drawn == "each pass" and run.batching.independent,
                       "it is proved for secret blocks that are drawn anew in every pass: use --batch allocation:B")
+counted_records = _plain("counted_records", "a public number of records",
+                         lambda run: convertible(run.adjacency, "zero-out"),
+                         "it counts how many records share a block, which add-remove leaves open: account zero-out")
 poisson_batches = _plain("poisson_batches", "Poisson batches",
                          lambda run: run.batching.drawn == "each step" and run.batching.independent,
                          "it is proved for Poisson batches: use --batch poisson:Q")
