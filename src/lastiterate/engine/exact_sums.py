@@ -144,8 +144,8 @@ def draws_of(run: Run, grid: Grid, key: Key) -> Callable[[int, int, int, tuple[i
     """Discrete Gaussian noise of the sums, in multiples of the grid: a function of the key and the step."""
     secret = derived(np.asarray(key).tobytes(), "exact noise")
 
-    def draws(first: int, last: int, room: int, shape: tuple[int, ...]) -> np.ndarray:
-        found = np.zeros((room, *shape))
+    def draws(first: int, last: int, space: int, shape: tuple[int, ...]) -> np.ndarray:
+        found = np.zeros((space, *shape))
         for k in range(first, last):
             sigma = float(run.noise_stds[k]) * run.divisor / grid.step
             found[k - first] = DiscreteGaussian(sigma).sample(Bits(secret, k), math.prod(shape)).reshape(shape)
