@@ -41,7 +41,14 @@ def divided_twice(program, state, data, order, noise, *rest):
     return update(program, state, data, order, noise / program.divisor, *rest)
 
 
+def lost_with_the_record(program, *rest):
+    """A sum that is large is not a number: the run is refused because of a record."""
+    total = summed(program, *rest)
+    return jnp.where(jnp.linalg.norm(total) > 0.2, jnp.nan, total)
+
+
 # what the attacks must show
+LOST_WITH_THE_RECORD = (loop, "batch_sum", lost_with_the_record)
 NOISE_HALVED = (loop, "gaussian", lambda key, k, shape: 0.5 * gaussian(key, k, shape))
 NOISE_ONCE = (loop, "update", noise_once)
 DIVIDED_TWICE = (loop, "update", divided_twice)

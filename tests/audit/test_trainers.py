@@ -154,3 +154,12 @@ def test_all_iterates_show_what_composition_charges(changes):
     assert 0.75 * report.upper < report.lower_gaussian <= report.upper
     last = audit(run, attack="projection", trials=500, failure=0.01, seed=9)
     assert last.lower_gaussian < report.lower_gaussian
+
+
+def test_whether_a_model_is_released_is_an_output(patched):
+    """Refusals that depend on a record are refuted, although the released parameters themselves show nothing."""
+    run = calibrated(loss=ORTHOGONAL)
+    assert not audit(run, attack="refusals", trials=500, failure=0.01, seed=3).refuted
+    patched(*broken.LOST_WITH_THE_RECORD)
+    report = audit(run, attack="refusals", trials=500, failure=0.01, seed=3)
+    assert report.refuted and report.lower > 3 * report.upper

@@ -108,11 +108,21 @@ def _loss_threshold(run: Run, neighbours: Neighbours, present: np.ndarray, witho
     return score
 
 
+def _refusals(run: Run, neighbours: Neighbours, present: np.ndarray, without: np.ndarray) -> Score:
+    """Whether a model is released at all: one that is not finite is refused, and a refusal is seen by everybody."""
+    def score(released: np.ndarray) -> np.ndarray:
+        return np.isfinite(released.reshape(len(released), -1)).all(axis=1).astype(np.float64)
+
+    sign = np.sign(score(present).mean() - score(without).mean()) or 1.0
+    return lambda released: sign * score(released)
+
+
 ATTACKS = {attack.name: attack for attack in (
     Attack("projection", "white box: the released parameters along the record's gradient", _projection),
     Attack(trajectory.NAME, "all iterates: what each step added along the record's gradient", _trajectory, True),
     Attack("learned", "white box: a linear discriminant learned on separate models", _learned),
     Attack("loss-threshold", "black box: the loss of the record under the released model", _loss_threshold),
+    Attack("refusals", "black box: whether a model is released at all, or refused as not finite", _refusals, True),
 )}
 
 
