@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 def audit_command(
     subject: Annotated[Path, typer.Argument(metavar="RUN.json|MODEL_DIR", help="a run, or a folder that train wrote")],
     attack: Annotated[str | None, typer.Option("--attack", help="projection, trajectory, learned, "
-                                               "loss-threshold, refusals, replay or one-run; default: the strongest")] = None,
+                                               "loss-threshold, refusals, replay or one-run; default: "
+                                               "the strongest")] = None,
     trials: Annotated[int, typer.Option("--trials", help="models per data set that count")] = 2000,
     batch_models: Annotated[int | None, typer.Option("--batch-models", help="models trained at once: bounds memory"
                                                      )] = None,
