@@ -16,7 +16,6 @@ from lastiterate.audit.neighbours import Neighbours
 from lastiterate.audit.statistics import Counts, epsilon_lower
 from lastiterate.engine.prepare import clip_rows, linear_loss
 from lastiterate.errors import InputError
-from lastiterate.run.losses import HuberRidge, Softmax
 from lastiterate.run.run import Run
 
 Score = Callable[[np.ndarray], np.ndarray]
@@ -94,16 +93,14 @@ def _loss_threshold(run: Run, neighbours: Neighbours, present: np.ndarray, witho
 
     def score(released: np.ndarray) -> np.ndarray:
         found = released @ row  # (models, k)
-        match loss:
-            case HuberRidge():
-                # |y| - |z - y| without cancellation for answers far beyond the scores
-                along, far = found[:, 0] * np.sign(answer), abs(float(answer))
-                return np.where(along <= far, along, 2 * far - along)
-            case Softmax():
-                top = found.max(axis=1)
-                return found[:, int(answer)] - top - np.log(np.exp(found - top[:, None]).sum(axis=1))
-            case _:
-                return -np.logaddexp(0.0, found[:, 0] * (1 - 2 * int(answer)))
+        if loss.target_classes == 0:
+            # |y| - |z - y| without cancellation for answers far beyond the scores
+            along, far = found[:, 0] * np.sign(answer), abs(float(answer))
+            return np.where(along <= far, along, 2 * far - along)
+        if loss.outputs == 1:
+            return -np.logaddexp(0.0, found[:, 0] * (1 - 2 * int(answer)))
+        top = found.max(axis=1)
+        return found[:, int(answer)] - top - np.log(np.exp(found - top[:, None]).sum(axis=1))
 
     return score
 

@@ -18,9 +18,8 @@ import numpy as np
 from lastiterate.audit.neighbours import DataSet, Neighbours, is_replace_one
 from lastiterate.engine.prepare import linear_loss
 from lastiterate.errors import InputError
-from lastiterate.run.batching import Cyclic, FullBatch
 from lastiterate.run.domains import Box, Everywhere
-from lastiterate.run.losses import HuberRidge, Logistic, Softmax
+from lastiterate.run.losses import LinearLoss
 from lastiterate.run.run import Run
 from lastiterate.theorems.quadratic_witness import witness_mus
 
@@ -40,17 +39,13 @@ def worst_case(run: Run, features: int | None = None) -> Neighbours:
     """
     loss = linear_loss(run)
     width = columns(run, features)
-    match loss:
-        case HuberRidge():
-            return _clamped(run, loss, width)
-        case Logistic() | Softmax():
-            return _opposed(run, loss, width)
+    return (_opposed if loss.target_classes else _clamped)(run, loss, width)
 
 
 def columns(run: Run, features: int | None) -> int:
     """Columns of the made-up data: as asked, else as the domain's dimension says, else 1."""
     loss = linear_loss(run)
-    outputs = loss.classes if isinstance(loss, Softmax) else 1
+    outputs = loss.outputs
     if isinstance(run.domain, Box) and run.domain.dimension is not None:
         width, rest = divmod(run.domain.dimension, outputs)
         if rest or width < 2:
@@ -60,34 +55,33 @@ def columns(run: Run, features: int | None) -> int:
         return width - 1
     if features is not None and features < 1:
         raise InputError("features", "must be a whole number >= 1", features)
-    leaning = is_replace_one(run) and not isinstance(loss, HuberRidge)
+    leaning = is_replace_one(run) and loss.target_classes > 0
     return (2 if leaning else 1) if features is None else features
 
 
 def place(run: Run) -> int:
     """The record that leaks most: in public order the first of the worst block, with a secret order any."""
-    match run.batching:
-        case Cyclic(size):
-            if run.momentum is None and run.facts().sensitivity is not None:
-                mus = np.abs(witness_mus(run))
-                if mus.max() > 0:
-                    return int(mus.argmax()) * size
-            return (run.steps - 1) % run.blocks * size
-        case _:
-            return 0
+    if run.batching.drawn != "never":
+        return 0
+    size = int(run.divisor)
+    if run.momentum is None and run.facts().sensitivity is not None:
+        mus = np.abs(witness_mus(run))
+        if mus.max() > 0:
+            return int(mus.argmax()) * size
+    return (run.steps - 1) % run.blocks * size
 
 
-def _clamped(run: Run, loss: HuberRidge, width: int) -> Neighbours:
+def _clamped(run: Run, loss: LinearLoss, width: int) -> Neighbours:
     record, rows = place(run), np.zeros((run.n, width), np.float32)
     rows[record, 0] = LONG * loss.row_norm
     target = np.full(run.n, FAR)
-    if isinstance(run.batching, FullBatch | Cyclic):
+    if run.batching.drawn == "never":
         # the other records' gradients alternate in sign, so that the parameters stay in the middle of a domain; with a
         # secret order they have one sign, so that all blocks are alike
         target[np.arange(run.n) % 2 != record % 2] = -FAR
     direction = np.zeros((1, width + 1))
     direction[0, [0, -1]] = loss.row_norm, loss.intercept
-    exact = isinstance(run.domain, Everywhere) and run.prox is None and isinstance(run.batching, FullBatch | Cyclic)
+    exact = isinstance(run.domain, Everywhere) and run.prox is None and run.batching.drawn == "never"
     present, about = DataSet(rows, target), "one record contributes its largest gradient, the others no curvature"
     if is_replace_one(run):
         opposite = target.copy()
@@ -98,11 +92,11 @@ def _clamped(run: Run, loss: HuberRidge, width: int) -> Neighbours:
                       direction, exact)
 
 
-def _opposed(run: Run, loss: Logistic | Softmax, width: int) -> Neighbours:
+def _opposed(run: Run, loss: LinearLoss, width: int) -> Neighbours:
     record, radius = place(run), LONG * loss.row_norm
     rows, target = np.zeros((run.n, width), np.float32), np.zeros(run.n, np.int64)
     target[record] = 1
-    signs = np.array([1.0]) if isinstance(loss, Logistic) else np.eye(loss.classes)[1] - np.eye(loss.classes)[0]
+    signs = np.array([1.0]) if loss.outputs == 1 else np.eye(loss.outputs)[1] - np.eye(loss.outputs)[0]
     if is_replace_one(run):
         return _leaning(run, rows, target, record, signs, radius)
     rows[:, 0] = radius

@@ -26,7 +26,6 @@ from lastiterate.engine.prepare import linear_loss
 from lastiterate.errors import InputError
 from lastiterate.run.domains import Box
 from lastiterate.run.evidence import Evidence
-from lastiterate.run.losses import HuberRidge, Softmax
 from lastiterate.run.run import Run
 
 NAME = "one-run"
@@ -157,17 +156,17 @@ def _scores(run: Run, present: np.ndarray, train: Train, seed: int) -> np.ndarra
     places, turn = run.n - count + np.arange(count), np.arange(count)
     rows = np.zeros((run.n, width), np.float32)
     rows[places, turn] = LONG * loss.row_norm
-    classes = loss.classes if isinstance(loss, Softmax) else 2
+    classes = max(2, loss.target_classes)
     target: Any = np.zeros(run.n, np.int64)
     target[places] = turn % classes
     signs = 2.0 * (turn % 2) - 1
-    if isinstance(loss, HuberRidge):
+    if loss.target_classes == 0:
         target = np.where(np.arange(run.n) % 2 == run.n % 2, FAR, -FAR)
         signs = np.sign(target[places])
     absent = tuple(int(i) for i in np.concatenate((np.arange(run.n - count), places[~present])))
     released = np.asarray(train(rows, target, seeded_keys(seed, 1), absent=absent))[0]
     weights = (released[-1] if run.release == "all" else released)[:, turn]
-    if isinstance(loss, Softmax):
+    if loss.outputs > 1:
         own = weights[turn % classes, turn]
         found = own - (weights.sum(axis=0) - own) / (classes - 1)
     else:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from lastiterate.errors import InputError
 from lastiterate.run.adjacency import Adjacency
 from lastiterate.run.batching import Batching, Cyclic
-from lastiterate.run.losses import Abstract, HuberRidge, Logistic, Loss, Softmax
+from lastiterate.run.losses import Abstract, Loss
 from lastiterate.run.noise import Langevin
 from lastiterate.run.run import Run
 from lastiterate.run.starts import Fixed, Start
@@ -37,11 +37,7 @@ def clipped_sgld_run(*, n: int, steps: int, step_size: float, clip: float, batch
     if step * ridge >= 2:
         raise InputError("step_size", "must lie below 4 / prior_precision", step_size,
                          "the prior's gradient steps alone diverge")
-    match loss:
-        case Logistic() | Softmax() | HuberRidge():
-            described: Loss = replace(loss, ridge=ridge)
-        case _:
-            described = Abstract() if loss is None else loss
+    described = Abstract() if loss is None else loss if isinstance(loss, Abstract) else replace(loss, ridge=ridge)
     return Run(n=n, steps=steps, step_size=Constant(step), noise=Langevin(math.sqrt(temperature / n)), clip=clip,
                batching=Cyclic(1) if batching is None else batching, start=Fixed() if start is None else start,
                loss=described, adjacency=adjacency)

@@ -12,19 +12,18 @@ import jax.numpy as jnp
 
 from lastiterate.engine.structure import Described
 from lastiterate.run.facts import CHUNK
-from lastiterate.run.losses import HuberRidge, Logistic, Softmax
+from lastiterate.run.losses import HuberRidge, LinearLoss, Logistic, Softmax
 
-Loss = Logistic | Softmax | HuberRidge
 AT_ONCE = 1020
 """Rows that a step reads at once, at most: a choice of speed and memory, not of precision. A multiple of ``EVEN``."""
 
 
-def outputs(loss: Loss) -> int:
+def outputs(loss: LinearLoss) -> int:
     """Rows of the weight matrix: one per class for softmax, one otherwise."""
-    return loss.classes if isinstance(loss, Softmax) else 1
+    return loss.outputs
 
 
-def residuals(loss: Loss, scores: jax.Array, target: jax.Array) -> jax.Array:
+def residuals(loss: LinearLoss, scores: jax.Array, target: jax.Array) -> jax.Array:
     """Derivative of each record's loss by its scores; (k, m)."""
     match loss:
         case Logistic(cap=cap):
@@ -61,7 +60,7 @@ class Linear:
     count as residuals of 0. If they ended the run instead, one record could be recognised by that alone.
     """
 
-    loss: Loss
+    loss: LinearLoss
     clip: float | None
     exact: bool
 

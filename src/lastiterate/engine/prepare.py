@@ -14,7 +14,7 @@ from lastiterate.engine.preparation import prepared
 from lastiterate.engine.rows import clip_rows, in_range
 from lastiterate.engine.samplers import sampler_of
 from lastiterate.errors import InputError
-from lastiterate.run.losses import Abstract, HuberRidge, Logistic, Softmax
+from lastiterate.run.losses import Abstract, LinearLoss
 from lastiterate.run.run import Run
 
 SLICE = 512
@@ -44,7 +44,7 @@ def places(run: Run, key: Key) -> np.ndarray | None:
     return None if order is None else np.asarray(order)
 
 
-def linear_loss(run: Run) -> Logistic | Softmax | HuberRidge:
+def linear_loss(run: Run) -> LinearLoss:
     """The run's loss, if the trainer knows its gradient."""
     if isinstance(run.loss, Abstract):
         raise InputError("loss", "is known only by its constants and cannot be executed", "Abstract",
@@ -57,12 +57,12 @@ def check_target(run: Run, target: Any) -> np.ndarray:
     loss, answers = linear_loss(run), np.asarray(target)
     if answers.shape != (run.n,):
         raise InputError("target", f"must have shape ({run.n},)", answers.shape)
-    if isinstance(loss, HuberRidge):
+    classes = loss.target_classes
+    if classes == 0:
         answers = in_range(answers)
         if not np.isfinite(answers).all():
             raise InputError("target", "must be finite numbers", "NaN or infinity", "fill or drop those values first")
         return answers
-    classes = loss.classes if isinstance(loss, Softmax) else 2
     if not np.isin(answers, np.arange(classes)).all():
         raise InputError("target", f"must be class indices 0..{classes - 1}", None, "encode labels first")
     return answers.astype(np.int32)

@@ -23,7 +23,6 @@ from lastiterate.models.kinds import Order
 from lastiterate.models.statements import Written
 from lastiterate.planning.planner import TIME_BUDGET, Choice, Task, automatic_delta, consider
 from lastiterate.run.adjacency import check_same
-from lastiterate.run.losses import Abstract, HuberRidge, Logistic, Softmax
 from lastiterate.run.run import Run
 
 SEED = "the caller gave the seed: whoever knows it can subtract the noise"
@@ -175,7 +174,7 @@ def fit_order(order: Order) -> FittedLinear:
 def arrays_of(order: Order) -> tuple[np.ndarray, np.ndarray, Answers]:
     """Rows, targets, and what scores mean; their form is checked, their values are not looked at."""
     run, data = order.certificate.run, order.data
-    if type(run.loss) is Abstract:
+    if run.loss.outputs is None:
         raise InputError("loss of the run", "must be a linear one where neither model nor loss is given", "Abstract",
                          "use Logistic, Softmax or HuberRidge, or pass first parameters as model= and a loss=")
     if order.microbatch is not None:
@@ -187,17 +186,16 @@ def arrays_of(order: Order) -> tuple[np.ndarray, np.ndarray, Answers]:
         raise InputError("x", "must be a table of numbers, shape (n, d)", f"{rows.dtype} of shape {rows.shape}")
     if len(rows) != run.n:
         raise InputError("x", f"must have the run's n = {run.n} rows", len(rows))
-    outputs = _outputs(run)
-    answers = Scores() if type(run.loss) is HuberRidge else Labels(tuple(range(max(2, outputs))))
+    classes = run.loss.target_classes
+    answers = Labels(tuple(range(classes))) if classes else Scores()
     return rows, target, answers
 
 
 def check_task(run: Run, task: Task, adjacency: str) -> None:
     """Refuse a run that describes other data than these."""
-    wanted = {0: HuberRidge, 2: Logistic}.get(task.classes, Softmax)
     if run.n != task.n:
         raise InputError("run", f"must describe these n = {task.n} records", run.n)
-    if type(run.loss) is not wanted or getattr(run.loss, "classes", task.classes) != task.classes:
-        raise InputError("run", f"must have the loss of this task, {wanted.__name__} of {task.classes} classes",
+    if (run.loss.outputs, run.loss.target_classes) != (task.outputs, task.classes):
+        raise InputError("run", f"must have a loss of {task.classes or 'no'} classes and {task.outputs} outputs",
                          type(run.loss).__name__)
     check_same(run.adjacency, adjacency)

@@ -192,7 +192,9 @@ class Abstract(Objective):
         return self.constants
 
 
-Loss = Logistic | Softmax | HuberRidge | Abstract
+LinearLoss = Logistic | Softmax | HuberRidge
+"""Losses of linear models, whose gradients the trainer knows."""
+Loss = LinearLoss | Abstract
 
 
 @lru_cache(maxsize=256)  # asked for by every theorem
