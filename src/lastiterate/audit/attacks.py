@@ -108,7 +108,7 @@ def _loss_threshold(run: Run, neighbours: Neighbours, present: np.ndarray, witho
 def _refusals(run: Run, neighbours: Neighbours, present: np.ndarray, without: np.ndarray) -> Score:
     """Whether a model is released at all: one that is not finite is refused, and a refusal is seen by everybody."""
     def score(released: np.ndarray) -> np.ndarray:
-        return np.isfinite(released.reshape(len(released), -1)).all(axis=1).astype(np.float64)
+        return np.asarray(np.isfinite(released.reshape(len(released), -1)).all(axis=1), dtype=np.float64)
 
     sign = np.sign(score(present).mean() - score(without).mean()) or 1.0
     return lambda released: sign * score(released)

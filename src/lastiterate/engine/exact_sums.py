@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lastiterate.engine.exact_noise import REACH, DiscreteGaussian
-from lastiterate.engine.gradients import AT_ONCE, Loss, outputs, residuals
+from lastiterate.engine.gradients import AT_ONCE, outputs, residuals
 from lastiterate.engine.keeper import Keeper
 from lastiterate.engine.loop import drawn_once
 from lastiterate.engine.model import Model
@@ -31,7 +31,7 @@ from lastiterate.engine.random_bits import Bits, derived
 from lastiterate.engine.structure import Described
 from lastiterate.engine.trainer import Loop, Progress
 from lastiterate.errors import InputError
-from lastiterate.run.losses import HuberRidge, Logistic, Softmax
+from lastiterate.run.losses import HuberRidge, LinearLoss, Logistic, Softmax
 from lastiterate.run.run import Run
 
 ROW_BITS, RESIDUAL_BITS = 20, 20
@@ -71,7 +71,7 @@ def grid_of(run: Run) -> Grid:
     return Grid(rows, left)
 
 
-def residual_norm(loss: Loss) -> float:
+def residual_norm(loss: LinearLoss) -> float:
     """What the Euclidean norm of a record's residuals does not exceed."""
     match loss:
         case Logistic(cap=cap):
@@ -82,7 +82,7 @@ def residual_norm(loss: Loss) -> float:
             return bound
 
 
-def on_grid(rows: np.ndarray, loss: Loss, grid: Grid) -> np.ndarray:
+def on_grid(rows: np.ndarray, loss: LinearLoss, grid: Grid) -> np.ndarray:
     """Arranged rows, (..., d + 1) float32, rounded toward zero; the squared norms are checked as whole numbers.
 
     **Guarantee:** features have norm at most ``row_norm`` and the intercept is at most its own, exactly.
@@ -102,7 +102,7 @@ class ExactLinear:
     parameters alone, of norm at most ``residual_norm`` times the row's; records beyond it count as 0.
     """
 
-    loss: Loss
+    loss: LinearLoss
     grid: Grid
     most_squared: Any
 
