@@ -257,7 +257,8 @@ def test_the_command(tmp_path):
     [
         (["missing.json"], "audit needs an existing run file or model folder"),
         (["--trials", "2"], "trials are too few"),
-        (["--attack", "magic"], "attack must be one of projection, trajectory, learned, loss-threshold, replay"),
+        (["--attack", "magic"],
+         "attack must be one of projection, trajectory, learned, loss-threshold, refusals, replay"),
         (["--plot", "roc.txt"], "--plot must end in .png"),
     ],
 )
