@@ -70,8 +70,6 @@ class ExactCertificate:
 
     def under(self, adjacency: str) -> ExactCertificate | None:
         """The same run under another adjacency, or ``None`` where its constants cannot be converted."""
-        if adjacency == self.adjacency:
-            return self
         if not convertible(self.adjacency, adjacency):
             return None
         return replace(self, run=replace(self.run, adjacency=adjacency))  # pyright: ignore[reportArgumentType]
