@@ -66,7 +66,7 @@ def test_estimators_execute_a_described_run(name):
     "change, word",
     [
         ({"run": described(Task(100, 5, 2), "noisy-gd")}, "n = 200"),
-        ({"run": described(Task(200, 5, 3), "noisy-gd")}, "Logistic of 2 classes"),
+        ({"run": described(Task(200, 5, 3), "noisy-gd")}, "a loss of 2 classes and 1 outputs, got .Softmax"),
         ({"run": described(Task(200, 5, 2), "noisy-gd"), "adjacency": "replace-one"}, "must be the run's"),
         ({"run": replace(described(Task(200, 5, 2), "noisy-gd"), release="all")}, "must be 'last' where a model"),
     ],
@@ -74,7 +74,7 @@ def test_estimators_execute_a_described_run(name):
 def test_runs_of_other_data_are_refused(change, word):
     with pytest.raises(InputError, match=word):
         DPLogisticRegression(epsilon=1.0, delta=1e-5, classes=[0, 1], **change).fit(X, Y)
-    with pytest.raises(InputError, match="HuberRidge"):
+    with pytest.raises(InputError, match="a loss of no classes"):
         run = described(Task(200, 5, 2), "noisy-gd")
         DPHuberRidge(epsilon=1.0, delta=1e-5, target_range=(-1, 1), run=run).fit(X, X[:, 0])
 
