@@ -1,8 +1,7 @@
 """Threefry with four words of 32 bits and 20 rounds (Salmon, Moraes, Dror, Shaw 2011): 128 bits of key, 128 of counter.
 
 Derived from the block cipher Threefish; no way is known to distinguish it from random bits that is quicker than trying
-keys. It is no certified cipher. Words lie in pairs, (x0, x1) and (x2, x3) as 64 bits each: XLA computes every result
-of a loop by a program of its own, and two results repeat less than four would.
+keys. It is no certified cipher. Outside, words lie in pairs, (x0, x1) and (x2, x3), as 64 bits each.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ TURNS = ((10, 26), (11, 21), (13, 27), (23, 5), (6, 20), (17, 11), (25, 10), (18
 """Bits that two words are rotated by in a round; the eighth is followed by the first again."""
 ROUNDS = 20
 Pair = tuple[jax.Array, jax.Array]
+Words = tuple[Any, Any, Any, Any]
 
 
 @jax.jit
@@ -28,21 +28,22 @@ def encrypted(key: Any, first: jax.Array, second: jax.Array) -> Pair:
     words = [key[i] for i in range(4)]
     schedule = [*words, words[0] ^ words[1] ^ words[2] ^ words[3] ^ PARITY]
 
-    def with_key(state: list[Any], number: int) -> Pair:
-        state = [state[i] + schedule[(number + i) % 5] for i in range(4)]
-        state[3] = state[3] + np.uint32(number)
-        return joined(state[0], state[1]), joined(state[2], state[3])
+    def with_key(state: Words, number: int) -> Words:
+        a, b, c, d = (state[i] + schedule[(number + i) % 5] for i in range(4))
+        return a, b, c, d + np.uint32(number)
 
-    def four(number: int) -> Callable[[Pair], Pair]:
-        return lambda pair: with_key(mixed(parts(pair), number % 2 * 4), number + 1)
+    def four(number: int) -> Callable[[Words], Words]:
+        return lambda state: with_key(mixed(state, number % 2 * 4), number + 1)
 
     groups = [four(number) for number in range(ROUNDS // 4)]
     # a loop, though every group of rounds differs: what is written out takes very long to compile
-    return jax.lax.fori_loop(jnp.int32(0), jnp.int32(len(groups)), lambda i, pair: jax.lax.switch(i, groups, pair),
-                             with_key(parts((first, second)), 0))
+    a, b, c, d = jax.lax.fori_loop(jnp.int32(0), jnp.int32(len(groups)),
+                                   lambda i, state: jax.lax.switch(i, groups, state),
+                                   with_key(parts((first, second)), 0))
+    return joined(a, b), joined(c, d)
 
 
-def mixed(state: list[Any], begin: int) -> list[Any]:
+def mixed(state: Words, begin: int) -> Words:
     """Four rounds, the first of which is round ``begin`` of eight."""
     a, b, c, d = state
     for number in range(begin, begin + 4):
@@ -53,7 +54,7 @@ def mixed(state: list[Any], begin: int) -> list[Any]:
         else:
             a, c = a + d, c + b
             d, b = turned(d, one) ^ a, turned(b, two) ^ c
-    return [a, b, c, d]
+    return a, b, c, d
 
 
 def turned(word: Any, bits: int) -> Any:
@@ -61,9 +62,10 @@ def turned(word: Any, bits: int) -> Any:
     return (word << np.uint32(bits)) | (word >> np.uint32(32 - bits))
 
 
-def parts(pair: Pair) -> list[Any]:
+def parts(pair: Pair) -> Words:
     """The four words of a block."""
-    return [half.astype(jnp.uint32) for p in pair for half in (p, p >> np.uint64(32))]
+    a, b, c, d = (half.astype(jnp.uint32) for p in pair for half in (p, p >> np.uint64(32)))
+    return a, b, c, d
 
 
 def joined(low: Any, high: Any) -> Any:
