@@ -32,7 +32,7 @@ PAGES = {
 PACKAGES = ("lastiterate.audit", "lastiterate.bayes", "lastiterate.curves", "lastiterate.data",
             "lastiterate.estimators", "lastiterate.ledger")
 """Packages with public names of their own, beside the top."""
-MODULES = ("lastiterate.run.domains", "lastiterate.run.penalties")
+MODULES = ("lastiterate.run.domains", "lastiterate.run.penalties", "lastiterate.errors")
 """Public modules: every class in them."""
 
 

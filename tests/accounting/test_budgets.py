@@ -31,7 +31,7 @@ def test_deltas_that_mean_nothing(delta, word):
 
 
 def test_a_delta_above_one_over_n_is_warned_of():
-    with pytest.warns(li.BudgetWarning, match="publishes one random record"):
+    with pytest.warns(li.errors.BudgetWarning, match="publishes one random record"):
         check_budget(1.0, 1e-3, 1438)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lastiterate.curves.allocation import AllocationPld, Composed, composed, on_losses, pass_ratio
-from lastiterate.curves.compose import compose, curve_from_dict
+from lastiterate.curves.composition import compose, curve_from_dict
 from lastiterate.curves.gdp import Gdp
 from lastiterate.curves.grouped import Grouped
 from lastiterate.curves.mixtures import GdpMixture

@@ -8,7 +8,7 @@ import mpmath as mp
 import numpy as np
 import pytest
 
-from lastiterate.curves.compose import compose, curve_from_dict
+from lastiterate.curves.composition import compose, curve_from_dict
 from lastiterate.curves.curve import BestOf, EpsDelta
 from lastiterate.curves.gdp import Gdp, ceiling
 from lastiterate.curves.mixtures import GdpMixture

@@ -9,7 +9,7 @@ from scipy.special import log_ndtr, ndtr
 
 import lastiterate as li
 from lastiterate.curves.allocation import AllocationPld
-from lastiterate.curves.compose import curve_from_dict
+from lastiterate.curves.composition import curve_from_dict
 from lastiterate.curves.curve import BestOf
 from lastiterate.curves.exchanged import Exchanged
 from lastiterate.curves.failure import WithFailure

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from lastiterate.curves.compose import compose, curve_from_dict
+from lastiterate.curves.composition import compose, curve_from_dict
 from lastiterate.curves.failure import WithFailure
 from lastiterate.curves.gdp import Gdp
 from lastiterate.curves.mixtures import GdpMixture

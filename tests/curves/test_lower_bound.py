@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from lastiterate.curves.compose import compose
+from lastiterate.curves.composition import compose
 from lastiterate.curves.curve import Curve
 from lastiterate.curves.gdp import Gdp
 from lastiterate.curves.lower_bound import Largest, LowerBound, MixturePair

@@ -9,7 +9,7 @@ import pytest
 from scipy.special import log_ndtr, ndtr
 
 from lastiterate.curves import ratio_law
-from lastiterate.curves.compose import compose, curve_from_dict
+from lastiterate.curves.composition import compose, curve_from_dict
 from lastiterate.curves.gdp import Gdp
 from lastiterate.curves.secret_bins import FINE_LEVELS, SecretBins, likelihood_ratio, merged
 from lastiterate.errors import InputError

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lastiterate.curves import selection
-from lastiterate.curves.compose import compose, curve_from_dict
+from lastiterate.curves.composition import compose, curve_from_dict
 from lastiterate.curves.curve import Curve, EpsDelta
 from lastiterate.curves.gdp import Gdp
 from lastiterate.curves.grouped import confirmed_epsilon

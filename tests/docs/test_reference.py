@@ -34,8 +34,8 @@ def test_every_public_name_is_in_the_reference():
     written = "\n".join(GENERATOR.pages().values())
     shown = set(re.findall(r"^::: ([\w.]+)$", written, re.MULTILINE))
     assert {f"lastiterate.{name}" for name in li.__all__} <= set(PUBLIC) | {
-        f"lastiterate.{name}" for name in ("audit", "bayes", "curves", "data", "domains", "estimators", "ledger",
-                                           "penalties", "torch")}
+        f"lastiterate.{name}" for name in ("audit", "bayes", "curves", "data", "domains", "errors", "estimators",
+                                           "ledger", "penalties", "torch")}
     assert {GENERATOR.home(name, value) for name, value in PUBLIC.items()} == shown
     assert "li.Run" in written and "lastiterate.domains.Ball" in written and "lastiterate.audit.audit" in written
 

@@ -25,7 +25,7 @@ def wavy(theta, x, y):
 
 
 def search(loss, radius=2.0, **claims):
-    return li.falsify(loss, np.zeros(3), (X, Y), li.LossFacts(**claims), radius=radius, pairs=200, climbs=80)
+    return li.audit.falsify(loss, np.zeros(3), (X, Y), li.LossFacts(**claims), radius=radius, pairs=200, climbs=80)
 
 
 @pytest.mark.parametrize(
@@ -92,10 +92,10 @@ def test_false_constants_are_refuted_by_a_witness(loss, claim, value, true):
 
 def test_stronger_evidence_is_kept_and_other_constants_are_left_alone():
     facts = li.Logistic(row_norm=1.0, intercept=0.0).facts()
-    found = li.falsify(logistic, np.zeros(3), (X, Y), facts, pairs=20, climbs=5)
+    found = li.audit.falsify(logistic, np.zeros(3), (X, Y), facts, pairs=20, climbs=5)
     assert found.facts == facts
     claims = li.LossFacts(lipschitz=1.0, log_sobolev=0.3)
-    found = li.falsify(logistic, np.zeros(3), (X, Y), claims, pairs=20, climbs=5)
+    found = li.audit.falsify(logistic, np.zeros(3), (X, Y), claims, pairs=20, climbs=5)
     assert found.facts.log_sobolev == claims.log_sobolev
 
 
@@ -111,4 +111,4 @@ def test_stronger_evidence_is_kept_and_other_constants_are_left_alone():
 def test_bad_input(change, word):
     given = {"loss": logistic, "params": np.zeros(3), "data": (X, Y), "claims": li.LossFacts(lipschitz=1.0)} | change
     with pytest.raises(InputError, match=word):
-        li.falsify(given.pop("loss"), given.pop("params"), given.pop("data"), given.pop("claims"), **given)
+        li.audit.falsify(given.pop("loss"), given.pop("params"), given.pop("data"), given.pop("claims"), **given)

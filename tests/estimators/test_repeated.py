@@ -38,7 +38,7 @@ def told(*calls):
         warnings.simplefilter("always")
         for call in calls:
             call()
-    return [w for w in found if w.category is li.RepeatedFitWarning]
+    return [w for w in found if w.category is li.errors.RepeatedFitWarning]
 
 
 @pytest.mark.parametrize("estimator", [LOGISTIC, RIDGE], ids=lambda e: type(e).__name__)
@@ -46,7 +46,7 @@ def test_the_second_fit_is_told_and_the_third_is_not(estimator):
     assert not told(lambda: estimator.fit(X, Y))
     (warning,) = told(lambda: estimator.fit(X, Y), lambda: estimator.fit(X, Y))
     text = str(warning.message)
-    assert issubclass(li.RepeatedFitWarning, UserWarning) and "compose" in text and "its own fit only" in text
+    assert issubclass(li.errors.RepeatedFitWarning, UserWarning) and "compose" in text and "its own fit only" in text
     assert "\n" not in text and ". " not in text, "one sentence"
     assert warning.filename == __file__, "it points to the caller of fit"
 
@@ -95,10 +95,10 @@ def test_cross_validation_is_told_where_no_row_comes_back(jobs):
 def test_as_an_error_it_comes_before_anything_is_spent(fits):
     assert len(told(*[lambda: LOGISTIC.fit(X, Y)] * fits)) == fits - 1
     with warnings.catch_warnings():
-        warnings.simplefilter("error", li.RepeatedFitWarning)
+        warnings.simplefilter("error", li.errors.RepeatedFitWarning)
         for _ in range(2):
             late = DPLogisticRegression(row_norm=2.0, classes=[0, 1])
-            with pytest.raises(li.RepeatedFitWarning):
+            with pytest.raises(li.errors.RepeatedFitWarning):
                 late.fit(X, Y)
             assert not hasattr(late, "fitted_") and not hasattr(late, "certificate_")
         with pytest.raises(ValueError, match="RepeatedFitWarning"):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.curves.compose import compose, curve_from_dict
+from lastiterate.curves.composition import compose, curve_from_dict
 from lastiterate.curves.fixed_size import FixedSizeSteps, _hull_slopes, one_step
 from lastiterate.curves.gdp import Gdp
 from lastiterate.curves.pld import Pld

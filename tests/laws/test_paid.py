@@ -8,7 +8,7 @@ import pytest
 from scipy.special import ndtr, ndtri
 
 import lastiterate as li
-from lastiterate.curves.compose import compose
+from lastiterate.curves.composition import compose
 from lastiterate.curves.failure import WithFailure
 from lastiterate.curves.gdp import Gdp
 from lastiterate.run.evidence import Evidence

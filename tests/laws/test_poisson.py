@@ -14,7 +14,7 @@ import pytest
 import lastiterate as li
 from lastiterate.analysis.sampling import levels
 from lastiterate.curves import subsampled
-from lastiterate.curves.compose import compose, curve_from_dict
+from lastiterate.curves.composition import compose, curve_from_dict
 from lastiterate.curves.curve import BestOf
 from lastiterate.curves.gdp import Gdp
 from lastiterate.curves.grouped import Grouped

@@ -10,7 +10,7 @@ import pytest
 import lastiterate as li
 from lastiterate.analysis.fresh_places import _add, constant_atoms, groups, scheduled_shifts, tail_groups
 from lastiterate.analysis.shift_allocation import best_restart, optimal_mu
-from lastiterate.curves.compose import compose
+from lastiterate.curves.composition import compose
 from lastiterate.curves.curve import BestOf
 from lastiterate.curves.gdp import Gdp
 from lastiterate.curves.mixtures import GdpMixture

@@ -110,9 +110,9 @@ def test_the_run_that_is_certified_is_the_run_that_is_executed():
 def test_the_second_fit_is_told():
     run = replace(LOGISTIC, noise=li.NoiseMultiplier(1.0))
     with warnings.catch_warnings():
-        warnings.simplefilter("error", li.RepeatedFitWarning)
+        warnings.simplefilter("error", li.errors.RepeatedFitWarning)
         li.train(run, (X, Y))
-        with pytest.raises(li.RepeatedFitWarning):
+        with pytest.raises(li.errors.RepeatedFitWarning):
             li.train(run, (X, Y))
 
 

@@ -45,7 +45,7 @@ def certificate() -> "tuning.SelectionCertificate":
 
 def test_the_whole_keeps_the_budget_and_uses_most_of_it(certificate: "tuning.SelectionCertificate") -> None:
     assert 2.6 < certificate.epsilon(1e-5) <= 3.0
-    naive = li.compose(*[certificate.certificates[0].curve("composition-gdp")] * 6).epsilon(1e-5)
+    naive = li.curves.compose(*[certificate.certificates[0].curve("composition-gdp")] * 6).epsilon(1e-5)
     assert naive > certificate.epsilon(1e-5)
     assert certificate.epsilon(1e-5) < certificate.replace_one_epsilon(1e-5) < math.inf
 

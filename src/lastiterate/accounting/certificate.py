@@ -15,7 +15,7 @@ from lastiterate.accounting import explain, written
 from lastiterate.accounting.preparation import prepared_curves
 from lastiterate.accounting.verdict import Verdict
 from lastiterate.analysis.paid_smoothness import as_accounted
-from lastiterate.curves.compose import compose
+from lastiterate.curves.composition import compose
 from lastiterate.curves.curve import Curve
 from lastiterate.curves.lower_bound import LowerBound
 from lastiterate.errors import InputError

@@ -19,5 +19,6 @@ from lastiterate.audit.one_run import OneRunReport as OneRunReport
 from lastiterate.audit.one_run import audit_one_run as audit_one_run
 from lastiterate.audit.one_run_statistics import one_run_epsilon as one_run_epsilon
 from lastiterate.audit.outcome import AuditReport as AuditReport
+from lastiterate.engine.counterexamples import falsify as falsify
 
 __all__: list[str]

@@ -14,7 +14,6 @@ import numpy as np
 from lastiterate.engine import Trainer
 from lastiterate.engine.prepare import linear_loss
 from lastiterate.errors import InputError
-from lastiterate.run.batching import Cyclic
 from lastiterate.run.domains import Everywhere
 from lastiterate.run.run import Run
 from lastiterate.run.starts import Fixed
@@ -40,8 +39,8 @@ def weights(run: Run, record: int) -> np.ndarray:
                          "take 'projection', or audit a run with release='all'")
     steps = np.arange(run.steps)
     uses = np.ones_like(steps)
-    if isinstance(run.batching, Cyclic):
-        uses = steps % run.blocks == record // run.batching.size
+    if run.batching.drawn == "never":
+        uses = steps % run.blocks == record // int(run.divisor)
     std, eta = run.noise_stds, run.step_sizes
     if not isinstance(run.start, Fixed):
         uses = uses * (steps > 0)  # the first step starts from a point that is not released

@@ -16,7 +16,7 @@ import numpy as np
 
 from lastiterate.bayes.linear import SLACK, LinearModel, RatioDomain, corner_bound
 from lastiterate.bayes.randomness import Source, source_of
-from lastiterate.curves.compose import compose
+from lastiterate.curves.composition import compose
 from lastiterate.curves.curve import Curve, EpsDelta
 from lastiterate.curves.renyi import Rdp
 from lastiterate.errors import InputError

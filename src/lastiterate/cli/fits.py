@@ -64,11 +64,11 @@ def train_command(
     """Train a model, certify it, write it to a folder."""
     from lastiterate.cli import flags as grammar
     from lastiterate.cli import show
-    from lastiterate.models import datafile, folder
+    from lastiterate.models import datafile, folder, opened
     from lastiterate.models.custody import custody
     from lastiterate.models.linear import Budget
 
-    facts = datafile.schema_for(data, schema, target=target, classes=classes, model=model)
+    facts = opened.schema_for(data, schema, target=target, classes=classes, model=model)
     if test is not None and not test_is_public:
         raise InputError("test", "scores are shown only when the test file is declared public", test,
                          "add --test-is-public, or leave --test out")

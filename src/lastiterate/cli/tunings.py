@@ -35,11 +35,11 @@ def tune_command(
     What is shown while it runs says nothing: neither how many candidates there are, nor their scores.
     """
     from lastiterate.cli import show
-    from lastiterate.models import datafile, folder, tuning
+    from lastiterate.models import datafile, folder, opened, tuning
     from lastiterate.models.custody import custody
     from lastiterate.models.linear import Budget
 
-    facts = datafile.schema_for(data, schema, target=None, classes=None, model=None)
+    facts = opened.schema_for(data, schema, target=None, classes=None, model=None)
     where = folder.free(datafile.unused_folder(data) if out is None else out)
     try:
         norms = () if row_norms is None else tuple(float(norm) for norm in row_norms.split(","))

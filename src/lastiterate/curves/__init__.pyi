@@ -1,6 +1,6 @@
 """The public names of this package (see ``lazy``)."""
 
-from lastiterate.curves.compose import compose as compose
+from lastiterate.curves.composition import compose as compose
 from lastiterate.curves.curve import BestOf as BestOf
 from lastiterate.curves.curve import Curve as Curve
 from lastiterate.curves.curve import EpsDelta as EpsDelta

@@ -53,9 +53,17 @@ class Search:
     tried: str
 
 
-def look(loss: RecordLoss, params: Any, data: tuple[Any, ...], claims: LossFacts, *, radius: float, pairs: int,
-         climbs: int, seed: int) -> Search:
-    """What ``lastiterate.falsify`` does."""
+def falsify(loss: RecordLoss, params: Any, data: tuple[Any, ...], claims: LossFacts, *, radius: float = 1.0,
+            pairs: int = 512, climbs: int = 100, seed: int = 0) -> Search:
+    """Search for two points that violate the ``lipschitz``, ``smooth``, ``strong`` or ``weak_convexity`` of ``claims``.
+
+    ``loss(params, *record)`` as for training; ``params``: where the search is centred, ``radius``: its extent (distance
+    over the square root of the number of parameters). ``data``: *public or synthetic* records: a constant that was
+    checked on private ones would say something about them. Returns a ``Search``: ``facts`` with what survived, as
+    ``TESTED`` (a refuted constant is dropped), ``witnesses`` with a record and two points for what did not, ``tried``.
+
+    **Guarantee:** a witness is a proof (to rounding); no witness is none, and is called ``TESTED``, not more.
+    """
     if not 0 < radius < math.inf or pairs < 1 or climbs < 0:
         raise InputError("radius", "must be positive, pairs at least 1, climbs at least 0", (radius, pairs, climbs))
     stated = {name: claims.fact(name) for name in CLAIMS if getattr(claims, name) is not None}

@@ -94,12 +94,12 @@ def _layer(eqn: Any, held: Sequence[Tag | None], tag: Tag) -> Layer | None:
     return None
 
 
-Loss = Callable[..., jax.Array]
+PerRecord = Callable[..., jax.Array]
 TINY = 2.0**-126
 """Smaller scales are subnormal in single precision, where rounding could double them; 0 instead."""
 
 
-def clipped_sum(loss: Loss, clip: float | None, params: Any, records: tuple[Any, ...], real: jax.Array) -> Any:
+def clipped_sum(loss: PerRecord, clip: float | None, params: Any, records: tuple[Any, ...], real: jax.Array) -> Any:
     """Sum of the per-example gradients scaled to norm at most ``clip``, shaped like ``params``, in float32 or float64.
 
     Records (m, ...), real (m,). A gradient that is not finite counts as 0, with a clip or without: if it ended the run

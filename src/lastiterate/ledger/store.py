@@ -12,14 +12,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, cast, final
 
-from lastiterate.curves.compose import curve_from_dict
+from lastiterate.curves.composition import curve_from_dict
 from lastiterate.curves.curve import Curve
 from lastiterate.errors import InputError
 from lastiterate.ledger.database import make, opened, transaction
 from lastiterate.ledger.filters import Charge, Filter, filter_from_dict
 from lastiterate.run.adjacency import check_same
 
-State = Literal["reserved", "touched", "released", "cancelled"]
+Stage = Literal["reserved", "touched", "released", "cancelled"]
 MOST_TEXT = 200
 """Characters of a name, a unit, a purpose."""
 COLUMNS = "number, token, dataset, purpose, run, curve, costs, day, chain, state, model, checkpoint"
@@ -39,7 +39,7 @@ class Release:
     costs: str
     day: str
     chain: str
-    state: State
+    state: Stage
     model: str | None
     checkpoint: int
 
@@ -168,7 +168,7 @@ class Ledger:
                     problems.append(f"the releases on {name} exceed its budget")
         return tuple(problems)
 
-    def _move(self, token: str, allowed: tuple[State, ...], state: State, model: str | None = None) -> None:
+    def _move(self, token: str, allowed: tuple[Stage, ...], state: Stage, model: str | None = None) -> None:
         with opened(self.path) as connection, transaction(connection):
             release = self._one(connection, token)
             if release.state == state == "released" and release.model == model:

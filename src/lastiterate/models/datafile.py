@@ -12,24 +12,20 @@ from typing import Any
 import numpy as np
 
 from lastiterate.curves.number_of_runs import Runs
-from lastiterate.data import BUNDLED, Schema, check_readable, encode, encode_features, load_bundled, read_table, split
-from lastiterate.data.encode import width
-from lastiterate.data.schema import public_row_norm
-from lastiterate.data.table import Table
+from lastiterate.data import Schema, encode_features, read_table
 from lastiterate.errors import InputError
 from lastiterate.models import linear, posterior
 from lastiterate.models.answers import Labels, Range
 from lastiterate.models.custody import Custody
 from lastiterate.models.fitted import Fitted
 from lastiterate.models.linear import Budget
+from lastiterate.models.opened import SAMPLE, Opened, Records, open_file
 from lastiterate.planning.planner import Choice, Task
 from lastiterate.planning.presets import ALGORITHMS, described
 from lastiterate.run.batching import Batching
 from lastiterate.run.penalties import Prox
 from lastiterate.run.run import Run
 
-SAMPLE = "bayes-linear"
-MODELS = ("logistic", "huber-ridge", SAMPLE)
 Template = Callable[[Task], Run]
 
 
@@ -42,23 +38,6 @@ class Trained:
     choice: Choice | None = None
     test_score: float | None = None
     plain_score: float | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class Records:
-    """What a data file gives to train on, and what is held out of a bundled set or read from a public test file."""
-
-    schema: Schema
-    row_norm: float
-    features: np.ndarray
-    target: np.ndarray
-    held: tuple[np.ndarray, np.ndarray] | None
-    bundled: bool
-
-    @property
-    def answers(self) -> Labels | Range:
-        bounds = self.schema.target_range
-        return Labels(self.schema.classes) if bounds is None else Range(float(bounds[0]), float(bounds[1]))
 
 
 def template(algorithm: str, batching: Batching | None, prox: Prox | None, cap: float | None = None
@@ -174,55 +153,6 @@ def _sample(file: Opened, budget: Budget, custody: Custody | None) -> Trained:
     return Trained(found, test_score=None if records.held is None else _score(found, records))
 
 
-@dataclass(frozen=True, eq=False)
-class Opened:
-    """A data file of which only the form is known yet: how many records, how many features."""
-
-    table: Table
-    schema: Schema
-    row_norm: float
-    held: tuple[np.ndarray, np.ndarray] | None
-    bundled: bool
-
-    @property
-    def task(self) -> Task:
-        """What the planner may know: public numbers only."""
-        classes = 0 if self.schema.regression else len(self.schema.classes)
-        n = len(split(len(self.table), seed=0)[0]) if self.bundled else len(self.table)
-        return Task(n, width(self.table, self.schema), classes, self.row_norm)
-
-    def records(self) -> Records:
-        """The values."""
-        (features, target), held = encode(self.table, self.schema), self.held
-        if self.bundled:
-            kept, out = split(len(features), seed=0)
-            features, target, held = features[kept], target[kept], (features[out], target[out])
-        return Records(self.schema, self.row_norm, features, target, held, self.bundled)
-
-
-def open_file(data: str, *, schema: Schema | None, test: str | None, row_norm: float | None) -> Opened:
-    """The file, not yet encoded; a public test file is read whole."""
-    bundled = data in BUNDLED
-    if bundled and test is not None:
-        raise InputError("test", "cannot be combined with a bundled set, a fifth of which is kept for testing", test)
-    table, own = load_bundled(data) if bundled else (read_table(data, schema), schema)
-    if own is None:
-        raise needs_schema(data)
-    if len(table) < 2:
-        raise InputError("data file", "must hold at least two records", len(table))
-    features = width(table, own)
-    held = None if test is None else _public_test(test, own, features)
-    norm = public_row_norm(own, features) if row_norm is None else row_norm
-    return Opened(table, own, norm, held, bundled)
-
-
-def _public_test(path: str, schema: Schema, width: int) -> tuple[np.ndarray, np.ndarray]:
-    features, target = encode(read_table(path, schema), schema)
-    if features.shape[1] != width:
-        raise InputError("test", f"must have {width} features like the data file", features.shape[1])
-    return features, target
-
-
 def _score(model: Fitted, records: Records) -> float:
     """Accuracy or R^2 on records that are public."""
     assert records.held is not None
@@ -261,46 +191,6 @@ def prediction_rows(model: Fitted, data: str) -> tuple[list[str], list[list[str]
     chances = model.probabilities(features)
     pairs = zip(found, chances, strict=True)
     return header, [[str(label), *(f"{chance:.6g}" for chance in row)] for label, row in pairs]
-
-
-def schema_for(data: str, path: Path | None, *, target: str | None, classes: str | None,
-               model: str | None) -> Schema | None:
-    """The schema of a data file with what the flags change in it; ``None`` for bundled sets."""
-    if model not in (None, *MODELS):
-        raise InputError("model", "must be one of " + ", ".join(MODELS), model)
-    if data in BUNDLED:
-        for name, value in (("schema", path), ("target", target), ("classes", classes)):
-            if value is not None:
-                raise InputError(name, "cannot be combined with a bundled set, which has its own schema", str(value),
-                                 "leave it out")
-        _check_fits(model, load_bundled(data)[1])
-        return None
-    if path is None:
-        check_readable(data)  # a bad file is reported first
-        raise needs_schema(data)
-    found = Schema.read(path)
-    if target is not None:
-        found = found.predicting(target)
-    if classes is not None:
-        found = replace(found, classes=tuple(name.strip() for name in classes.split(",")), target_range=None)
-    _check_fits(model, found)
-    return found
-
-
-def _check_fits(model: str | None, schema: Schema) -> None:
-    """Refuse a model for numbers where the schema has classes, and the other way round."""
-    if model is None or schema.regression == (model != "logistic"):
-        return
-    if model == SAMPLE:
-        raise InputError("model", "needs a target that is a range of numbers", SAMPLE, "use logistic for classes")
-    raise InputError("model", "does not fit the target: the schema says "
-                     + ("a range of numbers" if schema.regression else "classes"), model,
-                     "use huber-ridge" if schema.regression else "use logistic")
-
-
-def needs_schema(data: str) -> InputError:
-    return InputError("schema", f"is needed: the public ranges, categories and classes of {Path(data).name}", None,
-                      f"write one to fill in with: lastiterate schema {data}")
 
 
 def parse_delta(text: str) -> float | Any:

@@ -17,7 +17,6 @@ from lastiterate.models.fitted import Fitted
 from lastiterate.models.kinds import KINDS, Kind, Order, kind_for
 from lastiterate.planning.planner import automatic_delta
 from lastiterate.run.evidence import Evidence
-from lastiterate.run.facts import LossFacts
 from lastiterate.run.run import Run
 
 
@@ -112,19 +111,3 @@ def _certified(run: Run, epsilon: float | None, delta: float, at_least: Evidence
     if not math.isfinite(certificate.epsilon(delta)):
         raise NotCertified(certificate.why_not())
     return certificate
-
-
-def falsify(loss: Callable[..., Any], params: Any, data: tuple[Any, ...], claims: LossFacts, *, radius: float = 1.0,
-            pairs: int = 512, climbs: int = 100, seed: int = 0) -> Any:
-    """Search for two points that violate the ``lipschitz``, ``smooth``, ``strong`` or ``weak_convexity`` of ``claims``.
-
-    ``loss(params, *record)`` as for training; ``params``: where the search is centred, ``radius``: its extent (distance
-    over the square root of the number of parameters). ``data``: *public or synthetic* records: a constant that was
-    checked on private ones would say something about them. Returns a ``Search``: ``facts`` with what survived, as
-    ``TESTED`` (a refuted constant is dropped), ``witnesses`` with a record and two points for what did not, ``tried``.
-
-    **Guarantee:** a witness is a proof (to rounding); no witness is none, and is called ``TESTED``, not more.
-    """
-    from lastiterate.engine.counterexamples import look
-
-    return look(loss, params, data, claims, radius=radius, pairs=pairs, climbs=climbs, seed=seed)
