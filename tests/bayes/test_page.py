@@ -1,31 +1,17 @@
-"""The page on posterior samples: its programs print what it says, and its picture shows what it claims."""
+"""The page on posterior samples: its links exist, and its picture shows what it claims."""
 
-import contextlib
 import importlib.util
-import io
 import re
 import sys
 from pathlib import Path
-
-import pytest
 
 from lastiterate.bayes import breach
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "guides" / "posterior-sample.md").read_text()
-BLOCKS = re.findall(r"```python\n(.*?)```\s+```text\n(.*?)```", PAGE, re.S)
-
-
-@pytest.mark.parametrize("code, printed", BLOCKS, ids=["exact", "breach", "clipped"])
-def test_programs_print_what_the_page_says(code, printed):
-    out = io.StringIO()
-    with contextlib.redirect_stdout(out):
-        exec(compile(code, "page", "exec"), {})
-    assert out.getvalue() == printed
 
 
 def test_links_and_picture_exist():
-    assert len(BLOCKS) == 3 and PAGE.count("```python") == 3
     for target in re.findall(r"\]\(([^)]+)\)", PAGE):
         assert (ROOT / "docs" / "guides" / target).is_file(), target
     nav = (ROOT / "mkdocs.yml").read_text()

@@ -1,9 +1,7 @@
 """Repeated fits are told once, whatever way they come, and other fits are not."""
 
 import pickle
-import re
 import warnings
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -124,17 +122,3 @@ def test_what_is_kept_is_little_and_secret():
     assert len(one._fits) == FITS
     fitted = pickle.dumps(LOGISTIC.fit(X, Y))
     assert b"Reminder" not in fitted and b"repeated" not in fitted
-
-
-def test_the_page_says_what_its_code_prints(capsys):
-    """docs/guides/cross-validation.md: every block runs, and prints what its comments say."""
-    page = (Path(__file__).parents[2] / "docs" / "guides" / "cross-validation.md").read_text()
-    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    assert len(blocks) >= 2
-    names = {}
-    with warnings.catch_warnings():
-        warnings.simplefilter("default")
-        for block in blocks:
-            exec(block, names)
-            said = re.findall(r"print\(.*\)  # (.*)", block)
-            assert said and capsys.readouterr().out.splitlines() == said

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from lastiterate.models.datafile import Trained
 
 
-PROTECTS = ("one record: a row of the data. Zero-out hides whether it was used at all, replace-one also\n"
-            "which values it had; a person with k rows needs k times as much")
+PROTECTS = ("one record: a row of the data. Zero-out hides whether it was used at all, replace-one also which "
+            "values it had; a person with k rows needs k times as much")
 """What the numbers above it are about."""
 
 

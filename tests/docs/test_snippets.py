@@ -1,0 +1,134 @@
+"""Every snippet of the README and of the documentation runs, and prints what its page says."""
+
+import re
+import warnings
+from dataclasses import replace
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+import pytest
+import typer
+
+from docs.snippets import BLOCK, blocks, check, commands, run_command, run_python
+from lastiterate import RepeatedFitWarning
+from lastiterate.cli import app
+from lastiterate.models import repeated
+
+ROOT = Path(__file__).parents[2]
+PAGES = {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")
+         for path in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]}
+WITH_BLOCKS = [name for name, text in PAGES.items() if "```" in text]
+
+NOT_RUN = {
+    "make test": "is what runs this",
+    "pip install .": "is what CI does first",
+}
+"""Commands that are not executed here, and why not."""
+REDUCED = {
+    "make demo": ("lastiterate train digits --epsilon 1", "that is its recipe, after an installation"),
+    "trials=2000)": ("trials=200)", "fewer models show the same verdict"),
+    "lastiterate audit models/digits-1 ": ("lastiterate audit models/digits-1 --trials 100 ", "a minute by default"),
+    "lastiterate audit model/ ": ("lastiterate audit model/ --trials 100 ", "a minute by default"),
+    "--trials 20000": ("--trials 200", "fewer models show the same verdict"),
+}
+"""What is executed in the place of what would take minutes, and why that shows the same."""
+
+MY = "\n".join(f"{age},{town},{'yes' if age > 50 else 'no'}" for age, town in zip(
+    np.random.default_rng(0).integers(18, 90, 600), np.random.default_rng(1).choice(["Bonn", "Ulm"], 600), strict=True))
+FILES = {"my.csv": f"age,town,sick\n{MY}\n", "new.csv": "age,town\n30,Bonn\n71,Ulm\n",
+         "members.csv": f"age,town,sick\n{MY}\n"}
+FILLED = '''target = "sick"
+classes = ["no", "yes"]
+source = "a questionnaire"
+[columns.age]
+kind = "number"
+low = 18
+high = 90
+[columns.town]
+kind = "category"
+values = ["Bonn", "Ulm"]
+'''
+"""What a reader fills in after ``lastiterate schema``."""
+
+
+def executed(text):
+    """The text of a block with what is reduced in it."""
+    for whole, (part, _) in REDUCED.items():
+        text = text.replace(whole, part)
+    return text
+
+
+@pytest.fixture
+def desk(tmp_path, monkeypatch):
+    """A reader's folder; warnings about repeated fits as in a new process."""
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text)
+    for name in ("my.toml", "members.toml"):
+        (tmp_path / name).write_text(FILLED)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(repeated, "REMINDER", repeated.Reminder())
+    matplotlib.use("Agg")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RepeatedFitWarning)
+        yield tmp_path
+
+
+@pytest.mark.parametrize("page", WITH_BLOCKS)
+def test_a_page_does_what_it_shows(page, desk):
+    names = {}
+    for block in blocks(PAGES[page]):
+        assert block.language in ("python", "console"), f"{page}: a block of another kind is not executed"
+        if block.language == "python":
+            run_python(replace(block, text=executed(block.text)), names, page)
+            continue
+        printed = ""
+        for command, shown in commands(block.text):
+            bare = command.split("  #")[0].strip()
+            if bare in NOT_RUN:
+                continue
+            found = run_command(executed(command), desk, page)
+            assert shown is not None or not found.startswith("error:"), f"{page}: {command}\n{found}"
+            if shown is not None:
+                check(shown, found, f"{page}: {command}")
+            if bare.endswith("> my.toml"):
+                (desk / "my.toml").write_text(FILLED)
+            printed += found
+        if block.printed is not None:
+            check(block.printed, printed, page)
+
+
+def test_what_is_not_executed_as_it_stands_is_little_and_still_there():
+    every = "\n".join(PAGES.values())
+    assert len(NOT_RUN) + len(REDUCED) <= 8 and all(whole in every for whole in (*NOT_RUN, *REDUCED))
+    demo = (ROOT / "Makefile").read_text().split("\ndemo:")[1].splitlines()[1]
+    assert demo.strip().removeprefix("$(BIN)/") == REDUCED["make demo"][0]
+
+
+def test_flags_in_running_text_exist():
+    """Commands that are mentioned, and not shown in a block, use the flags of their command."""
+    group = typer.main.get_command(app)
+    known = {name: {option for parameter in command.params for option in parameter.opts}
+             for name, command in group.commands.items()}
+    mentioned = [(page, found) for page, text in PAGES.items() for found in re.findall(
+        r"`lastiterate ([a-z]+)( [^`]*)?`", BLOCK.sub("", text))]
+    assert len(mentioned) > 10
+    for page, (name, rest) in mentioned:
+        wrong = set(re.findall(r"--[a-z-]+", rest)) - known[name]
+        assert not wrong or name == "ledger", (page, name, wrong)
+
+
+def test_a_page_that_says_something_else_is_noticed(tmp_path):
+    page = "```python\nprint(1 + 1)  # 3\n```\n"
+    with pytest.raises(AssertionError, match=r"says: +3"):
+        run_python(blocks(page)[0], {}, "page")
+    with pytest.raises(AssertionError, match="does not show"):
+        run_python(blocks("```python\nprint(1)\n```\n")[0], {}, "page")
+    with pytest.raises(NameError):
+        run_python(blocks("```python\nx + 1\n```\n")[0], {}, "page")
+    assert blocks("```python\nprint(1)\n```\n\n```text\n1\n```\n")[0].printed == "1\n"
+    check("a ... c", "a b c", "page")
+    with pytest.raises(AssertionError):
+        check("test accuracy 0.9", "test accuracy 0.8", "page")
+    assert commands("$ a  # why\n1\n2\n$ b \\\n  c") == [("a  # why", "1\n2"), ("b    c", None)]
+    assert run_command("lastiterate verify nothing", tmp_path, "page").startswith("error:")
