@@ -11,7 +11,7 @@ import pytest
 import typer
 
 from docs.snippets import BLOCK, blocks, check, commands, run_command, run_python
-from lastiterate import RepeatedFitWarning
+from lastiterate.errors import RepeatedFitWarning
 from lastiterate.cli import app
 from lastiterate.models import repeated
 
