@@ -11,8 +11,8 @@ import pytest
 import typer
 
 from docs.snippets import BLOCK, blocks, check, commands, run_command, run_python
-from lastiterate.errors import RepeatedFitWarning
 from lastiterate.cli import app
+from lastiterate.errors import RepeatedFitWarning
 from lastiterate.models import repeated
 
 ROOT = Path(__file__).parents[2]
