@@ -15,6 +15,7 @@ from lastiterate.errors import NotCertified as NotCertified
 from lastiterate.models.loading import load as load
 from lastiterate.models.loading import verify as verify
 from lastiterate.models.training import train as train
+from lastiterate.models.units import kept_rows as kept_rows
 from lastiterate.run import domains as domains
 from lastiterate.run import penalties as penalties
 from lastiterate.run.batching import BallsInBins as BallsInBins

@@ -154,6 +154,8 @@ class Certificate:
             found.append(condition)
         if self.run.batching.secret:
             found.append(self.run.batching.secret)
+        if self.run.rows_per_unit > 1:
+            found.append(explain.units(self.run.rows_per_unit))
         found.append("holds if the run is executed exactly as described")
         return (*found, *explain.CAVEATS)
 
@@ -183,7 +185,7 @@ class Certificate:
         """What ``account --json`` prints."""
         return written.answer(self, delta)
 
-    def to_dict(self, delta: float, *, files: Mapping[str, str] | None = None) -> dict[str, Any]:
+    def to_dict(self, delta: float, *, files: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """The certificate as it is stored; ``content_sha256`` covers everything else, ``files`` a model's hashes."""
         return written.stored_form(self, delta, files=files or {})
 

@@ -12,8 +12,10 @@ from typing import Any, final
 from lastiterate.accounting.budgets import check_budget
 from lastiterate.accounting.calibration import scale_noise, with_kind_of_noise, with_unit_noise
 from lastiterate.accounting.explain import NEIGHBOURS, UNIT, Text, rounded_up
-from lastiterate.accounting.stored import Checked, same
-from lastiterate.accounting.written import content_hash, finite
+from lastiterate.accounting.form import completed, form_problems, same
+from lastiterate.accounting.stated import stated
+from lastiterate.accounting.stored import Checked
+from lastiterate.accounting.written import finite, sealed
 from lastiterate.curves.curve import UP, Curve, check_delta
 from lastiterate.curves.renyi import Rdp
 from lastiterate.curves.tails import smallest_true
@@ -25,7 +27,6 @@ from lastiterate.run.run import Run, check_described, check_run
 from lastiterate.theorems.composition_gdp import THEOREM, composition_mu
 from lastiterate.theorems.theorem import Fails, match
 
-FORMAT = 1
 CAVEATS = (
     "covers this release only: further fits on the same data compose",
     "every step is charged: theorems about a hidden state speak of steps on real numbers and of Gaussian noise; that a "
@@ -36,7 +37,7 @@ CAVEATS = (
     "holds if the run is executed exactly as described",
 )
 ENTRIES = {"format", "library", "epsilon", "delta", "adjacency", "epsilon_replace_one", "exact_run", "caveats",
-           "weights_sha256", "model_sha256", "content_sha256"}
+           "weights_sha256", "model_sha256", "content_sha256", "stated", "word", "software"}
 
 
 @final
@@ -58,7 +59,8 @@ class ExactCertificate:
     @cached_property
     def curve(self) -> Curve:
         """Renyi divergence alpha mu^2 / 2, mu as in the composition of the Gaussian mechanisms of the same noise."""
-        return Rdp.linear(composition_mu(self.run) ** 2 / 2 * UP)
+        found = Rdp.linear(composition_mu(self.run) ** 2 / 2 * UP)
+        return found.group(self.run.rows_per_unit) if self.run.rows_per_unit > 1 else found
 
     def epsilon(self, delta: float) -> float:
         """Upper bound on epsilon at ``delta``."""
@@ -105,18 +107,20 @@ class ExactCertificate:
         return (f"<ExactCertificate of {self.run.steps} steps on {self.run.n} records, "
                 f"{type(self.run.batching).__name__}, {self.adjacency}>")
 
-    def to_dict(self, delta: float, *, files: Mapping[str, str] | None = None) -> dict[str, Any]:
-        """JSON-ready; ``content_sha256`` covers everything else in it. ``files``: SHA-256 of a model's files."""
-        from lastiterate import __version__
+    def stated(self, delta: float) -> dict[str, Any]:
+        """What is stated beside epsilon."""
+        return stated(self, delta, run=self.run, curve=self.curve, secret=(self.run.batching.secret,)
+                      if self.run.batching.secret else ())
 
+    def to_dict(self, delta: float, *, files: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """JSON-ready; ``content_sha256`` covers everything else in it. ``files``: SHA-256 of a model's files."""
         body = {
-            "format": FORMAT, "library": f"lastiterate {__version__}", "epsilon": finite(self.epsilon(delta)),
+            "epsilon": finite(self.epsilon(delta)),
             "delta": delta, "adjacency": self.adjacency, "epsilon_replace_one": finite(self.replace_one_epsilon(delta)),
-            "exact_run": self.run.to_dict(), "caveats": list(self.all_caveats()), "weights_sha256": None,
-            **(files or {}),
+            "exact_run": self.run.to_dict(), "caveats": list(self.all_caveats()),
+            "stated": self.stated(delta),
         }
-        body = json.loads(json.dumps(body))
-        return body | {"content_sha256": content_hash(body)}
+        return sealed(body, files or {})
 
     def to_json(self, delta: float) -> str:
         """``to_dict`` as JSON text."""
@@ -165,13 +169,12 @@ def _derived(stored: dict[str, Any]) -> tuple[ExactCertificate, list[str]]:
         raise InputError("certificate", "must be one that lastiterate wrote, with a proper 'delta'", delta)
     fresh = certify(Run.from_dict(stored.get("exact_run")))
     wanted = fresh.to_dict(delta)
+    known = stored | {"exact_run": completed(stored.get("exact_run"), wanted["exact_run"])}
     problems = [f"{key} is not what follows from the run" for key in
-                ("epsilon", "epsilon_replace_one", "adjacency", "exact_run", "format")
-                if not same(stored.get(key), wanted[key])]
+                ("epsilon", "epsilon_replace_one", "adjacency", "exact_run")
+                if not same(known.get(key), wanted[key])]
     problems += [f"unknown entry {key!r}" for key in sorted(set(stored) - ENTRIES)]
     caveats = stored.get("caveats")
     listed = caveats if isinstance(caveats, list) and all(isinstance(text, str) for text in caveats) else []  # pyright: ignore
     problems += [f"the caveat {text!r} is missing" for text in wanted["caveats"] if text not in listed]
-    if stored.get("content_sha256") != content_hash(stored):
-        problems.append("the content hash does not match: something in the certificate was changed")
-    return fresh, problems
+    return fresh, problems + form_problems(stored, lambda: wanted["stated"], "run")

@@ -19,6 +19,13 @@ NEIGHBOURS = {
     "add-remove": "one record is added or removed",
 }
 UNIT = "A record is one row of the training data: somebody with several rows is protected as a group of that many."
+
+
+def units(rows: int) -> str:
+    """What a record is not, where epsilon speaks of units of several rows."""
+    return f"epsilon is for a unit of at most {rows} rows, by group privacy; holds if no unit has more rows in the data"
+
+
 CAVEATS = (
     "covers this release only: further fits on the same data compose",
     "noise and steps have double precision; the proofs are about real numbers",
@@ -85,7 +92,9 @@ def in_words(certificate: Certificate, delta: float, every: bool = False) -> Tex
 def _meaning(certificate: Certificate, delta: float) -> list[str]:
     adjacency, best = certificate.run.adjacency, certificate.best(delta)
     assert best is not None and best.evidence is not None
-    lines = [f"Neighbours ({adjacency}): {NEIGHBOURS[adjacency]}. {UNIT}"]
+    rows = certificate.run.rows_per_unit
+    lines = [f"Neighbours ({adjacency}): {NEIGHBOURS[adjacency]}. {UNIT}"] if rows == 1 else [
+        f"Neighbours ({adjacency}): {NEIGHBOURS[adjacency]}, for all rows of one unit, {rows} at most."]
     if records_moved(adjacency) == 1:
         other = certificate.replace_one_epsilon(delta)
         lines.append(f"Under replace-one: epsilon {rounded_up(other)}." if math.isfinite(other)

@@ -16,6 +16,7 @@ def prepared_curves(run: Run) -> tuple[Curve, ...]:
 
     **Guarantee:** each is the Gaussian mechanism on what the part sums up, under the run's own adjacency; a part whose
     result later steps rely on fails with its own probability (twice, where drawn batches follow by a second bound).
+    Where a unit has several rows, each is the unit's, by group privacy.
     """
     return tuple(_curve(part, run) for part in run.prelude if part.noise_multiplier is not None)
 
@@ -24,4 +25,5 @@ def _curve(part: Preparation, run: Run) -> Curve:
     assert part.noise_multiplier is not None
     curve = Gdp(part.moved(run.adjacency) * (1 + FLOAT_SLACK) / part.noise_multiplier)
     failure = part.failure * (1 if by_block(run) else 2)
-    return WithFailure(curve, failure) if failure > 0 else curve
+    found = WithFailure(curve, failure) if failure > 0 else curve
+    return found.group(run.rows_per_unit) if run.rows_per_unit > 1 else found

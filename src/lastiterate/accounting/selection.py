@@ -11,8 +11,10 @@ from typing import Any, final
 
 from lastiterate.accounting.certificate import Certificate, account
 from lastiterate.accounting.explain import CAVEATS, NEIGHBOURS, UNIT, Text, rounded_up
-from lastiterate.accounting.stored import Checked, same
-from lastiterate.accounting.written import content_hash, finite
+from lastiterate.accounting.form import completed, form_problems, same
+from lastiterate.accounting.stated import stated
+from lastiterate.accounting.stored import Checked
+from lastiterate.accounting.written import finite, sealed
 from lastiterate.curves.curve import UP, BestOf, Curve, check_delta
 from lastiterate.curves.number_of_runs import Runs
 from lastiterate.curves.renyi import Rdp
@@ -21,11 +23,10 @@ from lastiterate.errors import InputError
 from lastiterate.run.run import Run
 from lastiterate.run.validate import positive
 
-FORMAT = 1
 SECRET = ("how many candidates were trained, their scores and models, and how long it took must stay secret",
           "holds if every run is executed as described and scored on the records that were held out")
 ENTRIES = {"format", "library", "epsilon", "delta", "adjacency", "epsilon_replace_one", "selection", "caveats",
-           "weights_sha256", "model_sha256", "content_sha256"}
+           "weights_sha256", "model_sha256", "content_sha256", "stated", "word", "software"}
 
 
 @final
@@ -49,6 +50,9 @@ class Selection:
         if len(same_data) != 1 or self.candidates[0].release != "last":
             raise InputError("candidates", "must all release the last iterate of runs on the same records",
                              sorted(map(str, same_data)))
+        if any(run.rows_per_unit > 1 for run in self.candidates):
+            raise InputError("rows_per_unit", "must be 1 where candidates are scored on records that are held out",
+                             max(run.rows_per_unit for run in self.candidates), "tune on one row per unit")
         if type(self.held_out) is not int or self.held_out < 1 or type(self.unit) is not int or self.unit < 1:
             raise InputError("held_out", "must be a positive whole number of records", self.held_out)
 
@@ -147,18 +151,22 @@ class SelectionCertificate:
         return (f"<SelectionCertificate of {len(self.selection.candidates)} candidates, {self.selection.law.mean:.3g} "
                 f"runs on average, {self.adjacency}>")
 
-    def to_dict(self, delta: float, *, files: Mapping[str, str] | None = None) -> dict[str, Any]:
-        """JSON-ready; ``content_sha256`` covers everything else in it. ``files``: SHA-256 of a model's files."""
-        from lastiterate import __version__
+    def stated(self, delta: float) -> dict[str, Any]:
+        """What is stated beside epsilon."""
+        chosen = self.selection
+        tuning = (f"tuning: the best of a secret number of runs, {chosen.law.mean:.3g} on average, from "
+                  f"{len(chosen.candidates)} candidates, and their scores on {chosen.held_out} records")
+        return stated(self, delta, run=None, curve=self.curve, charged=(tuning,), secret=SECRET[:1])
 
+    def to_dict(self, delta: float, *, files: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """JSON-ready; ``content_sha256`` covers everything else in it. ``files``: SHA-256 of a model's files."""
         body = {
-            "format": FORMAT, "library": f"lastiterate {__version__}", "epsilon": finite(self.epsilon(delta)),
+            "epsilon": finite(self.epsilon(delta)),
             "delta": delta, "adjacency": self.adjacency, "epsilon_replace_one": finite(self.replace_one_epsilon(delta)),
-            "selection": self.selection.to_dict(), "caveats": list(self.all_caveats()), "weights_sha256": None,
-            **(files or {}),
+            "selection": self.selection.to_dict(), "caveats": list(self.all_caveats()),
+            "stated": self.stated(delta),
         }
-        body = json.loads(json.dumps(body))
-        return body | {"content_sha256": content_hash(body)}
+        return sealed(body, files or {})
 
     def to_json(self, delta: float) -> str:
         """``to_dict`` as JSON text."""
@@ -197,13 +205,12 @@ def _derived(stored: dict[str, Any]) -> tuple[SelectionCertificate, list[str]]:
         raise InputError("certificate", "must be one that lastiterate wrote, with a proper 'delta'", delta)
     fresh = certify(Selection.from_dict(stored.get("selection")))
     wanted = fresh.to_dict(delta)
+    known = stored | {"selection": completed(stored.get("selection"), wanted["selection"])}
     problems = [f"{key} is not what follows from the selection" for key in
-                ("epsilon", "epsilon_replace_one", "adjacency", "selection", "format")
-                if not same(stored.get(key), wanted[key])]
+                ("epsilon", "epsilon_replace_one", "adjacency", "selection")
+                if not same(known.get(key), wanted[key])]
     problems += [f"unknown entry {key!r}" for key in sorted(set(stored) - ENTRIES)]
     caveats = stored.get("caveats")
     listed = caveats if isinstance(caveats, list) and all(isinstance(text, str) for text in caveats) else []  # pyright: ignore
     problems += [f"the caveat {text!r} is missing" for text in wanted["caveats"] if text not in listed]
-    if stored.get("content_sha256") != content_hash(stored):
-        problems.append("the content hash does not match: something in the certificate was changed")
-    return fresh, problems
+    return fresh, problems + form_problems(stored, lambda: wanted["stated"], "selection")

@@ -8,6 +8,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from lastiterate.accounting.stated import stated
 from lastiterate.curves.curve import check_delta
 from lastiterate.curves.lower_bound import LowerBound
 from lastiterate.theorems.theorem import Applies
@@ -16,7 +17,8 @@ if TYPE_CHECKING:
     from lastiterate.accounting.certificate import Certificate
     from lastiterate.accounting.verdict import Verdict
 
-FORMAT = 1
+FORMAT = 2
+"""The form of certificates (certificate.schema.json); those of format 1 are verified as well."""
 
 
 def rows(certificate: Certificate, delta: float) -> list[dict[str, Any]]:
@@ -50,15 +52,32 @@ def answer(certificate: Certificate, delta: float) -> dict[str, Any]:
     }
 
 
-def stored_form(certificate: Certificate, delta: float, *, files: Mapping[str, str]) -> dict[str, Any]:
-    """The certificate as it is stored beside a model. ``files``: SHA-256 of the model's files, by their entries."""
+def stored_form(certificate: Certificate, delta: float, *, files: Mapping[str, Any]) -> dict[str, Any]:
+    """The certificate as it is stored beside a model. ``files``: SHA-256 of the model's files, by their entries, and
+    what else is recorded beside what is derived."""
+    body = answer(certificate, delta) | {
+        "at_least": certificate.at_least.name, "stated": statement(certificate, delta)}
+    return sealed(body, files)
+
+
+def sealed(body: dict[str, Any], recorded: Mapping[str, Any]) -> dict[str, Any]:
+    """What every kind of certificate is stored with: format, library, what was recorded, a hash of all of it."""
     from lastiterate import __version__
 
-    body = answer(certificate, delta) | {
-        "format": FORMAT, "library": f"lastiterate {__version__}", "at_least": certificate.at_least.name,
-        "weights_sha256": None, **files,
-    }
-    return body | {"content_sha256": content_hash(body)}
+    whole = body | {"format": FORMAT, "library": f"lastiterate {__version__}", "weights_sha256": None, **recorded}
+    whole = json.loads(json.dumps(whole))
+    return whole | {"content_sha256": content_hash(whole)}
+
+
+def statement(certificate: Certificate, delta: float) -> dict[str, Any]:
+    """``stated`` for a described run: by the theorem that is best at ``delta``."""
+    best, run = certificate.best(delta), certificate.run
+    certified = best is not None and math.isfinite(certificate.epsilon(delta))
+    charged = tuple(f"private preparation: {type(part).__name__}, noise multiplier {part.noise_multiplier:g}"
+                    for part in run.prelude if part.noise_multiplier is not None)
+    facts = best.result.facts if best is not None and isinstance(best.result, Applies) else ()
+    return stated(certificate, delta, run=run, curve=certificate.curve(best) if best and certified else None,
+                  facts=facts, charged=charged, secret=(run.batching.secret,) if run.batching.secret else ())
 
 
 def content_hash(body: dict[str, Any]) -> str:

@@ -9,8 +9,10 @@ from typing import Any, cast
 
 from lastiterate.accounting.explain import NEIGHBOURS as NEIGHBOURS_IN_WORDS
 from lastiterate.accounting.explain import UNIT, Text, rounded_up
-from lastiterate.accounting.stored import Checked, same
-from lastiterate.accounting.written import content_hash
+from lastiterate.accounting.form import ADDED, form_problems, same
+from lastiterate.accounting.stated import stated
+from lastiterate.accounting.stored import Checked
+from lastiterate.accounting.written import sealed
 from lastiterate.bayes.linear import NEIGHBOURS, LinearModel, Neighbours, RatioDomain, posterior_curve
 from lastiterate.bayes.ridge import ClippedRows, ridge_curve
 from lastiterate.curves.renyi import Rdp
@@ -18,7 +20,6 @@ from lastiterate.errors import InputError
 from lastiterate.run import strict_json
 from lastiterate.run.adjacency import records_moved
 
-FORMAT = 1
 CAVEATS = (
     "covers one sample only: further samples, and other releases from the same data, compose",
     "the sample has double precision; the proofs are about real numbers",
@@ -114,19 +115,16 @@ class PosteriorCertificate:
         what = f"{type(problem).__name__}, n = {problem.domain.n}, {self.adjacency}"
         return f"<PosteriorCertificate of one sample: {what}>"
 
-    def to_dict(self, delta: float, *, files: Mapping[str, str] | None = None) -> dict[str, Any]:
+    def to_dict(self, delta: float, *, files: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """JSON-ready; ``content_sha256`` covers everything else in it. ``files``: SHA-256 of a sample's files."""
-        from lastiterate import __version__
-
         body = {
-            "format": FORMAT, "library": f"lastiterate {__version__}", "epsilon": self.epsilon(delta), "delta": delta,
+            "epsilon": self.epsilon(delta), "delta": delta,
             "adjacency": self.adjacency, "epsilon_replace_one": self.replace_one_epsilon(delta),
             "problem": self.problem.to_dict(), "caveats": list(self.caveats),
             "curve": {"orders": self.curve.orders, "renyi_divergences": self.curve.values},
-            "weights_sha256": None, **(files or {}),
+            "stated": stated(self, delta, run=None, curve=self.curve, charged=("one exact posterior sample",)),
         }
-        body = json.loads(json.dumps(body))
-        return body | {"content_sha256": content_hash(body)}
+        return sealed(body, files or {})
 
     def to_json(self, delta: float) -> str:
         """``to_dict`` as JSON text."""
@@ -190,10 +188,8 @@ def _derived(stored: dict[str, Any]) -> tuple[PosteriorCertificate, list[str]]:
     found = certify(problem_from_dict(stored.get("problem")), cast(Neighbours, adjacency),
                     extra=tuple(text for text in caveats if text not in CAVEATS))
     fresh = found.to_dict(delta)
-    kept = {"library", "content_sha256", "weights_sha256", "model_sha256"}
+    kept = {"format", "library", "content_sha256", "weights_sha256", "model_sha256", *ADDED}
     problems = [f"{key} is not what follows from the problem" for key in fresh
                 if key not in kept and not same(stored.get(key), fresh[key])]
     problems += [f"unknown entry {key!r}" for key in sorted(set(stored) - set(fresh) - kept)]
-    if stored.get("content_sha256") != content_hash(stored):
-        problems.append("the content hash does not match: something in the certificate was changed")
-    return found, problems
+    return found, problems + form_problems(stored, lambda: fresh["stated"], "problem")

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -59,19 +60,30 @@ def train_command(
                                                         "hexadecimal digits; or LASTITERATE_CHECKPOINT_KEY")] = None,
     secure_noise: Annotated[bool, typer.Option("--secure-noise", help="exact sums and exact noise, for a named "
                                                "--algorithm without clips: every step is charged")] = False,
+    unit: Annotated[str | None, typer.Option("--unit", help="the column that says which person a row is of")] = None,
+    rows_per_unit: Annotated[int, typer.Option("--rows-per-unit", help="most rows of one unit that are used; a public "
+                                               "number")] = 1,
+    word: Annotated[Path | None, typer.Option("--word", help="a TOML file with what the releaser says: unit, purpose, "
+                                              "public_facts, charged, not_charged, audit, contact, note")] = None,
     cap: Annotated[float | None, typer.Option("--cap", help="cap of --algorithm's loss on 1 - p_y")] = None,
 ) -> None:
     """Train a model, certify it, write it to a folder."""
+    from lastiterate.accounting.word import read_word
     from lastiterate.cli import flags as grammar
     from lastiterate.cli import show
     from lastiterate.models import datafile, folder, opened
     from lastiterate.models.custody import custody
     from lastiterate.models.linear import Budget
+    from lastiterate.models.units import Units
 
     facts = opened.schema_for(data, schema, target=target, classes=classes, model=model)
     if test is not None and not test_is_public:
         raise InputError("test", "scores are shown only when the test file is declared public", test,
                          "add --test-is-public, or leave --test out")
+    if unit is None and rows_per_unit != 1:
+        raise InputError("rows_per_unit", "needs the column that says who a row is of", rows_per_unit, "name --unit")
+    said = None if word is None else read_word(word)
+    units = None if unit is None else Units(unit, rows_per_unit)
     where = folder.free(datafile.unused_folder(data) if out is None else out)
     batching = None if batch is None else grammar.batching(batch)
     template = datafile.template(algorithm, batching, grammar.prox(prox), cap)
@@ -86,7 +98,9 @@ def train_command(
 
         result = datafile.fit_file(data, budget, schema=facts, test=test, row_norm=row_norm, model=model,
                                    template=template, progress=tick, custody=guard,
-                                   secure_noise=secure_noise)
+                                   secure_noise=secure_noise, units=units)
+    if said is not None:
+        result = replace(result, model=result.model.saying(said))
     result.model.save(where)
     guard.finish(result.model)
     if explain_plan and result.choice is None:

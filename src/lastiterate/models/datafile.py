@@ -20,6 +20,7 @@ from lastiterate.models.custody import Custody
 from lastiterate.models.fitted import Fitted
 from lastiterate.models.linear import Budget
 from lastiterate.models.opened import SAMPLE, Opened, Records, open_file
+from lastiterate.models.units import Units
 from lastiterate.planning.planner import Choice, Task
 from lastiterate.planning.presets import ALGORITHMS, described
 from lastiterate.run.batching import Batching
@@ -57,18 +58,20 @@ def template(algorithm: str, batching: Batching | None, prox: Prox | None, cap: 
 def fit_file(data: str, budget: Budget, *, schema: Schema | None = None, test: str | None = None,
              row_norm: float | None = None, model: str | None = None, template: Template | None = None,
              progress: Callable[[int, int, float], None] | None = None, custody: Custody | None = None,
-             secure_noise: bool = False) -> Trained:
+             secure_noise: bool = False, units: Units | None = None) -> Trained:
     """Fit on a file (with its schema) or on a bundled public set, of which a fifth is kept for testing.
 
     ``model``: one of ``MODELS``; by default the linear model that fits the target. ``custody``: pays as soon as the
     public numbers of records and features are known, before a value is looked at; the caller finishes it. Otherwise
-    nothing is written.
+    nothing is written. ``units``: the column that says who a row belongs to, and the most rows of each that are used.
     """
     if model == SAMPLE and template is not None:
         raise InputError("algorithm", f"cannot be combined with {SAMPLE}, which draws one posterior sample", None)
+    if model == SAMPLE and units is not None:
+        raise InputError("unit", f"cannot be combined with {SAMPLE}, whose bound is for one row", units.column)
     if model == SAMPLE and test is not None:
         raise InputError("test", f"is not scored for {SAMPLE}", test, "leave it out")
-    file = open_file(data, schema=schema, test=test, row_norm=row_norm)
+    file = open_file(data, schema=schema, test=test, row_norm=row_norm, units=units)
     if model == SAMPLE:
         return _sample(file, budget, custody)
     task = file.task

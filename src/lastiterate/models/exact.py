@@ -20,6 +20,7 @@ from lastiterate.models.folder import Stored
 from lastiterate.models.kinds import Order
 from lastiterate.models.linear import SEED, Answers, FittedLinear, arrays_of
 from lastiterate.models.linear import read as read_linear
+from lastiterate.models.software import EXACT
 from lastiterate.models.statements import Written
 
 
@@ -28,6 +29,7 @@ class FittedExact(FittedLinear):
     """A linear model whose certificate covers the arithmetic as well."""
 
     kind: ClassVar[str] = "exact"
+    generator: ClassVar[str] = EXACT
 
     def contents(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         model, tensors = FittedLinear.contents(self)

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from lastiterate.accounting.word import check_word
 from lastiterate.data.schema import Schema
 from lastiterate.models import folder as folders
+from lastiterate.models.software import GENERATOR, recorded
 from lastiterate.models.statements import Written
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Fitted(ABC):
-    """A released model. ``delta``: at which its folder states epsilon; ``schema``: how records of a file become rows.
+    """A released model. ``delta``: at which its folder states epsilon; ``schema``: how records of a file become rows;
+    ``word``: what the releaser says beside it (see ``lastiterate.accounting.word.check_word``).
 
     **Guarantee:** ``certificate`` speaks of the very run whose last iterate this is. That of a loaded model is derived
     again from its run when it is asked for, and refused where it differs from what is written.
@@ -27,6 +30,8 @@ class Fitted(ABC):
     proof: Any
     delta: float
     schema: Schema | None = None
+    word: dict[str, Any] | None = None
+    generator: ClassVar[str] = GENERATOR
 
     @cached_property
     def certificate(self) -> Any:
@@ -50,7 +55,13 @@ class Fitted(ABC):
         model, tensors = self.contents()
         schema = None if self.schema is None else self.schema.to_dict()
         model = {"kind": self.kind, "schema": schema} | model
-        return folders.write(folder, tensors, model, self.certificate, self.delta)
+        beside: dict[str, Any] = {"software": recorded(self.generator)}
+        beside |= {} if self.word is None else {"word": check_word(self.word)}
+        return folders.write(folder, tensors, model, self.certificate, self.delta, beside)
+
+    def saying(self, word: dict[str, Any]) -> Self:
+        """The same model with the releaser's word, which ``save`` writes into the certificate."""
+        return replace(self, word=check_word(word))
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self.summary()}>"

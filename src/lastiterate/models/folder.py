@@ -66,13 +66,17 @@ class Stored:
 
 
 def write(folder: str | Path, tensors: dict[str, np.ndarray], model: dict[str, Any], certificate: Any,
-          delta: float) -> Path:
-    """Write a model folder, for its owner's eyes; it appears complete or not at all, and never replaces another one."""
+          delta: float, beside: dict[str, Any]) -> Path:
+    """Write a model folder, for its owner's eyes; it appears complete or not at all, and never replaces another one.
+
+    ``beside``: entries of the certificate that are recorded and not derived.
+    """
     from safetensors.numpy import save as pack
 
     where = free(folder)
     weights, text = pack(tensors), json.dumps({"format": FORMAT} | model, indent=2).encode()
-    body = certificate.to_dict(delta, files={HASHES[WEIGHTS]: sha256(weights), HASHES[MODEL]: sha256(text)})
+    body = certificate.to_dict(delta, files=beside | {
+        HASHES[WEIGHTS]: sha256(weights), HASHES[MODEL]: sha256(text)})
     where.parent.mkdir(parents=True, exist_ok=True)
     clean(where)
     draft = Path(tempfile.mkdtemp(prefix=f".{where.name}-", suffix=UNFINISHED, dir=where.parent))  # mode 0700

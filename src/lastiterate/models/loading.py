@@ -32,7 +32,9 @@ def load(folder: str | Path, like: Any = None) -> Fitted:
     delta = stored.certificate.get("delta")
     if not isinstance(delta, float) or not 0 < delta < 1:
         raise InputError("certificate", "must state a delta strictly between 0 and 1", delta)
-    return kind.read(stored, like)
+    word = stored.certificate.get("word")
+    found = kind.read(stored, like)
+    return found if word is None else found.saying(word)
 
 
 def verify(path: str | Path) -> Checked:

@@ -13,6 +13,7 @@ from lastiterate.data.schema import public_row_norm
 from lastiterate.data.table import Table
 from lastiterate.errors import InputError
 from lastiterate.models.answers import Labels, Range
+from lastiterate.models.units import Units
 from lastiterate.planning.planner import Task
 
 SAMPLE = "bayes-linear"
@@ -45,13 +46,14 @@ class Opened:
     row_norm: float
     held: tuple[np.ndarray, np.ndarray] | None
     bundled: bool
+    rows_per_unit: int = 1
 
     @property
     def task(self) -> Task:
         """What the planner may know: public numbers only."""
         classes = 0 if self.schema.regression else len(self.schema.classes)
         n = len(split(len(self.table), seed=0)[0]) if self.bundled else len(self.table)
-        return Task(n, width(self.table, self.schema), classes, self.row_norm)
+        return Task(n, width(self.table, self.schema), classes, self.row_norm, self.rows_per_unit)
 
     def records(self) -> Records:
         """The values."""
@@ -62,20 +64,23 @@ class Opened:
         return Records(self.schema, self.row_norm, features, target, held, self.bundled)
 
 
-def open_file(data: str, *, schema: Schema | None, test: str | None, row_norm: float | None) -> Opened:
-    """The file, not yet encoded; a public test file is read whole."""
+def open_file(data: str, *, schema: Schema | None, test: str | None, row_norm: float | None,
+              units: Units | None = None) -> Opened:
+    """The file, not yet encoded, bounded to a public number of rows per unit; a public test file is read whole."""
     bundled = data in BUNDLED
     if bundled and test is not None:
         raise InputError("test", "cannot be combined with a bundled set, a fifth of which is kept for testing", test)
     table, own = load_bundled(data) if bundled else (read_table(data, schema), schema)
     if own is None:
         raise needs_schema(data)
+    if units is not None:
+        table = units.bounded(table, own)
     if len(table) < 2:
         raise InputError("data file", "must hold at least two records", len(table))
     features = width(table, own)
     held = None if test is None else _public_test(test, own, features)
     norm = public_row_norm(own, features) if row_norm is None else row_norm
-    return Opened(table, own, norm, held, bundled)
+    return Opened(table, own, norm, held, bundled, 1 if units is None else units.rows)
 
 
 def _public_test(path: str, schema: Schema, width: int) -> tuple[np.ndarray, np.ndarray]:

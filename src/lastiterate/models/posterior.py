@@ -25,6 +25,7 @@ from lastiterate.models.answers import Range, Scores, as_json, from_json
 from lastiterate.models.custody import Custody
 from lastiterate.models.fitted import Fitted
 from lastiterate.models.folder import Stored
+from lastiterate.models.software import SYSTEM
 from lastiterate.models.statements import Written
 from lastiterate.run.arrays import Array
 from lastiterate.run.validate import positive
@@ -42,6 +43,7 @@ class FittedSample(Fitted):
     """
 
     kind: ClassVar[str] = "posterior-sample"
+    generator: ClassVar[str] = SYSTEM
     problem: Problem
     value: Array
     answers: Range | Scores = Scores()

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from lastiterate.accounting.calibration import calibrate
 from lastiterate.accounting.certificate import Certificate, account
 from lastiterate.accounting.exact import ExactCertificate, calibrate_exactly, certify
+from lastiterate.accounting.word import check_word
 from lastiterate.errors import InputError, NotCertified
 from lastiterate.ledger.store import Ledger
 from lastiterate.models.custody import EVERY, custody
 from lastiterate.models.fitted import Fitted
 from lastiterate.models.kinds import KINDS, Kind, Order, kind_for
+from lastiterate.models.units import check_units
 from lastiterate.planning.planner import automatic_delta
 from lastiterate.run.evidence import Evidence
 from lastiterate.run.run import Run
@@ -38,6 +41,8 @@ def train(
     ledger: Ledger | str | Path | None = None,
     dataset: str | None = None,
     secure_noise: bool = False,
+    unit: Any = None,
+    word: dict[str, Any] | None = None,
 ) -> Fitted:
     """Calibrate ``run`` to a budget, execute it on ``data``, and release the last iterate with its certificate.
 
@@ -54,9 +59,11 @@ def train(
     call goes on from it with the same bits, and it is deleted at the end. ``ledger``: a file (``lastiterate ledger
     make``) that the release is charged to, under the name ``dataset``, before ``data`` are looked at.
     ``secure_noise``: exact sums and exact discrete noise, for linear models; every step is charged, and the certificate
-    covers the arithmetic. Returns a model with ``certificate``, ``predict`` and ``save``. Errors: ``NotCertified``
-    before training, if no theorem certifies the run on facts of ``at_least``; ``InputError`` for bad input, a budget
-    that does not suffice or a run that diverges; nothing is released.
+    covers the arithmetic. ``unit``: who a row belongs to, one identifier per row, shape (n,); nobody may have more than
+    the run's ``rows_per_unit`` rows (``kept_rows`` says which to keep). ``word``: what the releaser says beside what is
+    derived, written into the certificate. Returns a model with ``certificate``, ``predict`` and ``save``. Errors:
+    ``NotCertified`` before training, if no theorem certifies the run on facts of ``at_least``; ``InputError`` for bad
+    input, a budget that does not suffice or a run that diverges; nothing is released.
 
     **Guarantee:** the certificate speaks of the very run that is executed. It covers this release only.
     """
@@ -70,15 +77,18 @@ def train(
         if value is not None and (isinstance(value, bool) or not isinstance(value, wanted)):
             raise InputError(name, "must be a whole number" if name == "seed" else "must be a number", value)
     kind = _kind_for(model, loss)
+    said = None if word is None else check_word(word)
     stated = automatic_delta(run.n) if delta is None else delta
     certificate: Any = _certified(run, epsilon, stated, at_least) if not secure_noise else \
         _exact(run, kind, epsilon, stated)
+    added = check_units(run, unit)
+    certificate = replace(certificate, caveats=(*certificate.caveats, *added))
     guard = custody(ledger=ledger, dataset=dataset, checkpoint=checkpoint, every=checkpoint_every,
                     key_file=checkpoint_key)
     executed = KINDS["exact"] if secure_noise else kind
     found = executed.fit(Order(certificate, data, model, loss, stated, seed, microbatch, progress, guard))
     guard.finish(found)
-    return found
+    return found if said is None else found.saying(said)
 
 
 def _kind_for(model: Any, loss: Any) -> Kind:

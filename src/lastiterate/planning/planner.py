@@ -58,12 +58,13 @@ TIME_BUDGET = 60.0  #: seconds on two cores
 
 @dataclass(frozen=True)
 class Task:
-    """What is public about a data set: ``classes`` is 0 for regression."""
+    """What is public about a data set: ``classes`` is 0 for regression, ``rows_per_unit`` as in a ``Run``."""
 
     n: int
     features: int
     classes: int
     row_norm: float = 1.0
+    rows_per_unit: int = 1
 
     def __post_init__(self) -> None:
         whole("n", self.n)
@@ -189,7 +190,9 @@ class _Search:
 
     @cached_property
     def mu(self) -> float:
-        return budget(self.epsilon, self.delta)
+        """What one row may cost: the budget, shared by the rows of a unit."""
+        found, rows = budget(self.epsilon, self.delta), self.task.rows_per_unit
+        return found if rows == 1 else found / rows * (1 - 1e-9)
 
     @cached_property
     def empty(self) -> Run:
@@ -197,7 +200,8 @@ class _Search:
         multiplier = 1.01 * records_moved(self.adjacency) / (self.mu * math.sqrt(MEAN_SHARE))
         mean = PrivateMean(noise_multiplier=multiplier, row_norm=self.task.row_norm)
         return Run(n=self.task.n, steps=1, step_size=Constant(self.first), noise=NoiseMultiplier(1.0), loss=self.loss,
-                   clip=self.clip if self.task.classes == 2 else None, adjacency=self.adjacency, prelude=(mean,))
+                   clip=self.clip if self.task.classes == 2 else None, adjacency=self.adjacency, prelude=(mean,),
+                   rows_per_unit=self.task.rows_per_unit)
 
     @cached_property
     def clip(self) -> float | None:

@@ -43,7 +43,7 @@ def described(task: Task, algorithm: str, *, batching: Batching | None = None, p
     convex, strong = _loss(task, 0.0, cap), _loss(task, RIDGE, cap)
     smooth = strong.facts().fact("smooth")
     plain = Run(n=task.n, steps=PASSES * -(-task.n // size), step_size=Constant(1 / smooth), noise=NoiseMultiplier(1.0),
-                loss=convex, adjacency=adjacency, prox=prox)
+                loss=convex, adjacency=adjacency, prox=prox, rows_per_unit=task.rows_per_unit)
     clipped = plain if cap is not None else replace(plain, clip=CLIP * convex.facts().fact("lipschitz"))
     match algorithm:
         case "noisy-gd":

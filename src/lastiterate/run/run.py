@@ -53,8 +53,9 @@ class Run:
     ``batching``, ``noise``, ``step_size``, ``momentum``, ``start``: see their classes. ``domain``: projected onto after
     every step. ``prox``: a penalty, by its proximal map. ``prelude``: private preparation, composed in. ``release``:
     "last" (the final parameters) or "all" (every iterate may be seen). ``adjacency``: "zero-out", "replace-one" or
-    "add-remove". ``loss``: what is known about it. Errors: ``InputError`` for values out of range, or that do not fit
-    together.
+    "add-remove". ``loss``: what is known about it. ``rows_per_unit``: most records that one protected unit, such as a
+    person, has in the data; a public number, bounded before training. Epsilon is the unit's. Errors: ``InputError`` for
+    values out of range, or that do not fit together.
 
     Step k = 0, 1, ... computes ``Project(Prox(theta - step_k (data gradient sum / b + ridge theta + noise_std_k
     N(0, I))))`` with the public divisor b. ``noise_std_k`` is per coordinate of the mean gradient. A number or several
@@ -78,10 +79,12 @@ class Run:
     release: Release = "last"
     adjacency: Adjacency = "zero-out"
     loss: Loss = Abstract()
+    rows_per_unit: int = 1
 
     def __post_init__(self) -> None:
         settle(self)
         whole("n", self.n)
+        whole("rows_per_unit", self.rows_per_unit, most=self.n)
         whole("steps", self.steps, most=10**9)
         if not self.step_size.constant:
             whole("steps of a schedule that changes", self.steps, most=LONGEST_CHANGING)

@@ -8,6 +8,7 @@ from typing import Literal
 
 from lastiterate.curves.curve import Curve
 from lastiterate.curves.lower_bound import LowerBound
+from lastiterate.errors import InputError
 from lastiterate.run.evidence import Evidence, Fact, weakest
 from lastiterate.run.run import Run, check_described
 
@@ -91,7 +92,11 @@ def by_reason(failures: Mapping[str, Iterable[str]]) -> str:
 
 
 def match(theorem: Theorem, run: Run) -> Applies | Fails:
-    """Check every assumption of ``theorem`` on ``run``; evaluate the bound only when all of them hold."""
+    """Check every assumption of ``theorem`` on ``run``; evaluate the bound only when all of them hold.
+
+    **Guarantee:** theorems speak of one record; where a protected unit may have several, their upper bounds are made
+    the unit's by group privacy. A lower bound stays: a unit with one record is a unit.
+    """
     check_described(run)
     checked = [assumption.check(run) for assumption in theorem.assumptions]
     reasons = tuple(result.reason for result in checked if isinstance(result, Broken))
@@ -101,4 +106,9 @@ def match(theorem: Theorem, run: Run) -> Applies | Fails:
     bound = theorem.bound(run)
     if isinstance(bound, LowerBound) != (theorem.kind == "lower"):
         raise TypeError(f"{theorem.name}: a row of kind {theorem.kind} cannot give a {type(bound).__name__}")
+    if run.rows_per_unit > 1 and isinstance(bound, Curve):
+        try:
+            bound = bound.group(run.rows_per_unit)
+        except InputError as error:
+            return Fails((f"nothing follows for units of {run.rows_per_unit} rows: {error.rule}",))
     return Applies(tuple(dict.fromkeys(facts)), bound)

@@ -1,0 +1,171 @@
+"""What a certificate states beside epsilon, in numbers and words that readers of a release ask for.
+
+Everything here is derived from what is certified, so that ``verify`` derives it again. What cannot be derived is the
+releaser's word (``word.py``), and what the process that trained recorded of itself (``software``).
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from typing import Any, Protocol
+
+from lastiterate.accounting.explain import CAVEATS, NEIGHBOURS
+from lastiterate.curves.curve import UP, Curve
+from lastiterate.curves.gdp import Gdp
+from lastiterate.curves.tails import gdp_delta, smallest_true
+from lastiterate.run.evidence import Fact
+from lastiterate.run.run import Run
+
+DELTAS = (1e-3, 1e-5, 1e-7, 1e-9)
+"""Deltas at which epsilon is stated, beside the certificate's own."""
+RATES = (0.001, 0.01, 0.1)
+"""False-positive rates at which true-positive rates are bounded."""
+POINTS = 48
+"""Points of a curve that is not Gaussian which its closest Gaussian one is laid above."""
+
+
+class Claims(Protocol):
+    """What every kind of certificate answers."""
+
+    @property
+    def adjacency(self) -> str:
+        """What neighbours are."""
+        ...
+
+    def epsilon(self, delta: float) -> float:
+        """Upper bound on epsilon."""
+        ...
+
+
+def stated(certificate: Claims, delta: float, *, run: Run | None, curve: Curve | None, facts: tuple[Fact, ...] = (),
+           charged: tuple[str, ...] = (), secret: tuple[str, ...] = ()) -> dict[str, Any]:
+    """JSON-ready: unit, neighbours, the guarantee in several forms, and how a run makes it hold.
+
+    ``curve``: one that certifies (``None`` where nothing does). ``facts``: what its theorem rests on. ``charged``: what
+    epsilon pays for beside the steps. ``secret``: beside iterates, gradients, noise and seed.
+    """
+    rows = 1 if run is None else run.rows_per_unit
+    body: dict[str, Any] = {
+        "unit": unit(rows), "neighbours": NEIGHBOURS[certificate.adjacency],
+        "guarantees": [{"delta": d, "epsilon": _finite(certificate.epsilon(d))}
+                       for d in sorted({*DELTAS, delta}, reverse=True)],
+        "mu": None if curve is None else closest_gaussian(curve, delta),
+        "right_guesses": None if curve is None else min(1.0, (1 + curve.delta(0.0)) / 2 * UP),
+        "true_positive_rates": [] if curve is None else [
+            {"false_positive_rate": rate, "at_most": true_positive_rate(curve, rate)} for rate in RATES],
+        "rests_on": [{"what": fact.why, "value": _finite(fact.value), "evidence": fact.evidence.name}
+                     for fact in sorted(facts, key=lambda fact: (-fact.evidence, fact.why, fact.value))],
+        "secret": [*secret, CAVEATS[2]],
+        "charged": [*([] if run is None else [_steps(run)]), *charged],
+        "not_charged": [CAVEATS[0]],
+    }
+    return body if run is None else body | execution(run)
+
+
+def unit(rows: int) -> dict[str, Any]:
+    """The privacy unit in words, and how many rows of it can be in the data."""
+    if rows == 1:
+        return {"rows": 1, "words": "one record: one row of the training data; somebody with several rows is protected "
+                                    "as a group of that many"}
+    return {"rows": rows, "words": f"one unit with at most {rows} rows of the training data, all of them together; a "
+                                   "public bound, applied before training; theorems speak of one row, and group "
+                                   "privacy makes epsilon the unit's"}
+
+
+def execution(run: Run) -> dict[str, Any]:
+    """How contributions are bounded and divided, how batches are drawn, which noise is added."""
+    batching, scale = run.batching, run.noise_unit
+    sensitivity = run.facts().sensitivity
+    assert sensitivity is None or isinstance(sensitivity, Fact)
+    return {
+        "contributions": {
+            "clipping_norm": run.clip, "bounded_by": scale, "sensitivity": None if sensitivity is None else
+            _finite(sensitivity.value), "divisor": run.divisor,
+            "divisor_is": "a public number, the same at every step, never the number of records that were drawn",
+        },
+        "batches": {"kind": type(batching).__name__, "drawn": batching.drawn, "sizes": batching.sizes,
+                    "expected_size": batching.expected_batch(run.n), "blocks": run.blocks,
+                    "place_secret": bool(batching.secret), "words": DRAWN[batching.drawn]},
+        "noise": {"kind": type(run.noise).__name__, "same_every_step": run.same_noise,
+                  "std_of_mean_gradient": run.first_noise,
+                  "multiplier": run.first_noise * run.divisor / scale if scale else None},
+        "release": run.release, "steps": run.steps, "records": run.n,
+    }
+
+
+DRAWN = {
+    "never": "in public order, the same in every pass; nothing is drawn",
+    "once": "one secret draw, the same batches in every pass",
+    "each pass": "a fresh secret draw before every pass",
+    "each step": "a fresh secret draw at every step",
+}
+
+
+def _steps(run: Run) -> str:
+    released = "the last iterate" if run.release == "last" else "all iterates"
+    return f"{run.steps} steps, {released} released"
+
+
+def true_positive_rate(curve: Curve, rate: float) -> float:
+    """The largest true-positive rate at a false-positive rate that ``curve`` leaves to any test, rounded up.
+
+    For every epsilon: TPR <= e^epsilon FPR + delta, and TPR <= 1 - e^-epsilon (1 - delta - FPR); for a Gaussian curve
+    Phi(Phi^-1(FPR) + mu).
+    """
+    if isinstance(curve, Gdp):
+        from scipy.special import ndtr, ndtri  # pyright: ignore
+
+        return min(1.0, float(ndtr(float(ndtri(rate)) + curve.mu * UP)) * (1 + 1e-9))
+    return min((test_bound(epsilon, curve.delta(epsilon), rate) for epsilon in _epsilons(-math.log(rate) + 2)),
+               default=1.0)
+
+
+def test_bound(epsilon: float, delta: float, rate: float) -> float:
+    """The true-positive rate that one (epsilon, delta) leaves at a false-positive rate, rounded up."""
+    one = math.exp(epsilon) * rate + delta
+    return min(1.0, max(rate, min(one, 1 - math.exp(-epsilon) * (1 - delta - rate))) * UP)
+
+
+def _epsilons(most: float) -> list[float]:
+    """A grid from 0 to ``most``, denser near 0."""
+    return [most * (i / (POINTS - 1)) ** 2 for i in range(POINTS)]
+
+
+def closest_gaussian(curve: Curve, delta: float) -> dict[str, Any] | None:
+    """mu of a Gaussian curve, or the least found whose curve lies above ``curve`` for every delta from ``delta`` up.
+
+    Between two points of a grid e < e' of epsilon, delta(e) of the curve is not above delta_mu(e'): both fall.
+    """
+    if isinstance(curve, Gdp):
+        return {"value": curve.mu, "exact": True, "for_delta_of_at_least": 0.0} if math.isfinite(curve.mu) else None
+    top = curve.epsilon(delta)
+    if not math.isfinite(top):
+        return None
+    grid = _epsilons(top)
+    value = max((_least_mu(above, curve.delta(e)) for e, above in pairwise(grid)), default=0.0)
+    return {"value": value, "exact": False, "for_delta_of_at_least": delta} if math.isfinite(value) else None
+
+
+def _least_mu(epsilon: float, delta: float) -> float:
+    """The least mu (rounded up) whose curve reaches ``delta`` at ``epsilon``."""
+    import numpy as np
+
+    if delta <= 0:
+        return 0.0
+    if delta >= 1:
+        return math.inf
+
+    def reached(mu: float) -> bool:
+        return float(gdp_delta(epsilon, np.array([mu]))[0]) * (1 - 1e-9) >= delta
+
+    high = 1.0
+    while not reached(high):
+        high *= 2
+        if high > 1e6:
+            return math.inf
+    return smallest_true(reached, 1e-12, high, 1e-9)
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

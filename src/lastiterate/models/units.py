@@ -1,0 +1,80 @@
+"""Protected units of several rows, such as persons: at most a public number of rows of each is used."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from lastiterate.data.columns import Category, Numeric
+from lastiterate.data.schema import Schema
+from lastiterate.data.table import Table
+from lastiterate.errors import InputError
+from lastiterate.run.run import Run
+
+UNCHECKED = "that no unit has more rows than its bound is the caller's word: train got no unit column"
+
+
+def kept_rows(unit: Any, most: int) -> np.ndarray:
+    """Which rows are kept: the first ``most`` of every unit, in the order of the data; shape (n,), booleans.
+
+    ``unit``: one identifier per row, shape (n,).
+
+    **Guarantee:** whether a row is kept depends on the rows of its own unit alone, so that no other unit's rows change
+    with it.
+    """
+    names = _identifiers(unit)
+    if type(most) is not int or most < 1:
+        raise InputError("rows_per_unit", "must be a positive whole number", most)
+    _, which = np.unique(names, return_inverse=True)
+    order = np.argsort(which, kind="stable")
+    ranked = which[order]
+    starts = np.flatnonzero(np.concatenate(([True], ranked[1:] != ranked[:-1])))
+    place = np.arange(len(ranked)) - np.repeat(starts, np.diff(np.append(starts, len(ranked))))
+    kept = np.empty(len(ranked), dtype=bool)
+    kept[order] = place < most
+    return kept
+
+
+@dataclass(frozen=True)
+class Units:
+    """The protected unit of a file's rows: a column that names it, and the public number of its rows that are used."""
+
+    column: str
+    rows: int
+
+    def bounded(self, table: Table, schema: Schema) -> Table:
+        """The table with the first ``rows`` rows of every unit; no column but its own is looked at."""
+        used = [column.name for column in schema.columns if isinstance(column, Numeric | Category)]
+        if self.column in (*used, schema.target):
+            raise InputError("unit", "must be no feature and not the target", self.column,
+                             'mark the column kind = "ignore" in the schema')
+        cells = table.cells
+        if cells is None or self.column not in cells:
+            raise InputError("unit", "must be a column of the data file", self.column,
+                             "the columns are " + ", ".join(table.names[:20]) if cells else "arrays have none")
+        kept = kept_rows(np.asarray(cells[self.column]), self.rows)
+        return replace(table, cells={name: [cell for cell, keep in zip(column, kept, strict=True) if keep]
+                                     for name, column in cells.items()})
+
+
+def check_units(run: Run, unit: Any) -> tuple[str, ...]:
+    """Refuse data with a unit of more rows than the run says; caveats where there is no unit column to look at."""
+    if unit is None:
+        return (UNCHECKED,) if run.rows_per_unit > 1 else ()
+    names = _identifiers(unit)
+    if len(names) != run.n:
+        raise InputError("unit", f"must name the unit of each of the run's n = {run.n} rows", len(names))
+    if not kept_rows(names, run.rows_per_unit).all():
+        raise InputError("unit", f"must have at most rows_per_unit = {run.rows_per_unit} rows", None,
+                         "keep those that lastiterate.kept_rows(unit, rows) says, before n is counted")
+    return ()
+
+
+def _identifiers(unit: Any) -> np.ndarray:
+    names = np.asarray(unit)
+    if names.ndim != 1 or names.dtype.kind not in "biuU":
+        raise InputError("unit", "must be one whole number or text per row, shape (n,)",
+                         f"{names.dtype} of shape {names.shape}")
+    return names

@@ -1,0 +1,233 @@
+"""Format 2 of certificates: what is stated beside epsilon, whose word the rest is, old files, units of several rows."""
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import jsonschema
+import mpmath
+import numpy as np
+import pytest
+
+import lastiterate as li
+from lastiterate.accounting import exact, form, stated
+from lastiterate.accounting.word import check_word, read_word
+from lastiterate.accounting.written import content_hash
+from lastiterate.bayes.certificate import certify as certify_sample
+from lastiterate.curves.gdp import Gdp
+from lastiterate.errors import InputError
+from lastiterate.models.posterior import certified
+from lastiterate.models.units import UNCHECKED, kept_rows
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "certificates"
+SCHEMA = json.loads((Path(form.__file__).parent / "certificate.schema.json").read_text())
+RUN = li.Run(n=1000, steps=50, step_size=0.5, noise=li.NoiseMultiplier(3.0), batching=li.Permuted(100),
+             loss=li.Softmax(classes=3, ridge=0.01))
+PLAIN = replace(RUN, batching=li.FullBatch(), noise=li.NoiseMultiplier(20.0))
+WORD = {"unit": "one patient", "purpose": "triage", "contact": "dpo@example.org", "note": "<script>",
+        "public_facts": [{"fact": "ages lie in 0 .. 110", "source": "the registry's manual"}],
+        "charged": ["the pilot of May"], "not_charged": ["the table of counts"],
+        "audit": {"protocol": "1,000 models, projection", "fixed_on": "2026-05-01", "result": {"lower": 0.4}}}
+
+
+@pytest.mark.parametrize("file", sorted(GOLDEN.glob("*.json")), ids=lambda file: file.stem)
+def test_certificates_of_format_1_are_still_verified(file):
+    assert li.verify(file).problems == ()
+    body = json.loads(file.read_text())
+    assert body["format"] == 1 and "stated" not in body
+    for change in ({"epsilon": body["epsilon"] * 0.9}, {"stated": {}}, {"word": {}}, {"format": True}, {"format": 0}):
+        edited = body | change
+        edited["content_sha256"] = content_hash(edited)
+        file = json.dumps(edited)
+        assert problems_of(file), change
+
+
+def problems_of(text):
+    from lastiterate.models.statements import STATEMENTS, subject_of
+
+    body = json.loads(text)
+    return STATEMENTS[subject_of(body)].check(body).problems
+
+
+def test_a_theorem_that_is_newer_than_an_old_certificate_changes_nothing():
+    body = json.loads((GOLDEN / "format-1-run.json").read_text())
+    body["verdicts"] = [row for row in body["verdicts"] if row["theorem"] != "linear-witness"]
+    body["epsilon_at_least"] = max((row["epsilon"] for row in body["verdicts"] if row["kind"] == "lower"
+                                    and row["applies"]), default=0.0)
+    body["content_sha256"] = content_hash(body)
+    assert problems_of(json.dumps(body)) == ()
+    body["format"] = 2
+    body["content_sha256"] = content_hash(body)
+    assert problems_of(json.dumps(body)) != ()
+
+
+def all_kinds():
+    exactly = exact.certify(replace(PLAIN, loss=li.Logistic()))
+    return {"run": li.account(RUN), "plain": li.account(PLAIN), "poisson": li.account(replace(RUN, batching=li.Poisson(
+            0.1))), "nothing": li.account(replace(RUN, noise=li.GradientNoise(0.0))), "units": li.account(replace(
+                RUN, rows_per_unit=3)), "exact_run": exactly,
+            "problem": certified(500, 3, row_norm=1.0, epsilon=2.0, delta=1e-5, adjacency="zero-out")}
+
+
+@pytest.mark.parametrize("name", list(all_kinds()))
+def test_every_kind_follows_the_schema_and_is_verified(name):
+    certificate = all_kinds()[name]
+    body = certificate.to_dict(1e-5, files={"word": WORD, "software": {"python": "3.11"}})
+    jsonschema.validate(body, SCHEMA)
+    assert problems_of(json.dumps(body)) == ()
+    for entry, value in (("stated", body["stated"] | {"secret": []}), ("software", {"python": 3}), ("word", {"x": 1}),
+                         ("word", {"note": 3})):
+        edited = body | {entry: value}
+        edited["content_sha256"] = content_hash(edited)
+        assert problems_of(json.dumps(edited)), entry
+    edited = body | {"word": WORD | {"note": "other"}}
+    assert problems_of(json.dumps(edited)), "the hash covers the releaser's word"
+
+
+def test_a_stated_number_that_does_not_follow_is_found():
+    body = li.account(RUN).to_dict(1e-5)
+    for path in (("mu", "value"), ("right_guesses",), ("true_positive_rates", 1, "at_most"), ("unit", "rows"),
+                 ("guarantees", 0, "epsilon"), ("contributions", "divisor"), ("noise", "multiplier"),
+                 ("batches", "blocks")):
+        edited = json.loads(json.dumps(body))
+        inner = edited["stated"]
+        for key in path[:-1]:
+            inner = inner[key]
+        inner[path[-1]] *= 1.001
+        edited["content_sha256"] = content_hash(edited)
+        assert problems_of(json.dumps(edited)) == ("stated is not what follows from the run",), path
+
+
+def test_a_gaussian_curve_is_stated_exactly():
+    found = li.account(PLAIN).to_dict(1e-5)["stated"]
+    mu = li.account(PLAIN).curve(li.account(PLAIN).best(1e-5)).mu
+    assert found["mu"] == {"value": mu, "exact": True, "for_delta_of_at_least": 0.0}
+    with mpmath.workdps(40):
+        right = mpmath.ncdf(mpmath.mpf(mu) / 2)
+        assert 0 <= found["right_guesses"] - right < 1e-9
+        for row in found["true_positive_rates"]:
+            z = mpmath.sqrt(2) * mpmath.erfinv(2 * mpmath.mpf(row["false_positive_rate"]) - 1)
+            assert 0 <= row["at_most"] - mpmath.ncdf(z + mu) < 1e-8
+
+
+def test_what_is_stated_of_other_curves_lies_above_them():
+    """The closest mu above is above at every delta from its own up; rates are those of no test within the curve."""
+    for certificate in (li.account(RUN), li.account(replace(RUN, batching=li.Poisson(0.1)))):
+        curve, found = certificate.curve(certificate.best(1e-5)), certificate.to_dict(1e-5)["stated"]
+        mu = found["mu"]["value"]
+        assert not found["mu"]["exact"] and found["mu"]["for_delta_of_at_least"] == 1e-5
+        for delta in np.geomspace(1e-5, 0.5, 40):
+            assert Gdp(mu).epsilon(float(delta)) >= curve.epsilon(float(delta)) * (1 - 1e-9) - 1e-9
+        assert Gdp(mu).epsilon(1e-5) <= curve.epsilon(1e-5) * 1.2, "and close"
+        for row in found["true_positive_rates"]:
+            rate = row["false_positive_rate"]
+            limits = [stated.test_bound(e, curve.delta(e), rate) for e in np.linspace(0, 8, 200)]
+            assert min(limits) <= row["at_most"] * (1 + 1e-9) <= min(limits) * 1.05
+
+
+def test_one_point_leaves_what_its_region_says():
+    assert stated.test_bound(0.0, 0.0, 0.1) == pytest.approx(0.1, rel=1e-9)
+    assert stated.test_bound(math.log(3), 0.0, 0.01) == pytest.approx(0.03, rel=1e-9)
+    assert stated.test_bound(math.log(3), 0.0, 0.5) == pytest.approx(1 - 0.5 / 3, rel=1e-9)
+    assert stated.test_bound(0.0, 0.25, 0.1) == pytest.approx(0.35, rel=1e-9)
+
+
+def test_epsilon_of_a_unit_is_by_group_privacy_of_steps_and_preparation():
+    prepared = replace(PLAIN, prelude=(li.PrivateMean(noise_multiplier=9.0, row_norm=1.0),))
+    one, three = li.account(prepared), li.account(replace(prepared, rows_per_unit=3))
+    mu = one.curve(one.best(1e-5)).mu
+    assert three.curve(three.best(1e-5)).mu == pytest.approx(3 * mu, rel=1e-9)
+    assert three.epsilon(1e-5) >= one.group(3, 1e-5)
+    assert any("at most 3 rows" in text for text in three.all_caveats()) and "one unit, 3" in three.explain(1e-5)
+    assert three.lower(1e-5) == one.lower(1e-5) > 0, "a unit with one row is a unit"
+    exactly = exact.certify(replace(PLAIN, loss=li.Logistic(), rows_per_unit=2))
+    assert exactly.epsilon(1e-5) > exact.certify(replace(PLAIN, loss=li.Logistic())).epsilon(1e-5) * 1.8
+    found = li.calibrate(replace(RUN, rows_per_unit=3), epsilon=2.0, delta=1e-5)
+    assert 1.99 < found.epsilon(1e-5) <= 2.0 and found.run.rows_per_unit == 3
+    assert li.Run.from_json(found.run.to_json()) == found.run
+    for wrong in (0, 1001, 2.5, True):
+        with pytest.raises(InputError, match="rows_per_unit"):
+            replace(RUN, rows_per_unit=wrong)
+
+
+def test_rows_of_a_unit_are_kept_by_their_own_order_alone():
+    unit = np.array(["b", "a", "b", "b", "c", "a", "b"])
+    assert kept_rows(unit, 2).tolist() == [True, True, True, False, True, True, False]
+    assert kept_rows(np.arange(4), 1).all() and kept_rows(np.array([], dtype=int), 1).shape == (0,)
+    changed = np.array(["b", "z", "b", "b", "z", "z", "b"])  # the other units are others
+    assert kept_rows(changed, 2)[unit == "b"].tolist() == kept_rows(unit, 2)[unit == "b"].tolist()
+    for wrong in (np.zeros((2, 2), int), np.array([1.5, 2.0])):
+        with pytest.raises(InputError, match="unit must be one whole number"):
+            kept_rows(wrong, 2)
+
+
+def test_train_refuses_a_unit_with_more_rows_than_the_run_says(tmp_path):
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(60, 2)), rng.integers(0, 2, 60)
+    run = li.Run(n=60, steps=5, step_size=0.5, batching=li.FullBatch(), loss=li.Logistic(), rows_per_unit=2)
+    unit = np.repeat(np.arange(30), 2)
+    model = li.train(run, (x, y), epsilon=4.0, delta=1e-3, unit=unit, word=WORD)
+    assert UNCHECKED not in model.certificate.all_caveats()
+    where = model.save(tmp_path / "m")
+    body = json.loads((where / "certificate.json").read_text())
+    assert body["word"] == WORD and body["software"]["generator"].startswith("Threefry") and len(
+        body["software"]["lastiterate_sha256"]) == 64
+    assert li.verify(where).holds and li.load(where).word == WORD
+    jsonschema.validate(body, SCHEMA)
+    assert UNCHECKED in li.train(run, (x, y), epsilon=4.0, delta=1e-3).certificate.all_caveats()
+    with pytest.raises(InputError, match="at most rows_per_unit = 2 rows"):
+        li.train(run, (x, y), epsilon=4.0, delta=1e-3, unit=np.zeros(60, int))
+    with pytest.raises(InputError, match="n = 60 rows"):
+        li.train(run, (x, y), epsilon=4.0, delta=1e-3, unit=unit[:50])
+
+
+def test_units_of_a_file_are_bounded_before_they_are_counted(tmp_path):
+    from lastiterate.data.schema import Schema
+    from lastiterate.models.datafile import fit_file
+    from lastiterate.models.linear import Budget
+    from lastiterate.models.units import Units
+
+    rng = np.random.default_rng(1)
+    rows = [f"{i // 4},{rng.uniform():.3f},{'ab'[i % 2]}" for i in range(200)]
+    (tmp_path / "d.csv").write_text("who,x,y\n" + "\n".join(rows) + "\n")
+    schema = Schema.from_dict({"target": "y", "classes": ["a", "b"], "columns": {
+        "x": {"kind": "number", "low": 0, "high": 1}, "who": {"kind": "ignore"}}})
+    found = fit_file(str(tmp_path / "d.csv"), Budget(2.0, 1e-3), schema=schema, units=Units("who", 3)).model
+    assert found.run.n == 150 and found.run.rows_per_unit == 3 and found.certificate.epsilon(1e-3) <= 2.0
+    for column, word in (("x", "no feature"), ("y", "not the target"), ("z", "a column of the data file")):
+        with pytest.raises(InputError, match=word):
+            fit_file(str(tmp_path / "d.csv"), Budget(2.0, 1e-3), schema=schema, units=Units(column, 3))
+
+
+@pytest.mark.parametrize("word, said", [
+    ([], "table of entries"), ({"who": "me"}, "unknown entry"), ({"unit": 3}, "word: unit"),
+    ({"charged": "x"}, "a list"),
+    ({"charged": [1]}, "word: charged"), ({"public_facts": [{"fact": "x"}]}, "public_facts: source"),
+    ({"public_facts": [{"of": "x"}]}, "a table of fact, source"), ({"audit": "done"}, "a table of protocol"),
+    ({"audit": {"protocol": "p", "result": 3}}, "audit: result"), ({"note": "x" * 70_000}, "shorter than"),
+    ({"audit": {"protocol": "p", "result": {"x": math.nan}}}, "JSON"),
+])
+def test_a_word_of_another_form_is_refused(word, said):
+    with pytest.raises(InputError, match=said):
+        check_word(word)
+
+
+def test_a_word_is_read_from_toml_and_json(tmp_path):
+    (tmp_path / "w.toml").write_text('unit = "one patient"\ncharged = ["a"]\n[audit]\nprotocol = "p"\n')
+    (tmp_path / "w.json").write_text(json.dumps(WORD))
+    assert read_word(tmp_path / "w.toml") == {"unit": "one patient", "charged": ["a"], "audit": {"protocol": "p"}}
+    assert read_word(tmp_path / "w.json") == WORD
+    for name, text in (("bad.toml", "unit ="), ("bad.json", "{")):
+        (tmp_path / name).write_text(text)
+        with pytest.raises(InputError):
+            read_word(tmp_path / name)
+    with pytest.raises(InputError, match="word must be a TOML"):
+        read_word(tmp_path / "missing.toml")
+
+
+def test_a_sample_states_what_it_can():
+    problem = certified(500, 3, row_norm=1.0, epsilon=2.0, delta=1e-5, adjacency="zero-out").problem
+    found = certify_sample(problem, "zero-out").to_dict(1e-5)["stated"]
+    assert found["mu"]["exact"] is False and "batches" not in found
+    assert found["charged"] == ["one exact posterior sample"]
