@@ -17,7 +17,7 @@ import lastiterate as li
 from lastiterate.cli import app
 from lastiterate.engine import trainer
 from lastiterate.errors import ExposureWarning
-from lastiterate.models import datafile, exposure, folder, linear
+from lastiterate.models import datafile, exposure, folder, linear, opened
 
 SCHEMA = """
 target = "outcome"
@@ -109,8 +109,8 @@ def test_refused_records_are_not_quoted(tmp_path: Path, record: str) -> None:
     assert not (tmp_path / "m").exists()
 
 
-@pytest.mark.parametrize("place", [(trainer.Trainer, "fit"), (linear, "execute"), (datafile, "encode"),
-                                   (datafile, "read_table"), (folder, "write")])
+@pytest.mark.parametrize("place", [(trainer.Trainer, "fit"), (linear, "execute"), (opened, "encode"),
+                                   (opened, "read_table"), (folder, "write")])
 def test_exceptions_inside_show_no_values(tmp_path: Path, place: tuple[object, str],
                                           monkeypatch: pytest.MonkeyPatch) -> None:
     """What raises far inside, with records in its arguments and local variables, shows none of them."""
