@@ -37,11 +37,21 @@ def update(program: StepProgram, state: State, data: Any, order: Key, noise: Any
 
     ``exact``: noise that is added to the sum before anything is divided, where both are multiples of one power of two.
     """
-    point = state.theta
-    if isinstance(program.momentum, Nesterov):
-        point = point + (k / (k + 3.0)) * (point - state.memory)
+    point = looked_from(program, state, k)
     total = batch_sum(program, point, data, order, k)
-    total = total if exact is None else total + exact
+    return ended(program, state, point, total if exact is None else total + exact, noise, k, step_size)
+
+
+def looked_from(program: StepProgram, state: State, k: Any) -> jax.Array:
+    """Where the gradients of step k are taken."""
+    if isinstance(program.momentum, Nesterov):
+        return state.theta + (k / (k + 3.0)) * (state.theta - state.memory)
+    return state.theta
+
+
+def ended(program: StepProgram, state: State, point: jax.Array, total: jax.Array, noise: Any, k: Any,
+          step_size: Any) -> State:
+    """Step k from the sum ``total`` of its batch's gradients at ``point``."""
     gradient = total / program.divisor + program.objective.ridge * point + noise
     match program.momentum:
         case None:

@@ -1,12 +1,13 @@
 """The kinds of released models, one row each: what ``train`` is given for it, and who reads its folder.
 
-Another package (one for PyTorch, say) adds its row with ``register`` when it is imported; nothing here imports it. The
-module of a kind defines ``knows(model)``, ``fit_order(order)`` and ``read(stored, like)``; it is loaded when a model of
-its kind turns up, so that checking a folder needs no engine.
+Another package (``LATE`` has the one for PyTorch) adds its row with ``register`` when it is imported, which happens
+when such a model turns up: nothing here needs it. The module of a kind defines ``knows(model)``, ``fit_order(order)``
+and ``read(stored, like)``; it is loaded when a model of its kind turns up, so that checking a folder needs no engine.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -25,7 +26,7 @@ class Order:
     """What ``train`` was asked to execute: the certificate's run on these data, the certificate stated at ``delta``."""
 
     certificate: Certificate
-    data: tuple[Any, ...]
+    data: Any
     model: Any
     loss: Any
     delta: float
@@ -37,12 +38,16 @@ class Order:
 
 @dataclass(frozen=True)
 class Kind:
-    """``subject``: what its certificates are about, "run" or "problem". ``trained``: whether ``train`` makes it."""
+    """``subject``: what its certificates are about, "run" or "problem". ``trained``: whether ``train`` makes it.
+
+    ``containers``: whether it takes records in other containers than a tuple of arrays.
+    """
 
     name: str
     module: str
     subject: str = "run"
     trained: bool = True
+    containers: bool = False
 
     def knows(self, model: Any) -> bool:
         """Whether this is what ``train`` is given for the kind."""
@@ -64,6 +69,10 @@ KINDS = {kind.name: kind for kind in (
 )}
 
 
+LATE = {"torch": "lastiterate.torch"}
+"""Library, which is also the name of the kind, and the package that registers it; such models exist only beside it."""
+
+
 def register(kind: Kind) -> None:
     """Add a kind of model; a name that is taken is refused."""
     if kind.name in KINDS and KINDS[kind.name] != kind:
@@ -73,6 +82,9 @@ def register(kind: Kind) -> None:
 
 def kind_for(model: Any) -> Kind:
     """The row that knows what ``train`` is given as ``model``, later rows first; anything else is refused."""
+    for library, package in LATE.items():
+        if library in sys.modules:
+            import_module(package)
     found = next((kind for kind in reversed(KINDS.values()) if kind.trained and kind.knows(model)), None)
     if found is None:
         raise InputError("model", "must be a nested structure of NumPy or JAX arrays", type(model).__name__,
@@ -83,6 +95,8 @@ def kind_for(model: Any) -> Kind:
 def kind_of(model: dict[str, Any], certificate: dict[str, Any]) -> Kind:
     """The row for what a folder holds; unknown kinds, and another certificate than the kind has, are refused."""
     name = model.get("kind")
+    if isinstance(name, str) and name in LATE:
+        import_module(LATE[name])
     if not isinstance(name, str) or name not in KINDS:
         raise InputError("model", "must be of a known kind: " + ", ".join(KINDS), name,
                          "it may need another package to be imported")

@@ -25,7 +25,7 @@ from lastiterate.run.run import Run
 
 def train(
     run: Run,
-    data: tuple[Any, ...],
+    data: Any,
     *,
     model: Any = None,
     loss: Callable[..., Any] | None = None,
@@ -49,7 +49,9 @@ def train(
     Linear models take neither ``model`` nor ``loss``: the run's own loss is trained on data (x, y), rows (n, d) with
     class indices or numbers (n,). Anything else is ``loss(params, *record)``, one number for one record written with
     JAX, from first parameters ``model``, any nested structure of floating-point arrays chosen without looking at the
-    data. ``data``: a tuple of arrays (or structures of arrays) with the run's n records along the first axis.
+    data; or ``loss(output, *rest)`` of one record's output of ``model``, a ``torch.nn.Module``. ``data``: a tuple of
+    arrays (or structures of arrays) with the run's n records along the first axis; for a module also tensors, or a
+    Dataset.
 
     ``epsilon``: the budget; the run is executed with the least noise that keeps it. It is needed where the run has no
     noise, otherwise the run is executed as it is. ``delta``: by default a power of ten at most 1/(10 n). ``seed``: for
@@ -69,15 +71,15 @@ def train(
     """
     if type(run) is not Run:
         raise InputError("run", "must be a Run", type(run).__name__, "describe one with lastiterate.Run(n=..., ...)")
-    if not isinstance(data, tuple):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise InputError("data", "must be a tuple: (x, y), or what the loss takes after the parameters",
-                         type(data).__name__, "write (x, y)")
     for name, value in (("epsilon", epsilon), ("delta", delta), ("seed", seed)):
         wanted = int if name == "seed" else int | float
         if value is not None and (isinstance(value, bool) or not isinstance(value, wanted)):
             raise InputError(name, "must be a whole number" if name == "seed" else "must be a number", value)
     kind = _kind_for(model, loss)
     said = None if word is None else check_word(word)
+    if not kind.containers and not isinstance(data, tuple):
+        raise InputError("data", "must be a tuple: (x, y), or what the loss takes after the parameters",
+                         type(data).__name__, "write (x, y)")
     stated = automatic_delta(run.n) if delta is None else delta
     certificate: Any = _certified(run, epsilon, stated, at_least) if not secure_noise else \
         _exact(run, kind, epsilon, stated)

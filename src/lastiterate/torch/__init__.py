@@ -1,0 +1,8 @@
+"""Torch modules as models, and accounts of what other libraries execute; torch itself is loaded when it is needed."""
+
+from lastiterate.lazy import attach
+from lastiterate.models.kinds import Kind, register
+
+__getattr__, __dir__, __all__ = attach(__name__, __file__)
+
+register(Kind("torch", "lastiterate.torch.released", containers=True))

@@ -1,0 +1,4 @@
+from lastiterate.torch.parameters import Grouped as Grouped
+from lastiterate.torch.released import FittedModule as FittedModule
+
+__all__: list[str]

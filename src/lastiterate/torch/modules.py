@@ -1,0 +1,158 @@
+"""What a module must be: one that treats every record alone, draws nothing at random and changes nothing of itself."""
+
+# pyright: reportMissingImports=false
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch.func import functional_call
+from torch.utils._pytree import tree_leaves, tree_map
+
+from lastiterate.errors import InputError
+from lastiterate.torch.layers import Layer, Uses
+from lastiterate.torch.sums import PerRecord, arguments, in_precision
+
+MIXING = (torch.nn.modules.batchnorm._BatchNorm,)
+RANDOM = (torch.nn.modules.dropout._DropoutNd, torch.nn.RReLU)
+ALWAYS_RANDOM = (torch.nn.FractionalMaxPool2d, torch.nn.FractionalMaxPool3d)
+
+
+def check_parts(module: torch.nn.Module) -> None:
+    """Refuse, by name, parts that mix the records of a batch or that draw random numbers."""
+    for name, part in module.named_modules():
+        at = f"{type(part).__name__} at {name!r}" if name else type(part).__name__
+        if isinstance(part, MIXING) and (part.training or not part.track_running_stats):
+            raise InputError("model", "must treat every record alone, and batch normalisation mixes them", at,
+                             "use torch.nn.GroupNorm, or freeze its statistics with .eval()")
+        if isinstance(part, torch.nn.modules.instancenorm._InstanceNorm) and part.training and part.track_running_stats:
+            raise InputError("model", "must not collect statistics of the records", at,
+                             "set track_running_stats=False")
+        dropped = getattr(part, "p" if isinstance(part, RANDOM) else "dropout", 0.0)
+        random = isinstance(part, torch.nn.RReLU) or (isinstance(dropped, float) and dropped > 0)
+        if isinstance(part, ALWAYS_RANDOM) or (random and part.training):
+            raise InputError("model", "must draw no random numbers: the certificate counts the noise of the run alone",
+                             at, "set its probability to 0, or switch it off with .eval()")
+
+
+def made_up(records: Any, dtype: torch.dtype, make: Callable[[torch.Tensor], torch.Tensor], count: int) -> Any:
+    """``count`` records of the same shapes and types: integers are 0, all else is what ``make`` fills in."""
+
+    def one(values: torch.Tensor) -> torch.Tensor:
+        if not values.is_floating_point():
+            return torch.zeros((count, *values.shape[1:]), dtype=values.dtype)
+        return make(torch.zeros((count, *values.shape[1:]), dtype=dtype))
+
+    return tree_map(one, records)
+
+
+def _normal(values: torch.Tensor) -> torch.Tensor:
+    return torch.randn(values.shape, dtype=values.dtype, generator=torch.Generator().manual_seed(0))
+
+
+FILLS = (_normal, torch.ones_like, torch.zeros_like)
+
+
+def settled(summed: PerRecord, records: Any, theta: torch.Tensor) -> PerRecord:
+    """The same with the layers that the module turns out to have; everything is tried on made-up records only.
+
+    Errors: modules that mix records or change their buffers, losses that are not one number, gradients that are not
+    finite on any made-up record. This check has seen no record, and so reveals nothing.
+    """
+    device, dtype = theta.device, summed.dtype
+    pair = tree_map(lambda a: a.to(device), made_up(records, dtype, _normal, 2))
+    constants, trained = summed.parameters.fixed(dtype), summed.parameters.tensors(theta, dtype)
+    before = {name: tensor.clone() for name, tensor in constants.items()}
+    _check_module(summed, constants | trained, pair)
+    changed = [name for name, tensor in constants.items() if not torch.equal(tensor, before[name])]
+    if changed:
+        raise InputError("model", "must not change its buffers in a forward pass", changed[0],
+                         "freeze that part with .eval(), or leave it out")
+    constants = before
+    one = tree_map(lambda a: a[0], pair)
+    _check_loss(summed, constants | trained, one)
+    seen = Uses(trained)
+    with seen:
+        functional_call(summed.module, constants | trained, *arguments(one[0]))
+    found = replace(summed, layers=_right(summed, seen.layers, theta, constants, pair))
+    _check_gradient(found, theta, constants, records)
+    return found
+
+
+def _check_module(summed: PerRecord, named: Any, pair: Any) -> None:
+    """One output for each record, the same alone and beside another."""
+    given, random = pair[0], torch.random.get_rng_state()
+    args = (), given
+    if not isinstance(given, dict):
+        args = (given if isinstance(given, tuple) else (given,)), {}
+    try:
+        with torch.no_grad():
+            both = tree_leaves(functional_call(summed.module, named, *args))
+            single = tree_leaves(functional_call(summed.module, named, *arguments(tree_map(lambda a: a[0], given))))
+    except (RuntimeError, TypeError, ValueError, IndexError) as error:
+        raise InputError("model", "must take a batch of records", said(error)) from None
+    if not torch.equal(random, torch.random.get_rng_state()):
+        raise InputError("model", "must draw no random numbers: the certificate counts the noise of the run alone",
+                         type(summed.module).__name__, "leave that part out")
+    if not all(isinstance(a, torch.Tensor) and a.dim() > 0 and len(a) == 2 for a in both):
+        raise InputError("model", "must answer for each record of a batch, along the first axis",
+                         str([tuple(a.shape) for a in both if isinstance(a, torch.Tensor)][:3]),
+                         "leave means over records to the trainer")
+    for two, alone in zip(both, single, strict=True):
+        if two.is_floating_point() and not torch.allclose(two[:1], alone, rtol=1e-3, atol=1e-5, equal_nan=True):
+            raise InputError("model", "must treat every record alone, and a record's output depends on its batch",
+                             type(summed.module).__name__, "normalise within records instead, as GroupNorm does")
+
+
+def _check_loss(summed: PerRecord, named: Any, one: Any) -> None:
+    """One number for one record."""
+    try:
+        found: Any = summed.value(named, one)
+    except (RuntimeError, TypeError, ValueError, IndexError) as error:
+        raise InputError("loss", "must take one record's output and target, without a batch axis",
+                         said(error)) from None
+    if not isinstance(found, torch.Tensor) or found.shape != () or not found.is_floating_point():
+        shape = tuple(found.shape) if isinstance(found, torch.Tensor) else type(found).__name__
+        raise InputError("loss", "must return one number for one record, a floating-point scalar", shape,
+                         "take no mean over a batch: the trainer hands it one record at a time")
+
+
+def _right(summed: PerRecord, layers: tuple[Layer, ...], theta: torch.Tensor, constants: Any,
+           pair: Any) -> tuple[Layer, ...]:
+    """The layers, if they give what plain differentiation gives; otherwise none."""
+    real = torch.ones(2, dtype=torch.bool, device=theta.device)
+    plain = replace(summed, layers=(), clip=None)
+    try:
+        slow = plain.chunk_sum(theta, constants, pair, real)
+        quick = replace(plain, layers=layers).chunk_sum(theta, constants, pair, real)
+    except RuntimeError as error:
+        raise InputError("model", "must be one that torch.func.vmap takes, without random numbers or changes in place",
+                         said(error)) from None
+    size = float(slow.abs().max())
+    same = torch.allclose(slow, quick, rtol=1e-3, atol=1e-4 * size)
+    return layers if same else ()
+
+
+def _check_gradient(summed: PerRecord, theta: torch.Tensor, constants: Any, records: Any) -> None:
+    """A finite gradient on some made-up record: during training one that is not finite counts as 0."""
+    every = tuple(name for name in summed.parameters.names)
+    for fill in FILLS:
+        record = in_precision(tree_map(lambda a: a.to(theta.device), made_up(records, summed.dtype, fill, 1)),
+                              summed.dtype)
+        leaves = {name: tensor.requires_grad_() for name, tensor
+                  in summed.parameters.tensors(theta, summed.dtype).items()}
+        found = summed.value(constants | leaves, tree_map(lambda a: a[0], record))
+        if not found.requires_grad:
+            break
+        slopes = torch.autograd.grad(found, [leaves[name] for name in every], allow_unused=True)
+        if all(slope is None or bool(torch.isfinite(slope).all()) for slope in slopes):
+            return
+    raise InputError("loss", "must have a finite gradient at the first parameters, and has none on made-up records",
+                     "not finite or none", "look for logarithms and roots of 0; nothing was trained")
+
+
+def said(error: Exception) -> str:
+    """The first line of what torch says: about made-up records, so that it shows none."""
+    return str(error).splitlines()[0][:120]

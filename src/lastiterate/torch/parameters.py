@@ -1,0 +1,129 @@
+"""A module's parameters as one float64 vector, and as the tensors that its forward pass takes."""
+
+# pyright: reportMissingImports=false
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+import torch
+
+from lastiterate.errors import InputError
+
+State = dict[str, torch.Tensor]
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Grouped:
+    """A module whose groups of parameters learn at different speeds, or not at all.
+
+    ``speeds``: for names of parameters or of modules that hold them, a positive factor of the step size, or 0 for
+    frozen ones; the longest name that fits counts, and a parameter that no name fits is frozen.
+
+    A group of speed c is trained as w / sqrt(c): the run, its clip and its noise speak of these numbers, and
+    multiplying the result by sqrt(c) changes no guarantee.
+    """
+
+    module: torch.nn.Module
+    speeds: Mapping[str, float]
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.module, torch.nn.Module):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InputError("module", "must be a torch.nn.Module", type(self.module).__name__)
+        names = [name for name, _ in self.module.named_parameters()]
+        for group, speed in self.speeds.items():
+            if not any(_below(name, group) for name in names):
+                raise InputError("speeds", "must name parameters of the module, or modules that hold some", group)
+            if isinstance(speed, bool) or not isinstance(speed, int | float) or not 0 <= speed < math.inf:
+                raise InputError("speeds", "must be numbers >= 0", speed)
+
+    def speed(self, name: str) -> float:
+        """The factor of one parameter's step size."""
+        fits = [group for group in self.speeds if _below(name, group)]
+        return float(self.speeds[max(fits, key=len)]) if fits else 0.0
+
+
+def _below(name: str, group: str) -> bool:
+    return group == "" or name == group or name.startswith(group + ".")
+
+
+@dataclass(frozen=True, eq=False)
+class Parameters:
+    """What is trained of a module: names, shapes, precisions and scales, in the module's own order; where they lie.
+
+    ``constants``: all other tensors of the module, frozen parameters and buffers.
+    """
+
+    names: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    dtypes: tuple[torch.dtype, ...]
+    scales: tuple[float, ...]
+    constants: State
+    device: torch.device
+
+    @classmethod
+    def of(cls, model: torch.nn.Module | Grouped) -> Parameters:
+        module = model.module if isinstance(model, Grouped) else model
+        every = dict(module.named_parameters())
+        for name, tensor in every.items():
+            _check(name, tensor)
+        places = {tensor.device for tensor in (*every.values(), *module.buffers())}
+        if len(places) != 1:
+            found = " and ".join(sorted(map(str, places))) or "no parameters"
+            raise InputError("model", "must lie on one device", found, "move it with module.to(device)")
+        speeds = {name: (model.speed(name) if isinstance(model, Grouped) else 1.0) if tensor.requires_grad else 0.0
+                  for name, tensor in every.items()}
+        trained = {name: tensor for name, tensor in every.items() if speeds[name] > 0}
+        if not trained:
+            raise InputError("model", "must have parameters that are trained", "all are frozen",
+                             "set requires_grad for some of them")
+        frozen = {name: tensor.detach() for name, tensor in every.items() if name not in trained}
+        constants = frozen | {name: tensor.detach() for name, tensor in module.named_buffers()}
+        return cls(tuple(trained), tuple(tuple(each.shape) for each in trained.values()),
+                   tuple(each.dtype for each in trained.values()), tuple(math.sqrt(speeds[name]) for name in trained),
+                   constants, places.pop())
+
+    @property
+    def sizes(self) -> list[int]:
+        return [math.prod(shape) for shape in self.shapes]
+
+    def precision(self, *, exact: bool) -> torch.dtype:
+        """What gradients are computed in: single precision at least, double where ``exact``."""
+        return torch.float64 if exact or torch.float64 in self.dtypes else torch.float32
+
+    def vector(self, module: torch.nn.Module) -> np.ndarray:
+        """The module's own numbers, in units of their scales, (size,) float64."""
+        every = dict(module.named_parameters())
+        return np.concatenate([every[name].detach().to("cpu", torch.float64).numpy().ravel() / scale
+                               for name, scale in zip(self.names, self.scales, strict=True)])
+
+    def tensors(self, theta: torch.Tensor, dtype: torch.dtype) -> State:
+        """Parameters of the forward pass from a vector (..., size); leading axes stay."""
+        parts = theta.split(self.sizes, dim=-1)
+        return {name: (part * scale if scale != 1 else part).to(dtype).reshape(*part.shape[:-1], *shape)
+                for name, part, shape, scale in zip(self.names, parts, self.shapes, self.scales, strict=True)}
+
+    def fixed(self, dtype: torch.dtype) -> State:
+        """Constants of the forward pass, copied: floating-point ones in the precision of the gradients."""
+        return {name: tensor.to(dtype, copy=True) if tensor.is_floating_point() else tensor.clone()
+                for name, tensor in self.constants.items()}
+
+    def released(self, theta: np.ndarray) -> dict[str, torch.Tensor]:
+        """Trained parameters in the precision that they came in, on the CPU; leading axes stay."""
+        found = self.tensors(torch.from_numpy(np.array(theta)), torch.float64)
+        return {name: found[name].to(dtype) for name, dtype in zip(self.names, self.dtypes, strict=True)}
+
+
+def _check(name: str, tensor: torch.Tensor) -> None:
+    if isinstance(tensor, torch.nn.UninitializedParameter) or tensor.is_meta:
+        raise InputError("model", "must have parameters with numbers in them", name,
+                         "run a lazy module on a made-up batch first")
+    if not tensor.is_floating_point():
+        raise InputError("model", f"must have floating-point parameters, and {name} is none", str(tensor.dtype),
+                         "register counters and indices as buffers")
+    if not bool(torch.isfinite(tensor).all()):
+        raise InputError("model", "must have finite parameters at the start", name)

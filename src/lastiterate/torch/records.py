@@ -1,0 +1,71 @@
+"""Records from a torch Dataset, tensors or arrays: nested tensors with the records along their first axis."""
+
+# pyright: reportMissingImports=false
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils._pytree import tree_leaves, tree_map
+
+from lastiterate.errors import InputError
+from lastiterate.run.run import Run
+
+
+def records_of(run: Run, data: Any, device: torch.device) -> tuple[Any, ...]:
+    """The run's n records as a tuple: what the module takes, then what the loss takes beside its output.
+
+    Tensors stay where they are: on the CPU, or on the module's device. Errors: another number of records than n,
+    numbers that are not finite, tensors on a third device.
+    """
+    found = _stacked(data, run.n) if isinstance(data, torch.utils.data.Dataset) else data
+    if not isinstance(found, tuple) or len(found) < 1:
+        raise InputError("data", "must be a Dataset, or a tuple: what the module takes, then what the loss takes",
+                         type(found).__name__, "write (x, y)")
+    records = tuple(_tensors(part) for part in found)
+    leaves = tree_leaves(records)
+    for leaf in leaves:
+        if leaf.dim() < 1 or leaf.shape[0] != run.n:
+            raise InputError("data", f"must have the run's n = {run.n} records along the first axis of every tensor",
+                             tuple(leaf.shape))
+        if leaf.device.type != "cpu" and leaf.device != device:
+            raise InputError("data", f"must lie on the CPU or on the module's device, {device}", str(leaf.device),
+                             "move the module or the data")
+        if (leaf.is_floating_point() or leaf.is_complex()) and not bool(torch.isfinite(leaf).all()):
+            raise InputError("data", "must be finite numbers", "NaN or infinity", "fill or drop those values first")
+    if not leaves:
+        raise InputError("data", "must hold at least one tensor", None)
+    return records
+
+
+def _tensors(part: Any) -> Any:
+    def one(value: Any) -> torch.Tensor:
+        if isinstance(value, torch.Tensor):
+            return value.detach()
+        array = np.asarray(value)
+        if array.dtype.kind not in "fiub":
+            raise InputError("data", "must be tensors or arrays of numbers", str(array.dtype))
+        # class indices are long integers in torch
+        return torch.from_numpy(np.array(array, np.int64 if array.ndim == 1 and array.dtype.kind in "iu" else None))
+
+    return tree_map(one, part)
+
+
+def _stacked(data: Any, n: int) -> tuple[Any, ...]:
+    """All items of a Dataset, each read once."""
+    if isinstance(data, torch.utils.data.IterableDataset) or not hasattr(data, "__len__"):
+        raise InputError("data", "must be a Dataset with a length and numbered items", type(data).__name__,
+                         "the run decides which record is in which batch")
+    if len(data) != n:
+        raise InputError("data", f"must have the run's n = {n} records", len(data), "set n to the length of the data")
+    if type(data) is torch.utils.data.TensorDataset:
+        return data.tensors
+    items = [item if isinstance(item, tuple) else tuple(item) if isinstance(item, list) else (item,)
+             for item in (data[i] for i in range(n))]
+    return tuple(torch.utils.data.default_collate([item[part] for item in items]) for part in range(len(items[0])))
+
+
+def taken(records: Any, places: torch.Tensor, device: torch.device) -> Any:
+    """The records at ``places``, on the device."""
+    return tree_map(lambda a: a.index_select(0, places.to(a.device)).to(device), records)

@@ -1,0 +1,143 @@
+"""Torch modules trained by a described run: released, saved, loaded, predicted with."""
+
+# pyright: reportMissingImports=false
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+
+from lastiterate.engine.noise import seeded_key
+from lastiterate.errors import InputError
+from lastiterate.models.exposure import warn_of_dumps
+from lastiterate.models.fitted import Fitted
+from lastiterate.models.folder import Stored
+from lastiterate.models.kinds import Order
+from lastiterate.models.linear import SEED
+from lastiterate.models.network import check
+from lastiterate.models.statements import Written
+from lastiterate.run.run import Run
+from lastiterate.torch.parameters import Grouped
+from lastiterate.torch.training import fit_module
+
+FIRST = "the module's first parameters and buffers are taken to be chosen without looking at the data"
+AT_ONCE = 256
+"""Records of one forward pass of ``predict``."""
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class FittedModule(Fitted):
+    """The last iterate of a run on a torch module.
+
+    ``state``: the trained parameters by name, or all iterates of each, (T, ...), for release="all". ``module``: a
+    module of the caller's class with these parameters (``None`` where a folder was loaded without ``like=module``).
+    """
+
+    kind: ClassVar[str] = "torch"
+    run: Run
+    state: dict[str, torch.Tensor]
+    module: torch.nn.Module | None = None
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """What ``module.load_state_dict`` takes; without a module, the trained parameters alone."""
+        if self.module is None:
+            return dict(self.state)
+        return {name: tensor.detach().cpu() for name, tensor in self.module.state_dict().items()}
+
+    def predict(self, x: Any) -> np.ndarray:
+        """The module's outputs for the records of ``x``, in evaluation mode."""
+        if self.module is None or self.run.release == "all":
+            raise InputError("model", "must be a module with the last iterate to predict", None,
+                             "load the folder with like=module, or take an iterate from state")
+        where = next(self.module.parameters())
+        values = x if isinstance(x, torch.Tensor) else torch.from_numpy(np.array(x))
+        values = values.to(where.dtype) if values.is_floating_point() else values
+        training = [part for part in self.module.modules() if part.training]
+        self.module.eval()
+        try:
+            with torch.no_grad():
+                found = [self.module(part.to(where.device)).cpu().numpy() for part in values.split(AT_ONCE)]
+        finally:
+            for part in training:
+                part.training = True
+        return np.concatenate(found)
+
+    def contents(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        dtypes = {name: str(tensor.dtype).removeprefix("torch.") for name, tensor in self.state.items()}
+        return {"run": self.run.to_dict(), "parameters": dtypes}, {name: _plain(t) for name, t in self.state.items()}
+
+    def summary(self) -> str:
+        count = sum(tensor.numel() for tensor in self.state.values())
+        return f"{count:,} parameters in {len(self.state)} tensors, {self.run.steps} steps, n = {self.run.n}"
+
+
+def _plain(tensor: torch.Tensor) -> np.ndarray:
+    """An array of the file format; bfloat16 is stored as float32, which holds it exactly."""
+    return np.ascontiguousarray((tensor.float() if tensor.dtype == torch.bfloat16 else tensor).cpu().numpy())
+
+
+def knows(model: Any) -> bool:
+    """Whether ``model`` is a torch module, or one with groups of parameters."""
+    return isinstance(model, torch.nn.Module | Grouped)
+
+
+def fit_order(order: Order) -> FittedModule:
+    """Execute the run on ``loss(module(x), *rest)`` and release the last parameters."""
+    run = order.certificate.run
+    check(run, order.loss)
+    added = (FIRST, *(() if order.seed is None else (SEED,)))
+    key = None if order.seed is None else seeded_key(order.seed)
+    order.custody.pay(order.certificate)
+    warn_of_dumps()
+    parameters, theta = fit_module(run, order.model, order.loss, order.data, key, microbatch=order.microbatch,
+                                   progress=order.progress, keeper=order.custody.keeper)
+    state = parameters.released(theta)
+    module = order.model.module if isinstance(order.model, Grouped) else order.model
+    proof = replace(order.certificate, caveats=(*order.certificate.caveats, *added))
+    return FittedModule(proof=proof, delta=order.delta, run=run, state=state,
+                        module=_with(module, state) if run.release == "last" else None)
+
+
+def _with(module: torch.nn.Module, state: dict[str, torch.Tensor]) -> torch.nn.Module:
+    """A copy of the module with these parameters."""
+    own = copy.deepcopy(module)
+    named = dict(own.named_parameters())
+    with torch.no_grad():
+        for name, tensor in state.items():
+            named[name].copy_(tensor)
+    return own
+
+
+def read(stored: Stored, like: Any = None) -> FittedModule:
+    """The model in a folder; ``like``: a module of the class that was trained, which is copied."""
+    run, tensors, dtypes = Run.from_dict(stored.model["run"]), stored.tensors(), stored.model.get("parameters")
+    if not isinstance(dtypes, dict) or dtypes.keys() != tensors.keys():
+        raise _damaged("another list of parameters")
+    state = {name: _narrowed(tensors[name], dtypes[name]) for name in tensors}
+    module = None
+    if like is not None:
+        if not isinstance(like, torch.nn.Module):
+            raise InputError("like", "must be a module of the class that was trained", type(like).__name__)
+        named = dict(like.named_parameters())
+        for name, tensor in state.items():
+            if run.release == "last" and (name not in named or named[name].shape != tensor.shape):
+                shape = tuple(named[name].shape) if name in named else "missing"
+                raise InputError("like", f"must have a parameter {name} of shape {tuple(tensor.shape)}", shape)
+        module = _with(like, state) if run.release == "last" else None
+    return FittedModule(proof=Written(stored.certificate), delta=stored.certificate["delta"], run=run, state=state,
+                        module=module)
+
+
+def _narrowed(array: np.ndarray, dtype: Any) -> torch.Tensor:
+    wanted = getattr(torch, dtype, None) if isinstance(dtype, str) else None
+    if not isinstance(wanted, torch.dtype) or not wanted.is_floating_point or not np.isfinite(array).all():
+        raise _damaged("arrays that are no finite numbers of a known precision")
+    return torch.from_numpy(np.array(array)).to(wanted)
+
+
+def _damaged(what: str) -> InputError:
+    return InputError("parameters of the model", f"must be complete, and the folder holds {what}", None,
+                      "check it with lastiterate verify")

@@ -1,0 +1,159 @@
+"""What is no private training is refused in one sentence, by name and with a remedy, before anything is executed."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as functional
+
+import lastiterate as li
+from lastiterate.errors import InputError
+from lastiterate.torch import Grouped
+
+N = 6
+X = np.random.default_rng(0).normal(size=(N, 4)).astype(np.float32)
+Y = np.arange(N) % 3
+RUN = li.Run(n=N, steps=2, step_size=0.3, noise=li.GradientNoise(0.2), clip=0.1)
+
+
+def dense(*parts):
+    return torch.nn.Sequential(torch.nn.Linear(4, 3), *parts)
+
+
+def refused(model=None, loss=functional.cross_entropy, data=(X, Y), run=RUN, **given):
+    with pytest.raises(InputError) as caught:
+        li.train(run, data, model=dense() if model is None else model, loss=loss, **given)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+class Centred(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.own = torch.nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.own(x - x.mean(0))
+
+
+class Averaged(Centred):
+    def forward(self, x):
+        return self.own(x).mean(0)
+
+
+class Noisy(Centred):
+    def forward(self, x):
+        return self.own(x + torch.randn_like(x))
+
+
+class Counting(Centred):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(()))
+
+    def forward(self, x):
+        self.seen += len(x)
+        return self.own(x)
+
+
+class Detached(Centred):
+    def forward(self, x):
+        return self.own(x).detach()
+
+
+def integers():
+    module = dense()
+    module.register_parameter("table", torch.nn.Parameter(torch.arange(3), requires_grad=False))
+    return module
+
+
+def infinite():
+    module = dense()
+    with torch.no_grad():
+        module[0].weight[0, 0] = torch.inf
+    return module
+
+
+def frozen():
+    return dense().requires_grad_(False)
+
+
+MODULES = {
+    "batch norm": (dense(torch.nn.BatchNorm1d(3)), "BatchNorm1d at '1'\"; use torch.nn.GroupNorm"),
+    "batch norm without statistics": (dense(torch.nn.BatchNorm1d(3, track_running_stats=False)).eval(), "BatchNorm1d"),
+    "synchronised": (dense(torch.nn.SyncBatchNorm(3)), "SyncBatchNorm"),
+    "instance norm": (dense(torch.nn.InstanceNorm1d(3, track_running_stats=True)), "must not collect statistics"),
+    "dropout": (dense(torch.nn.Dropout(0.5)), "Dropout at '1'"),
+    "random slopes": (dense(torch.nn.RReLU()), "must draw no random numbers"),
+    "dropout in attention": (torch.nn.TransformerEncoderLayer(4, 2, 8), "MultiheadAttention at 'self_attn'"),
+    "dropout in a recurrent layer": (torch.nn.LSTM(4, 3, 2, dropout=0.1), "LSTM"),
+    "random pooling": (dense(torch.nn.FractionalMaxPool2d(2, 2)).eval(), "FractionalMaxPool2d"),
+    "own noise": (Noisy(), "must draw no random numbers"),
+    "centred by the batch": (Centred(), "a record's output depends on its batch"),
+    "a mean inside": (Averaged(), "must answer for each record of a batch"),
+    "counts": (Counting(), "must not change its buffers in a forward pass, got 'seen'"),
+    "no gradient": (Detached(), "finite gradient"),
+    "integers": (integers(), "table is none, got 'torch.int64'"),
+    "not finite": (infinite(), "must have finite parameters"),
+    "frozen": (frozen(), "must have parameters that are trained"),
+    "lazy": (torch.nn.LazyLinear(3), "lazy module"),
+    "on no device": (torch.nn.Linear(4, 3, device="meta"), "with numbers in them"),
+    "other inputs": (torch.nn.Linear(5, 3), "must take a batch of records"),
+}
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_modules_are_refused_by_name(name):
+    module, said = MODULES[name]
+    assert said in refused(module), refused(module)
+
+
+def test_switched_off_parts_are_taken():
+    module = dense(torch.nn.Dropout(0.5), torch.nn.BatchNorm1d(3), torch.nn.Dropout(0.0)).eval()
+    module[3].train()
+    li.train(RUN, (X, Y), model=module, loss=functional.cross_entropy)
+
+
+def test_losses_are_of_one_record():
+    assert "one number for one record" in refused(loss=lambda out, y: out**2)
+    assert "without a batch axis" in refused(loss=lambda out, y: out[:, 0].sum())
+    assert "floating-point scalar" in refused(loss=lambda out, y: y)
+    assert "must be a function" in refused(loss="cross_entropy")
+    assert "not finite" in refused(loss=lambda out, y: torch.log(0 * out.sum()))
+
+
+def test_data_are_n_finite_records():
+    module = dense()
+    assert "n = 6 records" in refused(module, data=(X[:4], Y[:4]))
+    long = torch.utils.data.TensorDataset(torch.from_numpy(np.tile(X, (2, 1))), torch.from_numpy(np.tile(Y, 2)))
+    assert "n = 6 records, got 12" in refused(module, data=long)
+    broken = X.copy()
+    broken[3, 1] = np.nan
+    message = refused(module, data=(broken, Y))
+    assert "must be finite numbers" in message and "3" not in message, "no record is named"
+    assert "must be a Dataset, or a tuple" in refused(module, data=X)
+    assert "arrays of numbers" in refused(module, data=(X, np.array(list("abcdef"))))
+
+    class Stream(torch.utils.data.IterableDataset):
+        def __iter__(self):
+            return iter(())
+
+    assert "numbered items" in refused(module, data=Stream())
+    elsewhere = torch.from_numpy(X).to("meta")
+    assert "on the CPU or on the module's device" in refused(module, data=(elsewhere, Y))
+
+
+def test_runs_that_say_something_else_are_refused():
+    assert "must be Abstract" in refused(run=replace(RUN, loss=li.Logistic()))
+    assert "prelude" in refused(run=replace(RUN, prelude=(li.PrivateMean(1.0, 1.0),)))
+    assert "must have parameters 0" in refused(run=replace(RUN, start=li.GaussianStart(1.0)))
+    assert "microbatch" in refused(microbatch=0) and "microbatch" in refused(microbatch=True)
+    assert "for linear models" in refused(secure_noise=True)
+    boxed = replace(RUN, domain=li.domains.Ball(1.0))
+    assert "must be 1 where the run has a domain" in refused(Grouped(dense(), {"0": 2.0}), run=boxed)
+    for speeds, said in (({"head": 1.0}, "must name parameters"), ({"0": -1.0}, "numbers >= 0")):
+        with pytest.raises(InputError, match=said):
+            Grouped(dense(), speeds)
+    with pytest.raises(InputError, match=r"must be a torch\.nn\.Module"):
+        Grouped([dense()], {"0": 1.0})

@@ -1,0 +1,198 @@
+"""Sums of clipped per-record gradients: against gradients one by one, and where arithmetic is at its worst."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as functional
+
+import lastiterate as li
+from lastiterate.run.facts import FLOAT_SLACK
+from lastiterate.torch.sums import CLIP_SHRINK, as_theta, full_precision
+from lastiterate.torch.training import prepare
+
+N = 6
+Y = np.arange(N) % 3
+RUN = li.Run(n=N, steps=2, step_size=0.3, noise=li.GradientNoise(0.2), clip=0.1)
+EXACT = replace(RUN, batching=li.Poisson(0.5))
+
+
+class Functional(torch.nn.Module):
+    """A weight that is used by a function, one that is used twice, one that is used as it is."""
+
+    def __init__(self):
+        super().__init__()
+        self.once, self.twice = torch.nn.Parameter(torch.randn(5, 4)), torch.nn.Parameter(torch.randn(5, 5))
+        self.scale = torch.nn.Parameter(torch.randn(5))
+
+    def forward(self, x):
+        z = torch.tanh(functional.linear(x, self.once))
+        z = torch.tanh(functional.linear(z, self.twice)) @ self.twice
+        return (z * self.scale)[:, :3]
+
+
+class Attention(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding, self.attention = torch.nn.Embedding(7, 4), torch.nn.MultiheadAttention(4, 2, batch_first=True)
+        self.norm, self.out = torch.nn.LayerNorm(4), torch.nn.Linear(4, 3)
+
+    def forward(self, tokens):
+        z = self.embedding(tokens)
+        z = self.norm(z + self.attention(z, z, z, need_weights=False)[0])
+        return self.out(z).mean(1)
+
+
+class Recurrent(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.cell, self.out = torch.nn.GRUCell(3, 4), torch.nn.Linear(4, 3)
+
+    def forward(self, x):
+        z = torch.zeros(len(x), 4, dtype=x.dtype)
+        for step in range(x.shape[1]):
+            z = self.cell(x[:, step], z)
+        return self.out(z)
+
+
+def sequential(*parts):
+    return torch.nn.Sequential(*parts, torch.nn.Flatten(), torch.nn.LazyLinear(3))
+
+
+MODULES = {
+    "dense": (lambda: sequential(torch.nn.Linear(4, 5), torch.nn.ReLU()), (4,), 2),
+    "no bias": (lambda: sequential(torch.nn.Linear(4, 5, bias=False), torch.nn.Tanh()), (4,), 2),
+    "sequences": (lambda: sequential(torch.nn.Linear(4, 5), torch.nn.GELU()), (3, 4), 2),
+    "images": (lambda: sequential(torch.nn.Conv2d(2, 4, 3, stride=2, padding=1), torch.nn.GroupNorm(2, 4),
+                                  torch.nn.ReLU(), torch.nn.Conv2d(4, 4, (1, 2), dilation=(1, 2)),
+                                  torch.nn.MaxPool2d(2)), (2, 9, 8), 3),
+    "groups of channels": (lambda: sequential(torch.nn.Conv2d(4, 6, 3, groups=2, padding="same"), torch.nn.Tanh(),
+                                              torch.nn.Conv2d(6, 2, 1, stride=2, bias=False)), (4, 5, 6), 3),
+    "signals": (lambda: sequential(torch.nn.Conv1d(2, 3, 4, stride=2, padding=1, dilation=2, padding_mode="reflect"),
+                                   torch.nn.Tanh(), torch.nn.Conv1d(3, 2, 2, padding="same")), (2, 16), 3),
+    "transposed, frozen batch norm": (lambda: sequential(
+        torch.nn.ConvTranspose2d(2, 3, 2), torch.nn.BatchNorm2d(3).eval(), torch.nn.SiLU()), (2, 4, 4), 1),
+    "functions": (Functional, (4,), 1),
+    "attention": (Attention, None, 1),
+    "recurrent": (Recurrent, (2, 3), 1),
+}
+
+
+def data_for(shape):
+    rng = np.random.default_rng(2)
+    x = rng.integers(0, 7, (N, 5)) if shape is None else rng.normal(size=(N, *shape)).astype(np.float32)
+    return torch.from_numpy(x), torch.from_numpy(Y)
+
+
+def one_by_one(module, loss, data, clip, dtype=torch.float64):
+    """Every record's own gradient by plain differentiation, clipped; the sum, (size,) float64."""
+    module = module.to(dtype)
+    total = 0
+    for x, y in zip(*data, strict=True):
+        x = x.to(dtype) if x.is_floating_point() else x
+        trained = [each for each in module.parameters() if each.requires_grad]
+        found = torch.autograd.grad(loss(module(x[None])[0], y), trained, allow_unused=True)
+        flat = torch.cat([(torch.zeros_like(p) if g is None else g).reshape(-1)
+                          for g, p in zip(found, trained, strict=True)])
+        total = total + flat * min(1.0, clip / float(flat.norm()))
+    return total
+
+
+def summed(prepared, real=None, records=None):
+    device = prepared.summed.parameters.device
+    real = torch.ones(N, dtype=torch.bool) if real is None else real
+    constants = prepared.summed.parameters.fixed(prepared.summed.dtype)
+    records = prepared.records if records is None else records
+    with full_precision(device):
+        return prepared.summed.chunk_sum(as_theta(prepared.initial, device), constants, records, real)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_clipped_sums_are_those_of_gradients_one_by_one(name):
+    make, shape, known = MODULES[name]
+    data, module = data_for(shape), make()
+    with torch.no_grad():
+        module(data[0])
+    loss = functional.cross_entropy
+    prepared = prepare(EXACT, module, loss, data)
+    assert len(prepared.summed.layers) == known, "layers that are not recognised are slow"
+    for clip in (0.1, 0.7, 100.0):
+        own = replace(prepared, summed=replace(prepared.summed, clip=clip))
+        expected = one_by_one(module, loss, data, clip * CLIP_SHRINK)
+        torch.testing.assert_close(summed(own), expected, rtol=1e-9, atol=1e-11)
+    single = prepare(RUN, module.float(), loss, data)
+    expected = one_by_one(module, loss, data, 0.1)
+    torch.testing.assert_close(summed(single), expected, rtol=1e-4, atol=1e-5)
+
+
+def dense():
+    return torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.ReLU(), torch.nn.Linear(5, 3))
+
+
+def test_the_norm_of_one_clipped_gradient_stays_below_the_clip():
+    for make, shape in ((dense, (4,)), (MODULES["images"][0], (2, 9, 8))):
+        x, y = data_for(shape)
+        module = make()
+        with torch.no_grad():
+            module(x)
+        prepared = prepare(RUN, module, functional.cross_entropy, (x, y))
+        for scale in (1e-3, 1.0, 1e3, 1e10):
+            own = replace(prepared.summed, loss=lambda out, y, s=scale: s * functional.cross_entropy(out, y))
+            for place in range(3):
+                norm = float(summed(replace(prepared, summed=own), torch.arange(N) == place).norm())
+                assert norm <= 0.1 and (scale < 1 or norm > 0.1 * (1 - 2.0**-16))
+
+
+def test_a_gradient_that_is_not_finite_counts_as_zero():
+    x, y = data_for((4,))
+
+    def loss(out, y):
+        return (out**2).sum() + functional.cross_entropy(out, y)
+
+    for clip in (0.1, None):
+        run = replace(RUN, clip=clip, loss=li.Abstract(li.LossFacts(lipschitz=1.0)))
+        prepared = prepare(run, torch.nn.Linear(4, 3), loss, (x, y))
+        hurt = x.clone()
+        hurt[2] = 1e30  # finite itself, and its loss is not
+        found, expected = summed(prepared, records=(hurt, y)), summed(prepared, torch.arange(N) != 2)
+        assert torch.isfinite(found).all()
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_records_that_are_not_in_the_batch_add_nothing():
+    prepared = prepare(RUN, dense(), functional.cross_entropy, data_for((4,)))
+    every = sum(summed(prepared, torch.arange(N) == place) for place in range(N))
+    torch.testing.assert_close(every, summed(prepared), rtol=1e-5, atol=1e-7)
+    assert not summed(prepared, torch.zeros(N, dtype=torch.bool)).any()
+
+
+def test_sums_keep_single_precision_whatever_the_process_has_set():
+    """With automatic casts switched on every bit stays the same; bfloat16 would be wrong by one part in 500."""
+    prepared = prepare(RUN, dense(), functional.cross_entropy, data_for((4,)))
+    quiet, cast = summed(prepared), torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("medium")
+    try:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            hurried = summed(prepared)
+            with full_precision(torch.device("cpu")):
+                assert torch.get_float32_matmul_precision() == "highest"
+                assert not torch.is_autocast_enabled("cpu")
+            assert torch.is_autocast_enabled("cpu")
+        assert torch.get_float32_matmul_precision() == "medium", "what the process had set is put back"
+    finally:
+        torch.set_float32_matmul_precision(cast)
+    assert torch.equal(quiet, hurried)
+
+
+def test_a_long_chunk_is_summed_within_the_allowance():
+    """256 clipped gradients that nearly cancel: the error of the sum is far below the allowance for one record."""
+    n = 256
+    x = torch.from_numpy(np.random.default_rng(0).normal(size=(n, 64)).astype(np.float32))
+    data, run = (x, torch.arange(n) % 2), replace(RUN, n=n)
+    module = torch.nn.Linear(64, 2)
+    prepared = prepare(run, module, functional.cross_entropy, data)
+    assert prepared.most == n
+    found = summed(prepared, torch.ones(n, dtype=torch.bool))
+    expected = one_by_one(module, functional.cross_entropy, data, 0.1 * CLIP_SHRINK)
+    assert float((found - expected).norm()) < 0.1 * FLOAT_SLACK / 10
