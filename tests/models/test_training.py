@@ -314,7 +314,7 @@ def forged(folder, **edits):
 @pytest.mark.parametrize(
     "edits, word",
     [
-        ({"kind": "torch"}, "known kind"),
+        ({"kind": "another"}, "known kind"),
         ({"kind": ["linear"]}, "known kind"),
         ({"kind": "posterior-sample"}, "about a problem"),
         ({"kind": "network"}, "parameters of the model"),

@@ -51,13 +51,23 @@ class Kind:
 
     def knows(self, model: Any) -> bool:
         """Whether this is what ``train`` is given for the kind."""
-        return import_module(self.module).knows(model)
+        return self._home.knows(model)
 
     def fit(self, order: Order) -> Fitted:
-        return import_module(self.module).fit_order(order)
+        return self._home.fit_order(order)
 
     def read(self, stored: Stored, like: Any) -> Fitted:
-        return import_module(self.module).read(stored, like)
+        return self._home.read(stored, like)
+
+    @property
+    def _home(self) -> Any:
+        try:
+            return import_module(self.module)
+        except ModuleNotFoundError as error:
+            if error.name not in LATE:
+                raise
+            raise InputError("model", f"is a {self.name} one, and needs that library", None,
+                             f"pip install lastiterate[{self.name}]") from None
 
 
 KINDS = {kind.name: kind for kind in (
