@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import jax
 import numpy as np
 
-from lastiterate.engine import fresh_key, seeded_key
+from lastiterate.engine import seeded_key
 from lastiterate.engine.network import fit_network
 from lastiterate.errors import InputError
 from lastiterate.models import tree
@@ -67,7 +67,7 @@ def fit_order(order: Order) -> FittedNetwork:
     run = order.certificate.run
     check(run, order.loss)
     added = (FIRST, *(() if order.seed is None else (SEED,)))
-    key = fresh_key() if order.seed is None else seeded_key(order.seed)
+    key = None if order.seed is None else seeded_key(order.seed)
     order.custody.pay(order.certificate)
     warn_of_dumps()
     params = fit_network(run, order.loss, order.model, order.data, key, microbatch=order.microbatch,
