@@ -1,8 +1,6 @@
 """Blocks drawn anew in every pass, the last iterate: exact laws over everybody's draws, usual loads of all passes."""
 
-import itertools
 import math
-from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -14,6 +12,7 @@ from lastiterate.analysis.loads import mean_over_fresh_blocks, usual_loads
 from lastiterate.curves.failure import WithFailure
 from lastiterate.theorems import TABLE
 from lastiterate.theorems.theorem import Applies, Fails, match
+from oracles.allocated import exact_delta
 
 NAME, EPSILONS = "shifted-interpolation-allocated", (0.0, 0.5)
 
@@ -22,31 +21,6 @@ def curve(run, name=NAME):
     found = match(TABLE[name], run)
     assert isinstance(found, Applies), found
     return found.curve
-
-
-def exact_delta(run, curvature, most=math.inf):
-    """Records of one curvature but a linear one, that is removed; the others' draws are seen, its own are not."""
-    blocks, eta, std = run.blocks, run.first_step, run.first_noise
-    passes, unit = -(-run.steps // blocks), run.facts().sensitivity.value / run.divisor
-    single = Counter(tuple(np.bincount(bins, minlength=blocks)) if bins else (0,) * blocks
-                     for bins in itertools.product(range(blocks), repeat=run.n - 1))
-    places = list(itertools.product(range(blocks), repeat=passes))
-    total = np.zeros(len(EPSILONS))
-    for held in itertools.product(single, repeat=passes):
-        if max(map(max, held)) > most:
-            continue
-        chance = math.prod(single[h] for h in held) / blocks ** ((run.n - 1) * passes)
-        factors = 1 - eta * curvature * np.concatenate(held)[: run.steps] / run.divisor
-        later = np.append(np.cumprod(factors[::-1])[::-1][1:], 1.0)
-        variance = ((eta * std * later) ** 2).sum()
-        means = [sum(eta * unit * later[e * blocks + j] for e, j in enumerate(place) if e * blocks + j < run.steps)
-                 for place in places]
-        x = np.linspace(min(0, *means) - 10 * math.sqrt(variance), max(0, *means) + 10 * math.sqrt(variance), 1501)
-        p = np.mean([np.exp(-((x - m) ** 2) / (2 * variance)) for m in means], axis=0)
-        q, width = np.exp(-(x**2) / (2 * variance)), (x[1] - x[0]) / math.sqrt(2 * math.pi * variance)
-        total += chance * width * np.array([max(np.maximum(p - math.exp(e) * q, 0).sum(),
-                                                np.maximum(q - math.exp(e) * p, 0).sum()) for e in EPSILONS])
-    return total
 
 
 def test_exact_laws_of_all_draws():
@@ -62,7 +36,7 @@ def test_exact_laws_of_all_draws():
             continue  # too many ways to share blocks
         curvature = float(rng.choice([0.0, 1.0, rng.uniform(0, 1)]))
         found = curve(run)
-        for epsilon, true in zip(EPSILONS, exact_delta(run, curvature), strict=True):
+        for epsilon, true in zip(EPSILONS, exact_delta(run, curvature, EPSILONS), strict=True):
             assert found.delta(epsilon) >= true * (1 - 1e-3) - 1e-7, (run, curvature)
             near = max(near, true / found.delta(epsilon) if true > 1e-3 else 0.0)
         failed = mean_over_fresh_blocks(run, (0.95,))
@@ -71,7 +45,7 @@ def test_exact_laws_of_all_draws():
             continue
         assert isinstance(failed, WithFailure)
         crowded += 1
-        for epsilon, true in zip(EPSILONS, exact_delta(run, curvature, most), strict=True):
+        for epsilon, true in zip(EPSILONS, exact_delta(run, curvature, EPSILONS, most), strict=True):
             assert failed.curve.delta(epsilon) >= true * (1 - 1e-3) - 1e-7, (run, curvature)
     assert near > 0.98 and crowded > 3
 

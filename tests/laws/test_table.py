@@ -17,9 +17,10 @@ from oracles.gaussian import exact_mu, hidden_place_delta, mixture_delta
 
 UPPER = [theorem.name for theorem in TABLE.values() if theorem.kind == "upper"]
 SECRET = {"composition-gdp", "shifted-interpolation-permuted", "sgld-strongly-convex-batch"}
-POISSON = {"poisson-rdp", "poisson-pld"}  # against the exact mixture in test_poisson
+POISSON = {"poisson-rdp", "poisson-pld", "restarted-poisson-pld"}  # exact mixtures: test_poisson, test_restarted
 SAMPLED_PAIR = "fixed-size-amplified"  # against exact mixtures in test_fixed_size
-ALLOCATED = {"random-allocation-pld", "shifted-interpolation-allocated"}  # test_random_allocation, test_allocated
+ALLOCATED = {"random-allocation-pld", "shifted-interpolation-allocated", "restarted-allocation-pld"}
+# against exact laws in test_random_allocation, test_allocated, test_restarted
 BINS = {"balls-in-bins-pld", "shifted-interpolation-bins"}  # monotone in test_balls_in_bins
 ROUGH = {"lipschitz-bounded-domain", "hoelder-bounded-domain"}  # constants that are not drawn here: test_bounded_domain
 SAMPLED = {"composition-gdp", "sgld-strongly-convex-batch"}

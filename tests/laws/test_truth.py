@@ -355,6 +355,10 @@ ASKED = {
     "shifted-interpolation-allocated": "last_iterate_only fresh_blocks counted_records no_momentum "
     "lipschitz_step",
     "random-allocation-pld": "fresh_blocks not_replace_one",
+    "restarted-allocation-pld": "last_iterate_only fresh_blocks counted_records not_replace_one no_momentum no_prox "
+    "lipschitz_step",
+    "restarted-poisson-pld": "poisson_batches not_replace_one dp_accounting_installed last_iterate_only "
+    "counted_records no_momentum no_prox lipschitz_step",
     "shifted-interpolation-bins": "last_iterate_only secret_bins no_momentum lipschitz_step",
     "linear-witness": "drawn_anew no_momentum everywhere idle_clip public_curvature",
 }

@@ -25,18 +25,25 @@ FEW = (0.0, 1e-20, 1e-10, 1e-7)
 """The same where every place of every schedule is a computation of its own."""
 
 
-@lru_cache(maxsize=512)
 def usual_loads(others: int, bins: int, failure: float, times: int = 1) -> tuple[int, int]:
-    """The fewest and the most of ``others`` records in each of ``bins`` bins, except with probability ``failure``.
+    """The fewest and the most of ``others`` records in each of ``bins`` bins, each of the ``times`` that they are
+    drawn, except with probability ``failure``."""
+    return usual_counts(others, 1 / bins, failure, bins * times)
+
+
+@lru_cache(maxsize=512)
+def usual_counts(others: int, chance: float, failure: float, draws: int) -> tuple[int, int]:
+    """The fewest and the most of ``others`` records, each there with probability ``chance``, in each of ``draws``
+    batches, except with probability ``failure``.
 
     Exact binomial tails (incomplete beta functions, enlarged for their rounding), half of ``failure`` for each end,
-    shared by all bins of all ``times`` that they are drawn (union bound).
+    shared by all batches (union bound).
     """
     if failure == 0 or others == 0:
         return 0, others
-    each = failure / (2 * bins * times) * (1 - 1e-6)
-    most = _first(lambda k: _more_than(others, 1 / bins, k) <= each, others)
-    fewest = others - _first(lambda k: _more_than(others, 1 - 1 / bins, k) <= each, others)
+    each = failure / (2 * draws) * (1 - 1e-6)
+    most = _first(lambda k: _more_than(others, chance, k) <= each, others)
+    fewest = others - _first(lambda k: _more_than(others, 1 - chance, k) <= each, others)
     return fewest, most
 
 

@@ -10,22 +10,9 @@ rounded down to a few); zero-out or add-remove. See docs/theorems/poisson.
 
 from __future__ import annotations
 
-from lastiterate.analysis.sampling import levels
-from lastiterate.curves.curve import Curve
-from lastiterate.curves.gdp import Gdp
-from lastiterate.curves.pld import Pld
-from lastiterate.run.run import Run
+from lastiterate.analysis.sampling import poisson_steps
 from lastiterate.theorems.assumptions.sampling import ASSUMPTIONS
 from lastiterate.theorems.theorem import Theorem
-
-
-def _bound(run: Run) -> Curve:
-    found, rate = levels(run), run.batching.inclusion_probability(run.n)
-    assert rate is not None
-    if found is None:
-        return Gdp(0.0)
-    return Pld(rate, tuple(z for z, _ in found), tuple(count for _, count in found))
-
 
 THEOREM = Theorem(
     name="poisson-pld",
@@ -35,6 +22,6 @@ THEOREM = Theorem(
     formula="delta(eps) = H_eps(prod_t (1 - q) N(0, z_t^2) + q N(1, z_t^2) || prod_t N(0, z_t^2)), the larger of both "
             "orders, z_t = noise_std_t q n / sensitivity",
     assumptions=ASSUMPTIONS,
-    bound=_bound,
+    bound=poisson_steps,
     remark="Holds for any loss, with momentum, and when all iterates are released.",
 )

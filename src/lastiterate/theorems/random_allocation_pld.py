@@ -10,35 +10,9 @@ few); zero-out or add-remove. In every case computed it needs no more noise than
 
 from __future__ import annotations
 
-from collections import Counter
-
-from lastiterate.curves.allocation import AllocationPld
-from lastiterate.curves.curve import Curve
-from lastiterate.curves.gdp import Gdp
-from lastiterate.run.facts import known
-from lastiterate.run.run import Run
+from lastiterate.analysis.sampling import allocated_passes
 from lastiterate.theorems.assumptions.basic import fresh_blocks, known_noise, known_sensitivity, not_replace_one
 from lastiterate.theorems.theorem import Theorem
-
-
-def _bound(run: Run) -> Curve:
-    sensitivity = known(run.facts(), "sensitivity")
-    assert sensitivity is not None
-    if sensitivity.value == 0:
-        return Gdp(0.0)
-    unit = run.divisor / sensitivity.value
-    passes, reached = divmod(run.steps, run.blocks)
-    last = 0.0
-    if run.same_noise:
-        z = run.first_noise * unit
-        levels: dict[float, int] = {z: passes} if passes else {}
-        last = z
-    else:
-        full, rest = run.noise_stds[:passes * run.blocks], run.noise_stds[passes * run.blocks:]
-        levels = dict(sorted(Counter[float]((full.reshape(passes, run.blocks).min(axis=1) * unit).tolist()).items()))
-        last = float(rest.min()) * unit if reached else 0.0
-    return AllocationPld(run.blocks, tuple(levels), tuple(levels.values()), last if reached else 0.0, reached)
-
 
 THEOREM = Theorem(
     name="random-allocation-pld",
@@ -48,6 +22,6 @@ THEOREM = Theorem(
     formula="delta(eps) = H_eps(prod_e (1/l) sum_j N(e_j / z_e, I) || prod_e N(0, I)), the larger of both orders, "
             "z_e = the least noise_std of pass e times b / sensitivity",
     assumptions=(known_sensitivity, known_noise, fresh_blocks, not_replace_one),
-    bound=_bound,
+    bound=allocated_passes,
     remark="Holds for any loss, with momentum, and when all iterates are released.",
 )

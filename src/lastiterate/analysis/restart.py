@@ -1,0 +1,177 @@
+"""The last iterate of sampled batches after a restart: contraction for the past, sampling for the rest.
+
+Before step r the two runs use the same noise and the same draws, so that they are at most z apart. From then on the
+distance is absorbed by shifts, which are given the share 1 - beta of every step's noise; what the record adds is hidden
+by its secret draws and the share beta. Proof: docs/theorems/restarted-sampling.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from lastiterate.analysis.loads import usual_counts
+from lastiterate.analysis.shift_allocation import allowance
+from lastiterate.analysis.step_map import step_map
+from lastiterate.curves.curve import BestOf, Curve
+from lastiterate.curves.failure import WithFailure
+from lastiterate.curves.gdp import Gdp
+from lastiterate.run.arrays import Array
+from lastiterate.run.facts import known
+from lastiterate.run.run import Run
+
+FAILURES = (0.0, 1e-20, 1e-12, 1e-9, 1e-7)
+"""Probabilities that a batch holds more or fewer records than usual, or that a record is drawn more often."""
+SHARES = (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.93, 0.95, 0.97, 0.98, 0.99, 0.995, 0.998, 0.999)
+"""Choices of beta."""
+LONGEST = 2**16
+"""Steps that are followed one by one; what lies before them is bounded by its limit."""
+RESTARTS = 60
+"""Places of the restart that are tried."""
+
+
+@dataclass(frozen=True, eq=False)
+class Steps:
+    """Lipschitz constants, shifts, noise variances and noise multipliers of the last steps; the distance before them.
+    """
+
+    c: Array
+    s: Array
+    v: Array
+    z: Array
+    before: float
+    diameter: float
+
+
+Distances = Callable[[Steps, float, Array], Array]
+"""How far apart two runs can be at certain steps (the last argument), except with the probability given."""
+
+
+@dataclass(frozen=True)
+class Restart:
+    """The tail begins at step ``first``; its sampled steps have the share ``share`` of the noise variance, its shifts
+    cost ``mu``. ``size``: about what it costs in all, as a squared mu; it orders choices and bounds nothing."""
+
+    size: float
+    first: int
+    share: float
+    mu: float
+
+
+def restarted(run: Run, *, chance: float, every: int, distances: Distances,
+              curve: Callable[[Run, Restart], Curve]) -> Curve:
+    """The best restarts for several failures; ``curve`` with a restart at step 0 is composition of sampled steps.
+
+    ``chance``: of another record to be in a batch; ``every``: restarts lie at its multiples (a pass, or a step).
+    """
+    found: list[Restart] = []
+    curves, maps = [curve(run, Restart(math.inf, 0, 1.0, 0.0))], None
+    if curves == [Gdp(0.0)]:
+        return curves[0]  # the record adds nothing
+    for failure in FAILURES:
+        steps = last_steps(run, chance, failure / 2, every)
+        whole = _sampled(steps.z, chance, 1.0)
+        same = maps is not None and np.array_equal(maps, steps.c) and every > 1
+        maps = steps.c
+        if same:
+            continue  # a larger failure buys nothing
+        best = min(candidates(steps, chance, run.steps, every, distances, failure / 2), key=lambda one: one.size,
+                   default=None)
+        if best is not None and best.size < min((one.size for one in found), default=whole) * (1 - 1e-3):
+            found.append(best)
+            curves.append(WithFailure(curve(run, best), failure) if failure else curve(run, best))
+    return curves[0] if len(curves) == 1 else BestOf(tuple(curves))
+
+
+def last_steps(run: Run, chance: float, failure: float, every: int) -> Steps:
+    """The last steps, whole passes of ``every`` and the rest, if the loads of all batches are usual."""
+    sensitivity = known(run.facts(), "sensitivity")
+    assert sensitivity is not None
+    fewest, most = usual_counts(run.n - 1, chance, failure, -(-run.steps // every) * every)
+    found = step_map(run, (fewest / run.divisor, most / run.divisor))
+    assert found is not None
+    skipped = max(0, run.steps - LONGEST) // every * every
+    eta, std, unit = run.step_sizes[skipped:], run.noise_stds[skipped:], sensitivity.value / run.divisor
+    diameter, before = run.domain.diameter(), 0.0
+    if skipped:
+        longest = run.step_sizes[:skipped].max()
+        worst = float(found.lipschitz_each(run.step_sizes[:skipped]).max())
+        limit = longest * unit / (1 - worst) if worst < 1 else math.inf
+        before = min(diameter, limit * (1 + 1e-9))
+    return Steps(found.lipschitz_each(eta), eta * unit, (eta * std) ** 2, std / unit, before, diameter)
+
+
+def candidates(steps: Steps, chance: float, total: int, every: int, distances: Distances,
+               failure: float) -> list[Restart]:
+    """Restarts at some steps with some shares; each is valid."""
+    count = steps.c.size
+    far = np.unique(np.round(np.geomspace(1, max(1, (count - 1) // every), RESTARTS)).astype(int)) * every
+    first = np.unique(count // every * every - np.concatenate(([0], far)))
+    first = first[(first > 0) & (first < count)]
+    if not first.size:
+        return []
+    with np.errstate(all="ignore"):
+        later = np.append(np.cumprod(steps.c[::-1])[::-1], 1.0)  # later[t]: the product from step t on
+        noise = np.cumsum((steps.v * later[1:] ** 2)[::-1])[::-1]
+        cost = np.maximum(distances(steps, failure, first) * later[first], 1e-150) ** 2 / noise[first]
+    slack = 1 + allowance(count, float(np.log(np.maximum(steps.c, 1.0)).sum())) + 1e-9
+    return [Restart(_sampled(steps.z[at:], chance, share) + shift / (1 - share), total - count + int(at), share,
+                    math.sqrt(shift / (1 - share)) * slack)
+            for at, shift in zip(first, cost, strict=True) if math.isfinite(shift) for share in SHARES]
+
+
+def _sampled(z: Array, chance: float, share: float) -> float:
+    """About the squared mu of sampled steps (central limit theorem, Dong, Roth, Su 2022); it orders choices only."""
+    with np.errstate(over="ignore", divide="ignore"):
+        return float(chance**2 * np.expm1(1 / (share * z * z)).sum())
+
+
+def distances_of_passes(blocks: int) -> Distances:
+    """At the ends of passes, in each of which the record takes part once, wherever it does most. Always holds."""
+
+    def distances(steps: Steps, failure: float, at: Array) -> Array:
+        whole = steps.c.size // blocks
+        c, s = (x[:whole * blocks].reshape(whole, blocks) for x in (steps.c, steps.s))
+        later = np.cumprod(np.concatenate((np.ones((whole, 1)), c[:, :0:-1]), axis=1), axis=1)[:, ::-1]
+        added, shrunk = (s * later).max(axis=1), c.prod(axis=1)
+        found, z = np.empty(whole + 1), steps.before
+        for number in range(whole + 1):
+            found[number] = z = min(z, steps.diameter)
+            z = (shrunk[number] * z + added[number]) * (1 + 1e-12) if number < whole else z
+        return found[at // blocks]
+
+    return distances
+
+
+def distances_of_draws(rate: float) -> Distances:
+    """Where the record is drawn at every step with probability ``rate``: Chernoff's bound on the sum of its shifts."""
+
+    def distances(steps: Steps, failure: float, at: Array) -> Array:
+        return np.array([min(steps.diameter, _shifts(steps, failure, int(first), rate)) for first in at])
+
+    return distances
+
+
+FOLLOWED = 4096
+"""Shifts whose draws are followed; older ones count as drawn."""
+
+
+def _shifts(steps: Steps, failure: float, first: int, rate: float) -> float:
+    """A bound on the distance at step ``first``, except with probability ``failure``."""
+    c, s = steps.c[:first][::-1], steps.s[:first][::-1]
+    with np.errstate(over="ignore", under="ignore"):
+        later = np.concatenate(([1.0], np.cumprod(c)))
+        each = s * later[:-1]
+        old = float(each[FOLLOWED:].sum()) + steps.before * float(later[-1])
+    each = each[:FOLLOWED]
+    if not np.isfinite(each).all() or not math.isfinite(old):
+        return math.inf
+    found, largest = float(each.sum()), float(each.max())
+    for theta in np.geomspace(0.05, 200, 60) / largest if failure > 0 and largest > 0 else ():
+        growth = theta * each
+        rest = np.where(growth > 700, growth + math.log(rate), np.log1p(rate * np.expm1(np.minimum(growth, 700))))
+        found = min(found, (float(rest.sum()) - math.log(failure)) / theta)
+    return (found + old) * (1 + 1e-9)
