@@ -34,7 +34,7 @@ RESTARTS = 60
 
 
 @dataclass(frozen=True, eq=False)
-class Steps:
+class Followed:
     """Lipschitz constants, shifts, noise variances and noise multipliers of the last steps; the distance before them.
     """
 
@@ -46,7 +46,7 @@ class Steps:
     diameter: float
 
 
-Distances = Callable[[Steps, float, Array], Array]
+Distances = Callable[[Followed, float, Array], Array]
 """How far apart two runs can be at certain steps (the last argument), except with the probability given."""
 
 
@@ -86,7 +86,7 @@ def restarted(run: Run, *, chance: float, every: int, distances: Distances,
     return curves[0] if len(curves) == 1 else BestOf(tuple(curves))
 
 
-def last_steps(run: Run, chance: float, failure: float, every: int) -> Steps:
+def last_steps(run: Run, chance: float, failure: float, every: int) -> Followed:
     """The last steps, whole passes of ``every`` and the rest, if the loads of all batches are usual."""
     sensitivity = known(run.facts(), "sensitivity")
     assert sensitivity is not None
@@ -101,10 +101,10 @@ def last_steps(run: Run, chance: float, failure: float, every: int) -> Steps:
         worst = float(found.lipschitz_each(run.step_sizes[:skipped]).max())
         limit = longest * unit / (1 - worst) if worst < 1 else math.inf
         before = min(diameter, limit * (1 + 1e-9))
-    return Steps(found.lipschitz_each(eta), eta * unit, (eta * std) ** 2, std / unit, before, diameter)
+    return Followed(found.lipschitz_each(eta), eta * unit, (eta * std) ** 2, std / unit, before, diameter)
 
 
-def candidates(steps: Steps, chance: float, total: int, every: int, distances: Distances,
+def candidates(steps: Followed, chance: float, total: int, every: int, distances: Distances,
                failure: float) -> list[Restart]:
     """Restarts at some steps with some shares; each is valid."""
     count = steps.c.size
@@ -132,7 +132,7 @@ def _sampled(z: Array, chance: float, share: float) -> float:
 def distances_of_passes(blocks: int) -> Distances:
     """At the ends of passes, in each of which the record takes part once, wherever it does most. Always holds."""
 
-    def distances(steps: Steps, failure: float, at: Array) -> Array:
+    def distances(steps: Followed, failure: float, at: Array) -> Array:
         whole = steps.c.size // blocks
         c, s = (x[:whole * blocks].reshape(whole, blocks) for x in (steps.c, steps.s))
         later = np.cumprod(np.concatenate((np.ones((whole, 1)), c[:, :0:-1]), axis=1), axis=1)[:, ::-1]
@@ -141,7 +141,7 @@ def distances_of_passes(blocks: int) -> Distances:
         for number in range(whole + 1):
             found[number] = z = min(z, steps.diameter)
             z = (shrunk[number] * z + added[number]) * (1 + 1e-12) if number < whole else z
-        return found[at // blocks]
+        return found.take((at // blocks).astype(np.int64))
 
     return distances
 
@@ -149,29 +149,30 @@ def distances_of_passes(blocks: int) -> Distances:
 def distances_of_draws(rate: float) -> Distances:
     """Where the record is drawn at every step with probability ``rate``: Chernoff's bound on the sum of its shifts."""
 
-    def distances(steps: Steps, failure: float, at: Array) -> Array:
+    def distances(steps: Followed, failure: float, at: Array) -> Array:
         return np.array([min(steps.diameter, _shifts(steps, failure, int(first), rate)) for first in at])
 
     return distances
 
 
-FOLLOWED = 4096
+DRAWN = 4096
 """Shifts whose draws are followed; older ones count as drawn."""
 
 
-def _shifts(steps: Steps, failure: float, first: int, rate: float) -> float:
+def _shifts(steps: Followed, failure: float, first: int, rate: float) -> float:
     """A bound on the distance at step ``first``, except with probability ``failure``."""
     c, s = steps.c[:first][::-1], steps.s[:first][::-1]
     with np.errstate(over="ignore", under="ignore"):
         later = np.concatenate(([1.0], np.cumprod(c)))
         each = s * later[:-1]
-        old = float(each[FOLLOWED:].sum()) + steps.before * float(later[-1])
-    each = each[:FOLLOWED]
+        old = float(each[DRAWN:].sum()) + steps.before * float(later[-1])
+    each = each[:DRAWN]
     if not np.isfinite(each).all() or not math.isfinite(old):
         return math.inf
     found, largest = float(each.sum()), float(each.max())
     for theta in np.geomspace(0.05, 200, 60) / largest if failure > 0 and largest > 0 else ():
-        growth = theta * each
-        rest = np.where(growth > 700, growth + math.log(rate), np.log1p(rate * np.expm1(np.minimum(growth, 700))))
-        found = min(found, (float(rest.sum()) - math.log(failure)) / theta)
+        growth: Array = theta * each
+        large = growth > 700
+        moment = float(np.log1p(rate * np.expm1(growth[~large])).sum()) + float((growth[large] + math.log(rate)).sum())
+        found = min(found, (moment - math.log(failure)) / theta)
     return (found + old) * (1 + 1e-9)
