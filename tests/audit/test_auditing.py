@@ -1,8 +1,10 @@
 """Audits from the outside: data sets, resuming, bad input, the report, the command line."""
 
 import json
+import signal
 import subprocess
 import sys
+import time
 from dataclasses import replace
 
 import jax
@@ -11,9 +13,9 @@ import pytest
 from typer.testing import CliRunner
 
 import lastiterate as li
-from lastiterate.audit import DataSet, Neighbours, audit, worst_case
+from lastiterate.audit import DataSet, Neighbours, audit, pace, worst_case
 from lastiterate.audit.attacks import choose_thresholds, count
-from lastiterate.audit.auditing import certificate_of
+from lastiterate.audit.auditing import Interrupted, certificate_of
 from lastiterate.audit.neighbours import execute
 from lastiterate.cli import app
 from lastiterate.engine import Trainer, seeded_keys
@@ -99,23 +101,27 @@ def test_an_interrupted_audit_resumes(tmp_path):
 
     def counting(features, target, keys):
         trained.append(len(keys))
-        if len(trained) == 7:
+        if len(trained) == 11:
             raise KeyboardInterrupt
         return quick(features, target, keys)
 
     settings = dict(trials=400, batch_models=100, seed=3)
     whole = audit(SWAPPED, **settings, train=quick)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt) as caught:
         audit(SWAPPED, **settings, results=file, train=counting)
+    early = caught.value.report
+    assert early.trials == 200 and early.caveats == ("interrupted: 400 models per data set were planned",)
+    assert np.array_equal(early.scores, [part[:200] for part in whole.scores]), "what was counted, of both data sets"
+    assert early.lower <= early.ceiling < whole.ceiling
     with file.open("a") as half:
         half.write('{"data_set": 1, "first": 300, "sco')  # cut off while it was written
     trained.extend([0] * 10)
     before = len(trained)
     resumed = audit(SWAPPED, **settings, results=file, train=counting)
     assert resumed.rates == whole.rates and np.array_equal(resumed.scores, whole.scores)
-    assert len(trained) - before == 3 + 3, "the pilots again, and the three batches that are missing"
-    assert audit(SWAPPED, **settings, results=file, train=counting) == resumed
-    assert len(trained) - before == 6 + 3, "nothing is missing now"
+    assert len(trained) - before == 7 + 3, "the pilots again, and the three batches that are missing"
+    assert audit(SWAPPED, results=file, train=counting) == resumed, "with the settings of the file"
+    assert len(trained) - before == 14 + 3, "nothing is missing now"
     with pytest.raises(InputError, match="belong to another audit"):
         audit(SWAPPED, **{**settings, "seed": 4}, results=file, train=quick)
     file.write_text("something else\n")
@@ -126,9 +132,46 @@ def test_an_interrupted_audit_resumes(tmp_path):
 def test_progress_tells_speed_and_time_left():
     seen = []
     audit(SWAPPED, trials=300, batch_models=100, seed=1, train=quick, progress=lambda *told: seen.append(told))
-    assert [done for done, *_ in seen] == [100, 200, 300, 400, 500, 600]
+    assert [done for done, *_ in seen] == [0, 100, 200, 300, 400, 500, 600], "the estimate, then batch after batch"
     assert all(total == 600 for _, total, *_ in seen)
-    assert seen[-1][2] > 0 and seen[-1][3] == 0 < seen[3][3]
+    assert seen[-1][2] > 0 and seen[-1][3] == 0 < seen[3][3] and seen[0][2] > 0 and seen[0][3] > 0
+
+
+def test_by_default_as_many_models_as_a_minute_holds(monkeypatch):
+    monkeypatch.setattr(pace, "_rate", lambda run, neighbours, train, size: 20.0 if size == 64 else 10.0)
+    assert pace.measured(SWAPPED, OTHER, quick, 1000, None) == (10.0, 16), "a batch of 64 would take longer than 2 s"
+    monkeypatch.setattr(pace, "_rate", lambda run, neighbours, train, size: 1e3 * min(size, 64))
+    assert pace.measured(SWAPPED, OTHER, quick, 1000, None) == (64e3, 64)
+    assert pace.measured(SWAPPED, OTHER, quick, 1000, 100) == (16e3, 16), "over soon"
+    assert pace.trials_for(1e-3) == 100 and pace.trials_for(44.0) == 1200 and pace.trials_for(1e9) == 50_000
+    monkeypatch.setattr(pace, "_rate", lambda run, neighbours, train, size: 10.0)
+    assert audit(SWAPPED, seed=1, train=quick).trials == 270
+
+
+def test_an_interruption_before_anything_is_counted_reports_nothing():
+    def stopped(features, target, keys):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt) as caught:
+        audit(SWAPPED, trials=400, train=stopped)
+    assert not isinstance(caught.value, Interrupted)
+
+
+def test_control_c_in_a_terminal_shows_the_report(tmp_path):
+    """As a user does it: an audit of many models in a process of its own, interrupted while it counts."""
+    file = tmp_path / "run.json"
+    file.write_text(RUN.to_json())
+    command = [sys.executable, "-m", "lastiterate", "audit", str(file), "--trials", "1000000", "--batch-models", "200",
+               "--results", str(tmp_path / "scores")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        while not (tmp_path / "scores").is_file() or (tmp_path / "scores").read_text().count("\n") < 7:
+            assert process.poll() is None, process.stderr.read()
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        out, error = process.communicate()
+    assert process.returncode == 130 and "Traceback" not in error
+    assert "no contradiction" in out and "interrupted: 1000000 models per data set were planned" in out
+    assert error.startswith("1,000,000 models per data set, about ") and "Ctrl-C reports" in error
 
 
 NOISE = np.random.default_rng(0)

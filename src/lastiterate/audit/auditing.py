@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from lastiterate.accounting.certificate import Certificate, account
-from lastiterate.audit import replay, trajectory
+from lastiterate.audit import pace, replay, trajectory
 from lastiterate.audit.adversarial_image import ImageNeighbours
 from lastiterate.audit.attacks import by_name, choose_thresholds, count, strongest
 from lastiterate.audit.canaries import worst_case
 from lastiterate.audit.neighbours import Neighbours, Train, check_adjacency
 from lastiterate.audit.outcome import AuditReport, Rate
-from lastiterate.audit.scoring import Progress, Results, TrialPlan, all_scores, batch_size, train_first
+from lastiterate.audit.scoring import Progress, Results, TrialPlan, all_scores, batch_size, settings, train_first
 from lastiterate.audit.statistics import CombinedBounds, Counts, ceiling, gaussian_epsilon, require_statement
 from lastiterate.engine import Trainer
 from lastiterate.errors import InputError
@@ -27,28 +27,46 @@ from lastiterate.run.run import Run
 THRESHOLDS = 2
 EXACT = ("projection", trajectory.NAME)
 """Attacks whose score is linear in Gaussian parameters."""
+REPLAYED = 100
+"""Models per data set by default where they are trained one by one."""
 
 
-def audit(run: Run, *, attack: str | None = None, trials: int = 2000, failure: float = 0.05, delta: float = 1e-5,
+class Interrupted(KeyboardInterrupt):
+    """An audit was interrupted: ``report`` is what the models say that were counted by then.
+
+    Its statements hold as if no more had been planned, because nothing but time and speed is shown before the end.
+    """
+
+    def __init__(self, report: AuditReport) -> None:
+        super().__init__("the audit was interrupted")
+        self.report = report
+
+
+def audit(run: Run, *, attack: str | None = None, trials: int | None = None, failure: float = 0.05, delta: float = 1e-5,
           batch_models: int | None = None, results: str | Path | None = None, seed: int | None = None,
           neighbours: Neighbours | None = None, features: int | None = None, train: Train | None = None,
           at_least: Evidence = Evidence.ENFORCED, progress: Progress | None = None) -> AuditReport:
     """Attack the trainer of ``run``: a lower bound on epsilon at ``delta`` beside the certificate's upper bound.
 
-    ``attack``: one of ``ATTACKS``, or replay; by default the strongest that fits. ``trials``: models
-    per data set that count. ``failure``: probability that any statement of the report is wrong. ``neighbours``: two
-    data sets (default: the worst case for the run's loss, with ``features`` columns). ``train``: what is audited,
-    (features, target, keys) -> released parameters (default: ``Trainer(run).fit_many``). ``results``: a file to resume
-    from. Errors: ``InputError`` for numbers too small for any statement, neighbours of another adjacency, or a trainer
-    that is not a pure function of data and key.
+    ``attack``: one of ``ATTACKS``, or replay; by default the strongest that fits. ``trials``: models per data set that
+    count; by default as many as a minute holds, which is measured first. ``failure``: probability that any statement
+    of the report is wrong. ``neighbours``: two data sets (default: the worst case for the run's loss, with ``features``
+    columns). ``train``: what is audited, (features, target, keys) -> released parameters (default:
+    ``Trainer(run).fit_many``). ``results``: a file to resume from, with the trials, batches and seed that it was begun
+    with. Errors: ``InputError`` for numbers too small for any statement, neighbours of another adjacency, or a trainer
+    that is not a pure function of data and key. ``progress(done, total, models_per_minute, seconds_left)`` is called
+    first with the estimate, and then now and then; ``Interrupted`` has the report of what was counted by then.
 
     **Guarantee:** that of ``AuditReport``; nothing is chosen on the models that are counted.
     """
     run, caveats = auditable(run)
+    begun = settings(results)
+    trials, batch_models, seed = (begun.get(name) if value is None else value for name, value in (
+        ("trials", trials), ("batch_models", batch_models), ("seed", seed)))
     if attack == replay.NAME:
-        require_statement(trials, failure, delta)
-    else:
-        require_statement(trials, failure, delta, THRESHOLDS)
+        trials = REPLAYED if trials is None else trials
+    if trials is not None:
+        require_statement(trials, failure, delta, 1 if attack == replay.NAME else THRESHOLDS)
     neighbours = worst_case(run, features) if neighbours is None else neighbours
     check_adjacency(neighbours, run)
     certificate = certificate_of(run, at_least)
@@ -59,16 +77,23 @@ def audit(run: Run, *, attack: str | None = None, trials: int = 2000, failure: f
                         pilot=0, seed=None, caveats=caveats)
     chosen = by_name(strongest(run, neighbours) if attack is None else attack)
     train = default_train(run) if train is None else train
-    plan = planned(run, neighbours, trials, batch_models, seed)
+    plan = planned(run, neighbours, train, trials, batch_models, seed, progress)
+    require_statement(plan.trials, failure, delta, THRESHOLDS)
     firsts = train_first(run, neighbours, train, plan)
     pilots = [first_models.released[:plan.pilot] for first_models in firsts]
     score = chosen.scorer(run, neighbours, *pilots)
-    thresholds = choose_thresholds(score(pilots[0]), score(pilots[1]), trials, delta, failure)
+    thresholds = choose_thresholds(score(pilots[0]), score(pilots[1]), plan.trials, delta, failure)
     about = identity(run, neighbours, chosen.name, plan, delta, failure)
     kept = Results(None if results is None else Path(results), about)
     found = all_scores(run, firsts, train, plan, score, kept, progress)
-    return conclude(certificate, neighbours, chosen.name, found, thresholds, failure=failure, delta=delta,
-                    pilot=plan.pilot, seed=seed, caveats=caveats)
+    short = len(found[0]) < plan.trials
+    if short:
+        caveats = (*caveats, f"interrupted: {plan.trials} models per data set were planned")
+    report = conclude(certificate, neighbours, chosen.name, found, thresholds, failure=failure, delta=delta,
+                      pilot=plan.pilot, seed=seed, caveats=caveats)
+    if short:
+        raise Interrupted(report)
+    return report
 
 
 def auditable(run: Run) -> tuple[Run, tuple[str, ...]]:
@@ -91,12 +116,26 @@ def certificate_of(run: Run, at_least: Evidence = Evidence.ENFORCED) -> Certific
     return account(auditable(run)[0], at_least=at_least)
 
 
-def planned(run: Run, neighbours: Neighbours, trials: int, batch_models: int | None, seed: int) -> TrialPlan:
-    """Batches as asked for, and a pilot of a tenth of the trials, at least 200 and at most 4,000."""
+def planned(run: Run, neighbours: Neighbours, train: Train, trials: int | None, batch_models: int | None, seed: int,
+            progress: Progress | None) -> TrialPlan:
+    """Trials and batches as asked for, and a pilot of a tenth of the trials, at least 200 (or half of them) and at most
+    4,000.
+
+    The speed is measured where it decides the number of trials, or is shown.
+    """
     if batch_models is not None and batch_models < 1:
         raise InputError("batch_models", "must be a whole number >= 1", batch_models)
     size = batch_size(run, neighbours.with_record.features.shape[1]) if batch_models is None else batch_models
-    return TrialPlan(trials, min(max(trials // 10, 200), 4000), min(size, trials), seed)
+    rate = 0.0
+    if trials is None or progress is not None:
+        rate, fastest = pace.measured(run, neighbours, train, size, None if trials is None else 2 * trials)
+        size = fastest if batch_models is None else size
+    trials = pace.trials_for(rate) if trials is None else trials
+    pilot = min(max(trials // 10, min(200, max(trials // 2, 50))), 4000)
+    plan = TrialPlan(trials, pilot, min(size, trials), seed)
+    if progress is not None:
+        progress(0, 2 * trials, 60 * rate, 2 * (trials + plan.pilot) / rate)
+    return plan
 
 
 def identity(run: Run, neighbours: Neighbours, attack: str, plan: TrialPlan, delta: float, failure: float

@@ -22,6 +22,8 @@ from lastiterate.run.run import Run
 
 Progress = Callable[[int, int, float, float], None]
 """Called with models done, models in all, models per minute and seconds left."""
+SMALL = 64
+"""Models that are trained twice without much ado."""
 MEMORY = 2**29
 """Bytes that a batch of models may take, about, when its size is not given."""
 
@@ -35,10 +37,16 @@ class TrialPlan:
     batch_models: int
     seed: int
 
+    @property
+    def at_once(self) -> int:
+        """Models that one call of ``train_first`` trains: the pilot too, where one batch holds all that count."""
+        return self.batch_models + (self.pilot if self.batch_models == self.trials else 0)
+
     def keys(self, data_set: int) -> Any:
-        """One key per model, the pilot's first; each data set has its own."""
+        """One key per model, the pilot's first; each data set has its own. Spare ones at the end fill up batches, so
+        that programs are compiled for one size only."""
         words = np.random.SeedSequence([self.seed, data_set]).generate_state(1)
-        return seeded_keys(int(words[0]) & 0x7FFFFFFF, self.pilot + self.trials)
+        return seeded_keys(int(words[0]) & 0x7FFFFFFF, self.pilot + self.trials + self.at_once)
 
 
 def batch_size(run: Run, width: int) -> int:
@@ -63,6 +71,18 @@ def require_pure(run: Run, data_set: DataSet, train: Train, keys: Any, released:
     if not np.allclose(released[:len(again)], again, rtol=1e-6, atol=1e-9, equal_nan=True):
         raise InputError("train", "is not a pure function of (data, key): the same keys gave two answers", None,
                          "audit a trainer that takes all its randomness from the key")
+
+
+def settings(results: str | Path | None) -> dict[str, Any]:
+    """What the first line of a file of results says about its audit; nothing where there is no such file yet."""
+    if results is None or not Path(results).is_file():
+        return {}
+    with Path(results).open(encoding="utf-8") as file:
+        try:
+            found = json.loads(file.readline())
+        except (json.JSONDecodeError, UnicodeDecodeError):
+            return {}
+    return found if isinstance(found, dict) else {}
 
 
 class Results:
@@ -115,38 +135,59 @@ class FirstModels:
 
 
 def train_first(run: Run, neighbours: Neighbours, train: Train, plan: TrialPlan) -> tuple[FirstModels, FirstModels]:
-    """Train the pilot and the first batch of both data sets in one call each."""
+    """Train the pilot and the first batch of both data sets."""
     found: list[FirstModels] = []
     for place, data_set in enumerate((neighbours.with_record, neighbours.without_record)):
-        keys = plan.keys(place)
-        first, began = keys[:plan.pilot + plan.batch_models], time.perf_counter()
-        released = execute(run, data_set, train, first)
-        if released.ndim < 2 or len(released) != len(first):
-            raise InputError("train", "must return one model per key", released.shape, "as Trainer(run).fit_many does")
+        keys, began = plan.keys(place), time.perf_counter()
+        parts: list[np.ndarray] = []
+        for first in range(0, plan.pilot + plan.batch_models, plan.at_once):
+            part = keys[first:first + plan.at_once]
+            parts.append(execute(run, data_set, train, part))
+            if parts[-1].ndim < 2 or len(parts[-1]) != len(part):
+                raise InputError("train", "must return one model per key", parts[-1].shape,
+                                 "as Trainer(run).fit_many does")
+        released = np.concatenate(parts)[:plan.pilot + plan.batch_models]
         found.append(FirstModels(data_set, keys, released, plan.pilot, time.perf_counter() - began))
-    require_pure(run, neighbours.with_record, train, found[0].keys[:3], found[0].released)
+    few = plan.at_once if plan.at_once <= SMALL else 3  # a size that is compiled already, if that is cheap
+    require_pure(run, neighbours.with_record, train, found[0].keys[:few], found[0].released)
     return found[0], found[1]
 
 
 def all_scores(run: Run, firsts: tuple[FirstModels, FirstModels], train: Train, plan: TrialPlan,
                score: Callable[[np.ndarray], np.ndarray], results: Results, progress: Progress | None
                ) -> tuple[np.ndarray, np.ndarray]:
-    """Scores of ``trials`` models with the record, and of as many without; only scores are kept."""
+    """Scores of ``trials`` models with the record, and of as many without; only scores are kept.
+
+    An interruption ends it with as many of both as there are by then, if there are any.
+    """
+    found: tuple[list[np.ndarray], list[np.ndarray]] = ([], [])
+    try:
+        _collect(found, run, firsts, train, plan, score, results, progress)
+    except KeyboardInterrupt:
+        if not found[1]:
+            raise
+    return np.concatenate(found[0][:len(found[1])]), np.concatenate(found[1])
+
+
+def _collect(found: tuple[list[np.ndarray], list[np.ndarray]], run: Run, firsts: tuple[FirstModels, FirstModels],
+             train: Train, plan: TrialPlan, score: Callable[[np.ndarray], np.ndarray], results: Results,
+             progress: Progress | None) -> None:
+    """Add the scores of batch after batch to ``found``, with the record and without."""
     began = time.perf_counter() - sum(first_models.seconds for first_models in firsts)
-    trained, done, found = sum(first_models.pilot for first_models in firsts), 0, ([], [])
+    trained, done = sum(first_models.pilot for first_models in firsts), 0
     for first in range(0, plan.trials, plan.batch_models):
         for place, first_models in enumerate(firsts):
-            part = first_models.keys[first_models.pilot + first:first_models.pilot + first + plan.batch_models]
-            scores = results.get(place, first, len(part))
+            size = min(plan.batch_models, plan.trials - first)
+            scores = results.get(place, first, size)
             if scores is None:
+                part = first_models.keys[first_models.pilot + first:][:plan.batch_models]
                 released = (execute(run, first_models.data_set, train, part) if first
                             else first_models.released[first_models.pilot:])
-                scores = np.asarray(score(released), dtype=np.float64)
+                scores = np.asarray(score(released[:size]), dtype=np.float64)
                 results.put(place, first, scores)
-                trained += len(part)
+                trained += size
             found[place].append(scores)
-            done += len(part)
+            done += size
             if progress is not None:
                 rate = trained / max(time.perf_counter() - began, 1e-9)
                 progress(done, 2 * plan.trials, 60 * rate, (2 * plan.trials - done) / rate)
-    return np.concatenate(found[0]), np.concatenate(found[1])

@@ -23,7 +23,8 @@ def audit_command(
     attack: Annotated[str | None, typer.Option("--attack", help="projection, trajectory, learned, "
                                                "loss-threshold, refusals, replay or one-run; default: "
                                                "the strongest")] = None,
-    trials: Annotated[int, typer.Option("--trials", help="models per data set that count")] = 2000,
+    trials: Annotated[int | None, typer.Option("--trials", help="models per data set that count; default: what about "
+                                               "a minute holds")] = None,
     batch_models: Annotated[int | None, typer.Option("--batch-models", help="models trained at once: bounds memory"
                                                      )] = None,
     failure: Annotated[float, typer.Option("--failure", help="probability that a statement is wrong")] = 0.05,
@@ -57,19 +58,26 @@ def audit_command(
         task = bar.add_task("audit", total=None, speed="", left="compiling")
 
         def tick(done: int, total: int, per_minute: float, left: float) -> None:
+            if done == 0:
+                bar.console.print(f"{total // 2:,} models per data set, about {max(left, 1):.0f} s; Ctrl-C reports "
+                                  "what is counted by then", highlight=False)
             bar.update(task, completed=done, total=total, speed=f"{per_minute:,.0f} models/min",
                        left=f"{left:.0f} s left")
 
-        report = auditing.audit(found.run, attack=attack, trials=trials, failure=failure, delta=asked,
-                                batch_models=batch_models, results=results, seed=seed, features=features,
-                                at_least=found.at_least, progress=tick)
+        code = 0
+        try:
+            report = auditing.audit(found.run, attack=attack, trials=trials, failure=failure, delta=asked,
+                                    batch_models=batch_models, results=results, seed=seed, features=features,
+                                    at_least=found.at_least, progress=tick)
+        except auditing.Interrupted as early:
+            report, code = early.report, 130
     if plot is not None:
         roc.receiver_curve(report, auditing.certificate_of(found.run, found.at_least), plot)
-    _show_report(report, json_)
+    _show_report(report, json_, code)
 
 
-def _show_report(report: AuditReport | OneRunReport, json_: bool) -> None:
-    """Print the report; exit code 1 if the certificate is refuted."""
+def _show_report(report: AuditReport | OneRunReport, json_: bool, code: int = 0) -> None:
+    """Print the report; exit code 1 if the certificate is refuted, 130 if the audit was interrupted."""
     if json_:
         print(report.to_json())
     else:
@@ -79,8 +87,8 @@ def _show_report(report: AuditReport | OneRunReport, json_: bool) -> None:
         console.print(table, highlight=False)
         for caveat in report.caveats:
             console.print(f"- {caveat}", style="dim", highlight=False)
-    if report.refuted:
-        raise typer.Exit(1)
+    if report.refuted or code:
+        raise typer.Exit(code or 1)
 
 
 def _bar() -> Progress:
