@@ -64,15 +64,15 @@ def audit(run: Run, *, attack: str | None = None, trials: int | None = None, fai
     trials, batch_models, seed = (begun.get(name) if value is None else value for name, value in (
         ("trials", trials), ("batch_models", batch_models), ("seed", seed)))
     if attack == replay.NAME:
-        trials = REPLAYED if trials is None else trials
-    if trials is not None:
-        require_statement(trials, failure, delta, 1 if attack == replay.NAME else THRESHOLDS)
+        require_statement(trials or REPLAYED, failure, delta)
+    elif trials is not None:
+        require_statement(trials, failure, delta, THRESHOLDS)
     neighbours = worst_case(run, features) if neighbours is None else neighbours
     check_adjacency(neighbours, run)
     certificate = certificate_of(run, at_least)
     seed = int.from_bytes(os.urandom(4), "little") if seed is None else seed
     if attack == replay.NAME:
-        present, without = replay.scores(run, neighbours, trials, progress)
+        present, without = replay.scores(run, neighbours, trials or REPLAYED, progress)
         return conclude(certificate, neighbours, replay.NAME, (present, without), (0.0,), failure=failure, delta=delta,
                         pilot=0, seed=None, caveats=caveats)
     chosen = by_name(strongest(run, neighbours) if attack is None else attack)
