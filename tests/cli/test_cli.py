@@ -76,7 +76,12 @@ def test_predict(model, table):
     assert code == 0 and len(rows) == len(truth)
     assert np.mean([row["prediction"] == label for row, label in zip(rows, truth, strict=True)]) > 0.8
     assert all(abs(float(r["probability_no"]) + float(r["probability_yes"]) - 1) < 1e-5 for r in rows)
-    assert sorted(p.name for p in model.iterdir()) == ["certificate.json", "model.json", "weights.safetensors"]
+    assert sorted(p.name for p in model.iterdir()) == [
+        "certificate.json",
+        "model.json",
+        "report.html",
+        "weights.safetensors",
+    ]
 
 
 def test_public_test_file(table, tmp_path):

@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from lastiterate.accounting import explain, written
+from lastiterate.accounting.cite import bibtex
 from lastiterate.accounting.preparation import prepared_curves
 from lastiterate.accounting.verdict import Verdict
 from lastiterate.analysis.paid_smoothness import as_accounted
@@ -169,6 +170,11 @@ class Certificate:
         ``all``: also the theorems that do not apply, and why.
         """
         return explain.in_words(self, delta, all)
+
+    def cite(self) -> str:
+        """BibTeX of every theorem that certifies the run, and of those whose lower bounds it is compared with."""
+        used = [v.theorem for v in self.verdicts if isinstance(v.result, Applies) and v.theorem.kind != "claimed"]
+        return bibtex(used)
 
     def __repr__(self) -> str:
         run = self.run

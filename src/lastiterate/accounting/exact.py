@@ -11,6 +11,7 @@ from typing import Any, final
 
 from lastiterate.accounting.budgets import check_budget
 from lastiterate.accounting.calibration import scale_noise, with_kind_of_noise, with_unit_noise
+from lastiterate.accounting.cite import bibtex
 from lastiterate.accounting.explain import NEIGHBOURS, UNIT, Text, rounded_up
 from lastiterate.accounting.form import completed, form_problems, same
 from lastiterate.accounting.stated import stated
@@ -111,6 +112,10 @@ class ExactCertificate:
         """What is stated beside epsilon."""
         return stated(self, delta, run=self.run, curve=self.curve, secret=(self.run.batching.secret,)
                       if self.run.batching.secret else ())
+
+    def cite(self) -> str:
+        """BibTeX of what the certificate rests on."""
+        return bibtex((THEOREM,), ("exact",))
 
     def to_dict(self, delta: float, *, files: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """JSON-ready; ``content_sha256`` covers everything else in it. ``files``: SHA-256 of a model's files."""

@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any, final
 
 from lastiterate.accounting.certificate import Certificate, account
+from lastiterate.accounting.cite import bibtex
 from lastiterate.accounting.explain import CAVEATS, NEIGHBOURS, UNIT, Text, rounded_up
 from lastiterate.accounting.form import completed, form_problems, same
 from lastiterate.accounting.stated import stated
@@ -157,6 +158,11 @@ class SelectionCertificate:
         tuning = (f"tuning: the best of a secret number of runs, {chosen.law.mean:.3g} on average, from "
                   f"{len(chosen.candidates)} candidates, and their scores on {chosen.held_out} records")
         return stated(self, delta, run=None, curve=self.curve, charged=(tuning,), secret=SECRET[:1])
+
+    def cite(self) -> str:
+        """BibTeX of what the certificate rests on."""
+        used = {v.theorem.name: v.theorem for one in self.certificates for v in one.certifying}
+        return bibtex(used.values(), ("selection",))
 
     def to_dict(self, delta: float, *, files: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """JSON-ready; ``content_sha256`` covers everything else in it. ``files``: SHA-256 of a model's files."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from lastiterate.cli import audits, fits, ledgers, runs, tunings  # their commands register themselves
+from lastiterate.cli import audits, fits, ledgers, reports, runs, tunings  # their commands register themselves
 from lastiterate.cli.screen import app
 
-__all__ = ["app", "audits", "fits", "ledgers", "main", "runs", "tunings"]
+__all__ = ["app", "audits", "fits", "ledgers", "main", "reports", "runs", "tunings"]
 
 
 def main() -> None:

@@ -75,6 +75,8 @@ def train_command(
     from lastiterate.models.custody import custody
     from lastiterate.models.linear import Budget
     from lastiterate.models.units import Units
+    from lastiterate.report import page
+    from lastiterate.report.subject import read as read_subject
 
     facts = opened.schema_for(data, schema, target=target, classes=classes, model=model)
     if test is not None and not test_is_public:
@@ -103,6 +105,7 @@ def train_command(
         result = replace(result, model=result.model.saying(said))
     result.model.save(where)
     guard.finish(result.model)
+    page.write(read_subject(where), where / "report.html")
     if explain_plan and result.choice is None:
         console.print(f"no plans were considered for {algorithm if model is None else model}", highlight=False)
     elif explain_plan and result.choice is not None:

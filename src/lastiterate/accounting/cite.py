@@ -1,0 +1,40 @@
+"""Citations of what a certificate rests on, as BibTeX made from the theorems' own rows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from lastiterate.theorems.theorem import Theorem
+
+LIBRARY = "@software{lastiterate,\n  title = {lastiterate: differentially private training with hidden iterates},\n}\n"
+OTHERS = {
+    "exact": "Canonne, Kamath, Steinke: The discrete Gaussian for differential privacy, NeurIPS 2020, Theorem 4",
+    "selection": "Papernot, Steinke: Hyperparameter tuning with Renyi differential privacy, ICLR 2022, Theorems 2, 6",
+}
+"""Sources of certificates that no row of the table gives."""
+
+
+def bibtex(theorems: Iterable[Theorem], others: Iterable[str] = ()) -> str:
+    """One entry per theorem, its key the theorem's name, and one for the library."""
+    entries = [entry(theorem.name, theorem.citation) for theorem in theorems]
+    return "\n".join([*entries, *(entry(name, OTHERS[name]) for name in others), LIBRARY])
+
+
+def entry(key: str, citation: str) -> str:
+    """``Authors: Title, where (year), place`` as an entry; what has another form becomes its title."""
+    authors, colon, rest = citation.partition(": ")
+    if not colon or re.search(r"[(/]|^[a-z]", authors):
+        authors, rest = "", citation
+    year = re.search(r"\b(?:19|20)\d\d\b", citation)
+    lines = [f"@misc{{{key},"]
+    if authors:
+        lines.append(f"  author = {{{_plain(' and '.join(re.split(r', | and ', authors)))}}},")
+    lines.append(f"  title = {{{_plain(rest)}}},")
+    if year:
+        lines.append(f"  year = {{{year[0]}}},")
+    return "\n".join([*lines, "}", ""])
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"([#$%&_{}])", r"\\\1", text)

@@ -1,0 +1,42 @@
+"""``lastiterate report``: the release document as one HTML file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lastiterate.cli.screen import Delta, Out, Trust, app, console, reports_errors
+from lastiterate.errors import InputError
+
+
+@app.command("report")
+@reports_errors
+def report_command(
+    path: Annotated[Path, typer.Argument(metavar="MODEL_DIR|CERT.json|RUN.json", help="a folder that train wrote, a "
+                                         "certificate, or a run")],
+    out: Out = None,
+    audit: Annotated[Path | None, typer.Option("--audit", help="what audit --json printed; default: audit.json in the "
+                                               "folder")] = None,
+    delta: Delta = 1e-5,
+    trust_constants: Trust = False,
+) -> None:
+    """One offline HTML page about a release; exit code 1 when it does not verify, or an audit refutes it.
+
+    --delta and --trust-constants are for a run; a certificate has its own.
+    """
+    from lastiterate.report import page
+    from lastiterate.report.subject import read
+    from lastiterate.run.evidence import Evidence
+
+    where = out if out is not None else path / "report.html" if path.is_dir() else path.with_suffix(".html")
+    if where.exists():
+        raise InputError("out", "must not exist yet", str(where), "name another file with --out, or remove this one")
+    subject = read(path, audit=audit, delta=delta, at_least=Evidence.ASSUMED if trust_constants else Evidence.ENFORCED)
+    size = page.write(subject, where)
+    console.print(f"{where}: {size / 1000:.0f} kB", highlight=False, markup=False)
+    if subject.refuted or not subject.checked.holds:
+        console.print("[bold red]the certificate does not hold[/bold red]" if not subject.refuted else
+                      "[bold red]an audit refutes the certificate[/bold red]")
+        raise typer.Exit(1)

@@ -1,0 +1,74 @@
+"""``lastiterate report``: one offline HTML file about a release, for people who did not train the model.
+
+Nothing is loaded from anywhere: style and script are in the file, and a content security policy names them by their
+hashes, so that no other script could run in it. All texts are escaped by construction (``markup``).
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+from functools import cache
+from pathlib import Path
+
+from lastiterate.markup import Markup, plain, tag
+from lastiterate.report import browser, sections
+from lastiterate.report.subject import Subject
+
+HERE = Path(__file__).parent
+
+@cache
+def _part(name: str) -> str:
+    return (HERE / name).read_text(encoding="utf-8")
+
+
+def page(subject: Subject) -> str:
+    """The whole page."""
+    title = f"Privacy report: {subject.name}"
+    made = sections.every(subject) if subject.checked.holds else sections.refused(subject)
+    body = [tag("a", "Skip to the content", href="#content", class_="skip"), tag("header", tag("h1", title)),
+            tag("main", made, id="content"), _closing()]
+    if subject.checked.holds:
+        body += [_data(browser.data(subject)), Markup(f"<script>{_part('page.js')}</script>")]
+    return "<!DOCTYPE html>\n" + tag("html", _head(title), tag("body", body), lang="en") + "\n"
+
+
+def _head(title: str) -> Markup:
+    rules = f"default-src 'none'; script-src {_hash('page.js')}; style-src {_hash('page.css')}; img-src data:; " \
+            "base-uri 'none'; form-action 'none'"
+    return tag("head", Markup('<meta charset="utf-8">'), tag("meta", http_equiv="Content-Security-Policy",
+                                                              content=rules),
+               tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+               tag("meta", name="referrer", content="no-referrer"), tag("title", title),
+               Markup(f"<style>{_part('page.css')}</style>"))
+
+
+def _hash(name: str) -> str:
+    digest = hashlib.sha256(_part(name).encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"
+
+
+def _data(data: object) -> Markup:
+    """JSON that cannot end its element: no character of markup is in it."""
+    text = plain(json.dumps(data, allow_nan=False)).replace("<", "\\u003c").replace(">", "\\u003e") \
+        .replace("&", "\\u0026")
+    return Markup(f'<script type="application/json" id="report-data">{text}</script>')
+
+
+def _closing() -> Markup:
+    from lastiterate import __version__
+
+    return tag("footer", tag("p", f"Made by lastiterate {__version__} on the releaser's or the reader's machine; this "
+                             "page loads nothing and sends nothing. A reader who does not trust the page runs ",
+                             tag("code", "lastiterate verify"), " on the folder: it derives every number again.",
+                             class_="soft"))
+
+
+def write(subject: Subject, out: Path) -> int:
+    """Write the page for its owner's eyes, to a file that does not exist yet; its size in bytes."""
+    text = page(subject).encode()
+    with os.fdopen(os.open(out, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
+        file.write(text)
+    return len(text)

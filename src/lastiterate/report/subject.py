@@ -1,0 +1,116 @@
+"""What a report is about: a model folder, a certificate or a run, read and verified before anything is shown."""
+
+# pyright: basic
+# what JSON holds is checked here, not known
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from lastiterate.accounting.certificate import Certificate, account
+from lastiterate.accounting.stored import Checked
+from lastiterate.curves.curve import Curve
+from lastiterate.errors import InputError
+from lastiterate.models import folder as folders
+from lastiterate.models.loading import verify
+from lastiterate.models.statements import STATEMENTS, subject_of
+from lastiterate.run import strict_json
+from lastiterate.run.evidence import Evidence
+from lastiterate.run.run import Run
+
+AUDIT = "audit.json"
+"""A file of this name in a model folder is what ``lastiterate audit --json`` printed."""
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """``body``: the certificate as written, ``text`` its very bytes; ``certificate``: derived again, where it holds.
+
+    ``weights``: name of the file that its hash is of. ``audit``: a report of an audit, somebody's word. ``schema``:
+    the public facts of the data. ``described``: a run that nobody has executed.
+    """
+
+    name: str
+    body: dict[str, Any]
+    text: str
+    checked: Checked
+    certificate: Any = None
+    weights: str | None = None
+    audit: dict[str, Any] | None = None
+    schema: dict[str, Any] | None = None
+    described: bool = False
+
+    @property
+    def delta(self) -> float:
+        return self.body["delta"]
+
+    @property
+    def run(self) -> Run | None:
+        """The run that is certified, where there is one."""
+        return getattr(self.certificate, "run", None)
+
+    @cached_property
+    def curve(self) -> Curve | None:
+        """The curve that certifies (the best one at delta), or ``None``."""
+        if not isinstance(self.certificate, Certificate):
+            return self.certificate.curve
+        best = self.certificate.best(self.delta)
+        return None if best is None or self.body["epsilon"] is None else self.certificate.curve(best)
+
+    @property
+    def refuted(self) -> bool:
+        """Whether an audit contradicts the certificate."""
+        return self.audit is not None and self.audit["refuted"] is True
+
+
+def read(path: str | Path, *, audit: str | Path | None = None, delta: float = 1e-5,
+         at_least: Evidence = Evidence.ENFORCED) -> Subject:
+    """The subject at ``path``: a model folder, a certificate, or a run (accounted for at ``delta`` on facts of
+    ``at_least``)."""
+    place = folders.as_path(path, "path")
+    if place.is_dir():
+        stored = folders.read(place)
+        found = audit if audit is not None else place / AUDIT if (place / AUDIT).is_file() else None
+        text = (place / folders.CERTIFICATE).read_text(encoding="utf-8")
+        return _of(place.resolve().name, stored.certificate, text, verify(place), found, folders.WEIGHTS,
+                   stored.model.get("schema"))
+    body = strict_json.read(place, "run or certificate")
+    if isinstance(body, dict) and "content_sha256" in body:
+        return _of(place.name, body, place.read_text(encoding="utf-8"), verify(place), audit, None, None)
+    certificate = account(Run.from_dict(body), at_least=at_least)
+    text = certificate.to_json(delta)
+    return _of(place.name, json.loads(text), text, Checked((), None, delta), audit, None, None, certificate)
+
+
+def _of(name: str, body: dict[str, Any], text: str, checked: Checked, audit: str | Path | None, weights: str | None,
+        schema: Any, certificate: Any = None) -> Subject:
+    if not checked.holds:
+        return Subject(name, body, text, checked)
+    derived = STATEMENTS[subject_of(body)].restore(body) if certificate is None else certificate
+    if body["format"] == 1:  # what it states is derived, so that it can be shown for an old certificate as well
+        body = body | {"stated": json.loads(json.dumps(derived.to_dict(body["delta"])["stated"]))}
+    return Subject(name, body, text, checked, derived, weights if body.get("weights_sha256") else None,
+                   _audit(audit), schema if isinstance(schema, dict) else None, certificate is not None)
+
+
+NUMBERS = ("trials", "failure", "delta", "lower", "ceiling")
+
+
+def _audit(path: str | Path | None) -> dict[str, Any] | None:
+    """An audit's report as ``--json`` prints it; anything else is refused."""
+    if path is None:
+        return None
+    found = strict_json.read(Path(path), "audit")
+    if not isinstance(found, dict) or not isinstance(found.get("refuted"), bool) or not all(
+            isinstance(found.get(name), int | float) and not isinstance(found.get(name), bool) for name in NUMBERS) \
+            or not all(isinstance(found.get(name), str) for name in ("attack", "verdict")):
+        raise InputError("audit", "must be what lastiterate audit --json printed", str(path))
+    rates = found.get("rates", [])
+    if not isinstance(rates, list) or not all(isinstance(rate, dict) and all(
+            isinstance(rate.get(name), int | float) and 0 <= rate[name] <= 1 for name in ("fpr_upper", "fnr_upper"))
+            for rate in rates):
+        raise InputError("audit", "must hold error rates between 0 and 1", str(path))
+    return found | {"rates": rates}

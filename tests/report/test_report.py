@@ -1,0 +1,403 @@
+"""The release document: what it says is the certificate's, what does not verify comes first, nothing runs in it."""
+
+import hashlib
+import itertools
+import json
+import math
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import lastiterate as li
+from lastiterate import cli, markup
+from lastiterate.accounting.stated import true_positive_rate
+from lastiterate.curves.gdp import Gdp
+from lastiterate.data.schema import Schema
+from lastiterate.errors import InputError
+from lastiterate.report import changes, page, series
+from lastiterate.report.subject import read
+from lastiterate.theorems import TABLE
+from lastiterate.theorems.theorem import Applies, match
+
+from . import browser as browsers
+
+HOSTILE = ("</script><script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "<!--", "]]>", "' onload='alert(1)",
+           "javascript:alert(1)", "\u202egnp.exe", "a\x00b\u2028c", "&lt;b&gt;", "{{7*7}}")
+RUN = li.Run(n=60, steps=40, step_size=0.5, noise=li.NoiseMultiplier(12.0), loss=li.Logistic(ridge=0.05))
+
+
+def trained(**more):
+    rng = np.random.default_rng(0)
+    return li.train(replace(RUN, **more), (rng.normal(size=(60, 2)), rng.integers(0, 2, 60)), delta=1e-5)
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """A good release, a hostile one, a conditional run, a refuted release, one that was edited."""
+    home = tmp_path_factory.mktemp("r")
+    model = trained()
+    _, refuted, edited = (model.save(home / name) for name in ("good", "refuted", "edited"))
+    (refuted / "audit.json").write_text(
+        json.dumps(
+            {
+                "attack": "projection",
+                "trials": 2000,
+                "failure": 0.05,
+                "delta": 1e-5,
+                "lower": 9.5,
+                "ceiling": 12.0,
+                "refuted": True,
+                "verdict": "BUG: the certificate is refuted",
+                "rates": [{"fpr_upper": 0.01, "fnr_upper": 0.1}],
+            }
+        )
+    )
+    body = json.loads((edited / "certificate.json").read_text()) | {"epsilon": 0.01}
+    (edited / "certificate.json").write_text(json.dumps(body))
+    schema = Schema.from_dict(
+        {
+            "target": HOSTILE[1],
+            "classes": [HOSTILE[0], HOSTILE[4]],
+            "source": HOSTILE[2],
+            "columns": {name: {"kind": "number", "low": 0, "high": 1} for name in HOSTILE if name != HOSTILE[1]},
+        }
+    )
+    word = {"note": " ".join(HOSTILE), "charged": list(HOSTILE), "audit": {"protocol": HOSTILE[0], "result": {
+        HOSTILE[1]: HOSTILE[0]}}, "public_facts": [{"fact": HOSTILE[0], "source": HOSTILE[5]}]}
+    replace(model, schema=schema, word=word).save(home / "hostile")
+    assumed = replace(RUN, loss=li.Abstract(li.LossFacts(lipschitz=1.0, smooth=1.0, strong=0.1)),
+                      batching=li.Permuted(10), noise=li.GradientNoise(0.5))
+    (home / "run.json").write_text(assumed.to_json())
+    return home
+
+
+def report(*arguments):
+    done = CliRunner().invoke(cli.app, ["report", *map(str, arguments)])
+    return done.exit_code, done.output
+
+
+class Page(HTMLParser):
+    """Tags with their attributes, and the texts of ``data`` elements."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.numbers, self.open = [], [], None
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        if tag == "data":
+            self.open = [dict(attrs), ""]
+
+    def handle_data(self, data):
+        if self.open:
+            self.open[1] += data
+
+    def handle_endtag(self, tag):
+        if tag == "data":
+            self.numbers.append(self.open)
+            self.open = None
+
+
+def follow(body, path):
+    for key in path.split("."):
+        body = body[int(key)] if isinstance(body, list) else body[key]
+    return body
+
+
+def check_numbers(numbers, body):
+    """Every number is the certificate's, and what is shown of it is rounded to the safe side."""
+    assert len(numbers) > 15
+    for given, text in numbers:
+        value = follow(body, given["data-path"])
+        if value is None:
+            assert text == "infinite"
+            continue
+        assert float(given["value"]) == value, given
+        shown = float(re.search(r"\d[\d.e+-]*", text.split("most ")[-1])[0])
+        exact = value * 100 if "%" in text or "of 100" in text else value
+        lower = given["data-path"].startswith("verdicts") and body["verdicts"][int(
+            given["data-path"].split(".")[1])]["kind"] == "lower"
+        if lower:
+            assert exact * 0.998 <= shown <= exact * (1 + 1e-9), given
+        elif "of 100" in text:
+            assert exact * (1 - 1e-9) <= shown <= exact + 1
+        elif given["data-path"].startswith(
+            ("stated.contributions", "stated.noise", "stated.batches", "stated.rests_on")
+        ):
+            assert shown == pytest.approx(exact, rel=1e-5)
+        else:
+            assert exact * (1 - 1e-9) <= shown <= exact * 1.002, given
+
+
+@pytest.mark.parametrize("name", ["good", "hostile", "refuted"])
+def test_every_number_on_the_page_is_the_certificates(folders, name):
+    text = page.page(read(folders / name))
+    check_numbers(Page(text).numbers, json.loads((folders / name / "certificate.json").read_text()))
+    assert len(text.encode()) < 1_000_000
+
+
+def test_numbers_of_a_run_that_is_only_described(folders):
+    subject = read(folders / "run.json", at_least=li.Evidence.ASSUMED)
+    check_numbers(Page(page.page(subject)).numbers, subject.body)
+
+
+def test_a_page_loads_nothing_and_can_be_read_without_eyes(folders):
+    parsed = Page(page.page(read(folders / "good")))
+    for tag, attributes in parsed.tags:
+        assert not {"src", "srcset", "action", "style"} & set(attributes), (tag, attributes)
+        assert attributes.get("href", "#").startswith("#") and not any(key.startswith("on") for key in attributes)
+        assert tag not in ("link", "img", "iframe", "object", "base")
+    tags = [tag for tag, _ in parsed.tags]
+    assert dict(parsed.tags[0][1])["lang"] == "en" and tags.count("h1") == 1 and tags.count("main") == 1
+    levels = [int(tag[1]) for tag in tags if re.fullmatch("h[1-6]", tag)]
+    assert all(after <= before + 1 for before, after in itertools.pairwise(levels))
+    labelled = {attributes["for"] for tag, attributes in parsed.tags if tag == "label"}
+    assert {attributes["id"] for tag, attributes in parsed.tags if tag == "input"} <= labelled
+    pictures = [attributes for tag, attributes in parsed.tags if tag == "svg" and "aria-hidden" not in attributes]
+    names = {attributes.get("id") for _, attributes in parsed.tags}
+    assert len(pictures) == 2 and all(set(one["aria-labelledby"].split()) <= names for one in pictures)
+    assert all(attributes.get("scope") for tag, attributes in parsed.tags if tag == "th")
+
+
+def test_what_does_not_verify_comes_first_and_alone(folders):
+    code, said = report(folders / "edited", "--out", folders / "edited.html")
+    text = (folders / "edited.html").read_text()
+    assert code == 1 and "does not hold" in said and "<main" in text
+    assert text.index("does NOT verify") < text.index("content hash does not match") and "<h2 id=" not in text
+    assert Page(text).numbers == [] and "report-data" not in text
+
+
+def test_a_refuted_certificate_says_so_and_exits_1(folders):
+    code, said = report(folders / "refuted", "--out", folders / "refuted.html")
+    assert code == 1 and "refutes" in said and "REFUTED" in (folders / "refuted.html").read_text()
+    code, said = report(folders / "good", "--out", folders / "good.html")
+    assert code == 0 and (folders / "good.html").stat().st_mode & 0o777 == 0o600
+    code, said = report(folders / "good", "--out", folders / "good.html")
+    assert code == 2 and "--out must not exist yet" in said
+    code, said = report(folders / "run.json", "--trust-constants", "--out", folders / "run.html")
+    assert code == 0 and "Conditional" in (folders / "run.html").read_text()
+    code, said = report(folders / "run.json", "--out", folders / "none.html")
+    assert code == 0 and "Nothing certifies" in (folders / "none.html").read_text()
+
+
+@pytest.mark.parametrize(
+    "audit",
+    [
+        [],
+        {"refuted": True},
+        {"refuted": 1},
+        {
+            "refuted": False,
+            "trials": 1,
+            "failure": 0.1,
+            "delta": 0.1,
+            "lower": 0,
+            "ceiling": 1,
+            "attack": "a",
+            "verdict": "v",
+            "rates": [{"fpr_upper": 2, "fnr_upper": 0}],
+        },
+    ],
+)
+def test_what_is_no_audit_is_refused(folders, tmp_path, audit):
+    (tmp_path / "a.json").write_text(json.dumps(audit))
+    with pytest.raises(InputError, match="audit"):
+        read(folders / "good", audit=tmp_path / "a.json")
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_texts_stay_texts(text):
+    made = markup.tag("p", text, title=text)
+    parsed = Page(made)
+    assert [tag for tag, _ in parsed.tags] == ["p"] and list(parsed.tags[0][1]) == ["title"]
+    assert parsed.tags[0][1]["title"] == markup.plain(text) and not re.search("[\x00\u2028\u202e]", made)
+    for bad in ("onclick", "ON", "a b", "x>"):
+        with pytest.raises(ValueError, match="no attribute"):
+            markup.tag("p", **{bad: "x"})
+
+
+def test_hostile_names_add_no_element(folders):
+    text = page.page(read(folders / "hostile"))
+    parsed = Page(text)
+    assert [tag for tag, _ in parsed.tags].count("script") == 2 and "img" not in {tag for tag, _ in parsed.tags}
+    assert not any(key.startswith("on") for _, attributes in parsed.tags for key in attributes)
+    data = re.search(r'id="report-data">(.*?)</script>', text, re.DOTALL)[1]
+    assert "<" not in data and HOSTILE[0] in json.loads(data)["downloads"]["certificate.json"][0].replace("\\", "")
+
+
+@pytest.mark.parametrize("batching", [li.FullBatch(), li.Permuted(100), li.Cyclic(100)])
+def test_what_some_loss_reaches_lies_below_what_is_certified(batching):
+    run = li.Run(n=1000, steps=100, step_size=0.5, noise=li.NoiseMultiplier(4.0), loss=li.Logistic(ridge=0.01),
+                 batching=batching)
+    found = li.account(run)
+    curve, lower = found.curve(found.best(1e-5)), series.strongest(found, 1e-5)
+    tests = series.tests(curve, lower)
+    assert all(test.rate <= test.at_least <= test.at_most for test in tests)
+    assert max(test.at_least - test.rate for test in tests) > 0.02
+
+
+def test_what_a_gaussian_pair_reaches_is_close_to_its_curve():
+    mu = 1.3
+    deltas = [Gdp(mu).delta(epsilon) for epsilon in series.GRID]
+    for rate in (1e-3, 0.01, 0.1, 0.3):
+        exact = true_positive_rate(Gdp(mu), rate)
+        close = 0.9 if rate < 0.2 else 0.8  # where slopes are below 1 it is a straight line
+        assert close * exact <= series.reached(deltas, rate) <= exact
+    assert series.reached([0.0] * len(series.GRID), 0.2) == pytest.approx(0.2)
+
+
+def test_lines_over_steps_end_at_the_certificate():
+    run = replace(RUN, steps=300)
+    found = li.account(run)
+    lines = {line.name: line for line in series.over_steps(found, 1e-5)}
+    assert lines["composition"].steps[-1] == 300 and set(lines) == {"last iterate", "composition", "lower bound"}
+    assert min(line.epsilons[-1] for line in lines.values() if line.kind == "upper") == found.epsilon(1e-5)
+    assert lines["lower bound"].epsilons[-1] == found.lower(1e-5)
+
+
+@pytest.mark.parametrize("name, wanted", [("poisson-pld", "poisson"), ("shifted-interpolation-permuted", "permuted"),
+                                          ("composition-gdp", None)])
+def test_the_change_that_opens_a_theorem_does(name, wanted):
+    found = changes.opening(TABLE[name], RUN)
+    if wanted is None:
+        return
+    assert wanted in found
+    made = next(made for words, made in changes.changes(RUN) if words == found)()
+    assert isinstance(match(TABLE[name], made), Applies)
+    momentum = replace(RUN, momentum=li.Nesterov())
+    assert changes.opening(TABLE["shifted-interpolation"], momentum) == "leave momentum out"
+
+
+needs_browser = pytest.mark.skipif(
+    browsers.installed() is None, reason="no Chromium is installed: the page's script and what it shows are not tested"
+)
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    opened = browsers.Browser(tmp_path_factory.mktemp("profile"))
+    yield opened
+    opened.close()
+
+
+def shown(browser, folders, name, **more):
+    file = folders / f"shown-{name}.html"
+    if not file.exists():
+        page.write(read(folders / name, **more), file)
+    browser.open(file)
+    return file
+
+
+NUMBERS = (
+    "[...document.querySelectorAll('data')].map(d => [{'data-path': d.dataset.path, value: d.value}, d.innerText])"
+)
+
+
+@needs_browser
+def test_a_good_release_in_the_browser(browser, folders, tmp_path):
+    shown(browser, folders, "good")
+    body = json.loads((folders / "good" / "certificate.json").read_text())
+    check_numbers(browser.value(NUMBERS), body)
+    assert browser.value("document.querySelector('.banner').innerText").startswith("Verified")
+    said = browser.value("document.getElementById('recomputed-verdict').innerText")
+    rows = browser.value("[...document.querySelectorAll('#recomputed tr')].map(r => r.lastChild.innerText)")
+    assert "agree with the certificate" in said and len(rows) >= 6 and set(rows) == {"agrees"}
+    browser.picture(tmp_path / "good.png")
+    assert (tmp_path / "good.png").stat().st_size > 50_000 and browser.complaints() == []
+
+
+@needs_browser
+def test_the_slider_moves_by_keyboard_and_says_the_certified_rates(browser, folders):
+    shown(browser, folders, "good")
+    tests = series.tests(read(folders / "good").curve, None)
+    browser.value("document.getElementById('rate').focus()")
+    before = browser.value("document.getElementById('rate-said').innerText")
+    browser.press("ArrowRight", 39)
+    after = browser.value("document.getElementById('rate-said').innerText")
+    test = tests[int(browser.value("document.getElementById('rate').value"))]
+    said = float(re.search(r"at most ([\d.]+) %", after)[1])
+    assert before != after and 100 * test.at_most * (1 - 1e-9) <= said <= 100 * test.at_most * 1.001
+    assert browser.value("document.getElementById('rate').getAttribute('aria-valuetext')") == after
+    assert browser.value("document.getElementById('tradeoff-cursor').getAttribute('visibility')") == "visible"
+
+
+@needs_browser
+def test_dropped_weights_are_recognised(browser, folders, tmp_path):
+    shown(browser, folders, "good")
+    weights = folders / "good" / "weights.safetensors"
+    browser.drop("#drop", weights)
+    browser.until("document.getElementById('drop-said').innerText.includes('SHA-256')")
+    said = browser.value(
+        "[document.getElementById('drop-said').innerText, document.getElementById('drop-said').className]"
+    )
+    assert said[0].startswith("This is weights.safetensors") and said[1] == "ok"
+    assert hashlib.sha256(weights.read_bytes()).hexdigest() in said[0]
+    (tmp_path / "other.safetensors").write_bytes(weights.read_bytes()[:-1] + b"\x01")
+    browser.choose("#pick", tmp_path / "other.safetensors")
+    browser.until("document.getElementById('drop-said').innerText.includes('NOT')")
+    assert browser.value("document.getElementById('drop-said').className") == "no"
+
+
+@needs_browser
+def test_the_page_counts_like_the_library(browser, folders):
+    """Written apart from it: the Gaussian curve, and SHA-256 for browsers without SubtleCrypto."""
+    shown(browser, folders, "good")
+    grid = [(e, mu) for e in (0.0, 0.1, 1.0, 3.0, 9.0) for mu in (0.05, 0.4, 1.0, 3.0, 8.0)]
+    found = browser.value(f"{json.dumps(grid)}.map(([e, m]) => lastiterateReport.gaussianDelta(e, m))")
+    for (epsilon, mu), delta in zip(grid, found, strict=True):
+        assert delta == pytest.approx(Gdp(mu).delta(epsilon), rel=1e-8, abs=1e-15), (epsilon, mu)
+    assert browser.value("lastiterateReport.gaussianEpsilon(1e-6, 1)") == pytest.approx(
+        Gdp(1.0).epsilon(1e-6), rel=1e-9
+    )
+    for size in (0, 1, 55, 56, 63, 64, 65, 1000):
+        data = bytes(i * 7 % 256 for i in range(size))
+        assert browser.value(f"lastiterateReport.plainSha256(new Uint8Array({list(data)}))") == hashlib.sha256(
+            data).hexdigest(), size
+
+
+@needs_browser
+def test_downloads_are_the_files_of_the_release(browser, folders, tmp_path):
+    shown(browser, folders, "good")
+    browser.call("Page.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
+    for name in ("certificate.json", "references.bib"):
+        browser.value(f"document.querySelector('button[data-download=\"{name}\"]').click()")
+        browser.until("true")
+        for _ in range(200):
+            if (tmp_path / name).exists() and (tmp_path / name).stat().st_size:
+                break
+            browser.value("new Promise(done => setTimeout(done, 20))")
+    assert (tmp_path / "certificate.json").read_bytes() == (folders / "good" / "certificate.json").read_bytes()
+    assert "@misc{" in (tmp_path / "references.bib").read_text()
+
+
+@needs_browser
+@pytest.mark.parametrize("name, more, words, colour", [
+    ("run.json", {"at_least": li.Evidence.ASSUMED}, "Conditional", "rgb(138, 75, 0)"),
+    ("refuted", {}, "REFUTED", "rgb(163, 0, 0)"), ("edited", {}, "This release does NOT verify", "rgb(163, 0, 0)")])
+def test_warnings_come_first_and_in_their_colour(browser, folders, tmp_path, name, more, words, colour):
+    shown(browser, folders, name, **more)
+    first = "document.querySelector('main').firstElementChild"
+    assert browser.value(f"{first}.innerText").startswith(words)
+    assert browser.value(f"getComputedStyle({first}).borderTopColor") == colour
+    browser.picture(tmp_path / f"{name}.png")
+    assert (tmp_path / f"{name}.png").stat().st_size > 15_000 and browser.complaints() == []
+    if name == "refuted":
+        assert browser.value("document.querySelectorAll('#tradeoff circle.mark').length") == 1
+
+
+@needs_browser
+def test_hostile_names_run_nothing(browser, folders):
+    shown(browser, folders, "hostile")
+    assert browser.complaints() == [] and browser.value("document.querySelectorAll('img, script').length") == 2
+    assert HOSTILE[0] in browser.value("document.querySelector('section.word').innerText")
+    blocked = browser.value(
+        "new Promise(done => { const s = document.createElement('script'); s.textContent = 'window.x = 1';"
+        " document.body.append(s); setTimeout(() => done(window.x === undefined), 50); })"
+    )
+    assert blocked, "the content policy lets no other script run"
+    assert math.isfinite(browser.value("document.body.getBoundingClientRect().width"))
