@@ -18,7 +18,8 @@ import lastiterate as li
 from benchmarks.utility.data_sets import load, split
 from benchmarks.utility.synthetic_families import UNSEEN, Problem, draw
 from lastiterate.engine import execute, scores, seeded_key
-from lastiterate.planning.planner import Task, consider
+from lastiterate.planning.planner import consider
+from lastiterate.planning.task import Task
 
 GRID = [(steps, momentum) for steps in (24, 96, 384) for momentum in (0.5, 0.875)]
 

@@ -48,6 +48,7 @@ from lastiterate.run.starts import GaussianStart as GaussianStart
 from lastiterate.run.step_sizes import Constant as Constant
 from lastiterate.run.step_sizes import InverseDecay as InverseDecay
 from lastiterate.run.step_sizes import RelativeToSmooth as RelativeToSmooth
+from lastiterate.run.step_sizes import StableSteps as StableSteps
 from lastiterate.run.step_sizes import Steps as Steps
 
 __version__: str

@@ -13,7 +13,8 @@ from lastiterate.curves.gdp import Gdp
 from lastiterate.data import encode, load_bundled, split
 from lastiterate.errors import InputError
 from lastiterate.estimators import DPHuberRidge, DPLogisticRegression
-from lastiterate.planning.planner import Task, budget, plan
+from lastiterate.planning.planner import plan
+from lastiterate.planning.task import Task, budget
 from lastiterate.run.facts import FLOAT_SLACK
 
 

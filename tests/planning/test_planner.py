@@ -9,8 +9,9 @@ import pytest
 
 import lastiterate as li
 from lastiterate.errors import InputError
-from lastiterate.planning.planner import ENOUGH, Task, budget, composition_epsilon, consider, plan
+from lastiterate.planning.planner import ENOUGH, composition_epsilon, consider, plan
 from lastiterate.planning.reference_problem import Reference, filtered, output_perturbation
+from lastiterate.planning.task import Task, budget
 
 LOSS = li.Logistic(row_norm=1.0, ridge=0.01)
 FALLING = li.Steps(tuple(2.0 - k / 10 for k in range(12)))

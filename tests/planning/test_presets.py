@@ -8,8 +8,8 @@ import pytest
 import lastiterate as li
 from lastiterate.errors import InputError
 from lastiterate.estimators import DPHuberRidge, DPLogisticRegression
-from lastiterate.planning.planner import Task
 from lastiterate.planning.presets import ALGORITHMS, described
+from lastiterate.planning.task import Task
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(200, 5))

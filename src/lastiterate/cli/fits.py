@@ -136,13 +136,14 @@ def plan_command(
     """What train would do with such data, and why; --out writes the chosen run as JSON."""
     from lastiterate.cli import show
     from lastiterate.models import datafile
-    from lastiterate.planning import planner as planning
+    from lastiterate.planning.planner import consider
+    from lastiterate.planning.task import Task, automatic_delta
 
-    task = planning.Task(n, features, classes, row_norm)
+    task = Task(n, features, classes, row_norm)
     given = datafile.parse_delta(delta)
-    value = planning.automatic_delta(n) if isinstance(given, str) else given
-    choice = planning.consider(task, epsilon=epsilon, delta=value, adjacency=cast(Any, adjacency),
-                               time_budget=time_budget, stream=stream)
+    value = automatic_delta(n) if isinstance(given, str) else given
+    choice = consider(task, epsilon=epsilon, delta=value, adjacency=cast(Any, adjacency),
+                      time_budget=time_budget, stream=stream)
     show.plans(console, choice, value)
     if out is not None:
         emit(choice.best.certificate.run.to_json() + "\n", out)

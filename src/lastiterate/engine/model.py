@@ -21,6 +21,7 @@ from lastiterate.engine.trainer import Progress, Trainer
 from lastiterate.run.paid import by_block, largest_eigenvalue, squared_row
 from lastiterate.run.preparation import TopEigenvalue
 from lastiterate.run.run import Run
+from lastiterate.run.step_sizes import StableSteps
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +47,8 @@ def execute(run: Run, features: Any, target: Any, key: Key | None = None,
         found = measure_eigenvalue(run, features, released, key)
         released = (*released[:-1], np.array([found]))
         run = run.measured(found, np.shape(features)[1] + 1)
+    if type(run.step_size) is StableSteps:
+        run = run.stabilised(np.linalg.eigvalsh(released[-1]).tolist())
     return Model(Trainer(run).fit(features, target, key, progress, released, keeper=keeper), released)
 
 

@@ -17,7 +17,8 @@ from lastiterate.errors import InputError
 from lastiterate.models import linear
 from lastiterate.models.custody import custody
 from lastiterate.models.linear import Answers, Budget, FittedLinear
-from lastiterate.planning.planner import Choice, Task
+from lastiterate.planning.planner import Choice
+from lastiterate.planning.task import Task
 from lastiterate.run.losses import Abstract
 from lastiterate.run.preparation import PrivateMean, TopEigenvalue
 from lastiterate.run.run import Run

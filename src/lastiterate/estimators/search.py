@@ -18,7 +18,7 @@ from lastiterate.models import linear, tuning
 from lastiterate.models.answers import Labels, Range, ordered
 from lastiterate.models.custody import custody
 from lastiterate.models.linear import Budget
-from lastiterate.planning.planner import Task, automatic_delta
+from lastiterate.planning.task import Task, automatic_delta
 
 FREE = {"row_norm", "run", "time_budget", "adjacency"}
 """Parameters that a grid may vary; the budget belongs to the search."""

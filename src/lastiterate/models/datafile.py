@@ -21,7 +21,8 @@ from lastiterate.models.fitted import Fitted
 from lastiterate.models.linear import Budget
 from lastiterate.models.opened import SAMPLE, Opened, Records, open_file
 from lastiterate.models.units import Units
-from lastiterate.planning.planner import Choice, Task
+from lastiterate.planning.planner import Choice
+from lastiterate.planning.task import Task
 from lastiterate.planning.presets import ALGORITHMS, described
 from lastiterate.run.batching import Batching
 from lastiterate.run.penalties import Prox

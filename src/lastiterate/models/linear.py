@@ -21,7 +21,8 @@ from lastiterate.models.fitted import Fitted
 from lastiterate.models.folder import Stored
 from lastiterate.models.kinds import Order
 from lastiterate.models.statements import Written
-from lastiterate.planning.planner import TIME_BUDGET, Choice, Task, automatic_delta, consider
+from lastiterate.planning.planner import TIME_BUDGET, Choice, consider
+from lastiterate.planning.task import Task, automatic_delta
 from lastiterate.run.adjacency import check_same
 from lastiterate.run.run import Run
 

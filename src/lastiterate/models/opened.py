@@ -14,7 +14,7 @@ from lastiterate.data.table import Table
 from lastiterate.errors import InputError
 from lastiterate.models.answers import Labels, Range
 from lastiterate.models.units import Units
-from lastiterate.planning.planner import Task
+from lastiterate.planning.task import Task
 
 SAMPLE = "bayes-linear"
 MODELS = ("logistic", "huber-ridge", SAMPLE)

@@ -18,7 +18,7 @@ from lastiterate.models.custody import EVERY, custody
 from lastiterate.models.fitted import Fitted
 from lastiterate.models.kinds import KINDS, Kind, Order, kind_for
 from lastiterate.models.units import check_units
-from lastiterate.planning.planner import automatic_delta
+from lastiterate.planning.task import automatic_delta
 from lastiterate.run.evidence import Evidence
 from lastiterate.run.run import Run
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from lastiterate.errors import InputError
-from lastiterate.planning.planner import CLIP, INTERCEPT, Task
+from lastiterate.planning.families.asked import CLIP, linear_loss
+from lastiterate.planning.task import Task
 from lastiterate.run.adjacency import Adjacency
 from lastiterate.run.batching import BallsInBins, Batching, Cyclic, FixedSize, Permuted, Poisson
-from lastiterate.run.losses import HuberRidge, Logistic, Softmax
+from lastiterate.run.losses import HuberRidge, LinearLoss
 from lastiterate.run.noise import Langevin, NoiseMultiplier
 from lastiterate.run.penalties import Prox
 from lastiterate.run.run import Run
@@ -70,14 +71,10 @@ def _with(run: Run, batching: Batching) -> Run:
     return replace(changed, steps=PASSES * max(1, round(run.n / changed.divisor)))
 
 
-def _loss(task: Task, ridge: float, cap: float | None) -> Logistic | Softmax | HuberRidge:
-    norm, intercept = task.row_norm, INTERCEPT * task.row_norm
-    if task.classes == 0:
-        if cap is not None:
+def _loss(task: Task, ridge: float, cap: float | None) -> LinearLoss:
+    loss = linear_loss(task.classes, task.row_norm)
+    if cap is not None:
+        if isinstance(loss, HuberRidge):
             raise InputError("cap", "is for classes: a regression's residuals are clamped already", cap, "leave it out")
-        loss: Logistic | Softmax | HuberRidge = HuberRidge(row_norm=norm, residual_clip=0.5, intercept=intercept)
-    elif task.classes == 2:
-        loss = Logistic(row_norm=norm, intercept=intercept, cap=cap)
-    else:
-        loss = Softmax(classes=task.classes, row_norm=norm, intercept=intercept, cap=cap)
+        loss = replace(loss, cap=cap)
     return replace(loss, ridge=ridge * loss.facts().fact("smooth"))

@@ -7,32 +7,46 @@ in direction i is MARGIN^2 i^-SOURCE / sum_j j^-SOURCE; the loss has curvature 1
 
     risk = outputs curvature / 2 sum_i lambda_i (bias_i^2 w*_i^2 + sum_k response_ik^2 noise_std_k^2).
 
+Rows that are divided by their norms have what the private mean's noise adds to all of them as one direction more.
+Whitening acts on eigenvalues as it does in the run: those below the covariance's noise are hardly raised. A hard clip
+leaves a loss of little curvature and a wide margin (``CLIPPED_CURVATURE``, ``CLIPPED_MARGIN``), whose excess is counted
+in the same units.
+
 Nothing is measured on the user's data, and privacy never depends on a prediction. The constants were compared
 on synthetic families (power-law spectra, sparse pixels, one-hot tables; benchmarks/utility/synthetic_families.py).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from lastiterate.planning.task import Task
+from lastiterate.run.losses import Abstract
+from lastiterate.run.preparation import PrivateCovariance, PrivateMean
 from lastiterate.run.run import Run
 
 DECAY, SOURCE, SPREAD, MARGIN = 1.5, 1.5, 0.4, 2.0
 REGRESSION_MARGIN = 0.5  #: targets lie in [-1, 1]
 DIRECTIONS = 24  #: groups of neighbouring eigenvalues that are treated as one
+CENTRED = 0.25  #: typical rows have squared norm SPREAD (CENTRED row_norm)^2 around their mean
+CLIPPED_CURVATURE, CLIPPED_MARGIN = 0.1, 3.0  #: of classifiers on whitened rows, relative to centred ones
 
 
 @dataclass(frozen=True, eq=False)
 class Reference:
     """The reference problem in groups of directions: eigenvalues, target and how many directions each group holds."""
 
-    eigenvalue: np.ndarray  #: of the rows' second moment, squared row norm
-    target: np.ndarray  #: w*_i
+    eigenvalue: np.ndarray  #: of the second moment of the rows that steps read
+    part: np.ndarray  #: of the logits' variance, in a direction of each group
     count: np.ndarray
     curvature: float
     outputs: int
+    margin: float
+    flatness: float = 1.0  #: curvature of the clipped loss, relative to ``curvature``
+    width: float = 1.0  #: its margin, relative to ``margin``
 
     @classmethod
     def of(cls, features: int, classes: int, row_norm: float) -> Reference:
@@ -41,20 +55,66 @@ class Reference:
         edges = np.unique(np.round(np.geomspace(1, features + 1, DIRECTIONS + 1)).astype(int))
         index = (edges[:-1] + edges[1:] - 1) / 2
         eigenvalue = SPREAD * row_norm**2 * index**-DECAY / (every**-DECAY).sum()
-        margin = REGRESSION_MARGIN if classes == 0 else MARGIN
-        target = margin * np.sqrt(index**-SOURCE / (every**-SOURCE).sum() / eigenvalue)
+        part = index**-SOURCE / (every**-SOURCE).sum()
         curvature = 1.0 if classes == 0 else 0.25 if classes == 2 else 1 / classes
-        return cls(eigenvalue, target, np.diff(edges), curvature, classes if classes > 2 else 1)
+        return cls(eigenvalue, part, np.diff(edges), curvature, classes if classes > 2 else 1,
+                   REGRESSION_MARGIN if classes == 0 else MARGIN)
+
+    @classmethod
+    def centred(cls, task: Task, run: Run) -> Reference:
+        """For rows around their private mean, clipped to the norm of the run's loss."""
+        assert not isinstance(run.loss, Abstract)
+        return cls.of(task.features, task.classes, math.hypot(run.loss.row_norm, run.loss.intercept))
+
+    def whitened(self, offset: float, floor: float, power: float) -> tuple[Reference, np.ndarray]:
+        """For unit rows that are whitened in part, and the released eigenvalues of M in every direction.
+
+        ``offset``: squared length of the mean's noise, in units of a typical row around its mean; ``floor``: what the
+        covariance's noise adds to every eigenvalue.
+        """
+        total = (self.count * self.eigenvalue).sum() * (1 + offset)
+        plain, common = self.eigenvalue / total, offset / (1 + offset)
+        raised, top = plain + floor, max(float(plain[0]), common) + floor
+        scale, common_scale = (raised / top) ** -power, ((common + floor) / top) ** -power
+        trace = (self.count * plain * scale**2).sum() + common * common_scale**2
+        found = replace(self, eigenvalue=plain * scale**2 / trace)
+        if self.margin == MARGIN:
+            found = replace(found, flatness=CLIPPED_CURVATURE, width=CLIPPED_MARGIN)
+        return found, np.append(np.repeat(scale, self.count), common_scale)
+
+    @property
+    def target(self) -> np.ndarray:
+        """w*_i."""
+        return self.margin * self.width * np.sqrt(self.part / self.eigenvalue)
+
+    @property
+    def curvatures(self) -> np.ndarray:
+        """Of the objective, in a direction of each group."""
+        return self.flatness * self.curvature * self.eigenvalue
 
     def risk(self, run: Run) -> float:
         """Expected excess loss of the run's last iterate, started at 0."""
-        mean, noise = filtered(run, self.curvature * self.eigenvalue, run.loss.facts().fact("strong"))
-        return self.excess(mean * self.curvature * self.eigenvalue, noise)
+        mean, noise = filtered(run, self.curvatures, run.loss.ridge)
+        return self.excess(mean * self.curvatures, noise)
 
     def excess(self, reached: np.ndarray, variance: np.ndarray) -> float:
         """Excess loss where a share ``reached`` of the target is learnt and each weight has a ``variance``."""
         lost = (1 - reached) ** 2 * self.target**2 + variance
-        return float(self.outputs * self.curvature / 2 * (self.count * self.eigenvalue * lost).sum())
+        return float(self.outputs * self.curvature / 2 * (self.count * self.eigenvalue * lost).sum() / self.width**2)
+
+
+def predicted(task: Task, run: Run) -> float:
+    """The risk of a plan's run on the reference problem of a task: public numbers only."""
+    mean, *others = run.prelude
+    if not others:
+        return Reference.centred(task, run).risk(run)
+    covariance = others[-1]
+    assert isinstance(mean, PrivateMean) and isinstance(covariance, PrivateCovariance)
+    plain = Reference.of(task.features, task.classes, CENTRED * math.hypot(1.0, run.loss.intercept))
+    offset = task.features * (mean.noise_multiplier / task.n) ** 2 / (plain.count * plain.eigenvalue).sum()
+    floor = covariance.noise_multiplier / task.n * math.sqrt(2 * task.features)
+    found, released = plain.whitened(float(offset), floor, covariance.power)
+    return found.risk(run.stabilised(released.tolist()))
 
 
 def filtered(run: Run, curvature: np.ndarray, ridge: float) -> tuple[np.ndarray, np.ndarray]:
@@ -97,7 +157,7 @@ def output_perturbation(problem: Reference, noise: float, n: int) -> float:
     ``noise``: standard deviation for a sum of sensitivity L. Source: Chaudhuri, Monteleoni, Sarwate 2011
     (arXiv:0912.0071), Algorithm 1 and Corollary 8, with Gaussian noise; for comparison, never executed.
     """
-    curvature = problem.curvature * problem.eigenvalue
+    curvature = problem.curvatures
 
     def risk(ridge: float) -> float:
         return problem.excess(curvature / (curvature + ridge), np.full_like(curvature, (noise / (n * ridge)) ** 2))

@@ -24,6 +24,7 @@ from lastiterate.run.paid import check_relative, measured
 from lastiterate.run.penalties import Prox
 from lastiterate.run.preparation import Preparation
 from lastiterate.run.record_bounds import facts_of, noise_unit
+from lastiterate.run.stable import check_stable, stabilised
 from lastiterate.run.starts import Fixed, Start
 from lastiterate.run.step_sizes import StepSize, as_step_size
 from lastiterate.run.validate import executable, whole
@@ -97,6 +98,7 @@ class Run:
             if length not in (None, self.steps):
                 raise InputError(name, f"needs one value for each of {self.steps} steps", length)
         check_relative(self)
+        check_stable(self)
 
     # What follows from the description.
 
@@ -196,6 +198,10 @@ class Run:
         ``parameters``: columns of a row, with the intercept.
         """
         return measured(self, eigenvalue, parameters)
+
+    def stabilised(self, eigenvalues: Sequence[float]) -> Run:
+        """The run that is executed once its covariance has released a matrix with these ``eigenvalues``."""
+        return stabilised(self, eigenvalues)
 
     def facts(self) -> LossFacts:
         """The constants that hold for this run, after clipping and the conversion to its adjacency."""

@@ -144,7 +144,39 @@ class RelativeToSmooth(Schedule):
         return float(self.sizes(0, steps).sum())
 
 
-StepSize = Constant | InverseDecay | Steps | RelativeToSmooth
+@final
+@dataclass(frozen=True)
+class StableSteps(Schedule):
+    """One step size per step, for heavy ball on rows that a ``PrivateCovariance`` whitens.
+
+    ``values`` are the longest that are taken. Where the first is longer than what is stable for the second moments that
+    were released, all are scaled down alike (docs/theorems/private-covariance): a function of what was released, which
+    costs nothing more. Every step must be charged in full, so that no guarantee depends on their length.
+    """
+
+    values: tuple[float, ...]
+    falls = False
+
+    def __post_init__(self) -> None:
+        settle(self)
+        all_positive("every entry of step_size", self.values)
+
+    def sizes(self, first: int, last: int) -> Array:
+        return frozen(np.array(self.values[first:last], dtype=np.float64))
+
+    def shortened(self, steps: int) -> StableSteps:
+        return StableSteps(self.values[:steps])
+
+    def total(self, steps: int) -> float:
+        return math.fsum(self.values[:steps])
+
+    @property
+    def length(self) -> int:
+        """How many steps are described."""
+        return len(self.values)
+
+
+StepSize = Constant | InverseDecay | Steps | RelativeToSmooth | StableSteps
 
 
 def as_step_size(given: Any) -> Any:

@@ -1,0 +1,32 @@
+"""Families of runs that the planner weighs: one file each, and this table.
+
+A family is a function from what is asked to runs with (nearly) the noise that they need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from lastiterate.planning.families import blocks, full_batch, whitened
+from lastiterate.planning.families.asked import Asked
+from lastiterate.run.run import Run
+
+
+@dataclass(frozen=True)
+class Family:
+    """Runs for what is asked; ``stream``: in a public order, for data that do not fit in memory."""
+
+    runs: Callable[[Asked], Iterator[Run]]
+    stream: bool = False
+
+
+FAMILIES: dict[str, Family] = {
+    "allocation": Family(whitened.allocation),
+    "whitened": Family(whitened.whitened),
+    "accelerated": Family(full_batch.accelerated),
+    "plain": Family(full_batch.plain),
+    "ridge": Family(full_batch.ridge),
+    "permuted": Family(blocks.permuted),
+    "cyclic": Family(blocks.cyclic, stream=True),
+}

@@ -1,0 +1,114 @@
+"""What all families are asked: one task, one budget; and what their runs share."""
+
+from __future__ import annotations
+
+import math
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+
+from lastiterate.accounting.calibration import calibrate
+from lastiterate.accounting.certificate import Certificate
+from lastiterate.errors import NotCertified
+from lastiterate.planning.reference_problem import predicted
+from lastiterate.planning.task import Task, budget
+from lastiterate.run.adjacency import Adjacency, records_moved
+from lastiterate.run.facts import FLOAT_SLACK
+from lastiterate.run.losses import HuberRidge, LinearLoss, Logistic, Softmax
+from lastiterate.run.noise import NoiseMultiplier
+from lastiterate.run.preparation import PrivateMean
+from lastiterate.run.run import Run
+from lastiterate.run.step_sizes import Constant
+
+INTERCEPT = 0.2  #: value of the constant column, relative to the largest norm of the prepared rows
+CENTRED = 0.25  #: norm that centred rows are clipped to, relative to the norm before
+CLIP = 0.3  #: per-example gradients of classifiers are clipped to this fraction of their bound
+MEAN_SHARE = 0.08  #: part of the budget mu^2 spent on the mean
+LAST_STEP = 0.1  #: falling steps end near this fraction of the first, which lets noise die out
+
+
+def linear_loss(classes: int, row_norm: float, residual_clip: float = 0.5) -> LinearLoss:
+    """The loss of a task's model on rows of this norm; ``classes`` 0: regression on targets in [-1, 1]."""
+    intercept = INTERCEPT * row_norm
+    if classes == 0:
+        return HuberRidge(row_norm=row_norm, residual_clip=residual_clip, intercept=intercept)
+    if classes == 2:
+        return Logistic(row_norm=row_norm, intercept=intercept)
+    return Softmax(classes=classes, row_norm=row_norm, intercept=intercept)
+
+
+def falling(first: float, steps: int) -> tuple[float, ...]:
+    """Step sizes that fall on a line from ``first`` to near ``LAST_STEP`` of it."""
+    return tuple(first * (1 - (1 - LAST_STEP) * k / steps) for k in range(steps))
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One task and one budget. ``time_budget``: seconds that a fit may take, estimated on two cores."""
+
+    task: Task
+    epsilon: float
+    delta: float
+    adjacency: Adjacency
+    time_budget: float
+
+    @cached_property
+    def mu(self) -> float:
+        """What one row may cost: the budget, shared by the rows of a unit."""
+        found, rows = budget(self.epsilon, self.delta), self.task.rows_per_unit
+        return found if rows == 1 else found / rows * (1 - 1e-9)
+
+    @cached_property
+    def loss(self) -> LinearLoss:
+        """On centred rows."""
+        return linear_loss(self.task.classes, CENTRED * self.task.row_norm)
+
+    @cached_property
+    def empty(self) -> Run:
+        """What all runs on centred rows share: the loss, the private mean, one plain step."""
+        return Run(n=self.task.n, steps=1, step_size=Constant(self.first), noise=NoiseMultiplier(1.0), loss=self.loss,
+                   clip=self.clip if self.task.classes == 2 else None, adjacency=self.adjacency,
+                   prelude=(self.mean(MEAN_SHARE),), rows_per_unit=self.task.rows_per_unit)
+
+    def mean(self, share: float) -> PrivateMean:
+        """The private mean of the rows for a share of the budget mu^2."""
+        return PrivateMean(noise_multiplier=self.multiplier(share) * records_moved(self.adjacency),
+                           row_norm=self.task.row_norm)
+
+    def multiplier(self, share: float) -> float:
+        """The noise of a single release that a share of mu^2 pays for."""
+        return 1.01 / (self.mu * math.sqrt(share))
+
+    @cached_property
+    def clip(self) -> float | None:
+        """Clipping records that are far from right: less sensitivity, and so less noise, for some bias.
+
+        Composition holds whatever is clipped; other theorems keep a clamped scalar residual (two classes), but not a
+        clipped vector, whose step expands.
+        """
+        return CLIP * self.loss.facts().fact("lipschitz") if self.task.classes else None
+
+    @cached_property
+    def first(self) -> float:
+        """sqrt(classes / 2) / smooth: the worst curvature of softmax needs two classes at even odds."""
+        return math.sqrt(max(self.task.classes, 2) / 2) / self.loss.facts().fact("smooth")
+
+    def composed(self, steps: int, spent: float = MEAN_SHARE) -> NoiseMultiplier:
+        """What composition needs: noise that grows with the square root of the steps."""
+        return NoiseMultiplier(math.sqrt(steps / (1 - spent)) / self.mu * (1 + FLOAT_SLACK))
+
+    def risk(self, run: Run) -> float:
+        """Predicted on the public reference problem."""
+        return predicted(self.task, run)
+
+    def calibrated(self, run: Run) -> Run | None:
+        """The run with the noise that it needs, unless it takes too long or nothing certifies it."""
+        if self.task.seconds(run) > self.time_budget:
+            return None
+        with suppress(NotCertified):
+            return self.certificate(run).run
+        return None
+
+    def certificate(self, run: Run) -> Certificate:
+        """The run with the least noise that the budget allows."""
+        return calibrate(run, epsilon=self.epsilon, delta=self.delta)

@@ -1,0 +1,73 @@
+"""Rows on the unit sphere, whitened in part by a private covariance; fresh secret blocks, or full batches.
+
+Constants were compared on synthetic families (benchmarks/utility/planner_constants.py).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+from lastiterate.planning.families.asked import MEAN_SHARE, Asked, falling, linear_loss
+from lastiterate.run.adjacency import records_moved
+from lastiterate.run.batching import FullBatch, RandomAllocation
+from lastiterate.run.losses import HuberRidge
+from lastiterate.run.momentum import HeavyBall
+from lastiterate.run.noise import NoiseMultiplier
+from lastiterate.run.preparation import PrivateCovariance
+from lastiterate.run.run import Run
+from lastiterate.run.step_sizes import StableSteps
+
+MANY_BLOCKS, FEW_BLOCKS = 20, 10
+ENOUGH_RECORDS, FEWEST_RECORDS = 150, 50  #: in a block, of many blocks and of few
+PASSES = (10, 20, 50)
+STEPS = (64, 128, 256)  #: of full batches
+CLIP = 0.1  #: per-example gradients are clipped to this fraction of their bound
+BETA = 0.9
+POWER = 0.35
+COVARIANCE_SHARE = 0.04  #: part of the budget mu^2
+TRAVELLED = 3.7  #: the length of all steps, momentum included, times clip sqrt(classes) / (n mu)
+SHAPE = 0.55  #: the mean of the falling steps over the first
+
+
+def allocation(asked: Asked) -> Iterator[Run]:
+    """Secret blocks drawn anew in every pass, certified by their allocation; for one record that is zeroed."""
+    blocks = block_count(asked.task.n)
+    if blocks < 2 or records_moved(asked.adjacency) != 1:
+        return
+    batching = RandomAllocation(-(-asked.task.n // blocks))
+    for passes in PASSES:
+        left = asked.mu**2 * (1 - MEAN_SHARE - COVARIANCE_SHARE)
+        noise = NoiseMultiplier(1 / math.sqrt(math.log1p(left * blocks / passes)))  # near what calibration finds
+        yield _run(asked, passes * batching.blocks(asked.task.n), noise, batching)
+
+
+def whitened(asked: Asked) -> Iterator[Run]:
+    """Full batches, certified by composition."""
+    for steps in STEPS:
+        yield _run(asked, steps, asked.composed(steps, MEAN_SHARE + COVARIANCE_SHARE), FullBatch())
+
+
+def block_count(n: int) -> int:
+    """Blocks that hold enough records for their second moments to be like those of all; fewer than 2: too few."""
+    return min(MANY_BLOCKS, max(n // ENOUGH_RECORDS, min(FEW_BLOCKS, n // FEWEST_RECORDS)))
+
+
+def _run(asked: Asked, steps: int, noise: NoiseMultiplier, batching: FullBatch | RandomAllocation) -> Run:
+    task = asked.task
+    loss = linear_loss(task.classes, 1.0, residual_clip=CLIP)
+    clip = None if isinstance(loss, HuberRidge) else CLIP * loss.facts().fact("lipschitz")
+    covariance = PrivateCovariance(math.sqrt(records_moved(asked.adjacency)) * asked.multiplier(COVARIANCE_SHARE),
+                                   POWER)
+    run = Run(n=task.n, steps=steps, step_size=StableSteps(falling(1.0, steps)), noise=noise, batching=batching,
+              loss=loss, clip=clip, momentum=HeavyBall(BETA), adjacency=asked.adjacency,
+              prelude=(asked.mean(MEAN_SHARE), covariance), rows_per_unit=task.rows_per_unit)
+    return replace(run, step_size=StableSteps(falling(first_step(asked, run), steps)))
+
+
+def first_step(asked: Asked, run: Run) -> float:
+    """Of steps that add up to a length in proportion to n mu / clip: the noise that a weight collects over the run,
+    were there no curvature, is then the same for every n, budget and clip, and falls with sqrt(classes)."""
+    travelled = TRAVELLED * asked.task.n * asked.mu / (math.sqrt(max(asked.task.classes, 2)) * CLIP)
+    return travelled * (1 - BETA) / (SHAPE * run.steps)

@@ -1,0 +1,71 @@
+"""What is public about a data set, and what a budget is worth: all that a plan may depend on."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+from lastiterate.curves.gdp import Gdp
+from lastiterate.errors import InputError
+from lastiterate.run.batching import RandomAllocation
+from lastiterate.run.preparation import PrivateCovariance
+from lastiterate.run.run import Run
+from lastiterate.run.validate import whole
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is public about a data set: ``classes`` is 0 for regression, ``rows_per_unit`` as in a ``Run``."""
+
+    n: int
+    features: int
+    classes: int
+    row_norm: float = 1.0
+    rows_per_unit: int = 1
+
+    def __post_init__(self) -> None:
+        whole("n", self.n)
+        whole("features", self.features)
+        if self.classes == 1:
+            raise InputError("classes", "must be at least 2", self.classes, "one class needs no model")
+        if not 0 < self.row_norm < math.inf:
+            raise InputError("row_norm", "must be a positive number", self.row_norm)
+
+    @property
+    def outputs(self) -> int:
+        return self.classes if self.classes > 2 else 1
+
+    @property
+    def parameters(self) -> int:
+        return (self.features + 1) * self.outputs
+
+    def seconds(self, run: Run) -> float:
+        """Estimated time on two cores: 6e10 multiplications a second (float32: twice that), 7.5e9 bytes a second.
+
+        Rows that are gathered for a block take twice as long to read. Second moments, and rows that are whitened by
+        them, are two matrix products in float64.
+        """
+        gathered = isinstance(run.batching, RandomAllocation)
+        speed = 1.2e11 if run.momentum is not None and not gathered else 6e10  # a hidden state: float64
+        rows = run.n / run.blocks * (self.features + 1)
+        products = sum(isinstance(part, PrivateCovariance) for part in run.prelude) * 2 * run.n * self.features**2
+        step = 5e-5 + 2e-8 * self.parameters + rows * max(4 * self.outputs / speed, (8 if gathered else 4) / 7.5e9)
+        return run.steps * step + products / 6e10
+
+
+def automatic_delta(n: int) -> float:
+    """A power of ten at most 1/(10 n), and at most 1e-5."""
+    return min(1e-5, 10.0 ** -math.ceil(math.log10(10 * n)))
+
+
+@lru_cache(maxsize=256)
+def budget(epsilon: float, delta: float) -> float:
+    """The largest mu (to 1e-9) that is (epsilon, delta)-DP."""
+    low, high = 0.0, 1.0
+    while Gdp(high).delta(epsilon) <= delta and high < 1e6:
+        low, high = high, 2 * high
+    while high - low > 1e-9 * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if Gdp(middle).delta(epsilon) <= delta else (low, middle)
+    return low
