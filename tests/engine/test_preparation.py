@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.engine import execute, scores, seeded_key
+from lastiterate.engine import Trainer, execute, scores, seeded_key
 from lastiterate.engine.model import rows_of_batches
 from lastiterate.engine.preparation import PARTS, executed, prepared
 from lastiterate.engine.preparation.covariance import noisy_moments, unit_rows, whitened, whitening
@@ -116,8 +116,6 @@ def test_the_executed_steps_follow_what_was_measured(batching):
 
 
 def _weights(run, model, key):
-    from lastiterate.engine import Trainer
-
     return Trainer(run).fit(X, Y, key, released=model.released[:-1])
 
 
@@ -136,3 +134,49 @@ def test_eigenvalues_of_batches_are_the_largest():
                  loss=li.Softmax(classes=3))
     found = [np.concatenate(list(batch)) for batch in rows_of_batches(run, X, (), None)]
     assert [len(batch) for batch in found] == [50, 50, 20]
+
+
+def stable(**changes):
+    return li.Run(**({"n": N, "steps": 6, "step_size": li.StableSteps((5e4,) * 5 + (1e3,)), "clip": 0.1, "loss": LOSS,
+                      "noise": li.NoiseMultiplier(0.1), "momentum": li.HeavyBall(0.9),
+                      "prelude": (li.PrivateMean(QUIET, 2.0), li.PrivateCovariance(QUIET, 0.35))} | changes))
+
+
+LOSS = li.Softmax(classes=3, intercept=0.2)
+
+
+def test_stable_steps_follow_the_released_second_moments():
+    run, key = stable(), seeded_key(6)
+    model = execute(run, X, Y, key)
+    rows = prepared(X, run.prelude, model.released).astype(np.float64)
+    top = 1 / (np.linalg.eigvalsh(model.released[1]) ** (2 - 1 / 0.35)).sum()
+    exact = np.linalg.eigvalsh(rows.T @ rows / N)[-1]
+    assert top == pytest.approx(exact, rel=0.3), "rows are divided by their norms after M"
+    done = run.stabilised(np.linalg.eigvalsh(model.released[1]).tolist())
+    first = 2 * 1.9 / (0.5 * (top + 0.04))
+    assert done.first_step == pytest.approx(first, rel=1e-6)
+    assert done.step_sizes[-1] == pytest.approx(first / 50, rel=1e-6), "all are scaled alike"
+    np.testing.assert_array_equal(model.weights, Trainer(done).fit(X, Y, key, None, model.released))
+    assert np.abs(model.weights).max() < 10 * first, "steps of the stated length would be a hundred times longer"
+    short = replace(run, step_size=li.StableSteps((0.1,) * 6))
+    assert short.stabilised([1.0] * D).step_sizes.tolist() == [0.1] * 6
+    assert run.shortened(2).step_size == li.StableSteps((5e4, 5e4)) and run.total_time == pytest.approx(2.51e5)
+
+
+def test_stable_steps_are_accounted_without_their_lengths():
+    run = stable(batching=li.RandomAllocation(12))
+    found = li.account(run)
+    assert {v.theorem.name for v in found.certifying} == {"composition-gdp", "random-allocation-pld"}
+    shorter = li.account(replace(run, step_size=li.StableSteps((1e-3,) * 6)))
+    assert shorter.epsilon(1e-5) == found.epsilon(1e-5)
+
+
+@pytest.mark.parametrize(("changes", "words"), [
+    ({"prelude": (li.PrivateCovariance(1.0), li.PrivateMean(1.0, 1.0))}, "as the last part of the prelude"),
+    ({"prelude": ()}, "needs a PrivateCovariance"), ({"momentum": None}, "momentum must be HeavyBall"),
+    ({"momentum": li.Nesterov()}, "momentum must be HeavyBall"), ({"noise": li.Langevin(1.0)}, "must not depend on"),
+    ({"loss": li.Abstract()}, "must be a linear model's"), ({"steps": 5}, "one value for each of 5 steps"),
+])
+def test_stable_steps_are_refused_where_a_guarantee_would_depend_on_them(changes, words):
+    with pytest.raises(li.InputError, match=words):
+        stable(**changes)

@@ -16,6 +16,7 @@ BASE = li.Run(n=100, steps=3, step_size=0.1, noise=li.GradientNoise(0.2), clip=1
 
 PARTS: dict[type, Any] = {type(part): part for part in (
     li.Constant(0.1), li.InverseDecay(2.0, 0.1), li.Steps((0.1, 0.2, 0.3)), RelativeToSmooth(1.5),
+    li.StableSteps((0.3, 0.2, 0.1)),
     li.GradientNoise((0.1, 0.2, 0.3)), li.Langevin(0.1), li.NoiseMultiplier(2.0),
     li.FullBatch(), li.Cyclic(30), li.Permuted(30), li.Reshuffled(30), li.FixedSize(10), li.BallsInBins(7),
     li.RandomAllocation(7), li.Poisson(0.1),
@@ -34,6 +35,8 @@ def holding(part: Any, run: li.Run = BASE) -> li.Run:
     """The run with ``part`` in the field of its kind."""
     field = next(name for name, kinds in DESCRIPTIONS.items() if any(isinstance(part, kind) for kind in kinds))
     found = {field: (part,) if field == "prelude" else part}
+    if isinstance(part, li.StableSteps):
+        found |= {"prelude": (PrivateCovariance(5.0),), "momentum": li.HeavyBall(0.5), "loss": li.Logistic()}
     if isinstance(part, RelativeToSmooth):
         found |= {"prelude": (TopEigenvalue(5.0),), "noise": li.NoiseMultiplier(1.0), "loss": li.Logistic()}
     return replace(run, **found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -9,8 +10,9 @@ import pytest
 
 import lastiterate as li
 from lastiterate.errors import InputError
-from lastiterate.planning.planner import ENOUGH, composition_epsilon, consider, plan
-from lastiterate.planning.reference_problem import Reference, filtered, output_perturbation
+from lastiterate.planning.families.whitened import block_count
+from lastiterate.planning.planner import ENOUGH, WORTH, composition_epsilon, consider, plan
+from lastiterate.planning.reference_problem import Reference, filtered, output_perturbation, predicted
 from lastiterate.planning.task import Task, budget
 
 LOSS = li.Logistic(row_norm=1.0, ridge=0.01)
@@ -79,15 +81,17 @@ TASKS = [Task(400, 10, 2), Task(1400, 64, 10, 8.0), Task(45_000, 512, 10, 24.0),
 @pytest.mark.parametrize("adjacency", ["zero-out", "replace-one"])
 def test_every_plan_keeps_the_budget_and_the_best_is_chosen(task: Task, adjacency: str) -> None:
     choice = consider(task, epsilon=1.0, delta=1e-6, adjacency=adjacency)
-    assert {p.name for p in choice.plans} == {"accelerated", "plain", "ridge", "permuted"}
+    names = {"accelerated", "plain", "ridge", "permuted"} | ({"whitened"} if task.classes else set())
+    names |= {"allocation"} if task.classes and adjacency == "zero-out" else set()
+    assert {p.name for p in choice.plans} == names
     for found in choice.plans:
         assert 0.99 < found.certificate.epsilon(1e-6) <= 1.0
         assert found.certificate.run.adjacency == adjacency
         assert found.seconds == task.seconds(found.certificate.run)
-        assert len(found.certificate.run.prelude) == 1
-    least = min(p.risk for p in choice.plans)
-    assert choice.best.risk <= ENOUGH * least
-    assert all(p.seconds >= choice.best.seconds for p in choice.plans if p.risk <= ENOUGH * least)
+        assert len(found.certificate.run.prelude) == (2 if found.name in ("allocation", "whitened") else 1)
+    least = min(p.weighed for p in choice.plans)
+    assert choice.best.weighed <= ENOUGH * least
+    assert all(p.seconds >= choice.best.seconds for p in choice.plans if p.weighed <= ENOUGH * least)
     assert plan(task, epsilon=1.0, delta=1e-6, adjacency=adjacency) == choice.best.certificate
 
 
@@ -97,6 +101,47 @@ def test_hidden_plans_would_cost_more_by_composition() -> None:
     assert composition_epsilon(named["permuted"].certificate, 1e-5) > 2
     assert composition_epsilon(named["ridge"].certificate, 1e-5) > 1.1
     assert composition_epsilon(named["accelerated"].certificate, 1e-5) <= 1.0
+
+
+def test_more_than_fifty_passes_must_be_worth_it() -> None:
+    found = {p.name: p for p in consider(TASKS[1], epsilon=8.0, delta=1e-5).plans}
+    few, many = found["allocation"], found["whitened"]
+    assert few.certificate.run.steps <= 50 * few.certificate.run.blocks and few.weighed == few.risk
+    assert many.certificate.run.steps > 50 and many.weighed == WORTH * many.risk
+
+
+@pytest.mark.parametrize(("n", "blocks"), [(99, 1), (300, 6), (500, 10), (1437, 10), (2400, 16), (54_000, 20)])
+def test_blocks_hold_enough_records(n: int, blocks: int) -> None:
+    assert block_count(n) == blocks
+    names = {p.name for p in consider(Task(n, 10, 2), epsilon=1.0, delta=1e-6).plans}
+    assert ("allocation" in names) == (blocks > 1)
+
+
+def test_whitened_plans_are_described_in_full() -> None:
+    run = next(p for p in consider(TASKS[2], epsilon=1.0, delta=1e-5).plans if p.name == "allocation").certificate.run
+    assert isinstance(run.step_size, li.StableSteps) and run.batching == li.RandomAllocation(2250)
+    assert isinstance(run.prelude[0], li.PrivateMean) and run.prelude[0].row_norm == 24.0
+    assert run.clip == pytest.approx(0.1 * math.sqrt(2 * 1.04)) and run.loss.row_norm == 1.0
+    mu, sizes = budget(1.0, 1e-5), run.step_sizes
+    paid = sum((part.moved("zero-out") / part.noise_multiplier)**2 for part in run.prelude)
+    assert paid == pytest.approx(0.12 * mu**2, rel=0.03)
+    travelled = (sizes / (1 - 0.9)).sum()
+    assert travelled == pytest.approx(3.7 * 45_000 * mu / (math.sqrt(10) * 0.1), rel=0.01)
+    assert sizes[-1] / sizes[0] == pytest.approx(0.1, abs=0.01)
+
+
+def test_whitening_in_the_reference_problem() -> None:
+    plain = Reference.of(60, 2, 1.0)
+    half, released = plain.whitened(0.0, 1e-12, 0.5)
+    assert half.eigenvalue == pytest.approx(np.full(len(half.count), 1 / 60)), "flat"
+    assert released[:-1].min() == pytest.approx(1.0) and released.size == 61
+    assert (half.eigenvalue * half.target**2 / half.width**2) == pytest.approx(
+        plain.eigenvalue * plain.target**2), "logits are those of the same teacher"
+    drowned, released = plain.whitened(0.0, 1e6, 0.5)
+    assert drowned.eigenvalue == pytest.approx(plain.eigenvalue / (plain.count * plain.eigenvalue).sum(), rel=1e-4)
+    assert released == pytest.approx(np.ones(61), rel=1e-4)
+    moved, _ = plain.whitened(3.0, 1e6, 0.5)
+    assert (moved.count * moved.eigenvalue).sum() == pytest.approx(0.25, rel=1e-4), "the rest is the mean's noise"
 
 
 def test_less_privacy_is_predicted_to_cost_less() -> None:
@@ -133,5 +178,4 @@ def test_the_budget_in_mu_is_the_largest() -> None:
 def test_a_prediction_needs_no_data_and_follows_the_noise() -> None:
     task = TASKS[1]
     run = plan(task, epsilon=1.0, delta=1e-6).run
-    problem = Reference.of(task.features, task.classes, 1.0)
-    assert problem.risk(replace(run, noise=li.NoiseMultiplier(2 * run.noise.z))) > problem.risk(run)
+    assert predicted(task, replace(run, noise=li.NoiseMultiplier(2 * run.noise.z))) > predicted(task, run)

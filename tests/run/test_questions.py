@@ -15,7 +15,8 @@ from lastiterate.run.step_sizes import RelativeToSmooth, Schedule
 from oracles.descriptions import BASE, PARTS
 
 BATCHINGS = [part for part in PARTS.values() if isinstance(part, Batches)]
-SCHEDULES = [part for part in PARTS.values() if isinstance(part, Schedule) and not isinstance(part, RelativeToSmooth)]
+MEASURED = RelativeToSmooth | li.StableSteps  # steps that follow what the preparation releases
+SCHEDULES = [part for part in PARTS.values() if isinstance(part, Schedule) and not isinstance(part, MEASURED)]
 NOISES = [part for part in PARTS.values() if isinstance(part, Perturbation)]
 N = 64
 

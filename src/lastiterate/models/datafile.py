@@ -22,8 +22,8 @@ from lastiterate.models.linear import Budget
 from lastiterate.models.opened import SAMPLE, Opened, Records, open_file
 from lastiterate.models.units import Units
 from lastiterate.planning.planner import Choice
-from lastiterate.planning.task import Task
 from lastiterate.planning.presets import ALGORITHMS, described
+from lastiterate.planning.task import Task
 from lastiterate.run.batching import Batching
 from lastiterate.run.penalties import Prox
 from lastiterate.run.run import Run

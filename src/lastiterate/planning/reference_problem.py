@@ -110,6 +110,7 @@ def predicted(task: Task, run: Run) -> float:
         return Reference.centred(task, run).risk(run)
     covariance = others[-1]
     assert isinstance(mean, PrivateMean) and isinstance(covariance, PrivateCovariance)
+    assert not isinstance(run.loss, Abstract)
     plain = Reference.of(task.features, task.classes, CENTRED * math.hypot(1.0, run.loss.intercept))
     offset = task.features * (mean.noise_multiplier / task.n) ** 2 / (plain.count * plain.eigenvalue).sum()
     floor = covariance.noise_multiplier / task.n * math.sqrt(2 * task.features)

@@ -12,7 +12,6 @@ from dataclasses import replace
 from lastiterate.planning.families.asked import MEAN_SHARE, Asked, falling, linear_loss
 from lastiterate.run.adjacency import records_moved
 from lastiterate.run.batching import FullBatch, RandomAllocation
-from lastiterate.run.losses import HuberRidge
 from lastiterate.run.momentum import HeavyBall
 from lastiterate.run.noise import NoiseMultiplier
 from lastiterate.run.preparation import PrivateCovariance
@@ -34,7 +33,7 @@ SHAPE = 0.55  #: the mean of the falling steps over the first
 def allocation(asked: Asked) -> Iterator[Run]:
     """Secret blocks drawn anew in every pass, certified by their allocation; for one record that is zeroed."""
     blocks = block_count(asked.task.n)
-    if blocks < 2 or records_moved(asked.adjacency) != 1:
+    if blocks < 2 or not asked.task.classes or records_moved(asked.adjacency) != 1:
         return
     batching = RandomAllocation(-(-asked.task.n // blocks))
     for passes in PASSES:
@@ -45,7 +44,7 @@ def allocation(asked: Asked) -> Iterator[Run]:
 
 def whitened(asked: Asked) -> Iterator[Run]:
     """Full batches, certified by composition."""
-    for steps in STEPS:
+    for steps in STEPS if asked.task.classes else ():
         yield _run(asked, steps, asked.composed(steps, MEAN_SHARE + COVARIANCE_SHARE), FullBatch())
 
 
@@ -56,8 +55,8 @@ def block_count(n: int) -> int:
 
 def _run(asked: Asked, steps: int, noise: NoiseMultiplier, batching: FullBatch | RandomAllocation) -> Run:
     task = asked.task
-    loss = linear_loss(task.classes, 1.0, residual_clip=CLIP)
-    clip = None if isinstance(loss, HuberRidge) else CLIP * loss.facts().fact("lipschitz")
+    loss = linear_loss(task.classes, 1.0)
+    clip = CLIP * loss.facts().fact("lipschitz")
     covariance = PrivateCovariance(math.sqrt(records_moved(asked.adjacency)) * asked.multiplier(COVARIANCE_SHARE),
                                    POWER)
     run = Run(n=task.n, steps=steps, step_size=StableSteps(falling(1.0, steps)), noise=noise, batching=batching,
