@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 import lastiterate as li
+from lastiterate.accounting.secrecy import composition_epsilon, gained
 from lastiterate.errors import InputError
 from lastiterate.planning.families.whitened import block_count
-from lastiterate.planning.planner import ENOUGH, WORTH, composition_epsilon, consider, plan
+from lastiterate.planning.planner import ENOUGH, WORTH, consider, plan
 from lastiterate.planning.reference_problem import Reference, filtered, output_perturbation, predicted
 from lastiterate.planning.task import Task, budget
 
@@ -95,12 +96,19 @@ def test_every_plan_keeps_the_budget_and_the_best_is_chosen(task: Task, adjacenc
     assert plan(task, epsilon=1.0, delta=1e-6, adjacency=adjacency) == choice.best.certificate
 
 
-def test_hidden_plans_would_cost_more_by_composition() -> None:
+def test_hidden_and_secret_plans_would_cost_more_by_composition() -> None:
     named = {p.name: p for p in consider(TASKS[2], epsilon=1.0, delta=1e-5).plans}
     assert named["permuted"].certificate.best(1e-5).theorem.name == "shifted-interpolation-permuted"
     assert composition_epsilon(named["permuted"].certificate, 1e-5) > 2
     assert composition_epsilon(named["ridge"].certificate, 1e-5) > 1.1
     assert composition_epsilon(named["accelerated"].certificate, 1e-5) <= 1.0
+    sentences = {name: gained(plan.certificate, 1e-5) for name, plan in named.items()}
+    assert sentences["accelerated"].startswith("composition charges epsilon 1: every step counts in full")
+    assert "that the order of the records and the iterates before the last one stay secret" in sentences["permuted"]
+    assert "for the same run; that the iterates before the last one stay secret brings it to" in sentences["ridge"]
+    charge = composition_epsilon(named["allocation"].certificate, 1e-5)
+    assert charge > 3 and f"{charge:.2f}" in sentences["allocation"]
+    assert "that the blocks, drawn anew in every pass, stay secret brings it to" in sentences["allocation"]
 
 
 def test_more_than_fifty_passes_must_be_worth_it() -> None:

@@ -13,9 +13,10 @@ from rich.table import Table
 from lastiterate.accounting import explain
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.accounting.explain import rounded_down, rounded_up
+from lastiterate.accounting.secrecy import gained
 from lastiterate.cli.screen import in_flags
 from lastiterate.curves.curve import check_delta
-from lastiterate.planning.planner import Choice, composition_epsilon
+from lastiterate.planning.planner import Choice
 from lastiterate.run.momentum import HeavyBall
 from lastiterate.run.noise import NoiseMultiplier
 from lastiterate.run.run import Run
@@ -102,11 +103,9 @@ def trained(console: Console, result: Trained, where: str) -> None:
 def _run_rows(certificate: Certificate, delta: float) -> list[tuple[str, str]]:
     best, run = certificate.best(delta), certificate.run
     assert best is not None and best.evidence is not None
-    charge = composition_epsilon(certificate, delta)
-    same = " (the same)" if best.theorem.name == "composition-gdp" else ""
     return [
         ("certified by", f"{best.theorem.name} ({best.evidence.name.lower()} facts)"),
-        ("composition", f"would charge epsilon {rounded_up(charge)} for the same run{same}"),
+        ("secrecy", gained(certificate, delta)),
         ("run", f"{run.steps} steps on {run.n} records, {type(run.batching).__name__}, "
                 + (f"noise multiplier {run.noise.z:.4g}" if isinstance(run.noise, NoiseMultiplier)
                    else f"noise std {run.first_noise:.4g} on the mean gradient")),
@@ -162,6 +161,8 @@ def plans(console: Console, choice: Choice, delta: float) -> None:
         f"predicted {rounded_up(first.risk)} in {first.seconds:.2g} s, against {rounded_up(rival.risk)} in "
         f"{rival.seconds:.2g} s by {rival.name}")
     console.print(f"chosen: [bold]{first.name}[/bold], {reason}.", highlight=False)
+    sentence = gained(first.certificate, delta)
+    console.print(sentence[0].upper() + sentence[1:] + ".", highlight=False)
 
 
 def noise_of(run: Run) -> str:

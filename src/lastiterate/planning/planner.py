@@ -105,9 +105,3 @@ def best_of(asked: Asked, name: str, runs: Callable[[Asked], Iterator[Run]]) -> 
     near = [run for run, risk in risks.items() if risk <= ENOUGH * min(risks.values())]
     certificate = asked.certificate(min(near, key=seconds))
     return Plan(name, certificate, asked.risk(certificate.run), seconds(certificate.run))
-
-
-def composition_epsilon(certificate: Certificate, delta: float) -> float:
-    """What plain composition charges for the same run."""
-    found = [v for v in certificate.certifying if v.theorem.name == "composition-gdp"]
-    return min((certificate.curve(v).epsilon(delta) for v in found), default=math.inf)

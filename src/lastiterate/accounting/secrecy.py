@@ -1,0 +1,44 @@
+"""What composition would charge for a run, and what keeping something secret takes off."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from lastiterate.accounting.explain import rounded_up
+from lastiterate.run.run import Run
+
+if TYPE_CHECKING:
+    from lastiterate.accounting.certificate import Certificate
+
+COMPOSITION = "composition-gdp"
+
+
+def composition_epsilon(certificate: Certificate, delta: float) -> float:
+    """What plain composition charges for the same run, as if every batch and every iterate were known."""
+    found = [v for v in certificate.certifying if v.theorem.name == COMPOSITION]
+    return min((certificate.curve(v).epsilon(delta) for v in found), default=math.inf)
+
+
+def secrets(run: Run) -> str:
+    """What the batches of a run keep secret ("" for nothing)."""
+    if run.batching.drawn == "never":
+        return ""
+    blocks = "the blocks" if run.blocks > 1 else "the batches"
+    what = blocks if run.batching.independent or run.batching.drawn == "each step" else "the order of the records"
+    return what + {"once": "", "each pass": ", drawn anew in every pass,", "each step": ", drawn anew at every step,"}[
+        run.batching.drawn]
+
+
+def gained(certificate: Certificate, delta: float) -> str:
+    """One sentence: what composition would charge for the same run, and which secrecy makes it cost less."""
+    best = certificate.best(delta)
+    assert best is not None
+    charge = rounded_up(composition_epsilon(certificate, delta))
+    if best.theorem.name == COMPOSITION:
+        return (f"composition charges epsilon {charge}: every step counts in full, and all iterates could be published "
+                "at that price")
+    hidden = any(assumption.name == "last_iterate_only" for assumption in best.theorem.assumptions)
+    kept = [part for part in (secrets(certificate.run), "the iterates before the last one" if hidden else "") if part]
+    return (f"composition would charge epsilon {charge} for the same run; that " + " and ".join(kept)
+            + f" stay secret brings it to {rounded_up(certificate.epsilon(delta))}")
