@@ -12,7 +12,7 @@ from lastiterate.cli import app
 from lastiterate.engine.sealed import FILE_VARIABLE, VARIABLE
 from lastiterate.estimators import DPHuberRidge, DPLogisticRegression
 from lastiterate.ledger import GaussianFilter, Ledger, RenyiFilter
-from lastiterate.models import datafile, linear
+from lastiterate.models import datafile, linear, opened
 from lastiterate.models.custody import custody
 
 RUN = li.Run(n=60, steps=30, step_size=0.3, batching=li.Permuted(20), loss=li.Logistic(ridge=1e-2))
@@ -65,7 +65,7 @@ def test_a_release_beyond_the_budget_is_refused_before_a_record_is_read(
 
     monkeypatch.setattr(linear, "execute", looked)
     monkeypatch.setattr(linear.repeated.Reminder, "sketch", looked)
-    monkeypatch.setattr(datafile, "encode", looked)
+    monkeypatch.setattr(opened, "encode", looked)
     with pytest.raises(li.InputError, match="refuses this release"):
         li.train(RUN, records(), epsilon=6.0, delta=1e-5, ledger=ledger, dataset="a")
     with pytest.raises(li.InputError, match="refuses this release"):
