@@ -102,6 +102,14 @@ def test_a_data_set_may_be_a_dataset_tensors_or_arrays(make):
     np.testing.assert_array_equal(found, fit_module(RUN, module, loss, (X, Y), seeded_key(1))[1])
 
 
+def test_automatic_casts_around_a_fit_change_nothing():
+    given = dict(model=network(), loss=torch.nn.functional.cross_entropy, seed=3)
+    quiet = li.train(RUN, (X, Y), **given)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        cast = li.train(RUN, (X, Y), **given)
+    assert all(torch.equal(quiet.state[name], cast.state[name]) for name in quiet.state)
+
+
 def test_frozen_parameters_stay_and_take_no_part():
     module = network()
     module[0].weight.requires_grad_(False)

@@ -1,0 +1,99 @@
+"""The audit stands by a right trainer of modules and refutes broken ones, at failure probability 1e-6 each.
+
+All data gradients are constant, the canary's is four times the clip and orthogonal to all others, so that the released
+law is exactly Gaussian and composition is tight.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+import lastiterate as li
+from lastiterate.audit import audit
+from lastiterate.audit.neighbours import DataSet, Neighbours
+from lastiterate.engine import outside
+from lastiterate.torch import sums, trainer
+
+N, TRIALS, FAILURE = 6, 3000, 1e-6
+X = np.zeros((N, 2), np.float32)
+X[0, 0] = 4.0
+X[1:, 1] = np.resize([1.0, -1.0], N - 1)
+Y = np.ones(N, np.float32)
+NEIGHBOURS = Neighbours(DataSet(X, Y), DataSet(X, Y, 0), 0, "orthogonal records", np.array([1.0, 0.0]), True)
+RUN = li.calibrate(li.Run(n=N, steps=6, step_size=0.5, clip=1.0), epsilon=4.0, delta=1e-5).run
+
+
+def linear(out, y):
+    return -(out * y).sum()
+
+
+def attacked(run=RUN, **changes):
+    module = torch.nn.Linear(2, 1, bias=False)
+    torch.nn.init.zeros_(module.weight)
+    return audit(run, neighbours=NEIGHBOURS, train=trainer(run, module, linear), trials=TRIALS, failure=FAILURE,
+                 delta=1e-5, seed=3, batch_models=TRIALS, attack="projection")
+
+
+def forget():
+    for program in (outside._asked, outside._ended, outside._asked_many, outside._ended_many):
+        program.clear_cache()
+
+
+@pytest.fixture
+def patched(monkeypatch):
+    def apply(module, name, value):
+        forget()
+        monkeypatch.setattr(module, name, value)
+
+    yield apply
+    monkeypatch.undo()
+    forget()
+
+
+@pytest.mark.parametrize("batching, shown", [(li.FullBatch(), 0.6), (li.Cyclic(2), 0.2)], ids=str)
+def test_a_right_trainer_stands(batching, shown):
+    """The last iterate of blocks carries the noise of steps that the record has no part in, which no theorem uses."""
+    run = li.calibrate(replace(RUN, batching=batching), epsilon=4.0, delta=1e-5).run
+    report = attacked(run)
+    assert not report.refuted and report.lower_gaussian <= report.upper
+    assert report.lower_gaussian > shown * report.upper, "it attacks something"
+
+
+gaussian, asked, chunk_sum = outside.gaussian, outside._asked_many, sums.PerRecord.chunk_sum
+
+
+def clipped_mean(summed, theta, constants, records, real):
+    """The sum of the unclipped gradients, clipped as if it were one record's mean."""
+    total = chunk_sum(replace(summed, clip=None), theta, constants, records, real)
+    return total * torch.clamp(N / torch.linalg.vector_norm(total).clamp(min=1e-9), max=1.0)
+
+
+BROKEN = {
+    "noise halved": (outside, "gaussian", lambda key, k, shape: 0.5 * gaussian(key, k, shape)),
+    "one noise for all steps, of both signs": (
+        outside, "gaussian", lambda key, k, shape: gaussian(key, 0 * k, shape) * (1 - 2.0 * (k % 2))),
+    "clipping forgotten": (sums.PerRecord, "chunk_sum",
+                           lambda summed, *rest: chunk_sum(replace(summed, clip=None), *rest)),
+    "clipping after averaging": (sums.PerRecord, "chunk_sum", clipped_mean),
+    "one norm for every layer": (sums, "CLIP_SHRINK", 2.0),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_broken_trainers_are_refuted(name, patched):
+    patched(*BROKEN[name])
+    report = attacked()
+    assert report.refuted and report.lower_gaussian > 1.3 * report.upper, (name, report.lower_gaussian)
+
+
+def test_records_in_the_wrong_batches_are_refuted(monkeypatch):
+    run = li.calibrate(replace(RUN, batching=li.Cyclic(2)), epsilon=4.0, delta=1e-5).run
+
+    def always(program, states, numbers, owns, k):
+        points, places = asked(program, states, numbers, owns, k)
+        return points, places.at[:, 0].set(1.0)
+
+    monkeypatch.setattr(outside, "_asked_many", always)
+    assert attacked(run).refuted
