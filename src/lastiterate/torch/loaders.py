@@ -1,0 +1,57 @@
+# pyright: reportMissingImports=false
+"""What a DataLoader really draws, as a batching: read off its samplers, which are known by their exact types."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler
+
+from lastiterate.errors import InputError
+from lastiterate.run.batching import Batching, Cyclic, Poisson, Reshuffled
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """``batching`` of n records, in ``batches`` per pass; with ``drop_last`` some records are left out of a pass."""
+
+    batching: Batching
+    n: int
+    batches: int
+
+    @property
+    def shuffled(self) -> bool:
+        return not isinstance(self.batching, Poisson)
+
+
+def drawn_by(loader: Any) -> Drawn:
+    """How ``loader`` draws batches; a sampler that is not known is refused."""
+    if not isinstance(loader, torch.utils.data.DataLoader):
+        raise InputError("data_loader", "must be a torch DataLoader", type(loader).__name__)
+    n, sampler = _length(loader), loader.batch_sampler
+    if type(sampler).__name__ == "UniformWithReplacementSampler" and type(sampler).__module__.startswith("opacus."):
+        return Drawn(Poisson(float(sampler.sample_rate)), n, len(loader))
+    if type(sampler) is not BatchSampler or sampler.batch_size is None:
+        raise InputError("data_loader", "must draw Poisson batches, shuffle, or read in order", type(sampler).__name__,
+                         "what another sampler draws is not known here")
+    size, order = int(sampler.batch_size), sampler.sampler
+    held = len(loader) * size if sampler.drop_last else n
+    if type(order) is SequentialSampler:
+        return Drawn(Cyclic(size), held, len(loader))
+    if type(order) is RandomSampler and not order.replacement and order.num_samples == n:
+        return Drawn(Reshuffled(size), held, len(loader))
+    raise InputError("data_loader", "must use every record once in a pass where it is no Poisson one",
+                     type(order).__name__, "draws with replacement have no theorem here")
+
+
+def _length(loader: Any) -> int:
+    if not hasattr(loader.dataset, "__len__") or len(loader) < 1:
+        raise InputError("data_loader", "must have a data set with a length, and a batch at least", None)
+    return len(loader.dataset)
+
+
+def as_poisson(drawn: Drawn) -> Drawn:
+    """What is commonly claimed for the same loader: Poisson batches of the same expected size."""
+    return replace(drawn, batching=Poisson(1 / drawn.batches))
