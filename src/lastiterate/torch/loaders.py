@@ -30,7 +30,8 @@ def drawn_by(loader: Any) -> Drawn:
     """How ``loader`` draws batches; a sampler that is not known is refused."""
     if not isinstance(loader, torch.utils.data.DataLoader):
         raise InputError("data_loader", "must be a torch DataLoader", type(loader).__name__)
-    n, sampler = _length(loader), loader.batch_sampler
+    n = _length(loader)
+    sampler: Any = loader.batch_sampler
     if type(sampler).__name__ == "UniformWithReplacementSampler" and type(sampler).__module__.startswith("opacus."):
         return Drawn(Poisson(float(sampler.sample_rate)), n, len(loader))
     if type(sampler) is not BatchSampler or sampler.batch_size is None:
