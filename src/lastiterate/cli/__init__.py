@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from lastiterate.cli import audits, fits, ledgers, reports, runs, tunings  # their commands register themselves
+from lastiterate.cli import (  # their commands register themselves
+    audits,
+    fits,
+    ledgers,
+    releases,
+    reports,
+    runs,
+    tunings,
+)
 from lastiterate.cli.screen import app
 
-__all__ = ["app", "audits", "fits", "ledgers", "main", "reports", "runs", "tunings"]
+__all__ = ["app", "audits", "fits", "ledgers", "main", "releases", "reports", "runs", "tunings"]
 
 
 def main() -> None:

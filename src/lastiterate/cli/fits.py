@@ -204,11 +204,15 @@ def predict_command(model: Annotated[Path, typer.Argument(help="a folder that tr
 @app.command("verify")
 @reports_errors
 def verify_command(path: Annotated[Path, typer.Argument(help="a model folder, or a certificate")],
+                   key: Annotated[Path | None, typer.Option("--key", help="a public key: the folder must be signed by "
+                                                            "its holder")] = None,
+                   chain: Annotated[list[Path] | None, typer.Option("--chain", help="certificates: the folder must be "
+                                                                    "signed below them")] = None,
                    json_: Json = False) -> None:
     """Recompute a certificate from its run; exit code 1 when it does not hold."""
     from lastiterate.models.loading import verify
 
-    found = verify(path)
+    found = verify(path, key=key, chain=chain or ())
     if json_:
         print(json.dumps({"holds": found.holds, "problems": list(found.problems), "epsilon": found.epsilon,
                           "delta": found.delta, "condition": found.condition}, indent=2))
@@ -221,8 +225,12 @@ def verify_command(path: Annotated[Path, typer.Argument(help="a model folder, or
         console.print(f"holds: {claim(found)}; {what}.", highlight=False, markup=False)
         if found.condition:
             console.print(found.condition, style="bold yellow", highlight=False, markup=False)
-        console.print("It is not signed: one that was re-issued as a whole looks the same.", style="dim",
-                      highlight=False)
+        if key is not None or chain:
+            console.print(f"Every file is signed by the holder of {key or 'a certificate below the chain'}.",
+                          highlight=False, markup=False)
+        else:
+            console.print("Its signature was not checked (--key): one that was re-issued as a whole looks the same.",
+                          style="dim", highlight=False)
     if found.problems:
         raise typer.Exit(1)
 

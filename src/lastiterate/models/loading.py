@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from lastiterate.errors import InputError
 from lastiterate.models import folder as folders
 from lastiterate.models.fitted import Fitted
 from lastiterate.models.kinds import kind_of
+from lastiterate.models.signing import sign_folder, signature_problems
 from lastiterate.models.statements import STATEMENTS, subject_of
 from lastiterate.run import strict_json
 
@@ -37,18 +39,37 @@ def load(folder: str | Path, like: Any = None) -> Fitted:
     return found if word is None else found.saying(word)
 
 
-def verify(path: str | Path) -> Checked:
+def verify(path: str | Path, *, key: str | Path | None = None, chain: Iterable[str | Path] = ()) -> Checked:
     """Derive a certificate again from what it certifies, and compare every number, text and file with it.
 
     ``path``: a model folder, or a single certificate (then no model is looked at). ``problems`` is empty where it
     holds, ``condition`` says what it takes on somebody's word. A certificate that was re-issued as a whole cannot be
-    distinguished from an honest one without a signature.
+    distinguished from an honest one without a signature: ``key``, a public key, or ``chain``, certificates, ask for one
+    (``lastiterate sign``).
     """
+    chain = tuple(chain)
     place = folders.as_path(path, "path")
     if not place.is_dir():
+        if key is not None or chain:
+            raise InputError("key", "is for a model folder: a single file is not signed", str(place))
         body = strict_json.read(place, "certificate")
         return STATEMENTS[subject_of(body)].check(body)
     stored = folders.read(place)
     kind = kind_of(stored.model, stored.certificate)
     found = STATEMENTS[kind.subject].check(stored.certificate)
-    return replace(found, problems=tuple(dict.fromkeys((*stored.damage(), *found.problems))))
+    signed = signature_problems(place, key=key, chain=chain) if key is not None or chain else ()
+    return replace(found, problems=tuple(dict.fromkeys((*signed, *stored.damage(), *found.problems))))
+
+
+def sign(folder: str | Path, *, key: str | Path, certificate: str | Path | None = None,
+         chain: Iterable[str | Path] = ()) -> Path:
+    """Sign a folder that verifies, through ``model-signing``, with a private key of your own; the signature's path.
+
+    ``certificate``, ``chain``: a certificate of the key, and those that vouch for it.
+    """
+    found = verify(folder)
+    if not folders.as_path(folder, "model").is_dir() or not found.holds:
+        raise InputError(
+            "model", "must be a folder that verifies before it is signed", next(iter(found.problems), None)
+        )
+    return sign_folder(folder, key=key, certificate=certificate, chain=chain)

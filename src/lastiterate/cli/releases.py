@@ -1,0 +1,74 @@
+"""``lastiterate export`` and ``sign``: a release in other people's forms, and under somebody's name."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lastiterate.cli.screen import Out, app, console, reports_errors
+from lastiterate.errors import InputError
+
+
+@app.command("export")
+@reports_errors
+def export_command(
+    model: Annotated[Path, typer.Argument(metavar="MODEL_DIR", help="a folder that train wrote")],
+    form: Annotated[str, typer.Option("--format", help="model-card, registry, scai, sacro or bibtex")],
+    out: Out = None,
+    audit: Annotated[Path | None, typer.Option("--audit", help="what audit --json printed; default: audit.json in the "
+                                               "folder")] = None,
+) -> None:
+    """The release as a model card, a registry's entry, an attestation, an output checker's folder or references.
+
+    One file goes to standard output, or to --out; sacro writes a folder.
+    """
+    from lastiterate.report.exports import FORMATS
+    from lastiterate.report.subject import read
+
+    if form not in FORMATS:
+        raise InputError("--format", "must be one of " + ", ".join(FORMATS), form)
+    subject = read(model, audit=audit)
+    if not subject.checked.holds:
+        raise InputError("model", "must verify before it is exported", subject.checked.problems[0],
+                         "lastiterate verify lists everything")
+    if subject.body["epsilon"] is None:
+        raise InputError("model", "must be certified before it is exported", None)
+    made = FORMATS[form](subject)
+    if len(made) > 1 and out is None:
+        raise InputError("out", "is needed: the form has several files", ", ".join(made), "name a folder with --out")
+    if out is None:
+        sys.stdout.write(next(iter(made.values())))
+        sys.stdout.flush()
+        return
+    if out.exists():
+        raise InputError("out", "must not exist yet", str(out), "choose another name")
+    if len(made) == 1:
+        out.write_text(next(iter(made.values())), encoding="utf-8")
+    else:
+        out.mkdir(parents=True)
+        for name, text in made.items():
+            (out / name).write_text(text, encoding="utf-8")
+    console.print(f"{out}: {', '.join(made)}", highlight=False, markup=False)
+
+
+@app.command("sign")
+@reports_errors
+def sign_command(
+    model: Annotated[Path, typer.Argument(metavar="MODEL_DIR", help="a folder that train wrote")],
+    key: Annotated[
+        Path,
+        typer.Option(
+            "--key", help="a private key, PEM, elliptic curve; its password, if it has one, in LASTITERATE_KEY_PASSWORD"
+        ),
+    ],
+    certificate: Annotated[Path | None, typer.Option("--certificate", help="a certificate of the key")] = None,
+    chain: Annotated[list[Path] | None, typer.Option("--chain", help="certificates that vouch for it")] = None,
+) -> None:
+    """Sign a folder through model-signing, with a key of your own; verify --key finds any later change."""
+    from lastiterate.models.loading import sign
+
+    where = sign(model, key=key, certificate=certificate, chain=chain or [])
+    console.print(f"{where}: signs every other file of the folder", highlight=False, markup=False)

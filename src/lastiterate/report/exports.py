@@ -1,0 +1,218 @@
+"""A release in the forms that registries, hubs and output checkers read; certificates in, texts out.
+
+**Guarantee:** what is exported follows from the certificate, the model's public description, the releaser's word and an
+audit's report. No record, no prediction and no weight is in it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import uuid
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from lastiterate.accounting.explain import rounded_up
+from lastiterate.models.folder import CERTIFICATE, HASHES
+from lastiterate.report.subject import Subject
+from lastiterate.report.words import odds, percent
+from lastiterate.report.yaml_text import dump
+
+SCAI = "https://in-toto.io/attestation/scai/v0.3"
+STATEMENT = "https://in-toto.io/Statement/v1"
+
+
+def _word(subject: Subject, name: str, default: str) -> str:
+    """An entry of the releaser's word, said to be one."""
+    said = (subject.body.get("word") or {}).get(name)
+    return default if said is None else f"{said} (the releaser's word)"
+
+
+def claim(subject: Subject) -> str:
+    """The guarantee in one line."""
+    body = subject.body
+    return f"epsilon {rounded_up(body['epsilon'])} at delta {body['delta']:g} ({body['adjacency']})"
+
+
+def model_card(subject: Subject) -> dict[str, str]:
+    """A Hugging Face model card: front matter and text."""
+    body, stated = subject.body, subject.body["stated"]
+    head = dump({"library_name": "lastiterate", "tags": ["differential-privacy", "tabular"],
+                 "differential_privacy": {"epsilon": body["epsilon"], "delta": body["delta"], "adjacency":
+                                          body["adjacency"], "certificate_sha256": body["content_sha256"]}})
+    rates = [f"| {row['false_positive_rate']:.1%} | {percent(row['at_most'])} % |" for row in
+             stated["true_positive_rates"]]
+    deltas = [f"| {row['delta']:g} | {rounded_up(row['epsilon'])} |" for row in stated["guarantees"]]
+    parts = [
+        f"# {_line(subject.name)}", "", "## Privacy", "", _line(odds(
+            stated["right_guesses"], body["adjacency"], stated["unit"]["rows"])), "", f"**{claim(subject)}**", "",
+        f"- protected unit: {_line(stated['unit']['words'])}", f"- neighbours: {_line(stated['neighbours'])}", "",
+        "| delta | epsilon at most |", "|---|---|", *deltas, "",
+        "| false-positive rate | true-positive rate at most |", "|---|---|", *rates, "", "## Caveats", "",
+        *(f"- {_line(text)}" for text in body["caveats"]), "", "## Must stay secret", "",
+        *(f"- {_line(text)}" for text in stated["secret"]), "", "## The releaser's word", "",
+        f"- purpose: {_line(_word(subject, 'purpose', 'not stated'))}",
+        f"- contact: {_line(_word(subject, 'contact', 'not stated'))}", "", "## How to check it", "",
+        "`lastiterate verify` on this folder derives every number again. SHA-256 of the weights: "
+        f"`{body['weights_sha256']}`.", ""]
+    return {"README.md": f"---\n{head}---\n" + "\n".join(parts)}
+
+
+def _line(text: str) -> str:
+    """A text as one line of Markdown that is nothing but text."""
+    safe = " ".join(str(text).split())
+    return "".join(f"\\{letter}" if letter in "\\`*_{}[]<>#|!~&" else letter for letter in safe)
+
+
+def registry(subject: Subject) -> dict[str, str]:
+    """An entry of the third tier of OpenDP's deployments registry."""
+    body, stated = subject.body, subject.body["stated"]
+    unstated = "not stated by the releaser"
+    mechanisms = "noisy gradient descent" if "noise" in stated else "one exact posterior sample" if "problem" in body \
+        else "private selection of a model"
+    entry = {
+        "status": "Draft",
+        "tier": 3,
+        "deployment": {
+            "product": {
+                "name": subject.name,
+                "data_curators": [_word(subject, "contact", unstated)],
+                "intended_use": _word(subject, "purpose", unstated),
+                "data_product_type": "Machine learning model",
+                "description": _word(subject, "note", f"a model released with {claim(subject)}"),
+            },
+            "dp_flavor": {
+                "name": "Approximate DP",
+                "input_metric": body["adjacency"],
+                "bound_on_input_distance": f"1 unit ({stated['unit']['rows']} rows)",
+                "output_measure": "hockey-stick divergence, both directions",
+                "bound_on_output_distance": claim(subject),
+                "data_domain": "; ".join(
+                    f"{one['fact']} [{one['source']}]" for one in (body.get("word") or {}).get("public_facts", [])
+                )
+                or unstated,
+                "unprotected_quantities": "every number of the run, the schema, the number of records"
+                if body["adjacency"] != "add-remove"
+                else "every number of the run, the schema",
+            },
+            "privacy_loss": {
+                "privacy_unit": "record-level" if stated["unit"]["rows"] == 1 else "user-level",
+                "privacy_unit_description": _word(subject, "unit", stated["unit"]["words"]),
+                "privacy_parameters": {"epsilon": body["epsilon"], "delta": body["delta"]},
+                "privacy_parameters_description": "; ".join(
+                    f"epsilon {rounded_up(row['epsilon'])} at delta {row['delta']:g}" for row in stated["guarantees"]
+                ),
+            },
+            "model": {
+                "model_name": "Central",
+                "release_type": "One release",
+                "data_source_type": "Static",
+                "access_type": "Non-interactive",
+                "actors": "a trusted curator trains; the adversary sees the "
+                "released model, its certificate and all public numbers",
+            },
+            "accounting": {
+                "post_processing": "anything computed from the released model",
+                "composition": "; ".join(
+                    [*stated["charged"], *(f"not charged: {text}" for text in stated["not_charged"])]
+                ),
+            },
+            "implementation": {
+                "pre_processing_eda_hyperparameter_tuning": "; ".join((body.get("word") or {}).get("not_charged", []))
+                or unstated,
+                "mechanisms": f"{mechanisms}, {body.get('theorem') or 'a proof of its own'}",
+                "justification": "; ".join(body["caveats"]),
+            },
+            "resources": {"sources": f"{CERTIFICATE}, SHA-256 {_digest(subject)}; lastiterate verify derives it again"},
+        },
+    }
+    return {"deployment.yaml": dump(entry)}
+
+
+def _digest(subject: Subject) -> str:
+    return hashlib.sha256(subject.text.encode()).hexdigest()
+
+
+def scai(subject: Subject) -> dict[str, str]:
+    """An in-toto statement with the predicate SCAI: attributes of the weights, the certificate their evidence."""
+    body, stated = subject.body, subject.body["stated"]
+    evidence = {"name": CERTIFICATE, "digest": {"sha256": _digest(subject)}, "mediaType": "application/json"}
+    attributes = [{"attribute": "DIFFERENTIALLY_PRIVATE", "evidence": evidence, "conditions": {
+        "epsilon": body["epsilon"], "delta": body["delta"], "adjacency": body["adjacency"], "unit": stated["unit"],
+        "theorem": body.get("theorem"), "rests_on": sorted({fact["evidence"] for fact in stated["rests_on"]}),
+        "caveats": body["caveats"]}}]
+    if subject.audit is not None:
+        attributes.append(
+            {
+                "attribute": "PRIVACY_AUDITED",
+                "evidence": evidence,
+                "conditions": {
+                    name: subject.audit[name]
+                    for name in ("attack", "trials", "failure", "delta", "lower", "ceiling", "refuted", "verdict")
+                },
+            }
+        )
+    subjects = [{"name": name, "digest": {"sha256": body[entry]}} for name, entry in HASHES.items() if body.get(entry)]
+    made = {"_type": STATEMENT, "subject": subjects, "predicateType": SCAI, "predicate": {
+        "attributes": attributes, "producer": {"name": body["library"], "uri": "pkg:pypi/lastiterate@"
+                                               + body["library"].split(" ")[-1]}}}
+    return {"scai.json": json.dumps(made, indent=2) + "\n"}
+
+
+def sacro(subject: Subject) -> dict[str, str]:
+    """SACRO-ML's ``target.yaml`` and a report of results, with no model and no array: nothing of a record."""
+    arrays = [f"{part}_{kind}" for kind in ("train", "test", "orig", "train_orig", "test_orig") for part in ("X", "y")]
+    target = {"dataset_name": _word(subject, "unit", subject.name), "dataset_module_path": "", "features":
+              _features(subject), "generalisation_error": float("nan"), "safemodel": [_disclosure(subject)],
+              "model_type": "", "model_name": "lastiterate", "model_params": {},
+              **{f"{name}_path": "" for name in [*arrays, "proba_train", "proba_test"]}}
+    audit = subject.audit or {}
+    instances = {f"instance_{i}": rate for i, rate in enumerate(audit.get("rates", []))}
+    report = {
+        "log_id": str(uuid.uuid5(uuid.NAMESPACE_OID, subject.body["content_sha256"])),
+        "log_time": datetime.now(UTC).strftime("%d/%m/%Y %H:%M:%S"),
+        "metadata": {
+            "attack_name": f"lastiterate {audit.get('attack', 'certificate')}",
+            "attack_params": {name: audit[name] for name in ("trials", "failure", "delta") if name in audit},
+            "global_metrics": {
+                name: audit[name] for name in ("lower", "ceiling", "refuted", "verdict") if name in audit
+            }
+            | _disclosure(subject),
+            "target_model": "lastiterate",
+            "target_model_params": {},
+            "target_train_params": {},
+        },
+        "attack_experiment_logger": {"attack_instance_logger": instances},
+    }
+    return {"target.yaml": dump(target), "report.json": json.dumps(report, indent=2) + "\n"}
+
+
+def _disclosure(subject: Subject) -> dict[str, Any]:
+    body = subject.body
+    return {"guarantee": claim(subject), "epsilon": body["epsilon"], "delta": body["delta"],
+            "adjacency": body["adjacency"], "certificate_sha256": body["content_sha256"]}
+
+
+def _features(subject: Subject) -> dict[int, dict[str, Any]]:
+    """Columns in the order of the encoding, from the schema; empty where there is none."""
+    found: dict[int, dict[str, Any]] = {}
+    start = 0
+    for name, column in (subject.schema or {}).get("columns", {}).items():
+        if column["kind"] == "ignore":
+            continue
+        wide = len(column["values"]) if column["kind"] == "category" else 1
+        found[len(found)] = {"name": name, "indices": list(range(start, start + wide)),
+                             "encoding": "onehot" if column["kind"] == "category" else "float32"}
+        start += wide
+    return found
+
+
+def references(subject: Subject) -> dict[str, str]:
+    """BibTeX of every theorem used."""
+    return {"references.bib": subject.certificate.cite()}
+
+
+FORMATS: dict[str, Callable[[Subject], dict[str, str]]] = {
+    "model-card": model_card, "registry": registry, "scai": scai, "sacro": sacro, "bibtex": references}
+"""Names of formats, and what makes their files: name to text."""
