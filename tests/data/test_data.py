@@ -9,8 +9,11 @@ import pytest
 
 from lastiterate.data import (
     BUNDLED,
+    Category,
     Ignore,
+    Numeric,
     Schema,
+    Table,
     encode,
     encode_features,
     load_bundled,
@@ -18,6 +21,7 @@ from lastiterate.data import (
     schema_template,
     split,
 )
+from lastiterate.data.unpack import unpacked_limit
 from lastiterate.errors import InputError
 
 CSV = "age,job,note,label\n20,cook,a,yes\n60,,b,no\n?,clerk,c,yes\n120,cook,d,no\n"
@@ -193,21 +197,33 @@ def test_separators_come_from_the_header(files, separator):
     assert read_table(files / "u.csv").cells == read_table(files / "t.csv").cells
 
 
-def test_packed_files_and_their_limit(files, monkeypatch):
+def test_packed_files_and_their_limit(files):
     (files / "t.csv.gz").write_bytes(gzip.compress(CSV.encode()))
     assert read_table(files / "t.csv.gz").cells == read_table(files / "t.csv").cells
     (files / "cut.csv.gz").write_bytes(gzip.compress(CSV.encode())[:-9])
     with pytest.raises(InputError, match="complete gzip file"):
         read_table(files / "cut.csv.gz")
-    monkeypatch.setenv("LASTITERATE_UNPACKED_BYTES", "50")
-    with pytest.raises(InputError, match=r"must not unpack to more than 50 bytes.*raise the limit"):
-        read_table(files / "t.csv.gz")
     np.savez_compressed(files / "a.npz", X=np.zeros((100, 100)), y=np.zeros(100))
-    with pytest.raises(InputError, match="more than 50 bytes"):
-        read_table(files / "a.npz")
-    monkeypatch.setenv("LASTITERATE_UNPACKED_BYTES", "much")
-    with pytest.raises(InputError, match="must be a number of bytes"):
-        read_table(files / "t.csv.gz")
+    with unpacked_limit(50):
+        with pytest.raises(InputError, match=r"must not unpack to more than 50 bytes.*raise the limit"):
+            read_table(files / "t.csv.gz")
+        with pytest.raises(InputError, match="more than 50 bytes"):
+            read_table(files / "a.npz")
+    assert len(read_table(files / "a.npz")) == 100, "as before"
+    with pytest.raises(InputError, match="must be a number of bytes"), unpacked_limit(0):
+        pass
+
+
+def test_a_category_with_very_many_values_is_refused_before_memory_ends(monkeypatch):
+    values = tuple(f"v{i}" for i in range(20_000))
+    schema = Schema((Category("code", values), Numeric("x", 0.0, 1.0)), target="y", classes=("a", "b"))
+    table = Table(("code", "x", "y"), {"code": ["v7", "v19999"], "x": ["0", "1"], "y": ["a", "b"]})
+    found = encode(table, schema)[0]
+    assert found.shape == (2, schema.width) == (2, 20_001) and found[1, 19_999] == found[0, 7] == 1
+    monkeypatch.setattr("os.sysconf", lambda name: 600)
+    with pytest.raises(InputError, match="schema makes 20001 features of 2 records") as caught:
+        encode(table, schema)
+    assert "v7" not in str(caught.value)
 
 
 def test_standard_input(monkeypatch):

@@ -20,7 +20,8 @@ from lastiterate.run.facts import FLOAT_SLACK
 
 
 @pytest.mark.parametrize(
-    "estimator", [DPLogisticRegression(epsilon=1e3), DPHuberRidge(epsilon=1e3, target_range=(-2.0, 2.0))],
+    "estimator", [DPLogisticRegression(epsilon=1e3, row_norm=1.0),
+                  DPHuberRidge(epsilon=1e3, row_norm=1.0, target_range=(-2.0, 2.0))],
     ids=lambda e: type(e).__name__
 )
 def test_scikit_learn_protocol(estimator):

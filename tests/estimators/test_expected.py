@@ -1,7 +1,10 @@
 """What scikit-learn users expect of estimators, and what is refused with a reason."""
 
+import warnings
+
 import numpy as np
 import pytest
+from scipy.sparse import csr_matrix
 
 import lastiterate as li
 from lastiterate.estimators import DPHuberRidge, DPLogisticRegression
@@ -24,6 +27,32 @@ def test_a_target_range_must_be_given():
 
 @pytest.mark.parametrize("model", [DPLogisticRegression(classes=[0, 1]), DPHuberRidge(target_range=(0.0, 1.0))],
                          ids=["classifier", "regressor"])
+def test_a_row_norm_must_be_given(model):
+    with pytest.raises(li.InputError, match="row_norm must be given: a public bound"):
+        model.fit(X, Y)
+
+
+def test_no_warning_depends_on_private_labels():
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        DPLogisticRegression(epsilon=5.0, classes=range(400), run=li.Run(
+            n=400, steps=2, step_size=0.5, loss=li.Softmax(classes=400, intercept=0.5))).fit(X, np.arange(400))
+    assert not [one for one in seen if "unique classes" in str(one.message)]
+
+
+@pytest.mark.parametrize(("rows", "word"), [(csr_matrix(X), "[Ss]parse"), (X.tolist(), None)])
+def test_sparse_rows_are_refused_and_lists_are_rows(rows, word):
+    model = DPLogisticRegression(epsilon=5.0, classes=[0, 1], run=RUN)
+    if word is None:
+        assert model.fit(rows, Y).coef_.shape == (1, 3)
+        return
+    with pytest.raises(TypeError, match=word):
+        model.fit(rows, Y)
+    assert not hasattr(model, "partial_fit"), "a fit goes on only from a checkpoint, under one charge"
+
+
+@pytest.mark.parametrize("model", [DPLogisticRegression(classes=[0, 1]), DPHuberRidge(target_range=(0.0, 1.0))],
+                         ids=["classifier", "regressor"])
 @pytest.mark.parametrize(("name", "word"), [("sample_weight", "contributes beyond the bound"),
                                             ("class_weight", "class frequencies are private"),
                                             ("colour", "fit takes X, y and progress")])
@@ -35,7 +64,7 @@ def test_arguments_that_privacy_does_not_allow(model, name, word):
 
 def test_a_budget_that_is_text():
     with pytest.raises(li.InputError, match="epsilon must be a number"):
-        DPLogisticRegression(epsilon="1", classes=[0, 1]).fit(X, Y)
+        DPLogisticRegression(epsilon="1", row_norm=1.0, classes=[0, 1]).fit(X, Y)
 
 
 def test_coefficients_give_the_scores_of_rows_that_nothing_clips(classifier):

@@ -105,7 +105,7 @@ def test_as_an_error_it_comes_before_anything_is_spent(fits):
 
 def test_a_refused_fit_is_not_remembered():
     with pytest.raises(InputError):
-        DPLogisticRegression(epsilon=0, classes=[0, 1]).fit(X, Y)
+        DPLogisticRegression(epsilon=0, row_norm=1.0, classes=[0, 1]).fit(X, Y)
     with pytest.raises(ZeroDivisionError):
         LOGISTIC.fit(X, Y, progress=lambda *_: 1 / 0)
     assert not told(lambda: LOGISTIC.fit(X, Y))

@@ -90,9 +90,10 @@ def test_accounting_is_free(ledger: Ledger) -> None:
 def test_estimators_are_charged(made: type, ledger: Ledger) -> None:
     x, y = records()
     if made is DPLogisticRegression:
-        fitted = made(epsilon=1.0, classes=[0, 1], ledger=ledger.path, dataset="a").fit(x, y)
+        fitted = made(epsilon=1.0, row_norm=1.0, classes=[0, 1], ledger=ledger.path, dataset="a").fit(x, y)
     else:
-        fitted = made(epsilon=1.0, target_range=(-1.0, 1.0), ledger=ledger.path, dataset="a").fit(x, y - 0.5)
+        fitted = made(epsilon=1.0, row_norm=1.0, target_range=(-1.0, 1.0), ledger=ledger.path, dataset="a").fit(
+            x, y - 0.5)
     (release,) = ledger.total().releases
     assert release.state == "released" and release.purpose == made.__name__
     with pytest.raises(li.InputError, match="refuses"):

@@ -63,8 +63,9 @@ def audit(run: Run, *, attack: str | None = None, trials: int | None = None, fai
     begun = settings(results)
     trials, batch_models, seed = (begun.get(name) if value is None else value for name, value in (
         ("trials", trials), ("batch_models", batch_models), ("seed", seed)))
+    replayed = REPLAYED if trials is None else trials
     if attack == replay.NAME:
-        require_statement(trials or REPLAYED, failure, delta)
+        require_statement(replayed, failure, delta)
     elif trials is not None:
         require_statement(trials, failure, delta, THRESHOLDS)
     neighbours = worst_case(run, features) if neighbours is None else neighbours
@@ -72,7 +73,7 @@ def audit(run: Run, *, attack: str | None = None, trials: int | None = None, fai
     certificate = certificate_of(run, at_least)
     seed = int.from_bytes(os.urandom(4), "little") if seed is None else seed
     if attack == replay.NAME:
-        present, without = replay.scores(run, neighbours, trials or REPLAYED, progress)
+        present, without = replay.scores(run, neighbours, replayed, progress)
         return conclude(certificate, neighbours, replay.NAME, (present, without), (0.0,), failure=failure, delta=delta,
                         pilot=0, seed=None, caveats=caveats)
     chosen = by_name(strongest(run, neighbours) if attack is None else attack)

@@ -6,6 +6,7 @@ from lastiterate.cli import (  # their commands register themselves
     audits,
     fits,
     ledgers,
+    plans,
     releases,
     reports,
     runs,
@@ -13,7 +14,7 @@ from lastiterate.cli import (  # their commands register themselves
 )
 from lastiterate.cli.screen import app
 
-__all__ = ["app", "audits", "fits", "ledgers", "main", "releases", "reports", "runs", "tunings"]
+__all__ = ["app", "audits", "fits", "ledgers", "main", "plans", "releases", "reports", "runs", "tunings"]
 
 
 def main() -> None:

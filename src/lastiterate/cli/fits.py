@@ -1,4 +1,4 @@
-"""``lastiterate train``, ``plan``, ``schema``, ``predict`` and ``verify``: data and models in files."""
+"""``lastiterate train``, ``schema``, ``predict`` and ``verify``: data and models in files."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -21,6 +21,7 @@ from lastiterate.cli.screen import (
     Json,
     Out,
     TimeBudget,
+    UnpackedLimit,
     app,
     console,
     emit,
@@ -30,6 +31,7 @@ from lastiterate.errors import InputError
 
 if TYPE_CHECKING:
     from lastiterate.accounting.stored import Checked
+    from lastiterate.models.datafile import Trained
 
 
 @app.command("train")
@@ -66,17 +68,17 @@ def train_command(
     word: Annotated[Path | None, typer.Option("--word", help="a TOML file with what the releaser says: unit, purpose, "
                                               "public_facts, charged, not_charged, audit, contact, note")] = None,
     cap: Annotated[float | None, typer.Option("--cap", help="cap of --algorithm's loss on 1 - p_y")] = None,
+    json_: Json = False,
+    unpacked_limit: UnpackedLimit = None,
 ) -> None:
     """Train a model, certify it, write it to a folder."""
     from lastiterate.accounting.word import read_word
     from lastiterate.cli import flags as grammar
-    from lastiterate.cli import show
+    from lastiterate.cli.saving import reported, saved
     from lastiterate.models import datafile, folder, opened
     from lastiterate.models.custody import custody
     from lastiterate.models.linear import Budget
     from lastiterate.models.units import Units
-    from lastiterate.report import page
-    from lastiterate.report.subject import read as read_subject
 
     facts = opened.schema_for(data, schema, target=target, classes=classes, model=model)
     if test is not None and not test_is_public:
@@ -91,8 +93,8 @@ def train_command(
     template = datafile.template(algorithm, batching, grammar.prox(prox), cap)
     budget = Budget(epsilon, datafile.parse_delta(delta), adjacency, time_budget)
     guard = custody(ledger=ledger, dataset=dataset, checkpoint=checkpoint, every=checkpoint_every,
-                    key_file=checkpoint_key)
-    with _progress() as bar:
+                    key_file=checkpoint_key, place=where)
+    with guard, _progress() as bar:
         task = bar.add_task("training", total=None, visible=False)  # until the data are read
 
         def tick(done: int, steps: int, seconds: float) -> None:
@@ -103,50 +105,32 @@ def train_command(
                                    secure_noise=secure_noise, units=units)
     if said is not None:
         result = replace(result, model=result.model.saying(said))
-    result.model.save(where)
+    place = saved(result.model, where)
     guard.finish(result.model)
-    page.write(read_subject(where), where / "report.html")
+    reported(place)
+    _show(result, str(place), json_=json_, explain_plan=explain_plan, asked=algorithm if model is None else model)
+    if place != where:
+        raise typer.Exit(2)
+
+
+def _show(result: Trained, where: str, *, json_: bool, explain_plan: bool, asked: str) -> None:
+    """The one screen that a fit ends with, or all of its numbers as JSON."""
+    from lastiterate.cli import as_json, show
+
+    if json_:
+        print(json.dumps(as_json.trained(result, where), indent=2))
+        return
     if explain_plan and result.choice is None:
-        console.print(f"no plans were considered for {algorithm if model is None else model}", highlight=False)
+        console.print(f"no plans were considered for {asked}", highlight=False)
     elif explain_plan and result.choice is not None:
         show.plans(console, result.choice, result.model.delta)
-    show.trained(console, result, str(where))
+    show.trained(console, result, where)
 
 
 def _progress() -> Progress:
     """Steps and time; nothing that depends on the data."""
     return Progress(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
                     TimeRemainingColumn(), console=Console(stderr=True))
-
-
-@app.command("plan")
-@reports_errors
-def plan_command(
-    n: Annotated[int, typer.Option("--n", help="public number of records")],
-    features: Annotated[int, typer.Option("--features")],
-    epsilon: Annotated[float, typer.Option("--epsilon", help="the privacy budget")],
-    classes: Annotated[int, typer.Option("--classes", help="0 for regression")] = 2,
-    delta: Annotated[str, typer.Option("--delta", help="a number, or auto: at most 1/(10 n)")] = "auto",
-    row_norm: Annotated[float, typer.Option("--row-norm", help="public bound on a row's norm")] = 1.0,
-    adjacency: Annotated[str, typer.Option("--adjacency", help="zero-out or replace-one")] = "zero-out",
-    time_budget: TimeBudget = 60.0,
-    stream: Annotated[bool, typer.Option("--stream", help="data that do not fit in memory: public order only")] = False,
-    out: Out = None,
-) -> None:
-    """What train would do with such data, and why; --out writes the chosen run as JSON."""
-    from lastiterate.cli import show
-    from lastiterate.models import datafile
-    from lastiterate.planning.planner import consider
-    from lastiterate.planning.task import Task, automatic_delta
-
-    task = Task(n, features, classes, row_norm)
-    given = datafile.parse_delta(delta)
-    value = automatic_delta(n) if isinstance(given, str) else given
-    choice = consider(task, epsilon=epsilon, delta=value, adjacency=cast(Any, adjacency),
-                      time_budget=time_budget, stream=stream)
-    show.plans(console, choice, value)
-    if out is not None:
-        emit(choice.best.certificate.run.to_json() + "\n", out)
 
 
 @app.command("schema")
@@ -162,6 +146,7 @@ def schema_command(
                                   "columns, whose cells may show which columns are numbers")] = None,
     wizard: Annotated[bool, typer.Option("--wizard", help="ask for every public fact; no cell is ever read")] = False,
     out: Out = None,
+    unpacked_limit: UnpackedLimit = None,
 ) -> None:
     """Write a schema to fill in. Only the header of the file is read: names, and the types that Parquet states."""
     import tomllib
@@ -190,12 +175,17 @@ def _asked(question: str, choices: Sequence[str]) -> str:
 @app.command("predict")
 @reports_errors
 def predict_command(model: Annotated[Path, typer.Argument(help="a folder that train wrote")],
-                    file: Annotated[str, typer.Argument(help=f"new records: {FILES}")], out: Out = None) -> None:
+                    file: Annotated[str, typer.Argument(help=f"new records: {FILES}")], out: Out = None,
+                    json_: Json = False, unpacked_limit: UnpackedLimit = None) -> None:
     """Predictions as CSV: the label (or number), and the probability of each class."""
+    from lastiterate.cli import as_json
     from lastiterate.models import datafile
     from lastiterate.models.loading import load
 
     header, rows = datafile.prediction_rows(load(model), file)
+    if json_:
+        emit(json.dumps(as_json.predictions(header, rows), indent=2) + "\n", out)
+        return
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows([header, *rows])
     emit(text.getvalue(), out)

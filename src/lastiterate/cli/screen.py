@@ -15,6 +15,7 @@ from rich.markup import escape
 from typer.models import ArgumentInfo
 
 from lastiterate import __version__
+from lastiterate.data.unpack import unpacked_limit
 from lastiterate.errors import InputError, NotCertified
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False,
@@ -66,7 +67,8 @@ def reports_errors(command: Callable[..., None]) -> Callable[..., None]:
     @wraps(command)
     def called(*args: Any, **kwargs: Any) -> None:
         try:
-            command(*args, **kwargs)
+            with unpacked_limit(kwargs.get("unpacked_limit")):
+                command(*args, **kwargs)
         except KeyboardInterrupt:
             Console(stderr=True).print("interrupted: nothing was released", highlight=False)
             raise typer.Exit(130) from None
@@ -89,6 +91,8 @@ def reports_errors(command: Callable[..., None]) -> Callable[..., None]:
 
 
 Json = Annotated[bool, typer.Option("--json", help="machine-readable output")]
+UnpackedLimit = Annotated[int | None, typer.Option("--unpacked-limit", help="bytes that a compressed file may unpack "
+                                                   "to; 2 GiB by default")]
 Out = Annotated[Path | None, typer.Option("--out", help="where to write")]
 RunFile = Annotated[Path | None, typer.Argument(help="a run as JSON; or describe it with flags")]
 Trust = Annotated[bool, typer.Option("--trust-constants", help="rely on constants that nothing enforces")]

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from lastiterate.cli.screen import ALGORITHM_HELP, FILES, Out, TimeBudget, app, console, reports_errors
+from lastiterate.cli.screen import ALGORITHM_HELP, FILES, Out, TimeBudget, UnpackedLimit, app, console, reports_errors
 from lastiterate.errors import InputError
 
 
@@ -29,12 +29,14 @@ def tune_command(
     time_budget: TimeBudget = 10.0,
     ledger: Annotated[Path | None, typer.Option("--ledger", help="charge the release to this ledger file")] = None,
     dataset: Annotated[str | None, typer.Option("--dataset", help="the data set's name in the ledger")] = None,
+    unpacked_limit: UnpackedLimit = None,
 ) -> None:
     """Train a secret number of candidates, score them on held-out records, release the best one.
 
     What is shown while it runs says nothing: neither how many candidates there are, nor their scores.
     """
     from lastiterate.cli import show
+    from lastiterate.cli.saving import saved
     from lastiterate.models import datafile, folder, opened, tuning
     from lastiterate.models.custody import custody
     from lastiterate.models.linear import Budget
@@ -46,10 +48,13 @@ def tune_command(
     except ValueError:
         raise InputError("row_norms", "must be numbers such as 0.5,1,2", row_norms) from None
     templates = tuple(datafile.template(name.strip(), None, None) for name in algorithms.split(","))
-    guard = custody(ledger=ledger, dataset=dataset, purpose="tune")
-    result = datafile.tune_file(data, Budget(epsilon, datafile.parse_delta(delta), adjacency, time_budget),
-                                schema=facts, row_norms=norms, templates=templates,
-                                law=tuning.law_of(mean_runs, runs), custody=guard)
-    result.model.save(where)
+    guard = custody(ledger=ledger, dataset=dataset, purpose="tune", place=where)
+    with guard:
+        result = datafile.tune_file(data, Budget(epsilon, datafile.parse_delta(delta), adjacency, time_budget),
+                                    schema=facts, row_norms=norms, templates=templates,
+                                    law=tuning.law_of(mean_runs, runs), custody=guard)
+    place = saved(result.model, where)
     guard.finish(result.model)
-    show.trained(console, result, str(where))
+    show.trained(console, result, str(place))
+    if place != where:
+        raise typer.Exit(2)

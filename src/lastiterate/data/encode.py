@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import os
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,8 @@ from lastiterate.data.schema import Schema
 from lastiterate.data.table import Table
 from lastiterate.errors import InputError
 
+TIMES = 3
+"""Tables of 4 bytes per entry that a fit holds at once, about."""
 SLICE = 4096
 """Rows of an array that are scaled at once, in double precision, so that no second copy of it is ever made."""
 
@@ -47,7 +51,21 @@ def width(table: Table, schema: Schema) -> int:
                          "describe it, or mark it kind = \"ignore\"")
     if not used:
         raise InputError("schema", "ignores every column", None, "describe at least one feature")
-    return sum(len(column.values) if isinstance(column, Category) else 1 for column in used)
+    found = schema.width
+    assert found is not None
+    if TIMES * 4 * len(table) * found > memory():
+        raise InputError("schema", f"makes {found} features of {len(table)} records, which need about "
+                         f"{TIMES * 4e-9 * len(table) * found:.0f} GB of memory", None,
+                         "list fewer categories and let outside = \"zero\" take the rare ones, or ignore the column")
+    return found
+
+
+def memory() -> float:
+    """Bytes of memory of this machine; infinity where it does not say."""
+    try:
+        return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    except (AttributeError, ValueError, OSError):
+        return math.inf
 
 
 def encode(table: Table, schema: Schema) -> tuple[np.ndarray, np.ndarray]:

@@ -49,6 +49,14 @@ class Schema:
                              strange[0] if strange else None)
 
     @property
+    def width(self) -> int | None:
+        """Features of a row; ``None`` for an array, which says so itself."""
+        if self.array is not None:
+            return None
+        return sum(len(column.values) if isinstance(column, Category) else isinstance(column, Numeric)
+                   for column in self.columns)
+
+    @property
     def regression(self) -> bool:
         """Whether the target is a number with a public range, and not a class."""
         return self.target_range is not None

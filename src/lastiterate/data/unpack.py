@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gzip
-import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from io import BufferedReader
 from pathlib import Path
 from typing import Any
@@ -11,26 +13,32 @@ from typing import Any
 from lastiterate.errors import InputError
 
 MOST = 2**31
-"""Bytes that a compressed file may unpack to, unless ``LIMIT`` allows more."""
-LIMIT = "LASTITERATE_UNPACKED_BYTES"
-"""The environment variable that raises (or lowers) it."""
+"""Bytes that a compressed file may unpack to, unless ``unpacked_limit`` says otherwise."""
+_limit: ContextVar[int] = ContextVar("unpacked_limit", default=MOST)
+
+
+@contextmanager
+def unpacked_limit(size: int | None) -> Iterator[None]:
+    """Compressed files that are read within may unpack to ``size`` bytes (``None``: as before)."""
+    if size is not None and size < 1:
+        raise InputError("unpacked_limit", "must be a number of bytes", size, "such as 8000000000")
+    token = _limit.set(_limit.get() if size is None else size)
+    try:
+        yield
+    finally:
+        _limit.reset(token)
 
 
 def most_unpacked() -> int:
     """The limit in force, in bytes."""
-    text = os.environ.get(LIMIT, "")
-    if not text:
-        return MOST
-    if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise InputError(LIMIT, "must be a number of bytes", text, "such as 8000000000")
-    return int(text)
+    return _limit.get()
 
 
 def refuse_beyond(size: int, path: Path) -> None:
     """Refuse ``size`` unpacked bytes of a file where they are more than the limit."""
     if size > most_unpacked():
         raise InputError("data file", f"must not unpack to more than {most_unpacked()} bytes", path.name,
-                         f"unpack it yourself, or raise the limit with {LIMIT}")
+                         "unpack it yourself, or raise the limit with --unpacked-limit BYTES")
 
 
 class Unpacked(gzip.GzipFile):

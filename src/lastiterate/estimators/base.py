@@ -35,7 +35,7 @@ class PrivateLinear(BaseEstimator):
 
     epsilon: float
     delta: Any
-    row_norm: float
+    row_norm: float | None
     adjacency: Any
     random_state: int | None
     time_budget: float
@@ -47,7 +47,7 @@ class PrivateLinear(BaseEstimator):
     def _train(self, features: np.ndarray, target: np.ndarray, classes: int, answers: Answers, caveats: list[str],
                progress: Any, unsupported: dict[str, Any]) -> None:
         refuse(unsupported)
-        task = Task(len(features), features.shape[1], classes, self.row_norm)
+        task = Task(len(features), features.shape[1], classes, self.public_row_norm())
         budget = Budget(self.epsilon, self.delta, self.adjacency, self.time_budget)
         plan = linear.planned(task, budget, self.run)
         seed = None if self.random_state is None else int(check_random_state(self.random_state).randint(2**31))
@@ -59,6 +59,16 @@ class PrivateLinear(BaseEstimator):
         self.choice_: Choice | None = plan.choice
         self.delta_ = plan.delta
         self.n_iter_ = self.run_.steps
+
+    def public_row_norm(self) -> float:
+        """The bound on a row's norm: the run's own, or the one that the caller must state."""
+        if self.run is not None:
+            return float(getattr(self.run.loss, "row_norm", 1.0))
+        if self.row_norm is None:
+            raise InputError("row_norm", "must be given: a public bound on the Euclidean norm of a row", None,
+                             "longer rows are scaled down to it, and most of a fit is lost if it is far from their "
+                             "norms; features scaled to [-1, 1] have at most the square root of their number")
+        return self.row_norm
 
     @property
     def certificate_(self) -> Certificate:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -22,13 +23,13 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
     Parameters
     ----------
     epsilon, delta : the budget; ``delta="auto"`` is a power of ten at most 1/(10 n). Natural logarithms.
-    row_norm : public bound on the Euclidean norm of a row; longer rows are scaled down to it.
+    row_norm : public bound on the Euclidean norm of a row, which must be given; longer rows are scaled down to it.
     classes : the public labels; ``None`` takes them from ``y``, with a warning and a caveat.
     adjacency : "zero-out" (one record's contribution set to zero, n public) or "replace-one".
     random_state : a seed, only for tests; it becomes a caveat on the certificate. By default 128 bits from the system.
     time_budget : seconds that a fit may take, estimated on two cores; a longer one lets the planner consider more.
     run : a Run to execute instead of a plan, with the least noise that the budget allows; rows are not centred, and the
-        row_norm of the run's loss counts, not the one above.
+        row_norm of the run's loss counts, and the one above may be left out.
     ledger, dataset : a ledger file (``lastiterate ledger make``) that every fit is charged to, and the data set's name
         in it; a fit that the budget does not hold is refused before it begins.
     verbose : 1 prints steps and time (never anything that depends on the data).
@@ -45,7 +46,7 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
     compose; a ``RepeatedFitWarning`` says so, once per process.
     """
 
-    def __init__(self, epsilon: float = 1.0, delta: Any = "auto", row_norm: float = 1.0, classes: Any = None,
+    def __init__(self, epsilon: float = 1.0, delta: Any = "auto", row_norm: float | None = None, classes: Any = None,
                  adjacency: str = "zero-out", random_state: int | None = None,
                  time_budget: float = TIME_BUDGET, run: Run | None = None, ledger: Any = None,
                  dataset: str | None = None, verbose: int = 0) -> None:
@@ -64,7 +65,9 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
     def fit(self, X: Any, y: Any, progress: Any = None, **unsupported: Any) -> DPLogisticRegression:
         """Train on rows X (n, d) and labels y (n,); ``progress(steps_done, steps, seconds)`` is called now and then."""
         X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], ensure_min_samples=2)
-        check_classification_targets(y)
+        with warnings.catch_warnings():  # one that counts the labels of private records
+            warnings.filterwarnings("ignore", message="The number of unique classes")
+            check_classification_targets(y)
         caveats: list[str] = []
         self.classes_ = public_labels(self.classes, np.unique(y), caveats)
         if len(self.classes_) < 2:

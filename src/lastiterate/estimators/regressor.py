@@ -26,7 +26,7 @@ class DPHuberRidge(RegressorMixin, PrivateLinear):
     verbose : 1 prints steps and time.
     """
 
-    def __init__(self, epsilon: float = 1.0, delta: Any = "auto", row_norm: float = 1.0,
+    def __init__(self, epsilon: float = 1.0, delta: Any = "auto", row_norm: float | None = None,
                  target_range: tuple[float, float] | None = None, adjacency: str = "zero-out",
                  random_state: int | None = None, time_budget: float = TIME_BUDGET, run: Run | None = None,
                  ledger: Any = None, dataset: str | None = None, verbose: int = 0) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
+import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any, final
 from lastiterate.curves.curve import BestOf, Curve
 from lastiterate.errors import InputError
 from lastiterate.ledger.store import Ledger
+from lastiterate.models import folder
 
 if TYPE_CHECKING:
     from lastiterate.engine.keeper import Keeper
@@ -41,14 +43,29 @@ class Custody:
     checkpoint: Path | None = None
     every: float = EVERY
     key: Key | None = None
+    place: Path | None = None
     keeper: Keeper | None = field(init=False, default=None)
+    _held: Path | None = field(init=False, default=None, repr=False)
     _token: str = field(init=False, default="", repr=False)
     _paid: bool = field(init=False, default=False, repr=False)
 
-    def pay(self, certificate: Any) -> None:
-        """Charge the release of ``certificate``, once, and open its checkpoint; called before records are read."""
+    def __enter__(self) -> Custody:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Give the reserved space back: the model is written now, or never."""
+        if self._held is not None:
+            shutil.rmtree(self._held, ignore_errors=True)
+
+    def pay(self, certificate: Any, size: int = 0) -> None:
+        """Charge the release of ``certificate``, once, and open its checkpoint; called before records are read.
+
+        ``size``: bytes that the model takes at ``place``, about; a disk that has no space for them is noticed here.
+        """
         if self._paid:
             return
+        if self.place is not None:
+            self._held = folder.reserved(self.place, size)
         if self.checkpoint is not None:
             from lastiterate.engine import sealed
 
@@ -94,7 +111,8 @@ class Custody:
 
 
 def custody(*, ledger: Ledger | str | Path | None = None, dataset: str | None = None, purpose: str = "train",
-            checkpoint: str | Path | None = None, every: float = EVERY, key_file: str | Path | None = None) -> Custody:
+            checkpoint: str | Path | None = None, every: float = EVERY, key_file: str | Path | None = None,
+            place: Path | None = None) -> Custody:
     """What callers say, checked: paths as text, a data set only with a ledger, a key only with a checkpoint."""
     if ledger is None and dataset is not None:
         raise InputError("dataset", "names a data set of a ledger", dataset, "name the ledger too, or leave it out")
@@ -107,7 +125,8 @@ def custody(*, ledger: Ledger | str | Path | None = None, dataset: str | None = 
         key = read_key(Path(key_file))
     book = ledger if isinstance(ledger, Ledger) or ledger is None else Ledger(Path(ledger))
     where = None if checkpoint is None else Path(checkpoint)
-    return Custody(ledger=book, dataset=dataset, purpose=purpose, checkpoint=where, every=every, key=key)
+    return Custody(ledger=book, dataset=dataset, purpose=purpose, checkpoint=where, every=every, key=key,
+                   place=place)
 
 
 def charged_curve(certificate: Any, adjacency: str) -> Curve:

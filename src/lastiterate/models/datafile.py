@@ -81,7 +81,7 @@ def fit_file(data: str, budget: Budget, *, schema: Schema | None = None, test: s
         return _exactly(file, budget, run, custody, progress)
     plan = linear.planned(task, budget, run)
     if custody is not None:
-        custody.pay(plan.certificate)
+        custody.pay(plan.certificate, file.size(plan.certificate.run))
     records = file.records()
     found = linear.fit(plan.certificate, records.features, records.target, delta=plan.delta, answers=records.answers,
                        schema=records.schema, progress=progress, custody=custody)
@@ -101,7 +101,7 @@ def _exactly(file: Opened, budget: Budget, run: Run | None, custody: Custody | N
     certificate = calibrate_exactly(run, epsilon=budget.epsilon, delta=delta)
     guard = Custody() if custody is None else custody
     exact.grid_of(certificate.run)
-    guard.pay(certificate)
+    guard.pay(certificate, file.size(certificate.run))
     records = file.records()
     found = exact.fit(certificate, records.features, records.target, delta=delta, answers=records.answers,
                       schema=records.schema, custody=guard, progress=progress)
@@ -132,7 +132,7 @@ def tune_file(data: str, budget: Budget, *, schema: Schema | None = None, row_no
     listed = [candidate(norm, made) for norm in row_norms or (file.row_norm,) for made in templates]
     certificate = tuning.planned(listed, epsilon=budget.epsilon, delta=delta, law=law, held_out=len(held),
                                  regression=task.classes == 0)
-    custody.pay(certificate)
+    custody.pay(certificate, file.size())
     records = file.records()
     found = tuning.select(certificate, records.features, records.target, delta=delta, answers=records.answers,
                           schema=records.schema, custody=custody)
@@ -147,7 +147,7 @@ def _sample(file: Opened, budget: Budget, custody: Custody | None) -> Trained:
     delta = budget.delta_for(task.n)
     if custody is not None:
         custody.pay(posterior.certified(task.n, task.features, row_norm=file.row_norm, epsilon=budget.epsilon,
-                                        delta=delta, adjacency=budget.adjacency))
+                                        delta=delta, adjacency=budget.adjacency), file.size())
     records = file.records()
     answers = records.answers
     assert isinstance(answers, Range)

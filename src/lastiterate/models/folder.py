@@ -93,6 +93,28 @@ def write(folder: str | Path, tensors: dict[str, np.ndarray], model: dict[str, A
     return where
 
 
+def reserved(where: Path, size: int) -> Path:
+    """A hidden folder beside ``where`` that holds ``size`` bytes of disk; ``OSError`` where they cannot be had.
+
+    ``write`` removes it, and so does the next process that writes ``where`` if this one is killed.
+    """
+    where.parent.mkdir(parents=True, exist_ok=True)
+    held = Path(tempfile.mkdtemp(prefix=f".{where.name}-", suffix=UNFINISHED, dir=where.parent))
+    try:
+        with (held / "reserved").open("wb") as file:
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(file.fileno(), 0, max(size, 1))
+            else:  # macOS, Windows
+                file.write(bytes(size))
+                os.fsync(file.fileno())
+    except BaseException as error:
+        shutil.rmtree(held, ignore_errors=True)
+        if isinstance(error, OSError):
+            raise OSError(error.errno, error.strerror, str(where)) from None
+        raise
+    return held
+
+
 def clean(where: Path) -> None:
     """Remove what processes that were killed while they saved this folder left beside it."""
     for stale in where.parent.glob(f".{glob.escape(where.name)}-*{UNFINISHED}"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,9 +16,13 @@ from lastiterate.errors import InputError
 from lastiterate.models.answers import Labels, Range
 from lastiterate.models.units import Units
 from lastiterate.planning.task import Task
+from lastiterate.run.preparation import PrivateCovariance
+from lastiterate.run.run import Run
 
 SAMPLE = "bayes-linear"
 MODELS = ("logistic", "huber-ridge", SAMPLE)
+MARGIN = 2**19
+"""Bytes for all theorems' verdicts in a certificate, and for what else does not depend on the data's form."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +59,15 @@ class Opened:
         classes = 0 if self.schema.regression else len(self.schema.classes)
         n = len(split(len(self.table), seed=0)[0]) if self.bundled else len(self.table)
         return Task(n, width(self.table, self.schema), classes, self.row_norm, self.rows_per_unit)
+
+    def size(self, run: Run | None = None) -> int:
+        """Bytes that a model of these data takes on disk, at most: weights, preparation, schema, certificate."""
+        task, wide = self.task, 0
+        if run is not None:
+            wide = sum(task.features**2 for part in run.prelude if isinstance(part, PrivateCovariance))
+        numbers = (max(1, task.classes) + 4) * (task.features + 1) + wide
+        said = len(json.dumps(self.schema.to_dict(), indent=2)) + (0 if run is None else 4 * len(run.to_json()))
+        return 8 * numbers + 2 * said + MARGIN
 
     def records(self) -> Records:
         """The values."""

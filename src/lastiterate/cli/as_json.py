@@ -1,0 +1,54 @@
+"""What ``--json`` prints: the numbers of the screens, pure functions of what they are given."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from lastiterate.planning.planner import Choice
+from lastiterate.run.noise import NoiseMultiplier
+
+if TYPE_CHECKING:
+    from lastiterate.models.datafile import Trained
+
+
+def trained(result: Trained, where: str) -> dict[str, Any]:
+    """A released model: its budget, what certifies it, scores on data that are public (``null`` where there are none).
+    """
+    model, certificate, delta = result.model, result.model.certificate, result.model.delta
+    best = certificate.best(delta) if hasattr(certificate, "best") else None
+    return {"model": where, "kind": model.kind, "epsilon": finite(certificate.epsilon(delta)), "delta": delta,
+            "adjacency": certificate.adjacency,
+            "replace_one_epsilon": finite(certificate.replace_one_epsilon(delta)),
+            "theorem": None if best is None else best.theorem.name,
+            "test_score": result.test_score, "plain_score": result.plain_score,
+            "run": certificate.run.to_dict() if hasattr(certificate, "run") else None,
+            "plans": None if result.choice is None else plans(result.choice, delta)["plans"],
+            "caveats": list(certificate.all_caveats())}
+
+
+def plans(choice: Choice, delta: float) -> dict[str, Any]:
+    """The plans that were considered, the chosen one first."""
+    listed: list[dict[str, Any]] = []
+    for plan in choice.plans:
+        certificate = plan.certificate
+        noise = certificate.run.noise
+        charged = {row["theorem"]: row["epsilon"] for row in certificate.rows(delta)
+                   if row["applies"] and row["kind"] == "upper" and row["epsilon"] is not None}
+        listed.append({"plan": plan.name, "predicted_risk": finite(plan.risk), "seconds": plan.seconds,
+                       "noise_multiplier": noise.z if isinstance(noise, NoiseMultiplier) else None,
+                       "epsilon_by_theorem": charged, "run": certificate.run.to_dict()})
+    return {"delta": delta, "chosen": choice.best.name, "plans": listed,
+            "output_perturbation_risk": finite(choice.floor)}
+
+
+def predictions(header: list[str], rows: list[list[str]]) -> list[dict[str, Any]]:
+    """One object per record: the prediction as text or number, and the probability of every class."""
+    numbers = [name != "prediction" or len(header) == 1 for name in header]
+    return [{name: float(cell) if number else cell for name, number, cell in zip(header, numbers, row, strict=True)}
+            for row in rows]
+
+
+def finite(value: float) -> float | None:
+    """JSON has no infinity: ``null``."""
+    return value if math.isfinite(value) else None

@@ -1,0 +1,72 @@
+"""``lastiterate plan``: what would be trained, from public numbers alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import typer
+
+from lastiterate.cli.screen import Json, Out, TimeBudget, app, console, emit, reports_errors
+from lastiterate.errors import InputError
+
+if TYPE_CHECKING:
+    from lastiterate.planning.task import Task
+
+
+@app.command("plan")
+@reports_errors
+def plan_command(
+    n: Annotated[int, typer.Option("--n", help="public number of records")],
+    epsilon: Annotated[float, typer.Option("--epsilon", help="the privacy budget")],
+    features: Annotated[int | None, typer.Option("--features", help="columns; or by --schema")] = None,
+    classes: Annotated[int | None, typer.Option("--classes", help="0 for regression; 2 by default")] = None,
+    schema: Annotated[Path | None, typer.Option("--schema", help="takes features, classes and row norm from a schema"
+                                                )] = None,
+    delta: Annotated[str, typer.Option("--delta", help="a number, or auto: at most 1/(10 n)")] = "auto",
+    row_norm: Annotated[float | None, typer.Option("--row-norm", help="public bound on a row's norm")] = None,
+    adjacency: Annotated[str, typer.Option("--adjacency", help="zero-out or replace-one")] = "zero-out",
+    time_budget: TimeBudget = 60.0,
+    stream: Annotated[bool, typer.Option("--stream", help="data that do not fit in memory: public order only")] = False,
+    out: Out = None,
+    json_: Json = False,
+) -> None:
+    """What train would do with such data, and why; --out writes the chosen run as JSON."""
+    from lastiterate.cli import as_json, show
+    from lastiterate.models import datafile
+    from lastiterate.planning.planner import consider
+    from lastiterate.planning.task import automatic_delta
+
+    task = _task(n, schema, features, classes, row_norm)
+    given = datafile.parse_delta(delta)
+    value = automatic_delta(n) if isinstance(given, str) else given
+    choice = consider(task, epsilon=epsilon, delta=value, adjacency=cast(Any, adjacency),
+                      time_budget=time_budget, stream=stream)
+    if json_:
+        print(json.dumps(as_json.plans(choice, value), indent=2))
+    else:
+        show.plans(console, choice, value)
+    if out is not None:
+        emit(choice.best.certificate.run.to_json() + "\n", out)
+
+
+def _task(n: int, schema: Path | None, features: int | None, classes: int | None, row_norm: float | None) -> Task:
+    """The public numbers of a plan, from flags or from a schema (whose array does not say how wide it is)."""
+    from lastiterate.data import Schema
+    from lastiterate.data.schema import public_row_norm
+    from lastiterate.planning.task import Task
+
+    if schema is not None:
+        facts = Schema.read(schema)
+        for name, value in (("features", None if facts.width is None else features), ("classes", classes)):
+            if value is not None:
+                raise InputError(name, "cannot be combined with a schema, which says it", value, "leave it out")
+        features = facts.width if features is None else features
+        classes = len(facts.classes)
+        if features is not None and row_norm is None:
+            row_norm = public_row_norm(facts, features)
+    if features is None:
+        raise InputError("features", "is needed: how many columns of numbers a row has", None,
+                         "give it, or the --schema of a table")
+    return Task(n, features, 2 if classes is None else classes, 1.0 if row_norm is None else row_norm)

@@ -1,0 +1,35 @@
+"""A model that was paid for is never lost: where its folder cannot be written, it goes to a temporary one."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from rich.console import Console
+
+from lastiterate.errors import InputError
+from lastiterate.models.fitted import Fitted
+
+
+def saved(model: Fitted, where: Path) -> Path:
+    """Write the model to ``where``, or else to a new temporary folder; returns the place and says what happened."""
+    try:
+        return model.save(where)
+    except (OSError, InputError) as error:
+        why = error.strerror or str(error) if isinstance(error, OSError) else error.rule.removesuffix(".")
+        other = Path(tempfile.mkdtemp(prefix="lastiterate-")) / where.name
+        model.save(other)
+        Console(stderr=True).print(f"[bold red]error:[/bold red] --out {where} could not be written ({why}); the model "
+                                   f"was saved at {other}: move it from there", highlight=False, soft_wrap=True)
+        return other
+
+
+def reported(place: Path) -> None:
+    """Write the report into a model's folder; where there is no space left for it the model is complete without."""
+    from lastiterate.report import page, subject
+
+    try:
+        page.write(subject.read(place), place / "report.html")
+    except OSError as error:
+        Console(stderr=True).print(f"the model is complete, but its report could not be written ({error.strerror}): "
+                                   f"lastiterate report {place}", highlight=False, soft_wrap=True)
