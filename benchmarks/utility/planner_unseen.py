@@ -26,8 +26,12 @@ GRID = [(steps, momentum) for steps in (24, 96, 384) for momentum in (0.5, 0.875
 
 def accuracy(run: li.Run, problem: Problem, seed: int) -> float:
     found = scores(run, execute(run, problem.x, problem.y, seeded_key(seed)), problem.x_test)
-    guess = (found[:, 0] > 0).astype(int) if found.shape[1] == 1 else found.argmax(axis=1)
-    return float((guess == problem.y_test).mean())
+    return float((guessed(found) == problem.y_test).mean())
+
+
+def guessed(found: np.ndarray) -> np.ndarray:
+    """The most probable class of every row of scores."""
+    return (found[:, 0] > 0).astype(int) if found.shape[1] == 1 else found.argmax(axis=1)
 
 
 def fixed(run: li.Run, steps: int, momentum: float) -> li.Run:

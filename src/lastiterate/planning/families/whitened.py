@@ -20,7 +20,7 @@ from lastiterate.run.step_sizes import StableSteps
 
 MANY_BLOCKS, FEW_BLOCKS = 20, 10
 ENOUGH_RECORDS, FEWEST_RECORDS = 150, 50  #: in a block, of many blocks and of few
-PASSES = (10, 20, 50)
+PASSES = (50, 20, 10)  #: the first that the time budget allows
 STEPS = (64, 128, 256)  #: of full batches
 CLIP = 0.1  #: per-example gradients are clipped to this fraction of their bound
 BETA = 0.9
@@ -39,7 +39,10 @@ def allocation(asked: Asked) -> Iterator[Run]:
     for passes in PASSES:
         left = asked.mu**2 * (1 - MEAN_SHARE - COVARIANCE_SHARE)
         noise = NoiseMultiplier(1 / math.sqrt(math.log1p(left * blocks / passes)))  # near what calibration finds
-        yield _run(asked, passes * batching.blocks(asked.task.n), noise, batching)
+        run = _run(asked, passes * batching.blocks(asked.task.n), noise, batching)
+        if asked.task.seconds(run) <= asked.time_budget:
+            yield run
+            return
 
 
 def whitened(asked: Asked) -> Iterator[Run]:
