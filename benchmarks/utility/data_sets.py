@@ -69,24 +69,32 @@ def pneumonia(folder: Path) -> Set:
 
 
 def adult(folder: Path) -> Set:
+    train, schema = adult_part(folder, "adult.data")
+    test, _ = adult_part(folder, "adult.test")
+    return Set("Adult, published categories and ranges", *encode(train, schema), *encode(test, schema),
+               public_row_norm(schema, 0))
+
+
+def adult_part(folder: Path, name: str, target: str = "income") -> tuple[Table, Schema]:
+    """One file of Adult; ``target``: a numeric column to predict instead (income is then left out)."""
     described = re.findall(r"^([\w-]+): (.+)\.$", (folder / "adult" / "adult.names").read_text(), re.MULTILINE)
     columns = []
-    for name, values in described:
-        if name == "fnlwgt":
-            columns.append(Ignore(name))
-        elif name in ADULT_RANGES:
-            columns.append(Numeric(name, *ADULT_RANGES[name]))
+    for column, values in described:
+        if column == target:
+            continue
+        if column == "fnlwgt":
+            columns.append(Ignore(column))
+        elif column in ADULT_RANGES:
+            columns.append(Numeric(column, *ADULT_RANGES[column]))
         else:
-            columns.append(Category(name, tuple(v.strip() for v in values.split(",")), missing="zero"))
-    schema = Schema(tuple(columns), target="income", classes=("<=50K", ">50K"), source="adult.names")
-    names = (*(c.name for c in columns), "income")
-
-    def part(name: str) -> tuple[np.ndarray, np.ndarray]:
-        rows = [[cell.strip().rstrip(".") for cell in row] for row in csv.reader((folder / "adult" / name).open())
-                if len(row) == len(names)]
-        return encode(Table(names, dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))), schema)
-    return Set("Adult, published categories and ranges", *part("adult.data"), *part("adult.test"),
-               public_row_norm(schema, 0))
+            columns.append(Category(column, tuple(v.strip() for v in values.split(",")), missing="zero"))
+    schema = Schema((*columns, Ignore("income")), target=target, target_range=ADULT_RANGES[target],
+                    source="adult.names") if target in ADULT_RANGES else Schema(
+        tuple(columns), target=target, classes=("<=50K", ">50K"), source="adult.names")
+    names = (*(column for column, _ in described), "income")
+    rows = [[cell.strip().rstrip(".") for cell in row] for row in csv.reader((folder / "adult" / name).open())
+            if len(row) == len(names)]
+    return Table(names, dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))), schema
 
 
 def bundled(name: str) -> Set:

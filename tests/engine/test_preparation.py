@@ -7,11 +7,13 @@ import numpy as np
 import pytest
 
 import lastiterate as li
+from lastiterate.audit.auditing import auditable
 from lastiterate.engine import Trainer, execute, scores, seeded_key
 from lastiterate.engine.model import rows_of_batches
 from lastiterate.engine.preparation import PARTS, executed, prepared
 from lastiterate.engine.preparation.covariance import noisy_moments, unit_rows, whitened, whitening
 from lastiterate.engine.preparation.eigenvalue import released_eigenvalue, top_eigenvalue
+from lastiterate.engine.preparation.target_mean import noisy_target_mean
 from lastiterate.engine.prepare import places
 from lastiterate.run.run import DESCRIPTIONS
 
@@ -180,3 +182,50 @@ def test_stable_steps_are_accounted_without_their_lengths():
 def test_stable_steps_are_refused_where_a_guarantee_would_depend_on_them(changes, words):
     with pytest.raises(li.InputError, match=words):
         stable(**changes)
+
+
+def test_targets_are_centred_by_a_noisy_mean_of_clipped_targets():
+    targets = np.concatenate((np.full(N - 20, 0.5), np.full(20, 9.0))).astype(np.float32)
+    part = li.PrivateTargetMean(30.0, 1.0)
+    drawn = np.array([noisy_target_mean((targets,), N, part, seeded_key(s))[0] for s in range(1500)])
+    assert drawn.mean() == pytest.approx((0.5 * (N - 20) + 20) / N, abs=0.03), "clipped to 1"
+    assert drawn.std() == pytest.approx(30 / N, rel=0.08)
+    one = targets.copy()
+    one[0] = 0.0
+    quiet = li.PrivateTargetMean(1.0, 1.0)
+    moved = [noisy_target_mean((t,), N, quiet, seeded_key(1))[0] * N for t in (targets, one)]
+    assert moved[0] - moved[1] == pytest.approx(0.5)
+
+
+def test_predictions_add_the_mean_of_the_targets():
+    run = li.Run(n=N, steps=40, step_size=0.5, noise=li.NoiseMultiplier(0.0), loss=li.HuberRidge(residual_clip=0.1),
+                 prelude=(li.PrivateTargetMean(QUIET, 2.0), li.PrivateMean(QUIET, 2.0)))
+    targets = (0.7 + 0.05 * X[:, 0] / 3).astype(np.float32)
+    model = execute(run, X, targets, seeded_key(3))
+    (mean,), rows = model.released[0], prepared(X, run.prelude, model.released).astype(np.float64)
+    assert mean == pytest.approx(targets.mean(), abs=1e-4)
+    rows *= np.minimum(1, 1 / np.linalg.norm(rows, axis=1))[:, None]
+    np.testing.assert_allclose(scores(run, model, X)[:, 0], rows @ model.weights[0, :-1] + model.weights[0, -1] + mean,
+                               atol=1e-5)
+    assert np.abs(scores(run, model, X)[:, 0] - targets).mean() < 0.03
+    without = replace(run, prelude=run.prelude[1:])
+    moved = Trainer(without).fit(X, targets - np.float32(mean), seeded_key(3), None, model.released[1:])
+    np.testing.assert_allclose(model.weights, moved, atol=1e-6)
+
+
+def test_a_target_mean_is_paid_for_and_for_regressions_only():
+    run = li.Run(n=N, steps=4, step_size=0.5, noise=li.NoiseMultiplier(10.0), loss=li.HuberRidge(),
+                 prelude=(li.PrivateTargetMean(5.0),))
+    moved = {adjacency: li.account(replace(run, adjacency=adjacency)).preparation[0].mu
+             for adjacency in ("zero-out", "replace-one")}
+    assert moved["zero-out"] == pytest.approx(0.2, rel=0.02) and moved["zero-out"] >= 0.2
+    assert moved["replace-one"] == pytest.approx(2 * moved["zero-out"])
+    with pytest.raises(li.InputError, match="targets of a regression only"):
+        replace(run, loss=li.Logistic())
+    with pytest.raises(li.InputError, match="one PrivateTargetMean"):
+        replace(run, prelude=run.prelude * 2)
+
+
+def test_an_audit_reads_the_steps_as_they_are_stated():
+    bare, caveats = auditable(stable())
+    assert bare.prelude == () and bare.step_sizes[0] == 5e4 and "neither attacked" in caveats[0]

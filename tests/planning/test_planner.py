@@ -82,18 +82,24 @@ TASKS = [Task(400, 10, 2), Task(1400, 64, 10, 8.0), Task(45_000, 512, 10, 24.0),
 @pytest.mark.parametrize("adjacency", ["zero-out", "replace-one"])
 def test_every_plan_keeps_the_budget_and_the_best_is_chosen(task: Task, adjacency: str) -> None:
     choice = consider(task, epsilon=1.0, delta=1e-6, adjacency=adjacency)
-    names = {"accelerated", "plain", "ridge", "permuted"} | ({"whitened"} if task.classes else set())
-    names |= {"allocation"} if task.classes and adjacency == "zero-out" else set()
+    names = {"accelerated", "plain", "ridge", "permuted"} | {"whitened"}
+    names |= {"allocation"} if adjacency == "zero-out" else set()
     assert {p.name for p in choice.plans} == names
     for found in choice.plans:
         assert 0.99 < found.certificate.epsilon(1e-6) <= 1.0
         assert found.certificate.run.adjacency == adjacency
         assert found.seconds == task.seconds(found.certificate.run)
-        assert len(found.certificate.run.prelude) == (2 if found.name in ("allocation", "whitened") else 1)
+        assert [type(part) for part in found.certificate.run.prelude] == prepared(found.name, task)
     least = min(p.weighed for p in choice.plans)
     assert choice.best.weighed <= ENOUGH * least
     assert all(p.seconds >= choice.best.seconds for p in choice.plans if p.weighed <= ENOUGH * least)
     assert plan(task, epsilon=1.0, delta=1e-6, adjacency=adjacency) == choice.best.certificate
+
+
+def prepared(name: str, task: Task) -> list[type]:
+    if name not in ("allocation", "whitened"):
+        return [li.PrivateMean]
+    return [*([] if task.classes else [li.PrivateTargetMean]), li.PrivateMean, li.PrivateCovariance]
 
 
 def test_hidden_and_secret_plans_would_cost_more_by_composition() -> None:
@@ -150,6 +156,11 @@ def test_whitening_in_the_reference_problem() -> None:
     assert released == pytest.approx(np.ones(61), rel=1e-4)
     moved, _ = plain.whitened(3.0, 1e6, 0.5)
     assert (moved.count * moved.eigenvalue).sum() == pytest.approx(0.25, rel=1e-4), "the rest is the mean's noise"
+
+
+def test_a_regression_with_little_noise_keeps_the_norms_of_its_rows() -> None:
+    assert consider(Task(2000, 40, 0, 3.0), epsilon=0.5, delta=1e-6).best.name == "allocation"
+    assert consider(Task(30_000, 10, 0, 3.0), epsilon=8.0, delta=1e-6).best.name not in ("allocation", "whitened")
 
 
 def test_less_privacy_is_predicted_to_cost_less() -> None:

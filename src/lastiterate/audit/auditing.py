@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from lastiterate.engine import Trainer
 from lastiterate.errors import InputError
 from lastiterate.run.evidence import Evidence
 from lastiterate.run.run import Run
+from lastiterate.run.stable import without_preparation
 
 THRESHOLDS = 2
 EXACT = ("projection", trajectory.NAME)
@@ -101,7 +101,7 @@ def auditable(run: Run) -> tuple[Run, tuple[str, ...]]:
     """The part of the run that is attacked, and what is left out."""
     caveats: tuple[str, ...] = ()
     if run.prelude:
-        run, caveats = replace(run, prelude=()), ("the private preparation is neither attacked nor counted",)
+        run, caveats = without_preparation(run), ("the private preparation is neither attacked nor counted",)
     if run.release == "all" and not trajectory.readable(run):
         caveats += ("all iterates are released, but only the last one is attacked",)
     return run, caveats

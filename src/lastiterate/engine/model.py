@@ -14,7 +14,8 @@ from lastiterate.engine.keeper import Keeper
 from lastiterate.engine.noise import PREPARATION, Key, fresh_key, stream
 from lastiterate.engine.preparation import executed, prepared
 from lastiterate.engine.preparation.eigenvalue import released_eigenvalue, top_eigenvalue
-from lastiterate.engine.prepare import SLICE, linear_loss, places
+from lastiterate.engine.preparation.target_mean import target_offset
+from lastiterate.engine.prepare import SLICE, check_target, linear_loss, places
 from lastiterate.engine.process import check_process
 from lastiterate.engine.rows import clip_rows
 from lastiterate.engine.trainer import Progress, Trainer
@@ -42,7 +43,7 @@ def execute(run: Run, features: Any, target: Any, key: Key | None = None,
         key = keeper.begin(run, (features, target), key)
     check_process()
     key = fresh_key() if key is None else key
-    released = prepare_privately(run, features, key)
+    released = prepare_privately(run, features, target, key)
     if run.prelude and isinstance(run.prelude[-1], TopEigenvalue):
         found = measure_eigenvalue(run, features, released, key)
         released = (*released[:-1], np.array([found]))
@@ -57,14 +58,17 @@ def _key(key: Key, part: int) -> Key:
         return stream(stream(key, PREPARATION), part)
 
 
-def prepare_privately(run: Run, features: Any, key: Key) -> tuple[np.ndarray, ...]:
-    """What every part of the run's preparation releases, in order, each about rows as the parts before it left them."""
+def prepare_privately(run: Run, features: Any, target: Any, key: Key) -> tuple[np.ndarray, ...]:
+    """What every part of the run's preparation releases, in order, each about rows as the parts before it left them (or
+    about the targets)."""
     rows = np.asarray(features)
+    answers = check_target(run, target) if any(part.targets for part in run.prelude) else np.zeros(0)
     if run.prelude and rows.ndim != 2:
         clip_rows(rows, 1.0)  # says what is wrong
     released: tuple[np.ndarray, ...] = ()
     for number, part in enumerate(run.prelude):
-        slices = (prepared(rows[first:first + SLICE], run.prelude, released) for first in range(0, len(rows), SLICE))
+        slices = (answers,) if part.targets else (
+            prepared(rows[first:first + SLICE], run.prelude, released) for first in range(0, len(rows), SLICE))
         released += (executed(part).release(part, slices, len(rows), rows.shape[1], _key(key, number)),)
     return released
 
@@ -105,4 +109,5 @@ def scores(run: Run, model: Model, features: Any) -> np.ndarray:
     """Linear scores of new rows, (n, k), prepared and clipped as in training."""
     loss = linear_loss(run)
     rows = clip_rows(prepared(features, run.prelude, model.released), loss.row_norm).astype(np.float64)
-    return rows @ model.weights[:, :-1].T + loss.intercept * model.weights[:, -1]
+    found = rows @ model.weights[:, :-1].T + loss.intercept * model.weights[:, -1]
+    return found + target_offset(run, model.released)

@@ -11,6 +11,7 @@ import numpy as np
 from lastiterate.engine.gradients import AT_ONCE
 from lastiterate.engine.noise import ORDER, Key, stream
 from lastiterate.engine.preparation import prepared
+from lastiterate.engine.preparation.target_mean import target_offset
 from lastiterate.engine.rows import clip_rows, in_range
 from lastiterate.engine.samplers import sampler_of
 from lastiterate.errors import InputError
@@ -90,6 +91,8 @@ def arrange(run: Run, features: Any, target: Any, places: np.ndarray | None = No
         raise InputError("features", "must be a non-empty table of shape (n, d)", shape)
     if shape[0] != run.n:
         raise InputError("features", f"must have the run's n = {run.n} rows", shape[0])
+    if offset := target_offset(run, released):
+        answers = (answers - offset).astype(answers.dtype)
     slots = plan.slot(np.arange(run.n) if places is None else places)
     rows = aligned_zeros((plan.slots, shape[1] + 1))
     for first in range(0, run.n, SLICE):

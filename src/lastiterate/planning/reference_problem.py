@@ -33,6 +33,7 @@ REGRESSION_MARGIN = 0.5  #: targets lie in [-1, 1]
 DIRECTIONS = 24  #: groups of neighbouring eigenvalues that are treated as one
 CENTRED = 0.25  #: typical rows have squared norm SPREAD (CENTRED row_norm)^2 around their mean
 CLIPPED_CURVATURE, CLIPPED_MARGIN = 0.1, 3.0  #: of classifiers on whitened rows, relative to centred ones
+NORMALISED = 1e-3  #: what rows of one norm and closely clamped residuals cost a regression, whatever the noise
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +106,7 @@ class Reference:
 
 def predicted(task: Task, run: Run) -> float:
     """The risk of a plan's run on the reference problem of a task: public numbers only."""
-    mean, *others = run.prelude
+    mean, *others = [part for part in run.prelude if not part.targets]
     if not others:
         return Reference.centred(task, run).risk(run)
     covariance = others[-1]
@@ -115,7 +116,7 @@ def predicted(task: Task, run: Run) -> float:
     offset = task.features * (mean.noise_multiplier / task.n) ** 2 / (plain.count * plain.eigenvalue).sum()
     floor = covariance.noise_multiplier / task.n * math.sqrt(2 * task.features)
     found, released = plain.whitened(float(offset), floor, covariance.power)
-    return found.risk(run.stabilised(released.tolist()))
+    return found.risk(run.stabilised(released.tolist())) + (0.0 if task.classes else NORMALISED)
 
 
 def filtered(run: Run, curvature: np.ndarray, ridge: float) -> tuple[np.ndarray, np.ndarray]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import final
+from typing import ClassVar, final
 
 from lastiterate.errors import InputError
 from lastiterate.run.adjacency import records_moved
@@ -21,8 +21,11 @@ class Part(ABC):
     """The questions that every part of the preparation answers.
 
     ``noise_multiplier``: its noise in units of what one zeroed record moves; ``None`` where nothing is released.
-    ``failure``: the probability with which what later steps rely on does not hold.
+    ``failure``: the probability with which what later steps rely on does not hold. ``targets``: whether it speaks of
+    the targets, and not of the rows.
     """
+
+    targets: ClassVar[bool] = False
 
     @abstractmethod
     def moved(self, adjacency: str) -> float:
@@ -45,6 +48,29 @@ class PrivateMean(Part):
         settle(self)
         positive("noise_multiplier of the private mean", self.noise_multiplier)
         positive("row_norm of the private mean", self.row_norm)
+
+    def moved(self, adjacency: str) -> float:
+        return records_moved(adjacency)
+
+
+@final
+@dataclass(frozen=True)
+class PrivateTargetMean(Part):
+    """Centre the targets of a regression by their mean, estimated once with Gaussian noise.
+
+    The sum of the targets, clipped to [-``bound``, ``bound``], gets noise of ``noise_multiplier * bound``. Predictions
+    add the mean again.
+    """
+
+    noise_multiplier: float
+    bound: float = 1.0
+    failure = 0.0
+    targets = True
+
+    def __post_init__(self) -> None:
+        settle(self)
+        positive("noise_multiplier of the private target mean", self.noise_multiplier)
+        positive("bound of the private target mean", self.bound)
 
     def moved(self, adjacency: str) -> float:
         return records_moved(adjacency)
@@ -116,4 +142,14 @@ class TopEigenvalue(Part):
         return 1.0  # one positive semidefinite matrix of norm at most B^2 leaves, and perhaps another enters
 
 
-Preparation = PrivateMean | UnitRows | PrivateCovariance | TopEigenvalue
+Preparation = PrivateMean | PrivateTargetMean | UnitRows | PrivateCovariance | TopEigenvalue
+
+
+def check_targets(prelude: tuple[Preparation, ...], target_classes: int | None) -> None:
+    """Refuse a mean of targets where targets are no numbers, or where a later one would be a mean of what is left."""
+    found = sum(part.targets for part in prelude)
+    if found and target_classes != 0:
+        raise InputError("prelude", "may centre targets of a regression only", "PrivateTargetMean",
+                         "use it with HuberRidge, or leave it out")
+    if found > 1:
+        raise InputError("prelude", "may hold one PrivateTargetMean", found, "one mean is enough")

@@ -22,7 +22,7 @@ from lastiterate.run.momentum import Momentum
 from lastiterate.run.noise import Noise
 from lastiterate.run.paid import check_relative, measured
 from lastiterate.run.penalties import Prox
-from lastiterate.run.preparation import Preparation
+from lastiterate.run.preparation import Preparation, check_targets
 from lastiterate.run.record_bounds import facts_of, noise_unit
 from lastiterate.run.stable import check_stable, stabilised
 from lastiterate.run.starts import Fixed, Start
@@ -99,6 +99,7 @@ class Run:
                 raise InputError(name, f"needs one value for each of {self.steps} steps", length)
         check_relative(self)
         check_stable(self)
+        check_targets(self.prelude, self.loss.target_classes)
 
     # What follows from the description.
 

@@ -63,3 +63,10 @@ def stabilised(run: Run, values: Sequence[float]) -> Run:
     assert isinstance(part, PrivateCovariance)
     factor = min(1.0, longest_stable(run, top_share(values, part.power)) / stated[0])
     return replace(run, step_size=Steps(tuple(factor * value for value in stated)))
+
+
+def without_preparation(run: Run) -> Run:
+    """``run`` on rows as they are; with steps as long as they are stated."""
+    if type(run.step_size) is StableSteps:
+        return replace(run, prelude=(), step_size=Steps(run.step_size.values))
+    return replace(run, prelude=())

@@ -15,8 +15,9 @@ import numpy as np
 from lastiterate.engine.noise import Key
 from lastiterate.engine.preparation.covariance import noisy_moments, unit_rows, whitened, whitening
 from lastiterate.engine.preparation.mean import centred, noisy_mean
+from lastiterate.engine.preparation.target_mean import noisy_target_mean
 from lastiterate.errors import InputError
-from lastiterate.run.preparation import PrivateCovariance, PrivateMean, TopEigenvalue, UnitRows
+from lastiterate.run.preparation import PrivateCovariance, PrivateMean, PrivateTargetMean, TopEigenvalue, UnitRows
 
 Slices = Iterable[np.ndarray]
 
@@ -25,7 +26,8 @@ Slices = Iterable[np.ndarray]
 class Executed:
     """How a part of the preparation is executed.
 
-    ``release(part, slices, n, d, key)``: what it publishes about rows (n, d) that the parts before it have prepared.
+    ``release(part, slices, n, d, key)``: what it publishes about rows (n, d) that the parts before it have prepared, or
+    about targets (n,).
     ``apply(part, rows, found)``: the rows after it; a map of single rows.
     """
 
@@ -41,6 +43,8 @@ def _covariance(part: PrivateCovariance, slices: Slices, n: int, d: int, key: Ke
 NOTHING = np.zeros(0)
 PARTS: dict[type, Executed] = {
     PrivateMean: Executed(lambda part, slices, n, d, key: noisy_mean(slices, n, d, part, key), centred),
+    PrivateTargetMean: Executed(lambda part, slices, n, d, key: noisy_target_mean(slices, n, part, key),
+                                lambda part, rows, found: rows),
     UnitRows: Executed(lambda *_: NOTHING, lambda part, rows, found: unit_rows(rows)),
     PrivateCovariance: Executed(_covariance, lambda part, rows, found: whitened(rows, found)),
     # measured where the steps read the rows, with their intercept: engine/model.py

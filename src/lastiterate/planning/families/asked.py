@@ -27,11 +27,11 @@ MEAN_SHARE = 0.08  #: part of the budget mu^2 spent on the mean
 LAST_STEP = 0.1  #: falling steps end near this fraction of the first, which lets noise die out
 
 
-def linear_loss(classes: int, row_norm: float) -> LinearLoss:
+def linear_loss(classes: int, row_norm: float, residual_clip: float = 0.5) -> LinearLoss:
     """The loss of a task's model on rows of this norm; ``classes`` 0: regression on targets in [-1, 1]."""
     intercept = INTERCEPT * row_norm
     if classes == 0:
-        return HuberRidge(row_norm=row_norm, residual_clip=0.5, intercept=intercept)
+        return HuberRidge(row_norm=row_norm, residual_clip=residual_clip, intercept=intercept)
     if classes == 2:
         return Logistic(row_norm=row_norm, intercept=intercept)
     return Softmax(classes=classes, row_norm=row_norm, intercept=intercept)

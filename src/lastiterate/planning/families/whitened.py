@@ -14,7 +14,7 @@ from lastiterate.run.adjacency import records_moved
 from lastiterate.run.batching import FullBatch, RandomAllocation
 from lastiterate.run.momentum import HeavyBall
 from lastiterate.run.noise import NoiseMultiplier
-from lastiterate.run.preparation import PrivateCovariance
+from lastiterate.run.preparation import PrivateCovariance, PrivateTargetMean
 from lastiterate.run.run import Run
 from lastiterate.run.step_sizes import StableSteps
 
@@ -22,22 +22,25 @@ MANY_BLOCKS, FEW_BLOCKS = 20, 10
 ENOUGH_RECORDS, FEWEST_RECORDS = 150, 50  #: in a block, of many blocks and of few
 PASSES = (50, 20, 10)  #: the first that the time budget allows
 STEPS = (64, 128, 256)  #: of full batches
-CLIP = 0.1  #: per-example gradients are clipped to this fraction of their bound
+CLIP = 0.1  #: per-example gradients of classifiers are clipped to this fraction of their bound
+RESIDUAL_CLIP = 0.2  #: of targets in [-1, 1] around their private mean
+TARGET_SHARE = 0.04  #: part of mu^2 spent on that mean
 BETA = 0.9
 POWER = 0.35
 COVARIANCE_SHARE = 0.04  #: part of the budget mu^2
 TRAVELLED = 3.7  #: the length of all steps, momentum included, times clip sqrt(classes) / (n mu)
+REGRESSION_TRAVELLED = 0.15  #: the same, of regressions
 SHAPE = 0.55  #: the mean of the falling steps over the first
 
 
 def allocation(asked: Asked) -> Iterator[Run]:
     """Secret blocks drawn anew in every pass, certified by their allocation; for one record that is zeroed."""
     blocks = block_count(asked.task.n)
-    if blocks < 2 or not asked.task.classes or records_moved(asked.adjacency) != 1:
+    if blocks < 2 or records_moved(asked.adjacency) != 1:
         return
     batching = RandomAllocation(-(-asked.task.n // blocks))
     for passes in PASSES:
-        left = asked.mu**2 * (1 - MEAN_SHARE - COVARIANCE_SHARE)
+        left = asked.mu**2 * (1 - spent(asked))
         noise = NoiseMultiplier(1 / math.sqrt(math.log1p(left * blocks / passes)))  # near what calibration finds
         run = _run(asked, passes * batching.blocks(asked.task.n), noise, batching)
         if asked.task.seconds(run) <= asked.time_budget:
@@ -47,8 +50,13 @@ def allocation(asked: Asked) -> Iterator[Run]:
 
 def whitened(asked: Asked) -> Iterator[Run]:
     """Full batches, certified by composition."""
-    for steps in STEPS if asked.task.classes else ():
-        yield _run(asked, steps, asked.composed(steps, MEAN_SHARE + COVARIANCE_SHARE), FullBatch())
+    for steps in STEPS:
+        yield _run(asked, steps, asked.composed(steps, spent(asked)), FullBatch())
+
+
+def spent(asked: Asked) -> float:
+    """The part of mu^2 that the preparation costs."""
+    return MEAN_SHARE + COVARIANCE_SHARE + (0.0 if asked.task.classes else TARGET_SHARE)
 
 
 def block_count(n: int) -> int:
@@ -58,18 +66,22 @@ def block_count(n: int) -> int:
 
 def _run(asked: Asked, steps: int, noise: NoiseMultiplier, batching: FullBatch | RandomAllocation) -> Run:
     task = asked.task
-    loss = linear_loss(task.classes, 1.0)
-    clip = CLIP * loss.facts().fact("lipschitz")
+    loss = linear_loss(task.classes, 1.0, RESIDUAL_CLIP)
+    clip = CLIP * loss.facts().fact("lipschitz") if task.classes else None
+    targets = () if task.classes else (
+        PrivateTargetMean(asked.multiplier(TARGET_SHARE) * records_moved(asked.adjacency)),)
     covariance = PrivateCovariance(math.sqrt(records_moved(asked.adjacency)) * asked.multiplier(COVARIANCE_SHARE),
                                    POWER)
     run = Run(n=task.n, steps=steps, step_size=StableSteps(falling(1.0, steps)), noise=noise, batching=batching,
               loss=loss, clip=clip, momentum=HeavyBall(BETA), adjacency=asked.adjacency,
-              prelude=(asked.mean(MEAN_SHARE), covariance), rows_per_unit=task.rows_per_unit)
+              prelude=(*targets, asked.mean(MEAN_SHARE), covariance), rows_per_unit=task.rows_per_unit)
     return replace(run, step_size=StableSteps(falling(first_step(asked, run), steps)))
 
 
 def first_step(asked: Asked, run: Run) -> float:
     """Of steps that add up to a length in proportion to n mu / clip: the noise that a weight collects over the run,
     were there no curvature, is then the same for every n, budget and clip, and falls with sqrt(classes)."""
-    travelled = TRAVELLED * asked.task.n * asked.mu / (math.sqrt(max(asked.task.classes, 2)) * CLIP)
+    classes = asked.task.classes
+    length = TRAVELLED / (math.sqrt(classes) * CLIP) if classes else REGRESSION_TRAVELLED / RESIDUAL_CLIP
+    travelled = length * asked.task.n * asked.mu
     return travelled * (1 - BETA) / (SHAPE * run.steps)
