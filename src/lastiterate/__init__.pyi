@@ -40,7 +40,6 @@ from lastiterate.run.noise import Langevin as Langevin
 from lastiterate.run.noise import NoiseMultiplier as NoiseMultiplier
 from lastiterate.run.preparation import PrivateCovariance as PrivateCovariance
 from lastiterate.run.preparation import PrivateMean as PrivateMean
-from lastiterate.run.preparation import PrivateTargetMean as PrivateTargetMean
 from lastiterate.run.preparation import TopEigenvalue as TopEigenvalue
 from lastiterate.run.preparation import UnitRows as UnitRows
 from lastiterate.run.run import Run as Run

@@ -15,6 +15,7 @@ from lastiterate.engine.preparation.covariance import noisy_moments, unit_rows, 
 from lastiterate.engine.preparation.eigenvalue import released_eigenvalue, top_eigenvalue
 from lastiterate.engine.preparation.target_mean import noisy_target_mean
 from lastiterate.engine.prepare import places
+from lastiterate.run.preparation import PrivateTargetMean
 from lastiterate.run.run import DESCRIPTIONS
 
 RNG = np.random.default_rng(5)
@@ -186,20 +187,20 @@ def test_stable_steps_are_refused_where_a_guarantee_would_depend_on_them(changes
 
 def test_targets_are_centred_by_a_noisy_mean_of_clipped_targets():
     targets = np.concatenate((np.full(N - 20, 0.5), np.full(20, 9.0))).astype(np.float32)
-    part = li.PrivateTargetMean(30.0, 1.0)
+    part = PrivateTargetMean(30.0, 1.0)
     drawn = np.array([noisy_target_mean((targets,), N, part, seeded_key(s))[0] for s in range(1500)])
     assert drawn.mean() == pytest.approx((0.5 * (N - 20) + 20) / N, abs=0.03), "clipped to 1"
     assert drawn.std() == pytest.approx(30 / N, rel=0.08)
     one = targets.copy()
     one[0] = 0.0
-    quiet = li.PrivateTargetMean(1.0, 1.0)
+    quiet = PrivateTargetMean(1.0, 1.0)
     moved = [noisy_target_mean((t,), N, quiet, seeded_key(1))[0] * N for t in (targets, one)]
     assert moved[0] - moved[1] == pytest.approx(0.5)
 
 
 def test_predictions_add_the_mean_of_the_targets():
     run = li.Run(n=N, steps=40, step_size=0.5, noise=li.NoiseMultiplier(0.0), loss=li.HuberRidge(residual_clip=0.1),
-                 prelude=(li.PrivateTargetMean(QUIET, 2.0), li.PrivateMean(QUIET, 2.0)))
+                 prelude=(PrivateTargetMean(QUIET, 2.0), li.PrivateMean(QUIET, 2.0)))
     targets = (0.7 + 0.05 * X[:, 0] / 3).astype(np.float32)
     model = execute(run, X, targets, seeded_key(3))
     (mean,), rows = model.released[0], prepared(X, run.prelude, model.released).astype(np.float64)
@@ -215,7 +216,7 @@ def test_predictions_add_the_mean_of_the_targets():
 
 def test_a_target_mean_is_paid_for_and_for_regressions_only():
     run = li.Run(n=N, steps=4, step_size=0.5, noise=li.NoiseMultiplier(10.0), loss=li.HuberRidge(),
-                 prelude=(li.PrivateTargetMean(5.0),))
+                 prelude=(PrivateTargetMean(5.0),))
     moved = {adjacency: li.account(replace(run, adjacency=adjacency)).preparation[0].mu
              for adjacency in ("zero-out", "replace-one")}
     assert moved["zero-out"] == pytest.approx(0.2, rel=0.02) and moved["zero-out"] >= 0.2

@@ -15,6 +15,7 @@ from lastiterate.planning.families.whitened import block_count
 from lastiterate.planning.planner import ENOUGH, WORTH, consider, plan
 from lastiterate.planning.reference_problem import Reference, filtered, output_perturbation, predicted
 from lastiterate.planning.task import Task, budget
+from lastiterate.run.preparation import PrivateTargetMean
 
 LOSS = li.Logistic(row_norm=1.0, ridge=0.01)
 FALLING = li.Steps(tuple(2.0 - k / 10 for k in range(12)))
@@ -99,7 +100,7 @@ def test_every_plan_keeps_the_budget_and_the_best_is_chosen(task: Task, adjacenc
 def prepared(name: str, task: Task) -> list[type]:
     if name not in ("allocation", "whitened"):
         return [li.PrivateMean]
-    return [*([] if task.classes else [li.PrivateTargetMean]), li.PrivateMean, li.PrivateCovariance]
+    return [*([] if task.classes else [PrivateTargetMean]), li.PrivateMean, li.PrivateCovariance]
 
 
 def test_hidden_and_secret_plans_would_cost_more_by_composition() -> None:
