@@ -33,7 +33,8 @@ from lastiterate.run.run import Run
 
 ENOUGH = 1.02  #: of plans within this factor of the lowest risk, the quickest is taken
 MANY_PASSES = 50
-WORTH = 1.25  #: more than ``MANY_PASSES`` must lower the predicted risk by this factor
+WORTH = 1.25  #: more than ``MANY_PASSES`` must lower the predicted risk by this factor, and by as much as is seen:
+AT_STAKE, REGRESSION_AT_STAKE = 2e-3, 4e-4
 TIME_BUDGET = 60.0  #: seconds on two cores
 
 
@@ -50,7 +51,9 @@ class Plan:
     def weighed(self) -> float:
         """The predicted risk, more for a run of very many passes."""
         run = self.certificate.run
-        return self.risk * (WORTH if run.steps > MANY_PASSES * run.blocks else 1.0)
+        if run.steps <= MANY_PASSES * run.blocks:
+            return self.risk
+        return self.risk * WORTH + (AT_STAKE if run.loss.target_classes else REGRESSION_AT_STAKE)
 
 
 @dataclass(frozen=True)
