@@ -101,7 +101,6 @@ def one_by_one(module, loss, data, clip, dtype=torch.float64):
 
 def summed(prepared, real=None, records=None):
     device = prepared.summed.parameters.device
-    real = torch.ones(N, dtype=torch.bool) if real is None else real
     constants = prepared.summed.parameters.fixed(prepared.summed.dtype)
     records = prepared.records if records is None else records
     with full_precision(device):

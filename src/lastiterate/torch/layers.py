@@ -8,6 +8,7 @@ record.
 # pyright: reportMissingImports=false
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -75,7 +76,10 @@ class Layer:
             images = functional.pad(images, (columns, columns, rows, rows))
         if all(k == 1 for k in kernel):
             return images[..., ::stride[0], ::stride[1]].flatten(2)
-        return functional.unfold(images, kernel, dilation=dilation, stride=stride)
+        if any(d != 1 for d in dilation):
+            return functional.unfold(images, kernel, dilation=dilation, stride=stride)
+        views = images.unfold(2, kernel[0], stride[0]).unfold(3, kernel[1], stride[1])  # copied once, below
+        return views.permute(0, 1, 4, 5, 2, 3).reshape(images.shape[0], images.shape[1] * math.prod(kernel), -1)
 
     def bias_gradients(self, slopes: torch.Tensor) -> torch.Tensor:
         """Every record's gradient by the bias, (m, outputs)."""

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch.func import functional_call, grad, vmap
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
 from lastiterate.torch.layers import Layer, Tapped
 from lastiterate.torch.parameters import Parameters, State
@@ -62,23 +62,28 @@ class PerRecord:
         return self.loss(without_batch(output), *rest)
 
     def chunk_sum(self, theta: torch.Tensor, constants: State, records: tuple[Any, ...],
-                  real: torch.Tensor) -> torch.Tensor:
-        """Sum of the clipped gradients of the records (m, ...) that are ``real``, (size,) float64."""
-        trained = self.parameters.tensors(theta, self.dtype)
-        each, products = self._gradients(trained, constants, in_precision(records, self.dtype), len(real))
-        squares = torch.zeros(len(real), dtype=torch.float64, device=theta.device)
+                  real: torch.Tensor | None = None) -> torch.Tensor:
+        """Sum of the clipped gradients of the records (m, ...) that are ``real`` (all of them: None), (size,) float64.
+
+        With ``real`` it can be vectorised over ``theta``.
+        """
+        trained, count = self.parameters.tensors(theta, self.dtype), tree_leaves(records)[0].shape[0]
+        each, products = self._gradients(trained, constants, in_precision(records, self.dtype), count)
+        squares = torch.zeros(count, dtype=torch.float64, device=theta.device)
         for left, right in products.values():
             squares = squares + squared(left) * squared(right)
         for found in each.values():
             squares = squares + squared(found)
         # what is not clipped is added as it is, so its norm must be a number of that precision
         most = torch.finfo(self.dtype).max if self.clip is None else math.inf
-        counted = real & torch.isfinite(squares) & (squares.sqrt() <= most)
+        counted = torch.isfinite(squares) & (squares.sqrt() <= most)
+        counted = counted if real is None else real & counted
         bound = math.inf if self.clip is None else self.clip * CLIP_SHRINK
         scale = torch.clamp(bound / torch.clamp(squares.sqrt(), min=1e-300), max=1.0)
         scale = torch.where(counted & (scale >= TINY), scale, 0.0)
-        sums = {name: product_sum(left, right, scale, counted) for name, (left, right) in products.items()}
-        sums |= {name: weighted_sum(found, scale, counted) for name, found in each.items()}
+        kept = None if real is None and bool(counted.all()) else counted
+        sums = {name: product_sum(left, right, scale, kept) for name, (left, right) in products.items()}
+        sums |= {name: weighted_sum(found, scale, kept) for name, found in each.items()}
         return torch.cat([sums[name].reshape(-1).to(torch.float64) * factor for name, factor
                           in zip(self.parameters.names, self.parameters.scales, strict=True)])
 
@@ -144,19 +149,21 @@ def squared(values: torch.Tensor) -> torch.Tensor:
     return torch.linalg.vector_norm(flat, dim=1, dtype=torch.float64).square() * (1 + 2.0**-50)
 
 
-def summable(values: torch.Tensor, counted: torch.Tensor) -> torch.Tensor:
-    """0 where a record does not count: 0 times infinity would be no number; (m, entries)."""
-    return torch.where(counted[:, None], values.reshape(values.shape[0], -1), 0.0)
+def summable(values: torch.Tensor, counted: torch.Tensor | None) -> torch.Tensor:
+    """0 where a record does not count (all do: None): 0 times infinity would be no number; (m, entries)."""
+    flat = values.reshape(values.shape[0], -1)
+    return flat if counted is None else torch.where(counted[:, None], flat, 0.0)
 
 
-def product_sum(left: torch.Tensor, right: torch.Tensor, scale: torch.Tensor, counted: torch.Tensor) -> torch.Tensor:
+def product_sum(left: torch.Tensor, right: torch.Tensor, scale: torch.Tensor,
+                counted: torch.Tensor | None) -> torch.Tensor:
     """Sum of the scaled outer products, (outputs, inputs)."""
     left = summable(left, counted) * scale.to(left.dtype)[:, None]
     left = torch.where(left.abs() < TINY, 0.0, left)  # rounded there, and multiplied by what may be large
     return left.T @ summable(right, counted)
 
 
-def weighted_sum(each: torch.Tensor, scale: torch.Tensor, counted: torch.Tensor) -> torch.Tensor:
+def weighted_sum(each: torch.Tensor, scale: torch.Tensor, counted: torch.Tensor | None) -> torch.Tensor:
     """Sum of the scaled gradients, (entries,)."""
     return scale.to(each.dtype) @ summable(each, counted)
 

@@ -55,9 +55,7 @@ class Prepared:
             total = torch.zeros_like(theta)
             for part in numbers.tensor_split(max(1, -(-len(numbers) // self.most))):
                 if len(part):
-                    real = torch.ones(len(part), dtype=torch.bool, device=device)
-                    records = taken(self.records, part, device)
-                    total = total + self.summed.chunk_sum(theta, constants, records, real)
+                    total = total + self.summed.chunk_sum(theta, constants, taken(self.records, part, device))
             return total.cpu().numpy()
 
         with full_precision(device), torch.no_grad():
