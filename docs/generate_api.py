@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 PAGES = {
@@ -29,8 +30,10 @@ PAGES = {
     "ledger": ("Ledger", "Several releases about one data set.", ("lastiterate.ledger",)),
 }
 """Page: title, first sentence, and the packages or modules whose names it holds; the longest prefix wins."""
+TORCH = ("lastiterate.torch",) if find_spec("torch") and find_spec("opacus") else ()
+"""Its names can be looked up only where torch and Opacus are installed."""
 PACKAGES = ("lastiterate.audit", "lastiterate.bayes", "lastiterate.curves", "lastiterate.data",
-            "lastiterate.estimators", "lastiterate.ledger")
+            "lastiterate.estimators", "lastiterate.ledger", *TORCH)
 """Packages with public names of their own, beside the top."""
 MODULES = ("lastiterate.run.domains", "lastiterate.run.penalties", "lastiterate.errors")
 """Public modules: every class in them."""

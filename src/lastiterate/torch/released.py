@@ -47,6 +47,10 @@ class FittedModule(Fitted):
             return dict(self.state)
         return {name: tensor.detach().cpu() for name, tensor in self.module.state_dict().items()}
 
+    def with_caveats(self, *caveats: str) -> FittedModule:
+        """The same model; its certificate says this besides."""
+        return replace(self, proof=replace(self.certificate, caveats=(*self.certificate.caveats, *caveats)))
+
     def predict(self, x: Any) -> np.ndarray:
         """The module's outputs for the records of ``x``, in evaluation mode."""
         if self.module is None or self.run.release == "all":

@@ -1,0 +1,77 @@
+"""A module as a classifier of scikit-learn: protocol, pipelines, refusals."""
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.model_selection import cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+
+import lastiterate as li
+from lastiterate.errors import InputError, RepeatedFitWarning
+from lastiterate.models import repeated
+from lastiterate.torch import DPNetClassifier, Grouped
+
+RNG = np.random.default_rng(0)
+N = 120
+X = RNG.normal(size=(N, 2))
+Y = np.where(X[:, 0] > 0, "yes", "no")
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch):
+    monkeypatch.setattr(repeated, "REMINDER", repeated.Reminder())
+
+
+def made(shape, classes):
+    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(int(np.prod(shape)), classes))
+
+
+def classifier(**given):
+    return DPNetClassifier(made, **{"epsilon": 50.0, "classes": ["no", "yes"], "batch_size": 40, "passes": 5, **given})
+
+
+def test_it_learns_and_answers_as_scikit_learn_asks():
+    net = classifier(random_state=1).fit(X, Y)
+    assert net.score(X, Y) > 0.8 and set(net.predict(X)) <= {"no", "yes"} and net.n_features_in_ == 2
+    proba = net.predict_proba(X)
+    np.testing.assert_allclose(proba.sum(1), 1.0)
+    assert ((net.decision_function(X) > 0) == (net.predict(X) == "yes")).all()
+    assert net.certificate_.epsilon(net.delta_) <= 50.0 and net.run_.batching == li.RandomAllocation(40)
+    assert net.run_.steps == 15 and net.run_.n == N
+    again = clone(net)
+    assert again.get_params()["epsilon"] == 50.0 and not hasattr(again, "fitted_")
+
+
+def test_three_classes_of_images_in_a_pipeline(tmp_path):
+    images, labels = RNG.normal(size=(60, 1, 4, 4)), np.arange(60) % 3
+    module = torch.nn.Sequential(torch.nn.Conv2d(1, 2, 3), torch.nn.Flatten(), torch.nn.Linear(8, 3))
+    net = classifier(classes=None, passes=1)
+    net.set_params(module=Grouped(module, {"2": 1.0}))
+    with pytest.warns(UserWarning, match="labels found in y are treated as public"):
+        pipeline = make_pipeline(FunctionTransformer(np.tanh), net).fit(images, labels)
+    assert pipeline.predict_proba(images).shape == (60, 3) and pipeline[-1].decision_function(images).shape == (60, 3)
+    assert "set of labels" in " ".join(net.certificate_.caveats)
+    assert torch.equal(net.module_[0].weight, module[0].weight) and not torch.equal(net.module_[2].weight,
+                                                                                    module[2].weight)
+    assert li.verify(net.fitted_.save(tmp_path / "m")).holds
+
+
+def test_cross_validation_says_that_fits_compose():
+    with pytest.warns(RepeatedFitWarning), warnings.catch_warnings():
+        warnings.filterwarnings("default", category=RepeatedFitWarning)
+        cross_val_score(classifier(passes=1), X, Y, cv=2)
+
+
+def test_bad_input():
+    run = li.Run(n=5, steps=2, step_size=0.1, clip=1.0)
+    for given, said in (({"classes": ["yes"]}, "public classes"), ({"module": 3}, "function that makes one"),
+                        ({"run": run}, "n = 5"), ({"module": torch.nn.Linear(2, 1)}, "loss"),
+                        ({"epsilon": -1.0}, "epsilon")):
+        with pytest.raises(InputError, match=said):
+            classifier().set_params(**given).fit(X, Y)
+    with pytest.raises(InputError, match="sample_weight is not supported"):
+        classifier().fit(X, Y, sample_weight=np.ones(N))
