@@ -69,7 +69,7 @@ def test_cross_validation_says_that_fits_compose():
 def test_bad_input():
     run = li.Run(n=5, steps=2, step_size=0.1, clip=1.0)
     for given, said in (({"classes": ["yes"]}, "public classes"), ({"module": 3}, "function that makes one"),
-                        ({"run": run}, "n = 5"), ({"module": torch.nn.Linear(2, 1)}, "loss"),
+                        ({"run": run}, "n = 5"), ({"module": torch.nn.Linear(2, 1)}, "hold one that raises"),
                         ({"epsilon": -1.0}, "epsilon")):
         with pytest.raises(InputError, match=said):
             classifier().set_params(**given).fit(X, Y)

@@ -22,7 +22,7 @@ from lastiterate.run.facts import CHUNK
 from lastiterate.run.run import Run
 from lastiterate.run.starts import GaussianStart
 from lastiterate.torch.modules import check_parts, settled
-from lastiterate.torch.parameters import Grouped, Parameters
+from lastiterate.torch.parameters import Grouped, Parameters, State
 from lastiterate.torch.records import records_of, taken
 from lastiterate.torch.sums import PerRecord, as_theta, full_precision
 
@@ -55,11 +55,21 @@ class Prepared:
             total = torch.zeros_like(theta)
             for part in numbers.tensor_split(max(1, -(-len(numbers) // self.most))):
                 if len(part):
-                    total = total + self.summed.chunk_sum(theta, constants, taken(self.records, part, device))
+                    total = total + self._chunk(theta, constants, part)
             return total.cpu().numpy()
 
         with full_precision(device), torch.no_grad():
             return self.loop.execute(self.initial, sums, key, progress, keeper)
+
+    def _chunk(self, theta: torch.Tensor, constants: State, part: torch.Tensor) -> torch.Tensor:
+        """The sum over one chunk; what a module or a loss cannot take is said without the record."""
+        try:
+            return self.summed.chunk_sum(theta, constants, taken(self.records, part, self.summed.parameters.device))
+        except torch.OutOfMemoryError:
+            raise
+        except (RuntimeError, IndexError, ValueError, TypeError):
+            raise InputError("data", "must hold records that the module and the loss take, and hold one that raises "
+                             "an error there", None, "look for labels beyond the module's outputs") from None
 
     def many(self, keys: Any, absent: tuple[int, ...] = ()) -> np.ndarray:
         """The last iterate for every key, (models, size), in one vectorised computation; for tests and audits."""
