@@ -70,9 +70,11 @@ def test_the_shaded_region(tmp_path):
     assert {float(x) for x in corners[:, 0]} == set(map(float, floor.steps))
     assert corners[:, 1].min() == 0 and corners[:, 1].max() == max(floor.epsilons)
     names = [text.get_text() for text in axes.get_legend().get_texts()]
-    assert names[0] == floor.name and "quadratic-witness (lower)" in names and "composition-gdp" in names
+    assert (
+        names[0] == floor.name and "quadratic-witness (lower)" in names and "composition-gdp (upper, assumed)" in names
+    )
     widths = {line.get_label(): line.get_linewidth() for line in axes.lines}
-    assert max(widths, key=widths.get) == "shifted-interpolation"
+    assert max(widths, key=widths.get).startswith("shifted-interpolation (")
     bounded = epsilon_over_steps(assumed(example(TABLE["bounded-domain-convex"])), DELTA, tmp_path / "b.svg", points=3)
     assert not bounded.axes[0].collections, "nothing is known from below inside a domain"
 

@@ -236,7 +236,7 @@ def test_what_some_loss_reaches_lies_below_what_is_certified(batching):
                  batching=batching)
     found = li.account(run)
     curve, lower = found.curve(found.best(1e-5)), series.strongest(found, 1e-5)
-    tests = series.tests(curve, lower)
+    tests = series.tests(curve, lower, 1e-5)
     assert all(test.rate <= test.at_least <= test.at_most for test in tests)
     assert max(test.at_least - test.rate for test in tests) > 0.02
 
@@ -245,7 +245,7 @@ def test_what_a_gaussian_pair_reaches_is_close_to_its_curve():
     mu = 1.3
     deltas = [Gdp(mu).delta(epsilon) for epsilon in series.GRID]
     for rate in (1e-3, 0.01, 0.1, 0.3):
-        exact = true_positive_rate(Gdp(mu), rate)
+        exact = true_positive_rate(Gdp(mu), rate, 1e-5)
         close = 0.9 if rate < 0.2 else 0.8  # where slopes are below 1 it is a straight line
         assert close * exact <= series.reached(deltas, rate) <= exact
     assert series.reached([0.0] * len(series.GRID), 0.2) == pytest.approx(0.2)
@@ -314,7 +314,7 @@ def test_a_good_release_in_the_browser(browser, folders, tmp_path):
 @needs_browser
 def test_the_slider_moves_by_keyboard_and_says_the_certified_rates(browser, folders):
     shown(browser, folders, "good")
-    tests = series.tests(read(folders / "good").curve, None)
+    tests = series.tests(read(folders / "good").curve, None, 1e-5)
     browser.value("document.getElementById('rate').focus()")
     before = browser.value("document.getElementById('rate-said').innerText")
     browser.press("ArrowRight", 39)

@@ -183,6 +183,9 @@ class Certificate:
         return (f"<Certificate of {run.steps} steps on {run.n} records, {type(run.batching).__name__}, {run.adjacency}:"
                 f" {said}>")
 
+    def _repr_html_(self) -> str:
+        return explain.for_notebooks(self)
+
     def rows(self, delta: float) -> list[dict[str, Any]]:
         """One JSON-ready row per theorem (``epsilon`` is ``None`` where it fails or is infinite)."""
         return written.rows(self, delta)

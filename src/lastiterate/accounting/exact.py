@@ -21,6 +21,7 @@ from lastiterate.curves.curve import UP, Curve, check_delta
 from lastiterate.curves.renyi import Rdp
 from lastiterate.curves.tails import smallest_true
 from lastiterate.errors import InputError, NotCertified
+from lastiterate.markup import tag
 from lastiterate.run.adjacency import convertible
 from lastiterate.run.evidence import Evidence
 from lastiterate.run.facts import known
@@ -103,6 +104,9 @@ class ExactCertificate:
             else "Under replace-one nothing is claimed.",
             "Theorem: Canonne, Kamath, Steinke: The discrete Gaussian for differential privacy (2020), Theorem 4.",
             *(f"- {text}" for text in self.all_caveats())]))
+
+    def _repr_html_(self) -> str:
+        return tag("pre", self.explain(1e-5))
 
     def __repr__(self) -> str:
         return (f"<ExactCertificate of {self.run.steps} steps on {self.run.n} records, "

@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from lastiterate.curves.curve import check_delta
+from lastiterate.markup import Markup, table, tag
 from lastiterate.run.adjacency import records_moved
 from lastiterate.run.evidence import Evidence
 from lastiterate.theorems.theorem import Applies, by_reason
@@ -125,6 +126,26 @@ def _charged(row: dict[str, Any]) -> str:
         return "epsilon is infinite"
     return f"epsilon >= {rounded_down(row['epsilon'])}" if row["kind"] == "lower" else \
         f"epsilon {rounded_up(row['epsilon'])}"
+
+
+def for_notebooks(certificate: Certificate) -> Markup:
+    """What a notebook shows: the answer at a delta that fits n, and the theorems that apply."""
+    delta = min(1e-5, 10.0 ** -math.ceil(math.log10(10 * certificate.run.n)))
+    best, other = certificate.best(delta), certificate.replace_one_epsilon(delta)
+    head = tag("p", tag("strong", headline(certificate, delta).splitlines()[0]))
+    if best is None:
+        return tag("div", head, tag("pre", why_not(certificate)))
+    rows: list[tuple[object, object]] = [
+        ("neighbours", f"{certificate.adjacency}: {NEIGHBOURS[certificate.adjacency]}"),
+        ("under replace-one", f"epsilon {rounded_up(other)}" if math.isfinite(other) else "nothing is claimed"),
+        ("rests on", conditional_on(certificate) or f"{best.evidence.name.lower() if best.evidence else 'no'} facts"),
+        ("run", f"{certificate.run.steps} steps on {certificate.run.n} records, "
+                f"{type(certificate.run.batching).__name__}")]
+    listed = sorted((row for row in certificate.rows(delta) if row["applies"]), key=_by_epsilon)
+    theorems = table(
+        [(f"{row['theorem']} ({row['kind']}, {row['evidence'].lower()})", _charged(row)) for row in listed]
+    )
+    return tag("div", head, table(rows), tag("details", tag("summary", "theorems that apply"), theorems))
 
 
 def why_not(certificate: Certificate) -> str:

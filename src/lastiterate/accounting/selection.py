@@ -21,6 +21,7 @@ from lastiterate.curves.number_of_runs import Runs
 from lastiterate.curves.renyi import Rdp
 from lastiterate.curves.selection import Selected, WorstOf, runs_from_dict
 from lastiterate.errors import InputError
+from lastiterate.markup import tag
 from lastiterate.run.run import Run
 from lastiterate.run.validate import positive
 
@@ -147,6 +148,9 @@ class SelectionCertificate:
             f"One run alone would cost epsilon {rounded_up(each)}.",
             "Theorem: Papernot and Steinke 2022, Theorems 2 and 6, and the statement on profiles of the proof note.",
             *(f"- {text}" for text in self.all_caveats())]))
+
+    def _repr_html_(self) -> str:
+        return tag("pre", self.explain(1e-5))
 
     def __repr__(self) -> str:
         return (f"<SelectionCertificate of {len(self.selection.candidates)} candidates, {self.selection.law.mean:.3g} "

@@ -7,6 +7,7 @@ releaser's word (``word.py``), and what the process that trained recorded of its
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any, Protocol
 
@@ -21,7 +22,7 @@ DELTAS = (1e-3, 1e-5, 1e-7, 1e-9)
 """Deltas at which epsilon is stated, beside the certificate's own."""
 RATES = (0.001, 0.01, 0.1)
 """False-positive rates at which true-positive rates are bounded."""
-POINTS = 48
+POINTS = 32
 """Points of a curve that is not Gaussian which its closest Gaussian one is laid above."""
 
 
@@ -51,9 +52,10 @@ def stated(certificate: Claims, delta: float, *, run: Run | None, curve: Curve |
         "guarantees": [{"delta": d, "epsilon": _finite(certificate.epsilon(d))}
                        for d in sorted({*DELTAS, delta}, reverse=True)],
         "mu": None if curve is None else closest_gaussian(curve, delta),
-        "right_guesses": None if curve is None else min(1.0, (1 + curve.delta(0.0)) / 2 * UP),
+        "right_guesses": None if curve is None else min(1.0, (1 + (
+            curve if isinstance(curve, Gdp) else curve.coarser()).delta(0.0)) / 2 * UP),
         "true_positive_rates": [] if curve is None else [
-            {"false_positive_rate": rate, "at_most": true_positive_rate(curve, rate)} for rate in RATES],
+            {"false_positive_rate": rate, "at_most": true_positive_rate(curve, rate, delta)} for rate in RATES],
         "rests_on": [{"what": fact.why, "value": _finite(fact.value), "evidence": fact.evidence.name}
                      for fact in sorted(facts, key=lambda fact: (-fact.evidence, fact.why, fact.value))],
         "secret": [*secret, CAVEATS[2]],
@@ -107,29 +109,32 @@ def _steps(run: Run) -> str:
     return f"{run.steps} steps, {released} released"
 
 
-def true_positive_rate(curve: Curve, rate: float) -> float:
+@lru_cache(maxsize=64)
+def profile(curve: Curve, delta: float) -> tuple[tuple[float, float], ...]:
+    """(epsilon, delta) pairs of ``curve`` on a grid, 0 first, the last one at ``delta``: from a coarser, looser curve
+    where its own numbers are expensive."""
+    top, cheap = curve.epsilon(delta), curve.coarser()
+    grid = [top * (i / (POINTS - 1)) ** 1.5 for i in range(POINTS)] if math.isfinite(top) else [0.0]
+    return tuple((epsilon, cheap.delta(epsilon)) for epsilon in grid)
+
+
+def true_positive_rate(curve: Curve, rate: float, delta: float) -> float:
     """The largest true-positive rate at a false-positive rate that ``curve`` leaves to any test, rounded up.
 
-    For every epsilon: TPR <= e^epsilon FPR + delta, and TPR <= 1 - e^-epsilon (1 - delta - FPR); for a Gaussian curve
-    Phi(Phi^-1(FPR) + mu).
+    For every epsilon: TPR <= e^epsilon FPR + delta, and TPR <= 1 - e^-epsilon (1 - delta - FPR), at the points of its
+    ``profile``; for a Gaussian curve Phi(Phi^-1(FPR) + mu).
     """
     if isinstance(curve, Gdp):
         from scipy.special import ndtr, ndtri  # pyright: ignore
 
         return min(1.0, float(ndtr(float(ndtri(rate)) + curve.mu * UP)) * (1 + 1e-9))
-    return min((test_bound(epsilon, curve.delta(epsilon), rate) for epsilon in _epsilons(-math.log(rate) + 2)),
-               default=1.0)
+    return min(test_bound(epsilon, found, rate) for epsilon, found in profile(curve, delta))
 
 
 def test_bound(epsilon: float, delta: float, rate: float) -> float:
     """The true-positive rate that one (epsilon, delta) leaves at a false-positive rate, rounded up."""
     one = math.exp(epsilon) * rate + delta
     return min(1.0, max(rate, min(one, 1 - math.exp(-epsilon) * (1 - delta - rate))) * UP)
-
-
-def _epsilons(most: float) -> list[float]:
-    """A grid from 0 to ``most``, denser near 0."""
-    return [most * (i / (POINTS - 1)) ** 2 for i in range(POINTS)]
 
 
 def closest_gaussian(curve: Curve, delta: float) -> dict[str, Any] | None:
@@ -139,11 +144,9 @@ def closest_gaussian(curve: Curve, delta: float) -> dict[str, Any] | None:
     """
     if isinstance(curve, Gdp):
         return {"value": curve.mu, "exact": True, "for_delta_of_at_least": 0.0} if math.isfinite(curve.mu) else None
-    top = curve.epsilon(delta)
-    if not math.isfinite(top):
+    if not math.isfinite(curve.epsilon(delta)):
         return None
-    grid = _epsilons(top)
-    value = max((_least_mu(above, curve.delta(e)) for e, above in pairwise(grid)), default=0.0)
+    value = max((_least_mu(above, found) for (_, found), (above, _) in pairwise(profile(curve, delta))), default=0.0)
     return {"value": value, "exact": False, "for_delta_of_at_least": delta} if math.isfinite(value) else None
 
 

@@ -19,7 +19,7 @@ from lastiterate.audit.auditing import auditable, certificate_of, default_train
 from lastiterate.audit.canaries import FAR, LONG, columns
 from lastiterate.audit.neighbours import Train, is_replace_one, takes_absent
 from lastiterate.audit.one_run_statistics import one_run_epsilon
-from lastiterate.audit.outcome import claimed, shown, verdict_of
+from lastiterate.audit.outcome import claimed, shown, shown_in_notebooks, verdict_of
 from lastiterate.curves.gdp import Gdp
 from lastiterate.engine import seeded_keys
 from lastiterate.engine.prepare import linear_loss
@@ -70,6 +70,9 @@ class OneRunReport:
         upper = self.upper if math.isfinite(self.upper) else None
         return json.dumps({"attack": NAME, **asdict(self), "upper": upper, "refuted": self.refuted,
                            "verdict": self.verdict}, indent=2)
+
+    def _repr_html_(self) -> str:
+        return shown_in_notebooks(self.rows(), self.caveats, refuted=self.refuted)
 
     def rows(self) -> list[tuple[str, str]]:
         """Label and text, in the order in which they are read."""

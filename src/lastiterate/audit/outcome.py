@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from lastiterate.markup import Markup, table, tag
+
 NO_CONTRADICTION = "no contradiction"
 BUG = "BUG: the certificate is refuted"
 CEILING = "this attack cannot show more than its ceiling"
@@ -37,6 +39,14 @@ def verdict_of(*, refuted: bool, upper: float, ceiling: float) -> str:
 def claimed(upper: float, theorem: str | None) -> str:
     """The certificate's side, for a table."""
     return "none" if math.isinf(upper) else f"{shown(upper, math.ceil)} by {theorem}"
+
+
+def shown_in_notebooks(rows: list[tuple[str, str]], caveats: tuple[str, ...], *, refuted: bool) -> Markup:
+    """An audit's rows as a table, a refuted certificate in red and in words."""
+    cells: list[tuple[object, object]] = [
+        (label, tag("strong", text, style="color:#a30000") if refuted and label == "verdict" else text)
+        for label, text in rows]
+    return tag("div", table(cells), tag("ul", [tag("li", text) for text in caveats]))
 
 
 @dataclass(frozen=True)
@@ -99,6 +109,9 @@ class AuditReport:
     def to_json(self) -> str:
         """``to_dict`` as JSON text."""
         return json.dumps(self.to_dict(), indent=2)
+
+    def _repr_html_(self) -> str:
+        return shown_in_notebooks(self.rows(), self.caveats, refuted=self.refuted)
 
     def rows(self) -> list[tuple[str, str]]:
         """Label and text, in the order in which they are read."""

@@ -17,6 +17,7 @@ from lastiterate.bayes.linear import NEIGHBOURS, LinearModel, Neighbours, RatioD
 from lastiterate.bayes.ridge import ClippedRows, ridge_curve
 from lastiterate.curves.renyi import Rdp
 from lastiterate.errors import InputError
+from lastiterate.markup import tag
 from lastiterate.run import strict_json
 from lastiterate.run.adjacency import records_moved
 
@@ -109,6 +110,9 @@ class PosteriorCertificate:
             "of the posterior.",
             f"Neighbours ({self.adjacency}): {NEIGHBOURS_IN_WORDS[self.adjacency]}. {UNIT}", *under,
             *(f"- {text}" for text in self.caveats)]))
+
+    def _repr_html_(self) -> str:
+        return tag("pre", self.explain(1e-5))
 
     def __repr__(self) -> str:
         problem = self.problem

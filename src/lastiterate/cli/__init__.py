@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lastiterate.cli import (  # their commands register themselves
     audits,
+    explorer,
     fits,
     ledgers,
     plans,
@@ -14,7 +15,7 @@ from lastiterate.cli import (  # their commands register themselves
 )
 from lastiterate.cli.screen import app
 
-__all__ = ["app", "audits", "fits", "ledgers", "main", "plans", "releases", "reports", "runs", "tunings"]
+__all__ = ["app", "audits", "explorer", "fits", "ledgers", "main", "plans", "releases", "reports", "runs", "tunings"]
 
 
 def main() -> None:

@@ -219,8 +219,9 @@ def verify_command(path: Annotated[Path, typer.Argument(help="a model folder, or
             console.print(f"Every file is signed by the holder of {key or 'a certificate below the chain'}.",
                           highlight=False, markup=False)
         else:
-            console.print("Its signature was not checked (--key): one that was re-issued as a whole looks the same.",
-                          style="dim", highlight=False)
+            unsigned = "Its signature was not checked (--key)" if path.is_dir() else "It is not signed"
+            console.print(f"{unsigned}: one that was re-issued as a whole looks the same.", style="dim",
+                          highlight=False)
     if found.problems:
         raise typer.Exit(1)
 

@@ -24,6 +24,7 @@ from functools import lru_cache
 from lastiterate.accounting.budgets import check_budget
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.errors import InputError
+from lastiterate.markup import tag
 from lastiterate.planning.families import FAMILIES
 from lastiterate.planning.families.asked import Asked
 from lastiterate.planning.reference_problem import Reference, output_perturbation
@@ -66,6 +67,14 @@ class Choice:
     @property
     def best(self) -> Plan:
         return self.plans[0]
+
+    def _repr_html_(self) -> str:
+        names = ("plan", "predicted risk", "steps", "batches", "seconds")
+        head = tag("tr", [tag("th", name, scope="col") for name in names])
+        rows = [tag("tr", [tag("td", text) for text in (
+            one.name + (" (chosen)" if one is self.best else ""), f"{one.risk:.4g}", one.certificate.run.steps,
+            type(one.certificate.run.batching).__name__, f"{one.seconds:.2g}")]) for one in self.plans]
+        return tag("table", tag("thead", head), tag("tbody", rows))
 
 
 def plan(task: Task, *, epsilon: float, delta: float, adjacency: Adjacency = "zero-out",

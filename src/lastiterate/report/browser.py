@@ -33,7 +33,8 @@ def tests_of(subject: Subject) -> tuple[series.Test, ...]:
     if subject.curve is None:
         return ()
     whole = isinstance(subject.certificate, Certificate)
-    return series.tests(subject.curve, series.strongest(subject.certificate, subject.delta) if whole else None)
+    lower = series.strongest(subject.certificate, subject.delta) if whole else None
+    return series.tests(subject.curve, lower, subject.delta)
 
 
 def downloads(subject: Subject, found: tuple[series.Test, ...]) -> dict[str, tuple[str, str]]:

@@ -20,7 +20,8 @@ from lastiterate.report.subject import Subject
 HERE = Path(__file__).parent
 
 @cache
-def _part(name: str) -> str:
+def part(name: str) -> str:
+    """A file of style or script beside this one."""
     return (HERE / name).read_text(encoding="utf-8")
 
 
@@ -31,7 +32,7 @@ def page(subject: Subject) -> str:
     body = [tag("a", "Skip to the content", href="#content", class_="skip"), tag("header", tag("h1", title)),
             tag("main", made, id="content"), _closing()]
     if subject.checked.holds:
-        body += [_data(browser.data(subject)), Markup(f"<script>{_part('page.js')}</script>")]
+        body += [_data(browser.data(subject)), Markup(f"<script>{part('page.js')}</script>")]
     return "<!DOCTYPE html>\n" + tag("html", _head(title), tag("body", body), lang="en") + "\n"
 
 
@@ -42,11 +43,11 @@ def _head(title: str) -> Markup:
                                                               content=rules),
                tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
                tag("meta", name="referrer", content="no-referrer"), tag("title", title),
-               Markup(f"<style>{_part('page.css')}</style>"))
+               Markup(f"<style>{part('page.css')}</style>"))
 
 
 def _hash(name: str) -> str:
-    digest = hashlib.sha256(_part(name).encode()).digest()
+    digest = hashlib.sha256(part(name).encode()).digest()
     return f"'sha256-{base64.b64encode(digest).decode()}'"
 
 

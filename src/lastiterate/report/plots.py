@@ -12,12 +12,13 @@ from lastiterate.accounting.certificate import Certificate, account
 from lastiterate.curves.lower_bound import LowerBound
 from lastiterate.errors import InputError
 from lastiterate.report.examples import example
+from lastiterate.report.series import family
+from lastiterate.report.style import drawn_as, dressed
 from lastiterate.run.evidence import Evidence
 from lastiterate.theorems.theorem import Applies, Kind, Theorem
 
 WIDE = 10
 """Bounds that differ by more than this factor are drawn on a logarithmic axis, so that the best ones can be seen."""
-STYLES: dict[Kind, str] = {"upper": "-", "exact": "-", "lower": "--", "claimed": ":"}
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,23 @@ def envelope(drawn: Sequence[Line]) -> Line | None:
     return Line("some loss of the class leaks this much", "lower", steps, tuple(known[count] for count in steps))
 
 
+def meaning(certificate: Certificate, line: Line) -> str:
+    """The style that a theorem's line is drawn in: what it charges for, or that it certifies nothing here."""
+    if line.kind == "claimed":
+        return "claimed"
+    if line.kind == "lower":
+        return "lower"
+    weak = not certificate.verdict(line.name).certifies(Evidence.ENFORCED)
+    return "assumed" if weak else family(line.name)
+
+
+def said_of(certificate: Certificate, line: Line) -> str:
+    """A line's name in the legend, and what it is if it is not an upper bound on enforced facts."""
+    found = meaning(certificate, line)
+    mark = {"claimed": "claimed, certifies nothing", "lower": "lower", "assumed": "upper, assumed"}
+    return f"{line.name} ({mark.get(found, 'upper')})"
+
+
 def epsilon_over_steps(certificate: Certificate, delta: float, path: Path, *, stress: str | None = None,
                        points: int = 40) -> Any:
     """The picture of ``lines`` above the shaded region where no bound on the class can lie; returns the figure.
@@ -87,16 +105,16 @@ def epsilon_over_steps(certificate: Certificate, delta: float, path: Path, *, st
     floor = envelope(drawn)
     if floor is not None:
         axes.fill_between(floor.steps, floor.epsilons, alpha=0.15, color="black", linewidth=0, label=floor.name)
+    dressed(axes, "steps", f"epsilon at delta = {delta:g} (nats)", f"{certificate.run.adjacency} adjacency")
     for line in drawn:
         front, fades = line.name == stress, stress is not None and line.name != stress
-        axes.plot(line.steps, line.epsilons, STYLES[line.kind], linewidth=2.6 if front else 1.4,
-                  zorder=3 if front else 2, alpha=0.5 if fades else 1.0,
-                  label=line.name if line.kind == "upper" else f"{line.name} ({line.kind})")
-    axes.set(xlabel="steps", ylabel=f"epsilon at delta = {delta:g}", xscale="log", ylim=(0, None))
+        more = {"linewidth": 2.6, "zorder": 3} if front else {"alpha": 0.5 if fades else 1.0}
+        axes.plot(line.steps, line.epsilons, **drawn_as(meaning(certificate, line), **more), label=said_of(certificate,
+                                                                                                          line))
+    axes.set(xscale="log", ylim=(0, None))
     tops = [max(line.epsilons) for line in drawn if line.kind != "lower" and max(line.epsilons) > 0]
     if tops and max(tops) > WIDE * min(tops):
         axes.set(yscale="log", ylim=(min(min(filter(None, line.epsilons), default=1.0) for line in drawn) / 2, None))
-    axes.set_title(f"{certificate.run.adjacency} adjacency", loc="left", fontsize=10)
     axes.legend(fontsize=8, frameon=False)
     made.savefig(path, dpi=150)
     return made

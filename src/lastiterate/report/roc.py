@@ -10,6 +10,7 @@ import numpy as np
 
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.report.plots import figure_for
+from lastiterate.report.style import drawn_as, dressed
 
 if TYPE_CHECKING:
     from lastiterate.audit.outcome import AuditReport
@@ -45,14 +46,16 @@ def receiver_curve(report: AuditReport, certificate: Certificate, path: Path) ->
     fpr = np.concatenate(([0.0], np.geomspace(1e-5, 1.0, 300)))
     axes.fill_between(fpr, forbidden(certificate, fpr), 1.0, color="black", alpha=0.12, linewidth=0,
                       label="excluded by the certificate")
-    axes.plot(fpr, fpr, ":", color="grey", linewidth=1)
-    axes.plot(*curve_of(report), linewidth=1.8, label=f"attack: {report.attack}")
+    axes.plot(fpr, forbidden(certificate, fpr), **drawn_as("certified"), label="certified bound (upper)")
+    axes.plot(fpr, fpr, **drawn_as("chance"), label="chance")
+    axes.plot(*curve_of(report), **drawn_as("audit", marker=None), label=f"attack: {report.attack} (measured)")
     for index, rate in enumerate(report.rates):
         corner = rate.fpr_upper, 1 - rate.fnr_upper
-        axes.plot(*corner, "o", markersize=5, color="C3",
-                  label=f"bounds at failure probability {report.failure:g}" if index == 0 else None)
-    axes.set(xlabel="false positive rate", ylabel="true positive rate", xlim=(0, 1), ylim=(0, 1))
-    axes.set_title(report.verdict, loc="left", fontsize=10)
+        axes.plot(*corner, "^", markersize=7, color="black",
+                  label=f"reached (lower), wrong with probability {report.failure:g}" if index == 0 else None)
+    dressed(axes, "false-positive rate (share of models without the record)",
+            "true-positive rate (share of models with it)", report.verdict)
+    axes.set(xlim=(0, 1), ylim=(0, 1))
     axes.legend(fontsize=8, frameon=False, loc="lower right")
     made.savefig(path, dpi=150)
     return made

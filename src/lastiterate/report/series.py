@@ -9,6 +9,7 @@ from lastiterate.accounting.certificate import Certificate, account
 from lastiterate.accounting.stated import true_positive_rate
 from lastiterate.curves.curve import Curve
 from lastiterate.curves.lower_bound import LowerBound
+from lastiterate.errors import InputError
 from lastiterate.theorems.theorem import Applies, Kind
 
 RATES = tuple(
@@ -30,10 +31,10 @@ class Test:
     at_least: float | None
 
 
-def tests(curve: Curve, lower: LowerBound | None) -> tuple[Test, ...]:
+def tests(curve: Curve, lower: LowerBound | None, delta: float) -> tuple[Test, ...]:
     """Certified and reached true-positive rates at all of ``RATES``."""
     found = None if lower is None else [lower.delta(epsilon) for epsilon in GRID]
-    return tuple(Test(rate, 1.0 if rate == 1 else true_positive_rate(curve, rate),
+    return tuple(Test(rate, 1.0 if rate == 1 else true_positive_rate(curve, rate, delta),
                       None if found is None else reached(found, rate)) for rate in RATES)
 
 
@@ -63,8 +64,7 @@ def family(name: str) -> str:
     """What a theorem charges for: every step, the drawing of batches, or the last iterate alone."""
     if name.startswith("composition"):
         return "composition"
-    sampled = ("poisson-pld", "poisson-rdp", "random-allocation-pld", "balls-in-bins-pld", "fixed-size-amplified")
-    return "sampling" if name in sampled else "last iterate"
+    return "sampling" if name.endswith(("-pld", "-rdp", "-amplified")) else "last iterate"
 
 
 @dataclass(frozen=True)
@@ -80,10 +80,14 @@ class Line:
 def over_steps(certificate: Certificate, delta: float, counts: int = COUNTS) -> tuple[Line, ...]:
     """One line per family, and one of what some loss of the class leaks, up to the run's own number of steps."""
     run = certificate.run
+    counts = counts // 2 if certificate.expensive else counts
     grid = sorted({max(1, round(run.steps ** (i / (counts - 1)))) for i in range(counts)})
     found: dict[str, dict[int, float]] = {}
     for count in grid:
-        at = certificate if count == run.steps else account(run.shortened(count), at_least=certificate.at_least)
+        try:
+            at = certificate if count == run.steps else account(run.shortened(count), at_least=certificate.at_least)
+        except InputError:  # no statement about that few steps: the line begins later
+            continue
         for verdict in at.certifying:
             line, epsilon = found.setdefault(family(verdict.theorem.name), {}), at.curve(verdict).epsilon(delta)
             if math.isfinite(epsilon):

@@ -1,0 +1,171 @@
+"""The explorer's page and its server: the loopback alone, one page, one question, nothing read from disk."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from functools import cache
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from lastiterate.errors import InputError, NotCertified
+from lastiterate.markup import Markup, tag
+from lastiterate.report import explore
+from lastiterate.report.page import part
+
+LONGEST = 4096
+"""Bytes of a question."""
+SLIDERS = {
+    "n": ("records n", 1.3, 7.0, True),
+    "batch": ("batch b", 0.0, 6.0, True),
+    "passes": ("passes", 0.0, 4.0, True),
+    "step": ("step size", -4.0, 1.0, True),
+    "ridge": ("ridge", -6.0, 0.0, True),
+    "clip": ("clipping norm", -3.0, 2.0, True),
+    "noise": ("noise multiplier", -2.0, 3.0, True),
+    "delta": ("delta", -12.0, -2.0, True),
+}
+"""Label, ends in powers of ten."""
+
+
+@cache
+def page() -> str:
+    """The page: sliders and answers, script and style in it by their hashes."""
+    rows = [_slider(name, *SLIDERS[name][:3]) for name in SLIDERS]
+    rows += [_choice("batching", "batches", explore.KINDS), _choice("loss", "loss", explore.LOSSES),
+             _choice("adjacency", "adjacency", ("zero-out", "replace-one", "add-remove"))]
+    answers = [_answer("epsilon at most", "epsilon", "big"), _answer("certified by", "theorem"),
+               _answer("some loss of the class leaks at least", "lower"), _answer("noise multiplier", "multiplier"),
+               _answer("steps", "steps-said")]
+    copying = [tag("button", f"copy as {word}", type="button", data_copy=key) for key, word in (
+        ("python", "Python"), ("cli", "CLI"), ("json", "JSON"))]
+    body = tag(
+        "main",
+        tag("h1", "What would this run be certified with?"),
+        tag("form", rows, id="fields"),
+        tag("p", "", id="error", class_="no", role="alert"),
+        tag(
+            "section",
+            tag("table", tag("tbody", answers)),
+            tag("details", tag("summary", "all that applies"), tag("ul", "", id="others")),
+            id="answer",
+            aria_live="polite",
+            aria_label="answer",
+        ),
+        tag("p", copying, tag("output", "", id="copy-said")),
+        tag("label", "text to copy", for_="copied"),
+        tag("textarea", "", id="copied", rows=6, cols=80, readonly=True),
+        tag("div", "", id="curves"),
+        id="content",
+    )
+    rules = (
+        f"default-src 'none'; connect-src 'self'; script-src {_hash('explore.js')}; style-src {_hash('page.css')}; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
+    head = tag("head", Markup('<meta charset="utf-8">'), tag("title", "lastiterate explore"),
+               Markup(f"<style>{part('page.css')}</style>"))
+    html = tag("html", head, tag("body", body, Markup(f"<script>{part('explore.js')}</script>")), lang="en")
+    return f"{rules}\n<!DOCTYPE html>\n{html}\n"
+
+
+def _hash(name: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(part(name).encode()).digest()).decode()}'"
+
+
+def _slider(name: str, label: str, low: float, high: float) -> Markup:
+    from math import log10
+
+    value = explore.DEFAULT[name]
+    return tag(
+        "p",
+        tag("label", f"{label}: ", for_=name),
+        tag("input", type="number", id=name, name=name, value=value, step="any", data_number="1"),
+        tag(
+            "input",
+            type="range",
+            min=low,
+            max=high,
+            step=0.001,
+            value=f"{log10(value):.3f}",
+            data_mirror=name,
+            data_log="1",
+            aria_label=f"{label}, logarithmic",
+        ),
+    )
+
+
+def _choice(name: str, label: str, values: Any) -> Markup:
+    return tag("p", tag("label", f"{label}: ", for_=name), tag("select", [
+        tag("option", value, value=value, selected=value == explore.DEFAULT[name]) for value in values], id=name,
+        name=name))
+
+
+def _answer(label: str, name: str, look: str | None = None) -> Markup:
+    return tag("tr", tag("th", label, scope="row"), tag("td", tag("output", "", id=name, class_=look)))
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Answers the page's own questions; others get nothing.
+
+    **Guarantee:** a request that names another host than the loopback's, or that another page sent, is refused: pages
+    elsewhere cannot ask.
+    """
+
+    server_version, sys_version = "lastiterate", ""
+
+    def do_GET(self) -> None:
+        """The page."""
+        if not self._ours() or urlsplit(self.path).path != "/":
+            self._refuse(HTTPStatus.NOT_FOUND)
+            return
+        rules, _, text = page().partition("\n")
+        self._send(text.encode(), "text/html; charset=utf-8", {"Content-Security-Policy": rules})
+
+    def do_POST(self) -> None:
+        """One question."""
+        place, length = urlsplit(self.path), self.headers.get("Content-Length", "")
+        rows = parse_qs(place.query).get("rows", [""])[0]
+        good = self.headers.get("Content-Type") == "application/json" and length.isdigit() and int(length) <= LONGEST
+        if not self._ours() or place.path != "/answer" or rows not in ("closed", "all", "curves") or not good:
+            self._refuse(HTTPStatus.BAD_REQUEST)
+            return
+        self._send(json.dumps(self._answered(self.rfile.read(int(length)), rows)).encode(), "application/json", {})
+
+    def _answered(self, body: bytes, rows: str) -> dict[str, Any]:
+        try:
+            return explore.answer(json.loads(body), rows=rows)
+        except (InputError, NotCertified) as error:
+            return {"error": str(error)}
+        except (ValueError, RecursionError):
+            return {"error": "the question is no JSON"}
+
+    def _ours(self) -> bool:
+        port = self.server.server_address[1]
+        known = {f"127.0.0.1:{port}", f"localhost:{port}"}
+        origin = self.headers.get("Origin")
+        return self.headers.get("Host") in known and (origin is None or origin in {f"http://{name}" for name in known})
+
+    def _send(self, body: bytes, kind: str, more: dict[str, str]) -> None:
+        self.send_response(HTTPStatus.OK)
+        for name, value in {"Content-Type": kind, "Content-Length": str(len(body)), "Cache-Control": "no-store",
+                            "X-Content-Type-Options": "nosniff", **more}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def _refuse(self, status: HTTPStatus) -> None:
+        self.send_error(status)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Nothing is logged."""
+
+
+def serve(port: int = 0) -> ThreadingHTTPServer:
+    """A server on the loopback; ``port`` 0 takes a free one. ``serve_forever`` runs it."""
+    try:
+        return ThreadingHTTPServer(("127.0.0.1", port), Handler)
+    except OSError as error:
+        raise InputError("port", "must be free", port, error.strerror or "") from None

@@ -1,0 +1,87 @@
+"""Certificates, plans and audits show themselves in a notebook, as HTML that nothing can break out of."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import lastiterate as li
+from lastiterate.accounting import exact
+from lastiterate.audit.outcome import AuditReport
+from lastiterate.models.posterior import certified
+from lastiterate.planning.planner import Choice, Plan
+from lastiterate.report.plots import epsilon_over_steps
+from lastiterate.report.roc import receiver_curve
+from lastiterate.report.style import STYLES
+
+RUN = li.Run(n=1000, steps=50, step_size=0.5, noise=li.NoiseMultiplier(12.0), batching=li.Permuted(100),
+             loss=li.Logistic(ridge=0.01))
+AUDIT = AuditReport(
+    attack="<b>x</b>",
+    neighbours="a",
+    adjacency="zero-out",
+    trials=10,
+    pilot=2,
+    failure=0.05,
+    delta=1e-5,
+    lower=0.3,
+    lower_gaussian=None,
+    mu_lower=0.1,
+    ceiling=3.0,
+    upper=1.0,
+    theorem="composition-gdp",
+    refuted_at=None,
+    rates=(),
+    seed=1,
+    caveats=("<script>",),
+    scores=(np.random.default_rng(0).normal(1, 1, 500), np.random.default_rng(1).normal(0, 1, 500)),
+)
+
+
+def test_a_certificate_shows_its_answer():
+    found = li.account(RUN)
+    text = found._repr_html_()
+    assert li.account(RUN).explain(1e-5).splitlines()[0].split(" at ")[0] in text and "<details>" in text
+    assert "replace-one" in text and "shifted-interpolation-permuted (upper, enforced)" in text
+    assert "no theorem certifies" in li.account(replace(RUN, noise=li.GradientNoise(0.0)))._repr_html_()
+    assert (
+        "conditional on"
+        in li.account(
+            replace(RUN, loss=li.Abstract(li.LossFacts(lipschitz=1.0, smooth=1.0, strong=0.0))),
+            at_least=li.Evidence.ASSUMED,
+        )._repr_html_()
+    )
+
+
+@pytest.mark.parametrize("certificate", [exact.certify(replace(RUN, batching=li.FullBatch())), certified(
+    500, 3, row_norm=1.0, epsilon=2.0, delta=1e-5, adjacency="zero-out")])
+def test_other_certificates_show_their_words(certificate):
+    assert certificate._repr_html_().startswith("<pre>epsilon ")
+
+
+def test_an_audit_shows_its_rows_and_escapes_them():
+    text = AUDIT._repr_html_()
+    assert "&lt;b&gt;x" in text and "<script>" not in text and "no contradiction" in text and "color" not in text
+    assert "color:#a30000" in replace(AUDIT, refuted_at=0.5)._repr_html_()
+
+
+def test_plans_show_their_table():
+    plans = tuple(Plan(name, li.account(RUN), risk, 1.0) for name, risk in (("first", 0.1), ("second", 0.2)))
+    text = Choice(plans, 0.5)._repr_html_()
+    assert "first (chosen)" in text and text.count("<tr>") == 3 and "Permuted" in text
+
+
+def test_pictures_say_what_a_line_is_and_differ_without_colour(tmp_path):
+    looks = [(look.dash, look.width, look.marker) for look in STYLES.values()]
+    assert len(set(looks)) == len(looks), "every meaning has a dash, width or marker of its own"
+    made = epsilon_over_steps(li.account(RUN), 1e-5, tmp_path / "a.png", points=5)
+    axes = made.axes[0]
+    said = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert any(text.endswith("(upper)") for text in said) and any(text.endswith("(lower)") for text in said)
+    assert axes.get_xlabel() == "steps" and "epsilon at delta = 1e-05" in axes.get_ylabel()
+    weak = li.account(replace(RUN, loss=li.Abstract(li.LossFacts(lipschitz=1.0, smooth=1.0, strong=0.0))),
+                      at_least=li.Evidence.ASSUMED)
+    made = epsilon_over_steps(weak, 1e-5, tmp_path / "b.png", points=4)
+    assert any("(upper, assumed)" in text.get_text() for text in made.axes[0].get_legend().get_texts())
+    made = receiver_curve(AUDIT, li.account(RUN), tmp_path / "c.png")
+    assert "share of models" in made.axes[0].get_xlabel()
