@@ -8,7 +8,7 @@ import json
 from functools import cache
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, cast
 from urllib.parse import parse_qs, urlsplit
 
 from lastiterate.errors import InputError, NotCertified
@@ -143,7 +143,7 @@ class Handler(BaseHTTPRequestHandler):
             return {"error": "the question is no JSON"}
 
     def _ours(self) -> bool:
-        port = self.server.server_address[1]
+        port = cast(ThreadingHTTPServer, self.server).server_port
         known = {f"127.0.0.1:{port}", f"localhost:{port}"}
         origin = self.headers.get("Origin")
         return self.headers.get("Host") in known and (origin is None or origin in {f"http://{name}" for name in known})
