@@ -60,6 +60,22 @@ def test_an_interrupted_command_says_so():
     assert caught.value.exit_code == 130
 
 
+def test_a_delta_that_promises_little_is_warned_of():
+    with pytest.warns(lastiterate.errors.BudgetWarning, match=r"delta = 0.01 exceeds 1/n = 0.0002"):
+        assert call("account", *RUN, "--noise-multiplier", "3", "--clip", "1", "--delta", "0.01")[0] == 0
+
+
+def test_warnings_and_closed_pipes_in_a_terminal():
+    """As a user has them: a sentence without a line of code, and silence where the reader has seen enough."""
+    account = [sys.executable, "-m", "lastiterate", "account", *RUN, "--noise-multiplier", "3", "--clip", "1"]
+    done = subprocess.run([*account, "--delta", "0.01", "--json"], capture_output=True, text=True)
+    assert done.returncode == 0 and done.stderr.startswith("warning: delta = 0.01 exceeds") and \
+        done.stderr.count("\n") == 1 and json.loads(done.stdout)
+    ended = subprocess.run(["bash", "-c", '"$@" | head -c 1; exit ${PIPESTATUS[0]}', "bash", sys.executable, "-m",
+                            "lastiterate", "theorems", "--json"], capture_output=True, text=True)
+    assert ended.returncode in (0, 141) and ended.stderr == "" and ended.stdout == "["
+
+
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a device of Linux")
 def test_a_full_disk_is_one_sentence():
     with open("/dev/full", "w") as full:

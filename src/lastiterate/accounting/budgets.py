@@ -20,6 +20,11 @@ def check_budget(epsilon: float, delta: float, n: int) -> None:
     check_delta(number("delta", delta))
     if delta >= LARGEST_DELTA:
         raise InputError("delta", f"must lie below {LARGEST_DELTA:g}", delta, f"choose less than 1/n = {1 / n:.1g}")
+    warn_of_delta(delta, n, stacklevel=4)
+
+
+def warn_of_delta(delta: float, n: int, stacklevel: int = 3) -> None:
+    """Warn where delta exceeds 1/n."""
     if delta > 1 / n:
         warnings.warn(f"delta = {delta:g} exceeds 1/n = {1 / n:.2g}: a mechanism that publishes one random record in "
-                      "full keeps such a budget; choose a delta far below 1/n", BudgetWarning, stacklevel=3)
+                      "full keeps such a budget; choose a delta far below 1/n", BudgetWarning, stacklevel=stacklevel)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+import warnings
+
 from lastiterate.cli import (  # their commands register themselves
     audits,
     explorer,
@@ -19,5 +22,6 @@ __all__ = ["app", "audits", "explorer", "fits", "ledgers", "main", "plans", "rel
 
 
 def main() -> None:
-    """Entry point of the ``lastiterate`` command."""
+    """Entry point of the ``lastiterate`` command; warnings are sentences, without the line of code they come from."""
+    warnings.showwarning = lambda message, *_, **__: print(f"warning: {message}", file=sys.stderr)
     app()

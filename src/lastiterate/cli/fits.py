@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -108,7 +109,12 @@ def train_command(
     place = saved(result.model, where)
     guard.finish(result.model)
     reported(place)
-    _show(result, str(place), json_=json_, explain_plan=explain_plan, asked=algorithm if model is None else model)
+    try:
+        _show(result, str(place), json_=json_, explain_plan=explain_plan, asked=algorithm if model is None else model)
+        sys.stdout.flush()
+    except OSError:
+        Console(stderr=True).print(f"the model is at {place}", highlight=False, soft_wrap=True)
+        raise
     if place != where:
         raise typer.Exit(2)
 

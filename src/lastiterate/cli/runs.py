@@ -43,12 +43,14 @@ def account_command(run: RunFile = None, delta: Delta = 1e-5, json_: Json = Fals
             **flags: Any) -> None:
     """Every theorem's verdict on a run, best first; exit code 1 where none certifies it."""
     from lastiterate.accounting import calibration as accounting
+    from lastiterate.accounting.budgets import warn_of_delta
     from lastiterate.cli import flags as grammar
     from lastiterate.cli import show
     from lastiterate.run.evidence import Evidence
 
     at_least = Evidence.ASSUMED if trust_constants else Evidence.ENFORCED
     certificate = accounting.account(grammar.describe(run, flags), at_least=at_least)
+    warn_of_delta(delta, certificate.run.n)
     if plot is not None:
         from lastiterate.report.plots import epsilon_over_steps
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import sys
 from collections.abc import Callable
 from functools import wraps
@@ -72,10 +73,14 @@ def reports_errors(command: Callable[..., None]) -> Callable[..., None]:
         except KeyboardInterrupt:
             Console(stderr=True).print("interrupted: nothing was released", highlight=False)
             raise typer.Exit(130) from None
+        except BrokenPipeError:  # the reader has seen enough, as head does; Python would complain once more at its end
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(141) from None
         except OSError as error:
-            Console(stderr=True).print(f"[bold red]error:[/bold red] {escape(str(error.filename or 'output'))} must be "
-                                       f"writable, got {escape(error.strerror or str(error))}; nothing was released",
-                                       highlight=False, soft_wrap=True)
+            where, what = str(error.filename or "output"), error.strerror or str(error)
+            tail = "; nothing was released" if error.filename else ""
+            Console(stderr=True).print(f"[bold red]error:[/bold red] {escape(where)} must be writable, got "
+                                       f"{escape(what)}{tail}", highlight=False, soft_wrap=True)
             raise typer.Exit(2) from None
         except (InputError, NotCertified) as error:
             said = str(error)
