@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from lastiterate.accounting.certificate import Certificate
 from lastiterate.curves.number_of_runs import Runs
 from lastiterate.data import Schema, encode_features, read_table
 from lastiterate.errors import InputError
@@ -21,6 +22,7 @@ from lastiterate.models.fitted import Fitted
 from lastiterate.models.linear import Budget
 from lastiterate.models.opened import SAMPLE, Opened, Records, open_file
 from lastiterate.models.units import Units
+from lastiterate.planning.families.asked import Asked
 from lastiterate.planning.planner import Choice
 from lastiterate.planning.presets import ALGORITHMS, described
 from lastiterate.planning.task import Task
@@ -28,7 +30,8 @@ from lastiterate.run.batching import Batching
 from lastiterate.run.penalties import Prox
 from lastiterate.run.run import Run
 
-Template = Callable[[Task], Run]
+Template = Callable[[Asked, bool], Run]
+"""The run for what is asked, on prepared rows or on rows as they are."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +51,8 @@ def template(algorithm: str, batching: Batching | None, prox: Prox | None, cap: 
     if algorithm not in ALGORITHMS:
         raise InputError("algorithm", "must be one of " + ", ".join(ALGORITHMS), algorithm)
     if algorithm != "automatic":
-        return lambda task: described(task, algorithm, batching=batching, prox=prox, cap=cap)
+        return lambda asked, prepared: described(asked, algorithm, batching=batching, prox=prox, cap=cap,
+                                                 prepared=prepared)
     for name, value in (("batch", batching), ("prox", prox), ("cap", cap)):
         if value is not None:
             raise InputError(name, "needs an algorithm: the automatic plan chooses for itself", value,
@@ -76,7 +80,7 @@ def fit_file(data: str, budget: Budget, *, schema: Schema | None = None, test: s
     if model == SAMPLE:
         return _sample(file, budget, custody)
     task = file.task
-    run = None if template is None else replace(template(task), adjacency=budget.adjacency)
+    run = None if template is None else template(budget.asked(task), not secure_noise)
     if secure_noise:
         return _exactly(file, budget, run, custody, progress)
     plan = linear.planned(task, budget, run)
@@ -125,9 +129,12 @@ def tune_file(data: str, budget: Budget, *, schema: Schema | None = None, row_no
 
     def candidate(norm: float, made: Template | None) -> tuning.Candidate:
         asked = Task(len(train), task.features, task.classes, norm)
-        run = None if made is None else replace(made(asked), adjacency=budget.adjacency)
-        return lambda epsilon, delta: linear.planned(asked, replace(budget, epsilon=epsilon, delta=delta),
-                                                     run).certificate
+
+        def certificate(epsilon: float, delta: float) -> Certificate:
+            part = replace(budget, epsilon=epsilon, delta=delta)
+            return linear.planned(asked, part, None if made is None else made(part.asked(asked), True)).certificate
+
+        return certificate
 
     listed = [candidate(norm, made) for norm in row_norms or (file.row_norm,) for made in templates]
     certificate = tuning.planned(listed, epsilon=budget.epsilon, delta=delta, law=law, held_out=len(held),

@@ -21,6 +21,7 @@ from lastiterate.models.fitted import Fitted
 from lastiterate.models.folder import Stored
 from lastiterate.models.kinds import Order
 from lastiterate.models.statements import Written
+from lastiterate.planning.families.asked import Asked
 from lastiterate.planning.planner import TIME_BUDGET, Choice, consider
 from lastiterate.planning.task import Task, automatic_delta
 from lastiterate.run.adjacency import check_same
@@ -110,6 +111,10 @@ class Budget:
         if isinstance(self.delta, str):
             raise InputError("delta", "must be a number in (0, 1) or \"auto\"", self.delta)
         return self.delta
+
+    def asked(self, task: Task) -> Asked:
+        """What families of runs are asked."""
+        return Asked(task, self.epsilon, self.delta_for(task.n), self.adjacency, self.time_budget)
 
 
 @dataclass(frozen=True)

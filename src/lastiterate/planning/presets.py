@@ -1,80 +1,124 @@
-"""The published algorithms as runs on a linear model, from public numbers alone: what ``--algorithm`` stands for.
+"""Named ways to draw batches, as runs on a linear model, from public numbers alone: what ``--algorithm`` means.
 
-Step sizes and ridges are the usual choices for a known smoothness; the noise is left to calibration.
+All share the automatic plan's preparation: a private mean, rows of unit length, whitened in part. Where the row of the
+table that certifies the batches holds for any loss, they share its clip, momentum and stable steps. Where it speaks of
+the last iterate of convex losses, the loss is capped instead, and steps follow a smoothness that is paid for, if the
+batches are large enough for that to buy anything. The noise is left to calibration.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from lastiterate.errors import InputError
-from lastiterate.planning.families.asked import CLIP, linear_loss
-from lastiterate.planning.task import Task
-from lastiterate.run.adjacency import Adjacency
-from lastiterate.run.batching import BallsInBins, Batching, Cyclic, FixedSize, Permuted, Poisson
-from lastiterate.run.losses import HuberRidge, LinearLoss
-from lastiterate.run.noise import Langevin, NoiseMultiplier
+from lastiterate.planning.families import whitened
+from lastiterate.planning.families.asked import Asked, linear_loss
+from lastiterate.run.batching import (
+    BallsInBins,
+    Batching,
+    Cyclic,
+    FixedSize,
+    FullBatch,
+    Permuted,
+    Poisson,
+    RandomAllocation,
+)
+from lastiterate.run.losses import HuberRidge
+from lastiterate.run.noise import NoiseMultiplier
 from lastiterate.run.penalties import Prox
+from lastiterate.run.preparation import TopEigenvalue
 from lastiterate.run.run import Run
-from lastiterate.run.step_sizes import Constant, InverseDecay
+from lastiterate.run.step_sizes import Constant, RelativeToSmooth
 
-ALGORITHMS = ("automatic", "noisy-gd", "dp-sgld", "cyclic-dp-sgd", "permuted-sgd", "bins-sgd", "poisson-dp-sgd")
-PASSES = 20
-STEPS = 200  #: of full batches
-BLOCKS = 20  #: batches in a pass, where the caller gives no size
-RIDGE = 0.01  #: relative to the smoothness of the data term, where the algorithm's theorems need strong convexity
+FEWEST_BLOCKS = 10
+PASSES = 20  #: over sampled batches; the fewest over blocks in one order
+MOST_PASSES = 200
+FULL_STEPS = (100, 500)  #: the fewest and the most steps of full batches
+CAP = 0.1
+TRAVELLED = 1.0  #: the length of all steps times cap sqrt(classes) / (n mu), on rows of norm 1
+LONGEST = 1.9  #: steps, relative to 1/smooth
+SMOOTH_SHARE = 0.03  #: part of the budget mu^2 that a top eigenvalue may cost
+EXPECTED, WORTH = 0.25, 0.8
+"""The top eigenvalue's share of a batch that is expected before its noise, and the share up to which it is measured."""
 
 
-def described(task: Task, algorithm: str, *, batching: Batching | None = None, prox: Prox | None = None,
-              cap: float | None = None, adjacency: Adjacency = "zero-out") -> Run:
+@dataclass(frozen=True)
+class Named:
+    """How batches are drawn, given n and a size; ``any_loss``: whether the row that certifies them needs no
+    smoothness."""
+
+    batching: Callable[[int, int], Batching]
+    any_loss: bool
+
+
+NAMED = {
+    "noisy-gd": Named(lambda n, size: FullBatch(), False),
+    "dp-sgld": Named(lambda n, size: FixedSize(size), True),
+    "cyclic-dp-sgd": Named(lambda n, size: Cyclic(size), False),
+    "permuted-sgd": Named(lambda n, size: Permuted(size), False),
+    "bins-sgd": Named(lambda n, size: BallsInBins(size), True),
+    "allocation-sgd": Named(lambda n, size: RandomAllocation(size), True),
+    "poisson-dp-sgd": Named(lambda n, size: Poisson(size / n), True),
+}
+ALGORITHMS = ("automatic", *NAMED)
+
+
+def described(asked: Asked, algorithm: str, *, batching: Batching | None = None, prox: Prox | None = None,
+              cap: float | None = None, prepared: bool = True) -> Run:
     """The run of a named algorithm, with one unit of noise.
 
-    - noisy-gd: full batches, Langevin noise, a ridge (Chourasia, Ye, Shokri 2021, Algorithm 1);
-    - dp-sgld: fresh batches of one size, steps 1 / (2 beta + lambda k / 2), Langevin noise, a ridge (Ryffel, Bach,
-      Pointcheval 2022, Algorithm 1 and Corollary 3.2);
-    - cyclic-dp-sgd: blocks in a public order, per-example clipping, a proximal term (Kong, Ribero 2024, Algorithm 1);
-    - permuted-sgd: the same blocks of one secret order, rows clipped instead of gradients;
-    - bins-sgd: every record in one of the secret bins; - poisson-dp-sgd: Poisson batches and per-example clipping.
+    - noisy-gd: full batches (Chourasia, Ye, Shokri 2021);
+    - dp-sgld: fresh batches of one size (Ryffel, Bach, Pointcheval 2022);
+    - cyclic-dp-sgd: blocks in a public order (Kong, Ribero 2024);
+    - permuted-sgd: the same blocks of one secret order;
+    - bins-sgd: every record in one of the secret bins;
+    - allocation-sgd: in bins that are drawn anew in every pass;
+    - poisson-dp-sgd: Poisson batches.
 
-    ``cap``: of the loss (``Softmax(cap=)``), which takes the place of per-example clipping.
+    The papers' own noise and step sizes are runs that can be described (``Langevin``, ``InverseDecay``). ``cap``: of
+    the loss (``Softmax(cap=)``), which takes the place of per-example clipping. ``prepared``: without it rows are used
+    as they are, with plain steps below 2 / smooth.
     """
-    if algorithm not in ALGORITHMS[1:]:
+    if algorithm not in NAMED:
         raise InputError("algorithm", "must be one of " + ", ".join(ALGORITHMS), algorithm)
-    size = max(1, task.n // BLOCKS)
-    convex, strong = _loss(task, 0.0, cap), _loss(task, RIDGE, cap)
-    smooth = strong.facts().fact("smooth")
-    plain = Run(n=task.n, steps=PASSES * -(-task.n // size), step_size=Constant(1 / smooth), noise=NoiseMultiplier(1.0),
-                loss=convex, adjacency=adjacency, prox=prox, rows_per_unit=task.rows_per_unit)
-    clipped = plain if cap is not None else replace(plain, clip=CLIP * convex.facts().fact("lipschitz"))
-    match algorithm:
-        case "noisy-gd":
-            run = replace(plain, steps=STEPS, loss=strong, noise=Langevin(1.0), step_size=Constant(0.9 / smooth))
-        case "dp-sgld":
-            decay = InverseDecay(smooth, strong.ridge)
-            run = replace(plain, loss=strong, noise=Langevin(1.0), step_size=decay, batching=FixedSize(size))
-        case "cyclic-dp-sgd":
-            run = replace(clipped, batching=Cyclic(size))
-        case "permuted-sgd":
-            run = replace(plain, batching=Permuted(size))
-        case "bins-sgd":
-            run = replace(plain, batching=BallsInBins(size))
-        case _:
-            run = replace(clipped, batching=Poisson(size / task.n))
-    return run if batching is None else _with(run, batching)
+    if cap is not None and asked.task.classes == 0:
+        raise InputError("cap", "is for classes: a regression's residuals are clamped already", cap, "leave it out")
+    named = NAMED[algorithm]
+    size = -(-asked.task.n // max(FEWEST_BLOCKS, whitened.block_count(asked.task.n)))
+    batches = named.batching(asked.task.n, size) if batching is None else batching
+    if named.any_loss and prepared:
+        run = whitened.run_of(asked, PASSES * in_a_pass(asked, batches), NoiseMultiplier(1.0), batches)
+        run = replace(run, prox=prox)
+        return run if cap is None else replace(run, clip=None, loss=replace(run.loss, cap=cap))  # pyright: ignore
+    return _capped(asked, batches, prox, cap, prepared)
 
 
-def _with(run: Run, batching: Batching) -> Run:
-    """As many passes over other batches."""
-    changed = replace(run, batching=batching)
-    if changed.divisor == run.n:
-        return replace(changed, steps=STEPS)
-    return replace(changed, steps=PASSES * max(1, round(run.n / changed.divisor)))
+def in_a_pass(asked: Asked, batching: Batching) -> int:
+    """Batches that hold as many records as there are."""
+    blocks = batching.blocks(asked.task.n)
+    return blocks if batching.drawn != "each step" else max(1, round(asked.task.n / batching.divisor(asked.task.n)))
 
 
-def _loss(task: Task, ridge: float, cap: float | None) -> LinearLoss:
-    loss = linear_loss(task.classes, task.row_norm)
-    if cap is not None:
-        if isinstance(loss, HuberRidge):
-            raise InputError("cap", "is for classes: a regression's residuals are clamped already", cap, "leave it out")
-        loss = replace(loss, cap=cap)
-    return replace(loss, ridge=ridge * loss.facts().fact("smooth"))
+def _capped(asked: Asked, batching: Batching, prox: Prox | None, cap: float | None, prepared: bool) -> Run:
+    """Plain steps on a capped loss: relative to a measured smoothness where that is worth its noise."""
+    task = asked.task
+    norm = 1.0 if prepared else task.row_norm
+    loss = linear_loss(task.classes, norm, whitened.RESIDUAL_CLIP)
+    if not isinstance(loss, HuberRidge):
+        loss = replace(loss, cap=CAP if cap is None else cap)
+    parts = whitened.preparation(asked) if prepared else ()
+    multiplier = asked.multiplier(SMOOTH_SHARE)
+    expected = EXPECTED + 6 * multiplier / batching.divisor(task.n)  # what is added keeps it an upper bound
+    paid = prepared and prox is None and expected < WORTH
+    longest = LONGEST / (loss.facts().fact("smooth") * (expected if paid else 1.0))
+    length = WAY * whitened.travelled(asked, CAP if cap is None else cap) / norm**2
+    blocks = in_a_pass(asked, batching)
+    fewest, most = (PASSES, MOST_PASSES) if blocks > 1 else FULL_STEPS
+    passes = max(fewest, min(most, math.ceil(length / (longest * blocks))))
+    step = min(longest, length / (passes * blocks))
+    return Run(n=task.n, steps=passes * blocks, noise=NoiseMultiplier(1.0), batching=batching, loss=loss, prox=prox,
+               step_size=RelativeToSmooth(LONGEST * step / longest) if paid else Constant(step),
+               prelude=(*parts, TopEigenvalue(multiplier)) if paid else parts, adjacency=asked.adjacency,
+               rows_per_unit=task.rows_per_unit)

@@ -11,10 +11,10 @@ from dataclasses import replace
 
 from lastiterate.planning.families.asked import MEAN_SHARE, Asked, falling, linear_loss
 from lastiterate.run.adjacency import records_moved
-from lastiterate.run.batching import FullBatch, RandomAllocation
+from lastiterate.run.batching import Batching, FullBatch, RandomAllocation
 from lastiterate.run.momentum import HeavyBall
 from lastiterate.run.noise import NoiseMultiplier
-from lastiterate.run.preparation import PrivateCovariance, PrivateTargetMean
+from lastiterate.run.preparation import Preparation, PrivateCovariance, PrivateTargetMean
 from lastiterate.run.run import Run
 from lastiterate.run.step_sizes import StableSteps
 
@@ -42,7 +42,7 @@ def allocation(asked: Asked) -> Iterator[Run]:
     for passes in PASSES:
         left = asked.mu**2 * (1 - spent(asked))
         noise = NoiseMultiplier(1 / math.sqrt(math.log1p(left * blocks / passes)))  # near what calibration finds
-        run = _run(asked, passes * batching.blocks(asked.task.n), noise, batching)
+        run = run_of(asked, passes * batching.blocks(asked.task.n), noise, batching)
         if asked.task.seconds(run) <= asked.time_budget:
             yield run
             return
@@ -51,7 +51,7 @@ def allocation(asked: Asked) -> Iterator[Run]:
 def whitened(asked: Asked) -> Iterator[Run]:
     """Full batches, certified by composition."""
     for steps in STEPS:
-        yield _run(asked, steps, asked.composed(steps, spent(asked)), FullBatch())
+        yield run_of(asked, steps, asked.composed(steps, spent(asked)), FullBatch())
 
 
 def spent(asked: Asked) -> float:
@@ -64,24 +64,33 @@ def block_count(n: int) -> int:
     return min(MANY_BLOCKS, max(n // ENOUGH_RECORDS, min(FEW_BLOCKS, n // FEWEST_RECORDS)))
 
 
-def _run(asked: Asked, steps: int, noise: NoiseMultiplier, batching: FullBatch | RandomAllocation) -> Run:
+def run_of(asked: Asked, steps: int, noise: NoiseMultiplier, batching: Batching) -> Run:
+    """Clipped gradients, momentum, steps that are stable for what was released of the whitened rows."""
     task = asked.task
     loss = linear_loss(task.classes, 1.0, RESIDUAL_CLIP)
     clip = CLIP * loss.facts().fact("lipschitz") if task.classes else None
-    targets = () if task.classes else (
-        PrivateTargetMean(asked.multiplier(TARGET_SHARE) * records_moved(asked.adjacency)),)
-    covariance = PrivateCovariance(math.sqrt(records_moved(asked.adjacency)) * asked.multiplier(COVARIANCE_SHARE),
-                                   POWER)
     run = Run(n=task.n, steps=steps, step_size=StableSteps(falling(1.0, steps)), noise=noise, batching=batching,
               loss=loss, clip=clip, momentum=HeavyBall(BETA), adjacency=asked.adjacency,
-              prelude=(*targets, asked.mean(MEAN_SHARE), covariance), rows_per_unit=task.rows_per_unit)
+              prelude=preparation(asked), rows_per_unit=task.rows_per_unit)
     return replace(run, step_size=StableSteps(falling(first_step(asked, run), steps)))
+
+
+def preparation(asked: Asked) -> tuple[Preparation, ...]:
+    """Rows on the unit sphere, whitened in part; a regression's targets are centred, too."""
+    moved = records_moved(asked.adjacency)
+    targets = () if asked.task.classes else (PrivateTargetMean(asked.multiplier(TARGET_SHARE) * moved),)
+    covariance = PrivateCovariance(math.sqrt(moved) * asked.multiplier(COVARIANCE_SHARE), POWER)
+    return (*targets, asked.mean(MEAN_SHARE), covariance)
 
 
 def first_step(asked: Asked, run: Run) -> float:
     """Of steps that add up to a length in proportion to n mu / clip: the noise that a weight collects over the run,
     were there no curvature, is then the same for every n, budget and clip, and falls with sqrt(classes)."""
+    return travelled(asked, CLIP) * (1 - BETA) / (SHAPE * run.steps)
+
+
+def travelled(asked: Asked, clip: float) -> float:
+    """The length of all steps, momentum included; ``clip``: what the residuals of classes are clipped to."""
     classes = asked.task.classes
-    length = TRAVELLED / (math.sqrt(classes) * CLIP) if classes else REGRESSION_TRAVELLED / RESIDUAL_CLIP
-    travelled = length * asked.task.n * asked.mu
-    return travelled * (1 - BETA) / (SHAPE * run.steps)
+    length = TRAVELLED / (math.sqrt(classes) * clip) if classes else REGRESSION_TRAVELLED / RESIDUAL_CLIP
+    return length * asked.task.n * asked.mu
