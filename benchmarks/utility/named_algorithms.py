@@ -64,7 +64,8 @@ def main() -> None:
             row = measured(short, asked.folder, name, asked.seeds)
             rows.append(row)
             cells = (str(row[key]) for key in ("set", "algorithm", "theorem", "batches in a pass", "steps"))
-            print("| " + " | ".join(cells) + f" | {row['mean']:.4f} | {row['sd']:.4f} | {row['seconds']:.1f} |", flush=True)
+            numbers = f"{row['mean']:.4f} | {row['sd']:.4f} | {row['seconds']:.1f}"
+            print("| " + " | ".join(cells) + f" | {numbers} |", flush=True)
             if asked.json is not None:
                 asked.json.write_text(json.dumps(rows, indent=1) + "\n")
 

@@ -34,8 +34,8 @@ FLAG_HELP = {
     "prox": "l1:W, l2-squared:W, elastic-net:L1,L2, group-lasso:W or nuclear-norm:W",
 }
 
-ALGORITHM_HELP = ("automatic: planned; or noisy-gd, dp-sgld, cyclic-dp-sgd, permuted-sgd, bins-sgd, allocation-sgd, poisson-dp-sgd "
-                  "with usual settings")
+ALGORITHM_HELP = ("automatic: planned; or noisy-gd, dp-sgld, cyclic-dp-sgd, permuted-sgd, bins-sgd, "
+                  "allocation-sgd, poisson-dp-sgd with usual settings")
 
 
 def _version(asked: bool) -> None:
