@@ -37,7 +37,7 @@ def attacked(run=RUN, **changes):
 
 
 def forget():
-    for program in (outside._asked, outside._ended, outside._asked_many, outside._ended_many):
+    for program in (outside._noise, outside._noise_many):
         program.clear_cache()
 
 

@@ -107,8 +107,9 @@ class OutsideLoop:
                     number = k // program.sampler.blocks
                     current = drawn_for_pass(program, numbers, key, number)
                 point, places = _asked(program, state, current, own, k)
+                noise = _noise(state.theta, own, plan, k)  # drawn in the background while the sum is computed
                 total = sums(np.asarray(point), np.flatnonzero(places))
-                state = _ended(program, state, point, total, own, plan, k)
+                state = _ended(program, state, point, total, noise, plan, k)
                 if run.release == "all":
                     found.append(np.asarray(state.theta))
                 if (k + 1) % max(1, run.steps // STRETCHES) == 0 or k + 1 == run.steps:
@@ -137,7 +138,8 @@ class OutsideLoop:
                                        drawn_for_pass(program, held, key, at))(numbers, keys)
                 points, places = _asked_many(program, state, current, own, k)
                 totals = sums(np.asarray(points), np.asarray(places))
-                state = _ended_many(program, state, points, totals, own, plan, k)
+                noise = _noise_many(state.theta, own, plan, k)
+                state = _ended_many(program, state, points, totals, noise, plan, k)
             return np.asarray(state.theta)
 
 
@@ -159,11 +161,16 @@ def _asked(program: StepProgram, state: State, numbers: Any, own: Streams, k: An
 
 
 @jax.jit
-def _ended(program: StepProgram, state: State, point: Any, total: Any, own: Streams, plan: Schedule, k: Any) -> State:
-    """Step k from the sum that came from outside, with its noise."""
-    step_size = plan.step_size[jnp.minimum(k, plan.step_size.shape[0] - 1)]
+def _noise(theta: jax.Array, own: Streams, plan: Schedule, k: Any) -> jax.Array:
+    """The noise of step k, shaped like ``theta``."""
     std = plan.noise_std[jnp.minimum(k, plan.noise_std.shape[0] - 1)]
-    noise = std * gaussian(own.noise, k, state.theta.shape)
+    return std * gaussian(own.noise, k, theta.shape)
+
+
+@jax.jit
+def _ended(program: StepProgram, state: State, point: Any, total: Any, noise: Any, plan: Schedule, k: Any) -> State:
+    """Step k from the sum that came from outside."""
+    step_size = plan.step_size[jnp.minimum(k, plan.step_size.shape[0] - 1)]
     return ended(program, state, point, total, noise, k, step_size)
 
 
@@ -174,7 +181,12 @@ def _asked_many(program: StepProgram, states: State, numbers: Any, owns: Streams
 
 
 @jax.jit
-def _ended_many(program: StepProgram, states: State, points: Any, totals: Any, owns: Streams, plan: Schedule,
+def _noise_many(thetas: jax.Array, owns: Streams, plan: Schedule, k: Any) -> jax.Array:
+    return jax.vmap(lambda theta, own: _noise(theta, own, plan, k))(thetas, owns)
+
+
+@jax.jit
+def _ended_many(program: StepProgram, states: State, points: Any, totals: Any, noises: Any, plan: Schedule,
                 k: Any) -> State:
-    return jax.vmap(lambda state, point, total, own: _ended(program, state, point, total, own, plan, k))(
-        states, points, totals, owns)
+    return jax.vmap(lambda state, point, total, noise: _ended(program, state, point, total, noise, plan, k))(
+        states, points, totals, noises)
