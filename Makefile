@@ -9,7 +9,7 @@ demo: $(VENV)/installed
 	$(BIN)/lastiterate train digits --epsilon 1
 
 test: $(VENV)/installed-test
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: $(VENV)/installed-test
 	$(BIN)/ruff check src tests benchmarks docs tools

@@ -73,7 +73,8 @@ def test_verify_says_on_what_condition_a_certificate_holds(tmp_path):
     path = tmp_path / "certificate.json"
     path.write_text(certificate.to_json(1e-5))
     code, out, _ = call("verify", path)
-    assert code == 0 and "conditional on: " in out and "strong given by the caller (0)" in out and "signature was not checked" in out
+    assert code == 0 and "conditional on: " in out and "strong given by the caller (0)" in out
+    assert "signature was not checked" in out
     body = json.loads(call("verify", path, "--json")[1])
     assert body["holds"] and body["condition"].startswith("conditional on")
     path.write_text(li.account(RUN).to_json(1e-5))

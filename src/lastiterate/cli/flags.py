@@ -17,7 +17,7 @@ from lastiterate.run.noise import GradientNoise, Langevin, Noise, NoiseMultiplie
 from lastiterate.run.penalties import L1, ElasticNet, GroupLasso, L2Squared, NuclearNorm, Prox
 from lastiterate.run.run import Run
 from lastiterate.run.starts import Fixed, GaussianStart, Start
-from lastiterate.run.step_sizes import Constant, InverseDecay, Steps, StepSize
+from lastiterate.run.step_sizes import Constant, InverseDecay, RelativeToSmooth, Steps, StepSize
 
 
 def number(flag: str, text: str) -> float:
@@ -40,7 +40,8 @@ def whole_number(flag: str, text: str) -> int:
 
 
 def step_size(text: str) -> StepSize:
-    """``NUMBER``, ``inverse-decay:BETA,STRONG`` or ``@FILE`` with one number per line."""
+    """``NUMBER``, ``inverse-decay:BETA,STRONG``, ``relative:C`` (to a measured 1/smooth) or ``@FILE`` with one
+    number per line."""
     if text.startswith("@"):
         path = Path(text[1:])
         if not path.is_file():
@@ -51,6 +52,8 @@ def step_size(text: str) -> StepSize:
         if len(parts) != 2:
             raise InputError("--step-size", "must be inverse-decay:BETA,STRONG", text)
         return InverseDecay(*(number("--step-size", part) for part in parts))
+    if text.startswith("relative:"):
+        return RelativeToSmooth(number("--step-size", text.removeprefix("relative:")))
     return Constant(number("--step-size", text))
 
 

@@ -26,7 +26,7 @@ console = Console()
 FILES = "a .csv (.gz; - for standard input), .parquet, .npz, .npy, IDX or CIFAR-10 file, or a CIFAR-10 folder"
 FLAG_HELP = {
     "n": "public number of records", "steps": "number of steps",
-    "step_size": "NUMBER, inverse-decay:BETA,STRONG or @FILE",
+    "step_size": "NUMBER, inverse-decay:BETA,STRONG, relative:C or @FILE",
     "noise_std": "noise std per coordinate of the mean gradient", "sigma": "Langevin: noise sqrt(2 step) sigma",
     "noise_multiplier": "noise in units of clip (or lipschitz) / b",
     "batch": "full, or a kind and its size or rate: cyclic:B, permuted:B, poisson:Q ...; any other word lists all",
