@@ -18,7 +18,7 @@ from lastiterate.bayes.certificate import certify as certify_sample
 from lastiterate.curves.gdp import Gdp
 from lastiterate.errors import InputError
 from lastiterate.models.posterior import certified
-from lastiterate.models.units import UNCHECKED, kept_rows
+from lastiterate.models.units import UNCHECKED, UnitLoss, kept_rows, units_as_records
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "certificates"
 SCHEMA = json.loads((Path(form.__file__).parent / "certificate.schema.json").read_text())
@@ -232,3 +232,29 @@ def test_a_sample_states_what_it_can():
     found = certify_sample(problem, "zero-out").to_dict(1e-5)["stated"]
     assert found["mu"]["exact"] is False and "batches" not in found
     assert found["charged"] == ["one exact posterior sample"]
+
+
+def test_units_are_records_of_their_own(tmp_path):
+    """A network's batches draw units: the gradient of a unit is clipped as a whole, and places without a row are 0."""
+    import jax
+    import jax.numpy as jnp
+
+    x, y = np.arange(12.0).reshape(6, 2).astype(np.float32), np.arange(6.0).astype(np.float32)
+    unit = np.array([7, 3, 7, 7, 3, 9])
+    present, rows, targets = units_as_records((x, y), unit, 2)
+    assert present.tolist() == [[1, 1], [1, 1], [1, 0]] and targets.tolist() == [[1, 4], [0, 2], [5, 0]]
+    assert rows[1].tolist() == [[0, 1], [4, 5]] and rows[2].tolist() == [[10, 11], [0, 0]]
+
+    def loss(params, row, target):
+        return (row @ params["w"] - target) ** 2
+
+    mean, params = UnitLoss(loss, 2), {"w": jnp.array([0.5, -0.25])}
+    one = float(mean(params, present[1], rows[1], targets[1]))
+    assert one == pytest.approx(float(loss(params, x[0], y[0]) + loss(params, x[2], y[2])) / 2, rel=1e-6)
+    alone = jax.grad(mean)(params, present[2], rows[2], targets[2])
+    assert np.allclose(alone["w"], jax.grad(loss)(params, x[5], y[5])["w"] / 2)
+    run = li.Run(n=3, steps=2, step_size=0.01, clip=1.0, noise=li.NoiseMultiplier(5.0))
+    model = li.train(run, (present, rows, targets), model=params, loss=mean, delta=1e-3)
+    assert mean.caveat in model.certificate.all_caveats()
+    with pytest.raises(InputError, match="unit of every row"):
+        units_as_records((x, y[:5]), unit, 2)

@@ -328,3 +328,10 @@ def test_only_the_short_block_has_less_curvature():
     assert curve_of(listed).epsilon(1e-5) == pytest.approx(found.curves[1].epsilon(1e-5), rel=1e-12)
     silent = curve_of(replace(run, noise=li.GradientNoise(0.0)))
     assert silent.epsilon(1e-5) == math.inf
+
+
+def test_a_map_that_expands_beyond_all_bounds_gives_infinite_mus_and_no_others():
+    """One early pass has no gap that would pay for itself, however large its cost: 0 times infinity is 0 here."""
+    for steps in (500, 659, 668, 1670):
+        weights, mus = constant_atoms(15.67, 6.7e-4, 0.04, steps, np.full(167, 1 / 167))
+        assert not np.isnan(mus).any() and (mus > 0).all() and math.fsum(weights) == pytest.approx(1.0)

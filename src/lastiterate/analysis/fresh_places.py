@@ -116,9 +116,9 @@ def constant_atoms(c: float, s: float, v: float, steps: int, weights: Array) -> 
     apart, pending = 0.0, None
     if early:
         pending = ((early - 1) * blocks + blocks - 1, blocks - 1)
-        if c > 1:  # every gap pays for itself; with c <= 1 all of them pool
+        if c > 1 and early > 1:  # every gap pays for itself (beyond all bounds, maybe); with c <= 1 all of them pool
             apart = (early - 1) * _pulse(log_c, blocks) * _cost(log_s + (blocks - 1) * grows, log_v)
-        elif early > 1:
+        elif c <= 1 and early > 1:
             span = (early - 1) * blocks
             dS = log_s + (steps - 1 - (pending[0] - blocks)) * log_c
             stack = (dS + _log_geometric(blocks * log_c, early - 1),

@@ -36,7 +36,7 @@ def tune_command(
     What is shown while it runs says nothing: neither how many candidates there are, nor their scores.
     """
     from lastiterate.cli import show
-    from lastiterate.cli.saving import saved
+    from lastiterate.cli.saving import reported, saved
     from lastiterate.models import datafile, folder, opened, tuning
     from lastiterate.models.custody import custody
     from lastiterate.models.linear import Budget
@@ -55,6 +55,7 @@ def tune_command(
                                     law=tuning.law_of(mean_runs, runs), custody=guard)
     place = saved(result.model, where)
     guard.finish(result.model)
+    reported(place)
     show.trained(console, result, str(place))
     if place != where:
         raise typer.Exit(2)

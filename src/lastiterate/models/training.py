@@ -17,7 +17,7 @@ from lastiterate.ledger.store import Ledger
 from lastiterate.models.custody import EVERY, custody
 from lastiterate.models.fitted import Fitted
 from lastiterate.models.kinds import KINDS, Kind, Order, kind_for
-from lastiterate.models.units import check_units
+from lastiterate.models.units import UnitLoss, check_units
 from lastiterate.planning.task import automatic_delta
 from lastiterate.run.evidence import Evidence
 from lastiterate.run.run import Run
@@ -62,8 +62,8 @@ def train(
     make``) that the release is charged to, under the name ``dataset``, before ``data`` are looked at.
     ``secure_noise``: exact sums and exact discrete noise, for linear models; every step is charged, and the certificate
     covers the arithmetic. ``unit``: who a row belongs to, one identifier per row, shape (n,); nobody may have more than
-    the run's ``rows_per_unit`` rows (``kept_rows`` says which to keep). ``word``: what the releaser says beside what is
-    derived, written into the certificate. Returns a model with ``certificate``, ``predict`` and ``save``. Errors:
+    the run's ``rows_per_unit`` rows (``kept_rows`` says which to keep); ``UnitLoss`` makes a unit one
+    record instead. ``word``: what the releaser says beside what is derived, written into the certificate. Returns a model with ``certificate``, ``predict`` and ``save``. Errors:
     ``NotCertified`` before training, if no theorem certifies the run on facts of ``at_least``; ``InputError`` for bad
     input, a budget that does not suffice or a run that diverges; nothing is released.
 
@@ -83,7 +83,7 @@ def train(
     stated = automatic_delta(run.n) if delta is None else delta
     certificate: Any = _certified(run, epsilon, stated, at_least) if not secure_noise else \
         _exact(run, kind, epsilon, stated)
-    added = check_units(run, unit)
+    added = (*check_units(run, unit), *((loss.caveat,) if isinstance(loss, UnitLoss) else ()))
     certificate = replace(certificate, caveats=(*certificate.caveats, *added))
     guard = custody(ledger=ledger, dataset=dataset, checkpoint=checkpoint, every=checkpoint_every,
                     key_file=checkpoint_key)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -57,6 +58,55 @@ class Units:
         kept = kept_rows(np.asarray(cells[self.column]), self.rows)
         return replace(table, cells={name: [cell for cell, keep in zip(column, kept, strict=True) if keep]
                                      for name, column in cells.items()})
+
+
+@dataclass(frozen=True)
+class UnitLoss:
+    """The mean of ``loss`` over the rows of one unit: with it a record of a run is a unit of at most ``rows`` rows.
+
+    Called as ``unit_loss(params, present, *rows)``: ``present`` (rows,) says which places hold a row, and the sum is
+    divided by the public ``rows``. Batches then sample units, n counts units, and ``clip`` bounds the gradient of a unit.
+    """
+
+    loss: Callable[..., Any]
+    rows: int
+
+    def __call__(self, params: Any, present: Any, *rows: Any) -> Any:
+        import jax
+        import jax.numpy as jnp
+
+        each = jax.vmap(lambda *row: self.loss(params, *row))(*rows)
+        return jnp.sum(jnp.where(present > 0, each, 0.0)) / self.rows
+
+    @property
+    def caveat(self) -> str:
+        """What a certificate says of its records."""
+        return f"a record of this run is one unit with at most {self.rows} rows: epsilon is for all of them together"
+
+
+def units_as_records(data: tuple[Any, ...], unit: Any, rows: int) -> tuple[np.ndarray, ...]:
+    """Data with one record per unit: which places hold a row, (units, rows), and arrays (units, rows, ...).
+
+    ``data``: arrays with the n rows along the first axis; ``unit``: one identifier per row, shape (n,). Of each unit
+    the first ``rows`` rows are kept; places without one hold zeros.
+    """
+    names = _identifiers(unit)
+    arrays = [np.asarray(part) for part in data]
+    if any(len(part) != len(names) for part in arrays):
+        raise InputError("unit", "must name the unit of every row", len(names))
+    kept = kept_rows(names, rows)
+    found, which = np.unique(names[kept], return_inverse=True)
+    order = np.argsort(which, kind="stable")
+    starts = np.searchsorted(which[order], np.arange(len(found)))
+    place = np.arange(len(order)) - starts[which[order]]
+    present = np.zeros((len(found), rows), dtype=np.float32)
+    present[which[order], place] = 1.0
+    shaped: list[np.ndarray] = []
+    for part in arrays:
+        whole = np.zeros((len(found), rows, *part.shape[1:]), dtype=part.dtype)
+        whole[which[order], place] = part[kept][order]
+        shaped.append(whole)
+    return (present, *shaped)
 
 
 def check_units(run: Run, unit: Any) -> tuple[str, ...]:
