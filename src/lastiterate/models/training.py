@@ -63,9 +63,10 @@ def train(
     ``secure_noise``: exact sums and exact discrete noise, for linear models; every step is charged, and the certificate
     covers the arithmetic. ``unit``: who a row belongs to, one identifier per row, shape (n,); nobody may have more than
     the run's ``rows_per_unit`` rows (``kept_rows`` says which to keep); ``UnitLoss`` makes a unit one
-    record instead. ``word``: what the releaser says beside what is derived, written into the certificate. Returns a model with ``certificate``, ``predict`` and ``save``. Errors:
-    ``NotCertified`` before training, if no theorem certifies the run on facts of ``at_least``; ``InputError`` for bad
-    input, a budget that does not suffice or a run that diverges; nothing is released.
+    record instead. ``word``: what the releaser says beside what is derived, written into the certificate. Returns a
+    model with ``certificate``, ``predict`` and ``save``. Errors: ``NotCertified`` before training, if no theorem
+    certifies the run on facts of ``at_least``; ``InputError`` for bad input, a budget that does not suffice or a run
+    that diverges; nothing is released.
 
     **Guarantee:** the certificate speaks of the very run that is executed. It covers this release only.
     """
