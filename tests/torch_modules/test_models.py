@@ -139,7 +139,7 @@ else:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_the_command_line_verifies_and_audits_its_run(model, tmp_path):
+def test_the_command_line_verifies_a_folder(model, tmp_path):
     from typer.testing import CliRunner
 
     where = model.save(tmp_path / "m")

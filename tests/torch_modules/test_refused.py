@@ -62,6 +62,15 @@ class Detached(Centred):
         return self.own(x).detach()
 
 
+class Last(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.own = torch.nn.LSTM(1, 3, batch_first=True)
+
+    def forward(self, x):
+        return self.own(x[:, :, None])[0][:, -1]
+
+
 def integers():
     module = dense()
     module.register_parameter("table", torch.nn.Parameter(torch.arange(3), requires_grad=False))
@@ -88,6 +97,7 @@ MODULES = {
     "random slopes": (dense(torch.nn.RReLU()), "must draw no random numbers"),
     "dropout in attention": (torch.nn.TransformerEncoderLayer(4, 2, 8), "MultiheadAttention at 'self_attn'"),
     "dropout in a recurrent layer": (torch.nn.LSTM(4, 3, 2, dropout=0.1), "LSTM"),
+    "recurrent without a rule": (Last(), "of recurrent layers use the cells"),
     "random pooling": (dense(torch.nn.FractionalMaxPool2d(2, 2)).eval(), "FractionalMaxPool2d"),
     "own noise": (Noisy(), "must draw no random numbers"),
     "centred by the batch": (Centred(), "a record's output depends on its batch"),

@@ -44,6 +44,16 @@ class Attention(torch.nn.Module):
         return self.out(z).mean(1)
 
 
+class Encoder(torch.nn.Module):
+    def __init__(self, frozen=False):
+        super().__init__()
+        self.body = torch.nn.TransformerEncoderLayer(4, 2, 8, dropout=0.0, batch_first=True).requires_grad_(not frozen)
+        self.out = torch.nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.out(self.body(x).mean(1))
+
+
 class Recurrent(torch.nn.Module):
     def __init__(self):
         super().__init__()
@@ -75,6 +85,9 @@ MODULES = {
         torch.nn.ConvTranspose2d(2, 3, 2), torch.nn.BatchNorm2d(3).eval(), torch.nn.SiLU()), (2, 4, 4), 1),
     "functions": (Functional, (4,), 1),
     "attention": (Attention, None, 1),
+    "volumes": (lambda: sequential(torch.nn.Conv3d(1, 2, 2), torch.nn.Tanh()), (1, 2, 2, 3), 1),
+    "a transformer layer": (Encoder, (3, 4), 3),
+    "a frozen transformer layer": (lambda: Encoder(frozen=True).eval(), (3, 4), 1),
     "recurrent": (Recurrent, (2, 3), 1),
 }
 
