@@ -235,15 +235,15 @@ def test_a_sample_states_what_it_can():
 
 
 def test_units_are_records_of_their_own(tmp_path):
-    """A network's batches draw units: the gradient of a unit is clipped as a whole, and places without a row are 0."""
+    """A network's batches draw units: a unit's gradient is clipped as a whole, and places without a row count 0."""
     import jax
     import jax.numpy as jnp
 
     x, y = np.arange(12.0).reshape(6, 2).astype(np.float32), np.arange(6.0).astype(np.float32)
     unit = np.array([7, 3, 7, 7, 3, 9])
     present, rows, targets = units_as_records((x, y), unit, 2)
-    assert present.tolist() == [[1, 1], [1, 1], [1, 0]] and targets.tolist() == [[1, 4], [0, 2], [5, 0]]
-    assert rows[1].tolist() == [[0, 1], [4, 5]] and rows[2].tolist() == [[10, 11], [0, 0]]
+    assert present.tolist() == [[1, 1], [1, 1], [1, 0]] and targets.tolist() == [[1, 4], [0, 2], [5, 5]]
+    assert rows[1].tolist() == [[0, 1], [4, 5]] and rows[2].tolist() == [[10, 11], [10, 11]]
 
     def loss(params, row, target):
         return (row @ params["w"] - target) ** 2
@@ -256,5 +256,7 @@ def test_units_are_records_of_their_own(tmp_path):
     run = li.Run(n=3, steps=2, step_size=0.01, clip=1.0, noise=li.NoiseMultiplier(5.0))
     model = li.train(run, (present, rows, targets), model=params, loss=mean, delta=1e-3)
     assert mean.caveat in model.certificate.all_caveats()
+    singular = UnitLoss(lambda p, row, target: jnp.log(row @ p["w"]) + target, 2)  # no gradient at a row of zeros
+    assert np.isfinite(jax.grad(singular)({"w": jnp.ones(2)}, present[2], rows[2], targets[2])["w"]).all()
     with pytest.raises(InputError, match="unit of every row"):
         units_as_records((x, y[:5]), unit, 2)

@@ -127,11 +127,9 @@ def test_sliders_ask_the_accountant(server, tmp_path):
         )
         before = browser.value("document.getElementById('epsilon').dataset.value")
         assert float(before) == explore.answer(explore.DEFAULT, rows="all")["epsilon"]
-        browser.value(
-            "(() => { const s = document.querySelector('input[data-mirror=noise]'); s.value = 1; s.dispatchEvent("
-            "new Event('input', {bubbles: true})); })()"
-        )
-        assert browser.value("document.getElementById('answer').className") == "stale", "old values are greyed"
+        script = ("(() => { const s = document.querySelector('input[data-mirror=noise]'); s.value = 1; s.dispatchEvent("
+                  "new Event('input', {bubbles: true})); return document.getElementById('answer').className; })()")
+        assert browser.value(script) == "stale", "old values are greyed at once"
         browser.until(f"document.getElementById('answer').className === '' && "
                       f"document.getElementById('epsilon').dataset.value !== '{before}'")
         moved = explore.DEFAULT | {"noise": 10.0}

@@ -78,6 +78,8 @@ def test_pictures_say_what_a_line_is_and_differ_without_colour(tmp_path):
     axes = made.axes[0]
     said = [text.get_text() for text in axes.get_legend().get_texts()]
     assert any(text.endswith("(upper)") for text in said) and any(text.endswith("(lower)") for text in said)
+    drawn = [(line.get_linestyle(), line.get_linewidth(), line.get_marker()) for line in axes.lines]
+    assert len(set(drawn)) == len(drawn) > 3, "no two lines look the same in grey"
     assert axes.get_xlabel() == "steps" and "epsilon at delta = 1e-05" in axes.get_ylabel()
     weak = li.account(replace(RUN, loss=li.Abstract(li.LossFacts(lipschitz=1.0, smooth=1.0, strong=0.0))),
                       at_least=li.Evidence.ASSUMED)

@@ -88,7 +88,7 @@ def units_as_records(data: tuple[Any, ...], unit: Any, rows: int) -> tuple[np.nd
     """Data with one record per unit: which places hold a row, (units, rows), and arrays (units, rows, ...).
 
     ``data``: arrays with the n rows along the first axis; ``unit``: one identifier per row, shape (n,). Of each unit
-    the first ``rows`` rows are kept; places without one hold zeros.
+    the first ``rows`` rows are kept; places without one repeat its first row, where a loss surely has a gradient.
     """
     names = _identifiers(unit)
     arrays = [np.asarray(part) for part in data]
@@ -103,7 +103,7 @@ def units_as_records(data: tuple[Any, ...], unit: Any, rows: int) -> tuple[np.nd
     present[which[order], place] = 1.0
     shaped: list[np.ndarray] = []
     for part in arrays:
-        whole = np.zeros((len(found), rows, *part.shape[1:]), dtype=part.dtype)
+        whole = np.repeat(part[kept][order][starts][:, None], rows, axis=1)
         whole[which[order], place] = part[kept][order]
         shaped.append(whole)
     return (present, *shaped)

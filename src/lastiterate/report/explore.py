@@ -132,7 +132,7 @@ def _curves(asked: Asked, found: Certificate) -> Markup:
 
     text = found.to_json(asked.delta)
     subject = Subject("run", json.loads(text), text, Checked((), None, asked.delta), found, described=True)
-    return tag("div", sections.tradeoff(subject), sections.steps(subject))
+    return tag("div", sections.tradeoff(subject, moving=False), sections.steps(subject))
 
 
 def copies(asked: Asked) -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+from contextlib import suppress
 from functools import cache
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -153,8 +154,9 @@ class Handler(BaseHTTPRequestHandler):
         for name, value in {"Content-Type": kind, "Content-Length": str(len(body)), "Cache-Control": "no-store",
                             "X-Content-Type-Options": "nosniff", **more}.items():
             self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(body)
+        with suppress(ConnectionError):  # a page that has moved on does not wait for its answer
+            self.end_headers()
+            self.wfile.write(body)
 
     def _refuse(self, status: HTTPStatus) -> None:
         self.send_error(status)

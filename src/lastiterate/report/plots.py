@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +18,8 @@ from lastiterate.report.style import drawn_as, dressed
 from lastiterate.run.evidence import Evidence
 from lastiterate.theorems.theorem import Applies, Kind, Theorem
 
+MARKERS = ("o", "s", "D", "v", "P", "X", "*", "<", ">")
+"""For the second line of one meaning and those after it."""
 WIDE = 10
 """Bounds that differ by more than this factor are drawn on a logarithmic axis, so that the best ones can be seen."""
 
@@ -106,11 +109,14 @@ def epsilon_over_steps(certificate: Certificate, delta: float, path: Path, *, st
     if floor is not None:
         axes.fill_between(floor.steps, floor.epsilons, alpha=0.15, color="black", linewidth=0, label=floor.name)
     dressed(axes, "steps", f"epsilon at delta = {delta:g} (nats)", f"{certificate.run.adjacency} adjacency")
+    seen: Counter[str] = Counter()
     for line in drawn:
-        front, fades = line.name == stress, stress is not None and line.name != stress
-        more = {"linewidth": 2.6, "zorder": 3} if front else {"alpha": 0.5 if fades else 1.0}
-        axes.plot(line.steps, line.epsilons, **drawn_as(meaning(certificate, line), **more), label=said_of(certificate,
-                                                                                                          line))
+        front, fades, look = line.name == stress, stress is not None and line.name != stress, meaning(certificate, line)
+        more: dict[str, Any] = {"linewidth": 2.6, "zorder": 3} if front else {"alpha": 0.5 if fades else 1.0}
+        if seen[look]:  # lines of one meaning differ in their markers
+            more["marker"] = MARKERS[seen[look] % len(MARKERS)]
+        seen[look] += 1
+        axes.plot(line.steps, line.epsilons, **drawn_as(look, **more), label=said_of(certificate, line))
     axes.set(xscale="log", ylim=(0, None))
     tops = [max(line.epsilons) for line in drawn if line.kind != "lower" and max(line.epsilons) > 0]
     if tops and max(tops) > WIDE * min(tops):

@@ -130,8 +130,8 @@ def _listed(rows: list[tuple[str, Any]]) -> Markup:
                                       for label, value in rows]))
 
 
-def tradeoff(subject: Subject) -> Markup:
-    """What a test that looks at the release can find out."""
+def tradeoff(subject: Subject, *, moving: bool = True) -> Markup:
+    """What a test that looks at the release can find out. ``moving``: with the slider, and what an audit found."""
     title = "2. What a test can find out"
     found, stated = browser.tests_of(subject), subject.body["stated"]
     if not found:
@@ -172,7 +172,7 @@ def tradeoff(subject: Subject) -> Markup:
                 tag("thead", tag("tr", tag("th", "false-positive rate", scope="col", class_="num"),
                                  tag("th", "true-positive rate at most", scope="col", class_="num"))),
                 tag("tbody", rows))
-    return _section(title, [picture, slider, tag("p", said), table, _audited(subject)])
+    return _section(title, [picture, slider, tag("p", said), table, _audited(subject)] if moving else [picture, table])
 
 
 def _audited(subject: Subject) -> Markup:
