@@ -48,7 +48,9 @@ def test_sparse_rows_are_refused_and_lists_are_rows(rows, word):
         return
     with pytest.raises(TypeError, match=word):
         model.fit(rows, Y)
-    assert not hasattr(model, "partial_fit"), "a fit goes on only from a checkpoint, under one charge"
+    assert not hasattr(model, "partial_fit")
+    with pytest.raises(AttributeError, match="partial_fit does not exist: every call would be a release"):
+        model.partial_fit(rows, Y)
 
 
 @pytest.mark.parametrize("model", [DPLogisticRegression(classes=[0, 1]), DPHuberRidge(target_range=(0.0, 1.0))],

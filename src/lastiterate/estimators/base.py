@@ -26,6 +26,16 @@ from lastiterate.run.run import Run
 CLASSES_CAVEAT = "the set of labels was taken from the data and is treated as public"
 
 
+class Absent:
+    """A method of scikit-learn's estimators that these do not have: ``hasattr`` is false, and asking says why."""
+
+    def __init__(self, why: str) -> None:
+        self._why = why
+
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        raise AttributeError(self._why)
+
+
 class PrivateLinear(BaseEstimator):
     """Budget handling, training and the released state; subclasses add targets and predictions.
 
@@ -69,6 +79,9 @@ class PrivateLinear(BaseEstimator):
                              "longer rows are scaled down to it, and most of a fit is lost if it is far from their "
                              "norms; features scaled to [-1, 1] have at most the square root of their number")
         return self.row_norm
+
+    partial_fit = Absent("partial_fit does not exist: every call would be a release of its own, and a record that is "
+                         "fitted twice would pay twice; a long fit goes on from li.train(checkpoint=)")
 
     @property
     def certificate_(self) -> Certificate:
