@@ -112,6 +112,10 @@ def test_what_is_not_executed_as_it_stands_is_little_and_still_there():
     assert demo.strip().removeprefix("$(BIN)/") == REDUCED["make demo"][0]
 
 
+def test_the_tutorial_shows_the_schema_that_it_uses():
+    assert f"```text\n{FILLED}```" in PAGES["docs/tutorial.md"]
+
+
 def test_flags_in_running_text_exist():
     """Commands that are mentioned, and not shown in a block, use the flags of their command."""
     group = typer.main.get_command(app)
