@@ -152,7 +152,7 @@ def test_verify_refuses_damaged_certificates(model, tmp_path, text):
 
 def test_nothing_is_half_written(table, tmp_path, monkeypatch):
     def broken(*args, **kwargs):
-        raise OSError("disk full")
+        raise OSError(28, "disk full", str(args[0]))
 
     monkeypatch.setattr(artefact.os, "rename", broken)
     train = ["train", table / "t.csv", "--schema", table / "s.toml", "--epsilon", "4"]
