@@ -15,7 +15,7 @@ from lastiterate.engine.preparation.covariance import noisy_moments, unit_rows, 
 from lastiterate.engine.preparation.eigenvalue import released_eigenvalue, top_eigenvalue
 from lastiterate.engine.preparation.target_mean import noisy_target_mean
 from lastiterate.engine.prepare import places
-from lastiterate.run.preparation import PrivateTargetMean
+from lastiterate.run.preparation import PrivateTargetMean, SquareRoots
 from lastiterate.run.run import DESCRIPTIONS
 
 RNG = np.random.default_rng(5)
@@ -230,3 +230,17 @@ def test_a_target_mean_is_paid_for_and_for_regressions_only():
 def test_an_audit_reads_the_steps_as_they_are_stated():
     bare, caveats = auditable(stable())
     assert bare.prelude == () and bare.step_sizes[0] == 5e4 and "neither attacked" in caveats[0]
+
+
+def test_roots_are_maps_of_single_records_with_a_public_norm():
+    rows = np.array([[4.0, -9.0, 0.0, 1.0], [0.0, 0.0, 0.0, 0.0]])
+    run = li.Run(n=N, steps=2, step_size=0.1, noise=li.NoiseMultiplier(1.0), loss=li.Logistic(),
+                 prelude=(SquareRoots(), li.PrivateMean(QUIET, 2.0)))
+    np.testing.assert_allclose(prepared(rows, run.prelude[:1], (np.zeros(0),)), [[2, -3, 0, 1], [0, 0, 0, 0]])
+    assert len(li.account(run).preparation) == 1, "free"
+    mean = execute(run, X, Y % 2, seeded_key(1)).released[1]
+    roots = np.sign(X) * np.sqrt(np.abs(X))
+    roots *= np.minimum(1, 2 / np.linalg.norm(roots, axis=1))[:, None]
+    np.testing.assert_allclose(mean, roots.mean(0), atol=1e-4)
+    with pytest.raises(li.InputError, match="finite"):
+        execute(run, np.where(X > 2, np.nan, X), Y % 2, seeded_key(1))

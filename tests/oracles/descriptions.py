@@ -7,7 +7,7 @@ from typing import Any
 
 import lastiterate as li
 from lastiterate.run import domains, penalties
-from lastiterate.run.preparation import PrivateCovariance, PrivateTargetMean, TopEigenvalue, UnitRows
+from lastiterate.run.preparation import PrivateCovariance, PrivateTargetMean, SquareRoots, TopEigenvalue, UnitRows
 from lastiterate.run.run import DESCRIPTIONS
 from lastiterate.run.starts import Fixed
 from lastiterate.run.step_sizes import RelativeToSmooth
@@ -25,7 +25,7 @@ PARTS: dict[type, Any] = {type(part): part for part in (
     penalties.L1(0.1), penalties.L2Squared(0.1), penalties.ElasticNet(0.1, 0.2), penalties.GroupLasso(0.1, 1),
     penalties.NuclearNorm(0.1),
     Fixed(), li.GaussianStart(0.5), li.Nesterov(), li.HeavyBall(0.9), li.PrivateMean(5.0, 1.0),
-    PrivateTargetMean(5.0), UnitRows(),
+    PrivateTargetMean(5.0), SquareRoots(), UnitRows(),
     PrivateCovariance(5.0), TopEigenvalue(5.0),
     li.Logistic(ridge=0.1), li.Softmax(classes=3, row_norm=2.0, cap=0.2), li.HuberRidge(residual_clip=0.5),
     li.Abstract(li.LossFacts(lipschitz=1.0, smooth=2.0, strong=0.5)),

@@ -15,7 +15,7 @@ from lastiterate.planning.families.whitened import block_count
 from lastiterate.planning.planner import ENOUGH, WORTH, consider, plan
 from lastiterate.planning.reference_problem import Reference, filtered, output_perturbation, predicted
 from lastiterate.planning.task import Task, budget
-from lastiterate.run.preparation import PrivateTargetMean
+from lastiterate.run.preparation import PrivateTargetMean, SquareRoots
 
 LOSS = li.Logistic(row_norm=1.0, ridge=0.01)
 FALLING = li.Steps(tuple(2.0 - k / 10 for k in range(12)))
@@ -164,6 +164,20 @@ def test_whitening_in_the_reference_problem() -> None:
 def test_a_regression_with_little_noise_keeps_the_norms_of_its_rows() -> None:
     assert consider(Task(2000, 40, 0, 3.0), epsilon=0.5, delta=1e-6).best.name == "allocation"
     assert consider(Task(30_000, 10, 0, 3.0), epsilon=8.0, delta=1e-6).best.name not in ("allocation", "whitened")
+
+
+def test_roots_of_features_are_a_public_choice() -> None:
+    task = Task(3000, 16, 3, 4.0, feature_map="sqrt")
+    for found in consider(task, epsilon=1.0, delta=1e-6).plans:
+        parts = found.certificate.run.prelude
+        assert isinstance(parts[0], SquareRoots) and isinstance(parts[1], li.PrivateMean)
+        assert parts[1].row_norm == 4.0, "sqrt(sqrt(16) 4)"
+    rows = np.random.default_rng(0).normal(size=(100, 16))
+    rows *= 4 / np.linalg.norm(rows, axis=1)[:, None]
+    assert np.linalg.norm(np.sqrt(np.abs(rows)), axis=1).max() <= task.mapped_norm
+    assert np.linalg.norm(np.sqrt(np.ones(16))) == task.mapped_norm, "attained"
+    with pytest.raises(InputError, match="features must be one of plain, sqrt"):
+        Task(3000, 16, 3, feature_map="log")  # type: ignore[arg-type]
 
 
 def test_less_privacy_is_predicted_to_cost_less() -> None:

@@ -69,6 +69,8 @@ def train_command(
     word: Annotated[Path | None, typer.Option("--word", help="a TOML file with what the releaser says: unit, purpose, "
                                               "public_facts, charged, not_charged, audit, contact, note")] = None,
     cap: Annotated[float | None, typer.Option("--cap", help="cap of --algorithm's loss on 1 - p_y")] = None,
+    features: Annotated[str, typer.Option("--features", help="plain, or sqrt: roots of the features' sizes, for counts "
+                                          "and ReLU features; a public choice")] = "plain",
     json_: Json = False,
     unpacked_limit: UnpackedLimit = None,
 ) -> None:
@@ -103,7 +105,7 @@ def train_command(
 
         result = datafile.fit_file(data, budget, schema=facts, test=test, row_norm=row_norm, model=model,
                                    template=template, progress=tick, custody=guard,
-                                   secure_noise=secure_noise, units=units)
+                                   secure_noise=secure_noise, units=units, features=features)
     if said is not None:
         result = replace(result, model=result.model.saying(said))
     place = saved(result.model, where)

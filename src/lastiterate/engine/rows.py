@@ -41,3 +41,9 @@ def clip_rows(features: Any, row_norm: float) -> np.ndarray:
         raise InputError("features", "must be finite numbers", "NaN or infinity", "fill or drop those values first")
     scale = np.minimum(1.0, row_norm * ROW_SHRINK / np.maximum(norms, 1e-300))
     return rows if (scale == 1.0).all() else (rows * scale[:, None]).astype(np.float32)
+
+
+def square_roots(rows: Any) -> np.ndarray:
+    """sign(x) sqrt|x| of every entry, float32; NaN and infinity stay what they are."""
+    exact = np.asarray(rows, np.float64)
+    return (np.sign(exact) * np.sqrt(np.abs(exact))).astype(np.float32)

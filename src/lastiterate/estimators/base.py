@@ -53,11 +53,15 @@ class PrivateLinear(BaseEstimator):
     ledger: Any
     dataset: str | None
     verbose: int
+    features: Any
 
     def _train(self, features: np.ndarray, target: np.ndarray, classes: int, answers: Answers, caveats: list[str],
                progress: Any, unsupported: dict[str, Any]) -> None:
         refuse(unsupported)
-        task = Task(len(features), features.shape[1], classes, self.public_row_norm())
+        if self.run is not None and self.features != "plain":
+            raise InputError("features", "must be 'plain' where a run is given", self.features,
+                             "put SquareRoots() into the run's prelude")
+        task = Task(len(features), features.shape[1], classes, self.public_row_norm(), feature_map=self.features)
         budget = Budget(self.epsilon, self.delta, self.adjacency, self.time_budget)
         plan = linear.planned(task, budget, self.run)
         seed = None if self.random_state is None else int(check_random_state(self.random_state).randint(2**31))

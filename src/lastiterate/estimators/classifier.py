@@ -33,6 +33,7 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
     ledger, dataset : a ledger file (``lastiterate ledger make``) that every fit is charged to, and the data set's name
         in it; a fit that the budget does not hold is refused before it begins.
     verbose : 1 prints steps and time (never anything that depends on the data).
+    features : "plain", or "sqrt" for roots of the features' sizes; a public choice (docs/guides/planning).
 
     Attributes
     ----------
@@ -49,7 +50,8 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
     def __init__(self, epsilon: float = 1.0, delta: Any = "auto", row_norm: float | None = None, classes: Any = None,
                  adjacency: str = "zero-out", random_state: int | None = None,
                  time_budget: float = TIME_BUDGET, run: Run | None = None, ledger: Any = None,
-                 dataset: str | None = None, verbose: int = 0) -> None:
+                 dataset: str | None = None, verbose: int = 0,
+                 features: str = "plain") -> None:
         self.epsilon = epsilon
         self.delta = delta
         self.row_norm = row_norm
@@ -61,6 +63,7 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
         self.ledger = ledger
         self.dataset = dataset
         self.verbose = verbose
+        self.features = features
 
     def fit(self, X: Any, y: Any, progress: Any = None, **unsupported: Any) -> DPLogisticRegression:
         """Train on rows X (n, d) and labels y (n,); ``progress(steps_done, steps, seconds)`` is called now and then."""

@@ -63,23 +63,26 @@ def template(algorithm: str, batching: Batching | None, prox: Prox | None, cap: 
 def fit_file(data: str, budget: Budget, *, schema: Schema | None = None, test: str | None = None,
              row_norm: float | None = None, model: str | None = None, template: Template | None = None,
              progress: Callable[[int, int, float], None] | None = None, custody: Custody | None = None,
-             secure_noise: bool = False, units: Units | None = None) -> Trained:
+             secure_noise: bool = False, units: Units | None = None, features: Any = "plain") -> Trained:
     """Fit on a file (with its schema) or on a bundled public set, of which a fifth is kept for testing.
 
     ``model``: one of ``MODELS``; by default the linear model that fits the target. ``custody``: pays as soon as the
     public numbers of records and features are known, before a value is looked at; the caller finishes it. Otherwise
     nothing is written. ``units``: the column that says who a row belongs to, and the most rows of each that are used.
+    ``features``: what is done to them first, for the planner's runs (see ``Task``).
     """
     if model == SAMPLE and template is not None:
         raise InputError("algorithm", f"cannot be combined with {SAMPLE}, which draws one posterior sample", None)
     if model == SAMPLE and units is not None:
         raise InputError("unit", f"cannot be combined with {SAMPLE}, whose bound is for one row", units.column)
+    if features != "plain" and (model == SAMPLE or template is not None):
+        raise InputError("features", "is for the automatic plan", features, "leave it out, or name no algorithm")
     if model == SAMPLE and test is not None:
         raise InputError("test", f"is not scored for {SAMPLE}", test, "leave it out")
     file = open_file(data, schema=schema, test=test, row_norm=row_norm, units=units)
     if model == SAMPLE:
         return _sample(file, budget, custody)
-    task = file.task
+    task = replace(file.task, feature_map=features)
     run = None if template is None else template(budget.asked(task), not secure_noise)
     if secure_noise:
         return _exactly(file, budget, run, custody, progress)

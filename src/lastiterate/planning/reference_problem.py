@@ -106,7 +106,7 @@ class Reference:
 
 def predicted(task: Task, run: Run) -> float:
     """The risk of a plan's run on the reference problem of a task: public numbers only."""
-    mean, *others = [part for part in run.prelude if not part.targets]
+    mean, *others = [part for part in run.prelude if part.noise_multiplier is not None and not part.targets]
     if not others:
         return Reference.centred(task, run).risk(run)
     covariance = others[-1]

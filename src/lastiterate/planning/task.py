@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Literal, get_args
 
 from lastiterate.curves.gdp import Gdp
 from lastiterate.errors import InputError
@@ -13,16 +14,23 @@ from lastiterate.run.preparation import PrivateCovariance
 from lastiterate.run.run import Run
 from lastiterate.run.validate import whole
 
+FeatureMap = Literal["plain", "sqrt"]
+"""What is done to the features first: nothing, or roots of their sizes (for counts, and activations of ReLU layers)."""
+
 
 @dataclass(frozen=True)
 class Task:
-    """What is public about a data set: ``classes`` is 0 for regression, ``rows_per_unit`` as in a ``Run``."""
+    """What is public about a data set: ``classes`` is 0 for regression, ``rows_per_unit`` as in a ``Run``.
+
+    ``feature_map``: a public choice, made without looking at private data.
+    """
 
     n: int
     features: int
     classes: int
     row_norm: float = 1.0
     rows_per_unit: int = 1
+    feature_map: FeatureMap = "plain"
 
     def __post_init__(self) -> None:
         whole("n", self.n)
@@ -31,6 +39,14 @@ class Task:
             raise InputError("classes", "must be at least 2", self.classes, "one class needs no model")
         if not 0 < self.row_norm < math.inf:
             raise InputError("row_norm", "must be a positive number", self.row_norm)
+
+        if self.feature_map not in get_args(FeatureMap):
+            raise InputError("features", "must be one of " + ", ".join(get_args(FeatureMap)), self.feature_map)
+
+    @property
+    def mapped_norm(self) -> float:
+        """The largest norm of a row after the feature map: |sqrt x|^2 = |x|_1 <= sqrt(features) |x|."""
+        return self.row_norm if self.feature_map == "plain" else math.sqrt(math.sqrt(self.features) * self.row_norm)
 
     @property
     def outputs(self) -> int:

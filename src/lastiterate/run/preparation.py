@@ -78,6 +78,18 @@ class PrivateTargetMean(Part):
 
 @final
 @dataclass(frozen=True)
+class SquareRoots(Part):
+    """Replace every entry of a row by the root of its size, sign kept, which costs nothing: a map of single records."""
+
+    noise_multiplier = None
+    failure = 0.0
+
+    def moved(self, adjacency: str) -> float:
+        return 0.0
+
+
+@final
+@dataclass(frozen=True)
 class UnitRows(Part):
     """Divide every row by its Euclidean norm (rows of norm 0 stay 0), which costs nothing: a map of single records."""
 
@@ -142,7 +154,7 @@ class TopEigenvalue(Part):
         return 1.0  # one positive semidefinite matrix of norm at most B^2 leaves, and perhaps another enters
 
 
-Preparation = PrivateMean | PrivateTargetMean | UnitRows | PrivateCovariance | TopEigenvalue
+Preparation = PrivateMean | PrivateTargetMean | SquareRoots | UnitRows | PrivateCovariance | TopEigenvalue
 
 
 def check_targets(prelude: tuple[Preparation, ...], target_classes: int | None) -> None:

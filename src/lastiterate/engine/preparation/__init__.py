@@ -16,8 +16,16 @@ from lastiterate.engine.noise import Key
 from lastiterate.engine.preparation.covariance import noisy_moments, unit_rows, whitened, whitening
 from lastiterate.engine.preparation.mean import centred, noisy_mean
 from lastiterate.engine.preparation.target_mean import noisy_target_mean
+from lastiterate.engine.rows import square_roots
 from lastiterate.errors import InputError
-from lastiterate.run.preparation import PrivateCovariance, PrivateMean, PrivateTargetMean, TopEigenvalue, UnitRows
+from lastiterate.run.preparation import (
+    PrivateCovariance,
+    PrivateMean,
+    PrivateTargetMean,
+    SquareRoots,
+    TopEigenvalue,
+    UnitRows,
+)
 
 Slices = Iterable[np.ndarray]
 
@@ -45,6 +53,7 @@ PARTS: dict[type, Executed] = {
     PrivateMean: Executed(lambda part, slices, n, d, key: noisy_mean(slices, n, d, part, key), centred),
     PrivateTargetMean: Executed(lambda part, slices, n, d, key: noisy_target_mean(slices, n, part, key),
                                 lambda part, rows, found: rows),
+    SquareRoots: Executed(lambda *_: NOTHING, lambda part, rows, found: square_roots(rows)),
     UnitRows: Executed(lambda *_: NOTHING, lambda part, rows, found: unit_rows(rows)),
     PrivateCovariance: Executed(_covariance, lambda part, rows, found: whitened(rows, found)),
     # measured where the steps read the rows, with their intercept: engine/model.py

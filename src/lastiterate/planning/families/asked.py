@@ -16,7 +16,7 @@ from lastiterate.run.adjacency import Adjacency, records_moved
 from lastiterate.run.facts import FLOAT_SLACK
 from lastiterate.run.losses import HuberRidge, LinearLoss, Logistic, Softmax
 from lastiterate.run.noise import NoiseMultiplier
-from lastiterate.run.preparation import PrivateMean
+from lastiterate.run.preparation import PrivateMean, SquareRoots
 from lastiterate.run.run import Run
 from lastiterate.run.step_sizes import Constant
 
@@ -61,19 +61,24 @@ class Asked:
     @cached_property
     def loss(self) -> LinearLoss:
         """On centred rows."""
-        return linear_loss(self.task.classes, CENTRED * self.task.row_norm)
+        return linear_loss(self.task.classes, CENTRED * self.task.mapped_norm)
 
     @cached_property
     def empty(self) -> Run:
         """What all runs on centred rows share: the loss, the private mean, one plain step."""
         return Run(n=self.task.n, steps=1, step_size=Constant(self.first), noise=NoiseMultiplier(1.0), loss=self.loss,
                    clip=self.clip if self.task.classes == 2 else None, adjacency=self.adjacency,
-                   prelude=(self.mean(MEAN_SHARE),), rows_per_unit=self.task.rows_per_unit)
+                   prelude=(*self.maps, self.mean(MEAN_SHARE)), rows_per_unit=self.task.rows_per_unit)
+
+    @property
+    def maps(self) -> tuple[SquareRoots, ...]:
+        """What is done to single rows first."""
+        return () if self.task.feature_map == "plain" else (SquareRoots(),)
 
     def mean(self, share: float) -> PrivateMean:
         """The private mean of the rows for a share of the budget mu^2."""
         return PrivateMean(noise_multiplier=self.multiplier(share) * records_moved(self.adjacency),
-                           row_norm=self.task.row_norm)
+                           row_norm=self.task.mapped_norm)
 
     def multiplier(self, share: float) -> float:
         """The noise of a single release that a share of mu^2 pays for."""

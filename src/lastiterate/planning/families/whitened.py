@@ -80,7 +80,7 @@ def preparation(asked: Asked) -> tuple[Preparation, ...]:
     moved = records_moved(asked.adjacency)
     targets = () if asked.task.classes else (PrivateTargetMean(asked.multiplier(TARGET_SHARE) * moved),)
     covariance = PrivateCovariance(math.sqrt(moved) * asked.multiplier(COVARIANCE_SHARE), POWER)
-    return (*targets, asked.mean(MEAN_SHARE), covariance)
+    return (*targets, *asked.maps, asked.mean(MEAN_SHARE), covariance)
 
 
 def first_step(asked: Asked, run: Run) -> float:
