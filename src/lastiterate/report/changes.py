@@ -40,8 +40,8 @@ def changes(run: Run) -> Iterator[Change]:
     smooth = loss.facts().fact("smooth")
     if smooth > 0:
         yield "shorten the step to 1/smooth", lambda: replace(run, step_size=Constant(1 / smooth))
-    for word, adjacency in (("account for zero-out", "zero-out"), ("account for replace-one", "replace-one")):
-        yield word, lambda adjacency=adjacency: replace(run, adjacency=adjacency)
+    for word, wanted in (("account for zero-out", "zero-out"), ("account for replace-one", "replace-one")):
+        yield word, lambda wanted=wanted: replace(run, adjacency=wanted)
     if type(loss) is not Abstract and not loss.ridge:
         yield f"add a ridge of {RIDGE:g}", lambda: replace(run, loss=replace(loss, ridge=RIDGE))
     size = max(1, min(int(run.divisor), run.n - 1))

@@ -18,6 +18,7 @@ from lastiterate.models.folder import CERTIFICATE, HASHES
 from lastiterate.report.subject import Subject
 from lastiterate.report.words import odds, percent
 from lastiterate.report.yaml_text import dump
+from lastiterate.run.adjacency import convertible
 
 SCAI = "https://in-toto.io/attestation/scai/v0.3"
 STATEMENT = "https://in-toto.io/Statement/v1"
@@ -93,7 +94,7 @@ def registry(subject: Subject) -> dict[str, str]:
                 )
                 or unstated,
                 "unprotected_quantities": "every number of the run, the schema, the number of records"
-                if body["adjacency"] != "add-remove"
+                if convertible(body["adjacency"], "zero-out")
                 else "every number of the run, the schema",
             },
             "privacy_loss": {

@@ -12,6 +12,7 @@ from lastiterate.report.changes import opening
 from lastiterate.report.charts import Axis, Series
 from lastiterate.report.subject import Subject
 from lastiterate.report.words import LADDER, number, odds, share
+from lastiterate.run.adjacency import records_moved
 from lastiterate.theorems import TABLE
 from lastiterate.theorems.theorem import Broken
 
@@ -93,7 +94,7 @@ def summary(subject: Subject) -> Markup:
                      number("delta", body["delta"], f"{body['delta']:g}"), f" ({body['adjacency']})", class_="big"))
     rows: list[tuple[str, object]] = [("protected unit", stated["unit"]["words"]),
                                       ("neighbours", f"{body['adjacency']}: {stated['neighbours']}")]
-    if body["epsilon_replace_one"] is not None and body["adjacency"] != "replace-one":
+    if body["epsilon_replace_one"] is not None and records_moved(body["adjacency"]) == 1:
         rows.append(("under replace-one", ["epsilon ", number("epsilon_replace_one", body["epsilon_replace_one"])]))
     if stated["mu"] is not None:
         least = stated["mu"]["for_delta_of_at_least"]
