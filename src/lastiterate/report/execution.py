@@ -1,0 +1,141 @@
+"""How the run makes the guarantee hold, the releaser's word, what the page checks, files to save."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lastiterate.markup import Markup, tag
+from lastiterate.report.layout import listed, section
+from lastiterate.report.subject import Subject
+from lastiterate.report.words import number
+
+
+def execution(subject: Subject) -> Markup | str:
+    """How the run makes the guarantee hold."""
+    stated = subject.body["stated"]
+    if "contributions" not in stated:
+        return ""
+    how, batches, noise = stated["contributions"], stated["batches"], stated["noise"]
+
+    def shown(path: str, value: float | None, none: str) -> object:
+        return none if value is None else number(f"stated.{path}", value, f"{value:.6g}")
+
+    rows: list[tuple[str, Any]] = [
+        (
+            "records and steps",
+            [
+                number("stated.records", stated["records"], str(stated["records"])),
+                " records, ",
+                number("stated.steps", stated["steps"], str(stated["steps"])),
+                " steps, released: ",
+                stated["release"],
+            ],
+        ),
+        (
+            "clipping norm",
+            shown("contributions.clipping_norm", how["clipping_norm"], "none: the loss bounds gradients"),
+        ),
+        ("sensitivity of a sum", shown("contributions.sensitivity", how["sensitivity"], "unknown")),
+        ("divisor", [shown("contributions.divisor", how["divisor"], "-"), f": {how['divisor_is']}"]),
+        (
+            "batches",
+            [
+                f"{batches['kind']}: {batches['words']}; ",
+                number("stated.batches.blocks", batches["blocks"], str(batches["blocks"])),
+                " in a pass, of expected size ",
+                shown("batches.expected_size", batches["expected_size"], "-"),
+            ],
+        ),
+        (
+            "noise",
+            [
+                f"{noise['kind']}, ",
+                "the same at every step, " if noise["same_every_step"] else "at the first step, ",
+                "standard deviation of the mean gradient ",
+                shown("noise.std_of_mean_gradient", noise["std_of_mean_gradient"], "-"),
+                ", multiplier ",
+                shown("noise.multiplier", noise["multiplier"], "-"),
+            ],
+        ),
+    ]
+    software = subject.body.get("software")
+    if software:
+        rows.append(("recorded by the process that trained", tag("ul", [tag("li", f"{name}: {text}")
+                                                                        for name, text in software.items()])))
+    return tag("section", tag("h3", "How the run was described"), listed(rows))
+
+
+def word(subject: Subject) -> Markup | str:
+    """The releaser's word, marked as such."""
+    said, schema = subject.body.get("word"), subject.schema
+    parts: list[Markup] = []
+    for name, value in (said or {}).items():
+        parts += [tag("h3", name.replace("_", " ")), _said(value)]
+    if schema is not None:
+        parts += [tag("h3", "public facts about the data's columns (schema)"), tag(
+            "p", f"source: {schema.get('source') or 'not stated'}"), _columns(schema)]
+    return tag("section", tag("h3", "The releaser's word: not derived, not checked"), parts, class_="word") if parts \
+        else ""
+
+
+def _said(value: Any) -> Markup:
+    if isinstance(value, dict):
+        return listed([(str(key), _said(inner)) for key, inner in value.items()])
+    if isinstance(value, list):
+        return tag("ul", [tag("li", _said(inner)) for inner in value])
+    return tag("span", value)
+
+
+def _columns(schema: dict[str, Any]) -> Markup:
+    rows = [(name, ", ".join(f"{key}: {inner}" for key, inner in entry.items()) if isinstance(entry, dict) else entry)
+            for name, entry in list(schema.get("columns", {}).items())[:200]]
+    classes = schema.get("classes")
+    return listed(
+        [*rows, *([(f"classes of {schema.get('target')}", ", ".join(map(str, classes)))] if classes else [])]
+    )
+
+
+def check(subject: Subject) -> Markup:
+    """Weights are hashed here, closed forms are computed again."""
+    parts: list[Markup] = []
+    if subject.weights:
+        parts += [
+            tag(
+                "p",
+                "Drop ",
+                tag("code", subject.weights),
+                " here, or choose it; it is hashed on this machine and goes nowhere.",
+            ),
+            tag(
+                "div",
+                tag("label", "The file of the weights: ", for_="pick"),
+                tag("input", type="file", id="pick"),
+                id="drop",
+                class_="noprint",
+            ),
+            tag("output", "", id="drop-said", for_="pick", aria_live="polite"),
+            tag("p", "certified SHA-256: ", tag("code", subject.body["weights_sha256"])),
+        ]
+    parts += [
+        tag("h3", "Computed again by this page"),
+        tag("p", tag("output", "The browser runs no script: nothing was computed again.", id="recomputed-verdict")),
+        tag(
+            "table",
+            tag(
+                "thead",
+                tag("tr", [tag("th", name, scope="col") for name in ("number", "certificate", "this page", "")]),
+            ),
+            tag("tbody", "", id="recomputed"),
+        ),
+    ]
+    return section("7. Check it here", parts)
+
+
+def downloads() -> Markup:
+    """Files to save."""
+    names = ("certificate.json", "references.bib", "trade-off.csv")
+    return section(
+        "8. Downloads",
+        tag("p", [tag("button", name, type="button", data_download=name) for name in names]),
+        class_="noprint",
+    )

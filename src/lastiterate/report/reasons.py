@@ -1,0 +1,96 @@
+"""Every theorem's verdict, what the guarantee rests on, what must stay secret."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lastiterate.markup import Markup, tag
+from lastiterate.report.changes import opening
+from lastiterate.report.layout import bullets, section
+from lastiterate.report.subject import Subject
+from lastiterate.report.words import LADDER, number
+from lastiterate.theorems import TABLE
+from lastiterate.theorems.theorem import Broken
+
+
+def verdicts(subject: Subject) -> Markup:
+    """Every theorem: what it says, or why it fails and what would open it."""
+    title = "4. Every theorem's verdict"
+    listed = subject.body.get("verdicts")
+    if listed is None or subject.run is None:
+        return section(title, tag("p", "This kind of release has a proof of its own; see the caveats."))
+    rows = [
+        tag(
+            "tr",
+            tag("th", row["theorem"], scope="row"),
+            tag("td", row["kind"]),
+            tag("td", _verdict_number(i, row), class_="num"),
+            tag("td", _verdict_words(subject, row)),
+        )
+        for i, row in sorted(enumerate(listed), key=lambda pair: (not pair[1]["applies"], pair[1]["epsilon"] or 0.0))
+    ]
+    return section(
+        title,
+        tag(
+            "table",
+            tag(
+                "caption",
+                "Upper bounds can certify; lower bounds say what no analysis can beat; claimed ones are "
+                "unproved or refuted, and never certify",
+            ),
+            tag(
+                "thead",
+                tag(
+                    "tr",
+                    [
+                        tag("th", name, scope="col")
+                        for name in ("theorem", "kind", "epsilon", "why, and what would open it")
+                    ],
+                ),
+            ),
+            tag("tbody", rows),
+            class_="verdicts",
+        ),
+    )
+
+
+def _verdict_number(i: int, row: dict[str, Any]) -> object:
+    if not row["applies"]:
+        return "-"
+    shown = number(f"verdicts.{i}.epsilon", row["epsilon"], down=row["kind"] == "lower")
+    return ["at least ", shown] if row["kind"] == "lower" else shown
+
+
+def _verdict_words(subject: Subject, row: dict[str, Any]) -> object:
+    if row["applies"]:
+        return f"applies, on {row['evidence'].lower()} facts"
+    theorem, run = TABLE[row["theorem"]], subject.run
+    assert run is not None
+    change = opening(theorem, run)
+    broken = sum(isinstance(one.check(run), Broken) for one in theorem.assumptions)
+    opened = f"The one change that would open it: {change}." if change else \
+        f"No single change that was tried opens it ({broken} conditions fail)."
+    return [tag("ul", [tag("li", reason) for reason in row["reasons"]]), opened]
+
+
+def evidence(subject: Subject) -> Markup:
+    """What the guarantee rests on, the strongest evidence first."""
+    rests = subject.body["stated"]["rests_on"]
+    entries: list[Markup] = []
+    for rung, meaning in LADDER.items():
+        facts = [(i, fact) for i, fact in enumerate(rests) if fact["evidence"] == rung]
+        listed = [tag("li", f"{fact['what']}: ", number(f"stated.rests_on.{i}.value", fact["value"],
+                                                       f"{fact['value']:.6g}" if fact["value"] is not None else None))
+                  for i, fact in facts]
+        entries.append(tag("li", tag("strong", rung.lower()), f" ({meaning}): ",
+                           tag("ul", listed) if listed else "nothing", class_=rung.lower()))
+    return section("5. What it rests on", tag("ul", entries, class_="ladder"))
+
+
+def secrets(subject: Subject) -> Markup:
+    """What must stay secret, and what no theorem covers."""
+    stated = subject.body["stated"]
+    return section("6. What must stay secret, and what is not covered", [
+        tag("h3", "Must stay secret"), bullets(stated["secret"]), tag("h3", "Charged"), bullets(stated["charged"]),
+        tag("h3", "Not charged"), bullets(stated["not_charged"]), tag("h3", "Caveats"),
+        bullets(subject.body["caveats"])])
