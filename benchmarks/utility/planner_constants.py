@@ -10,7 +10,9 @@ test accuracy from the values in use, over problems and two seeds each, with the
 from __future__ import annotations
 
 import argparse
+from contextlib import ExitStack
 from pathlib import Path
+from types import ModuleType
 from unittest.mock import patch
 
 import numpy as np
@@ -18,22 +20,30 @@ import numpy as np
 from benchmarks.utility.planner_unseen import accuracy
 from benchmarks.utility.synthetic_families import CHOSEN_ON, Problem, draw
 from lastiterate.planning import planner as planning
+from lastiterate.planning.families import asked as shared
+from lastiterate.planning.families import full_batch, whitened
+from lastiterate.planning.task import Task
 
-VALUES: dict[str, tuple[float, ...]] = {
-    "CLIP": (0.1, 0.2, 0.3, 0.5, 1.0),
-    "INTERCEPT": (0.05, 0.1, 0.2, 0.4, 0.8),
-    "CENTRED": (0.125, 0.25, 0.5, 1.0),
-    "MEAN_SHARE": (0.02, 0.04, 0.08, 0.16, 0.3),
-    "LAST_STEP": (0.03, 0.1, 0.3, 1.0),
-    "FORGOTTEN": (2, 4, 8, 16),
+VALUES: dict[tuple[tuple[ModuleType, ...], str], tuple[float, ...]] = {
+    ((shared,), "CLIP"): (0.1, 0.2, 0.3, 0.5, 1.0),
+    ((shared,), "INTERCEPT"): (0.05, 0.1, 0.2, 0.4, 0.8),
+    ((shared,), "CENTRED"): (0.125, 0.25, 0.5, 1.0),
+    ((shared, whitened), "MEAN_SHARE"): (0.02, 0.04, 0.08, 0.16, 0.3),
+    ((shared,), "LAST_STEP"): (0.03, 0.1, 0.3, 1.0),
+    ((full_batch,), "FORGOTTEN"): (2, 4, 8, 16),
+    ((whitened,), "CLIP"): (0.05, 0.1, 0.2, 0.4),
+    ((whitened,), "POWER"): (0.1, 0.25, 0.35, 0.45),
+    ((whitened,), "COVARIANCE_SHARE"): (0.02, 0.04, 0.08),
+    ((whitened,), "TRAVELLED"): (1.8, 3.7, 7.4),
 }
+"""Modules that hold a constant, its name, and the values that it is given."""
 
 
 def scored(problem: Problem, seed: int) -> float:
     """Mean test accuracy of the automatic plan over two seeds of the noise."""
     n, d = problem.x.shape
     planning.consider.cache_clear()
-    task = planning.Task(n, d, problem.classes, problem.row_norm)
+    task = Task(n, d, problem.classes, problem.row_norm)
     run = planning.consider(task, epsilon=1.0, delta=1e-5, time_budget=20.0).best.certificate.run
     return float(np.mean([accuracy(run, problem, 1000 * seed + k) for k in range(2)]))
 
@@ -50,15 +60,18 @@ def main() -> None:
              "changed, in points of accuracy, with standard errors over problems.\n",
              "| constant | in use | value: difference |", "|---|---|---|"]
     print("\n".join(lines), flush=True)
-    for name, values in VALUES.items():
-        cells = []
+    for (modules, name), values in VALUES.items():
+        cells, used = [], getattr(modules[-1], name)
+        title = f"{modules[-1].__name__.rsplit('.', 1)[1]}.{name}"
         for value in values:
-            if value == getattr(planning, name):
+            if value == used:
                 continue
-            with patch.object(planning, name, value):
+            with ExitStack() as patched:
+                for module in modules:
+                    patched.enter_context(patch.object(module, name, value))
                 moved = 100 * (np.array([scored(problem, seed) for seed, problem in enumerate(drawn)]) - base)
             cells.append(f"{value:g}: {moved.mean():+.2f} ± {moved.std() / np.sqrt(len(moved)):.2f}")
-        lines.append(f"| {name} | {getattr(planning, name):g} | {'; '.join(cells)} |")
+        lines.append(f"| {title} | {used:g} | {'; '.join(cells)} |")
         print(lines[-1], flush=True)
     if asked.out is not None:
         with asked.out.open("a") as out:
