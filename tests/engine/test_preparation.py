@@ -242,5 +242,8 @@ def test_roots_are_maps_of_single_records_with_a_public_norm():
     roots = np.sign(X) * np.sqrt(np.abs(X))
     roots *= np.minimum(1, 2 / np.linalg.norm(roots, axis=1))[:, None]
     np.testing.assert_allclose(mean, roots.mean(0), atol=1e-4)
+    huge = X.astype(np.float64)
+    huge[3] = 1e80
+    assert np.isfinite(execute(run, huge, Y % 2, seeded_key(1)).weights).all(), "whether it trains tells of no record"
     with pytest.raises(li.InputError, match="finite"):
         execute(run, np.where(X > 2, np.nan, X), Y % 2, seeded_key(1))

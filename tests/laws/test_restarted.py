@@ -3,6 +3,7 @@
 import itertools
 import math
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -203,6 +204,24 @@ def test_unusual_blocks_are_paid_for(monkeypatch):
     monkeypatch.setattr(restart, "FAILURES", (0.01,))
     sampled, found = curve(BASE, ALLOCATED).curves
     assert found.failure == 0.01 and found.delta(20.0) >= 0.01 and sampled.delta(20.0) < 1e-6
+
+
+@pytest.mark.parametrize("name, batching", [(ALLOCATED, li.RandomAllocation(2)), (POISSON, li.Poisson(0.5))])
+def test_what_grows_beyond_floating_point_is_not_forgotten(name, batching):
+    """The first steps decide the last iterate, and a record takes part in one of them with probability 1/2 or more."""
+    unit = 1.009765625e-18 / 2
+    run = li.Run(n=4, steps=29, step_size=1e-3, noise=li.GradientNoise((0.3 * unit,) * 2 + (20 * unit,) * 27),
+                 batching=batching, loss=li.HuberRidge(row_norm=1e-9, residual_clip=1e-9, ridge=1e9, intercept=0.0))
+    assert curve(run, name).delta(1.0) > 0.4
+
+
+def test_what_cancels_is_not_forgotten():
+    """1 - 3 (1/3) is 0 in floating point and 5.6e-17 in truth: enough to see a step that was 1e18 long."""
+    unit = 1.009765625e-9 / 2
+    run = li.Run(n=4, steps=2, step_size=(1e18, 3.0), noise=li.GradientNoise((0.05 * unit, 3 * unit)),
+                 batching=li.Poisson(0.5), loss=li.HuberRidge(row_norm=1e-9, ridge=1 / 3, intercept=0.0))
+    assert curve(run, POISSON).delta(1.0) > 0.497
+    assert step_map(run).lipschitz(3.0) >= abs(1 - 3 * Fraction(1 / 3)) > 0
 
 
 def test_nothing_to_hide_and_nothing_that_hides():

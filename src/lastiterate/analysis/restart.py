@@ -117,6 +117,7 @@ def candidates(steps: Followed, chance: float, total: int, every: int, distances
         later = np.append(np.cumprod(steps.c[::-1])[::-1], 1.0)  # later[t]: the product from step t on
         noise = np.cumsum((steps.v * later[1:] ** 2)[::-1])[::-1]
         cost = np.maximum(distances(steps, failure, first) * later[first], 1e-150) ** 2 / noise[first]
+    cost[~(np.isfinite(noise[first]) & np.isfinite(later[first]))] = np.inf  # beyond floating point: nothing is known
     slack = 1 + allowance(count, float(np.log(np.maximum(steps.c, 1.0)).sum())) + 1e-9
     return [Restart(_sampled(steps.z[at:], chance, share) + shift / (1 - share), total - count + int(at), share,
                     math.sqrt(shift / (1 - share)) * slack)

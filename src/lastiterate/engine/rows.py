@@ -46,4 +46,4 @@ def clip_rows(features: Any, row_norm: float) -> np.ndarray:
 def square_roots(rows: Any) -> np.ndarray:
     """sign(x) sqrt|x| of every entry, float32; NaN and infinity stay what they are."""
     exact = np.asarray(rows, np.float64)
-    return (np.sign(exact) * np.sqrt(np.abs(exact))).astype(np.float32)
+    return in_range(np.sign(exact) * np.sqrt(np.abs(exact)))
