@@ -128,7 +128,7 @@ def test_shifts_cost_what_the_optimal_allocation_says():
     for _ in range(20):
         run, c = runs(rng, li.RandomAllocation(3), 8)
         steps = replace(last_steps(run, 0.5, 0.0, 2), c=c)
-        apart = distances_of_passes(2)(steps, 0.0, np.arange(0, 9, 2))
+        apart = np.exp(distances_of_passes(2)(steps, 0.0, np.arange(0, 9, 2)))
         for one in candidates(steps, 0.5, 8, 2, distances_of_passes(2), 0.0):
             tail = slice(one.first, None)
             best = optimal_mu(c[tail], np.zeros(8 - one.first), steps.v[tail] * (1 - one.share), apart[one.first // 2])
@@ -140,14 +140,14 @@ def test_distances_of_passes_are_the_worst_places():
     for blocks in (1, 2, 3):
         run, c = runs(rng, li.RandomAllocation(6 // blocks), 3 * blocks)
         steps = replace(last_steps(run, 1 / blocks, 0.0, blocks), c=c)
-        found = distances_of_passes(blocks)(steps, 0.0, np.arange(4) * blocks)
+        found = np.exp(distances_of_passes(blocks)(steps, 0.0, np.arange(4) * blocks)) * (1 + 1e-12)
         for number in range(1, 4):
             later = np.append(np.cumprod(c[:number * blocks][::-1])[::-1][1:], 1.0)
             worst = max((steps.s[:number * blocks] * later * taken[:number * blocks]).sum()
                         for _, taken in allocations(run))
             assert found[number] == pytest.approx(worst, rel=1e-9) and found[number] >= worst
         near = distances_of_passes(blocks)(replace(steps, before=0.2, diameter=0.2), 0.0, np.arange(4) * blocks)
-        assert np.all(near <= 0.2) and near[0] == 0.2
+        assert np.all(near <= math.log(0.2)) and near[0] == math.log(0.2)
 
 
 @pytest.mark.parametrize("failure", [0.3, 1e-2, 1e-5])
@@ -157,7 +157,7 @@ def test_distances_of_draws_fail_as_seldom_as_stated(failure):
     for _ in range(20):
         run, c = runs(rng, li.Poisson(float(rng.uniform(0.02, 0.5))), 12)
         steps = replace(last_steps(run, run.batching.rate, 0.0, 1), c=c, before=float(rng.uniform(0, 1)))
-        (bound,) = distances_of_draws(run.batching.rate)(steps, failure, np.array([10]))
+        (bound,) = np.exp(distances_of_draws(run.batching.rate)(steps, failure, np.array([10])))
         later = np.append(np.cumprod(c[:10][::-1])[::-1][1:], 1.0)
         start = steps.before * np.prod(c[:10])
         sums = [(chance, start + float((steps.s[:10] * later * taken[:10]).sum()))
@@ -213,6 +213,16 @@ def test_what_grows_beyond_floating_point_is_not_forgotten(name, batching):
     run = li.Run(n=4, steps=29, step_size=1e-3, noise=li.GradientNoise((0.3 * unit,) * 2 + (20 * unit,) * 27),
                  batching=batching, loss=li.HuberRidge(row_norm=1e-9, residual_clip=1e-9, ridge=1e9, intercept=0.0))
     assert curve(run, name).delta(1.0) > 0.4
+
+
+@pytest.mark.parametrize("name, batching", [(ALLOCATED, li.RandomAllocation(2)), (POISSON, li.Poisson(0.5))])
+def test_what_shrinks_below_floating_point_and_grew_before_is_not_forgotten(name, batching):
+    """Factors of 1e6, 60 times, then of .01, 170 times: from the end the product underflows before it grows to 1e20."""
+    unit = 1.009765625e-18 / 2
+    run = li.Run(n=4, steps=231, step_size=(1e6,) * 61 + (0.99,) * 170, batching=batching,
+                 noise=li.GradientNoise((0.2 * unit,) + (20 * unit,) * 230),
+                 loss=li.HuberRidge(row_norm=1e-9, residual_clip=1e-9, ridge=1.0, intercept=0.0))
+    assert curve(run, name).delta(1.0) > 0.48
 
 
 def test_what_cancels_is_not_forgotten():

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from lastiterate.analysis.loads import usual_counts
-from lastiterate.analysis.shift_allocation import allowance
 from lastiterate.analysis.step_map import step_map
 from lastiterate.curves.curve import BestOf, Curve
 from lastiterate.curves.failure import WithFailure
@@ -47,7 +46,8 @@ class Followed:
 
 
 Distances = Callable[[Followed, float, Array], Array]
-"""How far apart two runs can be at certain steps (the last argument), except with the probability given."""
+"""The logarithm of how far apart two runs can be at certain steps (the last argument), except with the probability
+given."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,8 @@ def last_steps(run: Run, chance: float, failure: float, every: int) -> Followed:
     if skipped:
         longest = run.step_sizes[:skipped].max()
         worst = float(found.lipschitz_each(run.step_sizes[:skipped]).max())
-        limit = longest * unit / (1 - worst) if worst < 1 else math.inf
+        left = 1 - worst - 2.0**-50  # what rounding may have added to it
+        limit = longest * unit / left if left > 0 else math.inf
         before = min(diameter, limit * (1 + 1e-9))
     return Followed(found.lipschitz_each(eta), eta * unit, (eta * std) ** 2, std / unit, before, diameter)
 
@@ -113,15 +114,32 @@ def candidates(steps: Followed, chance: float, total: int, every: int, distances
     first = first[(first > 0) & (first < count)]
     if not first.size:
         return []
-    with np.errstate(all="ignore"):
-        later = np.append(np.cumprod(steps.c[::-1])[::-1], 1.0)  # later[t]: the product from step t on
-        noise = np.cumsum((steps.v * later[1:] ** 2)[::-1])[::-1]
-        cost = np.maximum(distances(steps, failure, first) * later[first], 1e-150) ** 2 / noise[first]
-    cost[~(np.isfinite(noise[first]) & np.isfinite(later[first]))] = np.inf  # beyond floating point: nothing is known
-    slack = 1 + allowance(count, float(np.log(np.maximum(steps.c, 1.0)).sum())) + 1e-9
+    log_c, log_v = _log(steps.c), _log(steps.v)
+    later = np.append(np.cumsum(log_c[::-1])[::-1], 0.0)  # later[t]: log of the product from step t on
+    noise = np.logaddexp.accumulate((log_v + 2 * later[1:])[::-1])[::-1]
+    with np.errstate(invalid="ignore", over="ignore"):
+        exponent = 2 * (distances(steps, failure, first) + later[first]) - noise[first] + _rounding(later, steps)
+        cost = np.where(exponent > LEAST, np.exp(exponent), math.exp(LEAST))
     return [Restart(_sampled(steps.z[at:], chance, share) + shift / (1 - share), total - count + int(at), share,
-                    math.sqrt(shift / (1 - share)) * slack)
-            for at, shift in zip(first, cost, strict=True) if math.isfinite(shift) for share in SHARES]
+                    math.sqrt(shift / (1 - share)))
+            for at, shift, sure in zip(first, cost, ~np.isnan(exponent), strict=True)
+            if sure and math.isfinite(shift) for share in SHARES]
+
+
+LEAST = -700.0
+"""The logarithm of the smallest squared mu that shifts cost."""
+
+
+def _log(values: Array) -> Array:
+    with np.errstate(divide="ignore"):
+        return np.log(values)
+
+
+def _rounding(later: Array, steps: Followed) -> float:
+    """Above the errors of ``exponent``: sums of at most as many logarithms as there are steps, 2^-53 of the largest
+    partial sum each, and of what distances allow for."""
+    parts = [np.abs(x[np.isfinite(x)]) for x in (later, _log(steps.s), _log(steps.v))]
+    return 2.0**-48 * (steps.c.size + 16) * (1 + sum(float(x.max()) for x in parts if x.size)) + 1e-9
 
 
 def _sampled(z: Array, chance: float, share: float) -> float:
@@ -135,13 +153,13 @@ def distances_of_passes(blocks: int) -> Distances:
 
     def distances(steps: Followed, failure: float, at: Array) -> Array:
         whole = steps.c.size // blocks
-        c, s = (x[:whole * blocks].reshape(whole, blocks) for x in (steps.c, steps.s))
-        later = np.cumprod(np.concatenate((np.ones((whole, 1)), c[:, :0:-1]), axis=1), axis=1)[:, ::-1]
-        added, shrunk = (s * later).max(axis=1), c.prod(axis=1)
-        found, z = np.empty(whole + 1), steps.before
+        log_c, log_s = (_log(x[:whole * blocks]).reshape(whole, blocks) for x in (steps.c, steps.s))
+        later = np.concatenate((np.cumsum(log_c[:, ::-1], axis=1)[:, ::-1][:, 1:], np.zeros((whole, 1))), axis=1)
+        added, shrunk = (log_s + later).max(axis=1), log_c.sum(axis=1)
+        found, z, widest = np.empty(whole + 1), *_log(np.array([steps.before, steps.diameter]))
         for number in range(whole + 1):
-            found[number] = z = min(z, steps.diameter)
-            z = (shrunk[number] * z + added[number]) * (1 + 1e-12) if number < whole else z
+            found[number] = z = min(z, widest)
+            z = np.logaddexp(shrunk[number] + z, added[number]) if number < whole else z
         return found.take((at // blocks).astype(np.int64))
 
     return distances
@@ -151,7 +169,8 @@ def distances_of_draws(rate: float) -> Distances:
     """Where the record is drawn at every step with probability ``rate``: Chernoff's bound on the sum of its shifts."""
 
     def distances(steps: Followed, failure: float, at: Array) -> Array:
-        return np.array([min(steps.diameter, _shifts(steps, failure, int(first), rate)) for first in at])
+        return np.minimum(_log(np.array([steps.diameter]))[0],
+                          [_shifts(steps, failure, int(first), rate) for first in at])
 
     return distances
 
@@ -161,19 +180,18 @@ DRAWN = 4096
 
 
 def _shifts(steps: Followed, failure: float, first: int, rate: float) -> float:
-    """A bound on the distance at step ``first``, except with probability ``failure``."""
-    c, s = steps.c[:first][::-1], steps.s[:first][::-1]
-    with np.errstate(over="ignore", under="ignore"):
-        later = np.concatenate(([1.0], np.cumprod(c)))
-        each = s * later[:-1]
-        old = float(each[DRAWN:].sum()) + steps.before * float(later[-1])
-    each = each[:DRAWN]
-    if not np.isfinite(each).all() or not math.isfinite(old):
-        return math.inf
+    """The logarithm of a bound on the distance at step ``first``, except with probability ``failure``."""
+    later = np.concatenate(([0.0], np.cumsum(_log(steps.c[:first][::-1]))))
+    parts = np.append(_log(steps.s[:first][::-1]) + later[:-1], _log(np.array([steps.before]))[0] + later[-1])
+    unit = float(parts.max())
+    if math.isinf(unit):
+        return unit
+    each = np.exp(parts - unit)  # what is lost below is 1e-308 of the largest
+    old, each = float(each[min(DRAWN, first):].sum()), each[:min(DRAWN, first)]
     found, largest = float(each.sum()), float(each.max())
-    for theta in np.geomspace(0.05, 200, 60) / largest if failure > 0 and largest > 0 else ():
+    for theta in np.geomspace(0.05, 200, 60) / largest if failure > 0 and largest > 1e-300 else ():
         growth: Array = theta * each
         large = growth > 700
         moment = float(np.log1p(rate * np.expm1(growth[~large])).sum()) + float((growth[large] + math.log(rate)).sum())
         found = min(found, (moment - math.log(failure)) / theta)
-    return (found + old) * (1 + 1e-9)
+    return unit + math.log((found + old) * (1 + 1e-9))

@@ -29,19 +29,20 @@ class StepMap:
 
     def lipschitz_each(self, steps: Array) -> Array:
         """``lipschitz`` of every entry of ``steps``."""
+        found = self._computed(steps)
+        # below 1/2 the error of 1 - step h is not small against what is left
+        sizes = abs(self.ridge) + max(abs(self.lowest), abs(self.highest))
+        return np.where(found < 0.5, found + 2.0**-50 * (1 + steps * sizes), found)
+
+    def _computed(self, steps: Array) -> Array:
         if not self.clipped:
-            lowest, highest = self.ridge + self.lowest, self.ridge + self.highest
-            found = step_lipschitz(steps, lowest, highest)
-            # below 1/2 the error of 1 - step h is not small against what is left
-            lost = 2.0**-50 * (1 + steps * max(abs(lowest), abs(highest)))
-            return np.where(found < 0.5, found + lost, found)
+            return step_lipschitz(steps, self.ridge + self.lowest, self.ridge + self.highest)
         shrink = 1 - steps * self.ridge
         short = shrink > 0
         rest = np.where(short, shrink, 1.0)
         rotated = rest * clipped_step_lipschitz(steps / rest, self.lowest, self.highest)
         # the decomposition into a shrunk clipped step needs step * ridge < 1; by the triangle inequality instead
         return np.where(short, rotated, -shrink + steps * max(abs(self.lowest), abs(self.highest)))
-
 
 
 UP = 1 + 2.0**-50
