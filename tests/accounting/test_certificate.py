@@ -11,7 +11,9 @@ from lastiterate.accounting import explain
 from lastiterate.accounting.written import content_hash
 from lastiterate.errors import InputError, NotCertified
 from lastiterate.theorems import TABLE
+from lastiterate.theorems.theorem import Applies, Fails
 
+ASSUMED = li.Evidence.ASSUMED
 RUN = li.Run(
     n=1000,
     steps=50,
@@ -46,7 +48,7 @@ def test_one_run_under_the_adjacencies():
     poisson = replace(RUN, batching=li.Poisson(0.1), adjacency="add-remove")
     assert li.account(poisson).replace_one_epsilon(1e-6) == float("inf"), "no conversion is claimed"
     given = li.Abstract(li.LossFacts(sensitivity=1.0, smooth=1.0, strong=0.0))
-    abstract = li.account(replace(RUN, loss=given, noise=li.GradientNoise(0.1)), at_least=li.Evidence.ASSUMED)
+    abstract = li.account(replace(RUN, loss=given, noise=li.GradientNoise(0.1)), at_least=ASSUMED)
     assert abstract.under("replace-one") is None
     split = abstract.curve(abstract.best(1e-6)).exchanged().epsilon(1e-6)
     assert abstract.replace_one_epsilon(1e-6) == split < abstract.group(2, 1e-6), "two zero-outs, by the best split"
@@ -56,7 +58,7 @@ def test_evidence_decides():
     loss = li.Abstract(li.LossFacts(lipschitz=1.0, smooth=1.0, strong=0.0))
     run = replace(RUN, loss=loss)
     assert li.account(run).best(1e-6) is None and "at_least" in li.account(run).why_not()
-    assumed = li.account(run, at_least=li.Evidence.ASSUMED)
+    assumed = li.account(run, at_least=ASSUMED)
     assert assumed.best(1e-6).theorem.name == "shifted-interpolation-permuted"
     assert any("conditional on" in text for text in assumed.all_caveats())
     clipped = li.account(replace(run, clip=0.5))
@@ -68,12 +70,12 @@ def test_between_equals_the_theorem_that_assumes_least():
     """Full batches of a convex loss: every closed form says the same, up to the last digits."""
     flat = li.Abstract(li.LossFacts(sensitivity=1.0, smooth=1.0, strong=0.0))
     run = replace(RUN, batching=li.FullBatch(), noise=li.GradientNoise(0.01), loss=flat)
-    found = li.account(run, at_least=li.Evidence.ASSUMED)
+    found = li.account(run, at_least=ASSUMED)
     equal = [r for r in found.rows(1e-6) if r["applies"] and r["epsilon"] <= found.epsilon(1e-6) * (1 + 1e-9)]
     assert {"composition-gdp", "pabi-convex", "shifted-interpolation"} <= {row["theorem"] for row in equal}
     assert found.best(1e-6).theorem.name == "composition-gdp"
     curved = li.Abstract(li.LossFacts(sensitivity=1.0, smooth=1.0, strong=0.5))
-    contracting = li.account(replace(run, loss=curved, noise=li.Langevin(0.01)), at_least=li.Evidence.ASSUMED)
+    contracting = li.account(replace(run, loss=curved, noise=li.Langevin(0.01)), at_least=ASSUMED)
     assert contracting.best(1e-6).theorem.name == "shifted-interpolation", "not sgld-strongly-convex-batch"
 
 
@@ -143,7 +145,7 @@ def test_calibration_drops_a_log_sobolev_constant_of_other_noise():
     """0.95 holds for the squared norm at sigma = 1 only; the exact epsilon at the calibrated noise stays below."""
     facts = li.LossFacts(sensitivity=1.0, smooth=1.0, strong=1.0, log_sobolev=0.95)
     run = li.Run(n=1, steps=1000, step_size=li.Constant(0.1), noise=li.Langevin(1.0), loss=li.Abstract(facts))
-    found = li.calibrate(run, epsilon=0.01, delta=1e-6, at_least=li.Evidence.ASSUMED)
+    found = li.calibrate(run, epsilon=0.01, delta=1e-6, at_least=ASSUMED)
     assert found.lower(1e-6) <= found.epsilon(1e-6) <= 0.01
     assert found.run.loss.facts().log_sobolev is None
 
@@ -235,7 +237,7 @@ def test_unknown_theorems_and_short_reprs():
 
 def test_what_an_answer_is_conditional_on_is_explained():
     loss = li.Abstract(li.LossFacts(lipschitz=1.0, smooth=1.0, strong=0.0))
-    text = li.account(replace(RUN, loss=loss), at_least=li.Evidence.ASSUMED).explain(1e-6)
+    text = li.account(replace(RUN, loss=loss), at_least=ASSUMED).explain(1e-6)
     assert "Conditional on: " in text and "lipschitz given by the caller (1)" in text
     assert "onditional" not in li.account(RUN).explain(1e-6)
 
@@ -270,3 +272,34 @@ def test_a_text_that_can_be_read_in_two_ways_is_no_certificate(edit):
     with pytest.raises(InputError) as caught:
         li.read_certificate(edit(text))
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 300
+
+
+def test_curvature_of_the_records_does_not_survive_zeroing_several():
+    """Group privacy zeroes a unit's rows one by one; a stated curvature above the ridge goes with them."""
+    stated = replace(RUN, loss=li.Abstract(li.LossFacts(lipschitz=1.0, smooth=1.0, strong=0.5)))
+    assert "shifted-interpolation-permuted" in {v.theorem.name for v in li.account(stated, at_least=ASSUMED).certifying}
+    for own, holds in ((stated, False), (replace(stated, loss=li.Logistic(row_norm=1.0, ridge=0.5)), True)):
+        found = li.account(replace(own, rows_per_unit=2), at_least=ASSUMED)
+        reason = found.verdict("shifted-interpolation-permuted").result
+        assert isinstance(reason, Applies if holds else Fails)
+        assert holds or "with some of them zeroed" in reason.reasons[0]
+        assert found.verdict("composition-gdp") in found.certifying, "charges every step, whatever curves"
+        one = li.account(own, at_least=ASSUMED)
+        assert one.group(2, 1e-6) == pytest.approx(found.epsilon(1e-6), rel=1e-9)
+
+
+@pytest.mark.parametrize("noise", [li.NoiseMultiplier(3.0), li.Langevin(0.05)])
+@pytest.mark.parametrize("facts", [{"strong": 0.5}, {"weak_convexity": 0.01}, {"strong": 0.5, "log_sobolev": 2.0}])
+def test_what_groups_are_promised_needs_no_stated_curvature(noise, facts):
+    """Every verdict that covers groups stays what it is when the stated curvature is left out of the description."""
+    run = replace(RUN, noise=noise, start=li.GaussianStart(1.0), batching=li.FullBatch(),
+                  loss=li.Abstract(li.LossFacts(lipschitz=1.0, sensitivity=1.0, smooth=1.0, **facts)))
+    bare = replace(run, loss=li.Abstract(li.LossFacts(lipschitz=1.0, sensitivity=1.0, smooth=1.0)))
+    given, without = li.account(run, at_least=ASSUMED), li.account(bare, at_least=ASSUMED)
+    refused = [v.theorem.name for v in given.certifying if not v.groups(run)]
+    for verdict in given.certifying:
+        if verdict.groups(run):
+            same = without.verdict(verdict.theorem.name)
+            assert same in without.certifying, verdict.theorem.name
+            assert given.curve(verdict).epsilon(1e-6) == pytest.approx(without.curve(same).epsilon(1e-6), rel=1e-9)
+    assert refused, "each of these facts certifies something that does not hold for groups"

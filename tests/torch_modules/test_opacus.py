@@ -3,18 +3,18 @@
 import warnings
 from dataclasses import dataclass, replace
 
+import dp_accounting as dp
 import numpy as np
 import pytest
 import torch
+from dp_accounting.pld import PLDAccountant
+
+import lastiterate as li
+from lastiterate.errors import InputError
+from lastiterate.torch import OpacusAccountant, describe
+from lastiterate.torch.accountant import full_curve, poisson_curve
 
 opacus = pytest.importorskip("opacus", reason="Opacus is not installed")
-import dp_accounting as dp  # noqa: E402
-from dp_accounting.pld import PLDAccountant  # noqa: E402
-
-import lastiterate as li  # noqa: E402
-from lastiterate.errors import InputError  # noqa: E402
-from lastiterate.torch import OpacusAccountant, describe  # noqa: E402
-from lastiterate.torch.accountant import full_curve, poisson_curve  # noqa: E402
 
 N, BATCH, Z, DELTA = 60, 6, 1.2, 1e-5
 

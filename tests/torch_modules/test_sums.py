@@ -205,8 +205,11 @@ def test_scales_below_single_precision_do_not_round_up():
     for slope, record in ((3e37, 1.0), (1e-30, 1e30)):
         for step in range(12):
             clip = 1e-3 * 1.1**step if slope > 1 else 1e-11 * 1.1**step
-            loss = lambda out, y, s=slope: s * (out * torch.tensor([1.0, 0.3, -0.7])).sum()  # noqa: E731
-            own = replace(prepared.summed, loss=loss, clip=clip)
+
+            def scaled(out, _, slope=slope):
+                return slope * (out * torch.tensor([1.0, 0.3, -0.7])).sum()
+
+            own = replace(prepared.summed, loss=scaled, clip=clip)
             found = summed(replace(prepared, summed=own), torch.arange(N) == 0, (x * record, y))
             assert float(found.norm()) <= clip, (slope, clip, float(found.norm()) / clip)
 

@@ -146,7 +146,8 @@ class Certificate:
 
     def group(self, size: int, delta: float) -> float:
         """Epsilon at ``delta`` for groups of ``size`` records, by the curves' own group privacy."""
-        return min((_grouped(self.curve(v), size, delta) for v in self.certifying), default=math.inf)
+        return min((_grouped(self.curve(v), size, delta) for v in self.certifying if size == 1 or v.groups(self.run)),
+                   default=math.inf)
 
     def all_caveats(self) -> tuple[str, ...]:
         """Everything a reader must know beside the number."""

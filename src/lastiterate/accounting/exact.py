@@ -12,15 +12,16 @@ from typing import Any, final
 from lastiterate.accounting.budgets import check_budget
 from lastiterate.accounting.calibration import scale_noise, with_kind_of_noise, with_unit_noise
 from lastiterate.accounting.cite import bibtex
+from lastiterate.accounting.derived import added_caveats, differences, proper_delta
 from lastiterate.accounting.explain import NEIGHBOURS, UNIT, Text, rounded_up
-from lastiterate.accounting.form import completed, form_problems, same
+from lastiterate.accounting.form import COMMON
 from lastiterate.accounting.stated import stated
 from lastiterate.accounting.stored import Checked
 from lastiterate.accounting.written import finite, sealed
 from lastiterate.curves.curve import UP, Curve, check_delta
 from lastiterate.curves.renyi import Rdp
 from lastiterate.curves.tails import smallest_true
-from lastiterate.errors import InputError, NotCertified
+from lastiterate.errors import NotCertified
 from lastiterate.markup import tag
 from lastiterate.run.adjacency import convertible
 from lastiterate.run.evidence import Evidence
@@ -38,8 +39,7 @@ CAVEATS = (
     "mode with a key of 128 random bits",
     "holds if the run is executed exactly as described",
 )
-ENTRIES = {"format", "library", "epsilon", "delta", "adjacency", "epsilon_replace_one", "exact_run", "caveats",
-           "weights_sha256", "model_sha256", "content_sha256", "stated", "word", "software"}
+DERIVED = ("epsilon", "epsilon_replace_one", "adjacency", "exact_run")
 
 
 @final
@@ -167,23 +167,11 @@ def check(stored: dict[str, Any]) -> Checked:
 def restore(stored: dict[str, Any]) -> ExactCertificate:
     """The certificate that is written, derived again; refused when what is written differs."""
     fresh, problems = _derived(stored)
-    if problems:
-        raise InputError("certificate", "does not hold", problems[0], "ask for the original")
-    return replace(fresh, caveats=tuple(text for text in stored["caveats"] if text not in fresh.all_caveats()))
+    return replace(fresh, caveats=added_caveats(stored, fresh.all_caveats(), problems))
 
 
 def _derived(stored: dict[str, Any]) -> tuple[ExactCertificate, list[str]]:
-    delta = stored.get("delta")
-    if not isinstance(delta, float) or not 0 < delta < 1:
-        raise InputError("certificate", "must be one that lastiterate wrote, with a proper 'delta'", delta)
+    delta = proper_delta(stored)
     fresh = certify(Run.from_dict(stored.get("exact_run")))
     wanted = fresh.to_dict(delta)
-    known = stored | {"exact_run": completed(stored.get("exact_run"), wanted["exact_run"])}
-    problems = [f"{key} is not what follows from the run" for key in
-                ("epsilon", "epsilon_replace_one", "adjacency", "exact_run")
-                if not same(known.get(key), wanted[key])]
-    problems += [f"unknown entry {key!r}" for key in sorted(set(stored) - ENTRIES)]
-    caveats = stored.get("caveats")
-    listed = caveats if isinstance(caveats, list) and all(isinstance(text, str) for text in caveats) else []  # pyright: ignore
-    problems += [f"the caveat {text!r} is missing" for text in wanted["caveats"] if text not in listed]
-    return fresh, problems + form_problems(stored, lambda: wanted["stated"], "run")
+    return fresh, differences(stored, wanted, "exact_run", DERIVED, COMMON, "run", lambda: wanted["stated"])

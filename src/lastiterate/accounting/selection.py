@@ -11,8 +11,9 @@ from typing import Any, final
 
 from lastiterate.accounting.certificate import Certificate, account
 from lastiterate.accounting.cite import bibtex
+from lastiterate.accounting.derived import added_caveats, differences, proper_delta
 from lastiterate.accounting.explain import CAVEATS, NEIGHBOURS, UNIT, Text, rounded_up
-from lastiterate.accounting.form import completed, form_problems, same
+from lastiterate.accounting.form import COMMON
 from lastiterate.accounting.stated import stated
 from lastiterate.accounting.stored import Checked
 from lastiterate.accounting.written import finite, sealed
@@ -27,8 +28,7 @@ from lastiterate.run.validate import positive
 
 SECRET = ("how many candidates were trained, their scores and models, and how long it took must stay secret",
           "holds if every run is executed as described and scored on the records that were held out")
-ENTRIES = {"format", "library", "epsilon", "delta", "adjacency", "epsilon_replace_one", "selection", "caveats",
-           "weights_sha256", "model_sha256", "content_sha256", "stated", "word", "software"}
+DERIVED = ("epsilon", "epsilon_replace_one", "adjacency", "selection")
 
 
 @final
@@ -204,23 +204,11 @@ def check(stored: dict[str, Any]) -> Checked:
 def restore(stored: dict[str, Any]) -> SelectionCertificate:
     """The certificate that is written, derived again; refused when what is written differs."""
     fresh, problems = _derived(stored)
-    if problems:
-        raise InputError("certificate", "does not hold", problems[0], "ask for the original")
-    return replace(fresh, caveats=tuple(text for text in stored["caveats"] if text not in fresh.all_caveats()))
+    return replace(fresh, caveats=added_caveats(stored, fresh.all_caveats(), problems))
 
 
 def _derived(stored: dict[str, Any]) -> tuple[SelectionCertificate, list[str]]:
-    delta = stored.get("delta")
-    if not isinstance(delta, float) or not 0 < delta < 1:
-        raise InputError("certificate", "must be one that lastiterate wrote, with a proper 'delta'", delta)
+    delta = proper_delta(stored)
     fresh = certify(Selection.from_dict(stored.get("selection")))
     wanted = fresh.to_dict(delta)
-    known = stored | {"selection": completed(stored.get("selection"), wanted["selection"])}
-    problems = [f"{key} is not what follows from the selection" for key in
-                ("epsilon", "epsilon_replace_one", "adjacency", "selection")
-                if not same(known.get(key), wanted[key])]
-    problems += [f"unknown entry {key!r}" for key in sorted(set(stored) - ENTRIES)]
-    caveats = stored.get("caveats")
-    listed = caveats if isinstance(caveats, list) and all(isinstance(text, str) for text in caveats) else []  # pyright: ignore
-    problems += [f"the caveat {text!r} is missing" for text in wanted["caveats"] if text not in listed]
-    return fresh, problems + form_problems(stored, lambda: wanted["stated"], "selection")
+    return fresh, differences(stored, wanted, "selection", DERIVED, COMMON, "selection", lambda: wanted["stated"])

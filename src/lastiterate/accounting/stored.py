@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from lastiterate.accounting.certificate import Certificate, account
+from lastiterate.accounting.derived import differences
 from lastiterate.accounting.explain import conditional_on
-from lastiterate.accounting.form import COMMON, completed, form_problems, same
+from lastiterate.accounting.form import COMMON
 from lastiterate.accounting.written import statement
 from lastiterate.errors import InputError
 from lastiterate.run import strict_json
@@ -90,10 +91,5 @@ def _incomplete(entry: str, value: Any) -> InputError:
 def _compare(stored: dict[str, Any], certificate: Certificate, delta: float) -> list[str]:
     """Everything that follows from the run must be what is written, and nothing else may be written."""
     fresh = json.loads(json.dumps(certificate.answer(delta)))
-    known = stored | {"run": completed(stored.get("run"), fresh["run"])}
-    problems = [f"{key} is not what follows from the run" for key in DERIVED if not same(known.get(key), fresh[key])]
-    problems += [f"unknown entry {key!r}" for key in sorted(set(stored) - set(DERIVED) - OTHERS)]
-    caveats = stored.get("caveats")
-    listed = caveats if isinstance(caveats, list) and all(isinstance(text, str) for text in caveats) else []
-    problems += [f"the caveat {text!r} is missing" for text in fresh["caveats"] if text not in listed]
-    return problems + form_problems(stored, lambda: json.loads(json.dumps(statement(certificate, delta))))
+    return differences(stored, fresh, "run", DERIVED, OTHERS, "run",
+                       lambda: json.loads(json.dumps(statement(certificate, delta))))

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from lastiterate.curves.curve import Curve
 from lastiterate.curves.lower_bound import LowerBound
 from lastiterate.run.evidence import Evidence, weakest
-from lastiterate.theorems.theorem import Applies, Fails, Theorem
+from lastiterate.run.run import Run
+from lastiterate.theorems.theorem import Applies, Fails, Theorem, holds_with_zeroed_records
 
 
 @dataclass(frozen=True, repr=False)
@@ -35,6 +36,10 @@ class Verdict:
         """Whether the theorem is an upper bound that holds on facts of the evidence asked for."""
         good = isinstance(self.result, Applies) and self.theorem.kind in ("upper", "exact")
         return good and self.evidence is not None and self.evidence.satisfies(at_least)
+
+    def groups(self, run: Run) -> bool:
+        """Whether what it says of one record of ``run`` holds for several, one after the other."""
+        return isinstance(self.result, Applies) and holds_with_zeroed_records(run, self.result.facts)
 
     def refusal(self, at_least: Evidence) -> tuple[str, ...]:
         """Why the theorem does not certify the run: reasons, weak facts, or (the rest) an infinite epsilon."""

@@ -9,7 +9,6 @@ from typing import Literal, get_args
 
 from lastiterate.curves.gdp import Gdp
 from lastiterate.errors import InputError
-from lastiterate.run.batching import RandomAllocation
 from lastiterate.run.preparation import PrivateCovariance
 from lastiterate.run.run import Run
 from lastiterate.run.validate import whole
@@ -62,7 +61,7 @@ class Task:
         Rows that are gathered for a block take twice as long to read. Second moments, and rows that are whitened by
         them, are two matrix products in float64.
         """
-        gathered = isinstance(run.batching, RandomAllocation)
+        gathered = run.batching.independent and run.batching.drawn == "each pass"
         speed = 1.2e11 if run.momentum is not None and not gathered else 6e10  # a hidden state: float64
         rows = run.n / run.blocks * (self.features + 1)
         products = sum(isinstance(part, PrivateCovariance) for part in run.prelude) * 2 * run.n * self.features**2

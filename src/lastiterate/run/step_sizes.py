@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, cast, final
 
 import numpy as np
@@ -87,10 +87,9 @@ class InverseDecay(Schedule):
         return first + 2 / self.strong * math.log1p(self.strong * (steps - 1) / (4 * self.beta + self.strong / 2))
 
 
-@final
 @dataclass(frozen=True)
-class Steps(Schedule):
-    """One step size per step: as many ``values`` as the run has steps."""
+class _Listed(Schedule):
+    """As many ``values`` as the run has steps."""
 
     values: tuple[float, ...]
     falls = False
@@ -102,8 +101,8 @@ class Steps(Schedule):
     def sizes(self, first: int, last: int) -> Array:
         return frozen(np.array(self.values[first:last], dtype=np.float64))
 
-    def shortened(self, steps: int) -> Steps:
-        return Steps(self.values[:steps])
+    def shortened(self, steps: int) -> StepSize:
+        return cast("StepSize", replace(self, values=self.values[:steps]))
 
     def total(self, steps: int) -> float:
         return math.fsum(self.values[:steps])
@@ -112,6 +111,12 @@ class Steps(Schedule):
     def length(self) -> int:
         """How many steps are described."""
         return len(self.values)
+
+
+@final
+@dataclass(frozen=True)
+class Steps(_Listed):
+    """One step size per step: as many ``values`` as the run has steps."""
 
 
 LONGEST = 1.999
@@ -146,34 +151,13 @@ class RelativeToSmooth(Schedule):
 
 @final
 @dataclass(frozen=True)
-class StableSteps(Schedule):
+class StableSteps(_Listed):
     """One step size per step, for heavy ball on rows that a ``PrivateCovariance`` whitens.
 
     ``values`` are the longest that are taken. Where the first is longer than what is stable for the second moments that
     were released, all are scaled down alike (docs/theorems/private-covariance): a function of what was released, which
     costs nothing more. Every step must be charged in full, so that no guarantee depends on their length.
     """
-
-    values: tuple[float, ...]
-    falls = False
-
-    def __post_init__(self) -> None:
-        settle(self)
-        all_positive("every entry of step_size", self.values)
-
-    def sizes(self, first: int, last: int) -> Array:
-        return frozen(np.array(self.values[first:last], dtype=np.float64))
-
-    def shortened(self, steps: int) -> StableSteps:
-        return StableSteps(self.values[:steps])
-
-    def total(self, steps: int) -> float:
-        return math.fsum(self.values[:steps])
-
-    @property
-    def length(self) -> int:
-        """How many steps are described."""
-        return len(self.values)
 
 
 StepSize = Constant | InverseDecay | Steps | RelativeToSmooth | StableSteps

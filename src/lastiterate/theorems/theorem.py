@@ -10,6 +10,7 @@ from lastiterate.curves.curve import Curve
 from lastiterate.curves.lower_bound import LowerBound
 from lastiterate.errors import InputError
 from lastiterate.run.evidence import Evidence, Fact, weakest
+from lastiterate.run.facts import known
 from lastiterate.run.run import Run, check_described
 
 Kind = Literal["upper", "lower", "exact", "claimed"]
@@ -91,6 +92,19 @@ def by_reason(failures: Mapping[str, Iterable[str]]) -> str:
     return "\n".join(f"- {reason}\n    {', '.join(concerned)}" for reason, concerned in names.items())
 
 
+def holds_with_zeroed_records(run: Run, facts: Iterable[Fact]) -> bool:
+    """Whether ``facts`` stay true while records are zeroed one by one, as group privacy does.
+
+    Constants that follow from a loss's form hold for every set of records, and curvature that is at most the ridge lies
+    outside them. What is stated of the two neighbours need not: a zeroed record has no curvature, of either sign.
+    """
+    stated = run.loss.facts()
+    strong, weak, sobolev = (known(stated, name) for name in ("strong", "weak_convexity", "log_sobolev"))
+    lost = [fact for fact, kept in ((strong, run.loss.ridge), (weak, 0.0), (sobolev, 0.0))
+            if fact is not None and fact.value > kept and fact.evidence < Evidence.PAID]
+    return not any(fact in lost for fact in facts)
+
+
 def match(theorem: Theorem, run: Run) -> Applies | Fails:
     """Check every assumption of ``theorem`` on ``run``; evaluate the bound only when all of them hold.
 
@@ -107,6 +121,9 @@ def match(theorem: Theorem, run: Run) -> Applies | Fails:
     if isinstance(bound, LowerBound) != (theorem.kind == "lower"):
         raise TypeError(f"{theorem.name}: a row of kind {theorem.kind} cannot give a {type(bound).__name__}")
     if run.rows_per_unit > 1 and isinstance(bound, Curve):
+        if not holds_with_zeroed_records(run, facts):
+            return Fails((f"for units of {run.rows_per_unit} rows it must hold with some of them zeroed, and "
+                          "the stated curvature is the records' own: state strong 0, or let a ridge provide it",))
         try:
             bound = bound.group(run.rows_per_unit)
         except InputError as error:
