@@ -11,6 +11,7 @@ from lastiterate.cli import (  # their commands register themselves
     fits,
     ledgers,
     plans,
+    published,
     releases,
     reports,
     runs,
@@ -18,7 +19,8 @@ from lastiterate.cli import (  # their commands register themselves
 )
 from lastiterate.cli.screen import app
 
-__all__ = ["app", "audits", "explorer", "fits", "ledgers", "main", "plans", "releases", "reports", "runs", "tunings"]
+__all__ = ["app", "audits", "explorer", "fits", "ledgers", "main", "plans", "published", "releases", "reports", "runs",
+           "tunings"]
 
 
 def main() -> None:

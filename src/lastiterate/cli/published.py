@@ -1,0 +1,158 @@
+"""``lastiterate papers``: figures and tables, the published value beside ours."""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from lastiterate.cli.screen import Json, app, console, reports_errors
+from lastiterate.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lastiterate.papers.item import Item, Work
+
+COLOURS = {"matches": "green", "differs": "yellow", "not published": "dim", "data not at hand": "dim"}
+MOST_ROWS = 18
+
+
+@app.command("papers")
+@reports_errors
+def papers_command(
+    item: Annotated[str | None, typer.Argument(metavar="ITEM", help="its name; without one all are listed")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="a folder for NAME.png and NAME.json")] = None,
+    all_: Annotated[bool, typer.Option("--all", help="every item; finished ones in --out are kept")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="reduced sizes: all items in minutes")] = False,
+    seed: Annotated[int, typer.Option("--seed", help="of everything that is drawn")] = 0,
+    data_dir: Annotated[Path | None, typer.Option("--data-dir", help="real data; items that need them are listed "
+                                                  "with the file names")] = None,
+    json_: Json = False,
+) -> None:
+    """Figures and tables of the papers: the published value beside ours, their difference and its tolerance."""
+    from lastiterate.papers import ITEMS
+    from lastiterate.papers.item import Work, by_name
+
+    if all_ and item is not None:
+        raise InputError("--all", "cannot be combined with an item", item, "leave one of them out")
+    if all_ and out is None:
+        raise InputError("--all", "needs a folder for its files", None, "give one with --out")
+    if data_dir is not None and not data_dir.is_dir():
+        raise InputError("data_dir", "must be an existing folder", str(data_dir))
+    if seed < 0:
+        raise InputError("seed", "must be a whole number >= 0", seed)
+    work = Work(quick, seed, data_dir)
+    if all_ and out is not None:
+        _every(ITEMS, work, out, json_)
+    elif item is not None:
+        found = _one(by_name(ITEMS, item), work, out, "")
+        print(json.dumps(found, indent=1)) if json_ else _show(found, out)
+    elif json_:
+        print(json.dumps([_listed(each, data_dir) for each in ITEMS], indent=1))
+    else:
+        console.print(_table([_listed(each, data_dir) for each in ITEMS]))
+
+
+def _listed(item: Item, data_dir: Path | None) -> dict[str, Any]:
+    return {"item": item.name, "status": item.status_with(data_dir), "title": item.title, "paper": item.paper,
+            "missing": list(item.missing(data_dir))}
+
+
+def _table(listed: list[dict[str, Any]]) -> Table:
+    shown = Table()
+    for name in ("item", "status", "what", "paper"):
+        shown.add_column(name, no_wrap=name == "item", overflow="fold")
+    for row in listed:
+        what = row["title"] + (f" (needs {', '.join(row['missing'])})" if row["missing"] else "")
+        shown.add_row(row["item"], f"[{COLOURS[row['status']]}]{row['status']}[/]", escape(what), escape(row["paper"]))
+    return shown
+
+
+def _one(item: Item, work: Work, out: Path | None, place: str) -> dict[str, Any]:
+    """Run an item and write its files; nothing is written where it fails."""
+    from dataclasses import replace
+
+    from lastiterate.papers import files
+
+    with _ticking(f"{place}{item.name}") as tick:
+        result, seconds = files.made(item, replace(work, progress=tick))
+        if out is not None:
+            files.write(out, item, work, result, seconds)
+    return files.as_json(item, work, result, seconds)
+
+
+def _every(items: tuple[Item, ...], work: Work, out: Path, json_: bool) -> None:
+    """All items one after another, the finished ones kept; exit code 1 where one of them failed."""
+    from lastiterate.papers import files
+
+    summary, failed = list[dict[str, Any]](), 0
+    for number, item in enumerate(items, 1):
+        row: dict[str, Any] = {"item": item.name, "title": item.title, "paper": item.paper,
+                               "missing": list(item.missing(work.data_dir)), "seconds": 0.0}
+        if row["missing"]:
+            summary.append(row | {"status": "data not at hand"})
+            continue
+        found = files.kept(out, item, work)
+        try:
+            done = _one(item, work, out, f"{number} of {len(items)}: ") if found is None else found
+        except InputError as error:
+            failed += 1
+            Console(stderr=True).print(f"[bold red]error:[/bold red] {escape(item.name)}: {escape(str(error))}",
+                                       highlight=False, soft_wrap=True)
+            continue
+        row |= {"status": done["status"], "seconds": done["seconds"], "kept": found is not None}
+        summary.append(row)
+        if not json_:
+            again = "kept" if found is not None else f"{done['seconds']:.1f} s"
+            console.print(f"{item.name}: {done['status']} ({again})", highlight=False)
+    if json_:
+        print(json.dumps(summary, indent=1))
+    else:
+        console.print(f"{len(summary)} of {len(items)} items, {sum(row['seconds'] for row in summary):.0f} s of work; "
+                      f"files in {out}", highlight=False)
+    if failed:
+        raise typer.Exit(1)
+
+
+def _show(found: dict[str, Any], out: Path | None) -> None:
+    """One item on the screen."""
+    console.print(f"[bold]{found['item']}[/bold]: {escape(found['title'])} ({escape(found['paper'])})", highlight=False)
+    table = Table()
+    for name in ("", "published", "ours", "difference", "tolerance", ""):
+        table.add_column(name, justify="left" if not name else "right", overflow="fold")
+    for row in found["rows"][:MOST_ROWS]:
+        relation = "" if row["relation"] == "=" else row["relation"] + " "
+        verdict = {None: "", True: "agrees", False: "[yellow]differs[/yellow]"}[row["agrees"]]
+        published = row["published"] is not None
+        table.add_row(escape(row["what"]), relation + _number(row["published"]), _number(row["ours"]),
+                      _short(row["difference"]), _short(row["tolerance"]) if published else "", verdict)
+    console.print(table)
+    if len(found["rows"]) > MOST_ROWS:
+        console.print(f"and {len(found['rows']) - MOST_ROWS} further rows: --json shows all", style="dim")
+    for note in found["notes"]:
+        console.print(f"- {note}", style="dim", highlight=False, markup=False)
+    where = "" if out is None else f"; {out / found['item']}.png and .json"
+    console.print(f"status: [{COLOURS[found['status']]}]{found['status']}[/], {found['seconds']:.1f} s{where}",
+                  highlight=False)
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.6g}"
+
+
+def _short(value: float | None) -> str:
+    return "" if value is None else f"{value:.2g}"
+
+
+@contextmanager
+def _ticking(name: str) -> Iterator[Any]:
+    """A line on standard error that says what an item does."""
+    with Console(stderr=True).status(escape(name)) as status:
+        yield lambda text: status.update(f"{escape(name)}: {escape(text)}")

@@ -1,0 +1,11 @@
+"""Figures and tables of the papers the project builds on: the published value beside ours, one item each."""
+
+from __future__ import annotations
+
+from lastiterate.papers import chourasia_privacy
+from lastiterate.papers.item import Item, Panel, Result, Row, Trace, Work
+
+ITEMS: tuple[Item, ...] = (*chourasia_privacy.ITEMS,)
+"""Every item, in the order in which they are listed."""
+
+__all__ = ["ITEMS", "Item", "Panel", "Result", "Row", "Trace", "Work"]

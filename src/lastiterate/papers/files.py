@@ -1,0 +1,90 @@
+"""A finished item as two files, NAME.png and NAME.json; a failed one leaves nothing."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from lastiterate import __version__
+from lastiterate.errors import InputError
+from lastiterate.papers.item import Item, Result, Row, Work
+from lastiterate.papers.picture import drawn
+
+
+def made(item: Item, work: Work) -> tuple[Result, float]:
+    """Run an item: its result and the seconds it took. Errors: ``InputError`` where its data are not there."""
+    if missing := item.missing(work.data_dir):
+        raise InputError("data_dir", f"must hold {', '.join(missing)} for {item.name}", str(work.data_dir or "none"),
+                         "name the folder that holds it")
+    began = time.perf_counter()
+    return item.run(work), time.perf_counter() - began
+
+
+def asked(item: Item, work: Work) -> dict[str, Any]:
+    """What must be the same for a finished item to be kept."""
+    return {"item": item.name, "quick": work.quick, "seed": work.seed, "data": bool(item.data),
+            "version": __version__}
+
+
+def as_json(item: Item, work: Work, result: Result, seconds: float) -> dict[str, Any]:
+    """Everything about a finished item, JSON-ready; ``null`` stands for numbers that are not finite."""
+    return {**asked(item, work), "paper": item.paper, "title": item.title, "status": result.status,
+            "rows": [_row(row) for row in result.rows], "settings": result.settings, "notes": list(result.notes),
+            "panels": _finite([asdict(panel) for panel in result.panels]), "seconds": round(seconds, 2)}
+
+
+def _row(row: Row) -> dict[str, Any]:
+    return _finite({"what": row.what, "published": row.published, "relation": row.relation, "ours": row.ours,
+                    "difference": row.difference, "tolerance": row.tolerance, "agrees": row.agrees})
+
+
+def _finite(value: Any) -> Any:
+    match value:
+        case float():
+            return value if math.isfinite(value) else None
+        case dict():
+            return {key: _finite(part) for key, part in value.items()}
+        case list() | tuple():
+            return [_finite(part) for part in value]
+        case _:
+            return value
+
+
+def places(folder: Path, name: str) -> tuple[Path, Path]:
+    """Picture and numbers of an item."""
+    return folder / f"{name}.png", folder / f"{name}.json"
+
+
+def write(folder: Path, item: Item, work: Work, result: Result, seconds: float) -> tuple[Path, Path]:
+    """Write both files under other names, then rename them, the numbers last: they say that an item is finished."""
+    text = json.dumps(as_json(item, work, result, seconds), indent=1, allow_nan=False) + "\n"
+    picture = drawn(result.panels)
+    folder.mkdir(parents=True, exist_ok=True)
+    found = places(folder, item.name)
+    parts = [path.with_name(f".{path.name}.part-{os.getpid()}") for path in found]
+    try:
+        parts[0].write_bytes(picture)
+        parts[1].write_text(text, encoding="utf-8")
+        for part, path in zip(parts, found, strict=True):
+            os.replace(part, path)
+    finally:
+        for part in parts:
+            part.unlink(missing_ok=True)
+    return found
+
+
+def kept(folder: Path, item: Item, work: Work) -> dict[str, Any] | None:
+    """The numbers of an item that was finished with the same settings, ``None`` if it was not."""
+    picture, numbers = places(folder, item.name)
+    try:
+        found = json.loads(numbers.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    wanted = asked(item, work)
+    same = isinstance(found, dict) and {key: found.get(key) for key in wanted} == wanted
+    return found if same and picture.is_file() else None

@@ -1,0 +1,136 @@
+"""An item of ``lastiterate papers``: what a paper published, what we compute, and how far the two are apart."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from lastiterate.errors import InputError
+
+Status = Literal["matches", "differs", "not published", "data not at hand"]
+Relation = Literal["=", "<=", ">="]
+Progress = Callable[[str], None]
+"""Gets a few words on what is being done; never a number that depends on private data."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One number: ``published`` beside ``ours``.
+
+    ``published``: ``None`` where the paper gives no number; it stands for a formula evaluated on the item's settings
+    where the paper gives a formula. ``relation``: what the paper says ours is to it. ``tolerance``: absolute.
+    """
+
+    what: str
+    ours: float
+    published: float | None = None
+    tolerance: float = 0.0
+    relation: Relation = "="
+
+    @property
+    def difference(self) -> float | None:
+        """Ours minus published."""
+        return None if self.published is None else self.ours - self.published
+
+    @property
+    def agrees(self) -> bool | None:
+        """Whether ours is what was published; ``None`` where nothing was. A value that is not finite never agrees."""
+        off = self.difference
+        if off is None:
+            return None
+        within = {"=": abs(off) <= self.tolerance, "<=": off <= self.tolerance, ">=": off >= -self.tolerance}
+        return math.isfinite(off) and within[self.relation]
+
+
+def near(what: str, ours: float, published: float, relative: float) -> Row:
+    """A row whose tolerance is a part of the published value."""
+    return Row(what, ours, published, relative * abs(published))
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One line of a picture; ``style``: its meaning, a key of ``report.style.STYLES``."""
+
+    label: str
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+    style: str = "certified"
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One pair of axes."""
+
+    title: str
+    x_name: str
+    y_name: str
+    traces: tuple[Trace, ...]
+    log_x: bool = False
+    log_y: bool = False
+
+
+@dataclass(frozen=True)
+class Result:
+    """What an item found. ``settings``: every number that it rests on. ``notes``: what a reader must know: which
+    settings were not published, why a value differs, what is not compared."""
+
+    rows: tuple[Row, ...]
+    panels: tuple[Panel, ...]
+    settings: dict[str, Any] = field(default_factory=dict[str, Any])
+    notes: tuple[str, ...] = ()
+
+    @property
+    def status(self) -> Status:
+        """By the rows alone: a single one that disagrees makes an item differ."""
+        said = [row.agrees for row in self.rows if row.agrees is not None]
+        return "not published" if not said else "matches" if all(said) else "differs"
+
+
+@dataclass(frozen=True)
+class Work:
+    """How an item is run. ``quick``: reduced sizes. ``data_dir``: real data, ``None`` where there are none."""
+
+    quick: bool = True
+    seed: int = 0
+    data_dir: Path | None = None
+    progress: Progress = lambda _: None
+
+    def size(self, quick: int, full: int) -> int:
+        """A size that depends on ``quick``."""
+        return quick if self.quick else full
+
+
+@dataclass(frozen=True)
+class Item:
+    """``name``: a slug, stable for ever. ``status``: what the full run finds (with data, where it needs them).
+
+    ``data``: files below ``--data-dir`` that it needs.
+    """
+
+    name: str
+    paper: str
+    title: str
+    status: Status
+    run: Callable[[Work], Result]
+    data: tuple[str, ...] = ()
+
+    def missing(self, data_dir: Path | None) -> tuple[str, ...]:
+        """Files it needs that are not there."""
+        if data_dir is None:
+            return self.data
+        return tuple(name for name in self.data if not (data_dir / name).exists())
+
+    def status_with(self, data_dir: Path | None) -> Status:
+        """The status to list: without its data an item says nothing."""
+        return "data not at hand" if self.missing(data_dir) else self.status
+
+
+def by_name(items: Sequence[Item], name: str) -> Item:
+    """The item of that name."""
+    for item in items:
+        if item.name == name:
+            return item
+    raise InputError("item", "must be one of " + ", ".join(item.name for item in items), name)

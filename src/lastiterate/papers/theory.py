@@ -1,0 +1,39 @@
+"""What the items ask of the table of theorems."""
+
+from __future__ import annotations
+
+import lastiterate as li
+from lastiterate.curves.curve import Curve
+from lastiterate.curves.lower_bound import LowerBound
+from lastiterate.errors import InputError
+from lastiterate.run.run import Run
+from lastiterate.theorems import TABLE
+from lastiterate.theorems.theorem import Fails, match
+
+
+def assumed(**constants: float) -> li.Abstract:
+    """A loss known by its constants, the caller's word."""
+    return li.Abstract(li.LossFacts(**constants))
+
+
+def bound(name: str, run: Run) -> Curve | LowerBound:
+    """What one row of the table says about a run; ``InputError`` with its reasons where it does not apply."""
+    found = match(TABLE[name], run)
+    if isinstance(found, Fails):
+        raise InputError(name, "must apply to the run", None, "; ".join(found.reasons))
+    return found.bound
+
+
+def curve(name: str, run: Run) -> Curve:
+    """The curve of a row that applies."""
+    found = bound(name, run)
+    if isinstance(found, LowerBound):
+        raise InputError(name, "gives a lower bound, not a curve", None)
+    return found
+
+
+def best_epsilon(run: Run, delta: float) -> tuple[float, str]:
+    """The smallest certified epsilon, constants trusted, and the row that gives it ("none" where nothing does)."""
+    certificate = li.account(run, at_least=li.Evidence.ASSUMED)
+    best = certificate.best(delta)
+    return certificate.epsilon(delta), "none" if best is None else best.theorem.name
