@@ -12,7 +12,7 @@ import lastiterate as li
 from lastiterate.engine.network import fit_network
 from lastiterate.engine.noise import seeded_key
 from lastiterate.torch import Grouped
-from lastiterate.torch.training import fit_module
+from lastiterate.torch.training import fit_module, prepare
 
 RNG = np.random.default_rng(1)
 N, D = 23, 4
@@ -131,3 +131,14 @@ def test_groups_learn_at_their_own_speeds():
     assert set(moved["groups"]) == {"0.weight", "2.weight", "2.bias"}
     for at, speed in {"0.weight": 4.0, "2.weight": 0.25, "2.bias": 0.25}.items():
         torch.testing.assert_close(moved["groups"][at], speed * moved["plain"][at], atol=1e-6, rtol=1e-4)
+
+
+def test_clips_speak_of_what_is_trained_in_groups():
+    """A group of speed c is trained as w / sqrt(c): there one record's gradient has norm at most the clip."""
+    module = network()
+    run = replace(RUN, n=1, clip=0.01, batching=li.FullBatch(), noise=li.GradientNoise(0.0), steps=1, step_size=1.0)
+    for speeds in ({"": 1.0}, {"": 100.0}, {"0": 25.0, "2": 0.04}, {"0.bias": 9.0, "2.weight": 1e-4}):
+        _, theta = fit_module(run, Grouped(module, speeds), torch.nn.functional.cross_entropy, (X[:1], Y[:1]),
+                              seeded_key(2))
+        first = prepare(run, Grouped(module, speeds), torch.nn.functional.cross_entropy, (X[:1], Y[:1])).initial
+        assert 0.0099 < np.linalg.norm(theta - first) <= 0.01

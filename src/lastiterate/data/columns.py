@@ -12,6 +12,14 @@ MISSING = frozenset({"", "?", "na", "nan", "null", "none"})
 
 
 
+def _finite(value: object) -> bool:
+    """Whether it is a number that a float holds; whole numbers may be longer."""
+    try:
+        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    except OverflowError:
+        return False
+
+
 @dataclass(frozen=True)
 class Numeric:
     """A number with a public range; scaled to [-1, 1]. ``missing``: "refuse", or the number to put in its place."""
@@ -26,7 +34,7 @@ class Numeric:
         where = f"column {self.name!r}"
         for side in ("low", "high"):
             value = getattr(self, side)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            if not _finite(value):
                 raise InputError(f"{where}: {side}", "must be a finite number", value,
                                  "state the public range, from the meaning of the column and not from your data")
         if not self.low < self.high:
@@ -36,8 +44,7 @@ class Numeric:
             raise InputError(f"{where}: low", "must lie a finite distance below high", (self.low, self.high))
         if self.outside not in ("clip", "refuse"):
             raise InputError(f"{where}: outside", "must be \"clip\" or \"refuse\"", self.outside)
-        good = isinstance(self.missing, int | float) and math.isfinite(self.missing)
-        if self.missing != "refuse" and not good:
+        if self.missing != "refuse" and not _finite(self.missing):
             raise InputError(f"{where}: missing", "must be \"refuse\" or a public number to fill in", self.missing)
 
 

@@ -70,10 +70,12 @@ class PerRecord:
         trained, count = self.parameters.tensors(theta, self.dtype), tree_leaves(records)[0].shape[0]
         each, products = self._gradients(trained, constants, in_precision(records, self.dtype), count)
         squares = torch.zeros(count, dtype=torch.float64, device=theta.device)
-        for left, right in products.values():
-            squares = squares + squared(left) * squared(right)
-        for found in each.values():
-            squares = squares + squared(found)
+        # the run's parameters are w / scale: their gradient is scale times that by w, and its norm is what is clipped
+        scales = dict(zip(self.parameters.names, self.parameters.scales, strict=True))
+        for name, (left, right) in products.items():
+            squares = squares + squared(left) * squared(right) * scales[name]**2
+        for name, found in each.items():
+            squares = squares + squared(found) * scales[name]**2
         # what is not clipped is added as it is, so its norm must be a number of that precision
         most = torch.finfo(self.dtype).max if self.clip is None else math.inf
         counted = torch.isfinite(squares) & (squares.sqrt() <= most)
@@ -84,12 +86,11 @@ class PerRecord:
         kept = None if real is None and bool(counted.all()) else counted
         sums = {name: product_sum(left, right, scale, kept) for name, (left, right) in products.items()}
         sums |= {name: weighted_sum(found, scale, kept) for name, found in each.items()}
-        return torch.cat([sums[name].reshape(-1).to(torch.float64) * factor for name, factor
-                          in zip(self.parameters.names, self.parameters.scales, strict=True)])
+        return torch.cat([sums[name].reshape(-1).to(torch.float64) * factor for name, factor in scales.items()])
 
     def _gradients(self, trained: State, constants: State, records: Any,
                    count: int) -> tuple[State, dict[str, tuple[torch.Tensor, torch.Tensor]]]:
-        """Per-record gradients (m, ...) in units of the scaled parameters, and of products their two factors."""
+        """Per-record gradients (m, ...) by the module's own parameters, and of products their two factors."""
         tapped = {name for layer in self.layers for name in layer.names}
         rest = {name: tensor.expand(count, *tensor.shape) for name, tensor in trained.items() if name not in tapped}
         device = next(iter(trained.values())).device

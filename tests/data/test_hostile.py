@@ -1,0 +1,23 @@
+"""Damaged schemas and data files, a law in small.
+
+LASTITERATE_MUTANTS=100000, or ``tools/fuzz_files.py``, tries more.
+"""
+
+import os
+import random
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from oracles.file_fuzz import KINDS, damaged, outcome
+
+EACH = max(300, int(os.environ.get("LASTITERATE_MUTANTS", "0")) // len(KINDS))
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_damaged_files_are_refused_or_lie_within_their_bounds(name: str, tmp_path: Path) -> None:
+    kind, chance = KINDS[name], random.Random(31)
+    assert outcome(kind, kind.whole, tmp_path) == "read"
+    found = Counter(outcome(kind, damaged(kind, chance), tmp_path) for _ in range(EACH))
+    assert found["refused"] > EACH / 20, found
