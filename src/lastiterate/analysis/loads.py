@@ -86,14 +86,14 @@ def mean_over_fresh_blocks(run: Run, failures: tuple[float, ...] = ()) -> Curve:
 def _best(run: Run, failures: tuple[float, ...], times: int, curve: Callable[[tuple[float, float]], Curve]) -> Curve:
     """The best over ``failures`` of the curve for usual loads, except with the probability that they are not.
 
-    One map of each pair must have the constants, and without the record it has the other records' alone; under
-    replace-one both hold one more.
+    One map of each pair must have the constants, and without the record it has the other records' alone. Under
+    replace-one both maps of the record's own bin hold one more, and every other bin the others alone.
     """
     own = records_moved(run.adjacency) - 1
     found: dict[Any, Curve] = {}
     for failure in failures or (FAILURES if run.constant else FEW):
         fewest, most = usual_loads(run.n - 1, run.blocks, failure, times)
-        shares = ((fewest + own) / run.divisor, (most + own) / run.divisor)
+        shares = (fewest / run.divisor, (most + own) / run.divisor)
         step = step_map(run, shares)
         assert step is not None
         maps = step.lipschitz(run.first_step) if run.constant else shares

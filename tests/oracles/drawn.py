@@ -1,0 +1,104 @@
+"""Small runs of every batching, drawn at random, with both neighbours' exact laws of the last iterate.
+
+One dimension, a handful of records with slopes and curvatures of their own, every secret draw enumerated. Neighbours
+differ in the slope of the first record by the whole sensitivity; the others' slopes show where those are read.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+import lastiterate as li
+from lastiterate.theorems import TABLE
+from lastiterate.theorems.theorem import Applies, match
+from oracles.executed import deltas, law
+
+EPSILONS = (0.0, 0.4, 1.0, 2.5)
+MOST_WAYS = 5_000
+INDEPENDENT = (li.BallsInBins, li.RandomAllocation, li.Poisson)
+THROUGH_ABSENCE = {"balls-in-bins-pld", "random-allocation-pld", "restarted-allocation-pld", "restarted-poisson-pld",
+                   "poisson-pld", "poisson-rdp"}
+"""Rows whose replace-one goes through the record's absence: its gradient must be bounded, so it has no curvature."""
+
+
+def ways(run) -> float:
+    """In how many ways the secret draws can fall out."""
+    n, blocks, steps = run.n, run.blocks, run.steps
+    passes = -(-steps // blocks)
+    match run.batching:
+        case li.Poisson():
+            return 2.0 ** (n * steps)
+        case li.FixedSize(size):
+            return float(math.comb(n, size)) ** steps
+        case li.Permuted():
+            return math.factorial(n)
+        case li.Reshuffled():
+            return float(math.factorial(n)) ** passes
+        case li.BallsInBins():
+            return float(blocks) ** n
+        case li.RandomAllocation():
+            return float(blocks) ** (n * passes)
+    return 1.0
+
+
+def batching(kind, rng, n):
+    if kind is li.FullBatch:
+        return kind()
+    return li.Poisson(float(rng.uniform(0.1, 0.9))) if kind is li.Poisson else kind(int(rng.integers(1, n + 1)))
+
+
+def draw(kind, rng):
+    """A run, and the slopes and curvatures of its records under both neighbours."""
+    while True:
+        n, steps = int(rng.integers(1, 5)), int(rng.integers(1, 6))
+        smooth = float(rng.uniform(0.2, 2))
+        lowest = float(rng.choice([0.0, smooth, rng.uniform(0, smooth), rng.uniform(-0.5, 0) * smooth]))
+        sensitivity = float(rng.uniform(0.5, 2))
+        top = float(rng.choice([1.0, 1.999, rng.uniform(0.05, 2), rng.uniform(2, 3)])) / smooth
+        varied = rng.random() < 0.4
+        etas = rng.uniform(0.2, 1, steps) * top if varied else np.full(steps, top)
+        std = float(rng.uniform(0.3, 2)) * sensitivity
+        noise = li.Langevin(std) if rng.random() < 0.2 else li.GradientNoise(std)
+        below = {"strong": lowest} if lowest >= 0 else {"weak_convexity": -lowest}
+        facts = li.LossFacts(sensitivity=sensitivity, smooth=smooth, **below)
+        run = li.Run(
+            n=n, steps=steps, step_size=li.Steps(tuple(map(float, etas))) if varied else li.Constant(top), noise=noise,
+            batching=batching(kind, rng, n), loss=li.Abstract(facts),
+            start=li.GaussianStart(float(rng.uniform(0.1, 2))) if rng.random() < 0.3 else li.Fixed(),
+            adjacency=str(rng.choice(["zero-out", "replace-one", "add-remove"])) if kind is li.Poisson else
+            str(rng.choice(["zero-out", "zero-out", "replace-one"])))
+        if ways(run) <= MOST_WAYS:
+            break
+    bends = rng.uniform(lowest, smooth, n) if rng.random() < 0.5 else np.full(n, float(rng.choice([lowest, smooth])))
+    slopes = rng.normal(size=n) * float(rng.choice([0.0, 1.0]))
+    if kind is li.FixedSize:  # another record may take the drawn one's place: all gradients differ by a bounded number
+        bends[:], slopes = bends[0], np.clip(slopes, min(pulls(run)), max(pulls(run)))
+    if kind in INDEPENDENT and (run.adjacency != "replace-one" or rng.random() < 0.5):
+        bends[0] = 0.0  # a record that may be absent has no curvature, the other ones' constants are what is stated
+    return run, slopes, bends
+
+
+def pulls(run) -> tuple[float, float]:
+    """The first record's slope under both neighbours: as far apart as the sensitivity allows."""
+    most = run.facts().sensitivity.value
+    return (most / 2, -most / 2) if run.adjacency == "replace-one" else (most, 0.0)
+
+
+def exact(run, slopes, bends):
+    """The larger delta of both orders at EPSILONS."""
+    sides = []
+    for pull in pulls(run):
+        sides.append(law(run, np.append(pull, slopes[1:]), bends, 0.0))
+    return deltas(EPSILONS, *sides, points=6001)
+
+
+def uppers(run, bends) -> Iterator[tuple[str, object]]:
+    """The upper bounds that speak of these records."""
+    for name, theorem in TABLE.items():
+        if name in THROUGH_ABSENCE and bends[0] != 0:
+            continue
+        if theorem.kind == "upper" and isinstance(found := match(theorem, run), Applies):
+            yield name, found.curve
