@@ -7,11 +7,13 @@ import pytest
 from typer.testing import CliRunner
 
 from lastiterate.cli import app
+from lastiterate.curves.gdp import Gdp
 from lastiterate.errors import InputError
-from lastiterate.papers import ITEMS, Item, Panel, Result, Row, Trace, Work, files
+from lastiterate.papers import ITEMS, Item, Panel, Result, Row, Trace, Work, files, formulas, laws, sampling
 from lastiterate.papers.item import by_name
 
-QUICK = ("chourasia-fig1", "chourasia-tightness", "chourasia-corollary2")
+QUICK = ("chourasia-fig1", "chourasia-tightness", "bok-table1", "bok-closed-forms", "ryffel-theorem32",
+         "ryffel-corollary33", "ryffel-ridge-radius")
 """The cheapest items; all of them: ``lastiterate papers --all --quick``."""
 
 
@@ -47,6 +49,42 @@ def test_the_54_values_of_figure_1():
     # alpha S^2/(lambda sigma^2 n^2) = 30 * 16/(0.0004 * 25e6) = 0.048, and 1 - e^-1
     assert published["order 30, strong 1, K 100: Corollary 1"] == pytest.approx(0.048 * (1 - math.exp(-1)))
     assert published["order 30, strong 4, K 100: composition"] == pytest.approx(0.024)
+
+
+def test_utility_formulas_by_hand():
+    c = formulas.Constants(lipschitz=2.0, strong=0.1, smooth=0.5, n=1000, d=5)
+    assert formulas.lemma_6(c, 0.2, 50, 1e-3) == pytest.approx(2 * 0.5 * 4 / 0.01 * math.exp(-1) + 2 * 0.5 * 5e-3 / 0.1)
+    assert formulas.lemma_41(c, 0.2, 50, 1e-3, 3.0, 0.04) == pytest.approx(
+        0.25 * 3 * math.exp(-1) + 0.5 * 0.2 * 0.04 / 0.2 + 0.5 * 5e-3 / 0.1)
+    assert formulas.lemma_42(c, 0.2, 50, 1e-3, 0.04) == pytest.approx(
+        formulas.lemma_41(c, 0.2, 50, 1e-3, 4 * 4 / 0.01, 0.04))
+    assert formulas.lemma_43(c, 50, 1e-3, 3.0, 0.04) == pytest.approx(
+        1 / 50 * 3 + 0.16 / 5 * math.log(1 + 5 / 2) + 2 * 5e-3)
+    assert formulas.theorem_4_renyi(c, 10, 0.5) == formulas.Choice(
+        pytest.approx(4 * 10 * 4 / (0.1 * 0.5 * 1e6)), math.ceil(50 * math.log(1e6 * 0.5 / 50)))
+    log = math.log(1e5)
+    assert formulas.theorem_4(c, 0.5, 1e-5) == formulas.Choice(
+        pytest.approx(8 * 4 * (0.5 + 2 * log) / (0.1 * 0.25 * 1e6)), math.ceil(50 * math.log(0.25e6 / (20 * log))))
+    assert formulas.theorem_41(c, 10, 0.5).steps == math.ceil(10 * math.log(1e4))
+    assert formulas.theorem_42(c, 0.5, 1e-5).steps == math.ceil(10 * math.log(0.25e6 / (20 * log)))
+    assert formulas.theorem_43(c, 10, 0.5).steps == math.ceil(max(5 * 1e4, 1e8 / 5))
+    assert formulas.theorem_44(c, 0.5, 1e-5).temperature == formulas.theorem_4(c, 0.5, 1e-5).temperature
+
+
+def test_exact_laws_of_mixtures():
+    one, two = ((1.0,), (1.0,)), ((1.0,), (0.0,))
+    assert laws.renyi(3.0, one, two, 2.0) == pytest.approx(3 / 8, rel=1e-6)  # order (gap/std)^2 / 2
+    assert laws.projected_renyi(3.0, one, two, 2.0, -60, 60) == pytest.approx(3 / 8, rel=1e-4)
+    assert laws.projected_renyi(3.0, one, two, 2.0, -0.1, 0.1) < 3 / 8, "a projection only loses"
+    assert laws.hockey_stick(0.3, one, two, 2.0) == pytest.approx(Gdp(0.5).delta(0.3), rel=1e-4)
+    assert laws.epsilon_of(1e-3, one, two, 2.0) == pytest.approx(Gdp(0.5).epsilon(1e-3), rel=1e-3)
+
+
+def test_a_shuffled_pass_of_one_batch_is_the_gaussian_mechanism():
+    """One block: N(2, sigma^2) against N(1, sigma^2); more blocks hide the place, and never add."""
+    found = sampling.shuffle_lower(0.7, 1, 1e-6)
+    assert found == pytest.approx(Gdp(1 / 0.7).epsilon(1e-6), rel=2e-2) and found <= Gdp(1 / 0.7).epsilon(1e-6)
+    assert sampling.shuffle_lower(0.7, 1000, 1e-6) < found
 
 
 def test_names_are_slugs_of_their_papers_and_stand_once():
@@ -123,3 +161,22 @@ def test_an_item_without_its_data_is_listed_and_refused(tmp_path, monkeypatch):
 def test_bad_flags_are_one_sentence(words):
     done = command(*words)
     assert done.exit_code == 2 and done.stderr.startswith("error:")
+
+
+def test_account_prints_renyi_orders():
+    """The caption of Figure 1 on the command line."""
+    words = ("account --n 5000 --steps 100 --step-size 0.02 --sigma 0.02 --sensitivity 4 --smooth 4 --strong 1 "
+             f"--start gaussian:{0.02 * math.sqrt(2)!r} --adjacency replace-one --trust-constants --renyi")
+    done = CliRunner().invoke(app, [*words.split(), "10,30", "--json"])
+    found = json.loads(done.stdout)["renyi"]
+    assert found["orders"] == [10, 30]
+    rows = {row["theorem"]: row for row in found["theorems"]}
+    expected = [order * 0.0016 * (1 - math.exp(-1)) for order in (10, 30)]
+    assert rows["langevin-strongly-convex"]["epsilon"] == pytest.approx(expected) and "quadratic-witness" not in rows
+    assert rows["composition-langevin"]["epsilon"] == pytest.approx([10 * 0.0008, 30 * 0.0008])
+    first = [row["epsilon"][0] for row in found["theorems"]]
+    assert first == sorted(first)
+    shown = CliRunner().invoke(app, [*words.split(), "30"]).stdout
+    assert "Renyi divergence of order" in shown and "0.03035" in shown  # rounded up
+    for bad in ("1", "0.5,2", "2,", "inf"):
+        assert CliRunner().invoke(app, [*words.split(), bad]).exit_code == 2

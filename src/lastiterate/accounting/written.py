@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lastiterate.accounting.stated import stated
 from lastiterate.curves.curve import check_delta
 from lastiterate.curves.lower_bound import LowerBound
+from lastiterate.errors import InputError
 from lastiterate.theorems.theorem import Applies
 
 if TYPE_CHECKING:
@@ -35,6 +36,23 @@ def _row(certificate: Certificate, verdict: Verdict, delta: float) -> dict[str, 
         row |= {"applies": True, "epsilon": finite(known.epsilon(delta)),
                 "evidence": verdict.result.evidence.name}
     return row
+
+
+def renyi(certificate: Certificate, orders: Sequence[float]) -> list[dict[str, Any]]:
+    """What every theorem that applies (lower bounds apart) says about the Renyi divergences of ``orders``, > 1, by the
+    smallest at the first of them; ``None`` where it says nothing."""
+    for order in orders:
+        if not 1 < order < math.inf:
+            raise InputError("renyi", "must be finite orders above 1", order, "write them as in 1.5,2,8")
+    found: list[dict[str, Any]] = []
+    for verdict in certificate.verdicts:
+        if isinstance(verdict.result, Applies) and not isinstance(verdict.result.bound, LowerBound):
+            curve = certificate.curve(verdict)
+            found.append({"theorem": verdict.theorem.name, "kind": verdict.theorem.kind,
+                          "certifies": verdict.certifies(certificate.at_least),
+                          "epsilon": [finite(curve.rdp(order)) for order in orders]})
+    first = [math.inf if row["epsilon"][0] is None else row["epsilon"][0] for row in found]
+    return [row for _, row in sorted(zip(first, found, strict=True), key=lambda pair: pair[0])]
 
 
 def answer(certificate: Certificate, delta: float) -> dict[str, Any]:

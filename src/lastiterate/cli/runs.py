@@ -40,25 +40,33 @@ def _run_flags(command: Callable[..., None]) -> Callable[..., None]:
 @reports_errors
 def account_command(run: RunFile = None, delta: Delta = 1e-5, json_: Json = False, trust_constants: Trust = False,
             plot: Annotated[Path | None, typer.Option("--plot", help="epsilon over steps, as a picture")] = None,
+            renyi: Annotated[str | None, typer.Option("--renyi", help="orders such as 1.5,2,8: Renyi divergences too"
+                                                      )] = None,
             **flags: Any) -> None:
     """Every theorem's verdict on a run, best first; exit code 1 where none certifies it."""
     from lastiterate.accounting import calibration as accounting
+    from lastiterate.accounting import written
     from lastiterate.accounting.budgets import warn_of_delta
     from lastiterate.cli import flags as grammar
     from lastiterate.cli import show
     from lastiterate.run.evidence import Evidence
 
     at_least = Evidence.ASSUMED if trust_constants else Evidence.ENFORCED
+    orders = [] if renyi is None else [grammar.number("--renyi", part) for part in renyi.split(",")]
     certificate = accounting.account(grammar.describe(run, flags), at_least=at_least)
     warn_of_delta(delta, certificate.run.n)
+    divergences = written.renyi(certificate, orders) if orders else []
     if plot is not None:
         from lastiterate.report.plots import epsilon_over_steps
 
         epsilon_over_steps(certificate, delta, plot)
     if json_:
-        print(json.dumps(certificate.answer(delta), indent=2))
+        more = {"renyi": {"orders": orders, "theorems": divergences}} if orders else {}
+        print(json.dumps(certificate.answer(delta) | more, indent=2))
     else:
         show.accounted(console, certificate, delta)
+        if orders:
+            console.print(show.divergences(orders, divergences))
     if math.isinf(certificate.epsilon(delta)):
         raise typer.Exit(1)
 

@@ -72,6 +72,18 @@ def accounted(console: Console, certificate: Certificate, delta: float) -> None:
         console.print(f"- {caveat}", style="dim", highlight=False)
 
 
+def divergences(orders: list[float], rows: list[dict[str, Any]]) -> Table:
+    """Renyi divergences by theorem and order, rounded up."""
+    table = Table(title="Renyi divergence of order", title_justify="left")
+    table.add_column("theorem", no_wrap=True)
+    table.add_column("kind")
+    for order in orders:
+        table.add_column(f"{order:g}", justify="right")
+    for row in rows:
+        table.add_row(row["theorem"], row["kind"], *(rounded_up(value) for value in row["epsilon"]))
+    return table
+
+
 def trained(console: Console, result: Trained, where: str) -> None:
     """The one screen that ``train`` ends with."""
     from lastiterate.models.answers import Labels

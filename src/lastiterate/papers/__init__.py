@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from lastiterate.papers import chourasia_privacy
+from lastiterate.papers import bok, chourasia_privacy, ryffel_privacy, sampling, utility
 from lastiterate.papers.item import Item, Panel, Result, Row, Trace, Work
 
-ITEMS: tuple[Item, ...] = (*chourasia_privacy.ITEMS,)
+ITEMS: tuple[Item, ...] = (*chourasia_privacy.ITEMS, *utility.ITEMS, *ryffel_privacy.ITEMS, *bok.ITEMS, *sampling.ITEMS)
 """Every item, in the order in which they are listed."""
 
 __all__ = ["ITEMS", "Item", "Panel", "Result", "Row", "Trace", "Work"]

@@ -1,0 +1,108 @@
+"""What the papers state about utility, as functions: noise, number of steps, predicted excess risk.
+
+``lipschitz``, ``strong``, ``smooth``: of the whole loss, L, lambda and beta; ``n``: records, ``d``: parameters. Risks
+without the constants that O() hides are those of the proofs where the proof is at hand, and say so.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Constants:
+    """The constants of a problem."""
+
+    lipschitz: float
+    strong: float
+    smooth: float
+    n: int
+    d: int
+
+    @property
+    def condition(self) -> float:
+        """smooth / strong."""
+        return self.smooth / self.strong
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Temperature sigma^2 and number of steps."""
+
+    temperature: float
+    steps: int
+
+    @property
+    def sigma(self) -> float:
+        return math.sqrt(self.temperature)
+
+
+def _steps(value: float) -> int:
+    return max(1, math.ceil(value))
+
+
+def lemma_6(c: Constants, step: float, steps: int, temperature: float) -> float:
+    """Chourasia et al., Lemma 6: excess risk of noisy gradient descent, step <= strong / (2 smooth^2)."""
+    return (2 * c.smooth * c.lipschitz**2 / c.strong**2 * math.exp(-c.strong * step * steps)
+            + 2 * c.smooth * c.d * temperature / c.strong)
+
+
+def theorem_4_renyi(c: Constants, alpha: float, epsilon: float) -> Choice:
+    """Chourasia et al., Theorem 4: (alpha, epsilon)-Renyi DP with steps of strong / (2 smooth^2)."""
+    return Choice(4 * alpha * c.lipschitz**2 / (c.strong * epsilon * c.n**2),
+                  _steps(2 * c.condition**2 * math.log(c.n**2 * epsilon / (alpha * c.d))))
+
+
+def theorem_4(c: Constants, epsilon: float, delta: float) -> Choice:
+    """Chourasia et al., Theorem 4: (epsilon, delta)-DP, epsilon <= 2 log(1/delta)."""
+    log = math.log(1 / delta)
+    return Choice(8 * c.lipschitz**2 * (epsilon + 2 * log) / (c.strong * epsilon**2 * c.n**2),
+                  _steps(2 * c.condition**2 * math.log(c.n**2 * epsilon**2 / (4 * log * c.d))))
+
+
+def lemma_41(c: Constants, step: float, steps: int, temperature: float, start: float, batch_variance: float) -> float:
+    """Ryffel et al., Lemma 4.1, step < 1/(2 smooth); ``start``: E |theta_0 - theta*|^2, ``batch_variance``: xi^2."""
+    return (c.smooth / 2 * start * math.exp(-c.strong * step * steps)
+            + c.smooth * step * batch_variance / (2 * c.strong) + c.smooth * c.d * temperature / c.strong)
+
+
+def lemma_42(c: Constants, step: float, steps: int, temperature: float, batch_variance: float) -> float:
+    """Ryffel et al., Lemma 4.2: the same with |theta_0 - theta*| <= 2 L / strong."""
+    return lemma_41(c, step, steps, temperature, 4 * c.lipschitz**2 / c.strong**2, batch_variance)
+
+
+def lemma_43(c: Constants, steps: int, temperature: float, start: float, batch_variance: float) -> float:
+    """Ryffel et al., Lemma 4.3: mean risk of all iterates with steps 1/(2 smooth + strong k/2)."""
+    return (2 * c.smooth / steps * start
+            + 4 * batch_variance / (steps * c.strong) * math.log1p(c.strong * steps / (4 * c.smooth))
+            + 2 * c.d * temperature)
+
+
+def theorem_41(c: Constants, alpha: float, epsilon: float) -> Choice:
+    """Ryffel et al., Theorem 4.1: (alpha, epsilon)-Renyi DP, steps of 1/(2 smooth)."""
+    return Choice(4 * alpha * c.lipschitz**2 / (epsilon * c.strong * c.n**2),
+                  _steps(2 * c.condition * math.log(epsilon * c.n**2 / (alpha * c.d))))
+
+
+def theorem_42(c: Constants, epsilon: float, delta: float) -> Choice:
+    """Ryffel et al., Theorem 4.2: (epsilon, delta)-DP, epsilon <= 2 log(1/delta), steps of 1/(2 smooth)."""
+    log = math.log(1 / delta)
+    return Choice(8 * c.lipschitz**2 * (epsilon + 2 * log) / (epsilon**2 * c.strong * c.n**2),
+                  _steps(2 * c.condition * math.log(epsilon**2 * c.n**2 / (4 * log * c.d))))
+
+
+def _decreasing(c: Constants, ratio: float) -> int:
+    return _steps(max(c.condition * ratio, ratio**2 / c.condition))
+
+
+def theorem_43(c: Constants, alpha: float, epsilon: float) -> Choice:
+    """Ryffel et al., Theorem 4.3: (alpha, epsilon)-Renyi DP, decreasing steps."""
+    return Choice(theorem_41(c, alpha, epsilon).temperature,
+                  _decreasing(c, epsilon * c.n**2 / (alpha * c.d)))
+
+
+def theorem_44(c: Constants, epsilon: float, delta: float) -> Choice:
+    """Ryffel et al., Theorem 4.4: (epsilon, delta)-DP, decreasing steps."""
+    return Choice(theorem_42(c, epsilon, delta).temperature,
+                  _decreasing(c, epsilon**2 * c.n**2 / (4 * math.log(1 / delta) * c.d)))

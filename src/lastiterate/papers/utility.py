@@ -1,0 +1,235 @@
+"""Predicted and measured excess risk: Chourasia et al., Lemma 6 and Theorem 4; Ryffel et al., section 4."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+import lastiterate as li
+from lastiterate.papers import formulas
+from lastiterate.papers.formulas import Choice, Constants
+from lastiterate.papers.item import Item, Panel, Result, Row, Trace, Work
+from lastiterate.papers.problems import Problem, logistic_problem
+from lastiterate.papers.theory import assumed, curve
+from lastiterate.run.batching import Batching
+from lastiterate.run.run import Run
+from lastiterate.run.step_sizes import StepSize
+
+CHOURASIA = "Chourasia, Ye, Shokri 2021 (NeurIPS)"
+RYFFEL = "Ryffel, Bach, Pointcheval 2022 (hal-03547726)"
+RIDGE, ALPHA, EPSILON = 0.1, 10.0, 1.0
+PROBLEM = ("Logistic loss on rows of norm at most 1 with a ridge, on the ball of radius 1/ridge, which holds the "
+           "optimum: there the whole loss is 2-Lipschitz. Neither paper publishes such a problem for its bound; this "
+           "one is ours.")
+
+
+def constants(problem: Problem) -> Constants:
+    """L = 1 + ridge radius = 2 on the ball of radius 1/ridge."""
+    return Constants(2.0, problem.ridge, problem.smooth, problem.n, problem.d)
+
+
+def langevin(problem: Problem, choice: Choice, step: StepSize | float, batching: Batching | None = None) -> Run:
+    """The papers' algorithm with a start at N(0, 2 sigma^2/strong), projected."""
+    return li.Run(n=problem.n, steps=choice.steps, step_size=step, noise=li.Langevin(choice.sigma),
+                  batching=li.FullBatch() if batching is None else batching, domain=li.domains.Ball(1 / problem.ridge),
+                  start=li.GaussianStart(choice.sigma * math.sqrt(2 / problem.ridge)), adjacency="replace-one",
+                  loss=problem.loss)
+
+
+def known(run: Run, problem: Problem) -> Run:
+    """The same run with the constants of the whole loss, as the papers' theorems read them."""
+    return replace(run, loss=assumed(lipschitz=2.0, smooth=problem.smooth, strong=problem.ridge))
+
+
+def risk(problem: Problem, run: Run, models: int, seed: int) -> float:
+    """Mean excess risk of independent executions."""
+    return float(problem.excess(problem.trained(run, models, seed)).mean())
+
+
+def lemma_6(work: Work) -> Result:
+    """Noisy gradient descent over K at one noise."""
+    problem = logistic_problem(n=1000, d=5, ridge=RIDGE, seed=work.seed)
+    c, models = constants(problem), work.size(20, 200)
+    choice = formulas.theorem_4_renyi(c, ALPHA, EPSILON)
+    step, rows = problem.ridge / (2 * problem.smooth**2), list[Row]()
+    lines: tuple[list[float], list[float]] = ([], [])
+    counts = (1, 5, 20, 80, choice.steps)
+    for steps in counts:
+        work.progress(f"{steps} steps")
+        bounded = formulas.lemma_6(c, step, steps, choice.temperature)
+        found = risk(problem, langevin(problem, replace(choice, steps=steps), step), models, work.seed)
+        rows.append(Row(f"K {steps}: measured excess risk", found, bounded, 0.0, "<="))
+        for line, value in zip(lines, (bounded, found), strict=True):
+            line.append(value)
+    traces = (Trace("Lemma 6", counts, tuple(lines[0]), "other upper"),
+              Trace("measured", counts, tuple(lines[1]), "audit"))
+    return Result(tuple(rows), (Panel("excess risk", "iterations K", "risk", traces, True, True),),
+                  {"n": 1000, "d": 5, "ridge": RIDGE, "smooth": problem.smooth, "step": step,
+                   "sigma": choice.sigma, "models": models}, (PROBLEM,))
+
+
+def theorem_4(work: Work) -> Result:
+    """sigma^2 and K* for a Renyi budget and for (epsilon, delta), what they cost and what they reach."""
+    problem = logistic_problem(n=1000, d=5, ridge=RIDGE, seed=work.seed)
+    c, models, delta = constants(problem), work.size(20, 200), 1e-5
+    step, rows = problem.ridge / (2 * problem.smooth**2), list[Row]()
+    budgets, risks, bounds = (0.5, 1.0, 2.0, 4.0), list[float](), list[float]()
+    for epsilon in budgets:
+        work.progress(f"epsilon {epsilon:g}")
+        choice = formulas.theorem_4(c, epsilon, delta)
+        run = langevin(problem, choice, step)
+        published, ours = (curve(name, known(run, problem)).epsilon(delta)
+                           for name in ("langevin-strongly-convex", "shifted-interpolation"))
+        rows.append(Row(f"epsilon {epsilon:g}: sigma^2", choice.temperature))
+        rows.append(Row(f"epsilon {epsilon:g}: K*", float(choice.steps)))
+        rows.append(Row(f"epsilon {epsilon:g}: epsilon by Corollary 1", published, epsilon, 1e-9, "<="))
+        rows.append(Row(f"epsilon {epsilon:g}: epsilon by shifted interpolation", ours))
+        bounds.append(formulas.lemma_6(c, step, choice.steps, choice.temperature))
+        risks.append(risk(problem, run, models, work.seed))
+        rows.append(Row(f"epsilon {epsilon:g}: measured excess risk against Lemma 6", risks[-1], bounds[-1], 0.0, "<="))
+    renyi = formulas.theorem_4_renyi(c, ALPHA, EPSILON)
+    rows.append(Row(f"Renyi epsilon of order {ALPHA:g} by Corollary 1", curve(
+        "langevin-strongly-convex", known(langevin(problem, renyi, step), problem)).rdp(ALPHA), EPSILON, 1e-9, "<="))
+    traces = (Trace("Lemma 6 at (sigma^2, K*)", budgets, tuple(bounds), "other upper"),
+              Trace("measured", budgets, tuple(risks), "audit"))
+    return Result(tuple(rows), (Panel("Theorem 4", f"epsilon at {delta:g}", "excess risk", traces, True, True),),
+                  {"n": 1000, "d": 5, "ridge": RIDGE, "smooth": problem.smooth, "step": step, "delta": delta,
+                   "models": models}, (PROBLEM,))
+
+
+def slope(x: list[float], y: list[float]) -> float:
+    """The least-squares slope of log y over log x."""
+    return float(np.polyfit(np.log(x), np.log(y), 1)[0])
+
+
+def optimal(work: Work) -> Result:
+    """Theorem 4 says O(d / n^2): measured over several n and d."""
+    ns, ds, models = (500, 1000, 2000, 4000)[: work.size(3, 4)], (4, 8, 16)[: work.size(2, 3)], work.size(20, 100)
+    found: dict[tuple[int, int], float] = {}
+    for n in ns:
+        for d in ds:
+            if d != ds[0] and n != ns[-1]:
+                continue
+            work.progress(f"n {n}, d {d}")
+            problem = logistic_problem(n=n, d=d, ridge=RIDGE, seed=work.seed)
+            choice = formulas.theorem_4_renyi(constants(problem), ALPHA, EPSILON)
+            run = langevin(problem, choice, problem.ridge / (2 * problem.smooth**2))
+            found[n, d] = risk(problem, run, models, work.seed)
+    over_n, over_d = [found[n, ds[0]] for n in ns], [found[ns[-1], d] for d in ds]
+    rows = [Row(f"n {n}, d {d}: measured excess risk times n^2/d", value * n * n / d)
+            for (n, d), value in found.items()]
+    rows.append(Row("slope over n, log-log", slope([float(n) for n in ns], over_n), -2.0, 0.3))
+    rows.append(Row("slope over d, log-log", slope([float(d) for d in ds], over_d), 1.0, 0.3))
+    panels = (Panel(f"d = {ds[0]}", "n", "excess risk", (Trace("measured", ns, tuple(over_n), "audit"),), True, True),
+              Panel(f"n = {ns[-1]}", "d", "excess risk", (Trace("measured", ds, tuple(over_d), "audit"),), True, True))
+    return Result(tuple(rows), panels,
+                  {"n": list(ns), "d": list(ds), "ridge": RIDGE, "alpha": ALPHA, "epsilon": EPSILON, "models": models},
+                  (PROBLEM, "Theorem 4 and Theorem 5 agree on d/n^2 up to constants and log(1/delta): the measured "
+                            "slopes are those of that order."))
+
+
+def _batch_variance(problem: Problem, batch: int) -> float:
+    """xi^2 = E |gradient of a batch at the optimum|^2, batches of one size without replacement."""
+    p = 1 / (1 + np.exp(-(problem.x @ problem.optimum)))
+    each = problem.x * (p - problem.y)[:, None] + problem.ridge * problem.optimum
+    spread = float((each**2).sum(axis=1).mean())  # the mean gradient is 0
+    return spread / batch * (problem.n - batch) / (problem.n - 1)
+
+
+def lemmas(work: Work) -> Result:
+    """Lemmas 4.1 to 4.3: constant steps over K, decreasing steps on average over all iterates."""
+    from lastiterate.engine import Trainer, seeded_key
+
+    problem = logistic_problem(n=200, d=5, ridge=RIDGE, seed=work.seed)
+    c, batch, models = constants(problem), 20, work.size(20, 200)
+    choice = formulas.theorem_41(c, ALPHA, 50.0)
+    xi, theta = _batch_variance(problem, batch), problem.optimum
+    start = float(theta @ theta) + problem.d * 2 * choice.temperature / problem.ridge
+    step, rows, counts = 1 / (2 * problem.smooth), list[Row](), (1, 4, 16, 64, 256)
+    lines: dict[str, list[float]] = {"Lemma 4.1": [], "Lemma 4.2": [], "constant steps, measured": [],
+                                     "Lemma 4.3": [], "decreasing steps, measured mean": []}
+    # 4.1 asks for a step strictly below 1/(2 smooth)
+    short = step * (1 - 1e-9)
+    iterates = []
+    for seed in range(work.size(4, 30)):
+        work.progress(f"decreasing steps, {seed + 1}")
+        run = langevin(problem, Choice(choice.temperature, counts[-1]), li.InverseDecay(problem.smooth, problem.ridge),
+                       li.FixedSize(batch))
+        all_of_them = Trainer(replace(run, release="all")).fit(problem.x, problem.y, seeded_key(work.seed + seed))
+        iterates.append(problem.excess(all_of_them[:, 0, :-1]))
+    averages = np.cumsum(np.mean(iterates, axis=0)) / np.arange(1, counts[-1] + 1)
+    for steps in counts:
+        work.progress(f"{steps} constant steps")
+        values = (formulas.lemma_41(c, short, steps, choice.temperature, start, xi),
+                  formulas.lemma_42(c, short, steps, choice.temperature, xi),
+                  risk(problem, langevin(problem, replace(choice, steps=steps), short, li.FixedSize(batch)), models,
+                       work.seed),
+                  formulas.lemma_43(c, steps, choice.temperature, start, xi), float(averages[steps - 1]))
+        rows.append(Row(f"K {steps}: measured risk against Lemma 4.1", values[2], values[0], 0.0, "<="))
+        rows.append(Row(f"K {steps}: measured risk against Lemma 4.2", values[2], values[1], 0.0, "<="))
+        rows.append(Row(f"K {steps}: measured mean risk against Lemma 4.3", values[4], values[3], 0.0, "<="))
+        for line, value in zip(lines.values(), values, strict=True):
+            line.append(value)
+    styles = ("other upper", "composition", "audit", "other upper", "audit")
+    traces = [Trace(name, counts, tuple(y), style) for (name, y), style in zip(lines.items(), styles, strict=True)]
+    panels = (Panel("constant steps", "steps K", "excess risk", tuple(traces[:3]), True, True),
+              Panel("decreasing steps", "steps K", "mean excess risk", tuple(traces[3:]), True, True))
+    return Result(tuple(rows), panels,
+                  {"n": problem.n, "d": problem.d, "m": batch, "ridge": RIDGE, "smooth": problem.smooth,
+                   "sigma": choice.sigma, "xi^2": xi, "models": models},
+                  (PROBLEM, "xi^2 is computed from the data: the lemmas are about utility, where that is allowed."))
+
+
+def theorems(work: Work) -> Result:
+    """Theorems 4.1 to 4.4: sigma^2, K, the budget they promise, what is true of it, and the measured risk."""
+    n, d, batch, delta, epsilon = 200, 5, 20, 1e-5, 4.0
+    problem = logistic_problem(n=n, d=d, ridge=RIDGE, seed=work.seed)
+    c, models, rows = constants(problem), work.size(10, 100), list[Row]()
+    steps = {"4.1": (formulas.theorem_41(c, ALPHA, epsilon), problem.smooth), "4.2": (formulas.theorem_42(
+        c, epsilon, delta), problem.smooth), "4.3": (formulas.theorem_43(c, ALPHA, epsilon), None),
+        "4.4": (formulas.theorem_44(c, epsilon, delta), None)}
+    bars: dict[str, list[float]] = {"promised": [], "full batch, published": [], "batches of 20, certified": []}
+    for name, (choice, smooth) in steps.items():
+        work.progress(f"Theorem {name}")
+        choice = replace(choice, steps=min(choice.steps, work.size(2000, 200_000)))
+        schedule = li.InverseDecay(problem.smooth, RIDGE) if smooth is None else li.Constant((1 - 1e-9) / (2 * smooth))
+        full = langevin(problem, choice, schedule)
+        sampled = replace(full, batching=li.FixedSize(batch))
+        renyi = name in ("4.1", "4.3")
+
+        def cost(row: str, run: Run, renyi: bool = renyi) -> float:
+            found = curve(row, known(run, problem))
+            return found.rdp(ALPHA) if renyi else found.epsilon(delta)
+
+        published = cost("sgld-strongly-convex", full)
+        true = cost("sgld-strongly-convex-batch", sampled)
+        what = f"Renyi epsilon of order {ALPHA:g}" if renyi else f"epsilon at {delta:g}"
+        rows += [Row(f"Theorem {name}: sigma^2", choice.temperature), Row(f"Theorem {name}: K", float(choice.steps)),
+                 Row(f"Theorem {name}: {what}, m = n", published, epsilon, 1e-9, "<="),
+                 Row(f"Theorem {name}: {what}, m = {batch}, certified", true, epsilon, 1e-9, "<="),
+                 Row(f"Theorem {name}: measured excess risk, m = {batch}", risk(problem, sampled, models, work.seed))]
+        for line, value in zip(bars.values(), (epsilon, published, true), strict=True):
+            line.append(value)
+    styles = ("claimed", "other upper", "certified")
+    place = (4.1, 4.2, 4.3, 4.4)
+    traces = tuple(Trace(name, place, tuple(y), style) for (name, y), style in zip(bars.items(), styles, strict=True))
+    return Result(tuple(rows), (Panel("what is promised and what holds", "theorem", "epsilon", traces, False, True),),
+                  {"n": n, "d": d, "m": batch, "ridge": RIDGE, "alpha": ALPHA, "epsilon": epsilon, "delta": delta,
+                   "models": models, "most steps": work.size(2000, 200_000)},
+                  (PROBLEM, "The noise follows from Theorem 3.2, which is false for m < n: what is certified for "
+                            "batches (sensitivity 2L/m) exceeds the promise by up to (n/m)^2. With m = n it holds. An "
+                            "upper bound refutes nothing by itself: ryffel-theorem32 has the exact law.",
+                   "The number of steps is capped at 'most steps'; fewer steps cost less privacy."))
+
+
+ITEMS = (
+    Item("chourasia-lemma6", CHOURASIA, "Lemma 6: excess risk over iterations, predicted and measured", "matches",
+         lemma_6),
+    Item("chourasia-theorem4", CHOURASIA, "Theorem 4: sigma^2 and K* with budget and measured risk", "matches",
+         theorem_4),
+    Item("chourasia-optimal", CHOURASIA, "Section 5: utility of order d/n^2, measured", "matches", optimal),
+    Item("ryffel-lemmas", RYFFEL, "Lemmas 4.1 to 4.3: risk with constant and decreasing steps", "matches", lemmas),
+    Item("ryffel-theorems", RYFFEL, "Theorems 4.1 to 4.4: noise, steps, promised and true budget", "differs", theorems),
+)
