@@ -13,7 +13,8 @@ from lastiterate.papers import ITEMS, Item, Panel, Result, Row, Trace, Work, fil
 from lastiterate.papers.item import by_name
 
 QUICK = ("chourasia-fig1", "chourasia-tightness", "bok-table1", "bok-closed-forms", "ryffel-theorem32",
-         "ryffel-corollary33", "ryffel-ridge-radius")
+         "ryffel-corollary33", "ryffel-ridge-radius", "kong-ribero-constants", "kong-ribero-unfinished",
+         "heller-fetaya-lemma-a2", "heller-fetaya-rates")
 """The cheapest items; all of them: ``lastiterate papers --all --quick``."""
 
 
@@ -141,6 +142,20 @@ def test_finished_items_with_the_same_settings_are_kept(tmp_path, monkeypatch):
     (tmp_path / "chourasia-toy.json").write_text("{ damaged")
     assert command("--all", "--out", str(tmp_path), "--seed", "1", "--quick").exit_code == 0
     assert calls == [0, 1, 1, 1]
+
+
+def test_settings_of_an_item_of_its_own(tmp_path):
+    words = ("heller-fetaya-fig1", "--quick", "--json", "--out", str(tmp_path))
+    found = json.loads(command(*words, "--set", "n=100,ratio=316.2").stdout)
+    assert found["given"] == {"n": 100, "ratio": 316.2, "delta": 1e-5, "exponent": 1 / 64}
+    ours = {row["what"]: row["ours"] for row in found["rows"]}
+    # the pair's posteriors, and the peak of Appendix A-E's bound, as found for this project
+    assert ours["posterior sample: epsilon at most, the pair of equation 8 by its Renyi divergences"] == pytest.approx(
+        1.017, abs=2e-3)
+    assert 7.09 < ours["SGLD: largest bound of Appendix A-E over the passes"] <= 7.102
+    for bad in ("n", "m=3", "n=x"):
+        assert command(*words, "--set", bad).exit_code == 2
+    assert command("--set", "n=3").exit_code == 2 and command("bok-table1", "--set", "n=3").exit_code == 2
 
 
 def test_an_item_without_its_data_is_listed_and_refused(tmp_path, monkeypatch):

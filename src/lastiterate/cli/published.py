@@ -34,6 +34,8 @@ def papers_command(
     seed: Annotated[int, typer.Option("--seed", help="of everything that is drawn")] = 0,
     data_dir: Annotated[Path | None, typer.Option("--data-dir", help="real data; items that need them are listed "
                                                   "with the file names")] = None,
+    set_: Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="a setting of the item's own")
+                    ] = None,
     json_: Json = False,
 ) -> None:
     """Figures and tables of the papers: the published value beside ours, their difference and its tolerance."""
@@ -48,16 +50,33 @@ def papers_command(
         raise InputError("data_dir", "must be an existing folder", str(data_dir))
     if seed < 0:
         raise InputError("seed", "must be a whole number >= 0", seed)
+    chosen = _chosen(set_ or [])
+    if chosen and item is None:
+        raise InputError("--set", "needs an item whose setting it is", next(iter(chosen)))
     work = Work(quick, seed, data_dir)
     if all_ and out is not None:
         _every(ITEMS, work, out, json_)
     elif item is not None:
-        found = _one(by_name(ITEMS, item), work, out, "")
+        named = by_name(ITEMS, item)
+        found = _one(named, named.work(work, chosen), out, "")
         print(json.dumps(found, indent=1)) if json_ else _show(found, out)
     elif json_:
         print(json.dumps([_listed(each, data_dir) for each in ITEMS], indent=1))
     else:
         console.print(_table([_listed(each, data_dir) for each in ITEMS]))
+
+
+def _chosen(words: list[str]) -> dict[str, float]:
+    """NAME=VALUE, several in one word with commas or in several."""
+    from lastiterate.cli.flags import number
+
+    found: dict[str, float] = {}
+    for part in ",".join(words).split(",") if words else []:
+        name, separator, value = part.partition("=")
+        if not separator:
+            raise InputError("--set", "must be NAME=VALUE", part)
+        found[name.strip()] = number("--set", value)
+    return found
 
 
 def _listed(item: Item, data_dir: Path | None) -> dict[str, Any]:
@@ -99,9 +118,10 @@ def _every(items: tuple[Item, ...], work: Work, out: Path, json_: bool) -> None:
         if row["missing"]:
             summary.append(row | {"status": "data not at hand"})
             continue
-        found = files.kept(out, item, work)
+        own = item.work(work, {})
+        found = files.kept(out, item, own)
         try:
-            done = _one(item, work, out, f"{number} of {len(items)}: ") if found is None else found
+            done = _one(item, own, out, f"{number} of {len(items)}: ") if found is None else found
         except InputError as error:
             failed += 1
             Console(stderr=True).print(f"[bold red]error:[/bold red] {escape(item.name)}: {escape(str(error))}",

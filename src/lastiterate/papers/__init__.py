@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
-from lastiterate.papers import bok, chourasia_privacy, ryffel_privacy, sampling, utility
+from lastiterate.papers import (
+    bok,
+    chourasia_privacy,
+    heller_fetaya,
+    kong_ribero,
+    kong_ribero_runs,
+    ryffel_privacy,
+    sampling,
+    utility,
+)
 from lastiterate.papers.item import Item, Panel, Result, Row, Trace, Work
 
-ITEMS: tuple[Item, ...] = (*chourasia_privacy.ITEMS, *utility.ITEMS, *ryffel_privacy.ITEMS, *bok.ITEMS, *sampling.ITEMS)
+ITEMS: tuple[Item, ...] = (
+    *chourasia_privacy.ITEMS, *utility.ITEMS, *ryffel_privacy.ITEMS, *kong_ribero.ITEMS,
+    *kong_ribero_runs.ITEMS,
+    *heller_fetaya.ITEMS, *bok.ITEMS, *sampling.ITEMS,
+)
 """Every item, in the order in which they are listed."""
 
 __all__ = ["ITEMS", "Item", "Panel", "Result", "Row", "Trace", "Work"]

@@ -28,7 +28,7 @@ def made(item: Item, work: Work) -> tuple[Result, float]:
 def asked(item: Item, work: Work) -> dict[str, Any]:
     """What must be the same for a finished item to be kept."""
     return {"item": item.name, "quick": work.quick, "seed": work.seed, "data": bool(item.data),
-            "version": __version__}
+            "given": dict(work.given), "version": __version__}
 
 
 def as_json(item: Item, work: Work, result: Result, seconds: float) -> dict[str, Any]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -91,12 +91,18 @@ class Result:
 
 @dataclass(frozen=True)
 class Work:
-    """How an item is run. ``quick``: reduced sizes. ``data_dir``: real data, ``None`` where there are none."""
+    """How an item is run. ``quick``: reduced sizes. ``data_dir``: real data, ``None`` where there are none.
+    ``given``: the item's own settings, by name, its defaults included."""
 
     quick: bool = True
     seed: int = 0
     data_dir: Path | None = None
     progress: Progress = lambda _: None
+    given: Mapping[str, float] = field(default_factory=dict[str, float])
+
+    def number(self, name: str) -> float:
+        """One of the item's own settings."""
+        return self.given[name]
 
     def size(self, quick: int, full: int) -> int:
         """A size that depends on ``quick``."""
@@ -107,7 +113,7 @@ class Work:
 class Item:
     """``name``: a slug, stable for ever. ``status``: what the full run finds (with data, where it needs them).
 
-    ``data``: files below ``--data-dir`` that it needs.
+    ``data``: files below ``--data-dir`` that it needs. ``settings``: numbers that a caller may choose, with defaults.
     """
 
     name: str
@@ -116,6 +122,15 @@ class Item:
     status: Status
     run: Callable[[Work], Result]
     data: tuple[str, ...] = ()
+    settings: Mapping[str, float] = field(default_factory=dict[str, float])
+
+    def work(self, work: Work, chosen: Mapping[str, float]) -> Work:
+        """The work with the settings chosen, the others by default."""
+        for name in chosen:
+            if name not in self.settings:
+                known = ", ".join(self.settings) or "none"
+                raise InputError("--set", f"must name a setting of {self.name} ({known})", name)
+        return replace(work, given={**self.settings, **chosen})
 
     def missing(self, data_dir: Path | None) -> tuple[str, ...]:
         """Files it needs that are not there."""
