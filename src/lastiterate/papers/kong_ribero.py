@@ -79,9 +79,9 @@ def unfinished(work: Work) -> Result:
               Trace("passes begun (our row)", counts, tuple(begun)))
     return Result(tuple(rows), (Panel("two blocks, linear losses", "iterations T", "mu^2 v/s^2", traces),),
                   {"n": 2, "b": 1, "l": 2, "losses": "linear"},
-                  (RESTORED, "With E = floor(T/l), the passes in the paper's notation, Theorem 2.3 as restored is false "
-                             "for runs that end inside a pass; with whole passes it holds. Our row counts passes that "
-                             "were begun."))
+                  (RESTORED, "With E = floor(T/l), the passes in the paper's notation, Theorem 2.3 as restored is "
+                             "false for runs that end inside a pass; with whole passes it holds. Our row counts passes "
+                             "that were begun."))
 
 
 def constants(work: Work) -> Result:
