@@ -5,7 +5,8 @@ from lastiterate.data.columns import Array, Category, Ignore, Numeric
 from lastiterate.data.encode import encode, encode_features
 from lastiterate.data.readers import check_readable, read_table, schema_template
 from lastiterate.data.schema import Schema
+from lastiterate.data.sources.source import Generated, stream
 from lastiterate.data.table import Table
 
-__all__ = ["BUNDLED", "Array", "Category", "Ignore", "Numeric", "Schema", "Table", "check_readable", "encode",
-           "encode_features", "load_bundled", "read_table", "schema_template", "split"]
+__all__ = ["BUNDLED", "Array", "Category", "Generated", "Ignore", "Numeric", "Schema", "Table", "check_readable",
+           "encode", "encode_features", "load_bundled", "read_table", "schema_template", "split", "stream"]

@@ -35,9 +35,14 @@ def read_npz(path: Path) -> Table:
     return array_table(features, answers, answers_in="the array 'y' (or 'y_train')")
 
 
+def labels_file(path: Path) -> Path:
+    """Where the labels of NAME.npy lie."""
+    return path.with_name(path.stem + ".labels.npy")
+
+
 def read_npy(path: Path) -> Table:
     """Features (n, ...) from NAME.npy; n labels from NAME.labels.npy beside it, where that exists."""
-    beside = path.with_name(path.stem + ".labels.npy")
+    beside = labels_file(path)
     answers = _load(beside) if beside.is_file() else None
     return array_table(_load(path), answers, answers_in=beside.name)
 

@@ -11,11 +11,12 @@ import gzip
 import io
 import sys
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 
-from lastiterate.data.table import Table, column_names
+from lastiterate.data.table import Cells, Table, column_names
 from lastiterate.data.unpack import opened
 from lastiterate.errors import InputError
 
@@ -32,24 +33,41 @@ def read_csv(path: Path, names: Sequence[str] = (), without: str = "") -> Table:
 
     A file that was cut off after a record, or in its last cell, looks like a shorter one.
     """
+    with records_of(path, names, without) as (header, records):
+        columns = list(zip(*records, strict=True))
+    if not columns:
+        raise InputError("data file", "must hold a header and at least one record", path.name)
+    cells: dict[str, Cells] = {name: [cell.strip() for cell in column]
+                               for name, column in zip(header, columns, strict=True)}
+    return Table(header, cells)
+
+
+@contextmanager
+def records_of(path: Path, names: Sequence[str] = (), without: str = "") -> Iterator[tuple[tuple[str, ...],
+                                                                                          Iterator[list[str]]]]:
+    """The names of the columns, and the records one after the other, each with as many cells; see ``read_csv``."""
     with _text(path) as file:
         separator = _separator(file)
-        rows = list(csv.reader(file, delimiter=separator, strict=True))
-    while rows and not rows[-1]:
-        del rows[-1]
-    if names and rows and len(rows[0]) == len(names) - 1:
-        names = [name for name in names if name != without]
-    header = column_names(list(names)) if names else _header(rows[0] if rows else [], path)
-    records = rows if names else rows[1:]
-    if not records:
-        raise InputError("data file", "must hold a header and at least one record", path.name)
-    for number, row in enumerate(records, start=1):
-        if len(row) != len(header):
-            raise InputError("data file", f"needs {len(header)} cells in every record",
-                             f"{len(row)} in record {number}", "the file may be cut off, or a line be empty")
-    columns = zip(*records, strict=True)
-    cells = {name: [cell.strip() for cell in column] for name, column in zip(header, columns, strict=True)}
-    return Table(header, cells)
+        rows = csv.reader(file, delimiter=separator, strict=True)
+        first = next(rows, [])
+        if names and len(first) == len(names) - 1:
+            names = [name for name in names if name != without]
+        header = column_names(list(names)) if names else _header(first, path)
+        yield header, _whole(chain([first], rows) if names and first else rows, len(header))
+
+
+def _whole(rows: Iterable[list[str]], width: int) -> Iterator[list[str]]:
+    """Records of ``width`` cells; empty lines are allowed behind the last one."""
+    empty = 0
+    for number, row in enumerate(rows, start=1):
+        if not row:
+            empty += 1
+            continue
+        if empty or len(row) != width:
+            raise InputError("data file", f"needs {width} cells in every record",
+                             f"0 in record {number - empty}" if empty else f"{len(row)} in record {number}",
+                             "the file may be cut off, or a line be empty")
+        yield row
 
 
 def read_header(path: Path) -> tuple[str, ...]:

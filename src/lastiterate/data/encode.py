@@ -10,7 +10,7 @@ import numpy as np
 
 from lastiterate.data.columns import MISSING, Category, Numeric
 from lastiterate.data.schema import Schema
-from lastiterate.data.table import Table
+from lastiterate.data.table import Cells, Table
 from lastiterate.errors import InputError
 
 TIMES = 3
@@ -28,9 +28,9 @@ def encode_features(table: Table, schema: Schema) -> np.ndarray:
     parts: list[np.ndarray] = []
     for column in schema.columns:
         if isinstance(column, Numeric):
-            parts.append(_number(column, table.cells[column.name])[:, None])
+            parts.append(_number(column, table.cells[column.name], table.first)[:, None])
         elif isinstance(column, Category):
-            parts.append(_one_hot(column, table.cells[column.name]))
+            parts.append(_one_hot(column, table.cells[column.name], table.first))
     return np.concatenate(parts, axis=1).astype(np.float32)
 
 
@@ -71,10 +71,10 @@ def memory() -> float:
 def encode(table: Table, schema: Schema) -> tuple[np.ndarray, np.ndarray]:
     """Features and target: class indices (n,) int32, or for regression numbers scaled to [-1, 1] (n,) float32."""
     features = encode_features(table, schema)
-    return features, _target(_answers(table, schema), schema)
+    return features, _target(_answers(table, schema), schema, table.first)
 
 
-def _answers(table: Table, schema: Schema) -> list[str] | np.ndarray:
+def _answers(table: Table, schema: Schema) -> Cells:
     if table.cells is not None:
         if schema.target not in table.cells:
             raise InputError("target", "must be a column of the data file", schema.target,
@@ -85,15 +85,21 @@ def _answers(table: Table, schema: Schema) -> list[str] | np.ndarray:
     return table.answers
 
 
-def _target(answers: list[str] | np.ndarray, schema: Schema) -> np.ndarray:
+def _target(answers: Cells, schema: Schema, first: int) -> np.ndarray:
     if schema.target_range is not None:
         column = Numeric(schema.target, *schema.target_range)
-        return _number(column, [str(x) for x in answers]).astype(np.float32)
+        exact = isinstance(answers, np.ndarray) and answers.dtype == np.float64
+        return _number(column, answers if exact else [str(x) for x in answers], first).astype(np.float32)
     place = {label: index for index, label in enumerate(schema.classes)}
-    found = np.array([place.get(_label(x), -1) for x in answers], dtype=np.int32)
+    if isinstance(answers, np.ndarray) and answers.dtype.kind in "biu":  # few labels, each looked up once
+        labels, which = np.unique(answers, return_inverse=True)
+        found = np.array([place.get(_label(x), -1) for x in labels], dtype=np.int32)[which]
+    else:
+        found = np.array([place.get(_label(x), -1) for x in answers], dtype=np.int32)
     if (found < 0).any():
         raise InputError(f"target {schema.target!r}", "must hold only the classes " + ", ".join(schema.classes),
-                         f"another label in record {int(np.argmin(found)) + 1}", "correct the label or the classes")
+                         f"another label in record {first + int(np.argmin(found)) + 1}",
+                         "correct the label or the classes")
     return found
 
 
@@ -134,21 +140,23 @@ def _encode_array(table: Table, schema: Schema) -> np.ndarray:
     return out
 
 
-def _number(column: Numeric, cells: list[str]) -> np.ndarray:
+def _number(column: Numeric, cells: Cells, first: int) -> np.ndarray:
     try:
         values = np.array(cells, dtype=np.float64)
     except ValueError:
-        values = np.array([_parse(column, cell, number) for number, cell in enumerate(cells, start=1)])
+        values = np.array([_parse(column, cell, number) for number, cell in enumerate(cells, start=first + 1)])
     missing = np.isnan(values)
     if missing.any():
         if column.missing == "refuse":
-            raise InputError(f"column {column.name!r}", "has a missing value", f"record {int(np.argmax(missing)) + 1}",
+            raise InputError(f"column {column.name!r}", "has a missing value",
+                             f"record {first + int(np.argmax(missing)) + 1}",
                              "state missing = a public number in the schema to fill it in")
         values = np.where(missing, float(column.missing), values)
     outside = (values < column.low) | (values > column.high)
     if column.outside == "refuse" and outside.any():
         raise InputError(f"column {column.name!r}", f"must lie in [{column.low:g}, {column.high:g}]",
-                         f"record {int(np.argmax(outside)) + 1}", "correct the range, or clip with outside = \"clip\"")
+                         f"record {first + int(np.argmax(outside)) + 1}",
+                         "correct the range, or clip with outside = \"clip\"")
     values = np.clip(values, column.low, column.high)
     return (values - column.low) / (column.high - column.low) * 2 - 1
 
@@ -163,12 +171,13 @@ def _parse(column: Numeric, cell: str, number: int) -> float:
                          "write 1000 and not 1,000, or make it kind = \"category\"") from None
 
 
-def _one_hot(column: Category, cells: list[str]) -> np.ndarray:
+def _one_hot(column: Category, cells: Cells, first: int) -> np.ndarray:
     place = {value: index for index, value in enumerate(column.values)}
     found = np.array([place.get(cell, -2 if cell.lower() in MISSING else -1) for cell in cells])
     for code, rule, what in ((-2, column.missing, "a missing value"), (-1, column.outside, "an unknown category")):
         if rule == "refuse" and (found == code).any():
-            raise InputError(f"column {column.name!r}", f"has {what}", f"record {int(np.argmax(found == code)) + 1}",
+            raise InputError(f"column {column.name!r}", f"has {what}",
+                             f"record {first + int(np.argmax(found == code)) + 1}",
                              f"list it in values, or allow it with {'missing' if code == -2 else 'outside'} = \"zero\"")
     out = np.zeros((len(cells), len(column.values)), dtype=np.float32)
     known = found >= 0

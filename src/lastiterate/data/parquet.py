@@ -3,30 +3,70 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from lastiterate.data.table import Table, column_names, damaged
+from lastiterate.data.table import Cells, Table, column_names, damaged
 from lastiterate.errors import InputError
 
 
 def read_parquet(path: Path) -> Table:
     """Numbers, text, categories, true/false, dates; a missing value is an empty cell. Nested columns are refused."""
-    parquet = _library(path)
-    with path.open("rb") as start:
-        if start.read(4) != b"PAR1":  # pyarrow looks at the end only
-            raise damaged(path, "must be a complete Parquet file, which starts with PAR1")
     try:
-        # ParquetFile, and not read_table: the latter makes columns of folder names such as year=2020
-        with parquet.ParquetFile(path, page_checksum_verification=True) as file:
+        with opened_parquet(path) as file:
             found = file.read()
         found.validate(full=True)
+    except InputError:
+        raise
     except Exception as error:  # pyarrow raises OSError, ValueError and its own kinds on damaged bytes
         raise damaged(path, "must be a complete Parquet file", error) from None
     if found.num_rows == 0 or found.num_columns == 0:
         raise InputError("data file", "must hold at least one column and one record", path.name)
     names = column_names(list(found.column_names))
-    return Table(names, {name: _cells(name, column) for name, column in zip(names, found.columns, strict=True)})
+    cells: dict[str, Cells] = {name: cells_of(name, column)
+                               for name, column in zip(names, found.columns, strict=True)}
+    return Table(names, cells)
+
+
+def read_parts(path: Path) -> Table:
+    """All parts in a folder, one behind the other."""
+    tables = [read_parquet(part) for part in parts_of(path)]
+    different = next((table for table in tables if table.names != tables[0].names), None)
+    if different is not None:
+        raise InputError("data folder", "must hold parts with the same columns", path.name)
+    cells: dict[str, Cells] = {name: [cell for table in tables for cell in (table.cells or {})[name]]
+                               for name in tables[0].names}
+    return Table(tables[0].names, cells)
+
+
+def is_parts(path: Path) -> bool:
+    """A folder of Parquet files."""
+    return path.is_dir() and any(path.glob("*.parquet"))
+
+
+def parts_of(path: Path) -> list[Path]:
+    """The file, or all parts in a folder, in the order of their names."""
+    return sorted(path.glob("*.parquet")) if path.is_dir() else [path]
+
+
+@contextmanager
+def opened_parquet(path: Path) -> Iterator[Any]:
+    """The open file, of which only the footer is read."""
+    parquet = _library(path)
+    try:
+        with path.open("rb") as start:
+            if start.read(4) != b"PAR1":  # pyarrow looks at the end only
+                raise damaged(path, "must be a complete Parquet file, which starts with PAR1")
+        # ParquetFile, and not read_table: the latter makes columns of folder names such as year=2020
+        found = parquet.ParquetFile(path, page_checksum_verification=True, pre_buffer=False, buffer_size=2**16)
+    except InputError:
+        raise
+    except Exception as error:
+        raise damaged(path, "must be a complete Parquet file", error) from None
+    with found:
+        yield found
 
 
 def _library(path: Path) -> Any:
@@ -38,14 +78,18 @@ def _library(path: Path) -> Any:
     return parquet
 
 
+def column_types(path: Path) -> dict[str, str]:
+    """Names of the columns, and what the file's own schema calls their types; no cell is read."""
+    with opened_parquet(path) as file:
+        found = file.schema_arrow
+        return dict(zip(column_names(list(found.names)), map(str, found.types), strict=True))
+
+
 def read_types(path: Path) -> dict[str, str]:
-    """Names of the columns, and what the file's own schema says that they hold; no cell is read."""
-    parquet = _library(path)
-    try:
-        with parquet.ParquetFile(path) as file:
-            found = file.schema_arrow
-    except Exception as error:
-        raise damaged(path, "must be a complete Parquet file", error) from None
+    """Names of the columns, and whether the file's own schema says that they hold numbers; no cell is read."""
+    first = parts_of(path)[0]
+    with opened_parquet(first) as file:
+        found = file.schema_arrow
     from pyarrow import types
 
     def kind(of: Any) -> str:
@@ -55,8 +99,8 @@ def read_types(path: Path) -> dict[str, str]:
     return dict(zip(column_names(list(found.names)), map(kind, found.types), strict=True))
 
 
-def _cells(name: str, column: Any) -> list[str]:
-    """The cells of one column (a ChunkedArray) as text."""
+def cells_of(name: str, column: Any) -> list[str]:
+    """The cells of one column (an array of Arrow) as text."""
     from pyarrow import ArrowException, string, types
 
     if types.is_dictionary(column.type):  # a categorical: its values, and not their codes

@@ -12,7 +12,7 @@ from lastiterate.data.cifar import is_python_batch, read_binary_batch, read_fold
 from lastiterate.data.columns import MISSING
 from lastiterate.data.csv_file import STANDARD_INPUT, read_csv, read_header
 from lastiterate.data.idx import is_idx, read_idx
-from lastiterate.data.parquet import read_parquet, read_types
+from lastiterate.data.parquet import is_parts, read_parquet, read_parts, read_types
 from lastiterate.data.schema import Schema
 from lastiterate.data.table import Table
 from lastiterate.data.template import array_template, parsed_columns, template
@@ -43,6 +43,7 @@ def _csv_header(path: Path) -> dict[str, str]:
 
 
 FORMATS = (
+    Format("a folder of .parquet files", is_parts, read_parts, read_types),
     Format("a CIFAR-10 folder", Path.is_dir, read_folder),
     Format(".csv (or .csv.gz, or - for standard input)", _is_csv, read_csv, _csv_header),
     Format(".parquet", _ends(".parquet"), read_parquet, read_types),
@@ -86,7 +87,8 @@ def check_readable(path: str | Path) -> None:
 
 def _format_of(path: Path) -> Format:
     if path != STANDARD_INPUT and not (path.is_file() or path.is_dir()):
-        raise InputError("data file", "must be an existing file, or a folder of CIFAR-10 batches", str(path))
+        raise InputError("data file", "must be an existing file, or a folder of Parquet files or CIFAR-10 batches",
+                         str(path))
     try:
         found = next((kind for kind in FORMATS if kind.matches(path)), None)
     except OSError as error:

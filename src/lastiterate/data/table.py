@@ -9,6 +9,8 @@ import numpy as np
 
 from lastiterate.errors import InputError
 
+Cells = list[str] | np.ndarray
+
 
 @dataclass(frozen=True)
 class FormatFacts:
@@ -24,15 +26,17 @@ class FormatFacts:
 class Table:
     """Columns by name: text cells (CSV, Parquet), or the columns of a numeric array with its target apart.
 
-    ``answers_in`` says where the labels of an array belong; ``facts`` is what its format makes public.
+    ``answers_in`` says where the labels of an array belong; ``facts`` is what its format makes public. Cells of numbers
+    may be a float64 array, NaN where one is missing. ``first``: records of the file before the table's own.
     """
 
     names: tuple[str, ...]
-    cells: dict[str, list[str]] | None = None
+    cells: dict[str, Cells] | None = None
     array: np.ndarray | None = None
     answers: np.ndarray | None = None
     answers_in: str = "the target's column"
     facts: FormatFacts | None = None
+    first: int = 0
 
     def __len__(self) -> int:
         return len(next(iter(self.cells.values()))) if self.cells is not None else len(self.array)  # type: ignore[arg-type]

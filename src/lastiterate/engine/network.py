@@ -164,6 +164,15 @@ def prepared(run: Run, loss: RecordLoss, params: Any, data: tuple[Any, ...],
              microbatch: int | None = None) -> tuple[Loop, jax.Array, Any]:
     """The loop of a run on a network, its first parameters as one vector, and the records arranged in public order."""
     check_process()
+    records = tuple(data)
+    check_records(run, records)
+    objective = objective_of(run, loss, params, records, microbatch)
+    return Loop(run, objective), objective.form.vector(params), arrange_records(run, records, objective.most)
+
+
+def objective_of(run: Run, loss: RecordLoss, params: Any, records: tuple[Any, ...],
+                 microbatch: int | None = None) -> PerExample:
+    """The per-example gradients of a loss at parameters like ``params``; of ``records`` shapes and dtypes count."""
     form = Form.of(params)
     if run.prelude:
         raise InputError("prelude", "prepares the rows of linear models only", type(run.prelude[0]).__name__,
@@ -174,12 +183,9 @@ def prepared(run: Run, loss: RecordLoss, params: Any, data: tuple[Any, ...],
     if isinstance(run.start, GaussianStart) and bool(form.vector(params).any()):
         raise InputError("params", "must be 0 where the run starts at random", None, "or use start=Fixed()")
     exact = hidden(run)
-    records = tuple(data)
-    check_records(run, records)
     check_loss(loss, form, exact, records)
     check_gradient(loss, form, params, exact, records)
-    objective = PerExample(loss, form, run.clip, exact, most)
-    return Loop(run, objective), form.vector(params), arrange_records(run, records, most)
+    return PerExample(loss, form, run.clip, exact, most)
 
 
 def check_records(run: Run, data: tuple[Any, ...]) -> None:
@@ -189,10 +195,15 @@ def check_records(run: Run, data: tuple[Any, ...]) -> None:
         if np.ndim(leaf) < 1 or np.shape(leaf)[0] != run.n:
             raise InputError("data", f"must have the run's n = {run.n} records along the first axis of every array",
                              np.shape(leaf))
-        if jnp.issubdtype(np.asarray(leaf).dtype, jnp.inexact) and not np.isfinite(leaf).all():
-            raise InputError("data", "must be finite numbers", "NaN or infinity", "fill or drop those values first")
+        check_finite(leaf)
     if not leaves:
         raise InputError("data", "must hold at least one array", None)
+
+
+def check_finite(values: Any) -> None:
+    """Refuse numbers that are not finite."""
+    if jnp.issubdtype(np.asarray(values).dtype, jnp.inexact) and not np.isfinite(values).all():
+        raise InputError("data", "must be finite numbers", "NaN or infinity", "fill or drop those values first")
 
 
 def check_loss(loss: RecordLoss, form: Form, exact: bool, data: tuple[Any, ...]) -> None:

@@ -53,6 +53,15 @@ def bits(key: Key, step: Any, count: int) -> jax.Array:
     return jnp.concatenate(words(key, step, (count + 1) // 2))[:count]
 
 
+def words_between(key: Key, step: Any, count: int, first: Any, many: int) -> jax.Array:
+    """Words ``first`` .. ``first + many - 1`` of ``bits(key, step, count)``, without those before and behind them."""
+    half = (count + 1) // 2
+    place = jnp.asarray(first, jnp.uint64) + jnp.arange(many, dtype=jnp.uint64)
+    later = place >= half
+    found = encrypted(key, jnp.where(later, place - half, place), jnp.full(many, step, jnp.uint64))
+    return jnp.where(later, found[1], found[0])
+
+
 def gaussian(key: Key, step: Any, shape: tuple[int, ...]) -> jax.Array:
     """Standard normal noise of one step, float64, from 128 random bits for every two numbers."""
     count = math.prod(shape)

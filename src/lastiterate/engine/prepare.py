@@ -12,7 +12,7 @@ from lastiterate.engine.gradients import AT_ONCE
 from lastiterate.engine.noise import ORDER, Key, stream
 from lastiterate.engine.preparation import prepared
 from lastiterate.engine.preparation.target_mean import target_offset
-from lastiterate.engine.rows import clip_rows, in_range
+from lastiterate.engine.rows import aligned_zeros, clip_rows, in_range
 from lastiterate.engine.samplers import sampler_of
 from lastiterate.errors import InputError
 from lastiterate.run.losses import Abstract, LinearLoss
@@ -55,10 +55,15 @@ def linear_loss(run: Run) -> LinearLoss:
 
 def check_target(run: Run, target: Any) -> np.ndarray:
     """The target as the gradients want it, (n,): float32 for regression, class indices otherwise."""
-    loss, answers = linear_loss(run), np.asarray(target)
+    answers = np.asarray(target)
     if answers.shape != (run.n,):
         raise InputError("target", f"must have shape ({run.n},)", answers.shape)
-    classes = loss.target_classes
+    return checked_answers(run, answers)
+
+
+def checked_answers(run: Run, answers: np.ndarray) -> np.ndarray:
+    """The targets of some records, (m,), as the gradients want them."""
+    classes = linear_loss(run).target_classes
     if classes == 0:
         answers = in_range(answers)
         if not np.isfinite(answers).all():
@@ -67,14 +72,6 @@ def check_target(run: Run, target: Any) -> np.ndarray:
     if not np.isin(answers, np.arange(classes)).all():
         raise InputError("target", f"must be class indices 0..{classes - 1}", None, "encode labels first")
     return answers.astype(np.int32)
-
-
-def aligned_zeros(shape: tuple[int, int]) -> np.ndarray:
-    """float32 zeros on a boundary of 64 bytes: JAX can use such memory as it is, without a copy."""
-    size = 4 * shape[0] * shape[1]
-    buffer = np.zeros(size + 64, np.uint8)
-    first = -buffer.ctypes.data % 64
-    return buffer[first:first + size].view(np.float32).reshape(shape)
 
 
 def arrange(run: Run, features: Any, target: Any, places: np.ndarray | None = None,
@@ -94,7 +91,7 @@ def arrange(run: Run, features: Any, target: Any, places: np.ndarray | None = No
     if offset := target_offset(run, released):
         answers = (answers - offset).astype(answers.dtype)
     slots = plan.slot(np.arange(run.n) if places is None else places)
-    rows = aligned_zeros((plan.slots, shape[1] + 1))
+    rows = aligned_zeros((plan.slots, shape[1] + 1), np.dtype(np.float32))
     for first in range(0, run.n, SLICE):
         part = slice(first, first + SLICE)
         rows[slots[part], :-1] = clip_rows(prepared(features[part], run.prelude, released), loss.row_norm)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -47,3 +48,11 @@ def square_roots(rows: Any) -> np.ndarray:
     """sign(x) sqrt|x| of every entry, float32; NaN and infinity stay what they are."""
     exact = np.asarray(rows, np.float64)
     return in_range(np.sign(exact) * np.sqrt(np.abs(exact)))
+
+
+def aligned_zeros(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """Zeros on a boundary of 64 bytes: JAX can use such memory as it is, without a copy."""
+    size = math.prod(shape) * dtype.itemsize
+    buffer = np.zeros(size + 64, np.uint8)
+    first = -buffer.ctypes.data % 64
+    return buffer[first:first + size].view(dtype).reshape(shape)

@@ -18,7 +18,7 @@ from lastiterate.models.custody import Custody
 from lastiterate.models.exposure import warn_of_dumps
 from lastiterate.models.folder import Stored
 from lastiterate.models.kinds import Order
-from lastiterate.models.linear import SEED, Answers, FittedLinear, arrays_of
+from lastiterate.models.linear import SEED, Answers, FittedLinear, arrays_of, check_order, indices_of
 from lastiterate.models.linear import read as read_linear
 from lastiterate.models.software import EXACT
 from lastiterate.models.statements import Written
@@ -48,8 +48,9 @@ def read(stored: Stored, like: Any = None) -> FittedExact:
 def fit_order(order: Order) -> FittedExact:
     """The run's own loss on data (x, y), executed exactly."""
     certificate: Any = order.certificate
-    rows, target, answers = arrays_of(order)
-    return fit(certificate, rows, target, delta=order.delta, answers=answers, seed=order.seed, custody=order.custody,
+    check_order(order)
+    rows, target = arrays_of(order)
+    return fit(certificate, rows, target, delta=order.delta, answers=indices_of(certificate.run), seed=order.seed, custody=order.custody,
                progress=order.progress)
 
 

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from lastiterate.accounting.certificate import Certificate
@@ -23,7 +24,10 @@ from lastiterate.models.statements import subject_of
 
 @dataclass(frozen=True)
 class Order:
-    """What ``train`` was asked to execute: the certificate's run on these data, the certificate stated at ``delta``."""
+    """What ``train`` was asked to execute: the certificate's run on these data, the certificate stated at ``delta``.
+
+    ``scratch``: the folder of scratch files, where data are read in pieces.
+    """
 
     certificate: Certificate
     data: Any
@@ -34,13 +38,15 @@ class Order:
     microbatch: int | None = None
     progress: Callable[[int, int, float], None] | None = None
     custody: Custody = field(default_factory=Custody)
+    scratch: Path | None = None
 
 
 @dataclass(frozen=True)
 class Kind:
     """``subject``: what its certificates are about, "run" or "problem". ``trained``: whether ``train`` makes it.
 
-    ``containers``: whether it takes records in other containers than a tuple of arrays.
+    ``containers``: whether it takes records in other containers than a tuple of arrays. ``streams``: whether it takes
+    records that are read in pieces.
     """
 
     name: str
@@ -48,6 +54,7 @@ class Kind:
     subject: str = "run"
     trained: bool = True
     containers: bool = False
+    streams: bool = False
 
     def knows(self, model: Any) -> bool:
         """Whether this is what ``train`` is given for the kind."""
@@ -71,12 +78,17 @@ class Kind:
 
 
 KINDS = {kind.name: kind for kind in (
-    Kind("linear", "lastiterate.models.linear"),
-    Kind("network", "lastiterate.models.network"),
+    Kind("linear", "lastiterate.models.linear", streams=True),
+    Kind("network", "lastiterate.models.network", streams=True),
     Kind("exact", "lastiterate.models.exact", "exact_run", trained=False),
     Kind("selected", "lastiterate.models.tuning", "selection", trained=False),
     Kind("posterior-sample", "lastiterate.models.posterior", "problem", trained=False),
 )}
+
+
+def is_source(data: Any) -> bool:
+    """Whether ``data`` are records that are read in pieces, such as ``lastiterate.data.stream`` gives."""
+    return all(hasattr(data, name) for name in ("pieces", "digested", "dear", "__len__"))
 
 
 LATE = {"torch": "lastiterate.torch"}

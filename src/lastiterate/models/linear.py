@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -12,6 +13,7 @@ from lastiterate.accounting.calibration import calibrate
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.data.schema import Schema
 from lastiterate.engine import Model, execute, scores, seeded_key
+from lastiterate.engine.streaming.linear import execute_streaming, first_rows
 from lastiterate.errors import InputError
 from lastiterate.models import repeated
 from lastiterate.models.answers import Labels, Range, Scores, as_json, from_json
@@ -19,7 +21,7 @@ from lastiterate.models.custody import Custody
 from lastiterate.models.exposure import warn_of_dumps
 from lastiterate.models.fitted import Fitted
 from lastiterate.models.folder import Stored
-from lastiterate.models.kinds import Order
+from lastiterate.models.kinds import Order, is_source
 from lastiterate.models.statements import Written
 from lastiterate.planning.families.asked import Asked
 from lastiterate.planning.planner import TIME_BUDGET, Choice, consider
@@ -137,13 +139,15 @@ def planned(task: Task, budget: Budget, run: Run | None = None) -> Planned:
     return Planned(calibrate(run, epsilon=budget.epsilon, delta=delta), delta)
 
 
-def fit(certificate: Certificate, features: Any, target: Any, *, delta: float, answers: Answers,
+def fit(certificate: Certificate, features: Any, target: Any = None, *, delta: float, answers: Answers,
         seed: int | None = None, caveats: tuple[str, ...] = (), schema: Schema | None = None,
-        progress: Callable[[int, int, float], None] | None = None, custody: Custody | None = None) -> FittedLinear:
+        progress: Callable[[int, int, float], None] | None = None, custody: Custody | None = None,
+        scratch: Path | None = None) -> FittedLinear:
     """Execute the run of ``certificate`` on rows (n, d) and targets (n,), and release its last iterate.
 
-    ``target``: class indices, or numbers for regression. ``seed``: for tests only; it becomes a caveat. ``custody``:
-    pays before a record is looked at; the caller finishes it when the model is out.
+    ``target``: class indices, or numbers for regression; ``None`` where ``features`` is a source of both. ``seed``: for
+    tests only; it becomes a caveat. ``custody``: pays before a record is looked at; the caller finishes it when the
+    model is out. ``scratch``: the folder of a source's scratch files.
 
     **Guarantee:** the certificate of the result speaks of the run that was executed; every fit spends its budget anew.
     """
@@ -155,9 +159,10 @@ def fit(certificate: Certificate, features: Any, target: Any, *, delta: float, a
         custody.pay(certificate)
         keeper = custody.keeper
     warn_of_dumps()
-    rows = repeated.REMINDER.sketch(features)
+    rows = repeated.REMINDER.sketch(first_rows(features) if is_source(features) else features)
     repeated.REMINDER.before(rows)
-    released = execute(certificate.run, features, target, key, progress, keeper)
+    released = execute_streaming(certificate.run, features, key, progress, keeper, scratch) if is_source(features) \
+        else execute(certificate.run, features, target, key, progress, keeper)
     added = (*caveats, *(() if seed is None else (SEED,)))
     found = FittedLinear(proof=replace(certificate, caveats=(*certificate.caveats, *added)), delta=delta, schema=schema,
                          run=certificate.run, released=released, answers=answers)
@@ -171,20 +176,30 @@ def knows(model: Any) -> bool:
 
 
 def fit_order(order: Order) -> FittedLinear:
-    """The run's own loss on data (x, y)."""
-    rows, target, answers = arrays_of(order)
-    return fit(order.certificate, rows, target, delta=order.delta, answers=answers, seed=order.seed,
-               progress=order.progress, custody=order.custody)
+    """The run's own loss on data (x, y), or on a source of such records."""
+    check_order(order)
+    rows, target = (order.data, None) if is_source(order.data) else arrays_of(order)
+    return fit(order.certificate, rows, target, delta=order.delta, answers=indices_of(order.certificate.run),
+               seed=order.seed, progress=order.progress, custody=order.custody, scratch=order.scratch)
 
 
-def arrays_of(order: Order) -> tuple[np.ndarray, np.ndarray, Answers]:
-    """Rows, targets, and what scores mean; their form is checked, their values are not looked at."""
-    run, data = order.certificate.run, order.data
-    if run.loss.outputs is None:
+def check_order(order: Order) -> None:
+    """Refuse what linear models have no use for."""
+    if order.certificate.run.loss.outputs is None:
         raise InputError("loss of the run", "must be a linear one where neither model nor loss is given", "Abstract",
                          "use Logistic, Softmax or HuberRidge, or pass first parameters as model= and a loss=")
     if order.microbatch is not None:
         raise InputError("microbatch", "is for losses given as functions", order.microbatch, "leave it out")
+
+
+def indices_of(run: Run) -> Answers:
+    """What scores mean where classes are known by their indices."""
+    return Labels(tuple(range(run.loss.target_classes))) if run.loss.target_classes else Scores()
+
+
+def arrays_of(order: Order) -> tuple[np.ndarray, np.ndarray]:
+    """Rows and targets; their form is checked, their values are not looked at."""
+    run, data = order.certificate.run, order.data
     if len(data) != 2:
         raise InputError("data", "must be (x, y) for a linear model", f"{len(data)} parts")
     rows, target = np.asarray(data[0]), np.asarray(data[1])
@@ -192,9 +207,7 @@ def arrays_of(order: Order) -> tuple[np.ndarray, np.ndarray, Answers]:
         raise InputError("x", "must be a table of numbers, shape (n, d)", f"{rows.dtype} of shape {rows.shape}")
     if len(rows) != run.n:
         raise InputError("x", f"must have the run's n = {run.n} rows", len(rows))
-    classes = run.loss.target_classes
-    answers = Labels(tuple(range(classes))) if classes else Scores()
-    return rows, target, answers
+    return rows, target
 
 
 def check_task(run: Run, task: Task, adjacency: str) -> None:

@@ -11,12 +11,13 @@ import numpy as np
 
 from lastiterate.engine import seeded_key
 from lastiterate.engine.network import fit_network
+from lastiterate.engine.streaming.network import fit_streaming
 from lastiterate.errors import InputError
 from lastiterate.models import tree
 from lastiterate.models.exposure import warn_of_dumps
 from lastiterate.models.fitted import Fitted
 from lastiterate.models.folder import Stored
-from lastiterate.models.kinds import Order
+from lastiterate.models.kinds import Order, is_source
 from lastiterate.models.linear import SEED
 from lastiterate.models.statements import Written
 from lastiterate.run.losses import Abstract
@@ -70,8 +71,9 @@ def fit_order(order: Order) -> FittedNetwork:
     key = None if order.seed is None else seeded_key(order.seed)
     order.custody.pay(order.certificate)
     warn_of_dumps()
-    params = fit_network(run, order.loss, order.model, order.data, key, microbatch=order.microbatch,
-                         progress=order.progress, keeper=order.custody.keeper)
+    how: Any = {"microbatch": order.microbatch, "progress": order.progress, "keeper": order.custody.keeper}
+    params = fit_streaming(run, order.loss, order.model, order.data, key, folder=order.scratch, **how) \
+        if is_source(order.data) else fit_network(run, order.loss, order.model, order.data, key, **how)
     return FittedNetwork(proof=replace(order.certificate, caveats=(*order.certificate.caveats, *added)),
                          delta=order.delta, run=run, params=params)
 

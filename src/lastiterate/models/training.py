@@ -16,7 +16,7 @@ from lastiterate.errors import InputError, NotCertified
 from lastiterate.ledger.store import Ledger
 from lastiterate.models.custody import EVERY, custody
 from lastiterate.models.fitted import Fitted
-from lastiterate.models.kinds import KINDS, Kind, Order, kind_for
+from lastiterate.models.kinds import KINDS, Kind, Order, is_source, kind_for
 from lastiterate.models.units import UnitLoss, check_units
 from lastiterate.planning.task import automatic_delta
 from lastiterate.run.evidence import Evidence
@@ -43,6 +43,7 @@ def train(
     secure_noise: bool = False,
     unit: Any = None,
     word: dict[str, Any] | None = None,
+    scratch: str | Path | None = None,
 ) -> Fitted:
     """Calibrate ``run`` to a budget, execute it on ``data``, and release the last iterate with its certificate.
 
@@ -51,7 +52,8 @@ def train(
     JAX, from first parameters ``model``, any nested structure of floating-point arrays chosen without looking at the
     data; or ``loss(output, *rest)`` of one record's output of ``model``, a ``torch.nn.Module``. ``data``: a tuple of
     arrays (or structures of arrays) with the run's n records along the first axis; for a module also tensors, or a
-    Dataset.
+    Dataset. Data larger than memory are a source of such records (``lastiterate.data.stream``), except for modules;
+    what has to be sorted goes to an encrypted file without a name in the folder ``scratch``.
 
     ``epsilon``: the budget; the run is executed with the least noise that keeps it. It is needed where the run has no
     noise, otherwise the run is executed as it is. ``delta``: by default a power of ten at most 1/(10 n). ``seed``: for
@@ -78,7 +80,9 @@ def train(
             raise InputError(name, "must be a whole number" if name == "seed" else "must be a number", value)
     kind = _kind_for(model, loss)
     said = None if word is None else check_word(word)
-    if not kind.containers and not isinstance(data, tuple):
+    if is_source(data):
+        check_streams(kind, secure_noise)
+    elif not kind.containers and not isinstance(data, tuple):
         raise InputError("data", "must be a tuple: (x, y), or what the loss takes after the parameters",
                          type(data).__name__, "write (x, y)")
     stated = automatic_delta(run.n) if delta is None else delta
@@ -89,9 +93,17 @@ def train(
     guard = custody(ledger=ledger, dataset=dataset, checkpoint=checkpoint, every=checkpoint_every,
                     key_file=checkpoint_key)
     executed = KINDS["exact"] if secure_noise else kind
-    found = executed.fit(Order(certificate, data, model, loss, stated, seed, microbatch, progress, guard))
+    found = executed.fit(Order(certificate, data, model, loss, stated, seed, microbatch, progress, guard,
+                               None if scratch is None else Path(scratch)))
     guard.finish(found)
     return found if said is None else found.saying(said)
+
+
+def check_streams(kind: Kind, secure_noise: bool) -> None:
+    """Refuse records that are read in pieces where the whole data are needed."""
+    if secure_noise or not kind.streams:
+        raise InputError("data", "must be in memory for " + ("secure_noise" if secure_noise else kind.name + " models"),
+                         "a source", "linear models and losses written with JAX read them in pieces")
 
 
 def _kind_for(model: Any, loss: Any) -> Kind:

@@ -32,7 +32,8 @@ class PermutedOnce(Sampler):
     drawn = "once"
 
     def order(self, key: Key) -> jax.Array:
-        return permutation(key, 0, self.n)
+        drawn = permutation(key, 0, self.n)
+        return jnp.zeros_like(drawn).at[drawn].set(jnp.arange(self.n), unique_indices=True)
 
     def arranged(self, data: Any, key: Key) -> Any:
         return moved(self.layout, self.n, data, key)
@@ -43,12 +44,15 @@ class PermutedOnce(Sampler):
 
 @partial(jax.jit, static_argnums=(0, 1))
 def moved(layout: Layout, n: int, data: Any, key: Key) -> Any:
-    """Arranged records moved from the public order to a secret one; slots without a record stay 0."""
-    places, public = layout.slot(permutation(key, 0, n)), layout.slot(np.arange(n))
+    """Arranged records sorted by their random words, which is a secret order; slots without a record stay 0.
+
+    Sorted by words, so that data larger than memory can be brought into the very same order (``streaming.sorting``).
+    """
+    drawn, places = layout.slot(permutation(key, 0, n)), layout.slot(np.arange(n))
 
     def one(values: Any) -> jax.Array:
         flat = jnp.asarray(values).reshape(layout.slots, *values.shape[3:])
-        return jnp.zeros_like(flat).at[places].set(flat[public], unique_indices=True).reshape(values.shape)
+        return jnp.zeros_like(flat).at[places].set(flat[drawn], unique_indices=True).reshape(values.shape)
 
     return jax.tree.map(one, data)
 

@@ -1,0 +1,93 @@
+"""Parquet: one file, or a folder of parts that are read in the order of their names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lastiterate.data.parquet import cells_of, column_types, opened_parquet, parts_of
+from lastiterate.data.sources.stream import Stream, Watched
+from lastiterate.data.table import Cells, Table, column_names, damaged
+from lastiterate.errors import InputError
+
+
+class ParquetParts(Stream):
+    """Parquet files with the same columns, one behind the other."""
+
+    dear = True
+    expansion = 16.0
+
+    def __init__(self, path: Path) -> None:
+        self._paths = parts_of(path)
+        self.watched = Watched.of(*self._paths)
+        types = [column_types(part) for part in self._paths]
+        different = next((part for part, found in zip(self._paths, types, strict=True) if found != types[0]), None)
+        if different is not None:
+            raise InputError("data folder", "must hold parts with the same columns", different.name,
+                             f"those of {self._paths[0].name} are others")
+        self.names = column_names(list(types[0]))
+        self._counts = [_records(part) for part in self._paths]
+        if not sum(self._counts) or not self.names:
+            raise InputError("data file", "must hold at least one column and one record", path.name)
+
+    def __len__(self) -> int:
+        return sum(self._counts)
+
+    def _tables(self, most: int, first: int, numbers: frozenset[str]) -> Iterator[Table]:
+        at = 0
+        for path, count in zip(self._paths, self._counts, strict=True):
+            if at + count > first:
+                for table in _part(path, most, at, numbers):
+                    if table.first + len(table) > first:
+                        yield _behind(table, first)
+            at += count
+
+
+def _records(path: Path) -> int:
+    with opened_parquet(path) as file:
+        return file.metadata.num_rows
+
+
+def _part(path: Path, most: int, at: int, numbers: frozenset[str]) -> Iterator[Table]:
+    """The records of one part, of which ``at`` lie before it."""
+    with opened_parquet(path) as file:
+        batches = file.iter_batches(batch_size=most, use_threads=False)
+        while (batch := _next(batches, path)) is not None:
+            names = column_names(list(batch.schema.names))
+            cells = {name: _cells(name, column, name in numbers)
+                     for name, column in zip(names, batch.columns, strict=True)}
+            yield Table(names, cells, first=at)
+            at += batch.num_rows
+
+
+def _next(batches: Iterator[Any], path: Path) -> Any:
+    try:
+        found = next(batches, None)
+        while found is not None and found.num_rows == 0:
+            found = next(batches, None)
+        if found is not None:
+            found.validate(full=True)
+        return found
+    except Exception as error:  # pyarrow raises OSError, ValueError and its own kinds on damaged bytes
+        raise damaged(path, "must be a complete Parquet file", error) from None
+
+
+def _cells(name: str, column: Any, number: bool) -> Cells:
+    """Text as everywhere; numbers of a column that is one as they are, NaN where one is missing."""
+    from pyarrow import types
+
+    kind = column.type
+    if number and (types.is_float32(kind) or types.is_float64(kind) or types.is_integer(kind)):
+        return np.asarray(column.cast("float64", safe=False).to_numpy(zero_copy_only=False), np.float64)
+    return cells_of(name, column)
+
+
+def _behind(table: Table, first: int) -> Table:
+    """A table without the records before number ``first``."""
+    cut = max(0, first - table.first)
+    if cut == 0 or table.cells is None:
+        return table
+    return Table(table.names, {name: cells[cut:] for name, cells in table.cells.items()}, first=table.first + cut)

@@ -1,0 +1,162 @@
+"""Records in public order, as often as a run asks for them: from files, or made by a function."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+
+from lastiterate.data.columns import Numeric
+from lastiterate.data.encode import encode, width
+from lastiterate.data.idx import is_idx
+from lastiterate.data.parquet import is_parts
+from lastiterate.data.schema import Schema
+from lastiterate.data.sources.binary import ArrayFile, open_idx, open_npy
+from lastiterate.data.sources.parts import ParquetParts
+from lastiterate.data.sources.stream import Stream
+from lastiterate.data.sources.text import TextFile
+from lastiterate.errors import InputError
+
+Piece = tuple[np.ndarray, ...]
+CELLS = 2**20
+"""Cells of text that are parsed at once, about."""
+
+
+@final
+@dataclass(frozen=True)
+class Encoded:
+    """A file through its schema: features in [-1, 1], (m, d) float32, and targets, (m,)."""
+
+    stream: Stream
+    schema: Schema
+
+    def __post_init__(self) -> None:
+        width(self.stream.head, self.schema)
+
+    @property
+    def dear(self) -> bool:
+        return self.stream.dear
+
+    def __len__(self) -> int:
+        return len(self.stream)
+
+    @property
+    def features(self) -> int:
+        """Columns of a row."""
+        return width(self.stream.head, self.schema)
+
+    def pieces(self, most: int, first: int = 0) -> Iterator[Piece]:
+        """Records from number ``first`` on, 1 .. ``most`` of them at a time."""
+        numbers = {column.name for column in self.schema.columns if isinstance(column, Numeric)}
+        numbers |= {self.schema.target} if self.schema.regression else set()
+        once = most if self.stream.shape is not None else min(most, max(1, CELLS // len(self.stream.names)))
+        for table in self.stream.tables(once, first, frozenset(numbers)):
+            yield encode(table, self.schema)
+
+    def digested(self) -> Iterator[np.ndarray]:
+        """The bytes of the files, and the schema."""
+        yield from self.stream.watched.digested()
+        yield np.frombuffer(json.dumps(self.schema.to_dict(), sort_keys=True).encode(), np.uint8)
+
+
+@final
+@dataclass(frozen=True)
+class Plain:
+    """Arrays in files as they are: records (m, ...), and labels (m,) where the files have them."""
+
+    file: ArrayFile
+    dear = False
+
+    def __len__(self) -> int:
+        return len(self.file)
+
+    def pieces(self, most: int, first: int = 0) -> Iterator[Piece]:
+        """Records from number ``first`` on, 1 .. ``most`` of them at a time."""
+        self.file.watched.check()
+        for features, labels in self.file.arrays(most, first):
+            yield (features,) if labels is None else (features, labels)
+        self.file.watched.check()
+
+    def digested(self) -> Iterator[np.ndarray]:
+        """The bytes of the files."""
+        return self.file.watched.digested()
+
+
+@final
+@dataclass(frozen=True)
+class Generated:
+    """``n`` records that ``make(first, count)`` gives, a tuple of arrays with ``count`` records along their first axis.
+
+    ``make`` is a function of its arguments alone: a run that reads records again reads the same ones. ``dear``: whether
+    it takes long, so that a run that reads them several times keeps them in an encrypted scratch file.
+    """
+
+    n: int
+    make: Callable[[int, int], Any]
+    dear: bool = False
+
+    def __len__(self) -> int:
+        return self.n
+
+    def pieces(self, most: int, first: int = 0) -> Iterator[Piece]:
+        """Records from number ``first`` on, 1 .. ``most`` of them at a time."""
+        for begin in range(first, self.n, most):
+            count = min(most, self.n - begin)
+            found = tuple(np.asarray(part) for part in self.make(begin, count))
+            if any(part.shape[:1] != (count,) for part in found) or not found:
+                raise InputError("make", f"must return a tuple of arrays of {count} records",
+                                 tuple(part.shape for part in found))
+            yield found
+
+    def digested(self) -> Iterator[np.ndarray]:
+        """All records."""
+        for piece in self.pieces(2**16):
+            yield from piece
+
+
+def stream(path: str | Path, schema: Schema | str | Path | None = None) -> Encoded | Plain:
+    """The records of a file, read piece by piece: .npy, IDX, CSV, Parquet, or a folder of Parquet parts.
+
+    ``schema``: public facts of its columns (or the TOML file that holds them), which scale features to [-1, 1]; without
+    one an array's records are as they are in the file. Only headers are looked at, and the records of a CSV file are
+    counted.
+    """
+    facts = Schema.read(schema) if isinstance(schema, str | Path) else schema
+    found = open_stream(path, facts)
+    if facts is not None:
+        return Encoded(found, facts)
+    if not isinstance(found, ArrayFile):
+        raise InputError("schema", "is needed: the public ranges, categories and classes of the columns", None,
+                         f"write one to fill in with: lastiterate schema {path}")
+    return Plain(found)
+
+
+def open_stream(path: str | Path, schema: Schema | None = None) -> Stream:
+    """The file as it is read piece by piece. Errors: a kind of file that cannot be."""
+    path = Path(path)
+    if not path.exists():
+        raise InputError("data file", "must be an existing file, or a folder of Parquet files", str(path))
+    try:
+        if is_parts(path) or path.suffix.lower() == ".parquet":
+            return ParquetParts(path)
+        if path.name.lower().endswith((".csv", ".csv.gz")):
+            return TextFile(path, () if schema is None else schema.header, "" if schema is None else schema.target)
+        if path.suffix.lower() == ".npy":
+            return open_npy(path)
+        if path.is_file() and is_idx(path):
+            return open_idx(path)
+    except OSError as error:
+        raise InputError("data file", "must be readable", f"{path.name} ({error.strerror or error})") from None
+    raise InputError("data file", "cannot be read piece by piece", path.name,
+                     "write it as .npy, IDX, .csv or .parquet (or a folder of .parquet files)")
+
+
+def streams(path: str | Path) -> bool:
+    """Whether a file is of a kind that can be read piece by piece."""
+    path = Path(path)
+    named = path.name.lower().endswith((".csv", ".csv.gz", ".npy", ".parquet"))
+    return path.exists() and (is_parts(path) or (path.is_file() and (named or is_idx(path))))

@@ -1,0 +1,1 @@
+"""Runs on data larger than memory: read in contiguous pieces, sorted in encrypted scratch files."""

@@ -1,0 +1,117 @@
+"""Linear models on records that come in pieces: private preparation, steps, and what is released."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from lastiterate.engine.gradients import Linear, outputs
+from lastiterate.engine.keeper import Keeper
+from lastiterate.engine.measured import Blocks, Measurable, prepare_privately, settled
+from lastiterate.engine.model import Model
+from lastiterate.engine.noise import ORDER, Key, fresh_key, stream
+from lastiterate.engine.preparation import prepared
+from lastiterate.engine.preparation.target_mean import target_offset
+from lastiterate.engine.prepare import SLICE, checked_answers, hidden, linear_loss
+from lastiterate.engine.process import check_process
+from lastiterate.engine.rows import clip_rows
+from lastiterate.engine.streaming.kept import again_and_again
+from lastiterate.engine.streaming.passes import Passes, check_streams
+from lastiterate.engine.streaming.source import Cursor, Piece, Source, counted, first_record, regrouped
+from lastiterate.engine.streaming.steps import StreamLoop
+from lastiterate.engine.trainer import Progress
+from lastiterate.errors import InputError
+from lastiterate.run.paid import by_block
+from lastiterate.run.run import Run
+
+
+@dataclass(frozen=True)
+class Rows:
+    """From (features, targets) to rows with their intercept and targets, as steps read them: a map of single records.
+
+    **Guarantee:** rows are prepared and clipped exactly as they are in memory.
+    """
+
+    run: Run
+    released: tuple[np.ndarray, ...]
+
+    def __call__(self, piece: Piece) -> Piece:
+        (features, target), loss = piece, linear_loss(self.run)
+        answers = checked_answers(self.run, target)
+        if offset := target_offset(self.run, self.released):
+            answers = (answers - offset).astype(answers.dtype)
+        rows = np.empty((len(features), features.shape[1] + 1), np.float32)
+        for first in range(0, len(features), SLICE):
+            part = slice(first, first + SLICE)
+            rows[part, :-1] = clip_rows(prepared(features[part], self.run.prelude, self.released), loss.row_norm)
+        rows[:, -1] = loss.intercept
+        return rows, answers
+
+
+def execute_streaming(run: Run, source: Source, key: Key | None = None, progress: Progress | None = None,
+                      keeper: Keeper | None = None, folder: Path | None = None) -> Model:
+    """Run every step of ``run`` on records that come in pieces; the draws and noise of a run in memory with this key.
+
+    ``folder``: for scratch files (see ``Scratch``). Peak memory does not depend on the number of records.
+    """
+    check_linear(run, source)
+    if keeper is not None:
+        key = keeper.begin(run, source.digested(), key)
+    check_process()
+    key = fresh_key() if key is None else key
+    with closing(again_and_again(run, source, folder)) as records:
+        released = prepare_privately(run, _measurable(run, records.source), key)
+        with jax.enable_x64(True):
+            order = np.asarray(stream(key, ORDER))
+        with closing(Passes(run, records.source, Rows(run, released), order, folder)) as passes:
+            features = first_record(source)[0].shape[1]
+            done, released = settled(run, features, released, key, lambda: _batches(run, passes))
+            loop = StreamLoop(done, Linear(linear_loss(run), run.clip, hidden(run)))
+            with jax.enable_x64(True):
+                weights = loop.execute(np.zeros((outputs(linear_loss(run)), features + 1)), passes, key, progress,
+                                       keeper)
+    return Model(weights, released)
+
+
+def check_linear(run: Run, source: Source) -> None:
+    """Refuse, before a record counts, what cannot be streamed: another number of records, no table, drawn batches."""
+    check_streams(run.batching)
+    if len(source) != run.n:
+        raise InputError("data", f"must have the run's n = {run.n} records", len(source))
+    record = first_record(source)
+    if len(record) != 2 or record[0].ndim != 2 or record[0].dtype.kind not in "biuf":
+        raise InputError("data", "must give rows (m, d) of numbers and targets (m,) for a linear model",
+                         tuple(part.shape[1:] for part in record))
+
+
+def first_rows(source: Source) -> np.ndarray:
+    """Features of the first records, for a comparison with those of other fits."""
+    pieces = source.pieces(4096)
+    with closing(pieces):  # type: ignore[type-var]
+        return np.asarray(next(pieces)[0])
+
+
+def _measurable(run: Run, source: Source) -> Measurable:
+    """A source as preparations read it."""
+    def column(which: int) -> Iterator[np.ndarray]:
+        return (piece[which] for piece in regrouped(counted(source, run.n), SLICE))
+
+    return Measurable(run.n, first_record(source)[0].shape[1], lambda: column(0),
+                      lambda: (checked_answers(run, part) for part in column(1)))
+
+
+def _batches(run: Run, passes: Passes) -> Blocks:
+    """Rows of the run's batches where they are the same in every pass, otherwise of all records."""
+    if not by_block(run):
+        yield (piece[0] for piece in regrouped(passes.arranged(), SLICE))
+        return
+    with closing(passes.from_pass(0)) as every:
+        one = next(every)
+        cursor = Cursor(one.pieces(0))
+        for size in one.sizes:
+            yield (piece[0] for piece in regrouped(cursor.take(int(size)), SLICE))

@@ -1,0 +1,136 @@
+"""The records of every pass in the order that steps read them, for every batching that needs no random access."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from lastiterate.engine.noise import Key, stream
+from lastiterate.engine.samplers import sampler_of
+from lastiterate.engine.streaming.ahead import ahead
+from lastiterate.engine.streaming.records import RecordForm
+from lastiterate.engine.streaming.sorting import Order, Sorted
+from lastiterate.engine.streaming.source import Piece, Source, counted, first_record
+from lastiterate.errors import InputError
+from lastiterate.run.batching import (
+    BallsInBins,
+    Batching,
+    Cyclic,
+    FullBatch,
+    Permuted,
+    RandomAllocation,
+    Reshuffled,
+)
+from lastiterate.run.run import Run
+
+Arrange = Callable[[Piece], Piece]
+"""From records as a source gives them to records as steps read them; a map of single records."""
+ORDERS: dict[type, bool] = {Permuted: False, Reshuffled: False, RandomAllocation: True, BallsInBins: True}
+"""Batchings that are a sort by random words: whether into batches, or into one order."""
+IN_ORDER = (FullBatch, Cyclic)
+
+
+def check_streams(batching: Batching) -> None:
+    """Refuse batches that need random access."""
+    if type(batching) not in (*IN_ORDER, *ORDERS):
+        kinds = (kind.__name__ for kind in (*IN_ORDER, *ORDERS))
+        raise InputError("batching", "needs random access to the records, which are read in order here",
+                         type(batching).__name__, "use one of " + ", ".join(kinds) + ", or hold the data in memory")
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One pass: how many records every step reads, and records from a place of its order on."""
+
+    sizes: np.ndarray
+    pieces: Callable[[int], Iterator[Piece]]
+
+
+@dataclass
+class Passes:
+    """All passes of ``run`` over ``source``; ``key``: the stream of secret draws; ``folder``: for scratch files.
+
+    **Guarantee:** the draws are those of the run's sampler under the same key, record for record.
+    """
+
+    run: Run
+    source: Source
+    arrange: Arrange
+    key: Key
+    folder: Path | None = None
+    _once: Sorted | None = field(init=False, default=None, repr=False)  #: the draw of the whole run
+
+    def close(self) -> None:
+        """Give scratch space back."""
+        if self._once is not None:
+            self._once.close()
+            self._once = None
+
+    @property
+    def form(self) -> RecordForm:
+        """Of arranged records."""
+        return RecordForm.of(self.arrange(first_record(self.source)))
+
+    def arranged(self, first: int = 0) -> Iterator[Piece]:
+        """One pass in public order."""
+        for piece in counted(self.source, self.run.n, first):
+            yield self.arrange(piece)
+
+    def from_pass(self, number: int) -> Generator[Pass, None, None]:
+        """Pass ``number``, and those behind it; each is valid until the next is asked for."""
+        batching = self.run.batching
+        check_streams(batching)
+        last = -(-self.run.steps // self.run.blocks)
+        if type(batching) in IN_ORDER:
+            one = Pass(self._equal, self.arranged)
+            for _ in range(number, last):
+                yield one
+        elif batching.drawn == "once":
+            self._once = self._sorted(self.key) if self._once is None else self._once
+            for _ in range(number, last):
+                yield self._pass(self._once)
+        else:
+            drawn = (self._sorted(stream_of(self.key, k)) for k in range(number, last))
+            with closing(ahead(drawn)) as every:
+                for found in every:
+                    with closing(found):
+                        yield self._pass(found)
+
+    def _sorted(self, key: Key) -> Sorted:
+        """The records in one secret order, or in secret batches."""
+        end = self.run.blocks if ORDERS[type(self.run.batching)] else None
+        found = Sorted(self.form, Order(key, self.run.n, end), self.folder)
+        try:
+            found.fill(self.arranged())
+        except BaseException:
+            found.close()
+            raise
+        return found
+
+    def _pass(self, found: Sorted) -> Pass:
+        return Pass(self._equal if found.sizes is None else found.sizes, found.pieces)
+
+    @property
+    def _equal(self) -> np.ndarray:
+        """Sizes of blocks that are cut from one order."""
+        n, blocks = self.run.n, self.run.blocks
+        size = int(self.run.divisor)
+        return np.minimum(size, n - size * np.arange(blocks))
+
+
+def stream_of(key: Key, number: int) -> Any:
+    """The stream of pass ``number``."""
+    with jax.enable_x64(True):
+        return np.asarray(stream(key, number))
+
+
+def rows_of_chunk(run: Run, most: int) -> int:
+    """Records that are summed at once: as many as in memory, so that sums have the same order."""
+    sampler = sampler_of(run.batching, run.n, most)
+    return int(getattr(sampler, "count", sampler.layout.rows))

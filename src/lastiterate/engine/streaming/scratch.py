@@ -1,0 +1,120 @@
+"""Scratch files: pages of records, encrypted and authenticated under a key that lives in memory alone.
+
+A file has no name from the moment it is opened, so that it is gone with the process, however that ends; its key is gone
+with it. Every page is written once, under its own number as nonce (AES-256-GCM).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from lastiterate.errors import InputError
+
+TAG = 16
+FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+@dataclass
+class Scratch:
+    """``pages`` pages of at most ``size`` bytes in a file without a name, in ``folder`` (default: temporary files).
+
+    **Guarantee:** what reaches the disk is ciphertext under 256 bits from the operating system that are never written;
+    no page is written twice, so that no nonce is used twice; a page that was changed on the disk is refused.
+    """
+
+    pages: int
+    size: int
+    folder: Path | None = None
+    _file: int = field(init=False, repr=False)
+    _cipher: AESGCM = field(init=False, repr=False)
+    _written: np.ndarray = field(init=False, repr=False)  #: bytes of every page, 0 before it is written
+
+    def __post_init__(self) -> None:
+        self._cipher = AESGCM(os.urandom(32))
+        self._written = np.zeros(self.pages, np.int64)
+        where = Path(tempfile.gettempdir()) if self.folder is None else self.folder
+        try:
+            self._file = _nameless(where)
+        except OSError as error:
+            raise InputError("scratch", "must be a folder that can be written to", f"{where} ({error.strerror})",
+                             "name another one") from None
+        try:
+            os.posix_fallocate(self._file, 0, max(1, self.pages * (self.size + TAG)))
+        except OSError as error:
+            self.close()
+            raise self._no_space(error) from None
+
+    def write(self, page: int, content: bytes) -> None:
+        """Write a page, once."""
+        assert 0 < len(content) <= self.size and not self._written[page]
+        self._written[page] = len(content)
+        sealed = self._cipher.encrypt(page.to_bytes(12, "big"), content, None)
+        try:
+            done = 0
+            while done < len(sealed):
+                done += os.pwrite(self._file, memoryview(sealed)[done:], page * (self.size + TAG) + done)
+        except OSError as error:
+            raise self._no_space(error) from None
+
+    def read(self, page: int) -> bytes:
+        """A page that was written."""
+        length = int(self._written[page]) + TAG
+        try:
+            sealed = os.pread(self._file, length, page * (self.size + TAG))
+            return self._cipher.decrypt(page.to_bytes(12, "big"), sealed, None)
+        except (InvalidTag, ValueError, OSError):
+            raise InputError("scratch", "is damaged: a page is not as it was written", None,
+                             "check the disk, or name another folder") from None
+
+    @property
+    def bytes(self) -> int:
+        """What has been written."""
+        return int(self._written.sum())
+
+    def close(self) -> None:
+        """Give the space back."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def __enter__(self) -> Scratch:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_file", -1) >= 0:
+            self.close()
+
+    def _no_space(self, error: OSError) -> InputError:
+        if error.errno not in FULL:
+            return InputError("scratch", "cannot be written", error.strerror, "name another folder")
+        where = tempfile.gettempdir() if self.folder is None else self.folder
+        return InputError("scratch", f"needs {self.pages * (self.size + TAG) / 1e9:.3g} GB of free space", str(where),
+                          "name a folder on another disk; nothing was kept")
+
+
+def _nameless(folder: Path) -> int:
+    """A file that is open and has no name."""
+    flag: Any = getattr(os, "O_TMPFILE", None)
+    if flag is not None:
+        try:
+            return os.open(folder, os.O_RDWR | flag | os.O_EXCL, 0o600)
+        except OSError as error:
+            if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL):
+                raise
+    handle, name = tempfile.mkstemp(prefix=".lastiterate-", dir=folder)
+    os.unlink(name)
+    return handle

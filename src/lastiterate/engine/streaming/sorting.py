@@ -1,0 +1,160 @@
+"""Records sorted by random words that each has: into a secret permutation, or into secret batches.
+
+Two steps, of which neither holds more than a share of the records in memory. Scatter: every record goes to one of
+several buckets, by the size of its word. Read: one bucket after the other is sorted. Equal words keep the public order,
+so that the result is the one of a stable sort in memory, word for word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from lastiterate.engine.noise import Key, words_between
+from lastiterate.engine.streaming.records import RecordForm
+from lastiterate.engine.streaming.scratch import Scratch
+from lastiterate.engine.streaming.source import Piece, joined
+
+WORDS = 2**16
+"""Words that are drawn at once."""
+BUCKET, BUFFERS = 2**24, 2**25
+"""Bytes of a bucket that is sorted in memory, about, and of all pages that are being filled."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """Which word every record has: those of ``bits`` for step 0 of a stream, modulo ``end`` where there is one.
+
+    ``key``: of the stream. ``n``: records. ``end``: ``None`` for a permutation, or a number of batches.
+    """
+
+    key: Key
+    n: int
+    end: int | None = None
+
+    def words(self, first: int, count: int) -> np.ndarray:
+        """Words of the records ``first`` .. ``first + count - 1``, uint64."""
+        found: list[np.ndarray] = []
+        with jax.enable_x64(True):
+            for begin in range(first, first + count, WORDS):
+                part = np.asarray(_words(self.key, self.n, begin, WORDS))
+                found.append(part[:min(WORDS, first + count - begin)])
+        words = np.concatenate(found)
+        return words if self.end is None else words % np.uint64(self.end)
+
+    def bucket(self, words: np.ndarray, buckets: int) -> np.ndarray:
+        """A bucket for every word, which does not fall as words grow."""
+        if self.end is None:
+            return ((words >> np.uint64(32)) * np.uint64(buckets) >> np.uint64(32)).astype(np.int64)
+        return (words * np.uint64(buckets) // np.uint64(self.end)).astype(np.int64)
+
+
+@partial(jax.jit, static_argnums=(1, 3))
+def _words(key: Key, n: int, first: Any, many: int) -> jax.Array:
+    return words_between(key, 0, n, first, many)
+
+
+@dataclass
+class Sorted:
+    """Records of ``form`` in the order of ``order``, in a scratch file.
+
+    **Guarantee:** every record is written to one page and read once per pass; a run that is killed leaves nothing of
+    their order (see ``Scratch``).
+    """
+
+    form: RecordForm
+    order: Order
+    folder: Path | None = None
+    _scratch: Scratch = field(init=False, repr=False)
+    _counts: np.ndarray = field(init=False, repr=False)  #: records of every bucket
+    _pages: np.ndarray = field(init=False, repr=False)  #: where every bucket's pages begin, (buckets + 1,)
+    _rows: int = field(init=False, repr=False)  #: records of a page
+    sizes: np.ndarray | None = field(init=False, default=None)  #: records of every batch, where there are batches
+
+    def __post_init__(self) -> None:
+        n, end, stored = self.order.n, self.order.end, self.form.size + 8
+        buckets = max(1, -(-n * stored // BUCKET))
+        buckets = buckets if end is None else min(buckets, end)
+        self._counts, sizes = np.zeros(buckets, np.int64), np.zeros(0 if end is None else end, np.int64)
+        for first in range(0, n, WORDS):
+            words = self.order.words(first, min(WORDS, n - first))
+            self._counts += np.bincount(self.order.bucket(words, buckets), minlength=buckets)
+            if end is not None:
+                sizes += np.bincount(words.astype(np.int64), minlength=end)
+        if end is not None:
+            self.sizes = sizes
+        self._rows = max(1, min(BUFFERS // buckets // stored, 2**20 // stored))
+        self._pages = np.concatenate(([0], np.cumsum(-(-self._counts // self._rows))))
+        self._scratch = Scratch(int(self._pages[-1]), self._rows * stored, self.folder)
+
+    def close(self) -> None:
+        self._scratch.close()
+
+    @property
+    def bytes(self) -> int:
+        """What lies in the scratch file."""
+        return self._scratch.bytes
+
+    def fill(self, pieces: Iterable[Piece]) -> None:
+        """Scatter all records, which come in public order."""
+        buckets = len(self._counts)
+        held = (np.zeros((buckets, self._rows), np.uint64), *self.form.empty(buckets, self._rows))
+        filled, page, at = np.zeros(buckets, np.int64), self._pages[:-1].copy(), 0
+        for piece in pieces:
+            words = self.order.words(at, len(piece[0]))
+            at += len(words)
+            found = self.order.bucket(words, buckets)
+            by_bucket = np.argsort(found.astype(np.uint16) if buckets < 2**16 else found, kind="stable")
+            moved = tuple(part[by_bucket] for part in (words, *piece))
+            ends = np.cumsum(np.bincount(found, minlength=buckets))
+            for b in np.unique(found).tolist():
+                begin, end = int(ends[b - 1]) if b else 0, int(ends[b])
+                while begin < end:
+                    many = min(end - begin, self._rows - int(filled[b]))
+                    for buffer, part in zip(held, moved, strict=True):
+                        buffer[b, filled[b]:filled[b] + many] = part[begin:begin + many]
+                    filled[b], begin = filled[b] + many, begin + many
+                    if filled[b] == self._rows:
+                        self._flush(held, b, page, filled)
+        for b in np.flatnonzero(filled).tolist():
+            self._flush(held, b, page, filled)
+
+    def _flush(self, held: Piece, b: int, page: np.ndarray, filled: np.ndarray) -> None:
+        content = tuple(buffer[b, :filled[b]] for buffer in held)
+        self._scratch.write(int(page[b]), self._stored.packed(content))
+        page[b], filled[b] = page[b] + 1, 0
+
+    @property
+    def _stored(self) -> RecordForm:
+        """A record with its word."""
+        return RecordForm((np.dtype(np.uint64), *self.form.dtypes), ((), *self.form.shapes))
+
+    def pieces(self, first: int = 0) -> Iterator[Piece]:
+        """Records in the order of their words, from the one at place ``first`` on."""
+        ends = np.cumsum(self._counts)
+        for b in range(int(np.searchsorted(ends, first, side="right")), len(ends)):
+            skipped = max(0, first - int(ends[b] - self._counts[b]))
+            for piece in self._bucket(b):
+                if skipped < len(piece[0]):
+                    yield tuple(part[skipped:] for part in piece)
+                skipped = max(0, skipped - len(piece[0]))
+
+    def _bucket(self, b: int) -> Iterator[Piece]:
+        """Records of a bucket; page by page where all of them are of one batch."""
+        pages = (self._stored.unpacked(self._scratch.read(page)) for page in range(self._pages[b], self._pages[b + 1]))
+        if self.order.end is not None and len(self._counts) == self.order.end:
+            yield from (piece[1:] for piece in pages)
+            return
+        held = list(pages)
+        if held:
+            words, *piece = joined(held)
+            by_word = np.argsort(words, kind="stable")
+            cut = max(1, WORDS * 8 // max(1, self.form.size))
+            for begin in range(0, len(words), cut):
+                yield tuple(part[by_word[begin:begin + cut]] for part in piece)

@@ -1,0 +1,112 @@
+"""Where records come from when they are not in memory: pieces of them in public order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Protocol
+
+import numpy as np
+
+from lastiterate.errors import InputError
+
+Piece = tuple[np.ndarray, ...]
+"""Consecutive records: arrays with the records along their first axis."""
+AT_ONCE = 2**23
+"""Bytes of records that are read at once, about."""
+
+
+class Source(Protocol):
+    """Records in public order, as often as a run asks for them.
+
+    ``dear``: whether reading them again costs much more than reading bytes, as parsing text does.
+    """
+
+    @property
+    def dear(self) -> bool: ...
+
+    def __len__(self) -> int: ...
+
+    def pieces(self, most: int, first: int = 0) -> Iterator[Piece]:
+        """Records from number ``first`` on, 1 .. ``most`` of them at a time. Errors: data that changed meanwhile."""
+        ...
+
+    def digested(self) -> Iterator[np.ndarray]:
+        """Arrays that are equal for equal data: what a checkpoint knows the data by."""
+        ...
+
+
+def row_bytes(piece: Piece) -> int:
+    """Bytes of one record."""
+    return max(1, sum(part[:1].nbytes for part in piece))
+
+
+def rows_at_once(source: Source) -> int:
+    """Records that are read at once: a form is looked at, and no value."""
+    return max(1, AT_ONCE // row_bytes(first_record(source)))
+
+
+def first_record(source: Source) -> Piece:
+    """The first record, whose shapes and dtypes are those of all."""
+    pieces = source.pieces(1)
+    try:
+        return next(pieces)
+    finally:
+        pieces.close()  # type: ignore[attr-defined]
+
+
+def counted(source: Source, n: int, first: int = 0, most: int | None = None) -> Iterator[Piece]:
+    """One pass from ``first`` on; refuses a source that holds another number of records than it says."""
+    at = first
+    for piece in source.pieces(rows_at_once(source) if most is None else most, first):
+        at += len(piece[0])
+        if at > n:
+            break
+        yield piece
+    if at != n:
+        raise InputError("data", f"must hold {n} records in every pass", "more" if at > n else at,
+                         "nothing may change them while a run reads them")
+
+
+def regrouped(pieces: Iterable[Piece], rows: int) -> Iterator[Piece]:
+    """The same records, ``rows`` at a time; the last piece may be shorter."""
+    held: list[Piece] = []
+    have = 0
+    for piece in pieces:
+        begin = 0
+        while have + len(piece[0]) - begin >= rows:
+            end = begin + rows - have
+            held.append(tuple(part[begin:end] for part in piece))
+            yield joined(held)
+            held, have, begin = [], 0, end
+        if begin < len(piece[0]):
+            held.append(tuple(part[begin:] for part in piece))
+            have += len(piece[0]) - begin
+    if held:
+        yield joined(held)
+
+
+def joined(pieces: list[Piece]) -> Piece:
+    """Pieces as one, without a copy where there is one."""
+    return pieces[0] if len(pieces) == 1 else tuple(np.concatenate(parts) for parts in zip(*pieces, strict=True))
+
+
+class Cursor:
+    """Takes records from pieces, as many as are asked for."""
+
+    def __init__(self, pieces: Iterator[Piece]) -> None:
+        self._pieces, self._piece, self._at = pieces, tuple[np.ndarray, ...](), 0
+
+    def take(self, many: int) -> Iterator[Piece]:
+        """The next ``many`` records, as they come."""
+        while many > 0:
+            if not self._piece or self._at == len(self._piece[0]):
+                self._piece, self._at = next(self._pieces), 0
+            some = min(many, len(self._piece[0]) - self._at)
+            found = tuple(part[self._at:self._at + some] for part in self._piece)
+            many, self._at = many - some, self._at + some
+            yield found
+
+    def finish(self) -> None:
+        """Read to the end, where a source says whether it changed."""
+        for _ in self._pieces:
+            pass

@@ -1,0 +1,115 @@
+"""Steps on slabs: one compiled program for every batching, every size of batches, and one device or many."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lastiterate.engine.growth import check_growth, check_released
+from lastiterate.engine.keeper import Keeper
+from lastiterate.engine.loop import Schedule, State, ended, looked_from, schedule, start
+from lastiterate.engine.noise import NOISE, Key, gaussian, stream
+from lastiterate.engine.objective import Objective
+from lastiterate.engine.program import StepProgram
+from lastiterate.engine.streaming.ahead import ahead
+from lastiterate.engine.streaming.passes import Passes, rows_of_chunk
+from lastiterate.engine.streaming.slabs import Shape, Slab, slabs
+from lastiterate.engine.trainer import STRETCHES, Progress, check_dimension
+from lastiterate.errors import InputError
+from lastiterate.run.run import Run, check_described
+
+Place = Callable[[Any], Any]
+"""From arrays of a slab, with chunks and rows as first axes, to arrays on the devices that share the rows."""
+
+
+@jax.jit
+def advance_slab(program: StepProgram, state: State, total: jax.Array, records: Any, steps: Any, ends: Any, used: Any,
+                 key: Key, plan: Schedule) -> tuple[State, jax.Array]:
+    """Add every chunk's gradients to ``total``, and end a step with every chunk that is its step's last.
+
+    **Guarantee:** noise of step k is added once, when step k ends, from the one stream of the run's noise: how the rows
+    of a chunk are shared by devices changes where sums are computed, and not what the program means.
+    """
+    noise_key = stream(key, NOISE)
+
+    def one(i: Any, held: tuple[State, jax.Array]) -> tuple[State, jax.Array]:
+        now, so_far = held
+        k = steps[i]
+        point = looked_from(program, now, k)
+        so_far = so_far + program.objective.chunk_sum(point, jax.tree.map(lambda a: a[i], records))
+
+        def end(now: State, so_far: jax.Array) -> tuple[State, jax.Array]:
+            step_size = plan.step_size[jnp.minimum(k, plan.step_size.shape[0] - 1)]
+            std = plan.noise_std[jnp.minimum(k, plan.noise_std.shape[0] - 1)]
+            noise = std * gaussian(noise_key, k, now.theta.shape)
+            return ended(program, now, point, so_far, noise, k, step_size), jnp.zeros_like(so_far)
+
+        return jax.lax.cond(ends[i], end, lambda now, so_far: (now, so_far), now, so_far)
+
+    return jax.lax.fori_loop(0, used, one, (state, total))
+
+
+@dataclass(frozen=True)
+class StreamLoop:
+    """A run on a model, executed on records that come in slabs; ``devices`` share the rows of every chunk.
+
+    **Guarantee:** the run that is accounted: the draws, noise and update rule of every run with this key.
+    """
+
+    run: Run
+    objective: Objective
+    devices: int = 1
+    place: Place = jax.device_put
+
+    def __post_init__(self) -> None:
+        check_described(self.run)
+        if self.run.release != "last":
+            raise InputError("release", "must be 'last' where records are read in pieces", self.run.release,
+                             "hold the data in memory to release all iterates")
+
+    @cached_property
+    def program(self) -> StepProgram:
+        """Without its sampler: batches come as they were drawn, so that all batchings share one compiled program."""
+        return replace(StepProgram.of(self.run, self.objective), sampler=None)  # type: ignore[arg-type]
+
+    def execute(self, initial: Any, passes: Passes, key: Key, progress: Progress | None = None,
+                keeper: Keeper | None = None) -> np.ndarray:
+        """The last iterate; refuses to release what is not finite. ``keeper``: as in ``Loop``."""
+        check_dimension(self.run, int(np.size(initial)))
+        check_growth(self.run, initial, self.objective.ridge)
+        plan, done, began, shown = schedule(self.run), 0, time.perf_counter(), 0
+        state = start(self.program, initial, key)
+        if keeper is not None and (kept := keeper.state)[1]:
+            done, state = kept[0], State(**{name: jnp.asarray(array) for name, array in kept[1].items()})
+        total = jnp.zeros_like(state.theta)
+        with closing(ahead(slabs(passes, self._shape(passes), done))) as every:
+            for slab in every:
+                state, total = self._advanced(slab, state, total, key, plan)
+                done = int(slab.steps[slab.used - 1]) + int(slab.ends[slab.used - 1])
+                if keeper is not None and bool(slab.ends[slab.used - 1]) and done < self.run.steps and keeper.due:
+                    keeper.keep(done, {name: np.asarray(array) for name, array in state._asdict().items()})
+                if progress is not None and (done - shown >= self.run.steps / STRETCHES or done == self.run.steps):
+                    shown = done
+                    progress(done, self.run.steps, time.perf_counter() - began)
+        released = np.asarray(state.theta)
+        check_released(released)
+        return released
+
+    def _advanced(self, slab: Slab, state: State, total: jax.Array, key: Key, plan: Schedule) -> tuple[State, jax.Array]:
+        found = advance_slab(self.program, state, total, self.place(slab.records), slab.steps, slab.ends, slab.used,
+                             key, plan)
+        found[1].block_until_ready()  # the slab is written again
+        return found
+
+    def _shape(self, passes: Passes) -> Shape:
+        largest = int(min(self.run.n, self.run.divisor))
+        return Shape.of(passes.form, rows_of_chunk(self.run, self.objective.most), self.devices, self.run.blocks,
+                        largest)

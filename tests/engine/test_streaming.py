@@ -1,0 +1,270 @@
+"""Records that come in pieces: the same draws, the same noise and the same model as in memory, and nothing on disk."""
+
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+import lastiterate as li
+from lastiterate.engine import execute, seeded_key
+from lastiterate.engine.keeper import Keeper
+from lastiterate.engine.network import fit_network
+from lastiterate.engine.noise import bits, words_between
+from lastiterate.engine.samplers import TABLE
+from lastiterate.engine.sealed import Key
+from lastiterate.engine.streaming import scratch, slabs, sorting
+from lastiterate.engine.streaming.ahead import ahead
+from lastiterate.engine.streaming.linear import execute_streaming
+from lastiterate.engine.streaming.network import fit_streaming
+from lastiterate.engine.streaming.passes import IN_ORDER, ORDERS
+from lastiterate.engine.streaming.records import RecordForm
+from lastiterate.engine.streaming.scratch import Scratch
+from lastiterate.engine.streaming.sorting import Order, Sorted
+from lastiterate.engine.streaming.source import regrouped
+from lastiterate.errors import InputError
+
+N, D = 103, 3
+RNG = np.random.default_rng(0)
+X, Y = RNG.normal(size=(N, D)).astype(np.float32), RNG.integers(0, 3, N)
+COMMON = dict(n=N, steps=17, step_size=0.3, noise=li.GradientNoise(0.01), loss=li.Softmax(classes=3, ridge=1e-2))
+BATCHINGS = [li.FullBatch(), li.Cyclic(20), li.Permuted(20), li.Reshuffled(20), li.RandomAllocation(20),
+             li.BallsInBins(20)]
+PRELUDE = dict(prelude=(li.PrivateMean(1.0, 2.0), li.TopEigenvalue(1.0)), step_size=li.RelativeToSmooth(1.0),
+               noise=li.NoiseMultiplier(1.0))
+
+
+@dataclass(frozen=True)
+class Held:
+    """Arrays as a source; ``dear`` ones are kept in a scratch file."""
+
+    arrays: tuple = (X, Y)
+    dear: bool = False
+
+    def __len__(self):
+        return len(self.arrays[0])
+
+    def pieces(self, most, first=0):
+        for begin in range(first, len(self), most):
+            yield tuple(part[begin:begin + most] for part in self.arrays)
+
+    def digested(self):
+        return iter(self.arrays)
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Pieces, buckets, pages and slabs of a few records, so that every boundary is crossed."""
+    monkeypatch.setattr("lastiterate.engine.streaming.source.AT_ONCE", 150)
+    monkeypatch.setattr(sorting, "BUCKET", 300)
+    monkeypatch.setattr(sorting, "BUFFERS", 2000)
+    monkeypatch.setattr(sorting, "WORDS", 32)
+    monkeypatch.setattr(slabs, "SLAB", 1500)
+    monkeypatch.setattr("lastiterate.engine.streaming.kept.PAGE", 100)
+
+
+def test_every_batching_streams_or_is_refused():
+    assert {type(batching) for batching in BATCHINGS} == {*IN_ORDER, *ORDERS}
+    for kind in set(TABLE) - {*IN_ORDER, *ORDERS}:
+        run = li.Run(batching=kind(0.1) if kind is li.Poisson else kind(5), **COMMON)
+        with pytest.raises(InputError, match="needs random access"):
+            execute_streaming(run, Held(), seeded_key(0))
+
+
+@pytest.mark.parametrize("batching", BATCHINGS, ids=str)
+@pytest.mark.parametrize("more", [{}, PRELUDE], ids=["plain", "prelude"])
+@pytest.mark.parametrize("dear", [False, True], ids=["", "dear"])
+def test_the_model_is_the_one_of_a_run_in_memory(batching, more, dear, small, tmp_path):
+    """To the rounding of another order of compiled operations; a single record elsewhere moves it by 1e-3."""
+    run = li.Run(**COMMON | more, batching=batching)
+    held, found = execute(run, X, Y, seeded_key(3)), execute_streaming(run, Held(dear=dear), seeded_key(3),
+                                                                        folder=tmp_path)
+    np.testing.assert_allclose(found.weights, held.weights, rtol=0, atol=1e-13)
+    for one, other in zip(found.released, held.released, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-12)
+    other = execute_streaming(run, Held((np.roll(X, 1, 0), Y)), seeded_key(3))
+    assert np.abs(other.weights - held.weights).max() > 1e-4
+    assert not list(tmp_path.iterdir())
+
+
+def test_pieces_of_any_size_give_the_same_bits(small):
+    """Only the chunks of a batch decide the order of sums, not the pieces that a source comes in."""
+    run, found = li.Run(**COMMON, batching=li.RandomAllocation(20)), []
+    for most in (1, 7, 1000):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("lastiterate.engine.streaming.source.AT_ONCE", 20 * most)
+            found.append(execute_streaming(run, Held(), seeded_key(3)).weights)
+    np.testing.assert_array_equal(found[0], found[1])
+    np.testing.assert_array_equal(found[0], found[2])
+
+
+def loss(params, row, label):
+    return -jax.nn.log_softmax(jax.numpy.tanh(row @ params["in"]) @ params["out"])[label]
+
+
+def test_networks_are_the_ones_of_a_run_in_memory(small):
+    first = {"in": RNG.normal(size=(D, 4)).astype(np.float32), "out": np.zeros((4, 3), np.float32)}
+    run = li.Run(n=N, steps=9, step_size=0.3, noise=li.GradientNoise(0.01), batching=li.RandomAllocation(20), clip=1.0)
+    held = fit_network(run, loss, first, (X, Y), seeded_key(3), microbatch=8)
+    found = fit_streaming(run, loss, first, Held(), seeded_key(3), microbatch=8)
+    for name in first:
+        np.testing.assert_allclose(found[name], held[name], rtol=0, atol=1e-6)
+    assert np.abs(found["out"]).max() > 0.01
+
+
+class Stopped(Exception):
+    pass
+
+
+@pytest.mark.parametrize("batching", [li.Cyclic(20), li.Permuted(20), li.RandomAllocation(20)], ids=str)
+def test_a_resumed_run_releases_the_same_bits(batching, small, tmp_path):
+    run, path, key = li.Run(**COMMON, batching=batching), tmp_path / "c", Key(bytes(32))
+    whole, at = execute_streaming(run, Held(), seeded_key(5)).weights, [0]
+
+    def stop(done, steps, seconds):
+        if done >= at[0]:
+            raise Stopped
+
+    for step in (2, 8, 15):  # in the first pass, in a later one, in the last one
+        at[0] = step
+        with pytest.raises(Stopped):
+            execute_streaming(run, Held(), seeded_key(5), stop, Keeper(path, key, 0.0))
+    keeper = Keeper(path, key, 0.0)
+    found = execute_streaming(run, Held(), seeded_key(5), None, keeper).weights
+    np.testing.assert_array_equal(found, whole)
+    with pytest.raises(InputError, match="other data"):
+        execute_streaming(run, Held((X + 1, Y)), seeded_key(5), None, Keeper(path, key, 0.0))
+
+
+def test_words_of_a_range_are_those_of_the_whole():
+    with jax.enable_x64(True):
+        for count in (1, 6, 101):
+            whole = np.asarray(bits(seeded_key(2), 5, count))
+            for first in (0, count // 2 - 1, count // 2):
+                part = np.asarray(words_between(seeded_key(2), 5, count, max(0, first), 3))
+                np.testing.assert_array_equal(part[:count - max(0, first)], whole[max(0, first):max(0, first) + 3])
+
+
+@pytest.mark.parametrize("end", [None, 4, 97])
+def test_sorting_is_a_stable_sort_by_words(end, small, tmp_path):
+    order = Order(seeded_key(1), N, end)
+    words = order.words(0, N)
+    assert len(set(words.tolist())) <= (N if end is None else end)
+    found = Sorted(RecordForm.of((X, Y)), order, tmp_path)
+    found.fill(Held().pieces(9))
+    expected = np.argsort(words, kind="stable")
+    for first in (0, 1, 40, N - 1, N):
+        rows = [piece[0] for piece in found.pieces(first)]
+        np.testing.assert_array_equal(np.concatenate(rows or [X[:0]]), X[expected][first:])
+    if end is not None:
+        np.testing.assert_array_equal(found.sizes, np.bincount(words.astype(int), minlength=end))
+    found.close()
+
+
+def test_regrouping_keeps_every_record():
+    for rows in (1, 5, N, 2 * N):
+        found = list(regrouped(Held().pieces(7), rows))
+        assert [len(piece[0]) for piece in found[:-1]] == [rows] * (len(found) - 1)
+        np.testing.assert_array_equal(np.concatenate([piece[1] for piece in found]), Y)
+
+
+def test_scratch_is_ciphertext_without_a_name(tmp_path):
+    content = b"a record that nobody else may read" * 10
+    with Scratch(2, 1000, tmp_path) as file:
+        file.write(0, content)
+        file.write(1, content)
+        assert not list(tmp_path.iterdir())
+        raw = os.pread(file._file, 5000, 0)
+        assert content[:8] not in raw and raw[:350] != raw[1016:1366], "pages of equal content differ"
+        assert file.read(1) == content
+        with pytest.raises(AssertionError):
+            file.write(1, content)
+        os.pwrite(file._file, bytes([raw[20] ^ 1]), 20)
+        with pytest.raises(InputError, match="damaged"):
+            file.read(0)
+
+
+def test_a_full_disk_is_one_sentence(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    for name in ("posix_fallocate", "pwrite"):
+        with monkeypatch.context() as patch:
+            patch.setattr(scratch.os, name, full)
+            with pytest.raises(InputError, match=r"scratch needs .* GB of free space") as error:
+                execute_streaming(li.Run(**COMMON, batching=li.Permuted(20)), Held(), seeded_key(0), folder=tmp_path)
+        assert str(error.value).count(".") <= 3 and not list(tmp_path.iterdir())
+    with pytest.raises(InputError, match="must be a folder"):
+        Scratch(1, 1, tmp_path / "missing")
+
+
+KILLED = """
+import os, sys, time
+import numpy as np
+import lastiterate as li
+from lastiterate.engine.streaming.linear import execute_streaming
+from pathlib import Path
+n = 5000
+def make(first, count):
+    return np.tile(np.frombuffer(b"PLAINREC", np.float32), (count, 20)), np.zeros(count, np.int64)
+run = li.Run(n=n, steps=100, step_size=1e-18, noise=li.GradientNoise(1.0), batching=li.RandomAllocation(500),
+             loss=li.Logistic(row_norm=1e8, ridge=0.1))
+def tick(done, steps, seconds):
+    print("training", flush=True)
+    time.sleep(60)
+execute_streaming(run, li.data.Generated(n, make), None, tick, None, Path(sys.argv[1]))
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="looks into /proc")
+def test_a_killed_run_leaves_nothing(tmp_path):
+    """While it runs its scratch files hold no record in the clear; when it is killed they are gone."""
+    with subprocess.Popen([sys.executable, "-c", KILLED, str(tmp_path)], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stdout.readline() == b"training\n"
+        files = [Path(f"/proc/{process.pid}/fd/{name}") for name in os.listdir(f"/proc/{process.pid}/fd")]
+        held = [file for file in files if str(tmp_path) in os.readlink(file)]
+        assert held and all("(deleted)" in os.readlink(file) for file in held)
+        for file in held:
+            raw = file.read_bytes()
+            assert len(raw) > 100_000 and b"PLAINREC" not in raw
+        process.send_signal(signal.SIGKILL)
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_next_item_is_made_in_advance_and_errors_arrive():
+    made = []
+
+    def items():
+        for i in range(5):
+            made.append(i)
+            yield i
+        raise ValueError("at the end")
+
+    every = ahead(items())
+    assert next(every) == 0
+    with pytest.raises(ValueError, match="at the end"):
+        list(every)
+    stopped = ahead(items())
+    next(stopped)
+    stopped.close()
+    assert len(made) <= 7, "one item in advance, not all of them"
+
+
+def test_data_of_another_length_are_refused():
+    @dataclass(frozen=True)
+    class Shorter(Held):
+        def pieces(self, most, first=0):
+            yield from list(Held.pieces(self, 10, first))[:-1]
+
+    run = li.Run(**COMMON, batching=li.Cyclic(20))
+    with pytest.raises(InputError, match="must hold 103 records in every pass"):
+        execute_streaming(run, Shorter(), seeded_key(0))
+    with pytest.raises(InputError, match="n = 103"):
+        execute_streaming(run, Held((X[:50], Y[:50])), seeded_key(0))
+    with pytest.raises(InputError, match="NaN"):
+        execute_streaming(run, Held((np.where(np.arange(N)[:, None] == 90, np.nan, X), Y)), seeded_key(0))
