@@ -50,8 +50,8 @@ def fit_order(order: Order) -> FittedExact:
     certificate: Any = order.certificate
     check_order(order)
     rows, target = arrays_of(order)
-    return fit(certificate, rows, target, delta=order.delta, answers=indices_of(certificate.run), seed=order.seed, custody=order.custody,
-               progress=order.progress)
+    return fit(certificate, rows, target, delta=order.delta, answers=indices_of(certificate.run),
+               seed=order.seed, custody=order.custody, progress=order.progress)
 
 
 def fit(certificate: ExactCertificate, features: Any, target: Any, *, delta: float, answers: Answers,

@@ -103,7 +103,8 @@ class StreamLoop:
         check_released(released)
         return released
 
-    def _advanced(self, slab: Slab, state: State, total: jax.Array, key: Key, plan: Schedule) -> tuple[State, jax.Array]:
+    def _advanced(self, slab: Slab, state: State, total: jax.Array, key: Key,
+                  plan: Schedule) -> tuple[State, jax.Array]:
         found = advance_slab(self.program, state, total, self.place(slab.records), slab.steps, slab.ends, slab.used,
                              key, plan)
         found[1].block_until_ready()  # the slab is written again
