@@ -38,6 +38,7 @@ from lastiterate.run.momentum import Nesterov as Nesterov
 from lastiterate.run.noise import GradientNoise as GradientNoise
 from lastiterate.run.noise import Langevin as Langevin
 from lastiterate.run.noise import NoiseMultiplier as NoiseMultiplier
+from lastiterate.run.noise import ObjectiveNoise as ObjectiveNoise
 from lastiterate.run.preparation import PrivateCovariance as PrivateCovariance
 from lastiterate.run.preparation import PrivateMean as PrivateMean
 from lastiterate.run.preparation import TopEigenvalue as TopEigenvalue

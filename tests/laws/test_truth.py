@@ -220,6 +220,8 @@ BREAKS = {
     "public_curvature": {"batching": li.BallsInBins(10)},
     "linear-witness: public_curvature": {"batching": li.Poisson(0.1)},
     "not_replace_one": {"adjacency": "replace-one"},
+    "perturbed_objective": {"noise": li.GradientNoise(0.1)},
+    "solved_objective": {"step_size": li.Constant(3.0)},
     "dp_accounting_installed": {},  # broken by hiding the library
 }
 ROUGH = li.Abstract(li.LossFacts(lipschitz=1.0, hoelder=1.0, hoelder_exponent=0.5))
@@ -235,6 +237,7 @@ NEEDS = {
     "drawn_anew": {"batching": li.FixedSize(10)},
     "bounded_gradient": {"loss": ROUGH},
     "hoelder_gradient": {"loss": ROUGH},
+    "perturbed_objective": {"noise": li.ObjectiveNoise(1.0, 6), "loss": li.Logistic(ridge=0.1), "start": li.Fixed()},
 }
 IMPLIES = {
     "known_sensitivity": {"bounded_step", "hoelder_gradient"},
@@ -247,6 +250,7 @@ IMPLIES = {
     },
     "langevin_noise": {"gibbs_start", "log_sobolev"},
     "no_prox": {"everywhere"},
+    "perturbed_objective": {"solved_objective"},
     "strongly_convex": {"gibbs_start", "contracting_step"},
 }
 """Assumptions that cannot be stated without the broken one; every other one must still hold."""
@@ -355,6 +359,7 @@ ASKED = {
     "shifted-interpolation-allocated": "last_iterate_only fresh_blocks counted_records no_momentum "
     "lipschitz_step",
     "random-allocation-pld": "fresh_blocks not_replace_one",
+    "objective-perturbation": "perturbed_objective not_replace_one solved_objective",
     "restarted-allocation-pld": "last_iterate_only fresh_blocks counted_records not_replace_one no_momentum no_prox "
     "lipschitz_step",
     "restarted-poisson-pld": "poisson_batches not_replace_one dp_accounting_installed last_iterate_only "
@@ -367,6 +372,7 @@ ASKED = {
 def test_no_theorem_loses_an_assumption():
     always = {name: {"known_sensitivity", "known_noise"} for name in ASKED}
     always["lipschitz-bounded-domain"] = {"known_noise"}  # the bound on gradients says it all
+    always["objective-perturbation"] = set()  # there are no steps with noise
     assert {t.name: {a.name for a in t.assumptions} for t in TABLE.values()} == {
         name: always[name] | set(asked.replace("langevin", "langevin_noise no_prox").split())
         for name, asked in ASKED.items()

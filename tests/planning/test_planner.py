@@ -86,6 +86,7 @@ def test_every_plan_keeps_the_budget_and_the_best_is_chosen(task: Task, adjacenc
     choice = consider(task, epsilon=1.0, delta=1e-6, adjacency=adjacency)
     names = {"accelerated", "plain", "ridge", "permuted"} | {"whitened"}
     names |= {"allocation"} if adjacency == "zero-out" else set()
+    names |= {"objective"} if adjacency == "zero-out" and task.classes else set()
     assert {p.name for p in choice.plans} == names
     for found in choice.plans:
         assert 0.99 < found.certificate.epsilon(1e-6) <= 1.0
@@ -99,7 +100,7 @@ def test_every_plan_keeps_the_budget_and_the_best_is_chosen(task: Task, adjacenc
 
 
 def prepared(name: str, task: Task) -> list[type]:
-    if name not in ("allocation", "whitened"):
+    if name not in ("allocation", "whitened", "objective"):
         return [li.PrivateMean]
     return [*([] if task.classes else [PrivateTargetMean]), li.PrivateMean, li.PrivateCovariance]
 

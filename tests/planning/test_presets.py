@@ -35,7 +35,7 @@ def run_for(name, n=200, classes=2, **more):
 
 
 @pytest.mark.parametrize("classes", [0, 2, 3])
-@pytest.mark.parametrize("name", ALGORITHMS[1:])
+@pytest.mark.parametrize("name", BATCHES)
 def test_every_algorithm_is_certified_by_a_row_about_its_own_batches(name, classes):
     run = run_for(name, classes=classes)
     batching, theorem = BATCHES[name]
@@ -60,7 +60,7 @@ def test_batches_penalties_and_rows_can_be_chosen():
     run = run_for("cyclic-dp-sgd", batching=li.Permuted(50), prox=li.penalties.L1(0.1))
     assert run.batching == li.Permuted(50) and run.steps >= 80 and run.prox == li.penalties.L1(0.1)
     assert run_for("dp-sgld", batching=li.Poisson(0.25)).steps == 80
-    for name in ALGORITHMS[1:]:
+    for name in BATCHES:
         bare = run_for(name, prepared=False)
         assert bare.prelude == () and bare.loss.row_norm == 2.0 and bare.momentum is None and bare.clip is None
     with pytest.raises(InputError, match="algorithm must be one of"):
@@ -73,7 +73,7 @@ def test_what_replaces_a_record_moves_more():
     assert two[1].noise_multiplier == pytest.approx(2**0.5 * one[1].noise_multiplier)
 
 
-@pytest.mark.parametrize("name", ALGORITHMS[1:])
+@pytest.mark.parametrize("name", BATCHES)
 def test_estimators_execute_a_described_run(name):
     run = run_for(name)
     model = DPLogisticRegression(epsilon=20.0, delta=1e-5, row_norm=2.0, classes=[0, 1], run=run, random_state=1)
@@ -98,6 +98,28 @@ def test_runs_of_other_data_are_refused(change, word):
         DPLogisticRegression(epsilon=1.0, delta=1e-5, classes=[0, 1], **change).fit(X, Y)
     with pytest.raises(InputError, match="a loss of no classes"):
         DPHuberRidge(epsilon=1.0, delta=1e-5, target_range=(-1, 1), run=run_for("noisy-gd")).fit(X, X[:, 0])
+
+
+def test_an_objective_is_perturbed_for_classes_and_zero_out_alone():
+    run = run_for("objective-perturbation")
+    certificate = li.calibrate(run, epsilon=2.0, delta=1e-5)
+    assert certificate.best(1e-5).theorem.name == "objective-perturbation"
+    assert run.noise.z == pytest.approx(certificate.run.noise.z, rel=0.03), "near what calibration finds"
+    model = DPLogisticRegression(epsilon=8.0, delta=1e-5, row_norm=2.0, classes=[0, 1], run=certificate.run,
+                                 random_state=1).fit(X, Y)
+    assert model.certificate_.epsilon(1e-5) <= 8.0 and model.score(X, Y) > 0.75
+    bare = run_for("objective-perturbation", prepared=False, cap=0.3)
+    assert bare.prelude == () and bare.loss.row_norm == 2.0 and bare.loss.cap == 0.3
+    for more, word in (({"batching": li.Cyclic(10)}, "batch"), ({"prox": li.penalties.L1(0.1)}, "prox"),
+                       ({"classes": 0}, "algorithm must not be objective-perturbation for a regression")):
+        with pytest.raises(InputError, match=word):
+            run_for("objective-perturbation", **more)
+    with pytest.raises(InputError, match="adjacency must be zero-out"):
+        described(asked(adjacency="replace-one"), "objective-perturbation")
+    with pytest.raises(InputError, match="rows_per_unit must be 1"):
+        described(Asked(Task(200, 5, 2, rows_per_unit=2), 2.0, 1e-5, "zero-out", 60.0), "objective-perturbation")
+    with pytest.raises(InputError, match="epsilon is too small"):
+        described(asked(epsilon=1e-4), "objective-perturbation")
 
 
 def test_a_cap_takes_the_place_of_clipping():

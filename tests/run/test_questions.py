@@ -17,7 +17,7 @@ from oracles.descriptions import BASE, PARTS
 BATCHINGS = [part for part in PARTS.values() if isinstance(part, Batches)]
 MEASURED = RelativeToSmooth | li.StableSteps  # steps that follow what the preparation releases
 SCHEDULES = [part for part in PARTS.values() if isinstance(part, Schedule) and not isinstance(part, MEASURED)]
-NOISES = [part for part in PARTS.values() if isinstance(part, Perturbation)]
+NOISES = [part for part in PARTS.values() if isinstance(part, Perturbation) and not isinstance(part, li.ObjectiveNoise)]
 N = 64
 
 
@@ -92,6 +92,13 @@ def test_noise_says_every_step_once(noise, schedule):
     doubled = replace(run, noise=noise.scaled(2.0))
     assert doubled.noise_stds == pytest.approx(2 * expected, rel=1e-15)
     assert type(noise.with_unit()) is type(noise)
+
+
+def test_noise_that_is_drawn_once_is_no_noise_of_steps():
+    run = replace(BASE, clip=None, loss=li.Logistic(ridge=0.1), noise=li.ObjectiveNoise(2.0, 6))
+    with pytest.raises(InputError, match="noise is drawn once"):
+        _ = run.noise_stds
+    assert run.noise.scaled(3.0).z == 6.0 and run.noise.with_unit().z == 1.0 and run.noise.temperature is None
 
 
 def test_a_billion_equal_steps_are_one_number():

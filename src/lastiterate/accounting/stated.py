@@ -16,6 +16,8 @@ from lastiterate.curves.curve import UP, Curve
 from lastiterate.curves.gdp import Gdp
 from lastiterate.curves.tails import gdp_delta, smallest_true
 from lastiterate.run.evidence import Fact
+from lastiterate.run.noise import ObjectiveNoise
+from lastiterate.run.perturbed import linear_term
 from lastiterate.run.run import Run
 
 DELTAS = (1e-3, 1e-5, 1e-7, 1e-9)
@@ -89,11 +91,19 @@ def execution(run: Run) -> dict[str, Any]:
         "batches": {"kind": type(batching).__name__, "drawn": batching.drawn, "sizes": batching.sizes,
                     "expected_size": batching.expected_batch(run.n), "blocks": run.blocks,
                     "place_secret": bool(batching.secret), "words": DRAWN[batching.drawn]},
-        "noise": {"kind": type(run.noise).__name__, "same_every_step": run.same_noise,
-                  "std_of_mean_gradient": run.first_noise,
-                  "multiplier": run.first_noise * run.divisor / scale if scale else None},
+        "noise": _noise(run),
         "release": run.release, "steps": run.steps, "records": run.n,
     }
+
+
+def _noise(run: Run) -> dict[str, Any]:
+    """A random linear term of the objective is one draw that every mean gradient of the solver holds."""
+    kind = type(run.noise).__name__
+    if isinstance(run.noise, ObjectiveNoise):
+        return {"kind": kind, "same_every_step": True, "std_of_mean_gradient": linear_term(run) / run.n,
+                "multiplier": linear_term(run) / run.noise_unit if run.noise_unit else None}
+    return {"kind": kind, "same_every_step": run.same_noise, "std_of_mean_gradient": run.first_noise,
+            "multiplier": run.first_noise * run.divisor / run.noise_unit if run.noise_unit else None}
 
 
 DRAWN = {

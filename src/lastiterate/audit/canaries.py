@@ -20,6 +20,7 @@ from lastiterate.engine.prepare import linear_loss
 from lastiterate.errors import InputError
 from lastiterate.run.domains import Box, Everywhere
 from lastiterate.run.losses import LinearLoss
+from lastiterate.run.noise import ObjectiveNoise
 from lastiterate.run.run import Run
 from lastiterate.theorems.quadratic_witness import witness_mus
 
@@ -43,9 +44,11 @@ def worst_case(run: Run, features: int | None = None) -> Neighbours:
 
 
 def columns(run: Run, features: int | None) -> int:
-    """Columns of the made-up data: as asked, else as the domain's dimension says, else 1."""
+    """Columns of the made-up data: as asked, else as the domain's dimension or the noise says, else 1."""
     loss = linear_loss(run)
     outputs = loss.outputs
+    if isinstance(run.noise, ObjectiveNoise):
+        features = run.noise.parameters // outputs - 1 if features is None else features
     if isinstance(run.domain, Box) and run.domain.dimension is not None:
         width, rest = divmod(run.domain.dimension, outputs)
         if rest or width < 2:
@@ -61,7 +64,7 @@ def columns(run: Run, features: int | None) -> int:
 
 def place(run: Run) -> int:
     """The record that leaks most: in public order the first of the worst block, with a secret order any."""
-    if run.batching.drawn != "never":
+    if run.batching.drawn != "never" or run.blocks == 1:
         return 0
     size = int(run.divisor)
     if run.momentum is None and run.facts().sensitivity is not None:

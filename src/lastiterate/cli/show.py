@@ -18,7 +18,7 @@ from lastiterate.cli.screen import in_flags
 from lastiterate.curves.curve import check_delta
 from lastiterate.planning.planner import Choice
 from lastiterate.run.momentum import HeavyBall
-from lastiterate.run.noise import NoiseMultiplier
+from lastiterate.run.noise import NoiseMultiplier, ObjectiveNoise
 from lastiterate.run.run import Run
 from lastiterate.theorems import words
 from lastiterate.theorems.theorem import Theorem, by_reason
@@ -115,13 +115,16 @@ def trained(console: Console, result: Trained, where: str) -> None:
 def _run_rows(certificate: Certificate, delta: float) -> list[tuple[str, str]]:
     best, run = certificate.best(delta), certificate.run
     assert best is not None and best.evidence is not None
-    return [
-        ("certified by", f"{best.theorem.name} ({best.evidence.name.lower()} facts)"),
-        ("secrecy", gained(certificate, delta)),
-        ("run", f"{run.steps} steps on {run.n} records, {type(run.batching).__name__}, "
-                + (f"noise multiplier {run.noise.z:.4g}" if isinstance(run.noise, NoiseMultiplier)
-                   else f"noise std {run.first_noise:.4g} on the mean gradient")),
-    ]
+    how = f"{run.steps} steps on {run.n} records, {type(run.batching).__name__}, "
+    match run.noise:
+        case ObjectiveNoise(z=z):
+            how = f"the minimiser over {run.n} records, {run.steps} solver steps, one linear term of multiplier {z:.4g}"
+        case NoiseMultiplier(z=z):
+            how += f"noise multiplier {z:.4g}"
+        case _:
+            how += f"noise std {run.first_noise:.4g} on the mean gradient"
+    return [("certified by", f"{best.theorem.name} ({best.evidence.name.lower()} facts)"),
+            ("secrecy", gained(certificate, delta)), ("run", how)]
 
 
 def _exact_rows(model: Any) -> list[tuple[str, str]]:
@@ -157,7 +160,7 @@ def plans(console: Console, choice: Choice, delta: float) -> None:
         momentum = f", momentum {run.momentum.beta:.3g}" if isinstance(run.momentum, HeavyBall) else ""
         blocks = f"{run.steps // run.blocks} passes of {run.blocks} blocks" if run.blocks > 1 else f"{run.steps} steps"
         ridge = f", ridge {strong:.3g}" if (strong := run.loss.facts().fact("strong")) else ""
-        multiplier = f"{run.noise.z:.4g}" if isinstance(run.noise, NoiseMultiplier) else ""
+        multiplier = f"{run.noise.z:.4g}" if isinstance(run.noise, NoiseMultiplier | ObjectiveNoise) else ""
         table.add_row(plan.name, rounded_up(plan.risk), blocks + momentum + ridge, multiplier, f"{plan.seconds:.2g}",
                       style="bold" if place == 0 else "")
         charged = [(row["epsilon"], row["theorem"]) for row in plan.certificate.rows(delta)
@@ -180,6 +183,9 @@ def plans(console: Console, choice: Choice, delta: float) -> None:
 def noise_of(run: Run) -> str:
     """A calibrated run in one line: its noise multiplier where there is something to multiply, and the deviation."""
     unit = run.noise_unit
+    if isinstance(run.noise, ObjectiveNoise):
+        return (f"{run.steps} steps of the solver, one random linear term of multiplier {run.noise.z:.6g}, and noise "
+                f"of {run.noise.last:.3g} of its least effect on the minimiser")
     multiplier = "" if not unit else f"noise multiplier {run.first_noise * run.divisor / unit:.6g}, "
     first = "" if run.same_noise else " (first step)"
     return (f"{run.steps} steps with {multiplier}standard deviation {run.first_noise:.6g} per coordinate of the mean "

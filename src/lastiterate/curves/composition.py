@@ -13,6 +13,7 @@ from lastiterate.curves.fixed_size import FixedSizeSteps
 from lastiterate.curves.gdp import Gdp
 from lastiterate.curves.grouped import Grouped
 from lastiterate.curves.mixtures import GdpMixture
+from lastiterate.curves.perturbed import PerturbedObjective
 from lastiterate.curves.pld import Pld
 from lastiterate.curves.renyi import Rdp, renyi_sum
 from lastiterate.curves.sampled_renyi import SampledRenyi
@@ -57,9 +58,9 @@ def _pair(one: Curve, two: Curve) -> Curve:
             mixture, single = (one, two) if isinstance(one, GdpMixture) else (two, one)
             assert isinstance(mixture, GdpMixture) and isinstance(single, Gdp)
             return GdpMixture(mixture.weights, tuple(math.hypot(mu, single.mu) * UP for mu in mixture.mus))
-        case (Pld() | SecretBins() | FixedSizeSteps() | AllocationPld() as sampled, Gdp(mu)):
+        case (Pld() | SecretBins() | FixedSizeSteps() | AllocationPld() | PerturbedObjective() as sampled, Gdp(mu)):
             return sampled.with_gaussian(mu)
-        case (Gdp(mu), Pld() | SecretBins() | FixedSizeSteps() | AllocationPld() as sampled):
+        case (Gdp(mu), Pld() | SecretBins() | FixedSizeSteps() | AllocationPld() | PerturbedObjective() as sampled):
             return sampled.with_gaussian(mu)
         case EpsDelta(), EpsDelta():
             return EpsDelta((one.at_epsilon + two.at_epsilon) * UP, min(1.0, one.at_delta + two.at_delta))
@@ -83,7 +84,7 @@ def curve_from_dict(data: dict[str, Any]) -> Curve:
     """The curve that ``to_dict`` described."""
     kinds: dict[str, type[Curve]] = {
         kind.__name__: kind for kind in (Gdp, GdpMixture, Rdp, EpsDelta, Pld, SampledRenyi, SecretBins, FixedSizeSteps,
-                                         AllocationPld)
+                                         AllocationPld, PerturbedObjective)
     }
     body: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items() if k != "type"}  # pyright: ignore
     if data.get("type") == "BestOf":

@@ -27,6 +27,7 @@ from lastiterate.engine.loop import (
     start,
     trace,
 )
+from lastiterate.engine.minimiser import many_minimised, minimised
 from lastiterate.engine.noise import Key, fresh_key
 from lastiterate.engine.objective import Objective
 from lastiterate.engine.prepare import arrange, hidden, linear_loss, places
@@ -34,6 +35,7 @@ from lastiterate.engine.process import check_process
 from lastiterate.engine.program import StepProgram
 from lastiterate.errors import InputError
 from lastiterate.run.domains import AffineBall, Box
+from lastiterate.run.noise import ObjectiveNoise
 from lastiterate.run.run import Run, check_described
 
 Progress = Callable[[int, int, float], None]
@@ -183,6 +185,8 @@ class Trainer:
         with jax.enable_x64(True):
             order = places(self.run, key)
             rows, labels = arrange(self.run, features, target, order, released, absent)
+            if type(self.run.noise) is ObjectiveNoise:
+                return minimised(self.run, rows, labels, key, progress)
             data: Any = jax.device_put(rows, may_alias=True), jnp.asarray(labels)
             if order is None:
                 data = drawn_once(self._loop.program, data, key)
@@ -193,6 +197,8 @@ class Trainer:
         check_process()
         rows, labels = arrange(self.run, features, target, absent=absent)
         with jax.enable_x64(True):
+            if type(self.run.noise) is ObjectiveNoise:
+                return many_minimised(self.run, rows, labels, keys)
             return self._loop.many(self._zero(rows), (rows, labels), keys)
 
     def _zero(self, rows: Any) -> np.ndarray:

@@ -8,6 +8,7 @@ and the lowest predicted risk wins:
 - accelerated: centred rows, full batches with heavy-ball momentum and falling steps, certified by composition;
 - plain: the same without momentum;
 - ridge: plain constant steps on a strongly convex objective, certified for the last iterate;
+- objective: the same whitened rows, the minimiser of an objective with one random linear term (classifiers);
 - permuted: one secret order, read in blocks, certified for the last iterate;
 - cyclic: the same in a public order, the only family that can read data from a disk.
 
@@ -30,6 +31,7 @@ from lastiterate.planning.families.asked import Asked
 from lastiterate.planning.reference_problem import Reference, output_perturbation
 from lastiterate.planning.task import Task
 from lastiterate.run.adjacency import Adjacency
+from lastiterate.run.noise import ObjectiveNoise
 from lastiterate.run.run import Run
 
 ENOUGH = 1.02  #: of plans within this factor of the lowest risk, the quickest is taken
@@ -52,7 +54,7 @@ class Plan:
     def weighed(self) -> float:
         """The predicted risk, more for a run of very many passes."""
         run = self.certificate.run
-        if run.steps <= MANY_PASSES * run.blocks:
+        if isinstance(run.noise, ObjectiveNoise) or run.steps <= MANY_PASSES * run.blocks:
             return self.risk
         return self.risk * WORTH + (AT_STAKE if run.loss.target_classes else REGRESSION_AT_STAKE)
 

@@ -13,8 +13,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from lastiterate.errors import InputError
-from lastiterate.planning.families import whitened
+from lastiterate.planning.families import perturbed, whitened
 from lastiterate.planning.families.asked import Asked, linear_loss
+from lastiterate.run.adjacency import records_moved
 from lastiterate.run.batching import (
     BallsInBins,
     Batching,
@@ -62,7 +63,8 @@ NAMED = {
     "allocation-sgd": Named(lambda n, size: RandomAllocation(size), True),
     "poisson-dp-sgd": Named(lambda n, size: Poisson(size / n), True),
 }
-ALGORITHMS = ("automatic", *NAMED)
+PERTURBED = "objective-perturbation"
+ALGORITHMS = ("automatic", *NAMED, PERTURBED)
 
 
 def described(asked: Asked, algorithm: str, *, batching: Batching | None = None, prox: Prox | None = None,
@@ -75,16 +77,20 @@ def described(asked: Asked, algorithm: str, *, batching: Batching | None = None,
     - permuted-sgd: the same blocks of one secret order;
     - bins-sgd: every record in one of the secret bins;
     - allocation-sgd: in bins that are drawn anew in every pass;
-    - poisson-dp-sgd: Poisson batches.
+    - poisson-dp-sgd: Poisson batches;
+    - objective-perturbation: no steps at all, the minimiser of an objective with a random linear term (Chaudhuri,
+      Monteleoni, Sarwate 2011), for classes and zero-out; the ridge is that of the lowest predicted risk.
 
     The papers' own noise and step sizes are runs that can be described (``Langevin``, ``InverseDecay``). ``cap``: of
     the loss (``Softmax(cap=)``), which takes the place of per-example clipping. ``prepared``: without it rows are used
     as they are, with plain steps below 2 / smooth.
     """
-    if algorithm not in NAMED:
+    if algorithm not in ALGORITHMS[1:]:
         raise InputError("algorithm", "must be one of " + ", ".join(ALGORITHMS), algorithm)
     if cap is not None and asked.task.classes == 0:
         raise InputError("cap", "is for classes: a regression's residuals are clamped already", cap, "leave it out")
+    if algorithm == PERTURBED:
+        return _minimised(asked, batching, prox, cap, prepared)
     named = NAMED[algorithm]
     size = -(-asked.task.n // max(FEWEST_BLOCKS, whitened.block_count(asked.task.n)))
     batches = named.batching(asked.task.n, size) if batching is None else batching
@@ -122,3 +128,26 @@ def _capped(asked: Asked, batching: Batching, prox: Prox | None, cap: float | No
                step_size=RelativeToSmooth(LONGEST * step / longest) if paid else Constant(step),
                prelude=(*parts, TopEigenvalue(multiplier)) if paid else parts, adjacency=asked.adjacency,
                rows_per_unit=task.rows_per_unit)
+
+
+def _minimised(asked: Asked, batching: Batching | None, prox: Prox | None, cap: float | None, prepared: bool) -> Run:
+    """The perturbed objective whose ridge has the lowest predicted risk."""
+    for name, value in (("batch", batching), ("prox", prox)):
+        if value is not None:
+            raise InputError(name, f"must be left out for {PERTURBED}: a minimiser has no batches and no steps",
+                             type(value).__name__, "leave it out")
+    if asked.task.classes == 0:
+        raise InputError("algorithm", "must not be objective-perturbation for a regression: it is proved for residuals "
+                         "of one sign, such as those of classes", PERTURBED, "use allocation-sgd")
+    if records_moved(asked.adjacency) != 1:
+        raise InputError("adjacency", f"must be zero-out for {PERTURBED}; replace-one is stated beside it",
+                         asked.adjacency)
+    if asked.task.rows_per_unit > 1:
+        raise InputError("rows_per_unit", f"must be 1 for {PERTURBED}: group privacy of its curve leaves nothing "
+                         "beside a private preparation", asked.task.rows_per_unit, "use allocation-sgd")
+    found = [run for share in perturbed.SHARES
+             if (run := perturbed.run_of(asked, share, cap=cap, prepared=prepared)) is not None]
+    if not found:
+        raise InputError("epsilon", "is too small for the largest ridge of objective-perturbation", asked.epsilon,
+                         "use allocation-sgd")
+    return min(found, key=asked.risk) if prepared else found[0]

@@ -25,6 +25,8 @@ import numpy as np
 
 from lastiterate.planning.task import Task
 from lastiterate.run.losses import Abstract
+from lastiterate.run.noise import ObjectiveNoise
+from lastiterate.run.perturbed import last_noise, linear_term
 from lastiterate.run.preparation import PrivateCovariance, PrivateMean
 from lastiterate.run.run import Run
 
@@ -94,7 +96,11 @@ class Reference:
         return self.flatness * self.curvature * self.eigenvalue
 
     def risk(self, run: Run) -> float:
-        """Expected excess loss of the run's last iterate, started at 0."""
+        """Expected excess loss of what the run releases: its last iterate, started at 0, or a perturbed minimiser."""
+        if isinstance(run.noise, ObjectiveNoise):
+            total = self.curvatures + run.loss.ridge
+            noise = (linear_term(run) / (run.n * total)) ** 2 + last_noise(run) ** 2
+            return self.excess(self.curvatures / total, noise)
         mean, noise = filtered(run, self.curvatures, run.loss.ridge)
         return self.excess(mean * self.curvatures, noise)
 
@@ -116,6 +122,8 @@ def predicted(task: Task, run: Run) -> float:
     offset = task.features * (mean.noise_multiplier / task.n) ** 2 / (plain.count * plain.eigenvalue).sum()
     floor = covariance.noise_multiplier / task.n * math.sqrt(2 * task.features)
     found, released = plain.whitened(float(offset), floor, covariance.power)
+    if isinstance(run.noise, ObjectiveNoise):  # no hard clip
+        found = replace(found, flatness=1.0, width=1.0)
     return found.risk(run.stabilised(released.tolist())) + (0.0 if task.classes else NORMALISED)
 
 

@@ -9,6 +9,7 @@ from typing import Literal, get_args
 
 from lastiterate.curves.gdp import Gdp
 from lastiterate.errors import InputError
+from lastiterate.run.noise import ObjectiveNoise
 from lastiterate.run.preparation import PrivateCovariance
 from lastiterate.run.run import Run
 from lastiterate.run.validate import whole
@@ -63,6 +64,8 @@ class Task:
         """
         gathered = run.batching.independent and run.batching.drawn == "each pass"
         speed = 1.2e11 if run.momentum is not None and not gathered else 6e10  # a hidden state: float64
+        if isinstance(run.noise, ObjectiveNoise):
+            speed = 3e10  # float64, whatever the chunk
         rows = run.n / run.blocks * (self.features + 1)
         products = sum(isinstance(part, PrivateCovariance) for part in run.prelude) * 2 * run.n * self.features**2
         step = 5e-5 + 2e-8 * self.parameters + rows * max(4 * self.outputs / speed, (8 if gathered else 4) / 7.5e9)

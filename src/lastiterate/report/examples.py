@@ -18,8 +18,8 @@ from lastiterate.run.batching import (
 )
 from lastiterate.run.domains import Ball
 from lastiterate.run.facts import LossFacts
-from lastiterate.run.losses import Abstract
-from lastiterate.run.noise import Langevin
+from lastiterate.run.losses import Abstract, Logistic
+from lastiterate.run.noise import Langevin, ObjectiveNoise
 from lastiterate.run.run import Run
 from lastiterate.run.starts import GaussianStart
 from lastiterate.run.step_sizes import Constant
@@ -52,6 +52,8 @@ def _changes(needs: set[str]) -> dict[str, Any]:
         "hoelder_gradient": {"loss": _facts(lipschitz=0.01, smooth=None, strong=None, hoelder=0.01,
                                             hoelder_exponent=0.5)},
         "squared_norm": {"loss": _facts(strong=1.0)},
+        "perturbed_objective": {"batching": FullBatch(), "noise": ObjectiveNoise(2.0, 6, 0.3),
+                                "loss": Logistic(ridge=0.01)},
         "weakly_convex_step": {"loss": _facts(strong=None, weak_convexity=0.02)},
     }
     found: dict[str, Any] = {}

@@ -7,7 +7,7 @@ that a noise multiplier multiplies, and the public divisor of summed gradients.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self, final
 
 import numpy as np
@@ -16,7 +16,7 @@ from lastiterate.errors import InputError
 from lastiterate.run.arrays import Array, frozen, repeated
 from lastiterate.run.fields import settle
 from lastiterate.run.step_sizes import Schedule
-from lastiterate.run.validate import all_positive, positive
+from lastiterate.run.validate import all_positive, executable, positive, whole
 
 
 class Perturbation(ABC):
@@ -157,4 +157,39 @@ class NoiseMultiplier(Perturbation):
         return NoiseMultiplier(1.0)
 
 
-Noise = GradientNoise | Langevin | NoiseMultiplier
+@final
+@dataclass(frozen=True)
+class ObjectiveNoise(Perturbation):
+    """Noise drawn once: a random linear term of the objective, whose minimiser is released (docs/theorems).
+
+    The objective summed over records gets <b, theta>, b ~ N(0, (z L)^2 I) with L the loss's Lipschitz constant.
+    ``parameters``: how many weights the model has, intercepts included. ``last``: the minimiser, which is found up to
+    a public tolerance, gets noise of standard deviation ``last`` z L / (n smooth) before it is released: a part of the
+    least that b leaves in any direction, for n records and an objective that is ``smooth`` on average.
+    """
+
+    z: float
+    parameters: int
+    last: float = 0.05
+
+    def __post_init__(self) -> None:
+        settle(self)
+        positive("noise_multiplier", self.z)
+        whole("parameters", self.parameters, most=10**9)
+        executable("last", self.last)
+
+    def stds(self, first: int, last: int, schedule: Schedule, unit: float | None, divisor: float) -> Array:
+        raise InputError("noise", "is drawn once, as a linear term of the objective: no step has noise of its own",
+                         "ObjectiveNoise", "read it from the description")
+
+    def constant(self, schedule: Schedule) -> bool:
+        return False
+
+    def scaled(self, factor: float) -> ObjectiveNoise:
+        return replace(self, z=self.z * factor)
+
+    def with_unit(self) -> ObjectiveNoise:
+        return replace(self, z=1.0)
+
+
+Noise = GradientNoise | Langevin | NoiseMultiplier | ObjectiveNoise

@@ -22,6 +22,7 @@ from lastiterate.run.momentum import Momentum
 from lastiterate.run.noise import Noise
 from lastiterate.run.paid import check_relative, measured
 from lastiterate.run.penalties import Prox
+from lastiterate.run.perturbed import check_perturbed
 from lastiterate.run.preparation import Preparation, check_targets
 from lastiterate.run.record_bounds import facts_of, noise_unit
 from lastiterate.run.stable import check_stable, stabilised
@@ -100,6 +101,7 @@ class Run:
         check_relative(self)
         check_stable(self)
         check_targets(self.prelude, self.loss.target_classes)
+        check_perturbed(self)
 
     # What follows from the description.
 

@@ -22,6 +22,7 @@ from lastiterate.theorems import (
     langevin_strongly_convex,
     linear_witness,
     lipschitz_bounded_domain,
+    objective_perturbation,
     pabi_convex,
     poisson_pld,
     poisson_rdp,
@@ -78,6 +79,7 @@ TABLE: dict[str, Theorem] = {
         restarted_allocation_pld,
         balls_in_bins_pld,
         fixed_size_amplified,
+        objective_perturbation,
         linear_witness,
     )
 }

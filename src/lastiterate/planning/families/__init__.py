@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from lastiterate.planning.families import blocks, full_batch, whitened
+from lastiterate.planning.families import blocks, full_batch, perturbed, whitened
 from lastiterate.planning.families.asked import Asked
 from lastiterate.run.run import Run
 
@@ -28,5 +28,6 @@ FAMILIES: dict[str, Family] = {
     "plain": Family(full_batch.plain),
     "ridge": Family(full_batch.ridge),
     "permuted": Family(blocks.permuted),
+    "objective": Family(perturbed.perturbed),
     "cyclic": Family(blocks.cyclic, stream=True),
 }

@@ -1,0 +1,109 @@
+"""Objective perturbation: a loss that is at most D + max(0, mu^2/2 + mu M), and Gaussian mechanisms beside it.
+
+M is the largest of J standard normals, any two of correlation 1/2 (one normal for two classes). With X ~ N(nu^2/2,
+nu^2) for all Gaussian mechanisms together, in both orders of the pair,
+
+    delta(eps) = E[(1 - e^(eps - D - max(0, mu^2/2 + mu M) - X))_+].
+
+Source: docs/theorems/objective-perturbation. D must count in both orders once anything is composed.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, cast, final
+
+import numpy as np
+
+from lastiterate.curves.curve import UP, Curve, check_delta, check_epsilon
+from lastiterate.curves.exchanged import Exchanged
+from lastiterate.curves.grouped import Grouped, confirmed_epsilon
+from lastiterate.curves.tails import gdp_delta
+from lastiterate.errors import InputError
+from lastiterate.run.arrays import Array
+
+LOW, HIGH, CELLS = -9.0, 11.5, 8192
+"""The law of M is rounded up to the ends of cells; what lies beyond ``HIGH`` counts in full."""
+
+
+@final
+@dataclass(frozen=True)
+class PerturbedObjective(Curve):
+    """``mu``: the largest change of the summed gradient over the noise. ``others``: J. ``shift``: D.
+
+    ``gaussian``: nu. ``failure``: with this probability, for either neighbour, the release is another one.
+    """
+
+    mu: float
+    others: int
+    shift: float
+    gaussian: float = 0.0
+    failure: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("mu", "shift", "gaussian"):
+            if not getattr(self, name) >= 0:
+                raise InputError(name, "must be a number >= 0", getattr(self, name))
+        if type(self.others) is not int or self.others < 1:
+            raise InputError("others", "must be a positive whole number", self.others)
+        if not 0 <= self.failure <= 1:
+            raise InputError("failure", "must be a probability", self.failure)
+
+    def delta(self, epsilon: float) -> float:
+        check_epsilon(epsilon)
+        if not math.isfinite(self.mu + self.shift + self.gaussian):
+            return 1.0
+        losses = np.maximum(0.0, self.mu**2 / 2 + self.mu * _ends()) * UP
+        beyond = _survival(self.others)
+        found = np.maximum.accumulate(_gaussian_delta(epsilon - self.shift * UP - losses, self.gaussian * UP))
+        rises = np.append(np.diff(found), 1 - found[-1])
+        failed = self.failure * (1 + math.exp(min(epsilon, 700.0)))
+        return min(1.0, float(found[0] + (beyond * rises).sum()) * (1 + 1e-11) + failed)
+
+    def epsilon(self, delta: float) -> float:
+        check_delta(delta)
+        if self.delta(700.0) > delta and self.delta(50.0) > delta:
+            return math.inf
+        return confirmed_epsilon(self, delta)
+
+    def rdp(self, alpha: float) -> float:
+        return math.inf  # nothing bounds the divergence on the event of failure
+
+    def group(self, size: int) -> Grouped:
+        return Grouped(self, size)
+
+    def exchanged(self) -> Exchanged:
+        return Exchanged(self)
+
+    def with_gaussian(self, mu: float) -> PerturbedObjective:
+        """The composition with a ``mu``-Gaussian-DP mechanism."""
+        return replace(self, gaussian=math.hypot(self.gaussian, mu) * UP)
+
+
+def _gaussian_delta(epsilon: Array, mu: float) -> Array:
+    """Upper ends of the Gaussian mechanism's delta at any real epsilon: delta(-e) = 1 - e^-e (1 - delta(e))."""
+    size = np.abs(epsilon)
+    there: Any = gdp_delta(size, np.full(size.shape, mu)) if mu > 0 else np.zeros(size.shape)
+    below: Any = np.minimum(1.0, 1 - np.exp(-size) * (1 - there) + 1e-15)
+    return cast(Array, np.where(epsilon >= 0, there, below))
+
+
+def _ends() -> Array:
+    return np.linspace(LOW, HIGH, CELLS)
+
+
+@lru_cache(maxsize=64)
+def _survival(others: int) -> Array:
+    """P[M > x] at the ends of the cells, rounded up: with iid normals g, M = max_k (g_0 - g_k) / sqrt 2, so it is the
+    integral of phi(y) (1 - Phi(sqrt 2 x - y)^J), by the trapezoidal rule; terms are positive and smooth."""
+    from scipy.special import log_ndtr, ndtr  # pyright: ignore
+
+    x: Any = _ends()
+    if others == 1:
+        return np.minimum(1.0, np.asarray(ndtr(-x)) * (1 + 1e-12))
+    y = np.linspace(-14.0, 18.0, 641)
+    weights = np.exp(-y * y / 2) * (y[1] - y[0]) / math.sqrt(2 * math.pi)
+    found = np.array([-(weights * np.expm1(others * log_ndtr(math.sqrt(2) * value - y))).sum() for value in x])
+    return np.minimum(1.0, found * (1 + 1e-9))
