@@ -11,7 +11,7 @@ import pytest
 from scipy.stats import kstest, norm
 
 import lastiterate as li
-from audit import broken
+from benchmarks.audit.bugs import batching, output, preparation
 from engine import reference
 from engine.test_law import BASE, MODELS, X, Y, agrees, distance, sample
 from lastiterate.engine import Trainer, seeded_keys, trainer
@@ -25,11 +25,11 @@ def test_the_right_trainer_follows_its_law():
     assert agrees(sample(BASE), BASE)
 
 
-@pytest.mark.parametrize("name", ["BEST_ITERATE", "START_OF_DATA"])
-def test_the_law_of_the_last_iterate_catches(name, patched):
-    patched(*getattr(broken, name))
+@pytest.mark.parametrize("patch", [output.BEST_ITERATE, preparation.START_OF_DATA])
+def test_the_law_of_the_last_iterate_catches(patch, patched):
+    patched(*patch)
     assert not agrees(sample(BASE), BASE)
-    print(f"{name}: z = {strength(BASE):.0f}")
+    print(f"{patch[1]}: z = {strength(BASE):.0f}")
 
 
 @pytest.mark.parametrize("momentum", [li.Nesterov(), li.HeavyBall(0.3)], ids=str)
@@ -61,7 +61,7 @@ def test_the_law_after_projection_catches_a_projection_that_is_skipped(patched):
 
     z, outside, p = score()
     assert z < 6 and outside == 0 and p > 1e-7
-    patched(*broken.UNPROJECTED)
+    patched(*output.UNPROJECTED)
     assert score()[1] > 0.3, "a third of the models lie where none can"
 
 
@@ -78,7 +78,7 @@ def test_the_mixture_over_orders_catches_blocks_in_public_order(patched):
         return max(float((np.abs(f.mean(0) - e) / (f.std(0) / np.sqrt(MODELS))).max()) for f, e in pairs)
 
     assert score() < 6
-    patched(*broken.PUBLIC_ORDER)
+    patched(*batching.PUBLIC_ORDER)
     found = score()
     assert found > 8
     print(f"public order: z = {found:.0f}")

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 import lastiterate as li
-from audit import broken
+from benchmarks.audit.bugs import noise
 from lastiterate.audit import audit_one_run, one_run_epsilon
 from lastiterate.audit.one_run import _guesses
 from lastiterate.audit.outcome import BUG, CEILING, NO_CONTRADICTION
@@ -70,7 +70,7 @@ def test_a_trainer_that_ignores_the_data_is_guessed_by_chance():
     assert abs(report.correct - 1000) < 5 * np.sqrt(500) and report.lower == 0
 
 
-@pytest.mark.parametrize("patch", [broken.NOISE_ONCE, broken.DIVIDED_TWICE], ids=["noise once", "divided twice"])
+@pytest.mark.parametrize("patch", [noise.NOISE_ONCE, noise.DIVIDED_TWICE], ids=["noise once", "divided twice"])
 def test_broken_trainers_are_refuted_by_one_run(patched, patch):
     run = calibrated(1.0, SMALL, loss=replace(LOSS, intercept=0.0), n=1000)
     patched(*patch)

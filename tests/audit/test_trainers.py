@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from audit import broken
+from benchmarks.audit.bugs import batching, clipping, noise, output
 from lastiterate.audit import audit
 from lastiterate.audit.outcome import BUG, CEILING, NO_CONTRADICTION
 from lastiterate.engine import loop, trainer
@@ -52,7 +52,7 @@ RIGHT = {
 @pytest.mark.parametrize("name", RIGHT)
 def test_right_trainers_stand(name):
     run = calibrated(**RIGHT[name])
-    report = audit(run, trials=4000, failure=FAILURE, delta=1e-5, seed=1)
+    report = audit(run, attack="projection", trials=4000, failure=FAILURE, delta=1e-5, seed=1)
     assert not report.refuted and report.verdict == NO_CONTRADICTION
     assert report.lower <= report.upper
     assert report.lower_gaussian is None or report.lower_gaussian <= report.upper
@@ -62,20 +62,20 @@ def test_right_trainers_stand(name):
 def test_the_attack_is_close_to_the_certificate_of_the_exact_pair():
     """So that the cases above cannot pass by attacking nothing: three quarters of mu, though the failure is 1e-6."""
     run = calibrated(epsilon=6.0)
-    report = audit(run, trials=8000, failure=FAILURE, delta=1e-5, seed=2)
+    report = audit(run, attack="projection", trials=8000, failure=FAILURE, delta=1e-5, seed=2)
     assert 0.75 * report.upper < report.lower_gaussian <= report.upper
     assert 0.3 * report.upper < report.lower
 
 
 # the patch, the run, and the epsilon that is shown at least, where 1 is certified
 BROKEN = {
-    "noise halved": (broken.NOISE_HALVED, {}, 1.6),
-    "noise in the first step only": (broken.NOISE_ONCE, {}, 20.0),
-    "noise divided by the batch twice": (broken.DIVIDED_TWICE, {}, 5.0),
-    "clipping forgotten": (broken.UNCLIPPED, FAR_CLIP, 20.0),
-    "clipping after averaging": (broken.CLIPPED_MEAN, FAR_CLIP, 5.0),
-    "one record in two batches": (broken.TWO_BATCHES, {"batching": li.Cyclic(2), "steps": 30}, 1.05),
-    "one key for all steps, near 2/smooth": (broken.SAME_KEY, TURNING, 4.0),
+    "noise halved": (noise.NOISE_HALVED, {}, 1.6),
+    "noise in the first step only": (noise.NOISE_ONCE, {}, 20.0),
+    "noise divided by the batch twice": (noise.DIVIDED_TWICE, {}, 5.0),
+    "clipping forgotten": (clipping.UNCLIPPED, FAR_CLIP, 20.0),
+    "clipping after averaging": (clipping.CLIPPED_MEAN, FAR_CLIP, 5.0),
+    "one record in two batches": (batching.TWO_BATCHES, {"batching": li.Cyclic(2), "steps": 30}, 1.05),
+    "one key for all steps, near 2/smooth": (noise.SAME_KEY, TURNING, 4.0),
 }
 
 
@@ -84,7 +84,7 @@ def test_broken_trainers_are_refuted(name, patched):
     patch, changes, least = BROKEN[name]
     run = calibrated(**changes)
     patched(*patch)
-    report = audit(run, trials=20_000, failure=FAILURE, delta=1e-5, seed=3)
+    report = audit(run, attack="projection", trials=20_000, failure=FAILURE, delta=1e-5, seed=3)
     assert report.refuted and report.verdict == BUG, report.rates
     assert report.attack == "projection" and report.lower_gaussian > least > report.upper
     print(
@@ -96,14 +96,14 @@ def test_unclipped_rows_are_refuted(patched):
     """The canary's row is longer than row_norm: clipping brings it there, and its absence shows."""
     run, arrange = calibrated(loss=ORTHOGONAL), trainer.arrange
 
-    def unclipped(run, features, target, absent):
+    def unclipped(run, features, target, *_, absent=()):
         rows, labels = arrange(run, features, target)
         rows.reshape(-1, rows.shape[-1])[: run.n, :-1] = features
         rows.reshape(-1, rows.shape[-1])[list(absent)] = 0.0
         return rows, labels
 
     patched(trainer, "arrange", unclipped)
-    report = audit(run, trials=4000, failure=FAILURE, delta=1e-5, seed=3)
+    report = audit(run, attack="projection", trials=4000, failure=FAILURE, delta=1e-5, seed=3)
     assert report.refuted and report.lower_gaussian > 3 * report.upper
 
 
@@ -111,7 +111,7 @@ def test_a_known_seed_is_replayed(patched):
     run = calibrated()
     honest = audit(run, attack="replay", trials=60, failure=FAILURE)
     assert honest.lower == 0 and not honest.refuted and honest.verdict == NO_CONTRADICTION
-    patched(*broken.KNOWN_SEED)
+    patched(*noise.KNOWN_SEED)
     report = audit(run, attack="replay", trials=60, failure=FAILURE)
     assert report.refuted and report.lower == report.ceiling > report.upper
     assert all(rate.false_positives == rate.false_negatives == 0 for rate in report.rates)
@@ -119,28 +119,28 @@ def test_a_known_seed_is_replayed(patched):
 
 @pytest.mark.parametrize("attack", ["learned", "loss-threshold"])
 def test_weaker_attacks_see_halved_noise_too(attack, patched):
-    patched(*broken.NOISE_HALVED)
+    patched(*noise.NOISE_HALVED)
     report = audit(calibrated(), attack=attack, trials=30_000, failure=FAILURE, seed=4, features=4)
     assert report.refuted and report.attack == attack
 
 
 def test_a_verdict_is_capped_where_the_claim_is_beyond_any_attack():
-    report = audit(calibrated(epsilon=9.0), trials=300, seed=5)
+    report = audit(calibrated(epsilon=9.0), attack="projection", trials=300, seed=5)
     assert report.verdict == CEILING and report.upper > report.ceiling
 
 
 def test_secret_orders_do_not_hide_a_record_that_is_zeroed(patched):
     """Zeroing follows the record through a permutation: without noise the two data sets are always distinguished."""
     run = calibrated(batching=li.Permuted(2))
-    patched(loop, "gaussian", lambda key, k, shape: 1e-6 * broken.gaussian(key, k, shape))
-    report = audit(run, trials=2000, seed=6)
+    patched(loop, "gaussian", lambda key, k, shape: 1e-6 * noise.gaussian(key, k, shape))
+    report = audit(run, attack="projection", trials=2000, seed=6)
     assert report.refuted and report.lower == report.ceiling
 
 
 def test_reports_do_not_depend_on_the_batches():
     run = calibrated()
-    one = audit(run, trials=500, seed=7, batch_models=500)
-    two = audit(run, trials=500, seed=7, batch_models=260)
+    one = audit(run, attack="projection", trials=500, seed=7, batch_models=500)
+    two = audit(run, attack="projection", trials=500, seed=7, batch_models=260)
     assert one.rates == two.rates
     assert np.allclose(one.scores, two.scores)
 
@@ -149,7 +149,7 @@ def test_reports_do_not_depend_on_the_batches():
 def test_all_iterates_show_what_composition_charges(changes):
     """The whole trajectory is attacked where it is released: beyond what the last iterate shows."""
     run = calibrated(epsilon=8.0, release="all", step_size=li.Constant(1.0), **changes)
-    report = audit(run, trials=500, failure=0.01, seed=9)
+    report = audit(run, attack="trajectory", trials=500, failure=0.01, seed=9)
     assert report.attack == "trajectory" and not report.refuted
     assert 0.75 * report.upper < report.lower_gaussian <= report.upper
     last = audit(run, attack="projection", trials=500, failure=0.01, seed=9)
@@ -160,6 +160,6 @@ def test_whether_a_model_is_released_is_an_output(patched):
     """Refusals that depend on a record are refuted, although the released parameters themselves show nothing."""
     run = calibrated(loss=ORTHOGONAL)
     assert not audit(run, attack="refusals", trials=500, failure=0.01, seed=3).refuted
-    patched(*broken.LOST_WITH_THE_RECORD)
+    patched(*output.LOST_WITH_THE_RECORD)
     report = audit(run, attack="refusals", trials=500, failure=0.01, seed=3)
     assert report.refuted and report.lower > 3 * report.upper

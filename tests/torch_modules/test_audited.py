@@ -36,22 +36,6 @@ def attacked(run=RUN, **changes):
                  delta=1e-5, seed=3, batch_models=TRIALS, attack="projection")
 
 
-def forget():
-    for program in (outside._noise, outside._noise_many):
-        program.clear_cache()
-
-
-@pytest.fixture
-def patched(monkeypatch):
-    def apply(module, name, value):
-        forget()
-        monkeypatch.setattr(module, name, value)
-
-    yield apply
-    monkeypatch.undo()
-    forget()
-
-
 @pytest.mark.parametrize("batching, shown", [(li.FullBatch(), 0.6), (li.Cyclic(2), 0.2)], ids=str)
 def test_a_right_trainer_stands(batching, shown):
     """The last iterate of blocks carries the noise of steps that the record has no part in, which no theorem uses."""

@@ -18,8 +18,9 @@ import jax
 import numpy as np
 
 from lastiterate.audit.adversarial_image import ImageModel, ImageNeighbours, check_replace_one
-from lastiterate.audit.auditing import certificate_of, conclude
+from lastiterate.audit.auditing import certificate_of
 from lastiterate.audit.checkpoints import looked_at
+from lastiterate.audit.judged import Judged, conclude
 from lastiterate.audit.outcome import AuditReport
 from lastiterate.audit.scoring import Progress, Results
 from lastiterate.audit.statistics import require_statement
@@ -82,8 +83,8 @@ def attack_network(run: Run, model: ImageModel, neighbours: ImageNeighbours, *, 
     for place, steps in enumerate(checkpoints):
         scores = classified(present[:, place], without[:, place], effort.pilot)
         certificate = certificate_of(run.shortened(steps), at_least)
-        reports.append(conclude(certificate, neighbours, NAME, scores, (0.0,), failure=share, delta=delta,
-                                pilot=effort.pilot, seed=effort.seed))
+        reports.append(conclude(certificate, [Judged(NAME, neighbours, (0.0,), 1.0, scores)], failure=share,
+                                delta=delta, pilot=effort.pilot, seed=effort.seed))
     return reports
 
 

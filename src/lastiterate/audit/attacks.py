@@ -8,18 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from lastiterate.audit import trajectory
+from lastiterate.audit.fitted import coordinate, discriminant, likelihood, nearest, outside
 from lastiterate.audit.neighbours import Neighbours
 from lastiterate.audit.statistics import Counts, epsilon_lower
+from lastiterate.audit.witnessed import sign_of_shift
 from lastiterate.engine.prepare import clip_rows, linear_loss
 from lastiterate.errors import InputError
 from lastiterate.run.run import Run
 
 Score = Callable[[np.ndarray], np.ndarray]
 """Released parameters (models, k, d + 1), or all iterates (models, T, k, d + 1), to scores (models,)."""
+Fit = Callable[[Run, Neighbours, np.ndarray, np.ndarray], Score]
 MARGIN = 7.0
 """Thresholds are looked for within this many standard deviations of the pilot's scores."""
 
@@ -33,7 +37,7 @@ class Attack:
 
     name: str
     about: str
-    fit: Callable[[Run, Neighbours, np.ndarray, np.ndarray], Score]
+    fit: Fit
     sees_all: bool = False
 
     def scorer(self, run: Run, neighbours: Neighbours, present: np.ndarray, without: np.ndarray) -> Score:
@@ -49,39 +53,37 @@ def _projection(run: Run, neighbours: Neighbours, present: np.ndarray, without: 
     if neighbours.direction is None or neighbours.direction.shape != present.shape[1:]:
         raise InputError("attack", "'projection' needs the direction of the record's gradient", None,
                          "take 'learned', or give the neighbours a direction")
-    direction = neighbours.direction
-    return _oriented(lambda released: _along(released, direction), present, without)
-
-
-def _oriented(score: Score, present: np.ndarray, without: np.ndarray) -> Score:
-    """The score with the sign that the pilot shows: a step beyond 2/smooth may turn it."""
-    sign = np.sign(np.median(score(present)) - np.median(score(without))) or 1.0
-    return lambda released: sign * score(released)
+    direction, sign = neighbours.direction, sign_of_shift(run, neighbours.record)
+    return lambda released: sign * np.tensordot(released, direction, axes=direction.ndim)
 
 
 def _trajectory(run: Run, neighbours: Neighbours, present: np.ndarray, without: np.ndarray) -> Score:
     """All iterates: what each step added along the record's gradient."""
     direction = neighbours.direction
-    if direction is None:
+    if direction is None or direction.shape != present.shape[2:]:
         raise InputError("attack", "'trajectory' needs the direction of the record's gradient", None,
                          "give the neighbours a direction")
-    return _oriented(lambda released: trajectory.along(run, neighbours.record, direction, released), present, without)
+    weights = trajectory.weights(run, neighbours.record)
+    return lambda released: trajectory.along(run, weights, direction, released)
 
 
-def _along(released: np.ndarray, direction: np.ndarray) -> np.ndarray:
-    return np.tensordot(released, direction, axes=direction.ndim)
+def _of_features(learn: Callable[[np.ndarray, np.ndarray], Score]) -> Fit:
+    """An attack that is learned from features of pilot models."""
+    def fit(run: Run, neighbours: Neighbours, present: np.ndarray, without: np.ndarray) -> Score:
+        score = learn(features(run, present), features(run, without))
+        return lambda released: score(features(run, released))
+
+    return fit
 
 
-def _learned(run: Run, neighbours: Neighbours, present: np.ndarray, without: np.ndarray) -> Score:
-    """Fisher's linear discriminant of the pilot, its covariance shrunk towards its diagonal."""
-    one, two = (part.reshape(len(part), -1) for part in (present, without))
-    gap = one.mean(0) - two.mean(0)
-    spread = (np.cov(one.T, ddof=1) + np.cov(two.T, ddof=1)).reshape(gap.size, gap.size) / 2
-    shrink = min(1.0, gap.size / len(one))
-    spread = (1 - shrink) * spread + shrink * np.diag(np.diag(spread))
-    scale = max(float(np.diag(spread).mean()), 1e-300)
-    direction = np.linalg.solve(spread + 1e-9 * scale * np.eye(gap.size), gap).reshape(present.shape[1:])
-    return lambda released: _along(released, direction)
+def features(run: Run, released: np.ndarray) -> np.ndarray:
+    """What is released of every model as numbers, (models, p): parameters, or the noisy gradients of all steps.
+
+    What is not finite counts as 0: that it was released is seen by 'refusals'.
+    """
+    found = trajectory.noisy_gradients(run, released) if trajectory.readable(run) and released.ndim > 2 else released
+    found = found.reshape(len(found), -1)
+    return found if np.isfinite(found).all() else np.nan_to_num(found, nan=0.0, posinf=0.0, neginf=0.0)
 
 
 def _loss_threshold(run: Run, neighbours: Neighbours, present: np.ndarray, without: np.ndarray) -> Score:
@@ -117,10 +119,21 @@ def _refusals(run: Run, neighbours: Neighbours, present: np.ndarray, without: np
 ATTACKS = {attack.name: attack for attack in (
     Attack("projection", "white box: the released parameters along the record's gradient", _projection),
     Attack(trajectory.NAME, "all iterates: what each step added along the record's gradient", _trajectory, True),
-    Attack("learned", "white box: a linear discriminant learned on separate models", _learned),
+    Attack("learned", "white box: a linear discriminant learned on separate models", _of_features(discriminant), True),
+    Attack("covariance", "white box: the same with the full covariance, over all steps where all are released: noise "
+           "that is missing or repeated in some direction", _of_features(partial(discriminant, shrink=0.0)), True),
+    Attack("likelihood", "white box: two Gaussians with their own covariances; it sees noise that depends on the data",
+           _of_features(likelihood), True),
+    Attack("coordinate", "white box: the mean or the spread of a single number", _of_features(coordinate), True),
+    Attack("tails", "white box: values beyond all that other models reached; it sees bounded noise",
+           _of_features(outside), True),
+    Attack("nearest", "white box: how near the model is to others; it sees noise that repeats", _of_features(nearest),
+           True),
     Attack("loss-threshold", "black box: the loss of the record under the released model", _loss_threshold),
     Attack("refusals", "black box: whether a model is released at all, or refused as not finite", _refusals, True),
 )}
+PORTFOLIO = tuple(name for name in ATTACKS if name != "loss-threshold")
+"""Attacks of an audit that is asked for no special one; what the loss of the record shows, the projection shows too."""
 
 
 def strongest(run: Run, neighbours: Neighbours) -> str:

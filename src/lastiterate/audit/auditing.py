@@ -1,23 +1,38 @@
-"""``audit``: train many models on two neighbouring data sets, attack them, and compare with the certificate."""
+"""``audit``: train many models on pairs of neighbouring data sets, attack them, and compare with the certificate."""
 
 from __future__ import annotations
 
 import os
-from functools import partial
+import time
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from lastiterate.accounting.certificate import Certificate, account
-from lastiterate.audit import pace, replay, trajectory
-from lastiterate.audit.adversarial_image import ImageNeighbours
-from lastiterate.audit.attacks import by_name, choose_thresholds, count, strongest
+from lastiterate.audit import executed, replay, trajectory
+from lastiterate.audit.attacks import PORTFOLIO, by_name
 from lastiterate.audit.canaries import worst_case
+from lastiterate.audit.claim import Claim
+from lastiterate.audit.families import families
+from lastiterate.audit.judged import Judged, conclude
 from lastiterate.audit.neighbours import Neighbours, Train, check_adjacency
-from lastiterate.audit.outcome import AuditReport, Rate
-from lastiterate.audit.scoring import Progress, Results, TrialPlan, all_scores, batch_size, settings, train_first
-from lastiterate.audit.statistics import CombinedBounds, Counts, ceiling, gaussian_epsilon, require_statement
+from lastiterate.audit.outcome import AuditReport
+from lastiterate.audit.portfolio import Statement, chosen, fitted
+from lastiterate.audit.scoring import (
+    Progress,
+    Results,
+    TrialPlan,
+    batch_size,
+    check_pure,
+    collect,
+    pilots_of,
+    settings,
+)
+from lastiterate.audit.sizes import planned
+from lastiterate.audit.statistics import require_statement
 from lastiterate.engine import Trainer
 from lastiterate.errors import InputError
 from lastiterate.run.evidence import Evidence
@@ -25,8 +40,6 @@ from lastiterate.run.run import Run
 from lastiterate.run.stable import without_preparation
 
 THRESHOLDS = 2
-EXACT = ("projection", trajectory.NAME)
-"""Attacks whose score is linear in Gaussian parameters."""
 REPLAYED = 100
 """Models per data set by default where they are trained one by one."""
 
@@ -48,9 +61,10 @@ def audit(run: Run, *, attack: str | None = None, trials: int | None = None, fai
           at_least: Evidence = Evidence.ENFORCED, progress: Progress | None = None) -> AuditReport:
     """Attack the trainer of ``run``: a lower bound on epsilon at ``delta`` beside the certificate's upper bound.
 
-    ``attack``: one of ``ATTACKS``, or replay; by default the strongest that fits. ``trials``: models per data set that
-    count; by default as many as a minute holds, which is measured first. ``failure``: probability that any statement
-    of the report is wrong. ``neighbours``: two data sets (default: the worst case for the run's loss, with ``features``
+    ``attack``: one of ``ATTACKS``, or replay, on the tight pair; by default a portfolio of them on the two most decisive
+    of many pairs, and a look at whether ``fit`` does what is audited. ``trials``: models per data set that count; by
+    default as many as a minute holds, which is measured first. ``failure``: probability that any statement
+    of the report is wrong. ``neighbours``: the one pair to attack (default: made-up ones, with ``features``
     columns). ``train``: what is audited, (features, target, keys) -> released parameters (default:
     ``Trainer(run).fit_many``). ``results``: a file to resume from, with the trials, batches and seed that it was begun
     with. Errors: ``InputError`` for numbers too small for any statement, neighbours of another adjacency, or a trainer
@@ -63,38 +77,90 @@ def audit(run: Run, *, attack: str | None = None, trials: int | None = None, fai
     begun = settings(results)
     trials, batch_models, seed = (begun.get(name) if value is None else value for name, value in (
         ("trials", trials), ("batch_models", batch_models), ("seed", seed)))
-    replayed = REPLAYED if trials is None else trials
-    if attack == replay.NAME:
-        require_statement(replayed, failure, delta)
-    elif trials is not None:
+    if attack != replay.NAME and trials is not None:
         require_statement(trials, failure, delta, THRESHOLDS)
-    neighbours = worst_case(run, features) if neighbours is None else neighbours
-    check_adjacency(neighbours, run)
+    pairs = (neighbours,) if neighbours is not None else families(run, features) if attack is None else \
+        (worst_case(run, features),)
+    for pair in pairs:
+        check_adjacency(pair, run)
     certificate = certificate_of(run, at_least)
-    seed = int.from_bytes(os.urandom(4), "little") if seed is None else seed
     if attack == replay.NAME:
-        present, without = replay.scores(run, neighbours, replayed, progress)
-        return conclude(certificate, neighbours, replay.NAME, (present, without), (0.0,), failure=failure, delta=delta,
-                        pilot=0, seed=None, caveats=caveats)
-    chosen = by_name(strongest(run, neighbours) if attack is None else attack)
-    train = default_train(run) if train is None else train
-    plan = planned(run, neighbours, train, trials, batch_models, seed, progress)
+        return _replayed(run, pairs[0], certificate, trials, failure, delta, caveats, progress)
+    if attack is not None:
+        by_name(attack)
+    seed = int.from_bytes(os.urandom(4), "little") if seed is None else seed
+    most = batch_size(run, pairs[0].with_record.features.shape[1])
+    trained = Trainer(run).fit_many if train is None else train
+    plan, pairs = planned(run, pairs, trained, trials, batch_models, seed, most)
     require_statement(plan.trials, failure, delta, THRESHOLDS)
-    firsts = train_first(run, neighbours, train, plan)
-    pilots = [first_models.released[:plan.pilot] for first_models in firsts]
-    score = chosen.scorer(run, neighbours, *pilots)
-    thresholds = choose_thresholds(score(pilots[0]), score(pilots[1]), plan.trials, delta, failure)
-    about = identity(run, neighbours, chosen.name, plan, delta, failure)
-    kept = Results(None if results is None else Path(results), about)
-    found = all_scores(run, firsts, train, plan, score, kept, progress)
-    short = len(found[0]) < plan.trials
+    task = _Task(run, pairs, trained, plan, certificate, failure, delta, progress)
+    statements, broken = task.piloted(attack, own=train is None)
+    judged = task.counted(statements, attack, results)
+    short = len(judged[0].scores[0]) < plan.trials
     if short:
         caveats = (*caveats, f"interrupted: {plan.trials} models per data set were planned")
-    report = conclude(certificate, neighbours, chosen.name, found, thresholds, failure=failure, delta=delta,
-                      pilot=plan.pilot, seed=seed, caveats=caveats)
+    report = conclude(certificate, judged, failure=failure, delta=delta, pilot=plan.pilot, seed=seed, caveats=caveats,
+                      claim=task.claim, violations=broken, pairs=len(pairs))
     if short:
         raise Interrupted(report)
     return report
+
+
+@dataclass(frozen=True, eq=False)
+class _Task:
+    """One audit: pilots of all pairs, then the models that count."""
+
+    run: Run
+    pairs: tuple[Neighbours, ...]
+    train: Train
+    plan: TrialPlan
+    certificate: Certificate
+    failure: float
+    delta: float
+    progress: Progress | None
+
+    @cached_property
+    def claim(self) -> Claim:
+        return Claim.of(self.certificate)
+
+    def piloted(self, attack: str | None, *, own: bool) -> tuple[list[Statement], tuple[str, ...]]:
+        """The statements that will be counted, and what the library's ``own`` trainer does not do."""
+        run, plan, began = self.run, self.plan, time.perf_counter()
+        found, broken = list[Statement](), tuple[str, ...]()
+        for number, pair in enumerate(self.pairs):
+            pilots = pilots_of(run, number, pair, self.train, plan)
+            if number == 0:
+                check_pure(run, pair, self.train, plan, pilots[0])
+                broken = executed.violations(run, pair, pilots[0], plan.batch_models) if own and attack is None else ()
+            found += fitted(run, number, pair, pilots, self.claim, PORTFOLIO if attack is None else (attack,))
+        if not found:
+            raise InputError("attack", "does not fit these neighbours", attack, "leave it out")
+        found = chosen(run, self.pairs, found)
+        if self.progress is not None:
+            rate = 2 * plan.pilot * len(self.pairs) / (time.perf_counter() - began)
+            total = 2 * plan.trials * len({one.pair for one in found})
+            self.progress(0, total, 60 * rate, total / rate)
+        return [found[0].with_thresholds(plan.trials, self.delta, self.failure * found[0].share), *found[1:]], broken
+
+    def counted(self, statements: list[Statement], attack: str | None, results: str | Path | None) -> list[Judged]:
+        """Scores of the models that count, the favourite's first."""
+        kept = {one.pair: self.pairs[one.pair] for one in statements}
+        about = identity(self.run, tuple(kept.values()), attack, self.plan, self.delta, self.failure)
+        scores = {number: [one.score for one in statements if one.pair == number] for number in kept}
+        found = collect(self.run, kept, scores, self.train, self.plan,
+                        Results(None if results is None else Path(results), about), self.progress)
+        columns = [(one, found.of(one.pair, scores[one.pair].index(one.score))) for one in statements]
+        return [Judged(one.attack, kept[one.pair], one.thresholds, one.share, values) for one, values in columns
+                if len(values[0])]
+
+
+def _replayed(run: Run, pair: Neighbours, certificate: Certificate, trials: int | None, failure: float, delta: float,
+              caveats: tuple[str, ...], progress: Progress | None) -> AuditReport:
+    trials = REPLAYED if trials is None else trials
+    require_statement(trials, failure, delta)
+    found = replay.scores(run, pair, trials, progress)
+    return conclude(certificate, [Judged(replay.NAME, pair, (0.0,), 1.0, found)], failure=failure, delta=delta, pilot=0,
+                    seed=None, caveats=caveats)
 
 
 def auditable(run: Run) -> tuple[Run, tuple[str, ...]]:
@@ -103,13 +169,8 @@ def auditable(run: Run) -> tuple[Run, tuple[str, ...]]:
     if run.prelude:
         run, caveats = without_preparation(run), ("the private preparation is neither attacked nor counted",)
     if run.release == "all" and not trajectory.readable(run):
-        caveats += ("all iterates are released, but only the last one is attacked",)
+        caveats += ("all iterates are attacked as they are: what single steps added cannot be read off them",)
     return run, caveats
-
-
-def default_train(run: Run) -> Train:
-    """What the library itself does with the run; all iterates are kept only where they are released."""
-    return partial(trajectory.fit_one_by_one, run) if run.release == "all" else Trainer(run).fit_many
 
 
 def certificate_of(run: Run, at_least: Evidence = Evidence.ENFORCED) -> Certificate:
@@ -117,59 +178,17 @@ def certificate_of(run: Run, at_least: Evidence = Evidence.ENFORCED) -> Certific
     return account(auditable(run)[0], at_least=at_least)
 
 
-def planned(run: Run, neighbours: Neighbours, train: Train, trials: int | None, batch_models: int | None, seed: int,
-            progress: Progress | None) -> TrialPlan:
-    """Trials and batches as asked for, and a pilot of a tenth of the trials, at least 200 (or half of them) and at most
-    4,000.
-
-    The speed is measured where it decides the number of trials, or is shown.
-    """
-    if batch_models is not None and batch_models < 1:
-        raise InputError("batch_models", "must be a whole number >= 1", batch_models)
-    size = batch_size(run, neighbours.with_record.features.shape[1]) if batch_models is None else batch_models
-    rate = 0.0
-    if trials is None or progress is not None:
-        rate, fastest = pace.measured(run, neighbours, train, size, None if trials is None else 2 * trials)
-        size = fastest if batch_models is None else size
-    trials = pace.trials_for(rate) if trials is None else trials
-    pilot = min(max(trials // 10, min(200, max(trials // 2, 50))), 4000)
-    plan = TrialPlan(trials, pilot, min(size, trials), seed)
-    if progress is not None:
-        progress(0, 2 * trials, 60 * rate, 2 * (trials + plan.pilot) / rate)
-    return plan
-
-
-def identity(run: Run, neighbours: Neighbours, attack: str, plan: TrialPlan, delta: float, failure: float
+def identity(run: Run, pairs: tuple[Neighbours, ...], attack: str | None, plan: TrialPlan, delta: float, failure: float
              ) -> dict[str, Any]:
     """Everything that scores on disk depend on, apart from the code."""
     import hashlib
 
     digest = hashlib.sha256()
-    for data_set in (neighbours.with_record, neighbours.without_record):
-        for array in (data_set.features, data_set.target):
-            digest.update(np.ascontiguousarray(array).tobytes())
-        digest.update(str(data_set.absent).encode())
+    for pair in pairs:
+        for data_set in (pair.with_record, pair.without_record):
+            for array in (data_set.features, data_set.target):
+                digest.update(np.ascontiguousarray(array).tobytes())
+            digest.update(str(data_set.absent).encode())
     return {"run": run.to_dict(), "neighbours": digest.hexdigest(), "attack": attack, "trials": plan.trials,
             "pilot": plan.pilot, "batch_models": plan.batch_models, "seed": plan.seed, "delta": delta,
             "failure": failure}
-
-
-def conclude(certificate: Certificate, neighbours: Neighbours | ImageNeighbours, attack: str,
-             scores: tuple[np.ndarray, np.ndarray], thresholds: tuple[float, ...], *, failure: float,
-             delta: float, pilot: int, seed: int | None, caveats: tuple[str, ...] = ()) -> AuditReport:
-    """The report from scores with and without the record; the thresholds were fixed before."""
-    counts: tuple[Counts, ...] = tuple(count(*scores, threshold) for threshold in thresholds)
-    proof = CombinedBounds(counts, failure)
-    curves = [certificate.curve(verdict) for verdict in certificate.certifying]
-    best = certificate.best(delta)
-    rates = tuple(Rate(threshold, int(c.false_positives), int(c.false_negatives), *pair)
-                  for threshold, c, pair in zip(thresholds, counts, proof.rates(), strict=True))
-    gaussian = gaussian_epsilon(proof.mu(), delta) if neighbours.gaussian and attack in EXACT and delta > 0 else None
-    trials = min(len(part) for part in scores)
-    return AuditReport(
-        attack=attack, neighbours=neighbours.about, adjacency=certificate.run.adjacency, trials=trials, pilot=pilot,
-        failure=failure, delta=delta, lower=proof.epsilon(delta), lower_gaussian=gaussian, mu_lower=proof.mu(),
-        ceiling=ceiling(trials, failure, delta, len(thresholds)), upper=certificate.epsilon(delta),
-        theorem=None if best is None else best.theorem.name, refuted_at=proof.refuted(curves), rates=rates, seed=seed,
-        caveats=caveats, scores=scores,
-    )

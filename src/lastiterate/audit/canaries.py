@@ -62,6 +62,13 @@ def columns(run: Run, features: int | None) -> int:
     return (2 if leaning else 1) if features is None else features
 
 
+def without(present: DataSet, record: int) -> DataSet:
+    """The data set without a record: its gradient is zeroed, and nothing of its row and answer is left to be read."""
+    features, target = present.features.copy(), present.target.copy()
+    features[record], target[record] = 0.0, 0
+    return DataSet(features, target, record)
+
+
 def place(run: Run) -> int:
     """The record that leaks most: in public order the first of the worst block, with a secret order any."""
     if run.batching.drawn != "never" or run.blocks == 1:
@@ -91,7 +98,7 @@ def _clamped(run: Run, loss: LinearLoss, width: int) -> Neighbours:
         opposite[record] = -FAR
         return Neighbours(present, DataSet(rows, opposite), record, f"{about}; the other one has the opposite gradient",
                           direction, exact)
-    return Neighbours(present, DataSet(rows, target, record), record, f"{about}; the other data set zeroes it",
+    return Neighbours(present, without(present, record), record, f"{about}; the other data set zeroes it",
                       direction, exact)
 
 
@@ -106,7 +113,8 @@ def _opposed(run: Run, loss: LinearLoss, width: int) -> Neighbours:
     row = np.zeros(width + 1)
     row[[0, -1]] = loss.row_norm, loss.intercept
     about = "one record among equal rows with the opposite label; the other data set zeroes it"
-    return Neighbours(DataSet(rows, target), DataSet(rows, target, record), record, about, np.outer(signs, row))
+    present = DataSet(rows, target)
+    return Neighbours(present, without(present, record), record, about, np.outer(signs, row))
 
 
 def _leaning(run: Run, rows: np.ndarray, target: np.ndarray, record: int, signs: np.ndarray, radius: float

@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from lastiterate.audit.auditing import auditable, certificate_of, default_train
+from lastiterate.audit.auditing import auditable, certificate_of
 from lastiterate.audit.canaries import FAR, LONG, columns
 from lastiterate.audit.neighbours import Train, is_replace_one, takes_absent
 from lastiterate.audit.one_run_statistics import one_run_epsilon
 from lastiterate.audit.outcome import claimed, shown, shown_in_notebooks, verdict_of
 from lastiterate.curves.gdp import Gdp
-from lastiterate.engine import seeded_keys
+from lastiterate.engine import Trainer, seeded_keys
 from lastiterate.engine.prepare import linear_loss
 from lastiterate.errors import InputError
 from lastiterate.run.domains import Box
@@ -101,7 +101,7 @@ def audit_one_run(run: Run, *, canaries: int | None = None, guesses: int | None 
     if is_replace_one(run):
         raise InputError("adjacency", "must be zero-out or add-remove: canaries are included or left out",
                          run.adjacency, "describe the run under zero-out")
-    train = default_train(run) if train is None else train
+    train = Trainer(run).fit_many if train is None else train
     if not takes_absent(train):
         raise InputError("train", "takes no absent=, the records whose gradients are zeroed", None, "add it")
     count = _canaries(run, canaries)

@@ -14,6 +14,7 @@ from lastiterate.markup import Markup, table, tag
 
 NO_CONTRADICTION = "no contradiction"
 BUG = "BUG: the certificate is refuted"
+OTHER = "BUG: what is executed is not the run that is described"
 CEILING = "this attack cannot show more than its ceiling"
 UNCERTIFIED = "nothing certifies this run: there is a lower bound only"
 
@@ -61,13 +62,31 @@ class Rate:
 
 
 @dataclass(frozen=True)
+class Seen:
+    """What one attack on one pair showed, with its ``share`` of the failure probability."""
+
+    attack: str
+    neighbours: str
+    share: float
+    lower: float
+    lower_gaussian: float | None
+    mu_lower: float
+    refuted_at: float | None
+    rates: tuple[Rate, ...]
+
+
+@dataclass(frozen=True)
 class AuditReport:
     """A lower bound on epsilon beside the certificate's upper bound.
 
+    ``attack``, ``neighbours``, ``rates`` and ``scores`` are the favourite's, chosen before the models were counted;
+    ``seen`` has them all, the favourite first. ``violations``: what a right trainer does with certainty, and this
+    one did not.
+
     **Guarantee:** with probability at least 1 - ``failure``, ``lower`` does not exceed the audited trainer's true
-    epsilon at ``delta``, and ``refuted_at`` is set only if the certificate is wrong. ``lower_gaussian`` shares that
-    budget; it holds if both released laws are Gaussian with one covariance, as a correct trainer's are on these data
-    sets, and is ``None`` where they need not be.
+    epsilon at ``delta``, and ``refuted_at`` is set only if the certificate is wrong: every attack has its share of
+    ``failure``. ``lower_gaussian`` shares that budget; it holds if both released laws are Gaussian with one covariance,
+    as a correct trainer's are on these data sets, and is ``None`` where they need not be.
     """
 
     attack: str
@@ -87,17 +106,22 @@ class AuditReport:
     rates: tuple[Rate, ...]
     seed: int | None
     caveats: tuple[str, ...] = ()
+    seen: tuple[Seen, ...] = ()
+    violations: tuple[str, ...] = ()
+    pairs: int = 1  #: pairs of data sets that were tried on pilot models
     scores: tuple[np.ndarray, np.ndarray] | None = field(default=None, repr=False, compare=False)
     """With and without the record, for pictures."""
 
     @property
     def refuted(self) -> bool:
-        """Whether the error rates contradict the certificate at some epsilon."""
-        return self.refuted_at is not None
+        """Whether error rates contradict the certificate at some epsilon, or the trainer does not execute its run."""
+        return self.refuted_at is not None or bool(self.violations)
 
     @property
     def verdict(self) -> str:
         """In words."""
+        if self.violations and self.refuted_at is None:
+            return OTHER
         return verdict_of(refuted=self.refuted, upper=self.upper, ceiling=self.ceiling)
 
     def to_dict(self) -> dict[str, Any]:

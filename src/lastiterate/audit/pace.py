@@ -27,17 +27,18 @@ def measured(run: Run, neighbours: Neighbours, train: Train, most: int, models: 
     keys are of no use to the audit: models that are counted take no part in what is decided here.
     """
     size = min(FIRST, most)
-    best, kept = _rate(run, neighbours, train, size), size
+    best, kept = rate(run, neighbours, train, size), size
     while size < most and GROWTH * size < best * AT_MOST and (models is None or models > SOON * best):
         size = min(GROWTH * size, most)
-        rate = _rate(run, neighbours, train, size)
-        if rate < GAIN * best:
+        found = rate(run, neighbours, train, size)
+        if found < GAIN * best:
             break
-        best, kept = rate, size
+        best, kept = found, size
     return best, kept
 
 
-def _rate(run: Run, neighbours: Neighbours, train: Train, size: int) -> float:
+def rate(run: Run, neighbours: Neighbours, train: Train, size: int) -> float:
+    """Models per second in batches of ``size``."""
     keys = seeded_keys(0, size)
     execute(run, neighbours.with_record, train, keys)  # compiled here
     began, done = time.perf_counter(), 0
@@ -47,7 +48,7 @@ def _rate(run: Run, neighbours: Neighbours, train: Train, size: int) -> float:
     return done / (time.perf_counter() - began)
 
 
-def trials_for(rate: float) -> int:
+def trials_for(speed: float) -> int:
     """Trials of each data set, with their pilots, that ``MINUTE`` holds; two digits are enough."""
-    found = min(max(MINUTE * rate / 2.2, FEWEST), MOST)
+    found = min(max(MINUTE * speed / 2.2, FEWEST), MOST)
     return int(float(f"{found:.2g}"))

@@ -9,11 +9,10 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-import jax
 import numpy as np
 
 from lastiterate.audit.neighbours import DataSet, Neighbours, execute
-from lastiterate.audit.scoring import Progress
+from lastiterate.audit.scoring import Progress, in_batches
 from lastiterate.engine import Trainer, seeded_key
 from lastiterate.run.run import Run
 
@@ -25,11 +24,11 @@ TOLERANCE = 1e-9
 
 
 def scores(run: Run, neighbours: Neighbours, trials: int, progress: Progress | None = None,
-           guesses: tuple[int, ...] = GUESSES) -> tuple[np.ndarray, np.ndarray]:
+           guesses: tuple[int, ...] = GUESSES, size: int = len(GUESSES)) -> tuple[np.ndarray, np.ndarray]:
     """+1 where a guessed key gives the model on the data set with the record, -1 where on the other one, else 0."""
-    keys = jax.numpy.stack([seeded_key(seed) for seed in guesses])
+    keys = np.stack([seeded_key(seed) for seed in guesses])
     both = (neighbours.with_record, neighbours.without_record)
-    known = [execute(run, data_set, Trainer(run).fit_many, keys) for data_set in both]
+    known = [last_of(run, in_batches(run, data_set, Trainer(run).fit_many, keys, size)) for data_set in both]
     began, found = time.perf_counter(), ([], [])
     for place, data_set in enumerate(both):
         for index in range(trials):
@@ -46,8 +45,12 @@ def _release(run: Run, data_set: DataSet) -> np.ndarray:
     def train(features: Any, target: Any, _: Any, absent: Sequence[int] = ()) -> np.ndarray:
         return Trainer(run).fit(features, target, absent=absent)
 
-    model = execute(run, data_set, train, None)
-    return model[-1] if run.release == "all" else model
+    return last_of(run, execute(run, data_set, train, None)[None])[0]
+
+
+def last_of(run: Run, models: np.ndarray) -> np.ndarray:
+    """Last iterates (models, k, d + 1) of what a run releases."""
+    return models[:, -1] if run.release == "all" else models
 
 
 def _verdict(model: np.ndarray, known: list[np.ndarray]) -> float:

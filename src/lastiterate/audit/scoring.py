@@ -22,31 +22,25 @@ from lastiterate.run.run import Run
 
 Progress = Callable[[int, int, float, float], None]
 """Called with models done, models in all, models per minute and seconds left."""
-SMALL = 64
-"""Models that are trained twice without much ado."""
 MEMORY = 2**29
 """Bytes that a batch of models may take, about, when its size is not given."""
 
 
 @dataclass(frozen=True)
 class TrialPlan:
-    """How many models, from which seed, in which batches; every data set has keys of its own, and so has the pilot."""
+    """How many models, from which seed, in which batches; every data set has keys of its own, and so has its pilot."""
 
     trials: int
     pilot: int
     batch_models: int
     seed: int
+    rate: float = 0.0  #: models per second, 0 where it was not measured
 
-    @property
-    def at_once(self) -> int:
-        """Models that one call of ``train_first`` trains: the pilot too, where one batch holds all that count."""
-        return self.batch_models + (self.pilot if self.batch_models == self.trials else 0)
-
-    def keys(self, data_set: int) -> Any:
-        """One key per model, the pilot's first; each data set has its own. Spare ones at the end fill up batches, so
-        that programs are compiled for one size only."""
-        words = np.random.SeedSequence([self.seed, data_set]).generate_state(1)
-        return seeded_keys(int(words[0]) & 0x7FFFFFFF, self.pilot + self.trials + self.at_once)
+    def keys(self, data_set: int, *, counted: bool) -> Any:
+        """One key per model. Spare ones at the end fill up batches, so that programs are compiled for one size only."""
+        words = np.random.SeedSequence([self.seed, data_set, int(counted)]).generate_state(1)
+        count = (self.trials if counted else self.pilot) + self.batch_models
+        return seeded_keys(int(words[0]) & 0x7FFFFFFF, count)
 
 
 def batch_size(run: Run, width: int) -> int:
@@ -68,7 +62,8 @@ def require_pure(run: Run, data_set: DataSet, train: Train, keys: Any, released:
     again = execute(run, data_set, train, keys)
     if again.ndim < 2 or released.shape[1:] != again.shape[1:] or len(again) != len(keys):
         raise InputError("train", "must return one model per key", again.shape, "as Trainer(run).fit_many does")
-    if not np.allclose(released[:len(again)], again, rtol=1e-6, atol=1e-9, equal_nan=True):
+    count = min(len(again), len(released))
+    if not np.allclose(released[:count], again[:count], rtol=1e-6, atol=1e-9, equal_nan=True):
         raise InputError("train", "is not a pure function of (data, key): the same keys gave two answers", None,
                          "audit a trainer that takes all its randomness from the key")
 
@@ -123,71 +118,89 @@ class Results:
                 file.write(json.dumps({"data_set": data_set, "first": first, "scores": scores.tolist()}) + "\n")
 
 
-@dataclass(frozen=True, eq=False)
-class FirstModels:
-    """Keys of one data set, and the models of its first ones: the pilot and the first batch that counts."""
-
-    data_set: DataSet
-    keys: Any
-    released: np.ndarray
-    pilot: int
-    seconds: float
+def sides(pair: Neighbours) -> tuple[DataSet, DataSet]:
+    """The data set with the record, and the one without it."""
+    return pair.with_record, pair.without_record
 
 
-def train_first(run: Run, neighbours: Neighbours, train: Train, plan: TrialPlan) -> tuple[FirstModels, FirstModels]:
-    """Train the pilot and the first batch of both data sets."""
-    found: list[FirstModels] = []
-    for place, data_set in enumerate((neighbours.with_record, neighbours.without_record)):
-        keys, began = plan.keys(place), time.perf_counter()
-        parts: list[np.ndarray] = []
-        for first in range(0, plan.pilot + plan.batch_models, plan.at_once):
-            part = keys[first:first + plan.at_once]
-            parts.append(execute(run, data_set, train, part))
-            if parts[-1].ndim < 2 or len(parts[-1]) != len(part):
-                raise InputError("train", "must return one model per key", parts[-1].shape,
-                                 "as Trainer(run).fit_many does")
-        released = np.concatenate(parts)[:plan.pilot + plan.batch_models]
-        found.append(FirstModels(data_set, keys, released, plan.pilot, time.perf_counter() - began))
-    few = plan.at_once if plan.at_once <= SMALL else 3  # a size that is compiled already, if that is cheap
-    require_pure(run, neighbours.with_record, train, found[0].keys[:few], found[0].released)
+def pilots_of(run: Run, number: int, pair: Neighbours, train: Train, plan: TrialPlan) -> tuple[np.ndarray, np.ndarray]:
+    """Models of both data sets of a pair that are not counted, with the record and without."""
+    found = list[np.ndarray]()
+    for place, data_set in enumerate(sides(pair)):
+        keys = plan.keys(2 * number + place, counted=False)
+        parts = [_released(run, data_set, train, keys[first:first + plan.batch_models])
+                 for first in range(0, plan.pilot, plan.batch_models)]
+        found.append(np.concatenate(parts)[:plan.pilot])
     return found[0], found[1]
 
 
-def all_scores(run: Run, firsts: tuple[FirstModels, FirstModels], train: Train, plan: TrialPlan,
-               score: Callable[[np.ndarray], np.ndarray], results: Results, progress: Progress | None
-               ) -> tuple[np.ndarray, np.ndarray]:
-    """Scores of ``trials`` models with the record, and of as many without; only scores are kept.
+def in_batches(run: Run, data_set: DataSet, train: Train, keys: Any, size: int) -> np.ndarray:
+    """One model per key, from batches of ``size``: the last one is filled up, so that no other size is compiled."""
+    filled = np.concatenate((keys, np.repeat(keys[:1], -len(keys) % size, axis=0)))
+    parts = [execute(run, data_set, train, filled[first:first + size]) for first in range(0, len(filled), size)]
+    return np.concatenate(parts)[:len(keys)]
 
-    An interruption ends it with as many of both as there are by then, if there are any.
+
+def _released(run: Run, data_set: DataSet, train: Train, keys: Any) -> np.ndarray:
+    models = execute(run, data_set, train, keys)
+    if models.ndim < 2 or len(models) != len(keys):
+        raise InputError("train", "must return one model per key", models.shape, "as Trainer(run).fit_many does")
+    return models
+
+
+def check_pure(run: Run, pair: Neighbours, train: Train, plan: TrialPlan, present: np.ndarray) -> None:
+    """Refuse a trainer that answers the pilot's first keys in another way than it did."""
+    keys = plan.keys(0, counted=False)[:plan.batch_models]  # a size that is compiled already
+    require_pure(run, pair.with_record, train, keys, present)
+
+
+class Collected:
+    """Scores of the models that count: for every pair and data set, batch by batch, one column per statement."""
+
+    def __init__(self, numbers: list[int]) -> None:
+        self.parts: dict[tuple[int, int], list[np.ndarray]] = {(n, place): [] for n in numbers for place in (0, 1)}
+
+    def of(self, pair: int, column: int) -> tuple[np.ndarray, np.ndarray]:
+        """Scores with the record and without, as many of both as there are."""
+        both = [self.parts[pair, place] for place in (0, 1)]
+        count = min(map(len, both))
+        found = [np.concatenate(parts[:count])[:, column] if count else np.zeros(0) for parts in both]
+        return found[0], found[1]
+
+
+def collect(run: Run, pairs: dict[int, Neighbours], scores: dict[int, list[Callable[[np.ndarray], np.ndarray]]],
+            train: Train, plan: TrialPlan, results: Results, progress: Progress | None) -> Collected:
+    """Train and score ``trials`` models of every data set; only scores are kept.
+
+    An interruption ends it with what is complete by then, if the first pair has anything.
     """
-    found: tuple[list[np.ndarray], list[np.ndarray]] = ([], [])
+    found = Collected(list(pairs))
     try:
-        _collect(found, run, firsts, train, plan, score, results, progress)
+        _fill(found, run, pairs, scores, train, plan, results, progress)
     except KeyboardInterrupt:
-        if not found[1]:
+        if not found.parts[next(iter(pairs)), 1]:
             raise
-    return np.concatenate(found[0][:len(found[1])]), np.concatenate(found[1])
+    return found
 
 
-def _collect(found: tuple[list[np.ndarray], list[np.ndarray]], run: Run, firsts: tuple[FirstModels, FirstModels],
-             train: Train, plan: TrialPlan, score: Callable[[np.ndarray], np.ndarray], results: Results,
-             progress: Progress | None) -> None:
-    """Add the scores of batch after batch to ``found``, with the record and without."""
-    began = time.perf_counter() - sum(first_models.seconds for first_models in firsts)
-    trained, done = sum(first_models.pilot for first_models in firsts), 0
+def _fill(found: Collected, run: Run, pairs: dict[int, Neighbours],
+          scores: dict[int, list[Callable[[np.ndarray], np.ndarray]]], train: Train, plan: TrialPlan, results: Results,
+          progress: Progress | None) -> None:
+    began, trained, done = time.perf_counter(), 0, 0
+    total = 2 * plan.trials * len(pairs)
+    keys = {place: plan.keys(place, counted=True) for number in pairs for place in (2 * number, 2 * number + 1)}
     for first in range(0, plan.trials, plan.batch_models):
-        for place, first_models in enumerate(firsts):
-            size = min(plan.batch_models, plan.trials - first)
-            scores = results.get(place, first, size)
-            if scores is None:
-                part = first_models.keys[first_models.pilot + first:][:plan.batch_models]
-                released = (execute(run, first_models.data_set, train, part) if first
-                            else first_models.released[first_models.pilot:])
-                scores = np.asarray(score(released[:size]), dtype=np.float64)
-                results.put(place, first, scores)
+        size = min(plan.batch_models, plan.trials - first)
+        for (number, place), parts in found.parts.items():
+            which = 2 * number + place
+            values = results.get(which, first, size)
+            if values is None:
+                models = _released(run, sides(pairs[number])[place], train, keys[which][first:][:plan.batch_models])
+                values = np.stack([np.asarray(score(models[:size]), np.float64) for score in scores[number]], axis=1)
+                results.put(which, first, values)
                 trained += size
-            found[place].append(scores)
+            parts.append(values)
             done += size
             if progress is not None:
-                rate = trained / max(time.perf_counter() - began, 1e-9)
-                progress(done, 2 * plan.trials, 60 * rate, (2 * plan.trials - done) / rate)
+                rate = max(trained, 1) / max(time.perf_counter() - began, 1e-9)
+                progress(done, total, 60 * rate, (total - done) / rate)

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 def audit_command(
     subject: Annotated[Path, typer.Argument(metavar="RUN.json|MODEL_DIR", help="a run, or a folder that train wrote")],
     attack: Annotated[str | None, typer.Option("--attack", help="projection, trajectory, learned, "
-                                               "loss-threshold, refusals, replay or one-run; default: "
-                                               "the strongest")] = None,
+                                               "covariance, likelihood, coordinate, tails, nearest, loss-threshold, "
+                                               "refusals, replay or one-run; default: a portfolio of them")] = None,
     trials: Annotated[int | None, typer.Option("--trials", help="models per data set that count; default: what about "
                                                "a minute holds")] = None,
     batch_models: Annotated[int | None, typer.Option("--batch-models", help="models trained at once: bounds memory"
@@ -59,7 +59,7 @@ def audit_command(
 
         def tick(done: int, total: int, per_minute: float, left: float) -> None:
             if done == 0:
-                bar.console.print(f"{total // 2:,} models per data set, about {max(left, 1):.0f} s; Ctrl-C reports "
+                bar.console.print(f"{total:,} models, about {max(left, 1):.0f} s; Ctrl-C reports "
                                   "what is counted by then", highlight=False)
             bar.update(task, completed=done, total=total, speed=f"{per_minute:,.0f} models/min",
                        left=f"{left:.0f} s left")

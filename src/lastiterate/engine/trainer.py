@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import jax
@@ -119,9 +119,11 @@ class Loop:
         return np.concatenate(found)
 
     def many(self, initial: Any, data: Any, keys: Any) -> np.ndarray:
-        """The last iterate for every key, in a single vectorised program; ``data`` in public order."""
+        """What is released for every key, in a single vectorised program; ``data`` in public order."""
         check_dimension(self.run, math.prod(np.shape(initial)))
         plan = schedule(self.run)
+        if self.run.release == "all":
+            return np.asarray(_many_traced(self.program, initial, data, keys, plan, self.run.steps))
         return np.asarray(_many(self.program, initial, data, keys, plan, self.run.steps))
 
 
@@ -139,6 +141,26 @@ def _many(program: StepProgram, initial: Any, data: Any, keys: Any, plan: Any, s
             return advance(program, 1, current, arranged, key, plan, first, jnp.minimum(first + blocks, steps))
 
         return jax.lax.fori_loop(0, -(-steps // blocks), one_pass, state).theta
+
+    return jax.vmap(one)(keys)
+
+
+@partial(jax.jit, static_argnums=5)
+def _many_traced(program: StepProgram, initial: Any, data: Any, keys: Any, plan: Any, steps: int) -> jax.Array:
+    blocks = program.sampler.blocks
+
+    def one(key: Key) -> jax.Array:
+        state = start(program, initial, key)
+        if program.sampler.drawn != "each pass":
+            return trace(program, state, drawn_once(program, data, key), key, plan, 0, steps)[1]
+
+        def one_pass(now: State, number: Any, count: int = blocks) -> tuple[State, jax.Array]:
+            return trace(program, now, drawn_for_pass(program, data, key, number), key, plan, number * blocks, count)
+
+        passes, left = divmod(steps, blocks)
+        state, whole = jax.lax.scan(one_pass, state, jnp.arange(passes))
+        whole = whole.reshape(passes * blocks, *state.theta.shape)
+        return jnp.concatenate((whole, one_pass(state, passes, left)[1])) if left else whole
 
     return jax.vmap(one)(keys)
 
@@ -193,7 +215,8 @@ class Trainer:
             return self._loop.execute(self._zero(rows), data, key, progress, keeper)
 
     def fit_many(self, features: Any, target: Any, keys: Any, absent: Sequence[int] = ()) -> np.ndarray:
-        """Train one model per key in a single vectorised program; (models, k, d + 1). For tests and audits."""
+        """Train one model per key in a single vectorised program, for tests and audits; (models, k, d + 1), with all
+        iterates (models, T, k, d + 1)."""
         check_process()
         rows, labels = arrange(self.run, features, target, absent=absent)
         with jax.enable_x64(True):

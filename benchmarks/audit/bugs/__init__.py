@@ -1,0 +1,1 @@
+"""About fifty one-line bugs: see ``python -m benchmarks.audit.bugs --help``."""

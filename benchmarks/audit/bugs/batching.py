@@ -1,0 +1,56 @@
+"""Batches that are not drawn as described."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import jax.numpy as jnp
+
+from benchmarks.audit.bugs import runs
+from benchmarks.audit.bugs.bug import Bug
+from lastiterate.engine import loop, trainer
+from lastiterate.engine.samplers.poisson import PoissonDraws
+
+step_at, summed, drawn, for_pass = loop.step_at, loop.batch_sum, PoissonDraws.batch_sum, loop.drawn_for_pass
+
+
+def repeated(program, state, data, *rest):
+    """The last block's first record stands in the first block as well."""
+    return step_at(program, state, tuple(a.at[0, 0, 0].set(a[-1, 0, 0]) for a in data), *rest)
+
+
+def own_size(program, theta, data, order, k):
+    """A block is divided by the records that it holds."""
+    total, rows = summed(program, theta, data, order, k), data[0]
+    held = (jnp.abs(rows[k % rows.shape[0]]).sum(-1) > 0).sum()
+    return total * program.divisor / jnp.maximum(held, 1)
+
+
+def drawn_count(sampler, read, data, key, k):
+    """The drawn number divides the sum, instead of the expected one."""
+    total = drawn(sampler, read, data, key, k)
+    held = drawn(sampler, lambda chunk: (jnp.abs(chunk[0]).sum(-1) > 0).sum()[None, None].astype(jnp.float64), data,
+                 key, k)[0, 0]
+    return total * sampler.rate * sampler.layout.size / jnp.maximum(held, 1.0)
+
+
+TWO_BATCHES = (loop, "step_at", repeated)
+PUBLIC_ORDER = (trainer, "drawn_once", lambda program, data, key: data)
+IN_PLACE = (trainer, "places", lambda run, key: None)
+ONE_DRAW = ((loop, "drawn_for_pass", lambda program, data, key, number: for_pass(program, data, key, 0 * number)),
+            (trainer, "drawn_for_pass",
+             lambda program, data, key, number: for_pass(program, data, key, 0 * jnp.asarray(number))))
+
+BUGS = (
+    Bug("a short last block divided by its own size", runs.SHORT_BLOCK, ((loop, "batch_sum", own_size),)),
+    Bug("one record in two batches", runs.TWO_BLOCKS, (TWO_BATCHES,)),
+    Bug("one Poisson batch for all steps", runs.RARE,
+        ((PoissonDraws, "batch_sum", lambda sampler, read, data, key, k: drawn(sampler, read, data, key, 0 * k)),)),
+    Bug("Poisson batches divided by their drawn size", replace(runs.RARE, n=20, steps=16),
+        ((PoissonDraws, "batch_sum", drawn_count),)),
+    Bug("Poisson batches of twice the rate", runs.RARE,
+        ((PoissonDraws, "places", lambda sampler, key, number, begin, places=PoissonDraws.places:
+          places(replace(sampler, rate=2 * sampler.rate), key, number, begin)),)),
+    Bug("public order instead of a permutation", runs.CONTRACTING, (PUBLIC_ORDER, IN_PLACE)),
+    Bug("one allocation for all passes", runs.ALLOCATED, ONE_DRAW),
+)

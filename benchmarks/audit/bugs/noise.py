@@ -1,0 +1,78 @@
+"""Noise that is too small, too regular, or missing somewhere."""
+
+from __future__ import annotations
+
+import math
+
+import jax
+import jax.numpy as jnp
+
+from benchmarks.audit.bugs import runs
+from benchmarks.audit.bugs.bug import Bug, Patch
+from lastiterate.engine import loop, seeded_key, trainer
+
+gaussian, update, stream = loop.gaussian, loop.update, loop.stream
+
+
+def of_unit(change) -> tuple[Patch, ...]:
+    """Noise as a function of the key, the step and the noise that it should be."""
+    return ((loop, "gaussian", lambda key, k, shape: change(key, k, gaussian(key, k, shape))),)
+
+
+def noise_once(program, state, data, order, noise, k, step):
+    return update(program, state, data, order, noise * (k == 0), k, step)
+
+
+def none_at_the_end(steps):
+    def changed(program, state, data, order, noise, k, step):
+        return update(program, state, data, order, noise * (k < steps - 1), k, step)
+
+    return changed
+
+
+def divided_twice(program, state, data, order, noise, *rest):
+    return update(program, state, data, order, noise / program.divisor, *rest)
+
+
+def scaled_by_the_step_twice(program, state, data, order, noise, k, step):
+    return update(program, state, data, order, noise * step, k, step)
+
+
+def uniform(key, k, unit):
+    return math.sqrt(12) * (jax.scipy.special.ndtr(unit) - 0.5)
+
+
+def short_key(key, which):
+    return stream(jnp.asarray(key) * jnp.asarray([1, 0, 0, 0], jnp.uint32) & 255, which)
+
+
+NOISE_HALVED = (loop, "gaussian", lambda key, k, shape: 0.5 * gaussian(key, k, shape))
+NOISE_ONCE = (loop, "update", noise_once)
+DIVIDED_TWICE = (loop, "update", divided_twice)
+SAME_KEY = (loop, "gaussian", lambda key, k, shape: gaussian(key, 0 * k, shape))
+KNOWN_SEED = (trainer, "fresh_key", lambda: seeded_key(7))
+ANTITHETIC = (loop, "gaussian", lambda key, k, shape: gaussian(key, k // 2, shape) * (1 - 2.0 * (k % 2)))
+EVERY_16 = (loop, "gaussian", lambda key, k, shape: gaussian(key, k % 16, shape))
+ONE_NUMBER = (loop, "gaussian", lambda key, k, shape: jnp.broadcast_to(gaussian(key, k, (shape[0], 1)), shape))
+ONE_CLASS = (loop, "gaussian", lambda key, k, shape: jnp.broadcast_to(gaussian(key, k, (1, shape[1])), shape))
+
+BUGS = (
+    Bug("noise halved", runs.BASE, (NOISE_HALVED,)),
+    Bug("noise in the first step only", runs.BASE, (NOISE_ONCE,)),
+    Bug("no noise in the last step", runs.BASE, ((loop, "update", none_at_the_end(runs.BASE.steps)),)),
+    Bug("noise divided by the batch twice", runs.BASE, (DIVIDED_TWICE,)),
+    Bug("noise scaled by the step twice", runs.BASE, ((loop, "update", scaled_by_the_step_twice),)),
+    Bug("noise that shrinks with the steps", runs.BASE, of_unit(lambda key, k, unit: unit / jnp.sqrt(1.0 + k))),
+    Bug("one key for all steps, near 2/smooth", runs.TURNING, (SAME_KEY,)),
+    Bug("antithetic noise", runs.LONG, (ANTITHETIC,)),
+    Bug("noise that repeats every 16 steps, all released", runs.ALL, (EVERY_16,)),
+    Bug("no noise on the intercept", runs.BASE, of_unit(lambda key, k, unit: unit.at[:, -1].set(0.0))),
+    Bug("one noise number for all columns", runs.BASE, (ONE_NUMBER,)),
+    Bug("one noise for all classes", runs.SOFTMAX, (ONE_CLASS,)),
+    Bug("noise clipped at 3 standard deviations", runs.ONE_STEP, of_unit(lambda key, k, unit: jnp.clip(unit, -3, 3))),
+    Bug("uniform noise", runs.ONE_STEP, of_unit(uniform)),
+    Bug("noise rounded to an eighth of its size", runs.ONE_STEP,
+        of_unit(lambda key, k, unit: jnp.round(8 * unit) / 8)),
+    Bug("keys of 8 bits", runs.BASE, ((loop, "stream", short_key),)),
+    Bug("a known seed", runs.BASE, (KNOWN_SEED,)),
+)

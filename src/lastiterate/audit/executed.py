@@ -1,0 +1,104 @@
+"""Whether what an audit executes is what a user executes: facts that hold with certainty for a right trainer.
+
+A right trainer's ``fit`` and ``fit_many`` answer one key with one model; a record that is absent leaves no trace; what
+is released lies in the domain; and two fits without a key differ, from each other and from models of guessed keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from lastiterate.audit import replay
+from lastiterate.audit.neighbours import DataSet, Neighbours, execute
+from lastiterate.audit.scoring import in_batches
+from lastiterate.engine import Trainer, seeded_keys
+from lastiterate.errors import InputError
+from lastiterate.run.domains import AffineBall, Ball, Box, Everywhere, Simplex
+from lastiterate.run.run import Run
+
+SAME = 1e-6
+"""Relative distance below which two models are the same: batches of another size may round differently."""
+JUNK = 3.0
+"""What stands in the row of a record that is absent."""
+REPLAYED = 2
+
+
+def violations(run: Run, pair: Neighbours, released: np.ndarray, size: int) -> tuple[str, ...]:
+    """What does not hold, in words; ``released``: some models of ``Trainer(run).fit_many`` on the pair, ``size`` of
+    which were trained at once."""
+    found = tuple(words for words, holds in CHECKS.items() if not holds(run, pair, size))
+    return found if inside(run, released) else (*found, "a released model lies outside of the domain")
+
+
+def _one_model(run: Run, pair: Neighbours, size: int) -> bool:
+    """``fit`` and ``fit_many`` under one key, on both data sets."""
+    keys = seeded_keys(11, 1)
+
+    def fit(features: np.ndarray, target: np.ndarray, keys: np.ndarray, absent: tuple[int, ...] = ()) -> np.ndarray:
+        return Trainer(run).fit(features, target, keys[0], absent=absent)[None]
+
+    for data_set in (pair.with_record, pair.without_record):
+        try:
+            one = execute(run, data_set, fit, keys)
+            many = in_batches(run, data_set, Trainer(run).fit_many, keys, size)
+        except InputError:  # refused as not finite: nothing is released
+            continue
+        scale = max(float(np.abs(many).max()), 1e-300)
+        if one.shape != many.shape or not np.abs(one - many).max() <= SAME * scale:
+            return False
+    return True
+
+
+def _no_trace(run: Run, pair: Neighbours, size: int) -> bool:
+    """Another row and answer of an absent record, and the same model."""
+    empty = pair.without_record
+    if empty.absent is None:
+        return True
+    features, target = empty.features.copy(), empty.target.copy()
+    features[empty.absent], target[empty.absent] = JUNK, 1
+    keys = seeded_keys(12, 1)
+    one, two = (in_batches(run, data_set, Trainer(run).fit_many, keys, size)
+                for data_set in (empty, DataSet(features, target, empty.absent)))
+    return np.array_equal(one, two, equal_nan=True)
+
+
+def _fresh(run: Run, pair: Neighbours, size: int) -> bool:
+    """Two fits without a key, neither of them from a key that can be guessed; without noise all are alike."""
+    if not run.noise_stds.any():
+        return True
+    try:
+        present, without = replay.scores(run, pair, REPLAYED, size=size)
+    except InputError:
+        return True
+    return not (present.any() or without.any())
+
+
+CHECKS: dict[str, Callable[[Run, Neighbours, int], bool]] = {
+    "fit and fit_many give two models under one key": _one_model,
+    "the row of an absent record changes the model": _no_trace,
+    "a fit's key can be guessed": _fresh,
+}
+
+
+def inside(run: Run, released: np.ndarray) -> bool:
+    """Whether finite released parameters (models, ...) lie in the run's domain, up to rounding."""
+    flat = released.reshape(-1, int(np.prod(released.shape[-2:])))
+    flat = flat[np.isfinite(flat).all(axis=1)]
+    slack = 1e-9
+    match run.domain:
+        case Everywhere():
+            return True
+        case Ball(radius):
+            return bool((np.linalg.norm(flat, axis=1) <= radius * (1 + slack)).all())
+        case Box(low, high):
+            return bool(((flat >= low - slack) & (flat <= high + slack)).all())
+        case Simplex(total):
+            return bool((flat >= -slack).all() and (np.abs(flat.sum(1) - total) <= slack * max(total, 1.0)).all())
+        case AffineBall(radius):
+            normals, offsets = np.asarray(run.domain.normals), np.asarray(run.domain.offsets)
+            on = np.abs(flat @ normals.T - offsets) <= slack * (1 + np.abs(offsets))
+            return bool(on.all() and (np.linalg.norm(flat, axis=1) <= radius * (1 + slack)).all())
+        case _:
+            raise InputError("domain", "is not known to audits", type(run.domain).__name__)

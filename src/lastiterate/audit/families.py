@@ -1,0 +1,178 @@
+"""Families of canaries: pairs of made-up data sets, each of which shows mistakes that the others hide.
+
+The tight pair comes first; a correct trainer leaks most on it. The others are for trainers that are not: rows along all
+axes for norms that are measured wrongly, no features for what happens to the intercept, short and long rows for clips,
+a lone extreme record among ordinary ones for preparation that reads the data, records in every part of a pass, and
+records of several classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from lastiterate.audit.canaries import FAR, LONG, columns, place, without, worst_case
+from lastiterate.audit.neighbours import DataSet, Neighbours, is_replace_one
+from lastiterate.engine.prepare import linear_loss
+from lastiterate.engine.rows import clip_rows
+from lastiterate.run.domains import Box, Everywhere
+from lastiterate.run.losses import LinearLoss
+from lastiterate.run.run import Run
+
+WIDTH = 6
+"""Columns of the made-up data where nothing says how many there are."""
+LENGTHS = (0.001, 0.01, 0.1, 0.3, 2.0, 1e3)
+"""Lengths of canary rows, in units of ``row_norm``."""
+ORDINARY = (0.2, 0.3, 0.5, 3.0)
+"""Lengths of ordinary rows, in the same units."""
+EXTREME = 1e3
+
+
+def families(run: Run, features: int | None = None) -> tuple[Neighbours, ...]:
+    """All pairs that fit the run, of one shape, the tight one first."""
+    chosen = isinstance(run.domain, Box) and run.domain.dimension is not None
+    width = columns(run, features if features is not None or chosen else WIDTH)
+    made = _Maker(run, linear_loss(run), width)
+    pairs = [worst_case(run, width), *(_labels if made.loss.target_classes else _numbers)(made)]
+    return tuple(_moved(run, pairs[0])) + tuple(pairs[1:]) if run.batching.drawn == "never" else tuple(pairs)
+
+
+def _moved(run: Run, tight: Neighbours) -> list[Neighbours]:
+    """The tight pair with its record as it is, first and last in public order."""
+    found = [tight]
+    if run.blocks > 1:
+        for record, about in ((run.n - 1, "the last record"), (0, "the first record")):
+            if record != tight.record:
+                found.append(swapped(tight, record, f"{about}: {tight.about}"))
+    return found
+
+
+def swapped(pair: Neighbours, record: int, about: str) -> Neighbours:
+    """The same records, with the pair's own in another place of the public order."""
+    order = np.arange(len(pair.with_record.target))
+    order[[record, pair.record]] = order[[pair.record, record]]
+
+    def moved(found: DataSet) -> DataSet:
+        return DataSet(found.features[order], found.target[order], None if found.absent is None else record)
+
+    return replace(pair, with_record=moved(pair.with_record), without_record=moved(pair.without_record), record=record,
+                   about=about)
+
+
+@dataclass(frozen=True)
+class _Maker:
+    """Puts a canary among other records, and zeroes it or puts another in its place."""
+
+    run: Run
+    loss: LinearLoss
+    width: int
+
+    @cached_property
+    def record(self) -> int:
+        return place(self.run)
+
+    def axis(self, length: float) -> np.ndarray:
+        return np.eye(self.width)[0] * length * self.loss.row_norm
+
+    def dense(self, length: float) -> np.ndarray:
+        return np.ones(self.width) / np.sqrt(self.width) * length * self.loss.row_norm
+
+    def signs(self, answer: float) -> np.ndarray:
+        """Along which outputs the gradient of an answer lies, (k,), seen from the others' answer 0."""
+        if self.loss.outputs == 1:
+            return np.array([np.sign(answer) if self.loss.target_classes == 0 else 2.0 * answer - 1.0])
+        return np.eye(self.loss.outputs)[int(answer)] - np.eye(self.loss.outputs)[0]
+
+    def gradient(self, row: np.ndarray, answer: float) -> np.ndarray:
+        clipped = clip_rows(row[None], self.loss.row_norm)[0].astype(np.float64)
+        return np.outer(self.signs(answer), np.append(clipped, self.loss.intercept))
+
+    def pair(self, about: str, others: tuple[np.ndarray, np.ndarray], row: np.ndarray, answer: float,
+             opposite: tuple[np.ndarray, float] | None = None, *, gaussian: bool = False, known: bool = True
+             ) -> Neighbours:
+        """``opposite``: the record in its place under replace-one (by default the same row with another answer)."""
+        features, target = others[0].astype(np.float32).copy(), others[1].copy()
+        features[self.record], target[self.record] = row, answer
+        direction, present = self.gradient(row, answer), DataSet(features, target)
+        if not is_replace_one(self.run):
+            other = without(present, self.record)
+        else:
+            instead = opposite or (row, -answer if self.loss.target_classes == 0 else 0)
+            other = DataSet(features.copy(), target.copy())
+            other.features[self.record], other.target[self.record] = instead
+            direction = direction - self.gradient(instead[0], instead[1])
+        return Neighbours(present, other, self.record, about, direction if known else None, gaussian)
+
+
+def _numbers(made: _Maker) -> list[Neighbours]:
+    """Pairs for squared error with clamped residuals."""
+    run, n = made.run, made.run.n
+    exact = isinstance(run.domain, Everywhere) and run.prox is None and run.batching.drawn == "never"
+    empty = np.zeros((n, made.width))
+    turns = np.where(np.arange(n) % 2 == made.record % 2, FAR, -FAR) if run.batching.drawn == "never" \
+        else np.full(n, FAR)
+    bound = getattr(made.loss, "residual_clip", 1.0)
+    ordinary = _ordinary(made, lambda long, side: np.where(long, 0.9, 0.5 * side) * bound)
+    far, near = made.dense(EXTREME), made.dense(0.5)
+    plain = (-near, -0.5 * bound)
+    found = [
+        made.pair("a row along all axes", (empty, turns), made.dense(LONG), FAR, gaussian=exact),
+        made.pair("a row along one axis, all other targets on the other side", (empty, np.full(n, -FAR)),
+                  made.axis(LONG), FAR, gaussian=exact),
+        made.pair("an extreme row and target among ordinary ones", ordinary, far, -FAR, plain,
+                  known=False),
+        made.pair("an extreme row among ordinary ones", ordinary, far, 0.5 * bound, plain, known=False),
+        made.pair("an extreme target among ordinary ones", ordinary, near, FAR, plain, known=False),
+    ]
+    if made.loss.intercept > 0:
+        found.append(made.pair("a row without features", (empty, turns), made.axis(0.0), FAR, gaussian=exact))
+    found += [made.pair(f"a row of {length:g} times the bound", (empty, turns), made.axis(length), FAR, gaussian=exact)
+              for length in LENGTHS]
+    if is_replace_one(run):
+        other = made.axis(LONG)[::-1].copy() if made.width > 1 else -made.axis(LONG)
+        found.append(made.pair("records that differ in row and target", (empty, turns), made.axis(LONG), FAR,
+                               (other, -FAR), gaussian=exact))
+    return found
+
+
+def _labels(made: _Maker) -> list[Neighbours]:
+    """Pairs for classes; the canary has the last class, and where there are only two the second."""
+    n, last = made.run.n, made.loss.target_classes - 1
+    empty, zeros = np.zeros((n, made.width)), np.zeros(n, np.int64)
+    spread = np.arange(n) % made.loss.target_classes
+    ordinary = _ordinary(made, lambda long, side: np.where(long, last, (side > 0) * last))
+    plain = (made.dense(-0.5), 0)
+    axis, dense = np.tile(made.axis(LONG), (n, 1)), np.tile(made.dense(LONG), (n, 1))
+    found = [
+        made.pair("a row along all axes, the others with the opposite label", (dense, zeros), made.dense(LONG), last),
+        made.pair("a lone row, the others without features", (empty, spread), made.axis(LONG), last),
+        made.pair("an extreme row among ordinary ones", ordinary, made.dense(EXTREME), 0 if last == 1 else 1,
+                  plain, known=False),
+        made.pair("an extreme row among ordinary ones of the other class", (ordinary[0], zeros), made.dense(EXTREME),
+                  last, plain, known=False),
+        made.pair("equal rows of all classes", (axis, spread), made.axis(LONG), last, known=False),
+    ]
+    if made.loss.intercept > 0:
+        found.append(made.pair("a row without features, the others with the opposite label", (empty, zeros),
+                               made.axis(0.0), last))
+    found += [made.pair(f"a row of {length:g} times the bound, the others with the opposite label", (axis, zeros),
+                        made.axis(length), last) for length in LENGTHS]
+    if is_replace_one(made.run):
+        found.append(made.pair("records that differ in row and label", (axis, zeros), made.axis(LONG), last,
+                               (-made.axis(LONG), 0)))
+    return found
+
+
+def _ordinary(made: _Maker, answer: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of several lengths, the long ones alike, with answers that follow from them."""
+    rng, n = np.random.default_rng(7), made.run.n
+    lengths = np.resize(ORDINARY, n) * made.loss.row_norm
+    rows = rng.normal(size=(n, made.width))
+    long = lengths > made.loss.row_norm
+    rows[long] = made.dense(1.0)
+    rows *= (lengths / np.linalg.norm(rows, axis=1))[:, None]
+    found = answer(long, np.sign(rows[:, 0]))
+    return rows, found.astype(np.int64) if made.loss.target_classes else found

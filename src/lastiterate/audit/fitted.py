@@ -1,0 +1,110 @@
+"""Scores that are learned from pilot models: where two laws differ that nobody has described.
+
+All of them read flat features (models, p) of what is released: parameters, or what each step added. Models of the
+data set with the record are ``one``, without it ``two``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+Score = Callable[[np.ndarray], np.ndarray]
+"""Features (models, p) to scores (models,), higher where the record seems present."""
+NEIGHBOURS = 12
+"""Columns in which nearest models are looked for."""
+SMALL = 1e-9
+
+
+def discriminant(one: np.ndarray, two: np.ndarray, shrink: float | None = None) -> Score:
+    """Fisher's linear discriminant, its covariance shrunk towards its diagonal (by p / models where nothing is said).
+
+    Directions in which noise is missing have next to no variance: with little shrinkage they are found.
+    """
+    gap, spread = one.mean(0) - two.mean(0), _pooled(one, two)
+    shrink = min(1.0, gap.size / len(one)) if shrink is None else shrink
+    spread = (1 - shrink) * spread + shrink * np.diag(np.diag(spread))
+    scale = max(float(np.diag(spread).mean()), 1e-300)
+    direction = np.linalg.solve(spread + SMALL * scale * np.eye(gap.size), gap)
+    return lambda features: features @ direction
+
+
+def likelihood(one: np.ndarray, two: np.ndarray) -> Score:
+    """Log likelihood ratio of Gaussians with the pilot's means and covariances (variances alone for many columns)."""
+    full = one.shape[1] ** 2 < len(one)
+    laws = [_gaussian(part, full=full) for part in (one, two)]
+    return lambda features: laws[0](features) - laws[1](features)
+
+
+def coordinate(one: np.ndarray, two: np.ndarray) -> Score:
+    """The single column whose mean, or whose spread around the middle, differs most between the data sets."""
+    count, both = min(len(one), len(two)), np.concatenate((one, two))
+    middle, size = np.median(both, axis=0), np.maximum(both.std(0), 1e-300)
+    found: list[tuple[float, int, bool, float]] = []
+    for squared in (False, True):
+        parts = [((part - middle) / size) ** (2 if squared else 1) for part in (one, two)]
+        gap = parts[0].mean(0) - parts[1].mean(0)
+        spread = np.sqrt((parts[0].var(0) + parts[1].var(0)) / count) + SMALL * np.abs(gap) + 1e-300
+        best = int(np.abs(gap / spread).argmax())
+        found.append((float(np.abs(gap / spread)[best]), best, squared, float(np.sign(gap[best]) or 1.0)))
+    _, column, squared, sign = max(found)
+
+    def score(features: np.ndarray) -> np.ndarray:
+        at = (features[:, column] - middle[column]) / size[column]
+        return sign * (np.abs(at) if squared else at)
+
+    return score
+
+
+def outside(one: np.ndarray, two: np.ndarray) -> Score:
+    """How far a model lies outside of all pilot models without the record, less how far outside of those with it.
+
+    Noise of bounded size, or of another law than the Gaussian, shows in the tails alone.
+    """
+    ends = [(part.min(0), part.max(0)) for part in (one, two)]
+    size = np.maximum(np.concatenate((one, two)).std(0), 1e-300)
+
+    def beyond(features: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+        return np.maximum((low - features) / size, (features - high) / size).max(axis=1)
+
+    return lambda features: np.maximum(beyond(features, *ends[1]), 0) - np.maximum(beyond(features, *ends[0]), 0)
+
+
+def nearest(one: np.ndarray, two: np.ndarray) -> Score:
+    """How much nearer, column by column, the nearest pilot model with the record is than the nearest without it.
+
+    Noise of few different values, or from few different keys, repeats what pilot models showed.
+    """
+    columns = np.argsort(-np.concatenate((one, two)).std(0))[:NEIGHBOURS]
+    held = [np.sort(part[:, columns], axis=0) for part in (one, two)]
+    size = np.maximum(np.concatenate((one, two))[:, columns].std(0), 1e-300)
+
+    def score(features: np.ndarray) -> np.ndarray:
+        with_record, without = (np.stack([_gap(part[:, j], features[:, c]) / size[j] for j, c in enumerate(columns)])
+                                for part in held)
+        return (np.log(without + SMALL) - np.log(with_record + SMALL)).mean(0)
+
+    return score
+
+
+def _gap(known: np.ndarray, values: np.ndarray) -> np.ndarray:
+    place = np.searchsorted(known, values)
+    below, above = known[np.maximum(place - 1, 0)], known[np.minimum(place, len(known) - 1)]
+    return np.minimum(np.abs(values - below), np.abs(values - above))
+
+
+def _pooled(one: np.ndarray, two: np.ndarray) -> np.ndarray:
+    return (np.cov(one.T, ddof=1) + np.cov(two.T, ddof=1)).reshape(one.shape[1], one.shape[1]) / 2
+
+
+def _gaussian(part: np.ndarray, *, full: bool) -> Score:
+    """Log density, up to a constant that both laws share."""
+    mean, scale = part.mean(0), max(float(part.var()), 1e-300)
+    if not full:
+        variance = part.var(0) + SMALL * scale
+        return lambda features: -0.5 * ((features - mean) ** 2 / variance + np.log(variance)).sum(1)
+    spread = np.cov(part.T, ddof=1).reshape(mean.size, mean.size) + SMALL * scale * np.eye(mean.size)
+    root = np.linalg.cholesky(np.linalg.inv(spread))
+    log_size = float(np.linalg.slogdet(spread)[1])
+    return lambda features: -0.5 * ((((features - mean) @ root) ** 2).sum(1) + log_size)

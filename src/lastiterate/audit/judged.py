@@ -1,0 +1,69 @@
+"""From scores of the models that count to a report: error counts, their confidence bounds, and what they contradict."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from lastiterate.accounting.certificate import Certificate
+from lastiterate.audit import trajectory
+from lastiterate.audit.adversarial_image import ImageNeighbours
+from lastiterate.audit.attacks import count
+from lastiterate.audit.claim import Claim
+from lastiterate.audit.neighbours import Neighbours
+from lastiterate.audit.outcome import AuditReport, Rate, Seen
+from lastiterate.audit.statistics import CombinedBounds, ceiling, gaussian_epsilon
+from lastiterate.curves.curve import Curve
+
+EXACT = ("projection", trajectory.NAME)
+"""Attacks whose score is linear in Gaussian parameters."""
+
+
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """One attack on one pair: thresholds fixed before, its share of the failure probability, and both sets' scores."""
+
+    attack: str
+    pair: Neighbours | ImageNeighbours
+    thresholds: tuple[float, ...]
+    share: float
+    scores: tuple[np.ndarray, np.ndarray]
+
+    def seen(self, delta: float, failure: float, claim: Claim, curves: Sequence[Curve] = ()) -> Seen:
+        """What the errors prove at this share; ``curves`` are searched beside the claim's grid."""
+        counts = tuple(count(*self.scores, threshold) for threshold in self.thresholds)
+        proof = CombinedBounds(counts, failure * self.share)
+        pairs = proof.rates()
+        found = [claim.refuted(*pair) for pair in pairs]
+        refuted = next((epsilon for epsilon in found if epsilon is not None), None)
+        if refuted is None and curves:
+            refuted = proof.refuted(curves)
+        gaussian = self.pair.gaussian and self.attack in EXACT and delta > 0
+        return Seen(
+            attack=self.attack, neighbours=self.pair.about, share=self.share, lower=proof.epsilon(delta),
+            lower_gaussian=gaussian_epsilon(proof.mu(), delta) if gaussian else None, mu_lower=proof.mu(),
+            refuted_at=refuted,
+            rates=tuple(Rate(threshold, int(c.false_positives), int(c.false_negatives), *pair)
+                        for threshold, c, pair in zip(self.thresholds, counts, pairs, strict=True)))
+
+
+def conclude(certificate: Certificate, judged: Sequence[Judged], *, failure: float, delta: float, pilot: int,
+             seed: int | None, caveats: tuple[str, ...] = (), claim: Claim | None = None,
+             violations: tuple[str, ...] = (), pairs: int = 1) -> AuditReport:
+    """The report; the favourite is judged first. ``pairs``: how many were tried on pilot models."""
+    curves = [certificate.curve(verdict) for verdict in certificate.certifying]
+    claim = Claim.of(certificate) if claim is None else claim
+    seen = tuple(one.seen(delta, failure, claim, () if place else curves) for place, one in enumerate(judged))
+    best, first = certificate.best(delta), seen[0]
+    gaussian = [one.lower_gaussian for one in seen if one.lower_gaussian is not None]
+    trials = min(len(part) for part in judged[0].scores)
+    return AuditReport(
+        attack=first.attack, neighbours=first.neighbours, adjacency=certificate.run.adjacency, trials=trials,
+        pilot=pilot, failure=failure, delta=delta, lower=max(one.lower for one in seen),
+        lower_gaussian=max(gaussian, default=None), mu_lower=max(one.mu_lower for one in seen),
+        ceiling=max(ceiling(trials, failure * one.share, delta, len(one.rates)) for one in seen),
+        upper=certificate.epsilon(delta), theorem=None if best is None else best.theorem.name,
+        refuted_at=next((one.refuted_at for one in seen if one.refuted_at is not None), None), rates=first.rates,
+        seed=seed, caveats=caveats, seen=seen, violations=violations, pairs=pairs, scores=judged[0].scores)

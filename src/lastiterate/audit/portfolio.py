@@ -1,0 +1,87 @@
+"""Which attacks on which pairs of data sets are counted: chosen on pilot models that are not.
+
+A pilot of every pair shows every attack. The models go to the tight pair and to the pair on which some attack
+contradicts the claim most; all attacks on both are counted, each with its share of the failure probability. Half of it
+goes to the favourite: the attack that contradicts the claim most, or, where none does, the one that theory says is
+strongest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from lastiterate.audit.attacks import ATTACKS, PORTFOLIO, Attack, Score, choose_thresholds, strongest
+from lastiterate.audit.claim import Claim, best_threshold
+from lastiterate.audit.neighbours import Neighbours
+from lastiterate.errors import InputError
+from lastiterate.run.run import Run
+
+CLEAR = 5.0
+"""Standard errors of the pilot beyond which a contradiction is taken for one."""
+PAIRS = 2
+"""Pairs that models are spent on."""
+Pilots = tuple[np.ndarray, np.ndarray]
+"""Models of one pair that are not counted, with the record and without."""
+
+
+@dataclass(frozen=True, eq=False)
+class Statement:
+    """An attack on one pair (its number), fitted; its thresholds; its share of the failure probability.
+
+    ``distance``: how far the pilot lies beyond the claim, in standard errors.
+    """
+
+    pair: int
+    attack: str
+    score: Score
+    thresholds: tuple[float, ...]
+    distance: float
+    share: float = 0.0
+    pilot: Pilots | None = None
+
+    def with_thresholds(self, trials: int, delta: float, failure: float) -> Statement:
+        """The favourite's thresholds: the clear one, or those of the best expected lower bounds."""
+        if self.distance > CLEAR or self.pilot is None:
+            return replace(self, pilot=None)
+        found = choose_thresholds(*self.pilot, trials, delta, failure)
+        return replace(self, thresholds=found, pilot=None)
+
+
+def fitted(run: Run, number: int, pair: Neighbours, pilots: Pilots, claim: Claim,
+           names: Sequence[str] = PORTFOLIO) -> list[Statement]:
+    """Every attack that fits the pair: learned on one half of the pilot, its threshold chosen on the other."""
+    found = list[Statement]()
+    half = len(pilots[0]) // 2
+    for name in names:
+        score = _learn(ATTACKS[name], run, pair, *(part[:half] for part in pilots))
+        if score is not None:
+            held = (score(pilots[0][half:]), score(pilots[1][half:]))
+            threshold, distance = best_threshold(claim, *held)
+            found.append(Statement(number, name, score, (threshold,), distance, pilot=held))
+    return found
+
+
+def _learn(attack: Attack, run: Run, pair: Neighbours, present: np.ndarray, without: np.ndarray) -> Score | None:
+    """The fitted score, or ``None`` where the attack does not apply to these models."""
+    try:
+        return attack.scorer(run, pair, present, without)
+    except (InputError, np.linalg.LinAlgError):
+        return None
+
+
+def chosen(run: Run, pairs: Sequence[Neighbours], statements: Sequence[Statement]) -> list[Statement]:
+    """Statements on the first pair and on the most decisive other one, the favourite first, with their shares."""
+    numbers = sorted({one.pair for one in statements})
+    decisive = sorted(numbers[1:], key=lambda number: -max(s.distance for s in statements if s.pair == number))
+    kept = {numbers[0], *decisive[:PAIRS - 1]}
+    left = [one for one in statements if one.pair in kept]
+    best = max(left, key=lambda one: one.distance)
+    if best.distance <= CLEAR:
+        name = strongest(run, pairs[numbers[0]])
+        best = next((one for one in left if one.pair == numbers[0] and one.attack == name), best)
+    others = [one for one in left if one is not best]
+    share = 0.5 if others else 1.0
+    return [replace(best, share=share), *(replace(one, share=0.5 / len(others), pilot=None) for one in others)]
