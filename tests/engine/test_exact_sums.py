@@ -1,6 +1,7 @@
 """Exact sums and exact noise: whole numbers checked against Python's, the executed law, and resumed runs."""
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -13,11 +14,16 @@ import lastiterate as li
 from lastiterate.accounting.exact import calibrate_exactly, certify
 from lastiterate.curves.renyi import Rdp
 from lastiterate.engine import execute, seeded_key
-from lastiterate.engine.exact_noise import DiscreteGaussian
-from lastiterate.engine.exact_sums import ExactLinear, Grid, draws_of, execute_exactly, grid_of, on_grid, residual_norm
+from lastiterate.engine.exact_draws import draws_of, preparation_bits
+from lastiterate.engine.exact_noise import FINEST, DiscreteGaussian
+from lastiterate.engine.exact_preparation import exact_mean, exact_moments, exact_target_mean, moment_places, whole_rows
+from lastiterate.engine.exact_sums import ExactLinear, Grid, execute_exactly, grid_of, on_grid, residual_norm
 from lastiterate.engine.gradients import residuals
 from lastiterate.engine.keeper import Keeper
+from lastiterate.engine.random_bits import Bits, derived
+from lastiterate.engine.rows import clip_rows
 from lastiterate.engine.sealed import Key
+from lastiterate.run.preparation import PrivateTargetMean, SquareRoots, UnitRows
 from lastiterate.theorems.composition_gdp import composition_mu
 
 LOSSES = [li.Logistic(row_norm=1.5, ridge=1e-2), li.Softmax(classes=3, row_norm=2.0), li.HuberRidge(residual_clip=0.5),
@@ -70,7 +76,7 @@ def test_rows_round_toward_zero_and_are_checked() -> None:
 def test_noise_is_a_multiple_of_the_grid_with_the_runs_deviation() -> None:
     run = run_of(LOSSES[0], n=500, noise=li.GradientNoise(tuple(0.01 * (k + 1) for k in range(12))))
     grid = grid_of(run)
-    draws = draws_of(run, grid, seeded_key(0))(3, 6, 8, (4, 5000))
+    draws = draws_of(run, grid.step, seeded_key(0))(3, 6, 8, (4, 5000))
     assert (draws / grid.step == np.trunc(draws / grid.step)).all() and (draws[3:] == 0).all()
     for k in (3, 4, 5):
         assert draws[k - 3].std() == pytest.approx(float(run.noise_stds[k]) * run.divisor, rel=0.03)
@@ -115,11 +121,100 @@ def test_runs_are_executed_close_to_real_arithmetic(batching: object, tmp_path: 
         assert again.weights.tobytes() == found.tobytes()
 
 
-@pytest.mark.parametrize("change", [dict(clip=1.0), dict(prelude=(li.PrivateMean(1.0, 1.0),)), dict(release="all")])
-def test_what_is_not_executed_exactly_is_refused(change: dict) -> None:
+@pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: repr(loss)[:40])
+def test_clipped_gradients_keep_the_clip_as_whole_numbers(loss: object) -> None:
+    run = run_of(loss, clip=0.2)
+    grid, (x, y) = grid_of(run), records(loss)
+    with jax.enable_x64(True):
+        rows = on_grid(np.column_stack([x / 8, np.full(60, loss.intercept)]).astype(np.float32), loss, grid)
+        model = ExactLinear.of(run, grid)
+        theta = np.random.default_rng(1).normal(size=(3 if isinstance(loss, li.Softmax) else 1, 6)) * 5
+        target = jnp.asarray(y if isinstance(loss, li.HuberRidge) else y.astype(np.int32))
+        one = jax.jit(lambda row, answer: model.chunk_sum(theta, (row, answer)))
+        norms = []
+        for i in range(60):
+            found = np.asarray(one(jnp.asarray(rows[i:i + 1]), target[i:i + 1])).ravel()
+            assert sum(Fraction(float(v)) ** 2 for v in found) <= Fraction(run.clip) ** 2
+            norms.append(math.sqrt((found**2).sum()))
+        free = np.asarray(residuals(loss, jnp.asarray(theta) @ rows.astype(float).T, target))
+        lengths = np.linalg.norm(free, axis=0) * np.linalg.norm(rows.astype(float), axis=1)
+        np.testing.assert_allclose(norms, np.minimum(lengths, run.clip), atol=3 * 2.0**-grid.residuals * 2)
+
+
+PARTS = {"mean": (li.PrivateMean(1e-9, 1.0),), "covariance": (li.PrivateCovariance(1e-9, 0.3),),
+         "both": (li.PrivateMean(1e-9, 2.0), UnitRows(), li.PrivateCovariance(1e-9)), "roots": (SquareRoots(),)}
+
+
+@pytest.mark.parametrize("parts", PARTS)
+def test_preparation_is_that_of_real_arithmetic(parts: str) -> None:
+    run, (x, y) = run_of(LOSSES[0], noise=li.GradientNoise(1e-9), prelude=PARTS[parts]), records(LOSSES[0])
+    found, plain = execute_exactly(run, x, y, seeded_key(2)), execute(run, x, y, seeded_key(2))
+    assert len(found.released) == len(plain.released)
+    for one, other in zip(found.released, plain.released, strict=True):
+        np.testing.assert_allclose(one, other, atol=2e-3)
+    assert np.abs(found.weights - plain.weights).max() < 2e-3
+
+
+def test_preparation_is_a_whole_number_with_its_noise() -> None:
+    """Each released sum is a multiple of the grid; its noise has the deviations that are certified, off the diagonal
+    1/sqrt 2; one row moves it by no more than its norm, exactly."""
+    rows = np.random.default_rng(3).normal(size=(50, 6)).astype(np.float32)
+    z, places = 3.0, moment_places(50, 3.0)
+    clean = exact_moments([rows], 50, 6, 1e-12 + FINEST / 4.0**places, Bits(bytes(32), 0))
+    many = np.stack([exact_moments([rows], 50, 6, z, Bits(bytes(32), i)) for i in range(400)])
+    assert (many * 4.0**places == np.trunc(many * 4.0**places)).all() and (many == many.swapaxes(1, 2)).all()
+    noise = many - clean
+    on, off = np.diagonal(noise, axis1=1, axis2=2), noise[:, np.triu_indices(6, 1)[0], np.triu_indices(6, 1)[1]]
+    assert on.std() == pytest.approx(z, rel=0.05) and off.std() == pytest.approx(z / math.sqrt(2), rel=0.05)
+    for norm in (1.0, 0.75):
+        whole = whole_rows(clip_rows(rows * 3, norm), norm, 20)
+        lengths = [sum(Fraction(int(v)) ** 2 for v in row) for row in whole]
+        assert max(lengths) <= Fraction(norm) ** 2 * 4**20 < 1.01 * float(max(lengths))
+    assert not whole_rows(np.full((1, 2), 0.8, np.float32), 1.0, 20).any()  # too long a row counts as none
+    part = li.PrivateMean(2.0, 1.5)
+    means = np.stack([exact_mean([rows], 50, 6, part, Bits(bytes(32), i)) for i in range(300)])
+    assert means.std(axis=0).mean() * 50 == pytest.approx(3.0, rel=0.05)
+    ends = [exact_target_mean([np.linspace(-3, 3, 50)], 50, PrivateTargetMean(2.0, 0.5), Bits(bytes(32), i))[0]
+            for i in range(400)]
+    assert np.std(ends) * 50 == pytest.approx(1.0, rel=0.15) and abs(np.mean(ends)) < 4 * 0.02 / 20
+
+
+@pytest.mark.parametrize("batching", [li.FullBatch(), li.Permuted(16), li.Reshuffled(16), li.RandomAllocation(16)],
+                         ids=lambda batching: type(batching).__name__)
+def test_all_iterates_end_with_the_last(batching: object) -> None:
+    run = run_of(LOSSES[0], batching=batching, steps=11)
     x, y = records(LOSSES[0])
-    with pytest.raises(li.InputError, match="secure_noise"):
-        execute_exactly(run_of(LOSSES[0], **change), x, y)
+    found = execute_exactly(replace(run, release="all"), x, y, seeded_key(2)).weights
+    assert found.shape[0] == 11 and (found[-1] == execute_exactly(run, x, y, seeded_key(2)).weights).all()
+    short = execute_exactly(replace(run, steps=7), x, y, seeded_key(2)).weights
+    assert (found[6] == short).all()
+
+
+def test_preparation_is_paid_for_with_noise_of_its_own() -> None:
+    run = run_of(LOSSES[0], noise=None, adjacency="replace-one",
+                 prelude=(li.PrivateMean(9.0, 1.0), UnitRows(), li.PrivateCovariance(7.0)))
+    found, bare = (calibrate_exactly(r, epsilon=2.0, delta=1e-6) for r in (run, replace(run, prelude=())))
+    assert found.epsilon(1e-6) <= 2.0 and found.run.first_noise > bare.run.first_noise
+    spent = composition_mu(found.run) ** 2 + (2 / 9) ** 2 + 2 / 7**2
+    assert found.curve.rdp(3.0) == pytest.approx(3 * spent / 2, rel=0.02) and found.curve.rdp(3.0) >= 3 * spent / 2
+    assert len(found.stated(1e-6)["charged"]) == 3
+    with pytest.raises(li.InputError, match="preparation alone"):
+        calibrate_exactly(replace(run, prelude=(li.PrivateMean(0.1, 1.0),)), epsilon=1.0, delta=1e-6)
+    two = calibrate_exactly(replace(run, rows_per_unit=2), epsilon=8.0, delta=1e-6)
+    assert 7.99 < two.epsilon(1e-6) <= 8.0 and any("unit" in text for text in two.all_caveats())
+    key = np.asarray(seeded_key(0))
+    words = [preparation_bits(key, part).words(4).tolist() for part in (0, 1)]
+    words += [Bits(derived(key.tobytes(), "exact noise"), k).words(4).tolist() for k in (0, 1)]
+    assert len({tuple(word) for word in words}) == 4
+
+
+def test_what_is_not_executed_exactly_is_refused() -> None:
+    x, y = records(LOSSES[0])
+    run = run_of(LOSSES[0], prelude=(li.TopEigenvalue(1.0),), step_size=li.RelativeToSmooth(1.0))
+    with pytest.raises(li.InputError, match="top eigenvalue"):
+        execute_exactly(run, x, y)
+    with pytest.raises(li.NotCertified, match="add-remove"):
+        certify(run_of(LOSSES[0], batching=li.Poisson(0.2), adjacency="add-remove"))
 
 
 def test_the_certificate_is_the_discrete_gaussians(tmp_path: Path) -> None:
@@ -151,11 +246,7 @@ def test_models_with_exact_noise_are_trained_saved_and_verified(tmp_path: Path) 
     for change in (dict(epsilon=0.1), dict(caveats=[]), dict(more=1)):
         (tmp_path / "m" / "certificate.json").write_text(json.dumps(stored | change))
         assert not li.verify(tmp_path / "m").holds
-    with pytest.raises(li.InputError, match="linear models"):
-        li.train(run, (x, y), model={"a": np.ones(5)}, loss=lambda p, x, y: (p["a"] @ x - y) ** 2, epsilon=2.0,
-                 secure_noise=True)
     words = ["train", "iris", "--epsilon", "4", "--secure-noise", "--out", str(tmp_path / "n")]
-    assert CliRunner().invoke(app, words).exit_code == 2
     found = CliRunner().invoke(app, [*words, "--algorithm", "permuted-sgd"])
     assert found.exit_code == 0 and "exact discrete Gaussian" in found.output, found.output
     assert li.verify(tmp_path / "n").holds

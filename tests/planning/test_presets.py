@@ -61,8 +61,9 @@ def test_batches_penalties_and_rows_can_be_chosen():
     assert run.batching == li.Permuted(50) and run.steps >= 80 and run.prox == li.penalties.L1(0.1)
     assert run_for("dp-sgld", batching=li.Poisson(0.25)).steps == 80
     for name in BATCHES:
-        bare = run_for(name, prepared=False)
-        assert bare.prelude == () and bare.loss.row_norm == 2.0 and bare.momentum is None and bare.clip is None
+        charged = run_for(name, charged=True)
+        assert not any(isinstance(part, li.TopEigenvalue) for part in charged.prelude)
+        assert charged.clip is not None and isinstance(charged.step_size, li.run.step_sizes.StableSteps)
     with pytest.raises(InputError, match="algorithm must be one of"):
         run_for("adam")
 
@@ -108,9 +109,9 @@ def test_an_objective_is_perturbed_for_classes_and_zero_out_alone():
     model = DPLogisticRegression(epsilon=8.0, delta=1e-5, row_norm=2.0, classes=[0, 1], run=certificate.run,
                                  random_state=1).fit(X, Y)
     assert model.certificate_.epsilon(1e-5) <= 8.0 and model.score(X, Y) > 0.75
-    bare = run_for("objective-perturbation", prepared=False, cap=0.3)
-    assert bare.prelude == () and bare.loss.row_norm == 2.0 and bare.loss.cap == 0.3
+    assert run_for("objective-perturbation", cap=0.3).loss.cap == 0.3
     for more, word in (({"batching": li.Cyclic(10)}, "batch"), ({"prox": li.penalties.L1(0.1)}, "prox"),
+                       ({"charged": True}, "with secure_noise"),
                        ({"classes": 0}, "algorithm must not be objective-perturbation for a regression")):
         with pytest.raises(InputError, match=word):
             run_for("objective-perturbation", **more)

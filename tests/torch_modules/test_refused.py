@@ -159,7 +159,6 @@ def test_runs_that_say_something_else_are_refused():
     assert "prelude" in refused(run=replace(RUN, prelude=(li.PrivateMean(1.0, 1.0),)))
     assert "must have parameters 0" in refused(run=replace(RUN, start=li.GaussianStart(1.0)))
     assert "microbatch" in refused(microbatch=0) and "microbatch" in refused(microbatch=True)
-    assert "for linear models" in refused(secure_noise=True)
     boxed = replace(RUN, domain=li.domains.Ball(1.0))
     assert "must be 1 where the run has a domain" in refused(Grouped(dense(), {"0": 2.0}), run=boxed)
     for speeds, said in (({"head": 1.0}, "must name parameters"), ({"0": -1.0}, "numbers >= 0")):

@@ -13,19 +13,20 @@ from lastiterate.accounting.budgets import check_budget
 from lastiterate.accounting.calibration import scale_noise, with_kind_of_noise, with_unit_noise
 from lastiterate.accounting.cite import bibtex
 from lastiterate.accounting.derived import added_caveats, differences, proper_delta
-from lastiterate.accounting.explain import NEIGHBOURS, UNIT, Text, rounded_up
+from lastiterate.accounting.explain import NEIGHBOURS, UNIT, Text, rounded_up, units
 from lastiterate.accounting.form import COMMON
 from lastiterate.accounting.stated import stated
 from lastiterate.accounting.stored import Checked
-from lastiterate.accounting.written import finite, sealed
+from lastiterate.accounting.written import finite, preparation, sealed
 from lastiterate.curves.curve import UP, Curve, check_delta
 from lastiterate.curves.renyi import Rdp
 from lastiterate.curves.tails import smallest_true
-from lastiterate.errors import NotCertified
+from lastiterate.errors import InputError, NotCertified
 from lastiterate.markup import tag
-from lastiterate.run.adjacency import convertible
+from lastiterate.run.adjacency import convertible, keeps_places
 from lastiterate.run.evidence import Evidence
-from lastiterate.run.facts import known
+from lastiterate.run.facts import FLOAT_SLACK, known
+from lastiterate.run.preparation import TopEigenvalue
 from lastiterate.run.run import Run, check_described, check_run
 from lastiterate.theorems.composition_gdp import THEOREM, composition_mu
 from lastiterate.theorems.theorem import Fails, match
@@ -60,8 +61,9 @@ class ExactCertificate:
 
     @cached_property
     def curve(self) -> Curve:
-        """Renyi divergence alpha mu^2 / 2, mu as in the composition of the Gaussian mechanisms of the same noise."""
-        found = Rdp.linear(composition_mu(self.run) ** 2 / 2 * UP)
+        """Renyi divergence alpha mu^2 / 2, mu as in the composition of the Gaussian mechanisms of the same noise, those
+        of the preparation included."""
+        found = Rdp.linear((composition_mu(self.run) ** 2 + preparation_squared(self.run)) / 2 * UP)
         return found.group(self.run.rows_per_unit) if self.run.rows_per_unit > 1 else found
 
     def epsilon(self, delta: float) -> float:
@@ -86,7 +88,8 @@ class ExactCertificate:
     def all_caveats(self) -> tuple[str, ...]:
         """Everything a reader must know beside the number."""
         secret = (self.run.batching.secret,) if self.run.batching.secret else ()
-        return (*self.caveats, *secret, *CAVEATS)
+        several = (units(self.run.rows_per_unit),) if self.run.rows_per_unit > 1 else ()
+        return (*self.caveats, *secret, *several, *CAVEATS)
 
     def verify(self) -> bool:
         """Whether the run can be certified in this way."""
@@ -114,8 +117,8 @@ class ExactCertificate:
 
     def stated(self, delta: float) -> dict[str, Any]:
         """What is stated beside epsilon."""
-        return stated(self, delta, run=self.run, curve=self.curve, secret=(self.run.batching.secret,)
-                      if self.run.batching.secret else ())
+        return stated(self, delta, run=self.run, curve=self.curve, charged=preparation(self.run),
+                      secret=(self.run.batching.secret,) if self.run.batching.secret else ())
 
     def cite(self) -> str:
         """BibTeX of what the certificate rests on."""
@@ -136,9 +139,25 @@ class ExactCertificate:
         return json.dumps(self.to_dict(delta), indent=2)
 
 
+def preparation_squared(run: Run) -> float:
+    """The sum of mu^2 over the Gaussian mechanisms of the run's preparation."""
+    found = 0.0
+    for part in run.prelude:
+        if isinstance(part, TopEigenvalue):
+            raise NotCertified("exact noise: a top eigenvalue is computed in floating point, with an error that "
+                               "nothing bounds")
+        if part.noise_multiplier is not None:
+            found += (part.moved(run.adjacency) * (1 + FLOAT_SLACK) / part.noise_multiplier) ** 2
+    return found
+
+
 def certify(run: Run, *, extra: tuple[str, ...] = ()) -> ExactCertificate:
     """The certificate of a run with exact noise; refused where its gradients have no enforced bound, or no noise."""
     check_described(run)
+    if not keeps_places(run.adjacency):
+        raise NotCertified("exact noise: a record that is removed (add-remove) moves others to other places, and that "
+                           "their gradients are rounded alike there is not proved: use zero-out")
+    preparation_squared(run)
     found = match(THEOREM, run)
     sensitivity = known(run.facts(), "sensitivity")
     if isinstance(found, Fails):
@@ -153,9 +172,19 @@ def calibrate_exactly(run: Run, *, epsilon: float, delta: float) -> ExactCertifi
     check_run(run)
     check_budget(epsilon, delta, run.n)
     unit = with_unit_noise(with_kind_of_noise(run))
-    slope = 1 / smallest_true(lambda inverse: Rdp.linear(1 / inverse).epsilon(delta) <= epsilon, 1e-9, 1e12, 1e-9)
-    factor = composition_mu(unit) / math.sqrt(2 * slope) * (1 + 1e-9)
-    return certify(scale_noise(unit, factor))
+    certify(unit)  # says why not
+    rows = run.rows_per_unit
+
+    def kept(inverse: float) -> bool:
+        found = Rdp.linear(1 / inverse)
+        return (found.group(rows) if rows > 1 else found).epsilon(delta) <= epsilon
+
+    slope = 1 / smallest_true(kept, 1e-9, 1e12, 1e-9)
+    left = 2 * slope / (1 + 1e-9) - preparation_squared(run)
+    if left <= 0:
+        raise InputError("epsilon", "does not suffice for the preparation alone", epsilon,
+                         "give its parts more noise, or ask for a larger epsilon")
+    return certify(scale_noise(unit, composition_mu(unit) / math.sqrt(left) * (1 + 1e-9)))
 
 
 def check(stored: dict[str, Any]) -> Checked:

@@ -17,6 +17,7 @@ from lastiterate.theorems.theorem import Applies
 if TYPE_CHECKING:
     from lastiterate.accounting.certificate import Certificate
     from lastiterate.accounting.verdict import Verdict
+    from lastiterate.run.run import Run
 
 FORMAT = 2
 """The form of certificates (certificate.schema.json); those of format 1 are verified as well."""
@@ -91,11 +92,15 @@ def statement(certificate: Certificate, delta: float) -> dict[str, Any]:
     """``stated`` for a described run: by the theorem that is best at ``delta``."""
     best, run = certificate.best(delta), certificate.run
     certified = best is not None and math.isfinite(certificate.epsilon(delta))
-    charged = tuple(f"private preparation: {type(part).__name__}, noise multiplier {part.noise_multiplier:g}"
-                    for part in run.prelude if part.noise_multiplier is not None)
     facts = best.result.facts if best is not None and isinstance(best.result, Applies) else ()
     return stated(certificate, delta, run=run, curve=certificate.curve(best) if best and certified else None,
-                  facts=facts, charged=charged, secret=(run.batching.secret,) if run.batching.secret else ())
+                  facts=facts, charged=preparation(run), secret=(run.batching.secret,) if run.batching.secret else ())
+
+
+def preparation(run: Run) -> tuple[str, ...]:
+    """What the run's preparation is charged for, in words."""
+    return tuple(f"private preparation: {type(part).__name__}, noise multiplier {part.noise_multiplier:g}"
+                 for part in run.prelude if part.noise_multiplier is not None)
 
 
 def content_hash(body: dict[str, Any]) -> str:

@@ -61,8 +61,8 @@ def train_command(
     checkpoint_every: Annotated[float, typer.Option("--checkpoint-every", help="seconds")] = 60.0,
     checkpoint_key: Annotated[Path | None, typer.Option("--checkpoint-key", help="a file of mode 0600 with 64 "
                                                         "hexadecimal digits; or LASTITERATE_CHECKPOINT_KEY")] = None,
-    secure_noise: Annotated[bool, typer.Option("--secure-noise", help="exact sums and exact noise, for a named "
-                                               "--algorithm without clips: every step is charged")] = False,
+    secure_noise: Annotated[bool, typer.Option("--secure-noise", help="exact sums and exact noise; every step "
+                                               "is charged")] = False,
     unit: Annotated[str | None, typer.Option("--unit", help="the column that says which person a row is of")] = None,
     rows_per_unit: Annotated[int, typer.Option("--rows-per-unit", help="most rows of one unit that are used; a public "
                                                "number")] = 1,

@@ -19,25 +19,25 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lastiterate.engine.exact_noise import REACH, DiscreteGaussian
-from lastiterate.engine.gradients import AT_ONCE, outputs, residuals
+from lastiterate.engine.exact_draws import draws_of, places_for, preparation_bits
+from lastiterate.engine.exact_preparation import EXACT, check_exact
+from lastiterate.engine.gradients import AT_ONCE, clip_residuals, outputs, residuals
 from lastiterate.engine.keeper import Keeper
 from lastiterate.engine.loop import drawn_once
-from lastiterate.engine.model import Model
+from lastiterate.engine.measured import Measurable, prepare_privately
+from lastiterate.engine.model import Model, in_memory
 from lastiterate.engine.noise import Key, fresh_key
 from lastiterate.engine.prepare import arrange, linear_loss, places
 from lastiterate.engine.process import check_process
-from lastiterate.engine.random_bits import Bits, derived
 from lastiterate.engine.structure import Described
 from lastiterate.engine.trainer import Loop, Progress
 from lastiterate.errors import InputError
 from lastiterate.run.losses import HuberRidge, LinearLoss, Logistic, Softmax
 from lastiterate.run.run import Run
+from lastiterate.run.step_sizes import StableSteps
 
 ROW_BITS, RESIDUAL_BITS = 20, 20
 """Binary places of rows and of residuals, at most: float32 holds a row's numbers, int64 all squared norms."""
-LARGEST = 2**51
-"""Whole numbers that a sum and its noise stay below, in units of the grid."""
 
 
 @final
@@ -57,12 +57,9 @@ class Grid:
 def grid_of(run: Run) -> Grid:
     """The finest grid on which sums and their noise are exact; from public numbers alone."""
     loss = linear_loss(run)
-    if run.clip is not None or run.prelude or run.release != "last":
-        raise InputError("secure_noise", "is for runs without clip, preparation and release=\"all\"", None,
-                         "rows are clipped to row_norm, which bounds every gradient of a linear model")
+    check_exact(run)
     norm = math.hypot(loss.row_norm, loss.intercept)
-    largest = run.n * norm * float(residual_norm(loss)) + 2 * REACH * float(run.noise_stds.max()) * run.divisor
-    bits = math.floor(math.log2(LARGEST / largest))
+    bits = places_for(run.n * norm * float(residual_norm(loss)), float(run.noise_stds.max()) * run.divisor)
     rows = min(ROW_BITS, bits // 2, 23 - max(0, math.ceil(math.log2(norm))))
     left = min(RESIDUAL_BITS, bits - rows)
     if min(rows, left) < 4:
@@ -96,15 +93,19 @@ def on_grid(rows: np.ndarray, loss: LinearLoss, grid: Grid) -> np.ndarray:
 
 @dataclass(frozen=True)
 class ExactLinear:
-    """Exact sums of a linear model's gradients; ``most_squared``: of a record's residuals, in squared grid units.
+    """Exact sums of a linear model's gradients; ``most_squared``: of a record's residuals, in squared grid units;
+    ``clip_squared``: of a record's gradient, in squared units of the sums, where the run clips.
 
     **Guarantee:** a chunk's sum is the exact sum of one vector per record, each a function of that record and of the
-    parameters alone, of norm at most ``residual_norm`` times the row's; records beyond it count as 0.
+    parameters alone, of norm at most ``residual_norm`` times the row's, and at most the clip; both are checked on whole
+    numbers, and records beyond one of them count as 0.
     """
 
     loss: LinearLoss
     grid: Grid
     most_squared: Any
+    clip: float | None = None
+    clip_squared: Any = None
 
     @classmethod
     def of(cls, run: Run, grid: Grid) -> ExactLinear:
@@ -112,7 +113,11 @@ class ExactLinear:
         loss = linear_loss(run)
         bound = Fraction(2) * Fraction(residual_norm(loss) / math.sqrt(2)) ** 2 if isinstance(loss, Softmax) else \
             Fraction(residual_norm(loss)) ** 2
-        return cls(loss, grid, np.int64(math.floor(bound * 4**grid.residuals)))
+        most = np.int64(math.floor(bound * 4**grid.residuals))
+        if run.clip is None:
+            return cls(loss, grid, most)
+        # less than the bound itself by more than two roundings of float64
+        return cls(loss, grid, most, run.clip, run.clip**2 * 4.0 ** (grid.rows + grid.residuals) * (1 - 2.0**-40))
 
     @property
     def most(self) -> int:
@@ -127,8 +132,14 @@ class ExactLinear:
         times, scale = partial(jnp.matmul, precision="highest"), 2.0**self.grid.residuals
         rows, target = chunk[0].astype(jnp.float64), chunk[1]
         found = residuals(self.loss, times(theta, rows.T), target)
-        whole = jnp.trunc(jnp.where(jnp.isfinite(found), found, 0.0) * scale)
-        within = (whole.astype(jnp.int64) ** 2).sum(0) <= self.most_squared
+        found = clip_residuals(rows, jnp.where(jnp.isfinite(found), found, 0.0), self.clip)
+        whole = jnp.trunc(found * scale)
+        squared = (whole.astype(jnp.int64) ** 2).sum(0)
+        within = squared <= self.most_squared
+        if self.clip is not None:
+            lengths = ((rows * 2.0**self.grid.rows).astype(jnp.int64) ** 2).sum(1)
+            most = jnp.minimum(self.clip_squared / jnp.maximum(lengths, 1), 2.0**62)  # beyond, int64 would wrap
+            within &= squared <= jnp.floor(most).astype(jnp.int64)
         return times(jnp.where(within, whole, 0.0) / scale, rows)
 
     def leafwise(self, function: Callable[[jax.Array], jax.Array], theta: jax.Array) -> jax.Array:
@@ -136,42 +147,44 @@ class ExactLinear:
         return function(theta)
 
 
-jax.tree_util.register_pytree_node(ExactLinear, lambda model: ((Described(model.loss), model.most_squared), model.grid),
-                                   lambda grid, held: ExactLinear(held[0].value, grid, held[1]))
+jax.tree_util.register_pytree_node(
+    ExactLinear,
+    lambda model: ((Described(model.loss), model.most_squared, model.clip, model.clip_squared), model.grid),
+    lambda grid, held: ExactLinear(held[0].value, grid, *held[1:]))
 
 
-def draws_of(run: Run, grid: Grid, key: Key) -> Callable[[int, int, int, tuple[int, ...]], np.ndarray]:
-    """Discrete Gaussian noise of the sums, in multiples of the grid: a function of the key and the step."""
-    secret = derived(np.asarray(key).tobytes(), "exact noise")
+def prepare_exactly(run: Run, features: Any, target: Any, key: Key) -> tuple[np.ndarray, ...]:
+    """What the run's preparation releases, from exact sums with exact noise."""
+    if not run.prelude:
+        return ()
 
-    def draws(first: int, last: int, space: int, shape: tuple[int, ...]) -> np.ndarray:
-        found = np.zeros((space, *shape))
-        for k in range(first, last):
-            sigma = float(run.noise_stds[k]) * run.divisor / grid.step
-            found[k - first] = DiscreteGaussian(sigma).sample(Bits(secret, k), math.prod(shape)).reshape(shape)
-        return found * grid.step
+    def release(number: int, part: Any, slices: Any, data: Measurable) -> np.ndarray:
+        return EXACT[type(part)](part, slices, data.n, data.features, preparation_bits(key, number))
 
-    return draws
+    return prepare_privately(run, in_memory(run, features, target), release)
 
 
 def execute_exactly(run: Run, features: Any, target: Any, key: Key | None = None, progress: Progress | None = None,
                     keeper: Keeper | None = None) -> Model:
-    """Every step of ``run`` on exact sums with exact noise.
+    """The preparation and every step of ``run`` on exact sums with exact noise.
 
-    **Guarantee:** what leaves a step is a function of sum + noise, both whole numbers of grid steps, added exactly.
+    **Guarantee:** what leaves a step, or a part of the preparation, is a function of sum + noise, both whole numbers of
+    grid steps, added exactly.
     """
     grid = grid_of(run)
     if keeper is not None:
         key = keeper.begin(run, (features, target), key)
     check_process()
     key = fresh_key() if key is None else key
-    loss = linear_loss(run)
+    loss, released = linear_loss(run), prepare_exactly(run, features, target, key)
+    if type(run.step_size) is StableSteps:
+        run = run.stabilised(np.linalg.eigvalsh(released[-1]).tolist())
     with jax.enable_x64(True):
         order = places(run, key)
-        rows, labels = arrange(run, features, target, order)
-        loop = Loop(run, ExactLinear.of(run, grid), draws_of(run, grid, key))
+        rows, labels = arrange(run, features, target, order, released)
+        loop = Loop(run, ExactLinear.of(run, grid), draws_of(run, grid.step, key))
         data: Any = jnp.asarray(on_grid(rows, loss, grid)), jnp.asarray(labels)
         if order is None:
             data = drawn_once(loop.program, data, key)
         weights = loop.execute(np.zeros((outputs(loss), rows.shape[-1])), data, key, progress, keeper)
-    return Model(weights)
+    return Model(weights, released)

@@ -109,6 +109,21 @@ def advance_exactly(program: StepProgram, state: State, data: Any, key: Key, pla
     return jax.lax.fori_loop(first, last, one, state)
 
 
+@jax.jit
+def trace_exactly(program: StepProgram, state: State, data: Any, key: Key, plan: Schedule, draws: Any,
+                  first: Any) -> tuple[State, jax.Array]:
+    """As many steps from ``first`` on as there are ``draws``, and all their iterates."""
+    order = stream(key, ORDER)
+
+    def body(current: State, given: Any) -> tuple[State, jax.Array]:
+        k, exact = given
+        step_size = plan.step_size[jnp.minimum(k, plan.step_size.shape[0] - 1)]
+        after = update(program, current, data, order, 0.0, k, step_size, exact)
+        return after, after.theta
+
+    return jax.lax.scan(body, state, (first + jnp.arange(draws.shape[0]), draws))
+
+
 @partial(jax.jit, static_argnums=6)
 def trace(program: StepProgram, state: State, data: Any, key: Key, plan: Schedule, first: Any,
           count: int) -> tuple[State, jax.Array]:

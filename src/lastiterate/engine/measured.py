@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import numpy as np
@@ -38,14 +39,24 @@ def _key(key: Key, part: int) -> Key:
         return stream(stream(key, PREPARATION), part)
 
 
-def prepare_privately(run: Run, data: Measurable, key: Key) -> Released:
+Release = Callable[[int, Any, Iterable[np.ndarray], Measurable], np.ndarray]
+"""What a part, of some number, releases about slices of rows or of targets."""
+
+
+def drawn_with(key: Key) -> Release:
+    """Releases with Gaussian noise in double precision, from the key."""
+    return lambda number, part, slices, data: executed(part).release(part, slices, data.n, data.features,
+                                                                     _key(key, number))
+
+
+def prepare_privately(run: Run, data: Measurable, release: Release) -> Released:
     """What every part of the run's preparation releases, in order, each about rows as the parts before it left them (or
     about the targets)."""
     released: Released = ()
     for number, part in enumerate(run.prelude):
         slices = data.targets() if part.targets else (
             prepared(rows, run.prelude, released) for rows in data.rows())
-        released += (executed(part).release(part, slices, data.n, data.features, _key(key, number)),)
+        released += (release(number, part, slices, data),)
     return released
 
 

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from lastiterate.engine.keeper import Keeper
-from lastiterate.engine.measured import Measurable, prepare_privately, settled
+from lastiterate.engine.measured import Measurable, drawn_with, prepare_privately, settled
 from lastiterate.engine.noise import Key, fresh_key
 from lastiterate.engine.preparation import prepared
 from lastiterate.engine.preparation.target_mean import target_offset
@@ -40,7 +40,7 @@ def execute(run: Run, features: Any, target: Any, key: Key | None = None,
         key = keeper.begin(run, (features, target), key)
     check_process()
     key = fresh_key() if key is None else key
-    released = prepare_privately(run, in_memory(run, features, target), key) if run.prelude else ()
+    released = prepare_privately(run, in_memory(run, features, target), drawn_with(key)) if run.prelude else ()
 
     def batches() -> Iterator[Iterator[np.ndarray]]:
         with jax.enable_x64(True):

@@ -113,9 +113,7 @@ class PerExample:
 
     def chunk_sum(self, theta: jax.Array, chunk: Any) -> jax.Array:
         """Sum of the (clipped) gradients of the real records, (size,) float64."""
-        records, real = chunk[:-1], chunk[-1] > 0
-        # empty slots hold a copy of the first record, so that no loss is computed on values that no record has
-        records = jax.tree.map(lambda a: jnp.where(real.reshape((-1,) + (1,) * (a.ndim - 1)), a, a[:1]), records)
+        records, real = real_records(chunk)
         records = in_precision(records, exact=self.exact)
         arrays = self.form.arrays(theta, exact=self.exact)
         found = clipped_sum(self._of_arrays, self.clip, arrays, records, real)
@@ -128,6 +126,13 @@ class PerExample:
         return self.form.vector([function(array) for array in self.form.arrays(theta, exact=True)])
 
 
+def real_records(chunk: Any) -> tuple[Any, jax.Array]:
+    """The records of a chunk and which are real: empty slots hold a copy of the first record, so that no loss is
+    computed on values that no record has."""
+    records, real = chunk[:-1], chunk[-1] > 0
+    return jax.tree.map(lambda a: jnp.where(real.reshape((-1,) + (1,) * (a.ndim - 1)), a, a[:1]), records), real
+
+
 def in_precision(records: Any, *, exact: bool) -> Any:
     """Records as the loss takes them: floating-point numbers are float64 where the parameters are."""
     def cast(a: Any) -> Any:
@@ -137,12 +142,14 @@ def in_precision(records: Any, *, exact: bool) -> Any:
 
 
 def fit_network(run: Run, loss: RecordLoss, params: Any, data: tuple[Any, ...], key: Key | None = None, *,
-                microbatch: int | None = None, progress: Progress | None = None, keeper: Keeper | None = None) -> Any:
+                microbatch: int | None = None, progress: Progress | None = None, keeper: Keeper | None = None,
+                executed_as: Callable[[Loop, Key], Loop] | None = None) -> Any:
     """Execute ``run`` on ``loss(params, *record)``; the last parameters, structured like ``params``.
 
     ``params``: public first parameters. ``data``: arrays or pytrees of arrays whose first axis are the records, such as
     (x, y). For release="all" every array has the steps as its first axis. ``key``: for tests and audits only.
     ``keeper``: checkpoints, which know the data and the first parameters (the loss is the caller's code).
+    ``executed_as``: another arithmetic for the same loop (``exact_records``).
 
     **Guarantee:** exactly the run that is accounted: per-example clips, noise at every step, no other output.
     """
@@ -151,6 +158,7 @@ def fit_network(run: Run, loss: RecordLoss, params: Any, data: tuple[Any, ...], 
         if keeper is not None:
             key = keeper.begin(run, jax.tree.leaves((data, Form.of(params).vector(params))), key)
         key = fresh_key() if key is None else key
+        loop = loop if executed_as is None else executed_as(loop, key)
         arranged = drawn_once(loop.program, arranged, key)
         released = loop.execute(initial, arranged, key, progress, keeper)
         form = Form.of(params)

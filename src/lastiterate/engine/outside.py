@@ -34,7 +34,7 @@ from lastiterate.engine.noise import NOISE, ORDER, Key, gaussian, stream
 from lastiterate.engine.process import check_process
 from lastiterate.engine.program import StepProgram
 from lastiterate.engine.structure import numbered
-from lastiterate.engine.trainer import STRETCHES, Progress, check_dimension
+from lastiterate.engine.trainer import STRETCHES, Draws, Progress, check_dimension
 from lastiterate.run.run import Run, check_described
 
 Sums = Callable[[np.ndarray, np.ndarray], np.ndarray]
@@ -76,6 +76,7 @@ class OutsideLoop:
 
     run: Run
     shapes: tuple[tuple[int, ...], ...]
+    draws: Draws | None = None  #: exact noise, added to sums, which must be multiples of its grid
 
     def __post_init__(self) -> None:
         check_described(self.run)
@@ -107,8 +108,12 @@ class OutsideLoop:
                     number = k // program.sampler.blocks
                     current = drawn_for_pass(program, numbers, key, number)
                 point, places = _asked(program, state, current, own, k)
-                noise = _noise(state.theta, own, plan, k)  # drawn in the background while the sum is computed
-                total = sums(np.asarray(point), np.flatnonzero(places))
+                if self.draws is None:
+                    noise = _noise(state.theta, own, plan, k)  # drawn in the background while the sum is computed
+                    total = sums(np.asarray(point), np.flatnonzero(places))
+                else:
+                    noise = 0.0
+                    total = sums(np.asarray(point), np.flatnonzero(places)) + self.draws(k, k + 1, 1, initial.shape)[0]
                 state = _ended(program, state, point, total, noise, plan, k)
                 if run.release == "all":
                     found.append(np.asarray(state.theta))

@@ -26,6 +26,7 @@ from lastiterate.engine.loop import (
     schedule,
     start,
     trace,
+    trace_exactly,
 )
 from lastiterate.engine.minimiser import many_minimised, minimised
 from lastiterate.engine.noise import Key, fresh_key
@@ -108,6 +109,8 @@ class Loop:
 
     def _all(self, state: State, data: Any, key: Any) -> np.ndarray:
         plan, steps, program = schedule(self.run), self.run.steps, self.program
+        if self.draws is not None:
+            return self._all_exactly(state, data, key, self.draws)
         if program.sampler.drawn != "each pass":
             return np.asarray(trace(program, state, data, key, plan, 0, steps)[1])
         found: list[np.ndarray] = []
@@ -117,6 +120,20 @@ class Loop:
             state, part = trace(program, state, current, key, plan, first, count)
             found.append(np.asarray(part))
         return np.concatenate(found)
+
+    def _all_exactly(self, state: State, data: Any, key: Any, draws: Draws) -> np.ndarray:
+        plan, steps, program = schedule(self.run), self.run.steps, self.program
+        blocks, ahead, found = program.sampler.blocks, noise_ahead(state.theta.size), list[np.ndarray]()
+        each_pass = program.sampler.drawn == "each pass"
+        count = max(c for c in range(1, ahead + 1) if blocks % c == 0) if each_pass else min(ahead, steps)
+        current = data
+        for first in range(0, steps, count):
+            if each_pass and first % blocks == 0:
+                current = drawn_for_pass(program, data, key, first // blocks)
+            noise = draws(first, min(first + count, steps), count, state.theta.shape)
+            state, part = trace_exactly(program, state, current, key, plan, noise, first)
+            found.append(np.asarray(part))
+        return np.concatenate(found)[:steps]
 
     def many(self, initial: Any, data: Any, keys: Any) -> np.ndarray:
         """What is released for every key, in a single vectorised program; ``data`` in public order."""

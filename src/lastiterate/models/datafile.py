@@ -31,7 +31,7 @@ from lastiterate.run.penalties import Prox
 from lastiterate.run.run import Run
 
 Template = Callable[[Asked, bool], Run]
-"""The run for what is asked, on prepared rows or on rows as they are."""
+"""The run for what is asked; for exact noise, where every step is charged, or not."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,8 +51,8 @@ def template(algorithm: str, batching: Batching | None, prox: Prox | None, cap: 
     if algorithm not in ALGORITHMS:
         raise InputError("algorithm", "must be one of " + ", ".join(ALGORITHMS), algorithm)
     if algorithm != "automatic":
-        return lambda asked, prepared: described(asked, algorithm, batching=batching, prox=prox, cap=cap,
-                                                 prepared=prepared)
+        return lambda asked, charged: described(asked, algorithm, batching=batching, prox=prox, cap=cap,
+                                                charged=charged)
     for name, value in (("batch", batching), ("prox", prox), ("cap", cap)):
         if value is not None:
             raise InputError(name, "needs an algorithm: the automatic plan chooses for itself", value,
@@ -83,9 +83,11 @@ def fit_file(data: str, budget: Budget, *, schema: Schema | None = None, test: s
     if model == SAMPLE:
         return _sample(file, budget, custody)
     task = replace(file.task, feature_map=features)
-    run = None if template is None else template(budget.asked(task), not secure_noise)
-    if secure_noise:
+    if secure_noise:  # without an algorithm full batches: each record is charged at every step, and noise counts least
+        asked = budget.asked(task)
+        run = described(asked, "noisy-gd", charged=True) if template is None else template(asked, True)
         return _exactly(file, budget, run, custody, progress)
+    run = None if template is None else template(budget.asked(task), False)
     plan = linear.planned(task, budget, run)
     if custody is not None:
         custody.pay(plan.certificate, file.size(plan.certificate.run))
@@ -96,14 +98,11 @@ def fit_file(data: str, budget: Budget, *, schema: Schema | None = None, test: s
     return Trained(found, plan.choice, None if records.held is None else _score(found, records), plain)
 
 
-def _exactly(file: Opened, budget: Budget, run: Run | None, custody: Custody | None,
+def _exactly(file: Opened, budget: Budget, run: Run, custody: Custody | None,
              progress: Callable[[int, int, float], None] | None) -> Trained:
     from lastiterate.accounting.exact import calibrate_exactly
     from lastiterate.models import exact
 
-    if run is None:
-        raise InputError("secure_noise", "needs an algorithm: plans count on a hidden state, which it does not use",
-                         None, "name one such as noisy-gd or permuted-sgd")
     delta = budget.delta_for(file.task.n)
     certificate = calibrate_exactly(run, epsilon=budget.epsilon, delta=delta)
     guard = Custody() if custody is None else custody
@@ -135,7 +134,7 @@ def tune_file(data: str, budget: Budget, *, schema: Schema | None = None, row_no
 
         def certificate(epsilon: float, delta: float) -> Certificate:
             part = replace(budget, epsilon=epsilon, delta=delta)
-            return linear.planned(asked, part, None if made is None else made(part.asked(asked), True)).certificate
+            return linear.planned(asked, part, None if made is None else made(part.asked(asked), False)).certificate
 
         return certificate
 

@@ -38,11 +38,16 @@ class FittedExact(FittedLinear):
 
 def read(stored: Stored, like: Any = None) -> FittedExact:
     """The model in a folder."""
-    if stored.model.get("run") != stored.model.get("exact_run"):
-        raise InputError("model", "must describe the run of its certificate", None, "train again")
+    check_described_run(stored)
     found = read_linear(stored, like)
     return FittedExact(proof=Written(stored.certificate), delta=found.delta, schema=found.schema, run=found.run,
                        released=found.released, answers=found.answers)
+
+
+def check_described_run(stored: Stored) -> None:
+    """Refuse a folder whose model was described by another run than its certificate's."""
+    if stored.model.get("run") != stored.model.get("exact_run"):
+        raise InputError("model", "must describe the run of its certificate", None, "train again")
 
 
 def fit_order(order: Order) -> FittedExact:

@@ -46,7 +46,7 @@ class Kind:
     """``subject``: what its certificates are about, "run" or "problem". ``trained``: whether ``train`` makes it.
 
     ``containers``: whether it takes records in other containers than a tuple of arrays. ``streams``: whether it takes
-    records that are read in pieces.
+    records that are read in pieces. ``exactly``: the kind that is trained with exact noise instead.
     """
 
     name: str
@@ -55,6 +55,7 @@ class Kind:
     trained: bool = True
     containers: bool = False
     streams: bool = False
+    exactly: str | None = None
 
     def knows(self, model: Any) -> bool:
         """Whether this is what ``train`` is given for the kind."""
@@ -73,13 +74,14 @@ class Kind:
         except ModuleNotFoundError as error:
             if error.name not in LATE:
                 raise
-            raise InputError("model", f"is a {self.name} one, and needs that library", None,
-                             f"pip install lastiterate[{self.name}]") from None
+            raise InputError("model", f"is a {error.name} one, and needs that library", None,
+                             f"pip install lastiterate[{error.name}]") from None
 
 
 KINDS = {kind.name: kind for kind in (
-    Kind("linear", "lastiterate.models.linear", streams=True),
-    Kind("network", "lastiterate.models.network", streams=True),
+    Kind("linear", "lastiterate.models.linear", streams=True, exactly="exact"),
+    Kind("network", "lastiterate.models.network", streams=True, exactly="exact-network"),
+    Kind("exact-network", "lastiterate.models.exact_network", "exact_run", trained=False),
     Kind("exact", "lastiterate.models.exact", "exact_run", trained=False),
     Kind("selected", "lastiterate.models.tuning", "selection", trained=False),
     Kind("posterior-sample", "lastiterate.models.posterior", "problem", trained=False),
@@ -91,8 +93,9 @@ def is_source(data: Any) -> bool:
     return all(hasattr(data, name) for name in ("pieces", "digested", "dear", "__len__"))
 
 
-LATE = {"torch": "lastiterate.torch"}
-"""Library, which is also the name of the kind, and the package that registers it; such models exist only beside it."""
+LATE = {"torch": "lastiterate.torch", "exact-torch": "lastiterate.torch"}
+"""Name of a kind (the first is also the library's) and the package that registers it; such models exist only beside
+it."""
 
 
 def register(kind: Kind) -> None:

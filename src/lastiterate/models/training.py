@@ -62,8 +62,8 @@ def train(
     every ``checkpoint_every`` seconds, under the key in the file ``checkpoint_key`` or in the environment; the same
     call goes on from it with the same bits, and it is deleted at the end. ``ledger``: a file (``lastiterate ledger
     make``) that the release is charged to, under the name ``dataset``, before ``data`` are looked at.
-    ``secure_noise``: exact sums and exact discrete noise, for linear models; every step is charged, and the certificate
-    covers the arithmetic. ``unit``: who a row belongs to, one identifier per row, shape (n,); nobody may have more than
+    ``secure_noise``: exact sums and exact discrete noise; every step is charged, and the certificate covers the
+    arithmetic. ``unit``: who a row belongs to, one identifier per row, shape (n,); nobody may have more than
     the run's ``rows_per_unit`` rows (``kept_rows`` says which to keep); ``UnitLoss`` makes a unit one
     record instead. ``word``: what the releaser says beside what is derived, written into the certificate. Returns a
     model with ``certificate``, ``predict`` and ``save``. Errors: ``NotCertified`` before training, if no theorem
@@ -92,7 +92,7 @@ def train(
     certificate = replace(certificate, caveats=(*certificate.caveats, *added))
     guard = custody(ledger=ledger, dataset=dataset, checkpoint=checkpoint, every=checkpoint_every,
                     key_file=checkpoint_key)
-    executed = KINDS["exact"] if secure_noise else kind
+    executed = KINDS[kind.exactly] if secure_noise and kind.exactly is not None else kind
     found = executed.fit(Order(certificate, data, model, loss, stated, seed, microbatch, progress, guard,
                                None if scratch is None else Path(scratch)))
     guard.finish(found)
@@ -116,9 +116,9 @@ def _kind_for(model: Any, loss: Any) -> Kind:
 
 def _exact(run: Run, kind: Kind, epsilon: float | None, delta: float) -> ExactCertificate:
     """The certificate of the run with exact noise."""
-    if kind.name != "linear":
-        raise InputError("secure_noise", "is for linear models: other gradients are not summed exactly", kind.name,
-                         "leave it out")
+    if kind.exactly is None:
+        raise InputError("secure_noise", "is not for models of this kind: their gradients are not summed exactly",
+                         kind.name, "leave it out")
     if epsilon is not None:
         return calibrate_exactly(run, epsilon=epsilon, delta=delta)
     if run.noise is None:

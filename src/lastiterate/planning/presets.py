@@ -68,7 +68,7 @@ ALGORITHMS = ("automatic", *NAMED, PERTURBED)
 
 
 def described(asked: Asked, algorithm: str, *, batching: Batching | None = None, prox: Prox | None = None,
-              cap: float | None = None, prepared: bool = True) -> Run:
+              cap: float | None = None, charged: bool = False) -> Run:
     """The run of a named algorithm, with one unit of noise.
 
     - noisy-gd: full batches (Chourasia, Ye, Shokri 2021);
@@ -82,23 +82,27 @@ def described(asked: Asked, algorithm: str, *, batching: Batching | None = None,
       Monteleoni, Sarwate 2011), for classes and zero-out; the ridge is that of the lowest predicted risk.
 
     The papers' own noise and step sizes are runs that can be described (``Langevin``, ``InverseDecay``). ``cap``: of
-    the loss (``Softmax(cap=)``), which takes the place of per-example clipping. ``prepared``: without it rows are used
-    as they are, with plain steps below 2 / smooth.
+    the loss (``Softmax(cap=)``), which takes the place of per-example clipping. ``charged``: for exact noise, where
+    every step is charged: then no smoothness is needed, and none is measured.
     """
     if algorithm not in ALGORITHMS[1:]:
         raise InputError("algorithm", "must be one of " + ", ".join(ALGORITHMS), algorithm)
     if cap is not None and asked.task.classes == 0:
         raise InputError("cap", "is for classes: a regression's residuals are clamped already", cap, "leave it out")
     if algorithm == PERTURBED:
-        return _minimised(asked, batching, prox, cap, prepared)
+        if charged:
+            raise InputError("algorithm", f"must not be {PERTURBED} with secure_noise: its noise is drawn once, as a "
+                             "term of the objective, and a minimiser is no sum", PERTURBED, "use noisy-gd")
+        return _minimised(asked, batching, prox, cap)
     named = NAMED[algorithm]
     size = -(-asked.task.n // max(FEWEST_BLOCKS, whitened.block_count(asked.task.n)))
     batches = named.batching(asked.task.n, size) if batching is None else batching
-    if named.any_loss and prepared:
-        run = whitened.run_of(asked, PASSES * in_a_pass(asked, batches), NoiseMultiplier(1.0), batches)
+    if named.any_loss or charged:
+        steps = whitened.STEPS[-1] if type(batches) is FullBatch else PASSES * in_a_pass(asked, batches)
+        run = whitened.run_of(asked, steps, NoiseMultiplier(1.0), batches)
         run = replace(run, prox=prox)
         return run if cap is None else replace(run, clip=None, loss=replace(run.loss, cap=cap))  # pyright: ignore
-    return _capped(asked, batches, prox, cap, prepared)
+    return _capped(asked, batches, prox, cap)
 
 
 def in_a_pass(asked: Asked, batching: Batching) -> int:
@@ -107,19 +111,18 @@ def in_a_pass(asked: Asked, batching: Batching) -> int:
     return blocks if batching.drawn != "each step" else max(1, round(asked.task.n / batching.divisor(asked.task.n)))
 
 
-def _capped(asked: Asked, batching: Batching, prox: Prox | None, cap: float | None, prepared: bool) -> Run:
+def _capped(asked: Asked, batching: Batching, prox: Prox | None, cap: float | None) -> Run:
     """Plain steps on a capped loss: relative to a measured smoothness where that is worth its noise."""
     task = asked.task
-    norm = 1.0 if prepared else task.row_norm
-    loss = linear_loss(task.classes, norm, whitened.RESIDUAL_CLIP)
+    loss = linear_loss(task.classes, 1.0, whitened.RESIDUAL_CLIP)
     if not isinstance(loss, HuberRidge):
         loss = replace(loss, cap=CAP if cap is None else cap)
-    parts = whitened.preparation(asked) if prepared else ()
+    parts = whitened.preparation(asked)
     multiplier = asked.multiplier(SMOOTH_SHARE)
     expected = EXPECTED + 6 * multiplier / batching.divisor(task.n)  # what is added keeps it an upper bound
-    paid = prepared and prox is None and expected < WORTH
+    paid = prox is None and expected < WORTH
     longest = LONGEST / (loss.facts().fact("smooth") * (expected if paid else 1.0))
-    length = WAY * whitened.travelled(asked, CAP if cap is None else cap) / norm**2
+    length = WAY * whitened.travelled(asked, CAP if cap is None else cap)
     blocks = in_a_pass(asked, batching)
     fewest, most = (PASSES, MOST_PASSES) if blocks > 1 else FULL_STEPS
     passes = max(fewest, min(most, math.ceil(length / (longest * blocks))))
@@ -130,7 +133,7 @@ def _capped(asked: Asked, batching: Batching, prox: Prox | None, cap: float | No
                rows_per_unit=task.rows_per_unit)
 
 
-def _minimised(asked: Asked, batching: Batching | None, prox: Prox | None, cap: float | None, prepared: bool) -> Run:
+def _minimised(asked: Asked, batching: Batching | None, prox: Prox | None, cap: float | None) -> Run:
     """The perturbed objective whose ridge has the lowest predicted risk."""
     for name, value in (("batch", batching), ("prox", prox)):
         if value is not None:
@@ -146,8 +149,8 @@ def _minimised(asked: Asked, batching: Batching | None, prox: Prox | None, cap: 
         raise InputError("rows_per_unit", f"must be 1 for {PERTURBED}: group privacy of its curve leaves nothing "
                          "beside a private preparation", asked.task.rows_per_unit, "use allocation-sgd")
     found = [run for share in perturbed.SHARES
-             if (run := perturbed.run_of(asked, share, cap=cap, prepared=prepared)) is not None]
+             if (run := perturbed.run_of(asked, share, cap=cap)) is not None]
     if not found:
         raise InputError("epsilon", "is too small for the largest ridge of objective-perturbation", asked.epsilon,
                          "use allocation-sgd")
-    return min(found, key=asked.risk) if prepared else found[0]
+    return min(found, key=asked.risk)

@@ -42,3 +42,8 @@ def records_moved(adjacency: str) -> int:
 def convertible(one: str, other: str) -> bool:
     """Whether constants of single records give a run's account under both: add-remove stands alone."""
     return one == other or "add-remove" not in (one, other)
+
+
+def keeps_places(adjacency: str) -> bool:
+    """Whether neighbours have equally many records, so that all others lie where they lay."""
+    return adjacency != "add-remove"

@@ -90,6 +90,11 @@ def knows(model: Any) -> bool:
 
 def fit_order(order: Order) -> FittedModule:
     """Execute the run on ``loss(module(x), *rest)`` and release the last parameters."""
+    return fit_order_as(order, None)
+
+
+def fit_order_as(order: Order, executed_as: Any) -> FittedModule:
+    """``fit_order`` by another arithmetic of the sums (see ``fit_module``)."""
     run = order.certificate.run
     check(run, order.loss)
     added = (FIRST, *(() if order.seed is None else (SEED,)))
@@ -97,7 +102,7 @@ def fit_order(order: Order) -> FittedModule:
     order.custody.pay(order.certificate)
     warn_of_dumps()
     parameters, theta = fit_module(run, order.model, order.loss, order.data, key, microbatch=order.microbatch,
-                                   progress=order.progress, keeper=order.custody.keeper)
+                                   progress=order.progress, keeper=order.custody.keeper, executed_as=executed_as)
     state = parameters.released(theta)
     module = order.model.module if isinstance(order.model, Grouped) else order.model
     proof = replace(order.certificate, caveats=(*order.certificate.caveats, *added))

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from lastiterate.engine.keeper import Keeper
 from lastiterate.engine.noise import fresh_key
 from lastiterate.engine.outside import OutsideLoop
 from lastiterate.engine.prepare import hidden
+from lastiterate.engine.trainer import Draws
 from lastiterate.errors import InputError
 from lastiterate.run.domains import Everywhere
 from lastiterate.run.facts import CHUNK
@@ -45,8 +46,8 @@ class Prepared:
         return OutsideLoop(self.run, self.summed.parameters.shapes)
 
     def execute(self, key: Any, progress: Callable[[int, int, float], None] | None = None,
-                keeper: Keeper | None = None) -> np.ndarray:
-        """The last iterate, or all of them for release="all"."""
+                keeper: Keeper | None = None, draws: Draws | None = None) -> np.ndarray:
+        """The last iterate, or all of them for release="all"; ``draws``: exact noise of the sums."""
         device = self.summed.parameters.device
         constants = self.summed.parameters.fixed(self.summed.dtype)
 
@@ -59,7 +60,7 @@ class Prepared:
             return total.cpu().numpy()
 
         with full_precision(device), torch.no_grad():
-            return self.loop.execute(self.initial, sums, key, progress, keeper)
+            return replace(self.loop, draws=draws).execute(self.initial, sums, key, progress, keeper)
 
     def _chunk(self, theta: torch.Tensor, constants: State, part: torch.Tensor) -> torch.Tensor:
         """The sum over one chunk; what a module or a loss cannot take is said without the record."""
@@ -90,6 +91,10 @@ class Prepared:
 
         with full_precision(device), torch.no_grad():
             return self.loop.many(self.initial, sums, keys)
+
+
+Arithmetic = Callable[[Prepared, Any], tuple[Prepared, Draws]]
+"""From a run and its key to the same run with other sums, and their noise."""
 
 
 def prepare(run: Run, model: torch.nn.Module | Grouped, loss: Any, data: Any,
@@ -128,8 +133,10 @@ def chunk(summed: PerRecord, microbatch: int | None) -> int:
 
 def fit_module(run: Run, model: torch.nn.Module | Grouped, loss: Any, data: Any, key: Any = None, *,
                microbatch: int | None = None, progress: Callable[[int, int, float], None] | None = None,
-               keeper: Keeper | None = None) -> tuple[Parameters, np.ndarray]:
+               keeper: Keeper | None = None, executed_as: Arithmetic | None = None) -> tuple[Parameters, np.ndarray]:
     """Execute ``run`` on ``loss(module(x), *rest)``, one record at a time; what is trained, and its last iterate.
+
+    ``executed_as``: another arithmetic of the sums, and their noise (``exact``).
 
     **Guarantee:** exactly the run that is accounted: per-record clips, noise at every step, no other output. The module
     that was given is not changed.
@@ -139,4 +146,5 @@ def fit_module(run: Run, model: torch.nn.Module | Grouped, loss: Any, data: Any,
         arrays = [leaf.cpu().numpy() for leaf in tree_leaves(prepared.records)]
         key = keeper.begin(run, [*arrays, prepared.initial], key)
     key = fresh_key() if key is None else key
-    return prepared.summed.parameters, prepared.execute(key, progress, keeper)
+    prepared, draws = (prepared, None) if executed_as is None else executed_as(prepared, key)
+    return prepared.summed.parameters, prepared.execute(key, progress, keeper, draws)

@@ -12,7 +12,7 @@ import numpy as np
 
 from lastiterate.engine.gradients import Linear, outputs
 from lastiterate.engine.keeper import Keeper
-from lastiterate.engine.measured import Blocks, Measurable, prepare_privately, settled
+from lastiterate.engine.measured import Blocks, Measurable, drawn_with, prepare_privately, settled
 from lastiterate.engine.model import Model
 from lastiterate.engine.noise import ORDER, Key, fresh_key, stream
 from lastiterate.engine.preparation import prepared
@@ -65,7 +65,7 @@ def execute_streaming(run: Run, source: Source, key: Key | None = None, progress
     check_process()
     key = fresh_key() if key is None else key
     with closing(again_and_again(run, source, folder)) as records:
-        released = prepare_privately(run, _measurable(run, records.source), key)
+        released = prepare_privately(run, _measurable(run, records.source), drawn_with(key))
         with jax.enable_x64(True):
             order = np.asarray(stream(key, ORDER))
         with closing(Passes(run, records.source, Rows(run, released), order, folder)) as passes:

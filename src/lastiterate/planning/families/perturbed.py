@@ -36,21 +36,19 @@ def perturbed(asked: Asked) -> Iterator[Run]:
         yield found
 
 
-def run_of(asked: Asked, share: float, *, cap: float | None = None, prepared: bool = True) -> Run | None:
+def run_of(asked: Asked, share: float, *, cap: float | None = None) -> Run | None:
     """The run for a ridge of this share, with about the noise that it needs; ``None`` where so small a ridge
     takes most of epsilon by itself, or double precision cannot reach the tolerance.
-
-    ``prepared``: without it rows are used as they are.
     """
     task = asked.task
-    loss = linear_loss(task.classes, 1.0 if prepared else task.row_norm)
+    loss = linear_loss(task.classes, 1.0)
     assert isinstance(loss, Logistic | Softmax)
     loss = replace(loss, cap=cap)
     loss = replace(loss, ridge=share * loss.facts().fact("smooth"))
     run = Run(n=task.n, steps=1, step_size=Constant(STEP / loss.facts().fact("smooth")), loss=loss,
               noise=ObjectiveNoise(1.0, task.parameters, LAST), adjacency=asked.adjacency,
-              prelude=whitened.preparation(asked) if prepared else (), rows_per_unit=task.rows_per_unit)
-    charged = whitened.spent(asked) * asked.mu**2 if prepared else 0.0
+              prelude=whitened.preparation(asked), rows_per_unit=task.rows_per_unit)
+    charged = whitened.spent(asked) * asked.mu**2
     epsilon = asked.epsilon - log_determinants(run)
     left = budget(epsilon, asked.delta) ** 2 - charged if epsilon > 0 else 0.0
     if left <= 0:

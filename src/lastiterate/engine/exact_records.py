@@ -1,0 +1,113 @@
+"""Any differentiable model on exact sums: every record's clipped gradient is rounded to a grid, and added as integers.
+
+A record's gradient is a function of that record and of the parameters; it is clipped, rounded toward zero to whole
+multiples of a power of two, and its squared norm is checked in int64. Sums of such vectors are exact in any order, and
+so is the discrete Gaussian that is added in the same units (docs/theorems/exact-noise.md).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any, final
+
+import jax
+import jax.numpy as jnp
+
+from lastiterate.engine.exact_draws import draws_of, places_for
+from lastiterate.engine.network import Form, PerExample, RecordLoss, fit_network, in_precision, real_records
+from lastiterate.engine.noise import Key
+from lastiterate.engine.structure import numbered
+from lastiterate.engine.trainer import Loop
+from lastiterate.errors import InputError
+from lastiterate.run.run import Run
+
+FINEST, COARSEST = 30, 12
+"""Binary places below the clip: int64 holds all squared norms, and rounding keeps what a gradient says."""
+SHRINK = 1 - 2.0**-40
+"""Gradients are scaled to this fraction of the clip: more than float64 rounds."""
+SUMMABLE = 2.0**61
+"""Squared norms up to here are summed in int64 without a wrap; float64 knows them well enough to say so."""
+
+
+@final
+@dataclass(frozen=True)
+class RecordGrid:
+    """Gradients are multiples of 2^-``places``; ``most_squared``: of a record's gradient, in squared units."""
+
+    places: int
+    most_squared: int
+
+    @property
+    def step(self) -> float:
+        return 2.0**-self.places
+
+    @classmethod
+    def of(cls, run: Run) -> RecordGrid:
+        """The finest grid on which sums and their noise are exact; from public numbers alone."""
+        if run.clip is None:
+            raise InputError("secure_noise", "needs a clip where the loss is given as a function", None, "add clip=")
+        above = math.ceil(math.log2(run.clip))
+        places = min(FINEST - above, places_for(run.n * run.clip, float(run.noise_stds.max()) * run.divisor))
+        if places + above < COARSEST:
+            raise InputError("secure_noise", f"needs a grid of at least {COARSEST} binary places below the clip",
+                             places + above, "its sums would not be exact: use fewer records, or less noise")
+        return cls(places, math.floor(Fraction(run.clip) ** 2 * Fraction(4) ** places))
+
+
+@numbered
+@dataclass(frozen=True)
+class ExactRecords:
+    """Per-example gradients on a grid; a chunk is records (pytrees of (m, ...)) and which are real, (m,).
+
+    **Guarantee:** a chunk's sum is the exact sum of one vector per record, of norm at most ``clip``, each a function of
+    that record and of the parameters alone; gradients that are not finite, or beyond the clip, count as 0.
+    """
+
+    loss: RecordLoss
+    form: Form
+    clip: float
+    places: int
+    most_squared: int
+    most: int
+    ridge: float = 0.0
+
+    def chunk_sum(self, theta: jax.Array, chunk: Any) -> jax.Array:
+        """Sum of the rounded gradients of the real records, (size,) float64, a multiple of the grid."""
+        records, real = real_records(chunk)
+        arrays, scale = self.form.arrays(theta, exact=False), 2.0**self.places
+
+        def one(*record: Any) -> jax.Array:
+            found = jax.grad(lambda own: self.loss(self.form.whole(own), *record))(arrays)
+            return jnp.concatenate([jnp.ravel(leaf).astype(jnp.float64) for leaf in found])
+
+        each = jax.vmap(one)(*in_precision(records, exact=False))
+        squares = (each**2).sum(1)
+        counted = real & jnp.isfinite(squares)
+        factor = jnp.minimum(1.0, self.clip * SHRINK / jnp.maximum(jnp.sqrt(squares), 1e-300))
+        whole = jnp.trunc(jnp.where(counted[:, None], each * factor[:, None], 0.0) * scale)
+        within = ((whole**2).sum(1) < SUMMABLE) & ((whole.astype(jnp.int64) ** 2).sum(1) <= self.most_squared)
+        return jnp.where(within[:, None], whole, 0.0).sum(0) / scale
+
+    def leafwise(self, function: Callable[[jax.Array], jax.Array], theta: jax.Array) -> jax.Array:
+        return self.form.vector([function(array) for array in self.form.arrays(theta, exact=True)])
+
+
+def fit_network_exactly(run: Run, loss: RecordLoss, params: Any, data: tuple[Any, ...], key: Key | None = None,
+                        **more: Any) -> Any:
+    """``fit_network`` on exact sums with exact noise; the same arguments.
+
+    **Guarantee:** what leaves a step is a function of sum + noise, both whole numbers of grid steps, added exactly.
+    """
+    grid = RecordGrid.of(run)
+
+    def exactly(loop: Loop, key: Key) -> Loop:
+        plain: Any = loop.objective
+        assert isinstance(plain, PerExample) and run.clip is not None
+        return replace(loop, draws=draws_of(run, grid.step, key), objective=ExactRecords(
+            plain.loss, plain.form, run.clip, grid.places, grid.most_squared, plain.most))
+
+    return fit_network(run, loss, params, data, key, executed_as=exactly, **more)
+

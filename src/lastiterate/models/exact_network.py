@@ -1,0 +1,54 @@
+"""Networks with exact noise: ``train(..., model=, loss=, secure_noise=True)``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from lastiterate.engine import seeded_key
+from lastiterate.engine.exact_records import RecordGrid, fit_network_exactly
+from lastiterate.models.exact import check_described_run
+from lastiterate.models.exposure import warn_of_dumps
+from lastiterate.models.folder import Stored
+from lastiterate.models.kinds import Order
+from lastiterate.models.linear import SEED
+from lastiterate.models.network import FIRST, FittedNetwork, check
+from lastiterate.models.network import read as read_network
+from lastiterate.models.software import EXACT
+from lastiterate.models.statements import Written
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class FittedExactNetwork(FittedNetwork):
+    """A network whose certificate covers the arithmetic of its sums as well."""
+
+    kind: ClassVar[str] = "exact-network"
+    generator: ClassVar[str] = EXACT
+
+    def contents(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        model, tensors = FittedNetwork.contents(self)
+        return model | {"exact_run": self.run.to_dict()}, tensors
+
+
+def fit_order(order: Order) -> FittedExactNetwork:
+    """Execute the run on ``loss(params, *record)`` exactly and release the last parameters."""
+    run = order.certificate.run
+    check(run, order.loss)
+    RecordGrid.of(run)  # refuses before anything is paid
+    added = (FIRST, *(() if order.seed is None else (SEED,)))
+    key = None if order.seed is None else seeded_key(order.seed)
+    order.custody.pay(order.certificate)
+    warn_of_dumps()
+    params = fit_network_exactly(run, order.loss, order.model, order.data, key, microbatch=order.microbatch,
+                                 progress=order.progress, keeper=order.custody.keeper)
+    return FittedExactNetwork(proof=replace(order.certificate, caveats=(*order.certificate.caveats, *added)),
+                              delta=order.delta, run=run, params=params)
+
+
+def read(stored: Stored, like: Any = None) -> FittedExactNetwork:
+    """The model in a folder; its arrays in the structure of ``like``, or in dictionaries and lists."""
+    check_described_run(stored)
+    found = read_network(stored, like)
+    return FittedExactNetwork(proof=Written(stored.certificate), delta=found.delta, run=found.run, params=found.params)
