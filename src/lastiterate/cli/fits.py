@@ -71,6 +71,10 @@ def train_command(
     cap: Annotated[float | None, typer.Option("--cap", help="cap of --algorithm's loss on 1 - p_y")] = None,
     features: Annotated[str, typer.Option("--features", help="plain, or sqrt: roots of the features' sizes, for counts "
                                           "and ReLU features; a public choice")] = "plain",
+    stream: Annotated[bool, typer.Option("--stream", help="read the file piece by piece, also where its values would "
+                                         "fit in memory")] = False,
+    scratch: Annotated[Path | None, typer.Option("--scratch", help="a folder for encrypted scratch files without a "
+                                                 "name, where a file is read piece by piece")] = None,
     json_: Json = False,
     unpacked_limit: UnpackedLimit = None,
 ) -> None:
@@ -97,6 +101,9 @@ def train_command(
     budget = Budget(epsilon, datafile.parse_delta(delta), adjacency, time_budget)
     guard = custody(ledger=ledger, dataset=dataset, checkpoint=checkpoint, every=checkpoint_every,
                     key_file=checkpoint_key, place=where)
+    why = None if stream else opened.too_large(data)
+    if why is not None:
+        Console(stderr=True).print(f"the data are read piece by piece: {why}", highlight=False, soft_wrap=True)
     with guard, _progress() as bar:
         task = bar.add_task("training", total=None, visible=False)  # until the data are read
 
@@ -105,7 +112,8 @@ def train_command(
 
         result = datafile.fit_file(data, budget, schema=facts, test=test, row_norm=row_norm, model=model,
                                    template=template, progress=tick, custody=guard,
-                                   secure_noise=secure_noise, units=units, features=features)
+                                   secure_noise=secure_noise, units=units, features=features,
+                                   stream=stream or why is not None, scratch=scratch)
     if said is not None:
         result = replace(result, model=result.model.saying(said))
     place = saved(result.model, where)

@@ -28,7 +28,7 @@ def plan_command(
     row_norm: Annotated[float | None, typer.Option("--row-norm", help="public bound on a row's norm")] = None,
     adjacency: Annotated[str, typer.Option("--adjacency", help="zero-out or replace-one")] = "zero-out",
     time_budget: TimeBudget = 60.0,
-    stream: Annotated[bool, typer.Option("--stream", help="data that do not fit in memory: public order only")] = False,
+    stream: Annotated[bool, typer.Option("--stream", help="data that do not fit in memory")] = False,
     out: Out = None,
     json_: Json = False,
 ) -> None:

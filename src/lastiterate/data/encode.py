@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -63,9 +64,13 @@ def width(table: Table, schema: Schema) -> int:
 def memory() -> float:
     """Bytes of memory of this machine; infinity where it does not say."""
     try:
-        return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+        whole = float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     except (AttributeError, ValueError, OSError):
         return math.inf
+    try:  # what a container may use of it
+        return min(whole, float(Path("/sys/fs/cgroup/memory.max").read_text()))
+    except (OSError, ValueError):  # "max", or no such file
+        return whole
 
 
 def encode(table: Table, schema: Schema) -> tuple[np.ndarray, np.ndarray]:

@@ -63,14 +63,19 @@ def template(algorithm: str, batching: Batching | None, prox: Prox | None, cap: 
 def fit_file(data: str, budget: Budget, *, schema: Schema | None = None, test: str | None = None,
              row_norm: float | None = None, model: str | None = None, template: Template | None = None,
              progress: Callable[[int, int, float], None] | None = None, custody: Custody | None = None,
-             secure_noise: bool = False, units: Units | None = None, features: Any = "plain") -> Trained:
+             secure_noise: bool = False, units: Units | None = None, features: Any = "plain",
+             stream: bool = False, scratch: Path | None = None) -> Trained:
     """Fit on a file (with its schema) or on a bundled public set, of which a fifth is kept for testing.
 
     ``model``: one of ``MODELS``; by default the linear model that fits the target. ``custody``: pays as soon as the
     public numbers of records and features are known, before a value is looked at; the caller finishes it. Otherwise
     nothing is written. ``units``: the column that says who a row belongs to, and the most rows of each that are used.
-    ``features``: what is done to them first, for the planner's runs (see ``Task``).
+    ``features``: what is done to them first, for the planner's runs (see ``Task``). ``stream``: read the file piece by
+    piece, with scratch files in the folder ``scratch`` (see ``too_large``).
     """
+    if stream and (model == SAMPLE or secure_noise):
+        raise InputError("stream", f"cannot be combined with {'secure_noise' if secure_noise else SAMPLE}", None,
+                         "these need the whole data in memory")
     if model == SAMPLE and template is not None:
         raise InputError("algorithm", f"cannot be combined with {SAMPLE}, which draws one posterior sample", None)
     if model == SAMPLE and units is not None:
@@ -79,7 +84,7 @@ def fit_file(data: str, budget: Budget, *, schema: Schema | None = None, test: s
         raise InputError("features", "is for the automatic plan", features, "leave it out, or name no algorithm")
     if model == SAMPLE and test is not None:
         raise InputError("test", f"is not scored for {SAMPLE}", test, "leave it out")
-    file = open_file(data, schema=schema, test=test, row_norm=row_norm, units=units)
+    file = open_file(data, schema=schema, test=test, row_norm=row_norm, units=units, stream=stream)
     if model == SAMPLE:
         return _sample(file, budget, custody)
     task = replace(file.task, feature_map=features)
@@ -88,12 +93,12 @@ def fit_file(data: str, budget: Budget, *, schema: Schema | None = None, test: s
         run = described(asked, "noisy-gd", charged=True) if template is None else template(asked, True)
         return _exactly(file, budget, run, custody, progress)
     run = None if template is None else template(budget.asked(task), False)
-    plan = linear.planned(task, budget, run)
+    plan = linear.planned(task, budget, run, stream=stream)
     if custody is not None:
         custody.pay(plan.certificate, file.size(plan.certificate.run))
     records = file.records()
     found = linear.fit(plan.certificate, records.features, records.target, delta=plan.delta, answers=records.answers,
-                       schema=records.schema, progress=progress, custody=custody)
+                       schema=records.schema, progress=progress, custody=custody, scratch=scratch)
     plain = _plain_score(records) if records.bundled else None
     return Trained(found, plan.choice, None if records.held is None else _score(found, records), plain)
 

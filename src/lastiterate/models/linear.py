@@ -128,12 +128,13 @@ class Planned:
     choice: Choice | None = None
 
 
-def planned(task: Task, budget: Budget, run: Run | None = None) -> Planned:
-    """The planner's run for a task, or the given one with the least noise that the budget allows."""
+def planned(task: Task, budget: Budget, run: Run | None = None, *, stream: bool = False) -> Planned:
+    """The planner's run for a task, or the given one with the least noise that the budget allows; ``stream``: the data
+    do not fit in memory."""
     delta = budget.delta_for(task.n)
     if run is None:
         choice = consider(task, epsilon=budget.epsilon, delta=delta, adjacency=budget.adjacency,
-                          time_budget=budget.time_budget)
+                          time_budget=budget.time_budget, stream=stream)
         return Planned(choice.best.certificate, delta, choice)
     check_task(run, task, budget.adjacency)
     return Planned(calibrate(run, epsilon=budget.epsilon, delta=delta), delta)

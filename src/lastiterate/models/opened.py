@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from lastiterate.data import BUNDLED, Schema, check_readable, encode, load_bundled, read_table, split
-from lastiterate.data.encode import width
+from lastiterate.data.encode import memory, width
 from lastiterate.data.schema import public_row_norm
+from lastiterate.data.sources.source import Encoded, needed, open_stream, streams
 from lastiterate.data.table import Table
 from lastiterate.errors import InputError
 from lastiterate.models.answers import Labels, Range
@@ -21,18 +23,23 @@ from lastiterate.run.run import Run
 
 SAMPLE = "bayes-linear"
 MODELS = ("logistic", "huber-ridge", SAMPLE)
+SHARE = 0.6
+"""Of the memory that values may take."""
 MARGIN = 2**19
 """Bytes for all theorems' verdicts in a certificate, and for what else does not depend on the data's form."""
 
 
 @dataclass(frozen=True, eq=False)
 class Records:
-    """What a data file gives to train on, and what is held out of a bundled set or read from a public test file."""
+    """What a data file gives to train on, and what is held out of a bundled set or read from a public test file.
+
+    ``features`` is a source of rows and targets where the file is read piece by piece, and ``target`` is ``None``.
+    """
 
     schema: Schema
     row_norm: float
-    features: np.ndarray
-    target: np.ndarray
+    features: Any
+    target: Any
     held: tuple[np.ndarray, np.ndarray] | None
     bundled: bool
 
@@ -44,9 +51,12 @@ class Records:
 
 @dataclass(frozen=True, eq=False)
 class Opened:
-    """A data file of which only the form is known yet: how many records, how many features."""
+    """A data file of which only the form is known yet: how many records, how many features.
 
-    table: Table
+    ``table``: cells or an array, or a source that reads them piece by piece.
+    """
+
+    table: Table | Encoded
     schema: Schema
     row_norm: float
     held: tuple[np.ndarray, np.ndarray] | None
@@ -58,7 +68,17 @@ class Opened:
         """What the planner may know: public numbers only."""
         classes = 0 if self.schema.regression else len(self.schema.classes)
         n = len(split(len(self.table), seed=0)[0]) if self.bundled else len(self.table)
-        return Task(n, width(self.table, self.schema), classes, self.row_norm, self.rows_per_unit)
+        return Task(n, self.features, classes, self.row_norm, self.rows_per_unit)
+
+    @property
+    def features(self) -> int:
+        """Columns of a row."""
+        return self.table.features if isinstance(self.table, Encoded) else width(self.table, self.schema)
+
+    @property
+    def streamed(self) -> bool:
+        """Whether the values are read piece by piece."""
+        return isinstance(self.table, Encoded)
 
     def size(self, run: Run | None = None) -> int:
         """Bytes that a model of these data takes on disk, at most: weights, preparation, schema, certificate."""
@@ -71,6 +91,8 @@ class Opened:
 
     def records(self) -> Records:
         """The values."""
+        if isinstance(self.table, Encoded):
+            return Records(self.schema, self.row_norm, self.table, None, self.held, False)
         (features, target), held = encode(self.table, self.schema), self.held
         if self.bundled:
             kept, out = split(len(features), seed=0)
@@ -79,8 +101,13 @@ class Opened:
 
 
 def open_file(data: str, *, schema: Schema | None, test: str | None, row_norm: float | None,
-              units: Units | None = None) -> Opened:
-    """The file, not yet encoded, bounded to a public number of rows per unit; a public test file is read whole."""
+              units: Units | None = None, stream: bool = False) -> Opened:
+    """The file, not yet encoded, bounded to a public number of rows per unit; a public test file is read whole.
+
+    ``stream``: the values will be read piece by piece.
+    """
+    if stream:
+        return _opened_stream(data, schema, test, row_norm, units)
     bundled = data in BUNDLED
     if bundled and test is not None:
         raise InputError("test", "cannot be combined with a bundled set, a fifth of which is kept for testing", test)
@@ -95,6 +122,32 @@ def open_file(data: str, *, schema: Schema | None, test: str | None, row_norm: f
     held = None if test is None else _public_test(test, own, features)
     norm = public_row_norm(own, features) if row_norm is None else row_norm
     return Opened(table, own, norm, held, bundled, 1 if units is None else units.rows)
+
+
+def _opened_stream(data: str, schema: Schema | None, test: str | None, row_norm: float | None,
+                   units: Units | None) -> Opened:
+    if schema is None:
+        raise InputError("stream", "is for files of your own", data, "leave it out") if data in BUNDLED else \
+            needs_schema(data)
+    if units is not None:
+        raise InputError("unit", "cannot be bounded where a file is read piece by piece", units.column,
+                         "write a file with at most so many rows of each unit first (lastiterate.kept_rows)")
+    source = Encoded(open_stream(data, schema), schema)
+    if len(source) < 2:
+        raise InputError("data file", "must hold at least two records", len(source))
+    held = None if test is None else _public_test(test, schema, source.features)
+    norm = public_row_norm(schema, source.features) if row_norm is None else row_norm
+    return Opened(source, schema, norm, held, False)
+
+
+def too_large(data: str) -> str | None:
+    """Why a data file has to be read piece by piece, in words; ``None`` where its values fit in memory."""
+    if data in BUNDLED or not streams(data):
+        return None
+    bytes_, most = needed(data), memory()
+    if bytes_ <= SHARE * most:
+        return None
+    return f"they need about {bytes_ / 1e9:.3g} GB of memory, and this machine has {most / 1e9:.3g} GB"
 
 
 def _public_test(path: str, schema: Schema, width: int) -> tuple[np.ndarray, np.ndarray]:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from lastiterate.accounting.budgets import check_budget
@@ -91,14 +91,14 @@ def consider(task: Task, *, epsilon: float, delta: float, adjacency: Adjacency =
              time_budget: float = TIME_BUDGET, stream: bool = False) -> Choice:
     """The best plan of every family, in the order of predicted risk.
 
-    ``stream``: the data do not fit in memory and must be read in a public order. ``time_budget``: seconds that a fit
+    ``stream``: the data do not fit in memory and are read anew in every pass. ``time_budget``: seconds that a fit
     may take, estimated on two cores. Errors: a bad budget, or no plan that keeps it.
     """
     check_budget(epsilon, delta, task.n)
     if not 0 < time_budget < math.inf:
         raise InputError("time_budget", "must be a positive number of seconds", time_budget)
-    asked = Asked(task, epsilon, delta, adjacency, time_budget)
-    found = [plan for name, family in FAMILIES.items() if family.stream == stream
+    asked = Asked(replace(task, streamed=True) if stream else task, epsilon, delta, adjacency, time_budget)
+    found = [plan for name, family in FAMILIES.items() if (stream or not family.stream)
              and (plan := best_of(asked, name, family.runs)) is not None]
     if not found:
         raise InputError("time_budget", "is too short for any plan", time_budget, "allow more seconds")

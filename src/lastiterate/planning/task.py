@@ -14,6 +14,8 @@ from lastiterate.run.preparation import PrivateCovariance
 from lastiterate.run.run import Run
 from lastiterate.run.validate import whole
 
+READ, SORTED = 6e8, 2e8
+"""Bytes of rows a second that pass from a file to steps (benchmarks/streaming)."""
 FeatureMap = Literal["plain", "sqrt"]
 """What is done to the features first: nothing, or roots of their sizes (for counts, and activations of ReLU layers)."""
 
@@ -22,7 +24,7 @@ FeatureMap = Literal["plain", "sqrt"]
 class Task:
     """What is public about a data set: ``classes`` is 0 for regression, ``rows_per_unit`` as in a ``Run``.
 
-    ``feature_map``: a public choice, made without looking at private data.
+    ``feature_map``: a public choice, made without looking at private data. ``streamed``: the data do not fit in memory.
     """
 
     n: int
@@ -31,6 +33,7 @@ class Task:
     row_norm: float = 1.0
     rows_per_unit: int = 1
     feature_map: FeatureMap = "plain"
+    streamed: bool = False
 
     def __post_init__(self) -> None:
         whole("n", self.n)
@@ -60,7 +63,8 @@ class Task:
         """Estimated time on two cores: 6e10 multiplications a second (float32: twice that), 7.5e9 bytes a second.
 
         Rows that are gathered for a block take twice as long to read. Second moments, and rows that are whitened by
-        them, are two matrix products in float64.
+        them, are two matrix products in float64. Data that do not fit in memory are read at ``READ``, and where every
+        pass sorts them anew at ``SORTED`` bytes a second; every part of the preparation reads them once more.
         """
         gathered = run.batching.independent and run.batching.drawn == "each pass"
         speed = 1.2e11 if run.momentum is not None and not gathered else 6e10  # a hidden state: float64
@@ -68,7 +72,11 @@ class Task:
             speed = 3e10  # float64, whatever the chunk
         rows = run.n / run.blocks * (self.features + 1)
         products = sum(isinstance(part, PrivateCovariance) for part in run.prelude) * 2 * run.n * self.features**2
-        step = 5e-5 + 2e-8 * self.parameters + rows * max(4 * self.outputs / speed, (8 if gathered else 4) / 7.5e9)
+        read = (8 if gathered else 4) / 7.5e9
+        if self.streamed:
+            read = 4 / (SORTED if run.batching.drawn == "each pass" else READ)
+            products += len(run.prelude) * run.n * (self.features + 1) * read * 6e10
+        step = 5e-5 + 2e-8 * self.parameters + rows * max(4 * self.outputs / speed, read)
         return run.steps * step + products / 6e10
 
 

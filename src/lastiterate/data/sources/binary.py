@@ -60,7 +60,6 @@ class ArrayFile(Stream):
     """Features, and labels that lie beside them (or none)."""
 
     dear = False
-    expansion = 1.0
 
     def __init__(self, features: Lying, labels: Lying | None, answers_in: str, facts: FormatFacts | None) -> None:
         self._features, self._labels, self._answers_in, self.facts = features, labels, answers_in, facts

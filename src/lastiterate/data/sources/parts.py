@@ -18,7 +18,6 @@ class ParquetParts(Stream):
     """Parquet files with the same columns, one behind the other."""
 
     dear = True
-    expansion = 16.0
 
     def __init__(self, path: Path) -> None:
         self._paths = parts_of(path)

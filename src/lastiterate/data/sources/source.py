@@ -22,6 +22,9 @@ from lastiterate.data.sources.text import TextFile
 from lastiterate.errors import InputError
 
 Piece = tuple[np.ndarray, ...]
+TEXT, PACKED, CELL, ARRAY = 12.0, 5.0, 130.0, 12.0
+"""Bytes of memory for a byte of text (packed: times ``PACKED``), a cell of a table, a number of an array: a cell of 8
+characters is an object of 57 bytes that two lists point to; arrays are scaled and arranged in single precision."""
 CELLS = 2**20
 """Cells of text that are parsed at once, about."""
 
@@ -153,6 +156,15 @@ def open_stream(path: str | Path, schema: Schema | None = None) -> Stream:
         raise InputError("data file", "must be readable", f"{path.name} ({error.strerror or error})") from None
     raise InputError("data file", "cannot be read piece by piece", path.name,
                      "write it as .npy, IDX, .csv or .parquet (or a folder of .parquet files)")
+
+
+def needed(path: str | Path) -> float:
+    """Bytes of memory, about, that a file's values take as a whole, from its size or its header."""
+    path = Path(path)
+    if path.name.lower().endswith((".csv", ".csv.gz")):
+        return path.stat().st_size * TEXT * (PACKED if path.suffix == ".gz" else 1)
+    found = open_stream(path)
+    return len(found) * len(found.names) * (ARRAY if found.shape is not None else CELL)
 
 
 def streams(path: str | Path) -> bool:

@@ -61,12 +61,10 @@ class Stream(ABC):
     """A file (or a folder of parts) that is read piece by piece.
 
     ``dear``: whether reading it again costs much more than reading bytes. ``watched``: its files. ``names``: of its
-    columns. ``shape``: of one record of an array; ``None`` for a table. ``expansion``: bytes of memory, about, that a
-    byte of the file needs as a whole table of cells.
+    columns. ``shape``: of one record of an array; ``None`` for a table.
     """
 
     dear: ClassVar[bool]
-    expansion: ClassVar[float]
     watched: Watched
     names: tuple[str, ...]
     shape: tuple[int, ...] | None = None

@@ -16,7 +16,6 @@ class TextFile(Stream):
     """A CSV file; it is read once to count its records, and every reading parses it anew."""
 
     dear = True
-    expansion = 12.0  # a cell of 8 characters is an object of 57 bytes, and stands in two lists
 
     def __init__(self, path: Path, header: Sequence[str] = (), target: str = "") -> None:
         if path == STANDARD_INPUT:

@@ -15,7 +15,7 @@ from lastiterate.run.run import Run
 
 @dataclass(frozen=True)
 class Family:
-    """Runs for what is asked; ``stream``: in a public order, for data that do not fit in memory."""
+    """Runs for what is asked; ``stream``: only for data that do not fit in memory."""
 
     runs: Callable[[Asked], Iterator[Run]]
     stream: bool = False

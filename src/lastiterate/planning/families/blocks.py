@@ -22,7 +22,7 @@ def permuted(asked: Asked) -> Iterator[Run]:
 
 
 def cyclic(asked: Asked) -> Iterator[Run]:
-    """A public order: the only family that can read data from a disk."""
+    """A public order: what reads data larger than memory with no scratch file."""
     return _in_order(asked, Cyclic, STREAM_BLOCKS)
 
 
