@@ -6,6 +6,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -22,12 +23,13 @@ from lastiterate.engine.streaming import scratch, slabs, sorting
 from lastiterate.engine.streaming.ahead import ahead
 from lastiterate.engine.streaming.linear import execute_streaming
 from lastiterate.engine.streaming.network import fit_streaming
-from lastiterate.engine.streaming.passes import IN_ORDER, ORDERS
+from lastiterate.engine.streaming.passes import IN_ORDER, ORDERS, check_streams
 from lastiterate.engine.streaming.records import RecordForm
 from lastiterate.engine.streaming.scratch import Scratch
 from lastiterate.engine.streaming.sorting import Order, Sorted
 from lastiterate.engine.streaming.source import regrouped
 from lastiterate.errors import InputError
+from lastiterate.run.noise import ObjectiveNoise
 
 N, D = 103, 3
 RNG = np.random.default_rng(0)
@@ -74,6 +76,9 @@ def test_every_batching_streams_or_is_refused():
         run = li.Run(batching=kind(0.1) if kind is li.Poisson else kind(5), **COMMON)
         with pytest.raises(InputError, match="needs random access"):
             execute_streaming(run, Held(), seeded_key(0))
+    objective = ObjectiveNoise(2.0, 3 * (D + 1), 0.3)
+    with pytest.raises(InputError, match="every step's gradient"):
+        check_streams(SimpleNamespace(batching=li.FullBatch(), noise=objective))
 
 
 @pytest.mark.parametrize("batching", BATCHINGS, ids=str)
@@ -209,6 +214,7 @@ import numpy as np
 import lastiterate as li
 from lastiterate.engine.streaming.linear import execute_streaming
 from pathlib import Path
+from types import SimpleNamespace
 n = 5000
 def make(first, count):
     return np.tile(np.frombuffer(b"PLAINREC", np.float32), (count, 20)), np.zeros(count, np.int64)

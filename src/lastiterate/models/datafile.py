@@ -14,6 +14,7 @@ import numpy as np
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.curves.number_of_runs import Runs
 from lastiterate.data import Schema, encode_features, read_table
+from lastiterate.engine.streaming.passes import check_streams
 from lastiterate.errors import InputError
 from lastiterate.models import linear, posterior
 from lastiterate.models.answers import Labels, Range
@@ -94,6 +95,8 @@ def fit_file(data: str, budget: Budget, *, schema: Schema | None = None, test: s
         return _exactly(file, budget, run, custody, progress)
     run = None if template is None else template(budget.asked(task), False)
     plan = linear.planned(task, budget, run, stream=stream)
+    if file.streamed:
+        check_streams(plan.certificate.run)
     if custody is not None:
         custody.pay(plan.certificate, file.size(plan.certificate.run))
     records = file.records()

@@ -14,6 +14,7 @@ from lastiterate.accounting.certificate import Certificate
 from lastiterate.data.schema import Schema
 from lastiterate.engine import Model, execute, scores, seeded_key
 from lastiterate.engine.streaming.linear import execute_streaming, first_rows
+from lastiterate.engine.streaming.passes import check_streams
 from lastiterate.errors import InputError
 from lastiterate.models import repeated
 from lastiterate.models.answers import Labels, Range, Scores, as_json, from_json
@@ -155,6 +156,8 @@ def fit(certificate: Certificate, features: Any, target: Any = None, *, delta: f
     if certificate.run.release != "last":
         raise InputError("release", "must be 'last' where a model is released", certificate.run.release,
                          "use lastiterate.engine.execute for all iterates")
+    if is_source(features):
+        check_streams(certificate.run)
     key, keeper = None if seed is None else seeded_key(seed), None
     if custody is not None:
         custody.pay(certificate)

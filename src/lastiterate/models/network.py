@@ -12,6 +12,7 @@ import numpy as np
 from lastiterate.engine import seeded_key
 from lastiterate.engine.network import fit_network
 from lastiterate.engine.streaming.network import fit_streaming
+from lastiterate.engine.streaming.passes import check_streams
 from lastiterate.errors import InputError
 from lastiterate.models import tree
 from lastiterate.models.exposure import warn_of_dumps
@@ -67,6 +68,8 @@ def fit_order(order: Order) -> FittedNetwork:
     """Execute the run on ``loss(params, *record)`` and release the last parameters."""
     run = order.certificate.run
     check(run, order.loss)
+    if is_source(order.data):
+        check_streams(run)
     added = (FIRST, *(() if order.seed is None else (SEED,)))
     key = None if order.seed is None else seeded_key(order.seed)
     order.custody.pay(order.certificate)

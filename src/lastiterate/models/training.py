@@ -81,7 +81,7 @@ def train(
     kind = _kind_for(model, loss)
     said = None if word is None else check_word(word)
     if is_source(data):
-        check_streams(kind, secure_noise)
+        check_in_pieces(kind, secure_noise)
     elif not kind.containers and not isinstance(data, tuple):
         raise InputError("data", "must be a tuple: (x, y), or what the loss takes after the parameters",
                          type(data).__name__, "write (x, y)")
@@ -99,7 +99,7 @@ def train(
     return found if said is None else found.saying(said)
 
 
-def check_streams(kind: Kind, secure_noise: bool) -> None:
+def check_in_pieces(kind: Kind, secure_noise: bool) -> None:
     """Refuse records that are read in pieces where the whole data are needed."""
     if secure_noise or not kind.streams:
         raise InputError("data", "must be in memory for " + ("secure_noise" if secure_noise else kind.name + " models"),

@@ -80,7 +80,7 @@ def execute_streaming(run: Run, source: Source, key: Key | None = None, progress
 
 def check_linear(run: Run, source: Source) -> None:
     """Refuse, before a record counts, what cannot be streamed: another number of records, no table, drawn batches."""
-    check_streams(run.batching)
+    check_streams(run)
     if len(source) != run.n:
         raise InputError("data", f"must have the run's n = {run.n} records", len(source))
     record = first_record(source)

@@ -32,7 +32,7 @@ def fit_streaming(run: Run, loss: RecordLoss, params: Any, source: Source, key: 
     **Guarantee:** exactly the run that is accounted, with the draws and noise of a run in memory with this key.
     """
     check_process()
-    check_streams(run.batching)
+    check_streams(run)
     if len(source) != run.n:
         raise InputError("data", f"must have the run's n = {run.n} records", len(source))
     with jax.enable_x64(True):

@@ -20,13 +20,13 @@ from lastiterate.engine.streaming.source import Piece, Source, counted, first_re
 from lastiterate.errors import InputError
 from lastiterate.run.batching import (
     BallsInBins,
-    Batching,
     Cyclic,
     FullBatch,
     Permuted,
     RandomAllocation,
     Reshuffled,
 )
+from lastiterate.run.noise import GradientNoise, Langevin, NoiseMultiplier
 from lastiterate.run.run import Run
 
 Arrange = Callable[[Piece], Piece]
@@ -34,10 +34,15 @@ Arrange = Callable[[Piece], Piece]
 ORDERS: dict[type, bool] = {Permuted: False, Reshuffled: False, RandomAllocation: True, BallsInBins: True}
 """Batchings that are a sort by random words: whether into batches, or into one order."""
 IN_ORDER = (FullBatch, Cyclic)
+NOISE = (GradientNoise, Langevin, NoiseMultiplier)
 
 
-def check_streams(batching: Batching) -> None:
-    """Refuse batches that need random access."""
+def check_streams(run: Run) -> None:
+    """Refuse batches that need random access, and noise that is not added to gradients step by step."""
+    batching = run.batching
+    if type(run.noise) not in NOISE:
+        raise InputError("noise", "must be added to every step's gradient where records are read in pieces",
+                         type(run.noise).__name__, "use one of " + ", ".join(kind.__name__ for kind in NOISE))
     if type(batching) not in (*IN_ORDER, *ORDERS):
         kinds = (kind.__name__ for kind in (*IN_ORDER, *ORDERS))
         raise InputError("batching", "needs random access to the records, which are read in order here",
@@ -85,7 +90,7 @@ class Passes:
     def from_pass(self, number: int) -> Generator[Pass, None, None]:
         """Pass ``number``, and those behind it; each is valid until the next is asked for."""
         batching = self.run.batching
-        check_streams(batching)
+        check_streams(self.run)
         last = -(-self.run.steps // self.run.blocks)
         if type(batching) in IN_ORDER:
             one = Pass(self._equal, self.arranged)

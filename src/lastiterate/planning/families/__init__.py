@@ -15,10 +15,12 @@ from lastiterate.run.run import Run
 
 @dataclass(frozen=True)
 class Family:
-    """Runs for what is asked; ``stream``: only for data that do not fit in memory."""
+    """Runs for what is asked; ``larger`` and ``smaller``: whether they are for data that do not, and that do fit in
+    memory."""
 
     runs: Callable[[Asked], Iterator[Run]]
-    stream: bool = False
+    larger: bool = True
+    smaller: bool = True
 
 
 FAMILIES: dict[str, Family] = {
@@ -28,6 +30,6 @@ FAMILIES: dict[str, Family] = {
     "plain": Family(full_batch.plain),
     "ridge": Family(full_batch.ridge),
     "permuted": Family(blocks.permuted),
-    "objective": Family(perturbed.perturbed),
-    "cyclic": Family(blocks.cyclic, stream=True),
+    "objective": Family(perturbed.perturbed, larger=False),
+    "cyclic": Family(blocks.cyclic, smaller=False),
 }
