@@ -1,5 +1,6 @@
 """The named algorithms draw the batches that they are named after, and every one can be certified and executed."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -11,6 +12,8 @@ from lastiterate.estimators import DPHuberRidge, DPLogisticRegression
 from lastiterate.planning.families.asked import Asked
 from lastiterate.planning.presets import ALGORITHMS, described
 from lastiterate.planning.task import Task
+from lastiterate.report.series import over_steps
+from lastiterate.run.facts import FLOAT_SLACK
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(200, 5))
@@ -23,6 +26,7 @@ BATCHES = {
     "bins-sgd": (li.BallsInBins, "balls-in-bins-pld"),
     "allocation-sgd": (li.RandomAllocation, "random-allocation-pld"),
     "poisson-dp-sgd": (li.Poisson, "poisson-pld"),
+    "output-perturbation": (li.FullBatch, "shifted-interpolation"),
 }
 
 
@@ -60,7 +64,7 @@ def test_batches_penalties_and_rows_can_be_chosen():
     run = run_for("cyclic-dp-sgd", batching=li.Permuted(50), prox=li.penalties.L1(0.1))
     assert run.batching == li.Permuted(50) and run.steps >= 80 and run.prox == li.penalties.L1(0.1)
     assert run_for("dp-sgld", batching=li.Poisson(0.25)).steps == 80
-    for name in BATCHES:
+    for name in set(BATCHES) - {"output-perturbation"}:
         charged = run_for(name, charged=True)
         assert not any(isinstance(part, li.TopEigenvalue) for part in charged.prelude)
         assert charged.clip is not None and isinstance(charged.step_size, li.run.step_sizes.StableSteps)
@@ -81,7 +85,7 @@ def test_estimators_execute_a_described_run(name):
     model.fit(X, Y)
     assert model.choice_ is None and model.certificate_.epsilon(1e-5) <= 20.0
     assert type(model.run_.batching) is type(run.batching) and model.run_.steps == run.steps
-    assert model.run_.first_noise != run.first_noise, "calibrated"
+    assert model.run_.largest_noise != run.largest_noise, "calibrated"
     assert model.score(X, Y) > 0.75
 
 
@@ -130,3 +134,32 @@ def test_a_cap_takes_the_place_of_clipping():
         assert run.facts().fact("lipschitz") < run_for(name, classes=3, cap=0.2).facts().fact("lipschitz")
     with pytest.raises(InputError, match="cap is for classes"):
         run_for("permuted-sgd", classes=0, cap=0.1)
+
+
+def test_output_perturbation_costs_what_its_last_noise_hides():
+    """mu = (L / n) (1 - (1 - eta ridge)^T) / (eta ridge std): the steps that are executed, equal to the exact law."""
+    for adjacency, moved in (("zero-out", 1), ("replace-one", 2)):
+        run = replace(described(asked(classes=0, adjacency=adjacency), "output-perturbation"), prelude=())
+        eta, ridge, lipschitz = run.first_step, run.loss.ridge, run.loss.facts().fact("lipschitz")
+        assert not run.noise_stds[:-1].any() and run.noise_stds[-1] == 1 and ridge > 0
+        shift = moved * lipschitz / run.n * (1 - (1 - eta * ridge) ** run.steps) / (eta * ridge)
+        found = {verdict.theorem.name: verdict.bound for verdict in li.account(run).verdicts}
+        assert found["shifted-interpolation"].mu == pytest.approx(shift * (1 + FLOAT_SLACK), rel=1e-6)
+        assert found["quadratic-witness"].mu == pytest.approx(shift, rel=1e-6), "some loss of the class leaks this much"
+        assert eta * shift < moved * lipschitz / (run.n * ridge), "Chaudhuri et al.: sensitivity / (n ridge)"
+        assert found["composition-gdp"] is None or math.isinf(found["composition-gdp"].mu)
+
+
+def test_output_perturbation_under_attack():
+    run = replace(described(asked(60, 0), "output-perturbation"), prelude=(), steps=100,
+                  noise=li.GradientNoise((0.0,) * 99 + (0.2,)))
+    report = li.audit.audit(run, trials=1000, seed=1, batch_models=500)
+    assert 0 < report.lower <= report.upper and not report.refuted
+    assert report.lower > 2, "the attack sees it: noise on the last step alone"
+    lines = over_steps(li.account(run), 1e-5)
+    assert all(line.steps[-1] == 100 and np.isfinite(line.epsilons).all() for line in lines)
+
+
+def test_output_perturbation_refuses_noise_at_every_step():
+    with pytest.raises(InputError, match="all but one have no noise"):
+        run_for("output-perturbation", charged=True)

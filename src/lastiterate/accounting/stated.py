@@ -102,8 +102,8 @@ def _noise(run: Run) -> dict[str, Any]:
     if isinstance(run.noise, ObjectiveNoise):
         return {"kind": kind, "same_every_step": True, "std_of_mean_gradient": linear_term(run) / run.n,
                 "multiplier": linear_term(run) / run.noise_unit if run.noise_unit else None}
-    return {"kind": kind, "same_every_step": run.same_noise, "std_of_mean_gradient": run.first_noise,
-            "multiplier": run.first_noise * run.divisor / run.noise_unit if run.noise_unit else None}
+    return {"kind": kind, "same_every_step": run.same_noise, "std_of_mean_gradient": run.largest_noise,
+            "multiplier": run.largest_noise * run.divisor / run.noise_unit if run.noise_unit else None}
 
 
 DRAWN = {

@@ -35,7 +35,8 @@ FLAG_HELP = {
 }
 
 ALGORITHM_HELP = ("automatic: planned; or noisy-gd, dp-sgld, cyclic-dp-sgd, permuted-sgd, bins-sgd, "
-                  "allocation-sgd, poisson-dp-sgd, objective-perturbation with usual settings")
+                  "allocation-sgd, poisson-dp-sgd, objective-perturbation, "
+                  "output-perturbation with usual settings")
 
 
 def _version(asked: bool) -> None:

@@ -122,7 +122,7 @@ def _run_rows(certificate: Certificate, delta: float) -> list[tuple[str, str]]:
         case NoiseMultiplier(z=z):
             how += f"noise multiplier {z:.4g}"
         case _:
-            how += f"noise std {run.first_noise:.4g} on the mean gradient"
+            how += f"noise std {run.largest_noise:.4g} on the mean gradient{of_steps(run)}"
     return [("certified by", f"{best.theorem.name} ({best.evidence.name.lower()} facts)"),
             ("secrecy", gained(certificate, delta)), ("run", how)]
 
@@ -131,7 +131,7 @@ def _exact_rows(model: Any) -> list[tuple[str, str]]:
     run = model.run
     return [("certified by", "exact sums, exact discrete Gaussian noise, every step charged"),
             ("run", f"{run.steps} steps on {run.n} records, {type(run.batching).__name__}, "
-                    f"noise std {run.first_noise:.4g} on the mean gradient")]
+                    f"noise std {run.largest_noise:.4g} on the mean gradient{of_steps(run)}")]
 
 
 def _selected_rows(model: Any) -> list[tuple[str, str]]:
@@ -186,10 +186,14 @@ def noise_of(run: Run) -> str:
     if isinstance(run.noise, ObjectiveNoise):
         return (f"{run.steps} steps of the solver, one random linear term of multiplier {run.noise.z:.6g}, and noise "
                 f"of {run.noise.last:.3g} of its least effect on the minimiser")
-    multiplier = "" if not unit else f"noise multiplier {run.first_noise * run.divisor / unit:.6g}, "
-    first = "" if run.same_noise else " (first step)"
-    return (f"{run.steps} steps with {multiplier}standard deviation {run.first_noise:.6g} per coordinate of the mean "
-            f"gradient{first}")
+    multiplier = "" if not unit else f"noise multiplier {run.largest_noise * run.divisor / unit:.6g}, "
+    return (f"{run.steps} steps with {multiplier}standard deviation {run.largest_noise:.6g} per coordinate of the mean "
+            f"gradient{of_steps(run)}")
+
+
+def of_steps(run: Run) -> str:
+    """What the noise that is shown is, where steps differ in it."""
+    return "" if run.same_noise else " (the largest of all steps)"
 
 
 def as_json(found: Theorem) -> dict[str, Any]:

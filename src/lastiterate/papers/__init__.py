@@ -8,6 +8,7 @@ from lastiterate.papers import (
     heller_fetaya,
     kong_ribero,
     kong_ribero_runs,
+    rivals,
     ryffel_privacy,
     sampling,
     utility,
@@ -15,9 +16,8 @@ from lastiterate.papers import (
 from lastiterate.papers.item import Item, Panel, Result, Row, Trace, Work
 
 ITEMS: tuple[Item, ...] = (
-    *chourasia_privacy.ITEMS, *utility.ITEMS, *ryffel_privacy.ITEMS, *kong_ribero.ITEMS,
-    *kong_ribero_runs.ITEMS,
-    *heller_fetaya.ITEMS, *bok.ITEMS, *sampling.ITEMS,
+    *chourasia_privacy.ITEMS, *utility.ITEMS, *rivals.ITEMS, *ryffel_privacy.ITEMS, *kong_ribero.ITEMS,
+    *kong_ribero_runs.ITEMS, *heller_fetaya.ITEMS, *bok.ITEMS, *sampling.ITEMS,
 )
 """Every item, in the order in which they are listed."""
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from lastiterate.errors import InputError
 from lastiterate.planning.families import perturbed, whitened
 from lastiterate.planning.families.asked import Asked, linear_loss
+from lastiterate.planning.families.output import output_run
 from lastiterate.run.adjacency import records_moved
 from lastiterate.run.batching import (
     BallsInBins,
@@ -26,7 +27,7 @@ from lastiterate.run.batching import (
     Poisson,
     RandomAllocation,
 )
-from lastiterate.run.losses import HuberRidge
+from lastiterate.run.losses import HuberRidge, LinearLoss
 from lastiterate.run.noise import NoiseMultiplier
 from lastiterate.run.penalties import Prox
 from lastiterate.run.preparation import TopEigenvalue
@@ -63,8 +64,8 @@ NAMED = {
     "allocation-sgd": Named(lambda n, size: RandomAllocation(size), True),
     "poisson-dp-sgd": Named(lambda n, size: Poisson(size / n), True),
 }
-PERTURBED = "objective-perturbation"
-ALGORITHMS = ("automatic", *NAMED, PERTURBED)
+PERTURBED, LAST_NOISE = "objective-perturbation", "output-perturbation"
+ALGORITHMS = ("automatic", *NAMED, PERTURBED, LAST_NOISE)
 
 
 def described(asked: Asked, algorithm: str, *, batching: Batching | None = None, prox: Prox | None = None,
@@ -78,6 +79,7 @@ def described(asked: Asked, algorithm: str, *, batching: Batching | None = None,
     - bins-sgd: every record in one of the secret bins;
     - allocation-sgd: in bins that are drawn anew in every pass;
     - poisson-dp-sgd: Poisson batches;
+    - output-perturbation: gradient descent on a ridge problem with noise on its last step alone (Zhang et al. 2017);
     - objective-perturbation: no steps at all, the minimiser of an objective with a random linear term (Chaudhuri,
       Monteleoni, Sarwate 2011), for classes and zero-out; the ridge is that of the lowest predicted risk.
 
@@ -94,6 +96,12 @@ def described(asked: Asked, algorithm: str, *, batching: Batching | None = None,
             raise InputError("algorithm", f"must not be {PERTURBED} with secure_noise: its noise is drawn once, as a "
                              "term of the objective, and a minimiser is no sum", PERTURBED, "use noisy-gd")
         return _minimised(asked, batching, prox, cap)
+    if algorithm == LAST_NOISE:
+        if charged:
+            raise InputError("algorithm", f"must not be {LAST_NOISE} with secure_noise, which charges every step: all "
+                             "but one have no noise", LAST_NOISE, "use noisy-gd")
+        batches = FullBatch() if batching is None else batching
+        return output_run(asked, batches, in_a_pass(asked, batches), _capped_loss(asked, cap), prox)
     named = NAMED[algorithm]
     size = -(-asked.task.n // max(FEWEST_BLOCKS, whitened.block_count(asked.task.n)))
     batches = named.batching(asked.task.n, size) if batching is None else batching
@@ -111,12 +119,14 @@ def in_a_pass(asked: Asked, batching: Batching) -> int:
     return blocks if batching.drawn != "each step" else max(1, round(asked.task.n / batching.divisor(asked.task.n)))
 
 
+def _capped_loss(asked: Asked, cap: float | None) -> LinearLoss:
+    loss = linear_loss(asked.task.classes, 1.0, whitened.RESIDUAL_CLIP)
+    return loss if isinstance(loss, HuberRidge) else replace(loss, cap=CAP if cap is None else cap)
+
+
 def _capped(asked: Asked, batching: Batching, prox: Prox | None, cap: float | None) -> Run:
     """Plain steps on a capped loss: relative to a measured smoothness where that is worth its noise."""
-    task = asked.task
-    loss = linear_loss(task.classes, 1.0, whitened.RESIDUAL_CLIP)
-    if not isinstance(loss, HuberRidge):
-        loss = replace(loss, cap=CAP if cap is None else cap)
+    task, loss = asked.task, _capped_loss(asked, cap)
     parts = whitened.preparation(asked)
     multiplier = asked.multiplier(SMOOTH_SHARE)
     expected = EXPECTED + 6 * multiplier / batching.divisor(task.n)  # what is added keeps it an upper bound

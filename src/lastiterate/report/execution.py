@@ -50,7 +50,7 @@ def execution(subject: Subject) -> Markup | str:
             "noise",
             [
                 f"{noise['kind']}, ",
-                "the same at every step, " if noise["same_every_step"] else "at the first step, ",
+                "the same at every step, " if noise["same_every_step"] else "the largest of all steps, ",
                 "standard deviation of the mean gradient ",
                 shown("noise.std_of_mean_gradient", noise["std_of_mean_gradient"], "-"),
                 ", multiplier ",

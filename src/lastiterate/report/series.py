@@ -92,7 +92,7 @@ def over_steps(certificate: Certificate, delta: float, counts: int = COUNTS) -> 
             line, epsilon = found.setdefault(family(verdict.theorem.name), {}), at.curve(verdict).epsilon(delta)
             if math.isfinite(epsilon):
                 line[count] = min(line.get(count, math.inf), epsilon)
-        if (lower := at.lower(delta)) > 0:
+        if 0 < (lower := at.lower(delta)) < math.inf:  # infinite before the first noise
             found.setdefault("lower bound", {})[count] = lower
     order = [name for name in (*FAMILIES, "lower bound") if found.get(name)]
     return tuple(Line(name, "lower" if name == "lower bound" else "upper", tuple(found[name]),

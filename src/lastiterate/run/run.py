@@ -180,6 +180,11 @@ class Run:
         return float(self._stds(1)[0])
 
     @property
+    def largest_noise(self) -> float:
+        """The largest of the noise's standard deviations, per coordinate of the mean gradient."""
+        return self.first_noise if self.same_noise else float(self.noise_stds.max())
+
+    @property
     def temperature(self) -> float:
         """sigma^2 of step 0, which adds sqrt(2 step) sigma N(0, I) to the iterate; of every step where there is one."""
         given = self._noise.temperature
