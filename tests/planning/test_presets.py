@@ -153,9 +153,9 @@ def test_output_perturbation_costs_what_its_last_noise_hides():
 def test_output_perturbation_under_attack():
     run = replace(described(asked(60, 0), "output-perturbation"), prelude=(), steps=100,
                   noise=li.GradientNoise((0.0,) * 99 + (0.2,)))
-    report = li.audit.audit(run, trials=1000, seed=1, batch_models=500)
+    report = li.audit.audit(run, attack="projection", trials=1000, seed=1, batch_models=500)
     assert 0 < report.lower <= report.upper and not report.refuted
-    assert report.lower > 2, "the attack sees it: noise on the last step alone"
+    assert report.lower > 1.4, "the attack sees it: noise on the last step alone"
     lines = over_steps(li.account(run), 1e-5)
     assert all(line.steps[-1] == 100 and np.isfinite(line.epsilons).all() for line in lines)
 
