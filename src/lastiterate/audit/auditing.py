@@ -62,8 +62,8 @@ def audit(run: Run, *, attack: str | None = None, trials: int | None = None, fai
     """Attack the trainer of ``run``: a lower bound on epsilon at ``delta`` beside the certificate's upper bound.
 
     ``attack``: one of ``ATTACKS``, or replay, on the tight pair; by default a portfolio of them on the two most
-    decisive of many pairs, and a look at whether ``fit`` does what is audited. ``trials``: models per data set that count; by
-    default as many as a minute holds, which is measured first. ``failure``: probability that any statement
+    decisive of many pairs, and a look at whether ``fit`` does what is audited. ``trials``: models per data set that
+    count; by default as many as a minute holds, which is measured first. ``failure``: probability that any statement
     of the report is wrong. ``neighbours``: the one pair to attack (default: made-up ones, with ``features``
     columns). ``train``: what is audited, (features, target, keys) -> released parameters (default:
     ``Trainer(run).fit_many``). ``results``: a file to resume from, with the trials, batches and seed that it was begun
