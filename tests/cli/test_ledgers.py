@@ -60,3 +60,42 @@ def test_a_damaged_ledger(tmp_path: Path) -> None:
     assert code == 1 and "was changed" in said and "charges less" in said
     file.write_bytes(b"SQLite format 3\0" + bytes(200))
     assert call("verify", file)[0] == call("show", file)[0] == 2
+
+
+def test_a_report_quotes_the_line_of_its_model(tmp_path: Path) -> None:
+    """The page that train writes, and that report --ledger makes; another ledger, or another model, is refused."""
+    import numpy as np
+
+    import lastiterate as li
+    from lastiterate.report import subject
+
+    for name in ("l", "other"):
+        assert call("make", tmp_path / name, *MADE)[0] == 0
+    words = ["train", "iris", "--epsilon", "2", "--algorithm", "permuted-sgd", "--ledger", str(tmp_path / "l"), "--out",
+             str(tmp_path / "m")]
+    assert CliRunner().invoke(app, words).exit_code == 0
+    page = (tmp_path / "m" / "report.html").read_text()
+    left = 100 * Ledger(tmp_path / "l").total().left[0]
+    for text in ("ward-3", "patient", f"{left:.4g} %", "number 1 of 1", "together within epsilon", "every charge"):
+        assert text in page, text
+    (tmp_path / "m" / "report.html").unlink()
+
+    def report(ledger: str) -> tuple[int, str]:
+        found = CliRunner().invoke(app, ["report", str(tmp_path / "m"), "--ledger", str(tmp_path / ledger)])
+        return found.exit_code, found.output
+
+    assert report("other")[0] == 2 and "must have a line of this model" in " ".join(report("other")[1].split())
+    assert report("l")[0] == 0 and (tmp_path / "m" / "report.html").read_text() == page
+    run = li.Run(n=20, steps=2, step_size=0.1, clip=1.0, adjacency="zero-out")
+    model = li.train(run, (np.ones((20, 2)),), model={"w": np.zeros(2)}, loss=lambda p, x: (p["w"] @ x - 1.0) ** 2,
+                     epsilon=0.5, delta=1e-5, ledger=tmp_path / "l")
+    quote = subject.read(model.save(tmp_path / "n"), ledger=tmp_path / "l").ledger
+    assert quote is not None and (quote.number, quote.releases) == (2, 2)
+    import sqlite3
+
+    with sqlite3.connect(tmp_path / "l") as other:
+        other.execute("UPDATE releases SET run = ? WHERE number = 2", ("0" * 64,))
+    other.close()
+    with pytest.raises(li.InputError, match="another run"):
+        subject.read(tmp_path / "n", ledger=tmp_path / "l")
+    assert "was changed" in subject.read(tmp_path / "m", ledger=tmp_path / "l").ledger.problems[0]

@@ -62,6 +62,7 @@ def test_a_killed_process_loses_and_doubles_nothing(tmp_path: Path) -> None:
         first = max([first, *known])  # the last one is tried again under its own token: charged once
         if known and known[first].state == "released":
             first += 1
+    print(f"{KILLS} kills, {len(told)} releases known to be made, {len(known)} charged")
 
 
 def test_two_processes_share_one_budget(tmp_path: Path) -> None:

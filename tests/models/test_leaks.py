@@ -2,13 +2,16 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import traceback
 import warnings
 from pathlib import Path
+from typing import Any
 
+import jax
 import numpy as np
 import pytest
 from typer.testing import CliRunner
@@ -17,7 +20,8 @@ import lastiterate as li
 from lastiterate.cli import app
 from lastiterate.engine import trainer
 from lastiterate.errors import ExposureWarning
-from lastiterate.models import datafile, exposure, folder, linear, opened
+from lastiterate.ledger import GaussianFilter, Ledger
+from lastiterate.models import datafile, exposure, folder, linear, opened, repeated
 
 SCHEMA = """
 target = "outcome"
@@ -74,6 +78,60 @@ def test_neighbouring_data_sets_look_alike(tmp_path: Path, more: tuple[str, ...]
             assert told[0] == told[1]
         assert SECRET[:6].encode() not in a.read_bytes()
     assert SECRET[:6].encode() not in one[1] + one[2]
+
+
+def estimator(x: np.ndarray, y: np.ndarray, home: Path) -> Any:
+    run = li.Run(n=40, steps=20, step_size=0.3, batching=li.Permuted(10), loss=li.Logistic(row_norm=2.0, ridge=1e-2),
+                 noise=li.NoiseMultiplier(1.0))
+    return li.estimators.DPLogisticRegression(epsilon=1.0, delta=1e-3, classes=[0, 1], run=run, verbose=1,
+                                              ledger=made_ledger(home), dataset="d").fit(x, y).fitted_
+
+
+def network(x: np.ndarray, y: np.ndarray, home: Path, **more: Any) -> Any:
+    run = li.Run(n=40, steps=20, step_size=0.3, batching=li.Permuted(10), clip=0.5)
+    return li.train(run, (x, y), model={"w": np.zeros(3), "b": np.zeros(1)}, epsilon=2.0, delta=1e-3,
+                    loss=lambda p, row, label: (row @ p["w"] + p["b"][0] - label) ** 2, ledger=made_ledger(home),
+                    progress=lambda done, steps, _: print(f"{done} of {steps}"), **more)
+
+
+def exact(x: np.ndarray, y: np.ndarray, home: Path) -> Any:
+    return network(x, y, home, secure_noise=True)
+
+
+def made_ledger(home: Path) -> Path:
+    Ledger(home / "l").add("d", unit="record", adjacency="zero-out", filter=GaussianFilter(9.0, 1e-6))
+    return home / "l"
+
+
+@pytest.mark.parametrize("fitted", [estimator, network, exact])
+def test_neighbouring_fits_in_python_look_alike(tmp_path: Path, fitted: Any, capfd: pytest.CaptureFixture[str],
+                                                caplog: pytest.LogCaptureFixture,
+                                                monkeypatch: pytest.MonkeyPatch) -> None:
+    """One record exchanged, for one far beyond the others: the same output, warnings, log, files, ledger."""
+    rng, seen = np.random.default_rng(0), list[Any]()
+    jax.devices()  # which says once what it does not find
+    x, y = rng.normal(size=(40, 3)), rng.integers(0, 2, 40)
+    for number, record in enumerate((x[5], np.array([float(SECRET), 1e39, -1e-30]))):
+        home, data, answers = tmp_path / str(number), x.copy(), y.copy()
+        home.mkdir()
+        data[5], answers[5] = record, number
+        monkeypatch.setattr(repeated, "REMINDER", repeated.Reminder())
+        caplog.clear()
+        with warnings.catch_warnings(record=True) as warned, caplog.at_level("INFO"):
+            warnings.simplefilter("always")
+            folder = fitted(data, answers, home).save(home / "m")
+        said = [re.sub(r"\d+\.\d s", "", text) for text in capfd.readouterr()]
+        stored = json.loads((folder / "certificate.json").read_text())
+        hashes = {name for name in stored if name.endswith("_sha256") and name != "model_sha256"}
+        line = Ledger(home / "l").total().releases[0]
+        with Ledger(home / "l").path.open("rb") as file:
+            content = file.read()
+        assert SECRET[:6] not in "".join(said) and SECRET[:6].encode() not in content
+        seen.append((said, [str(one.message) for one in warned], caplog.messages,
+                     {path.name: path.stat().st_size for path in folder.iterdir()},
+                     (folder / "model.json").read_bytes(), {k: v for k, v in stored.items() if k not in hashes},
+                     (line.run, line.curve, line.costs, line.state), len(content)))
+    assert seen[0] == seen[1]
 
 
 def test_the_number_of_steps_and_of_stretches_is_the_same(tmp_path: Path) -> None:

@@ -118,7 +118,7 @@ def train_command(
         result = replace(result, model=result.model.saying(said))
     place = saved(result.model, where)
     guard.finish(result.model)
-    reported(place)
+    reported(place, guard.ledger)
     try:
         _show(result, str(place), json_=json_, explain_plan=explain_plan, asked=algorithm if model is None else model)
         sys.stdout.flush()

@@ -72,6 +72,7 @@ def _filter(kind: str, epsilon: float, delta: float, failure: float | None, orde
 def ledger_show(file: LedgerFile, dataset: Dataset = None, json_: Json = False) -> None:
     """The history, and what is left of the budget."""
     from lastiterate.ledger import Ledger
+    from lastiterate.ledger.quote import together
 
     ledger = Ledger(file)
     totals = [ledger.total(name) for name in (ledger.datasets() if dataset is None else (dataset,))]
@@ -80,22 +81,12 @@ def ledger_show(file: LedgerFile, dataset: Dataset = None, json_: Json = False) 
         return
     for total in totals:
         console.print(f"[bold]{escape(total.dataset)}[/bold] (per {escape(total.unit)}, {escape(total.adjacency)}): "
-                      f"{guarantee(total)}", highlight=False)
+                      f"{together(total)}", highlight=False)
         for name, left in zip(total.filter.dimensions, total.left, strict=True):
             console.print(f"  left: {100 * left:.4g}% of the {name}", highlight=False)
         for release in total.releases:
             console.print(f"  {release.number}  {release.day}  {release.state:9}  {release.purpose}  {release.token}",
                           highlight=False, markup=False, soft_wrap=True)
-
-
-def guarantee(total: Total) -> str:
-    """What holds for all releases together, at a few values of delta."""
-    curve, said = total.filter.total(), list[str]()
-    for delta in (1e-4, 1e-5, 1e-6, 1e-8):
-        epsilon = curve.epsilon(delta)
-        if epsilon < 1e3:
-            said.append(f"epsilon {epsilon:.4g} at delta {delta:g}")
-    return "together within " + (", ".join(said) if said else "no epsilon below 1000")
 
 
 def _as_json(total: Total) -> dict[str, Any]:

@@ -19,6 +19,8 @@ def report_command(
     out: Out = None,
     audit: Annotated[Path | None, typer.Option("--audit", help="what audit --json printed; default: audit.json in the "
                                                "folder")] = None,
+    ledger: Annotated[Path | None, typer.Option("--ledger", help="the ledger that the model was charged to: its line "
+                                                "is quoted")] = None,
     delta: Delta = 1e-5,
     trust_constants: Trust = False,
 ) -> None:
@@ -33,7 +35,8 @@ def report_command(
     where = out if out is not None else path / "report.html" if path.is_dir() else path.with_suffix(".html")
     if where.exists():
         raise InputError("out", "must not exist yet", str(where), "name another file with --out, or remove this one")
-    subject = read(path, audit=audit, delta=delta, at_least=Evidence.ASSUMED if trust_constants else Evidence.ENFORCED)
+    subject = read(path, audit=audit, delta=delta, ledger=ledger,
+                   at_least=Evidence.ASSUMED if trust_constants else Evidence.ENFORCED)
     size = page.write(subject, where)
     console.print(f"{where}: {size / 1000:.0f} kB", highlight=False, markup=False)
     if subject.refuted or not subject.checked.holds:

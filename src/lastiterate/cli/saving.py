@@ -8,6 +8,7 @@ from pathlib import Path
 from rich.console import Console
 
 from lastiterate.errors import InputError
+from lastiterate.ledger.store import Ledger
 from lastiterate.models.fitted import Fitted
 
 
@@ -24,12 +25,13 @@ def saved(model: Fitted, where: Path) -> Path:
         return other
 
 
-def reported(place: Path) -> None:
-    """Write the report into a model's folder; where there is no space left for it the model is complete without."""
+def reported(place: Path, ledger: Ledger | None = None) -> None:
+    """Write the report into a model's folder, with the line of the ledger that was charged; where there is no space
+    left for it the model is complete without."""
     from lastiterate.report import page, subject
 
     try:
-        page.write(subject.read(place), place / "report.html")
+        page.write(subject.read(place, ledger=ledger), place / "report.html")
     except OSError as error:
         Console(stderr=True).print(f"the model is complete, but its report could not be written ({error.strerror}): "
                                    f"lastiterate report {place}", highlight=False, soft_wrap=True)

@@ -55,7 +55,7 @@ def tune_command(
                                     law=tuning.law_of(mean_runs, runs), custody=guard)
     place = saved(result.model, where)
     guard.finish(result.model)
-    reported(place)
+    reported(place, guard.ledger)
     show.trained(console, result, str(place))
     if place != where:
         raise typer.Exit(2)

@@ -84,7 +84,7 @@ class Custody:
         if not self._token and self.checkpoint is not None and self.checkpoint.exists():
             raise InputError("checkpoint", "was begun without a ledger", str(self.checkpoint), "go on without one")
         total = ledger.total(self.dataset)
-        run = hashlib.sha256(_described(certificate).encode()).hexdigest()
+        run = described_hash(certificate)
         self._token = self._token or secrets.token_hex(16)
         ledger.reserve(total.dataset, charged_curve(certificate, total.adjacency), adjacency=total.adjacency, run=run,
                        purpose=self.purpose, token=self._token)
@@ -143,7 +143,7 @@ def charged_curve(certificate: Any, adjacency: str) -> Curve:
     return curves[0] if len(curves) == 1 else BestOf(curves)
 
 
-def _described(certificate: Any) -> str:
-    """What a certificate is about, as text."""
+def described_hash(certificate: Any) -> str:
+    """SHA-256 of what a certificate is about: a line of a ledger has it."""
     subject = next(getattr(certificate, name) for name in ("run", "problem", "selection") if hasattr(certificate, name))
-    return json.dumps(subject.to_dict(), sort_keys=True)
+    return hashlib.sha256(json.dumps(subject.to_dict(), sort_keys=True).encode()).hexdigest()

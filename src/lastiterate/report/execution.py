@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lastiterate.markup import Markup, tag
-from lastiterate.report.layout import listed, section
+from lastiterate.report.layout import bullets, listed, section
 from lastiterate.report.subject import Subject
 from lastiterate.report.words import number
 
@@ -76,6 +76,24 @@ def word(subject: Subject) -> Markup | str:
             "p", f"source: {schema.get('source') or 'not stated'}"), _columns(schema)]
     return tag("section", tag("h3", "The releaser's word: not derived, not checked"), parts, class_="word") if parts \
         else ""
+
+
+def ledger(subject: Subject) -> Markup | str:
+    """The line of a ledger that the model was charged to, read when the report was made."""
+    found = subject.ledger
+    if found is None:
+        return ""
+    rows: list[tuple[str, Any]] = [
+        ("data set", found.dataset), ("protected unit", found.unit),
+        ("line", f"number {found.number} of {found.releases} that count, {found.day}, {found.adjacency}"),
+        ("all releases on it", found.together),
+        *((f"left of the {name}", f"{100 * left:.4g} %") for name, left in found.left),
+        ("recomputed", bullets(list(found.problems)) if found.problems else
+         "every charge covers its curve, and no budget is exceeded"),
+    ]
+    return tag("section", tag("h3", "The ledger that it was charged to, when this page was made"), listed(rows),
+               tag("p", "Its line has the hash of these weights and of this run. A ledger is a file that is not "
+                   "signed.", class_="soft"), class_="banner bad" if found.problems else "ledger")
 
 
 def _said(value: Any) -> Markup:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lastiterate.markup import Markup
-from lastiterate.report.execution import check, downloads, execution, word
+from lastiterate.report.execution import check, downloads, execution, ledger, word
 from lastiterate.report.guarantee import banners, refused, summary
 from lastiterate.report.over_curves import steps, tradeoff
 from lastiterate.report.reasons import evidence, secrets, verdicts
@@ -13,7 +13,8 @@ from lastiterate.report.subject import Subject
 def every(subject: Subject) -> list[Markup | str]:
     """All parts, for a certificate that holds."""
     return [*banners(subject), summary(subject), tradeoff(subject), steps(subject), verdicts(subject),
-            evidence(subject), secrets(subject), execution(subject), word(subject), check(subject), downloads()]
+            evidence(subject), secrets(subject), execution(subject), ledger(subject), word(subject), check(subject),
+            downloads()]
 
 
 __all__ = ["every", "refused", "steps", "tradeoff"]

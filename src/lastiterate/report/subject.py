@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,10 @@ from lastiterate.accounting.certificate import Certificate, account
 from lastiterate.accounting.stored import Checked
 from lastiterate.curves.curve import Curve
 from lastiterate.errors import InputError
+from lastiterate.ledger.quote import Quote, quoted
+from lastiterate.ledger.store import Ledger
 from lastiterate.models import folder as folders
+from lastiterate.models.custody import described_hash
 from lastiterate.models.loading import verify
 from lastiterate.models.statements import STATEMENTS, subject_of
 from lastiterate.run import strict_json
@@ -30,7 +33,8 @@ class Subject:
     """``body``: the certificate as written, ``text`` its very bytes; ``certificate``: derived again, where it holds.
 
     ``weights``: name of the file that its hash is of. ``audit``: a report of an audit, somebody's word. ``schema``:
-    the public facts of the data. ``described``: a run that nobody has executed.
+    the public facts of the data. ``described``: a run that nobody has executed. ``ledger``: the line that it was
+    charged to.
     """
 
     name: str
@@ -42,6 +46,7 @@ class Subject:
     audit: dict[str, Any] | None = None
     schema: dict[str, Any] | None = None
     described: bool = False
+    ledger: Quote | None = None
 
     @property
     def delta(self) -> float:
@@ -67,9 +72,24 @@ class Subject:
 
 
 def read(path: str | Path, *, audit: str | Path | None = None, delta: float = 1e-5,
-         at_least: Evidence = Evidence.ENFORCED) -> Subject:
+         at_least: Evidence = Evidence.ENFORCED, ledger: str | Path | Ledger | None = None) -> Subject:
     """The subject at ``path``: a model folder, a certificate, or a run (accounted for at ``delta`` on facts of
-    ``at_least``)."""
+    ``at_least``). ``ledger``: the file that a model was charged to, whose line is quoted."""
+    found = _read(path, audit=audit, delta=delta, at_least=at_least)
+    return found if ledger is None or not found.checked.holds else replace(found, ledger=_quote(found, ledger))
+
+
+def _quote(subject: Subject, ledger: str | Path | Ledger) -> Quote:
+    """The line of the subject's weights, if it is about what is certified."""
+    book = ledger if isinstance(ledger, Ledger) else Ledger(Path(ledger))
+    found = quoted(book, subject.body.get("weights_sha256") or "")
+    if found.run != described_hash(subject.certificate):
+        raise InputError("ledger", "has a line of these weights that is about another run", found.number,
+                         "the certificate or the ledger was changed")
+    return found
+
+
+def _read(path: str | Path, *, audit: str | Path | None, delta: float, at_least: Evidence) -> Subject:
     place = folders.as_path(path, "path")
     if place.is_dir():
         stored = folders.read(place)
