@@ -97,7 +97,7 @@ def test_twenty_blocks_by_importance_sampling(epsilon, passes, z):
     (1, 20, 50, 5.941, 5.989), (1, 20, 1000, 26.40, math.inf), (1, 200, 20, 1.368, 1.388), (3, 20, 5, 1.000, 1.079),
     (8, 20, 1, 0.464, 0.557), (8, 200, 50, 0.648, 0.655)])
 def test_noise_that_a_budget_needs(epsilon, blocks, passes, noise, poisson):
-    """PROOFS J at delta = 1e-5: never above its numbers by more than 0.2 %, nor above those of Poisson batches."""
+    """At delta = 1e-5: never above a prototype's numbers by more than 0.2 %, nor above those of Poisson batches."""
     found = least_noise(lambda z: curve_of(blocks, z, passes).delta(epsilon) <= 1e-5, noise)
     assert 0.98 * noise <= found <= min(noise * 1.002, poisson * 1.001)
 

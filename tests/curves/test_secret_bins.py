@@ -59,7 +59,7 @@ def test_one_bin_hides_nothing():
 
 @pytest.mark.parametrize("a, count, published", [(1.0, 40, 1.110), (2.0, 40, 6.310), (0.5, 100, 0.1732)])
 def test_published_values(a, count, published):
-    """PROOFS G3, at delta = 1e-5."""
+    """Computed once by direct sums, at delta = 1e-5."""
     law = likelihood_ratio((a,), (count,))
     assert max(law.deltas(published * 1.001)) <= 1e-5 <= max(law.deltas(published * 0.999))
 

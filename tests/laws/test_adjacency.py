@@ -13,6 +13,7 @@ import lastiterate as li
 from lastiterate.errors import InputError
 from lastiterate.run.adjacency import ADJACENCIES, convertible, records_moved
 from lastiterate.run.facts import FLOAT_SLACK
+from lastiterate.theorems.theorem import Applies, Fails
 from oracles.gaussian import gdp_delta
 
 GOLDEN = tomllib.loads((Path(__file__).parents[1] / "golden" / "adjacency.toml").read_text())
@@ -74,15 +75,54 @@ def test_replace_one_stands_beside_zero_out():
     for batch in ("cyclic", "permuted", "fixed", "poisson"):
         zero = li.account(replace(RUN, batching=BATCHES[batch]))
         swap = li.account(replace(RUN, batching=BATCHES[batch], adjacency="replace-one"))
-        if batch == "poisson":  # sampling theorems speak of zero-out alone: one record is removed, another one added
-            assert zero.replace_one_epsilon(DELTA) < min(zero.group(2, DELTA), swap.epsilon(DELTA))
-            assert zero.best(DELTA).theorem.name == "poisson-pld"
-        else:
-            assert zero.replace_one_epsilon(DELTA) == swap.epsilon(DELTA)
+        assert zero.replace_one_epsilon(DELTA) == swap.epsilon(DELTA)
+        if batch == "poisson":  # sampling theorems speak of one record: one is removed, another one added
+            assert swap.epsilon(DELTA) < zero.group(2, DELTA)
+            assert swap.best(DELTA).theorem.name == zero.best(DELTA).theorem.name == "poisson-pld"
         assert swap.under("zero-out").epsilon(DELTA) == zero.epsilon(DELTA)
     added = li.account(replace(RUN, batching=BATCHES["poisson"], adjacency="add-remove"))
     assert added.under("replace-one") is None and added.replace_one_epsilon(DELTA) == math.inf
     assert li.account(replace(RUN, batching=BATCHES["poisson"])).under("add-remove") is None
+
+
+SAMPLED = [li.FixedSize(100), li.BallsInBins(100), li.RandomAllocation(100), li.Poisson(0.1)]
+PREPARED = (li.PrivateMean(40.0, 1.0), li.PrivateCovariance(40.0, 0.35))
+
+
+@pytest.mark.parametrize("batching", SAMPLED, ids=lambda batching: batching.word)
+def test_exchanges_and_units_follow_from_one_row_with_its_preparation(batching):
+    """Not from each part on its own: a unit's or an exchange's divergences of two parts only add by Renyi orders."""
+    run = li.Run(n=1000, steps=40, step_size=1.0, noise=li.NoiseMultiplier(3.0), batching=batching, clip=0.3,
+                 loss=li.Softmax(classes=3), prelude=PREPARED)
+    one = li.account(run)
+    swap = li.account(replace(run, adjacency="replace-one"))
+    assert one.epsilon(DELTA) < swap.epsilon(DELTA) <= one.replace_one_epsilon(DELTA) * (1 + 1e-9)
+    for certificate in (one, swap):
+        units = li.account(replace(certificate.run, rows_per_unit=3))
+        assert units.epsilon(DELTA) == pytest.approx(certificate.group(3, DELTA), rel=1e-6)
+        assert units.epsilon(DELTA) < 4.5 * certificate.epsilon(DELTA)
+        assert li.read_certificate(units.to_json(DELTA)) == units
+
+
+def test_a_sensitivity_of_exchanges_says_nothing_about_one_record():
+    given = li.Abstract(li.LossFacts(sensitivity=2.0))
+    single = li.Abstract(li.LossFacts(lipschitz=1.0))
+    run = li.Run(n=1000, steps=40, step_size=1.0, noise=li.GradientNoise(0.03), adjacency="replace-one",
+                 batching=li.Poisson(0.1), loss=given)
+    sampled = [li.account(replace(run, loss=loss), at_least=li.Evidence.ASSUMED).verdict("poisson-pld").result
+               for loss in (given, single)]
+    assert isinstance(sampled[0], Fails) and "state lipschitz" in sampled[0].reasons[0]
+    assert isinstance(sampled[1], Applies)
+
+
+def test_an_exchange_keeps_no_curvature_that_is_the_records_own():
+    """Between two records there is none: what is stated of both need not hold for the data without either."""
+    run = li.Run(n=6, steps=8, step_size=0.5, noise=li.GradientNoise(1.0), batching=li.RandomAllocation(3),
+                 adjacency="replace-one", loss=li.Abstract(li.LossFacts(lipschitz=1.0, smooth=1.0, strong=0.9)))
+    flat = replace(run, loss=li.Abstract(li.LossFacts(lipschitz=1.0, smooth=1.0, strong=0.0)))
+    name = "restarted-allocation-pld"
+    curved, plain = (li.account(one, at_least=li.Evidence.ASSUMED).verdict(name).result for one in (run, flat))
+    assert isinstance(curved, Fails) and isinstance(plain, Applies)
 
 
 def test_the_conversion():

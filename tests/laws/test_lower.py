@@ -125,7 +125,7 @@ def test_curvature_in_the_records(kind):
 
 
 def test_a_short_block_with_curvature_in_the_records():
-    """PROOFS: smooth = strong = 1 leaves one loss; the recursion with 1 - step strong at every step is not its law."""
+    """Smooth = strong = 1 leaves one loss; the recursion with 1 - step strong at every step is not its law."""
     facts = li.LossFacts(sensitivity=2.0, smooth=1.0, strong=1.0)
     run = li.Run(
         n=3,

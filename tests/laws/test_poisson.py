@@ -25,7 +25,7 @@ from lastiterate.curves.sampled_renyi import SampledRenyi
 from lastiterate.errors import InputError
 from lastiterate.run.facts import FLOAT_SLACK
 from lastiterate.theorems import TABLE
-from lastiterate.theorems.theorem import Fails, match
+from lastiterate.theorems.theorem import Applies, Fails, match
 from oracles.sampled import one_step, renyi, two_steps
 
 GOLDEN = tomllib.loads((Path(__file__).parents[1] / "golden" / "poisson.toml").read_text())
@@ -158,12 +158,14 @@ def test_a_step_without_noise_certifies_nothing():
     assert curve_of("poisson-pld", nothing).epsilon(1e-5) == 0
 
 
-def test_all_iterates_and_momentum_are_covered_replace_one_is_refused():
+def test_all_iterates_and_momentum_are_covered_replace_one_by_exchange():
     run = run_of(steps=100)
     for change in ({"release": "all"}, {"momentum": li.Nesterov()}, {"adjacency": "add-remove"}):
         assert curve_of("poisson-pld", replace(run, **change)) == curve_of("poisson-pld", run)
     result = match(TABLE["poisson-pld"], replace(run, adjacency="replace-one"))
-    assert isinstance(result, Fails) and "replace-one follows" in result.reasons[0]
+    assert isinstance(result, Applies) and result.curve == curve_of("poisson-pld", run).exchanged()
+    given = li.Abstract(li.LossFacts(sensitivity=2.0))
+    assert isinstance(match(TABLE["poisson-pld"], replace(run, adjacency="replace-one", loss=given)), Fails)
 
 
 def test_without_the_library_the_verdict_says_what_to_install(monkeypatch):

@@ -63,20 +63,25 @@ def draw(kind, rng):
         std = float(rng.uniform(0.3, 2)) * sensitivity
         noise = li.Langevin(std) if rng.random() < 0.2 else li.GradientNoise(std)
         below = {"strong": lowest} if lowest >= 0 else {"weak_convexity": -lowest}
-        facts = li.LossFacts(sensitivity=sensitivity, smooth=smooth, **below)
+        adjacency = str(rng.choice(["zero-out", "replace-one", "add-remove"] if kind is li.Poisson else
+                                   ["zero-out", "zero-out", "replace-one"]))
+        absent = kind in INDEPENDENT and (adjacency != "replace-one" or rng.random() < 0.5)
+        # an exchange of records that may be absent is one of gradients half as long as they are apart
+        single = absent and adjacency == "replace-one"
+        stated = {"lipschitz": sensitivity / 2} if single else {"sensitivity": sensitivity}
+        facts = li.LossFacts(smooth=smooth, **stated, **below)
         run = li.Run(
             n=n, steps=steps, step_size=li.Steps(tuple(map(float, etas))) if varied else li.Constant(top), noise=noise,
             batching=batching(kind, rng, n), loss=li.Abstract(facts),
             start=li.GaussianStart(float(rng.uniform(0.1, 2))) if rng.random() < 0.3 else li.Fixed(),
-            adjacency=str(rng.choice(["zero-out", "replace-one", "add-remove"])) if kind is li.Poisson else
-            str(rng.choice(["zero-out", "zero-out", "replace-one"])))
+            adjacency=adjacency)
         if ways(run) <= MOST_WAYS:
             break
     bends = rng.uniform(lowest, smooth, n) if rng.random() < 0.5 else np.full(n, float(rng.choice([lowest, smooth])))
     slopes = rng.normal(size=n) * float(rng.choice([0.0, 1.0]))
     if kind is li.FixedSize:  # another record may take the drawn one's place: all gradients differ by a bounded number
         bends[:], slopes = bends[0], np.clip(slopes, min(pulls(run)), max(pulls(run)))
-    if kind in INDEPENDENT and (run.adjacency != "replace-one" or rng.random() < 0.5):
+    if absent:
         bends[0] = 0.0  # a record that may be absent has no curvature, the other ones' constants are what is stated
     return run, slopes, bends
 

@@ -17,10 +17,12 @@ from lastiterate.accounting.preparation import prepared_curves
 from lastiterate.accounting.verdict import Verdict
 from lastiterate.analysis.paid_smoothness import as_accounted
 from lastiterate.curves.composition import compose
-from lastiterate.curves.curve import Curve
+from lastiterate.curves.curve import BestOf, Curve
+from lastiterate.curves.exchanged import Exchanged
+from lastiterate.curves.grouped import Grouped
 from lastiterate.curves.lower_bound import LowerBound
 from lastiterate.errors import InputError
-from lastiterate.run.adjacency import convertible
+from lastiterate.run.adjacency import convertible, one_by_one
 from lastiterate.run.evidence import Evidence
 from lastiterate.run.run import Run, check_described
 from lastiterate.theorems import TABLE
@@ -80,7 +82,22 @@ class Certificate:
                              "read the bound of its verdict")
         for _ in range(times):
             found = found.coarser()
-        return compose(found, *self.preparation) if self.preparation else found
+        return self._prepared(found, self.run) if self.preparation else found
+
+    def _prepared(self, curve: Curve, run: Run) -> Curve:
+        """``curve``, which speaks of ``run``'s units and neighbours, with the preparation composed in.
+
+        Where several rows of a unit or an exchange follow from what holds for one row, the preparation joins that.
+        """
+        match curve:
+            case BestOf():
+                return BestOf(tuple(self._prepared(part, run) for part in curve.curves))
+            case Grouped(inner, size) if size == run.rows_per_unit:
+                return self._prepared(inner, replace(run, rows_per_unit=1)).group(size)
+            case Exchanged(inner) if between := one_by_one(run.adjacency):
+                return self._prepared(inner, replace(run, adjacency=between)).exchanged()
+            case _:
+                return compose(curve, *prepared_curves(run))
 
     def best(self, delta: float) -> Verdict | None:
         """The certifying verdict with the smallest epsilon at ``delta`` (``None`` if nothing certifies).

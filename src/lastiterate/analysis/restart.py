@@ -117,12 +117,12 @@ def candidates(steps: Followed, chance: float, total: int, every: int, distances
     log_c, log_v = _log(steps.c), _log(steps.v)
     later = np.append(np.cumsum(log_c[::-1])[::-1], 0.0)  # later[t]: log of the product from step t on
     noise = np.logaddexp.accumulate((log_v + 2 * later[1:])[::-1])[::-1]
-    with np.errstate(invalid="ignore", over="ignore"):
+    with np.errstate(invalid="ignore", over="ignore"):  # a shift that costs too much is left out
         exponent = 2 * (distances(steps, failure, first) + later[first]) - noise[first] + _rounding(later, steps)
         cost = np.where(exponent > LEAST, np.exp(exponent), math.exp(LEAST))
     return [Restart(_sampled(steps.z[at:], chance, share) + shift / (1 - share), total - count + int(at), share,
                     math.sqrt(shift / (1 - share)))
-            for at, shift, sure in zip(first, cost, ~np.isnan(exponent), strict=True)
+            for at, shift, sure in zip(first, cost.tolist(), ~np.isnan(exponent), strict=True)
             if sure and math.isfinite(shift) for share in SHARES]
 
 

@@ -15,6 +15,7 @@ from typing import Any, final
 import numpy as np
 
 from lastiterate.curves.curve import Curve, check_delta, check_epsilon
+from lastiterate.curves.grouped import Grouped
 from lastiterate.curves.tails import smallest_true
 from lastiterate.errors import InputError
 from lastiterate.run.arrays import Array
@@ -34,7 +35,8 @@ class Exchanged(Curve):
 
     def delta(self, epsilon: float) -> float:
         check_epsilon(epsilon)
-        return _through_best_split(_table(self.curve, max(epsilon, 1e-9)), epsilon)
+        end = 2.0 ** math.ceil(math.log2(max(epsilon, 1e-9)))  # one table answers many questions
+        return _through_best_split(_table(self.curve, end), epsilon)
 
     def epsilon(self, delta: float) -> float:
         check_delta(delta)
@@ -51,8 +53,8 @@ class Exchanged(Curve):
     def rdp(self, alpha: float) -> float:
         return self.curve.group(2).rdp(alpha)
 
-    def group(self, size: int) -> Curve:
-        return self.curve.group(2 * size)
+    def group(self, size: int) -> Grouped:
+        return Grouped(self, size)
 
     def exchanged(self) -> Curve:
         raise InputError("curve", "is for an exchange already", type(self.curve).__name__)

@@ -47,3 +47,9 @@ def convertible(one: str, other: str) -> bool:
 def keeps_places(adjacency: str) -> bool:
     """Whether neighbours have equally many records, so that all others lie where they lay."""
     return adjacency != "add-remove"
+
+
+def one_by_one(adjacency: Adjacency) -> Adjacency | None:
+    """The adjacency whose neighbours, one after the other, make up a neighbour of this one, or ``None``: an exchange
+    takes one record away, and puts another in its place."""
+    return "zero-out" if adjacency == "replace-one" else None

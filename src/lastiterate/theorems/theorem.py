@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from lastiterate.curves.curve import Curve
 from lastiterate.curves.lower_bound import LowerBound
 from lastiterate.errors import InputError
+from lastiterate.run.adjacency import one_by_one
 from lastiterate.run.evidence import Evidence, Fact, weakest
 from lastiterate.run.facts import known
 from lastiterate.run.run import Run, check_described
@@ -108,6 +109,9 @@ def holds_with_zeroed_records(run: Run, facts: Iterable[Fact]) -> bool:
 def match(theorem: Theorem, run: Run) -> Applies | Fails:
     """Check every assumption of ``theorem`` on ``run``; evaluate the bound only when all of them hold.
 
+    A row that speaks of one record zeroed also speaks of one that is exchanged for another: one is zeroed, then the
+    other put in its place, through the best split of both orders.
+
     **Guarantee:** theorems speak of one record; where a protected unit may have several, their upper bounds are made
     the unit's by group privacy. A lower bound stays: a unit with one record is a unit.
     """
@@ -115,17 +119,43 @@ def match(theorem: Theorem, run: Run) -> Applies | Fails:
     checked = [assumption.check(run) for assumption in theorem.assumptions]
     reasons = tuple(result.reason for result in checked if isinstance(result, Broken))
     if reasons:
-        return Fails(reasons)
+        return _exchanged(theorem, run) or Fails(reasons)
     facts = tuple(fact for result in checked if isinstance(result, Held) for fact in result.facts)
     bound = theorem.bound(run)
     if isinstance(bound, LowerBound) != (theorem.kind == "lower"):
         raise TypeError(f"{theorem.name}: a row of kind {theorem.kind} cannot give a {type(bound).__name__}")
-    if run.rows_per_unit > 1 and isinstance(bound, Curve):
-        if not holds_with_zeroed_records(run, facts):
-            return Fails((f"for units of {run.rows_per_unit} rows it must hold with some of them zeroed, and "
-                          "the stated curvature is the records' own: state strong 0, or let a ridge provide it",))
-        try:
-            bound = bound.group(run.rows_per_unit)
-        except InputError as error:
-            return Fails((f"nothing follows for units of {run.rows_per_unit} rows: {error.rule}",))
-    return Applies(tuple(dict.fromkeys(facts)), bound)
+    found = Applies(tuple(dict.fromkeys(facts)), bound)
+    return found if run.rows_per_unit == 1 or isinstance(bound, LowerBound) else _of_units(found, run)
+
+
+def _exchanged(theorem: Theorem, run: Run) -> Applies | None:
+    """What follows for an exchange from the row's bound for a record that is zeroed, if it has one.
+
+    A sensitivity that is stated for exchanges says nothing about a zeroed record, and curvature that is stated of the
+    two data sets says nothing about the one between them.
+    """
+    between = one_by_one(run.adjacency)
+    if between is None or theorem.kind != "upper" or run.loss.facts().sensitivity is not None:
+        return None
+    found = match(theorem, replace(run, adjacency=between, rows_per_unit=1))
+    if isinstance(found, Fails) or not holds_with_zeroed_records(run, found.facts):
+        return None
+    try:
+        exchanged = Applies(found.facts, found.curve.exchanged())
+    except InputError:
+        return None
+    if run.rows_per_unit == 1:
+        return exchanged
+    of_units = _of_units(exchanged, run)
+    return of_units if isinstance(of_units, Applies) else None
+
+
+def _of_units(found: Applies, run: Run) -> Applies | Fails:
+    """The same for units of several rows."""
+    if not holds_with_zeroed_records(run, found.facts):
+        return Fails((f"for units of {run.rows_per_unit} rows it must hold with some of them zeroed, and "
+                      "the stated curvature is the records' own: state strong 0, or let a ridge provide it",))
+    try:
+        return Applies(found.facts, found.curve.group(run.rows_per_unit))
+    except InputError as error:
+        return Fails((f"nothing follows for units of {run.rows_per_unit} rows: {error.rule}",))

@@ -78,8 +78,8 @@ poisson_batches = _plain("poisson_batches", "Poisson batches",
                          "it is proved for Poisson batches: use --batch poisson:Q")
 not_replace_one = _plain("not_replace_one", "a record is zeroed, added or removed, not replaced",
                          lambda run: records_moved(run.adjacency) == 1,
-                         "no dominating pair is proved for these batches under replace-one: account zero-out, "
-                         "replace-one follows by the triangle inequality")
+                         "no dominating pair is proved for these batches under replace-one, and a sensitivity that is "
+                         "stated for exchanges says nothing about one record: state lipschitz, or account zero-out")
 constant_step = _plain("constant_step", "a constant step size", lambda run: run.step_size.constant,
                        "it is proved for a constant step size")
 
