@@ -63,6 +63,7 @@ class Held:
 def small(monkeypatch):
     """Pieces, buckets, pages and slabs of a few records, so that every boundary is crossed."""
     monkeypatch.setattr("lastiterate.engine.streaming.source.AT_ONCE", 150)
+    monkeypatch.setattr("lastiterate.engine.streaming.passes.SCATTERED", 150)
     monkeypatch.setattr(sorting, "BUCKET", 300)
     monkeypatch.setattr(sorting, "BUFFERS", 2000)
     monkeypatch.setattr(sorting, "WORDS", 32)
@@ -102,7 +103,7 @@ def test_pieces_of_any_size_give_the_same_bits(small):
     run, found = li.Run(**COMMON, batching=li.RandomAllocation(20)), []
     for most in (1, 7, 1000):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("lastiterate.engine.streaming.source.AT_ONCE", 20 * most)
+            patch.setattr("lastiterate.engine.streaming.passes.SCATTERED", 20 * most)
             found.append(execute_streaming(run, Held(), seeded_key(3)).weights)
     np.testing.assert_array_equal(found[0], found[1])
     np.testing.assert_array_equal(found[0], found[2])

@@ -75,6 +75,7 @@ def train_command(
                                          "fit in memory")] = False,
     scratch: Annotated[Path | None, typer.Option("--scratch", help="a folder for encrypted scratch files without a "
                                                  "name, where a file is read piece by piece")] = None,
+    devices: Annotated[int, typer.Option("--devices", help="how many of JAX's devices share every batch")] = 1,
     json_: Json = False,
     unpacked_limit: UnpackedLimit = None,
 ) -> None:
@@ -113,7 +114,8 @@ def train_command(
         result = datafile.fit_file(data, budget, schema=facts, test=test, row_norm=row_norm, model=model,
                                    template=template, progress=tick, custody=guard,
                                    secure_noise=secure_noise, units=units, features=features,
-                                   stream=stream or why is not None, scratch=scratch)
+                                   stream=stream or why is not None, scratch=scratch,
+                                   devices=devices)
     if said is not None:
         result = replace(result, model=result.model.saying(said))
     place = saved(result.model, where)

@@ -34,14 +34,18 @@ def clip_rows(features: Any, row_norm: float) -> np.ndarray:
         rows = np.asarray(features, np.float32)
     if rows.ndim != 2 or rows.size == 0:
         raise InputError("features", "must be a non-empty table of shape (n, d)", rows.shape)
-    norms = np.sqrt(np.einsum("ij,ij->i", rows, rows, dtype=np.float64))
+    exact = rows.astype(np.float64)
+    norms = np.sqrt(np.einsum("ij,ij->i", exact, exact))
     if not np.isfinite(norms).all():
         rows = in_range(features)
-        norms = np.sqrt(np.einsum("ij,ij->i", rows, rows, dtype=np.float64))
+        exact = rows.astype(np.float64)
+        norms = np.sqrt(np.einsum("ij,ij->i", exact, exact))
     if not np.isfinite(norms).all():
         raise InputError("features", "must be finite numbers", "NaN or infinity", "fill or drop those values first")
     scale = np.minimum(1.0, row_norm * ROW_SHRINK / np.maximum(norms, 1e-300))
-    return rows if (scale == 1.0).all() else (rows * scale[:, None]).astype(np.float32)
+    if (scale == 1.0).all():
+        return rows
+    return np.multiply(exact, scale[:, None], out=np.empty_like(rows), casting="same_kind")
 
 
 def square_roots(rows: Any) -> np.ndarray:

@@ -65,18 +65,19 @@ def fit_file(data: str, budget: Budget, *, schema: Schema | None = None, test: s
              row_norm: float | None = None, model: str | None = None, template: Template | None = None,
              progress: Callable[[int, int, float], None] | None = None, custody: Custody | None = None,
              secure_noise: bool = False, units: Units | None = None, features: Any = "plain",
-             stream: bool = False, scratch: Path | None = None) -> Trained:
+             stream: bool = False, scratch: Path | None = None, devices: int = 1) -> Trained:
     """Fit on a file (with its schema) or on a bundled public set, of which a fifth is kept for testing.
 
     ``model``: one of ``MODELS``; by default the linear model that fits the target. ``custody``: pays as soon as the
     public numbers of records and features are known, before a value is looked at; the caller finishes it. Otherwise
     nothing is written. ``units``: the column that says who a row belongs to, and the most rows of each that are used.
     ``features``: what is done to them first, for the planner's runs (see ``Task``). ``stream``: read the file piece by
-    piece, with scratch files in the folder ``scratch`` (see ``too_large``).
+    piece, with scratch files in the folder ``scratch`` (see ``too_large``). ``devices``: how many share every batch.
     """
-    if stream and (model == SAMPLE or secure_noise):
-        raise InputError("stream", f"cannot be combined with {'secure_noise' if secure_noise else SAMPLE}", None,
-                         "these need the whole data in memory")
+    if (stream or devices != 1) and (model == SAMPLE or secure_noise):
+        raise InputError("stream" if stream else "devices", "cannot be combined with "
+                         + ("secure_noise" if secure_noise else SAMPLE), None,
+                         "these need the whole data in one memory")
     if model == SAMPLE and template is not None:
         raise InputError("algorithm", f"cannot be combined with {SAMPLE}, which draws one posterior sample", None)
     if model == SAMPLE and units is not None:
@@ -95,13 +96,14 @@ def fit_file(data: str, budget: Budget, *, schema: Schema | None = None, test: s
         return _exactly(file, budget, run, custody, progress)
     run = None if template is None else template(budget.asked(task), False)
     plan = linear.planned(task, budget, run, stream=stream)
-    if file.streamed:
+    if file.streamed or devices != 1:
         check_streams(plan.certificate.run)
     if custody is not None:
         custody.pay(plan.certificate, file.size(plan.certificate.run))
     records = file.records()
     found = linear.fit(plan.certificate, records.features, records.target, delta=plan.delta, answers=records.answers,
-                       schema=records.schema, progress=progress, custody=custody, scratch=scratch)
+                       schema=records.schema, progress=progress, custody=custody, scratch=scratch,
+                       devices=devices)
     plain = _plain_score(records) if records.bundled else None
     return Trained(found, plan.choice, None if records.held is None else _score(found, records), plain)
 

@@ -26,7 +26,7 @@ from lastiterate.models.statements import subject_of
 class Order:
     """What ``train`` was asked to execute: the certificate's run on these data, the certificate stated at ``delta``.
 
-    ``scratch``: the folder of scratch files, where data are read in pieces.
+    ``scratch``: the folder of scratch files, where data are read in pieces. ``devices``: how many share every batch.
     """
 
     certificate: Certificate
@@ -39,6 +39,7 @@ class Order:
     progress: Callable[[int, int, float], None] | None = None
     custody: Custody = field(default_factory=Custody)
     scratch: Path | None = None
+    devices: int = 1
 
 
 @dataclass(frozen=True)

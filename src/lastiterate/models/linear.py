@@ -13,6 +13,7 @@ from lastiterate.accounting.calibration import calibrate
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.data.schema import Schema
 from lastiterate.engine import Model, execute, scores, seeded_key
+from lastiterate.engine.streaming.devices import Arrays, Devices
 from lastiterate.engine.streaming.linear import execute_streaming, first_rows
 from lastiterate.engine.streaming.passes import check_streams
 from lastiterate.errors import InputError
@@ -144,20 +145,22 @@ def planned(task: Task, budget: Budget, run: Run | None = None, *, stream: bool 
 def fit(certificate: Certificate, features: Any, target: Any = None, *, delta: float, answers: Answers,
         seed: int | None = None, caveats: tuple[str, ...] = (), schema: Schema | None = None,
         progress: Callable[[int, int, float], None] | None = None, custody: Custody | None = None,
-        scratch: Path | None = None) -> FittedLinear:
+        scratch: Path | None = None, devices: int = 1) -> FittedLinear:
     """Execute the run of ``certificate`` on rows (n, d) and targets (n,), and release its last iterate.
 
     ``target``: class indices, or numbers for regression; ``None`` where ``features`` is a source of both. ``seed``: for
     tests only; it becomes a caveat. ``custody``: pays before a record is looked at; the caller finishes it when the
-    model is out. ``scratch``: the folder of a source's scratch files.
+    model is out. ``scratch``: the folder of a source's scratch files. ``devices``: how many share every batch.
 
     **Guarantee:** the certificate of the result speaks of the run that was executed; every fit spends its budget anew.
     """
     if certificate.run.release != "last":
         raise InputError("release", "must be 'last' where a model is released", certificate.run.release,
                          "use lastiterate.engine.execute for all iterates")
-    if is_source(features):
+    source = features if is_source(features) else Arrays((features, target)) if devices > 1 else None
+    if source is not None:
         check_streams(certificate.run)
+        Devices(devices)
     key, keeper = None if seed is None else seeded_key(seed), None
     if custody is not None:
         custody.pay(certificate)
@@ -165,8 +168,8 @@ def fit(certificate: Certificate, features: Any, target: Any = None, *, delta: f
     warn_of_dumps()
     rows = repeated.REMINDER.sketch(first_rows(features) if is_source(features) else features)
     repeated.REMINDER.before(rows)
-    released = execute_streaming(certificate.run, features, key, progress, keeper, scratch) if is_source(features) \
-        else execute(certificate.run, features, target, key, progress, keeper)
+    released = execute(certificate.run, features, target, key, progress, keeper) if source is None else \
+        execute_streaming(certificate.run, source, key, progress, keeper, scratch, devices)
     added = (*caveats, *(() if seed is None else (SEED,)))
     found = FittedLinear(proof=replace(certificate, caveats=(*certificate.caveats, *added)), delta=delta, schema=schema,
                          run=certificate.run, released=released, answers=answers)
@@ -184,7 +187,8 @@ def fit_order(order: Order) -> FittedLinear:
     check_order(order)
     rows, target = (order.data, None) if is_source(order.data) else arrays_of(order)
     return fit(order.certificate, rows, target, delta=order.delta, answers=indices_of(order.certificate.run),
-               seed=order.seed, progress=order.progress, custody=order.custody, scratch=order.scratch)
+               seed=order.seed, progress=order.progress, custody=order.custody, scratch=order.scratch,
+               devices=order.devices)
 
 
 def check_order(order: Order) -> None:

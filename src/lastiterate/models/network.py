@@ -11,6 +11,7 @@ import numpy as np
 
 from lastiterate.engine import seeded_key
 from lastiterate.engine.network import fit_network
+from lastiterate.engine.streaming.devices import Arrays, Devices
 from lastiterate.engine.streaming.network import fit_streaming
 from lastiterate.engine.streaming.passes import check_streams
 from lastiterate.errors import InputError
@@ -68,15 +69,17 @@ def fit_order(order: Order) -> FittedNetwork:
     """Execute the run on ``loss(params, *record)`` and release the last parameters."""
     run = order.certificate.run
     check(run, order.loss)
-    if is_source(order.data):
+    source = order.data if is_source(order.data) else Arrays(order.data) if order.devices > 1 else None
+    if source is not None:
         check_streams(run)
+        Devices(order.devices)
     added = (FIRST, *(() if order.seed is None else (SEED,)))
     key = None if order.seed is None else seeded_key(order.seed)
     order.custody.pay(order.certificate)
     warn_of_dumps()
     how: Any = {"microbatch": order.microbatch, "progress": order.progress, "keeper": order.custody.keeper}
-    params = fit_streaming(run, order.loss, order.model, order.data, key, folder=order.scratch, **how) \
-        if is_source(order.data) else fit_network(run, order.loss, order.model, order.data, key, **how)
+    params = fit_network(run, order.loss, order.model, order.data, key, **how) if source is None else fit_streaming(
+        run, order.loss, order.model, source, key, folder=order.scratch, devices=order.devices, **how)
     return FittedNetwork(proof=replace(order.certificate, caveats=(*order.certificate.caveats, *added)),
                          delta=order.delta, run=run, params=params)
 

@@ -44,6 +44,7 @@ def train(
     unit: Any = None,
     word: dict[str, Any] | None = None,
     scratch: str | Path | None = None,
+    devices: int = 1,
 ) -> Fitted:
     """Calibrate ``run`` to a budget, execute it on ``data``, and release the last iterate with its certificate.
 
@@ -53,7 +54,8 @@ def train(
     data; or ``loss(output, *rest)`` of one record's output of ``model``, a ``torch.nn.Module``. ``data``: a tuple of
     arrays (or structures of arrays) with the run's n records along the first axis; for a module also tensors, or a
     Dataset. Data larger than memory are a source of such records (``lastiterate.data.stream``), except for modules;
-    what has to be sorted goes to an encrypted file without a name in the folder ``scratch``.
+    what has to be sorted goes to an encrypted file without a name in the folder ``scratch``. ``devices``: how many of
+    JAX's devices share the records of every batch; noise is added once.
 
     ``epsilon``: the budget; the run is executed with the least noise that keeps it. It is needed where the run has no
     noise, otherwise the run is executed as it is. ``delta``: by default a power of ten at most 1/(10 n). ``seed``: for
@@ -80,9 +82,9 @@ def train(
             raise InputError(name, "must be a whole number" if name == "seed" else "must be a number", value)
     kind = _kind_for(model, loss)
     said = None if word is None else check_word(word)
-    if is_source(data):
-        check_in_pieces(kind, secure_noise)
-    elif not kind.containers and not isinstance(data, tuple):
+    if is_source(data) or devices != 1:
+        check_in_pieces(kind, devices, secure_noise)
+    if not is_source(data) and not kind.containers and not isinstance(data, tuple):
         raise InputError("data", "must be a tuple: (x, y), or what the loss takes after the parameters",
                          type(data).__name__, "write (x, y)")
     stated = automatic_delta(run.n) if delta is None else delta
@@ -94,16 +96,19 @@ def train(
                     key_file=checkpoint_key)
     executed = KINDS[kind.exactly] if secure_noise and kind.exactly is not None else kind
     found = executed.fit(Order(certificate, data, model, loss, stated, seed, microbatch, progress, guard,
-                               None if scratch is None else Path(scratch)))
+                               None if scratch is None else Path(scratch), devices))
     guard.finish(found)
     return found if said is None else found.saying(said)
 
 
-def check_in_pieces(kind: Kind, secure_noise: bool) -> None:
-    """Refuse records that are read in pieces where the whole data are needed."""
+def check_in_pieces(kind: Kind, devices: Any, secure_noise: bool) -> None:
+    """Refuse records that are read in pieces, or that devices share, where one device needs the whole data."""
+    if isinstance(devices, bool) or not isinstance(devices, int) or devices < 1:
+        raise InputError("devices", "must be a positive whole number", devices)
     if secure_noise or not kind.streams:
-        raise InputError("data", "must be in memory for " + ("secure_noise" if secure_noise else kind.name + " models"),
-                         "a source", "linear models and losses written with JAX read them in pieces")
+        raise InputError("data", "must be in the memory of one device for "
+                         + ("secure_noise" if secure_noise else kind.name + " models"), None,
+                         "linear models and losses written with JAX read them in pieces, and on several devices")
 
 
 def _kind_for(model: Any, loss: Any) -> Kind:

@@ -20,6 +20,7 @@ from lastiterate.engine.preparation.target_mean import target_offset
 from lastiterate.engine.prepare import SLICE, checked_answers, hidden, linear_loss
 from lastiterate.engine.process import check_process
 from lastiterate.engine.rows import clip_rows
+from lastiterate.engine.streaming.devices import Devices
 from lastiterate.engine.streaming.kept import again_and_again
 from lastiterate.engine.streaming.passes import Passes, check_streams
 from lastiterate.engine.streaming.source import Cursor, Piece, Source, counted, first_record, regrouped
@@ -54,16 +55,18 @@ class Rows:
 
 
 def execute_streaming(run: Run, source: Source, key: Key | None = None, progress: Progress | None = None,
-                      keeper: Keeper | None = None, folder: Path | None = None) -> Model:
+                      keeper: Keeper | None = None, folder: Path | None = None, devices: int = 1) -> Model:
     """Run every step of ``run`` on records that come in pieces; the draws and noise of a run in memory with this key.
 
-    ``folder``: for scratch files (see ``Scratch``). Peak memory does not depend on the number of records.
+    ``folder``: for scratch files (see ``Scratch``). ``devices``: how many share every chunk (see ``Devices``).
+    Peak memory does not depend on the number of records.
     """
     check_linear(run, source)
     if keeper is not None:
         key = keeper.begin(run, source.digested(), key)
     check_process()
-    key = fresh_key() if key is None else key
+    shared = Devices(devices)
+    key = shared.same_key(fresh_key() if key is None else key)
     with closing(again_and_again(run, source, folder)) as records:
         released = prepare_privately(run, _measurable(run, records.source), drawn_with(key))
         with jax.enable_x64(True):
@@ -71,7 +74,7 @@ def execute_streaming(run: Run, source: Source, key: Key | None = None, progress
         with closing(Passes(run, records.source, Rows(run, released), order, folder)) as passes:
             features = first_record(source)[0].shape[1]
             done, released = settled(run, features, released, key, lambda: _batches(run, passes))
-            loop = StreamLoop(done, Linear(linear_loss(run), run.clip, hidden(run)))
+            loop = StreamLoop(done, Linear(linear_loss(run), run.clip, hidden(run)), shared)
             with jax.enable_x64(True):
                 weights = loop.execute(np.zeros((outputs(linear_loss(run)), features + 1)), passes, key, progress,
                                        keeper)

@@ -13,6 +13,7 @@ from lastiterate.engine.keeper import Keeper
 from lastiterate.engine.network import Form, RecordLoss, check_finite, objective_of
 from lastiterate.engine.noise import ORDER, Key, fresh_key, stream
 from lastiterate.engine.process import check_process
+from lastiterate.engine.streaming.devices import Devices
 from lastiterate.engine.streaming.kept import again_and_again
 from lastiterate.engine.streaming.passes import Passes, check_streams
 from lastiterate.engine.streaming.source import Piece, Source, first_record
@@ -24,10 +25,11 @@ from lastiterate.run.run import Run
 
 def fit_streaming(run: Run, loss: RecordLoss, params: Any, source: Source, key: Key | None = None, *,
                   microbatch: int | None = None, progress: Progress | None = None, keeper: Keeper | None = None,
-                  folder: Path | None = None) -> Any:
+                  folder: Path | None = None, devices: int = 1) -> Any:
     """Execute ``run`` on ``loss(params, *record)``; the last parameters, structured like ``params``.
 
     As ``fit_network``, with records that come in pieces. ``folder``: for scratch files (see ``Scratch``).
+    ``devices``: how many share every chunk (see ``Devices``).
 
     **Guarantee:** exactly the run that is accounted, with the draws and noise of a run in memory with this key.
     """
@@ -40,11 +42,12 @@ def fit_streaming(run: Run, loss: RecordLoss, params: Any, source: Source, key: 
         initial = objective.form.vector(params)
         if keeper is not None:
             key = keeper.begin(run, (*source.digested(), np.asarray(initial)), key)
-        key = fresh_key() if key is None else key
+        shared = Devices(devices)
+        key = shared.same_key(fresh_key() if key is None else key)
         order = np.asarray(stream(key, ORDER))
         with closing(again_and_again(run, source, folder)) as records, \
                 closing(Passes(run, records.source, with_flags, order, folder)) as passes:
-            found = StreamLoop(run, objective).execute(initial, passes, key, progress, keeper)
+            found = StreamLoop(run, objective, shared).execute(initial, passes, key, progress, keeper)
         form = Form.of(params)
         return form.whole(form.released(found))
 

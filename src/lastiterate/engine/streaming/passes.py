@@ -16,7 +16,7 @@ from lastiterate.engine.samplers import sampler_of
 from lastiterate.engine.streaming.ahead import ahead
 from lastiterate.engine.streaming.records import RecordForm
 from lastiterate.engine.streaming.sorting import Order, Sorted
-from lastiterate.engine.streaming.source import Piece, Source, counted, first_record
+from lastiterate.engine.streaming.source import SCATTERED, Piece, Source, counted, first_record, rows_of
 from lastiterate.errors import InputError
 from lastiterate.run.batching import (
     BallsInBins,
@@ -82,9 +82,9 @@ class Passes:
         """Of arranged records."""
         return RecordForm.of(self.arrange(first_record(self.source)))
 
-    def arranged(self, first: int = 0) -> Iterator[Piece]:
-        """One pass in public order."""
-        for piece in counted(self.source, self.run.n, first):
+    def arranged(self, first: int = 0, most: int | None = None) -> Iterator[Piece]:
+        """One pass in public order, ``most`` records at a time."""
+        for piece in counted(self.source, self.run.n, first, most):
             yield self.arrange(piece)
 
     def from_pass(self, number: int) -> Generator[Pass, None, None]:
@@ -112,7 +112,7 @@ class Passes:
         end = self.run.blocks if ORDERS[type(self.run.batching)] else None
         found = Sorted(self.form, Order(key, self.run.n, end), self.folder)
         try:
-            found.fill(self.arranged())
+            found.fill(self.arranged(most=rows_of(self.source, SCATTERED)))
         except BaseException:
             found.close()
             raise

@@ -11,8 +11,8 @@ from lastiterate.errors import InputError
 
 Piece = tuple[np.ndarray, ...]
 """Consecutive records: arrays with the records along their first axis."""
-AT_ONCE = 2**23
-"""Bytes of records that are read at once, about."""
+AT_ONCE, SCATTERED = 2**20, 2**23
+"""Bytes of records that are read at once, about: few enough for a cache, and where they are scattered many."""
 
 
 class Source(Protocol):
@@ -40,9 +40,9 @@ def row_bytes(piece: Piece) -> int:
     return max(1, sum(part[:1].nbytes for part in piece))
 
 
-def rows_at_once(source: Source) -> int:
-    """Records that are read at once: a form is looked at, and no value."""
-    return max(1, AT_ONCE // row_bytes(first_record(source)))
+def rows_of(source: Source, size: int) -> int:
+    """Records of about ``size`` bytes: a form is looked at, and no value."""
+    return max(1, size // row_bytes(first_record(source)))
 
 
 def first_record(source: Source) -> Piece:
@@ -57,7 +57,7 @@ def first_record(source: Source) -> Piece:
 def counted(source: Source, n: int, first: int = 0, most: int | None = None) -> Iterator[Piece]:
     """One pass from ``first`` on; refuses a source that holds another number of records than it says."""
     at = first
-    for piece in source.pieces(rows_at_once(source) if most is None else most, first):
+    for piece in source.pieces(rows_of(source, AT_ONCE) if most is None else most, first):
         at += len(piece[0])
         if at > n:
             break

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -20,17 +19,14 @@ from lastiterate.engine.noise import NOISE, Key, gaussian, stream
 from lastiterate.engine.objective import Objective
 from lastiterate.engine.program import StepProgram
 from lastiterate.engine.streaming.ahead import ahead
+from lastiterate.engine.streaming.devices import Devices
 from lastiterate.engine.streaming.passes import Passes, rows_of_chunk
 from lastiterate.engine.streaming.slabs import Shape, Slab, slabs
 from lastiterate.engine.trainer import STRETCHES, Progress, check_dimension
 from lastiterate.errors import InputError
 from lastiterate.run.run import Run, check_described
 
-Place = Callable[[Any], Any]
-"""From arrays of a slab, with chunks and rows as first axes, to arrays on the devices that share the rows."""
 
-
-@jax.jit
 def advance_slab(program: StepProgram, state: State, total: jax.Array, records: Any, steps: Any, ends: Any, used: Any,
                  key: Key, plan: Schedule) -> tuple[State, jax.Array]:
     """Add every chunk's gradients to ``total``, and end a step with every chunk that is its step's last.
@@ -57,6 +53,10 @@ def advance_slab(program: StepProgram, state: State, total: jax.Array, records: 
     return jax.lax.fori_loop(0, used, one, (state, total))
 
 
+ONE = Devices()
+_COMPILED: dict[Devices, Any] = {}
+
+
 @dataclass(frozen=True)
 class StreamLoop:
     """A run on a model, executed on records that come in slabs; ``devices`` share the rows of every chunk.
@@ -66,8 +66,7 @@ class StreamLoop:
 
     run: Run
     objective: Objective
-    devices: int = 1
-    place: Place = jax.device_put
+    devices: Devices = ONE
 
     def __post_init__(self) -> None:
         check_described(self.run)
@@ -90,6 +89,7 @@ class StreamLoop:
         if keeper is not None and (kept := keeper.state)[1]:
             done, state = kept[0], State(**{name: jnp.asarray(array) for name, array in kept[1].items()})
         total = jnp.zeros_like(state.theta)
+        state, total = jax.tree.map(np.asarray, (state, total))  # on no device yet, so that any may take it
         with closing(ahead(slabs(passes, self._shape(passes), done))) as every:
             for slab in every:
                 state, total = self._advanced(slab, state, total, key, plan)
@@ -105,12 +105,23 @@ class StreamLoop:
 
     def _advanced(self, slab: Slab, state: State, total: jax.Array, key: Key,
                   plan: Schedule) -> tuple[State, jax.Array]:
-        found = advance_slab(self.program, state, total, self.place(slab.records), slab.steps, slab.ends, slab.used,
-                             key, plan)
-        found[1].block_until_ready()  # the slab is written again
+        try:
+            found = self._compiled(self.program, state, total, self.devices.place(slab.records), slab.steps, slab.ends,
+                                   slab.used, key, plan)
+            found[1].block_until_ready()  # the slab is written again
+        except jax.errors.JaxRuntimeError as error:
+            if self.devices.count == 1:
+                raise
+            raise InputError("devices", "stopped: one of them, or a process, no longer answers",
+                             str(error).strip().split("\n")[0][:120], "nothing was released; go on from a checkpoint "
+                             "on the devices that are left") from None
         return found
+
+    @property
+    def _compiled(self) -> Any:
+        return _COMPILED.setdefault(self.devices, self.devices.compiled(advance_slab))
 
     def _shape(self, passes: Passes) -> Shape:
         largest = int(min(self.run.n, self.run.divisor))
-        return Shape.of(passes.form, rows_of_chunk(self.run, self.objective.most), self.devices, self.run.blocks,
+        return Shape.of(passes.form, rows_of_chunk(self.run, self.objective.most), self.devices.count, self.run.blocks,
                         largest)

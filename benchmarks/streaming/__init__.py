@@ -1,0 +1,1 @@
+"""What it costs to train on data larger than memory."""

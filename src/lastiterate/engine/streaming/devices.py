@@ -1,0 +1,78 @@
+"""Devices that share the records of every chunk: the same program, whose sums are computed in several places."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from lastiterate.engine.streaming.source import Piece
+from lastiterate.errors import InputError
+
+
+@dataclass(frozen=True)
+class Devices:
+    """The first ``count`` devices that JAX sees, of all processes of a job.
+
+    **Guarantee:** one program for all of them, whose meaning does not depend on where its parts are computed: noise is
+    drawn and added once, not once per device. Only the order of sums differs.
+    """
+
+    count: int = 1
+
+    def __post_init__(self) -> None:
+        if isinstance(self.count, bool) or not isinstance(self.count, int) or self.count < 1:
+            raise InputError("devices", "must be a positive whole number", self.count)
+        found = jax.devices() if self.count > 1 else ()
+        if self.count > 1 and self.count > len(found):
+            raise InputError("devices", f"must not exceed the {len(found)} that JAX sees", self.count,
+                             "XLA_FLAGS=--xla_force_host_platform_device_count=N makes N of a processor, for tests")
+        if self.count > 1 and self.count % jax.process_count():
+            raise InputError("devices", f"must be a multiple of the {jax.process_count()} processes", self.count)
+
+    @cached_property
+    def _mesh(self) -> Mesh:
+        return Mesh(np.array(jax.devices()[:self.count]), ("records",))
+
+    def place(self, records: Piece) -> Any:
+        """Arrays (chunks, rows, ...) with the rows shared equally."""
+        if self.count == 1:
+            return records
+        shared = NamedSharding(self._mesh, PartitionSpec(None, "records"))
+        return tuple(jax.make_array_from_callback(part.shape, shared, lambda place, part=part: part[place])
+                     for part in records)
+
+    def compiled(self, function: Any) -> Any:
+        """A compiled function whose results are whole on every device."""
+        return jax.jit(function, out_shardings=None if self.count == 1 else NamedSharding(self._mesh, PartitionSpec()))
+
+    def same_key(self, key: Any) -> Any:
+        """The key of the first process, for all of them: one run has one stream of noise."""
+        if jax.process_count() == 1:
+            return key
+        from jax.experimental import multihost_utils
+
+        return np.asarray(multihost_utils.broadcast_one_to_all(np.asarray(key)))
+
+
+@dataclass(frozen=True)
+class Arrays:
+    """Records in memory as a source: arrays with the records along their first axis."""
+
+    arrays: tuple[Any, ...]
+    dear = False
+
+    def __len__(self) -> int:
+        return len(self.arrays[0])
+
+    def pieces(self, most: int, first: int = 0) -> Iterator[Piece]:
+        for begin in range(first, len(self), most):
+            yield tuple(np.asarray(part[begin:begin + most]) for part in self.arrays)
+
+    def digested(self) -> Iterator[np.ndarray]:
+        return (np.asarray(part) for part in self.arrays)

@@ -1,0 +1,106 @@
+"""Batches that several devices share: the run of one device, its law, and its certificate."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+import lastiterate as li
+from lastiterate.engine.streaming.devices import Arrays, Devices
+from lastiterate.engine.streaming.linear import execute_streaming
+from lastiterate.errors import InputError
+
+SHARED = r"""
+import os
+os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
+import sys
+sys.path[:0] = sys.argv[1:]
+import jax, numpy as np, lastiterate as li
+from engine.test_law import BASE, X as QX, Y as QY, agrees
+from lastiterate.engine import seeded_key, seeded_keys
+from lastiterate.engine.gradients import Linear
+from lastiterate.engine.loop import schedule, start
+from lastiterate.engine.streaming.devices import Arrays, Devices
+from lastiterate.engine.streaming.linear import Rows, execute_streaming
+from lastiterate.engine.streaming.passes import Passes
+from lastiterate.engine.streaming.slabs import slabs
+from lastiterate.engine.streaming.steps import StreamLoop, advance_slab
+
+assert len(jax.devices()) == 8
+rng = np.random.default_rng(0)
+x, y = rng.normal(size=(203, 3)).astype(np.float32), rng.integers(0, 3, 203)
+common = dict(n=203, steps=17, step_size=0.3, loss=li.Softmax(classes=3, ridge=1e-2))
+for batching in (li.Cyclic(40), li.RandomAllocation(40)):
+    run = li.Run(**common, noise=li.GradientNoise(0.01), batching=batching)
+    one, eight = (execute_streaming(run, Arrays((x, y)), seeded_key(3), devices=count).weights for count in (1, 8))
+    np.testing.assert_allclose(eight, one, rtol=0, atol=1e-13)
+
+run = li.Run(**common, batching=li.Permuted(40))
+one, eight = (li.train(run, (x, y), epsilon=2.0, seed=1, devices=count) for count in (1, 8))
+assert one.certificate.to_json(1e-5) == eight.certificate.to_json(1e-5)
+np.testing.assert_allclose(eight.released.weights, one.released.weights, rtol=0, atol=1e-13)
+
+def loss(params, row, label):
+    return -jax.nn.log_softmax(row @ params)[label]
+run = li.Run(n=203, steps=5, step_size=0.3, noise=li.GradientNoise(0.01), batching=li.Cyclic(40), clip=1.0)
+first = np.zeros((3, 3), np.float32)
+one, eight = (li.train(run, (x, y), model=first, loss=loss, seed=1, devices=count, delta=1e-5).params
+              for count in (1, 8))
+np.testing.assert_allclose(eight, one, rtol=0, atol=1e-6)
+
+# the exact law of 20,000 runs on quadratics, rows of every chunk on eight devices
+devices = Devices(8)
+loop = StreamLoop(BASE, Linear(BASE.loss, None, True), devices)
+with jax.enable_x64(True):
+    keys, plan = seeded_keys(17, 20_000), jax.tree.map(jax.numpy.asarray, schedule(BASE))
+    state = jax.vmap(lambda key: start(loop.program, np.zeros((1, 3)), key))(keys)
+    total = np.zeros((20_000, 1, 3))
+    passes = Passes(BASE, Arrays((QX, QY)), Rows(BASE, ()), keys[0])
+    for slab in slabs(passes, loop._shape(passes), 0):
+        records = devices.place(slab.records)
+        assert len(records[0].sharding.device_set) == 8 and records[0].shape[1] % 8 == 0
+        state, total = jax.jit(jax.vmap(lambda state, total, key, *slab: advance_slab(
+            loop.program, state, total, *slab, key, plan), in_axes=(0, 0, 0, None, None, None, None)))(
+            state, total, keys, records, slab.steps, slab.ends, slab.used)
+    draws = np.asarray(state.theta)[:, 0, :]
+assert agrees(draws, BASE)
+assert not agrees(draws * 1.05, BASE)
+print("done")
+"""
+
+
+def test_eight_devices_make_the_run_of_one():
+    """Weights to rounding, the same certificate, and the exact law: noise is added once, and not eight times."""
+    ran = subprocess.run([sys.executable, "-c", SHARED, str(Path(__file__).parents[1])], capture_output=True, text=True,
+                         check=False)
+    assert ran.returncode == 0 and ran.stdout.splitlines()[-1] == "done", ran.stderr[-2000:]
+
+
+def test_devices_that_are_not_there_are_refused():
+    x, y = np.zeros((20, 2), np.float32), np.zeros(20, int)
+    run = li.Run(n=20, steps=2, step_size=0.1, noise=li.GradientNoise(1.0), loss=li.Logistic(ridge=0.1))
+    for count in (0, 1.5, 10**6):
+        with pytest.raises(InputError, match="devices"):
+            li.train(run, (x, y), devices=count, delta=1e-5)
+    with pytest.raises(InputError, match="memory of one device for secure_noise"):
+        li.train(run, (x, y), devices=2, secure_noise=True)
+
+
+def test_a_device_that_drops_out_ends_the_run_in_one_sentence(monkeypatch):
+    class Lost(Devices):
+        def __post_init__(self) -> None:
+            pass
+
+        def place(self, records):
+            raise jax.errors.JaxRuntimeError("UNAVAILABLE: device 3 is gone\nmore lines")
+
+        def compiled(self, function):
+            return function
+
+    monkeypatch.setattr("lastiterate.engine.streaming.linear.Devices", Lost)
+    run = li.Run(n=20, steps=2, step_size=0.1, noise=li.GradientNoise(1.0), loss=li.Logistic(ridge=0.1))
+    with pytest.raises(InputError, match=r"devices stopped: .* got 'UNAVAILABLE: device 3 is gone'; nothing was"):
+        execute_streaming(run, Arrays((np.zeros((20, 2), np.float32), np.zeros(20, int))), None, devices=2)
