@@ -24,8 +24,8 @@ ROWS = {
     li.RandomAllocation: {"shifted-interpolation-allocated", "random-allocation-pld", "restarted-allocation-pld"},
     li.Poisson: {"poisson-rdp", "poisson-pld", "restarted-poisson-pld"},
 }
-SLOW = {"poisson-rdp", "poisson-pld"}
-"""Rows that take a third of a second each; test_poisson has laws of their own."""
+SLOW = {"poisson-rdp", "poisson-pld", "restarted-poisson-pld"}
+"""Rows that take a third of a second each; test_poisson and test_restarted have laws of their own."""
 FAR = {"poisson-rdp", "langevin-linear", "cyclic-weakly-convex"}
 """Rows that no quadratic attains."""
 
@@ -33,15 +33,17 @@ FAR = {"poisson-rdp", "langevin-linear", "cyclic-weakly-convex"}
 @pytest.mark.parametrize("kind", ROWS, ids=lambda kind: kind.__name__)
 def test_no_bound_lies_below_the_exact_law(kind):
     rng, met, near = np.random.default_rng(crc32(kind.__name__.encode())), Counter(), defaultdict(float)
-    needed = {name: min(DRAWS, 12) if name in SLOW and DRAWS <= 50 else DRAWS for name in ROWS[kind]}
+    needed = {name: min(DRAWS, 8) if name in SLOW and DRAWS <= 50 else DRAWS for name in ROWS[kind]}
     while any(met[name] < count for name, count in needed.items()):
         run, slopes, bends = draw(kind, rng)
         found = [(name, curve) for name, curve in uppers(run, bends) if met[name] < needed.get(name, DRAWS)]
-        truth = exact(run, slopes, bends) if found else []
+        truth = exact(run, slopes, bends) if found else None
+        if truth is None:
+            continue
         for name, curve in found:
             met[name] += 1
-            for epsilon, true in zip(EPSILONS, truth, strict=False):
+            for epsilon, true in zip(EPSILONS, truth, strict=True):
                 bound = curve.delta(epsilon)
-                assert bound >= true * (1 - 1e-4) - 1e-7, (name, run, slopes, bends, epsilon)
+                assert bound >= true * (1 - 5e-4) - 1e-7, (name, run, slopes, bends, epsilon)
                 near[name] = max(near[name], true / bound if true > 1e-3 else 0.0)
     assert all(near[name] > 0.95 for name in ROWS[kind] - FAR), near

@@ -277,7 +277,7 @@ def test_each_assumption_has_a_run_that_breaks_it(theorem, assumption, monkeypat
     assert assumption.name in fails and fails <= {assumption.name} | IMPLIES.get(assumption.name, set()), fails
     broken = match(TABLE[theorem], run)
     if assumption.name == "not_replace_one" and run.loss.facts().sensitivity is None:
-        assert isinstance(broken, Applies) and isinstance(broken.curve, Exchanged), "one is zeroed, one put in its place"
+        assert isinstance(broken, Applies) and isinstance(broken.curve, Exchanged), "one out, one in"
         return
     assert isinstance(broken, Fails)
     assert all(len(reason) > 20 for reason in broken.reasons)
