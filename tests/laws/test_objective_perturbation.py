@@ -186,6 +186,13 @@ def least(holds, low=1e-3, high=50.0):
     return low
 
 
+def test_an_exchange_is_two_steps_of_one_record():
+    run = described(1000, 0.01, 1.0, parameters=6)
+    other = li.account(replace(run, adjacency="replace-one"))
+    assert other.epsilon(1e-5) == pytest.approx(li.account(run).replace_one_epsilon(1e-5))
+    assert other.epsilon(1e-5) > 1.7 * li.account(run).epsilon(1e-5)
+
+
 def test_curves_compose_and_are_read_back():
     curve = PerturbedObjective(0.5, 2, 0.1, failure=1e-42)
     both = compose(curve, Gdp(0.3), Gdp(0.4))

@@ -7,6 +7,7 @@ from typing import Any
 
 import lastiterate as li
 from lastiterate.run import domains, penalties
+from lastiterate.run.counts import NoisyCount
 from lastiterate.run.preparation import PrivateCovariance, PrivateTargetMean, SquareRoots, TopEigenvalue, UnitRows
 from lastiterate.run.run import DESCRIPTIONS
 from lastiterate.run.starts import Fixed
@@ -27,6 +28,7 @@ PARTS: dict[type, Any] = {type(part): part for part in (
     Fixed(), li.GaussianStart(0.5), li.Nesterov(), li.HeavyBall(0.9), li.PrivateMean(5.0, 1.0),
     PrivateTargetMean(5.0), SquareRoots(), UnitRows(),
     PrivateCovariance(5.0), TopEigenvalue(5.0),
+    NoisyCount(5.0, 20, "apart"),
     li.Logistic(ridge=0.1), li.Softmax(classes=3, row_norm=2.0, cap=0.2), li.HuberRidge(residual_clip=0.5),
     li.Abstract(li.LossFacts(lipschitz=1.0, smooth=2.0, strong=0.5)),
 )}
@@ -35,7 +37,9 @@ PARTS: dict[type, Any] = {type(part): part for part in (
 def holding(part: Any, run: li.Run = BASE) -> li.Run:
     """The run with ``part`` in the field of its kind."""
     field = next(name for name, kinds in DESCRIPTIONS.items() if any(isinstance(part, kind) for kind in kinds))
-    found = {field: (part,) if field == "prelude" else part}
+    found = {field: (part,) if field in ("prelude", "counts") else part}
+    if isinstance(part, NoisyCount):
+        found |= {"loss": li.Logistic()}
     if isinstance(part, PrivateTargetMean):
         found |= {"loss": li.HuberRidge()}
     if isinstance(part, li.StableSteps):

@@ -123,8 +123,9 @@ def test_an_objective_is_perturbed_for_classes_and_zero_out_alone():
         described(asked(adjacency="replace-one"), "objective-perturbation")
     with pytest.raises(InputError, match="rows_per_unit must be 1"):
         described(Asked(Task(200, 5, 2, rows_per_unit=2), 2.0, 1e-5, "zero-out", 60.0), "objective-perturbation")
-    with pytest.raises(InputError, match="epsilon is too small"):
-        described(asked(epsilon=1e-4), "objective-perturbation")
+    for epsilon in (1e-4, 1e3):
+        with pytest.raises(InputError, match=r"epsilon is too small for .* or above 50"):
+            described(asked(epsilon=epsilon), "objective-perturbation")
 
 
 def test_a_cap_takes_the_place_of_clipping():

@@ -40,7 +40,7 @@ def test_every_kind_of_description_has_an_example():
 def test_liars_are_refused_in_a_run(part, liar):
     field = next(name for name, kinds in DESCRIPTIONS.items() if type(part) in kinds)
     with pytest.raises(InputError, match=rf"Run\.{field} must be one of .*got '(Lying|LookAlike)"):
-        replace(holding(part), **{field: (liar(part),) if field == "prelude" else liar(part)})
+        replace(holding(part), **{field: (liar(part),) if field in ("prelude", "counts") else liar(part)})
 
 
 def test_a_schedule_that_overrides_one_reader_is_refused():

@@ -13,7 +13,7 @@ from typing import Any
 
 from lastiterate.accounting import explain, written
 from lastiterate.accounting.cite import bibtex
-from lastiterate.accounting.preparation import prepared_curves
+from lastiterate.accounting.preparation import prepared_curves, with_counts
 from lastiterate.accounting.verdict import Verdict
 from lastiterate.analysis.paid_smoothness import as_accounted
 from lastiterate.curves.composition import compose
@@ -82,12 +82,12 @@ class Certificate:
                              "read the bound of its verdict")
         for _ in range(times):
             found = found.coarser()
-        return self._prepared(found, self.run) if self.preparation else found
+        return self._prepared(found, self.run) if self.preparation or self.run.counts else found
 
     def _prepared(self, curve: Curve, run: Run) -> Curve:
-        """``curve``, which speaks of ``run``'s units and neighbours, with the preparation composed in.
+        """``curve``, which speaks of ``run``'s units and neighbours, with the preparation and counts composed in.
 
-        Where several rows of a unit or an exchange follow from what holds for one row, the preparation joins that.
+        Where several rows of a unit or an exchange follow from what holds for one row, they join that.
         """
         match curve:
             case BestOf():
@@ -97,7 +97,7 @@ class Certificate:
             case Exchanged(inner) if between := one_by_one(run.adjacency):
                 return self._prepared(inner, replace(run, adjacency=between)).exchanged()
             case _:
-                return compose(curve, *prepared_curves(run))
+                return with_counts(compose(curve, *prepared_curves(run)), run)
 
     def best(self, delta: float) -> Verdict | None:
         """The certifying verdict with the smallest epsilon at ``delta`` (``None`` if nothing certifies).

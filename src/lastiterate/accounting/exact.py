@@ -153,6 +153,8 @@ def preparation_squared(run: Run) -> float:
 
 def certify(run: Run, *, extra: tuple[str, ...] = ()) -> ExactCertificate:
     """The certificate of a run with exact noise; refused where its gradients have no enforced bound, or no noise."""
+    if run.counts:
+        raise NotCertified("exact noise: counts of right answers have noise of another kind; leave them out")
     check_described(run)
     if not keeps_places(run.adjacency):
         raise NotCertified("exact noise: a record that is removed (add-remove) moves others to other places, and that "

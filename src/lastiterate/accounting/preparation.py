@@ -1,10 +1,13 @@
-"""What a run's private preparation costs: the curve of every part, paid for once."""
+"""What a run releases beside its model costs: its private preparation, and noisy counts of right answers."""
 
 from __future__ import annotations
 
+from lastiterate.curves.composition import compose
 from lastiterate.curves.curve import Curve
 from lastiterate.curves.failure import WithFailure
 from lastiterate.curves.gdp import Gdp
+from lastiterate.curves.selection import WorstOf
+from lastiterate.run.counts import NoisyCount
 from lastiterate.run.facts import FLOAT_SLACK
 from lastiterate.run.paid import by_block
 from lastiterate.run.preparation import Preparation
@@ -19,6 +22,24 @@ def prepared_curves(run: Run) -> tuple[Curve, ...]:
     Where a unit has several rows, each is the unit's, by group privacy.
     """
     return tuple(_curve(part, run) for part in run.prelude if part.noise_multiplier is not None)
+
+
+def with_counts(curve: Curve, run: Run) -> Curve:
+    """``curve`` of the training with the noisy counts that are released beside the model.
+
+    **Guarantee:** a count moves by 1 at most, whatever model it is of. A record that was trained on may be counted too:
+    costs add. One of a part that the library split off by public places is only counted, there alone: such counts are
+    charged to it, and the training to the others, so that every record pays the worse of the two.
+    """
+    both = tuple(_counted(count, run) for count in run.counts if not count.apart)
+    alone = tuple(_counted(count, run) for count in run.counts if count.apart)
+    trained = compose(curve, *both) if both else curve
+    return WorstOf((trained, compose(*alone, *both))) if alone else trained
+
+
+def _counted(count: NoisyCount, run: Run) -> Curve:
+    """Exchanging a record, too, moves the count by 1 at most; a unit's rows by their number."""
+    return Gdp(run.rows_per_unit * (1 + FLOAT_SLACK) / count.noise_multiplier)
 
 
 def _curve(part: Preparation, run: Run) -> Curve:

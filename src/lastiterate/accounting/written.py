@@ -98,9 +98,12 @@ def statement(certificate: Certificate, delta: float) -> dict[str, Any]:
 
 
 def preparation(run: Run) -> tuple[str, ...]:
-    """What the run's preparation is charged for, in words."""
+    """What the run's preparation is charged for, and counts that are released beside the model, in words."""
+    counted = tuple(f"accuracy: a count over {count.records} records, "
+                    + ("apart from those that are trained on" if count.apart else "which may be trained on too")
+                    + f", noise multiplier {count.noise_multiplier:g}" for count in run.counts)
     return tuple(f"private preparation: {type(part).__name__}, noise multiplier {part.noise_multiplier:g}"
-                 for part in run.prelude if part.noise_multiplier is not None)
+                 for part in run.prelude if part.noise_multiplier is not None) + counted
 
 
 def content_hash(body: dict[str, Any]) -> str:

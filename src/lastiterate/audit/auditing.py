@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -166,8 +166,10 @@ def _replayed(run: Run, pair: Neighbours, certificate: Certificate, trials: int 
 def auditable(run: Run) -> tuple[Run, tuple[str, ...]]:
     """The part of the run that is attacked, and what is left out."""
     caveats: tuple[str, ...] = ()
+    if run.counts:
+        run, caveats = replace(run, counts=()), ("noisy counts of right answers are neither attacked nor counted",)
     if run.prelude:
-        run, caveats = without_preparation(run), ("the private preparation is neither attacked nor counted",)
+        run, caveats = without_preparation(run), (*caveats, "the private preparation is neither attacked nor counted",)
     if run.release == "all" and not trajectory.readable(run):
         caveats += ("all iterates are attacked as they are: what single steps added cannot be read off them",)
     return run, caveats

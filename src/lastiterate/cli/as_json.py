@@ -21,7 +21,8 @@ def trained(result: Trained, where: str) -> dict[str, Any]:
             "adjacency": certificate.adjacency,
             "replace_one_epsilon": finite(certificate.replace_one_epsilon(delta)),
             "theorem": None if best is None else best.theorem.name,
-            "test_score": result.test_score, "plain_score": result.plain_score,
+            "accuracies": [vars(found) for found in getattr(model, "accuracies", ())], "test_score": result.test_score,
+            "plain_score": result.plain_score,
             "run": certificate.run.to_dict() if hasattr(certificate, "run") else None,
             "plans": None if result.choice is None else plans(result.choice, delta)["plans"],
             "caveats": list(certificate.all_caveats())}

@@ -76,6 +76,9 @@ def train_command(
     scratch: Annotated[Path | None, typer.Option("--scratch", help="a folder for encrypted scratch files without a "
                                                  "name, where a file is read piece by piece")] = None,
     devices: Annotated[int, typer.Option("--devices", help="how many of JAX's devices share every batch")] = 1,
+    report_accuracy: Annotated[float | None, typer.Option("--report-accuracy", help="show the accuracy on a tenth of "
+                               "the records, held out, counted with noise; the part of the budget mu^2 it costs, such "
+                               "as 0.05")] = None,
     json_: Json = False,
     unpacked_limit: UnpackedLimit = None,
 ) -> None:
@@ -115,7 +118,7 @@ def train_command(
                                    template=template, progress=tick, custody=guard,
                                    secure_noise=secure_noise, units=units, features=features,
                                    stream=stream or why is not None, scratch=scratch,
-                                   devices=devices)
+                                   devices=devices, report_accuracy=report_accuracy)
     if said is not None:
         result = replace(result, model=result.model.saying(said))
     place = saved(result.model, where)

@@ -46,6 +46,9 @@ class WorstOf(Curve):
     def group(self, size: int) -> WorstOf:
         return WorstOf(tuple(curve.group(size) for curve in self.curves))
 
+    def exchanged(self) -> WorstOf:
+        return WorstOf(tuple(curve.exchanged() for curve in self.curves))
+
     def coarser(self) -> WorstOf:
         return WorstOf(tuple(curve.coarser() for curve in self.curves))
 

@@ -17,7 +17,9 @@ from lastiterate.errors import InputError
 from lastiterate.models import linear
 from lastiterate.models.custody import custody
 from lastiterate.models.linear import Answers, Budget, FittedLinear
+from lastiterate.models.scored import count_for, reserved
 from lastiterate.planning.planner import Choice
+from lastiterate.planning.presets import ALGORITHMS, described
 from lastiterate.planning.task import Task
 from lastiterate.run.losses import Abstract
 from lastiterate.run.preparation import PrivateMean, TopEigenvalue
@@ -54,6 +56,8 @@ class PrivateLinear(BaseEstimator):
     dataset: str | None
     verbose: int
     features: Any
+    algorithm: str
+    report_accuracy: float | None = None
 
     def _train(self, features: np.ndarray, target: np.ndarray, classes: int, answers: Answers, caveats: list[str],
                progress: Any, unsupported: dict[str, Any]) -> None:
@@ -61,18 +65,35 @@ class PrivateLinear(BaseEstimator):
         if self.run is not None and self.features != "plain":
             raise InputError("features", "must be 'plain' where a run is given", self.features,
                              "put SquareRoots() into the run's prelude")
-        task = Task(len(features), features.shape[1], classes, self.public_row_norm(), feature_map=self.features)
+        places = None if self.report_accuracy is None else reserved(len(features))
+        n = len(features) if places is None else len(places[0])
+        task = Task(n, features.shape[1], classes, self.public_row_norm(), feature_map=self.features)
         budget = Budget(self.epsilon, self.delta, self.adjacency, self.time_budget)
-        plan = linear.planned(task, budget, self.run)
+        count = held = None
+        if places is not None and self.report_accuracy is not None:
+            count = count_for(self.report_accuracy, self.epsilon, budget.delta_for(n), len(places[1]))
+            held = features[places[1]], target[places[1]]
+            features, target = features[places[0]], target[places[0]]
+        plan = linear.planned(task, budget, self._described(task, budget), count)
         seed = None if self.random_state is None else int(check_random_state(self.random_state).randint(2**31))
         guard = custody(ledger=self.ledger, dataset=self.dataset, purpose=type(self).__name__)
         self.fitted_: FittedLinear = linear.fit(plan.certificate, features, target, delta=plan.delta, answers=answers,
                                                 seed=seed, caveats=tuple(caveats), progress=self._progress(progress),
-                                                custody=guard)
+                                                custody=guard, held=held)
         guard.finish(self.fitted_)
         self.choice_: Choice | None = plan.choice
         self.delta_ = plan.delta
         self.n_iter_ = self.run_.steps
+
+    def _described(self, task: Task, budget: Budget) -> Run | None:
+        """The run that was given, or that of a named algorithm; ``None`` where the planner chooses."""
+        if self.algorithm not in ALGORITHMS:
+            raise InputError("algorithm", "must be one of " + ", ".join(ALGORITHMS), self.algorithm)
+        if self.algorithm == "automatic":
+            return self.run
+        if self.run is not None:
+            raise InputError("algorithm", "must be 'automatic' where a run is given", self.algorithm)
+        return described(budget.asked(task), self.algorithm)
 
     def public_row_norm(self) -> float:
         """The bound on a row's norm: the run's own, or the one that the caller must state."""

@@ -34,6 +34,9 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
         in it; a fit that the budget does not hold is refused before it begins.
     verbose : 1 prints steps and time (never anything that depends on the data).
     features : "plain", or "sqrt" for roots of the features' sizes; a public choice (docs/guides/planning).
+    algorithm : "automatic", or one of the names that ``lastiterate train --algorithm`` takes.
+    report_accuracy : part of the budget mu^2 that a noisy count of right answers costs, such as 0.05, on a tenth of the
+        records, which are not trained on; ``fitted_.accuracies`` has it with an interval; the certificate covers it.
 
     Attributes
     ----------
@@ -51,7 +54,8 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
                  adjacency: str = "zero-out", random_state: int | None = None,
                  time_budget: float = TIME_BUDGET, run: Run | None = None, ledger: Any = None,
                  dataset: str | None = None, verbose: int = 0,
-                 features: str = "plain") -> None:
+                 features: str = "plain", algorithm: str = "automatic",
+                 report_accuracy: float | None = None) -> None:
         self.epsilon = epsilon
         self.delta = delta
         self.row_norm = row_norm
@@ -64,6 +68,8 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
         self.dataset = dataset
         self.verbose = verbose
         self.features = features
+        self.algorithm = algorithm
+        self.report_accuracy = report_accuracy
 
     def fit(self, X: Any, y: Any, progress: Any = None, **unsupported: Any) -> DPLogisticRegression:
         """Train on rows X (n, d) and labels y (n,); ``progress(steps_done, steps, seconds)`` is called now and then."""

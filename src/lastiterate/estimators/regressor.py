@@ -24,14 +24,14 @@ class DPHuberRidge(RegressorMixin, PrivateLinear):
         ``DPLogisticRegression``.
     target_range : public (low, high) of the target, which must be given; values outside are clipped.
     verbose : 1 prints steps and time.
-    features : as for ``DPLogisticRegression``.
+    features, algorithm : as for ``DPLogisticRegression``.
     """
 
     def __init__(self, epsilon: float = 1.0, delta: Any = "auto", row_norm: float | None = None,
                  target_range: tuple[float, float] | None = None, adjacency: str = "zero-out",
                  random_state: int | None = None, time_budget: float = TIME_BUDGET, run: Run | None = None,
                  ledger: Any = None, dataset: str | None = None, verbose: int = 0,
-                 features: str = "plain") -> None:
+                 features: str = "plain", algorithm: str = "automatic") -> None:
         self.epsilon = epsilon
         self.delta = delta
         self.row_norm = row_norm
@@ -44,6 +44,7 @@ class DPHuberRidge(RegressorMixin, PrivateLinear):
         self.dataset = dataset
         self.verbose = verbose
         self.features = features
+        self.algorithm = algorithm
 
     def fit(self, X: Any, y: Any, progress: Any = None, **unsupported: Any) -> DPHuberRidge:
         """Train on rows X (n, d) and targets y (n,)."""

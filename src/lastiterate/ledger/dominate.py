@@ -15,6 +15,7 @@ import numpy as np
 from lastiterate.curves.curve import UP, BestOf, Curve, EpsDelta
 from lastiterate.curves.gdp import Gdp
 from lastiterate.curves.mixtures import GdpMixture
+from lastiterate.curves.selection import WorstOf
 from lastiterate.curves.tails import gdp_delta
 from lastiterate.run.arrays import Array
 
@@ -56,6 +57,8 @@ def _exact(curve: Curve) -> float:
             return max(curve.mus)  # its trade-off function lies above that of the largest mu
         case EpsDelta(epsilon, 0.0):
             return _pure(epsilon)
+        case WorstOf():
+            return max(map(_exact, curve.curves))
         case _:
             return math.inf
 

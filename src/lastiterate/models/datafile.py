@@ -22,6 +22,7 @@ from lastiterate.models.custody import Custody
 from lastiterate.models.fitted import Fitted
 from lastiterate.models.linear import Budget
 from lastiterate.models.opened import SAMPLE, Opened, Records, open_file
+from lastiterate.models.scored import count_for, reserved
 from lastiterate.models.units import Units
 from lastiterate.planning.families.asked import Asked
 from lastiterate.planning.planner import Choice
@@ -65,7 +66,8 @@ def fit_file(data: str, budget: Budget, *, schema: Schema | None = None, test: s
              row_norm: float | None = None, model: str | None = None, template: Template | None = None,
              progress: Callable[[int, int, float], None] | None = None, custody: Custody | None = None,
              secure_noise: bool = False, units: Units | None = None, features: Any = "plain",
-             stream: bool = False, scratch: Path | None = None, devices: int = 1) -> Trained:
+             stream: bool = False, scratch: Path | None = None, devices: int = 1,
+             report_accuracy: float | None = None) -> Trained:
     """Fit on a file (with its schema) or on a bundled public set, of which a fifth is kept for testing.
 
     ``model``: one of ``MODELS``; by default the linear model that fits the target. ``custody``: pays as soon as the
@@ -73,11 +75,16 @@ def fit_file(data: str, budget: Budget, *, schema: Schema | None = None, test: s
     nothing is written. ``units``: the column that says who a row belongs to, and the most rows of each that are used.
     ``features``: what is done to them first, for the planner's runs (see ``Task``). ``stream``: read the file piece by
     piece, with scratch files in the folder ``scratch`` (see ``too_large``). ``devices``: how many share every batch.
+    ``report_accuracy``: the part of mu^2 that a noisy count of right answers costs, on a tenth of the records that are
+    then not trained on.
     """
     if (stream or devices != 1) and (model == SAMPLE or secure_noise):
         raise InputError("stream" if stream else "devices", "cannot be combined with "
                          + ("secure_noise" if secure_noise else SAMPLE), None,
                          "these need the whole data in one memory")
+    if report_accuracy is not None and (model == SAMPLE or secure_noise or stream):
+        raise InputError("report_accuracy", "is for the linear models of plans and algorithms", report_accuracy,
+                         "leave it out")
     if model == SAMPLE and template is not None:
         raise InputError("algorithm", f"cannot be combined with {SAMPLE}, which draws one posterior sample", None)
     if model == SAMPLE and units is not None:
@@ -90,19 +97,26 @@ def fit_file(data: str, budget: Budget, *, schema: Schema | None = None, test: s
     if model == SAMPLE:
         return _sample(file, budget, custody)
     task = replace(file.task, feature_map=features)
+    places = None if report_accuracy is None else reserved(task.n)
+    task = task if places is None else replace(task, n=len(places[0]))
     if secure_noise:  # without an algorithm full batches: each record is charged at every step, and noise counts least
         asked = budget.asked(task)
         run = described(asked, "noisy-gd", charged=True) if template is None else template(asked, True)
         return _exactly(file, budget, run, custody, progress)
     run = None if template is None else template(budget.asked(task), False)
-    plan = linear.planned(task, budget, run, stream=stream)
+    count = None if places is None or report_accuracy is None else count_for(
+        report_accuracy, budget.epsilon, budget.delta_for(task.n), len(places[1]), rows_per_unit=task.rows_per_unit)
+    plan = linear.planned(task, budget, run, count, stream=stream)
     if file.streamed or devices != 1:
         check_streams(plan.certificate.run)
     if custody is not None:
         custody.pay(plan.certificate, file.size(plan.certificate.run))
     records = file.records()
-    found = linear.fit(plan.certificate, records.features, records.target, delta=plan.delta, answers=records.answers,
-                       schema=records.schema, progress=progress, custody=custody, scratch=scratch,
+    rows, target, held = records.features, records.target, None
+    if places is not None:
+        rows, target, held = rows[places[0]], target[places[0]], (rows[places[1]], target[places[1]])
+    found = linear.fit(plan.certificate, rows, target, delta=plan.delta, answers=records.answers,
+                       schema=records.schema, progress=progress, custody=custody, scratch=scratch, held=held,
                        devices=devices)
     plain = _plain_score(records) if records.bundled else None
     return Trained(found, plan.choice, None if records.held is None else _score(found, records), plain)

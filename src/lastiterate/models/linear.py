@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,9 +11,9 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from lastiterate.accounting.calibration import calibrate
-from lastiterate.accounting.certificate import Certificate
+from lastiterate.accounting.certificate import Certificate, account
 from lastiterate.data.schema import Schema
-from lastiterate.engine import Model, execute, scores, seeded_key
+from lastiterate.engine import Model, execute, fresh_key, scores, seeded_key, seeded_keys
 from lastiterate.engine.streaming.devices import Arrays, Devices
 from lastiterate.engine.streaming.linear import execute_streaming, first_rows
 from lastiterate.engine.streaming.passes import check_streams
@@ -20,15 +21,20 @@ from lastiterate.errors import InputError
 from lastiterate.models import repeated
 from lastiterate.models.answers import Labels, Range, Scores, as_json, from_json
 from lastiterate.models.custody import Custody
+from lastiterate.models.custody import custody as custody_of
 from lastiterate.models.exposure import warn_of_dumps
 from lastiterate.models.fitted import Fitted
 from lastiterate.models.folder import Stored
 from lastiterate.models.kinds import Order, is_source
+from lastiterate.models.scored import Accuracy, CountCharge, accuracy, noisy_count
 from lastiterate.models.statements import Written
 from lastiterate.planning.families.asked import Asked
 from lastiterate.planning.planner import TIME_BUDGET, Choice, consider
 from lastiterate.planning.task import Task, automatic_delta
+from lastiterate.planning.task import budget as worth
 from lastiterate.run.adjacency import check_same
+from lastiterate.run.counts import NoisyCount
+from lastiterate.run.facts import FLOAT_SLACK
 from lastiterate.run.run import Run
 
 SEED = "the caller gave the seed: whoever knows it can subtract the noise"
@@ -37,12 +43,14 @@ Answers = Labels | Range | Scores
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class FittedLinear(Fitted):
-    """A linear model: weights (k, d + 1), what its private preparation released, what its scores mean."""
+    """A linear model: weights (k, d + 1), what its private preparation released, what its scores mean, and what noisy
+    counts of its run say."""
 
     kind: ClassVar[str] = "linear"
     run: Run
     released: Model
     answers: Answers
+    counted: tuple[float, ...] = ()
 
     def scores(self, x: Any) -> np.ndarray:
         """Linear scores of rows x (n, d), shape (n, k), prepared and clipped as in training."""
@@ -59,8 +67,39 @@ class FittedLinear(Fitted):
         """The most probable label of every row, or a number, shape (n,)."""
         return self.answers.of(self.scores(x))
 
+    @property
+    def accuracies(self) -> tuple[Accuracy, ...]:
+        """What the noisy counts say that are released with the model, each with its interval."""
+        return tuple(accuracy(*pair) for pair in zip(self.run.counts, self.counted, strict=True))
+
+    def private_score(self, x: Any, y: Any, *, epsilon: float, ledger: Any = None, dataset: str | None = None
+                      ) -> FittedLinear:
+        """The model with one more accuracy, counted with noise on private records x (n, d) and their labels y (n,).
+
+        ``epsilon``: what the count costs by itself, at the model's delta. ``ledger``, ``dataset``: charged before a
+        record is looked at. Read it as ``accuracies[-1]`` of the model that is returned.
+
+        **Guarantee:** the certificate of what is returned pays for the count beside everything else, as if every record
+        were counted and trained on; the one of this model does not, and must not be shown beside the count.
+        """
+        if type(self) is not FittedLinear:
+            raise InputError("model", "must be one whose certificate a count can be added to", self.kind)
+        mu = worth(epsilon, self.delta)
+        if not 0 < mu < math.inf:
+            raise InputError("epsilon", "must be a positive number", epsilon)
+        wanted = NoisyCount(self.run.rows_per_unit * (1 + FLOAT_SLACK) / mu * (1 + 1e-9), int(np.shape(x)[0]))
+        run, old = replace(self.run, counts=(*self.run.counts, wanted)), self.certificate
+        proof = replace(account(run, at_least=old.at_least), caveats=old.caveats)
+        guard = custody_of(ledger=ledger, dataset=dataset, purpose="private_score")
+        guard.pay(CountCharge(run, wanted, run.adjacency))
+        right = self.predict(x) == np.asarray(y)
+        found = replace(self, proof=proof, run=run, counted=(*self.counted, noisy_count(right, wanted, fresh_key())))
+        guard.finish(found)
+        return found
+
     def contents(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         tensors = {"weights": self.released.weights}
+        tensors |= {"counted": np.asarray(self.counted)} if self.counted else {}
         tensors |= {f"prepared_{i}": np.asarray(part) for i, part in enumerate(self.released.released)}
         return {"run": self.run.to_dict(), "answers": as_json(self.answers)}, tensors
 
@@ -75,6 +114,9 @@ def read(stored: Stored, like: Any = None) -> FittedLinear:
         raise InputError("like", "is for networks; a linear model needs none", type(like).__name__, "leave it out")
     run, tensors = Run.from_dict(stored.model["run"]), stored.tensors()
     names = ["weights", *(f"prepared_{i}" for i in range(len(run.prelude)))]
+    counted = tuple(map(float, tensors.pop("counted", np.zeros(0)).ravel()))
+    if len(counted) != len(run.counts) or not np.isfinite(counted).all():
+        raise InputError("model", "must hold one number for every count of its run", len(counted), "train again")
     if sorted(tensors) != sorted(names) or not all(np.isfinite(array).all() for array in tensors.values()):
         raise InputError("model", "must hold the weights of its run", sorted(tensors), "train again")
     weights = tensors["weights"]
@@ -91,7 +133,7 @@ def read(stored: Stored, like: Any = None) -> FittedLinear:
         raise InputError("model", f"must name one label for each of its {max(2, weights.shape[0])} classes",
                          len(answers.values))
     return FittedLinear(proof=Written(stored.certificate), delta=stored.certificate["delta"], schema=schema, run=run,
-                        released=released, answers=answers)
+                        released=released, answers=answers, counted=counted)
 
 
 def _outputs(run: Run) -> int:
@@ -130,9 +172,14 @@ class Planned:
     choice: Choice | None = None
 
 
-def planned(task: Task, budget: Budget, run: Run | None = None, *, stream: bool = False) -> Planned:
+def planned(task: Task, budget: Budget, run: Run | None = None, count: NoisyCount | None = None, *,
+            stream: bool = False) -> Planned:
     """The planner's run for a task, or the given one with the least noise that the budget allows; ``stream``: the data
-    do not fit in memory."""
+    do not fit in memory. With a ``count`` that is released beside the model, it is charged as well."""
+    if count is not None:
+        found = planned(task, budget, run, stream=stream)
+        both = replace(found.certificate.run, counts=(count,))
+        return replace(found, certificate=calibrate(both, epsilon=budget.epsilon, delta=found.delta))
     delta = budget.delta_for(task.n)
     if run is None:
         choice = consider(task, epsilon=budget.epsilon, delta=delta, adjacency=budget.adjacency,
@@ -145,12 +192,14 @@ def planned(task: Task, budget: Budget, run: Run | None = None, *, stream: bool 
 def fit(certificate: Certificate, features: Any, target: Any = None, *, delta: float, answers: Answers,
         seed: int | None = None, caveats: tuple[str, ...] = (), schema: Schema | None = None,
         progress: Callable[[int, int, float], None] | None = None, custody: Custody | None = None,
-        scratch: Path | None = None, devices: int = 1) -> FittedLinear:
+        scratch: Path | None = None, held: tuple[np.ndarray, np.ndarray] | None = None, devices: int = 1
+        ) -> FittedLinear:
     """Execute the run of ``certificate`` on rows (n, d) and targets (n,), and release its last iterate.
 
     ``target``: class indices, or numbers for regression; ``None`` where ``features`` is a source of both. ``seed``: for
     tests only; it becomes a caveat. ``custody``: pays before a record is looked at; the caller finishes it when the
     model is out. ``scratch``: the folder of a source's scratch files. ``devices``: how many share every batch.
+    ``held``: rows and class indices that the run's one noisy count is about, none of them among the others where it is apart.
 
     **Guarantee:** the certificate of the result speaks of the run that was executed; every fit spends its budget anew.
     """
@@ -161,6 +210,9 @@ def fit(certificate: Certificate, features: Any, target: Any = None, *, delta: f
     if source is not None:
         check_streams(certificate.run)
         Devices(devices)
+    if len(certificate.run.counts) != (0 if held is None else 1):
+        raise InputError("counts", "must be one, with the records that it is about", len(certificate.run.counts),
+                         "use report_accuracy, or private_score of the model")
     key, keeper = None if seed is None else seeded_key(seed), None
     if custody is not None:
         custody.pay(certificate)
@@ -173,6 +225,11 @@ def fit(certificate: Certificate, features: Any, target: Any = None, *, delta: f
     added = (*caveats, *(() if seed is None else (SEED,)))
     found = FittedLinear(proof=replace(certificate, caveats=(*certificate.caveats, *added)), delta=delta, schema=schema,
                          run=certificate.run, released=released, answers=answers)
+    if held is not None:
+        assert isinstance(answers, Labels)
+        right = found.predict(held[0]) == np.asarray(answers.values)[held[1]]
+        own = fresh_key() if seed is None else seeded_keys(seed, 2)[1]
+        found = replace(found, counted=(noisy_count(right, certificate.run.counts[0], own),))
     repeated.REMINDER.after(rows)
     return found
 

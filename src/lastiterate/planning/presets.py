@@ -161,6 +161,7 @@ def _minimised(asked: Asked, batching: Batching | None, prox: Prox | None, cap: 
     found = [run for share in perturbed.SHARES
              if (run := perturbed.run_of(asked, share, cap=cap)) is not None]
     if not found:
-        raise InputError("epsilon", "is too small for the largest ridge of objective-perturbation", asked.epsilon,
+        raise InputError("epsilon", "is too small for the largest ridge of objective-perturbation, or above 50",
+                         asked.epsilon,
                          "use allocation-sgd")
     return min(found, key=asked.risk)

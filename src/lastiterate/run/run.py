@@ -13,6 +13,7 @@ from lastiterate.run import codec, strict_json
 from lastiterate.run.adjacency import Adjacency, check_adjacency
 from lastiterate.run.arrays import Array
 from lastiterate.run.batching import Batching, FullBatch
+from lastiterate.run.counts import NoisyCount, check_counts
 from lastiterate.run.domains import Domain, Everywhere
 from lastiterate.run.evidence import Fact
 from lastiterate.run.facts import LossFacts
@@ -56,8 +57,9 @@ class Run:
     every step. ``prox``: a penalty, by its proximal map. ``prelude``: private preparation, composed in. ``release``:
     "last" (the final parameters) or "all" (every iterate may be seen). ``adjacency``: "zero-out", "replace-one" or
     "add-remove". ``loss``: what is known about it. ``rows_per_unit``: most records that one protected unit, such as a
-    person, has in the data; a public number, bounded before training. Epsilon is the unit's. Errors: ``InputError`` for
-    values out of range, or that do not fit together.
+    person, has in the data; a public number, bounded before training. Epsilon is the unit's. ``counts``: noisy counts
+    of what the model is right about, released beside it. Errors: ``InputError`` for values out of range, or that do not
+    fit together.
 
     Step k = 0, 1, ... computes ``Project(Prox(theta - step_k (data gradient sum / b + ridge theta + noise_std_k
     N(0, I))))`` with the public divisor b. ``noise_std_k`` is per coordinate of the mean gradient. A number or several
@@ -82,6 +84,7 @@ class Run:
     adjacency: Adjacency = "zero-out"
     loss: Loss = Abstract()
     rows_per_unit: int = 1
+    counts: tuple[NoisyCount, ...] = ()
 
     def __post_init__(self) -> None:
         settle(self)
@@ -102,6 +105,7 @@ class Run:
         check_stable(self)
         check_targets(self.prelude, self.loss.target_classes)
         check_perturbed(self)
+        check_counts(self)
 
     # What follows from the description.
 
@@ -247,6 +251,7 @@ DESCRIPTIONS: dict[str, tuple[type, ...]] = {
     "step_size": get_args(StepSize), "noise": get_args(Noise), "batching": get_args(Batching),
     "domain": get_args(Domain), "prox": get_args(Prox), "start": get_args(Start), "momentum": get_args(Momentum),
     "prelude": get_args(Preparation), "loss": get_args(Loss),
+    "counts": (NoisyCount,),
 }
 """The classes that each field of a run may hold."""
 _CLASSES: dict[str, type] = {kind.__name__: kind for kinds in DESCRIPTIONS.values() for kind in kinds} \

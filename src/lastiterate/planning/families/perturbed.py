@@ -22,6 +22,7 @@ from lastiterate.run.step_sizes import Constant
 SHARES = (0.1, 0.03, 0.01, 3e-3, 1e-3, 3e-4)  #: ridges, relative to the smoothness of the data term
 STEP = 0.9  #: of the solver, relative to 1/smooth
 LAST = 0.3  #: noise on the minimiser, relative to the least that the linear term leaves in any direction
+LARGEST_EPSILON = 50.0  #: beyond it e^epsilon times the probability of a term that is too long could count
 TOLERANCE = 0.05  #: of the solver, as mu of the noise on the minimiser, relative to that of the linear term
 
 
@@ -38,7 +39,7 @@ def perturbed(asked: Asked) -> Iterator[Run]:
 
 def run_of(asked: Asked, share: float, *, cap: float | None = None) -> Run | None:
     """The run for a ridge of this share, with about the noise that it needs; ``None`` where so small a ridge
-    takes most of epsilon by itself, or double precision cannot reach the tolerance.
+    takes epsilon by itself, where epsilon is out of range, or double precision cannot reach the tolerance.
     """
     task = asked.task
     loss = linear_loss(task.classes, 1.0)
@@ -50,7 +51,7 @@ def run_of(asked: Asked, share: float, *, cap: float | None = None) -> Run | Non
               prelude=whitened.preparation(asked), rows_per_unit=task.rows_per_unit)
     charged = whitened.spent(asked) * asked.mu**2
     epsilon = asked.epsilon - log_determinants(run)
-    left = budget(epsilon, asked.delta) ** 2 - charged if epsilon > 0 else 0.0
+    left = budget(epsilon, asked.delta) ** 2 - charged if 0 < epsilon <= LARGEST_EPSILON else 0.0
     if left <= 0:
         return None
     run = replace(run, noise=ObjectiveNoise(left**-0.5, task.parameters, LAST))  # near what calibration finds
