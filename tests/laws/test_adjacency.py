@@ -71,6 +71,21 @@ def test_the_golden_numbers_with_40_digits(batch, adjacency):
         assert delta(epsilon) <= DELTA < delta(epsilon - 2e-4)
 
 
+def test_the_guide_says_what_is_certified():
+    text = (Path(__file__).parents[2] / "docs" / "guides" / "adjacency.md").read_text()
+    names = {"a secret block, drawn once": li.BallsInBins(100), "a secret block, drawn in each pass":
+             li.RandomAllocation(100), "Poisson": li.Poisson(0.1), "drawn afresh, fixed size": li.FixedSize(100)}
+    for name, batching in names.items():
+        cells = next(line for line in text.splitlines() if line.startswith(f"| {name} |")).split("|")[2:5]
+        for adjacency, cell in zip(ADJACENCIES, cells, strict=True):
+            if "refused" in cell:
+                continue
+            said, theorem = cell.strip().split(", ")
+            found = li.account(replace(RUN, batching=batching, adjacency=adjacency))
+            assert found.best(DELTA).theorem.name == theorem
+            assert 0 <= float(said) - found.epsilon(DELTA) <= 0.02, "rounded up"
+
+
 def test_replace_one_stands_beside_zero_out():
     for batch in ("cyclic", "permuted", "fixed", "poisson"):
         zero = li.account(replace(RUN, batching=BATCHES[batch]))
