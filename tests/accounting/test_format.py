@@ -242,14 +242,14 @@ def test_units_are_records_of_their_own(tmp_path):
     x, y = np.arange(12.0).reshape(6, 2).astype(np.float32), np.arange(6.0).astype(np.float32)
     unit = np.array([7, 3, 7, 7, 3, 9])
     present, rows, targets = units_as_records((x, y), unit, 2)
-    assert present.tolist() == [[1, 1], [1, 1], [1, 0]] and targets.tolist() == [[1, 4], [0, 2], [5, 5]]
-    assert rows[1].tolist() == [[0, 1], [4, 5]] and rows[2].tolist() == [[10, 11], [10, 11]]
+    assert present.tolist() == [[1, 1], [1, 1], [1, 0]] and targets.tolist() == [[0, 2], [1, 4], [5, 5]]
+    assert rows[0].tolist() == [[0, 1], [4, 5]] and rows[2].tolist() == [[10, 11], [10, 11]]
 
     def loss(params, row, target):
         return (row @ params["w"] - target) ** 2
 
     mean, params = UnitLoss(loss, 2), {"w": jnp.array([0.5, -0.25])}
-    one = float(mean(params, present[1], rows[1], targets[1]))
+    one = float(mean(params, present[0], rows[0], targets[0]))
     assert one == pytest.approx(float(loss(params, x[0], y[0]) + loss(params, x[2], y[2])) / 2, rel=1e-6)
     alone = jax.grad(mean)(params, present[2], rows[2], targets[2])
     assert np.allclose(alone["w"], jax.grad(loss)(params, x[5], y[5])["w"] / 2)

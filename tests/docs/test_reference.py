@@ -76,7 +76,7 @@ def test_the_glossary_has_the_words_of_descriptions():
     for value in get_args(Adjacency):
         assert f'`"{value}"`' in GLOSSARY, value
     words = {"n", "step_size", "noise", "batching", "domain", "prox", "start", "clip", "momentum", "prelude", "release",
-             "adjacency", "loss", "steps", "rows_per_unit", "counts"}
+             "adjacency", "loss", "steps", "rows_per_unit", "rows_per_record", "counts"}
     assert {field.name for field in dataclasses.fields(Run)} <= words, "a new field of Run needs a word in the glossary"
     for word in words - {"n", "noise", "batching", "loss", "steps"}:
         assert re.search(rf"`(Run\()?{word}", GLOSSARY), word

@@ -93,7 +93,7 @@ def in_words(certificate: Certificate, delta: float, every: bool = False) -> Tex
 def _meaning(certificate: Certificate, delta: float) -> list[str]:
     adjacency, best = certificate.run.adjacency, certificate.best(delta)
     assert best is not None and best.evidence is not None
-    rows = certificate.run.rows_per_unit
+    rows = max(certificate.run.rows_per_unit, certificate.run.rows_per_record)
     lines = [f"Neighbours ({adjacency}): {NEIGHBOURS[adjacency]}. {UNIT}"] if rows == 1 else [
         f"Neighbours ({adjacency}): {NEIGHBOURS[adjacency]}, for all rows of one unit, {rows} at most."]
     if records_moved(adjacency) == 1:

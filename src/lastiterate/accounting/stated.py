@@ -48,9 +48,9 @@ def stated(certificate: Claims, delta: float, *, run: Run | None, curve: Curve |
     ``curve``: one that certifies (``None`` where nothing does). ``facts``: what its theorem rests on. ``charged``: what
     epsilon pays for beside the steps. ``secret``: beside iterates, gradients, noise and seed.
     """
-    rows = 1 if run is None else run.rows_per_unit
+    rows, record = (1, 1) if run is None else (run.rows_per_unit, run.rows_per_record)
     body: dict[str, Any] = {
-        "unit": unit(rows), "neighbours": NEIGHBOURS[certificate.adjacency],
+        "unit": unit(rows, record), "neighbours": NEIGHBOURS[certificate.adjacency],
         "guarantees": [{"delta": d, "epsilon": _finite(certificate.epsilon(d))}
                        for d in sorted({*DELTAS, delta}, reverse=True)],
         "mu": None if curve is None else closest_gaussian(curve, delta),
@@ -67,8 +67,13 @@ def stated(certificate: Claims, delta: float, *, run: Run | None, curve: Curve |
     return body if run is None else body | execution(run)
 
 
-def unit(rows: int) -> dict[str, Any]:
-    """The privacy unit in words, and how many rows of it can be in the data."""
+def unit(rows: int, record: int = 1) -> dict[str, Any]:
+    """The privacy unit in words, and how many rows of it can be in the data; ``record``: rows of one record."""
+    if record > 1:
+        return {"rows": record, "words": f"one unit with at most {record} rows of the training data, all of them "
+                                         "together; a public bound, applied before training; batches draw units, n "
+                                         "counts units, and a unit's gradient is the mean over its places, so that "
+                                         "the sensitivity is the unit's"}
     if rows == 1:
         return {"rows": 1, "words": "one record: one row of the training data; somebody with several rows is protected "
                                     "as a group of that many"}

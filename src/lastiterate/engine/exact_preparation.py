@@ -61,7 +61,10 @@ def _fit(places: int, norm: float) -> int:
 
 
 def check_exact(run: Run) -> None:
-    """Refuse a preparation that is not executed exactly."""
+    """Refuse a preparation that is not executed exactly, and units as records."""
+    if run.rows_per_record > 1:
+        raise InputError("secure_noise", "is for records of one row", run.rows_per_record,
+                         "use rows_per_unit, for group privacy")
     for part in run.prelude:
         match part:
             case TopEigenvalue():

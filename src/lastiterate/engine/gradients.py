@@ -53,6 +53,9 @@ def clip_residuals(rows: jax.Array, found: jax.Array, clip: float | None) -> jax
 class Linear:
     """The clipped data gradients of a linear model; weights (k, d), a chunk is rows (m, d) and targets (m,).
 
+    ``places``: rows of one record. Where there are more than one a chunk is (m, places, d) and (m, places), and a
+    record's gradient is the mean of its rows' clipped ones; empty places are rows of 0.
+
     **Guarantee:** with ``exact`` everything is float64, because theorems about a hidden state compare one step at two
     *different* parameters, where rounding them to float32 would be a jump. Without it (all steps are charged) float32
     sums have at most ``CHUNK`` rows each (see ``FLOAT_SLACK``). Zero rows add nothing. For every ``theta``, overflowed
@@ -63,11 +66,12 @@ class Linear:
     loss: LinearLoss
     clip: float | None
     exact: bool
+    places: int = 1
 
     @property
     def most(self) -> int:
         """Records in a chunk, at most."""
-        return AT_ONCE
+        return max(1, AT_ONCE // self.places)
 
     @property
     def ridge(self) -> float:
@@ -75,9 +79,14 @@ class Linear:
 
     def chunk_sum(self, theta: jax.Array, chunk: Any) -> jax.Array:
         """Sum of the clipped data gradients of a chunk, (k, d) float64."""
+        if self.places == 1:
+            return self._rows_sum(theta, *chunk)
+        return self._rows_sum(theta, *(part.reshape(-1, *part.shape[2:]) for part in chunk)) / self.places
+
+    def _rows_sum(self, theta: jax.Array, rows: jax.Array, target: jax.Array) -> jax.Array:
         dtype = jnp.float64 if self.exact else jnp.float32
         times = partial(jnp.matmul, precision="highest")
-        rows, target = chunk[0].astype(dtype), chunk[1]
+        rows = rows.astype(dtype)
         scores = times(theta.astype(dtype), rows.T)
         found = residuals(self.loss, scores, target)
         found = clip_residuals(rows, jnp.where(jnp.isfinite(found), found, 0.0), self.clip)
@@ -94,5 +103,6 @@ class Linear:
         return function(theta)
 
 
-jax.tree_util.register_pytree_node(Linear, lambda model: ((Described(model.loss), model.clip), model.exact),
-                                   lambda exact, held: Linear(held[0].value, held[1], exact))
+jax.tree_util.register_pytree_node(
+    Linear, lambda model: ((Described(model.loss), model.clip), (model.exact, model.places)),
+    lambda shape, held: Linear(held[0].value, held[1], *shape))

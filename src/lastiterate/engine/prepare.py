@@ -82,6 +82,9 @@ def arrange(run: Run, features: Any, target: Any, places: np.ndarray | None = No
     i in a secret order (absent: its own). Slots without a record hold zeros, and so do those of the records ``absent``,
     intercept included, which makes their gradients zero: what the neighbours of zero-out are.
     """
+    if run.rows_per_record > 1:
+        raise InputError("rows_per_record", "needs li.train(run, (x, y), unit=...), which says who a row belongs to",
+                         run.rows_per_record, "or use 1 and rows_per_unit, for group privacy")
     loss, plan, answers = linear_loss(run), sampler_of(run.batching, run.n, AT_ONCE).layout, check_target(run, target)
     shape = np.shape(features)
     if len(shape) != 2 or 0 in shape:

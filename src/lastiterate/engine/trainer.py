@@ -205,8 +205,9 @@ class Trainer:
         check_described(self.run)
 
     @cached_property
-    def _loop(self) -> Loop:
-        return Loop(self.run, Linear(linear_loss(self.run), self.run.clip, hidden(self.run)))
+    def loop(self) -> Loop:
+        """The loop on arranged records."""
+        return Loop(self.run, Linear(linear_loss(self.run), self.run.clip, hidden(self.run), self.run.rows_per_record))
 
     def fit(self, features: Any, target: Any, key: Key | None = None, progress: Progress | None = None,
             released: tuple[np.ndarray, ...] = (), absent: Sequence[int] = (),
@@ -228,8 +229,8 @@ class Trainer:
                 return minimised(self.run, rows, labels, key, progress)
             data: Any = jax.device_put(rows, may_alias=True), jnp.asarray(labels)
             if order is None:
-                data = drawn_once(self._loop.program, data, key)
-            return self._loop.execute(self._zero(rows), data, key, progress, keeper)
+                data = drawn_once(self.loop.program, data, key)
+            return self.loop.execute(self.zero(rows), data, key, progress, keeper)
 
     def fit_many(self, features: Any, target: Any, keys: Any, absent: Sequence[int] = ()) -> np.ndarray:
         """Train one model per key in a single vectorised program, for tests and audits; (models, k, d + 1), with all
@@ -239,9 +240,10 @@ class Trainer:
         with jax.enable_x64(True):
             if type(self.run.noise) is ObjectiveNoise:
                 return many_minimised(self.run, rows, labels, keys)
-            return self._loop.many(self._zero(rows), (rows, labels), keys)
+            return self.loop.many(self.zero(rows), (rows, labels), keys)
 
-    def _zero(self, rows: Any) -> np.ndarray:
+    def zero(self, rows: Any) -> np.ndarray:
+        """The first weights, for arranged rows."""
         return np.zeros((outputs(linear_loss(self.run)), rows.shape[-1]))
 
 

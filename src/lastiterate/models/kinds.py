@@ -27,6 +27,7 @@ class Order:
     """What ``train`` was asked to execute: the certificate's run on these data, the certificate stated at ``delta``.
 
     ``scratch``: the folder of scratch files, where data are read in pieces. ``devices``: how many share every batch.
+    ``unit``: who a row belongs to.
     """
 
     certificate: Certificate
@@ -40,6 +41,7 @@ class Order:
     custody: Custody = field(default_factory=Custody)
     scratch: Path | None = None
     devices: int = 1
+    unit: Any = None
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from lastiterate.engine import Model, execute, fresh_key, scores, seeded_key, se
 from lastiterate.engine.streaming.devices import Arrays, Devices
 from lastiterate.engine.streaming.linear import execute_streaming, first_rows
 from lastiterate.engine.streaming.passes import check_streams
+from lastiterate.engine.units import execute_units
 from lastiterate.errors import InputError
 from lastiterate.models import repeated
 from lastiterate.models.answers import Labels, Range, Scores, as_json, from_json
@@ -28,6 +29,7 @@ from lastiterate.models.folder import Stored
 from lastiterate.models.kinds import Order, is_source
 from lastiterate.models.scored import Accuracy, CountCharge, accuracy, noisy_count
 from lastiterate.models.statements import Written
+from lastiterate.models.units import check_units, unit_records
 from lastiterate.planning.families.asked import Asked
 from lastiterate.planning.planner import TIME_BUDGET, Choice, consider
 from lastiterate.planning.task import Task, automatic_delta
@@ -192,14 +194,15 @@ def planned(task: Task, budget: Budget, run: Run | None = None, count: NoisyCoun
 def fit(certificate: Certificate, features: Any, target: Any = None, *, delta: float, answers: Answers,
         seed: int | None = None, caveats: tuple[str, ...] = (), schema: Schema | None = None,
         progress: Callable[[int, int, float], None] | None = None, custody: Custody | None = None,
-        scratch: Path | None = None, held: tuple[np.ndarray, np.ndarray] | None = None, devices: int = 1
-        ) -> FittedLinear:
+        scratch: Path | None = None, held: tuple[np.ndarray, np.ndarray] | None = None, devices: int = 1,
+        unit: Any = None) -> FittedLinear:
     """Execute the run of ``certificate`` on rows (n, d) and targets (n,), and release its last iterate.
 
     ``target``: class indices, or numbers for regression; ``None`` where ``features`` is a source of both. ``seed``: for
     tests only; it becomes a caveat. ``custody``: pays before a record is looked at; the caller finishes it when the
     model is out. ``scratch``: the folder of a source's scratch files. ``devices``: how many share every batch.
-    ``held``: rows and class indices that the run's one noisy count is about, none of them among the others where it is apart.
+    ``held``: rows and class indices that the run's one noisy count is about, none of them among the others where it is
+    apart. ``unit``: who a row belongs to, for runs whose records are units.
 
     **Guarantee:** the certificate of the result speaks of the run that was executed; every fit spends its budget anew.
     """
@@ -213,6 +216,7 @@ def fit(certificate: Certificate, features: Any, target: Any = None, *, delta: f
     if len(certificate.run.counts) != (0 if held is None else 1):
         raise InputError("counts", "must be one, with the records that it is about", len(certificate.run.counts),
                          "use report_accuracy, or private_score of the model")
+    check_units(certificate.run, unit)
     key, keeper = None if seed is None else seeded_key(seed), None
     if custody is not None:
         custody.pay(certificate)
@@ -220,16 +224,22 @@ def fit(certificate: Certificate, features: Any, target: Any = None, *, delta: f
     warn_of_dumps()
     rows = repeated.REMINDER.sketch(first_rows(features) if is_source(features) else features)
     repeated.REMINDER.before(rows)
-    released = execute(certificate.run, features, target, key, progress, keeper) if source is None else \
-        execute_streaming(certificate.run, source, key, progress, keeper, scratch, devices)
+    run = certificate.run
+    if run.rows_per_record > 1:
+        units = unit_records((features, target), unit, run.rows_per_record)
+        released = execute_units(run, units, key, progress, keeper)
+    elif source is None:
+        released = execute(run, features, target, key, progress, keeper)
+    else:
+        released = execute_streaming(run, source, key, progress, keeper, scratch, devices)
     added = (*caveats, *(() if seed is None else (SEED,)))
     found = FittedLinear(proof=replace(certificate, caveats=(*certificate.caveats, *added)), delta=delta, schema=schema,
-                         run=certificate.run, released=released, answers=answers)
+                         run=run, released=released, answers=answers)
     if held is not None:
         assert isinstance(answers, Labels)
         right = found.predict(held[0]) == np.asarray(answers.values)[held[1]]
         own = fresh_key() if seed is None else seeded_keys(seed, 2)[1]
-        found = replace(found, counted=(noisy_count(right, certificate.run.counts[0], own),))
+        found = replace(found, counted=(noisy_count(right, run.counts[0], own),))
     repeated.REMINDER.after(rows)
     return found
 
@@ -245,7 +255,7 @@ def fit_order(order: Order) -> FittedLinear:
     rows, target = (order.data, None) if is_source(order.data) else arrays_of(order)
     return fit(order.certificate, rows, target, delta=order.delta, answers=indices_of(order.certificate.run),
                seed=order.seed, progress=order.progress, custody=order.custody, scratch=order.scratch,
-               devices=order.devices)
+               devices=order.devices, unit=order.unit)
 
 
 def check_order(order: Order) -> None:
@@ -270,7 +280,7 @@ def arrays_of(order: Order) -> tuple[np.ndarray, np.ndarray]:
     rows, target = np.asarray(data[0]), np.asarray(data[1])
     if rows.ndim != 2 or rows.dtype.kind not in "biuf":
         raise InputError("x", "must be a table of numbers, shape (n, d)", f"{rows.dtype} of shape {rows.shape}")
-    if len(rows) != run.n:
+    if run.rows_per_record == 1 and len(rows) != run.n:
         raise InputError("x", f"must have the run's n = {run.n} rows", len(rows))
     return rows, target
 

@@ -65,12 +65,14 @@ def train(
     call goes on from it with the same bits, and it is deleted at the end. ``ledger``: a file (``lastiterate ledger
     make``) that the release is charged to, under the name ``dataset``, before ``data`` are looked at.
     ``secure_noise``: exact sums and exact discrete noise; every step is charged, and the certificate covers the
-    arithmetic. ``unit``: who a row belongs to, one identifier per row, shape (n,); nobody may have more than
-    the run's ``rows_per_unit`` rows (``kept_rows`` says which to keep); ``UnitLoss`` makes a unit one
-    record instead. ``word``: what the releaser says beside what is derived, written into the certificate. Returns a
-    model with ``certificate``, ``predict`` and ``save``. Errors: ``NotCertified`` before training, if no theorem
-    certifies the run on facts of ``at_least``; ``InputError`` for bad input, a budget that does not suffice or a run
-    that diverges; nothing is released.
+    arithmetic. ``unit``: who a row belongs to, one identifier per row; nobody may have more than the run's
+    ``rows_per_unit`` rows (``kept_rows`` says which to keep). Where the run has ``rows_per_record`` its records are
+    units, of each of which the first so many rows are used; ``UnitLoss`` does this for networks. ``word``: what the
+    releaser says beside what is derived, written into the certificate.
+
+    Returns a model with ``certificate``, ``predict`` and ``save``. Errors: ``NotCertified`` before training, if no
+    theorem certifies the run on facts of ``at_least``; ``InputError`` for bad input, a budget that does not suffice or
+    a run that diverges; nothing is released.
 
     **Guarantee:** the certificate speaks of the very run that is executed. It covers this release only.
     """
@@ -96,7 +98,7 @@ def train(
                     key_file=checkpoint_key)
     executed = KINDS[kind.exactly] if secure_noise and kind.exactly is not None else kind
     found = executed.fit(Order(certificate, data, model, loss, stated, seed, microbatch, progress, guard,
-                               None if scratch is None else Path(scratch), devices))
+                               None if scratch is None else Path(scratch), devices, unit))
     guard.finish(found)
     return found if said is None else found.saying(said)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from lastiterate.data.schema import Schema
 from lastiterate.data.table import Table
 from lastiterate.errors import InputError
 from lastiterate.run.run import Run
+
+if TYPE_CHECKING:
+    from lastiterate.engine.records import UnitRecords
 
 UNCHECKED = "that no unit has more rows than its bound is the caller's word: train got no unit column"
 
@@ -95,7 +98,9 @@ def units_as_records(data: tuple[Any, ...], unit: Any, rows: int) -> tuple[np.nd
     if any(len(part) != len(names) for part in arrays):
         raise InputError("unit", "must name the unit of every row", len(names))
     kept = kept_rows(names, rows)
-    found, which = np.unique(names[kept], return_inverse=True)
+    # in the order in which they appear: a unit that is exchanged leaves all others where they are
+    found, first, which = np.unique(names[kept], return_index=True, return_inverse=True)
+    which = np.argsort(np.argsort(first))[which]
     order = np.argsort(which, kind="stable")
     starts = np.searchsorted(which[order], np.arange(len(found)))
     place = np.arange(len(order)) - starts[which[order]]
@@ -109,8 +114,24 @@ def units_as_records(data: tuple[Any, ...], unit: Any, rows: int) -> tuple[np.nd
     return (present, *shaped)
 
 
+def unit_records(data: tuple[Any, ...], unit: Any, rows: int) -> UnitRecords:
+    """Data (x, y) of a linear model with one record per unit."""
+    from lastiterate.engine.records import UnitRecords  # with the engine, which loads JAX
+
+    present, features, target = units_as_records(data, unit, rows)
+    return UnitRecords(features, target, present > 0)
+
+
 def check_units(run: Run, unit: Any) -> tuple[str, ...]:
     """Refuse data with a unit of more rows than the run says; caveats where there is no unit column to look at."""
+    if run.rows_per_record > 1:
+        if unit is None:
+            raise InputError("unit", "must be given where records are units (rows_per_record)", None,
+                             "one identifier per row says who it belongs to")
+        count = len(np.unique(_identifiers(unit)))
+        if count != run.n:
+            raise InputError("unit", f"must name the run's n = {run.n} units", count, "n counts units")
+        return ()
     if unit is None:
         return (UNCHECKED,) if run.rows_per_unit > 1 else ()
     names = _identifiers(unit)

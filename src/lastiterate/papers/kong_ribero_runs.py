@@ -188,7 +188,7 @@ def measured(run: Run, x: np.ndarray, y: np.ndarray, seed: int) -> tuple[float, 
         trainer.fit(x, y, key)
         taken.append(time.perf_counter() - began)
     with jax.enable_x64(True):
-        program = trainer._loop.program
+        program = trainer.loop.program
         rows, labels = arrange(run, x, y)
         data = drawn_once(program, (rows, labels), key)
         if program.sampler.drawn == "each pass":

@@ -29,6 +29,7 @@ from lastiterate.run.record_bounds import facts_of, noise_unit
 from lastiterate.run.stable import check_stable, stabilised
 from lastiterate.run.starts import Fixed, Start
 from lastiterate.run.step_sizes import StepSize, as_step_size
+from lastiterate.run.units import check_units
 from lastiterate.run.validate import executable, whole
 
 Release = Literal["last", "all"]
@@ -57,9 +58,11 @@ class Run:
     every step. ``prox``: a penalty, by its proximal map. ``prelude``: private preparation, composed in. ``release``:
     "last" (the final parameters) or "all" (every iterate may be seen). ``adjacency``: "zero-out", "replace-one" or
     "add-remove". ``loss``: what is known about it. ``rows_per_unit``: most records that one protected unit, such as a
-    person, has in the data; a public number, bounded before training. Epsilon is the unit's. ``counts``: noisy counts
-    of what the model is right about, released beside it. Errors: ``InputError`` for values out of range, or that do not
-    fit together.
+    person, has in the data; a public number, bounded before training. Epsilon is the unit's, by group privacy.
+    ``rows_per_record``: for linear models, most rows of a unit that is one record: n counts units, batches draw units,
+    a unit's gradient is the mean over so many places, empty ones counted as 0. ``counts``: noisy counts of what the
+    model is right about, released beside it. Errors: ``InputError`` for values out of range, or that do not fit
+    together.
 
     Step k = 0, 1, ... computes ``Project(Prox(theta - step_k (data gradient sum / b + ridge theta + noise_std_k
     N(0, I))))`` with the public divisor b. ``noise_std_k`` is per coordinate of the mean gradient. A number or several
@@ -85,6 +88,7 @@ class Run:
     loss: Loss = Abstract()
     rows_per_unit: int = 1
     counts: tuple[NoisyCount, ...] = ()
+    rows_per_record: int = 1
 
     def __post_init__(self) -> None:
         settle(self)
@@ -106,6 +110,7 @@ class Run:
         check_targets(self.prelude, self.loss.target_classes)
         check_perturbed(self)
         check_counts(self)
+        check_units(self)
 
     # What follows from the description.
 

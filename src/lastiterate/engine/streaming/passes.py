@@ -40,6 +40,9 @@ NOISE = (GradientNoise, Langevin, NoiseMultiplier)
 def check_streams(run: Run) -> None:
     """Refuse batches that need random access, and noise that is not added to gradients step by step."""
     batching = run.batching
+    if run.rows_per_record > 1:
+        raise InputError("rows_per_record", "must be 1 where records are read in pieces", run.rows_per_record,
+                         "hold the data in memory")
     if type(run.noise) not in NOISE:
         raise InputError("noise", "must be added to every step's gradient where records are read in pieces",
                          type(run.noise).__name__, "use one of " + ", ".join(kind.__name__ for kind in NOISE))

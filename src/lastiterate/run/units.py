@@ -1,0 +1,36 @@
+"""Runs whose records are units of several rows: what they may be combined with."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lastiterate.errors import InputError
+from lastiterate.run.losses import Abstract
+from lastiterate.run.noise import ObjectiveNoise
+from lastiterate.run.preparation import TopEigenvalue
+from lastiterate.run.validate import whole
+
+if TYPE_CHECKING:
+    from lastiterate.run.run import Run
+
+
+def check_units(run: Run) -> None:
+    """Refuse units as records where the engine would not take their mean, and group privacy on top of them."""
+    whole("rows_per_record", run.rows_per_record, most=10**6)
+    if run.rows_per_record == 1:
+        return
+    if run.rows_per_unit > 1:
+        raise InputError("rows_per_unit", "must be 1 where a record is a unit already (rows_per_record)",
+                         run.rows_per_unit, "leave it out")
+    if isinstance(run.loss, Abstract):
+        raise InputError("rows_per_record", "is for the losses of linear models", run.rows_per_record,
+                         "a network's UnitLoss makes a unit one record")
+    if type(run.noise) is ObjectiveNoise:
+        raise InputError("rows_per_record", "must be 1 where the objective is perturbed", run.rows_per_record,
+                         "its proof speaks of records of one row")
+    if run.counts:
+        raise InputError("counts", "must be empty where records are units: they count single rows", len(run.counts),
+                         "leave them out")
+    if any(isinstance(part, TopEigenvalue) for part in run.prelude):
+        raise InputError("rows_per_record", "must be 1 where a top eigenvalue is measured", run.rows_per_record,
+                         "it is measured on single rows; give the step sizes themselves")
