@@ -7,6 +7,7 @@ import warnings
 
 from lastiterate.cli import (  # their commands register themselves
     audits,
+    backbones,
     explorer,
     fits,
     ledgers,
@@ -19,8 +20,8 @@ from lastiterate.cli import (  # their commands register themselves
 )
 from lastiterate.cli.screen import app
 
-__all__ = ["app", "audits", "explorer", "fits", "ledgers", "main", "plans", "published", "releases", "reports", "runs",
-           "tunings"]
+__all__ = ["app", "audits", "backbones", "explorer", "fits", "ledgers", "main", "plans", "published", "releases",
+           "reports", "runs", "tunings"]
 
 
 def main() -> None:

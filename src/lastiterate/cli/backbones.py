@@ -1,0 +1,65 @@
+"""``lastiterate features``: images to features with a public backbone."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lastiterate.cli.screen import app, console, reports_errors
+from lastiterate.errors import InputError
+
+OWN, FULL_SIDE = "random-convolution", 224
+
+
+@app.command("features")
+@reports_errors
+def features_command(
+    images: Annotated[Path, typer.Argument(metavar="IMAGES", help="a .npz, .npy or IDX file of images")],
+    out: Annotated[Path, typer.Option("--out", help="a new .npz file: X and y, or X_PART and y_PART")],
+    backbone: Annotated[str, typer.Option("--backbone", help="random-convolution, torchvision:NAME (needs torchvision "
+                                          "and --weights) or a TorchScript file")] = OWN,
+    weights: Annotated[Path | None, typer.Option("--weights", help="local weights of a torchvision backbone")] = None,
+) -> None:
+    """Features of images by a public backbone, for ``train``: every image is mapped by itself."""
+    import numpy as np
+
+    from lastiterate.data.images import read_images
+    from lastiterate.data.random_convolution import features
+
+    if out.suffix != ".npz":
+        raise InputError("out", "must end in .npz", out.name)
+    if out.exists():
+        raise InputError("out", "must not exist yet", str(out), "choose another name")
+    if weights is not None and not backbone.startswith("torchvision:"):
+        raise InputError("weights", "are for a torchvision backbone", str(weights), "leave it out")
+    sets, run = read_images(images), features
+    if backbone != OWN:
+        try:
+            torch = import_module("lastiterate.torch.backbone")  # only what asks for torch loads it
+        except ImportError:
+            raise InputError("backbone", f"other than {OWN} needs torch", backbone, "pip install torch") from None
+        module = torch.module_for(backbone, weights)
+        side = FULL_SIDE if backbone.startswith("torchvision:") else None
+
+        def run(pixels: np.ndarray) -> np.ndarray:
+            return torch.features(module, pixels, side)
+
+    arrays: dict[str, np.ndarray] = {}
+    for each in sets:
+        tail = f"_{each.part}" if len(sets) > 1 else ""
+        arrays[f"x{tail}" if tail else "X"] = found = run(each.pixels)
+        if each.labels is not None:
+            arrays[f"y{tail}"] = each.labels
+        norm = float(np.linalg.norm(found, axis=1).max())
+        console.print(f"{each.part or 'images'}: {len(found)} of {found.shape[1]} features, largest norm {norm:.3g}"
+                      + (" by construction" if backbone == OWN else ": measured on these images, choose --row-norm "
+                         "without looking"), highlight=False)
+    part = out.with_name(f".{out.name}.part.npz")
+    try:
+        np.savez(part, allow_pickle=False, **arrays)
+        part.rename(out)
+    finally:
+        part.unlink(missing_ok=True)
