@@ -1,5 +1,7 @@
 """Batches that several devices share: the run of one device, its law, and its certificate."""
 
+import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -77,6 +79,40 @@ def test_eight_devices_make_the_run_of_one():
     ran = subprocess.run([sys.executable, "-c", SHARED, str(Path(__file__).parents[1])], capture_output=True, text=True,
                          check=False)
     assert ran.returncode == 0 and ran.stdout.splitlines()[-1] == "done", ran.stderr[-2000:]
+
+
+PART = r"""
+import sys
+import jax, numpy as np
+jax.config.update("jax_cpu_collectives_implementation", "gloo")
+jax.distributed.initialize("127.0.0.1:" + sys.argv[1], 2, int(sys.argv[2]))
+import lastiterate as li
+from lastiterate.engine import seeded_key
+from lastiterate.engine.streaming.devices import Arrays
+from lastiterate.engine.streaming.linear import execute_streaming
+assert len(jax.devices()) == 2 and jax.local_device_count() == 1
+rng = np.random.default_rng(0)
+x, y = rng.normal(size=(103, 3)).astype(np.float32), rng.integers(0, 3, 103)
+run = li.Run(n=103, steps=7, step_size=0.3, noise=li.GradientNoise(0.01), batching=li.Cyclic(40),
+             loss=li.Softmax(classes=3, ridge=1e-2))
+key = seeded_key(3 + int(sys.argv[2]))  # the first one's counts
+found = execute_streaming(run, Arrays((x, y)), key, devices=2).weights
+np.testing.assert_allclose(found, execute_streaming(run, Arrays((x, y)), seeded_key(3)).weights, rtol=0, atol=1e-13)
+print("done")
+"""
+
+
+def test_two_processes_make_the_run_of_one():
+    """Over loopback; they share the key of the first, so that noise is one stream."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=1"}
+    both = [subprocess.Popen([sys.executable, "-c", PART, port, str(i)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                             text=True, env=environment) for i in range(2)]
+    for process in both:
+        out, err = process.communicate()
+        assert process.returncode == 0 and "done" in out, err[-2000:]
 
 
 def test_devices_that_are_not_there_are_refused():

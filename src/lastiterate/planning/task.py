@@ -14,7 +14,7 @@ from lastiterate.run.preparation import PrivateCovariance
 from lastiterate.run.run import Run
 from lastiterate.run.validate import whole
 
-READ, SORTED = 6e8, 2e8
+READ, SORTED = 1e9, 5e8
 """Bytes of rows a second that pass from a file to steps (benchmarks/streaming)."""
 FeatureMap = Literal["plain", "sqrt"]
 """What is done to the features first: nothing, or roots of their sizes (for counts, and activations of ReLU layers)."""

@@ -11,6 +11,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from lastiterate.engine.keeper import Keeper
 from lastiterate.engine.streaming.source import Piece
 from lastiterate.errors import InputError
 
@@ -35,6 +36,12 @@ class Devices:
         if self.count > 1 and self.count % jax.process_count():
             raise InputError("devices", f"must be a multiple of the {jax.process_count()} processes", self.count)
 
+    def check_keeper(self, keeper: Keeper | None) -> None:
+        """Refuse checkpoints of several processes, which would write the same file."""
+        if keeper is not None and self.count > 1 and jax.process_count() > 1:
+            raise InputError("checkpoint", "is for runs in one process", f"{jax.process_count()} processes",
+                             "leave it out")
+
     @cached_property
     def _mesh(self) -> Mesh:
         return Mesh(np.array(jax.devices()[:self.count]), ("records",))
@@ -52,8 +59,11 @@ class Devices:
         return jax.jit(function, out_shardings=None if self.count == 1 else NamedSharding(self._mesh, PartitionSpec()))
 
     def same_key(self, key: Any) -> Any:
-        """The key of the first process, for all of them: one run has one stream of noise."""
-        if jax.process_count() == 1:
+        """The key of the first process, for all of them: one run has one stream of noise.
+
+        It crosses the network between the processes, as the sums of gradients do.
+        """
+        if self.count == 1 or jax.process_count() == 1:
             return key
         from jax.experimental import multihost_utils
 

@@ -62,10 +62,11 @@ def execute_streaming(run: Run, source: Source, key: Key | None = None, progress
     Peak memory does not depend on the number of records.
     """
     check_linear(run, source)
+    shared = Devices(devices)
+    shared.check_keeper(keeper)
     if keeper is not None:
         key = keeper.begin(run, source.digested(), key)
     check_process()
-    shared = Devices(devices)
     key = shared.same_key(fresh_key() if key is None else key)
     with closing(again_and_again(run, source, folder)) as records:
         released = prepare_privately(run, _measurable(run, records.source), drawn_with(key))

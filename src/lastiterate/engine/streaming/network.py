@@ -40,9 +40,10 @@ def fit_streaming(run: Run, loss: RecordLoss, params: Any, source: Source, key: 
     with jax.enable_x64(True):
         objective = objective_of(run, loss, params, first_record(source), microbatch)
         initial = objective.form.vector(params)
+        shared = Devices(devices)
+        shared.check_keeper(keeper)
         if keeper is not None:
             key = keeper.begin(run, (*source.digested(), np.asarray(initial)), key)
-        shared = Devices(devices)
         key = shared.same_key(fresh_key() if key is None else key)
         order = np.asarray(stream(key, ORDER))
         with closing(again_and_again(run, source, folder)) as records, \
