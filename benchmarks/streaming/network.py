@@ -6,6 +6,7 @@ python -m benchmarks.streaming.network          20,000 records, 10 batches, 3 pa
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -32,7 +33,7 @@ def main() -> None:
     first = {"in": (rng.normal(size=(FEATURES, HIDDEN)) / 16).astype(np.float32),
              "out": np.zeros((HIDDEN, 2), np.float32)}
     run = li.Run(n=N, steps=30, step_size=0.5, noise=li.NoiseMultiplier(1.0), batching=li.Cyclic(N // 10), clip=1.0)
-    secret = li.Run(n=N, steps=30, step_size=0.5, noise=li.NoiseMultiplier(1.0), batching=li.Permuted(N // 10), clip=1.0)
+    secret = replace(run, batching=li.Permuted(N // 10))
     for name, fit in (("cyclic, in memory", lambda watch: fit_network(run, loss, first, data, seeded_key(0),
                                                                       progress=watch)),
                       ("cyclic, in pieces", lambda watch: fit_streaming(run, loss, first, Arrays(data), seeded_key(0),
