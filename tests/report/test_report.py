@@ -14,11 +14,12 @@ from typer.testing import CliRunner
 
 import lastiterate as li
 from lastiterate import cli, markup
+from lastiterate.accounting import stated
 from lastiterate.accounting.stated import true_positive_rate
 from lastiterate.curves.gdp import Gdp
 from lastiterate.data.schema import Schema
 from lastiterate.errors import InputError
-from lastiterate.report import changes, page, series
+from lastiterate.report import changes, page, protocol, series
 from lastiterate.report.subject import read
 from lastiterate.theorems import TABLE
 from lastiterate.theorems.theorem import Applies, match
@@ -56,6 +57,9 @@ def folders(tmp_path_factory):
             }
         )
     )
+    rng = np.random.default_rng(0)
+    data = rng.normal(size=(60, 2)), rng.integers(0, 2, 60)
+    li.train(RUN, data, delta=1e-5, secure_noise=True, seed=1).save(home / "exact")
     body = json.loads((edited / "certificate.json").read_text()) | {"epsilon": 0.01}
     (edited / "certificate.json").write_text(json.dumps(body))
     schema = Schema.from_dict(
@@ -309,6 +313,54 @@ def test_a_good_release_in_the_browser(browser, folders, tmp_path):
     assert "agree with the certificate" in said and len(rows) >= 6 and set(rows) == {"agrees"}
     browser.picture(tmp_path / "good.png")
     assert (tmp_path / "good.png").stat().st_size > 50_000 and browser.complaints() == []
+
+
+@needs_browser
+def test_renyi_curves_are_computed_again_from_the_run(browser, folders):
+    """Exact noise: noise, sensitivity and steps give epsilon; what a page leaves out it says."""
+    shown(browser, folders, "exact")
+    rows = browser.value("[...document.querySelectorAll('#recomputed tr')].map(r => r.lastChild.innerText)")
+    assert len(rows) >= 6 and set(rows) == {"agrees"}
+    assert "Nothing of epsilon is left out" in browser.value("document.getElementById('not-recomputed').innerText")
+    claimed = read(folders / "exact").body["epsilon"]
+    again = "window.lastiterateReport.renyiEpsilon(1e-5, {})"
+    slope = read(folders / "exact").certificate.curve.slope
+    assert browser.value(again.format(slope)) == pytest.approx(claimed, rel=1e-6)
+    assert browser.value(again.format(slope * 1.01)) > claimed * 1.001
+    shown(browser, folders, "good")
+    assert "derives its curve" in browser.value("document.getElementById('not-recomputed').innerText") or \
+        "left out" in browser.value("document.getElementById('not-recomputed').innerText")
+
+
+def test_an_epsilon_beyond_exp_bounds_no_test():
+    assert stated.test_bound(1e4, 0.0, 0.1) == 1.0 > stated.test_bound(1.0, 0.0, 0.1)
+
+
+def test_an_audit_is_compared_with_what_was_fixed_before_training(folders):
+    settings = {"attack": "projection", "trials": 2000, "seed": 3, "failure": 0.05, "delta": 1e-5}
+    body = {"word": {"audit": {"protocol": "one attack", "settings": settings}}}
+    audit = settings | {"lower": 0.1}
+    assert protocol.departures(settings, audit) == []
+    said = str(protocol.said(body, audit))
+    assert "very settings" in said and "Anybody can repeat" in said
+    for name, other in (("trials", 500), ("seed", None), ("attack", "likelihood")):
+        found = protocol.departures(settings, audit | {name: other})
+        assert found == [f"{name}: {other!r} instead of {settings[name]!r}"]
+        assert "DEPARTS" in str(protocol.said(body, audit | {name: other}))
+    assert "was not given" in str(protocol.said(body, None)) and protocol.said({}, None) == ""
+    assert protocol.settings_hash(settings) == protocol.settings_hash(dict(reversed(settings.items())))
+    found = trained()
+    model = li.train(RUN, (np.zeros((60, 2)), np.arange(60) % 2), delta=1e-5, word=body["word"])
+    place = model.save(folders / "fixed")
+    assert li.verify(place).holds and protocol.settings_hash(settings) in page.page(read(place))
+    assert protocol.command(settings).startswith("lastiterate audit MODEL_DIR --attack projection --trials 2000")
+    stored = json.loads((place / "certificate.json").read_text())
+    stored["word"]["audit"]["settings"]["trials"] = 10
+    (place / "certificate.json").write_text(json.dumps(stored))
+    assert not li.verify(place).holds  # settings that were changed afterwards
+    for wrong in ({"attack": "x", "trials": 5}, settings | {"trials": 1.5}, settings | {"more": 1}):
+        with pytest.raises(InputError, match="settings"):
+            found.saying({"audit": {"protocol": "p", "settings": wrong}})
 
 
 @needs_browser

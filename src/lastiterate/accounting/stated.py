@@ -148,6 +148,8 @@ def true_positive_rate(curve: Curve, rate: float, delta: float) -> float:
 
 def test_bound(epsilon: float, delta: float, rate: float) -> float:
     """The true-positive rate that one (epsilon, delta) leaves at a false-positive rate, rounded up."""
+    if epsilon > 700:  # beyond the range of exp: nothing is bounded
+        return 1.0
     one = math.exp(epsilon) * rate + delta
     return min(1.0, max(rate, min(one, 1 - math.exp(-epsilon) * (1 - delta - rate))) * UP)
 

@@ -23,7 +23,9 @@ TEXTS = {
 LISTS = {"charged": "other releases and tunings that a budget paid for", "not_charged": "those that none paid for"}
 """Entries that hold a list of texts."""
 FACTS = ("fact", "source")
-AUDIT = ("protocol", "fixed_on", "result")
+AUDIT = ("protocol", "fixed_on", "result", "settings")
+SETTINGS = {"attack": str, "trials": int, "failure": float, "delta": float, "seed": int}
+"""What fixes an audit before training, so that it can be repeated and its report compared."""
 LONGEST = 64_000
 """Characters of JSON that a releaser's word may have."""
 
@@ -33,7 +35,8 @@ def check_word(word: Any) -> dict[str, Any]:
 
     ``unit``, ``purpose``, ``contact``, ``note``: texts; ``public_facts``: objects with ``fact`` and ``source``;
     ``charged``, ``not_charged``: lists of texts; ``audit``: an object with ``protocol``, ``fixed_on`` (a day before
-    training) and ``result``, a text or what ``lastiterate audit --json`` wrote.
+    training), ``result``, a text or what ``lastiterate audit --json`` wrote, and ``settings``, what is given to it:
+    ``attack``, ``trials``, ``seed``, and perhaps ``failure`` and ``delta``.
     """
     if not isinstance(word, dict):
         raise InputError("word", "must be a table of entries", type(word).__name__)
@@ -56,6 +59,8 @@ def check_word(word: Any) -> dict[str, Any]:
         _text("audit: fixed_on", word["audit"].get("fixed_on", ""))
         if not isinstance(word["audit"].get("result", ""), str | dict):
             raise InputError("audit: result", "must be a text, or what audit --json wrote", None)
+        if "settings" in word["audit"]:
+            _settings(word["audit"]["settings"])
     try:
         size = len(json.dumps(word, allow_nan=False))
     except (TypeError, ValueError, RecursionError):
@@ -79,6 +84,15 @@ def read_word(path: str | Path) -> dict[str, Any]:
 def _text(name: str, value: Any) -> None:
     if not isinstance(value, str):
         raise InputError(f"word: {name}", "must be a text", value)
+
+
+def _settings(settings: Any) -> None:
+    _object("audit: settings", settings, tuple(SETTINGS))
+    for name, kind in SETTINGS.items():
+        if name not in settings and name in ("attack", "trials", "seed"):
+            raise InputError(f"word: audit: settings: {name}", "is needed to repeat an audit", None)
+        if name in settings and type(settings[name]) is not kind:
+            raise InputError(f"word: audit: settings: {name}", f"must be of type {kind.__name__}", settings[name])
 
 
 def _list(name: str, value: Any) -> list[Any]:

@@ -18,9 +18,10 @@ def explore_command(
     """A local page where a run is described with sliders and the accountant answers; end it with Ctrl-C."""
     import webbrowser
 
-    from lastiterate.report.explorer import serve
+    from lastiterate.report.explorer import serve, warm
 
     server = serve(port)
+    warm()
     address = f"http://127.0.0.1:{server.server_address[1]}/"
     console.print(f"{address} (this machine only; Ctrl-C ends it)", highlight=False, markup=False)
     if browser:

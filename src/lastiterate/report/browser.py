@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from functools import lru_cache
 from typing import Any
 
 from lastiterate.accounting.certificate import Certificate
+from lastiterate.accounting.exact import ExactCertificate
 from lastiterate.curves.gdp import Gdp
 from lastiterate.curves.mixtures import GdpMixture
+from lastiterate.curves.renyi import Rdp
 from lastiterate.models.folder import HASHES, MODEL, WEIGHTS
 from lastiterate.report import series
 from lastiterate.report.subject import Subject
@@ -67,6 +70,8 @@ def closed_forms(subject: Subject) -> list[dict[str, Any]]:
         found.append({"kind": "mixture", "what": f"delta at epsilon {subject.body['epsilon']:.4g}",
                       "epsilon": curve.epsilon(subject.delta), "mus": curve.mus, "weights": curve.weights,
                       "stated": subject.delta})
+    elif isinstance(curve, Rdp):
+        found += _renyi(subject, curve)
     for row in stated["guarantees"] if stated["mu"] else []:
         whole = row["delta"] >= stated["mu"]["for_delta_of_at_least"] and row["epsilon"] is not None
         if whole:
@@ -74,6 +79,42 @@ def closed_forms(subject: Subject) -> list[dict[str, Any]]:
             found.append({"kind": "epsilon" if exact else "above", "what": f"epsilon at delta {row['delta']:g}",
                           "delta": row["delta"], "mu": stated["mu"]["value"], "stated": row["epsilon"]})
     return [*found, *_composition(subject)]
+
+
+def _renyi(subject: Subject, curve: Rdp) -> list[dict[str, Any]]:
+    """Epsilon from Renyi divergences: a line in the order, a table, or (exact noise) the steps themselves."""
+    rows = [row for row in subject.body["stated"]["guarantees"] if row["epsilon"] is not None]
+    if curve.orders:
+        return [] if math.isfinite(curve.slope) else [
+            {"kind": "renyi-table", "what": f"epsilon at delta {row['delta']:g}", "delta": row["delta"],
+             "orders": curve.orders, "values": curve.values, "stated": row["epsilon"]} for row in rows[:2]]
+    found = [{"kind": "renyi", "what": f"epsilon at delta {row['delta']:g}", "delta": row["delta"],
+              "slope": curve.slope, "stated": row["epsilon"]} for row in rows]
+    run = subject.run
+    if isinstance(subject.certificate, ExactCertificate) and run is not None and run.same_noise and not run.prelude:
+        how = subject.body["stated"]["contributions"]
+        found.append({"kind": "renyi-steps", "what": "epsilon of all steps together", "delta": subject.delta,
+                      "sensitivity": how["sensitivity"], "divisor": how["divisor"], "steps": run.steps,
+                      "std": subject.body["stated"]["noise"]["std_of_mean_gradient"], "blocks": run.blocks,
+                      "stated": subject.body["epsilon"]})
+    return found
+
+
+def not_computed(subject: Subject) -> str:
+    """What the browser leaves to ``lastiterate verify``, in words."""
+    found = {each["kind"] for each in closed_forms(subject)}
+    theorem = subject.body.get("theorem")
+    if "renyi-steps" in found:
+        return "Nothing of epsilon is left out: it was computed from noise, sensitivity and steps."
+    if theorem is not None and theorem != "composition-gdp" and found & {"epsilon", "mixture"}:
+        what = f"how the theorem {theorem} derives its curve from the run: this page starts from that curve"
+    elif found & {"renyi", "renyi-table"}:
+        what = "how the Renyi divergences follow from what is certified: this page starts from them"
+    elif theorem == "composition-gdp" and found & {"composition"}:
+        return "Nothing of epsilon is left out: it was computed from noise, sensitivity and steps."
+    else:
+        what = "epsilon itself, which is computed numerically" + (f" by the theorem {theorem}" if theorem else "")
+    return f"Not computed again here: {what}. lastiterate verify derives all of it."
 
 
 def _composition(subject: Subject) -> list[dict[str, Any]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lastiterate.markup import Markup, tag
+from lastiterate.report import browser
 from lastiterate.report.layout import bullets, listed, section
 from lastiterate.report.subject import Subject
 from lastiterate.report.words import number
@@ -145,6 +146,7 @@ def check(subject: Subject) -> Markup:
             ),
             tag("tbody", "", id="recomputed"),
         ),
+        tag("p", browser.not_computed(subject), id="not-recomputed"),
     ]
     return section("7. Check it here", parts)
 

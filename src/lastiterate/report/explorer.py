@@ -165,6 +165,11 @@ class Handler(BaseHTTPRequestHandler):
         """Nothing is logged."""
 
 
+def warm() -> None:
+    """Load what answers about drawn batches need, by a short run, so that the first one comes as soon as later ones."""
+    explore.answer(explore.DEFAULT | {"batching": "poisson", "passes": 1}, rows="all")
+
+
 def serve(port: int = 0) -> ThreadingHTTPServer:
     """A server on the loopback; ``port`` 0 takes a free one. ``serve_forever`` runs it."""
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.accounting.explain import rounded_down, rounded_up
 from lastiterate.markup import Markup, tag
-from lastiterate.report import browser, charts, series
+from lastiterate.report import browser, charts, protocol, series
 from lastiterate.report.charts import Axis, Series
 from lastiterate.report.layout import section
 from lastiterate.report.subject import Subject
@@ -59,9 +59,10 @@ def tradeoff(subject: Subject, *, moving: bool = True) -> Markup:
 
 def _audited(subject: Subject) -> Markup:
     audit = subject.audit
+    fixed = protocol.said(subject.body, audit)
     if audit is None:
-        return tag("p", "No audit was given for this report.", class_="soft")
-    return tag(
+        return tag("div", tag("p", "No audit was given for this report.", class_="soft"), fixed)
+    found = tag(
         "p",
         f"Audit ({audit['attack']}, {audit['trials']:g} models per data set): {audit['verdict']}. It showed "
         f"epsilon of at least {rounded_down(audit['lower'])} at delta {audit['delta']:g}, and could have "
@@ -69,6 +70,7 @@ def _audited(subject: Subject) -> Markup:
         "audit's numbers are the word of whoever ran it.",
         class_="word",
     )
+    return tag("div", found, fixed)
 
 
 STYLES = {"last iterate": "last iterate", "sampling": "sampling", "composition": "composition", "lower bound": "lower"}

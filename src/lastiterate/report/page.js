@@ -36,6 +36,23 @@
     return high;
   }
 
+  // The best (epsilon, delta) that Renyi divergences give: at one order, and over all orders or those of a table
+  function atOrder(alpha, value, delta) {
+    const rest = -Math.log(delta) / (alpha - 1);
+    return value + rest + Math.min(0, Math.log1p(-1 / alpha) - Math.log(alpha) / (alpha - 1));
+  }
+  function renyiEpsilon(delta, slope) {
+    const f = (t) => atOrder(1 + Math.exp(t), slope * (1 + Math.exp(t)), delta);
+    let low = -25, best = Infinity;         // coarse places, then thirds around the best of them
+    for (let t = -25; t < 25; t += 0.05) if (f(t) < best) { best = f(t); low = t; }
+    let high = low + 0.05; low -= 0.05;
+    for (let i = 0; i < 200; i++) { const a = low + (high - low) / 3, b = high - (high - low) / 3; if (f(a) < f(b)) high = b; else low = a; }
+    return Math.max(0, f((low + high) / 2));
+  }
+  function tableEpsilon(delta, orders, values) {
+    return Math.max(0, orders.reduce((best, alpha, i) => Math.min(best, atOrder(alpha, values[i], delta)), Infinity));
+  }
+
   // SHA-256 (FIPS 180-4) for browsers that have no SubtleCrypto for local files
   function plainSha256(bytes) {
     const primes = [];
@@ -95,13 +112,19 @@
         const mu = each.rows * each.sensitivity / (each.divisor * each.std) * Math.sqrt(Math.ceil(each.steps / each.blocks));
         compare(each.what, each.stated, gaussianEpsilon(each.delta, mu));
       }
+      if (each.kind === "renyi") compare(each.what, each.stated, renyiEpsilon(each.delta, each.slope));
+      if (each.kind === "renyi-steps") {
+        const mu = each.sensitivity / (each.divisor * each.std) * Math.sqrt(Math.ceil(each.steps / each.blocks));
+        compare(each.what, each.stated, renyiEpsilon(each.delta, mu * mu / 2));
+      }
+      if (each.kind === "renyi-table") compare(each.what, each.stated, tableEpsilon(each.delta, each.orders, each.values));
       if (each.kind === "mixture") {
         const found = each.mus.reduce((sum, mu, i) => sum + each.weights[i] * (mu > 0 ? gaussianDelta(each.epsilon, mu) : 0), 0);
         compare(each.what, each.stated, found);
       }
     }
     const said = byId("recomputed-verdict");
-    said.textContent = all ? "All numbers that were computed again on this page agree with the certificate." : "A number computed on this page DIFFERS from the certificate: do not rely on it.";
+    said.textContent = !table.children.length ? "No number of this certificate has a closed form that this page computes." : all ? "All numbers that were computed again on this page agree with the certificate." : "A number computed on this page DIFFERS from the certificate: do not rely on it.";
     said.className = all ? "ok" : "no";
   }
 
@@ -153,6 +176,6 @@
       });
     }
   }
-  window.lastiterateReport = { gaussianDelta, gaussianEpsilon, plainSha256, below };
+  window.lastiterateReport = { renyiEpsilon, gaussianDelta, gaussianEpsilon, plainSha256, below };
   slide(); receive(); downloads(); recompute();
 })();
