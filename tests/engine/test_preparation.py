@@ -11,11 +11,12 @@ from lastiterate.audit.auditing import auditable
 from lastiterate.engine import Trainer, execute, scores, seeded_key
 from lastiterate.engine.model import rows_of_batches
 from lastiterate.engine.preparation import PARTS, executed, prepared
+from lastiterate.engine.preparation.cosines import cosines, directions, noisy_cosines, with_cosines
 from lastiterate.engine.preparation.covariance import noisy_moments, unit_rows, whitened, whitening
 from lastiterate.engine.preparation.eigenvalue import released_eigenvalue, top_eigenvalue
 from lastiterate.engine.preparation.target_mean import noisy_target_mean
 from lastiterate.engine.prepare import places
-from lastiterate.run.preparation import PrivateTargetMean, SquareRoots
+from lastiterate.run.preparation import CosineFeatures, PrivateTargetMean, SquareRoots, columns
 from lastiterate.run.run import DESCRIPTIONS
 
 RNG = np.random.default_rng(5)
@@ -70,6 +71,43 @@ def test_whitening_flattens_the_spectrum_and_trusts_no_direction_below_the_noise
     negative = whitening(-moments, N, 1.0, 0.35)
     assert np.isfinite(negative).all() and (np.linalg.eigvalsh(negative) > 0).all()
     assert np.linalg.norm(whitened(X, half).astype(np.float64), axis=1).max() <= 1
+
+
+def test_cosine_features_are_bounded_and_approximate_a_gaussian_kernel():
+    part = CosineFeatures(1.0, count=4000, bandwidth=0.8, weight=0.5, seed=3)
+    found, unit = cosines(part, X), unit_rows(X).astype(np.float64)
+    assert found.shape == (N, 4000) and np.linalg.norm(found, axis=1).max() <= part.longest == 0.5 * 2**0.5
+    apart = ((unit[:, None] - unit[None]) ** 2).sum(2)
+    np.testing.assert_allclose(found @ found.T / 0.25, np.exp(-apart / (2 * 0.8**2)), atol=0.08)
+    assert directions(part, D)[0].std() == pytest.approx(1 / 0.8, rel=0.02)
+    assert (cosines(replace(part, seed=4), X) != found).any() and (cosines(part, X) == found).all()
+
+
+def test_one_row_moves_the_mean_of_cosine_features_by_its_own():
+    part, key = CosineFeatures(2.0, count=64), seeded_key(1)
+    one, two = noisy_cosines([X], N, part, key), noisy_cosines([X[:40], X[41:]], N, part, key)
+    np.testing.assert_allclose((one - two) * N, cosines(part, X[40:41])[0], atol=1e-12)
+    drawn = np.array([noisy_cosines([], N, part, seeded_key(seed)) for seed in range(60)])
+    assert drawn.std() == pytest.approx(2.0 * part.longest / N, rel=0.05)
+    assert li.account(li.Run(n=N, steps=1, step_size=1.0, loss=li.Logistic(), noise=li.NoiseMultiplier(1e6),
+                             prelude=(part,))).curve("composition-gdp").mu == pytest.approx(0.5, rel=1e-2)
+
+
+def test_rows_become_wider_by_cosine_features():
+    part = CosineFeatures(QUIET, count=6)
+    run = li.Run(n=N, steps=5, step_size=0.5, noise=li.NoiseMultiplier(0.0), loss=li.Softmax(classes=3, intercept=0.2),
+                 prelude=(li.PrivateMean(QUIET, 2.0), part, li.PrivateCovariance(QUIET, 0.25)))
+    model = execute(run, X, Y, seeded_key(3))
+    assert model.weights.shape == (3, D + 6 + 1) == (3, columns(run.prelude, D) + 1)
+    mean, phi, matrix = model.released
+    centred = X * np.minimum(1, 2 / np.linalg.norm(X, axis=1))[:, None] - mean
+    wide = with_cosines(part, centred, phi)
+    np.testing.assert_allclose(wide[:, D:].mean(axis=0), 0, atol=1e-5)
+    rows = whitened(wide, matrix).astype(np.float64)
+    np.testing.assert_allclose(scores(run, model, X), rows @ model.weights[:, :-1].T + 0.2 * model.weights[:, -1],
+                               rtol=1e-5, atol=1e-6)
+    plain = li.Run(n=N, steps=5, step_size=0.5, noise=li.NoiseMultiplier(0.0), loss=run.loss)
+    np.testing.assert_allclose(Trainer(plain).fit(rows, Y, seeded_key(3)), model.weights, rtol=1e-4, atol=1e-6)
 
 
 def test_a_run_applies_its_parts_in_order_in_training_and_prediction():

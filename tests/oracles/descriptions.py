@@ -8,7 +8,14 @@ from typing import Any
 import lastiterate as li
 from lastiterate.run import domains, penalties
 from lastiterate.run.counts import NoisyCount
-from lastiterate.run.preparation import PrivateCovariance, PrivateTargetMean, SquareRoots, TopEigenvalue, UnitRows
+from lastiterate.run.preparation import (
+    CosineFeatures,
+    PrivateCovariance,
+    PrivateTargetMean,
+    SquareRoots,
+    TopEigenvalue,
+    UnitRows,
+)
 from lastiterate.run.run import DESCRIPTIONS
 from lastiterate.run.starts import Fixed
 from lastiterate.run.step_sizes import RelativeToSmooth
@@ -27,7 +34,7 @@ PARTS: dict[type, Any] = {type(part): part for part in (
     penalties.NuclearNorm(0.1),
     Fixed(), li.GaussianStart(0.5), li.Nesterov(), li.HeavyBall(0.9), li.PrivateMean(5.0, 1.0),
     PrivateTargetMean(5.0), SquareRoots(), UnitRows(),
-    PrivateCovariance(5.0), TopEigenvalue(5.0),
+    CosineFeatures(5.0, 7), PrivateCovariance(5.0), TopEigenvalue(5.0),
     NoisyCount(5.0, 20, "apart"),
     li.Logistic(ridge=0.1), li.Softmax(classes=3, row_norm=2.0, cap=0.2), li.HuberRidge(residual_clip=0.5),
     li.Abstract(li.LossFacts(lipschitz=1.0, smooth=2.0, strong=0.5)),

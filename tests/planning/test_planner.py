@@ -16,7 +16,7 @@ from lastiterate.planning.families.whitened import block_count
 from lastiterate.planning.planner import ENOUGH, WORTH, consider, plan
 from lastiterate.planning.reference_problem import Reference, filtered, output_perturbation, predicted
 from lastiterate.planning.task import Task, budget
-from lastiterate.run.preparation import PrivateTargetMean, SquareRoots
+from lastiterate.run.preparation import CosineFeatures, PrivateTargetMean, SquareRoots
 
 LOSS = li.Logistic(row_norm=1.0, ridge=0.01)
 FALLING = li.Steps(tuple(2.0 - k / 10 for k in range(12)))
@@ -168,6 +168,18 @@ def test_a_regression_with_little_noise_keeps_the_norms_of_its_rows() -> None:
     assert consider(Task(30_000, 10, 0, 3.0), epsilon=8.0, delta=1e-6).best.name not in ("allocation", "whitened")
 
 
+def test_cosine_features_are_a_public_choice() -> None:
+    task = Task(3000, 16, 3, 4.0, feature_map="fourier")
+    assert task.columns == 16 + 1024 and task.parameters == 3 * 1041
+    found = consider(task, epsilon=1.0, delta=1e-6).plans
+    assert {p.name for p in found} == {"allocation", "whitened", "objective"}, "the others would leave them out"
+    for each in found:
+        parts = each.certificate.run.prelude
+        assert [type(part) for part in parts] == [li.PrivateMean, CosineFeatures, li.PrivateCovariance]
+        assert parts[1].seed == 0 and parts[1].weight == 0.3 and parts[2].power == 0.25
+        assert 0.99 < each.certificate.epsilon(1e-6) <= 1.0
+
+
 def test_roots_of_features_are_a_public_choice() -> None:
     task = Task(3000, 16, 3, 4.0, feature_map="sqrt")
     for found in consider(task, epsilon=1.0, delta=1e-6).plans:
@@ -178,7 +190,7 @@ def test_roots_of_features_are_a_public_choice() -> None:
     rows *= 4 / np.linalg.norm(rows, axis=1)[:, None]
     assert np.linalg.norm(np.sqrt(np.abs(rows)), axis=1).max() <= task.mapped_norm
     assert np.linalg.norm(np.sqrt(np.ones(16))) == task.mapped_norm, "attained"
-    with pytest.raises(InputError, match="features must be one of plain, sqrt"):
+    with pytest.raises(InputError, match="features must be one of plain, sqrt, fourier"):
         Task(3000, 16, 3, feature_map=cast("Any", "log"))
 
 

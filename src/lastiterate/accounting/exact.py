@@ -26,7 +26,7 @@ from lastiterate.markup import tag
 from lastiterate.run.adjacency import convertible, keeps_places
 from lastiterate.run.evidence import Evidence
 from lastiterate.run.facts import FLOAT_SLACK, known
-from lastiterate.run.preparation import TopEigenvalue
+from lastiterate.run.preparation import CosineFeatures, TopEigenvalue
 from lastiterate.run.run import Run, check_described, check_run
 from lastiterate.theorems.composition_gdp import THEOREM, composition_mu
 from lastiterate.theorems.theorem import Fails, match
@@ -146,6 +146,8 @@ def preparation_squared(run: Run) -> float:
         if isinstance(part, TopEigenvalue):
             raise NotCertified("exact noise: a top eigenvalue is computed in floating point, with an error that "
                                "nothing bounds")
+        if isinstance(part, CosineFeatures):
+            raise NotCertified("exact noise: a sum of cosines is computed in floating point and not on a grid")
         if part.noise_multiplier is not None:
             found += (part.moved(run.adjacency) * (1 + FLOAT_SLACK) / part.noise_multiplier) ** 2
     return found

@@ -69,8 +69,9 @@ def train_command(
     word: Annotated[Path | None, typer.Option("--word", help="a TOML file with what the releaser says: unit, purpose, "
                                               "public_facts, charged, not_charged, audit, contact, note")] = None,
     cap: Annotated[float | None, typer.Option("--cap", help="cap of --algorithm's loss on 1 - p_y")] = None,
-    features: Annotated[str, typer.Option("--features", help="plain, or sqrt: roots of the features' sizes, for counts "
-                                          "and ReLU features; a public choice")] = "plain",
+    features: Annotated[str, typer.Option("--features", help="plain; sqrt: roots of the features' sizes, for counts "
+                                          "and ReLU features; or fourier: random cosine features beside them, for "
+                                          "pictures and signals; a public choice")] = "plain",
     stream: Annotated[bool, typer.Option("--stream", help="read the file piece by piece, also where its values would "
                                          "fit in memory")] = False,
     scratch: Annotated[Path | None, typer.Option("--scratch", help="a folder for encrypted scratch files without a "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -14,7 +14,7 @@ from lastiterate.engine.noise import PREPARATION, Key, stream
 from lastiterate.engine.preparation import executed, prepared
 from lastiterate.engine.preparation.eigenvalue import released_eigenvalue, top_eigenvalue
 from lastiterate.run.paid import largest_eigenvalue, squared_row
-from lastiterate.run.preparation import TopEigenvalue
+from lastiterate.run.preparation import TopEigenvalue, columns
 from lastiterate.run.run import Run
 from lastiterate.run.step_sizes import StableSteps
 
@@ -56,7 +56,8 @@ def prepare_privately(run: Run, data: Measurable, release: Release) -> Released:
     for number, part in enumerate(run.prelude):
         slices = data.targets() if part.targets else (
             prepared(rows, run.prelude, released) for rows in data.rows())
-        released += (release(number, part, slices, data),)
+        width = columns(run.prelude[:number], data.features)
+        released += (release(number, part, slices, replace(data, features=width)),)
     return released
 
 
@@ -66,7 +67,7 @@ def settled(run: Run, features: int, released: Released, key: Key,
     that an eigenvalue is measured on (see ``measure_eigenvalue``)."""
     if run.prelude and isinstance(run.prelude[-1], TopEigenvalue):
         found = measure_eigenvalue(run, blocks(), key)
-        run, released = run.measured(found, features + 1), (*released[:-1], np.array([found]))
+        run, released = run.measured(found, columns(run.prelude, features) + 1), (*released[:-1], np.array([found]))
     if type(run.step_size) is StableSteps:
         run = run.stabilised(np.linalg.eigvalsh(released[-1]).tolist())
     return run, released

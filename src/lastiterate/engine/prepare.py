@@ -16,6 +16,7 @@ from lastiterate.engine.rows import aligned_zeros, clip_rows, in_range
 from lastiterate.engine.samplers import sampler_of
 from lastiterate.errors import InputError
 from lastiterate.run.losses import Abstract, LinearLoss
+from lastiterate.run.preparation import columns
 from lastiterate.run.run import Run
 
 SLICE = 512
@@ -94,7 +95,7 @@ def arrange(run: Run, features: Any, target: Any, places: np.ndarray | None = No
     if offset := target_offset(run, released):
         answers = (answers - offset).astype(answers.dtype)
     slots = plan.slot(np.arange(run.n) if places is None else places)
-    rows = aligned_zeros((plan.slots, shape[1] + 1), np.dtype(np.float32))
+    rows = aligned_zeros((plan.slots, columns(run.prelude[:len(released)], shape[1]) + 1), np.dtype(np.float32))
     for first in range(0, run.n, SLICE):
         part = slice(first, first + SLICE)
         rows[slots[part], :-1] = clip_rows(prepared(features[part], run.prelude, released), loss.row_norm)

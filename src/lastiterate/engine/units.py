@@ -29,6 +29,7 @@ from lastiterate.engine.rows import aligned_zeros, clip_rows
 from lastiterate.engine.samplers import sampler_of
 from lastiterate.engine.trainer import Progress, Trainer
 from lastiterate.errors import InputError
+from lastiterate.run.preparation import columns
 from lastiterate.run.run import Run
 from lastiterate.run.step_sizes import StableSteps
 
@@ -70,7 +71,8 @@ def arrange_units(run: Run, data: UnitRecords, order: np.ndarray | None,
         answers = (answers - offset).astype(answers.dtype)
     unit, place = np.nonzero(data.present)
     where = slots[unit] * many + place
-    rows = aligned_zeros((plan.slots * many, features.shape[1] + 1), np.dtype(np.float32))
+    width = columns(run.prelude[:len(released)], features.shape[1])
+    rows = aligned_zeros((plan.slots * many, width + 1), np.dtype(np.float32))
     for first in range(0, len(features), SLICE):
         part = slice(first, first + SLICE)
         rows[where[part], :-1] = clip_rows(prepared(features[part], run.prelude, released), loss.row_norm)

@@ -33,7 +33,8 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
     ledger, dataset : a ledger file (``lastiterate ledger make``) that every fit is charged to, and the data set's name
         in it; a fit that the budget does not hold is refused before it begins.
     verbose : 1 prints steps and time (never anything that depends on the data).
-    features : "plain", or "sqrt" for roots of the features' sizes; a public choice (docs/guides/planning).
+    features : "plain", "sqrt" for roots of the features' sizes, or "fourier" for random cosine features beside them; a
+        public choice (docs/guides/planning).
     algorithm : "automatic", or one of the names that ``lastiterate train --algorithm`` takes.
     report_accuracy : part of the budget mu^2 that a noisy count of right answers costs, such as 0.05, on a tenth of the
         records, which are not trained on; ``fitted_.accuracies`` has it with an interval; the certificate covers it.

@@ -37,6 +37,7 @@ from lastiterate.planning.task import budget as worth
 from lastiterate.run.adjacency import check_same
 from lastiterate.run.counts import NoisyCount
 from lastiterate.run.facts import FLOAT_SLACK
+from lastiterate.run.preparation import columns
 from lastiterate.run.run import Run
 
 SEED = "the caller gave the seed: whoever knows it can subtract the noise"
@@ -56,7 +57,7 @@ class FittedLinear(Fitted):
 
     def scores(self, x: Any) -> np.ndarray:
         """Linear scores of rows x (n, d), shape (n, k), prepared and clipped as in training."""
-        rows, wanted = np.asarray(x), self.released.weights.shape[1] - 1
+        rows, wanted = np.asarray(x), self.released.weights.shape[1] - 1 - columns(self.run.prelude, 0)
         if rows.ndim != 2 or rows.shape[1] != wanted:
             raise InputError("x", f"must have {wanted} features like the model", rows.shape)
         return scores(self.run, self.released, rows)
@@ -126,7 +127,7 @@ def read(stored: Stored, like: Any = None) -> FittedLinear:
         raise InputError("model", "must hold weights of the shape that its run releases", weights.shape)
     released = Model(weights, tuple(tensors[name] for name in names[1:]))
     try:
-        scores(run, released, np.zeros((1, weights.shape[1] - 1)))
+        scores(run, released, np.zeros((1, weights.shape[1] - 1 - columns(run.prelude, 0))))
     except (ValueError, IndexError, TypeError):
         raise InputError("model", "must hold a preparation that fits its weights", None, "train again") from None
     schema = None if stored.model.get("schema") is None else Schema.from_dict(stored.model["schema"])

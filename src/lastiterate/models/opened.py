@@ -18,7 +18,7 @@ from lastiterate.errors import InputError
 from lastiterate.models.answers import Labels, Range
 from lastiterate.models.units import Units
 from lastiterate.planning.task import Task
-from lastiterate.run.preparation import PrivateCovariance
+from lastiterate.run.preparation import PrivateCovariance, columns
 from lastiterate.run.run import Run
 
 SAMPLE = "bayes-linear"
@@ -83,9 +83,11 @@ class Opened:
     def size(self, run: Run | None = None) -> int:
         """Bytes that a model of these data takes on disk, at most: weights, preparation, schema, certificate."""
         task, wide = self.task, 0
+        width = task.features
         if run is not None:
-            wide = sum(task.features**2 for part in run.prelude if isinstance(part, PrivateCovariance))
-        numbers = (max(1, task.classes) + 4) * (task.features + 1) + wide
+            width = columns(run.prelude, task.features)
+            wide = sum(width**2 for part in run.prelude if isinstance(part, PrivateCovariance))
+        numbers = (max(1, task.classes) + 4) * (width + 1) + wide
         said = len(json.dumps(self.schema.to_dict(), indent=2)) + (0 if run is None else 4 * len(run.to_json()))
         return 8 * numbers + 2 * said + MARGIN
 

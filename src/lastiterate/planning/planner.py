@@ -99,6 +99,7 @@ def consider(task: Task, *, epsilon: float, delta: float, adjacency: Adjacency =
         raise InputError("time_budget", "must be a positive number of seconds", time_budget)
     asked = Asked(replace(task, streamed=True) if stream else task, epsilon, delta, adjacency, time_budget)
     found = [plan for name, family in FAMILIES.items() if (family.larger if stream else family.smaller)
+             and (family.whitened or task.feature_map != "fourier")
              and (plan := best_of(asked, name, family.runs)) is not None]
     if not found:
         raise InputError("time_budget", "is too short for any plan", time_budget, "allow more seconds")

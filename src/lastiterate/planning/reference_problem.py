@@ -118,9 +118,9 @@ def predicted(task: Task, run: Run) -> float:
     covariance = others[-1]
     assert isinstance(mean, PrivateMean) and isinstance(covariance, PrivateCovariance)
     assert not isinstance(run.loss, Abstract)
-    plain = Reference.of(task.features, task.classes, CENTRED * math.hypot(1.0, run.loss.intercept))
+    plain = Reference.of(task.columns, task.classes, CENTRED * math.hypot(1.0, run.loss.intercept))
     offset = task.features * (mean.noise_multiplier / task.n) ** 2 / (plain.count * plain.eigenvalue).sum()
-    floor = covariance.noise_multiplier / task.n * math.sqrt(2 * task.features)
+    floor = covariance.noise_multiplier / task.n * math.sqrt(2 * task.columns)
     found, released = plain.whitened(float(offset), floor, covariance.power)
     if isinstance(run.noise, ObjectiveNoise):  # no hard clip
         found = replace(found, flatness=1.0, width=1.0)

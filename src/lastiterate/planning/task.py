@@ -16,8 +16,10 @@ from lastiterate.run.validate import whole
 
 READ, SORTED = 1e9, 5e8
 """Bytes of rows a second that pass from a file to steps (benchmarks/streaming)."""
-FeatureMap = Literal["plain", "sqrt"]
-"""What is done to the features first: nothing, or roots of their sizes (for counts, and activations of ReLU layers)."""
+FeatureMap = Literal["plain", "sqrt", "fourier"]
+"""What is done to the features first: nothing, roots of their sizes (for counts, and activations of ReLU layers), or
+random cosine features of the centred rows beside them (for pictures and signals that no linear score separates)."""
+COSINES = 1024
 
 
 @dataclass(frozen=True)
@@ -49,15 +51,20 @@ class Task:
     @property
     def mapped_norm(self) -> float:
         """The largest norm of a row after the feature map: |sqrt x|^2 = |x|_1 <= sqrt(features) |x|."""
-        return self.row_norm if self.feature_map == "plain" else math.sqrt(math.sqrt(self.features) * self.row_norm)
+        return self.row_norm if self.feature_map != "sqrt" else math.sqrt(math.sqrt(self.features) * self.row_norm)
 
     @property
     def outputs(self) -> int:
         return self.classes if self.classes > 2 else 1
 
     @property
+    def columns(self) -> int:
+        """Columns of prepared rows."""
+        return self.features + (COSINES if self.feature_map == "fourier" else 0)
+
+    @property
     def parameters(self) -> int:
-        return (self.features + 1) * self.outputs
+        return (self.columns + 1) * self.outputs
 
     def seconds(self, run: Run) -> float:
         """Estimated time on two cores: 6e10 multiplications a second (float32: twice that), 7.5e9 bytes a second.
@@ -70,8 +77,8 @@ class Task:
         speed = 1.2e11 if run.momentum is not None and not gathered else 6e10  # a hidden state: float64
         if isinstance(run.noise, ObjectiveNoise):
             speed = 3e10  # float64, whatever the chunk
-        rows = run.n / run.blocks * (self.features + 1)
-        products = sum(isinstance(part, PrivateCovariance) for part in run.prelude) * 2 * run.n * self.features**2
+        rows = run.n / run.blocks * (self.columns + 1)
+        products = sum(isinstance(part, PrivateCovariance) for part in run.prelude) * 2 * run.n * self.columns**2
         read = (8 if gathered else 4) / 7.5e9
         if self.streamed:
             read = 4 / (SORTED if run.batching.drawn == "each pass" else READ)

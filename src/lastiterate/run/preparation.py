@@ -14,7 +14,7 @@ from typing import ClassVar, final
 from lastiterate.errors import InputError
 from lastiterate.run.adjacency import records_moved
 from lastiterate.run.fields import settle
-from lastiterate.run.validate import positive
+from lastiterate.run.validate import executable, positive, whole
 
 
 class Part(ABC):
@@ -30,6 +30,11 @@ class Part(ABC):
     @abstractmethod
     def moved(self, adjacency: str) -> float:
         """How far neighbouring data sets move what is released, in units of what one zeroed record moves."""
+
+    @property
+    def added(self) -> int:
+        """Columns that it puts beside those of a row."""
+        return 0
 
 
 @final
@@ -102,6 +107,45 @@ class UnitRows(Part):
 
 @final
 @dataclass(frozen=True)
+class CosineFeatures(Part):
+    """Put random cosine features beside every row, which make a linear model one of a Gaussian kernel, too.
+
+    A row u, divided by its norm, becomes [u, phi(u) - m], phi(u) = ``weight`` sqrt(2 / ``count``) cos(W u + b) with
+    ``count`` public directions W of standard deviation 1 / ``bandwidth`` and phases b in [0, 2 pi), drawn from the
+    public ``seed`` (Rahimi and Recht 2007). m is the mean of phi, estimated once: the sum gets Gaussian noise of
+    ``noise_multiplier`` times the largest norm of phi.
+    """
+
+    noise_multiplier: float
+    count: int = 1024
+    bandwidth: float = 1.0
+    weight: float = 0.3
+    seed: int = 0
+    failure = 0.0
+
+    def __post_init__(self) -> None:
+        settle(self)
+        positive("noise_multiplier of the cosine features", self.noise_multiplier)
+        whole("count of the cosine features", self.count, most=10**5)
+        whole("seed of the cosine features", self.seed, least=0, most=2**31)
+        for name in ("bandwidth", "weight"):
+            executable(f"{name} of the cosine features", getattr(self, name))
+
+    def moved(self, adjacency: str) -> float:
+        return records_moved(adjacency)
+
+    @property
+    def added(self) -> int:
+        return self.count
+
+    @property
+    def longest(self) -> float:
+        """The largest norm of phi."""
+        return self.weight * math.sqrt(2)
+
+
+@final
+@dataclass(frozen=True)
 class PrivateCovariance(Part):
     """Whiten the rows, in part, by their second moments, estimated once with Gaussian noise.
 
@@ -154,7 +198,13 @@ class TopEigenvalue(Part):
         return 1.0  # one positive semidefinite matrix of norm at most B^2 leaves, and perhaps another enters
 
 
-Preparation = PrivateMean | PrivateTargetMean | SquareRoots | UnitRows | PrivateCovariance | TopEigenvalue
+Preparation = (PrivateMean | PrivateTargetMean | SquareRoots | UnitRows | CosineFeatures | PrivateCovariance
+               | TopEigenvalue)
+
+
+def columns(prelude: tuple[Preparation, ...], features: int) -> int:
+    """Columns of rows of ``features`` columns after the preparation."""
+    return features + sum(part.added for part in prelude)
 
 
 def check_targets(prelude: tuple[Preparation, ...], target_classes: int | None) -> None:

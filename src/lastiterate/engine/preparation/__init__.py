@@ -13,12 +13,14 @@ from typing import Any
 import numpy as np
 
 from lastiterate.engine.noise import Key
+from lastiterate.engine.preparation.cosines import noisy_cosines, with_cosines
 from lastiterate.engine.preparation.covariance import noisy_moments, unit_rows, whitened, whitening
 from lastiterate.engine.preparation.mean import centred, noisy_mean
 from lastiterate.engine.preparation.target_mean import noisy_target_mean
 from lastiterate.engine.rows import square_roots
 from lastiterate.errors import InputError
 from lastiterate.run.preparation import (
+    CosineFeatures,
     PrivateCovariance,
     PrivateMean,
     PrivateTargetMean,
@@ -55,6 +57,7 @@ PARTS: dict[type, Executed] = {
                                 lambda part, rows, found: rows),
     SquareRoots: Executed(lambda *_: NOTHING, lambda part, rows, found: square_roots(rows)),
     UnitRows: Executed(lambda *_: NOTHING, lambda part, rows, found: unit_rows(rows)),
+    CosineFeatures: Executed(lambda part, slices, n, d, key: noisy_cosines(slices, n, part, key), with_cosines),
     PrivateCovariance: Executed(_covariance, lambda part, rows, found: whitened(rows, found)),
     # measured where the steps read the rows, with their intercept: engine/model.py
     TopEigenvalue: Executed(lambda *_: NOTHING, lambda part, rows, found: rows),

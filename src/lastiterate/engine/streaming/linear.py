@@ -28,6 +28,7 @@ from lastiterate.engine.streaming.steps import StreamLoop
 from lastiterate.engine.trainer import Progress
 from lastiterate.errors import InputError
 from lastiterate.run.paid import by_block
+from lastiterate.run.preparation import columns
 from lastiterate.run.run import Run
 
 
@@ -46,7 +47,7 @@ class Rows:
         answers = checked_answers(self.run, target)
         if offset := target_offset(self.run, self.released):
             answers = (answers - offset).astype(answers.dtype)
-        rows = np.empty((len(features), features.shape[1] + 1), np.float32)
+        rows = np.empty((len(features), columns(self.run.prelude, features.shape[1]) + 1), np.float32)
         for first in range(0, len(features), SLICE):
             part = slice(first, first + SLICE)
             rows[part, :-1] = clip_rows(prepared(features[part], self.run.prelude, self.released), loss.row_norm)
@@ -77,8 +78,8 @@ def execute_streaming(run: Run, source: Source, key: Key | None = None, progress
             done, released = settled(run, features, released, key, lambda: _batches(run, passes))
             loop = StreamLoop(done, Linear(linear_loss(run), run.clip, hidden(run)), shared)
             with jax.enable_x64(True):
-                weights = loop.execute(np.zeros((outputs(linear_loss(run)), features + 1)), passes, key, progress,
-                                       keeper)
+                first = np.zeros((outputs(linear_loss(run)), columns(run.prelude, features) + 1))
+                weights = loop.execute(first, passes, key, progress, keeper)
     return Model(weights, released)
 
 

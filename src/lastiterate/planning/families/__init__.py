@@ -16,20 +16,21 @@ from lastiterate.run.run import Run
 @dataclass(frozen=True)
 class Family:
     """Runs for what is asked; ``larger`` and ``smaller``: whether they are for data that do not, and that do fit in
-    memory."""
+    memory; ``whitened``: on rows of norm 1, whitened in part, which cosine features may be put beside."""
 
     runs: Callable[[Asked], Iterator[Run]]
     larger: bool = True
     smaller: bool = True
+    whitened: bool = False
 
 
 FAMILIES: dict[str, Family] = {
-    "allocation": Family(whitened.allocation),
-    "whitened": Family(whitened.whitened),
+    "allocation": Family(whitened.allocation, whitened=True),
+    "whitened": Family(whitened.whitened, whitened=True),
     "accelerated": Family(full_batch.accelerated),
     "plain": Family(full_batch.plain),
     "ridge": Family(full_batch.ridge),
     "permuted": Family(blocks.permuted),
-    "objective": Family(perturbed.perturbed, larger=False),
+    "objective": Family(perturbed.perturbed, larger=False, whitened=True),
     "cyclic": Family(blocks.cyclic, smaller=False),
 }

@@ -73,7 +73,7 @@ class Asked:
     @property
     def maps(self) -> tuple[SquareRoots, ...]:
         """What is done to single rows first."""
-        return () if self.task.feature_map == "plain" else (SquareRoots(),)
+        return (SquareRoots(),) if self.task.feature_map == "sqrt" else ()
 
     def mean(self, share: float) -> PrivateMean:
         """The private mean of the rows for a share of the budget mu^2."""

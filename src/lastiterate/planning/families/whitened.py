@@ -10,11 +10,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from lastiterate.planning.families.asked import MEAN_SHARE, Asked, falling, linear_loss
+from lastiterate.planning.task import COSINES
 from lastiterate.run.adjacency import records_moved
 from lastiterate.run.batching import Batching, FullBatch, RandomAllocation
 from lastiterate.run.momentum import HeavyBall
 from lastiterate.run.noise import NoiseMultiplier
-from lastiterate.run.preparation import Preparation, PrivateCovariance, PrivateTargetMean
+from lastiterate.run.preparation import CosineFeatures, Preparation, PrivateCovariance, PrivateTargetMean
 from lastiterate.run.run import Run
 from lastiterate.run.step_sizes import StableSteps
 
@@ -28,6 +29,7 @@ TARGET_SHARE = 0.04  #: part of mu^2 spent on that mean
 BETA = 0.9
 POWER = 0.35
 COVARIANCE_SHARE = 0.04  #: part of the budget mu^2
+COSINE_SHARE, COSINE_POWER = 0.04, 0.25  #: the same for the mean of cosine features, and the power beside them
 TRAVELLED = 3.7  #: the length of all steps, momentum included, times clip sqrt(classes) / (n mu)
 REGRESSION_TRAVELLED = 0.15  #: the same, of regressions
 SHAPE = 0.55  #: the mean of the falling steps over the first
@@ -56,7 +58,8 @@ def whitened(asked: Asked) -> Iterator[Run]:
 
 def spent(asked: Asked) -> float:
     """The part of mu^2 that the preparation costs."""
-    return MEAN_SHARE + COVARIANCE_SHARE + (0.0 if asked.task.classes else TARGET_SHARE)
+    cosines = COSINE_SHARE if asked.task.feature_map == "fourier" else 0.0
+    return MEAN_SHARE + cosines + COVARIANCE_SHARE + (0.0 if asked.task.classes else TARGET_SHARE)
 
 
 def block_count(n: int) -> int:
@@ -79,8 +82,11 @@ def preparation(asked: Asked) -> tuple[Preparation, ...]:
     """Rows on the unit sphere, whitened in part; a regression's targets are centred, too."""
     moved = records_moved(asked.adjacency)
     targets = () if asked.task.classes else (PrivateTargetMean(asked.multiplier(TARGET_SHARE) * moved),)
-    covariance = PrivateCovariance(math.sqrt(moved) * asked.multiplier(COVARIANCE_SHARE), POWER)
-    return (*targets, *asked.maps, asked.mean(MEAN_SHARE), covariance)
+    fourier = asked.task.feature_map == "fourier"
+    cosines = (CosineFeatures(asked.multiplier(COSINE_SHARE) * moved, COSINES),) if fourier else ()
+    power = COSINE_POWER if fourier else POWER
+    covariance = PrivateCovariance(math.sqrt(moved) * asked.multiplier(COVARIANCE_SHARE), power)
+    return (*targets, *asked.maps, asked.mean(MEAN_SHARE), *cosines, covariance)
 
 
 def first_step(asked: Asked, run: Run) -> float:
