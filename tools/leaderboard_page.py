@@ -14,12 +14,10 @@ ROOT = Path(__file__).parents[1]
 HEAD = """# Leaderboard
 
 Test accuracy of the named algorithms (`lastiterate train --algorithm`), delta 1e-5, zero-out; the mean over random
-splits and
-noise with its standard deviation. Nothing is tuned on the sets: runs follow from n, the number of features and
-classes, and
-the budget. Seconds are of a fit on two loaded cores; *passes*: gradient evaluations over n. The row that certifies a
-run is
-the best of the table of theorems. Written by `python tools/leaderboard_page.py` from `benchmarks/leaderboard.json`.
+splits and noise with its standard deviation. Nothing is tuned on the sets: runs follow from n, the number of features
+and classes, and the budget. Seconds are of a fit on two loaded cores; *passes*: gradient evaluations over n. The row
+that certifies a run is the best of the table of theorems. Written by `python tools/leaderboard_page.py` from
+`benchmarks/leaderboard.json`.
 """
 
 

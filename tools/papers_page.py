@@ -6,7 +6,9 @@ python tools/papers_page.py FOLDER
 from __future__ import annotations
 
 import json
+import re
 import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +137,20 @@ figures that the texts at hand lost are said to be ours, item by item.
 """
 
 
+def filled(text: str) -> str:
+    """Paragraphs and list items filled to 118 columns; headings, tables and pictures as they are."""
+    blocks = list[str]()
+    for block in text.split("\n\n"):
+        if block.startswith(("#", "|", "!")) or "\n|" in block:
+            blocks.append(block)
+            continue
+        parts = re.split(r"\n(?=- )", block)
+        blocks.append("\n".join(textwrap.fill(
+            " ".join(part.split()), 118, subsequent_indent="  " * part.startswith("- "), break_long_words=False,
+            break_on_hyphens=False) for part in parts))
+    return "\n\n".join(blocks)
+
+
 def main(folder: Path) -> None:
     """Write the page and the thumbnails."""
     found = loaded(folder)
@@ -147,7 +163,8 @@ def main(folder: Path) -> None:
         old.unlink()
     for name, body in found.items():
         (pictures / f"{name}.png").write_bytes(thumbnail(body))
-    text = [HEAD.format(how=how), findings(found), "## Items\n", *table(found), *sections(found)]
+    text = [filled(HEAD.format(how=how)), "", filled(findings(found)), "\n## Items\n", *table(found),
+            filled("\n".join(sections(found)))]
     (DOCS / "papers.md").write_text("\n".join(text).rstrip() + "\n", encoding="utf-8")
 
 

@@ -44,8 +44,8 @@ def features_command(
         module = torch.module_for(backbone, weights)
         side = FULL_SIDE if backbone.startswith("torchvision:") else None
 
-        def run(pixels: np.ndarray) -> np.ndarray:
-            return torch.features(module, pixels, side)
+        def run(images: np.ndarray) -> np.ndarray:
+            return torch.features(module, images, side)
 
     arrays: dict[str, np.ndarray] = {}
     for each in sets:

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 from lastiterate.papers import (
     bok,
+    bok_mnist,
     chourasia_privacy,
     heller_fetaya,
+    heller_fetaya_networks,
     kong_ribero,
     kong_ribero_runs,
     rivals,
     ryffel_privacy,
+    ryffel_table3,
+    ryffel_tables,
     sampling,
     utility,
 )
 from lastiterate.papers.item import Item, Panel, Result, Row, Trace, Work
 
 ITEMS: tuple[Item, ...] = (
-    *chourasia_privacy.ITEMS, *utility.ITEMS, *rivals.ITEMS, *ryffel_privacy.ITEMS, *kong_ribero.ITEMS,
-    *kong_ribero_runs.ITEMS, *heller_fetaya.ITEMS, *bok.ITEMS, *sampling.ITEMS,
+    *chourasia_privacy.ITEMS, *utility.ITEMS, *rivals.ITEMS, *ryffel_privacy.ITEMS, *ryffel_tables.ITEMS,
+    *ryffel_table3.ITEMS, *kong_ribero.ITEMS, *kong_ribero_runs.ITEMS, *heller_fetaya.ITEMS,
+    *heller_fetaya_networks.ITEMS, *bok.ITEMS, *bok_mnist.ITEMS, *sampling.ITEMS,
 )
 """Every item, in the order in which they are listed."""
 
