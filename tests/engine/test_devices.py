@@ -96,14 +96,22 @@ x, y = rng.normal(size=(103, 3)).astype(np.float32), rng.integers(0, 3, 103)
 run = li.Run(n=103, steps=7, step_size=0.3, noise=li.GradientNoise(0.01), batching=li.Cyclic(40),
              loss=li.Softmax(classes=3, ridge=1e-2))
 key = seeded_key(3 + int(sys.argv[2]))  # the first one's counts
-found = execute_streaming(run, Arrays((x, y)), key, devices=2).weights
+read = []
+class Counted(Arrays):
+    def pieces(self, most, first=0):
+        for piece in Arrays.pieces(self, 5, first):
+            if most > 1:
+                read.append(len(piece[0]))
+            yield piece
+found = execute_streaming(run, Counted((x, y)), key, devices=2).weights
+assert sum(read) < 0.65 * 7 * 40, "each reads its part of every batch"
 np.testing.assert_allclose(found, execute_streaming(run, Arrays((x, y)), seeded_key(3)).weights, rtol=0, atol=1e-13)
 print("done")
 """
 
 
 def test_two_processes_make_the_run_of_one():
-    """Over loopback; they share the key of the first, so that noise is one stream."""
+    """Over loopback; they share the key of the first, so that noise is one stream, and each reads its part."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])

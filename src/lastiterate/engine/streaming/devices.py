@@ -47,12 +47,16 @@ class Devices:
         return Mesh(np.array(jax.devices()[:self.count]), ("records",))
 
     def place(self, records: Piece) -> Any:
-        """Arrays (chunks, rows, ...) with the rows shared equally."""
+        """Arrays (chunks, rows, ...) with the rows shared equally; ``records`` are the rows of this process."""
         if self.count == 1:
             return records
         shared = NamedSharding(self._mesh, PartitionSpec(None, "records"))
-        return tuple(jax.make_array_from_callback(part.shape, shared, lambda place, part=part: part[place])
-                     for part in records)
+        return tuple(jax.make_array_from_process_local_data(shared, part) for part in records)
+
+    @property
+    def part(self) -> tuple[int, int]:
+        """Which process this is, of how many that share the work."""
+        return (0, 1) if self.count == 1 else (jax.process_index(), jax.process_count())
 
     def compiled(self, function: Any) -> Any:
         """A compiled function whose results are whole on every device."""

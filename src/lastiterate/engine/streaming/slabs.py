@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lastiterate.engine.streaming.devices import Devices
 from lastiterate.engine.streaming.passes import Passes
 from lastiterate.engine.streaming.records import RecordForm
 from lastiterate.engine.streaming.source import Cursor, Piece
@@ -38,18 +39,30 @@ class Slab:
 
 @dataclass(frozen=True)
 class Shape:
-    """Chunks of a slab; records of a chunk; rows that a chunk has for them (more, where devices share it equally)."""
+    """Chunks of a slab; records of a chunk; rows that a chunk has for them (more, where devices share it equally).
+
+    Each of ``parts`` processes has slabs of its own: of every batch it reads the records of its ``part`` alone.
+    """
 
     chunks: int
     records: int
     rows: int
+    part: int = 0
+    parts: int = 1
 
     @classmethod
-    def of(cls, form: RecordForm, records: int, devices: int, blocks: int, largest: int) -> Shape:
+    def of(cls, form: RecordForm, records: int, devices: Devices, blocks: int, largest: int) -> Shape:
         """As many chunks as fit, and no more than one pass has."""
-        rows = -(-records // devices) * devices
+        part, parts = devices.part
+        own, rows = -(-records // parts), -(-records // devices.count) * devices.count // parts
         fit = max(1, SLAB // max(1, rows * form.size))
-        return cls(min(fit, MOST_CHUNKS, blocks * -(-largest // records)), records, rows)
+        return cls(min(fit, MOST_CHUNKS, blocks * -(-largest // records)), own, rows, part, parts)
+
+    def own(self, size: int) -> tuple[int, int, int]:
+        """Of a batch of ``size`` records: where this process begins, how many are its own, in how many chunks."""
+        share = -(-size // self.parts)
+        begin = min(size, self.part * share)
+        return begin, min(share, size - begin), max(1, -(-share // self.records))
 
 
 def slabs(passes: Passes, shape: Shape, first: int) -> Generator[Slab, None, None]:
@@ -62,22 +75,25 @@ def slabs(passes: Passes, shape: Shape, first: int) -> Generator[Slab, None, Non
     step = first
     with closing(passes.from_pass(first // run.blocks)) as every:
         for found in every:
-            cursor = Cursor(found.pieces(int(found.sizes[:step % run.blocks].sum())))
+            begins = np.concatenate(([0], np.cumsum(found.sizes)))
+            cursor = Cursor(found.pieces(int(begins[step % run.blocks])))
             until = min(run.steps, (step // run.blocks + 1) * run.blocks)
             for k in range(step, until):
-                size = int(found.sizes[k % run.blocks])
-                chunks = max(1, -(-size // shape.records))
+                begin, many, chunks = shape.own(int(found.sizes[k % run.blocks]))
+                if shape.parts > 1:
+                    cursor = Cursor(found.pieces(int(begins[k % run.blocks]) + begin))
                 for number in range(chunks):
                     if pair[0].full or (number == 0 and pair[0].used + chunks > shape.chunks and pair[0].used):
                         yield pair[0]
                         pair.reverse()
                         pair[0].used = 0
-                    _add(pair[0], cursor, min(shape.records, size - number * shape.records), k, number + 1 == chunks)
+                    left = max(0, many - number * shape.records)
+                    _add(pair[0], cursor, min(shape.records, left), k, number + 1 == chunks)
                 if chunks > shape.chunks:
                     yield pair[0]
                     pair.reverse()
                     pair[0].used = 0
-            if until % run.blocks == 0:
+            if until % run.blocks == 0 and shape.parts == 1:
                 cursor.finish()
             step = until
     if pair[0].used:

@@ -123,5 +123,5 @@ class StreamLoop:
 
     def _shape(self, passes: Passes) -> Shape:
         largest = int(min(self.run.n, self.run.divisor))
-        return Shape.of(passes.form, rows_of_chunk(self.run, self.objective.most), self.devices.count, self.run.blocks,
+        return Shape.of(passes.form, rows_of_chunk(self.run, self.objective.most), self.devices, self.run.blocks,
                         largest)
