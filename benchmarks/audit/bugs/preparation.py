@@ -11,8 +11,10 @@ from benchmarks.audit.bugs import runs
 from benchmarks.audit.bugs.bug import Bug, Patch
 from lastiterate.engine import loop, preparation, trainer
 from lastiterate.engine.loop import State
+from lastiterate.estimators import DPLogisticRegression
+from lastiterate.models import linear
 
-arrange, advance = trainer.arrange, loop.advance
+arrange, advance, fit = trainer.arrange, loop.advance, linear.fit
 
 
 def before(change) -> tuple[Patch, ...]:
@@ -55,6 +57,10 @@ def without_noise(slices, n, d, part, key):
     return (sum(clip_rows(rows, part.row_norm).sum(0, dtype=np.float64) for rows in slices) / n).astype(np.float32)
 
 
+def scaled_by_the_largest(certificate, features, target, **named):
+    return fit(certificate, features / max(float(np.abs(features).max()), 1e-30), target, **named)
+
+
 BUGS = (
     Bug("rows centred by the data's mean", runs.BASE, before(lambda rows, y: (rows - rows.mean(0), y))),
     Bug("rows divided by the longest", runs.BASE,
@@ -65,5 +71,7 @@ BUGS = (
     Bug("outliers dropped by the data's mean norm", runs.BASE, before(outliers_dropped)),
     Bug("log class ratio as start", runs.LOGISTIC, started(log_class_ratio)),
     Bug("a start at the mean row", replace(runs.BASE, steps=3), (START_OF_DATA,)),
+    Bug("an estimator that scales rows by their largest entry",
+        DPLogisticRegression(row_norm=1.0, classes=[0, 1], delta=1e-5), ((linear, "fit", scaled_by_the_largest),)),
     Bug("a private mean without noise", runs.CENTRED, ((preparation, "noisy_mean", without_noise),)),
 )

@@ -33,6 +33,7 @@ from lastiterate.audit.scoring import (
 )
 from lastiterate.audit.sizes import planned
 from lastiterate.audit.statistics import require_statement
+from lastiterate.audit.whole import AT_ONCE, end_to_end, one_by_one, readable_whole
 from lastiterate.engine import Trainer
 from lastiterate.errors import InputError
 from lastiterate.run.evidence import Evidence
@@ -40,6 +41,7 @@ from lastiterate.run.run import Run
 from lastiterate.run.stable import without_preparation
 
 THRESHOLDS = 2
+WHOLE = "the estimator's fit was attacked as a whole, under replace-one"
 REPLAYED = 100
 """Models per data set by default where they are trained one by one."""
 
@@ -55,15 +57,18 @@ class Interrupted(KeyboardInterrupt):
         self.report = report
 
 
-def audit(run: Run, *, attack: str | None = None, trials: int | None = None, failure: float = 0.05, delta: float = 1e-5,
+def audit(run: Any, *, attack: str | None = None, trials: int | None = None, failure: float = 0.05, delta: float = 1e-5,
           batch_models: int | None = None, results: str | Path | None = None, seed: int | None = None,
-          neighbours: Neighbours | None = None, features: int | None = None, train: Train | None = None,
-          at_least: Evidence = Evidence.ENFORCED, progress: Progress | None = None) -> AuditReport:
+          neighbours: Neighbours | None = None, n: int | None = None, features: int | None = None,
+          train: Train | None = None, at_least: Evidence = Evidence.ENFORCED, progress: Progress | None = None
+          ) -> AuditReport:
     """Attack the trainer of ``run``: a lower bound on epsilon at ``delta`` beside the certificate's upper bound.
 
-    ``attack``: one of ``ATTACKS``, or replay, on the tight pair; by default a portfolio of them on the two most
-    decisive of many pairs, and a look at whether ``fit`` does what is audited. ``trials``: models per data set that
-    count; by default as many as a minute holds, which is measured first. ``failure``: probability that any statement
+    ``run``: a Run, or one of the library's estimators, which is attacked as a whole on ``n`` made-up records.
+
+    ``attack``: one of ``ATTACKS``, or replay, on the tight pair; by default a portfolio on the two most decisive of
+    many pairs, and a look at whether ``fit`` does what is audited. ``trials``: models per data set that count; by
+    default as many as a minute holds, which is measured first. ``failure``: probability that any statement
     of the report is wrong. ``neighbours``: the one pair to attack (default: made-up ones, with ``features``
     columns). ``train``: what is audited, (features, target, keys) -> released parameters (default:
     ``Trainer(run).fit_many``). ``results``: a file to resume from, with the trials, batches and seed that it was begun
@@ -73,28 +78,33 @@ def audit(run: Run, *, attack: str | None = None, trials: int | None = None, fai
 
     **Guarantee:** that of ``AuditReport``; nothing is chosen on the models that are counted.
     """
-    run, caveats = auditable(run)
+    whole = None if type(run) is Run else end_to_end(run, n, features)
+    run, caveats = auditable(run) if whole is None else (whole.run, (WHOLE,))
     begun = settings(results)
     trials, batch_models, seed = (begun.get(name) if value is None else value for name, value in (
         ("trials", trials), ("batch_models", batch_models), ("seed", seed)))
     if attack != replay.NAME and trials is not None:
         require_statement(trials, failure, delta, THRESHOLDS)
-    pairs = (neighbours,) if neighbours is not None else families(run, features) if attack is None else \
-        (worst_case(run, features),)
+    columns = features if whole is None else whole.columns
+    pairs = (neighbours,) if neighbours is not None else families(run, columns) if attack is None else \
+        (worst_case(run, columns),)
     for pair in pairs:
         check_adjacency(pair, run)
-    certificate = certificate_of(run, at_least)
+    certificate = certificate_of(run, at_least) if whole is None else whole.certificate
     if attack == replay.NAME:
         return _replayed(run, pairs[0], certificate, trials, failure, delta, caveats, progress)
     if attack is not None:
         by_name(attack)
     seed = int.from_bytes(os.urandom(4), "little") if seed is None else seed
     most = batch_size(run, pairs[0].with_record.features.shape[1])
-    trained = Trainer(run).fit_many if train is None else train
+    own = train is None and whole is None and attack is None
+    if (own and run.prelude) or whole is not None:
+        batch_models = AT_ONCE if batch_models is None else batch_models
+    trained = train or (default_train(run) if whole is None else whole.train)
     plan, pairs = planned(run, pairs, trained, trials, batch_models, seed, most)
     require_statement(plan.trials, failure, delta, THRESHOLDS)
     task = _Task(run, pairs, trained, plan, certificate, failure, delta, progress)
-    statements, broken = task.piloted(attack, own=train is None)
+    statements, broken = task.piloted(attack, own=own)
     judged = task.counted(statements, attack, results)
     short = len(judged[0].scores[0]) < plan.trials
     if short:
@@ -131,7 +141,7 @@ class _Task:
             pilots = pilots_of(run, number, pair, self.train, plan)
             if number == 0:
                 check_pure(run, pair, self.train, plan, pilots[0])
-                broken = executed.violations(run, pair, pilots[0], plan.batch_models) if own and attack is None else ()
+                broken = executed.violations(run, pair, plan.batch_models) if own else ()
             found += fitted(run, number, pair, pilots, self.claim, PORTFOLIO if attack is None else (attack,))
         if not found:
             raise InputError("attack", "does not fit these neighbours", attack, "leave it out")
@@ -168,11 +178,16 @@ def auditable(run: Run) -> tuple[Run, tuple[str, ...]]:
     caveats: tuple[str, ...] = ()
     if run.counts:
         run, caveats = replace(run, counts=()), ("noisy counts of right answers are neither attacked nor counted",)
-    if run.prelude:
-        run, caveats = without_preparation(run), (*caveats, "the private preparation is neither attacked nor counted",)
+    if not readable_whole(run):
+        run, caveats = without_preparation(run), (*caveats, "the private preparation is neither attacked nor counted")
     if run.release == "all" and not trajectory.readable(run):
         caveats += ("all iterates are attacked as they are: what single steps added cannot be read off them",)
     return run, caveats
+
+
+def default_train(run: Run) -> Train:
+    """What the library itself does with the run; one model after the other where rows are prepared privately."""
+    return one_by_one(run) if run.prelude else Trainer(run).fit_many
 
 
 def certificate_of(run: Run, at_least: Evidence = Evidence.ENFORCED) -> Certificate:

@@ -12,11 +12,12 @@ import numpy as np
 
 from lastiterate.audit import replay
 from lastiterate.audit.neighbours import DataSet, Neighbours, execute
-from lastiterate.audit.scoring import in_batches
+from lastiterate.audit.scoring import in_batches, sides
 from lastiterate.engine import Trainer, seeded_keys
 from lastiterate.errors import InputError
 from lastiterate.run.domains import AffineBall, Ball, Box, Everywhere, Simplex
 from lastiterate.run.run import Run
+from lastiterate.run.stable import without_preparation
 
 SAME = 1e-6
 """Relative distance below which two models are the same: batches of another size may round differently."""
@@ -25,11 +26,10 @@ JUNK = 3.0
 REPLAYED = 2
 
 
-def violations(run: Run, pair: Neighbours, released: np.ndarray, size: int) -> tuple[str, ...]:
-    """What does not hold, in words; ``released``: some models of ``Trainer(run).fit_many`` on the pair, ``size`` of
-    which were trained at once."""
-    found = tuple(words for words, holds in CHECKS.items() if not holds(run, pair, size))
-    return found if inside(run, released) else (*found, "a released model lies outside of the domain")
+def violations(run: Run, pair: Neighbours, size: int) -> tuple[str, ...]:
+    """What does not hold of the run's steps (private preparation is left out), in words; ``size``: models at once."""
+    run = without_preparation(run)
+    return tuple(words for words, holds in CHECKS.items() if not holds(run, pair, size))
 
 
 def _one_model(run: Run, pair: Neighbours, size: int) -> bool:
@@ -75,10 +75,16 @@ def _fresh(run: Run, pair: Neighbours, size: int) -> bool:
     return not (present.any() or without.any())
 
 
+def _inside(run: Run, pair: Neighbours, size: int) -> bool:
+    keys = seeded_keys(13, size)
+    return all(inside(run, execute(run, part, Trainer(run).fit_many, keys)) for part in sides(pair))
+
+
 CHECKS: dict[str, Callable[[Run, Neighbours, int], bool]] = {
     "fit and fit_many give two models under one key": _one_model,
     "the row of an absent record changes the model": _no_trace,
     "a fit's key can be guessed": _fresh,
+    "a released model lies outside of the domain": _inside,
 }
 
 

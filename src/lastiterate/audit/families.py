@@ -26,7 +26,7 @@ WIDTH = 6
 """Columns of the made-up data where nothing says how many there are."""
 LENGTHS = (0.001, 0.01, 0.1, 0.3, 2.0, 1e3)
 """Lengths of canary rows, in units of ``row_norm``."""
-ORDINARY = (0.2, 0.3, 0.5, 3.0)
+ORDINARY = (0.2, 3.0, 0.3)
 """Lengths of ordinary rows, in the same units."""
 EXTREME = 1e3
 
@@ -115,17 +115,17 @@ def _numbers(made: _Maker) -> list[Neighbours]:
     turns = np.where(np.arange(n) % 2 == made.record % 2, FAR, -FAR) if run.batching.drawn == "never" \
         else np.full(n, FAR)
     bound = getattr(made.loss, "residual_clip", 1.0)
-    ordinary = _ordinary(made, lambda long, side: np.where(long, 0.9, 0.5 * side) * bound)
+    ordinary = _ordinary(made, lambda long, side: np.where(long, 3.0, 0.5 * side) * bound)
     far, near = made.dense(EXTREME), made.dense(0.5)
     plain = (-near, -0.5 * bound)
     found = [
-        made.pair("a row along all axes", (empty, turns), made.dense(LONG), FAR, gaussian=exact),
-        made.pair("a row along one axis, all other targets on the other side", (empty, np.full(n, -FAR)),
-                  made.axis(LONG), FAR, gaussian=exact),
         made.pair("an extreme row and target among ordinary ones", ordinary, far, -FAR, plain,
                   known=False),
         made.pair("an extreme row among ordinary ones", ordinary, far, 0.5 * bound, plain, known=False),
         made.pair("an extreme target among ordinary ones", ordinary, near, FAR, plain, known=False),
+        made.pair("a row along all axes", (empty, turns), made.dense(LONG), FAR, gaussian=exact),
+        made.pair("a row along one axis, all other targets on the other side", (empty, np.full(n, -FAR)),
+                  made.axis(LONG), FAR, gaussian=exact),
     ]
     if made.loss.intercept > 0:
         found.append(made.pair("a row without features", (empty, turns), made.axis(0.0), FAR, gaussian=exact))
@@ -147,12 +147,12 @@ def _labels(made: _Maker) -> list[Neighbours]:
     plain = (made.dense(-0.5), 0)
     axis, dense = np.tile(made.axis(LONG), (n, 1)), np.tile(made.dense(LONG), (n, 1))
     found = [
-        made.pair("a row along all axes, the others with the opposite label", (dense, zeros), made.dense(LONG), last),
-        made.pair("a lone row, the others without features", (empty, spread), made.axis(LONG), last),
         made.pair("an extreme row among ordinary ones", ordinary, made.dense(EXTREME), 0 if last == 1 else 1,
                   plain, known=False),
         made.pair("an extreme row among ordinary ones of the other class", (ordinary[0], zeros), made.dense(EXTREME),
                   last, plain, known=False),
+        made.pair("a row along all axes, the others with the opposite label", (dense, zeros), made.dense(LONG), last),
+        made.pair("a lone row, the others without features", (empty, spread), made.axis(LONG), last),
         made.pair("equal rows of all classes", (axis, spread), made.axis(LONG), last, known=False),
     ]
     if made.loss.intercept > 0:

@@ -13,6 +13,8 @@ PILOTS, COUNTED = 15.0, 30.0
 """Seconds that pilots and the models that count may take by default, about, at the speed that is measured."""
 FEW, MANY, MOST = 200, 8000, 100_000
 """Models per data set of a pilot, at least and at most, and models that count, at most, where many pairs are tried."""
+LEAST = 4
+"""Pairs that are tried even where models are slow."""
 WORK, SMALLEST, LARGEST = 2e8, 16, 4096
 """Multiplications in one batch of models, about, and the models in it, at least and at most: one size for everything,
 because every size is compiled anew."""
@@ -31,8 +33,8 @@ def planned(run: Run, pairs: tuple[Neighbours, ...], train: Train, trials: int |
         return TrialPlan(trials, pilot, min(size, trials), seed), pairs
     size = min(most, at_once(run, pairs[0])) if batch_models is None else batch_models
     rate = pace.rate(run, pairs[0], train, size)
-    pairs = pairs[:max(PAIRS, int(rate * PILOTS / (2 * FEW)))]
-    pilot = int(min(max(rate * PILOTS / (2 * len(pairs)), FEW), MANY))
+    pairs = pairs[:max(LEAST, int(rate * PILOTS / (2 * FEW)))]
+    pilot = int(min(max(rate * PILOTS / (2 * len(pairs)), FEW // 2), MANY))
     count = int(min(max(rate * COUNTED / (2 * PAIRS), pace.FEWEST), MOST))
     return TrialPlan(int(float(f"{count:.2g}")), pilot, size, seed), pairs
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,10 +31,12 @@ class Model:
 
 
 def execute(run: Run, features: Any, target: Any, key: Key | None = None,
-            progress: Progress | None = None, keeper: Keeper | None = None) -> Model:
+            progress: Progress | None = None, keeper: Keeper | None = None, absent: Sequence[int] = ()) -> Model:
     """Run every step of ``run``, in order; the only way from data in memory to a released model.
 
     ``keeper``: checkpoints of it; a resumed run draws what it drew before, its private preparation included.
+    ``absent``: records whose gradients are zeroed, for audits; their rows and answers must be 0, so that sums do not
+    hold them either.
     """
     if keeper is not None:
         key = keeper.begin(run, (features, target), key)
@@ -48,7 +50,7 @@ def execute(run: Run, features: Any, target: Any, key: Key | None = None,
         return rows_of_batches(run, features, released, order)
 
     done, released = settled(run, (0, *np.shape(features))[-1], released, key, batches)
-    return Model(Trainer(done).fit(features, target, key, progress, released, keeper=keeper), released)
+    return Model(Trainer(done).fit(features, target, key, progress, released, absent, keeper), released)
 
 
 def in_memory(run: Run, features: Any, target: Any) -> Measurable:

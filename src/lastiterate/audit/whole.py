@@ -1,0 +1,87 @@
+"""What users call, audited as a whole: private preparation with its noise, planning, encoding, and the steps.
+
+Models are trained one by one. What is attacked is everything that is released: weights, and what the preparation found.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from lastiterate.accounting.certificate import Certificate
+from lastiterate.audit.neighbours import Train
+from lastiterate.engine import Model, execute
+from lastiterate.errors import InputError
+from lastiterate.run.preparation import TopEigenvalue
+from lastiterate.run.run import Run
+from lastiterate.run.stable import StableSteps
+
+AT_ONCE = 64
+"""Models in a batch, which are trained one after the other."""
+RECORDS, COLUMNS = 60, 3
+"""Size of the made-up data where nothing is said."""
+
+
+def readable_whole(run: Run) -> bool:
+    """Whether an absent record can be kept out of every part of the preparation: the eigenvalue's intercept cannot."""
+    return type(run.step_size) is not StableSteps and not any(isinstance(part, TopEigenvalue) for part in run.prelude)
+
+
+def flat(model: Model) -> np.ndarray:
+    """All released numbers, (p,)."""
+    return np.concatenate([np.ravel(part).astype(np.float64) for part in (model.weights, *model.released)])
+
+
+def one_by_one(run: Run) -> Train:
+    """The whole run, private preparation included; (models, p)."""
+    def train(features: Any, target: Any, keys: Any, absent: Sequence[int] = ()) -> np.ndarray:
+        return np.stack([flat(execute(run, features, target, key, absent=absent)) for key in keys])
+
+    return train
+
+
+@dataclass(frozen=True, eq=False)
+class EndToEnd:
+    """An estimator of this library on made-up data: its run, its certificate, and its ``fit`` as what is audited."""
+
+    run: Run
+    certificate: Certificate
+    columns: int
+    train: Train
+
+
+def end_to_end(estimator: Any, n: int | None, features: int | None) -> EndToEnd:
+    """``estimator`` as it is fitted on ``n`` records: planning, preparation, encoding and training.
+
+    It is audited under replace-one: a record that is zeroed is no row that could be handed to ``fit``.
+    """
+    from sklearn.base import clone
+
+    if not hasattr(estimator, "fit") or not hasattr(estimator, "adjacency"):
+        raise InputError("audit", "needs a Run or one of lastiterate's estimators", type(estimator).__name__)
+    n, columns = RECORDS if n is None else n, COLUMNS if features is None else features
+    labels = None
+    if hasattr(estimator, "classes"):
+        if estimator.classes is None:
+            raise InputError("classes", "must be given: labels taken from the data are no part of the claim", None,
+                             "pass the public labels with classes=")
+        labels = np.unique(np.asarray(estimator.classes))
+
+    def fitted(rows: Any, target: Any, seed: int) -> Any:
+        made = clone(estimator).set_params(adjacency="replace-one", random_state=seed, ledger=None)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return made.fit(rows, target if labels is None else labels[np.asarray(target)])
+
+    def train(rows: Any, target: Any, keys: Any) -> np.ndarray:
+        return np.stack([flat(fitted(rows, target, int(key[0]) >> 1).model_) for key in np.asarray(keys)])
+
+    target = np.arange(n) % (1 if labels is None else len(labels))
+    first = fitted(np.ones((n, columns)), target, 0)
+    if type(first.run_) is not Run:
+        raise InputError("estimator", "must plan a run of steps", type(first.run_).__name__, "give it run=")
+    return EndToEnd(first.run_, first.certificate_, columns, train)
