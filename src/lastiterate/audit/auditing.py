@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from lastiterate.accounting.certificate import Certificate, account
-from lastiterate.audit import executed, replay, trajectory
+from lastiterate.audit import executed, networks, replay, trajectory
 from lastiterate.audit.attacks import PORTFOLIO, by_name
 from lastiterate.audit.canaries import worst_case
 from lastiterate.audit.claim import Claim
@@ -41,6 +41,7 @@ from lastiterate.run.run import Run
 from lastiterate.run.stable import without_preparation
 
 THRESHOLDS = 2
+STAND_IN = "the loss is a stand-in whose gradients are the records: a user's own loss is not looked at"
 WHOLE = "the estimator's fit was attacked as a whole, under replace-one"
 REPLAYED = 100
 """Models per data set by default where they are trained one by one."""
@@ -85,9 +86,7 @@ def audit(run: Any, *, attack: str | None = None, trials: int | None = None, fai
         ("trials", trials), ("batch_models", batch_models), ("seed", seed)))
     if attack != replay.NAME and trials is not None:
         require_statement(trials, failure, delta, THRESHOLDS)
-    columns = features if whole is None else whole.columns
-    pairs = (neighbours,) if neighbours is not None else families(run, columns) if attack is None else \
-        (worst_case(run, columns),)
+    pairs = _pairs(run, neighbours, attack, features if whole is None else whole.columns)
     for pair in pairs:
         check_adjacency(pair, run)
     certificate = certificate_of(run, at_least) if whole is None else whole.certificate
@@ -141,7 +140,8 @@ class _Task:
             pilots = pilots_of(run, number, pair, self.train, plan)
             if number == 0:
                 check_pure(run, pair, self.train, plan, pilots[0])
-                broken = executed.violations(run, pair, plan.batch_models) if own else ()
+                check = networks.violations if networks.stands_in(run) else executed.violations
+                broken = check(run, pair, plan.batch_models) if own else ()
             found += fitted(run, number, pair, pilots, self.claim, PORTFOLIO if attack is None else (attack,))
         if not found:
             raise InputError("attack", "does not fit these neighbours", attack, "leave it out")
@@ -164,6 +164,15 @@ class _Task:
                 if len(values[0])]
 
 
+def _pairs(run: Run, neighbours: Neighbours | None, attack: str | None, columns: int | None) -> tuple[Neighbours, ...]:
+    if neighbours is not None:
+        return (neighbours,)
+    if networks.stands_in(run):
+        found = networks.families(run)
+        return found if attack is None else found[:1]
+    return families(run, columns) if attack is None else (worst_case(run, columns),)
+
+
 def _replayed(run: Run, pair: Neighbours, certificate: Certificate, trials: int | None, failure: float, delta: float,
               caveats: tuple[str, ...], progress: Progress | None) -> AuditReport:
     trials = REPLAYED if trials is None else trials
@@ -180,6 +189,8 @@ def auditable(run: Run) -> tuple[Run, tuple[str, ...]]:
         run, caveats = replace(run, counts=()), ("noisy counts of right answers are neither attacked nor counted",)
     if not readable_whole(run):
         run, caveats = without_preparation(run), (*caveats, "the private preparation is neither attacked nor counted")
+    if networks.stands_in(run):
+        caveats += (STAND_IN,)
     if run.release == "all" and not trajectory.readable(run):
         caveats += ("all iterates are attacked as they are: what single steps added cannot be read off them",)
     return run, caveats
@@ -187,6 +198,8 @@ def auditable(run: Run) -> tuple[Run, tuple[str, ...]]:
 
 def default_train(run: Run) -> Train:
     """What the library itself does with the run; one model after the other where rows are prepared privately."""
+    if networks.stands_in(run):
+        return networks.train_many(run)
     return one_by_one(run) if run.prelude else Trainer(run).fit_many
 
 

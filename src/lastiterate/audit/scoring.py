@@ -14,8 +14,7 @@ import numpy as np
 
 from lastiterate.audit.neighbours import DataSet, Neighbours, Train, execute
 from lastiterate.engine import seeded_keys
-from lastiterate.engine.gradients import AT_ONCE, outputs
-from lastiterate.engine.prepare import linear_loss
+from lastiterate.engine.gradients import AT_ONCE
 from lastiterate.engine.samplers import sampler_of
 from lastiterate.errors import InputError
 from lastiterate.run.run import Run
@@ -45,7 +44,7 @@ class TrialPlan:
 
 def batch_size(run: Run, width: int) -> int:
     """Models whose training fits in ``MEMORY``, about: scores and residuals of a chunk, parameters, a secret order."""
-    plan, k = sampler_of(run.batching, run.n, AT_ONCE).layout, outputs(linear_loss(run))
+    plan, k = sampler_of(run.batching, run.n, AT_ONCE).layout, run.loss.outputs or 1
     numbers = 6 * k * (plan.rows + width + 1)
     if run.release == "all":
         numbers += run.steps * k * (width + 1)

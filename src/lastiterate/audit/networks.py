@@ -1,0 +1,107 @@
+"""Audits of runs whose loss is a function: a stand-in loss whose gradients are the records themselves.
+
+A network's loss and forward pass are the user's code, and no folder holds them. What the run describes beside them
+(clips over all arrays at once, batches, noise, steps) is executed on -<parameters, record>: every record then has the
+gradient that it is made of, worst cases included (crafted gradients: Cebere, Bellet, Papernot 2024).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lastiterate.audit.canaries import LONG, place, without
+from lastiterate.audit.families import swapped
+from lastiterate.audit.neighbours import DataSet, Neighbours, Train, is_replace_one
+from lastiterate.engine import seeded_keys
+from lastiterate.engine.network import fit_network, prepared
+from lastiterate.run.domains import Everywhere
+from lastiterate.run.losses import Abstract
+from lastiterate.run.run import Run
+
+SHAPES = {"first": (3,), "second": (2, 2)}
+"""Arrays of the stand-in's parameters: several, so that a clip for each of them shows."""
+SIZE = 7
+LENGTHS = (0.01, 0.1, 0.3, 2.0, 1e3)
+"""Lengths of canary gradients, in units of the clip."""
+
+
+def stands_in(run: Run) -> bool:
+    """Whether the run's loss is a function that only its clip bounds."""
+    return isinstance(run.loss, Abstract) and run.clip is not None
+
+
+def loss(params: Any, record: Any) -> jax.Array:
+    """-<parameters, record>, a record (``SIZE``,)."""
+    return -(jnp.concatenate([jnp.ravel(params[name]) for name in SHAPES]) * record).sum()
+
+
+def train_many(run: Run) -> Train:
+    """The library's network trainer on the stand-in: (features, target, keys) -> (models, ``SIZE``), or all iterates.
+
+    Absent records have no gradient because their rows are 0.
+    """
+    def train(features: Any, target: Any, keys: Any, absent: Sequence[int] = ()) -> np.ndarray:
+        with jax.enable_x64(True):
+            loop, initial, arranged = prepared(run, loss, start(), (np.asarray(features, np.float32),))
+            return loop.many(initial, arranged, keys)
+
+    return train
+
+
+def start() -> dict[str, np.ndarray]:
+    """First parameters: 0."""
+    return {name: np.zeros(shape, np.float32) for name, shape in SHAPES.items()}
+
+
+def violations(run: Run, pair: Neighbours, size: int) -> tuple[str, ...]:
+    """Whether what a user's call trains is the model that audits train under one key."""
+    key = seeded_keys(11, size)
+    rows = pair.with_record.features
+    one = fit_network(run, loss, start(), (np.asarray(rows, np.float32),), key[0])
+    axis = 1 if run.release == "all" else 0
+    found = np.concatenate([np.asarray(one[name], np.float64).reshape(*np.shape(one[name])[:axis], -1)
+                            for name in SHAPES], axis=-1)
+    many = train_many(run)(rows, pair.with_record.target, key)[0]
+    scale = max(float(np.abs(many).max()), 1e-300)
+    close = found.shape == many.shape and bool((np.abs(found - many) <= 1e-5 * scale).all())  # released in float32
+    return () if close else ("fit and fit_many give two models under one key",)
+
+
+def families(run: Run) -> tuple[Neighbours, ...]:
+    """Pairs of data sets whose rows are gradients, the tight one first."""
+    assert run.clip is not None
+    n, record, clip = run.n, place(run), run.clip
+    axis, dense = np.eye(SIZE)[0], np.ones(SIZE) / np.sqrt(SIZE)
+    ends = np.zeros(SIZE)
+    ends[[0, -1]] = np.sqrt(0.5)
+    nothing, ordinary = np.zeros((n, SIZE)), np.outer(np.resize([0.3, -0.5, 2.0], n), np.eye(SIZE)[1]) * clip
+    found = [_pair(run, "one record has a long gradient, the others none", nothing, record, LONG * axis),
+             _pair(run, "a gradient along all parameters", nothing, record, LONG * dense),
+             _pair(run, "a gradient in two arrays", nothing, record, LONG * ends),
+             _pair(run, "an extreme gradient among ordinary ones", ordinary, record, 1e3 * axis),
+             _pair(run, "all other gradients on the other side", np.tile(-LONG * clip * axis, (n, 1)), record,
+                   LONG * axis)]
+    found += [_pair(run, f"a gradient of {length:g} times the clip", nothing, record, length * axis)
+              for length in LENGTHS]
+    if run.batching.drawn == "never" and run.blocks > 1:
+        found[1:1] = [swapped(found[0], where, f"{about} has a long gradient, the others none")
+                      for where, about in ((n - 1, "the last record"), (0, "the first record")) if where != record]
+    return tuple(found)
+
+
+def _pair(run: Run, about: str, others: np.ndarray, record: int, gradient: np.ndarray) -> Neighbours:
+    features = others.astype(np.float32).copy()
+    features[record] = gradient * (run.clip or 1.0)
+    present = DataSet(features, np.zeros(run.n))
+    exact = isinstance(run.domain, Everywhere) and run.prox is None and run.batching.drawn == "never"
+    direction = gradient / max(float(np.linalg.norm(gradient)), 1e-300)
+    if is_replace_one(run):
+        other = DataSet(features.copy(), present.target)
+        other.features[record] *= -1
+        return Neighbours(present, other, record, about, direction, exact)
+    return Neighbours(present, without(present, record), record, about, direction, exact)
