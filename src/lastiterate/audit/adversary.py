@@ -30,7 +30,7 @@ from lastiterate.errors import InputError
 from lastiterate.run.evidence import Evidence
 from lastiterate.run.run import Run
 
-NAME = "adversary"
+NAME = "adversarial-record"
 LEAST = 10
 """Models per data set, at least, to fit the classifier and to count its errors."""
 

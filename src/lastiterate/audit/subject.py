@@ -19,6 +19,7 @@ class Subject:
     run: Run
     delta: float | None = None
     at_least: Evidence = Evidence.ENFORCED
+    kind: str = "run"  #: of the released model, where there is one
 
 
 def read(path: Path) -> Subject:
@@ -30,9 +31,10 @@ def read(path: Path) -> Subject:
         raise InputError("audit", "needs an existing run file or model folder", str(path))
     if not path.is_dir():
         return Subject(Run.from_dict(strict_json.read(path, "run")))
-    stored = folder.read(path).certificate
+    whole = folder.read(path)
+    stored, model = whole.certificate, whole.model
     delta, evidence = stored.get("delta"), str(stored.get("at_least"))
     if "run" not in stored or not isinstance(delta, float) or evidence not in Evidence.__members__:
         raise InputError("certificate", "must be one of a run that lastiterate wrote, complete", None,
                          "check it with lastiterate verify")
-    return Subject(Run.from_dict(stored["run"]), delta, Evidence[evidence])
+    return Subject(Run.from_dict(stored["run"]), delta, Evidence[evidence], str(model.get("kind")))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
@@ -14,6 +14,8 @@ from lastiterate.errors import InputError
 
 if TYPE_CHECKING:
     from lastiterate.audit import AuditReport, OneRunReport
+    from lastiterate.audit.subject import Subject
+    from lastiterate.run.run import Run
 
 
 @app.command("audit")
@@ -22,7 +24,8 @@ def audit_command(
     subject: Annotated[Path, typer.Argument(metavar="RUN.json|MODEL_DIR", help="a run, or a folder that train wrote")],
     attack: Annotated[str | None, typer.Option("--attack", help="projection, trajectory, learned, "
                                                "covariance, likelihood, coordinate, tails, nearest, loss-threshold, "
-                                               "refusals, replay or one-run; default: a portfolio of them")] = None,
+                                               "refusals, replay, one-run or adversarial-record; default: a "
+                                               "portfolio of them")] = None,
     trials: Annotated[int | None, typer.Option("--trials", help="models per data set that count; default: what about "
                                                "a minute holds")] = None,
     batch_models: Annotated[int | None, typer.Option("--batch-models", help="models trained at once: bounds memory"
@@ -33,12 +36,15 @@ def audit_command(
     seed: Annotated[int | None, typer.Option("--seed", help="repeat an audit")] = None,
     results: Annotated[Path | None, typer.Option("--results", help="a file to resume from after an interruption")
                        ] = None,
+    law: Annotated[bool, typer.Option("--law", help="compare the last iterate with its exact law on squared error "
+                                      "instead of attacking it")] = False,
     json_: Json = False,
     plot: Annotated[Path | None, typer.Option("--plot", help="error rates beside what the certificate allows")] = None,
 ) -> None:
     """Attack the trainer of a run: a lower bound on epsilon beside the certificate's; exit code 1 if it is refuted."""
-    from lastiterate.audit import auditing, one_run
+    from lastiterate.audit import adversary, auditing, one_run
     from lastiterate.audit import subject as subjects
+    from lastiterate.cli.digits import on_digits
     from lastiterate.report import roc
     from lastiterate.report.plots import figure_for
 
@@ -47,12 +53,20 @@ def audit_command(
         figure_for(plot)  # refuse a bad name before the work
     asked = found.delta if delta is None else delta
     asked = 1e-5 if asked is None else asked
-    if attack == one_run.NAME:
+    if law or attack in (one_run.NAME, adversary.NAME):
+        what = "comparisons with a law" if law else f"the attack '{attack}'"
         for name, value in (("plot", plot), ("results", results)):
             if value is not None:
-                raise InputError(f"--{name}", "has no meaning for the attack on one run", str(value), "leave it out")
+                raise InputError(f"--{name}", f"has no meaning for {what}", str(value), "leave it out")
+    if law:
+        _show_law(found.run, trials, seed, json_)
+        return
+    if attack == one_run.NAME:
         once = one_run.audit_one_run(found.run, failure=failure, delta=asked, seed=seed, at_least=found.at_least)
         _show_report(once, json_)
+        return
+    if attack == adversary.NAME:
+        _show_report(on_digits(found, trials, failure, asked, seed), json_)
         return
     with _bar() as bar:
         task = bar.add_task("audit", total=None, speed="", left="compiling")
@@ -68,7 +82,7 @@ def audit_command(
         try:
             report = auditing.audit(found.run, attack=attack, trials=trials, failure=failure, delta=asked,
                                     batch_models=batch_models, results=results, seed=seed, features=features,
-                                    at_least=found.at_least, progress=tick)
+                                    at_least=found.at_least, train=_train_of(found), progress=tick)
         except auditing.Interrupted as early:
             report, code = early.report, 130
     if plot is not None:
@@ -76,15 +90,41 @@ def audit_command(
     _show_report(report, json_, code)
 
 
+def _train_of(found: Subject) -> Any:
+    """The trainer of the folder's kind where it is not the library's own."""
+    if found.kind != "torch":
+        return None
+    from lastiterate.audit import networks
+    from lastiterate.torch.attacked import stand_in
+
+    return stand_in(found.run, networks.SHAPES)
+
+
+def _show_law(run: Run, models: int | None, seed: int | None, json_: bool) -> None:
+    from lastiterate.audit import law
+
+    report = law.law(run, models=law.MODELS if models is None else models, seed=0 if seed is None else seed)
+    if json_:
+        print(report.to_json())
+    else:
+        _table(report.rows(), bad=not report.holds)
+    if not report.holds:
+        raise typer.Exit(1)
+
+
+def _table(rows: list[tuple[str, str]], *, bad: bool) -> None:
+    table = Table(show_header=False, box=None, pad_edge=False)
+    for label, text in rows:
+        table.add_row(label, text, style="bold red" if bad and label == "verdict" else None)
+    console.print(table, highlight=False)
+
+
 def _show_report(report: AuditReport | OneRunReport, json_: bool, code: int = 0) -> None:
     """Print the report; exit code 1 if the certificate is refuted, 130 if the audit was interrupted."""
     if json_:
         print(report.to_json())
     else:
-        table = Table(show_header=False, box=None, pad_edge=False)
-        for label, text in report.rows():
-            table.add_row(label, text, style="bold red" if report.refuted and label == "verdict" else None)
-        console.print(table, highlight=False)
+        _table(report.rows(), bad=report.refuted)
         for caveat in report.caveats:
             console.print(f"- {caveat}", style="dim", highlight=False)
     if report.refuted or code:

@@ -28,3 +28,21 @@ def trainer(run: Run, model: torch.nn.Module | Grouped, loss: Any) -> Callable[.
         return prepare(run, model, loss, (features, target)).many(keys, tuple(absent))
 
     return train
+
+
+class Stand(torch.nn.Module):
+    """-<parameters, record>: every record has the gradient that it is made of (see ``lastiterate.audit.networks``)."""
+
+    def __init__(self, shapes: dict[str, tuple[int, ...]]) -> None:
+        super().__init__()
+        for name, shape in shapes.items():
+            self.register_parameter(name, torch.nn.Parameter(torch.zeros(shape)))
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        flat = torch.cat([part.reshape(-1) for part in self.parameters()])
+        return -(rows * flat).sum(-1)
+
+
+def stand_in(run: Run, shapes: dict[str, tuple[int, ...]]) -> Callable[..., np.ndarray]:
+    """The trainer of modules on a loss whose gradients are the records: for audits of a released module's run."""
+    return trainer(run, Stand(shapes), lambda out, _: out.sum())
