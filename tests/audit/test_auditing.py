@@ -267,13 +267,6 @@ def test_the_report_says_what_was_found():
     assert json.loads(nothing.to_json())["upper"] is None
 
 
-def test_private_preparation_is_left_out_and_said():
-    run = replace(RUN, prelude=(li.PrivateMean(20.0, 1.0),))
-    report = audit(run, trials=300, seed=1)
-    assert report.upper == certificate_of(RUN).epsilon(1e-5) < li.account(run).epsilon(1e-5)
-    assert any("private preparation" in text for text in report.caveats)
-
-
 def test_the_excluded_region_is_the_certificates():
     """For a Gaussian certificate the border is the trade-off curve of mu-GDP."""
     from scipy.special import ndtr, ndtri

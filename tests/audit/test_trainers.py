@@ -11,9 +11,10 @@ import pytest
 
 import lastiterate as li
 from benchmarks.audit.bugs import batching, clipping, noise, output
-from lastiterate.audit import audit
+from lastiterate.audit import audit, worst_case
 from lastiterate.audit.outcome import BUG, CEILING, NO_CONTRADICTION
-from lastiterate.engine import loop, trainer
+from lastiterate.audit.scoring import in_batches
+from lastiterate.engine import Trainer, loop, seeded_keys, trainer
 
 FAILURE = 1e-6
 LOSS = li.HuberRidge(row_norm=1.0, residual_clip=1.0, ridge=0.5, intercept=0.5)
@@ -28,35 +29,53 @@ ORTHOGONAL = replace(LOSS, intercept=0.0)
 FAR_CLIP = {"loss": replace(ORTHOGONAL, residual_clip=50.0), "clip": 1.0, "batching": li.FullBatch()}
 TURNING = {"batching": li.Cyclic(3), "loss": replace(ORTHOGONAL, row_norm=0.1, ridge=1.9), "step_size": li.Constant(1)}
 
-RIGHT = {
-    "full batch": {},
-    "cyclic": {"batching": li.Cyclic(2)},
-    "cyclic, a short last block": {"batching": li.Cyclic(4)},
-    "permuted": {"batching": li.Permuted(2)},
-    "reshuffled": {"batching": li.Reshuffled(2)},
-    "nesterov": {"momentum": li.Nesterov()},
-    "heavy ball": {"momentum": li.HeavyBall(0.5)},
-    "replace-one": {"adjacency": "replace-one"},
-    "in a ball": {"domain": li.domains.Ball(2.0)},
-    "decaying steps": {"step_size": li.InverseDecay(1.0, 0.5)},
-    "clipped": {"clip": 0.3},
-    "logistic": {"loss": li.Logistic(row_norm=1.0, ridge=0.1, intercept=0.5)},
-    "logistic, replace-one": {"loss": li.Logistic(row_norm=1.0, ridge=0.1), "adjacency": "replace-one"},
-    "clipped far below the loss's own bound": FAR_CLIP,
-    "step near 2/smooth": TURNING,
-    "cyclic, long": {"batching": li.Cyclic(2), "steps": 30},
-    "softmax": {"loss": li.Softmax(classes=3, row_norm=1.0, ridge=0.1)},
+FEW = {"n": 4, "steps": 4, "loss": replace(LOSS, intercept=0.0, ridge=0.0), "step_size": 0.3}
+TWO = {"steps": 2}
+SLOPE = {"n": 100, "steps": 20, "step_size": 4.0}
+POWER = {
+    "full batch": ({}, 20_000),
+    "cyclic": ({"batching": li.Cyclic(2)}, 20_000),
+    "cyclic, a short last block": ({"batching": li.Cyclic(4), "steps": 11}, 20_000),
+    "permuted": ({"batching": li.Permuted(2)}, 20_000),
+    "reshuffled": ({"batching": li.Reshuffled(2)}, 20_000),
+    "allocation": ({"batching": li.RandomAllocation(2)} | FEW, 20_000),
+    "bins": ({"batching": li.BallsInBins(2)} | FEW, 20_000),
+    "poisson": ({"batching": li.Poisson(0.5)} | FEW, 20_000),
+    "fixed size, replace-one": ({"batching": li.FixedSize(2), "adjacency": "replace-one"} | FEW, 20_000),
+    "nesterov": ({"momentum": li.Nesterov()} | TWO, 20_000),
+    "heavy ball": ({"momentum": li.HeavyBall(0.5)} | TWO, 20_000),
+    "replace-one": ({"adjacency": "replace-one"}, 20_000),
+    "in a ball": ({"domain": li.domains.Ball(2.0)}, 20_000),
+    "decaying steps": ({"step_size": li.InverseDecay(1.0, 0.5)}, 20_000),
+    "clipped": ({"clip": 0.3}, 20_000),
+    "clipped far below the loss's own bound": (FAR_CLIP, 20_000),
+    "step near 2/smooth": (TURNING, 20_000),
+    "logistic": ({"loss": li.Logistic(row_norm=1.0, ridge=0.01, intercept=0.0)} | SLOPE, 60_000),
+    "logistic, replace-one": (
+        {"loss": li.Logistic(row_norm=1.0, ridge=0.01, intercept=0.1), "adjacency": "replace-one"} | SLOPE, 60_000),
+    "softmax": ({"loss": li.Softmax(classes=3, row_norm=1.0, ridge=0.1)}, 20_000),
 }
+"""Every batching, momentum, loss and adjacency, and the models per data set with which halved noise is refuted."""
 
 
-@pytest.mark.parametrize("name", RIGHT)
-def test_right_trainers_stand(name):
-    run = calibrated(**RIGHT[name])
-    report = audit(run, attack="projection", trials=4000, failure=FAILURE, delta=1e-5, seed=1)
+@pytest.mark.parametrize("name", POWER)
+def test_right_trainers_stand_and_half_their_noise_is_refuted(name):
+    """The same attack with the same number of models; and for all batches what is audited is what a user trains."""
+    changes, trials = POWER[name]
+    run = calibrated(**changes)
+    settings = dict(attack="projection", trials=trials, failure=FAILURE, delta=1e-5, seed=1)
+    report = audit(run, **settings)
     assert not report.refuted and report.verdict == NO_CONTRADICTION
-    assert report.lower <= report.upper
+    assert report.lower <= report.upper == pytest.approx(1.0, rel=1e-3)
     assert report.lower_gaussian is None or report.lower_gaussian <= report.upper
-    assert report.upper == pytest.approx(1.0, rel=1e-4)
+    halved = audit(run, train=Trainer(replace(run, noise=run.noise.scaled(0.5))).fit_many, **settings)
+    assert halved.refuted and halved.verdict == BUG, halved.rates
+    if not {"batching", "momentum"} & changes.keys():
+        return
+    data, size = worst_case(run).with_record, min(trials // 10, 4000)
+    many = in_batches(run, data, Trainer(run).fit_many, seeded_keys(5, 1), size)[0]
+    one = li.train(run, (data.features, data.target), seed=5, at_least=li.Evidence.ASSUMED).released.weights
+    np.testing.assert_allclose(one, many, rtol=1e-6, atol=1e-9 * np.abs(many).max())
 
 
 def test_the_attack_is_close_to_the_certificate_of_the_exact_pair():
@@ -149,10 +168,10 @@ def test_reports_do_not_depend_on_the_batches():
 def test_all_iterates_show_what_composition_charges(changes):
     """The whole trajectory is attacked where it is released: beyond what the last iterate shows."""
     run = calibrated(epsilon=8.0, release="all", step_size=li.Constant(1.0), **changes)
-    report = audit(run, attack="trajectory", trials=500, failure=0.01, seed=9)
+    report = audit(run, attack="trajectory", trials=2000, failure=0.01, seed=9)
     assert report.attack == "trajectory" and not report.refuted
     assert 0.75 * report.upper < report.lower_gaussian <= report.upper
-    last = audit(run, attack="projection", trials=500, failure=0.01, seed=9)
+    last = audit(run, attack="projection", trials=2000, failure=0.01, seed=9)
     assert last.lower_gaussian < report.lower_gaussian
 
 

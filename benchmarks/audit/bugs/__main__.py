@@ -17,7 +17,7 @@ from typing import Any
 from benchmarks.audit.bugs import batching, clipping, noise, output, preparation
 from benchmarks.audit.bugs.bug import Bug, patched
 from lastiterate.audit import AuditReport, audit
-from lastiterate.audit.law import law
+from lastiterate.audit.law import compare
 from lastiterate.run.run import Run
 
 BUGS = (*noise.BUGS, *clipping.BUGS, *preparation.BUGS, *batching.BUGS, *output.BUGS)
@@ -28,7 +28,7 @@ def audited(bug: Bug, *, right: bool, **settings: Any) -> tuple[AuditReport, boo
     subject, began = bug.subject(), time.perf_counter()
     with nullcontext() if right else patched(*bug.patches):
         report = audit(subject, **settings)
-        follows = report.refuted or type(subject) is not Run or law(subject).holds
+        follows = report.refuted or type(subject) is not Run or compare(subject).holds
     return report, follows, time.perf_counter() - began
 
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from lastiterate.engine import Trainer, seeded_keys
 from lastiterate.errors import InputError
-from lastiterate.run.batching import FixedSize, Poisson
+from lastiterate.run.batching import FixedSize, FullBatch, Poisson
 from lastiterate.run.domains import Everywhere
 from lastiterate.run.losses import Abstract, HuberRidge
 from lastiterate.run.momentum import HeavyBall, Nesterov
@@ -69,7 +69,7 @@ class LawReport:
                 ("verdict", self.verdict)]
 
 
-def law(run: Run, *, models: int = MODELS, seed: int = 0) -> LawReport:
+def compare(run: Run, *, models: int = MODELS, seed: int = 0) -> LawReport:
     """Compare what the library's trainer releases with its exact law: the batches, momentum, ridge, start and schedule
     of ``run``, on squared error and four records. The domain is left out (audits look at it), and so are clips."""
     small = on_a_quadratic(run)
@@ -84,9 +84,13 @@ def on_a_quadratic(run: Run) -> Run:
     known = not isinstance(run.loss, Abstract)
     loss = HuberRidge(row_norm=50.0, residual_clip=FAR, ridge=min(run.loss.ridge, 0.5) if known else 0.0,
                       intercept=min(getattr(run.loss, "intercept", 0.5), 1.0))
-    batching = Poisson(RATE) if isinstance(run.batching, Poisson) else \
-        type(run.batching)() if run.batching.blocks(run.n) == 1 and run.batching.drawn == "never" and \
-        not hasattr(run.batching, "size") else type(run.batching)(SIZE)  # pyright: ignore
+    match run.batching:
+        case FullBatch():
+            batching = run.batching
+        case Poisson():
+            batching = Poisson(RATE)
+        case _:
+            batching = replace(run.batching, size=SIZE)
     steps = 2 * batching.blocks(RECORDS)
     eta = np.resize(run.step_sizes[:steps], steps)
     std = np.resize(run.noise_stds[:steps], steps)

@@ -15,6 +15,10 @@ from lastiterate.markup import Markup, table, tag
 NO_CONTRADICTION = "no contradiction"
 BUG = "BUG: the certificate is refuted"
 OTHER = "BUG: what is executed is not the run that is described"
+SEEN = ("on these data sets: noise that is too small, missing, bounded or repeated; contributions beyond their bound; "
+        "what is read off the data and not paid for; runs that are refused because of a record")
+UNSEEN = ("what no made-up data set sets off; random bits that only look random; what happens to data and model "
+          "outside of the trainer (docs/guides/audit.md)")
 CEILING = "this attack cannot show more than its ceiling"
 UNCERTIFIED = "nothing certifies this run: there is a lower bound only"
 
@@ -73,6 +77,13 @@ class Seen:
     mu_lower: float
     refuted_at: float | None
     rates: tuple[Rate, ...]
+
+
+def _saw(one: Seen) -> str:
+    """An attack and its lower bound, or that it refutes."""
+    if one.refuted_at is not None:
+        return f"{one.attack} REFUTES at epsilon {one.refuted_at:.3g}"
+    return f"{one.attack} {shown(one.lower, math.floor)}"
 
 
 @dataclass(frozen=True)
@@ -143,11 +154,21 @@ class AuditReport:
             shape = "the laws are not known to be Gaussian"
         else:
             shape = f"{shown(self.lower_gaussian, math.floor)} (both laws are Gaussian: the GDP test)"
+        tried, several = {one.neighbours: [] for one in self.seen}, len(self.seen) > 1
+        for one in self.seen:
+            tried[one.neighbours].append(one)
         return [
-            ("attack", self.attack), ("neighbours", f"{self.neighbours} ({self.adjacency})"),
-            ("models", f"{self.trials} per data set, {self.pilot} more to choose thresholds"),
-            ("failure probability", f"{self.failure:g}"), ("epsilon at delta", f"{self.delta:g}"),
+            ("attack", self.attack + (f", the favourite of {len(self.seen)}" if several else "")),
+            ("neighbours", f"{self.neighbours} ({self.adjacency})"),
+            ("models", f"{self.trials} per data set, {self.pilot} more to choose thresholds" +
+             (f" and pairs (of {self.pairs})" if self.pairs > 1 else "")),
+            ("failure probability", f"{self.failure:g}" + (", split over all attacks" if several else "")),
+            ("epsilon at delta", f"{self.delta:g}"),
             ("at least", f"{shown(self.lower, math.floor)} (any trainer)"), ("at least", shape),
+            *((("tried", f"on '{pair}': " + ", ".join(map(_saw, attacks))) for pair, attacks in tried.items())
+              if several else ()),
+            *(("does not hold", words) for words in self.violations),
+            *((("would have been seen", SEEN), ("cannot be seen", UNSEEN)) if several else ()),
             ("at most, certified", claimed(self.upper, self.theorem)),
             ("ceiling of this attack", shown(self.ceiling, math.ceil)), ("verdict", self.verdict),
         ]

@@ -72,7 +72,8 @@ def end_to_end(estimator: Any, n: int | None, features: int | None) -> EndToEnd:
         labels = np.unique(np.asarray(estimator.classes))
 
     def fitted(rows: Any, target: Any, seed: int) -> Any:
-        made = clone(estimator).set_params(adjacency="replace-one", random_state=seed, ledger=None)
+        copied: Any = clone(estimator)
+        made = copied.set_params(adjacency="replace-one", random_state=seed, ledger=None)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return made.fit(rows, target if labels is None else labels[np.asarray(target)])

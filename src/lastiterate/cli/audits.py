@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -95,15 +96,14 @@ def _train_of(found: Subject) -> Any:
     if found.kind != "torch":
         return None
     from lastiterate.audit import networks
-    from lastiterate.torch.attacked import stand_in
 
-    return stand_in(found.run, networks.SHAPES)
+    return import_module("lastiterate.torch.attacked").stand_in(found.run, networks.SHAPES)
 
 
 def _show_law(run: Run, models: int | None, seed: int | None, json_: bool) -> None:
     from lastiterate.audit import law
 
-    report = law.law(run, models=law.MODELS if models is None else models, seed=0 if seed is None else seed)
+    report = law.compare(run, models=law.MODELS if models is None else models, seed=0 if seed is None else seed)
     if json_:
         print(report.to_json())
     else:
