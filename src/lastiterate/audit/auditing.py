@@ -33,7 +33,7 @@ from lastiterate.audit.scoring import (
 )
 from lastiterate.audit.sizes import planned
 from lastiterate.audit.statistics import require_statement
-from lastiterate.audit.whole import AT_ONCE, end_to_end, one_by_one, readable_whole
+from lastiterate.audit.whole import AT_ONCE, audited_whole, end_to_end, one_by_one
 from lastiterate.engine import Trainer
 from lastiterate.errors import InputError
 from lastiterate.run.evidence import Evidence
@@ -187,7 +187,7 @@ def auditable(run: Run) -> tuple[Run, tuple[str, ...]]:
     caveats: tuple[str, ...] = ()
     if run.counts:
         run, caveats = replace(run, counts=()), ("noisy counts of right answers are neither attacked nor counted",)
-    if not readable_whole(run):
+    if run.prelude and not audited_whole(run):
         run, caveats = without_preparation(run), (*caveats, "the private preparation is neither attacked nor counted")
     if networks.stands_in(run):
         caveats += (STAND_IN,)
