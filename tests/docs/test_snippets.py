@@ -28,7 +28,8 @@ NOT_RUN = {
 REDUCED = {
     "make demo": ("lastiterate train digits --epsilon 1", "that is its recipe, after an installation"),
     "trials=2000)": ("trials=200)", "fewer models show the same verdict"),
-    "lastiterate audit models/digits-1 ": ("lastiterate audit models/digits-1 --trials 100 --attack projection ", "a minute by default"),
+    "lastiterate audit models/digits-1 ": ("lastiterate audit models/digits-1 --trials 100 --attack projection ",
+                                           "a minute by default"),
     "lastiterate audit model/ ": ("lastiterate audit model/ --trials 100 --attack projection ", "a minute by default"),
     "--trials 20000": ("--trials 200", "fewer models show the same verdict"),
 }

@@ -159,17 +159,17 @@ def gaussian(run: Run, rows: np.ndarray, batches: Batches) -> tuple[np.ndarray, 
         spread = np.block([[spread[:p, :p]] * 2] * 2)  # the previous parameters are the first ones
     for k, batch in enumerate(batches):
         x, y, eta = rows[list(batch)], TARGET[list(batch)], run.step_sizes[k]
-        bend, pull = x.T @ x / b + run.loss.ridge * eye, x.T @ y / b  # pyright: ignore
+        bend, push = x.T @ x / b + run.loss.ridge * eye, x.T @ y / b  # pyright: ignore
         match run.momentum:
             case None:
-                move, towards, noisy = np.block([[eye - eta * bend, none], [none, none]]), (pull, 0 * pull), (1.0, 0.0)
+                move, towards, noisy = np.block([[eye - eta * bend, none], [none, none]]), (push, 0 * push), (1.0, 0.0)
             case HeavyBall(beta):
                 move = np.block([[eye - eta * bend, -eta * beta * eye], [bend, beta * eye]])
-                towards, noisy = (pull, -pull / eta), (1.0, -1.0 / eta)
+                towards, noisy = (push, -push / eta), (1.0, -1.0 / eta)
             case Nesterov():
                 ahead, shrink = k / (k + 3.0), eye - eta * bend
                 move, towards, noisy = np.block([[(1 + ahead) * shrink, -ahead * shrink], [eye, none]]), \
-                    (pull, 0 * pull), (1.0, 0.0)
+                    (push, 0 * push), (1.0, 0.0)
         way = np.kron(np.array(noisy)[:, None], eye)
         mean = move @ mean + eta * np.concatenate(towards)
         spread = move @ spread @ move.T + (eta * run.noise_stds[k]) ** 2 * way @ way.T
