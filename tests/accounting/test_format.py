@@ -195,7 +195,15 @@ def test_units_of_a_file_are_bounded_before_they_are_counted(tmp_path):
         "x": {"kind": "number", "low": 0, "high": 1}, "who": {"kind": "ignore"}}})
     found = fit_file(str(tmp_path / "d.csv"), Budget(2.0, 1e-3), schema=schema, units=Units("who", 3),
                      template=template("permuted-sgd", None, None)).model
-    assert found.run.n == 150 and found.run.rows_per_unit == 3 and found.certificate.epsilon(1e-3) <= 2.0
+    assert (found.run.n, found.run.rows_per_unit, found.run.rows_per_record) == (50, 1, 3)
+    assert found.certificate.epsilon(1e-3) <= 2.0
+    exactly = fit_file(str(tmp_path / "d.csv"), Budget(4.0, 1e-3), schema=schema, units=Units("who", 3),
+                       secure_noise=True).model
+    assert (exactly.run.n, exactly.run.rows_per_unit, exactly.run.rows_per_record) == (150, 3, 1)
+    assert exactly.certificate.epsilon(1e-3) <= 4.0
+    planned = fit_file(str(tmp_path / "d.csv"), Budget(2.0, 1e-3, time_budget=2.0), schema=schema,
+                       units=Units("who", 3)).model
+    assert planned.run.rows_per_record == 3 and planned.certificate.epsilon(1e-3) <= 2.0
     for column, word in (("x", "no feature"), ("y", "not the target"), ("z", "a column of the data file")):
         with pytest.raises(InputError, match=word):
             fit_file(str(tmp_path / "d.csv"), Budget(2.0, 1e-3), schema=schema, units=Units(column, 3))

@@ -10,12 +10,14 @@ import numpy as np
 import pytest
 
 import lastiterate as li
+from lastiterate.accounting.selection import Selection
 from lastiterate.engine import seeded_key
 from lastiterate.engine.exact_sums import grid_of
 from lastiterate.engine.gradients import Linear
 from lastiterate.engine.measured import drawn_with, prepare_privately
 from lastiterate.engine.network import fit_network
 from lastiterate.engine.units import execute_units, measurable, released_by_units
+from lastiterate.models.tuning import law_of
 from lastiterate.models.units import unit_records
 from lastiterate.run.preparation import UnitRows
 
@@ -127,3 +129,5 @@ def test_units_are_needed_and_counted() -> None:
         li.engine.execute(RUN, X, Y)
     with pytest.raises(li.InputError, match="secure_noise"):
         grid_of(RUN)
+    with pytest.raises(li.InputError, match="held out"):
+        Selection((RUN,), law_of(5.0), 10, 1.0)

@@ -52,9 +52,10 @@ class Selection:
         if len(same_data) != 1 or self.candidates[0].release != "last":
             raise InputError("candidates", "must all release the last iterate of runs on the same records",
                              sorted(map(str, same_data)))
-        if any(run.rows_per_unit > 1 for run in self.candidates):
+        rows = max(max(run.rows_per_unit, run.rows_per_record) for run in self.candidates)
+        if rows > 1:  # a unit's rows could fall on both sides of the split, and a score counts rows
             raise InputError("rows_per_unit", "must be 1 where candidates are scored on records that are held out",
-                             max(run.rows_per_unit for run in self.candidates), "tune on one row per unit")
+                             rows, "tune on one row per unit")
         if type(self.held_out) is not int or self.held_out < 1 or type(self.unit) is not int or self.unit < 1:
             raise InputError("held_out", "must be a positive whole number of records", self.held_out)
 

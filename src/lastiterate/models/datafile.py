@@ -96,7 +96,9 @@ def fit_file(data: str, budget: Budget, *, schema: Schema | None = None, test: s
     file = open_file(data, schema=schema, test=test, row_norm=row_norm, units=units, stream=stream)
     if model == SAMPLE:
         return _sample(file, budget, custody)
-    task = replace(file.task, feature_map=features)
+    # where the engine draws units; elsewhere a unit pays for its rows by group privacy
+    drawn = file.rows_per_unit > 1 and not (file.bundled or secure_noise or stream or report_accuracy) and devices == 1
+    task = replace(file.task_of_units if drawn else file.task, feature_map=features)
     places = None if report_accuracy is None else reserved(task.n)
     task = task if places is None else replace(task, n=len(places[0]))
     if secure_noise:  # without an algorithm full batches: each record is charged at every step, and noise counts least
@@ -117,7 +119,7 @@ def fit_file(data: str, budget: Budget, *, schema: Schema | None = None, test: s
         rows, target, held = rows[places[0]], target[places[0]], (rows[places[1]], target[places[1]])
     found = linear.fit(plan.certificate, rows, target, delta=plan.delta, answers=records.answers,
                        schema=records.schema, progress=progress, custody=custody, scratch=scratch, held=held,
-                       devices=devices)
+                       devices=devices, unit=file.who if drawn else None)
     plain = _plain_score(records) if records.bundled else None
     return Trained(found, plan.choice, None if records.held is None else _score(found, records), plain)
 

@@ -62,6 +62,13 @@ class Opened:
     held: tuple[np.ndarray, np.ndarray] | None
     bundled: bool
     rows_per_unit: int = 1
+    who: np.ndarray | None = None  #: the unit of every row
+
+    @property
+    def task_of_units(self) -> Task:
+        """The task whose records are units: n counts them."""
+        assert self.who is not None
+        return replace(self.task, n=len(np.unique(self.who)), rows_per_unit=1, rows_per_record=self.rows_per_unit)
 
     @property
     def task(self) -> Task:
@@ -116,14 +123,17 @@ def open_file(data: str, *, schema: Schema | None, test: str | None, row_norm: f
     table, own = load_bundled(data) if bundled else (read_table(data, schema), schema)
     if own is None:
         raise needs_schema(data)
+    who = None
     if units is not None:
         table = units.bounded(table, own)
+        assert table.cells is not None
+        who = np.asarray(table.cells[units.column])
     if len(table) < 2:
         raise InputError("data file", "must hold at least two records", len(table))
     features = width(table, own)
     held = None if test is None else _public_test(test, own, features)
     norm = public_row_norm(own, features) if row_norm is None else row_norm
-    return Opened(table, own, norm, held, bundled, 1 if units is None else units.rows)
+    return Opened(table, own, norm, held, bundled, 1 if units is None else units.rows, who)
 
 
 def _opened_stream(data: str, schema: Schema | None, test: str | None, row_norm: float | None,

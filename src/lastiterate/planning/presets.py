@@ -130,7 +130,7 @@ def _capped(asked: Asked, batching: Batching, prox: Prox | None, cap: float | No
     parts = whitened.preparation(asked)
     multiplier = asked.multiplier(SMOOTH_SHARE)
     expected = EXPECTED + 6 * multiplier / batching.divisor(task.n)  # what is added keeps it an upper bound
-    paid = prox is None and expected < WORTH
+    paid = prox is None and expected < WORTH and task.rows_per_record == 1
     longest = LONGEST / (loss.facts().fact("smooth") * (expected if paid else 1.0))
     length = WAY * whitened.travelled(asked, CAP if cap is None else cap)
     blocks = in_a_pass(asked, batching)
@@ -140,7 +140,7 @@ def _capped(asked: Asked, batching: Batching, prox: Prox | None, cap: float | No
     return Run(n=task.n, steps=passes * blocks, noise=NoiseMultiplier(1.0), batching=batching, loss=loss, prox=prox,
                step_size=RelativeToSmooth(LONGEST * step / longest) if paid else Constant(step),
                prelude=(*parts, TopEigenvalue(multiplier)) if paid else parts, adjacency=asked.adjacency,
-               rows_per_unit=task.rows_per_unit)
+               rows_per_unit=task.rows_per_unit, rows_per_record=task.rows_per_record)
 
 
 def _minimised(asked: Asked, batching: Batching | None, prox: Prox | None, cap: float | None) -> Run:
@@ -155,7 +155,7 @@ def _minimised(asked: Asked, batching: Batching | None, prox: Prox | None, cap: 
     if records_moved(asked.adjacency) != 1:
         raise InputError("adjacency", f"must be zero-out for {PERTURBED}; replace-one is stated beside it",
                          asked.adjacency)
-    if asked.task.rows_per_unit > 1:
+    if max(asked.task.rows_per_unit, asked.task.rows_per_record) > 1:
         raise InputError("rows_per_unit", f"must be 1 for {PERTURBED}: group privacy of its curve leaves nothing "
                          "beside a private preparation", asked.task.rows_per_unit, "use allocation-sgd")
     found = [run for share in perturbed.SHARES

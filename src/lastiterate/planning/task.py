@@ -24,7 +24,8 @@ COSINES = 1024
 
 @dataclass(frozen=True)
 class Task:
-    """What is public about a data set: ``classes`` is 0 for regression, ``rows_per_unit`` as in a ``Run``.
+    """What is public about a data set: ``classes`` is 0 for regression, ``rows_per_unit`` and ``rows_per_record`` as
+    in a ``Run``.
 
     ``feature_map``: a public choice, made without looking at private data. ``streamed``: the data do not fit in memory.
     """
@@ -36,6 +37,7 @@ class Task:
     rows_per_unit: int = 1
     feature_map: FeatureMap = "plain"
     streamed: bool = False
+    rows_per_record: int = 1
 
     def __post_init__(self) -> None:
         whole("n", self.n)

@@ -68,7 +68,8 @@ class Asked:
         """What all runs on centred rows share: the loss, the private mean, one plain step."""
         return Run(n=self.task.n, steps=1, step_size=Constant(self.first), noise=NoiseMultiplier(1.0), loss=self.loss,
                    clip=self.clip if self.task.classes == 2 else None, adjacency=self.adjacency,
-                   prelude=(*self.maps, self.mean(MEAN_SHARE)), rows_per_unit=self.task.rows_per_unit)
+                   prelude=(*self.maps, self.mean(MEAN_SHARE)), rows_per_unit=self.task.rows_per_unit,
+                   rows_per_record=self.task.rows_per_record)
 
     @property
     def maps(self) -> tuple[SquareRoots, ...]:

@@ -36,4 +36,5 @@ def output_run(asked: Asked, batching: Batching, blocks: int, loss: LinearLoss, 
     steps = -(-steps // blocks) * blocks
     return Run(n=asked.task.n, steps=steps, step_size=Constant(step), batching=batching, loss=loss, prox=prox,
                noise=GradientNoise((0.0,) * (steps - 1) + (1.0,)), prelude=whitened.preparation(asked),
-               adjacency=asked.adjacency, rows_per_unit=asked.task.rows_per_unit)
+               adjacency=asked.adjacency, rows_per_unit=asked.task.rows_per_unit,
+               rows_per_record=asked.task.rows_per_record)

@@ -28,7 +28,8 @@ TOLERANCE = 0.05  #: of the solver, as mu of the noise on the minimiser, relativ
 
 def perturbed(asked: Asked) -> Iterator[Run]:
     """Runs for ever smaller ridges, while the solver's error can be bounded."""
-    if asked.task.classes == 0 or records_moved(asked.adjacency) != 1 or asked.task.rows_per_unit > 1:
+    if asked.task.classes == 0 or records_moved(asked.adjacency) != 1 or asked.task.rows_per_unit > 1 \
+            or asked.task.rows_per_record > 1:
         return
     for share in SHARES:
         found = run_of(asked, share)

@@ -74,7 +74,8 @@ def run_of(asked: Asked, steps: int, noise: NoiseMultiplier, batching: Batching)
     clip = CLIP * loss.facts().fact("lipschitz") if task.classes else None
     run = Run(n=task.n, steps=steps, step_size=StableSteps(falling(1.0, steps)), noise=noise, batching=batching,
               loss=loss, clip=clip, momentum=HeavyBall(BETA), adjacency=asked.adjacency,
-              prelude=preparation(asked), rows_per_unit=task.rows_per_unit)
+              prelude=preparation(asked), rows_per_unit=task.rows_per_unit,
+              rows_per_record=task.rows_per_record)
     return replace(run, step_size=StableSteps(falling(first_step(asked, run), steps)))
 
 
