@@ -136,6 +136,8 @@ def test_clipped_gradients_keep_the_clip_as_whole_numbers(loss: object) -> None:
             found = np.asarray(one(jnp.asarray(rows[i:i + 1]), target[i:i + 1])).ravel()
             assert sum(Fraction(float(v)) ** 2 for v in found) <= Fraction(run.clip) ** 2
             norms.append(math.sqrt((found**2).sum()))
+        barred = replace(model, clip_squared=0.0)  # what is longer than the grid allows counts as none
+        assert not np.asarray(barred.chunk_sum(theta, (jnp.asarray(rows), target))).any()
         free = np.asarray(residuals(loss, jnp.asarray(theta) @ rows.astype(float).T, target))
         lengths = np.linalg.norm(free, axis=0) * np.linalg.norm(rows.astype(float), axis=1)
         np.testing.assert_allclose(norms, np.minimum(lengths, run.clip), atol=3 * 2.0**-grid.residuals * 2)
