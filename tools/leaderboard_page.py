@@ -28,10 +28,11 @@ def page(rows: list[dict[str, Any]]) -> str:
         for epsilon in sorted({row["epsilon"] for row in rows if row["set"] == name}):
             here = [row for row in rows if (row["set"], row["epsilon"]) == (name, epsilon)]
             lines += [f"\n## {name}, epsilon {epsilon:g}\n",
-                      f"n = {here[0]['n']}, {len(here[0]['accuracy'])} seeds.\n",
+                      f"n = {here[0]['n']}, {len(here[0]['accuracy'])} random splits.\n",
                       "| algorithm | accuracy | sd | seconds | passes | certified by |", "|---|---|---|---|---|---|"]
             for row in sorted(here, key=lambda row: -row["mean"]):
-                lines.append(f"| {row['algorithm']} | {row['mean']:.4f} | {row['sd']:.4f} | {row['seconds']:.1f} | "
+                spread = f"{row['sd']:.4f}" if len(row["accuracy"]) > 1 else "-"
+                lines.append(f"| {row['algorithm']} | {row['mean']:.4f} | {spread} | {row['seconds']:.1f} | "
                              f"{row['passes']:.0f} | `{row['theorem']}` |")
     return "\n".join(lines) + "\n"
 

@@ -341,3 +341,17 @@ def test_the_statistics_load_no_trainer():
     code = code.replace(str(heavy), str(set(heavy)))
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert out.strip() == "set()"
+
+
+def test_a_trainer_of_ones_own_needs_no_linear_loss():
+    """A run known by its constants is audited through ``train``, the pair and the batches of models given."""
+    run = li.Run(n=2, steps=1, step_size=1.0, noise=li.GradientNoise(0.5), clip=1.0, adjacency="replace-one")
+
+    def train(features, target, keys):
+        noise = [np.random.default_rng(np.asarray(key).ravel().astype(np.uint64)).normal(size=(1, 2)) for key in keys]
+        return np.array([[[features.mean(), 0.0]]]) + 0.5 * np.array(noise)
+
+    one, other, target = np.array([[0.0], [1.0]]), np.array([[0.0], [-1.0]]), np.zeros(2)
+    pair = Neighbours(DataSet(one, target), DataSet(other, target), 1, "1 or -1")
+    report = audit(run, attack="learned", trials=500, seed=0, neighbours=pair, train=train, batch_models=250)
+    assert 1 < report.lower <= report.upper and not report.refuted

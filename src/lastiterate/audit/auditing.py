@@ -95,10 +95,10 @@ def audit(run: Any, *, attack: str | None = None, trials: int | None = None, fai
     if attack is not None:
         by_name(attack)
     seed = int.from_bytes(os.urandom(4), "little") if seed is None else seed
-    most = batch_size(run, pairs[0].with_record.features.shape[1])
     own = train is None and whole is None and attack is None
     if (own and run.prelude) or whole is not None:
         batch_models = AT_ONCE if batch_models is None else batch_models
+    most = batch_size(run, pairs[0].with_record.features.shape[1]) if batch_models is None else batch_models
     trained = train or (default_train(run) if whole is None else whole.train)
     plan, pairs = planned(run, pairs, trained, trials, batch_models, seed, most)
     require_statement(plan.trials, failure, delta, THRESHOLDS)
