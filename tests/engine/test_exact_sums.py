@@ -23,7 +23,7 @@ from lastiterate.engine.keeper import Keeper
 from lastiterate.engine.random_bits import Bits, derived
 from lastiterate.engine.rows import clip_rows
 from lastiterate.engine.sealed import Key
-from lastiterate.run.preparation import PrivateTargetMean, SquareRoots, UnitRows
+from lastiterate.run.preparation import CosineFeatures, PrivateTargetMean, SquareRoots, UnitRows
 from lastiterate.theorems.composition_gdp import composition_mu
 
 LOSSES = [li.Logistic(row_norm=1.5, ridge=1e-2), li.Softmax(classes=3, row_norm=2.0), li.HuberRidge(residual_clip=0.5),
@@ -215,6 +215,8 @@ def test_what_is_not_executed_exactly_is_refused() -> None:
     run = run_of(LOSSES[0], prelude=(li.TopEigenvalue(1.0),), step_size=li.RelativeToSmooth(1.0))
     with pytest.raises(li.InputError, match="top eigenvalue"):
         execute_exactly(run, x, y)
+    with pytest.raises(li.InputError, match="cosine features"):
+        grid_of(run_of(LOSSES[0], prelude=(CosineFeatures(1.0),)))
     with pytest.raises(li.NotCertified, match="add-remove"):
         certify(run_of(LOSSES[0], batching=li.Poisson(0.2), adjacency="add-remove"))
 

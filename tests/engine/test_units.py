@@ -19,7 +19,7 @@ from lastiterate.engine.network import fit_network
 from lastiterate.engine.units import execute_units, measurable, released_by_units
 from lastiterate.models.tuning import law_of
 from lastiterate.models.units import unit_records
-from lastiterate.run.preparation import UnitRows
+from lastiterate.run.preparation import CosineFeatures, UnitRows
 
 RNG = np.random.default_rng(0)
 UNITS, PLACES, D = 20, 3, 4
@@ -114,7 +114,8 @@ def test_certificates_speak_of_units(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("change, word", [
     ({"rows_per_unit": 2}, "rows_per_unit must be 1"), ({"loss": li.Abstract()}, "linear models"),
-    ({"prelude": (li.TopEigenvalue(1.0),)}, "top eigenvalue"), ({"rows_per_record": 0}, "rows_per_record"),
+    ({"prelude": (li.TopEigenvalue(1.0),)}, "top eigenvalue"),
+    ({"prelude": (CosineFeatures(1.0),)}, "cosine features"), ({"rows_per_record": 0}, "rows_per_record"),
 ], ids=str)
 def test_units_as_records_are_refused_where_nothing_executes_them(change: dict, word: str) -> None:
     with pytest.raises(li.InputError, match=word):

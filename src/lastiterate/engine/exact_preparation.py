@@ -20,6 +20,7 @@ from lastiterate.engine.random_bits import Bits
 from lastiterate.engine.rows import clip_rows
 from lastiterate.errors import InputError
 from lastiterate.run.preparation import (
+    CosineFeatures,
     PrivateCovariance,
     PrivateMean,
     PrivateTargetMean,
@@ -77,6 +78,9 @@ def check_exact(run: Run) -> None:
                 moment_places(run.n, z)
             case SquareRoots() | UnitRows():
                 pass
+            case CosineFeatures():
+                raise InputError("prelude", "may not add cosine features with secure_noise", None,
+                                 "their mean is not summed on whole numbers here: leave them out")
 
 
 def exact_mean(slices: Any, n: int, d: int, part: PrivateMean, bits: Bits) -> np.ndarray:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from lastiterate.errors import InputError
 from lastiterate.run.losses import Abstract
 from lastiterate.run.noise import ObjectiveNoise
-from lastiterate.run.preparation import TopEigenvalue
+from lastiterate.run.preparation import CosineFeatures, TopEigenvalue
 from lastiterate.run.validate import whole
 
 if TYPE_CHECKING:
@@ -31,6 +31,9 @@ def check_units(run: Run) -> None:
     if run.counts:
         raise InputError("counts", "must be empty where records are units: they count single rows", len(run.counts),
                          "leave them out")
+    if any(isinstance(part, CosineFeatures) for part in run.prelude):
+        raise InputError("rows_per_record", "must be 1 where rows get cosine features", run.rows_per_record,
+                         "use rows_per_unit, for group privacy")
     if any(isinstance(part, TopEigenvalue) for part in run.prelude):
         raise InputError("rows_per_record", "must be 1 where a top eigenvalue is measured", run.rows_per_record,
                          "it is measured on single rows; give the step sizes themselves")
