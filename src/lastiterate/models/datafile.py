@@ -97,8 +97,8 @@ def fit_file(data: str, budget: Budget, *, schema: Schema | None = None, test: s
     if model == SAMPLE:
         return _sample(file, budget, custody)
     # where the engine draws units; elsewhere a unit pays for its rows by group privacy
-    drawn = file.rows_per_unit > 1 and not (file.bundled or secure_noise or stream or report_accuracy) and devices == 1 \
-        and features != "fourier"
+    by_rows = file.bundled or secure_noise or stream or report_accuracy is not None or features == "fourier"
+    drawn = file.rows_per_unit > 1 and not by_rows and devices == 1
     task = replace(file.task_of_units if drawn else file.task, feature_map=features)
     places = None if report_accuracy is None else reserved(task.n)
     task = task if places is None else replace(task, n=len(places[0]))
