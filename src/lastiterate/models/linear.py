@@ -12,6 +12,7 @@ import numpy as np
 
 from lastiterate.accounting.calibration import calibrate
 from lastiterate.accounting.certificate import Certificate, account
+from lastiterate.accounting.support import check_one, check_support
 from lastiterate.data.schema import Schema
 from lastiterate.engine import Model, execute, fresh_key, scores, seeded_key, seeded_keys
 from lastiterate.engine.streaming.devices import Arrays, Devices
@@ -29,7 +30,7 @@ from lastiterate.models.folder import Stored
 from lastiterate.models.kinds import Order, is_source
 from lastiterate.models.scored import Accuracy, CountCharge, accuracy, noisy_count
 from lastiterate.models.statements import Written
-from lastiterate.models.units import check_units, unit_records
+from lastiterate.models.units import check_rows, check_units, unit_records
 from lastiterate.planning.families.asked import Asked
 from lastiterate.planning.planner import TIME_BUDGET, Choice, consider
 from lastiterate.planning.task import Task, automatic_delta
@@ -75,12 +76,13 @@ class FittedLinear(Fitted):
         """What the noisy counts say that are released with the model, each with its interval."""
         return tuple(accuracy(*pair) for pair in zip(self.run.counts, self.counted, strict=True))
 
-    def private_score(self, x: Any, y: Any, *, epsilon: float, ledger: Any = None, dataset: str | None = None
-                      ) -> FittedLinear:
+    def private_score(self, x: Any, y: Any, *, epsilon: float, unit: Any = None, ledger: Any = None,
+                      dataset: str | None = None) -> FittedLinear:
         """The model with one more accuracy, counted with noise on private records x (n, d) and their labels y (n,).
 
-        ``epsilon``: what the count costs by itself, at the model's delta. ``ledger``, ``dataset``: charged before a
-        record is looked at. Read it as ``accuracies[-1]`` of the model that is returned.
+        ``epsilon``: what the count costs by itself, at the model's delta. ``unit``: who a row belongs to; nobody may
+        have more of these than the run's ``rows_per_unit``. ``ledger``, ``dataset``: charged before a record is looked
+        at. Read it as ``accuracies[-1]`` of the model that is returned.
 
         **Guarantee:** the certificate of what is returned pays for the count beside everything else, as if every record
         were counted and trained on; the one of this model does not, and must not be shown beside the count.
@@ -92,7 +94,9 @@ class FittedLinear(Fitted):
             raise InputError("epsilon", "must be a positive number", epsilon)
         wanted = NoisyCount(self.run.rows_per_unit * (1 + FLOAT_SLACK) / mu * (1 + 1e-9), int(np.shape(x)[0]))
         run, old = replace(self.run, counts=(*self.run.counts, wanted)), self.certificate
-        proof = replace(account(run, at_least=old.at_least), caveats=old.caveats)
+        check_one(mu, self.delta)
+        unseen = tuple(text for text in check_rows(unit, wanted.records, run.rows_per_unit) if text not in old.caveats)
+        proof = replace(account(run, at_least=old.at_least), caveats=(*old.caveats, *unseen))
         guard = custody_of(ledger=ledger, dataset=dataset, purpose="private_score")
         guard.pay(CountCharge(run, wanted, run.adjacency))
         right = self.predict(x) == np.asarray(y)
@@ -218,6 +222,7 @@ def fit(certificate: Certificate, features: Any, target: Any = None, *, delta: f
         raise InputError("counts", "must be one, with the records that it is about", len(certificate.run.counts),
                          "use report_accuracy, or private_score of the model")
     check_units(certificate.run, unit)
+    check_support(certificate, delta)
     key, keeper = None if seed is None else seeded_key(seed), None
     if custody is not None:
         custody.pay(certificate)

@@ -132,13 +132,18 @@ def check_units(run: Run, unit: Any) -> tuple[str, ...]:
         if count != run.n:
             raise InputError("unit", f"must name the run's n = {run.n} units", count, "n counts units")
         return ()
+    return check_rows(unit, run.n, run.rows_per_unit)
+
+
+def check_rows(unit: Any, n: int, rows: int) -> tuple[str, ...]:
+    """The same of ``n`` rows, at most ``rows`` of them of one unit."""
     if unit is None:
-        return (UNCHECKED,) if run.rows_per_unit > 1 else ()
+        return (UNCHECKED,) if rows > 1 else ()
     names = _identifiers(unit)
-    if len(names) != run.n:
-        raise InputError("unit", f"must name the unit of each of the run's n = {run.n} rows", len(names))
-    if not kept_rows(names, run.rows_per_unit).all():
-        raise InputError("unit", f"must have at most rows_per_unit = {run.rows_per_unit} rows", None,
+    if len(names) != n:
+        raise InputError("unit", f"must name the unit of each of the n = {n} rows", len(names))
+    if not kept_rows(names, rows).all():
+        raise InputError("unit", f"must have at most rows_per_unit = {rows} rows", None,
                          "keep those that lastiterate.kept_rows(unit, rows) says, before n is counted")
     return ()
 

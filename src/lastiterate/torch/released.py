@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
+from lastiterate.accounting.support import check_support
 from lastiterate.engine.noise import seeded_key
 from lastiterate.errors import InputError
 from lastiterate.models.exposure import warn_of_dumps
@@ -90,6 +91,7 @@ def knows(model: Any) -> bool:
 
 def fit_order(order: Order) -> FittedModule:
     """Execute the run on ``loss(module(x), *rest)`` and release the last parameters."""
+    check_support(order.certificate, order.delta)
     return fit_order_as(order, None)
 
 

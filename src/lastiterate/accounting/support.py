@@ -1,0 +1,105 @@
+"""Executed noise ends ten standard deviations from 0: runs whose guarantee would need longer draws are refused.
+
+Let all draws of a release be pairs of normals without those of a radius beyond R. A pair of a step is moved by s_i
+standard deviations where the data differ. With P and Q the laws that proofs speak of, and a the probability (the same
+for both) that no draw is too long, the executed laws are those of draws that are not, and for every event E
+
+    P'(E) - e^eps Q'(E) <= (delta(eps) + Pr_P[no draw is too long, but some moved pair lies outside of Q's]) / a.
+
+A pair that is moved by s does so with probability at most e^{-(R - s)^2/2} - e^{-R^2/2}: at most 48 s e^{-R^2/2} up
+to s = 1/4, and above at most (s/m)^2 e^{-(R - m)^2/2} for s <= m < R - 1/4, as (R - s) s > 2 there. So T steps that
+are moved by at most m each, of N pairs each, lose at most
+
+    T (48 m sqrt(N) e^{-R^2/2} + e^{-(R - m)^2/2}).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from lastiterate.accounting.certificate import Certificate
+from lastiterate.accounting.preparation import prepared_curves, with_counts
+from lastiterate.curves.curve import BestOf, Curve
+from lastiterate.curves.failure import WithFailure
+from lastiterate.curves.gdp import Gdp
+from lastiterate.curves.mixtures import GdpMixture
+from lastiterate.curves.selection import WorstOf
+from lastiterate.errors import InputError
+from lastiterate.run.facts import known
+from lastiterate.run.noise import ObjectiveNoise
+from lastiterate.run.perturbed import linear_term
+from lastiterate.run.run import Run
+
+REACH = 10.05
+"""Radius up to which every pair of draws is as the normal law says: the generator's last 2^-73 lie beyond 10.06."""
+SHARE = 0.01
+"""Part of delta that may be lost: enforced sensitivities are counted 1 % too long, which is worth more."""
+PAIRS = 2.0**32
+"""More than a step draws."""
+
+
+def beyond_support(certificate: Certificate, delta: float) -> float:
+    """What delta loses because executed noise ends at ``REACH``, at most."""
+    run = certificate.run
+    lost = run.steps * lost_by_one(_farthest_step(certificate, delta))
+    lost += sum(lost_by_one(_mu(curve)) for curve in prepared_curves(run))
+    return lost + sum(lost_by_one(_mu(with_counts(Gdp(0.0), replace(run, counts=(count,))))) for count in run.counts)
+
+
+def lost_by_one(moved: float) -> float:
+    """Of the draws of one step, which hide ``moved`` standard deviations together."""
+    if moved >= REACH - 0.25:
+        return 1.0
+    return 48 * moved * math.sqrt(PAIRS) * math.exp(-REACH**2 / 2) + math.exp(-((REACH - moved) ** 2) / 2)
+
+
+def check_support(certificate: Certificate, delta: float) -> None:
+    """Refuse to execute what the noise generator cannot keep; looks at public numbers only."""
+    _check(beyond_support(certificate, delta), delta)
+
+
+def check_one(moved: float, delta: float) -> None:
+    """The same for one number that is released with noise."""
+    _check(lost_by_one(moved), delta)
+
+
+def _check(lost: float, delta: float) -> None:
+    if lost > SHARE * delta:
+        raise InputError("noise", "must hide a record in draws of at most 10 standard deviations, where those of the "
+                         "generator end", None, "use more noise in every step (a smaller epsilon, or more steps), or "
+                         "secure_noise=True")
+
+
+def _farthest_step(certificate: Certificate, delta: float) -> float:
+    """How many standard deviations a step's noise hides, at most; of steps without noise, those behind them do."""
+    run = certificate.run
+    if isinstance(run.noise, ObjectiveNoise):
+        sensitivity = run.facts().fact("sensitivity", math.inf)
+        return run.rows_per_unit * sensitivity / linear_term(run)
+    if float(run.noise_stds.min()) > 0:
+        return _of_steps(run)
+    best = certificate.best(delta)
+    return math.inf if best is None or not isinstance(best.bound, Curve) else _mu(best.bound)
+
+
+def _of_steps(run: Run) -> float:
+    sensitivity = known(run.facts(), "sensitivity")
+    if sensitivity is None:
+        return math.inf
+    return run.rows_per_unit * sensitivity.value / (run.divisor * float(run.noise_stds.min()))
+
+
+def _mu(curve: Curve) -> float:
+    """Of the farthest Gaussian mechanism in ``curve``; infinite where there is anything else."""
+    match curve:
+        case Gdp(mu):
+            return mu
+        case GdpMixture(_, mus):
+            return max(mus)
+        case WithFailure():
+            return _mu(curve.curve)
+        case BestOf() | WorstOf():
+            return max(_mu(part) for part in curve.curves)
+        case _:
+            return math.inf

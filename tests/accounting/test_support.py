@@ -1,0 +1,69 @@
+"""Executed noise ends ten standard deviations from 0: what that costs, against the exact law of what is executed."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.special import ndtr
+from scipy.stats import ncx2
+
+import lastiterate as li
+from lastiterate.accounting.support import REACH, SHARE, beyond_support, lost_by_one
+
+ONE = li.Run(n=100, steps=1, step_size=1.0, noise=li.NoiseMultiplier(1.0), loss=li.Logistic(row_norm=1.0))
+
+
+def leaves(moved):
+    """A pair of normals of radius at most REACH, moved, is of a larger one: exactly, in one direction at least."""
+    return ncx2.sf(REACH**2, 2, moved**2) - math.exp(-REACH**2 / 2)
+
+
+@pytest.mark.parametrize("moved", [0.01, 0.5, 2.0, 4.0, 6.0, 8.0])
+def test_a_moved_pair_leaves_the_support_no_more_often_than_is_counted(moved):
+    assert leaves(moved) <= lost_by_one(moved)
+    assert moved < 2 or lost_by_one(moved) < 400 * leaves(moved)
+
+
+def test_many_moved_pairs_lose_no_more_than_one():
+    rng = np.random.default_rng(0)
+    for _ in range(400):
+        moved, pairs = float(rng.choice([rng.uniform(0.01, 0.5), rng.uniform(0.3, 9)])), int(rng.integers(2, 2000))
+        each = moved * np.sqrt(rng.dirichlet(np.full(pairs, rng.choice([0.01, 0.1, 1.0]))))
+        lost = (np.exp(-((REACH - each) ** 2) / 2) - math.exp(-REACH**2 / 2)).sum()
+        counted = 48 * moved * math.sqrt(pairs) * math.exp(-REACH**2 / 2) + math.exp(-((REACH - moved) ** 2) / 2)
+        assert lost <= counted <= lost_by_one(moved)
+
+
+@pytest.mark.parametrize("mu", [1.0, 3.0, 5.0, 7.0])
+def test_one_number_whose_noise_ends(mu):
+    """N(0, 1) without what lies beyond REACH, moved by mu: the exact delta, where the ideal one is smaller too."""
+    kept = 1 - 2 * ndtr(-REACH)
+    x = np.linspace(mu - REACH, mu + REACH, 400_001)
+    p = np.exp(-((x - mu) ** 2) / 2) / math.sqrt(2 * math.pi) / kept
+    q = np.where(np.abs(x) <= REACH, np.exp(-(x**2) / 2) / math.sqrt(2 * math.pi) / kept, 0.0)
+    for epsilon in (0.5, 8.0, 40.0):
+        exact = float(np.maximum(p - math.exp(epsilon) * q, 0).sum()) * (x[1] - x[0])
+        ideal = ndtr(mu / 2 - epsilon / mu) - math.exp(epsilon) * ndtr(-mu / 2 - epsilon / mu)
+        assert exact <= (ideal + lost_by_one(mu)) / kept * (1 + 1e-4) + 1e-12
+        if (mu, epsilon) == (5.0, 40.0):
+            assert exact > 20 * ideal, "longer draws than there are would be needed"
+
+
+def test_usual_runs_lose_nothing():
+    for z, steps in ((0.5, 100), (0.8, 10_000), (2.0, 10_000)):
+        assert beyond_support(li.account(replace(ONE, noise=li.NoiseMultiplier(z), steps=steps)), 1e-6) < 1e-10
+    assert beyond_support(li.account(replace(ONE, noise=li.NoiseMultiplier(0.2))), 1e-6) > 1e-6
+
+
+@pytest.mark.parametrize("change", [
+    {"noise": li.NoiseMultiplier(0.15)}, {"prelude": (li.PrivateMean(0.15, 1.0),)},
+    {"steps": 2, "noise": li.GradientNoise((0.0, 0.0015)), "step_size": 1.0},
+])
+def test_a_release_that_needs_longer_draws_is_refused(change):
+    rows, labels = np.ones((100, 3)) / 2, np.arange(100) % 2
+    run = replace(ONE, **change)
+    with pytest.raises(li.InputError, match="10 standard deviations"):
+        li.train(run, (rows, labels), delta=1e-5, seed=0)
+    assert li.account(run).epsilon(1e-5) > 20, "the ideal mechanism has its epsilon"
+    assert SHARE <= 0.01
