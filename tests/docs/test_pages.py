@@ -38,7 +38,8 @@ def test_names_on_a_page_exist(page):
     files = set(re.findall(r"(?<![\w/.-])((?:docs|benchmarks|tests|src|tools)/[\w./*-]+\.(?:py|md|toml|png))", text))
     assert not [file for file in files - set(PLACEHOLDERS) if not list(ROOT.glob(file))], page
     modules = set(re.findall(r"python -m (benchmarks(?:\.[a-z_]+)+)", text))
-    assert not [name for name in modules if not (ROOT / f"{name.replace('.', '/')}.py").is_file()], page
+    ends = (".py", "/__main__.py")
+    assert not [name for name in modules if not any((ROOT / (name.replace(".", "/") + end)).is_file() for end in ends)]
     names = set(re.findall(r"(?<![\w/.-])(lastiterate(?:\.[A-Za-z_]\w*)+)", text))
     assert not [name for name in names if not resolves(name)], page
     short = set(re.findall(r"(?<![\w.])li\.([A-Za-z_]\w*)", text))

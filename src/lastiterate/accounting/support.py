@@ -1,4 +1,4 @@
-"""Executed noise ends ten standard deviations from 0: runs whose guarantee would need longer draws are refused.
+"""Executed noise ends ten standard deviations from 0: what a release says whose guarantee needs longer draws.
 
 Let all draws of a release be pairs of normals without those of a radius beyond R. A pair of a step is moved by s_i
 standard deviations where the data differ. With P and Q the laws that proofs speak of, and a the probability (the same
@@ -25,7 +25,6 @@ from lastiterate.curves.failure import WithFailure
 from lastiterate.curves.gdp import Gdp
 from lastiterate.curves.mixtures import GdpMixture
 from lastiterate.curves.selection import WorstOf
-from lastiterate.errors import InputError
 from lastiterate.run.facts import known
 from lastiterate.run.noise import ObjectiveNoise
 from lastiterate.run.perturbed import linear_term
@@ -54,21 +53,22 @@ def lost_by_one(moved: float) -> float:
     return 48 * moved * math.sqrt(PAIRS) * math.exp(-REACH**2 / 2) + math.exp(-((REACH - moved) ** 2) / 2)
 
 
-def check_support(certificate: Certificate, delta: float) -> None:
-    """Refuse to execute what the noise generator cannot keep; looks at public numbers only."""
-    _check(beyond_support(certificate, delta), delta)
+def support_caveats(certificate: Certificate, delta: float) -> tuple[str, ...]:
+    """What a release must say whose guarantee needs longer draws than the generator has; public numbers only."""
+    return _caveats(beyond_support(certificate, delta), delta)
 
 
-def check_one(moved: float, delta: float) -> None:
+def caveats_of_one(moved: float, delta: float) -> tuple[str, ...]:
     """The same for one number that is released with noise."""
-    _check(lost_by_one(moved), delta)
+    return _caveats(lost_by_one(moved), delta)
 
 
-def _check(lost: float, delta: float) -> None:
-    if lost > SHARE * delta:
-        raise InputError("noise", "must hide a record in draws of at most 10 standard deviations, where those of the "
-                         "generator end", None, "use more noise in every step (a smaller epsilon, or more steps), or "
-                         "secure_noise=True")
+def _caveats(lost: float, delta: float) -> tuple[str, ...]:
+    if lost <= SHARE * delta:
+        return ()
+    worst = min(1.0, lost * (1 + 1e-3))
+    return (f"executed draws of noise end at 10 standard deviations, but a record is hidden by longer ones: delta is "
+            f"up to {worst:.3g} larger than {delta:g}; use more noise in every step, or secure_noise=True",)
 
 
 def _farthest_step(certificate: Certificate, delta: float) -> float:

@@ -12,7 +12,7 @@ import numpy as np
 
 from lastiterate.accounting.calibration import calibrate
 from lastiterate.accounting.certificate import Certificate, account
-from lastiterate.accounting.support import check_one, check_support
+from lastiterate.accounting.support import caveats_of_one, support_caveats
 from lastiterate.data.schema import Schema
 from lastiterate.engine import Model, execute, fresh_key, scores, seeded_key, seeded_keys
 from lastiterate.engine.streaming.devices import Arrays, Devices
@@ -94,8 +94,8 @@ class FittedLinear(Fitted):
             raise InputError("epsilon", "must be a positive number", epsilon)
         wanted = NoisyCount(self.run.rows_per_unit * (1 + FLOAT_SLACK) / mu * (1 + 1e-9), int(np.shape(x)[0]))
         run, old = replace(self.run, counts=(*self.run.counts, wanted)), self.certificate
-        check_one(mu, self.delta)
-        unseen = tuple(text for text in check_rows(unit, wanted.records, run.rows_per_unit) if text not in old.caveats)
+        said = (*check_rows(unit, wanted.records, run.rows_per_unit), *caveats_of_one(mu, self.delta))
+        unseen = tuple(text for text in said if text not in old.caveats)
         proof = replace(account(run, at_least=old.at_least), caveats=(*old.caveats, *unseen))
         guard = custody_of(ledger=ledger, dataset=dataset, purpose="private_score")
         guard.pay(CountCharge(run, wanted, run.adjacency))
@@ -222,7 +222,6 @@ def fit(certificate: Certificate, features: Any, target: Any = None, *, delta: f
         raise InputError("counts", "must be one, with the records that it is about", len(certificate.run.counts),
                          "use report_accuracy, or private_score of the model")
     check_units(certificate.run, unit)
-    check_support(certificate, delta)
     key, keeper = None if seed is None else seeded_key(seed), None
     if custody is not None:
         custody.pay(certificate)
@@ -238,7 +237,7 @@ def fit(certificate: Certificate, features: Any, target: Any = None, *, delta: f
         released = execute(run, features, target, key, progress, keeper)
     else:
         released = execute_streaming(run, source, key, progress, keeper, scratch, devices)
-    added = (*caveats, *(() if seed is None else (SEED,)))
+    added = (*caveats, *support_caveats(certificate, delta), *(() if seed is None else (SEED,)))
     found = FittedLinear(proof=replace(certificate, caveats=(*certificate.caveats, *added)), delta=delta, schema=schema,
                          run=run, released=released, answers=answers)
     if held is not None:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import jax
 import numpy as np
 
-from lastiterate.accounting.support import check_support
+from lastiterate.accounting.support import support_caveats
 from lastiterate.engine import seeded_key
 from lastiterate.engine.network import fit_network
 from lastiterate.engine.streaming.devices import Arrays, Devices
@@ -74,8 +74,7 @@ def fit_order(order: Order) -> FittedNetwork:
     if source is not None:
         check_streams(run)
         Devices(order.devices)
-    check_support(order.certificate, order.delta)
-    added = (FIRST, *(() if order.seed is None else (SEED,)))
+    added = (FIRST, *support_caveats(order.certificate, order.delta), *(() if order.seed is None else (SEED,)))
     key = None if order.seed is None else seeded_key(order.seed)
     order.custody.pay(order.certificate)
     warn_of_dumps()

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from lastiterate.accounting.support import check_support
+from lastiterate.accounting.support import support_caveats
 from lastiterate.engine.noise import seeded_key
 from lastiterate.errors import InputError
 from lastiterate.models.exposure import warn_of_dumps
@@ -91,8 +91,9 @@ def knows(model: Any) -> bool:
 
 def fit_order(order: Order) -> FittedModule:
     """Execute the run on ``loss(module(x), *rest)`` and release the last parameters."""
-    check_support(order.certificate, order.delta)
-    return fit_order_as(order, None)
+    said = support_caveats(order.certificate, order.delta)
+    return fit_order_as(replace(order, certificate=replace(
+        order.certificate, caveats=(*order.certificate.caveats, *said))), None)
 
 
 def fit_order_as(order: Order, executed_as: Any) -> FittedModule:
