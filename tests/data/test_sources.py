@@ -126,6 +126,8 @@ def test_a_file_that_changes_is_noticed(kind):
     for reading in (pieces, source.pieces(10)):
         with pytest.raises(InputError, match="changed while it was read"):
             list(reading)
+    with pytest.raises(InputError, match="changed while it was read"):
+        source.check()
 
 
 @pytest.mark.parametrize("cut", [0.3, 0.95])

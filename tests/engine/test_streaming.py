@@ -19,7 +19,7 @@ from lastiterate.engine.network import fit_network
 from lastiterate.engine.noise import bits, words_between
 from lastiterate.engine.samplers import TABLE
 from lastiterate.engine.sealed import Key
-from lastiterate.engine.streaming import scratch, slabs, sorting
+from lastiterate.engine.streaming import repeated, scratch, slab, sorting
 from lastiterate.engine.streaming.ahead import ahead
 from lastiterate.engine.streaming.linear import execute_streaming
 from lastiterate.engine.streaming.network import fit_streaming
@@ -67,7 +67,8 @@ def small(monkeypatch):
     monkeypatch.setattr(sorting, "BUCKET", 300)
     monkeypatch.setattr(sorting, "BUFFERS", 2000)
     monkeypatch.setattr(sorting, "WORDS", 32)
-    monkeypatch.setattr(slabs, "SLAB", 1500)
+    monkeypatch.setattr(slab, "SLAB", 1500)
+    monkeypatch.setattr(repeated, "PAGE", 400)
     monkeypatch.setattr("lastiterate.engine.streaming.kept.PAGE", 100)
 
 
@@ -96,6 +97,43 @@ def test_the_model_is_the_one_of_a_run_in_memory(batching, more, small, tmp_path
     other = execute_streaming(run, Held((np.roll(X, 1, 0), Y)), seeded_key(3))
     assert np.abs(other.weights - held.weights).max() > 1e-4
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("batching", [li.Cyclic(20), li.BallsInBins(20), li.RandomAllocation(20)], ids=str)
+def test_rows_are_arranged_once_where_there_is_space(batching, small, monkeypatch):
+    """They are read again from a scratch file, bit for bit; where that would take too much space, from the source."""
+    run, found, reads = li.Run(**COMMON, batching=batching), [], []
+
+    class Counted(Held):
+        def pieces(self, most, first=0):
+            for piece in Held.pieces(self, most, first):
+                reads[-1] += len(piece[0]) * (most > 1)
+                yield piece
+
+    for free in (10**12, 0):
+        monkeypatch.setattr(scratch.shutil, "disk_usage", lambda _, free=free: SimpleNamespace(free=free))
+        reads.append(0)
+        found.append(execute_streaming(run, Counted(), seeded_key(3)).weights)
+    assert reads[0] == N and reads[1] == {"once": 1}.get(batching.drawn, 3) * N
+    np.testing.assert_array_equal(found[0], found[1])
+
+
+@pytest.mark.parametrize("batching", [li.Cyclic(20), li.Permuted(20), li.RandomAllocation(20)], ids=str)
+def test_records_that_change_in_the_last_pass_are_never_released(batching, small):
+    run, asked = li.Run(**COMMON, batching=batching), []
+
+    class Changing(Held):
+        def check(self):
+            asked.append(len(asked))
+            if asked[-1] == last[0]:
+                raise InputError("data file", "changed while it was read")
+
+    last = [-1]
+    execute_streaming(run, Changing(), seeded_key(3))
+    assert len(asked) >= 3, "in every pass, and at the end"
+    last[0], asked[:] = len(asked) - 1, []
+    with pytest.raises(InputError, match="changed"):
+        execute_streaming(run, Changing(), seeded_key(3))
 
 
 def test_pieces_of_any_size_give_the_same_bits(small):
@@ -159,7 +197,7 @@ def test_words_of_a_range_are_those_of_the_whole():
 @pytest.mark.parametrize("end", [None, 4, 97])
 def test_sorting_is_a_stable_sort_by_words(end, small, tmp_path):
     order = Order(seeded_key(1), N, end)
-    words = order.words(0, N)
+    words = np.concatenate(list(order.words()))
     assert len(set(words.tolist())) <= (N if end is None else end)
     found = Sorted(RecordForm.of((X, Y)), order, tmp_path)
     found.fill(Held().pieces(9))

@@ -13,6 +13,8 @@ from lastiterate.engine import seeded_keys
 from lastiterate.estimators import DPLogisticRegression
 from lastiterate.ledger.filters import GaussianFilter
 from lastiterate.ledger.store import Ledger
+from lastiterate.models import linear
+from lastiterate.models.answers import Labels
 from lastiterate.models.scored import accuracy, count_for, noisy_count, reserved
 from lastiterate.planning.task import budget
 from lastiterate.run.counts import NoisyCount
@@ -49,6 +51,22 @@ def test_every_record_pays_for_what_it_is_part_of():
     curve = li.account(three).curve("composition-gdp")
     assert curve.curves[0].mu == pytest.approx(math.hypot(alone.mu, 1 / 3), rel=1e-2)
     assert curve.curves[1].mu == pytest.approx(math.hypot(1 / 2, 1 / 3), rel=1e-2)
+
+
+def test_several_processes_release_one_count(monkeypatch):
+    """Its noise is drawn under the key of the first of them: two draws for one count would cost twice."""
+    certificate = li.account(replace(RUN, counts=(NoisyCount(50.0, 30, drawn="apart"),)))
+    kept, out = reserved(300)
+
+    def counted():
+        return linear.fit(certificate, X[kept], Y[kept], delta=DELTA, answers=Labels((0, 1)),
+                          held=(X[out], Y[out])).counted
+
+    assert counted() != counted()
+    monkeypatch.setattr(linear.Devices, "same_key", lambda self, key: seeded_keys(5, 1)[0])
+    released = linear.execute
+    monkeypatch.setattr(linear, "execute", lambda *given: released(*given[:3], seeded_keys(5, 1)[0], *given[4:]))
+    assert counted() == counted()
 
 
 def test_a_count_moves_by_one_whatever_the_neighbours_are():

@@ -244,6 +244,7 @@ def fit(certificate: Certificate, features: Any, target: Any = None, *, delta: f
         assert isinstance(answers, Labels)
         right = found.predict(held[0]) == np.asarray(answers.values)[held[1]]
         own = fresh_key() if seed is None else seeded_keys(seed, 2)[1]
+        own = Devices(devices).same_key(own)  # several processes release one number
         found = replace(found, counted=(noisy_count(right, run.counts[0], own),))
     repeated.REMINDER.after(rows)
     return found

@@ -60,6 +60,10 @@ class Encoded:
         for table in self.stream.tables(once, first, frozenset(numbers)):
             yield encode(table, self.schema)
 
+    def check(self) -> None:
+        """Refuse files that changed since they were found."""
+        self.stream.watched.check()
+
     def digested(self) -> Iterator[np.ndarray]:
         """The bytes of the files, and the schema."""
         yield from self.stream.watched.digested()
@@ -82,6 +86,10 @@ class Plain:
         self.file.watched.check()
         for features, labels in self.file.arrays(most, first):
             yield (features,) if labels is None else (features, labels)
+        self.file.watched.check()
+
+    def check(self) -> None:
+        """Refuse files that changed since they were found."""
         self.file.watched.check()
 
     def digested(self) -> Iterator[np.ndarray]:

@@ -10,11 +10,11 @@ import numpy as np
 
 from lastiterate.engine.streaming.records import RecordForm
 from lastiterate.engine.streaming.scratch import Scratch
-from lastiterate.engine.streaming.source import Piece, Source, counted, first_record, regrouped
+from lastiterate.engine.streaming.source import Piece, Source, check_unchanged, counted, first_record, regrouped
 from lastiterate.run.run import Run
 
-PAGE = 2**20
-"""Bytes of a page, about."""
+PAGE = 2**23
+"""Bytes of a page, about: records that are scattered come in large pieces."""
 
 
 class Kept:
@@ -22,10 +22,10 @@ class Kept:
 
     dear = False
 
-    def __init__(self, source: Source, folder: Path | None = None) -> None:
+    def __init__(self, source: Source, folder: Path | None = None, spare: bool = False) -> None:
         self._n, self._form = len(source), RecordForm.of(first_record(source))
         self._rows = max(1, PAGE // self._form.size)
-        self._scratch = Scratch(-(-self._n // self._rows), self._rows * self._form.size, folder)
+        self._scratch = Scratch(-(-self._n // self._rows), self._rows * self._form.size, folder, spare)
         try:
             for page, piece in enumerate(regrouped(counted(source, self._n), self._rows)):
                 self._scratch.write(page, self._form.packed(piece))
@@ -42,6 +42,10 @@ class Kept:
             piece = self._form.unpacked(self._scratch.read(page))
             for begin in range(max(0, first - page * self._rows), len(piece[0]), most):
                 yield tuple(part[begin:begin + most] for part in piece)
+
+    def check(self) -> None:
+        """Refuse a source that changed."""
+        check_unchanged(self._source)
 
     def digested(self) -> Iterator[np.ndarray]:
         return self._source.digested()
@@ -68,7 +72,10 @@ class Readable:
             self.source.close()
 
 
-def again_and_again(run: Run, source: Source, folder: Path | None) -> Readable:
-    """The source, or where it is dear and ``run`` reads it more than once a copy in a scratch file."""
-    passes = 1 if run.batching.drawn == "once" else -(-run.steps // run.blocks)
+def again_and_again(run: Run, source: Source, folder: Path | None, arranged_once: bool = False) -> Readable:
+    """The source, or where it is dear and ``run`` reads it more than once a copy in a scratch file.
+
+    ``arranged_once``: its passes read records that were arranged in the first one.
+    """
+    passes = 1 if arranged_once or run.batching.drawn == "once" else -(-run.steps // run.blocks)
     return Readable(Kept(source, folder) if source.dear and passes + len(run.prelude) > 1 else source)

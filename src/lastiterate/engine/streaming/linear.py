@@ -69,11 +69,11 @@ def execute_streaming(run: Run, source: Source, key: Key | None = None, progress
         key = keeper.begin(run, source.digested(), key)
     check_process()
     key = shared.same_key(fresh_key() if key is None else key)
-    with closing(again_and_again(run, source, folder)) as records:
+    with closing(again_and_again(run, source, folder, arranged_once=True)) as records:
         released = prepare_privately(run, _measurable(run, records.source), drawn_with(key))
         with jax.enable_x64(True):
             order = np.asarray(stream(key, ORDER))
-        with closing(Passes(run, records.source, Rows(run, released), order, folder)) as passes:
+        with closing(Passes(run, records.source, Rows(run, released), order, folder, dear=True)) as passes:
             features = first_record(source)[0].shape[1]
             done, released = settled(run, features, released, key, lambda: _batches(run, passes))
             loop = StreamLoop(done, Linear(linear_loss(run), run.clip, hidden(run)), shared)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,21 @@ import numpy as np
 from lastiterate.engine.noise import Key, stream
 from lastiterate.engine.samplers import sampler_of
 from lastiterate.engine.streaming.ahead import ahead
+from lastiterate.engine.streaming.kept import Kept
 from lastiterate.engine.streaming.records import RecordForm
+from lastiterate.engine.streaming.repeated import Repeated
+from lastiterate.engine.streaming.scratch import NoScratch
+from lastiterate.engine.streaming.slab import Shape
 from lastiterate.engine.streaming.sorting import Order, Sorted
-from lastiterate.engine.streaming.source import SCATTERED, Piece, Source, counted, first_record, rows_of
+from lastiterate.engine.streaming.source import (
+    SCATTERED,
+    Piece,
+    Source,
+    check_unchanged,
+    counted,
+    first_record,
+    rows_of,
+)
 from lastiterate.errors import InputError
 from lastiterate.run.batching import (
     BallsInBins,
@@ -33,7 +45,7 @@ Arrange = Callable[[Piece], Piece]
 """From records as a source gives them to records as steps read them; a map of single records."""
 ORDERS: dict[type, bool] = {Permuted: False, Reshuffled: False, RandomAllocation: True, BallsInBins: True}
 """Batchings that are a sort by random words: whether into batches, or into one order."""
-IN_ORDER = (FullBatch, Cyclic)
+IN_ORDER, BINS = (FullBatch, Cyclic), (BallsInBins,)
 NOISE = (GradientNoise, Langevin, NoiseMultiplier)
 
 
@@ -72,13 +84,20 @@ class Passes:
     arrange: Arrange
     key: Key
     folder: Path | None = None
+    dear: bool = False  #: whether arranging records costs more than reading their bytes from a scratch file
     _once: Sorted | None = field(init=False, default=None, repr=False)  #: the draw of the whole run
+    _arranged: Kept | None = field(init=False, default=None, repr=False)  #: all records, in public order
 
     def close(self) -> None:
         """Give scratch space back."""
-        if self._once is not None:
-            self._once.close()
-            self._once = None
+        for held in (self._once, self._arranged):
+            if held is not None:
+                held.close()
+        self._once = self._arranged = None
+
+    def check(self) -> None:
+        """Refuse a source that changed."""
+        check_unchanged(self.source)
 
     @property
     def form(self) -> RecordForm:
@@ -87,8 +106,33 @@ class Passes:
 
     def arranged(self, first: int = 0, most: int | None = None) -> Iterator[Piece]:
         """One pass in public order, ``most`` records at a time."""
+        if self._arranged is not None:
+            yield from self._arranged.pieces(rows_of(self.source, SCATTERED) if most is None else most, first)
+            return
         for piece in counted(self.source, self.run.n, first, most):
             yield self.arrange(piece)
+
+    def kept(self, shape: Shape) -> Repeated | None:
+        """Where the slabs of one pass can be kept to be read in all others.
+
+        ``None`` where passes differ, where arranging costs little, and where scratch space would take more than half of
+        what is free: then records are arranged anew in every pass.
+        """
+        if not self.dear or self.run.batching.drawn == "each pass":
+            return None
+        sizes = self._equal if type(self.run.batching) not in BINS else self._drawn.sizes
+        assert sizes is not None
+        try:
+            return Repeated(shape, self.form.size, sum(shape.own(int(size))[2] for size in sizes), self.folder)
+        except NoScratch:
+            return None
+
+    @property
+    def _drawn(self) -> Sorted:
+        """The draw of the whole run."""
+        if self._once is None:
+            self._once = self._sorted(self.key)
+        return self._once
 
     def from_pass(self, number: int) -> Generator[Pass, None, None]:
         """Pass ``number``, and those behind it; each is valid until the next is asked for."""
@@ -98,17 +142,27 @@ class Passes:
         if type(batching) in IN_ORDER:
             one = Pass(self._equal, self.arranged)
             for _ in range(number, last):
+                self.check()
                 yield one
         elif batching.drawn == "once":
-            self._once = self._sorted(self.key) if self._once is None else self._once
             for _ in range(number, last):
-                yield self._pass(self._once)
+                self.check()
+                yield self._pass(self._drawn)
         else:
+            if self.dear and last - number > 1:
+                self._arrange_once()
             drawn = (self._sorted(stream_of(self.key, k)) for k in range(number, last))
             with closing(ahead(drawn)) as every:
                 for found in every:
+                    self.check()
                     with closing(found):
                         yield self._pass(found)
+
+    def _arrange_once(self) -> None:
+        """Keep the arranged records, where there is space for them."""
+        if self._arranged is None:
+            with suppress(NoScratch):
+                self._arranged = Kept(Arranged(self), self.folder, spare=True)
 
     def _sorted(self, key: Key) -> Sorted:
         """The records in one secret order, or in secret batches."""
@@ -130,6 +184,23 @@ class Passes:
         n, blocks = self.run.n, self.run.blocks
         size = int(self.run.divisor)
         return np.minimum(size, n - size * np.arange(blocks))
+
+
+@dataclass(frozen=True)
+class Arranged:
+    """Records as steps read them, as a source."""
+
+    passes: Passes
+    dear = True
+
+    def __len__(self) -> int:
+        return self.passes.run.n
+
+    def pieces(self, most: int, first: int = 0) -> Iterator[Piece]:
+        return self.passes.arranged(first, most)
+
+    def digested(self) -> Iterator[np.ndarray]:
+        return self.passes.source.digested()
 
 
 def stream_of(key: Key, number: int) -> Any:

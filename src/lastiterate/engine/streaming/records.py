@@ -38,10 +38,14 @@ class RecordForm:
 
     def unpacked(self, content: bytes) -> Piece:
         """The records in these bytes; arrays that share them."""
-        count, begin, found = len(content) // self.size, 0, list[np.ndarray]()
+        return self.within(np.frombuffer(content, np.uint8), len(content) // self.size)
+
+    def within(self, content: np.ndarray, rows: int) -> Piece:
+        """Arrays (..., rows, ...) that lie one behind the other in bytes (..., rows * size), and share them."""
+        begin, found = 0, list[np.ndarray]()
         for dtype, shape in zip(self.dtypes, self.shapes, strict=True):
-            many = count * math.prod(shape)
-            found.append(np.frombuffer(content, dtype, many, begin).reshape(count, *shape))
-            begin += many * dtype.itemsize
+            end = begin + rows * math.prod(shape) * dtype.itemsize
+            found.append(content[..., begin:end].view(dtype).reshape(*content.shape[:-1], rows, *shape))
+            begin = end
         return tuple(found)
 

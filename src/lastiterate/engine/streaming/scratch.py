@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,9 +25,15 @@ TAG = 16
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
+class NoScratch(InputError):
+    """There is no folder, or no space, for a scratch file."""
+
+
 @dataclass
 class Scratch:
     """``pages`` pages of at most ``size`` bytes in a file without a name, in ``folder`` (default: temporary files).
+
+    ``spare``: whether the run could do without the file, which may then take half of the free space and no more.
 
     **Guarantee:** what reaches the disk is ciphertext under 256 bits from the operating system that are never written;
     no page is written twice, so that no nonce is used twice; a page that was changed on the disk is refused.
@@ -35,6 +42,7 @@ class Scratch:
     pages: int
     size: int
     folder: Path | None = None
+    spare: bool = False
     _file: int = field(init=False, repr=False)
     _cipher: AESGCM = field(init=False, repr=False)
     _written: np.ndarray = field(init=False, repr=False)  #: bytes of every page, 0 before it is written
@@ -46,15 +54,17 @@ class Scratch:
         try:
             self._file = _nameless(where)
         except OSError as error:
-            raise InputError("scratch", "must be a folder that can be written to", f"{where} ({error.strerror})",
-                             "name another one") from None
+            raise NoScratch("scratch", "must be a folder that can be written to", f"{where} ({error.strerror})",
+                            "name another one") from None
         try:
-            os.posix_fallocate(self._file, 0, max(1, self.pages * (self.size + TAG)))
+            if self.spare and 2 * self.reserved > shutil.disk_usage(where).free:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            os.posix_fallocate(self._file, 0, max(1, self.reserved))
         except OSError as error:
             self.close()
             raise self._no_space(error) from None
 
-    def write(self, page: int, content: bytes) -> None:
+    def write(self, page: int, content: Any) -> None:
         """Write a page, once."""
         assert 0 < len(content) <= self.size and not self._written[page]
         self._written[page] = len(content)
@@ -75,6 +85,11 @@ class Scratch:
         except (InvalidTag, ValueError, OSError):
             raise InputError("scratch", "is damaged: a page is not as it was written", None,
                              "check the disk, or name another folder") from None
+
+    @property
+    def reserved(self) -> int:
+        """Bytes of the file."""
+        return self.pages * (self.size + TAG)
 
     @property
     def bytes(self) -> int:
@@ -100,10 +115,10 @@ class Scratch:
 
     def _no_space(self, error: OSError) -> InputError:
         if error.errno not in FULL:
-            return InputError("scratch", "cannot be written", error.strerror, "name another folder")
+            return NoScratch("scratch", "cannot be written", error.strerror, "name another folder")
         where = tempfile.gettempdir() if self.folder is None else self.folder
-        return InputError("scratch", f"needs {self.pages * (self.size + TAG) / 1e9:.3g} GB of free space", str(where),
-                          "name a folder on another disk; nothing was kept")
+        return NoScratch("scratch", f"needs {self.reserved / 1e9:.3g} GB of free space", str(where),
+                         "name a folder on another disk; nothing was kept")
 
 
 def _nameless(folder: Path) -> int:

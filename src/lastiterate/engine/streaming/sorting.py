@@ -17,14 +17,17 @@ import jax
 import numpy as np
 
 from lastiterate.engine.noise import Key, words_between
+from lastiterate.engine.rows import aligned_zeros
 from lastiterate.engine.streaming.records import RecordForm
 from lastiterate.engine.streaming.scratch import Scratch
-from lastiterate.engine.streaming.source import Piece, joined
+from lastiterate.engine.streaming.source import Cursor, Piece, joined
 
 WORDS = 2**16
 """Words that are drawn at once."""
 BUCKET, BUFFERS = 2**24, 2**25
 """Bytes of a bucket that is sorted in memory, about, and of all pages that are being filled."""
+ALONE = 256
+"""Batches, at most, that have a bucket each: nothing is left to sort."""
 
 
 @dataclass(frozen=True)
@@ -38,15 +41,12 @@ class Order:
     n: int
     end: int | None = None
 
-    def words(self, first: int, count: int) -> np.ndarray:
-        """Words of the records ``first`` .. ``first + count - 1``, uint64."""
-        found: list[np.ndarray] = []
-        with jax.enable_x64(True):
-            for begin in range(first, first + count, WORDS):
-                part = np.asarray(_words(self.key, self.n, begin, WORDS))
-                found.append(part[:min(WORDS, first + count - begin)])
-        words = np.concatenate(found)
-        return words if self.end is None else words % np.uint64(self.end)
+    def words(self) -> Iterator[np.ndarray]:
+        """Words of all records, uint64, ``WORDS`` at a time."""
+        for first in range(0, self.n, WORDS):
+            with jax.enable_x64(True):
+                words = np.asarray(_words(self.key, self.n, first, WORDS))[:self.n - first]
+            yield words if self.end is None else words % np.uint64(self.end)
 
     def bucket(self, words: np.ndarray, buckets: int) -> np.ndarray:
         """A bucket for every word, which does not fall as words grow."""
@@ -80,16 +80,15 @@ class Sorted:
     def __post_init__(self) -> None:
         n, end, stored = self.order.n, self.order.end, self.form.size + 8
         buckets = max(1, -(-n * stored // BUCKET))
-        buckets = buckets if end is None else min(buckets, end)
+        buckets = buckets if end is None else end if end <= ALONE else min(buckets, end)
         self._counts, sizes = np.zeros(buckets, np.int64), np.zeros(0 if end is None else end, np.int64)
-        for first in range(0, n, WORDS):
-            words = self.order.words(first, min(WORDS, n - first))
+        for words in self.order.words():
             self._counts += np.bincount(self.order.bucket(words, buckets), minlength=buckets)
             if end is not None:
                 sizes += np.bincount(words.astype(np.int64), minlength=end)
         if end is not None:
             self.sizes = sizes
-        self._rows = max(1, min(BUFFERS // buckets // stored, 2**20 // stored))
+        self._rows = max(1, min(BUFFERS // buckets // stored, 2**20 // stored, int(self._counts.max())))
         self._pages = np.concatenate(([0], np.cumsum(-(-self._counts // self._rows))))
         self._scratch = Scratch(int(self._pages[-1]), self._rows * stored, self.folder)
 
@@ -104,31 +103,29 @@ class Sorted:
     def fill(self, pieces: Iterable[Piece]) -> None:
         """Scatter all records, which come in public order."""
         buckets = len(self._counts)
-        held = (np.zeros((buckets, self._rows), np.uint64), *self.form.empty(buckets, self._rows))
-        filled, page, at = np.zeros(buckets, np.int64), self._pages[:-1].copy(), 0
+        content = aligned_zeros((buckets, self._scratch.size), np.dtype(np.uint8))
+        held = self._stored.within(content, self._rows)
+        filled, page = np.zeros(buckets, np.int64), self._pages[:-1].copy()
+        drawn = Cursor((words,) for words in self.order.words())
         for piece in pieces:
-            words = self.order.words(at, len(piece[0]))
-            at += len(words)
+            (words,) = joined(list(drawn.take(len(piece[0]))))
             found = self.order.bucket(words, buckets)
             by_bucket = np.argsort(found.astype(np.uint16) if buckets < 2**16 else found, kind="stable")
-            moved = tuple(part[by_bucket] for part in (words, *piece))
+            records = (words, *piece)
             ends = np.cumsum(np.bincount(found, minlength=buckets))
             for b in np.unique(found).tolist():
                 begin, end = int(ends[b - 1]) if b else 0, int(ends[b])
                 while begin < end:
                     many = min(end - begin, self._rows - int(filled[b]))
-                    for buffer, part in zip(held, moved, strict=True):
-                        buffer[b, filled[b]:filled[b] + many] = part[begin:begin + many]
+                    places = by_bucket[begin:begin + many]
+                    for buffer, part in zip(held, records, strict=True):
+                        np.take(part, places, 0, buffer[b, filled[b]:filled[b] + many], "clip")
                     filled[b], begin = filled[b] + many, begin + many
                     if filled[b] == self._rows:
-                        self._flush(held, b, page, filled)
-        for b in np.flatnonzero(filled).tolist():
-            self._flush(held, b, page, filled)
-
-    def _flush(self, held: Piece, b: int, page: np.ndarray, filled: np.ndarray) -> None:
-        content = tuple(buffer[b, :filled[b]] for buffer in held)
-        self._scratch.write(int(page[b]), self._stored.packed(content))
-        page[b], filled[b] = page[b] + 1, 0
+                        self._scratch.write(int(page[b]), content[b])
+                        page[b], filled[b] = page[b] + 1, 0
+        for b in np.flatnonzero(filled).tolist():  # behind the last records of a bucket its page holds others again
+            self._scratch.write(int(page[b]), content[b])
 
     @property
     def _stored(self) -> RecordForm:
@@ -145,9 +142,15 @@ class Sorted:
                     yield tuple(part[skipped:] for part in piece)
                 skipped = max(0, skipped - len(piece[0]))
 
+    def _page(self, b: int, number: int) -> Piece:
+        """The records of one of a bucket's pages."""
+        many = min(self._rows, int(self._counts[b]) - number * self._rows)
+        content = np.frombuffer(self._scratch.read(int(self._pages[b]) + number), np.uint8)
+        return tuple(part[:many] for part in self._stored.within(content, self._rows))
+
     def _bucket(self, b: int) -> Iterator[Piece]:
         """Records of a bucket; page by page where all of them are of one batch."""
-        pages = (self._stored.unpacked(self._scratch.read(page)) for page in range(self._pages[b], self._pages[b + 1]))
+        pages = (self._page(b, page) for page in range(self._pages[b + 1] - self._pages[b]))
         if self.order.end is not None and len(self._counts) == self.order.end:
             yield from (piece[1:] for piece in pages)
             return

@@ -18,7 +18,9 @@ AT_ONCE, SCATTERED = 2**20, 2**23
 class Source(Protocol):
     """Records in public order, as often as a run asks for them.
 
-    ``dear``: whether reading them again costs much more than reading bytes, as parsing text does.
+    ``dear``: whether reading them again costs much more than reading bytes, as parsing text does. A source whose
+    records could change has ``check()`` as well, which refuses them if they did: asked in every pass and before a
+    release.
     """
 
     @property
@@ -33,6 +35,13 @@ class Source(Protocol):
     def digested(self) -> Iterator[np.ndarray]:
         """Arrays that are equal for equal data: what a checkpoint knows the data by."""
         ...
+
+
+def check_unchanged(source: Source) -> None:
+    """Refuse records that changed since the source was made, where it can see that."""
+    check = getattr(source, "check", None)
+    if check is not None:
+        check()
 
 
 def row_bytes(piece: Piece) -> int:

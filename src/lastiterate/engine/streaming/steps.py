@@ -21,7 +21,8 @@ from lastiterate.engine.program import StepProgram
 from lastiterate.engine.streaming.ahead import ahead
 from lastiterate.engine.streaming.devices import Devices
 from lastiterate.engine.streaming.passes import Passes, rows_of_chunk
-from lastiterate.engine.streaming.slabs import Shape, Slab, slabs
+from lastiterate.engine.streaming.slab import Shape, Slab
+from lastiterate.engine.streaming.slabs import slabs
 from lastiterate.engine.trainer import STRETCHES, Progress, check_dimension
 from lastiterate.errors import InputError
 from lastiterate.run.run import Run, check_described
@@ -99,6 +100,7 @@ class StreamLoop:
                 if progress is not None and (done - shown >= self.run.steps / STRETCHES or done == self.run.steps):
                     shown = done
                     progress(done, self.run.steps, time.perf_counter() - began)
+        passes.check()
         released = np.asarray(state.theta)
         check_released(released)
         return released
