@@ -231,6 +231,12 @@ def test_scratch_is_ciphertext_without_a_name(tmp_path):
         os.pwrite(file._file, bytes([raw[20] ^ 1]), 20)
         with pytest.raises(InputError, match="damaged"):
             file.read(0)
+        with Scratch(3, 1000, tmp_path, instead=file) as other:
+            other.write(1, content)
+            assert other.read(1) == content
+            assert os.pread(other._file, 350, 1016) != raw[1016:1366], "a key of its own: nonces begin anew"
+            with pytest.raises(InputError, match="damaged"):
+                file.read(1)
 
 
 def test_a_full_disk_is_one_sentence(tmp_path, monkeypatch):

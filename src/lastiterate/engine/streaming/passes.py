@@ -17,7 +17,7 @@ from lastiterate.engine.streaming.ahead import ahead
 from lastiterate.engine.streaming.kept import Kept
 from lastiterate.engine.streaming.records import RecordForm
 from lastiterate.engine.streaming.repeated import Repeated
-from lastiterate.engine.streaming.scratch import NoScratch
+from lastiterate.engine.streaming.scratch import NoScratch, Scratch
 from lastiterate.engine.streaming.slab import Shape
 from lastiterate.engine.streaming.sorting import Order, Sorted
 from lastiterate.engine.streaming.source import (
@@ -87,13 +87,15 @@ class Passes:
     dear: bool = False  #: whether arranging records costs more than reading their bytes from a scratch file
     _once: Sorted | None = field(init=False, default=None, repr=False)  #: the draw of the whole run
     _arranged: Kept | None = field(init=False, default=None, repr=False)  #: all records, in public order
+    _read: list[Scratch] = field(init=False, default_factory=list, repr=False)  #: of passes that are over
 
     def close(self) -> None:
         """Give scratch space back."""
-        for held in (self._once, self._arranged):
+        for held in (self._once, self._arranged, *self._read):
             if held is not None:
                 held.close()
         self._once = self._arranged = None
+        self._read.clear()
 
     def check(self) -> None:
         """Refuse a source that changed."""
@@ -154,9 +156,11 @@ class Passes:
             drawn = (self._sorted(stream_of(self.key, k)) for k in range(number, last))
             with closing(ahead(drawn)) as every:
                 for found in every:
-                    self.check()
-                    with closing(found):
+                    try:
+                        self.check()
                         yield self._pass(found)
+                    finally:
+                        self._read.append(found.scratch)
 
     def _arrange_once(self) -> None:
         """Keep the arranged records, where there is space for them."""
@@ -167,7 +171,8 @@ class Passes:
     def _sorted(self, key: Key) -> Sorted:
         """The records in one secret order, or in secret batches."""
         end = self.run.blocks if ORDERS[type(self.run.batching)] else None
-        found = Sorted(self.form, Order(key, self.run.n, end), self.folder)
+        instead = self._read.pop() if self._read else None  # its space is allocated, and quicker to write
+        found = Sorted(self.form, Order(key, self.run.n, end), self.folder, instead)
         try:
             found.fill(self.arranged(most=rows_of(self.source, SCATTERED)))
         except BaseException:

@@ -34,15 +34,18 @@ class Scratch:
     """``pages`` pages of at most ``size`` bytes in a file without a name, in ``folder`` (default: temporary files).
 
     ``spare``: whether the run could do without the file, which may then take half of the free space and no more.
+    ``instead``: a scratch file that is read no more and lies on this one's disk: it ends, and this one takes its space.
 
-    **Guarantee:** what reaches the disk is ciphertext under 256 bits from the operating system that are never written;
-    no page is written twice, so that no nonce is used twice; a page that was changed on the disk is refused.
+    **Guarantee:** what reaches the disk is ciphertext under 256 bits from the operating system that are never written,
+    and that are this file's alone; no page is written twice, so that no nonce is used twice; a page that was changed on
+    the disk is refused.
     """
 
     pages: int
     size: int
     folder: Path | None = None
     spare: bool = False
+    instead: Scratch | None = None
     _file: int = field(init=False, repr=False)
     _cipher: AESGCM = field(init=False, repr=False)
     _written: np.ndarray = field(init=False, repr=False)  #: bytes of every page, 0 before it is written
@@ -52,7 +55,10 @@ class Scratch:
         self._written = np.zeros(self.pages, np.int64)
         where = Path(tempfile.gettempdir()) if self.folder is None else self.folder
         try:
-            self._file = _nameless(where)
+            if self.instead is None:
+                self._file = _nameless(where)
+            else:
+                self._file, self.instead._file, self.instead = self.instead._file, -1, None
         except OSError as error:
             raise NoScratch("scratch", "must be a folder that can be written to", f"{where} ({error.strerror})",
                             "name another one") from None

@@ -62,7 +62,7 @@ def _words(key: Key, n: int, first: Any, many: int) -> jax.Array:
 
 @dataclass
 class Sorted:
-    """Records of ``form`` in the order of ``order``, in a scratch file.
+    """Records of ``form`` in the order of ``order``, in a scratch file (``instead``: of another, see ``Scratch``).
 
     **Guarantee:** every record is written to one page and read once per pass; a run that is killed leaves nothing of
     their order (see ``Scratch``).
@@ -71,7 +71,8 @@ class Sorted:
     form: RecordForm
     order: Order
     folder: Path | None = None
-    _scratch: Scratch = field(init=False, repr=False)
+    instead: Scratch | None = None
+    scratch: Scratch = field(init=False, repr=False)
     _counts: np.ndarray = field(init=False, repr=False)  #: records of every bucket
     _pages: np.ndarray = field(init=False, repr=False)  #: where every bucket's pages begin, (buckets + 1,)
     _rows: int = field(init=False, repr=False)  #: records of a page
@@ -90,20 +91,21 @@ class Sorted:
             self.sizes = sizes
         self._rows = max(1, min(BUFFERS // buckets // stored, 2**20 // stored, int(self._counts.max())))
         self._pages = np.concatenate(([0], np.cumsum(-(-self._counts // self._rows))))
-        self._scratch = Scratch(int(self._pages[-1]), self._rows * stored, self.folder)
+        self.scratch = Scratch(int(self._pages[-1]), self._rows * stored, self.folder, instead=self.instead)
+        self.instead = None
 
     def close(self) -> None:
-        self._scratch.close()
+        self.scratch.close()
 
     @property
     def bytes(self) -> int:
         """What lies in the scratch file."""
-        return self._scratch.bytes
+        return self.scratch.bytes
 
     def fill(self, pieces: Iterable[Piece]) -> None:
         """Scatter all records, which come in public order."""
         buckets = len(self._counts)
-        content = aligned_zeros((buckets, self._scratch.size), np.dtype(np.uint8))
+        content = aligned_zeros((buckets, self.scratch.size), np.dtype(np.uint8))
         held = self._stored.within(content, self._rows)
         filled, page = np.zeros(buckets, np.int64), self._pages[:-1].copy()
         drawn = Cursor((words,) for words in self.order.words())
@@ -122,10 +124,10 @@ class Sorted:
                         np.take(part, places, 0, buffer[b, filled[b]:filled[b] + many], "clip")
                     filled[b], begin = filled[b] + many, begin + many
                     if filled[b] == self._rows:
-                        self._scratch.write(int(page[b]), content[b])
+                        self.scratch.write(int(page[b]), content[b])
                         page[b], filled[b] = page[b] + 1, 0
         for b in np.flatnonzero(filled).tolist():  # behind the last records of a bucket its page holds others again
-            self._scratch.write(int(page[b]), content[b])
+            self.scratch.write(int(page[b]), content[b])
 
     @property
     def _stored(self) -> RecordForm:
@@ -145,7 +147,7 @@ class Sorted:
     def _page(self, b: int, number: int) -> Piece:
         """The records of one of a bucket's pages."""
         many = min(self._rows, int(self._counts[b]) - number * self._rows)
-        content = np.frombuffer(self._scratch.read(int(self._pages[b]) + number), np.uint8)
+        content = np.frombuffer(self.scratch.read(int(self._pages[b]) + number), np.uint8)
         return tuple(part[:many] for part in self._stored.within(content, self._rows))
 
     def _bucket(self, b: int) -> Iterator[Piece]:
