@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 
 FEATURES, PIECE = 256, 20_000
-SPACE = 3.5
-"""Times the size of the file that must be free: the file, and two scatters of it."""
+SPACE = 4.6
+"""Times the size of the file that must be free: the file, its arranged rows, and two scatters of them."""
 
 
 def rule() -> np.ndarray:

@@ -1,13 +1,15 @@
 """One run in a process of its own, as a line of JSON: seconds per pass, peak memory, bytes read, noise, accuracy.
 
-python -m benchmarks.streaming.one KIND FILE    KIND: memory, cyclic, permuted, reshuffled, allocation,
-full or poisson; with /10 behind it softmax regression of ten classes, whose steps take longer
+python -m benchmarks.streaming.one KIND FILE [PASSES [STEPS]]    KIND: memory, cyclic, permuted, reshuffled, allocation,
+full, poisson or opacus; with /10 behind it softmax regression of ten classes, whose steps take longer. Only the first
+STEPS steps of poisson and opacus are made where it is given, and no accuracy is said then
 """
 
 from __future__ import annotations
 
 import json
 import resource
+import subprocess
 import sys
 import time
 from dataclasses import dataclass, field
@@ -18,24 +20,29 @@ import jax
 import numpy as np
 
 import lastiterate as li
-from benchmarks.streaming.made import FEATURES, PIECE, records
+from benchmarks.streaming.made import PIECE, records
+from benchmarks.streaming.random_access import trained
 from lastiterate.engine import Model, execute, scores, seeded_key
 from lastiterate.engine.streaming.linear import execute_streaming
 
-PASSES, BLOCKS, EPSILON = 3, 100, 1.0
+PASSES, BLOCKS, EPSILON, STEP, RIDGE = 3, 100, 1.0, 2.0, 1e-4
 KINDS: dict[str, Any] = {"memory": li.Cyclic, "cyclic": li.Cyclic, "permuted": li.Permuted,
                          "reshuffled": li.Reshuffled, "allocation": li.RandomAllocation}
 
 
-def described(kind: str, n: int) -> li.Run:
-    """Three passes in 100 blocks, or as many batches of the same expected size, at epsilon 1."""
+def described(kind: str, n: int, passes: int = PASSES) -> li.Run:
+    """Passes in 100 blocks, or as many batches of the same expected size, at epsilon 1."""
     kind, _, classes = kind.partition("/")
-    loss = li.Softmax(classes=int(classes), ridge=1e-4) if classes else li.Logistic(ridge=1e-4)
+    loss = li.Softmax(classes=int(classes), ridge=RIDGE) if classes else li.Logistic(ridge=RIDGE)
     batching = li.FullBatch() if kind == "full" else li.Poisson(1 / BLOCKS) if kind == "poisson" else \
         KINDS[kind](-(-n // BLOCKS))
-    steps = PASSES if kind == "full" else PASSES * BLOCKS
-    run = li.Run(n=n, steps=steps, step_size=2.0, batching=batching, loss=loss)
-    return li.calibrate(run, epsilon=EPSILON, delta=10.0 ** -np.ceil(np.log10(10 * n))).run
+    steps = passes if kind == "full" else passes * BLOCKS
+    run = li.Run(n=n, steps=steps, step_size=STEP, batching=batching, loss=loss)
+    return li.calibrate(run, epsilon=EPSILON, delta=delta_for(n)).run
+
+
+def delta_for(n: int) -> float:
+    return float(10.0 ** -np.ceil(np.log10(10 * n)))
 
 
 def peak() -> float:
@@ -66,13 +73,19 @@ class Watch:
 
     def per_pass(self) -> tuple[float, float]:
         """Seconds and processor seconds between the end of the first pass and the end of the last one."""
-        (first, before), (last, after) = self.times[1], self.times[PASSES]
-        return (last - first) / (PASSES - 1), (after - before) / (PASSES - 1)
+        ends = sorted(self.times)[-1]
+        (first, before), (last, after) = self.times[1], self.times[ends]
+        return (last - first) / max(1, ends - 1), (after - before) / max(1, ends - 1)
 
 
 def accuracy(run: li.Run, model: Model) -> float:
     rows, labels = records(PIECE * 10**6, 20_000)
     return float((answers(scores(run, model, rows)) == labels).mean())
+
+
+def linear_accuracy(weights: Any) -> float:
+    rows, labels = records(PIECE * 10**6, 20_000)
+    return float(((rows @ np.asarray(weights[:-1]) + weights[-1] > 0) == labels).mean())
 
 
 def answers(found: np.ndarray) -> np.ndarray:
@@ -88,12 +101,12 @@ def warmed() -> None:
                                                                         labels[first:first + count])), seeded_key(0))
 
 
-def main(kind: str, path: Path) -> None:
+def main(kind: str, path: Path, passes: int = PASSES, steps: int = 0) -> None:
     source: Any = li.data.stream(path)
-    run = described(kind, len(source))
-    if kind == "poisson":
-        print(json.dumps({"kind": kind, "z": run.noise.z} | random_access(path, run)))
+    if kind in ("poisson", "opacus"):
+        print(json.dumps({"kind": kind} | (poisson if kind == "poisson" else by_opacus)(path, passes, steps)))
         return
+    run = described(kind, len(source), passes)
     warmed()
     watch, imported, began = Watch(run.blocks), peak(), time.perf_counter()
     if kind.startswith("memory"):
@@ -103,23 +116,33 @@ def main(kind: str, path: Path) -> None:
     seconds, processor = watch.per_pass()
     print(json.dumps({"kind": kind, "z": run.noise.z, "seconds": seconds, "processor": processor,
                       "whole": time.perf_counter() - began, "memory": peak() - imported,
-                      "read": characters() / PASSES, "accuracy": accuracy(run, model)}))
+                      "read": characters() / passes, "accuracy": accuracy(run, model)}))
 
 
-def random_access(path: Path, run: li.Run) -> dict[str, float]:
-    """Only the reading of Poisson batches, row by row in the order of the file, for 10 of 300 batches."""
-    rng, n, size = np.random.default_rng(0), run.n, 4 * FEATURES
-    found, before = np.empty(FEATURES, np.float32), characters()
-    with path.open("rb", buffering=0) as file:
-        began, used = time.perf_counter(), busy()
-        for _ in range(10):
-            for place in np.flatnonzero(rng.random(n) < 1 / BLOCKS):
-                file.seek(128 + int(place) * size)
-                file.readinto(found)  # type: ignore[arg-type]
-        seconds, processor = time.perf_counter() - began, busy() - used
-    return {"seconds": 10 * seconds, "processor": 10 * processor, "read": 10 * (characters() - before)}
+def poisson(path: Path, passes: int, steps: int) -> dict[str, float]:
+    """Poisson batches, row by row in the order of the file."""
+    run = described("poisson", len(li.data.stream(path)), passes)
+    made = steps or run.steps
+    began, used, before = time.perf_counter(), busy(), characters()
+    weights = trained(path, run, made)
+    seconds, each = time.perf_counter() - began, BLOCKS / made
+    found = {"z": run.noise.z, "seconds": seconds * each, "processor": (busy() - used) * each,
+             "read": (characters() - before) * each}
+    return found if steps else found | {"whole": seconds, "accuracy": linear_accuracy(weights)}
+
+
+def by_opacus(path: Path, passes: int, steps: int) -> dict[str, float]:
+    """The same batches by Opacus and its loader, in an interpreter of its own."""
+    n, made = len(li.data.stream(path)), steps or passes * BLOCKS
+    numbers = (passes, BLOCKS, EPSILON, delta_for(n), STEP, RIDGE, 1.0, made)
+    ran = subprocess.run([sys.executable, "-m", "benchmarks.peers.opacus_from_file", str(path), *map(str, numbers)],
+                         capture_output=True, text=True, check=True)
+    found = json.loads(ran.stdout.splitlines()[-1])
+    weights, seconds = found.pop("weights"), found["seconds"]
+    found |= {name: found[name] * BLOCKS / made for name in ("seconds", "processor", "read")}
+    return found if steps else found | {"whole": seconds, "accuracy": linear_accuracy(weights)}
 
 
 if __name__ == "__main__":
     jax.config.update("jax_compilation_cache_dir", None)
-    main(sys.argv[1], Path(sys.argv[2]))
+    main(sys.argv[1], Path(sys.argv[2]), *map(int, sys.argv[3:]))

@@ -11,6 +11,7 @@ import os
 import shutil
 import tempfile
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -82,11 +83,18 @@ class Scratch:
         except OSError as error:
             raise self._no_space(error) from None
 
+    @cached_property
+    def _sealed(self) -> bytearray:
+        return bytearray(self.size + TAG)
+
     def read(self, page: int) -> bytes:
-        """A page that was written."""
+        """A page that was written; one thread may read at a time."""
         length = int(self._written[page]) + TAG
         try:
-            sealed = os.pread(self._file, length, page * (self.size + TAG))
+            # one buffer for all pages: new memory costs as much as reading
+            sealed = memoryview(self._sealed)[:length]
+            if os.preadv(self._file, [sealed], page * (self.size + TAG)) != length:
+                raise ValueError
             return self._cipher.decrypt(page.to_bytes(12, "big"), sealed, None)
         except (InvalidTag, ValueError, OSError):
             raise InputError("scratch", "is damaged: a page is not as it was written", None,
