@@ -10,7 +10,7 @@ import pytest
 
 import lastiterate as li
 from engine import reference
-from lastiterate.engine import Trainer, execute, fresh_key, scores, seeded_key
+from lastiterate.engine import Trainer, cipher, execute, fresh_key, scores, seeded_key
 from lastiterate.engine.cipher import encrypted, parts
 from lastiterate.engine.gradients import AT_ONCE, Linear
 from lastiterate.engine.loop import advance, drawn_for_pass, drawn_once
@@ -501,6 +501,17 @@ def test_the_cipher_gives_the_published_blocks(name):
         first, second = (jnp.asarray(words.astype(np.uint64)) for words in (counter[:2], counter[2:]))
         pair = encrypted(jnp.asarray(key), *(low | (high << np.uint64(32)) for low, high in (first, second)))
         assert [int(word) for word in parts(pair)] == block.tolist()
+
+
+def test_many_blocks_are_encrypted_piece_by_piece(monkeypatch):
+    """Every block is a function of its own counter and the key, wherever it lies among the others."""
+    monkeypatch.setattr(cipher, "AT_ONCE", 8)
+    with jax.enable_x64(True):
+        for shape in ((16,), (17,), (3, 11)):
+            first = jnp.arange(np.prod(shape), dtype=jnp.uint64).reshape(shape) + np.uint64(2**63 - 5)
+            whole = cipher.encrypted.__wrapped__(seeded_key(1), first, ~first)
+            for found, expected in zip(whole, cipher._encrypted(seeded_key(1), first, ~first), strict=True):
+                np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.parametrize("bit", [0, 31, 32, 63, 64, 95, 96, 127])

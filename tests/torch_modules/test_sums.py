@@ -15,7 +15,7 @@ from lastiterate.torch.training import prepare
 N = 6
 Y = np.arange(N) % 3
 RUN = li.Run(n=N, steps=2, step_size=0.3, noise=li.GradientNoise(0.2), clip=0.1)
-EXACT = replace(RUN, batching=li.Poisson(0.5))
+EXACT = replace(RUN, loss=li.Abstract(li.LossFacts(smooth=9.0)))
 
 
 class Functional(torch.nn.Module):
@@ -76,17 +76,17 @@ MODULES = {
     "sequences": (lambda: sequential(torch.nn.Linear(4, 5), torch.nn.GELU()), (3, 4), 2),
     "images": (lambda: sequential(torch.nn.Conv2d(2, 4, 3, stride=2, padding=1), torch.nn.GroupNorm(2, 4),
                                   torch.nn.ReLU(), torch.nn.Conv2d(4, 4, (1, 2), dilation=(1, 2)),
-                                  torch.nn.MaxPool2d(2)), (2, 9, 8), 3),
+                                  torch.nn.MaxPool2d(2)), (2, 9, 8), 4),
     "groups of channels": (lambda: sequential(torch.nn.Conv2d(4, 6, 3, groups=2, padding="same"), torch.nn.Tanh(),
                                               torch.nn.Conv2d(6, 2, 1, stride=2, bias=False)), (4, 5, 6), 3),
     "signals": (lambda: sequential(torch.nn.Conv1d(2, 3, 4, stride=2, padding=1, dilation=2, padding_mode="reflect"),
                                    torch.nn.Tanh(), torch.nn.Conv1d(3, 2, 2, padding="same")), (2, 16), 3),
     "transposed, frozen batch norm": (lambda: sequential(
-        torch.nn.ConvTranspose2d(2, 3, 2), torch.nn.BatchNorm2d(3).eval(), torch.nn.SiLU()), (2, 4, 4), 1),
+        torch.nn.ConvTranspose2d(2, 3, 2), torch.nn.BatchNorm2d(3).eval(), torch.nn.SiLU()), (2, 4, 4), 3),
     "functions": (Functional, (4,), 1),
-    "attention": (Attention, None, 1),
-    "volumes": (lambda: sequential(torch.nn.Conv3d(1, 2, 2), torch.nn.Tanh()), (1, 2, 2, 3), 1),
-    "a transformer layer": (Encoder, (3, 4), 3),
+    "attention": (Attention, None, 3),
+    "volumes": (lambda: sequential(torch.nn.Conv3d(1, 2, 2), torch.nn.Tanh()), (1, 2, 2, 3), 2),
+    "a transformer layer": (Encoder, (3, 4), 5),
     "a frozen transformer layer": (lambda: Encoder(frozen=True).eval(), (3, 4), 1),
     "recurrent": (Recurrent, (2, 3), 1),
 }

@@ -21,10 +21,27 @@ Pair = tuple[jax.Array, jax.Array]
 Words = tuple[Any, Any, Any, Any]
 
 
+AT_ONCE = 2**16
+"""Blocks that are encrypted at once: their words stay in the cache."""
+
+
 @jax.jit
 def encrypted(key: Any, first: jax.Array, second: jax.Array) -> Pair:
     """Blocks ``(first, second)`` of a counter under a key of four 32-bit words; all of them uint64, of one shape."""
     assert first.dtype == second.dtype == jnp.uint64, "64-bit JAX is off, and half of the counter was lost"
+    if first.size <= 2 * AT_ONCE:
+        return _encrypted(key, first, second)
+
+    def in_pieces(values: jax.Array) -> jax.Array:
+        return jnp.pad(values.reshape(-1), (0, -values.size % AT_ONCE)).reshape(-1, AT_ONCE)
+
+    found = jax.lax.map(lambda pair: _encrypted(key, *pair), (in_pieces(first), in_pieces(second)))
+    one, two = (each.reshape(-1)[:first.size].reshape(first.shape) for each in found)
+    return one, two
+
+
+def _encrypted(key: Any, first: jax.Array, second: jax.Array) -> Pair:
+    """All blocks at once."""
     words = [key[i] for i in range(4)]
     schedule = [*words, words[0] ^ words[1] ^ words[2] ^ words[3] ^ PARITY]
 

@@ -24,14 +24,22 @@ SLICE = 512
 
 
 def hidden(run: Run) -> bool:
+    """Whether everything that depends on parameters must be double precision: a hidden state, or batches that move."""
+    return batches_move(run) or hidden_state(run)
+
+
+def batches_move(run: Run) -> bool:
+    """Whether theorems may rely on a record's own draws: a record that is drawn moves others to other places of a
+    batch, so that single precision might round gradients that it is no part of."""
+    return run.batching.independent or run.batching.drawn == "each step"
+
+
+def hidden_state(run: Run) -> bool:
     """Whether the run's theorems may rely on a hidden state, and so compare a step at two different parameters.
 
     Otherwise every step is charged: with momentum, with all iterates released, and where nothing is known of the loss
-    but what its clip bounds. Where theorems may rely on a record's own draws they count as hidden too: a record that is
-    drawn moves others to other chunks, so that single precision would round sums that it is no part of.
+    but what its clip bounds.
     """
-    if run.batching.independent or run.batching.drawn == "each step":
-        return True
     if isinstance(run.loss, Abstract):
         known = run.loss.facts()
         curved = (known.smooth, known.hoelder, known.log_sobolev)

@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from torch.utils._pytree import tree_leaves
 
 from lastiterate.engine.exact_draws import draws_of
 from lastiterate.engine.exact_records import SHRINK, SUMMABLE, RecordGrid
@@ -21,7 +20,7 @@ from lastiterate.models.statements import Written
 from lastiterate.torch.parameters import State
 from lastiterate.torch.released import FittedModule, fit_order_as
 from lastiterate.torch.released import read as read_module
-from lastiterate.torch.sums import PerRecord, in_precision
+from lastiterate.torch.sums import PerRecord, among
 from lastiterate.torch.training import MEMORY, Prepared
 
 
@@ -35,23 +34,20 @@ class ExactRecords(PerRecord):
 
     grid: RecordGrid = RecordGrid(0, 0)
 
-    def chunk_sum(self, theta: torch.Tensor, constants: State, records: tuple[Any, ...],
-                  real: torch.Tensor | None = None) -> torch.Tensor:
-        """Sum of the rounded gradients of the records (m, ...), (size,) float64, a multiple of the grid."""
+    def sums(self, trained: State, constants: State, records: tuple[Any, ...], real: torch.Tensor | None = None,
+             used: int | None = None) -> State:
+        """Sums of the rounded gradients by name, (entries,) float64, multiples of the grid."""
         assert self.clip is not None
-        trained, count = self.parameters.tensors(theta, self.dtype), tree_leaves(records)[0].shape[0]
-        each, products = self._gradients(trained, constants, in_precision(records, self.dtype), count)
-        found = {name: (left.double()[:, :, None] * right.double()[:, None, :]).reshape(count, -1)
-                 for name, (left, right) in products.items()}
-        found |= {name: gradient.reshape(count, -1).double() for name, gradient in each.items()}
-        flat = torch.cat([found[name] * factor for name, factor
+        found = self.contributions(trained, constants, records)
+        flat = torch.cat([found[name].each() * factor for name, factor
                           in zip(self.parameters.names, self.parameters.scales, strict=True)], dim=1)
         squares = flat.square().sum(1)
-        counted = torch.isfinite(squares) if real is None else real & torch.isfinite(squares)
+        counted = among(torch.isfinite(squares), real, used)
         factor = torch.clamp(self.clip * SHRINK / torch.clamp(squares.sqrt(), min=1e-300), max=1.0)
         whole = torch.where(counted[:, None], flat * factor[:, None], 0.0).mul(2.0**self.grid.places).trunc()
         within = (whole.square().sum(1) < SUMMABLE) & (whole.long().square().sum(1) <= self.grid.most_squared)
-        return torch.where(within[:, None], whole, 0.0).sum(0) * self.grid.step
+        total = torch.where(within[:, None], whole, 0.0).sum(0) * self.grid.step
+        return dict(zip(self.parameters.names, total.split(self.parameters.sizes), strict=True))
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -68,10 +64,14 @@ class FittedExactModule(FittedModule):
 
 def exactly(prepared: Prepared, key: Any) -> tuple[Prepared, Draws]:
     """The same run on exact sums, and their noise."""
-    grid, plain = RecordGrid.of(prepared.run), prepared.summed
+    grid, plain, places = RecordGrid.of(prepared.run), prepared.summed, prepared.places
     most = min(prepared.most, max(1, MEMORY // sum(plain.parameters.sizes)))
-    summed = ExactRecords(plain.module, plain.loss, plain.parameters, plain.layers, plain.clip, plain.exact, grid)
-    return replace(prepared, summed=summed, most=most), draws_of(prepared.run, grid.step, key)
+    if places is not None:
+        places = places.within(most)
+        plain = plain if places is not None else replace(plain, exact=True)
+    summed = ExactRecords(plain.module, plain.loss, plain.parameters, plain.layers, plain.clip, plain.exact,
+                          plain.wide, grid)
+    return replace(prepared, summed=summed, most=most, places=places), draws_of(prepared.run, grid.step, key)
 
 
 def fit_order(order: Order) -> FittedExactModule:

@@ -17,10 +17,29 @@ import torch
 import torch.nn.functional as functional
 from torch.overrides import TorchFunctionMode
 
-FUNCTIONS = {functional.linear: "linear", torch.conv1d: "conv1d", torch.conv2d: "conv2d"}
-"""Functions of (input, weight, bias, ...) that are known here; ``F.conv2d`` is ``torch.conv2d``."""
-CONVOLVED = ("stride", "padding", "dilation", "groups")
+from lastiterate.torch.contributions import Contribution, Outer, Rows, Stored
+from lastiterate.torch.convolved import kernel_gradients
+
+CONVOLVED = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
+TRANSPOSED = ("input", "weight", "bias", "stride", "padding", "output_padding", "groups", "dilation")
 DEFAULTS = {"stride": 1, "padding": 0, "dilation": 1, "groups": 1}
+AVERAGED = ("input", "running_mean", "running_var", "weight", "bias", "use_input_stats", "momentum", "eps")
+FUNCTIONS: dict[Any, tuple[str, tuple[str, ...]]] = {
+    functional.linear: ("linear", ("input", "weight", "bias")),
+    torch.conv1d: ("convolution", CONVOLVED),
+    torch.conv2d: ("convolution", CONVOLVED),
+    torch.conv3d: ("convolution", CONVOLVED),
+    torch.conv_transpose1d: ("transposed", TRANSPOSED),
+    torch.conv_transpose2d: ("transposed", TRANSPOSED),
+    torch.conv_transpose3d: ("transposed", TRANSPOSED),
+    functional.embedding: ("embedding", ("input", "weight", "padding_idx", "max_norm", "norm_type",
+                                         "scale_grad_by_freq", "sparse")),
+    functional.layer_norm: ("normalised entries", ("input", "normalized_shape", "weight", "bias", "eps")),
+    functional.group_norm: ("normalised channels", ("input", "num_groups", "weight", "bias", "eps")),
+    functional.batch_norm: ("normalised channels", (*AVERAGED[:5], "training", *AVERAGED[6:])),
+    functional.instance_norm: ("normalised channels", AVERAGED),
+}
+"""Functions that are known here, what they do, and the names of their arguments; ``F.conv2d`` is ``torch.conv2d``."""
 
 
 @dataclass(frozen=True)
@@ -47,51 +66,64 @@ class Layer:
         """Whether one record's gradient by the weight is the outer product of two vectors."""
         return self.function == "linear" and self.output_shape[:-1].count(1) == len(self.output_shape) - 1
 
-    def gradients(self, inputs: torch.Tensor, slopes: torch.Tensor) -> torch.Tensor:
-        """Every record's gradient by the weight, (m, ...); inputs (m, *input_shape), slopes (m, *output_shape)."""
-        count = inputs.shape[0]
+    @property
+    def stored(self) -> int:
+        """Numbers of one record's gradient by the weight that are stored."""
+        return 0 if self.single else math.prod(self.output_shape if self.function == "embedding" else self.weight_shape)
+
+    def contributions(self, inputs: torch.Tensor, slopes: torch.Tensor) -> dict[str, Contribution]:
+        """Every record's gradients by name; inputs (m, *input_shape), slopes (m, *output_shape)."""
+        found = dict[str, Contribution]()
+        if self.weight is not None:
+            found[self.weight] = self._of_weight(inputs, slopes)
+        if self.bias is not None:
+            found[self.bias] = Stored(self._over_places(slopes))
+        return found
+
+    def _of_weight(self, inputs: torch.Tensor, slopes: torch.Tensor) -> Contribution:
+        count, options = inputs.shape[0], dict(self.options)
+        if self.single:
+            return Outer(slopes.reshape(count, -1), inputs.reshape(count, -1))
         if self.function == "linear":
             left = slopes.reshape(count, -1, slopes.shape[-1])
-            return left.transpose(1, 2) @ inputs.reshape(count, -1, inputs.shape[-1])
-        patches, groups = self._patches(inputs), int(dict(self.options)["groups"])
-        left = slopes.reshape(count, groups, self.weight_shape[0] // groups, -1)
-        found = left @ patches.reshape(count, groups, -1, left.shape[-1]).transpose(2, 3)
-        return found.reshape(count, *self.weight_shape)
+            return Stored(left.transpose(1, 2) @ inputs.reshape(count, -1, inputs.shape[-1]))
+        if self.function == "embedding":
+            return looked_up(inputs.reshape(count, -1), slopes.reshape(count, -1, slopes.shape[-1]),
+                             self.weight_shape[0], options["padding_idx"])
+        if self.function in ("convolution", "transposed"):
+            inputs, slopes = inputs.flatten(0, 1), slopes.flatten(0, 1)  # the batch axis of every record is 1
+            pair = (slopes, inputs) if self.function == "convolution" else (inputs, slopes)
+            return Stored(kernel_gradients(*pair, self.weight_shape, options))
+        return Stored(self._over_places(inputs * slopes))
 
-    def _patches(self, inputs: torch.Tensor) -> torch.Tensor:
-        """What the kernel reads at every place of the output: (m, channels * places of the kernel, places)."""
-        flat, size = self.function == "conv1d", self.weight_shape[2:]
-        options = {key: _pair(value, flat) for key, value in self.options if key not in ("padding", "groups")}
-        stride, dilation = options["stride"], options["dilation"]
-        kernel = (1, *size) if flat else size
-        padding = dict(self.options)["padding"]
-        images = inputs.reshape(inputs.shape[0], *inputs.shape[-3 + flat:])
-        images = images.unsqueeze(-2) if flat else images
-        if isinstance(padding, str):
-            totals = [d * (k - 1) if padding == "same" else 0 for d, k in zip(dilation, kernel, strict=True)]
-            (top, left), (bottom, right) = [t // 2 for t in totals], [t - t // 2 for t in totals]
-            images = functional.pad(images, (left, right, top, bottom))
-        else:
-            rows, columns = (0, _pair(padding, flat)[1]) if flat else _pair(padding, flat)
-            images = functional.pad(images, (columns, columns, rows, rows))
-        if all(k == 1 for k in kernel):
-            return images[..., ::stride[0], ::stride[1]].flatten(2)
-        if any(d != 1 for d in dilation):
-            return functional.unfold(images, kernel, dilation=dilation, stride=stride)
-        views = images.unfold(2, kernel[0], stride[0]).unfold(3, kernel[1], stride[1])  # copied once, below
-        return views.permute(0, 1, 4, 5, 2, 3).reshape(images.shape[0], images.shape[1] * math.prod(kernel), -1)
-
-    def bias_gradients(self, slopes: torch.Tensor) -> torch.Tensor:
-        """Every record's gradient by the bias, (m, outputs)."""
+    def _over_places(self, values: torch.Tensor) -> torch.Tensor:
+        """Sums over all axes but the records' and those of the bias."""
+        count = values.shape[0]
         if self.function == "linear":
-            return slopes.reshape(slopes.shape[0], -1, slopes.shape[-1]).sum(1)
-        return slopes.reshape(slopes.shape[0], self.weight_shape[0], -1).sum(2)
+            return values.reshape(count, -1, values.shape[-1]).sum(1)
+        if self.function == "normalised entries":
+            return values.reshape(count, -1, *self.weight_shape).sum(1)
+        return values.reshape(count, self.output_shape[1], -1).sum(2)
+
+    def scaled(self, normalised: torch.Tensor, given: dict[str, Any]) -> torch.Tensor:
+        """What a normalising layer makes of its normalised input."""
+        for name, combine in (("weight", torch.mul), ("bias", torch.add)):
+            if (held := given.get(name)) is not None:
+                channels = self.function == "normalised channels"
+                normalised = combine(normalised, held[(..., *[None] * (normalised.dim() - 2))] if channels else held)
+        return normalised
 
 
-def _pair(value: Any, flat: bool) -> tuple[int, int]:
-    """An option of a convolution for two axes; the first one is made up where there is only one."""
-    values = (value,) if isinstance(value, int) else tuple(value)
-    return (1, values[-1]) if flat else (values[0], values[-1])
+def looked_up(numbers: torch.Tensor, slopes: torch.Tensor, count: int, padding: int | None) -> Rows:
+    """Gradients by a table of ``count`` rows: what one record's places add to the same row is added first.
+
+    So every term of the sum over a chunk is part of one record's clipped gradient, and no longer than the clip.
+    """
+    if padding is not None:
+        slopes = torch.where((numbers == padding % count)[:, :, None], 0.0, slopes)
+    same = numbers[:, :, None] == numbers[:, None, :]
+    first = ~same.tril(-1).any(2)
+    return Rows(numbers, (same & first[:, :, None]).to(slopes.dtype) @ slopes, count)
 
 
 class Uses(TorchFunctionMode):
@@ -112,15 +144,20 @@ class Uses(TorchFunctionMode):
             if id(tensor) in self._names:
                 self._counts[self._names[id(tensor)]] += 1
         if func in FUNCTIONS:
-            self._add(FUNCTIONS[func], _bound(args, given), found)
+            self._add(FUNCTIONS[func][0], _bound(func, args, given), found)
         return found
 
     def _add(self, function: str, given: dict[str, Any], found: torch.Tensor) -> None:
-        weight, bias, inputs = given["weight"], given.get("bias"), given["input"]
+        weight, bias, inputs = given.get("weight"), given.get("bias"), given["input"]
         names = self._names.get(id(weight)), self._names.get(id(bias)) if bias is not None else None
-        spatial = inputs.dim() == (weight.dim() if function != "linear" else inputs.dim()) and inputs.dim() >= 2
-        if any(names) and spatial and inputs.shape[0] == 1 and 0 not in (weight.numel(), inputs.numel()):
-            options = tuple((key, given.get(key, DEFAULTS[key])) for key in CONVOLVED) if function != "linear" else ()
+        convolved = function in ("convolution", "transposed")
+        if weight is None or not any(names) or (convolved and inputs.dim() != weight.dim()):
+            return
+        plain = inputs.dim() >= (1 if function == "embedding" else 2) and inputs.shape[0] == 1
+        own_rule = given.get("max_norm") is not None or given.get("scale_grad_by_freq")
+        if plain and not own_rule and 0 not in (weight.numel(), inputs.numel()):
+            options = tuple((key, given.get(key, DEFAULTS[key])) for key in DEFAULTS) if convolved else \
+                (("padding_idx", given.get("padding_idx")),) if function == "embedding" else ()
             self._layers.append(Layer(function, *names, tuple(weight.shape), tuple(inputs.shape), tuple(found.shape),
                                       options))
 
@@ -131,28 +168,35 @@ class Uses(TorchFunctionMode):
 
 
 class Tapped(TorchFunctionMode):
-    """Adds ``zeros`` to the outputs of layers, and writes down their inputs; by the name of a layer's first tensor."""
+    """Adds ``zeros`` to the outputs of layers, and writes down their inputs; by the name of a layer's first tensor.
+
+    Of a layer that normalises the input is what it has normalised, before it is scaled.
+    """
 
     def __init__(self, named: dict[str, torch.Tensor], layers: tuple[Layer, ...],
                  zeros: dict[str, torch.Tensor]) -> None:
         super().__init__()
-        self._at = {id(named[layer.names[0]]): layer.names[0] for layer in layers}
+        self._at = {id(named[layer.names[0]]): layer for layer in layers}
         self._zeros, self.inputs = zeros, dict[str, torch.Tensor]()
 
     def __torch_function__(self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        found = func(*args, **(kwargs or {}))
-        if func in FUNCTIONS:
-            given = _bound(args, kwargs or {})
-            name = self._at.get(id(given["weight"])) or self._at.get(id(given.get("bias")))
-            if name is not None:
-                self.inputs[name] = given["input"]
-                return found + self._zeros[name]
-        return found
+        if func not in FUNCTIONS:
+            return func(*args, **(kwargs or {}))
+        given = _bound(func, args, kwargs or {})
+        layer = self._at.get(id(given.get("weight"))) or self._at.get(id(given.get("bias")))
+        if layer is None:
+            return func(*args, **(kwargs or {}))
+        name = layer.names[0]
+        if layer.function.startswith("normalised"):
+            self.inputs[name] = func(**given | {"weight": None, "bias": None})
+            return layer.scaled(self.inputs[name], given) + self._zeros[name]
+        self.inputs[name] = given["input"]
+        return func(*args, **(kwargs or {})) + self._zeros[name]
 
 
-def _bound(args: Any, kwargs: Any) -> dict[str, Any]:
+def _bound(func: Any, args: Any, kwargs: Any) -> dict[str, Any]:
     """Arguments of one of the functions, by name."""
-    return dict(zip(("input", "weight", "bias", *CONVOLVED), args, strict=False)) | kwargs
+    return dict(zip(FUNCTIONS[func][1], args, strict=False)) | kwargs
 
 
 def _tensors(values: Any) -> list[torch.Tensor]:

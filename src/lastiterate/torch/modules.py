@@ -52,6 +52,11 @@ def _normal(values: torch.Tensor) -> torch.Tensor:
     return torch.randn(values.shape, dtype=values.dtype, generator=torch.Generator().manual_seed(0))
 
 
+def made_up_pair(summed: PerRecord, records: Any, theta: torch.Tensor) -> Any:
+    """Two different records, where the parameters are."""
+    return tree_map(lambda a: a.to(theta.device), made_up(records, summed.dtype, _normal, 2))
+
+
 FILLS = (_normal, torch.ones_like, torch.zeros_like)
 
 
@@ -61,8 +66,7 @@ def settled(summed: PerRecord, records: Any, theta: torch.Tensor) -> PerRecord:
     Errors: modules that mix records or change their buffers, losses that are not one number, gradients that are not
     finite on any made-up record. This check has seen no record, and so reveals nothing.
     """
-    device, dtype = theta.device, summed.dtype
-    pair = tree_map(lambda a: a.to(device), made_up(records, dtype, _normal, 2))
+    dtype, pair = summed.dtype, made_up_pair(summed, records, theta)
     constants, trained = summed.parameters.fixed(dtype), summed.parameters.tensors(theta, dtype)
     before = {name: tensor.clone() for name, tensor in constants.items()}
     _check_module(summed, constants | trained, pair)

@@ -1,12 +1,10 @@
 """Sums of clipped per-record gradients of a module.
 
 Every record passes through the module alone: ``vmap`` over records, each with a batch axis of length 1, so that no
-module can mix records. Where a weight is used once by a linear layer on vectors, one record's gradient is the outer
-product of the layer's input a and of the derivative d by its output, of norm |a| |d|; the sum of clipped ones is a
-matrix product over the chunk (Goodfellow 2015, arXiv:1510.01799). One backward pass is enough for norms and sums (Bu,
-Wang, Zha, Karypis 2023, arXiv:2210.00038). Of convolutions and of linear layers on sequences the gradients are
-materialised by one batched matrix product: a second, weighted pass would add terms of one record, one for each place,
-whose norms no clip bounds, and so the rounding of single precision would be bounded by nothing.
+module can mix records. One backward pass is enough for norms and sums (Bu, Wang, Zha, Karypis 2023, arXiv:2210.00038),
+by what each layer leaves behind (``contributions``). Of convolutions and of linear layers on sequences the gradients
+are materialised by one batched matrix product: a second, weighted pass would add terms of one record, one for each
+place, whose norms no clip bounds, and so the rounding of single precision would be bounded by nothing.
 """
 
 # pyright: reportMissingImports=false
@@ -22,13 +20,13 @@ import torch
 from torch.func import functional_call, grad, vmap
 from torch.utils._pytree import tree_leaves, tree_map
 
+from lastiterate.run.facts import CHUNK
+from lastiterate.torch.contributions import TINY, Contribution, Stored
 from lastiterate.torch.layers import Layer, Tapped
 from lastiterate.torch.parameters import Parameters, State
 
 Loss = Callable[..., torch.Tensor]
 """``loss(output, *rest of the record)``: one number for one record."""
-TINY = 2.0**-126
-"""Smaller scales are subnormal in single precision, where rounding could double them; 0 instead."""
 CLIP_SHRINK = 1 - 2.0**-18
 """Gradients are scaled to this fraction of the clip: more than rounding the scaled entries can add."""
 
@@ -37,11 +35,12 @@ CLIP_SHRINK = 1 - 2.0**-18
 class PerRecord:
     """A module, its loss of one record, and what is trained of it; ``layers`` are those without stored gradients.
 
+    ``exact``: everything is float64. ``wide``: sums are, whatever the precision of the gradients.
+
     **Guarantee:** every record's gradient is a function of the parameters and of that record alone, is scaled to norm
     at most ``clip`` by its own computed norm (summed in float64), and counts as 0 where it is not finite, without a
     clip too: if it ended the run instead, one record could be recognised by that. Chunks of at most ``CHUNK`` records
-    are added in at least single precision, term by term no longer than the clip (see ``FLOAT_SLACK``); where ``exact``
-    everything is float64.
+    are added in at least single precision, term by term no longer than the clip (see ``FLOAT_SLACK``).
     """
 
     module: torch.nn.Module
@@ -50,6 +49,7 @@ class PerRecord:
     layers: tuple[Layer, ...]
     clip: float | None
     exact: bool
+    wide: bool = False
 
     @property
     def dtype(self) -> torch.dtype:
@@ -67,33 +67,33 @@ class PerRecord:
 
         With ``real`` it can be vectorised over ``theta``.
         """
-        trained, count = self.parameters.tensors(theta, self.dtype), tree_leaves(records)[0].shape[0]
-        each, products = self._gradients(trained, constants, in_precision(records, self.dtype), count)
-        squares = torch.zeros(count, dtype=torch.float64, device=theta.device)
+        found = self.sums(self.parameters.tensors(theta, self.dtype), constants, records, real)
+        return torch.cat([found[name].to(torch.float64) for name in self.parameters.names])
+
+    def sums(self, trained: State, constants: State, records: tuple[Any, ...], real: torch.Tensor | None = None,
+             used: int | None = None) -> State:
+        """Sums by name, (entries,) each, in the run's own units; ``used``: of the first so many records only."""
+        found = self.contributions(trained, constants, records)
         # the run's parameters are w / scale: their gradient is scale times that by w, and its norm is what is clipped
         scales = dict(zip(self.parameters.names, self.parameters.scales, strict=True))
-        for name, (left, right) in products.items():
-            squares = squares + squared(left) * squared(right) * scales[name]**2
-        for name, found in each.items():
-            squares = squares + squared(found) * scales[name]**2
-        # what is not clipped is added as it is, so its norm must be a number of that precision
-        most = torch.finfo(self.dtype).max if self.clip is None else math.inf
-        counted = torch.isfinite(squares) & (squares.sqrt() <= most)
-        counted = counted if real is None else real & counted
+        squares = torch.stack([found[name].squares() * factor**2 for name, factor in scales.items()]).sum(0)
+        # what is not clipped is added as it is, so that sums of so many must be numbers of that precision
+        most = torch.finfo(self.dtype).max / (2 * CHUNK) if self.clip is None else math.inf
+        counted = among(torch.isfinite(squares) & (squares.sqrt() <= most), real, used)
         bound = math.inf if self.clip is None else self.clip * CLIP_SHRINK
         scale = torch.clamp(bound / torch.clamp(squares.sqrt(), min=1e-300), max=1.0)
         scale = torch.where(counted & (scale >= TINY), scale, 0.0)
-        kept = None if real is None and bool(counted.all()) else counted
-        sums = {name: product_sum(left, right, scale, kept) for name, (left, right) in products.items()}
-        sums |= {name: weighted_sum(found, scale, kept) for name, found in each.items()}
-        return torch.cat([sums[name].reshape(-1).to(torch.float64) * factor for name, factor in scales.items()])
+        first = len(counted) if used is None else used
+        kept = first if real is None and bool(counted[:first].all()) else counted
+        sums = {name: found[name].total(scale, kept, wide=self.wide) for name in scales}
+        return {name: sums[name] if factor == 1 else sums[name].to(torch.float64) * factor
+                for name, factor in scales.items()}
 
-    def _gradients(self, trained: State, constants: State, records: Any,
-                   count: int) -> tuple[State, dict[str, tuple[torch.Tensor, torch.Tensor]]]:
-        """Per-record gradients (m, ...) by the module's own parameters, and of products their two factors."""
+    def contributions(self, trained: State, constants: State, records: tuple[Any, ...]) -> dict[str, Contribution]:
+        """Per-record gradients of the records (m, ...), by the module's own parameters."""
         tapped = {name for layer in self.layers for name in layer.names}
+        count, device = tree_leaves(records)[0].shape[0], next(iter(trained.values())).device
         rest = {name: tensor.expand(count, *tensor.shape) for name, tensor in trained.items() if name not in tapped}
-        device = next(iter(trained.values())).device
         zeros = {layer.names[0]: torch.zeros(count, *layer.output_shape, dtype=self.dtype, device=device)
                  for layer in self.layers}
         held = {name: tensor for name, tensor in trained.items() if name in tapped}
@@ -105,20 +105,20 @@ class PerRecord:
             return self.loss(without_batch(output), *others), tap.inputs
 
         def total(zeros: State, rest: State) -> tuple[torch.Tensor, State]:
-            losses, inputs = vmap(one)(zeros, rest, records)
+            losses, inputs = vmap(one)(zeros, rest, in_precision(records, self.dtype))
             return losses.sum(), inputs
 
         (slopes, each), inputs = grad(total, argnums=(0, 1), has_aux=True)(zeros, rest)
-        products = dict[str, tuple[torch.Tensor, torch.Tensor]]()
+        found: dict[str, Contribution] = {name: Stored(values) for name, values in each.items()}
         for layer in self.layers:
-            at = layer.names[0]
-            if layer.weight is not None and layer.single:
-                products[layer.weight] = slopes[at].reshape(count, -1), inputs[at].reshape(count, -1)
-            elif layer.weight is not None:
-                each[layer.weight] = layer.gradients(inputs[at], slopes[at])
-            if layer.bias is not None:
-                each[layer.bias] = layer.bias_gradients(slopes[at])
-        return each, products
+            found |= layer.contributions(inputs[layer.names[0]], slopes[layer.names[0]])
+        return found
+
+
+def among(good: torch.Tensor, real: torch.Tensor | None, used: int | None) -> torch.Tensor:
+    """Which records count, (m,): good ones that are ``real``, among the first ``used``."""
+    good = good if real is None else real & good
+    return good if used is None else good & (torch.arange(len(good), device=good.device) < used)
 
 
 def arguments(first: Any) -> tuple[Any, Any]:
@@ -140,33 +140,6 @@ def without_batch(output: Any) -> Any:
 def in_precision(records: Any, dtype: torch.dtype) -> Any:
     """Records whose floating-point tensors are as precise as the parameters."""
     return tree_map(lambda a: a.to(dtype) if a.is_floating_point() else a, records)
-
-
-def squared(values: torch.Tensor) -> torch.Tensor:
-    """Upper bounds on every record's squared norm, (m,) float64; squares that underflow are below 2^-1022 each."""
-    flat = values.reshape(values.shape[0], -1)
-    if flat.dtype == torch.float64:
-        return (flat * flat).sum(1) + flat.shape[1] * 2.0**-1022
-    return torch.linalg.vector_norm(flat, dim=1, dtype=torch.float64).square() * (1 + 2.0**-50)
-
-
-def summable(values: torch.Tensor, counted: torch.Tensor | None) -> torch.Tensor:
-    """0 where a record does not count (all do: None): 0 times infinity would be no number; (m, entries)."""
-    flat = values.reshape(values.shape[0], -1)
-    return flat if counted is None else torch.where(counted[:, None], flat, 0.0)
-
-
-def product_sum(left: torch.Tensor, right: torch.Tensor, scale: torch.Tensor,
-                counted: torch.Tensor | None) -> torch.Tensor:
-    """Sum of the scaled outer products, (outputs, inputs)."""
-    left = summable(left, counted) * scale.to(left.dtype)[:, None]
-    left = torch.where(left.abs() < TINY, 0.0, left)  # rounded there, and multiplied by what may be large
-    return left.T @ summable(right, counted)
-
-
-def weighted_sum(each: torch.Tensor, scale: torch.Tensor, counted: torch.Tensor | None) -> torch.Tensor:
-    """Sum of the scaled gradients, (entries,)."""
-    return scale.to(each.dtype) @ summable(each, counted)
 
 
 class full_precision:

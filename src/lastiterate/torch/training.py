@@ -3,7 +3,7 @@
 # pyright: reportMissingImports=false
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,20 +15,23 @@ from torch.utils._pytree import tree_leaves
 from lastiterate.engine.keeper import Keeper
 from lastiterate.engine.noise import fresh_key
 from lastiterate.engine.outside import OutsideLoop
-from lastiterate.engine.prepare import hidden
+from lastiterate.engine.prepare import batches_move, hidden_state
 from lastiterate.engine.trainer import Draws
 from lastiterate.errors import InputError
 from lastiterate.run.domains import Everywhere
 from lastiterate.run.facts import CHUNK
 from lastiterate.run.run import Run
 from lastiterate.run.starts import GaussianStart
-from lastiterate.torch.modules import check_parts, settled
+from lastiterate.torch.modules import check_parts, made_up_pair, settled
 from lastiterate.torch.parameters import Grouped, Parameters, State
+from lastiterate.torch.places import Places, drawn
 from lastiterate.torch.records import records_of, taken
 from lastiterate.torch.sums import PerRecord, as_theta, full_precision
 
 MEMORY = 2**23
 """Numbers of per-record gradients that are stored at once, where the caller does not say."""
+WIDE = 512
+"""Records of a chunk, at most, where sums are double precision."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +43,7 @@ class Prepared:
     initial: np.ndarray
     records: tuple[Any, ...]
     most: int
+    places: Places | None = None  #: where a record that is drawn moves others
 
     @property
     def loop(self) -> OutsideLoop:
@@ -48,24 +52,38 @@ class Prepared:
     def execute(self, key: Any, progress: Callable[[int, int, float], None] | None = None,
                 keeper: Keeper | None = None, draws: Draws | None = None) -> np.ndarray:
         """The last iterate, or all of them for release="all"; ``draws``: exact noise of the sums."""
-        device = self.summed.parameters.device
-        constants = self.summed.parameters.fixed(self.summed.dtype)
+        parameters, device = self.summed.parameters, self.summed.parameters.device
+        constants = parameters.fixed(self.summed.dtype)
 
         def sums(point: np.ndarray, places: np.ndarray) -> np.ndarray:
-            theta, numbers = as_theta(point, device), torch.from_numpy(places)
-            total = torch.zeros_like(theta)
-            for part in numbers.tensor_split(max(1, -(-len(numbers) // self.most))):
-                if len(part):
-                    total = total + self._chunk(theta, constants, part)
+            trained = parameters.tensors(as_theta(point, device), self.summed.dtype)
+            total = torch.zeros(len(point), dtype=torch.float64, device=device)
+            for part, used in self._cut(torch.from_numpy(places)):
+                found = self._chunk(trained, constants, part, used)
+                for name, own in zip(parameters.names, total.split(parameters.sizes), strict=True):
+                    own.add_(found[name])
             return total.cpu().numpy()
 
         with full_precision(device), torch.no_grad():
             return replace(self.loop, draws=draws).execute(self.initial, sums, key, progress, keeper)
 
-    def _chunk(self, theta: torch.Tensor, constants: State, part: torch.Tensor) -> torch.Tensor:
-        """The sum over one chunk; what a module or a loss cannot take is said without the record."""
+    def _cut(self, numbers: torch.Tensor) -> Iterator[tuple[torch.Tensor, int | None]]:
+        """A batch in chunks, and how many records are in each (None: all of it)."""
+        if self.places is None:
+            if len(numbers):
+                yield from ((part, None) for part in numbers.tensor_split(-(-len(numbers) // self.most)))
+            return
+        begin = 0
+        for size, used in self.places.cut(len(numbers)):
+            part = numbers[begin:begin + used]
+            begin += used
+            yield torch.cat([part, part[:1].expand(size - used)]), used
+
+    def _chunk(self, trained: State, constants: State, part: torch.Tensor, used: int | None) -> State:
+        """The sums over one chunk; what a module or a loss cannot take is said without the record."""
         try:
-            return self.summed.chunk_sum(theta, constants, taken(self.records, part, self.summed.parameters.device))
+            records = taken(self.records, part, self.summed.parameters.device)
+            return self.summed.sums(trained, constants, records, None, used)
         except torch.OutOfMemoryError:
             raise
         except (RuntimeError, IndexError, ValueError, TypeError):
@@ -115,20 +133,32 @@ def prepare(run: Run, model: torch.nn.Module | Grouped, loss: Any, data: Any,
     if isinstance(run.start, GaussianStart) and initial.any():
         raise InputError("model", "must have parameters 0 where the run starts at random", None, "or use start=Fixed()")
     records = records_of(run, data, parameters.device)
-    summed = PerRecord(module, loss, parameters, (), run.clip, hidden(run))
+    summed = PerRecord(module, loss, parameters, (), run.clip, hidden_state(run), batches_move(run))
     with full_precision(parameters.device):
         summed = settled(summed, records, as_theta(initial, parameters.device))
-    return Prepared(run, summed, initial, records, chunk(summed, microbatch))
+    most, places = chunk(summed, microbatch), None
+    if batches_move(run) and not summed.exact:
+        places = places_of(summed, records, as_theta(initial, parameters.device), most)
+        summed = summed if places is not None else replace(summed, exact=True)
+    return Prepared(run, summed, initial, records, most, places)
+
+
+def places_of(summed: PerRecord, records: Any, theta: torch.Tensor, most: int) -> Places | None:
+    """Chunks of at most ``most`` records whose bits depend on no place; None where there are none."""
+    trained, constants = summed.parameters.tensors(drawn(theta), summed.dtype), summed.parameters.fixed(summed.dtype)
+    pair = made_up_pair(summed, records, theta)
+    with full_precision(theta.device):
+        return Places(lambda given: summed.contributions(trained, constants, given), pair, most).within(most)
 
 
 def chunk(summed: PerRecord, microbatch: int | None) -> int:
     """Records whose gradients are in memory at once: as many as the caller says, or as fit in ``MEMORY``."""
     if microbatch is not None:
-        return min(microbatch, CHUNK)
-    free = {layer.weight for layer in summed.layers if layer.single}
-    stored = sum(size for name, size in zip(summed.parameters.names, summed.parameters.sizes, strict=True)
-                 if name not in free)
-    return max(1, min(CHUNK, MEMORY // max(stored, 1)))
+        return min(microbatch, WIDE if summed.wide else CHUNK)
+    known = {layer.weight: layer.stored for layer in summed.layers}
+    stored = sum(known.get(name, size) for name, size
+                 in zip(summed.parameters.names, summed.parameters.sizes, strict=True))
+    return max(1, min(WIDE if summed.wide else CHUNK, MEMORY // max(stored, 1)))
 
 
 def fit_module(run: Run, model: torch.nn.Module | Grouped, loss: Any, data: Any, key: Any = None, *,

@@ -1,0 +1,139 @@
+"""What the records of a chunk contribute to one parameter: stored one by one, or as factors that are kept apart.
+
+A linear layer on vectors has as one record's gradient the outer product of the layer's input a and of the derivative d
+by its output, of norm |a| |d|; the sum of clipped ones is a matrix product over the chunk (Goodfellow 2015,
+arXiv:1510.01799). A table of embeddings has gradients that are 0 but in the rows that a record looks up.
+
+Sums are of single precision where the contributions are, or ``wide``: of double precision, of the same numbers.
+"""
+
+# pyright: reportMissingImports=false
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+TINY = 2.0**-126
+"""Smaller scales are subnormal in single precision, where rounding could double them; 0 instead."""
+
+
+AT_ONCE = 2**18
+"""Numbers that are made double precision at once."""
+
+
+@dataclass(frozen=True, eq=False)
+class Stored:
+    """Gradients as they are, ``values`` (m, ...)."""
+
+    values: torch.Tensor
+
+    @property
+    def parts(self) -> tuple[torch.Tensor, ...]:
+        return (self.values,)
+
+    def squares(self) -> torch.Tensor:
+        """Upper bounds on the records' squared norms, (m,) float64."""
+        return squared(self.values)
+
+    def total(self, scale: torch.Tensor, counted: Any, *, wide: bool) -> torch.Tensor:
+        """Sum of the scaled gradients, (entries,)."""
+        values = summable(self.values, counted)
+        scale = scale[:values.shape[0]].to(torch.float64 if wide else values.dtype)
+        if not wide or values.dtype == torch.float64:
+            return scale @ values
+        parts = in_parts(values)
+        found = torch.zeros(values.shape[1], dtype=torch.float64, device=values.device)
+        for factor, part in zip(scale.split([len(part) for part in parts]), parts, strict=True):
+            found = found + factor @ part.double()
+        return found
+
+    def each(self) -> torch.Tensor:
+        """Every record's gradient, (m, entries) float64."""
+        return self.values.reshape(self.values.shape[0], -1).double()
+
+
+@dataclass(frozen=True, eq=False)
+class Outer:
+    """Outer products of ``left`` (m, outputs) and ``right`` (m, inputs)."""
+
+    left: torch.Tensor
+    right: torch.Tensor
+
+    @property
+    def parts(self) -> tuple[torch.Tensor, ...]:
+        return self.left, self.right
+
+    def squares(self) -> torch.Tensor:
+        return squared(self.left) * squared(self.right)
+
+    def total(self, scale: torch.Tensor, counted: Any, *, wide: bool) -> torch.Tensor:
+        left, right = summable(self.left, counted), summable(self.right, counted)
+        left = left * scale[:left.shape[0]].to(left.dtype)[:, None]
+        left = torch.where(left.abs() < TINY, 0.0, left)  # rounded there, and multiplied by what may be large
+        return (left.double().T @ right.double() if wide else left.T @ right).reshape(-1)
+
+    def each(self) -> torch.Tensor:
+        return (self.left.double()[:, :, None] * self.right.double()[:, None, :]).flatten(1)
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Gradients by a table of ``count`` rows: row ``numbers[i, t]`` of record i gets ``values[i, t]``, and no other.
+
+    ``numbers`` (m, places); ``values`` (m, places, width), 0 where a row of the record has been said before.
+    """
+
+    numbers: torch.Tensor
+    values: torch.Tensor
+    count: int
+
+    @property
+    def parts(self) -> tuple[torch.Tensor, ...]:
+        return (self.values,)
+
+    def squares(self) -> torch.Tensor:
+        return squared(self.values)
+
+    def total(self, scale: torch.Tensor, counted: Any, *, wide: bool) -> torch.Tensor:
+        values = summable(self.values, counted)
+        kept, width = values.shape[0], self.values.shape[-1]
+        values = (values * scale[:kept].to(values.dtype)[:, None]).reshape(-1, width)
+        values = values.double() if wide else values
+        table = torch.zeros(self.count, width, dtype=values.dtype, device=values.device)
+        return table.index_add(0, self.numbers[:kept].reshape(-1), values).reshape(-1)
+
+    def each(self) -> torch.Tensor:
+        count, width = self.values.shape[0], self.values.shape[-1]
+        table = torch.zeros(count, self.count, width, dtype=torch.float64, device=self.values.device)
+        places = self.numbers[:, :, None].expand(-1, -1, width)
+        return table.scatter_add(1, places, self.values.double()).flatten(1)
+
+
+Contribution = Stored | Outer | Rows
+
+
+def squared(values: torch.Tensor) -> torch.Tensor:
+    """Upper bounds on every record's squared norm, (m,) float64; squares that underflow are below 2^-1022 each."""
+    flat = values.reshape(values.shape[0], -1)
+    if flat.dtype == torch.float64:
+        return (flat * flat).sum(1) + flat.shape[1] * 2.0**-1022
+    norms = [torch.linalg.vector_norm(part, dim=1, dtype=torch.float64) for part in in_parts(flat)]
+    return torch.cat(norms).square() * (1 + 2.0**-50)
+
+
+def in_parts(flat: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Some records at a time: their copy in double precision stays in the cache."""
+    return flat.split(max(1, AT_ONCE // max(flat.shape[1], 1)))
+
+
+def summable(values: torch.Tensor, counted: Any) -> torch.Tensor:
+    """The records that count, (m, entries): the first ``counted``, or those that a tensor (m,) names, others 0.
+
+    0 times infinity would be no number.
+    """
+    flat = values.reshape(values.shape[0], -1)
+    if isinstance(counted, int):
+        return flat[:counted]
+    return torch.where(counted[:, None], flat, 0.0)
