@@ -1,6 +1,7 @@
 """``lastiterate features``: shapes are kept, images are mapped one by one, torch backbones from local files."""
 
 import importlib.util
+import sys
 
 import numpy as np
 import pytest
@@ -85,3 +86,76 @@ def test_a_small_saved_module_is_a_backbone(tmp_path):
     assert command(tmp_path / "a.npz", "--out", tmp_path / "c.npz", "--backbone", tmp_path / "bad.pt").exit_code == 2
     done = command(tmp_path / "a.npz", "--out", tmp_path / "c.npz", "--backbone", "torchvision:resnet18")
     assert done.exit_code == 2 and "--weights" in done.stderr
+
+
+class Listed:
+    """What the loader asks of torchvision and of timm: here a small network instead of theirs."""
+
+    def __init__(self, torch):
+        class Net(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.pretrained_cfg = {"input_size": (3, 12, 12), "mean": (0.5, 0.4, 0.3), "std": (0.2, 0.3, 0.4)}
+                self.body = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU(),
+                                                torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten())
+                self.fc = torch.nn.Linear(4, 10)
+
+            def forward(self, x):
+                return self.fc(self.body(x))
+
+            def reset_classifier(self, classes):
+                self.fc = torch.nn.Identity()
+
+        self.net, self.models = Net, self
+
+    def list_models(self):
+        return ["small"]
+
+    def get_model(self, name, weights):
+        assert weights is None, "nothing is downloaded"
+        return self.net()
+
+    def create_model(self, name, pretrained):
+        assert pretrained is False, "nothing is downloaded"
+        return self.net()
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
+@pytest.mark.parametrize(("library", "side", "mean", "std"), [
+    ("torchvision", 224, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+    ("timm", 12, (0.5, 0.4, 0.3), (0.2, 0.3, 0.4))])
+def test_a_named_backbone_with_saved_weights(tmp_path, monkeypatch, library, side, mean, std):
+    """The whole state is loaded, the head taken off, images resized and normalised as the library says."""
+    import torch
+    from safetensors.torch import save_file
+
+    listed = Listed(torch)
+    monkeypatch.setitem(sys.modules, library, listed)
+    saved = listed.net()
+    torch.save(saved.state_dict(), tmp_path / "net.pt")
+    save_file(saved.state_dict(), tmp_path / "net.safetensors")
+    images = RNG.random((3, 8, 8)).astype(np.float32)
+    np.savez(tmp_path / "a.npz", images=images)
+    part = torch.nn.functional.interpolate(torch.from_numpy(images[:, None]), (side, side), mode="bilinear")
+    part = (part.expand(-1, 3, -1, -1) - torch.tensor(mean)[:, None, None]) / torch.tensor(std)[:, None, None]
+    with torch.no_grad():
+        expected = saved.body(part).numpy()
+    for place, weights in enumerate(("net.pt", "net.safetensors")):
+        done = command(tmp_path / "a.npz", "--out", tmp_path / f"{place}.npz", "--backbone", f"{library}:small",
+                       "--weights", tmp_path / weights)
+        assert done.exit_code == 0, done.output
+        assert np.load(tmp_path / f"{place}.npz")["X"] == pytest.approx(expected, abs=1e-5)
+    torch.save({"fc.bias": torch.zeros(10)}, tmp_path / "part.pt")
+    for backbone, weights in ((f"{library}:other", "net.pt"), (f"{library}:small", "part.pt"),
+                              (f"{library}:small", "none.pt")):
+        done = command(tmp_path / "a.npz", "--out", tmp_path / "c.npz", "--backbone", backbone, "--weights",
+                       tmp_path / weights)
+        assert done.exit_code == 2 and done.stderr.startswith("error:") and not (tmp_path / "c.npz").exists()
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
+def test_a_library_that_is_not_there_is_named(tmp_path, monkeypatch):
+    np.savez(tmp_path / "a.npz", images=np.ones((2, 4, 4)))
+    monkeypatch.setitem(sys.modules, "timm", None)
+    done = command(tmp_path / "a.npz", "--out", tmp_path / "b.npz", "--backbone", "timm:small", "--weights", "w.pt")
+    assert done.exit_code == 2 and "lastiterate[vision]" in done.stderr

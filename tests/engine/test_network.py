@@ -293,6 +293,7 @@ def test_what_a_hidden_state_may_certify_is_computed_in_double_precision():
     [
         ({"loss": lambda p, x, y: softmax(p, x, y)[None]}, "one number for one record"),
         ({"loss": lambda p, x, y: 1}, "one number for one record"),
+        ({"loss": lambda p, x, y: softmax(p, x - jax.lax.pmean(x, "batch"), y)}, "batch normalisation"),
         ({"loss": lambda p, x: 0.0}, "one record"),
         ({"loss": lambda p, x, y: (x @ p).mean()}, "one record"),
         ({"loss": "softmax"}, "must be a function"),

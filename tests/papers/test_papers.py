@@ -2,14 +2,30 @@
 
 import json
 import math
+from dataclasses import replace
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from lastiterate.cli import app
 from lastiterate.curves.gdp import Gdp
 from lastiterate.errors import InputError
-from lastiterate.papers import ITEMS, Item, Panel, Result, Row, Trace, Work, files, formulas, laws, sampling
+from lastiterate.papers import (
+    ITEMS,
+    Item,
+    Panel,
+    Result,
+    Row,
+    Trace,
+    Work,
+    files,
+    formulas,
+    laws,
+    residual_net,
+    sampling,
+)
+from lastiterate.papers.cells import Cells
 from lastiterate.papers.item import by_name
 
 QUICK = ("chourasia-fig1", "chourasia-tightness", "bok-table1", "bok-closed-forms", "ryffel-theorem32",
@@ -88,6 +104,22 @@ def test_a_shuffled_pass_of_one_batch_is_the_gaussian_mechanism():
     assert sampling.shuffle_lower(0.7, 1000, 1e-6) < found
 
 
+def test_the_residual_net_treats_images_one_by_one_and_refuses_batch_normalisation():
+    p = residual_net.parameters(0, classes=3, width=4)
+    p["head"] = np.ones((3, 4), np.float32) * np.arange(3)[:, None]
+    images = np.random.default_rng(0).random((5, 12, 12)).astype(np.float32)
+    together = residual_net.logits_of(p, residual_net.mapped(p, images))
+    alone = residual_net.logits_of(p, residual_net.mapped(p, images[2:3]))
+    assert together[2] == pytest.approx(alone[0], abs=1e-5) and together.shape == (5, 3)
+    bright = residual_net.normed(np.stack([10 * images[0] + 7] * 4), p["last"]["s1"], p["last"]["b1"])
+    assert np.asarray(bright).mean() == pytest.approx(0, abs=1e-5) and np.asarray(bright).std() == pytest.approx(
+        1, abs=1e-2)
+    for bad in ({"normalisation": "batch"}, {"normalisation": "layer"}, {"width": 6}):
+        with pytest.raises(InputError) as error:
+            residual_net.parameters(0, **{"classes": 3, "width": 4, **bad})
+        assert ("mixes them" in str(error.value)) == (bad == {"normalisation": "batch"})
+
+
 def test_names_are_slugs_of_their_papers_and_stand_once():
     names = [each.name for each in ITEMS]
     assert len(names) == len(set(names))
@@ -128,7 +160,7 @@ def test_nothing_is_written_where_an_item_fails(tmp_path, monkeypatch):
         "chourasia-good.png", "chourasia-good.json"}
     broken = Result((Row("what", 1.0),), (), {"setting": object()})  # not JSON: nor is the picture left behind
     with pytest.raises(TypeError):
-        files.write(tmp_path / "two", item(), Work(), broken, 0.0)
+        files.write(tmp_path / "two", item(), Work(), broken, files.Cost(0.0, 0.0))
     assert not (tmp_path / "two").exists()
 
 
@@ -142,6 +174,77 @@ def test_finished_items_with_the_same_settings_are_kept(tmp_path, monkeypatch):
     (tmp_path / "chourasia-toy.json").write_text("{ damaged")
     assert command("--all", "--out", str(tmp_path), "--seed", "1", "--quick").exit_code == 0
     assert calls == [0, 1, 1, 1]
+
+
+def in_pieces(made, broken=()):
+    """An item of four pieces of work; those that are ``broken`` fail."""
+    def one(work, number):
+        if number in broken:
+            raise InputError("item", "was interrupted", number)
+        made.append(number)
+        return {"value": work.seed + 0.1 * number}
+
+    def run(work):
+        values = [work.cell(f"piece {number}", lambda number=number: one(work, number))["value"]
+                  for number in range(4)]
+        panel = Panel("title", "x", "y", (Trace("line", (1.0, 2.0), (1.0, 3.0)),))
+        return Result(tuple(Row(f"{k}", value) for k, value in enumerate(values)), (panel,))
+
+    return item(run=run, settings={"n": 3.0})
+
+
+def test_an_interrupted_item_goes_on_where_it_stopped(tmp_path, monkeypatch):
+    """Finished pieces are kept until the result is written; the result is that of a run without interruption."""
+    made = []
+    monkeypatch.setattr("lastiterate.papers.ITEMS", (in_pieces(made, broken=(2,)),))
+    assert command("chourasia-toy", "--out", str(tmp_path)).exit_code == 2
+    (partial,) = tmp_path.iterdir()
+    assert made == [0, 1] and partial.name.startswith(".chourasia-toy.cells-")
+    with partial.open("a") as file:
+        file.write('\n{"cell": "piece 2", "val')  # cut off while it was written
+    monkeypatch.setattr("lastiterate.papers.ITEMS", (in_pieces(made),))
+    done = command("chourasia-toy", "--out", str(tmp_path), "--json")
+    assert done.exit_code == 0 and made == [0, 1, 2, 3]
+    assert {path.name for path in tmp_path.iterdir()} == {"chourasia-toy.json", "chourasia-toy.png"}
+    whole = command("chourasia-toy", "--out", str(tmp_path / "whole"), "--json")
+    assert json.loads(done.stdout)["rows"] == json.loads(whole.stdout)["rows"] and made == [0, 1, 2, 3, 0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("changed", ["--seed 1", "--quick", "--set n=4", "version", "source", "data"])
+def test_cells_of_other_settings_are_not_taken_up(tmp_path, monkeypatch, changed):
+    made, data = [], tmp_path / "data"
+    data.mkdir()
+    (data / "x").write_text("first")
+    out = ("--out", str(tmp_path / "out"), "--data-dir", str(data))
+    def toy(broken):
+        return replace(in_pieces(made, broken), data=("x",))
+
+    monkeypatch.setattr("lastiterate.papers.ITEMS", (toy((2,)),))
+    assert command("chourasia-toy", *out).exit_code == 2
+    monkeypatch.setattr("lastiterate.papers.ITEMS", (toy(()),))
+    if changed == "version":
+        monkeypatch.setattr(files, "__version__", "another")
+    elif changed == "source":
+        monkeypatch.setattr(files, "_source", lambda: "another")
+    elif changed == "data":
+        (data / "x").write_text("other")
+    words = changed.split() if changed.startswith("--") else ()
+    assert command("chourasia-toy", *out, *words).exit_code == 0
+    assert made == [0, 1, 0, 1, 2, 3]
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"chourasia-toy.json", "chourasia-toy.png"}
+
+
+def test_what_a_cell_cost_is_counted_once_and_its_name_is_its_own(tmp_path):
+    about = {"item": "chourasia-toy", "seed": 0}
+    first = Cells.of(tmp_path, about)
+    assert first.get("a", lambda: (1.5, 2)) == [1.5, 2], "as JSON has it, kept or new"
+    with pytest.raises(InputError):
+        first.get("a", lambda: 0)
+    again = Cells.of(tmp_path, about)
+    assert again.get("a", lambda: 1 / 0) == [1.5, 2]
+    line = json.loads((tmp_path / again.path.name).read_text().split("\n")[1])
+    assert (again.seconds, again.processor) == (line["seconds"], line["processor"]) and first.seconds == 0
+    assert again.beside("x").name.startswith(".chourasia-toy.cells-") and Cells().beside("x") is None
 
 
 def test_settings_of_an_item_of_its_own(tmp_path):

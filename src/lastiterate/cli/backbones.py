@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated
@@ -11,7 +12,7 @@ import typer
 from lastiterate.cli.screen import app, console, reports_errors
 from lastiterate.errors import InputError
 
-OWN, FULL_SIDE = "random-convolution", 224
+OWN = "random-convolution"
 
 
 @app.command("features")
@@ -19,9 +20,10 @@ OWN, FULL_SIDE = "random-convolution", 224
 def features_command(
     images: Annotated[Path, typer.Argument(metavar="IMAGES", help="a .npz, .npy or IDX file of images")],
     out: Annotated[Path, typer.Option("--out", help="a new .npz file: X and y, or X_PART and y_PART")],
-    backbone: Annotated[str, typer.Option("--backbone", help="random-convolution, torchvision:NAME (needs torchvision "
-                                          "and --weights) or a TorchScript file")] = OWN,
-    weights: Annotated[Path | None, typer.Option("--weights", help="local weights of a torchvision backbone")] = None,
+    backbone: Annotated[str, typer.Option("--backbone", help="random-convolution, torchvision:NAME or timm:NAME (need "
+                                          "the library and --weights) or a TorchScript file")] = OWN,
+    weights: Annotated[Path | None, typer.Option("--weights", help="local weights of torchvision's or timm's network")
+                       ] = None,
 ) -> None:
     """Features of images by a public backbone, for ``train``: every image is mapped by itself."""
     import numpy as np
@@ -33,19 +35,15 @@ def features_command(
         raise InputError("out", "must end in .npz", out.name)
     if out.exists():
         raise InputError("out", "must not exist yet", str(out), "choose another name")
-    if weights is not None and not backbone.startswith("torchvision:"):
-        raise InputError("weights", "are for a torchvision backbone", str(weights), "leave it out")
+    if weights is not None and not backbone.startswith(("torchvision:", "timm:")):
+        raise InputError("weights", "are for a backbone of torchvision or timm", str(weights), "leave it out")
     sets, run = read_images(images), features
     if backbone != OWN:
         try:
             torch = import_module("lastiterate.torch.backbone")  # only what asks for torch loads it
         except ImportError:
             raise InputError("backbone", f"other than {OWN} needs torch", backbone, "pip install torch") from None
-        module = torch.module_for(backbone, weights)
-        side = FULL_SIDE if backbone.startswith("torchvision:") else None
-
-        def run(images: np.ndarray) -> np.ndarray:
-            return torch.features(module, images, side)
+        run = partial(torch.features, torch.backbone_of(backbone, weights))
 
     arrays: dict[str, np.ndarray] = {}
     for each in sets:

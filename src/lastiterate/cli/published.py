@@ -95,16 +95,16 @@ def _table(listed: list[dict[str, Any]]) -> Table:
 
 
 def _one(item: Item, work: Work, out: Path | None, place: str) -> dict[str, Any]:
-    """Run an item and write its files; nothing is written where it fails."""
+    """Run an item and write its files; where it fails, neither, and its finished cells stay for the next run."""
     from dataclasses import replace
 
     from lastiterate.papers import files
 
     with _ticking(f"{place}{item.name}") as tick:
-        result, seconds = files.made(item, replace(work, progress=tick))
+        result, cost = files.made(item, replace(work, progress=tick), out)
         if out is not None:
-            files.write(out, item, work, result, seconds)
-    return files.as_json(item, work, result, seconds)
+            files.write(out, item, work, result, cost)
+    return files.as_json(item, work, result, cost)
 
 
 def _every(items: tuple[Item, ...], work: Work, out: Path, json_: bool) -> None:

@@ -223,6 +223,11 @@ def check_loss(loss: RecordLoss, form: Form, exact: bool, data: tuple[Any, ...])
     except (TypeError, ValueError, IndexError) as error:
         raise InputError("loss", "must take the parameters and one record (without a batch axis)",
                          str(error).splitlines()[0][:120]) from None
+    except NameError as error:
+        if "axis name" not in str(error):
+            raise
+        raise InputError("loss", "must treat every record alone, and this one asks for an axis over records, as batch "
+                         "normalisation does", str(error).splitlines()[0][:80], "use group normalisation") from None
     if not hasattr(found, "shape") or found.shape != () or not jnp.issubdtype(found.dtype, jnp.floating):
         said = getattr(found, "shape", type(found).__name__)
         raise InputError("loss", "must return one number for one record, a floating-point scalar", said,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -27,8 +28,6 @@ def run_for(n: int, passes: int, ridge: float) -> Run:
 
 def accuracy(work: Work) -> Result:
     """Test accuracy after 50, 100 and 200 passes, with blocks in public and in secret order."""
-    from lastiterate.engine import execute, scores, seeded_key
-
     images, labels = real.mnist_images(work.data_dir, "train", work.size(6000, 60_000))
     test, answers = real.mnist_images(work.data_dir, "t10k")
     x, x_test = ((part.reshape(len(part), -1) / 255).astype(np.float32) for part in (images, test))
@@ -41,10 +40,9 @@ def accuracy(work: Work) -> Result:
             if ridge == 0.002:
                 runs["no privacy"] = replace(base, noise=li.GradientNoise(0.0))
             for name, run in runs.items():
-                work.progress(f"ridge {ridge}, {passes} passes, {name}")
-                found = [_accuracy(execute(run, x, labels, seeded_key(work.seed + k)), scores, run, x_test, answers)
-                         for k in range(work.size(1, 3))]
                 what = f"ridge {ridge}, {passes} passes, {name}"
+                seeds = range(work.seed, work.seed + work.size(1, 3))
+                found = work.cell(what, partial(accuracies, run, (x, labels), (x_test, answers), seeds))
                 rows.append(Row(f"{what}: test accuracy, %", float(np.mean(found))))
                 lines.setdefault(f"{name}, ridge {ridge}", []).append(float(np.mean(found)))
                 if name != "no privacy":
@@ -60,8 +58,12 @@ def accuracy(work: Work) -> Result:
                    "which keeps the loss convex. Start at 0 instead of small random weights."))
 
 
-def _accuracy(model: object, scores: object, run: Run, x: np.ndarray, y: np.ndarray) -> float:
-    return 100 * float((scores(run, model, x).argmax(axis=1) == y).mean())  # pyright: ignore
+def accuracies(run: Run, train: real.Labelled, test: real.Labelled, seeds: range) -> list[float]:
+    """Test accuracy in per cent of one execution per seed."""
+    from lastiterate.engine import execute, scores, seeded_key
+
+    models = (execute(run, *train, seeded_key(seed)) for seed in seeds)
+    return [100 * float((scores(run, model, test[0]).argmax(axis=1) == test[1]).mean()) for model in models]
 
 
 ITEMS = (

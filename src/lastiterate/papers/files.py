@@ -1,4 +1,4 @@
-"""A finished item as two files, NAME.png and NAME.json; a failed one leaves nothing."""
+"""A finished item as two files, NAME.png and NAME.json; a failed one leaves neither, only its finished cells."""
 
 from __future__ import annotations
 
@@ -6,36 +6,71 @@ import json
 import math
 import os
 import time
-from dataclasses import asdict
+import zlib
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from lastiterate import __version__
 from lastiterate.errors import InputError
+from lastiterate.papers.cells import Cells, discard
 from lastiterate.papers.item import Item, Result, Row, Work
 from lastiterate.papers.picture import drawn
 
 
-def made(item: Item, work: Work) -> tuple[Result, float]:
-    """Run an item: its result and the seconds it took. Errors: ``InputError`` where its data are not there."""
+@dataclass(frozen=True)
+class Cost:
+    """What an item took, cells of interrupted runs included: wall clock, and processor time over all cores."""
+
+    seconds: float
+    processor: float
+
+
+def made(item: Item, work: Work, folder: Path | None = None) -> tuple[Result, Cost]:
+    """Run an item: its result and what it took. ``folder``: where finished cells are kept until the result is written.
+
+    Errors: ``InputError`` where its data are not there.
+    """
     if missing := item.missing(work.data_dir):
         raise InputError("data_dir", f"must hold {', '.join(missing)} for {item.name}", str(work.data_dir or "none"),
                          "name the folder that holds it")
-    began = time.perf_counter()
-    return item.run(work), time.perf_counter() - began
+    cells = Cells() if folder is None else Cells.of(folder, asked(item, work))
+    before = Cost(cells.seconds, cells.processor)
+    began, spent = time.perf_counter(), time.process_time()
+    result = item.run(replace(work, cells=cells))
+    return result, Cost(before.seconds + time.perf_counter() - began, before.processor + time.process_time() - spent)
 
 
 def asked(item: Item, work: Work) -> dict[str, Any]:
-    """What must be the same for a finished item to be kept."""
-    return {"item": item.name, "quick": work.quick, "seed": work.seed, "data": bool(item.data),
-            "given": dict(work.given), "version": __version__}
+    """What must be the same for a finished item, or a finished cell of it, to be kept."""
+    files, folder = (*item.data, *item.optional), work.data_dir
+    data = {} if folder is None else {name: _checksum(folder / name) for name in files}
+    return {"item": item.name, "quick": work.quick, "seed": work.seed, "data": data, "given": dict(work.given),
+            "version": __version__, "source": _source()}
 
 
-def as_json(item: Item, work: Work, result: Result, seconds: float) -> dict[str, Any]:
+def _checksum(path: Path) -> str:
+    """Of a file's bytes; empty where it is not there."""
+    return f"{zlib.crc32(path.read_bytes()):08x}" if path.is_file() else ""
+
+
+@lru_cache(maxsize=1)
+def _source() -> str:
+    """A checksum of the package's own modules, which a version's number cannot distinguish while it is worked on."""
+    found = 0
+    root = Path(__file__).parents[1]
+    for path in sorted(root.rglob("*.py")):
+        found = zlib.crc32(path.read_bytes(), zlib.crc32(path.relative_to(root).as_posix().encode(), found))
+    return f"{found:08x}"
+
+
+def as_json(item: Item, work: Work, result: Result, cost: Cost) -> dict[str, Any]:
     """Everything about a finished item, JSON-ready; ``null`` stands for numbers that are not finite."""
     return {**asked(item, work), "paper": item.paper, "title": item.title, "status": result.status,
             "rows": [_row(row) for row in result.rows], "settings": result.settings, "notes": list(result.notes),
-            "panels": _finite([asdict(panel) for panel in result.panels]), "seconds": round(seconds, 2)}
+            "panels": _finite([asdict(panel) for panel in result.panels]), "seconds": round(cost.seconds, 2),
+            "processor_seconds": round(cost.processor, 2)}
 
 
 def _row(row: Row) -> dict[str, Any]:
@@ -60,9 +95,11 @@ def places(folder: Path, name: str) -> tuple[Path, Path]:
     return folder / f"{name}.png", folder / f"{name}.json"
 
 
-def write(folder: Path, item: Item, work: Work, result: Result, seconds: float) -> tuple[Path, Path]:
-    """Write both files under other names, then rename them, the numbers last: they say that an item is finished."""
-    text = json.dumps(as_json(item, work, result, seconds), indent=1, allow_nan=False) + "\n"
+def write(folder: Path, item: Item, work: Work, result: Result, cost: Cost) -> tuple[Path, Path]:
+    """Write both files under other names, then rename them, the numbers last: they say that an item is finished.
+
+    Then its cells are removed."""
+    text = json.dumps(as_json(item, work, result, cost), indent=1, allow_nan=False) + "\n"
     picture = drawn(result.panels)
     folder.mkdir(parents=True, exist_ok=True)
     found = places(folder, item.name)
@@ -75,6 +112,7 @@ def write(folder: Path, item: Item, work: Work, result: Result, seconds: float) 
     finally:
         for part in parts:
             part.unlink(missing_ok=True)
+    discard(folder, item.name)
     return found
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from lastiterate.errors import InputError
+from lastiterate.papers.cells import Cells
 
 Status = Literal["matches", "differs", "not published", "data not at hand"]
 Relation = Literal["=", "<=", ">="]
@@ -92,13 +93,20 @@ class Result:
 @dataclass(frozen=True)
 class Work:
     """How an item is run. ``quick``: reduced sizes. ``data_dir``: real data, ``None`` where there are none.
-    ``given``: the item's own settings, by name, its defaults included."""
+    ``given``: the item's own settings, by name, its defaults included. ``cells``: finished pieces of its work."""
 
     quick: bool = True
     seed: int = 0
     data_dir: Path | None = None
     progress: Progress = lambda _: None
     given: Mapping[str, float] = field(default_factory=dict[str, float])
+    cells: Cells = field(default_factory=Cells)
+
+    def cell(self, name: str, make: Callable[[], Any]) -> Any:
+        """A piece of the item's work, kept from an interrupted run or made now; it must rest on nothing but the item,
+        its settings, seed and data. What it is shows as progress."""
+        self.progress(name)
+        return self.cells.get(name, make)
 
     def number(self, name: str) -> float:
         """One of the item's own settings."""
@@ -113,7 +121,8 @@ class Work:
 class Item:
     """``name``: a slug, stable for ever. ``status``: what the full run finds (with data, where it needs them).
 
-    ``data``: files below ``--data-dir`` that it needs. ``settings``: numbers that a caller may choose, with defaults.
+    ``data``: files below ``--data-dir`` that it needs, ``optional``: that it reads where they are.
+    ``settings``: numbers that a caller may choose, with defaults.
     """
 
     name: str
@@ -123,6 +132,7 @@ class Item:
     run: Callable[[Work], Result]
     data: tuple[str, ...] = ()
     settings: Mapping[str, float] = field(default_factory=dict[str, float])
+    optional: tuple[str, ...] = ()
 
     def work(self, work: Work, chosen: Mapping[str, float]) -> Work:
         """The work with the settings chosen, the others by default."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -56,16 +57,15 @@ def trained_composite(work: Work) -> Result:
                                          "nuclear norm": li.penalties.NuclearNorm(2e-4)}
     passes = work.size(20, 200)
     for name, prox in penalties.items():
-        work.progress(name)
         run = composite(1400, 200, passes, classes=10, prox=prox, radius=20.0, noise=1.0)
         found = li.calibrate(run, epsilon=epsilon, delta=delta, at_least=li.Evidence.ASSUMED)
         for private in (True, False):
             used = found.run if private else replace(found.run, noise=li.GradientNoise(0.0))
-            weights = _fitted(used, x[train].astype(np.float32), y[train], work.seed)
+            said = f"epsilon {epsilon:g}" if private else "without privacy"
+            weights = np.array(work.cell(f"{name}, {said}", partial(_fitted, used, x[train], y[train], work.seed)))
             accuracy = float(((x[test] @ weights.T).argmax(axis=1) == y[test]).mean())
             sparse = float((np.abs(weights) < 1e-12).mean())
             rank = int((np.linalg.svd(weights, compute_uv=False) > 1e-6).sum())
-            said = f"epsilon {epsilon:g}" if private else "without privacy"
             rows += [Row(f"{name}, {said}: accuracy", accuracy), Row(f"{name}, {said}: share of zero weights", sparse),
                      Row(f"{name}, {said}: rank", float(rank))]
         best = found.best(delta)
@@ -73,7 +73,10 @@ def trained_composite(work: Work) -> Result:
         rows.append(Row(f"{name}: noise std on the mean gradient, by {best.theorem.name}", found.run.first_noise))
         rows.append(Row(f"{name}: epsilon by Theorem 2.2 at that noise", curve("cyclic-weakly-convex-bounded", found.run
                                                                             ).epsilon(delta)))
-    rows += _attacked(work, delta)
+    lower, upper, refuted = work.cell("audit", partial(_attacked, work.seed, work.size(1000, 20_000), delta))
+    rows += [Row("audit: epsilon at least (probability of error 5 %)", lower),
+             Row("audit: epsilon certified", upper),
+             Row("audit: 1 where it refutes the certificate", float(refuted))]
     counts = (1, 3, 10, 30, 100, 300)
     base = composite(1400, 200, 1, classes=10, prox=penalties["l1"], radius=20.0, noise=0.01)
     for row, style in (("cyclic-weakly-convex", "other upper"), ("shifted-interpolation", "certified"),
@@ -89,25 +92,26 @@ def trained_composite(work: Work) -> Result:
                    "At these sizes a bounded domain costs more than the exact constant of a step without one."))
 
 
-def _fitted(run: Run, x: np.ndarray, y: np.ndarray, seed: int) -> np.ndarray:
+def _fitted(run: Run, x: np.ndarray, y: np.ndarray, seed: int) -> list[list[float]]:
     """Weights (10, d) after the run from 0."""
     from lastiterate.engine import seeded_key
     from lastiterate.engine.network import fit_network
 
     first = np.zeros((10, x.shape[1]), np.float32)
-    return np.asarray(fit_network(run, sigmoid_loss, first, (x, y.astype(np.int32)), seeded_key(seed), microbatch=256))
+    data = x.astype(np.float32), y.astype(np.int32)
+    return np.asarray(fit_network(run, sigmoid_loss, first, data, seeded_key(seed), microbatch=256)).tolist()
 
 
-def _attacked(work: Work, delta: float) -> list[Row]:
-    """The trainer under attack on small made-up neighbours, beside its certificate."""
+def _attacked(seed: int, trials: int, delta: float) -> tuple[float, float, bool]:
+    """The trainer under attack on small made-up neighbours: epsilon at least, certified, and whether that is refuted.
+    """
     import jax
 
     from lastiterate.audit import Neighbours, audit
     from lastiterate.audit.neighbours import DataSet
     from lastiterate.engine.network import prepared
 
-    work.progress("audit")
-    rng, n, d, classes = np.random.default_rng(work.seed), 40, 3, 3
+    rng, n, d, classes = np.random.default_rng(seed), 40, 3, 3
     x = rng.normal(size=(n, d)).astype(np.float32)
     x /= np.linalg.norm(x, axis=1, keepdims=True)
     y = rng.integers(0, classes, n).astype(np.int32)
@@ -122,11 +126,9 @@ def _attacked(work: Work, delta: float) -> list[Row]:
             return loop.many(first, arranged, keys).reshape(-1, classes, d)
 
     pair = Neighbours(DataSet(x, y), DataSet(other, said), n - 1, "a record and its opposite in the last block")
-    report = audit(run, attack="learned", trials=work.size(1000, 20_000), delta=delta, seed=work.seed, neighbours=pair,
-                   train=train, batch_models=500, at_least=li.Evidence.ASSUMED)
-    return [Row("audit: epsilon at least (probability of error 5 %)", report.lower),
-            Row("audit: epsilon certified", report.upper), Row("audit: 1 where it refutes the certificate", float(
-                report.refuted))]
+    report = audit(run, attack="learned", trials=trials, delta=delta, seed=seed, neighbours=pair, train=train,
+                   batch_models=500, at_least=li.Evidence.ASSUMED)
+    return report.lower, report.upper, report.refuted
 
 
 def batch_sizes(batching: Batching, n: int) -> float:
@@ -155,10 +157,9 @@ def sampling_cost(work: Work) -> Result:
         ways: dict[str, Batching] = {"Poisson": li.Poisson(batch / n), "random allocation": li.RandomAllocation(batch),
                                      "permuted": li.Permuted(batch), "cyclic": li.Cyclic(batch)}
         for name, batching in ways.items():
-            work.progress(f"n {n}, {name}")
             run = li.Run(n=n, steps=steps, step_size=0.1, noise=li.GradientNoise(0.01), batching=batching,
                          loss=li.Logistic())
-            rate, memory = measured(run, x, y, work.seed)
+            rate, memory = work.cell(f"n {n}, {name}", partial(measured, run, x, y, work.seed))
             rows += [Row(f"n {n}, {name}: steps per second", rate),
                      Row(f"n {n}, {name}: working memory of a pass over the data's, MB", memory / 1e6),
                      Row(f"n {n}, {name}: variance of the batch size", batch_sizes(batching, n))]

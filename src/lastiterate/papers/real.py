@@ -13,6 +13,9 @@ from lastiterate.errors import InputError
 CIFAR, PNEUMONIA = "cifar10_features.npz", "pneumoniamnist.npz"
 MNIST = tuple(f"mnist/{part}-{kind}-ubyte.gz" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1"))
 
+Labelled = tuple[np.ndarray, np.ndarray]
+"""Rows (n, d) and labels (n,)."""
+
 
 @dataclass(frozen=True, eq=False)
 class RealSet:
@@ -41,6 +44,11 @@ def folder_of(data_dir: Path | None) -> Path:
     return data_dir
 
 
+def present(data_dir: Path | None, *names: str) -> bool:
+    """Whether a folder is named and holds all those files."""
+    return data_dir is not None and all((data_dir / name).is_file() for name in names)
+
+
 def cifar(data_dir: Path | None) -> RealSet:
     """Features of CIFAR-10 images; rows of norm at most 24."""
     found = np.load(folder_of(data_dir) / CIFAR)
@@ -53,7 +61,7 @@ def pneumonia(data_dir: Path | None) -> RealSet:
     """Pixels of PneumoniaMNIST over 255; rows of norm at most 28."""
     found = np.load(folder_of(data_dir) / PNEUMONIA)
 
-    def part(name: str) -> tuple[np.ndarray, np.ndarray]:
+    def part(name: str) -> Labelled:
         images = np.asarray(found[f"{name}_images"])
         return ((images.reshape(len(images), -1) / 255 / 28).astype(np.float32),
                 np.asarray(found[f"{name}_labels"]).astype(int).ravel())
@@ -66,3 +74,15 @@ def mnist_images(data_dir: Path | None, part: str, n: int | None = None) -> tupl
     folder = folder_of(data_dir) / "mnist"
     pixels = read_array(folder / f"{part}-images-idx3-ubyte.gz")[:n]
     return pixels, read_array(folder / f"{part}-labels-idx1-ubyte.gz")[:n].astype(np.int64)
+
+
+def unit_rows(x: np.ndarray) -> np.ndarray:
+    """Every row scaled to norm 1, float64: a public map of each record by itself."""
+    rows = np.asarray(x, np.float64)
+    return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+
+
+def pooled(images: np.ndarray) -> np.ndarray:
+    """Means over 4 x 4 pixels of images (n, 28, 28), centred in each image, rows of norm 1; (n, 49)."""
+    means = np.asarray(images, np.float64).reshape(len(images), 7, 4, 7, 4).mean(axis=(2, 4)).reshape(len(images), -1)
+    return unit_rows(means - means.mean(axis=1, keepdims=True))

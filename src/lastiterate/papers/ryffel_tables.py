@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ import numpy as np
 import lastiterate as li
 from lastiterate.errors import NotCertified
 from lastiterate.papers import real
+from lastiterate.papers.bok_mnist import accuracies
 from lastiterate.papers.item import Item, Panel, Result, Row, Trace, Work
 from lastiterate.papers.ryffel_privacy import PAPER
 from lastiterate.papers.theory import assumed, curve
@@ -85,14 +87,6 @@ def columns(run: Run) -> dict[str, tuple[Run, str]]:
     return found
 
 
-def accuracy(run: Run, data: real.RealSet, seed: int) -> float:
-    """Test accuracy in per cent of one execution."""
-    from lastiterate.engine import execute, scores, seeded_key
-
-    model = execute(run, data.x, data.y, seeded_key(seed))
-    return 100 * float((scores(run, model, data.x_test).argmax(axis=1) == data.y_test).mean())
-
-
 def table(work: Work, falling: bool) -> Result:
     rows, panels = list[Row](), list[Panel]()
     for name, block in BLOCKS.items():
@@ -104,8 +98,9 @@ def table(work: Work, falling: bool) -> Result:
                   "no privacy": published[2]}
         bars = list[float]()
         for column, (described, rests) in columns(run).items():
-            work.progress(f"{name}: {column}")
-            found = float(np.mean([accuracy(described, data, work.seed + k) for k in range(work.size(1, 3))]))
+            seeds = range(work.seed, work.seed + work.size(1, 3))
+            found = float(np.mean(work.cell(f"{name}: {column}", partial(accuracies, described, (data.x, data.y),
+                                                                         (data.x_test, data.y_test), seeds))))
             rows.append(Row(f"{name}, {column} ({rests}): accuracy in %", found, beside.get(column), 0.5))
             if described.first_noise > 0:
                 rows.append(Row(f"{name}, {column}: noise std on the mean gradient, first step", described.first_noise))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -57,9 +58,9 @@ def lemma_6(work: Work) -> Result:
     lines: tuple[list[float], list[float]] = ([], [])
     counts = (1, 5, 20, 80, choice.steps)
     for steps in counts:
-        work.progress(f"{steps} steps")
         bounded = formulas.lemma_6(c, step, steps, choice.temperature)
-        found = risk(problem, langevin(problem, replace(choice, steps=steps), step), models, work.seed)
+        run = langevin(problem, replace(choice, steps=steps), step)
+        found = work.cell(f"{steps} steps", partial(risk, problem, run, models, work.seed))
         rows.append(Row(f"K {steps}: measured excess risk", found, bounded, 0.0, "<="))
         for line, value in zip(lines, (bounded, found), strict=True):
             line.append(value)
@@ -77,7 +78,6 @@ def theorem_4(work: Work) -> Result:
     step, rows = problem.ridge / (2 * problem.smooth**2), list[Row]()
     budgets, risks, bounds = (0.5, 1.0, 2.0, 4.0), list[float](), list[float]()
     for epsilon in budgets:
-        work.progress(f"epsilon {epsilon:g}")
         choice = formulas.theorem_4(c, epsilon, delta)
         run = langevin(problem, choice, step)
         published, ours = (curve(name, known(run, problem)).epsilon(delta)
@@ -87,7 +87,7 @@ def theorem_4(work: Work) -> Result:
         rows.append(Row(f"epsilon {epsilon:g}: epsilon by Corollary 1", published, epsilon, 1e-9, "<="))
         rows.append(Row(f"epsilon {epsilon:g}: epsilon by shifted interpolation", ours))
         bounds.append(formulas.lemma_6(c, step, choice.steps, choice.temperature))
-        risks.append(risk(problem, run, models, work.seed))
+        risks.append(work.cell(f"epsilon {epsilon:g}", partial(risk, problem, run, models, work.seed)))
         rows.append(Row(f"epsilon {epsilon:g}: measured excess risk against Lemma 6", risks[-1], bounds[-1], 0.0, "<="))
     renyi = formulas.theorem_4_renyi(c, ALPHA, EPSILON)
     rows.append(Row(f"Renyi epsilon of order {ALPHA:g} by Corollary 1", curve(
@@ -112,11 +112,10 @@ def optimal(work: Work) -> Result:
         for d in ds:
             if d != ds[0] and n != ns[-1]:
                 continue
-            work.progress(f"n {n}, d {d}")
             problem = logistic_problem(n=n, d=d, ridge=RIDGE, seed=work.seed)
             choice = formulas.theorem_4_renyi(constants(problem), ALPHA, EPSILON)
             run = langevin(problem, choice, problem.ridge / (2 * problem.smooth**2))
-            found[n, d] = risk(problem, run, models, work.seed)
+            found[n, d] = work.cell(f"n {n}, d {d}", partial(risk, problem, run, models, work.seed))
     over_n, over_d = [found[n, ds[0]] for n in ns], [found[ns[-1], d] for d in ds]
     rows = [Row(f"n {n}, d {d}: measured excess risk times n^2/d", value * n * n / d)
             for (n, d), value in found.items()]
@@ -138,10 +137,16 @@ def _batch_variance(problem: Problem, batch: int) -> float:
     return spread / batch * (problem.n - batch) / (problem.n - 1)
 
 
-def lemmas(work: Work) -> Result:
-    """Lemmas 4.1 to 4.3: constant steps over K, decreasing steps on average over all iterates."""
+def _risks(problem: Problem, run: Run, seed: int) -> list[float]:
+    """Excess risk of every iterate of one execution."""
     from lastiterate.engine import Trainer, seeded_key
 
+    all_of_them = Trainer(replace(run, release="all")).fit(problem.x, problem.y, seeded_key(seed))
+    return problem.excess(all_of_them[:, 0, :-1]).tolist()
+
+
+def lemmas(work: Work) -> Result:
+    """Lemmas 4.1 to 4.3: constant steps over K, decreasing steps on average over all iterates."""
     problem = logistic_problem(n=200, d=5, ridge=RIDGE, seed=work.seed)
     c, batch, models = constants(problem), 20, work.size(20, 200)
     choice = formulas.theorem_41(c, ALPHA, 50.0)
@@ -154,18 +159,15 @@ def lemmas(work: Work) -> Result:
     short = step * (1 - 1e-9)
     iterates = []
     for seed in range(work.size(4, 30)):
-        work.progress(f"decreasing steps, {seed + 1}")
         run = langevin(problem, Choice(choice.temperature, counts[-1]), li.InverseDecay(problem.smooth, problem.ridge),
                        li.FixedSize(batch))
-        all_of_them = Trainer(replace(run, release="all")).fit(problem.x, problem.y, seeded_key(work.seed + seed))
-        iterates.append(problem.excess(all_of_them[:, 0, :-1]))
+        iterates.append(work.cell(f"decreasing steps, {seed + 1}", partial(_risks, problem, run, work.seed + seed)))
     averages = np.cumsum(np.mean(iterates, axis=0)) / np.arange(1, counts[-1] + 1)
     for steps in counts:
-        work.progress(f"{steps} constant steps")
+        run = langevin(problem, replace(choice, steps=steps), short, li.FixedSize(batch))
         values = (formulas.lemma_41(c, short, steps, choice.temperature, start, xi),
                   formulas.lemma_42(c, short, steps, choice.temperature, xi),
-                  risk(problem, langevin(problem, replace(choice, steps=steps), short, li.FixedSize(batch)), models,
-                       work.seed),
+                  work.cell(f"{steps} constant steps", partial(risk, problem, run, models, work.seed)),
                   formulas.lemma_43(c, steps, choice.temperature, start, xi), float(averages[steps - 1]))
         rows.append(Row(f"K {steps}: measured risk against Lemma 4.1", values[2], values[0], 0.0, "<="))
         rows.append(Row(f"K {steps}: measured risk against Lemma 4.2", values[2], values[1], 0.0, "<="))
@@ -192,7 +194,6 @@ def theorems(work: Work) -> Result:
         "4.4": (formulas.theorem_44(c, epsilon, delta), None)}
     bars: dict[str, list[float]] = {"promised": [], "full batch, published": [], "batches of 20, certified": []}
     for name, (choice, smooth) in steps.items():
-        work.progress(f"Theorem {name}")
         choice = replace(choice, steps=min(choice.steps, work.size(2000, 200_000)))
         schedule = li.InverseDecay(problem.smooth, RIDGE) if smooth is None else li.Constant((1 - 1e-9) / (2 * smooth))
         full = langevin(problem, choice, schedule)
@@ -205,11 +206,12 @@ def theorems(work: Work) -> Result:
 
         published = cost("sgld-strongly-convex", full)
         true = cost("sgld-strongly-convex-batch", sampled)
+        measured = work.cell(f"Theorem {name}", partial(risk, problem, sampled, models, work.seed))
         what = f"Renyi epsilon of order {ALPHA:g}" if renyi else f"epsilon at {delta:g}"
         rows += [Row(f"Theorem {name}: sigma^2", choice.temperature), Row(f"Theorem {name}: K", float(choice.steps)),
                  Row(f"Theorem {name}: {what}, m = n", published, epsilon, 1e-9, "<="),
                  Row(f"Theorem {name}: {what}, m = {batch}, certified", true, epsilon, 1e-9, "<="),
-                 Row(f"Theorem {name}: measured excess risk, m = {batch}", risk(problem, sampled, models, work.seed))]
+                 Row(f"Theorem {name}: measured excess risk, m = {batch}", measured)]
         for line, value in zip(bars.values(), (epsilon, published, true), strict=True):
             line.append(value)
     styles = ("claimed", "other upper", "certified")
