@@ -102,19 +102,19 @@ class OutsideLoop:
             if keeper is not None and (kept := keeper.state)[1]:
                 done, state = kept[0], State(**{name: jnp.asarray(array) for name, array in kept[1].items()})
             numbers = drawn_once(program, self._numbers(), key)
-            current, number, own = numbers, -1, _streams(key)
+            current, number, own = numbers, -1, streams_of(key)
             for k in range(done, run.steps):
                 if k // program.sampler.blocks != number:
                     number = k // program.sampler.blocks
                     current = drawn_for_pass(program, numbers, key, number)
                 point, places = _asked(program, state, current, own, k)
                 if self.draws is None:
-                    noise = _noise(state.theta, own, plan, k)  # drawn in the background while the sum is computed
+                    noise = noise_of(state.theta, own, plan, k)  # drawn in the background while the sum is computed
                     total = sums(np.asarray(point), np.flatnonzero(places))
                 else:
                     noise = 0.0
                     total = sums(np.asarray(point), np.flatnonzero(places)) + self.draws(k, k + 1, 1, initial.shape)[0]
-                state = _ended(program, state, point, total, noise, plan, k)
+                state = ended_outside(program, state, point, total, noise, plan, k)
                 if run.release == "all":
                     found.append(np.asarray(state.theta))
                 if (k + 1) % max(1, run.steps // STRETCHES) == 0 or k + 1 == run.steps:
@@ -134,7 +134,7 @@ class OutsideLoop:
         with jax.enable_x64(True):
             keys, numbers = jnp.asarray(keys), self._numbers()
             state = jax.vmap(lambda key: start(program, initial, key))(keys)
-            own = jax.vmap(_streams)(keys)
+            own = jax.vmap(streams_of)(keys)
             current = numbers = jax.vmap(lambda key: drawn_once(program, numbers, key))(keys)
             for k in range(self.run.steps):
                 if k % program.sampler.blocks == 0:
@@ -155,7 +155,7 @@ class Streams(NamedTuple):
     noise: Key
 
 
-def _streams(key: Key) -> Streams:
+def streams_of(key: Key) -> Streams:
     return Streams(stream(key, ORDER), stream(key, NOISE))
 
 
@@ -166,14 +166,15 @@ def _asked(program: StepProgram, state: State, numbers: Any, own: Streams, k: An
 
 
 @jax.jit
-def _noise(theta: jax.Array, own: Streams, plan: Schedule, k: Any) -> jax.Array:
+def noise_of(theta: jax.Array, own: Streams, plan: Schedule, k: Any) -> jax.Array:
     """The noise of step k, shaped like ``theta``."""
     std = plan.noise_std[jnp.minimum(k, plan.noise_std.shape[0] - 1)]
     return std * gaussian(own.noise, k, theta.shape)
 
 
 @jax.jit
-def _ended(program: StepProgram, state: State, point: Any, total: Any, noise: Any, plan: Schedule, k: Any) -> State:
+def ended_outside(program: StepProgram, state: State, point: Any, total: Any, noise: Any, plan: Schedule,
+                  k: Any) -> State:
     """Step k from the sum that came from outside."""
     step_size = plan.step_size[jnp.minimum(k, plan.step_size.shape[0] - 1)]
     return ended(program, state, point, total, noise, k, step_size)
@@ -187,11 +188,11 @@ def _asked_many(program: StepProgram, states: State, numbers: Any, owns: Streams
 
 @jax.jit
 def _noise_many(thetas: jax.Array, owns: Streams, plan: Schedule, k: Any) -> jax.Array:
-    return jax.vmap(lambda theta, own: _noise(theta, own, plan, k))(thetas, owns)
+    return jax.vmap(lambda theta, own: noise_of(theta, own, plan, k))(thetas, owns)
 
 
 @jax.jit
 def _ended_many(program: StepProgram, states: State, points: Any, totals: Any, noises: Any, plan: Schedule,
                 k: Any) -> State:
-    return jax.vmap(lambda state, point, total, noise: _ended(program, state, point, total, noise, plan, k))(
+    return jax.vmap(lambda state, point, total, noise: ended_outside(program, state, point, total, noise, plan, k))(
         states, points, totals, noises)

@@ -49,7 +49,8 @@ class Kind:
     """``subject``: what its certificates are about, "run" or "problem". ``trained``: whether ``train`` makes it.
 
     ``containers``: whether it takes records in other containers than a tuple of arrays. ``streams``: whether it takes
-    records that are read in pieces. ``exactly``: the kind that is trained with exact noise instead.
+    records that are read in pieces. ``shared``: whether several devices may share its batches. ``exactly``: the kind
+    that is trained with exact noise instead.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Kind:
     trained: bool = True
     containers: bool = False
     streams: bool = False
+    shared: bool = False
     exactly: str | None = None
 
     def knows(self, model: Any) -> bool:
@@ -82,8 +84,8 @@ class Kind:
 
 
 KINDS = {kind.name: kind for kind in (
-    Kind("linear", "lastiterate.models.linear", streams=True, exactly="exact"),
-    Kind("network", "lastiterate.models.network", streams=True, exactly="exact-network"),
+    Kind("linear", "lastiterate.models.linear", streams=True, shared=True, exactly="exact"),
+    Kind("network", "lastiterate.models.network", streams=True, shared=True, exactly="exact-network"),
     Kind("exact-network", "lastiterate.models.exact_network", "exact_run", trained=False),
     Kind("exact", "lastiterate.models.exact", "exact_run", trained=False),
     Kind("selected", "lastiterate.models.tuning", "selection", trained=False),

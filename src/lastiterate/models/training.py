@@ -53,9 +53,9 @@ def train(
     JAX, from first parameters ``model``, any nested structure of floating-point arrays chosen without looking at the
     data; or ``loss(output, *rest)`` of one record's output of ``model``, a ``torch.nn.Module``. ``data``: a tuple of
     arrays (or structures of arrays) with the run's n records along the first axis; for a module also tensors, or a
-    Dataset. Data larger than memory are a source of such records (``lastiterate.data.stream``), except for modules;
-    what has to be sorted goes to an encrypted file without a name in the folder ``scratch``. ``devices``: how many of
-    JAX's devices share the records of every batch; noise is added once.
+    Dataset. Data larger than memory are a source of such records (``lastiterate.data.stream``); what has to be sorted
+    goes to an encrypted file without a name in the folder ``scratch``. ``devices``: how many of JAX's devices share the
+    records of every batch; noise is added once.
 
     ``epsilon``: the budget; the run is executed with the least noise that keeps it. It is needed where the run has no
     noise, otherwise the run is executed as it is. ``delta``: by default a power of ten at most 1/(10 n). ``seed``: for
@@ -107,7 +107,7 @@ def check_in_pieces(kind: Kind, devices: Any, secure_noise: bool) -> None:
     """Refuse records that are read in pieces, or that devices share, where one device needs the whole data."""
     if isinstance(devices, bool) or not isinstance(devices, int) or devices < 1:
         raise InputError("devices", "must be a positive whole number", devices)
-    if secure_noise or not kind.streams:
+    if secure_noise or not kind.streams or (devices > 1 and not kind.shared):
         raise InputError("data", "must be in the memory of one device for "
                          + ("secure_noise" if secure_noise else kind.name + " models"), None,
                          "linear models and losses written with JAX read them in pieces, and on several devices")

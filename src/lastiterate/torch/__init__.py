@@ -5,5 +5,5 @@ from lastiterate.models.kinds import Kind, register
 
 __getattr__, __dir__, __all__ = attach(__name__, __file__)
 
-register(Kind("torch", "lastiterate.torch.released", containers=True, exactly="exact-torch"))
+register(Kind("torch", "lastiterate.torch.released", containers=True, streams=True, exactly="exact-torch"))
 register(Kind("exact-torch", "lastiterate.torch.exact", "exact_run", trained=False))

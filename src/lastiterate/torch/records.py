@@ -9,25 +9,33 @@ import numpy as np
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
+from lastiterate.engine.streaming.source import first_record
 from lastiterate.errors import InputError
+from lastiterate.models.kinds import is_source
 from lastiterate.run.run import Run
 
 
 def records_of(run: Run, data: Any, device: torch.device) -> tuple[Any, ...]:
     """The run's n records as a tuple: what the module takes, then what the loss takes beside its output.
 
-    Tensors stay where they are: on the CPU, or on the module's device. Errors: another number of records than n,
-    numbers that are not finite, tensors on a third device.
+    Tensors stay where they are: on the CPU, or on the module's device. Of a source that is read in pieces it is the
+    first record alone, whose form all others have. Errors: another number of records than n, numbers that are not
+    finite, tensors on a third device.
     """
-    found = _stacked(data, run.n) if isinstance(data, torch.utils.data.Dataset) else data
+    n = run.n
+    if is_source(data):
+        if len(data) != n:
+            raise InputError("data", f"must have the run's n = {n} records", len(data))
+        n, data = 1, first_record(data)
+    found = _stacked(data, n) if isinstance(data, torch.utils.data.Dataset) else data
     if not isinstance(found, tuple) or len(found) < 1:
         raise InputError("data", "must be a Dataset, or a tuple: what the module takes, then what the loss takes",
                          type(found).__name__, "write (x, y)")
-    records = tuple(_tensors(part) for part in found)
+    records = tensors_of(found)
     leaves = tree_leaves(records)
     for leaf in leaves:
-        if leaf.dim() < 1 or leaf.shape[0] != run.n:
-            raise InputError("data", f"must have the run's n = {run.n} records along the first axis of every tensor",
+        if leaf.dim() < 1 or leaf.shape[0] != n:
+            raise InputError("data", f"must have the run's n = {n} records along the first axis of every tensor",
                              tuple(leaf.shape))
         if leaf.device.type != "cpu" and leaf.device != device:
             raise InputError("data", f"must lie on the CPU or on the module's device, {device}", str(leaf.device),
@@ -37,6 +45,11 @@ def records_of(run: Run, data: Any, device: torch.device) -> tuple[Any, ...]:
     if not leaves:
         raise InputError("data", "must hold at least one tensor", None)
     return records
+
+
+def tensors_of(records: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Tensors or arrays as tensors."""
+    return tuple(_tensors(part) for part in records)
 
 
 def _tensors(part: Any) -> Any:

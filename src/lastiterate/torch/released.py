@@ -12,16 +12,18 @@ import torch
 
 from lastiterate.accounting.support import support_caveats
 from lastiterate.engine.noise import seeded_key
+from lastiterate.engine.streaming.passes import check_streams
 from lastiterate.errors import InputError
 from lastiterate.models.exposure import warn_of_dumps
 from lastiterate.models.fitted import Fitted
 from lastiterate.models.folder import Stored
-from lastiterate.models.kinds import Order
+from lastiterate.models.kinds import Order, is_source
 from lastiterate.models.linear import SEED
 from lastiterate.models.network import check
 from lastiterate.models.statements import Written
 from lastiterate.run.run import Run
 from lastiterate.torch.parameters import Grouped
+from lastiterate.torch.streaming import fit_in_pieces
 from lastiterate.torch.training import fit_module
 
 FIRST = "the module's first parameters and buffers are taken to be chosen without looking at the data"
@@ -100,12 +102,17 @@ def fit_order_as(order: Order, executed_as: Any) -> FittedModule:
     """``fit_order`` by another arithmetic of the sums (see ``fit_module``)."""
     run = order.certificate.run
     check(run, order.loss)
+    if is_source(order.data):
+        check_streams(run)
     added = (FIRST, *(() if order.seed is None else (SEED,)))
     key = None if order.seed is None else seeded_key(order.seed)
     order.custody.pay(order.certificate)
     warn_of_dumps()
-    parameters, theta = fit_module(run, order.model, order.loss, order.data, key, microbatch=order.microbatch,
-                                   progress=order.progress, keeper=order.custody.keeper, executed_as=executed_as)
+    how: Any = {"microbatch": order.microbatch, "progress": order.progress, "keeper": order.custody.keeper}
+    if is_source(order.data):
+        parameters, theta = fit_in_pieces(run, order.model, order.loss, order.data, key, folder=order.scratch, **how)
+    else:
+        parameters, theta = fit_module(run, order.model, order.loss, order.data, key, executed_as=executed_as, **how)
     state = parameters.released(theta)
     module = order.model.module if isinstance(order.model, Grouped) else order.model
     proof = replace(order.certificate, caveats=(*order.certificate.caveats, *added))

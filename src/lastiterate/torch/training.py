@@ -52,20 +52,25 @@ class Prepared:
     def execute(self, key: Any, progress: Callable[[int, int, float], None] | None = None,
                 keeper: Keeper | None = None, draws: Draws | None = None) -> np.ndarray:
         """The last iterate, or all of them for release="all"; ``draws``: exact noise of the sums."""
-        parameters, device = self.summed.parameters, self.summed.parameters.device
-        constants = parameters.fixed(self.summed.dtype)
+        device = self.summed.parameters.device
+        constants = self.summed.parameters.fixed(self.summed.dtype)
 
         def sums(point: np.ndarray, places: np.ndarray) -> np.ndarray:
-            trained = parameters.tensors(as_theta(point, device), self.summed.dtype)
-            total = torch.zeros(len(point), dtype=torch.float64, device=device)
-            for part, used in self._cut(torch.from_numpy(places)):
-                found = self._chunk(trained, constants, part, used)
-                for name, own in zip(parameters.names, total.split(parameters.sizes), strict=True):
-                    own.add_(found[name])
-            return total.cpu().numpy()
+            return self.total(point, constants, torch.from_numpy(places))
 
         with full_precision(device), torch.no_grad():
             return replace(self.loop, draws=draws).execute(self.initial, sums, key, progress, keeper)
+
+    def total(self, point: np.ndarray, constants: State, numbers: torch.Tensor) -> np.ndarray:
+        """The sum over the records of these numbers, at the parameters ``point``; both (size,)."""
+        parameters, device = self.summed.parameters, self.summed.parameters.device
+        trained = parameters.tensors(as_theta(point, device), self.summed.dtype)
+        total = torch.zeros(len(point), dtype=torch.float64, device=device)
+        for part, used in self._cut(numbers):
+            found = self._chunk(trained, constants, part, used)
+            for name, own in zip(parameters.names, total.split(parameters.sizes), strict=True):
+                own.add_(found[name])
+        return total.cpu().numpy()
 
     def _cut(self, numbers: torch.Tensor) -> Iterator[tuple[torch.Tensor, int | None]]:
         """A batch in chunks, and how many records are in each (None: all of it)."""

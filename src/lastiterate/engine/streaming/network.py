@@ -53,8 +53,13 @@ def fit_streaming(run: Run, loss: RecordLoss, params: Any, source: Source, key: 
         return form.whole(form.released(found))
 
 
-def with_flags(piece: Piece) -> Piece:
-    """Records, and behind them that they are no empty slots."""
+def finite(piece: Piece) -> Piece:
+    """Records of finite numbers as they are."""
     for part in piece:
         check_finite(part)
-    return (*piece, np.ones(len(piece[0]), np.uint8))
+    return piece
+
+
+def with_flags(piece: Piece) -> Piece:
+    """Records, and behind them that they are no empty slots."""
+    return (*finite(piece), np.ones(len(piece[0]), np.uint8))

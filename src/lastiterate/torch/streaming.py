@@ -1,0 +1,55 @@
+"""A described run, executed on a module and on records that come in pieces."""
+
+# pyright: reportMissingImports=false
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import torch
+
+from lastiterate.engine.keeper import Keeper
+from lastiterate.engine.noise import ORDER, fresh_key, stream
+from lastiterate.engine.streaming.kept import again_and_again
+from lastiterate.engine.streaming.network import finite
+from lastiterate.engine.streaming.outside import OutsideStreamLoop
+from lastiterate.engine.streaming.passes import Passes, check_streams
+from lastiterate.engine.streaming.source import Piece, Source
+from lastiterate.engine.trainer import Progress
+from lastiterate.run.run import Run
+from lastiterate.torch.parameters import Grouped, Parameters
+from lastiterate.torch.records import tensors_of
+from lastiterate.torch.sums import full_precision
+from lastiterate.torch.training import prepare
+
+
+def fit_in_pieces(run: Run, model: torch.nn.Module | Grouped, loss: Any, source: Source, key: Any = None, *,
+                  microbatch: int | None = None, progress: Progress | None = None, keeper: Keeper | None = None,
+                  folder: Path | None = None) -> tuple[Parameters, np.ndarray]:
+    """As ``fit_module``, on a source's records; ``folder``: for scratch files (see ``Scratch``).
+
+    **Guarantee:** that of ``fit_module``, with the draws and noise of a run in memory with this key.
+    """
+    check_streams(run)
+    prepared = prepare(run, model, loss, source, microbatch)
+    summed = prepared.summed
+    device, constants = summed.parameters.device, summed.parameters.fixed(summed.dtype)
+    if keeper is not None:
+        key = keeper.begin(run, (*source.digested(), prepared.initial), key)
+    key = fresh_key() if key is None else key
+    with jax.enable_x64(True):
+        order = np.asarray(stream(key, ORDER))
+
+    def sums(point: np.ndarray, piece: Piece) -> np.ndarray:
+        part = replace(prepared, records=tensors_of(piece))
+        return part.total(point, constants, torch.arange(len(piece[0])))
+
+    loop = OutsideStreamLoop(run, summed.parameters.shapes)
+    with closing(again_and_again(run, source, folder)) as records, \
+            closing(Passes(run, records.source, finite, order, folder)) as passes, \
+            full_precision(device), torch.no_grad():
+        return summed.parameters, loop.execute(prepared.initial, sums, passes, key, progress, keeper)

@@ -1,0 +1,93 @@
+"""Modules on records that come in pieces: the model of a run in memory, its checkpoints and its refusals."""
+
+import numpy as np
+import pytest
+import torch
+
+import lastiterate as li
+from lastiterate.engine import seeded_key
+from lastiterate.engine.keeper import Keeper
+from lastiterate.engine.sealed import Key
+from lastiterate.errors import InputError
+from lastiterate.torch.streaming import fit_in_pieces
+from lastiterate.torch.training import fit_module
+
+N, RNG = 61, np.random.default_rng(0)
+X, Y = RNG.normal(size=(N, 4)).astype(np.float32), RNG.integers(0, 3, N)
+LOSS = torch.nn.functional.cross_entropy
+BATCHINGS = [li.FullBatch(), li.Cyclic(15), li.Permuted(15), li.Reshuffled(15), li.RandomAllocation(15),
+             li.BallsInBins(15)]
+
+
+@pytest.fixture
+def module():
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.Tanh(), torch.nn.Linear(5, 3))
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch):
+    """Shares and buckets of a few records."""
+    monkeypatch.setattr("lastiterate.engine.streaming.outside.AT_ONCE", 170)
+    monkeypatch.setattr("lastiterate.engine.streaming.sorting.BUCKET", 300)
+
+
+def made(first, count):
+    return X[first:first + count], Y[first:first + count]
+
+
+def run_of(batching, **more):
+    steps = 3 if batching == li.FullBatch() else 9
+    given = dict(n=N, steps=steps, step_size=0.3, noise=li.GradientNoise(0.01), batching=batching, clip=1.0)
+    return li.Run(**given | more)
+
+
+@pytest.mark.parametrize("batching", BATCHINGS, ids=str)
+def test_the_model_is_the_one_of_a_run_in_memory(batching, module, tmp_path):
+    """A single record elsewhere moves it by far more than rounding."""
+    source = li.data.Generated(N, made)
+    held = fit_module(run_of(batching), module, LOSS, (X, Y), seeded_key(3), microbatch=8)[1]
+    found = fit_in_pieces(run_of(batching), module, LOSS, source, seeded_key(3), microbatch=8, folder=tmp_path)[1]
+    np.testing.assert_allclose(found, held, rtol=0, atol=2e-6)
+    other = li.data.Generated(N, lambda first, count: (np.roll(X, 1, 0)[first:first + count], made(first, count)[1]))
+    assert np.abs(fit_in_pieces(run_of(batching), module, LOSS, other, seeded_key(3))[1] - held).max() > 1e-4
+    assert not list(tmp_path.iterdir())
+
+
+class Stopped(Exception):
+    pass
+
+
+def test_a_resumed_run_releases_the_same_bits(module, tmp_path):
+    run, source, path = run_of(li.RandomAllocation(15)), li.data.Generated(N, made), tmp_path / "c"
+    whole = fit_in_pieces(run, module, LOSS, source, seeded_key(5))[1]
+
+    def stop(done, steps, seconds):
+        if done == 6:
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        fit_in_pieces(run, module, LOSS, source, seeded_key(5), progress=stop, keeper=Keeper(path, Key(bytes(32)), 0.0))
+    found = fit_in_pieces(run, module, LOSS, source, seeded_key(5), keeper=Keeper(path, Key(bytes(32)), 0.0))[1]
+    np.testing.assert_array_equal(found, whole)
+
+
+def test_train_takes_sources_and_refuses_what_they_cannot(module, tmp_path):
+    source = li.data.Generated(N, made)
+    found = li.train(run_of(li.Cyclic(15)), source, model=module, loss=LOSS, seed=1, delta=1e-5, scratch=tmp_path)
+    assert found.predict(X).shape == (N, 3)
+
+    def refused(match, run=None, data=source, **more):
+        with pytest.raises(InputError, match=match):
+            li.train(run_of(li.Cyclic(15)) if run is None else run, data, model=module, loss=LOSS, delta=1e-5, **more)
+
+    refused("needs random access", run_of(li.Poisson(0.2)))
+    refused("must be 'last'", run_of(li.Cyclic(15), release="all"))
+    refused("memory of one device for torch models", devices=2)
+    refused("n = 61 records", data=li.data.Generated(60, made))
+    refused("finite numbers", data=li.data.Generated(N, lambda first, count: (made(first, count)[0] * np.inf,
+                                                                              made(first, count)[1])))
+
+    changed = li.data.Generated(N, made)
+    object.__setattr__(changed, "check", lambda: (_ for _ in ()).throw(InputError("data file", "changed")))
+    refused("changed", data=changed)
