@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 MEAN, STD, DELTA = 0.1307, 0.3081, 1e-5
 LOW, HIGH = -MEAN / STD, (1 - MEAN) / STD
-STEP, TESTED = 1 / 240, 500
+STEP, TESTED, HIDDEN = 1 / 240, 500, 16
 SETTINGS = {"n": 0.0, "passes": 0.0, "trials": 0.0, "step": 0.0}
 """0: the size that --quick or the full run has; n = 60000, passes = 10, trials = 200 is about the paper's."""
 
@@ -34,23 +34,25 @@ class Attack:
     pilot: int
     crafting: int
     step: float
+    at_once: int
+    small: bool
     images: np.ndarray
     labels: np.ndarray
     seed: int
 
     @classmethod
     def of(cls, work: Work) -> Attack:
-        """By the item's settings; ``--quick`` takes fewer records, models and passes, and longer steps."""
-        n = int(work.number("n")) or work.size(200, 2000)
-        chosen = (int(work.number("passes")) or work.size(8, 10), int(work.number("trials")) or work.size(24, 100),
-                  work.size(12, 50), work.size(6, 30), work.number("step") or (4 * STEP if work.quick else STEP))
+        """By the item's settings; ``--quick`` takes fewer records and models, and a smaller network."""
+        n = int(work.number("n")) or work.size(1000, 2000)
+        chosen = (int(work.number("passes")) or work.size(4, 10), int(work.number("trials")) or work.size(75, 100),
+                  work.size(25, 50), work.size(25, 30), work.number("step") or work.size(24, 1) * STEP,
+                  work.size(25, 30), work.quick)
         return cls(n, *chosen, *images_of(work, "train", n), work.seed)
 
     @property
     def checkpoints(self) -> list[int]:
-        """Passes after which models are looked at: all, or four of them where they are few."""
-        return [*range(1, self.passes + 1)] if self.trials >= 100 else [
-            p for p in range(1, self.passes + 1) if p % max(1, self.passes // 4) == 0]
+        """Passes after which models are looked at: all of them."""
+        return [*range(1, self.passes + 1)]
 
     def run(self, clip: float | None) -> Run:
         """SGLD, clipped or not."""
@@ -60,9 +62,11 @@ class Attack:
 
     @property
     def model(self) -> ImageModel:
-        """LeNet5 with the prior's share in every record's loss."""
+        """LeNet5, or a small network, with the prior's share in every record's loss."""
         from lastiterate.audit import ImageModel, lenet_logits, lenet_loss, lenet_parameters, with_prior
 
+        if self.small:
+            return ImageModel(small_logits, with_prior(small_loss, self.n), small_parameters(self.seed))
         return ImageModel(lenet_logits, with_prior(lenet_loss, self.n), lenet_parameters(self.seed))
 
     def crafted(self) -> tuple[list[float], int, int]:
@@ -70,7 +74,7 @@ class Attack:
         from lastiterate.audit import instantiate
 
         pair = instantiate(self.run(None), self.model, self.images, self.labels, low=LOW, high=HIGH, seed=self.seed,
-                           models=self.crafting, batch_models=30)
+                           models=self.crafting, batch_models=self.at_once)
         return pair.with_record[pair.record].ravel().tolist(), pair.record, pair.adversarial
 
     def neighbours(self, pixels: list[float], record: int, adversarial: int) -> ImageNeighbours:
@@ -82,7 +86,7 @@ class Attack:
         return ImageNeighbours(self.images, present, self.labels, record, adversarial)
 
     def accuracies(self, clip: float | None, test: np.ndarray, answers: np.ndarray) -> list[float]:
-        """Test accuracy in per cent after the checkpoints, the mean of three models."""
+        """Test accuracy in per cent after the checkpoints, the mean over as many models as are trained at once."""
         import jax
         import jax.numpy as jnp
 
@@ -95,7 +99,7 @@ class Attack:
         form, found = Form.of(model.params), list[float]()
         with jax.enable_x64(True):
             loop, first, data = prepared(run, model.loss, model.params, (self.images, self.labels))
-            keys = jnp.asarray(seeded_keys(self.seed + 1, 3))
+            keys = jnp.asarray(seeded_keys(self.seed + 1, self.at_once))
             after = [run.blocks * passes for passes in self.checkpoints]
             thetas = looked_at(loop, first, data, keys, after, lambda theta: theta)
             for place in range(len(after)):
@@ -103,6 +107,28 @@ class Attack:
                 said = all_logits(model, trained, test).argmax(axis=2)
                 found.append(100 * float((said == answers[:, None]).mean()))
         return found
+
+
+def small_parameters(seed: int, inputs: int = 64, hidden: int = HIDDEN, classes: int = 10) -> dict[str, Any]:
+    """First parameters of a network with one hidden layer on means over 4 x 4 pixels, chosen without data."""
+    rng = np.random.default_rng(seed)
+    return {"in": (rng.normal(size=(hidden, inputs)) / math.sqrt(inputs)).astype(np.float32),
+            "bias": np.zeros(hidden, np.float32), "out": np.zeros((classes, hidden), np.float32)}
+
+
+def small_logits(params: dict[str, Any], image: Any) -> Any:
+    """Logits (classes,) of one image."""
+    import jax.numpy as jnp
+
+    means = image.reshape(8, 4, 8, 4).mean(axis=(1, 3)).ravel()
+    return params["out"] @ jnp.maximum(params["in"] @ means + params["bias"], 0)
+
+
+def small_loss(params: dict[str, Any], image: Any, label: Any) -> Any:
+    """Cross-entropy of one record."""
+    import jax
+
+    return -jax.nn.log_softmax(small_logits(params, image))[label]
 
 
 def images_of(work: Work, part: str, n: int) -> tuple[np.ndarray, np.ndarray]:
@@ -120,7 +146,7 @@ def attacked(work: Work, clip: float | None) -> Result:
     pair = this.neighbours(*work.cell("crafting a record", this.crafted))
     run, after = this.run(clip), this.checkpoints
     reports = attack_network(
-        run, this.model, pair, effort=Effort(this.trials, this.pilot, 30, work.seed), delta=DELTA,
+        run, this.model, pair, effort=Effort(this.trials, this.pilot, this.at_once, work.seed), delta=DELTA,
         checkpoints=[run.blocks * passes for passes in after], results=work.cells.beside("models"),
         progress=lambda done, of, _, left: work.progress(f"{done} of {of} models, {left:.0f} s left"))
     test = images_of(work, "t10k", TESTED)
@@ -146,13 +172,15 @@ def attacked(work: Work, clip: float | None) -> Result:
                                 Panel(f"n = {this.n}", "passes", "test accuracy, %", accuracy)),
                   {"n": this.n, "passes": this.passes, "models per data set": this.trials, "pilot": this.pilot,
                    "crafting": this.crafting, "batch": 4, "clip": clip, "delta": DELTA, "adjacency": "replace-one",
-                   "step": this.step, "temperature": 1 / this.n}, _notes(this, clip))
+                   "step": this.step, "temperature": 1 / this.n,
+                   "network": "one hidden layer" if this.small else "LeNet5"}, _notes(this, clip))
 
 
 def _notes(this: Attack, clip: float | None) -> tuple[str, ...]:
     longer = "the same step" if this.step == STEP else f"a step {this.step / STEP:g} times theirs"
+    net = f"; one hidden layer of {HIDDEN} on 64 means of pixels stands for LeNet5" if this.small else ""
     return ("The values that the figures draw are not in the text at hand. The paper's size is n = 60000 "
-            f"(--set n=60000); here it is reduced, with {longer} (lr n / 2).",
+            f"(--set n=60000); here it is reduced, with {longer} (lr n / 2){net}.",
             "Statements after all passes that are shown hold together with probability 95 %.",
             "As in their appendix E the attack shows nothing of the clipped run, whose accuracy is lower. In their "
             "clipped run the prior's gradient stands outside the clip, here within it." if clip else
