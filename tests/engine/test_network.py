@@ -178,6 +178,21 @@ def distance(params, x, y):
     return jnp.linalg.norm(params["w"] @ x) + jnp.log(jnp.abs(x[2])) * params["v"][0] + 0 * y
 
 
+def test_sums_without_a_clip_stay_finite():
+    """Gradients that are finite in single precision, and whose sum is not: they count as 0, and so does one too long
+    for that precision alone; no record ends the run."""
+    x, d = jnp.ones((8, 3), jnp.float32), jnp.ones(8, jnp.float32)
+    loss = (lambda w, x, d: (w @ x).sum() * d), (lambda w, x, d: (w * x).sum() * d)
+    for given, shape in zip(loss, ((1, 3), (3,)), strict=True):
+        with jax.enable_x64(True):
+            found = jax.jit(partial(clipped_sum, given, None))
+            params, real = jnp.zeros(shape, jnp.float32), jnp.ones(8, bool)
+            for size in (1e38, 1e36, 1e18):  # of the sum of eight, of one that is too long for such a sum, of a product
+                hurt = (x * (1e30 if size == 1e18 else 1.0)).at[3:].set(1.0), (d * size).at[3:].set(1.0)
+                np.testing.assert_array_equal(found(params, hurt, real).ravel(), np.full(3, 5.0))
+            np.testing.assert_allclose(found(params, (x, d * 1e30), real).ravel(), np.full(3, 8e30), rtol=1e-6)
+
+
 @pytest.mark.parametrize("bad", [0.0, 1e30])
 def test_a_record_without_a_finite_gradient_counts_as_zero(bad):
     """Whether a run ends must not tell that one record is there."""

@@ -22,6 +22,7 @@ from jax.extend import core
 
 from lastiterate.engine.convolution import kernel_gradient, small
 from lastiterate.engine.traced import Tag, Walk, inlined, program
+from lastiterate.run.facts import CHUNK
 
 
 @dataclass(frozen=True)
@@ -102,8 +103,9 @@ TINY = 2.0**-126
 def clipped_sum(loss: PerRecord, clip: float | None, params: Any, records: tuple[Any, ...], real: jax.Array) -> Any:
     """Sum of the per-example gradients scaled to norm at most ``clip``, shaped like ``params``, in float32 or float64.
 
-    Records (m, ...), real (m,). A gradient that is not finite counts as 0, with a clip or without: if it ended the run
-    instead, one record could be recognised by that alone.
+    At most ``CHUNK`` records (m, ...), real (m,). A gradient that is not finite counts as 0, with a clip or without,
+    and so does one that is too long for a sum without a clip to be finite: if it ended the run instead, one record
+    could be recognised by that alone.
 
     **Guarantee:** norms are summed in float64, scaled gradients stay below the clip after rounding, and the sum has at
     least single precision, whatever that of the parameters.
@@ -134,9 +136,12 @@ def clipped_sum(loss: PerRecord, clip: float | None, params: Any, records: tuple
     each |= {i: layer.gradients(inputs[i], slopes[i]) for i, layer in layers.items() if isinstance(layer, Convolution)}
     squares = sum((_squares(slopes[i]) * _squares(inputs[i]) for i in dense), jnp.zeros(real.shape, jnp.float64))
     squares = sum(map(_squares, each.values()), squares)
-    counted = real & jnp.isfinite(squares)
+    norms = jnp.sqrt(squares)
+    # what is not clipped is added as it is, so that sums of so many must be numbers of the precision they have
+    most = math.inf if clip is not None else min(float(jnp.finfo(_wide(leaf)).max) for leaf in leaves) / (2 * CHUNK)
+    counted = real & jnp.isfinite(squares) & (norms <= most)
     bound = math.inf if clip is None else clip * (1 - 2.0**-18)
-    scale = jnp.where(counted, jnp.minimum(1.0, bound / jnp.maximum(jnp.sqrt(squares), 1e-300)), 0.0)
+    scale = jnp.where(counted, jnp.minimum(1.0, bound / jnp.maximum(norms, 1e-300)), 0.0)
     scale = jnp.where(scale < TINY, 0.0, scale)
     found: list[Any] = [None] * len(leaves)
     for i, layer in dense.items():
@@ -151,9 +156,14 @@ def clipped_sum(loss: PerRecord, clip: float | None, params: Any, records: tuple
     return jax.tree.unflatten(tree, found)
 
 
+def _wide(values: Any) -> Any:
+    """The precision of sums: at least single."""
+    return jnp.promote_types(values.dtype, jnp.float32)
+
+
 def _summable(values: jax.Array, counted: jax.Array) -> jax.Array:
     """In at least single precision, and 0 where a record does not count: 0 times infinity would be no number."""
-    values = values.astype(jnp.promote_types(values.dtype, jnp.float32))
+    values = values.astype(_wide(values))
     return jnp.where(counted.reshape((-1,) + (1,) * (values.ndim - 1)), values, 0.0)
 
 

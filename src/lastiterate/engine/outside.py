@@ -107,7 +107,8 @@ class OutsideLoop:
                 if k // program.sampler.blocks != number:
                     number = k // program.sampler.blocks
                     current = drawn_for_pass(program, numbers, key, number)
-                point, places = _asked(program, state, current, own, k)
+                places = _places(program, state, current, own, k)
+                point = _looked_from(program, state, k) if program.momentum is not None else state.theta
                 if self.draws is None:
                     noise = noise_of(state.theta, own, plan, k)  # drawn in the background while the sum is computed
                     total = sums(np.asarray(point), np.flatnonzero(places))
@@ -160,9 +161,15 @@ def streams_of(key: Key) -> Streams:
 
 
 @jax.jit
-def _asked(program: StepProgram, state: State, numbers: Any, own: Streams, k: Any) -> tuple[jax.Array, jax.Array]:
-    """Where step k takes its gradients, and how often each record stands in its batch."""
-    return looked_from(program, state, k), batch_sum(program, state.theta, numbers, own.order, k)
+def _places(program: StepProgram, state: State, numbers: Any, own: Streams, k: Any) -> jax.Array:
+    """How often each record stands in the batch of step k, (n,)."""
+    return batch_sum(program, state.theta, numbers, own.order, k)
+
+
+@jax.jit
+def _looked_from(program: StepProgram, state: State, k: Any) -> jax.Array:
+    """Where step k takes its gradients."""
+    return looked_from(program, state, k)
 
 
 @jax.jit
@@ -173,17 +180,29 @@ def noise_of(theta: jax.Array, own: Streams, plan: Schedule, k: Any) -> jax.Arra
 
 
 @jax.jit
+def _ended(program: StepProgram, state: State, point: Any, total: Any, noise: Any, plan: Schedule,
+           k: Any) -> tuple[jax.Array, jax.Array | None]:
+    """Parameters and memory after step k; None where nothing is remembered: what is left out is not copied."""
+    step_size = plan.step_size[jnp.minimum(k, plan.step_size.shape[0] - 1)]
+    after = ended(program, state, point, total, noise, k, step_size)
+    return after.theta, None if program.momentum is None else after.memory
+
+
 def ended_outside(program: StepProgram, state: State, point: Any, total: Any, noise: Any, plan: Schedule,
                   k: Any) -> State:
     """Step k from the sum that came from outside."""
-    step_size = plan.step_size[jnp.minimum(k, plan.step_size.shape[0] - 1)]
-    return ended(program, state, point, total, noise, k, step_size)
+    theta, memory = _ended(program, state, point, total, noise, plan, k)
+    return State(theta, state.memory if memory is None else memory)
 
 
 @jax.jit
 def _asked_many(program: StepProgram, states: State, numbers: Any, owns: Streams,
                 k: Any) -> tuple[jax.Array, jax.Array]:
-    return jax.vmap(lambda state, held, own: _asked(program, state, held, own, k))(states, numbers, owns)
+    """Where step k takes its gradients, and its batch, for every key."""
+    def one(state: State, held: Any, own: Streams) -> tuple[jax.Array, jax.Array]:
+        return looked_from(program, state, k), batch_sum(program, state.theta, held, own.order, k)
+
+    return jax.vmap(one)(states, numbers, owns)
 
 
 @jax.jit

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from torch.func import functional_call, grad, vmap
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import tree_leaves, tree_map
 
 from lastiterate.run.facts import CHUNK
@@ -143,25 +145,29 @@ def in_precision(records: Any, dtype: torch.dtype) -> Any:
 
 
 class full_precision:
-    """Matrix products as exact as their type says, and no automatic casts, whatever the process has set.
+    """Matrix products as exact as their type says, no automatic casts, kernels that repeat; whatever is set outside.
 
     **Guarantee:** sums of single precision are single precision: TF32 and bfloat16 have 10 and 7 bits, more error than
-    ``FLOAT_SLACK`` holds.
+    ``FLOAT_SLACK`` holds. What a kernel adds in which order is the same every time.
     """
 
     def __init__(self, device: torch.device) -> None:
-        self._cast = torch.autocast(device.type, enabled=False)
+        self._within = torch.autocast(device.type, enabled=False), sdpa_kernel(SDPBackend.MATH)
 
     def __enter__(self) -> None:
-        self._before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+        cudnn = torch.backends.cudnn
+        self._before = torch.get_float32_matmul_precision(), cudnn.allow_tf32, cudnn.deterministic, cudnn.benchmark
         torch.set_float32_matmul_precision("highest")
-        torch.backends.cudnn.allow_tf32 = False
-        self._cast.__enter__()
+        cudnn.allow_tf32, cudnn.deterministic, cudnn.benchmark = False, True, False
+        self._stack = ExitStack()
+        for each in self._within:
+            self._stack.enter_context(each)
 
     def __exit__(self, *error: Any) -> None:
-        self._cast.__exit__(*error)
+        self._stack.__exit__(*error)
+        cudnn = torch.backends.cudnn
         torch.set_float32_matmul_precision(self._before[0])
-        torch.backends.cudnn.allow_tf32 = self._before[1]
+        _, cudnn.allow_tf32, cudnn.deterministic, cudnn.benchmark = self._before
 
 
 def as_theta(point: np.ndarray, device: torch.device) -> torch.Tensor:
