@@ -40,7 +40,8 @@ def main(path: Path) -> None:
     for row in table("batches, 4.28 GB"):
         right.plot(number(row[3]), number(row[1]), "o", color="#7570b3")
         right.annotate(row[0], (number(row[3]), number(row[1])), (5, 3), textcoords="offset points", fontsize=8)
-    right.set(xlabel="processor s per pass over 4.28 GB", ylabel="noise multiplier at epsilon 1", ylim=(0, None))
+    right.set(xscale="log", xlabel="processor s per pass over 4.28 GB", ylabel="noise multiplier at epsilon 1",
+              ylim=(0, None))
     right.margins(x=0.2)
     made.savefig(path, dpi=150)
 

@@ -22,7 +22,8 @@ import sys
 sys.path[:0] = sys.argv[1:]
 import jax, numpy as np, lastiterate as li
 from engine.test_law import BASE, X as QX, Y as QY, agrees
-from lastiterate.engine import seeded_key, seeded_keys
+from lastiterate.audit.shared import on_devices, spread
+from lastiterate.engine import Trainer, seeded_key, seeded_keys
 from lastiterate.engine.gradients import Linear
 from lastiterate.engine.loop import schedule, start
 from lastiterate.engine.streaming.devices import Arrays, Devices
@@ -53,6 +54,14 @@ one, eight = (li.train(run, (x, y), model=first, loss=loss, seed=1, devices=coun
               for count in (1, 8))
 np.testing.assert_allclose(eight, one, rtol=0, atol=1e-6)
 
+# models of audits, on all devices
+run = li.Run(**common, noise=li.GradientNoise(0.01), batching=li.RandomAllocation(40))
+keys, many = seeded_keys(5, 11), Trainer(run).fit_many
+assert len(spread(keys).sharding.device_set) == 8 and spread(keys).shape == (16, *keys.shape[1:])
+for absent in ((), (7,)):
+    shared, alone = on_devices(many)(x, y, keys, absent=absent), many(x, y, keys, absent)
+    np.testing.assert_allclose(shared, alone, rtol=0, atol=1e-13)
+
 # the exact law of 20,000 runs on quadratics, rows of every chunk on eight devices
 devices = Devices(8)
 loop = StreamLoop(BASE, Linear(BASE.loss, None, True), devices)
@@ -82,7 +91,9 @@ def test_eight_devices_make_the_run_of_one():
 
 
 PART = r"""
+import os
 import sys
+from dataclasses import replace
 import jax, numpy as np
 jax.config.update("jax_cpu_collectives_implementation", "gloo")
 jax.distributed.initialize("127.0.0.1:" + sys.argv[1], 2, int(sys.argv[2]))
@@ -90,6 +101,7 @@ import lastiterate as li
 from lastiterate.engine import seeded_key
 from lastiterate.engine.streaming.devices import Arrays
 from lastiterate.engine.streaming.linear import execute_streaming
+from lastiterate.errors import InputError
 assert len(jax.devices()) == 2 and jax.local_device_count() == 1
 rng = np.random.default_rng(0)
 x, y = rng.normal(size=(103, 3)).astype(np.float32), rng.integers(0, 3, 103)
@@ -106,21 +118,31 @@ class Counted(Arrays):
 found = execute_streaming(run, Counted((x, y)), key, devices=2).weights
 assert sum(read) < 0.65 * 7 * 40, "each reads its part of every batch"
 np.testing.assert_allclose(found, execute_streaming(run, Arrays((x, y)), seeded_key(3)).weights, rtol=0, atol=1e-13)
-print("done")
+
+def drop_out(done, steps, seconds):
+    if sys.argv[2] == "1":
+        os._exit(0)
+try:
+    execute_streaming(replace(run, steps=1000), Arrays((x, y)), key, drop_out, devices=2)
+except InputError as error:
+    print("done:", error, flush=True)
+os._exit(0)  # JAX would wait for the other one
 """
 
 
 def test_two_processes_make_the_run_of_one():
-    """Over loopback; they share the key of the first, so that noise is one stream, and each reads its part."""
+    """Over loopback; they share the key of the first, so that noise is one stream, and each reads its part. When one
+    drops out the other says so in a sentence and releases nothing."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
     environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=1"}
     both = [subprocess.Popen([sys.executable, "-c", PART, port, str(i)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                              text=True, env=environment) for i in range(2)]
-    for process in both:
-        out, err = process.communicate()
-        assert process.returncode == 0 and "done" in out, err[-2000:]
+    (out, err), (_, other) = (process.communicate() for process in both)
+    assert [process.returncode for process in both] == [0, 0], err[-2000:] + other[-2000:]
+    said = out.split("done: ")[-1].strip()
+    assert said.startswith("devices stopped: one of them, or a process") and "\n" not in said, out
 
 
 def test_devices_that_are_not_there_are_refused():

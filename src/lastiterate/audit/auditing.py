@@ -31,6 +31,7 @@ from lastiterate.audit.scoring import (
     pilots_of,
     settings,
 )
+from lastiterate.audit.shared import on_devices
 from lastiterate.audit.sizes import planned
 from lastiterate.audit.statistics import require_statement
 from lastiterate.audit.whole import AT_ONCE, audited_whole, end_to_end, one_by_one
@@ -197,10 +198,11 @@ def auditable(run: Run) -> tuple[Run, tuple[str, ...]]:
 
 
 def default_train(run: Run) -> Train:
-    """What the library itself does with the run; one model after the other where rows are prepared privately."""
-    if networks.stands_in(run):
-        return networks.train_many(run)
-    return one_by_one(run) if run.prelude else Trainer(run).fit_many
+    """What the library itself does with the run, on all devices; one model after the other where rows are prepared
+    privately."""
+    if run.prelude and not networks.stands_in(run):
+        return one_by_one(run)
+    return on_devices(networks.train_many(run) if networks.stands_in(run) else Trainer(run).fit_many)
 
 
 def certificate_of(run: Run, at_least: Evidence = Evidence.ENFORCED) -> Certificate:

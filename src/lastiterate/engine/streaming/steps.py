@@ -115,9 +115,13 @@ class StreamLoop:
             if self.devices.count == 1:
                 raise
             raise InputError("devices", "stopped: one of them, or a process, no longer answers",
-                             str(error).strip().split("\n")[0][:120], "nothing was released; go on from a checkpoint "
-                             "on the devices that are left") from None
+                             str(error).strip().split("\n")[0][:120], "nothing was released; " + self._remedy) from None
         return found
+
+    @property
+    def _remedy(self) -> str:
+        return "go on from a checkpoint on the devices that are left" if jax.process_count() == 1 else \
+            "start again with the processes that are left, under a charge of its own"
 
     @property
     def _compiled(self) -> Any:
