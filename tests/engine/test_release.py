@@ -158,8 +158,9 @@ def test_the_bound_on_iterates_holds():
     found = Trainer(run).fit(WITHOUT, Y, seeded_key(2))
     assert np.isfinite(found).all() and np.abs(found).max() > 1e280
     with jax.enable_x64(True):
-        words = jnp.asarray([[0, 0], [0, 2**64 - 1]], jnp.uint64)
-        assert np.abs(np.array(normal_pairs(words[:, 0], words[:, 1]))).max() < FARTHEST
+        second = jnp.asarray([0, 2**64 - 1], jnp.uint64)
+        pairs = normal_pairs(lambda number: (jnp.zeros(2, jnp.uint64), second), 2)
+        assert np.abs(np.array(pairs)).max() < FARTHEST
 
 
 def test_long_records_are_not_refused():

@@ -20,9 +20,7 @@ from lastiterate.engine.noise import (
     ORDER,
     below,
     bits,
-    cos_sin,
     gaussian,
-    normal_pairs,
     permutation,
     stream,
     uniform,
@@ -448,39 +446,6 @@ def test_small_factors_do_not_escape_the_clip():
             for exact in (True, False):
                 found = np.linalg.norm(np.asarray(gradient_sum(loss, 1e-9, exact, np.zeros((1, 2)), data)))
                 assert found <= min(1e-9, x * y) * (1 + 1e-6)
-
-
-def test_noise_is_standard_normal_with_room_in_the_tails():
-    from scipy.stats import kstest
-
-    with jax.enable_x64(True):
-        draws = np.asarray(gaussian(seeded_key(2), 0, (200_001,)))
-        halves = draws[:100_001], draws[100_001:]
-        ends = np.array([0, 2**63, 2**64 - 1], dtype=np.uint64)
-        pairs = np.array([normal_pairs(jax.numpy.asarray(ends), jax.numpy.full(3, word, "uint64")) for word in ends])
-    assert draws.dtype == np.float64 and kstest(draws, "norm").pvalue > 1e-6
-    # the two numbers of a pair: same law each, no correlation of values or of sizes, and an even angle
-    x, y = halves[0][:100_000], halves[1]
-    assert abs(np.mean(x * y)) < 5 / np.sqrt(1e5) and abs(np.corrcoef(x**2, y**2)[0, 1]) < 5 / np.sqrt(1e5)
-    assert kstest(np.arctan2(y, x), "uniform", (-np.pi, 2 * np.pi)).pvalue > 1e-6
-    assert kstest(np.exp(-(x**2 + y**2) / 2), "uniform").pvalue > 1e-6
-    # the smallest word gives the largest radius, finite and of probability 2^-73 or so; the largest word the smallest
-    radius = np.sqrt((pairs**2).sum(1))
-    assert np.isfinite(pairs).all() and radius[:, 2].max() < 1e-7
-    assert radius[:, 0].min() > 9.3 and 10.0 < radius[:, 0].max() < 10.2
-    assert np.allclose(radius[:, 1], np.sqrt(2 * np.log(2)), rtol=1e-12)
-
-
-def test_every_quadrant_of_the_noise_is_reached():
-    words = np.arange(4, dtype=np.uint64) + np.uint64(12345 << 40)
-    with jax.enable_x64(True):
-        x, y = normal_pairs(jax.numpy.full(4, 2**60, "uint64"), jax.numpy.asarray(words))
-        angle = np.linspace(-np.pi / 4, np.pi / 4, 2001)
-        cos, sin = map(np.asarray, cos_sin(jax.numpy.asarray(angle)))
-    assert np.ptp(np.hypot(x, y)) < 1e-12
-    turns = np.sort(np.arctan2(y, x))
-    assert np.allclose(np.diff(turns), np.pi / 2, atol=1e-12)
-    assert np.abs(cos - np.cos(angle)).max() < 3e-16 and np.abs(sin - np.sin(angle)).max() < 3e-16
 
 
 KNOWN = {  # of the authors' Random123, for 20 rounds: counter, key, block

@@ -1,4 +1,4 @@
-"""Executed noise ends ten standard deviations from 0: what a release says whose guarantee needs longer draws.
+"""Executed noise ends 36 standard deviations from 0: what a release says whose guarantee needs longer draws.
 
 Let all draws of a release be pairs of normals without those of a radius beyond R. A pair of a step is moved by s_i
 standard deviations where the data differ. With P and Q the laws that proofs speak of, and a the probability (the same
@@ -6,11 +6,11 @@ for both) that no draw is too long, the executed laws are those of draws that ar
 
     P'(E) - e^eps Q'(E) <= (delta(eps) + Pr_P[no draw is too long, but some moved pair lies outside of Q's]) / a.
 
-A pair that is moved by s does so with probability at most e^{-(R - s)^2/2} - e^{-R^2/2}: at most 48 s e^{-R^2/2} up
-to s = 1/4, and above at most (s/m)^2 e^{-(R - m)^2/2} for s <= m < R - 1/4, as (R - s) s > 2 there. So T steps that
-are moved by at most m each, of N pairs each, lose at most
+A pair that is moved by s does so with probability at most e^{-(R - s)^2/2} - e^{-R^2/2}: by convexity at most
+4.5 R s e^{-R^2/2} up to s = 2.5/R, and above at most (s/m)^2 e^{-(R - m)^2/2} for s <= m < R - 1/4, as (R - s) s > 2
+there (R >= 10). So T steps that are moved by at most m each, of N pairs each, lose at most
 
-    T (48 m sqrt(N) e^{-R^2/2} + e^{-(R - m)^2/2}).
+    T (4.5 R m sqrt(N) e^{-R^2/2} + e^{-(R - m)^2/2}).
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from lastiterate.run.noise import ObjectiveNoise
 from lastiterate.run.perturbed import linear_term
 from lastiterate.run.run import Run
 
-REACH = 10.05
-"""Radius up to which every pair of draws is as the normal law says: the generator's last 2^-73 lie beyond 10.06."""
+REACH = 36.6
+"""Radius up to which every pair of draws is as the normal law says: the generator's last 2^-969 lie beyond 36.65."""
 SHARE = 0.01
 """Part of delta that may be lost: enforced sensitivities are counted 1 % too long, which is worth more."""
 PAIRS = 2.0**32
@@ -46,11 +46,11 @@ def beyond_support(certificate: Certificate, delta: float) -> float:
     return lost + sum(lost_by_one(_mu(with_counts(Gdp(0.0), replace(run, counts=(count,))))) for count in run.counts)
 
 
-def lost_by_one(moved: float) -> float:
-    """Of the draws of one step, which hide ``moved`` standard deviations together."""
-    if moved >= REACH - 0.25:
+def lost_by_one(moved: float, reach: float = REACH) -> float:
+    """Of the draws of one step, which hide ``moved`` standard deviations together and end at ``reach`` of them."""
+    if moved >= reach - 0.25:
         return 1.0
-    return 48 * moved * math.sqrt(PAIRS) * math.exp(-REACH**2 / 2) + math.exp(-((REACH - moved) ** 2) / 2)
+    return 4.5 * reach * moved * math.sqrt(PAIRS) * math.exp(-(reach**2) / 2) + math.exp(-((reach - moved) ** 2) / 2)
 
 
 def support_caveats(certificate: Certificate, delta: float) -> tuple[str, ...]:
@@ -67,7 +67,7 @@ def _caveats(lost: float, delta: float) -> tuple[str, ...]:
     if lost <= SHARE * delta:
         return ()
     worst = min(1.0, lost * (1 + 1e-3))
-    return (f"executed draws of noise end at 10 standard deviations, but a record is hidden by longer ones: delta is "
+    return (f"executed draws of noise end at 36 standard deviations, but a record is hidden by longer ones: delta is "
             f"up to {worst:.3g} larger than {delta:g}; use more noise in every step, or secure_noise=True",)
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -62,11 +64,23 @@ def words_between(key: Key, step: Any, count: int, first: Any, many: int) -> jax
     return jnp.where(later, found[1], found[0])
 
 
+@partial(jax.jit, static_argnums=2)  # a loop outside of a compiled program would be compiled at every call
 def gaussian(key: Key, step: Any, shape: tuple[int, ...]) -> jax.Array:
-    """Standard normal noise of one step, float64, from 128 random bits for every two numbers."""
+    """Standard normal noise of one step, float64, from 128 random bits for every two numbers and more where needed."""
     count = math.prod(shape)
-    first, second = words(key, step, (count + 1) // 2)
-    return jnp.concatenate(normal_pairs(first, second))[:count].reshape(shape)
+    pairs = (count + 1) // 2
+    assert pairs < ROUND, "blocks of the counter would be used twice"
+
+    def some(begin: Any, many: int) -> tuple[jax.Array, jax.Array]:
+        place, second = begin + jnp.arange(many, dtype=jnp.uint64), jnp.full(many, step, jnp.uint64)
+        return normal_pairs(lambda number: encrypted(key, place + number * np.uint64(ROUND), second), many)
+
+    if pairs <= AT_A_TIME:
+        found = some(np.uint64(0), pairs)
+    else:  # what fits the processor's cache: half of the time
+        begins = np.arange(0, pairs, AT_A_TIME, dtype=np.uint64)
+        found = tuple(part.ravel()[:pairs] for part in jax.lax.map(lambda begin: some(begin, AT_A_TIME), begins))
+    return jnp.concatenate(found)[:count].reshape(shape)
 
 
 def uniform(key: Key, step: Any, count: int) -> jax.Array:
@@ -87,23 +101,48 @@ def permutation(key: Key, step: Any, count: int) -> jax.Array:
     return jnp.argsort(bits(key, step, count), stable=True)
 
 
-FARTHEST = 10.2
+FARTHEST = 36.7
 """No draw of noise lies further from 0."""
+AT_A_TIME = 2**14
+"""Pairs of normals that are drawn at a time."""
+ROUND = 2**48
+"""Blocks of a step's counter for each round of words; draws of one step stay below."""
+ROUNDS = 15
+"""Words at most behind one radius: every one of them stays a normal number of double precision."""
 
 
-def normal_pairs(first: jax.Array, second: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Two independent standard normals for every two words of 64 uniform bits (Box, Muller 1958).
+def normal_pairs(drawn: Callable[[jax.Array], tuple[jax.Array, jax.Array]],
+                 pairs: int) -> tuple[jax.Array, jax.Array]:
+    """Independent standard normals, two for every pair of words of 64 uniform bits (Box, Muller 1958).
 
-    The squared radius is -2 log u, u with 64 bits from ``first`` and 9 from ``second``, so that the support reaches
-    10.1 standard deviations and no draw is within rounding of its end: what lies beyond has probability 2^-73. The
-    angle is one of four quadrants (two bits) and a place in it (53 bits).
+    ``drawn(round)`` gives ``pairs`` fresh pairs of words. The squared radius is -2 log u; the angle is one of four
+    quadrants (two bits) and a place in it (53 bits), u has the other 9 bits behind its last word.
     """
-    u = (first.astype(jnp.float64) + (((second >> 2) & 511).astype(jnp.float64) + 0.5) * 2.0**-9) * 2.0**-64
-    radius = jnp.sqrt(-2 * jnp.log(u))
+    u, second = small_and_long(drawn, pairs)
+    rest = (((second >> 2) & 511).astype(jnp.float64) + 0.5) * 2.0**-9
+    radius = jnp.sqrt(-2 * jnp.log(u + rest * jnp.where(u < 2.0**-32, 2.0 ** (-64 * ROUNDS), 2.0**-64)))
     cos, sin = cos_sin(((second >> 11).astype(jnp.float64) + 0.5) * (2.0**-54 * math.pi) - math.pi / 4)
     radius = jnp.where(second & 1, -radius, radius)
     turned = (second & 2) != 0
     return radius * jnp.where(turned, -sin, cos), radius * jnp.where(turned, cos, sin)
+
+
+def small_and_long(drawn: Callable[[jax.Array], tuple[jax.Array, jax.Array]],
+                   pairs: int) -> tuple[jax.Array, jax.Array]:
+    """Uniform numbers in [0, 1) with 32 bits at least behind their first one bit, and the other words of round 0.
+
+    Word after word follows where a number is below 2^-32 of its last word's range, once in 2^32 draws: nearly always
+    there is one round. So the tail is as fine as the middle, and 0 has probability 2^-960.
+    """
+    def longer(state: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        u, second, unit, number = state
+        word, other = drawn(number)
+        u = jnp.where(u < unit * 2.0**96, u + word.astype(jnp.float64) * unit, u)
+        return u, jnp.where(number == 0, other, second), unit * 2.0**-64, number + 1
+
+    start = jnp.zeros(pairs), jnp.zeros(pairs, jnp.uint64), jnp.asarray(2.0**-64), jnp.uint64(0)
+    found = jax.lax.while_loop(lambda s: (s[3] < ROUNDS) & (s[0] < s[2] * 2.0**96).any(), longer, start)
+    return found[0], found[1]
 
 
 def cos_sin(angle: jax.Array) -> tuple[jax.Array, jax.Array]:
