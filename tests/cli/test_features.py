@@ -159,3 +159,8 @@ def test_a_library_that_is_not_there_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "timm", None)
     done = command(tmp_path / "a.npz", "--out", tmp_path / "b.npz", "--backbone", "timm:small", "--weights", "w.pt")
     assert done.exit_code == 2 and "lastiterate[vision]" in done.stderr
+    (tmp_path / "timm.py").write_text("raise RuntimeError('operator timm::x does not exist')")
+    monkeypatch.delitem(sys.modules, "timm")
+    monkeypatch.syspath_prepend(tmp_path)
+    done = command(tmp_path / "a.npz", "--out", tmp_path / "b.npz", "--backbone", "timm:small", "--weights", "w.pt")
+    assert done.exit_code == 2 and "fits the torch" in done.stderr and "operator timm::x" in done.stderr

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy.stats import norm
+from scipy.stats import ks_2samp, norm
 
 import lastiterate as li
 from lastiterate.engine import seeded_keys
@@ -74,6 +74,32 @@ def test_what_is_executed_has_the_law_that_is_described():
     assert present.mean() == pytest.approx(expected, abs=4 * spread)
 
 
+def simulated(run, models, present):
+    """The described algorithm on ``one_record``'s data, in plain arithmetic with a generator of its own."""
+    rng = np.random.default_rng(1)
+
+    def slope(w):
+        return present * np.clip(w + 1, -1, 1)
+
+    w = np.zeros(models)
+    for _ in range(run.epochs):
+        s = w
+        g = slope(s) / N + run.full / N * rng.normal(size=models)
+        for _ in range(run.inner):
+            c = np.minimum(2, np.abs(w - s))
+            drawn = (rng.random(models) < RATE) * np.clip(slope(w) - slope(s), -c, c)
+            w = w - run.step * (g + (drawn + run.part * c * rng.normal(size=models)) / (RATE * N))
+    return w
+
+
+@pytest.mark.parametrize("noise", [dict(full=1.0, part=4.0), dict(full=0.02, part=0.02, step=2.0)])
+def test_executed_models_have_the_distribution_of_a_second_implementation(noise):
+    """Kolmogorov and Smirnov's distance over several epochs: where noise dominates, and where draws of batches do."""
+    run, models = replace(RUN, epochs=3, inner=3, **noise), 6000
+    for found, present in zip(one_record(run, models), (1, 0), strict=True):
+        assert ks_2samp(found, simulated(run, models, present)).pvalue > 1e-4
+
+
 def test_an_attack_on_the_last_iterate_stays_below_the_certificate():
     run = replace(RUN, epochs=2, inner=3, full=1.0, part=1.0)
     present, absent = one_record(run, 6000)
@@ -98,3 +124,12 @@ def test_losses_fall_and_bad_descriptions_are_refused():
             replace(RUN, **bad)
     with pytest.raises(InputError):
         RUN.train(x, target, seeded_keys(0, 1))
+
+
+def test_gradients_and_differences_are_clipped_by_their_own_norms():
+    """A row beyond the norm that was stated, and a loss that is less smooth than stated, move nothing further."""
+    run = replace(RUN, full=1e-9, part=1e-9, smooth=1e-9)
+    x, y = np.zeros((N, 1)), np.zeros(N)
+    x[0], y[0] = 3.0, -1.0
+    found = run.train(x, y, seeded_keys(7, 6000))[:, 0, 0]
+    assert found == pytest.approx(-2 * run.step / N, rel=1e-5)

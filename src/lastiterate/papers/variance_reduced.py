@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import lru_cache
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,9 @@ from lastiterate.curves.pld import Pld
 from lastiterate.errors import InputError, NotCertified
 from lastiterate.run.batching import Poisson
 from lastiterate.run.losses import LinearLoss
+
+NUMBERS = ("epochs", "inner", "step", "lipschitz", "smooth", "full", "part")
+"""Arguments of a compiled program; all else is what it is compiled for."""
 
 
 @dataclass(frozen=True)
@@ -99,17 +103,23 @@ class VarianceReduced:
         if len(x) != self.n:
             raise InputError("x", f"must have the described n = {self.n} rows", np.shape(x))
         with jax.enable_x64(True):
-            return np.asarray(_compiled(self)(np.asarray(x, np.float64), np.asarray(y), np.asarray(keys)))
+            numbers = {name: getattr(self, name) for name in NUMBERS}
+            fitted = _compiled(self.loss, self.n, self.rate)
+            return np.asarray(fitted(numbers, np.asarray(x, np.float64), np.asarray(y), np.asarray(keys)))
 
 
 @lru_cache(maxsize=8)
-def _compiled(this: VarianceReduced) -> Any:
+def _compiled(loss: LinearLoss, n: int, rate: float) -> Any:
+    """One program for all runs that differ in ``NUMBERS`` only, for many keys."""
     import jax
 
-    return jax.jit(jax.vmap(partial(_fitted, this), in_axes=(None, None, 0)))
+    def one(numbers: dict[str, Any], x: Any, y: Any, key: Any) -> Any:
+        return _fitted(SimpleNamespace(loss=loss, n=n, rate=rate, **numbers), x, y, key)
+
+    return jax.jit(jax.vmap(one, in_axes=(None, None, None, 0)))
 
 
-def _fitted(this: VarianceReduced, x: Any, y: Any, key: Any) -> Any:
+def _fitted(this: Any, x: Any, y: Any, key: Any) -> Any:
     """Weights (k, d) after all epochs."""
     import jax
     import jax.numpy as jnp

@@ -60,6 +60,9 @@ def _library(name: str) -> Any:
         return import_module(name)
     except ImportError:
         raise InputError("backbone", f"needs {name}", name, "pip install 'lastiterate[vision]'") from None
+    except RuntimeError as error:  # a build for another build of torch
+        raise InputError("backbone", f"needs a {name} that fits the torch that is installed", name,
+                         str(error).splitlines()[0][:100]) from None
 
 
 def _loaded(found: torch.nn.Module, weights: Path) -> None:
