@@ -9,6 +9,7 @@ import torch.nn.functional as functional
 
 import lastiterate as li
 from lastiterate.errors import InputError
+from lastiterate.ledger import GaussianFilter, Ledger
 from lastiterate.torch import Grouped
 
 N = 6
@@ -152,6 +153,42 @@ def test_data_are_n_finite_records():
     assert "numbered items" in refused(module, data=Stream())
     elsewhere = torch.from_numpy(X).to("meta")
     assert "on the CPU or on the module's device" in refused(module, data=(elsewhere, Y))
+
+
+def test_other_spellings_are_answered_in_a_sentence():
+    """Tensors, state dicts and losses of torch where a module, or arrays, are asked for."""
+    module, own = dense(), np.zeros((3, 4), np.float32)
+    own_tensors = module[0].weight, module.state_dict(), list(module.parameters()), module.parameters()
+    for model in (*own_tensors, torch.nn.Linear):
+        assert "give a torch.nn.Module itself" in refused(model, loss=lambda p, x, y: 0.0)
+    assert "must take the parameters and one record" in refused(
+        own, loss=lambda p, x, y: functional.cross_entropy(torch.as_tensor(p) @ x, y))
+    assert "must take the parameters and one record" in refused(own, loss=torch.nn.CrossEntropyLoss())
+    narrow = torch.from_numpy(X).bfloat16()
+    assert "tensors that NumPy can read, got 'torch.bfloat16 on cpu'" in refused(own, lambda p, x, y: 0.0, (narrow, Y))
+    with pytest.raises(InputError, match="must be a tuple"):
+        li.train(replace(RUN, loss=li.Logistic()), torch.utils.data.TensorDataset(narrow, torch.from_numpy(Y)))
+    assert "must have parameters" in refused(torch.nn.ReLU())
+
+
+def test_items_of_a_dataset_have_one_shape():
+    class Uneven(torch.utils.data.Dataset):
+        def __len__(self):
+            return N
+
+        def __getitem__(self, i):
+            return torch.zeros(4 + i % 2), 0
+
+    assert "items of the same parts and shapes" in refused(data=Uneven())
+
+
+def test_nothing_is_paid_for_a_module_that_is_refused(tmp_path):
+    ledger = Ledger(tmp_path / "l")
+    ledger.add("d", unit="record", adjacency="zero-out", filter=GaussianFilter(900.0))
+    before = (tmp_path / "l").read_bytes()
+    for module, said in ((dense(torch.nn.BatchNorm1d(3)), "BatchNorm1d"), (frozen(), "are trained")):
+        assert said in refused(module, ledger=ledger, dataset="d")
+    assert (tmp_path / "l").read_bytes() == before
 
 
 def test_runs_that_say_something_else_are_refused():

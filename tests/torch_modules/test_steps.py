@@ -80,6 +80,32 @@ def test_the_given_module_is_not_changed_and_a_copy_is_released():
     np.testing.assert_allclose(model.predict(X), module(torch.from_numpy(X)).detach().numpy(), atol=1e-6)
 
 
+def twice():
+    part = torch.nn.Linear(3, 3)
+    return torch.nn.Sequential(torch.nn.Linear(D, 3), part, torch.nn.Tanh(), part)
+
+
+def tied():
+    module = torch.nn.Sequential(*(torch.nn.Linear(*sizes, bias=False) for sizes in ((D, 5), (5, D), (D, 5), (5, 3))))
+    module[2].weight = module[0].weight
+    return module
+
+
+@pytest.mark.parametrize("make", [twice, tied])
+def test_what_a_module_holds_twice_is_trained_once_and_put_back(make):
+    module, loss = make(), torch.nn.functional.cross_entropy
+    slopes = torch.autograd.grad(loss(module(torch.from_numpy(X)), torch.from_numpy(Y)), list(module.parameters()))
+    before = [tensor.detach().clone() for tensor in module.parameters()]
+    run = replace(RUN, steps=1, noise=li.GradientNoise(0.0), clip=1e6)
+    parameters, theta = fit_module(run, module, loss, (X, Y))
+    assert len(parameters.names) == len(before)
+    for found, first, slope in zip(parameters.released(theta).values(), before, slopes, strict=True):
+        torch.testing.assert_close((first - found) / run.first_step, slope, atol=1e-5, rtol=1e-4)
+    assert all(torch.equal(*pair) for pair in zip(module.parameters(), before, strict=True))
+    model = li.train(RUN, (X, Y), model=module, loss=loss, seed=3)
+    assert all(torch.equal(own, model.state[name]) for name, own in model.module.named_parameters())
+
+
 @pytest.mark.parametrize("make", [
     lambda: torch.utils.data.TensorDataset(torch.from_numpy(X), torch.from_numpy(Y)),
     lambda: [(x, int(y)) for x, y in zip(X, Y, strict=True)],

@@ -220,7 +220,7 @@ def check_loss(loss: RecordLoss, form: Form, exact: bool, data: tuple[Any, ...])
     first = in_precision(jax.tree.map(lambda a: np.asarray(a)[0], data), exact=exact)
     try:
         found = jax.eval_shape(lambda arrays, *record: loss(form.whole(arrays), *record), arrays, *first)
-    except (TypeError, ValueError, IndexError) as error:
+    except (TypeError, ValueError, IndexError, AttributeError, RuntimeError) as error:
         raise InputError("loss", "must take the parameters and one record (without a batch axis)",
                          str(error).splitlines()[0][:120]) from None
     except NameError as error:

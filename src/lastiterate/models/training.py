@@ -89,6 +89,8 @@ def train(
     if not is_source(data) and not kind.containers and not isinstance(data, tuple):
         raise InputError("data", "must be a tuple: (x, y), or what the loss takes after the parameters",
                          type(data).__name__, "write (x, y)")
+    if not kind.containers and isinstance(data, tuple):
+        check_tensors(data)
     stated = automatic_delta(run.n) if delta is None else delta
     certificate: Any = _certified(run, epsilon, stated, at_least) if not secure_noise else \
         _exact(run, kind, epsilon, stated)
@@ -101,6 +103,17 @@ def train(
                                None if scratch is None else Path(scratch), devices, unit))
     guard.finish(found)
     return found if said is None else found.saying(said)
+
+
+def check_tensors(data: tuple[Any, ...]) -> None:
+    """Refuse tensors of torch that NumPy cannot read, where no torch module is trained."""
+    for part in data:
+        if type(part).__module__.split(".")[0] == "torch" and hasattr(part, "numpy"):
+            try:
+                part.numpy()
+            except (TypeError, RuntimeError):
+                raise InputError("data", "must be arrays, or tensors that NumPy can read",
+                                 f"{part.dtype} on {part.device}", "write tensor.detach().cpu().float()") from None
 
 
 def check_in_pieces(kind: Kind, devices: Any, secure_noise: bool) -> None:

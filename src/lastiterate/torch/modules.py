@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch.func import functional_call
 from torch.utils._pytree import tree_leaves, tree_map
 
 from lastiterate.errors import InputError
@@ -79,7 +78,7 @@ def settled(summed: PerRecord, records: Any, theta: torch.Tensor) -> PerRecord:
     _check_loss(summed, constants | trained, one)
     seen = Uses(trained)
     with seen:
-        functional_call(summed.module, constants | trained, *arguments(one[0]))
+        summed.call(constants | trained, *arguments(one[0]))
     found = replace(summed, layers=_right(summed, seen.layers, theta, constants, pair))
     _check_gradient(found, theta, constants, records)
     return found
@@ -93,8 +92,8 @@ def _check_module(summed: PerRecord, named: Any, pair: Any) -> None:
         args = (given if isinstance(given, tuple) else (given,)), {}
     try:
         with torch.no_grad():
-            both = tree_leaves(functional_call(summed.module, named, *args))
-            single = tree_leaves(functional_call(summed.module, named, *arguments(tree_map(lambda a: a[0], given))))
+            both = tree_leaves(summed.call(named, *args))
+            single = tree_leaves(summed.call(named, *arguments(tree_map(lambda a: a[0], given))))
     except (RuntimeError, TypeError, ValueError, IndexError) as error:
         raise InputError("model", "must take a batch of records", said(error)) from None
     if not torch.equal(random, torch.random.get_rng_state()):

@@ -71,10 +71,12 @@ class Parameters:
         every = dict(module.named_parameters())
         for name, tensor in every.items():
             _check(name, tensor)
+        if not every:
+            raise InputError("model", "must have parameters", type(module).__name__)
         places = {tensor.device for tensor in (*every.values(), *module.buffers())}
         if len(places) != 1:
-            found = " and ".join(sorted(map(str, places))) or "no parameters"
-            raise InputError("model", "must lie on one device", found, "move it with module.to(device)")
+            raise InputError("model", "must lie on one device", " and ".join(sorted(map(str, places))),
+                             "move it with module.to(device)")
         speeds = {name: (model.speed(name) if isinstance(model, Grouped) else 1.0) if tensor.requires_grad else 0.0
                   for name, tensor in every.items()}
         trained = {name: tensor for name, tensor in every.items() if speeds[name] > 0}

@@ -76,7 +76,11 @@ def _stacked(data: Any, n: int) -> tuple[Any, ...]:
         return data.tensors
     items = [item if isinstance(item, tuple) else tuple(item) if isinstance(item, list) else (item,)
              for item in (data[i] for i in range(n))]
-    return tuple(torch.utils.data.default_collate([item[part] for item in items]) for part in range(len(items[0])))
+    try:
+        return tuple(torch.utils.data.default_collate(list(part)) for part in zip(*items, strict=True))
+    except (RuntimeError, TypeError, ValueError):
+        raise InputError("data", "must have items of the same parts and shapes, made of tensors or numbers", None,
+                         "fill up what is shorter") from None
 
 
 def taken(records: Any, places: torch.Tensor, device: torch.device) -> Any:

@@ -14,6 +14,7 @@ import math
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -57,10 +58,26 @@ class PerRecord:
     def dtype(self) -> torch.dtype:
         return self.parameters.precision(exact=self.exact)
 
+    @cached_property
+    def slots(self) -> dict[str, str]:
+        """Every place of the module that holds a tensor, once, and the name that the tensor goes by.
+
+        A part that a module holds under two names is one place: torch would put a tensor back there that it had put in.
+        """
+        parts = [(f"{prefix}.{own}" if prefix else own, tensor) for prefix, part in self.module.named_modules()
+                 for own, tensor in (*part._parameters.items(), *part._buffers.items()) if tensor is not None]
+        names = {id(tensor): name for name, tensor in reversed(parts)}
+        return {place: names[id(tensor)] for place, tensor in parts}
+
+    def call(self, named: State, args: Any, given: dict[str, Any]) -> Any:
+        """What the module answers with these tensors; it is as before afterwards."""
+        every = {place: named[name] for place, name in self.slots.items()}
+        return functional_call(self.module, every, args, given, tie_weights=False)
+
     def value(self, named: State, record: tuple[Any, ...]) -> torch.Tensor:
         """One record's loss; ``named``: all tensors of the module."""
         first, *rest = record
-        output = functional_call(self.module, named, *arguments(first))
+        output = self.call(named, *arguments(first))
         return self.loss(without_batch(output), *rest)
 
     def chunk_sum(self, theta: torch.Tensor, constants: State, records: tuple[Any, ...],
@@ -103,7 +120,7 @@ class PerRecord:
         def one(zeros: State, rest: State, record: Any) -> tuple[torch.Tensor, State]:
             with Tapped(held, self.layers, zeros) as tap:
                 first, *others = record
-                output = functional_call(self.module, constants | held | rest, *arguments(first))
+                output = self.call(constants | held | rest, *arguments(first))
             return self.loss(without_batch(output), *others), tap.inputs
 
         def total(zeros: State, rest: State) -> tuple[torch.Tensor, State]:

@@ -120,9 +120,8 @@ Arithmetic = Callable[[Prepared, Any], tuple[Prepared, Draws]]
 """From a run and its key to the same run with other sums, and their noise."""
 
 
-def prepare(run: Run, model: torch.nn.Module | Grouped, loss: Any, data: Any,
-            microbatch: int | None = None) -> Prepared:
-    """Check a run, a module, a loss and data, and put them together; nothing is executed on a record."""
+def checked(run: Run, model: torch.nn.Module | Grouped, microbatch: int | None) -> Parameters:
+    """What is trained; errors that need no data are found here, before anything is paid."""
     module = model.module if isinstance(model, Grouped) else model
     if run.prelude:
         raise InputError("prelude", "prepares the rows of linear models only", type(run.prelude[0]).__name__,
@@ -134,9 +133,16 @@ def prepare(run: Run, model: torch.nn.Module | Grouped, loss: Any, data: Any,
     if set(parameters.scales) != {1.0} and (run.prox is not None or not isinstance(run.domain, Everywhere)):
         raise InputError("speeds", "must be 1 where the run has a domain or a penalty", None,
                          "they speak of the parameters themselves")
-    initial = parameters.vector(module)
-    if isinstance(run.start, GaussianStart) and initial.any():
+    if isinstance(run.start, GaussianStart) and parameters.vector(module).any():
         raise InputError("model", "must have parameters 0 where the run starts at random", None, "or use start=Fixed()")
+    return parameters
+
+
+def prepare(run: Run, model: torch.nn.Module | Grouped, loss: Any, data: Any,
+            microbatch: int | None = None) -> Prepared:
+    """Check a run, a module, a loss and data, and put them together; nothing is executed on a record."""
+    module, parameters = model.module if isinstance(model, Grouped) else model, checked(run, model, microbatch)
+    initial = parameters.vector(module)
     records = records_of(run, data, parameters.device)
     summed = PerRecord(module, loss, parameters, (), run.clip, hidden_state(run), batches_move(run))
     with full_precision(parameters.device):
