@@ -119,6 +119,18 @@ found = execute_streaming(run, Counted((x, y)), key, devices=2).weights
 assert sum(read) < 0.65 * 7 * 40, "each reads its part of every batch"
 np.testing.assert_allclose(found, execute_streaming(run, Arrays((x, y)), seeded_key(3)).weights, rtol=0, atol=1e-13)
 
+prepared = dict(prelude=(li.PrivateMean(1.0, 2.0), li.PrivateCovariance(1.0)), noise=li.NoiseMultiplier(1.0))
+measured = dict(prelude=(li.PrivateMean(1.0, 2.0), li.TopEigenvalue(1.0)), noise=li.NoiseMultiplier(1.0),
+                step_size=li.RelativeToSmooth(1.0))
+for more, batching, times in ((prepared, li.RandomAllocation(40), 3), (measured, li.Permuted(40), 2)):
+    one, read[:] = replace(run, **more, batching=batching), []
+    found = execute_streaming(one, Counted((x, y)), key, devices=2)
+    assert sum(read) < 0.55 * times * 103, "preparations and sorting read its part"
+    alone = execute_streaming(one, Arrays((x, y)), seeded_key(3))
+    np.testing.assert_allclose(found.weights, alone.weights, rtol=0, atol=1e-12)
+    for mine, other in zip(found.released, alone.released, strict=True):
+        np.testing.assert_allclose(mine, other, rtol=1e-9)
+
 def drop_out(done, steps, seconds):
     if sys.argv[2] == "1":
         os._exit(0)

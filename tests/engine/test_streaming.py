@@ -21,11 +21,14 @@ from lastiterate.engine.samplers import TABLE
 from lastiterate.engine.sealed import Key
 from lastiterate.engine.streaming import repeated, scratch, slab, sorting
 from lastiterate.engine.streaming.ahead import ahead
-from lastiterate.engine.streaming.linear import execute_streaming
+from lastiterate.engine.streaming.linear import Rows, execute_streaming
 from lastiterate.engine.streaming.network import fit_streaming
-from lastiterate.engine.streaming.passes import IN_ORDER, ORDERS, check_streams
+from lastiterate.engine.streaming.passes import IN_ORDER, ORDERS, Passes, check_streams
 from lastiterate.engine.streaming.records import RecordForm
 from lastiterate.engine.streaming.scratch import Scratch
+from lastiterate.engine.streaming.sharing import Cuts, batch_counts
+from lastiterate.engine.streaming.slab import Shape
+from lastiterate.engine.streaming.slabs import slabs
 from lastiterate.engine.streaming.sorting import Order, Sorted
 from lastiterate.engine.streaming.source import regrouped
 from lastiterate.errors import InputError
@@ -208,6 +211,37 @@ def test_sorting_is_a_stable_sort_by_words(end, small, tmp_path):
     if end is not None:
         np.testing.assert_array_equal(found.sizes, np.bincount(words.astype(int), minlength=end))
     found.close()
+
+
+@pytest.mark.parametrize("end", [None, 7])
+def test_every_process_knows_what_all_of_them_sort(end, small):
+    order, size = Order(seeded_key(4), N, end), 20
+    words = np.concatenate(list(order.words()))
+    ranks = np.argsort(np.argsort(words, kind="stable"))
+    batch, process = (ranks // size if end is None else words.astype(int)), np.arange(N) // 35
+    expected = [[((batch == b) & (process == p)).sum() for b in range(6 if end is None else end)] for p in range(3)]
+    np.testing.assert_array_equal(batch_counts(order, size, 3), expected)
+    same = Cuts(np.array([5, 9], np.uint64), np.array([3, 0]))  # equal words on both sides of a cut
+    np.testing.assert_array_equal(same.batch(np.array([5, 5, 9, 4], np.uint64), np.array([2, 3, 0, 9])), [0, 1, 2, 0])
+
+
+@pytest.mark.parametrize("batching", BATCHINGS, ids=str)
+def test_processes_share_every_batch(batching, small, tmp_path):
+    """The records of a batch, each in one process; the same chunks in each of them."""
+    run, steps = li.Run(**COMMON, batching=batching), []
+    for parts in (1, 3):
+        found, marks = dict[int, list[float]](), []
+        for part in range(parts):
+            passes = Passes(run, Held(), Rows(run, ()), np.asarray(seeded_key(1)), tmp_path, True, (part, parts))
+            marks.append([])
+            for made in slabs(passes, Shape(4, 8, 8, part, parts), 0):
+                marks[-1].append((made.steps[:made.used].tolist(), made.ends[:made.used].tolist()))
+                for step, rows in zip(made.steps, made.records[0][:made.used], strict=False):
+                    found.setdefault(int(step), []).extend(rows[rows[:, -1] != 0][:, 0].tolist())
+            passes.close()
+        assert all(mark == marks[0] for mark in marks)
+        steps.append({step: sorted(rows) for step, rows in found.items()})
+    assert steps[0] == steps[1] and len(steps[0]) == run.steps and sum(map(len, steps[0].values())) > 2 * N
 
 
 def test_regrouping_keeps_every_record():

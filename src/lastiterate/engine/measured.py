@@ -32,6 +32,7 @@ class Measurable:
     features: int
     rows: Callable[[], Iterator[np.ndarray]]
     targets: Callable[[], Iterator[np.ndarray]]
+    together: Callable[[Iterator[np.ndarray]], Any] = iter  #: what is read, as the sums take it: ``Shared``, or itself
 
 
 def _key(key: Key, part: int) -> Key:
@@ -57,7 +58,7 @@ def prepare_privately(run: Run, data: Measurable, release: Release) -> Released:
         slices = data.targets() if part.targets else (
             prepared(rows, run.prelude, released) for rows in data.rows())
         width = columns(run.prelude[:number], data.features)
-        released += (release(number, part, slices, replace(data, features=width)),)
+        released += (release(number, part, data.together(slices), replace(data, features=width)),)
     return released
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from lastiterate.engine.noise import Key, gaussian, seeded_key, stream, uniform
 from lastiterate.engine.preparation.covariance import unit_rows
+from lastiterate.engine.preparation.sums import each_sum
 from lastiterate.run.preparation import CosineFeatures
 
 
@@ -45,8 +46,8 @@ def noisy_cosines(slices: Iterable[np.ndarray], n: int, part: CosineFeatures, ke
     with jax.enable_x64(True):
         noise = np.asarray(gaussian(key, 0, (part.count,)))
     total = part.noise_multiplier * part.longest * noise
-    for rows in slices:
-        total = total + cosines(part, rows).sum(axis=0)
+    for found in each_sum(slices, lambda rows: cosines(part, rows).sum(axis=0)):
+        total = total + found
     return total / n
 
 

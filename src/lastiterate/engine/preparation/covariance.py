@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from lastiterate.engine.noise import Key, gaussian
+from lastiterate.engine.preparation.sums import each_sum
 
 UNIT = 1 - 2.0**-20
 """Unit rows have this norm: more than rounding to float32 can add to 1 (relative 2^-24)."""
@@ -40,10 +41,15 @@ def noisy_moments(slices: Iterable[np.ndarray], features: int, noise_multiplier:
     noise = (noise + noise.T) / math.sqrt(2)
     noise[np.diag_indices(features)] = diagonal
     total = noise_multiplier * noise
-    for rows in slices:
-        exact = unit_rows(rows).astype(np.float64)
-        total = total + exact.T @ exact
+    for found in each_sum(slices, lambda rows: gram(unit_rows(rows))):
+        total = total + found
     return total
+
+
+def gram(rows: np.ndarray) -> np.ndarray:
+    """sum_i x_i x_i' over rows (n, d) of single precision, (d, d) float64."""
+    exact = np.asarray(rows, dtype=np.float64)
+    return exact.T @ exact
 
 
 def whitening(moments: np.ndarray, count: int, noise_multiplier: float, power: float) -> np.ndarray:

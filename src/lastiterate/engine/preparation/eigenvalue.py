@@ -8,6 +8,8 @@ import jax
 import numpy as np
 
 from lastiterate.engine.noise import Key, gaussian
+from lastiterate.engine.preparation.covariance import gram
+from lastiterate.engine.preparation.sums import each_sum
 
 ROUNDING = 1 + 1e-9
 """Eigenvalues of Gram matrices in float64 are good to a few ulp of the largest, times the dimension."""
@@ -20,8 +22,8 @@ def top_eigenvalue(blocks: Iterable[Iterable[np.ndarray]]) -> float:
     """
     found = 0.0
     for slices in blocks:
-        gram = sum(exact.T @ exact for exact in (np.asarray(rows, dtype=np.float64) for rows in slices))
-        found = max(found, float(np.linalg.eigvalsh(gram)[-1]) * ROUNDING)
+        total = sum(each_sum(slices, gram))
+        found = max(found, float(np.linalg.eigvalsh(total)[-1]) * ROUNDING)
     return found
 
 

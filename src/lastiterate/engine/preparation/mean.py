@@ -8,6 +8,7 @@ import jax
 import numpy as np
 
 from lastiterate.engine.noise import Key, gaussian
+from lastiterate.engine.preparation.sums import each_sum
 from lastiterate.engine.rows import clip_rows
 from lastiterate.run.preparation import PrivateMean
 
@@ -21,8 +22,8 @@ def noisy_mean(slices: Iterable[np.ndarray], n: int, d: int, part: PrivateMean, 
     with jax.enable_x64(True):
         noise = np.asarray(gaussian(key, 0, (d,)))
     total = part.noise_multiplier * part.row_norm * noise
-    for rows in slices:
-        total = total + clip_rows(rows, part.row_norm).sum(axis=0, dtype=np.float64)
+    for found in each_sum(slices, lambda rows: clip_rows(rows, part.row_norm).sum(axis=0, dtype=np.float64)):
+        total = total + found
     return (total / n).astype(np.float32)
 
 

@@ -8,6 +8,7 @@ import jax
 import numpy as np
 
 from lastiterate.engine.noise import Key, gaussian
+from lastiterate.engine.preparation.sums import each_sum
 from lastiterate.run.preparation import PrivateTargetMean
 from lastiterate.run.run import Run
 
@@ -21,8 +22,9 @@ def noisy_target_mean(slices: Iterable[np.ndarray], n: int, part: PrivateTargetM
     with jax.enable_x64(True):
         noise = float(np.asarray(gaussian(key, 0, (1,)))[0])
     total = part.noise_multiplier * part.bound * noise
-    for targets in slices:
-        total += float(np.clip(np.asarray(targets, np.float64), -part.bound, part.bound).sum())
+    for found in each_sum(slices, lambda targets: np.clip(np.asarray(targets, np.float64), -part.bound,
+                                                          part.bound).sum()):
+        total += float(found)
     return np.array([total / n])
 
 

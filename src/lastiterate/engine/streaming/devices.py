@@ -12,7 +12,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from lastiterate.engine.keeper import Keeper
-from lastiterate.engine.streaming.source import Piece
+from lastiterate.engine.streaming.source import Piece, own_records
 from lastiterate.errors import InputError
 
 
@@ -42,6 +42,12 @@ class Devices:
             raise InputError("checkpoint", "is for runs in one process", f"{jax.process_count()} processes",
                              "leave it out")
 
+    def check_records(self, n: int) -> None:
+        """Refuse processes that would have no record of their own."""
+        parts = self.part[1]
+        if own_records(n, parts - 1, parts)[0] >= n:
+            raise InputError("devices", f"must leave every one of {parts} processes records of its own", n)
+
     @cached_property
     def _mesh(self) -> Mesh:
         return Mesh(np.array(jax.devices()[:self.count]), ("records",))
@@ -57,6 +63,13 @@ class Devices:
     def part(self) -> tuple[int, int]:
         """Which process this is, of how many that share the work."""
         return (0, 1) if self.count == 1 else (jax.process_index(), jax.process_count())
+
+    def gathered(self, own: np.ndarray) -> np.ndarray:
+        """The arrays of all processes, which have one shape: (processes, ...), the same bits in each of them."""
+        from jax.experimental import multihost_utils
+
+        with jax.enable_x64(True):
+            return np.asarray(multihost_utils.process_allgather(own))
 
     def compiled(self, function: Any) -> Any:
         """A compiled function whose results are whole on every device."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -16,6 +18,7 @@ from lastiterate.engine.measured import Blocks, Measurable, drawn_with, prepare_
 from lastiterate.engine.model import Model
 from lastiterate.engine.noise import ORDER, Key, fresh_key, stream
 from lastiterate.engine.preparation import prepared
+from lastiterate.engine.preparation.sums import Shared
 from lastiterate.engine.preparation.target_mean import target_offset
 from lastiterate.engine.prepare import SLICE, checked_answers, hidden, linear_loss
 from lastiterate.engine.process import check_process
@@ -23,7 +26,18 @@ from lastiterate.engine.rows import clip_rows
 from lastiterate.engine.streaming.devices import Devices
 from lastiterate.engine.streaming.kept import again_and_again
 from lastiterate.engine.streaming.passes import Passes, check_streams
-from lastiterate.engine.streaming.source import Cursor, Piece, Source, counted, first_record, regrouped
+from lastiterate.engine.streaming.slab import Shape
+from lastiterate.engine.streaming.source import (
+    AT_ONCE,
+    Cursor,
+    Piece,
+    Source,
+    counted,
+    first_record,
+    own_records,
+    regrouped,
+    rows_of,
+)
 from lastiterate.engine.streaming.steps import StreamLoop
 from lastiterate.engine.trainer import Progress
 from lastiterate.errors import InputError
@@ -65,17 +79,19 @@ def execute_streaming(run: Run, source: Source, key: Key | None = None, progress
     check_linear(run, source)
     shared = Devices(devices)
     shared.check_keeper(keeper)
+    shared.check_records(run.n)
     if keeper is not None:
         key = keeper.begin(run, source.digested(), key)
     check_process()
     key = shared.same_key(fresh_key() if key is None else key)
     with closing(again_and_again(run, source, folder, arranged_once=True)) as records:
-        released = prepare_privately(run, _measurable(run, records.source), drawn_with(key))
+        released = prepare_privately(run, _measurable(run, records.source, shared), drawn_with(key))
         with jax.enable_x64(True):
             order = np.asarray(stream(key, ORDER))
-        with closing(Passes(run, records.source, Rows(run, released), order, folder, dear=True)) as passes:
+        with closing(Passes(run, records.source, Rows(run, released), order, folder, dear=True,
+                            part=shared.part)) as passes:
             features = first_record(source)[0].shape[1]
-            done, released = settled(run, features, released, key, lambda: _batches(run, passes))
+            done, released = settled(run, features, released, key, lambda: _batches(run, passes, shared))
             loop = StreamLoop(done, Linear(linear_loss(run), run.clip, hidden(run)), shared)
             with jax.enable_x64(True):
                 first = np.zeros((outputs(linear_loss(run)), columns(run.prelude, features) + 1))
@@ -101,22 +117,33 @@ def first_rows(source: Source) -> np.ndarray:
         return np.asarray(next(pieces)[0])
 
 
-def _measurable(run: Run, source: Source) -> Measurable:
-    """A source as preparations read it."""
+def _measurable(run: Run, source: Source, shared: Devices) -> Measurable:
+    """A source as preparations read it; every one of several processes reads its own records."""
+    begin, end = own_records(run.n, *shared.part)
+
     def column(which: int) -> Iterator[np.ndarray]:
-        return (piece[which] for piece in regrouped(counted(source, run.n), SLICE))
+        return (piece[which] for piece in regrouped(Cursor(counted(source, run.n, begin)).take(end - begin), SLICE))
 
     return Measurable(run.n, first_record(source)[0].shape[1], lambda: column(0),
-                      lambda: (checked_answers(run, part) for part in column(1)))
+                      lambda: (checked_answers(run, part) for part in column(1)), _together(shared))
 
 
-def _batches(run: Run, passes: Passes) -> Blocks:
+def _together(shared: Devices) -> Callable[[Iterator[np.ndarray]], Any]:
+    """Slices of this process as sums over those of all take them."""
+    return iter if shared.part[1] == 1 else lambda slices: Shared(slices, shared.gathered)
+
+
+def _batches(run: Run, passes: Passes, shared: Devices) -> Blocks:
     """Rows of the run's batches where they are the same in every pass, otherwise of all records."""
+    together, nothing = _together(shared), np.zeros((1, passes.form.shapes[0][0]), np.float32)
     if not by_block(run):
-        yield (piece[0] for piece in regrouped(passes.arranged(), SLICE))
+        most = rows_of(passes.source, AT_ONCE)
+        yield together(chain([nothing], (piece[0] for piece in regrouped(passes.arranged_own(most), SLICE))))
         return
     with closing(passes.from_pass(0)) as every:
         one = next(every)
         cursor = Cursor(one.pieces(0))
-        for size in one.sizes:
-            yield (piece[0] for piece in regrouped(cursor.take(int(size)), SLICE))
+        for begin, many, _ in one.shares(Shape(1, 1, 1, *shared.part)).tolist():
+            if shared.part[1] > 1 and one.counts is None:
+                cursor = Cursor(one.pieces(begin))
+            yield together(chain([nothing], (piece[0] for piece in regrouped(cursor.take(many), SLICE))))

@@ -42,12 +42,13 @@ def fit_streaming(run: Run, loss: RecordLoss, params: Any, source: Source, key: 
         initial = objective.form.vector(params)
         shared = Devices(devices)
         shared.check_keeper(keeper)
+        shared.check_records(run.n)
         if keeper is not None:
             key = keeper.begin(run, (*source.digested(), np.asarray(initial)), key)
         key = shared.same_key(fresh_key() if key is None else key)
         order = np.asarray(stream(key, ORDER))
         with closing(again_and_again(run, source, folder)) as records, \
-                closing(Passes(run, records.source, with_flags, order, folder)) as passes:
+                closing(Passes(run, records.source, with_flags, order, folder, part=shared.part)) as passes:
             found = StreamLoop(run, objective, shared).execute(initial, passes, key, progress, keeper)
         form = Form.of(params)
         return form.whole(form.released(found))

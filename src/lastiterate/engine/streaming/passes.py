@@ -18,15 +18,18 @@ from lastiterate.engine.streaming.kept import Kept
 from lastiterate.engine.streaming.records import RecordForm
 from lastiterate.engine.streaming.repeated import Repeated
 from lastiterate.engine.streaming.scratch import NoScratch, Scratch
+from lastiterate.engine.streaming.sharing import batch_counts
 from lastiterate.engine.streaming.slab import Shape
 from lastiterate.engine.streaming.sorting import Order, Sorted
 from lastiterate.engine.streaming.source import (
     SCATTERED,
+    Cursor,
     Piece,
     Source,
     check_unchanged,
     counted,
     first_record,
+    own_records,
     rows_of,
 )
 from lastiterate.errors import InputError
@@ -45,7 +48,7 @@ Arrange = Callable[[Piece], Piece]
 """From records as a source gives them to records as steps read them; a map of single records."""
 ORDERS: dict[type, bool] = {Permuted: False, Reshuffled: False, RandomAllocation: True, BallsInBins: True}
 """Batchings that are a sort by random words: whether into batches, or into one order."""
-IN_ORDER, BINS = (FullBatch, Cyclic), (BallsInBins,)
+IN_ORDER = (FullBatch, Cyclic)
 NOISE = (GradientNoise, Langevin, NoiseMultiplier)
 
 
@@ -70,6 +73,18 @@ class Pass:
 
     sizes: np.ndarray
     pieces: Callable[[int], Iterator[Piece]]
+    counts: np.ndarray | None = None  #: where every process sorts its own records, how many of them: (parts, batches)
+
+    def shares(self, shape: Shape) -> np.ndarray:
+        """Of every batch: where this process begins in its pieces, how many records are its own, in how many chunks of
+        every process; (batches, 3)."""
+        if self.counts is None:
+            begins = np.cumsum(self.sizes) - self.sizes
+            found = np.array([shape.own(int(size)) for size in self.sizes])
+            return np.column_stack((begins + found[:, 0], found[:, 1:]))
+        own = self.counts[shape.part]
+        chunks = np.maximum(1, -(-self.counts.max(0) // shape.records))
+        return np.column_stack((np.cumsum(own) - own, own, chunks))
 
 
 @dataclass
@@ -85,6 +100,7 @@ class Passes:
     key: Key
     folder: Path | None = None
     dear: bool = False  #: whether arranging records costs more than reading their bytes from a scratch file
+    part: tuple[int, int] = (0, 1)  #: which process this is, of how many that share the records
     _once: Sorted | None = field(init=False, default=None, repr=False)  #: the draw of the whole run
     _arranged: Kept | None = field(init=False, default=None, repr=False)  #: all records, in public order
     _read: list[Scratch] = field(init=False, default_factory=list, repr=False)  #: of passes that are over
@@ -108,11 +124,25 @@ class Passes:
 
     def arranged(self, first: int = 0, most: int | None = None) -> Iterator[Piece]:
         """One pass in public order, ``most`` records at a time."""
-        if self._arranged is not None:
-            yield from self._arranged.pieces(rows_of(self.source, SCATTERED) if most is None else most, first)
-            return
         for piece in counted(self.source, self.run.n, first, most):
             yield self.arrange(piece)
+
+    @property
+    def own(self) -> tuple[int, int]:
+        """The records that this process sorts and measures: the first, and behind the last."""
+        return own_records(self.run.n, *self.part)
+
+    def arranged_own(self, most: int) -> Iterator[Piece]:
+        """The records of this process in public order."""
+        if self._arranged is not None:
+            yield from self._arranged.pieces(most)
+            return
+        begin, end = self.own
+        with closing(self.arranged(begin, most)) as pieces:  # type: ignore[type-var]
+            cursor = Cursor(pieces)
+            yield from cursor.take(end - begin)
+            if end == self.run.n:
+                cursor.finish()
 
     def kept(self, shape: Shape) -> Repeated | None:
         """Where the slabs of one pass can be kept to be read in all others.
@@ -122,10 +152,9 @@ class Passes:
         """
         if not self.dear or self.run.batching.drawn == "each pass":
             return None
-        sizes = self._equal if type(self.run.batching) not in BINS else self._drawn.sizes
-        assert sizes is not None
+        one = self._pass(self._drawn) if self.run.batching.drawn == "once" else Pass(self._equal, self.arranged)
         try:
-            return Repeated(shape, self.form.size, sum(shape.own(int(size))[2] for size in sizes), self.folder)
+            return Repeated(shape, self.form.size, int(one.shares(shape)[:, 2].sum()), self.folder)
         except NoScratch:
             return None
 
@@ -172,16 +201,19 @@ class Passes:
         """The records in one secret order, or in secret batches."""
         end = self.run.blocks if ORDERS[type(self.run.batching)] else None
         instead = self._read.pop() if self._read else None  # its space is allocated, and quicker to write
-        found = Sorted(self.form, Order(key, self.run.n, end), self.folder, instead)
+        found = Sorted(self.form, Order(key, self.run.n, end), self.folder, self.own, instead)
         try:
-            found.fill(self.arranged(most=rows_of(self.source, SCATTERED)))
+            found.fill(self.arranged_own(rows_of(self.source, SCATTERED)))
         except BaseException:
             found.close()
             raise
         return found
 
     def _pass(self, found: Sorted) -> Pass:
-        return Pass(self._equal if found.sizes is None else found.sizes, found.pieces)
+        if self.part[1] == 1:
+            return Pass(self._equal if found.sizes is None else found.sizes, found.pieces)
+        counts = batch_counts(found.order, int(self.run.divisor), self.part[1])
+        return Pass(counts.sum(0), found.pieces, counts)
 
     @property
     def _equal(self) -> np.ndarray:
@@ -193,16 +225,17 @@ class Passes:
 
 @dataclass(frozen=True)
 class Arranged:
-    """Records as steps read them, as a source."""
+    """The records of a process as steps read them, as a source."""
 
     passes: Passes
     dear = True
 
     def __len__(self) -> int:
-        return self.passes.run.n
+        begin, end = self.passes.own
+        return end - begin
 
     def pieces(self, most: int, first: int = 0) -> Iterator[Piece]:
-        return self.passes.arranged(first, most)
+        return self.passes.arranged_own(most)
 
     def digested(self) -> Iterator[np.ndarray]:
         return self.passes.source.digested()

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from contextlib import closing
 
-import numpy as np
-
 from lastiterate.engine.streaming.passes import Passes
 from lastiterate.engine.streaming.slab import Shape, Slab
 from lastiterate.engine.streaming.source import Cursor
@@ -15,7 +13,8 @@ from lastiterate.engine.streaming.source import Cursor
 def slabs(passes: Passes, shape: Shape, first: int) -> Generator[Slab, None, None]:
     """The slabs of all steps from ``first`` on; each is valid until the one after the next is asked for.
 
-    A slab ends with a step unless that step alone is longer than a slab.
+    A slab ends with a step unless that step alone is longer than a slab, and with a pass: so the slabs of all processes
+    hold the same chunks, whichever of them keep theirs.
     """
     run, pair = passes.run, [Slab.empty(passes.form, shape.chunks, shape.rows) for _ in range(2)]
     whole = -(-first // run.blocks) * run.blocks  # where the next pass begins
@@ -42,13 +41,13 @@ def _made(passes: Passes, shape: Shape, first: int, end: int, pair: list[Slab]) 
         return
     with closing(passes.from_pass(first // blocks)) as every:
         for found in every:
-            begins = np.concatenate(([0], np.cumsum(found.sizes)))
-            cursor = Cursor(found.pieces(int(begins[step % blocks])))
+            shares = found.shares(shape).tolist()
+            cursor = Cursor(found.pieces(shares[step % blocks][0]))
             until = min(end, (step // blocks + 1) * blocks)
             for k in range(step, until):
-                begin, many, chunks = shape.own(int(found.sizes[k % blocks]))
-                if shape.parts > 1:
-                    cursor = Cursor(found.pieces(int(begins[k % blocks]) + begin))
+                begin, many, chunks = shares[k % blocks]
+                if shape.parts > 1 and found.counts is None:
+                    cursor = Cursor(found.pieces(begin))
                 for number in range(chunks):
                     if pair[0].full or (number == 0 and pair[0].used + chunks > shape.chunks and pair[0].used):
                         yield from _handed(pair)
@@ -56,13 +55,13 @@ def _made(passes: Passes, shape: Shape, first: int, end: int, pair: list[Slab]) 
                     pair[0].add(cursor, min(shape.records, left), k, number + 1 == chunks)
                 if chunks > shape.chunks:
                     yield from _handed(pair)
-            if until % blocks == 0 and shape.parts == 1:
+            if until % blocks == 0 and (shape.parts == 1 or found.counts is not None):
                 cursor.finish()
+            if pair[0].used:
+                yield from _handed(pair)
             step = until
             if step == end:
                 break
-    if pair[0].used:
-        yield from _handed(pair)
 
 
 def _handed(pair: list[Slab]) -> Iterator[Slab]:

@@ -41,11 +41,12 @@ class Order:
     n: int
     end: int | None = None
 
-    def words(self) -> Iterator[np.ndarray]:
-        """Words of all records, uint64, ``WORDS`` at a time."""
-        for first in range(0, self.n, WORDS):
+    def words(self, first: int = 0, end: int | None = None) -> Iterator[np.ndarray]:
+        """Words of the records ``first`` .. ``end`` - 1, by default of all, uint64, ``WORDS`` at a time."""
+        end = self.n if end is None else end
+        for at in range(first, end, WORDS):
             with jax.enable_x64(True):
-                words = np.asarray(_words(self.key, self.n, first, WORDS))[:self.n - first]
+                words = np.asarray(_words(self.key, self.n, at, WORDS))[:end - at]
             yield words if self.end is None else words % np.uint64(self.end)
 
     def bucket(self, words: np.ndarray, buckets: int) -> np.ndarray:
@@ -71,6 +72,7 @@ class Sorted:
     form: RecordForm
     order: Order
     folder: Path | None = None
+    own: tuple[int, int] | None = None  #: which records, where it is not all of them: the first, and behind the last
     instead: Scratch | None = None
     scratch: Scratch = field(init=False, repr=False)
     _counts: np.ndarray = field(init=False, repr=False)  #: records of every bucket
@@ -79,11 +81,12 @@ class Sorted:
     sizes: np.ndarray | None = field(init=False, default=None)  #: records of every batch, where there are batches
 
     def __post_init__(self) -> None:
-        n, end, stored = self.order.n, self.order.end, self.form.size + 8
+        end, stored, own = self.order.end, self.form.size + 8, self._own
+        n = own[1] - own[0]
         buckets = max(1, -(-n * stored // BUCKET))
         buckets = buckets if end is None else end if end <= ALONE else min(buckets, end)
         self._counts, sizes = np.zeros(buckets, np.int64), np.zeros(0 if end is None else end, np.int64)
-        for words in self.order.words():
+        for words in self.order.words(*own):
             self._counts += np.bincount(self.order.bucket(words, buckets), minlength=buckets)
             if end is not None:
                 sizes += np.bincount(words.astype(np.int64), minlength=end)
@@ -94,6 +97,10 @@ class Sorted:
         self.scratch = Scratch(int(self._pages[-1]), self._rows * stored, self.folder, instead=self.instead)
         self.instead = None
 
+    @property
+    def _own(self) -> tuple[int, int]:
+        return (0, self.order.n) if self.own is None else self.own
+
     def close(self) -> None:
         self.scratch.close()
 
@@ -103,12 +110,12 @@ class Sorted:
         return self.scratch.bytes
 
     def fill(self, pieces: Iterable[Piece]) -> None:
-        """Scatter all records, which come in public order."""
+        """Scatter the records, which come in public order."""
         buckets = len(self._counts)
         content = aligned_zeros((buckets, self.scratch.size), np.dtype(np.uint8))
         held = self._stored.within(content, self._rows)
         filled, page = np.zeros(buckets, np.int64), self._pages[:-1].copy()
-        drawn = Cursor((words,) for words in self.order.words())
+        drawn = Cursor((words,) for words in self.order.words(*self._own))
         for piece in pieces:
             (words,) = joined(list(drawn.take(len(piece[0]))))
             found = self.order.bucket(words, buckets)

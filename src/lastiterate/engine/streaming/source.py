@@ -99,6 +99,12 @@ def joined(pieces: list[Piece]) -> Piece:
     return pieces[0] if len(pieces) == 1 else tuple(np.concatenate(parts) for parts in zip(*pieces, strict=True))
 
 
+def own_records(n: int, part: int, parts: int) -> tuple[int, int]:
+    """Of ``n`` records in public order: where those of a process begin, and where they end."""
+    share = -(-n // parts)
+    return min(n, part * share), min(n, (part + 1) * share)
+
+
 class Cursor:
     """Takes records from pieces, as many as are asked for."""
 
