@@ -160,9 +160,10 @@ def table_3(work: Work) -> Result:
                    "that published accuracies stand beside ours and are not comparable.",
                    "What the table says is whether fine-tuning a block helps: without privacy it did (77.0 against "
                    "70.7), with DP-SGD it did not (67.8 against 68.0).",
-                   "The net is written in plain JAX, without Equinox. Group normalisation works within a record; batch "
-                   "normalisation mixes records and is refused by name, here, in torch modules, and in any loss that "
-                   "asks for an axis over records."))
+                   "The net is written in plain JAX; modules of Equinox, which is no dependency, are trees of arrays "
+                   "and train the same way. Group normalisation works within a record; batch normalisation mixes "
+                   "records and is refused by name, here, in torch modules, and in any loss that asks for an axis over "
+                   "records, as Equinox's does."))
 
 
 ITEMS = (
