@@ -83,6 +83,12 @@ MODULES = {
                                    torch.nn.Tanh(), torch.nn.Conv1d(3, 2, 2, padding="same")), (2, 16), 3),
     "transposed, frozen batch norm": (lambda: sequential(
         torch.nn.ConvTranspose2d(2, 3, 2), torch.nn.BatchNorm2d(3).eval(), torch.nn.SiLU()), (2, 4, 4), 3),
+    "transposed, in groups, normalised by instance": (lambda: sequential(
+        torch.nn.ConvTranspose2d(4, 6, 3, stride=2, padding=1, output_padding=1, groups=2, dilation=2), torch.nn.Tanh(),
+        torch.nn.InstanceNorm2d(6, affine=True)), (4, 3, 2), 3),
+    "signals that become longer": (lambda: sequential(
+        torch.nn.ConvTranspose1d(2, 3, 4, stride=3, bias=False), torch.nn.LayerNorm([3, 13])), (2, 4), 3),
+    "words with a filler": (lambda: sequential(torch.nn.Embedding(7, 4, padding_idx=3), torch.nn.Tanh()), None, 2),
     "functions": (Functional, (4,), 1),
     "attention": (Attention, None, 3),
     "volumes": (lambda: sequential(torch.nn.Conv3d(1, 2, 2), torch.nn.Tanh()), (1, 2, 2, 3), 2),
@@ -143,7 +149,7 @@ def dense():
 
 
 def test_the_norm_of_one_clipped_gradient_stays_below_the_clip():
-    for make, shape in ((dense, (4,)), (MODULES["images"][0], (2, 9, 8))):
+    for make, shape in ((dense, (4,)), (MODULES["images"][0], (2, 9, 8)), (Attention, None)):
         x, y = data_for(shape)
         module = make()
         with torch.no_grad():

@@ -103,7 +103,7 @@ def permutation(key: Key, step: Any, count: int) -> jax.Array:
 
 FARTHEST = 36.7
 """No draw of noise lies further from 0."""
-AT_A_TIME = 2**14
+AT_A_TIME = 2**16
 """Pairs of normals that are drawn at a time."""
 ROUND = 2**48
 """Blocks of a step's counter for each round of words; draws of one step stay below."""

@@ -54,22 +54,27 @@ class Prepared:
         """The last iterate, or all of them for release="all"; ``draws``: exact noise of the sums."""
         device = self.summed.parameters.device
         constants = self.summed.parameters.fixed(self.summed.dtype)
+        # one for all steps, because fresh memory is slow: a step is over when the next one asks for its parameters
+        held = torch.empty(self.initial.size, dtype=torch.float64, device=device)
 
         def sums(point: np.ndarray, places: np.ndarray) -> np.ndarray:
-            return self.total(point, constants, torch.from_numpy(places))
+            return self.total(point, constants, torch.from_numpy(places), held)
 
         with full_precision(device), torch.no_grad():
             return replace(self.loop, draws=draws).execute(self.initial, sums, key, progress, keeper)
 
-    def total(self, point: np.ndarray, constants: State, numbers: torch.Tensor) -> np.ndarray:
-        """The sum over the records of these numbers, at the parameters ``point``; both (size,)."""
+    def total(self, point: np.ndarray, constants: State, numbers: torch.Tensor,
+              held: torch.Tensor | None = None) -> np.ndarray:
+        """The sum over the records of these numbers, at the parameters ``point``; both (size,). It lies in ``held``."""
         parameters, device = self.summed.parameters, self.summed.parameters.device
         trained = parameters.tensors(as_theta(point, device), self.summed.dtype)
-        total = torch.zeros(len(point), dtype=torch.float64, device=device)
-        for part, used in self._cut(numbers):
+        total = torch.empty(len(point), dtype=torch.float64, device=device) if held is None else held
+        if not len(numbers):
+            total.zero_()  # otherwise the first chunk is written, all others are added
+        for place, (part, used) in enumerate(self._cut(numbers)):
             found = self._chunk(trained, constants, part, used)
             for name, own in zip(parameters.names, total.split(parameters.sizes), strict=True):
-                own.add_(found[name])
+                own.add_(found[name]) if place else own.copy_(found[name])
         return total.cpu().numpy()
 
     def _cut(self, numbers: torch.Tensor) -> Iterator[tuple[torch.Tensor, int | None]]:
