@@ -9,8 +9,10 @@ import pytest
 import torch
 
 import lastiterate as li
+from lastiterate.audit import subject
 from lastiterate.engine.exact_records import RecordGrid
 from lastiterate.engine.noise import seeded_key
+from lastiterate.errors import InputError
 from lastiterate.torch import Grouped
 from lastiterate.torch.exact import exactly
 from lastiterate.torch.records import taken
@@ -61,6 +63,8 @@ def test_runs_follow_real_arithmetic_and_are_saved(tmp_path: Path) -> None:
                      secure_noise=True)
     model.save(tmp_path / "m")
     assert li.verify(tmp_path / "m").holds
+    with pytest.raises(InputError, match="this release has exact noise"):
+        subject.read(tmp_path / "m")
     again = li.load(tmp_path / "m", like=module())
     np.testing.assert_array_equal(again.predict(X), model.predict(X))
     assert any("not proved" in text for text in again.certificate.all_caveats())

@@ -34,6 +34,9 @@ def read(path: Path) -> Subject:
     whole = folder.read(path)
     stored, model = whole.certificate, whole.model
     delta, evidence = stored.get("delta"), str(stored.get("at_least"))
+    if "exact_run" in stored:
+        raise InputError("audit", "attacks runs whose noise is in floating point, and this release has exact noise",
+                         str(model.get("kind")), "write the run to a file and audit that")
     if "run" not in stored or not isinstance(delta, float) or evidence not in Evidence.__members__:
         raise InputError("certificate", "must be one of a run that lastiterate wrote, complete", None,
                          "check it with lastiterate verify")
