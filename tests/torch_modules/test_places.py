@@ -7,7 +7,9 @@ import pytest
 import torch
 
 import lastiterate as li
+from lastiterate.engine.noise import seeded_key
 from lastiterate.torch.contributions import Stored
+from lastiterate.torch.exact import exactly
 from lastiterate.torch.places import Places
 from lastiterate.torch.sums import as_theta, full_precision
 from lastiterate.torch.training import prepare
@@ -47,6 +49,18 @@ def test_a_record_adds_itself_and_moves_no_other(batching):
     for others in ([1, 2, 5], list(range(1, 18)), list(range(1, 40))):
         moved = batch_sum(prepared, [0, *others]) - batch_sum(prepared, others)
         assert float((moved - alone).abs().max()) < 1e-14
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_what_fills_up_a_chunk_adds_nothing(exact):
+    """Beside a record without a finite gradient too, and on exact sums."""
+    prepared, good = prepare(RUN, network(), LOSS, (X, Y)), np.flatnonzero(Y < 2)[:3].tolist()
+    spoilt = replace(prepared.summed, loss=lambda out, y: LOSS(out, y) * torch.where(y == 2, torch.inf, 1.0))
+    prepared = replace(prepared, summed=spoilt)
+    prepared = exactly(prepared, seeded_key(0))[0] if exact else prepared
+    expected = batch_sum(prepared, good)
+    assert 0.3 < float(expected.norm()) <= 1.2
+    torch.testing.assert_close(batch_sum(prepared, [*good, *np.flatnonzero(Y == 2)[:2]]), expected, atol=1e-14, rtol=0)
 
 
 def test_where_places_show_everything_is_double_precision(monkeypatch):
