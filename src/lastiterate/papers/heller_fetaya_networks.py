@@ -182,7 +182,7 @@ def _notes(this: Attack, clip: float | None) -> tuple[str, ...]:
     return ("The values that the figures draw are not in the text at hand. The paper's size is n = 60000 "
             f"(--set n=60000); here it is reduced, with {longer} (lr n / 2){net}.",
             "Statements after all passes that are shown hold together with probability 95 %.",
-            "As in their appendix E the attack shows nothing of the clipped run, whose accuracy is lower. In their "
+            "What appendix E says: the attack shows nothing of a clipped run, whose accuracy is lower. In their "
             "clipped run the prior's gradient stands outside the clip, here within it." if clip else
             "Unclipped SGLD has no certificate: nothing bounds a gradient.")
 
