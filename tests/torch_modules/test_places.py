@@ -43,7 +43,7 @@ def batch_sum(prepared, numbers):
 def test_a_record_adds_itself_and_moves_no_other(batching):
     """To the last bits of double precision, though gradients are single precision: 1e-8 would be its own rounding."""
     prepared = prepare(replace(RUN, batching=batching), network(), LOSS, (X, Y), microbatch=17)
-    assert prepared.places is not None and prepared.summed.dtype == torch.float32
+    assert prepared.places is not None and prepared.most == 17 and prepared.summed.dtype == torch.float32
     alone = batch_sum(prepared, [0])
     assert 0.3 < float(alone.norm()) <= 0.4
     for others in ([1, 2, 5], list(range(1, 18)), list(range(1, 40))):
@@ -65,7 +65,9 @@ def test_what_fills_up_a_chunk_adds_nothing(exact):
 
 def test_where_places_show_everything_is_double_precision(monkeypatch):
     given = network(), LOSS, (X, Y)
-    single = batch_sum(prepare(RUN, *given), range(20))
+    whole = prepare(RUN, *given)
+    single = batch_sum(whole, range(20))
+    assert whole.most == 32, "no more records at once than a batch is likely to hold"
     monkeypatch.setattr(Places, "holds", lambda places, size: False)
     prepared = prepare(RUN, *given)
     assert prepared.summed.dtype == torch.float64 and prepared.places is None

@@ -9,6 +9,7 @@ order shows in the last bits of nearly every sum; so made-up records say beforeh
 # pyright: reportMissingImports=false
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -71,6 +72,11 @@ class Places:
                 if not bool(torch.isfinite(part).all()) or not torch.equal(part, bits.expand_as(part)):
                     return False
         return True
+
+
+def usual(expected: float) -> int:
+    """A size that seldom leaves a batch of ``expected`` records in more than one chunk."""
+    return math.ceil((expected + 4 * math.sqrt(expected) + 1) / STEP) * STEP
 
 
 def drawn(theta: torch.Tensor) -> torch.Tensor:

@@ -24,7 +24,7 @@ from lastiterate.run.run import Run
 from lastiterate.run.starts import GaussianStart
 from lastiterate.torch.modules import check_parts, made_up_pair, settled
 from lastiterate.torch.parameters import Grouped, Parameters, State
-from lastiterate.torch.places import Places, drawn
+from lastiterate.torch.places import Places, drawn, usual
 from lastiterate.torch.records import records_of, taken
 from lastiterate.torch.sums import PerRecord, as_theta, full_precision
 
@@ -154,6 +154,7 @@ def prepare(run: Run, model: torch.nn.Module | Grouped, loss: Any, data: Any,
         summed = settled(summed, records, as_theta(initial, parameters.device))
     most, places = chunk(summed, microbatch), None
     if batches_move(run) and not summed.exact:
+        most = min(most, usual(run.divisor))
         places = places_of(summed, records, as_theta(initial, parameters.device), most)
         summed = summed if places is not None else replace(summed, exact=True)
     return Prepared(run, summed, initial, records, most, places)
