@@ -145,6 +145,21 @@ def test_curves_with_a_failure_probability_have_only_the_profile() -> None:
     assert curve.delta(5.0) >= 1e-8 and curve.epsilon(5e-9) == math.inf
 
 
+def test_records_of_a_group_may_be_part_of_different_mechanisms():
+    """A chain that crosses a randomised answer and then a noisy count: each of the two for one record."""
+    answer, count = EpsDelta(1.0, 0.0), Gdp(0.8)
+    grouped = WorstOf((answer, count)).group(2)
+    x = np.linspace(-9, 11, 40_001)
+    density = np.exp(-((x[:, None] - [0.0, 0.8]) ** 2) / 2) / np.sqrt(2 * np.pi) * (x[1] - x[0])
+    says = np.array([1.0, np.e]) / (1 + np.e)
+    # both records are told apart at once: the answer by one, the count by the other
+    p, q = np.outer(density[:, 1], says), np.outer(density[:, 0], says[::-1])
+    for epsilon in (0.3, 1.0, 2.0, 2.5):
+        assert grouped.delta(epsilon) >= np.maximum(p - np.exp(epsilon) * q, 0).sum() - 1e-9
+        assert grouped.delta(epsilon) >= max(answer.group(2).delta(epsilon), count.group(2).delta(epsilon))
+    assert WorstOf((Gdp(0.1), Gdp(0.2))).group(3) == Gdp(0.2).group(3)
+
+
 @pytest.mark.parametrize("curve", [Selected(Gdp(0.3), NegativeBinomial(0.0, 0.1)), WorstOf((Gdp(0.1), Gdp(0.2))),
                                    Selected(WorstOf((Gdp(0.1), EpsDelta(0.2, 0.0))), PoissonRuns(3.0))])
 def test_curves_are_written_and_read(curve: Curve) -> None:

@@ -95,6 +95,19 @@ def test_no_sum_can_leave_the_exact_numbers(n: int) -> None:
         grid_of(run_of(li.Logistic(row_norm=2.0**22)))
 
 
+@pytest.mark.parametrize("places", range(18, 28))
+def test_squares_of_wide_residuals_stay_whole_numbers_of_64_bits(places: int) -> None:
+    """Long residuals take coarser grids, or are refused before anything is drawn."""
+    run = run_of(li.HuberRidge(row_norm=1.0, residual_clip=1.01 * 2.0**places), n=20, noise=li.GradientNoise(1.0))
+    if places > 25:
+        with pytest.raises(li.InputError, match="residual clips"):
+            grid_of(run)
+        return
+    assert ExactLinear.of(run, grid_of(run)).most_squared < 2**62
+    x = np.random.default_rng(0).normal(size=(20, 4))
+    assert np.isfinite(execute_exactly(run, x, np.full(20, 1e9), seeded_key(0)).weights).all()
+
+
 @pytest.mark.parametrize("batching", [li.FullBatch(), li.Cyclic(16), li.Permuted(16), li.Reshuffled(16),
                                       li.FixedSize(16), li.Poisson(0.2), li.BallsInBins(16), li.RandomAllocation(16)],
                          ids=lambda batching: type(batching).__name__)

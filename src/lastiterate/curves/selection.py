@@ -11,6 +11,8 @@ from functools import lru_cache
 from typing import Any, final
 
 from lastiterate.curves.curve import UP, Curve, check_delta, check_epsilon
+from lastiterate.curves.gdp import Gdp
+from lastiterate.curves.grouped import Grouped
 from lastiterate.curves.number_of_runs import NegativeBinomial, PoissonRuns, Runs
 from lastiterate.curves.renyi import Rdp
 from lastiterate.curves.tails import smallest_true
@@ -43,8 +45,12 @@ class WorstOf(Curve):
     def rdp(self, alpha: float) -> float:
         return max(curve.rdp(alpha) for curve in self.curves)
 
-    def group(self, size: int) -> WorstOf:
-        return WorstOf(tuple(curve.group(size) for curve in self.curves))
+    def group(self, size: int) -> Curve:
+        """Records of a group may be part of different mechanisms: each is charged with the worst of them."""
+        first, *others = self.curves
+        if isinstance(first, Gdp) and all(isinstance(curve, Gdp) for curve in others):
+            return max((curve for curve in self.curves if isinstance(curve, Gdp)), key=lambda one: one.mu).group(size)
+        return Grouped(self, size)
 
     def exchanged(self) -> WorstOf:
         return WorstOf(tuple(curve.exchanged() for curve in self.curves))

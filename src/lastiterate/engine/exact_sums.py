@@ -61,10 +61,10 @@ def grid_of(run: Run) -> Grid:
     norm = math.hypot(loss.row_norm, loss.intercept)
     bits = places_for(run.n * norm * float(residual_norm(loss)), float(run.noise_stds.max()) * run.divisor)
     rows = min(ROW_BITS, bits // 2, 23 - max(0, math.ceil(math.log2(norm))))
-    left = min(RESIDUAL_BITS, bits - rows)
+    left = min(RESIDUAL_BITS, bits - rows, 30 - max(0, math.ceil(math.log2(residual_norm(loss)))))  # squares: int64
     if min(rows, left) < 4:
         raise InputError("secure_noise", "needs a grid of at least 4 binary places", min(rows, left),
-                         "its sums would not be exact: use smaller batches or row norms")
+                         "its sums would not be exact: use smaller batches, row norms or residual clips")
     return Grid(rows, left)
 
 

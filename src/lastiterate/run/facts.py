@@ -34,8 +34,10 @@ class LossFacts:
 
     ``sensitivity``: largest Euclidean change of the summed data gradient between neighbours of the run's own
     adjacency. ``lipschitz``: bound on one record's data gradient. ``smooth``, ``strong``: bounds on the Hessian of
-    the objective, ``weak_convexity``: m with Hessian >= -m. ``log_sobolev``: a constant c such that all laws on
-    the tracing diffusion of both neighbours satisfy a log-Sobolev inequality (Chourasia et al. 2021, Def. 3.2).
+    the objective, ``weak_convexity``: m with Hessian >= -m; all of them for every batch and whichever records are
+    zeroed, but for a ``strong`` above the ridge, which may be the two neighbours' own. ``log_sobolev``: a constant
+    c such that all laws on the tracing diffusion of both neighbours satisfy a log-Sobolev inequality (Chourasia et
+    al. 2021, Def. 3.2).
     ``hoelder``, ``hoelder_exponent``: H and l in (0, 1] with |g(x) - g(y)| <= H |x - y|^l for every record's data
     gradient g.
     """

@@ -31,6 +31,7 @@ POWER = 0.35
 COVARIANCE_SHARE = 0.04  #: part of the budget mu^2
 COSINE_SHARE, COSINE_POWER = 0.04, 0.25  #: the same for the mean of cosine features, and the power beside them
 TRAVELLED = 3.7  #: the length of all steps, momentum included, times clip sqrt(classes) / (n mu)
+FEW_FEATURES, RESOLVED = 64, 10  #: further features need n mu of so many each, or the length is shorter
 REGRESSION_TRAVELLED = 0.15  #: the same, of regressions
 SHAPE = 0.55  #: the mean of the falling steps over the first
 
@@ -97,7 +98,14 @@ def first_step(asked: Asked, run: Run) -> float:
 
 
 def travelled(asked: Asked, clip: float) -> float:
-    """The length of all steps, momentum included; ``clip``: what the residuals of classes are clipped to."""
-    classes = asked.task.classes
-    length = TRAVELLED / (math.sqrt(classes) * clip) if classes else REGRESSION_TRAVELLED / RESIDUAL_CLIP
-    return length * asked.task.n * asked.mu
+    """The length of all steps, momentum included; ``clip``: what the residuals of classes are clipped to.
+
+    Shorter where rows have more directions than the budget can tell apart: noise goes on in all of them for as long as
+    the steps, while the records' signal lies in few.
+    """
+    task, told_apart = asked.task, asked.task.n * asked.mu
+    if not task.classes:
+        return REGRESSION_TRAVELLED / RESIDUAL_CLIP * told_apart
+    needed = RESOLVED * max(task.features - FEW_FEATURES, 0)
+    shorter = min(1.0, told_apart / needed) ** (1 / 3) if needed else 1.0
+    return TRAVELLED * shorter / (math.sqrt(task.classes) * clip) * told_apart
