@@ -100,12 +100,12 @@ def first_step(asked: Asked, run: Run) -> float:
 def travelled(asked: Asked, clip: float) -> float:
     """The length of all steps, momentum included; ``clip``: what the residuals of classes are clipped to.
 
-    Shorter where rows have more directions than the budget can tell apart: noise goes on in all of them for as long as
+    Shorter where rows have more directions than the budget can distinguish: noise goes on in all of them for as long as
     the steps, while the records' signal lies in few.
     """
-    task, told_apart = asked.task, asked.task.n * asked.mu
+    task, resolved = asked.task, asked.task.n * asked.mu
     if not task.classes:
-        return REGRESSION_TRAVELLED / RESIDUAL_CLIP * told_apart
+        return REGRESSION_TRAVELLED / RESIDUAL_CLIP * resolved
     needed = RESOLVED * max(task.features - FEW_FEATURES, 0)
-    shorter = min(1.0, told_apart / needed) ** (1 / 3) if needed else 1.0
-    return TRAVELLED * shorter / (math.sqrt(task.classes) * clip) * told_apart
+    shorter = min(1.0, resolved / needed) ** (1 / 3) if needed else 1.0
+    return TRAVELLED * shorter / (math.sqrt(task.classes) * clip) * resolved
