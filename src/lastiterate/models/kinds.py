@@ -117,9 +117,9 @@ def kind_for(model: Any) -> Kind:
             import_module(package)
     found = next((kind for kind in reversed(KINDS.values()) if kind.trained and kind.knows(model)), None)
     if found is None:
-        remedy = "of torch give a torch.nn.Module itself, and loss(output, *rest)" if "torch" in sys.modules else \
-            "models of other libraries need their package to be imported first"
-        raise InputError("model", "must be a nested structure of NumPy or JAX arrays", type(model).__name__, remedy)
+        raise InputError("model", "must be a nested structure of NumPy or JAX arrays", type(model).__name__,
+                         "models of other libraries need their package to be imported first (of torch, give a "
+                         "torch.nn.Module itself and loss(output, *rest))")
     return found
 
 

@@ -31,7 +31,8 @@ POWER = 0.35
 COVARIANCE_SHARE = 0.04  #: part of the budget mu^2
 COSINE_SHARE, COSINE_POWER = 0.04, 0.25  #: the same for the mean of cosine features, and the power beside them
 TRAVELLED = 3.7  #: the length of all steps, momentum included, times clip sqrt(classes) / (n mu)
-FEW_FEATURES, RESOLVED = 64, 10  #: further features need n mu of so many each, or the length is shorter
+FEW_FEATURES, RESOLVED = 64, 10  #: further features need n mu of so many each, or the length is shorter,
+SHORTEST = 0.6  #: at least this part of it: shorter ones lose signal at small budgets
 REGRESSION_TRAVELLED = 0.15  #: the same, of regressions
 SHAPE = 0.55  #: the mean of the falling steps over the first
 
@@ -107,5 +108,5 @@ def travelled(asked: Asked, clip: float) -> float:
     if not task.classes:
         return REGRESSION_TRAVELLED / RESIDUAL_CLIP * resolved
     needed = RESOLVED * max(task.features - FEW_FEATURES, 0)
-    shorter = min(1.0, resolved / needed) ** (1 / 3) if needed else 1.0
+    shorter = max(SHORTEST, min(1.0, resolved / needed) ** (1 / 3)) if needed else 1.0
     return TRAVELLED * shorter / (math.sqrt(task.classes) * clip) * resolved
