@@ -36,6 +36,7 @@ VALUES: dict[tuple[tuple[ModuleType, ...], str], tuple[float, ...]] = {
     ((whitened,), "COVARIANCE_SHARE"): (0.02, 0.04, 0.08),
     ((whitened,), "TRAVELLED"): (1.8, 3.7, 7.4),
     ((whitened,), "RESOLVED"): (0, 3, 10, 30),
+    ((whitened,), "SHORTEST"): (0.3, 0.6, 1.0),
 }
 """Modules that hold a constant, its name, and the values that it is given."""
 

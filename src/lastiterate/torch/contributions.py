@@ -23,9 +23,8 @@ AT_ONCE = 2**18
 """Numbers that are made double precision at once."""
 
 
-@dataclass(frozen=True, eq=False)
-class Stored:
-    """Gradients as they are, ``values`` (m, ...)."""
+class Held:
+    """Gradients whose numbers are ``values`` (m, ...), each of them once."""
 
     values: torch.Tensor
 
@@ -36,6 +35,13 @@ class Stored:
     def squares(self) -> torch.Tensor:
         """Upper bounds on the records' squared norms, (m,) float64."""
         return squared(self.values)
+
+
+@dataclass(frozen=True, eq=False)
+class Stored(Held):
+    """Gradients as they are, ``values`` (m, ...)."""
+
+    values: torch.Tensor
 
     def total(self, scale: torch.Tensor, counted: Any, *, wide: bool) -> torch.Tensor:
         """Sum of the scaled gradients, (entries,)."""
@@ -79,7 +85,7 @@ class Outer:
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class Rows(Held):
     """Gradients by a table of ``count`` rows: row ``numbers[i, t]`` of record i gets ``values[i, t]``, and no other.
 
     ``numbers`` (m, places); ``values`` (m, places, width), 0 where a row of the record has been said before.
@@ -88,13 +94,6 @@ class Rows:
     numbers: torch.Tensor
     values: torch.Tensor
     count: int
-
-    @property
-    def parts(self) -> tuple[torch.Tensor, ...]:
-        return (self.values,)
-
-    def squares(self) -> torch.Tensor:
-        return squared(self.values)
 
     def total(self, scale: torch.Tensor, counted: Any, *, wide: bool) -> torch.Tensor:
         values = summable(self.values, counted)
