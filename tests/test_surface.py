@@ -12,7 +12,7 @@ import lastiterate as li
 from lastiterate import lazy
 
 SOURCE = Path(li.__file__).parent
-HEAVY = {"jax", "torch", "sklearn", "matplotlib", "pandas", "scipy", "dp_accounting"}
+HEAVY = {"jax", "torch", "sklearn", "matplotlib", "pandas", "scipy", "dp_accounting", "equinox"}
 
 
 def run(code):

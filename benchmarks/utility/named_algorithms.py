@@ -1,8 +1,10 @@
 """Accuracy of every named algorithm at delta 1e-5, zero-out; splits and noise varied over seeds.
 
-python -m benchmarks.utility.named_algorithms DATA_DIR [SEEDS] [--sets digits,adult] [--epsilons 0.5,1] [--json FILE]
+python -m benchmarks.utility.named_algorithms DATA_DIR [SEEDS] [--sets digits,adult] [--epsilons 0.5,1]
+    [--algorithms noisy-gd,dp-sgld] [--json FILE]
 
 Nothing is tuned: the runs follow from n, the number of features and classes, and the budget. DATA_DIR: data_sets.py.
+What FILE has already, of at least so many seeds, is kept and not measured again; everything else joins it.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import json
 import time
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -27,7 +30,7 @@ from lastiterate.planning.task import Task
 DELTA = 1e-5
 
 
-def measured(short: str, folder: Path, name: str, seeds: int, epsilon: float = 1.0) -> dict[str, object]:
+def measured(short: str, folder: Path, name: str, seeds: int, epsilon: float = 1.0) -> dict[str, Any]:
     """One algorithm on one set: what certifies it, the accuracies, seconds of a fit."""
     data = load(short, folder)
     first = split(data, 0)
@@ -51,27 +54,36 @@ def measured(short: str, folder: Path, name: str, seeds: int, epsilon: float = 1
             "calibration": calibrating}
 
 
+def kept(file: Path | None) -> dict[tuple[object, ...], dict[str, Any]]:
+    """The rows of a file, by set, budget and algorithm; rows without a budget are of epsilon 1."""
+    rows = json.loads(file.read_text()) if file is not None and file.is_file() else []
+    return {(row["set"], row.get("epsilon", 1.0), row["algorithm"]): row for row in rows}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("seeds", type=int, nargs="?", default=10)
     parser.add_argument("--sets", default="digits,adult,mnist,cifar")
     parser.add_argument("--epsilons", default="1", help="budgets, by commas")
+    parser.add_argument("--algorithms", default=",".join(ALGORITHMS[1:]), help="names, by commas")
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
     warnings.simplefilter("ignore")
-    rows = []
+    rows = kept(asked.json)
     print("| set | epsilon | algorithm | theorem | batches in a pass | steps | accuracy, mean | sd | seconds a fit |")
     print("|---|---|---|---|---|---|---|---|---|")
     for short in asked.sets.split(","):
-        for name, epsilon in itertools.product(ALGORITHMS[1:], map(float, asked.epsilons.split(","))):
-            row = measured(short, asked.folder, name, asked.seeds, epsilon)
-            rows.append(row)
+        called = load(short, asked.folder).name
+        for name, epsilon in itertools.product(asked.algorithms.split(","), map(float, asked.epsilons.split(","))):
+            if len(rows.get((called, epsilon, name), {"accuracy": ()})["accuracy"]) >= asked.seeds:
+                continue
+            row = rows[called, epsilon, name] = measured(short, asked.folder, name, asked.seeds, epsilon)
             cells = (str(row[key]) for key in ("set", "epsilon", "algorithm", "theorem", "batches in a pass", "steps"))
             numbers = f"{row['mean']:.4f} | {row['sd']:.4f} | {row['seconds']:.1f}"
             print("| " + " | ".join(cells) + f" | {numbers} |", flush=True)
             if asked.json is not None:
-                asked.json.write_text(json.dumps(rows, indent=1) + "\n")
+                asked.json.write_text(json.dumps(list(rows.values()), indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ import json
 import math
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -22,7 +21,6 @@ from lastiterate.papers import (
     files,
     formulas,
     laws,
-    residual_net,
     sampling,
 )
 from lastiterate.papers.cells import Cells
@@ -102,22 +100,6 @@ def test_a_shuffled_pass_of_one_batch_is_the_gaussian_mechanism():
     found = sampling.shuffle_lower(0.7, 1, 1e-6)
     assert found == pytest.approx(Gdp(1 / 0.7).epsilon(1e-6), rel=2e-2) and found <= Gdp(1 / 0.7).epsilon(1e-6)
     assert sampling.shuffle_lower(0.7, 1000, 1e-6) < found
-
-
-def test_the_residual_net_treats_images_one_by_one_and_refuses_batch_normalisation():
-    p = residual_net.parameters(0, classes=3, width=4)
-    p["head"] = np.ones((3, 4), np.float32) * np.arange(3)[:, None]
-    images = np.random.default_rng(0).random((5, 12, 12)).astype(np.float32)
-    together = residual_net.logits_of(p, residual_net.mapped(p, images))
-    alone = residual_net.logits_of(p, residual_net.mapped(p, images[2:3]))
-    assert together[2] == pytest.approx(alone[0], abs=1e-5) and together.shape == (5, 3)
-    bright = residual_net.normed(np.stack([10 * images[0] + 7] * 4), p["last"]["s1"], p["last"]["b1"])
-    assert np.asarray(bright).mean() == pytest.approx(0, abs=1e-5) and np.asarray(bright).std() == pytest.approx(
-        1, abs=1e-2)
-    for bad in ({"normalisation": "batch"}, {"normalisation": "layer"}, {"width": 6}):
-        with pytest.raises(InputError) as error:
-            residual_net.parameters(0, **{"classes": 3, "width": 4, **bad})
-        assert ("mixes them" in str(error.value)) == (bad == {"normalisation": "batch"})
 
 
 def test_names_are_slugs_of_their_papers_and_stand_once():

@@ -88,7 +88,9 @@ class Form:
 def _check_array(name: str, leaf: Any) -> None:
     if not jnp.issubdtype(leaf.dtype, jnp.floating):
         raise InputError("params", f"must be floating-point arrays, and {name} is not", str(leaf.dtype),
-                         "keep counters and indices out of what is trained")
+                         "keep counters, keys and indices out of what is trained: of a module of Equinox train the "
+                         "first half of equinox.partition(module, equinox.is_inexact_array), and combine both in the "
+                         "loss")
     if not np.isfinite(np.asarray(leaf, np.float64)).all():
         raise InputError("params", "must be finite at the start", name)
 
@@ -221,8 +223,10 @@ def check_loss(loss: RecordLoss, form: Form, exact: bool, data: tuple[Any, ...])
     try:
         found = jax.eval_shape(lambda arrays, *record: loss(form.whole(arrays), *record), arrays, *first)
     except (TypeError, ValueError, IndexError, AttributeError, RuntimeError) as error:
+        half = "'NoneType'" in str(error)  # of equinox.partition, which leaves None for what is in the other one
         raise InputError("loss", "must take the parameters and one record (without a batch axis)",
-                         str(error).splitlines()[0][:120]) from None
+                         str(error).splitlines()[0][:120],
+                         "put the halves of a module together with equinox.combine first" if half else "") from None
     except NameError as error:
         if "axis name" not in str(error):
             raise

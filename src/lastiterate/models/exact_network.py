@@ -35,7 +35,7 @@ class FittedExactNetwork(FittedNetwork):
 def fit_order(order: Order) -> FittedExactNetwork:
     """Execute the run on ``loss(params, *record)`` exactly and release the last parameters."""
     run = order.certificate.run
-    check(run, order.loss)
+    check(run, order.loss, order.model)
     RecordGrid.of(run)  # refuses before anything is paid
     added = (FIRST, *(() if order.seed is None else (SEED,)))
     key = None if order.seed is None else seeded_key(order.seed)

@@ -22,6 +22,7 @@ from lastiterate.models.fitted import Fitted
 from lastiterate.models.folder import Stored
 from lastiterate.models.kinds import Order, is_source
 from lastiterate.models.linear import SEED
+from lastiterate.models.stateful import check_stateless
 from lastiterate.models.statements import Written
 from lastiterate.run.losses import Abstract
 from lastiterate.run.run import Run
@@ -48,8 +49,14 @@ class FittedNetwork(Fitted):
         if forward is None and not callable(self.params):
             raise InputError("forward", "is needed to predict: a function of the parameters and one record", None,
                              "the loss alone does not say what the output is")
-        one: Callable[[Any], Any] = self.params if forward is None else lambda record: forward(self.params, record)
-        return np.asarray(jax.vmap(one)(x))
+        if forward is not None:
+            return np.asarray(jax.vmap(lambda record: forward(self.params, record))(x))
+        try:
+            return np.asarray(jax.vmap(self.params)(x))
+        except TypeError as error:
+            raise InputError("forward", "is needed where the parameters do not answer by themselves",
+                             str(error).splitlines()[0][:120], "of half a module give lambda half, record: "
+                             "equinox.combine(half, rest)(record)") from None
 
     def contents(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         leaves, tensors = tree.described(self.params)
@@ -69,7 +76,7 @@ def knows(model: Any) -> bool:
 def fit_order(order: Order) -> FittedNetwork:
     """Execute the run on ``loss(params, *record)`` and release the last parameters."""
     run = order.certificate.run
-    check(run, order.loss)
+    check(run, order.loss, order.model)
     source = order.data if is_source(order.data) else Arrays(order.data) if order.devices > 1 else None
     if source is not None:
         check_streams(run)
@@ -85,13 +92,14 @@ def fit_order(order: Order) -> FittedNetwork:
                          delta=order.delta, run=run, params=params)
 
 
-def check(run: Run, loss: Any) -> None:
-    """Refuse a run with a linear loss, and what is no function."""
+def check(run: Run, loss: Any, params: Any) -> None:
+    """Refuse a run with a linear loss, what is no function, and layers that mix records."""
     if type(run.loss) is not Abstract:
         raise InputError("loss of the run", "must be Abstract where the loss is given as a function",
                          type(run.loss).__name__, "leave model and loss out to train a linear model")
     if not callable(loss):
         raise InputError("loss", "must be a function of the parameters and one record", type(loss).__name__)
+    check_stateless(params)
 
 
 def read(stored: Stored, like: Any = None) -> FittedNetwork:

@@ -1,139 +1,155 @@
-"""A small residual net with group normalisation, in plain JAX: parameters are dictionaries of arrays.
+"""A small residual net of Equinox with group normalisation; imported when Table 3 is made.
 
-Two residual blocks: a stem of one convolution, a maximum over 2 x 2 and the first block stays frozen; the last block
-and the head are what private training moves. Normalisation works within a record, because a private gradient must be
-that of one record.
+Two residual blocks: the stem (one convolution, a maximum over 2 x 2, the first block) stays frozen; the last block and
+the head are what private training moves. Normalisation works within a record, because a private gradient must be that
+of one record.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from lastiterate.errors import InputError
 
+try:
+    import equinox as eqx
+    from equinox import nn
+except ImportError:
+    raise InputError("papers", "needs equinox for its residual net", None,
+                     "pip install 'lastiterate[papers]'") from None
+
 GROUPS = 4
+Norm = Callable[[int], Any]
+"""A normalising layer for so many channels."""
 
 
-def parameters(seed: int, classes: int, width: int, normalisation: str = "group") -> dict[str, Any]:
-    """Random first parameters, chosen without data, for grey images.
+class Block(eqx.Module):
+    """A residual block: (width, h, w) to the same."""
 
-    Errors: ``InputError`` for another normalisation than that by groups.
+    first: nn.Conv2d
+    first_norm: Any
+    second: nn.Conv2d
+    second_norm: Any
+
+    def __init__(self, width: int, norm: Norm, key: Any) -> None:
+        one, two = jax.random.split(key)
+        self.first, self.second = (nn.Conv2d(width, width, 3, padding=1, use_bias=False, key=part)
+                                   for part in (one, two))
+        self.first_norm, self.second_norm = norm(width), norm(width)
+
+    def __call__(self, x: Any) -> Any:
+        inner = jax.nn.relu(self.first_norm(self.first(x)))
+        return jax.nn.relu(x + self.second_norm(self.second(inner)))
+
+
+class Stem(eqx.Module):
+    """What stays frozen: an image (h, w) with values in 0 .. 1 to (width, h / 2, w / 2), halved once more above 8 x 8.
     """
-    check_normalisation(normalisation)
+
+    filters: nn.Conv2d
+    halve: nn.MaxPool2d
+    block: Block
+
+    def __init__(self, width: int, norm: Norm, key: Any) -> None:
+        one, two = jax.random.split(key)
+        self.filters = nn.Conv2d(1, width, 3, padding=1, use_bias=False, key=one)
+        self.halve, self.block = nn.MaxPool2d(2, 2), Block(width, norm, two)
+
+    def __call__(self, image: Any) -> Any:
+        x = self.block(self.halve(self.filters(image[None])))
+        return self.halve(x) if x.shape[1] > 8 else x
+
+
+class Tail(eqx.Module):
+    """What is fine-tuned, the last block and the head: (width, h, w) to logits (classes,)."""
+
+    block: Block
+    head: nn.Linear
+
+    def __init__(self, classes: int, width: int, norm: Norm, key: Any) -> None:
+        one, two = jax.random.split(key)
+        self.block, self.head = Block(width, norm, one), nn.Linear(width, classes, key=two)
+
+    def pooled(self, inner: Any) -> Any:
+        """What the head reads: means over each channel, (width,)."""
+        return self.block(inner).mean(axis=(1, 2))
+
+    def __call__(self, inner: Any) -> Any:
+        return self.head(self.pooled(inner))
+
+
+class Net(eqx.Module):
+    """An image (h, w) to logits (classes,)."""
+
+    stem: Stem
+    tail: Tail
+
+    def __call__(self, image: Any) -> Any:
+        return self.tail(self.stem(image))
+
+
+def first_net(seed: int, classes: int, width: int, norm: Norm | None = None) -> Net:
+    """A net with random first parameters, chosen without data; normalised by groups where nothing else is said.
+
+    Filters have the standard deviations of He et al. (2015) and the head is 0: Equinox's own first values learned
+    nothing in 150 steps.
+    """
     if width % GROUPS:
         raise InputError("width", f"must be a multiple of {GROUPS}, the number of groups", width)
-    rng = np.random.default_rng(seed)
-
-    def filters(out: int, inside: int) -> np.ndarray:
-        return (rng.normal(size=(out, inside, 3, 3)) * (2 / (9 * inside)) ** 0.5).astype(np.float32)
-
-    def one_block() -> dict[str, np.ndarray]:
-        ones, zeros = np.ones(width, np.float32), np.zeros(width, np.float32)
-        return {"w1": filters(width, width), "s1": ones, "b1": zeros, "w2": filters(width, width), "s2": ones,
-                "b2": zeros}
-
-    return {"in": filters(width, 1), "first": one_block(), "last": one_block(),
-            "head": np.zeros((classes, width), np.float32), "bias": np.zeros(classes, np.float32)}
+    norm = partial(nn.GroupNorm, GROUPS) if norm is None else norm
+    one, two = jax.random.split(jax.random.key(seed))
+    net, rng = Net(Stem(width, norm, one), Tail(classes, width, norm, two)), np.random.default_rng(seed)
+    drawn = [jnp.asarray(rng.normal(size=old.shape) * (2 / (9 * old.shape[1])) ** 0.5, old.dtype)
+             for old in _filters(net)]
+    net = eqx.tree_at(_filters, net, drawn)
+    return eqx.tree_at(lambda net: net.tail.head, net, jax.tree.map(jnp.zeros_like, net.tail.head))
 
 
-def check_normalisation(name: str) -> None:
-    """Refuse what mixes records."""
-    if name == "batch":
-        raise InputError("normalisation", "must work within a record, and batch normalisation mixes them", name,
-                         "use 'group': clipping bounds one record's gradient, which here would depend on all others")
-    if name != "group":
-        raise InputError("normalisation", "must be 'group'", name)
-
-
-def convolved(x: Any, w: Any) -> Any:
-    """One image (channels, h, w) by filters (out, channels, 3, 3), the same size."""
-    import jax
-    import jax.numpy as jnp
-
-    kind = jnp.result_type(x, w)  # what is frozen may have less precision
-    return jax.lax.conv_general_dilated(x[None].astype(kind), w.astype(kind), (1, 1), "SAME")[0]
-
-
-def normed(x: Any, scale: Any, shift: Any) -> Any:
-    """Group normalisation of one image."""
-    import jax.numpy as jnp
-
-    parts = x.reshape(GROUPS, -1)
-    mean, spread = parts.mean(axis=1, keepdims=True), parts.var(axis=1, keepdims=True)
-    whole = ((parts - mean) / jnp.sqrt(spread + 1e-5)).reshape(x.shape)
-    return whole * scale[:, None, None] + shift[:, None, None]
-
-
-def block(p: dict[str, Any], x: Any) -> Any:
-    """A residual block."""
-    import jax.numpy as jnp
-
-    inner = jnp.maximum(normed(convolved(x, p["w1"]), p["s1"], p["b1"]), 0)
-    return jnp.maximum(x + normed(convolved(inner, p["w2"]), p["s2"], p["b2"]), 0)
-
-
-def halved(x: Any) -> Any:
-    """Maxima over 2 x 2; sides are even."""
-    return x.reshape(x.shape[0], x.shape[1] // 2, 2, x.shape[2] // 2, 2).max(axis=(2, 4))
-
-
-def stem(p: dict[str, Any], image: Any) -> Any:
-    """What stays frozen, of one image (h, w) with values in 0 .. 1: (width, h / 2, w / 2), once more halved above
-    8 x 8."""
-    x = halved(convolved(image[None], p["in"]))
-    x = block(p["first"], x)
-    return halved(x) if x.shape[1] > 8 and x.shape[1] % 2 == 0 else x
-
-
-def tail(p: dict[str, Any], inner: Any) -> Any:
-    """What is fine-tuned: the last block and the head, (classes,) logits."""
-    x = block(p["last"], inner)
-    return p["head"] @ x.mean(axis=(1, 2)) + p["bias"]
+def _filters(net: Net) -> list[Any]:
+    """The filters of all convolutions, (out, in, 3, 3) each."""
+    blocks = net.stem.block, net.tail.block
+    return [net.stem.filters.weight, *(conv.weight for block in blocks for conv in (block.first, block.second))]
 
 
 def entropy(logits: Any, y: Any) -> Any:
     """Cross-entropy of one record."""
-    import jax
-
     return -jax.nn.log_softmax(logits)[y]
 
 
-def mapped(p: dict[str, Any], images: np.ndarray, at_once: int = 500) -> np.ndarray:
-    """What the frozen part makes of images (n, h, w)."""
-    import jax
-
-    one = jax.jit(jax.vmap(lambda x: stem(p, x)))
-    return np.concatenate([np.asarray(one(images[i:i + at_once])) for i in range(0, len(images), at_once)])
+def mapped(layer: Callable[[Any], Any], records: np.ndarray, at_once: int = 500) -> np.ndarray:
+    """What a module makes of every record alone, along the first axis."""
+    each = eqx.filter_jit(eqx.filter_vmap(layer))
+    return np.concatenate([np.asarray(each(records[i:i + at_once])) for i in range(0, len(records), at_once)])
 
 
-def logits_of(p: dict[str, Any], inner: np.ndarray, at_once: int = 500) -> np.ndarray:
-    """Logits (n, classes) of what the frozen part made."""
-    import jax
-
-    one = jax.jit(jax.vmap(lambda x: tail(p, x)))
-    return np.concatenate([np.asarray(one(inner[i:i + at_once])) for i in range(0, len(inner), at_once)])
+def parted(module: Any) -> tuple[Any, Callable[..., Any]]:
+    """The arrays of a module, and the loss of one record (input, label) as a function of them: what ``train`` takes."""
+    arrays, rest = eqx.partition(module, eqx.is_inexact_array)
+    return arrays, lambda arrays, x, y: entropy(eqx.combine(arrays, rest)(x), y)
 
 
-def pretrained(p: dict[str, Any], images: np.ndarray, labels: np.ndarray, steps: int, seed: int, *, batch: int = 50,
-               step: float = 0.1, momentum: float = 0.9) -> dict[str, Any]:
-    """Parameters after plain SGD with momentum on public images; no privacy, and none is asked for."""
-    import jax
-    import jax.numpy as jnp
+def pretrained(net: Net, images: np.ndarray, labels: np.ndarray, steps: int, seed: int, *, batch: int = 50,
+               step: float = 0.1, momentum: float = 0.9) -> Net:
+    """The net after plain SGD with momentum on public images; no privacy, and none is asked for."""
+    arrays, loss = parted(net)
 
-    def mean_loss(params: Any, x: Any, y: Any) -> Any:
-        return jax.vmap(lambda x, y: entropy(tail(params, stem(params, x)), y))(x, y).mean()
+    def mean_loss(arrays: Any, x: Any, y: Any) -> Any:
+        return jax.vmap(partial(loss, arrays))(x, y).mean()
 
     @jax.jit
-    def moved(params: Any, speed: Any, x: Any, y: Any) -> Any:
-        slope = jax.grad(mean_loss)(params, x, y)
+    def moved(arrays: Any, speed: Any, x: Any, y: Any) -> Any:
+        slope = jax.grad(mean_loss)(arrays, x, y)
         speed = jax.tree.map(lambda v, g: momentum * v + g, speed, slope)
-        return jax.tree.map(lambda a, v: a - step * v, params, speed), speed
+        return jax.tree.map(lambda a, v: a - step * v, arrays, speed), speed
 
-    rng = np.random.default_rng(seed)
-    found, speed = jax.tree.map(jnp.asarray, p), jax.tree.map(jnp.zeros_like, p)
+    rng, speed = np.random.default_rng(seed), jax.tree.map(jnp.zeros_like, arrays)
     for _ in range(steps):
         kept = rng.integers(0, len(images), batch)
-        found, speed = moved(found, speed, images[kept], labels[kept])
-    return jax.tree.map(np.asarray, found)
+        arrays, speed = moved(arrays, speed, images[kept], labels[kept])
+    return eqx.combine(arrays, net)
