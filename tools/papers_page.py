@@ -48,8 +48,8 @@ def thumbnail(body: dict[str, Any]) -> bytes:
     panel = body["panels"][0]
     traces = tuple(Trace(t["label"], tuple(t["x"]), tuple(float("nan") if y is None else y for y in t["y"]), t["style"])
                    for t in panel["traces"])
-    return drawn((Panel(panel["title"], panel["x_name"], panel["y_name"], traces, panel["log_x"], panel["log_y"]),),
-                 dpi=55)
+    return drawn((Panel(panel["title"], panel["x_name"], panel["y_name"], traces, panel["log_x"], panel["log_y"],
+                        tuple(panel.get("names", ()))),), dpi=80)
 
 
 def table(found: dict[str, dict[str, Any]]) -> list[str]:

@@ -63,7 +63,7 @@ class Trace:
 
 @dataclass(frozen=True)
 class Panel:
-    """One pair of axes."""
+    """One pair of axes. ``names``: what x = 1, 2, ... stand for; then no line joins the points."""
 
     title: str
     x_name: str
@@ -71,6 +71,7 @@ class Panel:
     traces: tuple[Trace, ...]
     log_x: bool = False
     log_y: bool = False
+    names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

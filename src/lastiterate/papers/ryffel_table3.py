@@ -163,8 +163,8 @@ def table_3(work: Work) -> Result:
                 bars.setdefault(column, []).append(value)
         traces = tuple(Trace(column, (1.0, 2.0), tuple(values), style) for (column, values), style in zip(
             bars.items(), ("chance", "sampling", "certified"), strict=True))
-        panels.append(Panel(f"{name} (1: head alone, 2: last block and head)", "what is trained", "test accuracy, %",
-                            traces))
+        panels.append(Panel(name, "what is trained", "test accuracy, %", traces,
+                            names=("head alone", "last block and head")))
     return Result(tuple(rows), tuple(panels),
                   {"records": sizes, "epsilon": EPSILON, "delta": DELTA, "passes": passes, "clip": 1.0, "step": 0.3,
                    "batch": BATCH, "adjacency": "zero-out", "width": WIDTH},

@@ -215,9 +215,10 @@ def theorems(work: Work) -> Result:
         for line, value in zip(bars.values(), (epsilon, published, true), strict=True):
             line.append(value)
     styles = ("claimed", "other upper", "certified")
-    place = (4.1, 4.2, 4.3, 4.4)
+    place = (1.0, 2.0, 3.0, 4.0)
     traces = tuple(Trace(name, place, tuple(y), style) for (name, y), style in zip(bars.items(), styles, strict=True))
-    return Result(tuple(rows), (Panel("what is promised and what holds", "theorem", "epsilon", traces, False, True),),
+    return Result(tuple(rows), (Panel("what is promised and what holds", "theorem", "epsilon", traces, False, True,
+                                      tuple(steps)),),
                   {"n": n, "d": d, "m": batch, "ridge": RIDGE, "alpha": ALPHA, "epsilon": epsilon, "delta": delta,
                    "models": models, "most steps": work.size(2000, 200_000)},
                   (PROBLEM, "The noise follows from Theorem 3.2, which is false for m < n: what is certified for "
