@@ -1,18 +1,25 @@
 """Write docs/leaderboard.md from benchmarks/leaderboard.json: algorithms by data sets and budgets.
 
-Rows of benchmarks/named_algorithms.json (epsilon 1) join them where they have more splits of the same run.
+Rows of benchmarks/named_algorithms.json (epsilon 1) join them where they have more splits of the same run. What the
+first command has measured already it keeps, so that it adds the cells that are missing.
 
-python -m benchmarks.utility.named_algorithms DATA_DIR 5 --epsilons 0.5,1,3,8 --json benchmarks/leaderboard.json
+python -m benchmarks.utility.named_algorithms DATA_DIR 3 --sets digits,breast_cancer,adult,pneumonia,cifar,mnist \\
+    --epsilons 0.5,1,3,8 --json benchmarks/leaderboard.json
 python tools/leaderboard_page.py
 """
 
 from __future__ import annotations
 
 import json
+from itertools import product
 from pathlib import Path
+from statistics import median
 from typing import Any
 
+from lastiterate.planning.presets import ALGORITHMS
+
 ROOT = Path(__file__).parents[1]
+BUDGETS, SPLITS = (0.5, 1.0, 3.0, 8.0), 3
 HEAD = """# Leaderboard
 
 Test accuracy of the named algorithms (`lastiterate train --algorithm`), delta 1e-5, zero-out; the mean over random
@@ -51,7 +58,27 @@ def page(rows: list[dict[str, Any]]) -> str:
                 lines.append(f"| {row['algorithm']} | {row['mean']:.4f} | {spread} | {len(row['accuracy'])} | "
                              f"{row['seconds']:.1f} | "
                              f"{row['passes']:.0f} | `{row['theorem']}` |")
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, *missing(rows)]) + "\n"
+
+
+def missing(rows: list[dict[str, Any]]) -> list[str]:
+    """Cells of the board that nobody measured, or on fewer splits than make a spread, and what they would take."""
+    splits = {(row["set"], row["algorithm"], row["epsilon"]): len(row["accuracy"]) for row in rows}
+    lines = list[str]()
+    for name, algorithm in product(dict.fromkeys(row["set"] for row in rows), ALGORITHMS[1:]):
+        wanting = {epsilon: splits.get((name, algorithm, epsilon), 0) for epsilon in BUDGETS}
+        wanting = {epsilon: count for epsilon, count in wanting.items() if count < SPLITS}
+        if not wanting:
+            continue
+        taken = [row["seconds"] for row in rows if (row["set"], row["algorithm"]) == (name, algorithm)]
+        cost = f"about {SPLITS * len(wanting) * median(taken):.0f} seconds" if taken else "not measured"
+        cells = ", ".join(f"epsilon {epsilon:g} ({count or 'no'} split{'s' * (count != 1)})"
+                          for epsilon, count in wanting.items())
+        lines.append(f"- {name}, {algorithm}: {cells}; {SPLITS} splits of each: {cost}.")
+    if not lines:
+        return []
+    return ["\n## What is missing\n", f"Cells with fewer than {SPLITS} splits, left out for their time on two shared "
+            "cores: the same command adds them.\n", *lines]
 
 
 if __name__ == "__main__":
