@@ -22,7 +22,8 @@ HEAD = """# The papers, item by item
 every published value, ours, their difference, its tolerance, the settings, seconds and processor seconds. `--all` makes
 all of them and keeps what is finished; `--quick` reduces sizes; `--data-dir` names real data. A long item keeps its
 finished pieces in a hidden file of the folder, and goes on there when it is started again with the same settings, seed,
-data and version; where it fails, there is neither a picture nor a JSON file. *Matches*: every published value, or
+data and version; where it fails, there is neither a picture nor a JSON file. `ryffel-table3` needs Equinox:
+`pip install 'lastiterate[papers]'`. *Matches*: every published value, or
 inequality, holds within its tolerance. *Differs*: at least one does not. *Not published*: the text at hand has no value
 to compare; settings are then ours, and each item says so.
 
