@@ -34,6 +34,16 @@ def test_features_of_an_archive_are_trained_on(tmp_path):
     assert score > 0.9, "the map keeps what images show"
 
 
+def test_damaged_arrays_and_missing_folders_are_refused_before_any_work(tmp_path):
+    np.save(tmp_path / "a.npy", np.ones((2, 8, 8)))
+    (tmp_path / "text.npy").write_text("no array")
+    (tmp_path / "cut.npy").write_bytes((tmp_path / "a.npy").read_bytes()[:400])
+    for name, out in (("text.npy", "b.npz"), ("cut.npy", "b.npz"), ("a.npy", "none/b.npz")):
+        done = command(tmp_path / name, "--out", tmp_path / out)
+        assert done.exit_code == 2 and done.stderr.startswith("error: ") and not done.stdout
+    assert command(tmp_path / "a.npy", "--out", tmp_path / "b.npz").exit_code == 0
+
+
 def test_every_image_is_mapped_by_itself_and_the_same_everywhere():
     images = RNG.random((5, 9, 12, 3)).astype(np.float32)
     together = features(images)

@@ -60,6 +60,19 @@ def test_an_interrupted_command_says_so():
     assert caught.value.exit_code == 130
 
 
+def test_an_interrupted_process_ends_without_pythons_own_end(monkeypatch):
+    """Compiled steps may still run: taking the interpreter down beneath them crashed, with another exit code."""
+    ended = []
+    monkeypatch.setattr("os._exit", ended.append)
+    monkeypatch.setattr("lastiterate.cli.app", _stopped)
+    lastiterate.cli.main()
+    assert ended == [130]
+
+
+def _stopped():
+    raise SystemExit(130)
+
+
 def test_a_delta_that_promises_little_is_warned_of():
     with pytest.warns(lastiterate.errors.BudgetWarning, match=r"delta = 0.01 exceeds 1/n = 0.0002"):
         assert call("account", *RUN, "--noise-multiplier", "3", "--clip", "1", "--delta", "0.01")[0] == 0

@@ -16,6 +16,7 @@ from lastiterate.papers import (
     Panel,
     Result,
     Row,
+    Setting,
     Trace,
     Work,
     files,
@@ -138,7 +139,7 @@ def test_nothing_is_written_where_an_item_fails(tmp_path, monkeypatch):
     done = command("chourasia-toy", "--out", str(tmp_path / "one"))
     assert done.exit_code == 2 and not (tmp_path / "one").exists()
     done = command("--all", "--out", str(tmp_path))
-    assert done.exit_code == 1 and {path.name for path in tmp_path.iterdir()} == {
+    assert done.exit_code == 2 and {path.name for path in tmp_path.iterdir()} == {
         "chourasia-good.png", "chourasia-good.json"}
     broken = Result((Row("what", 1.0),), (), {"setting": object()})  # not JSON: nor is the picture left behind
     with pytest.raises(TypeError):
@@ -172,7 +173,7 @@ def in_pieces(made, broken=()):
         panel = Panel("title", "x", "y", (Trace("line", (1.0, 2.0), (1.0, 3.0)),))
         return Result(tuple(Row(f"{k}", value) for k, value in enumerate(values)), (panel,))
 
-    return item(run=run, settings={"n": 3.0})
+    return item(run=run, settings={"n": Setting(3.0)})
 
 
 def test_an_interrupted_item_goes_on_where_it_stopped(tmp_path, monkeypatch):
@@ -252,6 +253,9 @@ def test_an_item_without_its_data_is_listed_and_refused(tmp_path, monkeypatch):
     done = command("--all", "--out", str(tmp_path / "out"), "--json")
     assert done.exit_code == 0 and json.loads(done.stdout)[0]["status"] == "data not at hand"
     (tmp_path / "some").mkdir()
+    (tmp_path / "some" / "file.npz").mkdir()
+    assert needs.status_with(tmp_path) == "data not at hand", "a folder is no file"
+    (tmp_path / "some" / "file.npz").rmdir()
     (tmp_path / "some" / "file.npz").touch()
     assert needs.status_with(tmp_path) == "matches"
 

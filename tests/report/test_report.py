@@ -277,6 +277,14 @@ def test_the_change_that_opens_a_theorem_does(name, wanted):
     assert changes.opening(TABLE["shifted-interpolation"], momentum) == "leave momentum out"
 
 
+def test_a_report_on_steps_that_follow_a_measured_smoothness(tmp_path):
+    """Every row's conditions are asked of the run that theorems read."""
+    loss = replace(RUN.loss, cap=0.1)
+    trained(step_size=li.RelativeToSmooth(1.5), loss=loss, prelude=(li.TopEigenvalue(20.0),)).save(tmp_path / "model")
+    shown = page.page(read(tmp_path / "model"))
+    assert "conditions fail" in str(shown) and "langevin-linear" in str(shown)
+
+
 needs_browser = pytest.mark.skipif(
     browsers.installed() is None, reason="no Chromium is installed: the page's script and what it shows are not tested"
 )

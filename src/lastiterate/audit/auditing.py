@@ -40,6 +40,7 @@ from lastiterate.errors import InputError
 from lastiterate.run.evidence import Evidence
 from lastiterate.run.run import Run
 from lastiterate.run.stable import without_preparation
+from lastiterate.run.step_sizes import RelativeToSmooth
 
 THRESHOLDS = 2
 STAND_IN = "the loss is a stand-in whose gradients are the records: a user's own loss is not looked at"
@@ -189,6 +190,8 @@ def auditable(run: Run) -> tuple[Run, tuple[str, ...]]:
     if run.counts:
         run, caveats = replace(run, counts=()), ("noisy counts of right answers are neither attacked nor counted",)
     if run.prelude and not audited_whole(run):
+        if type(run.step_size) is RelativeToSmooth:
+            caveats += ("steps are as long as the public smoothness allows: those of a fit follow a measured one",)
         run, caveats = without_preparation(run), (*caveats, "the private preparation is neither attacked nor counted")
     if networks.stands_in(run):
         caveats += (STAND_IN,)

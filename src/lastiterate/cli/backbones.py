@@ -19,7 +19,7 @@ OWN = "random-convolution"
 @reports_errors
 def features_command(
     images: Annotated[Path, typer.Argument(metavar="IMAGES", help="a .npz, .npy or IDX file of images")],
-    out: Annotated[Path, typer.Option("--out", help="a new .npz file: X and y, or X_PART and y_PART")],
+    out: Annotated[Path, typer.Option("--out", help="a new .npz file: X and y, or x_PART and y_PART")],
     backbone: Annotated[str, typer.Option("--backbone", help="random-convolution, torchvision:NAME or timm:NAME (need "
                                           "the library and --weights) or a TorchScript file")] = OWN,
     weights: Annotated[Path | None, typer.Option("--weights", help="local weights of torchvision's or timm's network")
@@ -35,6 +35,8 @@ def features_command(
         raise InputError("out", "must end in .npz", out.name)
     if out.exists():
         raise InputError("out", "must not exist yet", str(out), "choose another name")
+    if not out.parent.is_dir():
+        raise InputError("out", "must lie in an existing folder", str(out), "make the folder first")
     if weights is not None and not backbone.startswith(("torchvision:", "timm:")):
         raise InputError("weights", "are for a backbone of torchvision or timm", str(weights), "leave it out")
     sets, run = read_images(images), features

@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from lastiterate.cli.screen import Json, app, console, reports_errors
-from lastiterate.errors import InputError
+from lastiterate.errors import InputError, NotCertified
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,12 +47,13 @@ def papers_command(
     if all_ and out is None:
         raise InputError("--all", "needs a folder for its files", None, "give one with --out")
     if data_dir is not None and not data_dir.is_dir():
-        raise InputError("data_dir", "must be an existing folder", str(data_dir))
+        raise InputError("data_dir", "must be an existing folder", str(data_dir), "name the one that holds the files")
     if seed < 0:
-        raise InputError("seed", "must be a whole number >= 0", seed)
+        raise InputError("seed", "must be a whole number >= 0", seed, "choose another one")
     chosen = _chosen(set_ or [])
     if chosen and item is None:
-        raise InputError("--set", "needs an item whose setting it is", next(iter(chosen)))
+        raise InputError("--set", "needs an item whose setting it is", next(iter(chosen)),
+                         "name the item")
     work = Work(quick, seed, data_dir)
     if all_ and out is not None:
         _every(ITEMS, work, out, json_)
@@ -63,7 +64,10 @@ def papers_command(
     elif json_:
         print(json.dumps([_listed(each, data_dir) for each in ITEMS], indent=1))
     else:
-        console.print(_table([_listed(each, data_dir) for each in ITEMS]))
+        listed = [_listed(each, data_dir) for each in ITEMS]
+        console.print(_table(listed))
+        for line in _needed(listed):
+            console.print(f"- {line}", style="dim", highlight=False, markup=False, soft_wrap=True)
 
 
 def _chosen(words: list[str]) -> dict[str, float]:
@@ -74,24 +78,38 @@ def _chosen(words: list[str]) -> dict[str, float]:
     for part in ",".join(words).split(",") if words else []:
         name, separator, value = part.partition("=")
         if not separator:
-            raise InputError("--set", "must be NAME=VALUE", part)
+            raise InputError("--set", "must be NAME=VALUE", part, "as in --set n=1000")
         found[name.strip()] = number("--set", value)
     return found
 
 
 def _listed(item: Item, data_dir: Path | None) -> dict[str, Any]:
     return {"item": item.name, "status": item.status_with(data_dir), "title": item.title, "paper": item.paper,
-            "missing": list(item.missing(data_dir))}
+            "missing": list(item.missing(data_dir)),
+            "settings": {name: each.default for name, each in item.settings.items()}}
 
 
 def _table(listed: list[dict[str, Any]]) -> Table:
+    """All items, under the paper they are of; the names in them lead to ``lastiterate papers ITEM``."""
     shown = Table()
-    for name in ("item", "status", "what", "paper"):
-        shown.add_column(name, no_wrap=name == "item", overflow="fold")
-    for row in listed:
-        what = row["title"] + (f" (needs {', '.join(row['missing'])})" if row["missing"] else "")
-        shown.add_row(row["item"], f"[{COLOURS[row['status']]}]{row['status']}[/]", escape(what), escape(row["paper"]))
+    for name in ("item", "status", "what"):
+        shown.add_column(name, no_wrap=name != "what")
+    for place, row in enumerate(listed):
+        if place == 0 or listed[place - 1]["paper"] != row["paper"]:
+            shown.add_section()
+            shown.add_row("", "", f"[bold]{escape(row['paper'])}[/bold]")
+        shown.add_row(row["item"], f"[{COLOURS[row['status']]}]{row['status']}[/]", escape(row["title"]))
     return shown
+
+
+def _needed(listed: list[dict[str, Any]]) -> list[str]:
+    """Which items need which files that are not there."""
+    found: dict[tuple[str, ...], list[str]] = {}
+    for row in listed:
+        if row["missing"]:
+            found.setdefault(tuple(row["missing"]), []).append(row["item"])
+    return [f"{', '.join(names)}: --data-dir names a folder with {', '.join(missing)}"
+            for missing, names in found.items()]
 
 
 def _one(item: Item, work: Work, out: Path | None, place: str) -> dict[str, Any]:
@@ -99,46 +117,61 @@ def _one(item: Item, work: Work, out: Path | None, place: str) -> dict[str, Any]
     from dataclasses import replace
 
     from lastiterate.papers import files
+    from lastiterate.papers.cells import kept_any
 
-    with _ticking(f"{place}{item.name}") as tick:
-        result, cost = files.made(item, replace(work, progress=tick), out)
-        if out is not None:
-            files.write(out, item, work, result, cost)
+    try:
+        with _ticking(f"{place}{item.name}") as tick:
+            result, cost = files.made(item, replace(work, progress=tick), out)
+            if out is not None:
+                files.write(out, item, work, result, cost)
+    except KeyboardInterrupt:
+        if out is not None and kept_any(out, item.name):
+            Console(stderr=True).print(f"finished pieces of {item.name} are kept in {out}: the same command goes on "
+                                       "there", highlight=False, markup=False, soft_wrap=True)
+        raise
     return files.as_json(item, work, result, cost)
 
 
 def _every(items: tuple[Item, ...], work: Work, out: Path, json_: bool) -> None:
-    """All items one after another, the finished ones kept; exit code 1 where one of them failed."""
+    """All items one after another, the finished ones kept; exit code 2 where one of them failed."""
     from lastiterate.papers import files
+    from lastiterate.papers.cells import check_writable
 
-    summary, failed = list[dict[str, Any]](), 0
+    check_writable(out)
+    summary = list[dict[str, Any]]()
     for number, item in enumerate(items, 1):
         row: dict[str, Any] = {"item": item.name, "title": item.title, "paper": item.paper,
                                "missing": list(item.missing(work.data_dir)), "seconds": 0.0}
-        if row["missing"]:
-            summary.append(row | {"status": "data not at hand"})
-            continue
         own = item.work(work, {})
-        found = files.kept(out, item, own)
+        found = None if row["missing"] else files.kept(out, item, own)
         try:
-            done = _one(item, own, out, f"{number} of {len(items)}: ") if found is None else found
-        except InputError as error:
-            failed += 1
+            if row["missing"]:
+                row["status"] = "data not at hand"
+            else:
+                done = _one(item, own, out, f"{number} of {len(items)}: ") if found is None else found
+                row |= {"status": done["status"], "seconds": done["seconds"], "kept": found is not None}
+        except (InputError, NotCertified) as error:
+            row |= {"status": "failed", "error": str(error)}
             Console(stderr=True).print(f"[bold red]error:[/bold red] {escape(item.name)}: {escape(str(error))}",
                                        highlight=False, soft_wrap=True)
-            continue
-        row |= {"status": done["status"], "seconds": done["seconds"], "kept": found is not None}
         summary.append(row)
-        if not json_:
-            again = "kept" if found is not None else f"{done['seconds']:.1f} s"
-            console.print(f"{item.name}: {done['status']} ({again})", highlight=False)
+        if not json_ and "error" not in row:
+            console.print(f"{item.name}: {row['status']} ({_how(row)})", highlight=False, soft_wrap=True)
     if json_:
         print(json.dumps(summary, indent=1))
     else:
-        console.print(f"{len(summary)} of {len(items)} items, {sum(row['seconds'] for row in summary):.0f} s of work; "
-                      f"files in {out}", highlight=False)
-    if failed:
-        raise typer.Exit(1)
+        made = sum("kept" in row for row in summary)
+        console.print(f"{made} of {len(items)} items, {sum(row['seconds'] for row in summary):.0f} s of work; "
+                      f"files in {out}", highlight=False, soft_wrap=True)
+    if any("error" in row for row in summary):
+        raise typer.Exit(2)
+
+
+def _how(row: dict[str, Any]) -> str:
+    """How an item's files came about, or what it lacks."""
+    if row["missing"]:
+        return f"needs {', '.join(row['missing'])} in --data-dir"
+    return "kept" if row["kept"] else f"{row['seconds']:.1f} s"
 
 
 def _show(found: dict[str, Any], out: Path | None) -> None:

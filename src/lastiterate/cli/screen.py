@@ -23,6 +23,7 @@ app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False,
                   context_settings={"help_option_names": ["-h", "--help"]},
                   help="Train under differential privacy and release only the final model.")
 console = Console()
+INTERRUPTED = 130  #: exit code of a command that was stopped by its user, as shells have it
 FILES = "a .csv (.gz; - for standard input), .parquet, .npz, .npy, IDX or CIFAR-10 file, or a CIFAR-10 folder"
 FLAG_HELP = {
     "n": "public number of records", "steps": "number of steps",
@@ -73,7 +74,7 @@ def reports_errors(command: Callable[..., None]) -> Callable[..., None]:
                 command(*args, **kwargs)
         except KeyboardInterrupt:
             Console(stderr=True).print("interrupted: nothing was released", highlight=False)
-            raise typer.Exit(130) from None
+            raise typer.Exit(INTERRUPTED) from None
         except BrokenPipeError:  # the reader has seen enough, as head does; Python would complain once more at its end
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(141) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
@@ -15,24 +16,31 @@ FEATURES, LABELS = ("X", "x", "x_train", "train_images"), ("y", "y_train", "trai
 NPZ, NPY = "must be a complete .npz archive of plain arrays", "must be a complete .npy file of one plain array"
 
 
-def read_npz(path: Path) -> Table:
-    """``X`` (or ``x``, ``x_train``, ``train_images``), shape (n, ...), and ``y`` (or ``y_train``, ``train_labels``), n
-    labels; the rest is not read."""
+def archived(path: Path, chosen: Callable[[list[str]], Iterable[str]] = list) -> dict[str, np.ndarray]:
+    """The arrays of a .npz file that ``chosen`` picks from the names inside; all of them by default."""
     _starts(path, b"PK", NPZ)
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            inside = list(archive.files)
             refuse_beyond(sum(entry.file_size for entry in archive.zip.infolist()), path)
-            features, answers = (next((np.asarray(archive[key]) for key in keys if key in inside), None)
-                                 for keys in (FEATURES, LABELS))
+            return {name: np.asarray(archive[name]) for name in chosen(list(archive.files))}
     except InputError:
         raise
     except Exception as error:  # zipfile, zlib and NumPy raise a dozen kinds on damaged bytes
         raise damaged(path, NPZ, error) from None
-    if features is None:
-        raise InputError("data file", "needs an array 'X' (or 'x', 'x_train', 'train_images')", sorted(inside),
-                         "write it with numpy.savez(file, X=..., y=...)")
-    return array_table(features, answers, answers_in="the array 'y' (or 'y_train')")
+
+
+def read_npz(path: Path) -> Table:
+    """``X`` (or ``x``, ``x_train``, ``train_images``), shape (n, ...), and ``y`` (or ``y_train``, ``train_labels``), n
+    labels; the rest is not read."""
+    def chosen(inside: list[str]) -> list[str]:
+        found = [next((key for key in keys if key in inside), None) for keys in (FEATURES, LABELS)]
+        if found[0] is None:
+            raise InputError("data file", "needs an array 'X' (or 'x', 'x_train', 'train_images')", sorted(inside),
+                             "write it with numpy.savez(file, X=..., y=...)")
+        return [key for key in found if key is not None]
+
+    features, *answers = archived(path, chosen).values()
+    return array_table(features, answers[0] if answers else None, answers_in="the array 'y' (or 'y_train')")
 
 
 def labels_file(path: Path) -> Path:
@@ -43,11 +51,11 @@ def labels_file(path: Path) -> Path:
 def read_npy(path: Path) -> Table:
     """Features (n, ...) from NAME.npy; n labels from NAME.labels.npy beside it, where that exists."""
     beside = labels_file(path)
-    answers = _load(beside) if beside.is_file() else None
-    return array_table(_load(path), answers, answers_in=beside.name)
+    answers = plain_array(beside) if beside.is_file() else None
+    return array_table(plain_array(path), answers, answers_in=beside.name)
 
 
-def _load(path: Path) -> np.ndarray:
+def plain_array(path: Path) -> np.ndarray:
     """The file's one array, mapped into memory and not copied; the file ends where the array ends."""
     _starts(path, b"\x93NUMPY", NPY)
     try:

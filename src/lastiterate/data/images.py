@@ -7,10 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from lastiterate.data.arrays import labels_file
+from lastiterate.data.arrays import archived, labels_file, plain_array
 from lastiterate.data.idx import is_idx, labels_beside, read_array
-from lastiterate.data.table import damaged
-from lastiterate.data.unpack import refuse_beyond
 from lastiterate.errors import InputError
 
 LABELS = {"X": "y", "x": "y", "images": "labels"}
@@ -34,8 +32,7 @@ def read_images(path: Path) -> list[Images]:
         return _archive(path)
     if path.suffix == ".npy":
         beside = labels_file(path)
-        return [_checked("", np.load(path, allow_pickle=False), np.load(beside, allow_pickle=False)
-                         if beside.is_file() else None)]
+        return [_checked("", plain_array(path), plain_array(beside) if beside.is_file() else None)]
     if is_idx(path):
         found = read_array(path)
         if found.ndim == 2 and (side := round(found.shape[1] ** 0.5)) ** 2 == found.shape[1]:
@@ -46,14 +43,7 @@ def read_images(path: Path) -> list[Images]:
 
 
 def _archive(path: Path) -> list[Images]:
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            refuse_beyond(sum(entry.file_size for entry in archive.zip.infolist()), path)
-            arrays = {name: np.asarray(archive[name]) for name in archive.files}
-    except InputError:
-        raise
-    except Exception as error:  # zipfile, zlib and NumPy raise a dozen kinds on damaged bytes
-        raise damaged(path, "must be a complete .npz archive of plain arrays", error) from None
+    arrays = archived(path)
     found = list[Images]()
     for name, array in arrays.items():
         if array.ndim >= 3:

@@ -17,13 +17,13 @@ from lastiterate.papers import (
     sampling,
     utility,
 )
-from lastiterate.papers.item import Item, Panel, Result, Row, Trace, Work
+from lastiterate.papers.item import Item, Panel, Result, Row, Setting, Trace, Work
 
 ITEMS: tuple[Item, ...] = (
-    *chourasia_privacy.ITEMS, *utility.ITEMS, *rivals.ITEMS, *ryffel_privacy.ITEMS, *ryffel_tables.ITEMS,
+    *chourasia_privacy.ITEMS, *rivals.ITEMS, *utility.ITEMS, *ryffel_privacy.ITEMS, *ryffel_tables.ITEMS,
     *ryffel_table3.ITEMS, *kong_ribero.ITEMS, *kong_ribero_runs.ITEMS, *heller_fetaya.ITEMS,
     *heller_fetaya_networks.ITEMS, *bok.ITEMS, *bok_mnist.ITEMS, *sampling.ITEMS,
 )
 """Every item, in the order in which they are listed."""
 
-__all__ = ["ITEMS", "Item", "Panel", "Result", "Row", "Trace", "Work"]
+__all__ = ["ITEMS", "Item", "Panel", "Result", "Row", "Setting", "Trace", "Work"]

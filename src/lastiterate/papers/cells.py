@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -60,7 +62,8 @@ class Cells:
         settings, removed with them. ``None`` where nothing is kept."""
         if self.path is None:
             return None
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with writing(self.path.parent):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
         return self.path.with_name(f"{self.path.stem}-{name}.jsonl")
 
     def _read(self) -> None:
@@ -78,11 +81,36 @@ class Cells:
 
     def _append(self, path: Path, line: str) -> None:
         """Every line begins with a line break, so that one that was cut off spoils no other."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        head = "" if path.exists() else json.dumps({"about": dict(self.about)})
-        with path.open("a", encoding="utf-8") as file:
-            file.write(f"{head}\n{line}")
-            file.flush()
+        with writing(path.parent):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            head = "" if path.exists() else json.dumps({"about": dict(self.about)})
+            with path.open("a", encoding="utf-8") as file:
+                file.write(f"{head}\n{line}")
+                file.flush()
+
+
+@contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """What goes wrong while files are written to ``folder``, in one sentence."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError("out", "must be a folder that can be written", f"{folder} ({error.strerror or error})",
+                         "name another one, or make space; finished pieces are kept") from None
+
+
+def check_writable(folder: Path) -> None:
+    """Refuse a folder that files could not be written to, before any work; nothing is left behind."""
+    there = folder
+    while not there.exists() and there != there.parent:
+        there = there.parent
+    with writing(folder), tempfile.TemporaryFile(dir=there):
+        pass
+
+
+def kept_any(folder: Path, item: str) -> bool:
+    """Whether the folder has finished cells of an item."""
+    return any(folder.glob(f"{prefix(item)}*"))
 
 
 def prefix(item: str) -> str:

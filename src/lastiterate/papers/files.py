@@ -14,7 +14,8 @@ from typing import Any
 
 from lastiterate import __version__
 from lastiterate.errors import InputError
-from lastiterate.papers.cells import Cells, discard
+from lastiterate.papers import real
+from lastiterate.papers.cells import Cells, check_writable, discard, writing
 from lastiterate.papers.item import Item, Result, Row, Work
 from lastiterate.papers.picture import drawn
 
@@ -30,11 +31,14 @@ class Cost:
 def made(item: Item, work: Work, folder: Path | None = None) -> tuple[Result, Cost]:
     """Run an item: its result and what it took. ``folder``: where finished cells are kept until the result is written.
 
-    Errors: ``InputError`` where its data are not there.
+    Errors: ``InputError`` where its data are not there or damaged, or ``folder`` cannot be written, before any work.
     """
     if missing := item.missing(work.data_dir):
         raise InputError("data_dir", f"must hold {', '.join(missing)} for {item.name}", str(work.data_dir or "none"),
                          "name the folder that holds it")
+    if folder is not None:
+        check_writable(folder)
+    real.check(work.data_dir, (*item.data, *item.optional))
     cells = Cells() if folder is None else Cells.of(folder, asked(item, work))
     before = Cost(cells.seconds, cells.processor)
     began, spent = time.perf_counter(), time.process_time()
@@ -101,17 +105,18 @@ def write(folder: Path, item: Item, work: Work, result: Result, cost: Cost) -> t
     Then its cells are removed."""
     text = json.dumps(as_json(item, work, result, cost), indent=1, allow_nan=False) + "\n"
     picture = drawn(result.panels)
-    folder.mkdir(parents=True, exist_ok=True)
     found = places(folder, item.name)
     parts = [path.with_name(f".{path.name}.part-{os.getpid()}") for path in found]
-    try:
-        parts[0].write_bytes(picture)
-        parts[1].write_text(text, encoding="utf-8")
-        for part, path in zip(parts, found, strict=True):
-            os.replace(part, path)
-    finally:
-        for part in parts:
-            part.unlink(missing_ok=True)
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            parts[0].write_bytes(picture)
+            parts[1].write_text(text, encoding="utf-8")
+            for part, path in zip(parts, found, strict=True):
+                os.replace(part, path)
+        finally:
+            for part in parts:
+                part.unlink(missing_ok=True)
     discard(folder, item.name)
     return found
 

@@ -11,7 +11,7 @@ from lastiterate.bayes.propose_test import ProposeTestSample, propose_test_sampl
 from lastiterate.bayes.sgld_law import Chain, common_law, neighbour_laws
 from lastiterate.bayes.sgld_privacy import best_witness, chernoff_epsilon
 from lastiterate.curves.renyi import Rdp
-from lastiterate.papers.item import Item, Panel, Result, Row, Trace, Work, near
+from lastiterate.papers.item import Item, Panel, Result, Row, Setting, Trace, Work, near
 
 PAPER = "Heller, Fetaya 2023 (SaTML, arXiv:2110.05057)"
 MODEL = LinearModel()
@@ -204,7 +204,8 @@ def propose(work: Work) -> Result:
 
 ITEMS = (
     Item("heller-fetaya-fig1", PAPER, "Figure 1: SGLD from below, the posterior from above, over passes", "matches",
-         figure_1, settings={"n": 1000.0, "ratio": 5623.0, "delta": 1e-5, "exponent": 1 / 64}),
+         figure_1, settings={"n": Setting(1000.0, 2, 1e6, whole=True), "ratio": Setting(5623.0, 1e-6, 1e12),
+                             "delta": Setting(1e-5, 1e-15, 0.1), "exponent": Setting(1 / 64, 1e-3, 0.499)}),
     Item("heller-fetaya-lemma-a2", PAPER, "Lemma A.2: the exact law of SGLD", "matches", lemma_a2),
     Item("heller-fetaya-posterior", PAPER, "Lemma IV.3: one posterior sample, bounds and exact pairs", "matches",
          posterior),

@@ -11,7 +11,7 @@ import numpy as np
 
 from lastiterate.papers import real
 from lastiterate.papers.heller_fetaya import PAPER
-from lastiterate.papers.item import Item, Panel, Result, Row, Trace, Work
+from lastiterate.papers.item import Item, Panel, Result, Row, Setting, Trace, Work
 from lastiterate.run.run import Run
 
 if TYPE_CHECKING:
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 MEAN, STD, DELTA = 0.1307, 0.3081, 1e-5
 LOW, HIGH = -MEAN / STD, (1 - MEAN) / STD
 STEP, TESTED, HIDDEN = 1 / 240, 500, 16
-SETTINGS = {"n": 0.0, "passes": 0.0, "trials": 0.0, "step": 0.0}
+SETTINGS = {"n": Setting(0.0, 0, 60_000, whole=True), "passes": Setting(0.0, 0, 1000, whole=True),
+            "trials": Setting(0.0, 0, 100_000, whole=True), "step": Setting(0.0, 0, 10)}
 """0: the size that --quick or the full run has; n = 60000, passes = 10, trials = 200 is about the paper's."""
 
 

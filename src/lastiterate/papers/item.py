@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
 
@@ -49,6 +50,22 @@ class Row:
 def near(what: str, ours: float, published: float, relative: float) -> Row:
     """A row whose tolerance is a part of the published value."""
     return Row(what, ours, published, relative * abs(published))
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A number that a caller may choose with ``--set``: its default, where it must lie, whether it must be whole."""
+
+    default: float
+    low: float = -math.inf
+    high: float = math.inf
+    whole: bool = False
+
+    def check(self, name: str, value: float) -> None:
+        """Refuse a value that the item could not be made with."""
+        if not self.low <= value <= self.high or (self.whole and value != int(value)):
+            kind = "a whole number" if self.whole else "a number"
+            raise InputError("--set", f"must give {name} {kind} from {self.low:g} to {self.high:g}", f"{value:g}")
 
 
 @dataclass(frozen=True)
@@ -123,7 +140,7 @@ class Item:
     """``name``: a slug, stable for ever. ``status``: what the full run finds (with data, where it needs them).
 
     ``data``: files below ``--data-dir`` that it needs, ``optional``: that it reads where they are.
-    ``settings``: numbers that a caller may choose, with defaults.
+    ``settings``: numbers that a caller may choose, by name.
     """
 
     name: str
@@ -132,22 +149,23 @@ class Item:
     status: Status
     run: Callable[[Work], Result]
     data: tuple[str, ...] = ()
-    settings: Mapping[str, float] = field(default_factory=dict[str, float])
+    settings: Mapping[str, Setting] = field(default_factory=dict[str, Setting])
     optional: tuple[str, ...] = ()
 
     def work(self, work: Work, chosen: Mapping[str, float]) -> Work:
         """The work with the settings chosen, the others by default."""
-        for name in chosen:
+        for name, value in chosen.items():
             if name not in self.settings:
                 known = ", ".join(self.settings) or "none"
                 raise InputError("--set", f"must name a setting of {self.name} ({known})", name)
-        return replace(work, given={**self.settings, **chosen})
+            self.settings[name].check(name, value)
+        return replace(work, given={**{name: each.default for name, each in self.settings.items()}, **chosen})
 
     def missing(self, data_dir: Path | None) -> tuple[str, ...]:
         """Files it needs that are not there."""
         if data_dir is None:
             return self.data
-        return tuple(name for name in self.data if not (data_dir / name).exists())
+        return tuple(name for name in self.data if not (data_dir / name).is_file())
 
     def status_with(self, data_dir: Path | None) -> Status:
         """The status to list: without its data an item says nothing."""
@@ -159,4 +177,7 @@ def by_name(items: Sequence[Item], name: str) -> Item:
     for item in items:
         if item.name == name:
             return item
-    raise InputError("item", "must be one of " + ", ".join(item.name for item in items), name)
+    near = get_close_matches(name, [item.name for item in items], 3, 0.4)
+    meant = "perhaps " + " or ".join(near) + "; " if near else ""
+    raise InputError("item", f"must be one of the {len(items)} items", name,
+                     f"{meant}lastiterate papers lists them")

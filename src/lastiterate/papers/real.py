@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from lastiterate.data.arrays import archived
 from lastiterate.data.idx import read_array
 from lastiterate.errors import InputError
 
@@ -51,29 +53,73 @@ def present(data_dir: Path | None, *names: str) -> bool:
 
 def cifar(data_dir: Path | None) -> RealSet:
     """Features of CIFAR-10 images; rows of norm at most 24."""
-    found = np.load(folder_of(data_dir) / CIFAR)
-    x, y, x_test, y_test = (np.asarray(found[name]) for name in ("x_train", "y_train", "x_test", "y_test"))
-    return RealSet("CIFAR-10 features", (x / 24).astype(np.float32), y.astype(int).ravel(),
-                   (x_test / 24).astype(np.float32), y_test.astype(int).ravel(), 24.0)
+    parts = [part for kind in ("train", "test") for part in _labelled(data_dir, CIFAR, f"x_{kind}", f"y_{kind}", 2, 10)]
+    x, y, x_test, y_test = parts
+    if x.shape[1] != x_test.shape[1]:
+        raise _not_what(CIFAR, "must have rows of one length in both parts", f"{x.shape[1]} and {x_test.shape[1]}")
+    return RealSet("CIFAR-10 features", (x / 24).astype(np.float32), y, (x_test / 24).astype(np.float32), y_test, 24.0)
+
+
+def pneumonia_images(data_dir: Path | None, part: str) -> Labelled:
+    """Pixels (n, 28, 28) in 0..255 and labels (n,) of PneumoniaMNIST; part: train or test."""
+    return _labelled(data_dir, PNEUMONIA, f"{part}_images", f"{part}_labels", 3, 2)
 
 
 def pneumonia(data_dir: Path | None) -> RealSet:
     """Pixels of PneumoniaMNIST over 255; rows of norm at most 28."""
-    found = np.load(folder_of(data_dir) / PNEUMONIA)
-
     def part(name: str) -> Labelled:
-        images = np.asarray(found[f"{name}_images"])
-        return ((images.reshape(len(images), -1) / 255 / 28).astype(np.float32),
-                np.asarray(found[f"{name}_labels"]).astype(int).ravel())
+        images, labels = pneumonia_images(data_dir, name)
+        return (images.reshape(len(images), -1) / 255 / 28).astype(np.float32), labels
 
     return RealSet("PneumoniaMNIST pixels", *part("train"), *part("test"), 28.0)
 
 
-def mnist_images(data_dir: Path | None, part: str, n: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+def mnist_images(data_dir: Path | None, part: str, n: int | None = None) -> Labelled:
     """Pixels (n, 28, 28) in 0..255 and labels (n,); part: train or t10k."""
     folder = folder_of(data_dir) / "mnist"
-    pixels = read_array(folder / f"{part}-images-idx3-ubyte.gz")[:n]
-    return pixels, read_array(folder / f"{part}-labels-idx1-ubyte.gz")[:n].astype(np.int64)
+    name, answers = (f"{part}-{kind}-ubyte.gz" for kind in ("images-idx3", "labels-idx1"))
+    pixels, labels = read_array(folder / name), read_array(folder / answers)
+    if pixels.ndim != 2 or pixels.shape[1] != 28 * 28:
+        raise _not_what(name, "must hold images of 28 x 28 pixels", pixels.shape)
+    return pixels[:n], _checked(answers, labels, len(pixels), 10)[:n]
+
+
+def check(data_dir: Path | None, names: Collection[str]) -> None:
+    """Refuse files among ``names`` that are there and are not what they should be, before any work rests on them."""
+    for reader, files in ((cifar, (CIFAR,)), (pneumonia, (PNEUMONIA,)), (_mnist, MNIST)):
+        if set(files) <= set(names) and present(data_dir, *files):
+            reader(data_dir)
+
+
+def _mnist(data_dir: Path | None) -> None:
+    for part in ("train", "t10k"):
+        mnist_images(data_dir, part)
+
+
+def _labelled(data_dir: Path | None, name: str, rows: str, answers: str, ndim: int, classes: int) -> Labelled:
+    """Two arrays of an archive: finite rows (n, ...) of ``ndim`` dimensions, and n labels in 0..classes - 1."""
+    def chosen(inside: list[str]) -> tuple[str, str]:
+        if missing := [key for key in (rows, answers) if key not in inside]:
+            raise _not_what(name, f"must hold the arrays {rows} and {answers}", "no " + " and no ".join(missing))
+        return rows, answers
+
+    x, y = archived(folder_of(data_dir) / name, chosen).values()
+    if x.ndim != ndim or min(x.shape) < 1 or x.dtype.kind not in "fiu" or not np.isfinite(x).all():
+        raise _not_what(name, f"must hold finite numbers of {ndim} dimensions in {rows}", f"{x.dtype} {x.shape}")
+    return x, _checked(name, y, len(x), classes)
+
+
+def _checked(name: str, labels: np.ndarray, n: int, classes: int) -> np.ndarray:
+    found = labels.ravel()
+    whole = found.dtype.kind in "fiu" and bool((found == np.floor(found)).all())
+    if len(found) != n or not whole or (n and not 0 <= found.min() <= found.max() < classes):
+        raise _not_what(name, f"must hold one label in 0..{classes - 1} for each of {n} records",
+                        f"{len(found)} labels")
+    return found.astype(np.int64)
+
+
+def _not_what(name: str, rule: str, value: object) -> InputError:
+    return InputError(name, rule, value, "the file is another one, or damaged; take a fresh copy")
 
 
 def unit_rows(x: np.ndarray) -> np.ndarray:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+from lastiterate.analysis.paid_smoothness import as_accounted
 from lastiterate.errors import InputError
 from lastiterate.run.batching import (
     BallsInBins,
@@ -64,7 +65,8 @@ def opening(theorem: Theorem, run: Run) -> str | None:
     for words, made in changes(run):
         try:
             other = made()
-            if other != run and not any(isinstance(one.check(other), Broken) for one in theorem.assumptions):
+            read = as_accounted(other)
+            if other != run and not any(isinstance(one.check(read), Broken) for one in theorem.assumptions):
                 return words
         except InputError:  # that change cannot be made of this run
             continue

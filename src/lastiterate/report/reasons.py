@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from lastiterate.analysis.paid_smoothness import as_accounted
 from lastiterate.markup import Markup, tag
 from lastiterate.report.changes import opening
 from lastiterate.report.layout import bullets, section
@@ -67,7 +68,7 @@ def _verdict_words(subject: Subject, row: dict[str, Any]) -> object:
     theorem, run = TABLE[row["theorem"]], subject.run
     assert run is not None
     change = opening(theorem, run)
-    broken = sum(isinstance(one.check(run), Broken) for one in theorem.assumptions)
+    broken = sum(isinstance(one.check(as_accounted(run)), Broken) for one in theorem.assumptions)
     opened = f"The one change that would open it: {change}." if change else \
         f"No single change that was tried opens it ({broken} conditions fail)."
     return [tag("ul", [tag("li", reason) for reason in row["reasons"]]), opened]

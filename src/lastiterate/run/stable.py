@@ -10,7 +10,7 @@ from lastiterate.errors import InputError
 from lastiterate.run.losses import Abstract
 from lastiterate.run.momentum import HeavyBall
 from lastiterate.run.preparation import PrivateCovariance
-from lastiterate.run.step_sizes import StableSteps, Steps
+from lastiterate.run.step_sizes import Constant, RelativeToSmooth, StableSteps, Steps
 
 if TYPE_CHECKING:
     from lastiterate.run.run import Run
@@ -66,7 +66,9 @@ def stabilised(run: Run, values: Sequence[float]) -> Run:
 
 
 def without_preparation(run: Run) -> Run:
-    """``run`` on rows as they are; with steps as long as they are stated."""
+    """``run`` on rows as they are; with steps as long as they are stated, or as the public smoothness allows."""
     if type(run.step_size) is StableSteps:
         return replace(run, prelude=(), step_size=Steps(run.step_size.values))
+    if type(run.step_size) is RelativeToSmooth:
+        return replace(run, prelude=(), step_size=Constant(run.step_size.relative / run.loss.facts().fact("smooth")))
     return replace(run, prelude=())
