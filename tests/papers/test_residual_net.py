@@ -62,7 +62,7 @@ def test_without_equinox_the_item_says_what_to_install_and_others_are_made(monke
     done = CliRunner().invoke(app, ["papers", "--all", "--quick", "--out", str(tmp_path)])
     said = done.stderr.splitlines()[0]
     assert said.startswith("error: ryffel-table3: papers needs equinox") and "pip install 'lastiterate[papers]'" in said
-    assert done.exit_code == 1 and json.loads((tmp_path / "ryffel-good.json").read_text())["status"] == "matches"
+    assert done.exit_code == 2 and json.loads((tmp_path / "ryffel-good.json").read_text())["status"] == "matches"
 
 
 def test_a_private_cell_is_one_call_of_train_and_the_one_without_noise_is_none(monkeypatch):
