@@ -39,6 +39,7 @@ from lastiterate.run.noise import GradientNoise as GradientNoise
 from lastiterate.run.noise import Langevin as Langevin
 from lastiterate.run.noise import NoiseMultiplier as NoiseMultiplier
 from lastiterate.run.noise import ObjectiveNoise as ObjectiveNoise
+from lastiterate.run.noise import SnapshotNoise as SnapshotNoise
 from lastiterate.run.preparation import PrivateCovariance as PrivateCovariance
 from lastiterate.run.preparation import PrivateMean as PrivateMean
 from lastiterate.run.preparation import TopEigenvalue as TopEigenvalue

@@ -45,6 +45,8 @@ def test_an_accuracy_that_is_paid_for_is_shown(tmp_path):
         (["--report-accuracy", "1.5"], "--report-accuracy must lie between"),
         (["--report-accuracy", "0.1", "--secure-noise"], "--report-accuracy is for the linear models"),
         (["--algorithm", "objective-perturbation", "--batch", "cyclic:5"], "--batch must be left out"),
+        (["--algorithm", "dp-svrg", "--batch", "cyclic:5"], "batching must be Poisson where steps follow snapshots"),
+        (["--algorithm", "dp-svrg", "--secure-noise"], "--algorithm must not be dp-svrg with secure_noise"),
         (["--algorithm", "adam"], "--algorithm must be one of"),
         (["--batch", "cyclic:5"], "--batch needs an algorithm"),
         (["--prox", "l1:0.1"], "--prox needs an algorithm"),

@@ -9,6 +9,8 @@ from scipy.special import expit
 
 import lastiterate as li
 from lastiterate.analysis import perturbed_objective as solver
+from lastiterate.audit.executed import violations
+from lastiterate.audit.families import families
 from lastiterate.curves.composition import compose, curve_from_dict
 from lastiterate.curves.gdp import Gdp
 from lastiterate.curves.perturbed import PerturbedObjective
@@ -254,3 +256,10 @@ def test_an_exchange_goes_through_the_data_without_either_record():
     run = described(100, 0.1, 1.0)
     one, swap = li.account(run), li.account(replace(run, adjacency="replace-one"))
     assert one.epsilon(1e-5) < swap.epsilon(1e-5) == pytest.approx(one.replace_one_epsilon(1e-5), rel=1e-9)
+
+
+def test_audits_make_records_of_the_columns_that_the_noise_says():
+    run = li.Run(n=20, steps=50, step_size=0.5, noise=li.ObjectiveNoise(2.0, 4), loss=li.Logistic(ridge=0.1))
+    pairs = families(run)
+    assert len(pairs) > 5 and {pair.with_record.features.shape for pair in pairs} == {(20, 3)}
+    assert not violations(run, pairs[0], 4)

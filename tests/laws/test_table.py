@@ -23,6 +23,7 @@ ALLOCATED = {"random-allocation-pld", "shifted-interpolation-allocated", "restar
 # against exact laws in test_random_allocation, test_allocated, test_restarted
 BINS = {"balls-in-bins-pld", "shifted-interpolation-bins"}  # monotone in test_balls_in_bins
 ROUGH = {"lipschitz-bounded-domain", "hoelder-bounded-domain"}  # constants that are not drawn here: test_bounded_domain
+OTHER_NOISE = {"objective-perturbation", "variance-reduction"}  # each has a file of tests
 SAMPLED = {"composition-gdp", "sgld-strongly-convex-batch"}
 
 
@@ -107,7 +108,7 @@ def test_blocks_in_public_order():
                 assert curve.delta(1.0) >= Gdp(mu).delta(1.0) * (1 - 1e-9)
     bounded = {name for name in UPPER if "bounded_domain" in {a.name for a in TABLE[name].assumptions}}
     secret = {"shifted-interpolation-permuted", "shifted-interpolation-reshuffled", *POISSON, *BINS}
-    secret |= {SAMPLED_PAIR, *ALLOCATED, "objective-perturbation"}  # that one: test_objective_perturbation
+    secret |= {SAMPLED_PAIR, *ALLOCATED, *OTHER_NOISE}
     assert {name for name in UPPER if met[name] >= 50} == set(UPPER) - bounded - secret, met
     assert tight["shifted-interpolation"] > 300 and tight["composition-gdp"] > 100 and tight["pabi-convex"] > 30
 
@@ -297,7 +298,7 @@ def test_every_upper_bound_is_monotone():
                 if name in before and (what, name) not in EXEMPT and name != SAMPLED_PAIR:  # it is in test_fixed_size
                     met[name, what] += 1
                     assert curve.delta(0.7) >= before[name].delta(0.7) * (1 - 1e-9) - 1e-15, (what, name, run)
-    for name in set(UPPER) - POISSON - ROUGH - BINS - ALLOCATED - {SAMPLED_PAIR, "objective-perturbation"}:
+    for name in set(UPPER) - POISSON - ROUGH - BINS - ALLOCATED - OTHER_NOISE - {SAMPLED_PAIR}:
         seen = {what for other, what in met if other == name}
         gibbs = any(a.name in ("gibbs_start", "log_sobolev") for a in TABLE[name].assumptions)
         assert {"sensitivity", "steps"} | (set() if gibbs else {"noise"}) <= seen, name

@@ -10,7 +10,7 @@ import lastiterate as li
 from lastiterate.errors import InputError
 from lastiterate.estimators import DPHuberRidge, DPLogisticRegression
 from lastiterate.planning.families.asked import Asked
-from lastiterate.planning.presets import ALGORITHMS, described
+from lastiterate.planning.presets import ALGORITHMS, INEXACT, described
 from lastiterate.planning.task import Task
 from lastiterate.report.series import over_steps
 from lastiterate.run.facts import FLOAT_SLACK
@@ -27,6 +27,7 @@ BATCHES = {
     "allocation-sgd": (li.RandomAllocation, "random-allocation-pld"),
     "poisson-dp-sgd": (li.Poisson, "poisson-pld"),
     "output-perturbation": (li.FullBatch, "shifted-interpolation"),
+    "dp-svrg": (li.Poisson, "variance-reduction"),
 }
 
 
@@ -64,10 +65,13 @@ def test_batches_penalties_and_rows_can_be_chosen():
     run = run_for("cyclic-dp-sgd", batching=li.Permuted(50), prox=li.penalties.L1(0.1))
     assert run.batching == li.Permuted(50) and run.steps >= 80 and run.prox == li.penalties.L1(0.1)
     assert run_for("dp-sgld", batching=li.Poisson(0.25)).steps == 80
-    for name in set(BATCHES) - {"output-perturbation"}:
+    for name in set(BATCHES) - set(INEXACT):
         charged = run_for(name, charged=True)
         assert not any(isinstance(part, li.TopEigenvalue) for part in charged.prelude)
         assert charged.clip is not None and isinstance(charged.step_size, li.run.step_sizes.StableSteps)
+    for name in INEXACT:
+        with pytest.raises(InputError, match=f"must not be {name} with secure_noise"):
+            run_for(name, charged=True)
     with pytest.raises(InputError, match="algorithm must be one of"):
         run_for("adam")
 
@@ -85,7 +89,7 @@ def test_estimators_execute_a_described_run(name):
     model.fit(X, Y)
     assert model.choice_ is None and model.certificate_.epsilon(1e-5) <= 20.0
     assert type(model.run_.batching) is type(run.batching) and model.run_.steps == run.steps
-    assert model.run_.largest_noise != run.largest_noise, "calibrated"
+    assert model.run_.noise != run.noise, "calibrated"
     assert model.score(X, Y) > 0.75
 
 

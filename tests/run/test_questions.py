@@ -17,7 +17,7 @@ from oracles.descriptions import BASE, PARTS
 BATCHINGS = [part for part in PARTS.values() if isinstance(part, Batches)]
 MEASURED = RelativeToSmooth | li.StableSteps  # steps that follow what the preparation releases
 SCHEDULES = [part for part in PARTS.values() if isinstance(part, Schedule) and not isinstance(part, MEASURED)]
-NOISES = [part for part in PARTS.values() if isinstance(part, Perturbation) and not isinstance(part, li.ObjectiveNoise)]
+NOISES = [part for part in PARTS.values() if isinstance(part, Perturbation) and part.of_steps]
 N = 64
 
 
@@ -99,6 +99,15 @@ def test_noise_that_is_drawn_once_is_no_noise_of_steps():
     with pytest.raises(InputError, match="noise is drawn once"):
         _ = run.noise_stds
     assert run.noise.scaled(3.0).z == 6.0 and run.noise.with_unit().z == 1.0 and run.noise.temperature is None
+
+
+def test_noise_that_follows_the_parameters_has_no_size_of_its_own():
+    run = replace(BASE, clip=None, loss=li.Logistic(), batching=li.Poisson(0.1), noise=li.SnapshotNoise(2.0, 3, 1.5))
+    for ask in ("noise_stds", "first_noise", "largest_noise", "temperature"):
+        with pytest.raises(InputError, match="another size at every step"):
+            getattr(run, ask)
+    assert run.noise.scaled(3.0) == li.SnapshotNoise(6.0, 3, 1.5) and run.noise.with_unit().z == 1.0
+    assert not run.same_noise and not run.constant and run.noise.temperature is None
 
 
 def test_a_billion_equal_steps_are_one_number():

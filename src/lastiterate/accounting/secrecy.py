@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from lastiterate.accounting.explain import rounded_up
-from lastiterate.run.noise import ObjectiveNoise
+from lastiterate.run.noise import ObjectiveNoise, SnapshotNoise
 from lastiterate.run.run import Run
 
 if TYPE_CHECKING:
@@ -38,6 +38,9 @@ def gained(certificate: Certificate, delta: float) -> str:
     if isinstance(certificate.run.noise, ObjectiveNoise):
         return ("composition has nothing to charge for: one random term of the objective is drawn, no step has noise, "
                 "and what the solver visits stays secret")
+    if isinstance(certificate.run.noise, SnapshotNoise):
+        return ("composition has no single noise to charge for: between snapshots it follows the parameters; every "
+                "step counts, and that " + secrets(certificate.run) + " stay secret is part of the price")
     charge = rounded_up(composition_epsilon(certificate, delta))
     if best.theorem.name == COMPOSITION:
         return (f"composition charges epsilon {charge}: every step counts in full, and all iterates could be published "

@@ -16,9 +16,10 @@ from lastiterate.curves.curve import UP, Curve
 from lastiterate.curves.gdp import Gdp
 from lastiterate.curves.tails import gdp_delta, smallest_true
 from lastiterate.run.evidence import Fact
-from lastiterate.run.noise import ObjectiveNoise
+from lastiterate.run.noise import ObjectiveNoise, SnapshotNoise
 from lastiterate.run.perturbed import linear_term
 from lastiterate.run.run import Run
+from lastiterate.run.snapshots import difference_multiplier, snapshot_multiplier
 
 DELTAS = (1e-3, 1e-5, 1e-7, 1e-9)
 """Deltas at which epsilon is stated, beside the certificate's own."""
@@ -107,6 +108,9 @@ def _noise(run: Run) -> dict[str, Any]:
     if isinstance(run.noise, ObjectiveNoise):
         return {"kind": kind, "same_every_step": True, "std_of_mean_gradient": linear_term(run) / run.n,
                 "multiplier": linear_term(run) / run.noise_unit if run.noise_unit else None}
+    if isinstance(run.noise, SnapshotNoise):  # of a snapshot; between them it shrinks with the parameters' way
+        return {"kind": kind, "same_every_step": False, "multiplier": difference_multiplier(run),
+                "std_of_mean_gradient": snapshot_multiplier(run) * run.facts().fact("lipschitz") / run.n}
     return {"kind": kind, "same_every_step": run.same_noise, "std_of_mean_gradient": run.largest_noise,
             "multiplier": run.largest_noise * run.divisor / run.noise_unit if run.noise_unit else None}
 

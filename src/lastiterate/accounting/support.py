@@ -26,9 +26,10 @@ from lastiterate.curves.gdp import Gdp
 from lastiterate.curves.mixtures import GdpMixture
 from lastiterate.curves.selection import WorstOf
 from lastiterate.run.facts import known
-from lastiterate.run.noise import ObjectiveNoise
+from lastiterate.run.noise import ObjectiveNoise, SnapshotNoise
 from lastiterate.run.perturbed import linear_term
 from lastiterate.run.run import Run
+from lastiterate.run.snapshots import difference_multiplier, snapshot_multiplier
 
 REACH = 36.6
 """Radius up to which every pair of draws is as the normal law says: the generator's last 2^-969 lie beyond 36.65."""
@@ -77,6 +78,10 @@ def _farthest_step(certificate: Certificate, delta: float) -> float:
     if isinstance(run.noise, ObjectiveNoise):
         sensitivity = run.facts().fact("sensitivity", math.inf)
         return run.rows_per_unit * sensitivity / linear_term(run)
+    if isinstance(run.noise, SnapshotNoise):
+        assert run.noise_unit is not None
+        moved = run.rows_per_unit * run.facts().fact("sensitivity", math.inf) / run.noise_unit
+        return moved / min(difference_multiplier(run), snapshot_multiplier(run))
     if float(run.noise_stds.min()) > 0:
         return _of_steps(run)
     best = certificate.best(delta)

@@ -20,6 +20,7 @@ from lastiterate.engine.prepare import linear_loss
 from lastiterate.engine.rows import clip_rows
 from lastiterate.run.domains import Box, Everywhere
 from lastiterate.run.losses import LinearLoss
+from lastiterate.run.noise import ObjectiveNoise
 from lastiterate.run.run import Run
 
 WIDTH = 6
@@ -33,7 +34,7 @@ EXTREME = 1e3
 
 def families(run: Run, features: int | None = None) -> tuple[Neighbours, ...]:
     """All pairs that fit the run, of one shape, the tight one first."""
-    chosen = isinstance(run.domain, Box) and run.domain.dimension is not None
+    chosen = isinstance(run.noise, ObjectiveNoise) or (isinstance(run.domain, Box) and run.domain.dimension is not None)
     width = columns(run, features if features is not None or chosen else WIDTH)
     made = _Maker(run, linear_loss(run), width)
     pairs = [worst_case(run, width), *(_labels if made.loss.target_classes else _numbers)(made)]

@@ -21,8 +21,10 @@ NAME = "trajectory"
 
 
 def readable(run: Run) -> bool:
-    """Whether a step's gradient can be read off the iterates: no projection or proximal map between them."""
-    return run.release == "all" and run.prox is None and isinstance(run.domain, Everywhere)
+    """Whether a step's gradient can be read off the iterates: no projection or proximal map between them, and noise of
+    its own."""
+    assert run.noise is not None
+    return run.release == "all" and run.prox is None and isinstance(run.domain, Everywhere) and run.noise.of_steps
 
 
 def weights(run: Run, record: int) -> np.ndarray:

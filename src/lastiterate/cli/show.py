@@ -18,8 +18,9 @@ from lastiterate.cli.screen import in_flags
 from lastiterate.curves.curve import check_delta
 from lastiterate.planning.planner import Choice
 from lastiterate.run.momentum import HeavyBall
-from lastiterate.run.noise import NoiseMultiplier, ObjectiveNoise
+from lastiterate.run.noise import NoiseMultiplier, ObjectiveNoise, SnapshotNoise
 from lastiterate.run.run import Run
+from lastiterate.run.snapshots import snapshot_multiplier
 from lastiterate.theorems import words
 from lastiterate.theorems.theorem import Theorem, by_reason
 
@@ -121,6 +122,8 @@ def _run_rows(certificate: Certificate, delta: float) -> list[tuple[str, str]]:
     match run.noise:
         case ObjectiveNoise(z=z):
             how = f"the minimiser over {run.n} records, {run.steps} solver steps, one linear term of multiplier {z:.4g}"
+        case SnapshotNoise(z=z, every=every):
+            how += f"a snapshot every {every} steps, multiplier {snapshot_multiplier(run):.4g}, between them {z:.4g}"
         case NoiseMultiplier(z=z):
             how += f"noise multiplier {z:.4g}"
         case _:
@@ -188,6 +191,9 @@ def noise_of(run: Run) -> str:
     if isinstance(run.noise, ObjectiveNoise):
         return (f"{run.steps} steps of the solver, one random linear term of multiplier {run.noise.z:.6g}, and noise "
                 f"of {run.noise.last:.3g} of its least effect on the minimiser")
+    if isinstance(run.noise, SnapshotNoise):
+        return (f"{run.steps} steps, noise multiplier {snapshot_multiplier(run):.6g} at every snapshot and "
+                f"{run.noise.z:.6g} of a difference's clip between them")
     multiplier = "" if not unit else f"noise multiplier {run.largest_noise * run.divisor / unit:.6g}, "
     return (f"{run.steps} steps with {multiplier}standard deviation {run.largest_noise:.6g} per coordinate of the mean "
             f"gradient{of_steps(run)}")

@@ -83,13 +83,22 @@ class Linear:
             return self._rows_sum(theta, *chunk)
         return self._rows_sum(theta, *(part.reshape(-1, *part.shape[2:]) for part in chunk)) / self.places
 
+    def moved_sum(self, theta: jax.Array, origin: jax.Array, longest: jax.Array, chunk: Any) -> jax.Array:
+        """Sum over a chunk of what every record's data gradient has moved from ``origin`` to ``theta``, each clipped to
+        norm ``longest`` by its own; (k, d) float64."""
+        rows, target = chunk[0].astype(jnp.float64), chunk[1]
+        here, there = (self._residuals(point @ rows.T, target) for point in (theta, origin))
+        return clip_residuals(rows, here - there, longest) @ rows
+
+    def _residuals(self, scores: jax.Array, target: jax.Array) -> jax.Array:
+        found = residuals(self.loss, scores, target)
+        return jnp.where(jnp.isfinite(found), found, 0.0)
+
     def _rows_sum(self, theta: jax.Array, rows: jax.Array, target: jax.Array) -> jax.Array:
         dtype = jnp.float64 if self.exact else jnp.float32
         times = partial(jnp.matmul, precision="highest")
         rows = rows.astype(dtype)
-        scores = times(theta.astype(dtype), rows.T)
-        found = residuals(self.loss, scores, target)
-        found = clip_residuals(rows, jnp.where(jnp.isfinite(found), found, 0.0), self.clip)
+        found = clip_residuals(rows, self._residuals(times(theta.astype(dtype), rows.T), target), self.clip)
         groups = 1 if self.exact else -(-rows.shape[0] // CHUNK)
         if groups == 1:
             return times(found, rows).astype(jnp.float64)

@@ -10,6 +10,7 @@ import numpy as np
 from lastiterate.engine.noise import FARTHEST
 from lastiterate.errors import InputError
 from lastiterate.run.domains import Everywhere
+from lastiterate.run.noise import SnapshotNoise
 from lastiterate.run.run import Run
 from lastiterate.run.starts import GaussianStart
 
@@ -22,13 +23,14 @@ def check_growth(run: Run, initial: Any, ridge: float) -> None:
     """Refuse a run whose hidden iterates could overflow; looks at public numbers only.
 
     With |theta'| <= |1 - step ridge| |theta| + step (L batch / b + noise), projections and proximal maps no further
-    from 0. Where every iterate counts as released (momentum, release="all") an overflow may be shown when it happens.
+    from 0. Where every iterate counts as released (momentum, snapshots, release="all") an overflow may be shown when it
+    happens.
 
     **Guarantee:** where the loss has the Lipschitz constant that the run states, no iterate overflows, so that whether
     the last one is released says nothing about the hidden ones.
     """
     lipschitz = run.facts().fact("lipschitz", math.inf)
-    charged = run.release == "all" or run.momentum is not None
+    charged = run.release == "all" or run.momentum is not None or type(run.noise) is SnapshotNoise
     if charged or not isinstance(run.domain, Everywhere) or math.isinf(lipschitz):
         return
     size, first = np.size(initial), math.sqrt(np.size(initial)) * float(np.abs(initial).max())

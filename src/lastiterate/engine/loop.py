@@ -12,13 +12,16 @@ import numpy as np
 from lastiterate.engine.noise import NOISE, ORDER, START, Key, gaussian, stream
 from lastiterate.engine.program import StepProgram
 from lastiterate.engine.prox import project, proximal
+from lastiterate.engine.variance_reduced import followed
 from lastiterate.run.momentum import HeavyBall, Nesterov
+from lastiterate.run.noise import SnapshotNoise
 from lastiterate.run.run import Run
 from lastiterate.run.starts import GaussianStart
 
 
 class State(NamedTuple):
-    """Parameters, float64, and what momentum remembers: the previous parameters, or the velocity."""
+    """Parameters, float64, and what is remembered: with momentum the previous parameters, or the velocity; the last
+    snapshot and its gradient, (2, ...)."""
 
     theta: jax.Array
     memory: jax.Array
@@ -38,6 +41,9 @@ def update(program: StepProgram, state: State, data: Any, order: Key, noise: Any
     ``exact``: noise that is added to the sum before anything is divided, where both are multiples of one power of two.
     """
     point = looked_from(program, state, k)
+    if program.reduction is not None:
+        total, noise, memory = followed(program, point, state.memory, data, order, noise, k)
+        return ended(program, State(state.theta, memory), point, total, noise, k, step_size)
     total = batch_sum(program, point, data, order, k)
     return ended(program, state, point, total if exact is None else total + exact, noise, k, step_size)
 
@@ -75,6 +81,8 @@ def start(program: StepProgram, initial: Any, key: Key) -> State:
     if isinstance(program.start, GaussianStart):
         theta = theta + program.start.std * gaussian(stream(key, START), 0, theta.shape)
     theta = project(program.domain, theta)
+    if program.reduction is not None:
+        return State(theta, jnp.zeros((2, *theta.shape)))
     return State(theta, jnp.zeros_like(theta) if isinstance(program.momentum, HeavyBall) else theta)
 
 
@@ -163,8 +171,12 @@ def noise_ahead(parameters: int) -> int:
 
 
 def schedule(run: Run) -> Schedule:
-    """The numbers of a run that a compiled program takes as arguments; padded, so that few lengths are compiled."""
-    count = 1 if run.constant else run.steps
+    """The numbers of a run that a compiled program takes as arguments; padded, so that few lengths are compiled.
+
+    Where noise follows the parameters, steps scale normal noise themselves.
+    """
+    by_step = type(run.noise) is SnapshotNoise
+    count = 1 if run.step_size.constant and (by_step or run.same_noise) else run.steps
     padded = 1 << (count - 1).bit_length()  # entries beyond the last step are never read
-    found = np.column_stack((run.step_sizes[:count], run.noise_stds[:count]))
+    found = np.column_stack((run.step_sizes[:count], np.ones(count) if by_step else run.noise_stds[:count]))
     return Schedule(*np.pad(found, ((0, padded - count), (0, 0)), mode="edge").T)

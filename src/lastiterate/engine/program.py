@@ -12,6 +12,7 @@ from lastiterate.engine.prox import executed
 from lastiterate.engine.samplers import sampler_of
 from lastiterate.engine.samplers.sampler import Sampler
 from lastiterate.engine.structure import Described
+from lastiterate.engine.variance_reduced import Reduction, reduction_of
 from lastiterate.run.momentum import Momentum
 from lastiterate.run.penalties import Prox
 from lastiterate.run.run import Run
@@ -34,15 +35,16 @@ class StepProgram:
     prox: Prox | None
     momentum: Momentum | None
     start: Start
+    reduction: Reduction | None = None
 
     @classmethod
     def of(cls, run: Run, objective: Objective) -> StepProgram:
         """The program of ``run``."""
         return cls(sampler_of(run.batching, run.n, objective.most), objective, run.divisor, executed(run.domain),
-                   run.prox, run.momentum, run.start)
+                   run.prox, run.momentum, run.start, reduction_of(run))
 
     def tree_flatten(self) -> tuple[tuple[Any, ...], None]:
-        described = (self.domain, self.prox, self.momentum, self.start)
+        described = (self.domain, self.prox, self.momentum, self.start, self.reduction)
         return (self.sampler, self.objective, self.divisor, *map(Described, described)), None
 
     @classmethod

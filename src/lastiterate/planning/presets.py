@@ -16,6 +16,7 @@ from lastiterate.errors import InputError
 from lastiterate.planning.families import perturbed, whitened
 from lastiterate.planning.families.asked import Asked, linear_loss
 from lastiterate.planning.families.output import output_run
+from lastiterate.planning.families.snapshots import snapshot_run
 from lastiterate.run.adjacency import records_moved
 from lastiterate.run.batching import (
     BallsInBins,
@@ -64,8 +65,14 @@ NAMED = {
     "allocation-sgd": Named(lambda n, size: RandomAllocation(size), True),
     "poisson-dp-sgd": Named(lambda n, size: Poisson(size / n), True),
 }
-PERTURBED, LAST_NOISE = "objective-perturbation", "output-perturbation"
-ALGORITHMS = ("automatic", *NAMED, PERTURBED, LAST_NOISE)
+PERTURBED, LAST_NOISE, REDUCED = "objective-perturbation", "output-perturbation", "dp-svrg"
+ALGORITHMS = ("automatic", *NAMED, REDUCED, PERTURBED, LAST_NOISE)
+INEXACT = {
+    PERTURBED: "its noise is drawn once, as a term of the objective, and a minimiser is no sum",
+    LAST_NOISE: "every step is charged then, and all but one have no noise",
+    REDUCED: "its noise follows the parameters, and no grid fits all of its sizes",
+}
+"""Why exact noise does not fit an algorithm."""
 
 
 def described(asked: Asked, algorithm: str, *, batching: Batching | None = None, prox: Prox | None = None,
@@ -79,6 +86,8 @@ def described(asked: Asked, algorithm: str, *, batching: Batching | None = None,
     - bins-sgd: every record in one of the secret bins;
     - allocation-sgd: in bins that are drawn anew in every pass;
     - poisson-dp-sgd: Poisson batches;
+    - dp-svrg: noisy full gradients at snapshots, and noisy differences to them over Poisson batches between (after
+      Wang, Ye, Xu 2017);
     - output-perturbation: gradient descent on a ridge problem with noise on its last step alone (Zhang et al. 2017);
     - objective-perturbation: no steps at all, the minimiser of an objective with a random linear term (Chaudhuri,
       Monteleoni, Sarwate 2011), for classes and zero-out; the ridge is that of the lowest predicted risk.
@@ -91,15 +100,14 @@ def described(asked: Asked, algorithm: str, *, batching: Batching | None = None,
         raise InputError("algorithm", "must be one of " + ", ".join(ALGORITHMS), algorithm)
     if cap is not None and asked.task.classes == 0:
         raise InputError("cap", "is for classes: a regression's residuals are clamped already", cap, "leave it out")
+    if charged and algorithm in INEXACT:
+        raise InputError("algorithm", f"must not be {algorithm} with secure_noise: {INEXACT[algorithm]}", algorithm,
+                         "use noisy-gd")
     if algorithm == PERTURBED:
-        if charged:
-            raise InputError("algorithm", f"must not be {PERTURBED} with secure_noise: its noise is drawn once, as a "
-                             "term of the objective, and a minimiser is no sum", PERTURBED, "use noisy-gd")
         return _minimised(asked, batching, prox, cap)
+    if algorithm == REDUCED:
+        return snapshot_run(asked, _capped_loss(asked, cap), CAP if cap is None else cap, batching, prox)
     if algorithm == LAST_NOISE:
-        if charged:
-            raise InputError("algorithm", f"must not be {LAST_NOISE} with secure_noise, which charges every step: all "
-                             "but one have no noise", LAST_NOISE, "use noisy-gd")
         batches = FullBatch() if batching is None else batching
         return output_run(asked, batches, in_a_pass(asked, batches), _capped_loss(asked, cap), prox)
     named = NAMED[algorithm]

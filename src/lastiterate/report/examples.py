@@ -19,7 +19,7 @@ from lastiterate.run.batching import (
 from lastiterate.run.domains import Ball
 from lastiterate.run.facts import LossFacts
 from lastiterate.run.losses import Abstract, Logistic
-from lastiterate.run.noise import Langevin, ObjectiveNoise
+from lastiterate.run.noise import Langevin, ObjectiveNoise, SnapshotNoise
 from lastiterate.run.run import Run
 from lastiterate.run.starts import GaussianStart
 from lastiterate.run.step_sizes import Constant
@@ -54,6 +54,7 @@ def _changes(needs: set[str]) -> dict[str, Any]:
         "squared_norm": {"loss": _facts(strong=1.0)},
         "perturbed_objective": {"batching": FullBatch(), "noise": ObjectiveNoise(2.0, 6, 0.3),
                                 "loss": Logistic(ridge=0.01)},
+        "snapshots_taken": {"batching": Poisson(0.1), "noise": SnapshotNoise(2.0, 10, 10.0), "loss": Logistic()},
         "weakly_convex_step": {"loss": _facts(strong=None, weak_convexity=0.02)},
     }
     found: dict[str, Any] = {}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Self, final
+from typing import ClassVar, Self, final
 
 import numpy as np
 
@@ -20,7 +20,12 @@ from lastiterate.run.validate import all_positive, executable, positive, whole
 
 
 class Perturbation(ABC):
-    """The questions that every description of noise answers."""
+    """The questions that every description of noise answers.
+
+    ``of_steps``: whether every step has noise of its own, of a size that is known beforehand: what ``stds`` gives.
+    """
+
+    of_steps: ClassVar[bool] = True
 
     @abstractmethod
     def stds(self, first: int, last: int, schedule: Schedule, unit: float | None, divisor: float) -> Array:
@@ -171,6 +176,7 @@ class ObjectiveNoise(Perturbation):
     z: float
     parameters: int
     last: float = 0.05
+    of_steps: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         settle(self)
@@ -192,4 +198,41 @@ class ObjectiveNoise(Perturbation):
         return replace(self, z=1.0)
 
 
-Noise = GradientNoise | Langevin | NoiseMultiplier | ObjectiveNoise
+@final
+@dataclass(frozen=True)
+class SnapshotNoise(Perturbation):
+    """Noise of variance-reduced steps on a linear model (DP-SVRG): it shrinks with the way since the last snapshot.
+
+    Step k = 0, ``every``, 2 ``every``, ... takes a snapshot: the mean gradient of all n records at the iterate, with
+    noise of standard deviation ``snapshot`` z L / n per coordinate, which it follows. All other steps follow the same
+    noisy mean, and the mean over a batch of what every record's gradient has moved since: vectors that are clipped to
+    c = min(2 L, beta |theta - snapshot|), with noise of z c / divisor. L and beta are the loss's Lipschitz constant and
+    the smoothness of its data term (docs/theorems/variance-reduction).
+    """
+
+    z: float
+    every: int
+    snapshot: float
+    of_steps: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        settle(self)
+        positive("noise_multiplier", self.z)
+        whole("every", self.every, least=2, most=10**9)
+        executable("snapshot", self.snapshot)
+
+    def stds(self, first: int, last: int, schedule: Schedule, unit: float | None, divisor: float) -> Array:
+        raise InputError("noise", "has another size at every step, which follows the hidden parameters",
+                         "SnapshotNoise", "read it from the description")
+
+    def constant(self, schedule: Schedule) -> bool:
+        return False
+
+    def scaled(self, factor: float) -> SnapshotNoise:
+        return replace(self, z=self.z * factor)
+
+    def with_unit(self) -> SnapshotNoise:
+        return replace(self, z=1.0)
+
+
+Noise = GradientNoise | Langevin | NoiseMultiplier | ObjectiveNoise | SnapshotNoise

@@ -26,6 +26,7 @@ from lastiterate.run.penalties import Prox
 from lastiterate.run.perturbed import check_perturbed
 from lastiterate.run.preparation import Preparation, check_targets
 from lastiterate.run.record_bounds import facts_of, noise_unit
+from lastiterate.run.snapshots import check_snapshots
 from lastiterate.run.stable import check_stable, stabilised
 from lastiterate.run.starts import Fixed, Start
 from lastiterate.run.step_sizes import StepSize, as_step_size
@@ -109,6 +110,7 @@ class Run:
         check_stable(self)
         check_targets(self.prelude, self.loss.target_classes)
         check_perturbed(self)
+        check_snapshots(self)
         check_counts(self)
         check_units(self)
 

@@ -41,6 +41,7 @@ from lastiterate.theorems import (
     shifted_interpolation_permuted,
     shifted_interpolation_reshuffled,
     smooth_bounded_domain,
+    variance_reduction,
 )
 from lastiterate.theorems.theorem import Theorem
 
@@ -80,6 +81,7 @@ TABLE: dict[str, Theorem] = {
         balls_in_bins_pld,
         fixed_size_amplified,
         objective_perturbation,
+        variance_reduction,
         linear_witness,
     )
 }
