@@ -40,7 +40,7 @@ def residuals(loss: LinearLoss, scores: jax.Array, target: jax.Array) -> jax.Arr
             return jnp.clip(scores - target[None, :], -bound, bound)
 
 
-def clip_residuals(rows: jax.Array, found: jax.Array, clip: float | None) -> jax.Array:
+def clip_residuals(rows: jax.Array, found: jax.Array, clip: float | jax.Array | None) -> jax.Array:
     """Per-example gradient clipping: a gradient's norm is |residual| |row|; rows (m, d), found (k, m)."""
     if clip is None:
         return found

@@ -50,8 +50,9 @@ def followed(program: StepProgram, theta: jax.Array, memory: jax.Array, data: An
     computed norm, and its noise is ``between`` times that length: L and beta need not be trusted. At a snapshot no
     batch is read, between snapshots no full gradient.
     """
-    this, objective, layout = program.reduction, program.objective, program.sampler.layout
+    this, layout = program.reduction, program.sampler.layout
     assert this is not None
+    objective: Any = program.objective  # a linear model's, by the run's description
 
     def at_snapshot(_: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
         every = jnp.arange(layout.size)

@@ -17,6 +17,7 @@ from lastiterate.models.linear import SEED
 from lastiterate.models.network import FIRST, FittedNetwork, check
 from lastiterate.models.network import read as read_network
 from lastiterate.models.software import EXACT
+from lastiterate.models.stateful import check_stateless
 from lastiterate.models.statements import Written
 
 
@@ -35,7 +36,8 @@ class FittedExactNetwork(FittedNetwork):
 def fit_order(order: Order) -> FittedExactNetwork:
     """Execute the run on ``loss(params, *record)`` exactly and release the last parameters."""
     run = order.certificate.run
-    check(run, order.loss, order.model)
+    check(run, order.loss)
+    check_stateless(order.model)
     RecordGrid.of(run)  # refuses before anything is paid
     added = (FIRST, *(() if order.seed is None else (SEED,)))
     key = None if order.seed is None else seeded_key(order.seed)

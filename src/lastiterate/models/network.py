@@ -76,7 +76,8 @@ def knows(model: Any) -> bool:
 def fit_order(order: Order) -> FittedNetwork:
     """Execute the run on ``loss(params, *record)`` and release the last parameters."""
     run = order.certificate.run
-    check(run, order.loss, order.model)
+    check(run, order.loss)
+    check_stateless(order.model)
     source = order.data if is_source(order.data) else Arrays(order.data) if order.devices > 1 else None
     if source is not None:
         check_streams(run)
@@ -92,14 +93,13 @@ def fit_order(order: Order) -> FittedNetwork:
                          delta=order.delta, run=run, params=params)
 
 
-def check(run: Run, loss: Any, params: Any) -> None:
-    """Refuse a run with a linear loss, what is no function, and layers that mix records."""
+def check(run: Run, loss: Any) -> None:
+    """Refuse a run with a linear loss, and what is no function."""
     if type(run.loss) is not Abstract:
         raise InputError("loss of the run", "must be Abstract where the loss is given as a function",
                          type(run.loss).__name__, "leave model and loss out to train a linear model")
     if not callable(loss):
         raise InputError("loss", "must be a function of the parameters and one record", type(loss).__name__)
-    check_stateless(params)
 
 
 def read(stored: Stored, like: Any = None) -> FittedNetwork:
