@@ -153,7 +153,7 @@ def test_audits_see_what_snapshots_leak_and_not_more_than_is_certified():
     assert 0.5 < report.lower <= report.upper and report.theorem == "variance-reduction" and not report.violations
 
 
-def test_losses_fall_all_iterates_agree_and_checkpoints_go_on():
+def test_losses_fall_all_iterates_agree_and_domains_hold():
     x = np.random.default_rng(0).normal(size=(200, 3))
     x /= np.linalg.norm(x, axis=1, keepdims=True)
     target = x @ np.array([0.5, -0.3, 0.2])

@@ -104,7 +104,7 @@ def test_noise_that_is_drawn_once_is_no_noise_of_steps():
 def test_noise_that_follows_the_parameters_has_no_size_of_its_own():
     run = replace(BASE, clip=None, loss=li.Logistic(), batching=li.Poisson(0.1), noise=li.SnapshotNoise(2.0, 3, 1.5))
     for ask in ("noise_stds", "first_noise", "largest_noise", "temperature"):
-        with pytest.raises(InputError, match="another size at every step"):
+        with pytest.raises(InputError, match="must be of a size that is known before a step"):
             getattr(run, ask)
     assert run.noise.scaled(3.0) == li.SnapshotNoise(6.0, 3, 1.5) and run.noise.with_unit().z == 1.0
     assert not run.same_noise and not run.constant and run.noise.temperature is None

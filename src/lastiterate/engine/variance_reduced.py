@@ -42,7 +42,7 @@ def reduction_of(run: Run) -> Reduction | None:
 
 def followed(program: StepProgram, theta: jax.Array, memory: jax.Array, data: Any, order: Key, unit: jax.Array, k: Any
              ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """What step k follows: a sum over its batch, what is added to the mean, and the memory after it.
+    """What step k follows: a noisy sum over its batch, what is added to the mean of that, and the memory after it.
 
     ``memory``: the snapshot and its noisy mean gradient, (2, ...). ``unit``: normal noise, shaped like ``theta``.
 
@@ -65,6 +65,6 @@ def followed(program: StepProgram, theta: jax.Array, memory: jax.Array, data: An
         longest = jnp.minimum(2 * this.lipschitz, this.smooth * jnp.sqrt(((theta - snapshot) ** 2).sum()))
         total = program.sampler.batch_sum(lambda chunk: objective.moved_sum(theta, snapshot, longest, chunk), data,
                                           order, k)
-        return total, mean + this.between * longest * unit / program.divisor, memory
+        return total + this.between * longest * unit, mean, memory  # noise first: what follows may round
 
     return jax.lax.cond(k % this.every == 0, at_snapshot, between, None)

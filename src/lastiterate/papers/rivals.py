@@ -17,9 +17,9 @@ from lastiterate.papers.problems import Problem, logistic_problem
 from lastiterate.papers.ryffel_privacy import digits
 from lastiterate.papers.utility import CHOURASIA, slope
 from lastiterate.planning.families.snapshots import split
-from lastiterate.run.noise import ObjectiveNoise, SnapshotNoise
+from lastiterate.run.noise import ObjectiveNoise
 from lastiterate.run.run import Run
-from lastiterate.run.snapshots import evaluations as reduced_evaluations
+from lastiterate.run.snapshots import evaluations
 
 EPSILON, DELTA, RIDGE = 1.0, 1e-6, 0.1
 
@@ -113,13 +113,6 @@ RIVALS = (
     Rival("DP-SGLD, fresh batches", sgld),
 )
 STYLES = ("certified", "other upper", "audit", "lower", "claimed", "composition", "sampling", "assumed")
-
-
-def evaluations(run: Run) -> float:
-    """Gradients of records that a run computes."""
-    if isinstance(run.noise, SnapshotNoise):
-        return reduced_evaluations(run)
-    return float(run.steps) * run.batching.expected_batch(run.n)
 
 
 def weights(problem: Problem, run: Run, models: int, seed: int) -> tuple[np.ndarray, str]:

@@ -222,8 +222,8 @@ class SnapshotNoise(Perturbation):
         executable("snapshot", self.snapshot)
 
     def stds(self, first: int, last: int, schedule: Schedule, unit: float | None, divisor: float) -> Array:
-        raise InputError("noise", "has another size at every step, which follows the hidden parameters",
-                         "SnapshotNoise", "read it from the description")
+        raise InputError("noise", "must be of a size that is known before a step, and between snapshots it follows the "
+                         "hidden parameters", "SnapshotNoise", "use NoiseMultiplier or GradientNoise")
 
     def constant(self, schedule: Schedule) -> bool:
         return False

@@ -48,9 +48,13 @@ def moved_smooth(run: Run) -> float:
 
 
 def evaluations(run: Run) -> float:
-    """Expected gradients of records: n for every snapshot, two for every record of a batch."""
+    """Expected gradients of records that a run computes: a batch's at every step; where steps follow snapshots, n for
+    each of these, and two for every record of a batch between them."""
+    batch = run.batching.expected_batch(run.n)
+    if type(run.noise) is not SnapshotNoise:
+        return run.steps * batch
     taken = snapshots(run)
-    return taken * run.n + 2 * (run.steps - taken) * run.batching.expected_batch(run.n)
+    return taken * run.n + 2 * (run.steps - taken) * batch
 
 
 def _noise(run: Run) -> SnapshotNoise:
