@@ -168,7 +168,7 @@ def main(folder: Path) -> None:
         old.unlink()
     for name, body in found.items():
         (pictures / f"{name}.png").write_bytes(thumbnail(body))
-    text = [filled(HEAD.format(how=how)), "", filled(findings(found)), "\n## Items\n", *table(found),
+    text = [filled(HEAD.format(how=how)), "", filled(findings(found)), "\n## Items\n", *table(found), "",
             filled("\n".join(sections(found)))]
     (DOCS / "papers.md").write_text("\n".join(text).rstrip() + "\n", encoding="utf-8")
 

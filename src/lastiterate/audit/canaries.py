@@ -43,19 +43,27 @@ def worst_case(run: Run, features: int | None = None) -> Neighbours:
     return (_opposed if loss.target_classes else _clamped)(run, loss, width)
 
 
+def stated(run: Run) -> list[tuple[str, int]]:
+    """Where the run says how many parameters its model has, and how many."""
+    found = list[tuple[str, int]]()
+    if isinstance(run.noise, ObjectiveNoise):
+        found.append(("parameters of the noise", run.noise.parameters))
+    if isinstance(run.domain, Box) and run.domain.dimension is not None:
+        found.append(("dimension of the box", run.domain.dimension))
+    return found
+
+
 def columns(run: Run, features: int | None) -> int:
     """Columns of the made-up data: as asked, else as the domain's dimension or the noise says, else 1."""
     loss = linear_loss(run)
     outputs = loss.outputs
-    if isinstance(run.noise, ObjectiveNoise):
-        features = run.noise.parameters // outputs - 1 if features is None else features
-    if isinstance(run.domain, Box) and run.domain.dimension is not None:
-        width, rest = divmod(run.domain.dimension, outputs)
+    for what, dimension in stated(run):
+        width, rest = divmod(dimension, outputs)
         if rest or width < 2:
-            raise InputError("dimension of the box", f"must be {outputs} times (features + 1)", run.domain.dimension)
+            raise InputError(what, f"must be {outputs} times (features + 1)", dimension)
         if features not in (None, width - 1):
-            raise InputError("features", f"must be {width - 1}, as the dimension of the box says", features)
-        return width - 1
+            raise InputError("features", f"must be {width - 1}, as the {what} says", features)
+        features = width - 1
     if features is not None and features < 1:
         raise InputError("features", "must be a whole number >= 1", features)
     leaning = is_replace_one(run) and loss.target_classes > 0

@@ -14,13 +14,12 @@ from functools import cached_property
 
 import numpy as np
 
-from lastiterate.audit.canaries import FAR, LONG, columns, place, without, worst_case
+from lastiterate.audit.canaries import FAR, LONG, columns, place, stated, without, worst_case
 from lastiterate.audit.neighbours import DataSet, Neighbours, is_replace_one
 from lastiterate.engine.prepare import linear_loss
 from lastiterate.engine.rows import clip_rows
-from lastiterate.run.domains import Box, Everywhere
+from lastiterate.run.domains import Everywhere
 from lastiterate.run.losses import LinearLoss
-from lastiterate.run.noise import ObjectiveNoise
 from lastiterate.run.run import Run
 
 WIDTH = 6
@@ -34,8 +33,7 @@ EXTREME = 1e3
 
 def families(run: Run, features: int | None = None) -> tuple[Neighbours, ...]:
     """All pairs that fit the run, of one shape, the tight one first."""
-    chosen = isinstance(run.noise, ObjectiveNoise) or (isinstance(run.domain, Box) and run.domain.dimension is not None)
-    width = columns(run, features if features is not None or chosen else WIDTH)
+    width = columns(run, features if features is not None or stated(run) else WIDTH)
     made = _Maker(run, linear_loss(run), width)
     pairs = [worst_case(run, width), *(_labels if made.loss.target_classes else _numbers)(made)]
     return tuple(_moved(run, pairs[0])) + tuple(pairs[1:]) if run.batching.drawn == "never" else tuple(pairs)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -30,7 +31,7 @@ def minimised(run: Run, rows: np.ndarray, labels: Any, key: Key,
     number of steps is the run's, whatever the data are, and no step is looked at.
     """
     shape = _shape(run, rows)
-    term, last = _drawn(run, key, shape)
+    term, last = _drawn((linear_term(run), last_noise(run)), key, shape)
     model, numbers = Linear(linear_loss(run), None, exact=True), _numbers(run)
     state, data, began = (jnp.zeros(shape), jnp.zeros(shape)), _data(rows, labels), time.perf_counter()
     stretch = run.steps if progress is None else -(-run.steps // STRETCHES)
@@ -45,14 +46,9 @@ def minimised(run: Run, rows: np.ndarray, labels: Any, key: Key,
 
 def many_minimised(run: Run, rows: np.ndarray, labels: Any, keys: Any) -> np.ndarray:
     """The released weights for every key, (models, k, d + 1), in one vectorised program. For tests and audits."""
-    shape, model, data, numbers = _shape(run, rows), Linear(linear_loss(run), None, exact=True), _data(rows, labels), \
-        _numbers(run)
-
-    def one(key: Key) -> jax.Array:
-        term, last = _drawn(run, key, shape)
-        return _steps(model, (jnp.zeros(shape), jnp.zeros(shape)), data, term, numbers, run.steps)[0] + last
-
-    return np.asarray(jax.jit(jax.vmap(one))(jnp.asarray(keys)))
+    shape, model = _shape(run, rows), Linear(linear_loss(run), None, exact=True)
+    scales = jnp.array([linear_term(run), last_noise(run)])
+    return np.asarray(_many(model, _data(rows, labels), scales, _numbers(run), run.steps, jnp.asarray(keys), shape))
 
 
 def _shape(run: Run, rows: np.ndarray) -> tuple[int, int]:
@@ -64,10 +60,10 @@ def _shape(run: Run, rows: np.ndarray) -> tuple[int, int]:
     return shape
 
 
-def _drawn(run: Run, key: Key, shape: tuple[int, int]) -> tuple[jax.Array, jax.Array]:
+def _drawn(scales: Any, key: Key, shape: tuple[int, int]) -> tuple[jax.Array, jax.Array]:
     """The random linear term, and the noise on the minimiser."""
     noise = stream(key, NOISE)
-    return linear_term(run) * gaussian(noise, 0, shape), last_noise(run) * gaussian(noise, 1, shape)
+    return scales[0] * gaussian(noise, 0, shape), scales[1] * gaussian(noise, 1, shape)
 
 
 def _data(rows: np.ndarray, labels: Any) -> tuple[jax.Array, jax.Array]:
@@ -94,3 +90,14 @@ def _steps(model: Linear, state: Any, data: Any, term: jax.Array, numbers: jax.A
         return point - step * gradient(point), here
 
     return jax.lax.fori_loop(0, count, one, state)
+
+
+@partial(jax.jit, static_argnames="shape")
+def _many(model: Linear, data: Any, scales: jax.Array, numbers: jax.Array, count: Any, keys: jax.Array,
+          shape: tuple[int, int]) -> jax.Array:
+    """Compiled once for all batches of models and all data of one shape."""
+    def one(key: Key) -> jax.Array:
+        term, last = _drawn(scales, key, shape)
+        return _steps(model, (jnp.zeros(shape), jnp.zeros(shape)), data, term, numbers, count)[0] + last
+
+    return jax.vmap(one)(keys)
