@@ -27,6 +27,7 @@ BATCHES = {
     "allocation-sgd": (li.RandomAllocation, "random-allocation-pld"),
     "poisson-dp-sgd": (li.Poisson, "poisson-pld"),
     "output-perturbation": (li.FullBatch, "shifted-interpolation"),
+    "noisy-sgd": (li.FixedSize, "fixed-size-amplified"),
     "dp-svrg": (li.Poisson, "variance-reduction"),
 }
 

@@ -36,7 +36,7 @@ FLAG_HELP = {
 }
 
 ALGORITHM_HELP = ("automatic: planned; or noisy-gd, dp-sgld, cyclic-dp-sgd, permuted-sgd, bins-sgd, "
-                  "allocation-sgd, poisson-dp-sgd, dp-svrg, objective-perturbation, "
+                  "allocation-sgd, poisson-dp-sgd, noisy-sgd, dp-svrg, objective-perturbation, "
                   "output-perturbation with usual settings")
 
 

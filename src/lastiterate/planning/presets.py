@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from lastiterate.errors import InputError
 from lastiterate.planning.families import perturbed, whitened
 from lastiterate.planning.families.asked import Asked, linear_loss
+from lastiterate.planning.families.one_record import one_record_run
 from lastiterate.planning.families.output import output_run
 from lastiterate.planning.families.snapshots import snapshot_run
 from lastiterate.run.adjacency import records_moved
@@ -65,11 +66,12 @@ NAMED = {
     "allocation-sgd": Named(lambda n, size: RandomAllocation(size), True),
     "poisson-dp-sgd": Named(lambda n, size: Poisson(size / n), True),
 }
-PERTURBED, LAST_NOISE, REDUCED = "objective-perturbation", "output-perturbation", "dp-svrg"
-ALGORITHMS = ("automatic", *NAMED, REDUCED, PERTURBED, LAST_NOISE)
+PERTURBED, LAST_NOISE, REDUCED, ONE_RECORD = "objective-perturbation", "output-perturbation", "dp-svrg", "noisy-sgd"
+ALGORITHMS = ("automatic", *NAMED, ONE_RECORD, REDUCED, PERTURBED, LAST_NOISE)
 INEXACT = {
     PERTURBED: "its noise is drawn once, as a term of the objective, and a minimiser is no sum",
     LAST_NOISE: "every step is charged then, and all but one have no noise",
+    ONE_RECORD: "every step is charged then, and it takes tens of thousands of them",
     REDUCED: "its noise follows the parameters, and no grid fits all of its sizes",
 }
 """Why exact noise does not fit an algorithm."""
@@ -86,6 +88,8 @@ def described(asked: Asked, algorithm: str, *, batching: Batching | None = None,
     - bins-sgd: every record in one of the secret bins;
     - allocation-sgd: in bins that are drawn anew in every pass;
     - poisson-dp-sgd: Poisson batches;
+    - noisy-sgd: one record a step, steps of about 1/(ridge k), n^2 of them but at most 40,000 (Bassily, Smith, Thakurta
+      2014);
     - dp-svrg: noisy full gradients at snapshots, and noisy differences to them over Poisson batches between (after
       Wang, Ye, Xu 2017);
     - output-perturbation: gradient descent on a ridge problem with noise on its last step alone (Zhang et al. 2017);
@@ -105,6 +109,8 @@ def described(asked: Asked, algorithm: str, *, batching: Batching | None = None,
                          "use noisy-gd")
     if algorithm == PERTURBED:
         return _minimised(asked, batching, prox, cap)
+    if algorithm == ONE_RECORD:
+        return one_record_run(asked, _capped_loss(asked, cap), batching, prox)
     if algorithm == REDUCED:
         return snapshot_run(asked, _capped_loss(asked, cap), CAP if cap is None else cap, batching, prox)
     if algorithm == LAST_NOISE:

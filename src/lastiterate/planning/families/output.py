@@ -25,11 +25,9 @@ FEWEST, MOST = 100, 1000  #: steps
 def output_run(asked: Asked, batching: Batching, blocks: int, loss: LinearLoss, prox: Prox | None) -> Run:
     """One unit of noise on the last step. ``blocks``: batches in a pass; the steps are whole passes.
 
-    The ridge balances what it costs a model of norm ``NORM`` and what the noise costs a loss whose mean curvature is at
-    most 1/4. Steps of 1/smooth contract by 1 - step ridge; longer ones less, at the other end of the curvature.
+    Steps of 1/smooth contract by 1 - step ridge; longer ones less, at the other end of the curvature.
     """
-    moved = loss.facts().fact("lipschitz") / (asked.task.n * asked.mu)
-    ridge = (moved**2 / (2 * NORM**2)) ** (1 / 3)
+    ridge = balanced_ridge(asked, loss)
     loss = replace(loss, ridge=ridge)
     step = 1 / loss.facts().fact("smooth")
     steps = max(FEWEST, min(MOST, math.ceil(math.log(MOST) / (step * ridge))))
@@ -38,3 +36,10 @@ def output_run(asked: Asked, batching: Batching, blocks: int, loss: LinearLoss, 
                noise=GradientNoise((0.0,) * (steps - 1) + (1.0,)), prelude=whitened.preparation(asked),
                adjacency=asked.adjacency, rows_per_unit=asked.task.rows_per_unit,
                rows_per_record=asked.task.rows_per_record)
+
+
+def balanced_ridge(asked: Asked, loss: LinearLoss) -> float:
+    """What balances the ridge's cost for a model of norm ``NORM`` and that of noise on the minimiser for a loss whose
+    mean curvature is at most 1/4."""
+    moved = loss.facts().fact("lipschitz") / (asked.task.n * asked.mu)
+    return (moved**2 / (2 * NORM**2)) ** (1 / 3)
