@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -177,15 +178,18 @@ def _how(row: dict[str, Any]) -> str:
 def _show(found: dict[str, Any], out: Path | None) -> None:
     """One item on the screen."""
     console.print(f"[bold]{found['item']}[/bold]: {escape(found['title'])} ({escape(found['paper'])})", highlight=False)
-    table = Table()
-    for name in ("", "published", "ours", "difference", "tolerance", ""):
-        table.add_column(name, justify="left" if not name else "right", overflow="fold")
+    compared = any(row["published"] is not None for row in found["rows"])
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("", min_width=24)
+    for name in ("published", "ours", "off by", "within", "") if compared else ("ours",):
+        table.add_column(name, justify="right" if name else "left", no_wrap=True)
     for row in found["rows"][:MOST_ROWS]:
         relation = "" if row["relation"] == "=" else row["relation"] + " "
         verdict = {None: "", True: "agrees", False: "[yellow]differs[/yellow]"}[row["agrees"]]
         published = row["published"] is not None
-        table.add_row(escape(row["what"]), relation + _number(row["published"]), _number(row["ours"]),
-                      _short(row["difference"]), _short(row["tolerance"]) if published else "", verdict)
+        beside = (relation * published + _number(row["published"]), _number(row["ours"]), _short(row["difference"]),
+                  _short(row["tolerance"]) if published else "", verdict)
+        table.add_row(escape(row["what"]), *(beside if compared else beside[1:2]))
     console.print(table)
     if len(found["rows"]) > MOST_ROWS:
         console.print(f"and {len(found['rows']) - MOST_ROWS} further rows: --json shows all", style="dim")

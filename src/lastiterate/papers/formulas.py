@@ -61,6 +61,15 @@ def theorem_4(c: Constants, epsilon: float, delta: float) -> Choice:
                   _steps(2 * c.condition**2 * math.log(c.n**2 * epsilon**2 / (4 * log * c.d))))
 
 
+def ridge_radius(strong: float, lipschitz: float = math.inf, at_zero: float = math.inf) -> float:
+    """Ryffel et al., section 3: a ball around 0 that holds the minimiser of the loss plus (strong/2) |theta|^2.
+
+    The smaller of L/strong and sqrt(2 loss(0)/strong), for a loss that is nowhere negative; ``at_zero`` must be public,
+    as log(k) for k classes is. Projecting on it changes no optimum.
+    """
+    return min(lipschitz / strong, math.sqrt(2 * at_zero / strong))
+
+
 def lemma_41(c: Constants, step: float, steps: int, temperature: float, start: float, batch_variance: float) -> float:
     """Ryffel et al., Lemma 4.1, step < 1/(2 smooth); ``start``: E |theta_0 - theta*|^2, ``batch_variance``: xi^2."""
     return (c.smooth / 2 * start * math.exp(-c.strong * step * steps)

@@ -12,6 +12,7 @@ from lastiterate.analysis.clipped_step import clipped_step_lipschitz
 from lastiterate.analysis.weakly_convex import corollary_c2, corollary_c3, excess, least_pass, theta
 from lastiterate.curves.gdp import Gdp
 from lastiterate.papers.item import Item, Panel, Result, Row, Trace, Work, near
+from lastiterate.papers.kong_ribero_table2 import SOURCES, At
 from lastiterate.papers.theory import assumed, curve
 from lastiterate.run.run import Run
 
@@ -135,44 +136,23 @@ def corollaries(work: Work) -> Result:
 
 def table_2(work: Work) -> Result:
     """Table 2's sources at one setting, each as a function of the passes, in units of alpha C^2/(b^2 sigma^2)."""
-    n, batch, passes, alpha, step = 1000, 50, (1, 10, 100), 2.0, 0.1
-    blocks, rows, sigma = n // batch, list[Row](), 0.5
-
-    def run(count: int, *, weak: float, bounded: bool = False) -> Run:
-        constants = {"weak_convexity": weak} if weak else {"strong": 0.0}
-        return li.Run(n=n, steps=count * blocks, step_size=step, noise=li.GradientNoise(sigma),
-                      batching=li.Cyclic(batch), adjacency="replace-one", loss=assumed(lipschitz=1.0, smooth=1.0,
-                                                                                      **constants),
-                      domain=li.domains.Ball(0.5) if bounded else li.domains.Everywhere())
-
-    unit = alpha / (batch * sigma) ** 2
+    passes, rows, at = (1, 10, 100), list[Row](), At(1)
     lines: dict[str, list[float]] = {}
     for count in passes:
-        poisson = li.Run(n=n, steps=count * blocks, step_size=step, noise=li.GradientNoise(sigma),
-                         batching=li.Poisson(batch / n), loss=assumed(lipschitz=1.0))
-        found = {
-            "Chua et al., disjoint batches: composition": curve("composition-gdp", run(count, weak=0.1)).rdp(alpha),
-            "Mironov et al., section 3.3: quadrature (zero-out)": curve("poisson-rdp", poisson).rdp(alpha),
-            "Feldman et al., Theorem 35 (convex)": curve("pabi-convex", run(count, weak=0.0)).rdp(alpha),
-            "Altschuler, Talwar (convex, full batch, diameter 1)": curve("bounded-domain-convex", replace(
-                run(count, weak=0.0, bounded=True), batching=li.FullBatch(), noise=li.GradientNoise(
-                    sigma * batch / n))).rdp(alpha),
-            "theirs, bounded (nonconvex, diameter 1)": curve("cyclic-weakly-convex-bounded", run(
-                count, weak=0.1, bounded=True)).rdp(alpha),
-            "theirs, unbounded (nonconvex)": curve("cyclic-weakly-convex", run(count, weak=0.1)).rdp(alpha),
-            "optimal shifts (nonconvex; not in the table)": curve("shifted-interpolation", run(count, weak=0.1)).rdp(
-                alpha),
-        }
-        for name, value in found.items():
-            rows.append(Row(f"{count} passes: {name}", value / unit))
-            lines.setdefault(name, []).append(value / unit)
-    styles = ("composition", "sampling", "other upper", "assumed", "audit", "lower", "certified")
+        there = replace(at, passes=count)
+        for name, source in SOURCES.items():
+            factor = source(there) / there.unit
+            rows.append(Row(f"{count} pass{'es' * (count > 1)}: {name}", factor))
+            lines.setdefault(name, []).append(factor)
+    styles = ("composition", "sampling", "last iterate", "other upper", "assumed", "audit", "lower", "certified")
     traces = tuple(Trace(name, passes, tuple(y), style) for (name, y), style in zip(lines.items(), styles, strict=True))
     return Result(tuple(rows), (Panel("Renyi divergence over alpha C^2/(b^2 sigma^2)", "passes", "factor", traces, True,
                                       True),),
-                  {"n": n, "b": batch, "step": step, "sigma": sigma, "C": 1.0, "order": alpha, "m": 0.1, "M": 1.0},
-                  ("The cells of Table 2 are lost; these are the sources' bounds as functions, in units of the cells' "
-                   "common factor. Chien and Li's bound needs a nonlinear programme and is not computed.",
+                  {"n": at.n, "b": at.batch, "step": at.step, "sigma": at.sigma, "C": at.clip, "order": at.order,
+                   "m": at.weak, "M": at.smooth},
+                  ("The cells of Table 2 are lost; these are the sources' bounds as functions "
+                   "(lastiterate.papers.kong_ribero_table2), in units of the cells' common factor. Chien and Li's "
+                   "bound needs a nonlinear programme and is not computed.",
                    "Poisson and full batches execute other algorithms; the full batch has the same noise on the sum."))
 
 

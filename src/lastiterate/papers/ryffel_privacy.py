@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+import warnings
 
 import numpy as np
 
 import lastiterate as li
 from lastiterate.curves.curve import Curve
+from lastiterate.errors import UnpaidWarning
+from lastiterate.papers import formulas, lemma_51
 from lastiterate.papers.item import Item, Panel, Result, Row, Trace, Work, near
 from lastiterate.papers.laws import Mixture, hockey_stick, projected_renyi, renyi
 from lastiterate.papers.theory import assumed, curve
@@ -133,8 +136,10 @@ def ridge_radius(work: Work) -> Result:
     for ridge in ridges:
         problem = logistic_problem(n=400, d=8, ridge=ridge, seed=work.seed)
         at = float(np.linalg.norm(problem.optimum))
-        by_loss, by_slope = math.sqrt(2 * math.log(2) / ridge), 1 / ridge
-        rows.append(Row(f"ridge {ridge:g}: norm of the optimum", at, min(by_loss, by_slope), 0.0, "<="))
+        by_loss = formulas.ridge_radius(ridge, at_zero=math.log(2))
+        by_slope = formulas.ridge_radius(ridge, lipschitz=1.0)
+        radius = formulas.ridge_radius(ridge, lipschitz=1.0, at_zero=math.log(2))
+        rows.append(Row(f"ridge {ridge:g}: norm of the optimum", at, radius, 0.0, "<="))
         for name, value in zip(radii, (at, by_slope, by_loss), strict=True):
             radii[name].append(value)
     traces = [Trace(name, ridges, tuple(values), style)
@@ -146,28 +151,24 @@ def ridge_radius(work: Work) -> Result:
 
 def smoothness(work: Work) -> Result:
     """Lemma 5.1 on the digits: by the data's eigenvalue, independent of the data, and measured with noise."""
-    from scipy.linalg import eigvalsh  # pyright: ignore
-    from scipy.stats import norm
-
     x, _ = digits()
     n, ridge, classes, multiplier, failure = len(x), 1e-3, 10, 5.0, 1e-8
-    top = float(eigvalsh(x.T @ x / n)[-1])
-    printed = top / 2 + ridge
+    printed = lemma_51.of_data(x, ridge)
     rng, worst = np.random.default_rng(work.seed), 0.0
     for scale in (0.0, *rng.uniform(0.1, 20, work.size(3, 30))):
         w = scale * rng.normal(size=(classes, x.shape[1]))
         worst = max(worst, softmax_curvature(x, w, rng) + ridge)
-    free = 0.5 + ridge
-    released = top * n + multiplier * (rng.normal() + float(norm.isf(failure)))
-    paid = min(released, float(n)) / n / 2 + ridge
-    batch = tuple(sorted({16, 64, 256, n}))
-    blocks = [max(float(eigvalsh(part.T @ part / b)[-1]) for part in
-                  (x[i:i + b] for i in range(0, n - b + 1, b))) / 2 + ridge for b in batch]
+    free = lemma_51.data_independent(1.0, ridge)
+    measured = lemma_51.paid(x, ridge, row_norm=1.0, noise_multiplier=multiplier, failure=failure, seed=work.seed)
+    paid, batch = measured.smooth, tuple(sorted({16, 64, 256, n}))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UnpaidWarning)  # said once, above
+        blocks = [max(lemma_51.of_data(x[i:i + b], ridge) for i in range(0, n - b + 1, b)) for b in batch]
     rows = (Row("largest curvature seen, loss with (ridge/2)|W|^2", worst, printed, 1e-9, "<="),
             Row("data-independent form, B = 1", free),
             Row("measured with noise and paid for (one draw)", paid),
             Row("the paid form is an upper bound: minus Lemma 5.1", paid - printed, 0.0, 0.0, ">="),
-            Row("epsilon at 1e-5 that the measurement costs", li.curves.Gdp(1 / multiplier).epsilon(1e-5)),
+            Row("epsilon at 1e-5 that the measurement costs", li.curves.Gdp(measured.mu).epsilon(1e-5)),
             Row("Lemma 5.1 on the worst block of 16", blocks[0]))
     traces = (Trace("Lemma 5.1 on the worst block", batch, tuple(blocks), "other upper"),
               Trace("data-independent", batch, (free,) * len(batch)),
