@@ -1,12 +1,15 @@
 """The trainer step by step: against NumPy with the same noise, and what every part of it promises."""
 
+from collections import Counter
 from dataclasses import replace
+from itertools import combinations
 from typing import get_args
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.stats import chi2
 
 import lastiterate as li
 from engine import reference
@@ -521,3 +524,17 @@ def test_whole_numbers_uniform_numbers_and_orders_are_even():
     assert kstest(real, "uniform").pvalue > 1e-6 and real.min() > 0 and real.max() < 1
     _, counts = np.unique(orders @ [64, 16, 4, 1], return_counts=True)
     assert counts.size == 24 and np.abs(counts - 1000).max() < 6 * np.sqrt(1000)
+
+
+@pytest.mark.parametrize("n, size", [(9, 3), (8, 3), (10, 1)], ids=["few of many", "by an order", "one"])
+def test_every_subset_is_equally_likely(n, size):
+    """Chi squared over all subsets; the place within a batch does not count."""
+    sampler, draws = sampler_of(li.FixedSize(size), n, AT_ONCE), 30_000
+    with jax.enable_x64(True):
+        key = jnp.asarray(seeded_key(3))
+        found = np.sort(np.asarray(jax.jit(jax.vmap(lambda k: sampler.places(key, k)))(jnp.arange(draws))), axis=1)
+    counts = Counter(map(tuple, found.tolist()))
+    subsets = list(combinations(range(n), size))
+    expected = draws / len(subsets)
+    statistic = sum((counts[one] - expected) ** 2 / expected for one in subsets)
+    assert set(counts) <= set(subsets) and chi2.sf(statistic, len(subsets) - 1) > 1e-4

@@ -88,9 +88,10 @@ def uniform(key: Key, step: Any, count: int) -> jax.Array:
     return ((bits(key, step, count) >> np.uint64(11)).astype(jnp.float64) + 0.5) * 2.0**-53
 
 
-def below(key: Key, step: Any, count: int, end: int) -> jax.Array:
-    """``count`` independent whole numbers 0 .. end - 1: every probability is 1/end to a relative end 2^-64."""
-    return (bits(key, step, count) % np.uint64(end)).astype(jnp.int64)
+def below(key: Key, step: Any, count: int, end: Any) -> jax.Array:
+    """``count`` independent whole numbers 0 .. end - 1: every probability is 1/end to a relative end 2^-64. ``end`` may
+    have one value for each."""
+    return (bits(key, step, count) % jnp.asarray(end, jnp.uint64)).astype(jnp.int64)
 
 
 def permutation(key: Key, step: Any, count: int) -> jax.Array:
