@@ -67,6 +67,14 @@ def test_the_54_values_of_figure_1():
     assert published["order 30, strong 4, K 100: composition"] == pytest.approx(0.024)
 
 
+@pytest.mark.filterwarnings("ignore::lastiterate.errors.UnpaidWarning")
+def test_what_is_ours_on_both_sides_is_not_called_published():
+    """A status says what a paper published, and not that we agree with ourselves."""
+    for name, counted in (("kong-ribero-unfinished", 4), ("heller-fetaya-rates", 2), ("ryffel-smoothness", 1)):
+        rows = by_name(ITEMS, name).run(Work()).rows
+        assert sum(row.published is not None for row in rows) == counted, name
+
+
 def test_utility_formulas_by_hand():
     c = formulas.Constants(lipschitz=2.0, strong=0.1, smooth=0.5, n=1000, d=5)
     assert formulas.lemma_6(c, 0.2, 50, 1e-3) == pytest.approx(2 * 0.5 * 4 / 0.01 * math.exp(-1) + 2 * 0.5 * 5e-3 / 0.1)
