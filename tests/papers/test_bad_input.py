@@ -63,7 +63,7 @@ def test_good_files_are_read(data, reached):
     assert command("bok-toy", "--data-dir", data).exit_code == 0 and reached == [{"n": 3.0}]
     assert real.pneumonia(data).y.tolist() == TWO.ravel().tolist() and real.cifar(data).x.shape == (30, 4)
     images, labels = real.mnist_images(data, "train", 7)
-    assert images.shape == (7, 784) and labels.tolist() == list(range(7))
+    assert images.shape == (7, 28, 28) and labels.tolist() == list(range(7))
 
 
 DAMAGES = {

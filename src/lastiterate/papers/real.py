@@ -81,7 +81,7 @@ def mnist_images(data_dir: Path | None, part: str, n: int | None = None) -> Labe
     pixels, labels = read_array(folder / name), read_array(folder / answers)
     if pixels.ndim != 2 or pixels.shape[1] != 28 * 28:
         raise _not_what(name, "must hold images of 28 x 28 pixels", pixels.shape)
-    return pixels[:n], _checked(answers, labels, len(pixels), 10)[:n]
+    return pixels[:n].reshape(-1, 28, 28), _checked(answers, labels, len(pixels), 10)[:n]
 
 
 def check(data_dir: Path | None, names: Collection[str]) -> None:
