@@ -24,6 +24,24 @@ def test_the_radius_of_an_unconstrained_ridge_problem():
     assert np.linalg.norm(problem.optimum) <= radius == math.sqrt(100 * math.log(2))
 
 
+C = formulas.Constants(lipschitz=2.0, strong=0.1, smooth=0.5, n=1000, d=5)
+
+
+@pytest.mark.parametrize("asked", [
+    lambda: formulas.lemma_6(C, 0.21, 50, 1e-3), lambda: formulas.lemma_41(C, 1.01, 50, 1e-3, 3.0, 0.04),
+    lambda: formulas.lemma_42(C, 1.01, 50, 1e-3, 0.04), lambda: formulas.theorem_4(C, 24.0, 1e-5),
+    lambda: formulas.theorem_42(C, 0.0, 1e-5), lambda: formulas.theorem_44(C, 1.0, 1.0),
+    lambda: formulas.theorem_4_renyi(C, 1.0, 0.5), lambda: formulas.theorem_41(C, 2.0, -1.0),
+    lambda: formulas.theorem_43(C, math.inf, 1.0), lambda: formulas.ridge_radius(0.1),
+    lambda: formulas.ridge_radius(0, 1),
+    lambda: formulas.Constants(1.0, 0.2, 0.1, 10, 2), lambda: formulas.Constants(1.0, 0.1, 0.2, 0, 2),
+])
+def test_beyond_its_conditions_a_statement_is_refused(asked):
+    with pytest.raises(InputError) as error:
+        asked()
+    assert str(error.value).count(". ") == 0
+
+
 def test_lemma_51_in_three_forms():
     x = RNG.normal(size=(50, 4))
     x /= np.linalg.norm(x, axis=1, keepdims=True)

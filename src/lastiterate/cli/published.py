@@ -39,7 +39,10 @@ def papers_command(
                     ] = None,
     json_: Json = False,
 ) -> None:
-    """Figures and tables of the papers: the published value beside ours, their difference and its tolerance."""
+    """Figures and tables of the papers: the published value beside ours, their difference and its tolerance.
+
+    Without ITEM all are listed; with one it is made, as in: lastiterate papers chourasia-fig1 --out figs
+    """
     from lastiterate.papers import ITEMS
     from lastiterate.papers.item import Work, by_name
 
