@@ -77,8 +77,8 @@ def missing(rows: list[dict[str, Any]]) -> list[str]:
         lines.append(f"- {name}, {algorithm}: {cells}; {SPLITS} splits of each: {cost}.")
     if not lines:
         return []
-    return ["\n## What is missing\n", f"Cells with fewer than {SPLITS} splits, left out for their time on two shared "
-            "cores: the same command adds them.\n", *lines]
+    return ["\n## What is missing\n", f"Cells with fewer than {SPLITS} splits, of algorithms that came later or for "
+            "want of time; the same command adds them.\n", *lines]
 
 
 if __name__ == "__main__":
