@@ -127,6 +127,18 @@ def test_a_full_disk_is_one_sentence(tmp_path, monkeypatch):
         cells.get("piece", lambda: 1)
 
 
+def test_all_stops_where_nothing_can_be_written(data, reached, monkeypatch):
+    from lastiterate import papers
+
+    def full(*_):
+        raise InputError("out", "must be a folder that can be written")
+
+    monkeypatch.setattr("lastiterate.papers.ITEMS", (*papers.ITEMS, replace(papers.ITEMS[0], name="bok-more")))
+    monkeypatch.setattr("lastiterate.papers.files.write", full)
+    done = command("--all", "--out", data / "out", "--data-dir", data)
+    assert done.exit_code == 2 and done.stderr.startswith("error: --out must be") and len(reached) == 1
+
+
 def test_settings_outside_their_interval_are_refused(data, reached):
     for bad in ("n=0", "n=10", "n=2.5"):
         done = command("bok-toy", "--data-dir", data, "--set", bad)

@@ -155,6 +155,8 @@ def _every(items: tuple[Item, ...], work: Work, out: Path, json_: bool) -> None:
                 done = _one(item, own, out, f"{number} of {len(items)}: ") if found is None else found
                 row |= {"status": done["status"], "seconds": done["seconds"], "kept": found is not None}
         except (InputError, NotCertified) as error:
+            if isinstance(error, InputError) and error.argument == "out":
+                raise  # a full disk: no later item could be written
             row |= {"status": "failed", "error": str(error)}
             Console(stderr=True).print(f"[bold red]error:[/bold red] {escape(item.name)}: {escape(str(error))}",
                                        highlight=False, soft_wrap=True)
