@@ -121,11 +121,11 @@ gradient descent and output perturbation reach the order of Table 1 of Chourasia
 
 **What it does not buy at equal tuning.** Poisson DP-SGD, which charges every iterate, reaches about the same risk on
 the same
-problems with fewer gradient evaluations at small n (`chourasia-table1`), and the seven named
-algorithms that share one preparation and batches of many records lie within 0.02 of one another in accuracy on sets of 4,000
-records and more (0.04 on smaller ones), while noise on the objective, on the output, on variance-reduced steps or on steps of
-one record reaches less on MNIST and CIFAR-10 features: the [leaderboard](leaderboard.md). Linear losses show how much a hidden state could buy at
-most
+problems with fewer gradient evaluations at small n (`chourasia-table1`), and the seven named algorithms that share one
+preparation and batches of many records lie within 0.02 of one another in accuracy on sets of 4,000 records and more
+(0.04 on smaller ones), while noise on the objective, on the output, on variance-reduced steps or on steps of one record
+reaches less on MNIST and CIFAR-10 features: the [leaderboard](leaderboard.md). Linear losses show how much a hidden
+state could buy at most
 for Poisson batches: epsilon {value("steinke-linear", "q 0.01, noise 1, 1000 steps: linear losses, the last iterate")}
 of
 {value("steinke-linear", "q 0.01, noise 1, 1000 steps: all iterates, certified")} after 1000 steps; a ridge can leak
