@@ -81,6 +81,17 @@ def test_an_aborted_fit_stays_charged(ledger: Ledger) -> None:
     assert [release.state for release in ledger.total().releases] == ["touched", "touched"]
 
 
+@pytest.mark.parametrize("more", [{}, {"secure_noise": True}], ids=["plain", "exact"])
+@pytest.mark.parametrize("loss", [lambda p, x, y: p @ x - y, lambda p, x, y: ((p - x) ** 2)[:2], lambda p, x: 0.0],
+                         ids=["shapes", "a vector", "arguments"])
+def test_a_mistake_in_a_loss_costs_nothing(ledger: Ledger, loss: object, more: dict) -> None:
+    run = li.Run(n=60, steps=3, step_size=0.3, clip=1.0)
+    with pytest.raises(li.InputError, match="loss must"):
+        li.train(run, records(), model=np.zeros(3), loss=loss, epsilon=1.0, delta=1e-6, ledger=ledger, dataset="a",
+                 **more)
+    assert ledger.total().releases == ()
+
+
 def test_accounting_is_free(ledger: Ledger) -> None:
     li.calibrate(RUN, epsilon=1.0, delta=1e-6)
     assert ledger.total().left == (1.0, 1.0)

@@ -198,6 +198,13 @@ def objective_of(run: Run, loss: RecordLoss, params: Any, records: tuple[Any, ..
     return PerExample(loss, form, run.clip, exact, most)
 
 
+def check_fits(run: Run, loss: RecordLoss, params: Any, data: tuple[Any, ...], microbatch: int | None) -> None:
+    """Refuse what cannot be trained, by the shapes of the records alone: before a record is read, or paid for."""
+    with jax.enable_x64(True):
+        blank = jax.tree.map(lambda a: np.zeros((1, *np.shape(a)[1:]), np.asarray(a).dtype), tuple(data))
+        objective_of(run, loss, params, blank, microbatch)
+
+
 def check_records(run: Run, data: tuple[Any, ...]) -> None:
     """Refuse data whose first axis does not hold the run's n records, or that holds numbers that are not finite."""
     leaves = jax.tree.leaves(data)

@@ -9,6 +9,7 @@ import numpy as np
 
 from lastiterate.engine import seeded_key
 from lastiterate.engine.exact_records import RecordGrid, fit_network_exactly
+from lastiterate.engine.network import check_fits
 from lastiterate.models.exact import check_described_run
 from lastiterate.models.exposure import warn_of_dumps
 from lastiterate.models.folder import Stored
@@ -39,6 +40,7 @@ def fit_order(order: Order) -> FittedExactNetwork:
     check(run, order.loss)
     check_stateless(order.model)
     RecordGrid.of(run)  # refuses before anything is paid
+    check_fits(run, order.loss, order.model, order.data, order.microbatch)
     added = (FIRST, *(() if order.seed is None else (SEED,)))
     key = None if order.seed is None else seeded_key(order.seed)
     order.custody.pay(order.certificate)

@@ -11,7 +11,7 @@ import numpy as np
 
 from lastiterate.accounting.support import support_caveats
 from lastiterate.engine import seeded_key
-from lastiterate.engine.network import fit_network
+from lastiterate.engine.network import check_fits, fit_network
 from lastiterate.engine.streaming.devices import Arrays, Devices
 from lastiterate.engine.streaming.network import fit_streaming
 from lastiterate.engine.streaming.passes import check_streams
@@ -82,6 +82,8 @@ def fit_order(order: Order) -> FittedNetwork:
     if source is not None:
         check_streams(run)
         Devices(order.devices)
+    else:
+        check_fits(run, order.loss, order.model, order.data, order.microbatch)
     added = (FIRST, *support_caveats(order.certificate, order.delta), *(() if order.seed is None else (SEED,)))
     key = None if order.seed is None else seeded_key(order.seed)
     order.custody.pay(order.certificate)
