@@ -200,6 +200,7 @@ def objective_of(run: Run, loss: RecordLoss, params: Any, records: tuple[Any, ..
 
 def check_fits(run: Run, loss: RecordLoss, params: Any, data: tuple[Any, ...], microbatch: int | None) -> None:
     """Refuse what cannot be trained, by the shapes of the records alone: before a record is read, or paid for."""
+    check_shapes(run, data)
     with jax.enable_x64(True):
         blank = jax.tree.map(lambda a: np.zeros((1, *np.shape(a)[1:]), np.asarray(a).dtype), tuple(data))
         objective_of(run, loss, params, blank, microbatch)
@@ -207,12 +208,18 @@ def check_fits(run: Run, loss: RecordLoss, params: Any, data: tuple[Any, ...], m
 
 def check_records(run: Run, data: tuple[Any, ...]) -> None:
     """Refuse data whose first axis does not hold the run's n records, or that holds numbers that are not finite."""
+    check_shapes(run, data)
+    for leaf in jax.tree.leaves(data):
+        check_finite(leaf)
+
+
+def check_shapes(run: Run, data: tuple[Any, ...]) -> None:
+    """Refuse data whose first axis does not hold the run's n records."""
     leaves = jax.tree.leaves(data)
     for leaf in leaves:
         if np.ndim(leaf) < 1 or np.shape(leaf)[0] != run.n:
             raise InputError("data", f"must have the run's n = {run.n} records along the first axis of every array",
                              np.shape(leaf))
-        check_finite(leaf)
     if not leaves:
         raise InputError("data", "must hold at least one array", None)
 
