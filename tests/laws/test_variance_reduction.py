@@ -86,6 +86,7 @@ def test_calibration_keeps_the_budget_and_wastes_little():
     (dict(batching=li.FullBatch()), "must be Poisson where steps follow snapshots"),
     (dict(clip=1.0), "clip must be None"), (dict(momentum=li.HeavyBall(0.9)), "momentum must be None"),
     (dict(loss=li.Abstract(li.LossFacts(lipschitz=1.0, smooth=1.0))), "loss must be Logistic or Softmax or HuberRidge"),
+    (dict(step_size=li.RelativeToSmooth(1.0), prelude=(li.TopEigenvalue(5.0),)), "step_size must be stated"),
     (dict(rows_per_record=2), "must be 1 where steps follow snapshots"),
 ])
 def test_what_does_not_fit_is_refused(change, words):

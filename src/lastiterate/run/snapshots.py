@@ -8,6 +8,7 @@ from lastiterate.errors import InputError
 from lastiterate.run.batching import Poisson
 from lastiterate.run.losses import HuberRidge, Logistic, Softmax
 from lastiterate.run.noise import SnapshotNoise
+from lastiterate.run.step_sizes import RelativeToSmooth
 
 if TYPE_CHECKING:
     from lastiterate.run.run import Run
@@ -24,6 +25,9 @@ def check_snapshots(run: Run) -> None:
             names = " or ".join("None" if kind is type(None) else kind.__name__ for kind in allowed)
             raise InputError(name, f"must be {names} where steps follow snapshots", type(value).__name__,
                              "a capped loss (cap=) needs no clip")
+    if type(run.step_size) is RelativeToSmooth:
+        raise InputError("step_size", "must be stated where steps follow snapshots", "RelativeToSmooth",
+                         "use Constant, InverseDecay or Steps")
 
 
 def snapshots(run: Run) -> int:
