@@ -18,8 +18,9 @@ from lastiterate.models.custody import Custody
 from lastiterate.models.exposure import warn_of_dumps
 from lastiterate.models.folder import Stored
 from lastiterate.models.kinds import Order
-from lastiterate.models.linear import SEED, Answers, FittedLinear, arrays_of, check_order, indices_of
+from lastiterate.models.linear import SEED, FittedLinear
 from lastiterate.models.linear import read as read_linear
+from lastiterate.models.linear_orders import Answers, arrays_of, check_order, indices_of
 from lastiterate.models.software import EXACT
 from lastiterate.models.statements import Written
 

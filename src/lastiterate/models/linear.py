@@ -21,13 +21,14 @@ from lastiterate.engine.streaming.passes import check_streams
 from lastiterate.engine.units import execute_units
 from lastiterate.errors import InputError
 from lastiterate.models import repeated
-from lastiterate.models.answers import Labels, Range, Scores, as_json, from_json
+from lastiterate.models.answers import Labels, as_json, from_json
 from lastiterate.models.custody import Custody
 from lastiterate.models.custody import custody as custody_of
 from lastiterate.models.exposure import warn_of_dumps
 from lastiterate.models.fitted import Fitted
 from lastiterate.models.folder import Stored
 from lastiterate.models.kinds import Order, is_source
+from lastiterate.models.linear_orders import Answers, arrays_of, check_order, check_task, indices_of
 from lastiterate.models.scored import Accuracy, CountCharge, accuracy, noisy_count
 from lastiterate.models.statements import Written
 from lastiterate.models.units import check_rows, check_units, unit_records
@@ -35,14 +36,12 @@ from lastiterate.planning.families.asked import Asked
 from lastiterate.planning.planner import TIME_BUDGET, Choice, consider
 from lastiterate.planning.task import Task, automatic_delta
 from lastiterate.planning.task import budget as worth
-from lastiterate.run.adjacency import check_same
 from lastiterate.run.counts import NoisyCount
 from lastiterate.run.facts import FLOAT_SLACK
 from lastiterate.run.preparation import columns
 from lastiterate.run.run import Run
 
 SEED = "the caller gave the seed: whoever knows it can subtract the noise"
-Answers = Labels | Range | Scores
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -262,40 +261,3 @@ def fit_order(order: Order) -> FittedLinear:
     return fit(order.certificate, rows, target, delta=order.delta, answers=indices_of(order.certificate.run),
                seed=order.seed, progress=order.progress, custody=order.custody, scratch=order.scratch,
                devices=order.devices, unit=order.unit)
-
-
-def check_order(order: Order) -> None:
-    """Refuse what linear models have no use for."""
-    if order.certificate.run.loss.outputs is None:
-        raise InputError("loss of the run", "must be a linear one where neither model nor loss is given", "Abstract",
-                         "use Logistic, Softmax or HuberRidge, or pass first parameters as model= and a loss=")
-    if order.microbatch is not None:
-        raise InputError("microbatch", "is for losses given as functions", order.microbatch, "leave it out")
-
-
-def indices_of(run: Run) -> Answers:
-    """What scores mean where classes are known by their indices."""
-    return Labels(tuple(range(run.loss.target_classes))) if run.loss.target_classes else Scores()
-
-
-def arrays_of(order: Order) -> tuple[np.ndarray, np.ndarray]:
-    """Rows and targets; their form is checked, their values are not looked at."""
-    run, data = order.certificate.run, order.data
-    if len(data) != 2:
-        raise InputError("data", "must be (x, y) for a linear model", f"{len(data)} parts")
-    rows, target = np.asarray(data[0]), np.asarray(data[1])
-    if rows.ndim != 2 or rows.dtype.kind not in "biuf":
-        raise InputError("x", "must be a table of numbers, shape (n, d)", f"{rows.dtype} of shape {rows.shape}")
-    if run.rows_per_record == 1 and len(rows) != run.n:
-        raise InputError("x", f"must have the run's n = {run.n} rows", len(rows))
-    return rows, target
-
-
-def check_task(run: Run, task: Task, adjacency: str) -> None:
-    """Refuse a run that describes other data than these."""
-    if run.n != task.n:
-        raise InputError("run", f"must describe these n = {task.n} records", run.n)
-    if (run.loss.outputs, run.loss.target_classes) != (task.outputs, task.classes):
-        raise InputError("run", f"must have a loss of {task.classes or 'no'} classes and {task.outputs} outputs",
-                         type(run.loss).__name__)
-    check_same(run.adjacency, adjacency)
