@@ -30,10 +30,3 @@ def curve(name: str, run: Run) -> Curve:
     if isinstance(found, LowerBound):
         raise InputError(name, "gives a lower bound, not a curve", None)
     return found
-
-
-def best_epsilon(run: Run, delta: float) -> tuple[float, str]:
-    """The smallest certified epsilon, constants trusted, and the row that gives it ("none" where nothing does)."""
-    certificate = li.account(run, at_least=li.Evidence.ASSUMED)
-    best = certificate.best(delta)
-    return certificate.epsilon(delta), "none" if best is None else best.theorem.name
