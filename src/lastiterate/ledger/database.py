@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -90,8 +89,3 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
         connection.execute("ROLLBACK")
         raise
     connection.execute("COMMIT")
-
-
-def readable_by_others(path: Path) -> bool:
-    """Whether more people than the owner may read the file."""
-    return bool(stat.S_IMODE(path.stat().st_mode) & 0o077)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -51,8 +51,3 @@ def _length(loader: Any) -> int:
     if not hasattr(loader.dataset, "__len__") or len(loader) < 1:
         raise InputError("data_loader", "must have a data set with a length, and a batch at least", None)
     return len(loader.dataset)
-
-
-def as_poisson(drawn: Drawn) -> Drawn:
-    """What is commonly claimed for the same loader: Poisson batches of the same expected size."""
-    return replace(drawn, batching=Poisson(1 / drawn.batches))
