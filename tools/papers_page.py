@@ -12,8 +12,8 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
-from lastiterate.papers import ITEMS, Panel, Trace
-from lastiterate.papers.picture import drawn
+from lastiterate_papers import ITEMS, Panel, Trace
+from lastiterate_papers.picture import drawn
 
 DOCS = Path(__file__).parents[1] / "docs"
 HEAD = """# The papers, item by item
@@ -27,9 +27,9 @@ data and version; where it fails, there is neither a picture nor a JSON file. `r
 inequality, holds within its tolerance. *Differs*: at least one does not. *Not published*: the text at hand has no value
 to compare; settings are then ours, and each item says so.
 
-What the papers state are functions too: `lastiterate.papers.formulas` (Lemma 6 and Theorem 4 of Chourasia et al.;
-Lemmas 4.1 to 4.3, Theorems 4.1 to 4.4 and the ridge radius of Ryffel et al.), `lastiterate.papers.lemma_51` (Lemma 5.1
-of the data, independent of them, and paid for), `lastiterate.papers.kong_ribero_table2` (Table 2), and
+What the papers state are functions too: `lastiterate_papers.formulas` (Lemma 6 and Theorem 4 of Chourasia et al.;
+Lemmas 4.1 to 4.3, Theorems 4.1 to 4.4 and the ridge radius of Ryffel et al.), `lastiterate_papers.lemma_51` (Lemma 5.1
+of the data, independent of them, and paid for), `lastiterate_papers.kong_ribero_table2` (Table 2), and
 `lastiterate.analysis.weakly_convex` (Lemma C.1, Corollaries C.2 and C.3).
 
 This page was written by `python tools/papers_page.py` from {how}.

@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 
 from lastiterate.cli import app
 from lastiterate.errors import InputError
-from lastiterate.papers import ITEMS, Item, Panel, Result, Row, Setting, Trace, real
-from lastiterate.papers.cells import Cells
-from lastiterate.papers.item import by_name
+from lastiterate_papers import ITEMS, Item, Panel, Result, Row, Setting, Trace, real
+from lastiterate_papers.cells import Cells
+from lastiterate_papers.item import by_name
 
 ROWS, TEN, TWO = np.ones((30, 4), np.float16), np.arange(30) % 10, (np.arange(30) % 2)[:, None]
 FEATURES = {"x_train": ROWS, "y_train": TEN, "x_test": ROWS, "y_test": TEN}
@@ -55,7 +55,7 @@ def reached(monkeypatch):
 
     item = Item("bok-toy", "paper", "title", "matches", run, (real.CIFAR, real.PNEUMONIA, *real.MNIST),
                 {"n": Setting(3.0, 1, 9, whole=True)})
-    monkeypatch.setattr("lastiterate.papers.ITEMS", (item,))
+    monkeypatch.setattr("lastiterate_papers.ITEMS", (item,))
     return done
 
 
@@ -94,11 +94,11 @@ def test_a_damaged_file_is_refused_in_a_sentence_before_any_work(damage, data, r
 
 
 def test_all_goes_on_after_an_item_that_fails_and_says_what_it_lacks(data, reached, monkeypatch):
-    from lastiterate import papers
+    import lastiterate_papers as papers
 
     (needs,) = papers.ITEMS
     free = replace(needs, name="bok-free", data=(), settings={})
-    monkeypatch.setattr("lastiterate.papers.ITEMS", (needs, free))
+    monkeypatch.setattr("lastiterate_papers.ITEMS", (needs, free))
     done = command("--all", "--out", data / "out")
     assert done.exit_code == 0 and "bok-toy: data not at hand (needs cifar10" in done.stdout
     assert "1 of 2 items" in done.stdout
@@ -128,13 +128,13 @@ def test_a_full_disk_is_one_sentence(tmp_path, monkeypatch):
 
 
 def test_all_stops_where_nothing_can_be_written(data, reached, monkeypatch):
-    from lastiterate import papers
+    import lastiterate_papers as papers
 
     def full(*_):
         raise InputError("out", "must be a folder that can be written")
 
-    monkeypatch.setattr("lastiterate.papers.ITEMS", (*papers.ITEMS, replace(papers.ITEMS[0], name="bok-more")))
-    monkeypatch.setattr("lastiterate.papers.files.write", full)
+    monkeypatch.setattr("lastiterate_papers.ITEMS", (*papers.ITEMS, replace(papers.ITEMS[0], name="bok-more")))
+    monkeypatch.setattr("lastiterate_papers.files.write", full)
     done = command("--all", "--out", data / "out", "--data-dir", data)
     assert done.exit_code == 2 and done.stderr.startswith("error: --out must be") and len(reached) == 1
 
@@ -156,7 +156,7 @@ def test_an_interrupted_item_says_where_its_pieces_are(tmp_path, monkeypatch):
         work.cell("piece", lambda: 1)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("lastiterate.papers.ITEMS", (Item("bok-toy", "paper", "title", "matches", run),))
+    monkeypatch.setattr("lastiterate_papers.ITEMS", (Item("bok-toy", "paper", "title", "matches", run),))
     done = command("bok-toy", "--out", tmp_path / "out")
     assert done.exit_code == 130 and "finished pieces of bok-toy are kept" in done.stderr
     assert "finished pieces" not in command("bok-toy").stderr

@@ -8,10 +8,10 @@ import pytest
 
 from lastiterate.curves.gdp import Gdp
 from lastiterate.errors import InputError, UnpaidWarning
-from lastiterate.papers import formulas, lemma_51
-from lastiterate.papers.kong_ribero_table2 import SOURCES, At, mironov_11
-from lastiterate.papers.problems import logistic_problem
-from lastiterate.papers.ryffel_privacy import softmax_curvature
+from lastiterate_papers import formulas, lemma_51
+from lastiterate_papers.kong_ribero_table2 import SOURCES, At, mironov_11
+from lastiterate_papers.problems import logistic_problem
+from lastiterate_papers.ryffel_privacy import softmax_curvature
 
 RNG = np.random.default_rng(0)
 

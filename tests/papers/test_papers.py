@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from lastiterate.cli import app
 from lastiterate.curves.gdp import Gdp
 from lastiterate.errors import InputError
-from lastiterate.papers import (
+from lastiterate_papers import (
     ITEMS,
     Item,
     Panel,
@@ -24,8 +24,8 @@ from lastiterate.papers import (
     laws,
     sampling,
 )
-from lastiterate.papers.cells import Cells
-from lastiterate.papers.item import by_name
+from lastiterate_papers.cells import Cells
+from lastiterate_papers.item import by_name
 
 QUICK = ("chourasia-fig1", "chourasia-tightness", "bok-table1", "bok-closed-forms", "ryffel-theorem32",
          "ryffel-corollary33", "ryffel-ridge-radius", "kong-ribero-constants", "kong-ribero-unfinished",
@@ -143,7 +143,7 @@ def test_nothing_is_written_where_an_item_fails(tmp_path, monkeypatch):
     def fails(work):
         raise InputError("item", "cannot be made", None)
 
-    monkeypatch.setattr("lastiterate.papers.ITEMS", (item(run=fails), item("chourasia-good")))
+    monkeypatch.setattr("lastiterate_papers.ITEMS", (item(run=fails), item("chourasia-good")))
     done = command("chourasia-toy", "--out", str(tmp_path / "one"))
     assert done.exit_code == 2 and not (tmp_path / "one").exists()
     done = command("--all", "--out", str(tmp_path))
@@ -158,7 +158,7 @@ def test_nothing_is_written_where_an_item_fails(tmp_path, monkeypatch):
 def test_finished_items_with_the_same_settings_are_kept(tmp_path, monkeypatch):
     calls = []
     made = item().run(Work())
-    monkeypatch.setattr("lastiterate.papers.ITEMS", (item(run=lambda work: calls.append(work.seed) or made),))
+    monkeypatch.setattr("lastiterate_papers.ITEMS", (item(run=lambda work: calls.append(work.seed) or made),))
     for words in ([], [], ["--seed", "1"], ["--seed", "1", "--quick"]):
         assert command("--all", "--out", str(tmp_path), *words).exit_code == 0
     assert calls == [0, 1, 1]
@@ -187,13 +187,13 @@ def in_pieces(made, broken=()):
 def test_an_interrupted_item_goes_on_where_it_stopped(tmp_path, monkeypatch):
     """Finished pieces are kept until the result is written; the result is that of a run without interruption."""
     made = []
-    monkeypatch.setattr("lastiterate.papers.ITEMS", (in_pieces(made, broken=(2,)),))
+    monkeypatch.setattr("lastiterate_papers.ITEMS", (in_pieces(made, broken=(2,)),))
     assert command("chourasia-toy", "--out", str(tmp_path)).exit_code == 2
     (partial,) = tmp_path.iterdir()
     assert made == [0, 1] and partial.name.startswith(".chourasia-toy.cells-")
     with partial.open("a") as file:
         file.write('\n{"cell": "piece 2", "val')  # cut off while it was written
-    monkeypatch.setattr("lastiterate.papers.ITEMS", (in_pieces(made),))
+    monkeypatch.setattr("lastiterate_papers.ITEMS", (in_pieces(made),))
     done = command("chourasia-toy", "--out", str(tmp_path), "--json")
     assert done.exit_code == 0 and made == [0, 1, 2, 3]
     assert {path.name for path in tmp_path.iterdir()} == {"chourasia-toy.json", "chourasia-toy.png"}
@@ -210,9 +210,9 @@ def test_cells_of_other_settings_are_not_taken_up(tmp_path, monkeypatch, changed
     def toy(broken):
         return replace(in_pieces(made, broken), data=("x",))
 
-    monkeypatch.setattr("lastiterate.papers.ITEMS", (toy((2,)),))
+    monkeypatch.setattr("lastiterate_papers.ITEMS", (toy((2,)),))
     assert command("chourasia-toy", *out).exit_code == 2
-    monkeypatch.setattr("lastiterate.papers.ITEMS", (toy(()),))
+    monkeypatch.setattr("lastiterate_papers.ITEMS", (toy(()),))
     if changed == "version":
         monkeypatch.setattr(files, "__version__", "another")
     elif changed == "source":
@@ -254,7 +254,7 @@ def test_settings_of_an_item_of_its_own(tmp_path):
 
 def test_an_item_without_its_data_is_listed_and_refused(tmp_path, monkeypatch):
     needs = item(data=("some/file.npz",))
-    monkeypatch.setattr("lastiterate.papers.ITEMS", (needs,))
+    monkeypatch.setattr("lastiterate_papers.ITEMS", (needs,))
     assert needs.status_with(None) == "data not at hand" == needs.status_with(tmp_path)
     done = command("chourasia-toy", "--data-dir", str(tmp_path))
     assert done.exit_code == 2 and "some/file.npz" in done.stderr

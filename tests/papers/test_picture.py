@@ -4,9 +4,9 @@ from itertools import pairwise
 
 import pytest
 
-from lastiterate.papers import Panel, Trace
-from lastiterate.papers.picture import arranged, drawn, plain
 from lastiterate.report.style import STYLES
+from lastiterate_papers import Panel, Trace
+from lastiterate_papers.picture import arranged, drawn, plain
 
 STYLE = list(STYLES)
 X = (500.0, 1000.0, 2000.0)

@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 import lastiterate as li
 from lastiterate.cli import app
 from lastiterate.errors import InputError
-from lastiterate.papers import ITEMS, Panel, Result, Row, Work, ryffel_table3
-from lastiterate.papers.item import Item, by_name
-from lastiterate.papers.residual_net import first_net, mapped, parted
+from lastiterate_papers import ITEMS, Panel, Result, Row, Work, ryffel_table3
+from lastiterate_papers.item import Item, by_name
+from lastiterate_papers.residual_net import first_net, mapped, parted
 
 train = li.train
 
@@ -45,9 +45,9 @@ def test_the_arrays_are_what_is_trained_and_combine_to_the_same_net():
 
 
 def test_batch_normalisation_is_found_in_the_net_before_anything_is_trained(monkeypatch):
-    monkeypatch.setattr("lastiterate.papers.residual_net.first_net", partial(
+    monkeypatch.setattr("lastiterate_papers.residual_net.first_net", partial(
         first_net, norm=lambda width: eqx.nn.BatchNorm(width, axis_name="records", mode="ema")))
-    monkeypatch.setattr("lastiterate.papers.residual_net.pretrained", lambda *_: pytest.fail("it was trained"))
+    monkeypatch.setattr("lastiterate_papers.residual_net.pretrained", lambda *_: pytest.fail("it was trained"))
     with pytest.raises(InputError, match=r"batch normalisation mixes them, got 'BatchNorm at .stem.block.first_norm'"):
         ryffel_table3.public_net(Work(), ryffel_table3.Images("made up", *[(IMAGES, np.arange(5))] * 3))
 
@@ -55,10 +55,10 @@ def test_batch_normalisation_is_found_in_the_net_before_anything_is_trained(monk
 def test_without_equinox_the_item_says_what_to_install_and_others_are_made(monkeypatch, tmp_path):
     good = Item("ryffel-good", "paper", "title", "matches", lambda work: Result((Row("a", 1.0, 1.0),), (Panel(
         "title", "x", "y", ()),)))
-    monkeypatch.setattr("lastiterate.papers.ITEMS", (TABLE_3, good))
+    monkeypatch.setattr("lastiterate_papers.ITEMS", (TABLE_3, good))
     monkeypatch.setitem(sys.modules, "equinox", None)
-    monkeypatch.delitem(sys.modules, "lastiterate.papers.residual_net")
-    monkeypatch.delattr("lastiterate.papers.residual_net")
+    monkeypatch.delitem(sys.modules, "lastiterate_papers.residual_net")
+    monkeypatch.delattr("lastiterate_papers.residual_net")
     done = CliRunner().invoke(app, ["papers", "--all", "--quick", "--out", str(tmp_path)])
     said = done.stderr.splitlines()[0]
     assert said.startswith("error: ryffel-table3: papers needs equinox") and "pip install 'lastiterate[papers]'" in said

@@ -19,7 +19,7 @@ from lastiterate.errors import InputError, NotCertified
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lastiterate.papers.item import Item, Work
+    from lastiterate_papers.item import Item, Work
 
 COLOURS = {"matches": "green", "differs": "yellow", "not published": "dim", "data not at hand": "dim"}
 MOST_ROWS = 18
@@ -43,8 +43,8 @@ def papers_command(
 
     Without ITEM all are listed; with one it is made, as in: lastiterate papers chourasia-fig1 --out figs
     """
-    from lastiterate.papers import ITEMS
-    from lastiterate.papers.item import Work, by_name
+    from lastiterate_papers import ITEMS
+    from lastiterate_papers.item import Work, by_name
 
     if all_ and item is not None:
         raise InputError("--all", "cannot be combined with an item", item, "leave one of them out")
@@ -120,8 +120,8 @@ def _one(item: Item, work: Work, out: Path | None, place: str) -> dict[str, Any]
     """Run an item and write its files; where it fails, neither, and its finished cells stay for the next run."""
     from dataclasses import replace
 
-    from lastiterate.papers import files
-    from lastiterate.papers.cells import kept_any
+    from lastiterate_papers import files
+    from lastiterate_papers.cells import kept_any
 
     try:
         with _ticking(f"{place}{item.name}") as tick:
@@ -138,8 +138,8 @@ def _one(item: Item, work: Work, out: Path | None, place: str) -> dict[str, Any]
 
 def _every(items: tuple[Item, ...], work: Work, out: Path, json_: bool) -> None:
     """All items one after another, the finished ones kept; exit code 2 where one of them failed."""
-    from lastiterate.papers import files
-    from lastiterate.papers.cells import check_writable
+    from lastiterate_papers import files
+    from lastiterate_papers.cells import check_writable
 
     check_writable(out)
     summary = list[dict[str, Any]]()

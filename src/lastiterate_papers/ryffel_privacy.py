@@ -10,11 +10,11 @@ import numpy as np
 import lastiterate as li
 from lastiterate.curves.curve import Curve
 from lastiterate.errors import UnpaidWarning
-from lastiterate.papers import formulas, lemma_51
-from lastiterate.papers.item import Item, Panel, Result, Row, Trace, Work, near
-from lastiterate.papers.laws import Mixture, hockey_stick, projected_renyi, renyi
-from lastiterate.papers.theory import assumed, curve
 from lastiterate.run.run import Run
+from lastiterate_papers import formulas, lemma_51
+from lastiterate_papers.item import Item, Panel, Result, Row, Trace, Work, near
+from lastiterate_papers.laws import Mixture, hockey_stick, projected_renyi, renyi
+from lastiterate_papers.theory import assumed, curve
 
 PAPER = "Ryffel, Bach, Pointcheval 2022 (hal-03547726)"
 
@@ -128,7 +128,7 @@ def corollary_33(work: Work) -> Result:
 
 def ridge_radius(work: Work) -> Result:
     """Section 3: a ball that holds the optimum of the unconstrained ridge problem."""
-    from lastiterate.papers.problems import logistic_problem
+    from lastiterate_papers.problems import logistic_problem
 
     rows, traces = [], []
     radii: dict[str, list[float]] = {"optimum": [], "L / ridge": [], "sqrt(2 loss(0) / ridge)": []}

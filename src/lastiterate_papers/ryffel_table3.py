@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import lastiterate as li
-from lastiterate.papers import real
-from lastiterate.papers.item import Item, Panel, Result, Row, Trace, Work
-from lastiterate.papers.ryffel_privacy import PAPER
 from lastiterate.run.run import Run
+from lastiterate_papers import real
+from lastiterate_papers.item import Item, Panel, Result, Row, Trace, Work
+from lastiterate_papers.ryffel_privacy import PAPER
 
 if TYPE_CHECKING:
-    from lastiterate.papers.residual_net import Net
+    from lastiterate_papers.residual_net import Net
 
 EPSILON, DELTA, BATCH, WIDTH = 1.0, 1e-5, 100, 16
 PUBLISHED = {("last block", "DP-SGD"): 67.8, ("last block", "no privacy"): 77.0, ("head", "DP-SGD"): 68.0,
@@ -94,7 +94,7 @@ class Part:
 
     def right(self, module: Any) -> float:
         """Test accuracy in per cent."""
-        from lastiterate.papers.residual_net import mapped
+        from lastiterate_papers.residual_net import mapped
 
         return 100 * float((mapped(module, self.x_test).argmax(axis=1) == self.y_test).mean())
 
@@ -102,7 +102,7 @@ class Part:
         """After a run on the module's arrays; per-example clips over all of them at once."""
         import equinox as eqx
 
-        from lastiterate.papers.residual_net import parted
+        from lastiterate_papers.residual_net import parted
 
         arrays, loss = parted(self.module)
         if run.noise == li.GradientNoise(0.0):  # nothing certifies it, so that train refuses it
@@ -118,7 +118,7 @@ class Part:
 
 def parts_of(data: Images, net: Net, n: int) -> dict[str, Part]:
     """What is fine-tuned of a net, on n private records: the head alone, or the last block with it."""
-    from lastiterate.papers.residual_net import mapped
+    from lastiterate_papers.residual_net import mapped
 
     (images, y), (images_test, y_test) = data.private, data.test
     x, x_test = mapped(net.stem, images[:n]), mapped(net.stem, images_test)
@@ -136,7 +136,7 @@ def names_of(work: Work) -> list[str]:
 def public_net(work: Work, data: Images) -> Net:
     """The net after training on the public part."""
     from lastiterate.models.stateful import check_stateless
-    from lastiterate.papers.residual_net import first_net, pretrained
+    from lastiterate_papers.residual_net import first_net, pretrained
 
     net = first_net(work.seed, data.classes, WIDTH)
     check_stateless(net)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lastiterate.papers import real
-from lastiterate.papers.heller_fetaya import PAPER
-from lastiterate.papers.item import Item, Panel, Result, Row, Setting, Trace, Work
 from lastiterate.run.run import Run
+from lastiterate_papers import real
+from lastiterate_papers.heller_fetaya import PAPER
+from lastiterate_papers.item import Item, Panel, Result, Row, Setting, Trace, Work
 
 if TYPE_CHECKING:
     from lastiterate.audit import ImageModel, ImageNeighbours

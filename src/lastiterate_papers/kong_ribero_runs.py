@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 import lastiterate as li
-from lastiterate.papers.item import Item, Panel, Result, Row, Trace, Work
-from lastiterate.papers.kong_ribero import PAPER
-from lastiterate.papers.ryffel_privacy import digits
-from lastiterate.papers.theory import assumed, curve
 from lastiterate.run.batching import Batching
 from lastiterate.run.penalties import Prox
 from lastiterate.run.run import Run
+from lastiterate_papers.item import Item, Panel, Result, Row, Trace, Work
+from lastiterate_papers.kong_ribero import PAPER
+from lastiterate_papers.ryffel_privacy import digits
+from lastiterate_papers.theory import assumed, curve
 
 STEEPEST, BENT = 0.25, 1 / (6 * math.sqrt(3))
 """The largest slope and the largest curvature of the sigmoid, either sign."""

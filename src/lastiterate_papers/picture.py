@@ -9,8 +9,8 @@ from itertools import pairwise
 from typing import Any
 
 from lastiterate.errors import InputError
-from lastiterate.papers.item import Panel, Trace
 from lastiterate.report.style import STYLES, drawn_as, dressed
+from lastiterate_papers.item import Panel, Trace
 
 MARKERS = ("", "o", "s", "D", "v", "P", "X", "*", "<", ">")
 """For further lines of one meaning."""

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import lastiterate as li
-from lastiterate.papers.theory import assumed, curve
 from lastiterate.run.run import Run
+from lastiterate_papers.theory import assumed, curve
 
 
 @dataclass(frozen=True)

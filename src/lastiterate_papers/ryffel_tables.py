@@ -12,12 +12,12 @@ import numpy as np
 
 import lastiterate as li
 from lastiterate.errors import NotCertified
-from lastiterate.papers import lemma_51, real
-from lastiterate.papers.bok_mnist import accuracies
-from lastiterate.papers.item import Item, Panel, Result, Row, Trace, Work
-from lastiterate.papers.ryffel_privacy import PAPER
-from lastiterate.papers.theory import assumed, curve
 from lastiterate.run.run import Run
+from lastiterate_papers import lemma_51, real
+from lastiterate_papers.bok_mnist import accuracies
+from lastiterate_papers.item import Item, Panel, Result, Row, Trace, Work
+from lastiterate_papers.ryffel_privacy import PAPER
+from lastiterate_papers.theory import assumed, curve
 
 EPSILON, DELTA, BATCH = 1.0, 1e-5, 512
 ANOTHER = ("Another extractor than the paper's (their ResNet18 and AlexNet on CIFAR-100 or ImageNet are not at hand): "

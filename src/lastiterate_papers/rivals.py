@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 
 import lastiterate as li
-from lastiterate.papers import real
-from lastiterate.papers.item import Item, Panel, Result, Row, Trace, Work
-from lastiterate.papers.problems import Problem, logistic_problem
-from lastiterate.papers.ryffel_privacy import digits
-from lastiterate.papers.utility import CHOURASIA, slope
 from lastiterate.planning.families.snapshots import split
 from lastiterate.run.noise import ObjectiveNoise
 from lastiterate.run.run import Run
 from lastiterate.run.snapshots import evaluations
+from lastiterate_papers import real
+from lastiterate_papers.item import Item, Panel, Result, Row, Trace, Work
+from lastiterate_papers.problems import Problem, logistic_problem
+from lastiterate_papers.ryffel_privacy import digits
+from lastiterate_papers.utility import CHOURASIA, slope
 
 EPSILON, DELTA, RIDGE = 1.0, 1e-6, 0.1
 

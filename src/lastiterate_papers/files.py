@@ -12,12 +12,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from lastiterate import __version__
+import lastiterate
 from lastiterate.errors import InputError
-from lastiterate.papers import real
-from lastiterate.papers.cells import Cells, check_writable, discard, writing
-from lastiterate.papers.item import Item, Result, Row, Work
-from lastiterate.papers.picture import drawn
+from lastiterate_papers import real
+from lastiterate_papers.cells import Cells, check_writable, discard, writing
+from lastiterate_papers.item import Item, Result, Row, Work
+from lastiterate_papers.picture import drawn
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def asked(item: Item, work: Work) -> dict[str, Any]:
     files, folder = (*item.data, *item.optional), work.data_dir
     data = {} if folder is None else {name: _checksum(folder / name) for name in files}
     return {"item": item.name, "quick": work.quick, "seed": work.seed, "data": data, "given": dict(work.given),
-            "version": __version__, "source": _source()}
+            "version": lastiterate.__version__, "source": _source()}
 
 
 def _checksum(path: Path) -> str:
@@ -61,11 +61,11 @@ def _checksum(path: Path) -> str:
 
 @lru_cache(maxsize=1)
 def _source() -> str:
-    """A checksum of the package's own modules, which a version's number cannot distinguish while it is worked on."""
+    """A checksum of the modules of both packages, which a version's number cannot distinguish while they change."""
     found = 0
-    root = Path(__file__).parents[1]
-    for path in sorted(root.rglob("*.py")):
-        found = zlib.crc32(path.read_bytes(), zlib.crc32(path.relative_to(root).as_posix().encode(), found))
+    for root in (Path(lastiterate.__file__).parent, Path(__file__).parent):
+        for path in sorted(root.rglob("*.py")):
+            found = zlib.crc32(path.read_bytes(), zlib.crc32(path.relative_to(root).as_posix().encode(), found))
     return f"{found:08x}"
 
 

@@ -9,14 +9,14 @@ from functools import partial
 import numpy as np
 
 import lastiterate as li
-from lastiterate.papers import formulas
-from lastiterate.papers.formulas import Choice, Constants
-from lastiterate.papers.item import Item, Panel, Result, Row, Trace, Work
-from lastiterate.papers.problems import Problem, logistic_problem
-from lastiterate.papers.theory import assumed, curve
 from lastiterate.run.batching import Batching
 from lastiterate.run.run import Run
 from lastiterate.run.step_sizes import StepSize
+from lastiterate_papers import formulas
+from lastiterate_papers.formulas import Choice, Constants
+from lastiterate_papers.item import Item, Panel, Result, Row, Trace, Work
+from lastiterate_papers.problems import Problem, logistic_problem
+from lastiterate_papers.theory import assumed, curve
 
 CHOURASIA = "Chourasia, Ye, Shokri 2021 (NeurIPS)"
 RYFFEL = "Ryffel, Bach, Pointcheval 2022 (hal-03547726)"

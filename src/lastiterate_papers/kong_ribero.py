@@ -11,10 +11,10 @@ import lastiterate as li
 from lastiterate.analysis.clipped_step import clipped_step_lipschitz
 from lastiterate.analysis.weakly_convex import corollary_c2, corollary_c3, excess, least_pass, theta
 from lastiterate.curves.gdp import Gdp
-from lastiterate.papers.item import Item, Panel, Result, Row, Trace, Work, near
-from lastiterate.papers.kong_ribero_table2 import SOURCES, At
-from lastiterate.papers.theory import assumed, curve
 from lastiterate.run.run import Run
+from lastiterate_papers.item import Item, Panel, Result, Row, Trace, Work, near
+from lastiterate_papers.kong_ribero_table2 import SOURCES, At
+from lastiterate_papers.theory import assumed, curve
 
 PAPER = "Kong, Ribero 2025 (arXiv:2407.05237v3)"
 RESTORED = ("The text at hand lost its formulas: published stands for them as restored in this project "
@@ -150,7 +150,7 @@ def table_2(work: Work) -> Result:
                   {"n": at.n, "b": at.batch, "step": at.step, "sigma": at.sigma, "C": at.clip, "order": at.order,
                    "m": at.weak, "M": at.smooth},
                   ("The cells of Table 2 are lost; these are the sources' bounds as functions "
-                   "(lastiterate.papers.kong_ribero_table2), in units of the cells' common factor. Chien and Li's "
+                   "(lastiterate_papers.kong_ribero_table2), in units of the cells' common factor. Chien and Li's "
                    "bound needs a nonlinear programme and is not computed.",
                    "Poisson and full batches execute other algorithms; the full batch has the same noise on the sum."))
 

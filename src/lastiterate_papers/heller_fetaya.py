@@ -11,7 +11,7 @@ from lastiterate.bayes.propose_test import ProposeTestSample, propose_test_sampl
 from lastiterate.bayes.sgld_law import Chain, common_law, neighbour_laws
 from lastiterate.bayes.sgld_privacy import best_witness, chernoff_epsilon
 from lastiterate.curves.renyi import Rdp
-from lastiterate.papers.item import Item, Panel, Result, Row, Setting, Trace, Work, near
+from lastiterate_papers.item import Item, Panel, Result, Row, Setting, Trace, Work, near
 
 PAPER = "Heller, Fetaya 2023 (SaTML, arXiv:2110.05057)"
 MODEL = LinearModel()

@@ -6,10 +6,10 @@ import math
 
 import lastiterate as li
 from lastiterate.curves.lower_bound import MixturePair
-from lastiterate.papers.item import Item, Panel, Result, Row, Trace, Work, near
-from lastiterate.papers.theory import assumed, bound, curve
 from lastiterate.run.run import Run
 from lastiterate.run.starts import Fixed
+from lastiterate_papers.item import Item, Panel, Result, Row, Trace, Work, near
+from lastiterate_papers.theory import assumed, bound, curve
 
 PAPER = "Chourasia, Ye, Shokri 2021 (NeurIPS)"
 N, SENSITIVITY, SMOOTH, STEP, SIGMA = 5000, 4.0, 4.0, 0.02, 0.02

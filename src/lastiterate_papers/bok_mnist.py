@@ -9,10 +9,10 @@ from functools import partial
 import numpy as np
 
 import lastiterate as li
-from lastiterate.papers import real
-from lastiterate.papers.bok import BATCH, DELTA, PAPER, SIGMA, STEP
-from lastiterate.papers.item import Item, Panel, Result, Row, Trace, Work
 from lastiterate.run.run import Run
+from lastiterate_papers import real
+from lastiterate_papers.bok import BATCH, DELTA, PAPER, SIGMA, STEP
+from lastiterate_papers.item import Item, Panel, Result, Row, Trace, Work
 
 CLIP, ROW = 5.0, 8.0
 """Clips of a record's gradient and of a row, as in their experiment."""

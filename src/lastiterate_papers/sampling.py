@@ -8,11 +8,11 @@ import numpy as np
 
 import lastiterate as li
 from lastiterate.curves.lower_bound import LowerBound
-from lastiterate.papers.item import Item, Panel, Result, Row, Trace, Work, near
-from lastiterate.papers.laws import Mixture, epsilon_of
-from lastiterate.papers.theory import assumed, bound, curve
 from lastiterate.run.batching import Batching
 from lastiterate.run.run import Run
+from lastiterate_papers.item import Item, Panel, Result, Row, Trace, Work, near
+from lastiterate_papers.laws import Mixture, epsilon_of
+from lastiterate_papers.theory import assumed, bound, curve
 
 STEINKE = "Steinke et al. 2024 (The last iterate advantage)"
 CHUA = "Chua et al. 2024 (How private are DP-SGD implementations?)"

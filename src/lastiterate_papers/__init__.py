@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lastiterate.papers import (
+from lastiterate_papers import (
     bok,
     bok_mnist,
     chourasia_privacy,
@@ -17,7 +17,7 @@ from lastiterate.papers import (
     sampling,
     utility,
 )
-from lastiterate.papers.item import Item, Panel, Result, Row, Setting, Trace, Work
+from lastiterate_papers.item import Item, Panel, Result, Row, Setting, Trace, Work
 
 ITEMS: tuple[Item, ...] = (
     *chourasia_privacy.ITEMS, *rivals.ITEMS, *utility.ITEMS, *ryffel_privacy.ITEMS, *ryffel_tables.ITEMS,

@@ -10,9 +10,9 @@ import numpy as np
 import lastiterate as li
 from lastiterate.curves.gdp import Gdp
 from lastiterate.curves.renyi import Rdp
-from lastiterate.papers.item import Item, Panel, Result, Row, Trace, Work, near
-from lastiterate.papers.theory import assumed, curve
 from lastiterate.run.run import Run
+from lastiterate_papers.item import Item, Panel, Result, Row, Trace, Work, near
+from lastiterate_papers.theory import assumed, curve
 
 PAPER = "Bok, Su, Altschuler 2024 (arXiv:2403.00278)"
 N, BATCH, STEP, SIGMA, SENSITIVITY, DELTA = 60_000, 1500, 0.05, 0.01, 10.0, 1e-5
