@@ -203,3 +203,10 @@ def test_runs_that_say_something_else_are_refused():
             Grouped(dense(), speeds)
     with pytest.raises(InputError, match=r"must be a torch\.nn\.Module"):
         Grouped([dense()], {"0": 1.0})
+
+
+def test_facts_of_a_linear_model_certify_no_module():
+    """They were believed, and a row of 1e9 moved the module by 1e7."""
+    given = li.Abstract(li.Logistic(row_norm=1.0, intercept=0.0).facts())
+    with pytest.raises(li.NotCertified):
+        li.train(replace(RUN, clip=None, loss=given), (X * 1e9, Y), model=dense(), loss=functional.cross_entropy)

@@ -48,6 +48,12 @@ class Certificate:
     preparation: tuple[Curve, ...] = ()
     caveats: tuple[str, ...] = ()
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Copies and pickles say what the run's JSON says: everything is derived from the run again."""
+        asked = [verdict.theorem for verdict in state["verdicts"]]
+        fresh = certificate_of(state["run"], asked, state["at_least"])
+        self.__dict__.update(vars(fresh), caveats=state["caveats"])
+
     @property
     def adjacency(self) -> str:
         """What neighbouring data sets are; see the glossary."""

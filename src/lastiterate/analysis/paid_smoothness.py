@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from lastiterate.run.evidence import Evidence, mint
 from lastiterate.run.facts import LossFacts, known
-from lastiterate.run.losses import Abstract
+from lastiterate.run.losses import derived
 from lastiterate.run.noise import GradientNoise
 from lastiterate.run.run import Run
 from lastiterate.run.step_sizes import Constant, RelativeToSmooth
@@ -33,4 +33,4 @@ def as_accounted(run: Run) -> Run:
         weak_convexity=mint(0.0, Evidence.PROVED, "the data term is convex") if convex else None,
     )
     noise = GradientNoise(run.first_noise if run.same_noise else tuple(run.noise_stds.tolist()))
-    return replace(run, step_size=Constant(1.0), noise=noise, loss=Abstract(facts), clip=None, prelude=())
+    return replace(run, step_size=Constant(1.0), noise=noise, loss=derived(facts), clip=None, prelude=())

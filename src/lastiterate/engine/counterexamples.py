@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -20,7 +20,7 @@ from lastiterate.engine.noise import gaussian, seeded_key, stream
 from lastiterate.engine.process import check_process
 from lastiterate.errors import InputError
 from lastiterate.run.evidence import Evidence, Fact, mint
-from lastiterate.run.facts import LossFacts
+from lastiterate.run.facts import LossFacts, as_stated
 
 CLAIMS = ("lipschitz", "smooth", "strong", "weak_convexity")
 """What is searched for; other constants are statements about laws or neighbours, not about gradients at points."""
@@ -62,7 +62,8 @@ def falsify(loss: RecordLoss, params: Any, data: tuple[Any, ...], claims: LossFa
     checked on private ones would say something about them. Returns a ``Search``: ``facts`` with what survived, as
     ``TESTED`` (a refuted constant is dropped), ``witnesses`` with a record and two points for what did not, ``tried``.
 
-    **Guarantee:** a witness is a proof (to rounding); no witness is none, and is called ``TESTED``, not more.
+    **Guarantee:** a witness is a proof (to rounding); no witness is none, and is called ``TESTED``, not more, however
+    well the constant was known of another loss; what is not searched for stays the caller's word.
     """
     if not 0 < radius < math.inf or pairs < 1 or climbs < 0:
         raise InputError("radius", "must be positive, pairs at least 1, climbs at least 0", (radius, pairs, climbs))
@@ -79,14 +80,14 @@ def falsify(loss: RecordLoss, params: Any, data: tuple[Any, ...], claims: LossFa
     count = len(jax.tree.leaves(data)[0])
     tried = (f"{pairs} random pairs of points within {radius:g} on {count} public records, each climbing {climbs} "
              f"steps (seed {seed})")
-    kept = {item.name: getattr(claims, item.name) for item in fields(LossFacts)}
+    stated_again = as_stated(claims)
+    kept: dict[str, Fact | None] = {}
     for name, (witness, worst) in found.items():
-        fact = kept[name]
+        fact = getattr(stated_again, name)
         assert isinstance(fact, Fact)
         why = f"{fact.why}; survived {tried}: the worst pair needs {worst:.4g}"
-        kept[name] = None if witness else mint(fact.value, Evidence.TESTED, why) if fact.evidence < Evidence.TESTED \
-            else fact
-    return Search(replace(claims, **kept), witnesses, tried)
+        kept[name] = None if witness else mint(fact.value, Evidence.TESTED, why)
+    return Search(replace(stated_again, **kept), witnesses, tried)
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,10 +19,10 @@ DEEPEST = 12
 
 
 def encode(value: Any) -> Any:
-    """A JSON-ready form of a run or one of its parts."""
+    """A JSON-ready form of a run or one of its parts; a ``json_type`` names a class that ``stands_for()`` it."""
     if is_dataclass(value) and not isinstance(value, type):
         body = {item.name: encode(getattr(value, item.name)) for item in fields(value) if item.init}
-        return {"type": type(value).__name__, **body}
+        return {"type": getattr(value, "json_type", type(value).__name__), **body}
     if isinstance(value, tuple):
         return [encode(entry) for entry in value]
     return value
@@ -48,4 +48,5 @@ def decode(data: Any, where: str, classes: Mapping[str, type], depth: int = DEEP
     missing = [name for name, item in known.items() if name not in data and item.default is MISSING]
     if missing:
         raise InputError(f"{where}.{kind}", f"misses the field {missing[0]!r}", None, "add it")
-    return cls(**{name: decode(data[name], f"{where}.{name}", classes, depth - 1) for name in known if name in data})
+    found = cls(**{name: decode(data[name], f"{where}.{name}", classes, depth - 1) for name in known if name in data})
+    return found.stands_for() if hasattr(cls, "stands_for") else found

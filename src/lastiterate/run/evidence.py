@@ -36,7 +36,7 @@ class Fact:
     """A number ``value`` that holds for every data set and every neighbour of it, and ``why``.
 
     **Guarantee:** the constructor can only make ``ASSUMED`` facts; stronger ones are minted by the
-    library's own derivations.
+    library's own derivations, and say nothing about a loss that they are handed over with (``as_given``).
     """
 
     value: float
@@ -48,12 +48,39 @@ class Fact:
         if math.isnan(self.value):
             raise InputError("a fact's value", "must be a number", self.value, "give the constant itself")
 
+    @property
+    def json_type(self) -> str:
+        """Its "type" in JSON. What is stronger than tested is derived again by whoever reads, and never written."""
+        return TestedFact.__name__ if self.evidence is Evidence.TESTED else type(self).__name__
+
+
+@final
+@dataclass(frozen=True)
+class TestedFact:
+    """How a fact that survived a search for a counterexample is written in JSON."""
+
+    value: float
+    why: str
+
+    def stands_for(self) -> Fact:
+        """The fact that is described."""
+        return mint(Fact(self.value, self.why).value, Evidence.TESTED, self.why)
+
 
 def mint(value: float, evidence: Evidence, why: str) -> Fact:
     """A fact of any strength; for derivations inside this library only."""
     fact = Fact(float(value), why)
     object.__setattr__(fact, "evidence", evidence)
     return fact
+
+
+def as_given(fact: Fact) -> Fact:
+    """What is left of a fact that somebody hands over.
+
+    What a run enforced, a measurement paid for or a lemma proved holds there. Beside another loss it is the caller's
+    word; that a search found no counterexample remains so, and what was searched is said.
+    """
+    return fact if fact.evidence <= Evidence.TESTED else Fact(fact.value, f"given by the caller; elsewhere: {fact.why}")
 
 
 def weakest(*facts: Fact) -> Evidence:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, final
 
 from lastiterate.errors import InputError
-from lastiterate.run.evidence import Fact
+from lastiterate.run.evidence import Fact, as_given
 from lastiterate.run.fields import settle
 from lastiterate.run.validate import RANGE
 
@@ -75,6 +75,12 @@ class LossFacts:
         """Value of a constant, or ``default`` when it is unknown."""
         found = getattr(self, name)
         return default if found is None else float(found.value)
+
+
+def as_stated(facts: LossFacts) -> LossFacts:
+    """``facts`` as the word of whoever hands them over: none of them stronger than ``TESTED``."""
+    known = {item.name: getattr(facts, item.name) for item in fields(facts)}
+    return replace(facts, **{name: as_given(fact) for name, fact in known.items() if fact is not None})
 
 
 def after_clipping(facts: LossFacts, *, scalar_residual: bool) -> LossFacts:

@@ -11,11 +11,11 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import ClassVar, final
+from typing import Any, ClassVar, final
 
 from lastiterate.errors import InputError
 from lastiterate.run.evidence import Evidence, mint
-from lastiterate.run.facts import LossFacts
+from lastiterate.run.facts import LossFacts, as_stated
 from lastiterate.run.fields import settle
 from lastiterate.run.validate import executable, whole
 
@@ -170,6 +170,9 @@ class Abstract(Objective):
     """Any other loss, known only through its ``constants``: what is not stated is unknown.
 
     Composition needs a clipping norm or a sensitivity; a network's loss is described like this.
+
+    **Guarantee:** constants are the caller's word, however well they were known of the loss that they were derived
+    for; those that survived a search (``falsify``) stay ``TESTED``. Copies and pickles are looked at again.
     """
 
     constants: LossFacts = LossFacts()
@@ -178,6 +181,11 @@ class Abstract(Objective):
 
     def __post_init__(self) -> None:
         settle(self)
+        object.__setattr__(self, "constants", as_stated(self.constants))
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        object.__setattr__(self, "constants", state["constants"])
+        self.__post_init__()
 
     @property
     def outputs(self) -> None:
@@ -190,6 +198,13 @@ class Abstract(Objective):
 
     def facts(self) -> LossFacts:
         return self.constants
+
+
+def derived(constants: LossFacts) -> Abstract:
+    """A loss whose constants keep their evidence; for derivations inside this library only, as ``mint``."""
+    loss = Abstract()
+    object.__setattr__(loss, "constants", constants)
+    return loss
 
 
 LinearLoss = Logistic | Softmax | HuberRidge

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Literal, get_args
 
@@ -15,7 +15,7 @@ from lastiterate.run.arrays import Array
 from lastiterate.run.batching import Batching, FullBatch
 from lastiterate.run.counts import NoisyCount, check_counts
 from lastiterate.run.domains import Domain, Everywhere
-from lastiterate.run.evidence import Fact
+from lastiterate.run.evidence import Fact, TestedFact
 from lastiterate.run.facts import LossFacts
 from lastiterate.run.fields import settle
 from lastiterate.run.losses import Abstract, Loss
@@ -113,6 +113,11 @@ class Run:
         check_snapshots(self)
         check_counts(self)
         check_units(self)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Copies and pickles are what is described: checked again, and nothing that was derived comes along."""
+        self.__dict__.update({item.name: state[item.name] for item in fields(self) if item.name in state})
+        self.__post_init__()
 
     # What follows from the description.
 
@@ -242,7 +247,7 @@ class Run:
 
     @classmethod
     def from_dict(cls, data: Any) -> Run:
-        """Read a description; every constant in it is the caller's word (``ASSUMED``)."""
+        """Read a description; constants in it are the caller's word (``ASSUMED``, or ``TESTED`` where they say so)."""
         run = codec.decode(data, "run", _CLASSES)
         if type(run) is not Run:
             raise InputError("run", "must be a JSON object with \"type\": \"Run\"", type(data).__name__)
@@ -262,7 +267,7 @@ DESCRIPTIONS: dict[str, tuple[type, ...]] = {
 }
 """The classes that each field of a run may hold."""
 _CLASSES: dict[str, type] = {kind.__name__: kind for kinds in DESCRIPTIONS.values() for kind in kinds} \
-    | {kind.__name__: kind for kind in (Run, LossFacts, Fact)}
+    | {kind.__name__: kind for kind in (Run, LossFacts, Fact, TestedFact)}
 
 
 def check_described(run: Any) -> None:
