@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from lastiterate import interrupts
 from lastiterate.errors import InputError
 
 
@@ -47,6 +48,7 @@ class Cells:
         """The cell of that name: kept from before, or made now and kept. Tuples come back as lists, as JSON has it."""
         if name in self._used:
             raise InputError("cell", "must be asked for once: two pieces of work have one name", name)
+        interrupts.check()
         self._used.add(name)
         if name in self._found:
             return self._found[name]
@@ -81,7 +83,7 @@ class Cells:
 
     def _append(self, path: Path, line: str) -> None:
         """Every line begins with a line break, so that one that was cut off spoils no other."""
-        with writing(path.parent):
+        with writing(path.parent), interrupts.later():
             path.parent.mkdir(parents=True, exist_ok=True)
             head = "" if path.exists() else json.dumps({"about": dict(self.about)})
             with path.open("a", encoding="utf-8") as file:

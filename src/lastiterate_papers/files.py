@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import lastiterate
+from lastiterate import interrupts
 from lastiterate.errors import InputError
 from lastiterate_papers import real
 from lastiterate_papers.cells import Cells, check_writable, discard, writing
@@ -107,7 +108,8 @@ def write(folder: Path, item: Item, work: Work, result: Result, cost: Cost) -> t
     picture = drawn(result.panels)
     found = places(folder, item.name)
     parts = [path.with_name(f".{path.name}.part-{os.getpid()}") for path in found]
-    with writing(folder):
+    interrupts.unfinished.update(parts)
+    with writing(folder), interrupts.later():
         folder.mkdir(parents=True, exist_ok=True)
         try:
             parts[0].write_bytes(picture)
@@ -117,7 +119,8 @@ def write(folder: Path, item: Item, work: Work, result: Result, cost: Cost) -> t
         finally:
             for part in parts:
                 part.unlink(missing_ok=True)
-    discard(folder, item.name)
+        discard(folder, item.name)
+        interrupts.say(f"{item.name} is written to {folder}")
     return found
 
 

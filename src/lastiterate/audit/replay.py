@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from lastiterate import interrupts
 from lastiterate.audit.neighbours import DataSet, Neighbours, execute
 from lastiterate.audit.scoring import Progress, in_batches
 from lastiterate.engine import Trainer, seeded_key
@@ -32,6 +33,7 @@ def scores(run: Run, neighbours: Neighbours, trials: int, progress: Progress | N
     began, found = time.perf_counter(), ([], [])
     for place, data_set in enumerate(both):
         for index in range(trials):
+            interrupts.check()
             found[place].append(_verdict(_release(run, data_set), known))
             if progress is not None:
                 done = place * trials + index + 1

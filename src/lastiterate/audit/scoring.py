@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from lastiterate import interrupts
 from lastiterate.audit.neighbours import DataSet, Neighbours, Train, execute
 from lastiterate.engine import seeded_keys
 from lastiterate.engine.gradients import AT_ONCE
@@ -90,7 +91,8 @@ class Results:
         if path.exists():
             self._read(path, digest)
         else:
-            path.write_text(json.dumps({"audit": digest, **about}) + "\n", encoding="utf-8")
+            with interrupts.later():
+                path.write_text(json.dumps({"audit": digest, **about}) + "\n", encoding="utf-8")
 
     def _read(self, path: Path, digest: str) -> None:
         lines = path.read_text(encoding="utf-8").split("\n")
@@ -105,7 +107,8 @@ class Results:
         for line in whole[1:]:
             entry = json.loads(line)
             self._found[entry["data_set"], entry["first"]] = np.array(entry["scores"], dtype=np.float64)
-        path.write_text("\n".join(whole) + "\n", encoding="utf-8")
+        with interrupts.later():
+            path.write_text("\n".join(whole) + "\n", encoding="utf-8")
 
     def get(self, data_set: int, first: int, size: int) -> np.ndarray | None:
         found = self._found.get((data_set, first))
@@ -113,7 +116,7 @@ class Results:
 
     def put(self, data_set: int, first: int, scores: np.ndarray) -> None:
         if self._path is not None:
-            with self._path.open("a", encoding="utf-8") as file:
+            with interrupts.later(), self._path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps({"data_set": data_set, "first": first, "scores": scores.tolist()}) + "\n")
 
 
@@ -136,7 +139,10 @@ def pilots_of(run: Run, number: int, pair: Neighbours, train: Train, plan: Trial
 def in_batches(run: Run, data_set: DataSet, train: Train, keys: Any, size: int) -> np.ndarray:
     """One model per key, from batches of ``size``: the last one is filled up, so that no other size is compiled."""
     filled = np.concatenate((keys, np.repeat(keys[:1], -len(keys) % size, axis=0)))
-    parts = [execute(run, data_set, train, filled[first:first + size]) for first in range(0, len(filled), size)]
+    parts = list[np.ndarray]()
+    for first in range(0, len(filled), size):
+        interrupts.check()
+        parts.append(execute(run, data_set, train, filled[first:first + size]))
     return np.concatenate(parts)[:len(keys)]
 
 
@@ -179,6 +185,7 @@ def collect(run: Run, pairs: dict[int, Neighbours], scores: dict[int, list[Calla
     except KeyboardInterrupt:
         if not found.parts[next(iter(pairs)), 1]:
             raise
+        interrupts.answered()
     return found
 
 
@@ -191,6 +198,7 @@ def _fill(found: Collected, run: Run, pairs: dict[int, Neighbours],
     for first in range(0, plan.trials, plan.batch_models):
         size = min(plan.batch_models, plan.trials - first)
         for (number, place), parts in found.parts.items():
+            interrupts.check()
             which = 2 * number + place
             values = results.get(which, first, size)
             if values is None:

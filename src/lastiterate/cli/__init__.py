@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import warnings
-from contextlib import suppress
 
+from lastiterate import interrupts
 from lastiterate.cli import (  # their commands register themselves
     audits,
     backbones,
@@ -20,21 +19,20 @@ from lastiterate.cli import (  # their commands register themselves
     runs,
     tunings,
 )
-from lastiterate.cli.screen import INTERRUPTED, app
+from lastiterate.cli.screen import app
 
 __all__ = ["app", "audits", "backbones", "explorer", "fits", "ledgers", "main", "plans", "published", "releases",
            "reports", "runs", "tunings"]
 
 
 def main() -> None:
-    """Entry point of the ``lastiterate`` command; warnings are sentences, without the line of code they come from."""
+    """The command, as ``__main__`` starts it; warnings are sentences, without the line of code they come from."""
     warnings.showwarning = lambda message, *_, **__: print(f"warning: {message}", file=sys.stderr)
     try:
         app()
     except SystemExit as left:
-        if left.code != INTERRUPTED:
+        interrupts.over()
+        told = left.code == interrupts.CODE
+        if not told and not interrupts.pending():
             raise
-        with suppress(OSError):
-            sys.stdout.flush()
-            sys.stderr.flush()
-        os._exit(INTERRUPTED)  # compiled steps go on in other threads: Python's own end would crash them, and itself
+        interrupts.end(None if told else interrupts.sentence())

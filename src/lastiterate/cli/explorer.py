@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from lastiterate import interrupts
 from lastiterate.cli.screen import app, console, reports_errors
 
 
@@ -29,6 +30,7 @@ def explore_command(
     try:
         server.serve_forever()
     except KeyboardInterrupt:
+        interrupts.answered()
         console.print("ended", highlight=False)
     finally:
         server.server_close()

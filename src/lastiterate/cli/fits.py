@@ -86,7 +86,7 @@ def train_command(
     """Train a model, certify it, write it to a folder."""
     from lastiterate.accounting.word import read_word
     from lastiterate.cli import flags as grammar
-    from lastiterate.cli.saving import reported, saved
+    from lastiterate.cli.saving import committed
     from lastiterate.models import datafile, folder, opened
     from lastiterate.models.custody import custody
     from lastiterate.models.linear import Budget
@@ -122,9 +122,7 @@ def train_command(
                                    devices=devices, report_accuracy=report_accuracy)
     if said is not None:
         result = replace(result, model=result.model.saying(said))
-    place = saved(result.model, where)
-    guard.finish(result.model)
-    reported(place, guard.ledger)
+    place = committed(result.model, where, guard)
     try:
         _show(result, str(place), json_=json_, explain_plan=explain_plan, asked=algorithm if model is None else model)
         sys.stdout.flush()

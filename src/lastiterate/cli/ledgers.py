@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
+from lastiterate import interrupts
 from lastiterate.cli.screen import Json, app, console, reports_errors
 from lastiterate.errors import InputError
 
@@ -43,7 +44,9 @@ def ledger_make(
     if adjacency not in ("zero-out", "replace-one", "add-remove"):
         raise InputError("adjacency", "must be zero-out, replace-one or add-remove", adjacency)
     found = _filter(filter, epsilon, delta, failure, orders)
-    Ledger(file).add(dataset, unit=unit, adjacency=adjacency, filter=found)
+    with interrupts.later():
+        Ledger(file).add(dataset, unit=unit, adjacency=adjacency, filter=found)
+        interrupts.say(f"{file} is made")
     console.print(f"{file}: all releases on {dataset} together stay within epsilon {epsilon:g} at delta {delta:g} "
                   f"({adjacency}, per {unit}).", highlight=False, markup=False)
 

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from lastiterate import interrupts
 from lastiterate.cli.screen import Json, app, console, reports_errors
 from lastiterate.errors import InputError, NotCertified
 
@@ -130,8 +131,7 @@ def _one(item: Item, work: Work, out: Path | None, place: str) -> dict[str, Any]
                 files.write(out, item, work, result, cost)
     except KeyboardInterrupt:
         if out is not None and kept_any(out, item.name):
-            Console(stderr=True).print(f"finished pieces of {item.name} are kept in {out}: the same command goes on "
-                                       "there", highlight=False, markup=False, soft_wrap=True)
+            interrupts.say(f"finished pieces of {item.name} are kept in {out}: the same command goes on there")
         raise
     return files.as_json(item, work, result, cost)
 

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from lastiterate import interrupts
 from lastiterate.cli.screen import Out, app, console, reports_errors
 from lastiterate.errors import InputError
 
@@ -45,12 +46,12 @@ def export_command(
         return
     if out.exists():
         raise InputError("out", "must not exist yet", str(out), "choose another name")
-    if len(made) == 1:
-        out.write_text(next(iter(made.values())), encoding="utf-8")
-    else:
-        out.mkdir(parents=True)
+    with interrupts.later():
+        if len(made) > 1:
+            out.mkdir(parents=True)
         for name, text in made.items():
-            (out / name).write_text(text, encoding="utf-8")
+            (out / name if len(made) > 1 else out).write_text(text, encoding="utf-8")
+        interrupts.say(f"{out} is written")
     console.print(f"{out}: {', '.join(made)}", highlight=False, markup=False)
 
 

@@ -7,9 +7,22 @@ from pathlib import Path
 
 from rich.console import Console
 
+from lastiterate import interrupts
 from lastiterate.errors import InputError
 from lastiterate.ledger.store import Ledger
+from lastiterate.models.custody import Custody
 from lastiterate.models.fitted import Fitted
+
+
+def committed(model: Fitted, where: Path, guard: Custody) -> Path:
+    """Write the model, call it released, write its report: all of it, whatever is pressed meanwhile; the place."""
+    interrupts.check()
+    with interrupts.later():
+        place = saved(model, where)
+        interrupts.say(f"the model is complete, at {place}")
+        guard.finish(model)
+        reported(place, guard.ledger)
+    return place
 
 
 def saved(model: Fitted, where: Path) -> Path:

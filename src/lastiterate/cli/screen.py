@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 from typer.models import ArgumentInfo
 
-from lastiterate import __version__
+from lastiterate import __version__, interrupts
 from lastiterate.data.unpack import unpacked_limit
 from lastiterate.errors import InputError, NotCertified
 
@@ -23,7 +23,6 @@ app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False,
                   context_settings={"help_option_names": ["-h", "--help"]},
                   help="Train under differential privacy and release only the final model.")
 console = Console()
-INTERRUPTED = 130  #: exit code of a command that was stopped by its user, as shells have it
 FILES = "a .csv (.gz; - for standard input), .parquet, .npz, .npy, IDX or CIFAR-10 file, or a CIFAR-10 folder"
 FLAG_HELP = {
     "n": "public number of records", "steps": "number of steps",
@@ -70,31 +69,48 @@ def reports_errors(command: Callable[..., None]) -> Callable[..., None]:
     @wraps(command)
     def called(*args: Any, **kwargs: Any) -> None:
         try:
-            with unpacked_limit(kwargs.get("unpacked_limit")):
+            with interrupts.heard(), unpacked_limit(kwargs.get("unpacked_limit")):
                 command(*args, **kwargs)
+                interrupts.check()
         except KeyboardInterrupt:
-            Console(stderr=True).print("interrupted: nothing was released", highlight=False)
-            raise typer.Exit(INTERRUPTED) from None
-        except BrokenPipeError:  # the reader has seen enough, as head does; Python would complain once more at its end
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            raise typer.Exit(141) from None
-        except OSError as error:
-            where, what = str(error.filename or "output"), error.strerror or str(error)
-            tail = "; nothing was released" if error.filename else ""
-            Console(stderr=True).print(f"[bold red]error:[/bold red] {escape(where)} must be writable, got "
-                                       f"{escape(what)}{tail}", highlight=False, soft_wrap=True)
-            raise typer.Exit(2) from None
-        except (InputError, NotCertified) as error:
-            said = str(error)
-            if isinstance(error, InputError):
-                name = OTHER_NAMES.get(error.argument, error.argument)
-                flag = name in kwargs and name not in arguments
-                said = f"{'--' + name.replace('_', '-') if flag else error.argument} {error.rule}"
-            Console(stderr=True).print(f"[bold red]error:[/bold red] {escape(in_flags(said))}", highlight=False,
-                                       soft_wrap=True)
-            raise typer.Exit(2) from None
+            raise _stopped() from None
+        except Exception as error:
+            if interrupts.pending():  # another library's error, made of the exception that a Ctrl-C raised in it
+                raise _stopped() from None
+            told = _told(error, kwargs, arguments)
+            if told is error:
+                raise
+            raise told from None
 
     return called
+
+
+def _stopped() -> typer.Exit:
+    """The end of a command that its user stopped: one sentence."""
+    Console(stderr=True).print(interrupts.sentence(), highlight=False, markup=False, soft_wrap=True)
+    return typer.Exit(interrupts.CODE)
+
+
+def _told(error: Exception, given: dict[str, Any], arguments: set[str]) -> Exception:
+    """Say an error that users can do something about, and how the command ends; another one as it is."""
+    match error:
+        case BrokenPipeError():  # the reader has seen enough, as head does; Python would complain once more at its end
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return typer.Exit(141)
+        case OSError():
+            where, what = str(error.filename or "output"), error.strerror or str(error)
+            said = f"{where} must be writable, got {what}{'; nothing was released' if error.filename else ''}"
+        case InputError():
+            name = OTHER_NAMES.get(error.argument, error.argument)
+            flag = name in given and name not in arguments
+            said = f"{'--' + name.replace('_', '-') if flag else error.argument} {error.rule}"
+        case NotCertified():
+            said = str(error)
+        case _:
+            return error
+    Console(stderr=True).print(f"[bold red]error:[/bold red] {escape(in_flags(said))}", highlight=False,
+                               soft_wrap=True)
+    return typer.Exit(2)
 
 
 Json = Annotated[bool, typer.Option("--json", help="machine-readable output")]
@@ -114,5 +130,7 @@ def emit(text: str, out: Path | None) -> None:
         return
     if out.exists():
         raise InputError("folder", "must not exist yet", str(out), "choose another name")
-    out.write_text(text, encoding="utf-8")
+    with interrupts.later():
+        out.write_text(text, encoding="utf-8")
+        interrupts.say(f"{out} is written")
     sys.stdout.flush()

@@ -36,7 +36,7 @@ def tune_command(
     What is shown while it runs says nothing: neither how many candidates there are, nor their scores.
     """
     from lastiterate.cli import show
-    from lastiterate.cli.saving import reported, saved
+    from lastiterate.cli.saving import committed
     from lastiterate.models import datafile, folder, opened, tuning
     from lastiterate.models.custody import custody
     from lastiterate.models.linear import Budget
@@ -53,9 +53,7 @@ def tune_command(
         result = datafile.tune_file(data, Budget(epsilon, datafile.parse_delta(delta), adjacency, time_budget),
                                     schema=facts, row_norms=norms, templates=templates,
                                     law=tuning.law_of(mean_runs, runs), custody=guard)
-    place = saved(result.model, where)
-    guard.finish(result.model)
-    reported(place, guard.ledger)
+    place = committed(result.model, where, guard)
     show.trained(console, result, str(place))
     if place != where:
         raise typer.Exit(2)

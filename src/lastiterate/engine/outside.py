@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lastiterate import interrupts
 from lastiterate.engine.growth import check_growth, check_released
 from lastiterate.engine.keeper import Keeper
 from lastiterate.engine.loop import (
@@ -104,6 +105,7 @@ class OutsideLoop:
             numbers = drawn_once(program, self._numbers(), key)
             current, number, own = numbers, -1, streams_of(key)
             for k in range(done, run.steps):
+                interrupts.check()
                 if k // program.sampler.blocks != number:
                     number = k // program.sampler.blocks
                     current = drawn_for_pass(program, numbers, key, number)
@@ -138,6 +140,7 @@ class OutsideLoop:
             own = jax.vmap(streams_of)(keys)
             current = numbers = jax.vmap(lambda key: drawn_once(program, numbers, key))(keys)
             for k in range(self.run.steps):
+                interrupts.check()
                 if k % program.sampler.blocks == 0:
                     number = k // program.sampler.blocks
                     current = jax.vmap(lambda held, key, at=number:

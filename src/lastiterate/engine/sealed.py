@@ -22,6 +22,7 @@ import numpy as np
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from lastiterate import interrupts
 from lastiterate.engine.random_bits import derived
 from lastiterate.errors import InputError
 
@@ -149,9 +150,15 @@ def clean(path: Path) -> None:
 
 
 def _replace(path: Path, content: bytes) -> None:
+    with interrupts.later():
+        _written(path, content)
+
+
+def _written(path: Path, content: bytes) -> None:
     clean(path)
     handle, name = tempfile.mkstemp(prefix=f".{path.name}-", suffix=".part", dir=path.parent)  # mode 0600
     draft = Path(name)
+    interrupts.unfinished.add(draft)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)

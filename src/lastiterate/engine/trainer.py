@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lastiterate import interrupts
 from lastiterate.engine.gradients import Linear, outputs
 from lastiterate.engine.growth import check_growth, check_released
 from lastiterate.engine.keeper import Keeper
@@ -86,6 +87,7 @@ class Loop:
             done, state = found[0], State(**{name: jnp.asarray(array) for name, array in found[1].items()})
         current, number = data, -1
         while done < steps:
+            interrupts.check()
             until = min(steps, done + math.ceil(steps / (1 if whole else STRETCHES)))
             if each_pass:
                 until = min(until, (done // blocks + 1) * blocks)
@@ -115,6 +117,7 @@ class Loop:
             return np.asarray(trace(program, state, data, key, plan, 0, steps)[1])
         found: list[np.ndarray] = []
         for first in range(0, steps, program.sampler.blocks):
+            interrupts.check()
             current = drawn_for_pass(program, data, key, first // program.sampler.blocks)
             count = min(program.sampler.blocks, steps - first)
             state, part = trace(program, state, current, key, plan, first, count)
@@ -128,6 +131,7 @@ class Loop:
         count = max(c for c in range(1, ahead + 1) if blocks % c == 0) if each_pass else min(ahead, steps)
         current = data
         for first in range(0, steps, count):
+            interrupts.check()
             if each_pass and first % blocks == 0:
                 current = drawn_for_pass(program, data, key, first // blocks)
             noise = draws(first, min(first + count, steps), count, state.theta.shape)

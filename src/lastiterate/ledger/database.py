@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from lastiterate import interrupts
 from lastiterate.errors import InputError
 
 APPLICATION = 0x4C495442  #: marks the file as a ledger of this library
@@ -30,6 +31,7 @@ def make(path: Path) -> None:
     Errors: ``FileExistsError`` where the name is taken, by another process at the same moment too.
     """
     draft = path.with_name(f".{path.name}-{os.getpid()}-{os.urandom(4).hex()}")
+    interrupts.unfinished.add(draft)
     try:
         os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         connection = sqlite3.connect(draft, isolation_level=None)

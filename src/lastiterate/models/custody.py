@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
+from lastiterate import interrupts
 from lastiterate.curves.curve import BestOf, Curve
 from lastiterate.errors import InputError
 from lastiterate.ledger.store import Ledger
@@ -55,7 +56,8 @@ class Custody:
     def __exit__(self, *_: object) -> None:
         """Give the reserved space back: the model is written now, or never."""
         if self._held is not None:
-            shutil.rmtree(self._held, ignore_errors=True)
+            with interrupts.later():
+                shutil.rmtree(self._held, ignore_errors=True)
 
     def pay(self, certificate: Any, size: int = 0) -> None:
         """Charge the release of ``certificate``, once, and open its checkpoint; called before records are read.
@@ -64,6 +66,13 @@ class Custody:
         """
         if self._paid:
             return
+        interrupts.check()
+        with interrupts.later():
+            self._take(certificate, size)
+        self._paid = True
+
+    def _take(self, certificate: Any, size: int) -> None:
+        """Space, the charge and the checkpoint, in this order; all of it happens where any does."""
         if self.place is not None:
             self._held = folder.reserved(self.place, size)
         if self.checkpoint is not None:
@@ -76,9 +85,9 @@ class Custody:
             self._token = sealed.token_of(self.checkpoint) if self.checkpoint.exists() else ""
         if self.ledger is not None:
             self._charge(self.ledger, certificate)
+            interrupts.say("nothing was released; the ledger keeps the charge")
         if self.checkpoint is not None:
             self.keeper = self._opened()
-        self._paid = True
 
     def _charge(self, ledger: Ledger, certificate: Any) -> None:
         if not self._token and self.checkpoint is not None and self.checkpoint.exists():

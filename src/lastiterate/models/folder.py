@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from lastiterate import interrupts
 from lastiterate.accounting.written import content_hash
 from lastiterate.errors import InputError
 from lastiterate.models.statements import subject_of
@@ -79,9 +80,16 @@ def write(folder: str | Path, tensors: dict[str, np.ndarray], model: dict[str, A
         HASHES[WEIGHTS]: sha256(weights), HASHES[MODEL]: sha256(text)})
     where.parent.mkdir(parents=True, exist_ok=True)
     clean(where)
-    draft = Path(tempfile.mkdtemp(prefix=f".{where.name}-", suffix=UNFINISHED, dir=where.parent))  # mode 0700
+    with interrupts.later():
+        _appear(where, {WEIGHTS: weights, MODEL: text, CERTIFICATE: json.dumps(body, indent=2).encode()})
+    return where
+
+
+def _appear(where: Path, files: dict[str, bytes]) -> None:
+    """A folder of these files, on disk, under its name or not at all."""
+    draft = _draft(where)
     try:
-        for name, content in ((WEIGHTS, weights), (MODEL, text), (CERTIFICATE, json.dumps(body, indent=2).encode())):
+        for name, content in files.items():
             with os.fdopen(os.open(draft / name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
                 file.write(content)
                 file.flush()
@@ -90,7 +98,13 @@ def write(folder: str | Path, tensors: dict[str, np.ndarray], model: dict[str, A
     except BaseException:
         shutil.rmtree(draft, ignore_errors=True)
         raise
-    return where
+
+
+def _draft(where: Path) -> Path:
+    """A new hidden folder beside ``where``, of mode 0700."""
+    found = Path(tempfile.mkdtemp(prefix=f".{where.name}-", suffix=UNFINISHED, dir=where.parent))
+    interrupts.unfinished.add(found)
+    return found
 
 
 def reserved(where: Path, size: int) -> Path:
@@ -99,7 +113,7 @@ def reserved(where: Path, size: int) -> Path:
     ``write`` removes it, and so does the next process that writes ``where`` if this one is killed.
     """
     where.parent.mkdir(parents=True, exist_ok=True)
-    held = Path(tempfile.mkdtemp(prefix=f".{where.name}-", suffix=UNFINISHED, dir=where.parent))
+    held = _draft(where)
     try:
         with (held / "reserved").open("wb") as file:
             if hasattr(os, "posix_fallocate"):

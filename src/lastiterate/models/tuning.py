@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from lastiterate import interrupts
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.accounting.selection import Selection, SelectionCertificate, certify
 from lastiterate.curves.gdp import Gdp
@@ -113,6 +114,7 @@ def select(certificate: SelectionCertificate, features: Any, target: Any, *, del
                          chosen.candidates[0].n)
     best: tuple[tuple[int, int], Run, Model] | None = None
     for run, key, noise, tie in _draws(chosen, seed):
+        interrupts.check()
         model = execute(run, rows[train], labels[train], key)
         score = _score(scores(run, model, rows[held]), labels[held], answers, chosen.unit)
         value = score + int(DiscreteGaussian(chosen.score_noise * chosen.unit).sample(noise, 1)[0])

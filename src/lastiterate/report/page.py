@@ -13,6 +13,7 @@ import os
 from functools import cache
 from pathlib import Path
 
+from lastiterate import interrupts
 from lastiterate.markup import Markup, plain, tag
 from lastiterate.report import browser, sections
 from lastiterate.report.subject import Subject
@@ -70,6 +71,6 @@ def _closing() -> Markup:
 def write(subject: Subject, out: Path) -> int:
     """Write the page for its owner's eyes, to a file that does not exist yet; its size in bytes."""
     text = page(subject).encode()
-    with os.fdopen(os.open(out, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
+    with interrupts.later(), os.fdopen(os.open(out, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
         file.write(text)
     return len(text)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from lastiterate import interrupts
 from lastiterate.accounting.certificate import Certificate, account
 from lastiterate.curves.lower_bound import LowerBound
 from lastiterate.errors import InputError
@@ -122,7 +123,8 @@ def epsilon_over_steps(certificate: Certificate, delta: float, path: Path, *, st
     if tops and max(tops) > WIDE * min(tops):
         axes.set(yscale="log", ylim=(min(min(filter(None, line.epsilons), default=1.0) for line in drawn) / 2, None))
     axes.legend(fontsize=8, frameon=False)
-    made.savefig(path, dpi=150)
+    with interrupts.later():
+        made.savefig(path, dpi=150)
     return made
 
 

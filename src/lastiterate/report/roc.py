@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lastiterate import interrupts
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.curves.lower_bound import LowerBound
 from lastiterate.report.plots import figure_for
@@ -96,5 +97,6 @@ def receiver_curve(report: AuditReport, certificate: Certificate, path: Path) ->
             "true-positive rate (share of models with it)", report.verdict)
     axes.set(xlim=(0, 1), ylim=(0, 1))
     axes.legend(fontsize=8, frameon=False, loc="lower right")
-    made.savefig(path, dpi=150)
+    with interrupts.later():
+        made.savefig(path, dpi=150)
     return made

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lastiterate import interrupts
 from lastiterate.engine.growth import check_growth, check_released
 from lastiterate.engine.keeper import Keeper
 from lastiterate.engine.loop import State, looked_from, schedule, start
@@ -62,6 +63,7 @@ class OutsideStreamLoop:
             with closing(ahead(shares(passes, done))) as every:
                 total, point = np.zeros(initial.size), looked_from(program, state, done)
                 for k, last, records in every:
+                    interrupts.check()
                     if records is not None:
                         total = total + sums(np.asarray(point), records)
                     if not last:

@@ -7,6 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
+from lastiterate import interrupts
 from lastiterate.errors import InputError
 
 Piece = tuple[np.ndarray, ...]
@@ -81,6 +82,7 @@ def regrouped(pieces: Iterable[Piece], rows: int) -> Iterator[Piece]:
     held: list[Piece] = []
     have = 0
     for piece in pieces:
+        interrupts.check()
         begin = 0
         while have + len(piece[0]) - begin >= rows:
             end = begin + rows - have

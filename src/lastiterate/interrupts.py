@@ -1,0 +1,184 @@
+"""Ctrl-C: raised where Python can raise it, and remembered for where it cannot.
+
+An exception that a signal raises is lost where it lands in code whose errors nobody sees: a callback of the garbage
+collector (JAX has one), a finaliser, a library that turns every error into its own. So the handler of the command line
+raises KeyboardInterrupt and keeps a flag as well, and every loop of long work calls ``check`` between its pieces. What
+was lost in a callback is raised again a moment later. A second Ctrl-C ends the process at once, and so does the first
+one where compiled code keeps the interpreter from noticing it for ``PATIENCE`` seconds.
+
+Importing this module does nothing, and without ``handled`` nothing here does anything: programs that use the library
+keep the handlers that they have.
+"""
+
+from __future__ import annotations
+
+import _thread
+import os
+import shutil
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+CODE = 130  #: exit code of a command that was stopped by its user, as shells have it
+PATIENCE = 10.0
+"""Seconds that compiled code may keep the interpreter from noticing a Ctrl-C."""
+NOTHING = "nothing was released"
+_AGAIN = b"\x00"
+
+
+class _State:
+    """What is known of this process's Ctrl-C."""
+
+    installed = False
+    heard = False  #: whether somebody is there to catch a KeyboardInterrupt
+    pending = False
+    noticed = 0  #: signals that the interpreter came to know of
+    depth = 0  #: of ``later``
+    own = 0  #: signals that the watcher sent itself
+    outcome = NOTHING
+    wake: socket.socket
+
+
+_now = _State()
+unfinished: set[Path] = set()
+"""Files and folders that are being written under names of their own; a process that ends at once removes them."""
+
+
+def check() -> None:
+    """Raise the KeyboardInterrupt that was lost, if there is one; called by every loop between two pieces of work."""
+    if _now.pending and _now.heard and not _now.depth:
+        raise KeyboardInterrupt
+
+
+def pending() -> bool:
+    """Whether Ctrl-C was pressed and not yet answered."""
+    return _now.pending
+
+
+def answered() -> None:
+    """Say that the work was stopped in order: what follows, a report of what is there, is not stopped as well."""
+    _now.pending = False
+
+
+def say(outcome: str) -> None:
+    """What has come of the command so far, for the sentence that a Ctrl-C from now on ends with."""
+    _now.outcome = outcome
+
+
+def sentence() -> str:
+    """What an interrupted command says."""
+    return f"interrupted: {_now.outcome}"
+
+
+@contextmanager
+def heard() -> Iterator[None]:
+    """The work that a Ctrl-C stops; before and behind it one is only remembered."""
+    _now.heard, _now.outcome = True, NOTHING
+    try:
+        check()
+        yield
+    finally:
+        _now.heard = False
+
+
+@contextmanager
+def later() -> Iterator[None]:
+    """A piece of work that is done whole: a Ctrl-C meanwhile is raised behind it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    _now.depth += 1
+    try:
+        yield
+    finally:
+        _now.depth -= 1
+    check()
+
+
+def handled() -> None:
+    """Take this process's Ctrl-C; once, in the main thread, by a program and never by a library."""
+    if _now.installed or threading.current_thread() is not threading.main_thread():
+        return
+    _now.installed = True
+    receiver, _now.wake = socket.socketpair()
+    _now.wake.setblocking(False)
+    signal.signal(signal.SIGINT, _pressed)
+    signal.set_wakeup_fd(_now.wake.fileno(), warn_on_full_buffer=False)
+    sys.unraisablehook = _lost
+    threading.Thread(target=_watch, args=(receiver,), name="lastiterate-interrupts", daemon=True).start()
+
+
+def over() -> None:
+    """The command's work is done and told: a Ctrl-C while Python ends changes nothing any more."""
+    if _now.installed:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def end(said: str | None = None) -> None:
+    """End the process, with a sentence on standard error; without Python's own end, which crashes where compiled steps
+    go on in other threads."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError, RuntimeError):
+            stream.flush()
+    if said is not None:
+        shown = "\x1b[?25h\r" if os.isatty(2) else ""  # a progress bar may have hidden the cursor
+        os.write(2, f"{shown}{said}\n".encode())
+    os._exit(CODE)
+
+
+def _pressed(signum: int, frame: Any) -> None:
+    _now.pending = True
+    _now.noticed += 1
+    if _now.heard and not _now.depth:
+        raise KeyboardInterrupt
+
+
+def _lost(unraisable: Any) -> None:
+    """Python's hook for errors that nobody sees: a Ctrl-C among them is asked for again, without a word."""
+    if unraisable.exc_type is not None and issubclass(unraisable.exc_type, KeyboardInterrupt):
+        _now.wake.send(_AGAIN)
+    elif not _now.pending:  # what an interrupted callback left behind is no news
+        sys.__unraisablehook__(unraisable)
+
+
+def _watch(receiver: socket.socket) -> None:
+    """Count what is pressed, beside the interpreter's main thread, which may be busy with compiled code."""
+    pressed = 0
+    while True:
+        found = receiver.recv(1)
+        if found == _AGAIN:
+            time.sleep(0.01)
+            _now.own += 1
+            _thread.interrupt_main()
+        elif _now.own:
+            _now.own -= 1
+        elif found == bytes([signal.SIGINT]):
+            pressed += 1
+            if pressed > 1:
+                _abandon()
+            threading.Thread(target=_waiting, name="lastiterate-patience", daemon=True).start()
+
+
+def _waiting() -> None:
+    """End the process where its main thread does not come to know of a Ctrl-C, and is not about to write."""
+    until = time.monotonic() + PATIENCE
+    while time.monotonic() < until or _now.depth:
+        if _now.noticed:
+            return
+        time.sleep(0.05)
+    _abandon()
+
+
+def _abandon() -> None:
+    """End at once; what was not finished leaves nothing behind."""
+    for path in list(unfinished):
+        shutil.rmtree(path, ignore_errors=True)
+        with suppress(OSError):
+            path.unlink()
+    end(sentence())
