@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from jax.extend import core
 
 from lastiterate.engine.convolution import kernel_gradient, small
-from lastiterate.engine.traced import Tag, Walk, inlined, program
+from lastiterate.engine.traced import Tag, Walk, alone, inlined, program
 from lastiterate.run.facts import CHUNK
 
 
@@ -107,15 +107,17 @@ def clipped_sum(loss: PerRecord, clip: float | None, params: Any, records: tuple
     and so does one that is too long for a sum without a clip to be finite: if it ended the run instead, one record
     could be recognised by that alone.
 
-    **Guarantee:** norms are summed in float64, scaled gradients stay below the clip after rounding, and the sum has at
+    **Guarantee:** a record's gradient is a function of that record and of the parameters alone (``alone``); norms are
+    summed in float64, scaled gradients stay below the clip after rounding, and the sum has at
     least single precision, whatever that of the parameters.
     """
     leaves, tree = jax.tree.flatten(params)
-    closed, _ = program(loss, params, *jax.tree.map(lambda a: a[0], records))
+    first = jax.tree.map(lambda a: a[0], records)
+    closed, _ = program(loss, params, *first)
     layers = layers_of(closed.jaxpr, len(leaves))
     others = [i for i in range(len(leaves)) if i not in layers]
 
-    def one(record: Any) -> tuple[dict[int, Any], dict[int, Any], list[Any]]:
+    def one(leaves: list[Any], record: Any) -> tuple[dict[int, Any], dict[int, Any], list[Any]]:
         def value(zeros: dict[int, Any], rest: list[Any]) -> Any:
             mine = list(leaves)
             for i, leaf in zip(others, rest, strict=True):
@@ -130,7 +132,7 @@ def clipped_sum(loss: PerRecord, clip: float | None, params: Any, records: tuple
         (slopes, rest), inputs = jax.grad(value, (0, 1), has_aux=True)(zeros, [leaves[i] for i in others])
         return slopes, inputs, rest
 
-    slopes, inputs, rest = jax.vmap(one)(records)
+    slopes, inputs, rest = jax.vmap(alone(one, leaves, first), (None, 0))(leaves, records)
     dense = {i: layer for i, layer in layers.items() if isinstance(layer, Dense)}
     each = dict(zip(others, rest, strict=True))
     each |= {i: layer.gradients(inputs[i], slopes[i]) for i, layer in layers.items() if isinstance(layer, Convolution)}

@@ -20,6 +20,7 @@ from lastiterate.engine.exact_draws import draws_of, places_for
 from lastiterate.engine.network import Form, PerExample, RecordLoss, fit_network, in_precision, real_records
 from lastiterate.engine.noise import Key
 from lastiterate.engine.structure import numbered
+from lastiterate.engine.traced import alone
 from lastiterate.engine.trainer import Loop
 from lastiterate.errors import InputError
 from lastiterate.run.run import Run
@@ -79,11 +80,12 @@ class ExactRecords:
         records, real = real_records(chunk)
         arrays, scale = self.form.arrays(theta, exact=False), 2.0**self.places
 
-        def one(*record: Any) -> jax.Array:
+        def one(arrays: list[Any], record: Any) -> jax.Array:
             found = jax.grad(lambda own: self.loss(self.form.whole(own), *record))(arrays)
             return jnp.concatenate([jnp.ravel(leaf).astype(jnp.float64) for leaf in found])
 
-        each = jax.vmap(one)(*in_precision(records, exact=False))
+        given = in_precision(records, exact=False)
+        each = jax.vmap(alone(one, arrays, jax.tree.map(lambda a: a[0], given)), (None, 0))(arrays, given)
         squares = (each**2).sum(1)
         counted = real & jnp.isfinite(squares)
         factor = jnp.minimum(1.0, self.clip * SHRINK / jnp.maximum(jnp.sqrt(squares), 1e-300))

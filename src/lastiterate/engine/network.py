@@ -15,10 +15,12 @@ from lastiterate.engine.dense import clipped_sum
 from lastiterate.engine.keeper import Keeper
 from lastiterate.engine.loop import drawn_once
 from lastiterate.engine.noise import Key, fresh_key
+from lastiterate.engine.operations import check_operations
 from lastiterate.engine.prepare import hidden
 from lastiterate.engine.process import check_process
 from lastiterate.engine.samplers import sampler_of
 from lastiterate.engine.structure import numbered
+from lastiterate.engine.traced import alone
 from lastiterate.engine.trainer import Loop, Progress
 from lastiterate.errors import InputError
 from lastiterate.run.facts import CHUNK
@@ -235,7 +237,8 @@ def check_loss(loss: RecordLoss, form: Form, exact: bool, data: tuple[Any, ...])
     arrays = form.arrays(np.zeros(form.size), exact=exact)
     first = in_precision(jax.tree.map(lambda a: np.asarray(a)[0], data), exact=exact)
     try:
-        found = jax.eval_shape(lambda arrays, *record: loss(form.whole(arrays), *record), arrays, *first)
+        closed, found = jax.make_jaxpr(lambda arrays, *record: loss(form.whole(arrays), *record),
+                                       return_shape=True)(arrays, *first)
     except (TypeError, ValueError, IndexError, AttributeError, RuntimeError) as error:
         half = "'NoneType'" in str(error)  # of equinox.partition, which leaves None for what is in the other one
         raise InputError("loss", "must take the parameters and one record (without a batch axis)",
@@ -250,6 +253,7 @@ def check_loss(loss: RecordLoss, form: Form, exact: bool, data: tuple[Any, ...])
         said = getattr(found, "shape", type(found).__name__)
         raise InputError("loss", "must return one number for one record, a floating-point scalar", said,
                          "take no mean over a batch: the trainer hands it one record at a time")
+    check_operations(closed.jaxpr)
 
 
 def check_gradient(loss: RecordLoss, form: Form, params: Any, exact: bool, data: tuple[Any, ...]) -> None:
@@ -267,7 +271,8 @@ def check_gradient(loss: RecordLoss, form: Form, params: Any, exact: bool, data:
             return np.asarray(make(values.shape[1:]) if number else np.zeros(values.shape[1:])).astype(values.dtype)
 
         record = in_precision(jax.tree.map(lambda a: made(np.asarray(a)), data), exact=exact)
-        found = jax.grad(lambda arrays: loss(form.whole(arrays), *record))(arrays)
+        gradient = jax.grad(lambda arrays, record: loss(form.whole(arrays), *record))
+        found = alone(gradient, arrays, record)(arrays, record)
         return all(bool(jnp.isfinite(array).all()) for array in found)
 
     if not any(finite(make) for make in (lambda shape: rng.normal(size=shape), np.ones, np.zeros)):

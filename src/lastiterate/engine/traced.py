@@ -10,6 +10,7 @@ from jax.core import eval_jaxpr
 from jax.extend import core
 
 from lastiterate.engine.convolution import convolved, handled, largest
+from lastiterate.engine.operations import check_operations
 
 Tag = tuple[int, int]
 """Which weight a variable is, and 1 where it is transposed."""
@@ -73,6 +74,17 @@ def program(function: Callable[..., Any], *args: Any) -> tuple[Any, Any]:
     leaves, tree = jax.tree.flatten(args)
     closed, shape = jax.make_jaxpr(lambda *flat: function(*jax.tree.unflatten(tree, flat)), return_shape=True)(*leaves)
     return closed, jax.tree.structure(shape)
+
+
+def alone(function: Callable[..., Any], *args: Any) -> Callable[..., Any]:
+    """``function`` of one record as a program, traced for arguments like ``args`` and checked: it may be vectorised.
+
+    **Guarantee:** no code of the caller's runs when the program is vectorised: each of its operations treats every
+    record alone (see ``check_operations``).
+    """
+    closed, form = program(function, *args)
+    check_operations(closed.jaxpr)
+    return lambda *given: jax.tree.unflatten(form, eval_jaxpr(closed.jaxpr, closed.consts, *jax.tree.leaves(given)))
 
 
 def quick(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -3,7 +3,6 @@
 # pyright: reportMissingImports=false
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -12,9 +11,11 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from lastiterate.errors import InputError
 from lastiterate.torch.layers import Layer, Uses
+from lastiterate.torch.record_gradients import check_alone, made_up, normal, said
 from lastiterate.torch.sums import PerRecord, arguments, in_precision
 
 MIXING = (torch.nn.modules.batchnorm._BatchNorm,)
+SPREAD = (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel)
 RANDOM = (torch.nn.modules.dropout._DropoutNd, torch.nn.RReLU)
 ALWAYS_RANDOM = (torch.nn.FractionalMaxPool2d, torch.nn.FractionalMaxPool3d)
 
@@ -22,6 +23,9 @@ ALWAYS_RANDOM = (torch.nn.FractionalMaxPool2d, torch.nn.FractionalMaxPool3d)
 def check_parts(module: torch.nn.Module) -> None:
     """Refuse, by name, parts that mix the records of a batch or that draw random numbers."""
     for name, part in module.named_modules():
+        if isinstance(part, SPREAD):
+            raise InputError("model", "must lie on one device, and this one copies itself to several",
+                             type(part).__name__, "give the module inside of it, which is its .module")
         at = f"{type(part).__name__} at {name!r}" if name else type(part).__name__
         if isinstance(part, MIXING) and (part.training or not part.track_running_stats):
             raise InputError("model", "must treat every record alone, and batch normalisation mixes them", at,
@@ -36,27 +40,12 @@ def check_parts(module: torch.nn.Module) -> None:
                              at, "set its probability to 0, or switch it off with .eval()")
 
 
-def made_up(records: Any, dtype: torch.dtype, make: Callable[[torch.Tensor], torch.Tensor], count: int) -> Any:
-    """``count`` records of the same shapes and types: integers are 0, all else is what ``make`` fills in."""
-
-    def one(values: torch.Tensor) -> torch.Tensor:
-        if not values.is_floating_point():
-            return torch.zeros((count, *values.shape[1:]), dtype=values.dtype)
-        return make(torch.zeros((count, *values.shape[1:]), dtype=dtype))
-
-    return tree_map(one, records)
-
-
-def _normal(values: torch.Tensor) -> torch.Tensor:
-    return torch.randn(values.shape, dtype=values.dtype, generator=torch.Generator().manual_seed(0))
-
-
 def made_up_pair(summed: PerRecord, records: Any, theta: torch.Tensor) -> Any:
     """Two different records, where the parameters are."""
-    return tree_map(lambda a: a.to(theta.device), made_up(records, summed.dtype, _normal, 2))
+    return tree_map(lambda a: a.to(theta.device), made_up(records, summed.dtype, normal, 2))
 
 
-FILLS = (_normal, torch.ones_like, torch.zeros_like)
+FILLS = (normal, torch.ones_like, torch.zeros_like)
 
 
 def settled(summed: PerRecord, records: Any, theta: torch.Tensor) -> PerRecord:
@@ -76,6 +65,7 @@ def settled(summed: PerRecord, records: Any, theta: torch.Tensor) -> PerRecord:
     constants = before
     one = tree_map(lambda a: a[0], pair)
     _check_loss(summed, constants | trained, one)
+    check_alone(summed, theta, constants, records)
     seen = Uses(trained)
     with seen:
         summed.call(constants | trained, *arguments(one[0]))
@@ -127,11 +117,7 @@ def _right(summed: PerRecord, layers: tuple[Layer, ...], theta: torch.Tensor, co
     """The layers, if they give what plain differentiation gives; otherwise none."""
     real = torch.ones(2, dtype=torch.bool, device=theta.device)
     plain = replace(summed, layers=(), clip=None)
-    try:
-        slow = plain.chunk_sum(theta, constants, pair, real)
-    except RuntimeError as error:
-        raise InputError("model", "must be one that torch.func.vmap takes, without random numbers or changes in place",
-                         said(error), "of recurrent layers use the cells, nn.LSTMCell and others") from None
+    slow = plain.chunk_sum(theta, constants, pair, real)
     try:
         quick = replace(plain, layers=layers).chunk_sum(theta, constants, pair, real)
     except (RuntimeError, KeyError):  # a layer that takes another way where its weights have no gradient
@@ -157,8 +143,3 @@ def _check_gradient(summed: PerRecord, theta: torch.Tensor, constants: Any, reco
             return
     raise InputError("loss", "must have a finite gradient at the first parameters, and has none on made-up records",
                      "not finite or none", "look for logarithms and roots of 0; nothing was trained")
-
-
-def said(error: Exception) -> str:
-    """The first line of what torch says: about made-up records, so that it shows none."""
-    return str(error).splitlines()[0][:120]

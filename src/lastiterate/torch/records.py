@@ -52,6 +52,17 @@ def tensors_of(records: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(_tensors(part) for part in records)
 
 
+def blank(records: tuple[Any, ...]) -> tuple[Any, ...]:
+    """One record of zeros, of the shapes and types of these; no number is read."""
+    def one(value: Any) -> torch.Tensor:
+        held = value if isinstance(value, torch.Tensor) else np.asarray(value)
+        if isinstance(held, torch.Tensor):
+            return torch.zeros((1, *held.shape[1:]), dtype=held.dtype)
+        return tensors_of((np.zeros((1, *held.shape[1:]), held.dtype),))[0]
+
+    return tuple(tree_map(one, part) for part in records)
+
+
 def _tensors(part: Any) -> Any:
     def one(value: Any) -> torch.Tensor:
         if isinstance(value, torch.Tensor):

@@ -24,7 +24,7 @@ from lastiterate.models.statements import Written
 from lastiterate.run.run import Run
 from lastiterate.torch.parameters import Grouped
 from lastiterate.torch.streaming import fit_in_pieces
-from lastiterate.torch.training import checked, fit_module
+from lastiterate.torch.training import check_fits, fit_module
 
 FIRST = "the module's first parameters and buffers are taken to be chosen without looking at the data"
 AT_ONCE = 256
@@ -104,7 +104,7 @@ def fit_order_as(order: Order, executed_as: Any) -> FittedModule:
     check(run, order.loss)
     if is_source(order.data):
         check_streams(run)
-    checked(run, order.model, order.microbatch)
+    check_fits(run, order.model, order.loss, order.data, order.microbatch)
     added = (FIRST, *(() if order.seed is None else (SEED,)))
     key = None if order.seed is None else seeded_key(order.seed)
     order.custody.pay(order.certificate)

@@ -1,7 +1,9 @@
 """Sums of clipped per-record gradients of a module.
 
-Every record passes through the module alone: ``vmap`` over records, each with a batch axis of length 1, so that no
-module can mix records. One backward pass is enough for norms and sums (Bu, Wang, Zha, Karypis 2023, arXiv:2210.00038),
+Every record passes through the module alone: ``vmap`` over records, each with a batch axis of length 1. That alone does
+not keep records apart, because a function may bring its own rule for ``vmap``, which is given all of them: such
+functions are refused (``own_rules``), and on made-up records vectorised gradients must be those of each record alone
+(``modules``). One backward pass is enough for norms and sums (Bu, Wang, Zha, Karypis 2023, arXiv:2210.00038),
 by what each layer leaves behind (``contributions``). Of convolutions and of linear layers on sequences the gradients
 are materialised by one batched matrix product: a second, weighted pass would add terms of one record, one for each
 place, whose norms no clip bounds, and so the rounding of single precision would be bounded by nothing.
@@ -26,6 +28,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from lastiterate.run.facts import CHUNK
 from lastiterate.torch.contributions import TINY, Contribution, Stored
 from lastiterate.torch.layers import Layer, Tapped
+from lastiterate.torch.own_rules import NoOwnRules
 from lastiterate.torch.parameters import Parameters, State
 
 Loss = Callable[..., torch.Tensor]
@@ -127,7 +130,8 @@ class PerRecord:
             losses, inputs = vmap(one)(zeros, rest, in_precision(records, self.dtype))
             return losses.sum(), inputs
 
-        (slopes, each), inputs = grad(total, argnums=(0, 1), has_aux=True)(zeros, rest)
+        with NoOwnRules():
+            (slopes, each), inputs = grad(total, argnums=(0, 1), has_aux=True)(zeros, rest)
         found: dict[str, Contribution] = {name: Stored(values) for name, values in each.items()}
         for layer in self.layers:
             found |= layer.contributions(inputs[layer.names[0]], slopes[layer.names[0]])

@@ -25,7 +25,7 @@ from lastiterate.run.starts import GaussianStart
 from lastiterate.torch.modules import check_parts, made_up_pair, settled
 from lastiterate.torch.parameters import Grouped, Parameters, State
 from lastiterate.torch.places import Places, drawn, usual
-from lastiterate.torch.records import records_of, taken
+from lastiterate.torch.records import blank, records_of, taken
 from lastiterate.torch.sums import PerRecord, as_theta, full_precision
 
 MEMORY = 2**23
@@ -146,18 +146,38 @@ def checked(run: Run, model: torch.nn.Module | Grouped, microbatch: int | None) 
 def prepare(run: Run, model: torch.nn.Module | Grouped, loss: Any, data: Any,
             microbatch: int | None = None) -> Prepared:
     """Check a run, a module, a loss and data, and put them together; nothing is executed on a record."""
-    module, parameters = model.module if isinstance(model, Grouped) else model, checked(run, model, microbatch)
-    initial = parameters.vector(module)
+    parameters = checked(run, model, microbatch)
     records = records_of(run, data, parameters.device)
-    summed = PerRecord(module, loss, parameters, (), run.clip, hidden_state(run), batches_move(run))
-    with full_precision(parameters.device):
-        summed = settled(summed, records, as_theta(initial, parameters.device))
+    initial, summed = on_made_up(run, model, loss, parameters, records)
     most, places = chunk(summed, microbatch), None
     if batches_move(run) and not summed.exact:
         most = min(most, usual(run.divisor))
         places = places_of(summed, records, as_theta(initial, parameters.device), most)
         summed = summed if places is not None else replace(summed, exact=True)
     return Prepared(run, summed, initial, records, most, places)
+
+
+def on_made_up(run: Run, model: torch.nn.Module | Grouped, loss: Any, parameters: Parameters,
+               records: tuple[Any, ...]) -> tuple[np.ndarray, PerRecord]:
+    """The first parameters, and the sums of a module and a loss that were tried on made-up records: of ``records``
+    shapes and types count."""
+    module = model.module if isinstance(model, Grouped) else model
+    initial = parameters.vector(module)
+    summed = PerRecord(module, loss, parameters, (), run.clip, hidden_state(run), batches_move(run))
+    with full_precision(parameters.device):
+        return initial, settled(summed, records, as_theta(initial, parameters.device))
+
+
+def check_fits(run: Run, model: torch.nn.Module | Grouped, loss: Any, data: Any, microbatch: int | None) -> None:
+    """Refuse what cannot be trained, by the shapes of the records alone: before a record is read, or paid for.
+
+    Shapes of a Dataset, or of records that are read in pieces, are known once one is read: after they are paid for.
+    """
+    parameters = checked(run, model, microbatch)
+    if isinstance(data, torch.utils.data.TensorDataset):
+        data = data.tensors
+    if isinstance(data, tuple) and len(data) > 0:
+        on_made_up(run, model, loss, parameters, blank(data))
 
 
 def places_of(summed: PerRecord, records: Any, theta: torch.Tensor, most: int) -> Places | None:

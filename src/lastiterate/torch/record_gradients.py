@@ -1,0 +1,90 @@
+"""Gradients of made-up records: vectorised ones must be those that every record has alone."""
+
+# pyright: reportMissingImports=false
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_map
+
+from lastiterate.errors import InputError
+from lastiterate.torch.places import drawn
+from lastiterate.torch.sums import PerRecord, in_precision
+
+BESIDE = 3
+"""Made-up records that are vectorised together."""
+
+
+def made_up(records: Any, dtype: torch.dtype, make: Callable[[torch.Tensor], torch.Tensor], count: int, *,
+            varied: bool = False) -> Any:
+    """``count`` records of the same shapes and types: integers are 0, or 0 and 1 by turns where they are ``varied``,
+    all else is what ``make`` fills in."""
+
+    def one(values: torch.Tensor) -> torch.Tensor:
+        if not values.is_floating_point():
+            found = torch.zeros((count, *values.shape[1:]), dtype=values.dtype)
+            found[1::2] = 1 if varied else 0
+            return found
+        return make(torch.zeros((count, *values.shape[1:]), dtype=dtype))
+
+    return tree_map(one, records)
+
+
+def normal(values: torch.Tensor) -> torch.Tensor:
+    return torch.randn(values.shape, dtype=values.dtype, generator=torch.Generator().manual_seed(0))
+
+
+def _of_both_signs(values: torch.Tensor) -> torch.Tensor:
+    """Normal numbers; none is negative in every other record, for losses that take logarithms or roots."""
+    found = normal(values)
+    found[::2] = found[::2].abs()
+    return found
+
+
+def check_alone(summed: PerRecord, theta: torch.Tensor, constants: Any, records: Any) -> None:
+    """Refuse a module or a loss that mixes records when it is vectorised: on made-up records every gradient must be
+    the one that the record has alone, computed without ``vmap``; beside the first parameters, where none is 0 by
+    chance."""
+    trained = {name: tensor.detach() for name, tensor in summed.parameters.tensors(drawn(theta), summed.dtype).items()}
+    for varied in (True, False) if theta.device.type == "cpu" else (False,):  # elsewhere a bad index ends the process
+        several = made_up(records, summed.dtype, _of_both_signs, BESIDE, varied=varied)
+        several = tree_map(lambda a: a.to(theta.device), several)
+        try:
+            alone = [_alone(summed, trained, constants, tree_map(lambda a, at=i: a[at], several))
+                     for i in range(BESIDE)]
+            break
+        except (RuntimeError, IndexError):
+            if not varied:
+                raise
+    try:
+        found = replace(summed, layers=()).contributions(trained, constants, several)
+    except RuntimeError as error:
+        raise InputError("model", "must be one that torch.func.vmap takes, without random numbers or changes in place",
+                         said(error), "of recurrent layers use the cells, nn.LSTMCell and others") from None
+    for i, one in enumerate(alone):
+        size = max(float(slope.abs().max()) if slope.numel() else 0.0 for slope in one.values())
+        for name, slope in one.items() if math.isfinite(size) else ():
+            if not torch.allclose(found[name].each()[i], slope, rtol=1e-3, atol=1e-4 * size + 1e-9):
+                raise InputError("model", "must treat every record alone, and a record's gradient depends on those "
+                                 "that it is vectorised with", type(summed.module).__name__,
+                                 "look for functions with a vmap of their own")
+
+
+def _alone(summed: PerRecord, trained: Any, constants: Any, record: Any) -> dict[str, torch.Tensor]:
+    """One record's gradients by name, (entries,) float64, without ``vmap``."""
+    leaves = {name: tensor.clone().requires_grad_() for name, tensor in trained.items()}
+    with torch.enable_grad():
+        value = summed.value(constants | leaves, in_precision(record, summed.dtype))
+        slopes = torch.autograd.grad(value, list(leaves.values()), allow_unused=True) if value.requires_grad else \
+            [None] * len(leaves)
+    return {name: (torch.zeros_like(leaf) if slope is None else slope).double().reshape(-1)
+            for (name, leaf), slope in zip(leaves.items(), slopes, strict=True)}
+
+
+def said(error: Exception) -> str:
+    """The first line of what torch says: about made-up records, so that it shows none."""
+    return str(error).splitlines()[0][:120]
