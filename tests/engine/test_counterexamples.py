@@ -90,6 +90,22 @@ def test_false_constants_are_refuted_by_a_witness(loss, claim, value, true):
     assert f"{claim} = {value:g} does not hold" in str(witness)
 
 
+def test_a_smoothness_below_the_weak_convexity_bounds_the_hessian_from_above():
+    """Hessians in [-m, M], m > M: gradients may turn faster than M, downwards."""
+
+    def concave(theta, x, y):
+        return -(theta @ x) ** 2 + 0 * y
+
+    claims = {"smooth": 0.05, "weak_convexity": 2.0}
+    assert not search(concave, **claims).witnesses, "it is -2 along x, and 0 elsewhere"
+    assert [w.claim for w in search(concave, smooth=0.05).witnesses] == ["smooth"], "|Hessian| <= 0.05 is meant"
+    (witness,) = search(wavy, smooth=0.05, weak_convexity=0.6).witnesses
+    assert witness.claim == "smooth" and witness.found == pytest.approx(2.5, rel=1e-2)
+    found = search(concave, smooth=0.05, weak_convexity=1.9)
+    assert [w.claim for w in found.witnesses] == ["weak_convexity"]
+    assert found.facts.smooth is None, "by itself it would say what was not looked at"
+
+
 def test_facts_of_another_loss_are_tested_at_most_and_other_constants_are_left_alone():
     """What rows that are clipped enforce of a linear model says nothing about the loss that is searched."""
     facts = li.Logistic(row_norm=1.0, intercept=0.0).facts()

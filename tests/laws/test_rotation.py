@@ -35,7 +35,7 @@ def test_the_closed_form_is_the_largest_stretch_in_the_plane():
     rng, rotating = np.random.default_rng(81), 0
     for _ in range(150):
         high = float(rng.uniform(0.1, 3))
-        low = float(rng.choice([0.0, high, rng.uniform(-1, 1) * high]))
+        low = float(rng.choice([0.0, high, rng.uniform(-1, 1) * high, rng.uniform(-20, -1) * high]))
         step = float(rng.uniform(0.05, 3.9)) / high
         ours = clipped_step_lipschitz(step, low, high)
         angles = np.linspace(0, math.pi, 61)
@@ -66,7 +66,7 @@ def test_averaged_clipped_steps_of_nonlinear_losses(seed):
     rng = np.random.default_rng(seed)
     for _ in range(40):
         high = float(rng.uniform(0.2, 2))
-        low = float(rng.choice([0.0, rng.uniform(-1, 1) * high]))
+        low = float(rng.choice([0.0, rng.uniform(-1, 1) * high, rng.uniform(-20, -1) * high]))
         step, ridge = float(rng.uniform(0.1, 2)) / high, float(rng.choice([0.0, rng.uniform(0, 1)]))
         norm, batch = float(rng.uniform(0.1, 2)), [field(rng, low, high) for _ in range(int(rng.integers(1, 4)))]
 

@@ -37,7 +37,8 @@ def loss(sensitivity, smooth, lowest, rng):
 def draw(rng, batching):
     """A run, the Hessians of its records, and the edges of every regime: 1/smooth, 2/smooth, one step, batch = n."""
     smooth = float(rng.uniform(0.2, 3))
-    lowest = float(rng.choice([smooth, 0.0, rng.uniform(-1, 1) * smooth, rng.uniform(0.01, 1) * smooth]))
+    concave = rng.uniform(-3, -1) if rng.random() < 0.3 else rng.uniform(-1, 1)
+    lowest = float(rng.choice([smooth, 0.0, concave * smooth, rng.uniform(0.01, 1) * smooth]))
     n = int(rng.integers(1, 16))
     b = n if rng.random() < 0.1 else int(rng.integers(1, n + 1))
     steps = int(rng.choice([1, -(-n // b), rng.integers(1, 40)]))

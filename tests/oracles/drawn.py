@@ -55,7 +55,8 @@ def draw(kind, rng):
     while True:
         n, steps = int(rng.integers(1, 5)), int(rng.integers(1, 6))
         smooth = float(rng.uniform(0.2, 2))
-        lowest = float(rng.choice([0.0, smooth, rng.uniform(0, smooth), rng.uniform(-0.5, 0) * smooth]))
+        lowest = float(rng.choice([0.0, smooth, rng.uniform(0, smooth), rng.uniform(-0.5, 0) * smooth,
+                                   rng.uniform(-3, -1) * smooth]))
         sensitivity = float(rng.uniform(0.5, 2))
         top = float(rng.choice([1.0, 1.999, rng.uniform(0.05, 2), rng.uniform(2, 3)])) / smooth
         varied = rng.random() < 0.4

@@ -67,12 +67,12 @@ def step_map(run: Run, shares: tuple[float, float] | None = None) -> StepMap | N
     if smooth is None:
         return None
     ridge = run.loss.ridge
-    lowest = -smooth.value  # |Hessian| <= smooth is all that is known without a statement on convexity
+    lowest = -smooth.value  # without a statement on convexity: |Hessian| <= smooth
     used = (smooth,)
     if strong is not None:
         lowest, used = strong.value - ridge, (smooth, strong)
     elif weak is not None:
-        lowest, used = max(lowest, -weak.value), (smooth, weak)
+        lowest, used = -weak.value, (smooth, weak)  # steeper than smooth, if that is what is stated
     clipped = run.clip is not None and known(run.facts(), "smooth") is None
     fewest, most = run.shares if shares is None else shares
     if smooth.evidence is Evidence.PAID:  # measured on the batches themselves, however many records they hold

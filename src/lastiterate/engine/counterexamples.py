@@ -74,7 +74,8 @@ def falsify(loss: RecordLoss, params: Any, data: tuple[Any, ...], claims: LossFa
     with jax.enable_x64(True):
         form = Form.of(params)
         check_loss(loss, form, True, data)
-        problem = _Problem(loss, form, data, form.vector(params), radius)
+        problem = _Problem(loss, form, data, form.vector(params), radius,
+                           claims.fact("weak_convexity") > claims.fact("smooth", math.inf))
         found = {name: _climb(problem, name, value, pairs, climbs, seed) for name, value in stated.items()}
     witnesses = tuple(one for one, _ in found.values() if one is not None)
     count = len(jax.tree.leaves(data)[0])
@@ -87,6 +88,8 @@ def falsify(loss: RecordLoss, params: Any, data: tuple[Any, ...], claims: LossFa
         assert isinstance(fact, Fact)
         why = f"{fact.why}; survived {tried}: the worst pair needs {worst:.4g}"
         kept[name] = None if witness else mint(fact.value, Evidence.TESTED, why)
+    if problem.one_sided and kept["weak_convexity"] is None:
+        kept["smooth"] = None  # by itself it would bound the Hessian from below as well, which was not looked at
     return Search(replace(stated_again, **kept), witnesses, tried)
 
 
@@ -97,6 +100,7 @@ class _Problem:
     data: tuple[Any, ...]
     centre: jax.Array
     radius: float
+    one_sided: bool  #: whether smooth bounds the Hessian from above only, the claimed weak convexity being larger
 
     def gradient(self, theta: jax.Array, record: Any) -> jax.Array:
         def value(vector: jax.Array) -> jax.Array:
@@ -111,9 +115,10 @@ class _Problem:
             return jnp.linalg.norm(one)
         moved = points[1] - points[0]
         turned = self.gradient(points[1], record) - one
-        if claim == "smooth":
+        if claim == "smooth" and not self.one_sided:
             return jnp.linalg.norm(turned) / jnp.linalg.norm(moved)
-        return -(turned @ moved) / (moved @ moved)
+        bend = (turned @ moved) / (moved @ moved)
+        return bend if claim == "smooth" else -bend
 
 
 def _climb(problem: _Problem, claim: str, claimed: float, pairs: int, climbs: int,

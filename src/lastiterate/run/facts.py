@@ -34,8 +34,9 @@ class LossFacts:
 
     ``sensitivity``: largest Euclidean change of the summed data gradient between neighbours of the run's own
     adjacency. ``lipschitz``: bound on one record's data gradient. ``smooth``, ``strong``: bounds on the Hessian of
-    the objective, ``weak_convexity``: m with Hessian >= -m; all of them for every batch and whichever records are
-    zeroed, but for a ``strong`` above the ridge, which may be the two neighbours' own. ``log_sobolev``: a constant
+    the objective, ``weak_convexity``: m with Hessian >= -m, which may exceed ``smooth`` (a loss that is nearly concave
+    may be steep); where neither is stated it is at least -``smooth``. All of them for every batch and whichever records
+    are zeroed, but for a ``strong`` above the ridge, which may be the two neighbours' own. ``log_sobolev``: a constant
     c such that all laws on the tracing diffusion of both neighbours satisfy a log-Sobolev inequality (Chourasia et
     al. 2021, Def. 3.2).
     ``hoelder``, ``hoelder_exponent``: H and l in (0, 1] with |g(x) - g(y)| <= H |x - y|^l for every record's data
@@ -63,8 +64,8 @@ class LossFacts:
         if self.fact("strong") > self.fact("smooth", math.inf):
             raise InputError("strong", f"cannot exceed smooth = {self.fact('smooth'):g}", self.fact("strong"),
                              "a Hessian's lower bound lies below its upper bound")
-        if self.fact("strong") > 0 and self.fact("weak_convexity") > 0:
-            raise InputError("weak_convexity", "must be absent or 0 where strong > 0",
+        if self.strong is not None and self.fact("weak_convexity") > 0:
+            raise InputError("weak_convexity", "must be absent or 0 where strong is stated",
                              self.fact("weak_convexity"), "keep the one that holds")
         if (self.hoelder is None) != (self.hoelder_exponent is None):
             raise InputError("hoelder", "and hoelder_exponent belong together", None, "state both")

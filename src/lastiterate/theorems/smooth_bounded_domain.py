@@ -30,13 +30,14 @@ from lastiterate.theorems.theorem import Theorem
 
 
 def _bound(run: Run) -> Rdp:
-    sensitivity, smooth = known(run.facts(), "sensitivity"), known(run.loss.facts(), "smooth")
-    assert sensitivity is not None and smooth is not None
+    sensitivity, found = known(run.facts(), "sensitivity"), run.loss.facts()
+    assert sensitivity is not None
+    smooth = max(found.fact("smooth"), found.fact("weak_convexity"))  # of the gradients: a bound on |Hessian|
     eta, std = run.first_step, run.first_noise
     if std == 0:
         return linear(math.inf if sensitivity.value > 0 else 0.0)
     drawn = sensitivity.value / std * math.sqrt(1 / (2 * run.n * run.divisor))  # sqrt A
-    apart = (1 + eta * smooth.value) * run.domain.diameter() / (math.sqrt(2) * eta * std)  # sqrt B
+    apart = (1 + eta * smooth) * run.domain.diameter() / (math.sqrt(2) * eta * std)  # sqrt B
     return linear(min(drawn**2 * run.steps, (drawn + apart) ** 2))
 
 
