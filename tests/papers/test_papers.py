@@ -214,7 +214,7 @@ def test_cells_of_other_settings_are_not_taken_up(tmp_path, monkeypatch, changed
     assert command("chourasia-toy", *out).exit_code == 2
     monkeypatch.setattr("lastiterate_papers.ITEMS", (toy(()),))
     if changed == "version":
-        monkeypatch.setattr(files, "__version__", "another")
+        monkeypatch.setattr("lastiterate.__version__", "another")
     elif changed == "source":
         monkeypatch.setattr(files, "_source", lambda: "another")
     elif changed == "data":
