@@ -18,7 +18,8 @@ PAGES = {
     "constraints": ("Domains and penalties", "Reached as `li.domains.Ball`, `li.penalties.L1`, ...",
                     ("lastiterate.run.domains", "lastiterate.run.penalties")),
     "accounting": ("Accounting and calibration", "From a run to its certificate, from a budget to a run.",
-                   ("lastiterate.accounting", "lastiterate.planning", "lastiterate.theorems", "lastiterate.errors")),
+                   ("lastiterate.accounting", "lastiterate.planning", "lastiterate.theorems", "lastiterate.analysis",
+                    "lastiterate.errors")),
     "curves": ("Curves", "What a privacy guarantee looks like. Every number is an upper bound.",
                ("lastiterate.curves",)),
     "training": ("Training and released models", "Execute a run; save, load, predict with and verify what it releases.",
@@ -26,14 +27,17 @@ PAGES = {
     "audit": ("Audits", "Attack a trainer: lower bounds on epsilon.", ("lastiterate.audit",)),
     "posterior": ("Posterior samples", "One sample of a posterior, and why an iterate of SGLD is none.",
                   ("lastiterate.bayes",)),
+    "report": ("Pictures", "One style for every picture: what a line means decides how it looks.",
+               ("lastiterate.report",)),
     "data": ("Data and schemas", "Readers of files, public schemas, bundled public sets.", ("lastiterate.data",)),
     "ledger": ("Ledger", "Several releases about one data set.", ("lastiterate.ledger",)),
 }
 """Page: title, first sentence, and the packages or modules whose names it holds; the longest prefix wins."""
 TORCH = ("lastiterate.torch",) if find_spec("torch") and find_spec("opacus") else ()
 """Its names can be looked up only where torch and Opacus are installed."""
-PACKAGES = ("lastiterate.audit", "lastiterate.bayes", "lastiterate.curves", "lastiterate.data",
-            "lastiterate.estimators", "lastiterate.ledger", *TORCH)
+PACKAGES = ("lastiterate.analysis", "lastiterate.audit", "lastiterate.bayes", "lastiterate.curves", "lastiterate.data",
+            "lastiterate.engine", "lastiterate.estimators", "lastiterate.ledger", "lastiterate.report",
+            "lastiterate.theorems", *TORCH)
 """Packages with public names of their own, beside the top."""
 MODULES = ("lastiterate.run.domains", "lastiterate.run.penalties", "lastiterate.errors")
 """Public modules: every class in them."""

@@ -17,7 +17,6 @@ import sys
 import time
 from pathlib import Path
 
-import jax
 import numpy as np
 
 import lastiterate as li
@@ -25,18 +24,15 @@ from lastiterate.audit import (
     AuditReport,
     Effort,
     ImageModel,
+    all_logits,
     attack_network,
+    fit_networks,
     instantiate,
-    langevin_run,
-    lenet_logits,
-    lenet_loss,
-    lenet_parameters,
-    with_prior,
 )
-from lastiterate.audit.adversarial_image import all_logits, last_iterates
-from lastiterate.data.idx import read_array
+from lastiterate.data import read_idx_array
 from lastiterate.engine import seeded_keys
-from lastiterate.engine.network import Form
+from lastiterate_papers.langevin_network import langevin_run, with_prior
+from lastiterate_papers.lenet import lenet_logits, lenet_loss, lenet_parameters
 
 MEAN, STD = 0.1307, 0.3081
 """The usual normalisation of MNIST, public numbers."""
@@ -46,17 +42,15 @@ TESTED = 1000
 
 def mnist(folder: Path, part: str, n: int) -> tuple[np.ndarray, np.ndarray]:
     """The first n images (n, 1, 32, 32) float32, normalised, and labels (n,) int32; part: train or t10k."""
-    pixels = read_array(folder / f"{part}-images-idx3-ubyte.gz")[:n].reshape(-1, 1, 28, 28)
-    labels = read_array(folder / f"{part}-labels-idx1-ubyte.gz")[:n]
+    pixels = read_idx_array(folder / f"{part}-images-idx3-ubyte.gz")[:n].reshape(-1, 1, 28, 28)
+    labels = read_idx_array(folder / f"{part}-labels-idx1-ubyte.gz")[:n]
     padded = np.pad(pixels, ((0, 0), (0, 0), (2, 2), (2, 2)))
     return ((padded / 255 - MEAN) / STD).clip(LOW, HIGH).astype(np.float32), labels.astype(np.int32)
 
 
 def accuracy(run: li.Run, model: ImageModel, images: np.ndarray, labels: np.ndarray, folder: Path, seed: int) -> float:
     """Mean test accuracy of three models."""
-    thetas, form = last_iterates(run, model, images, labels, seeded_keys(seed, 3), 3), Form.of(model.params)
-    with jax.enable_x64(True):
-        trained = jax.vmap(lambda theta: form.whole(form.arrays(theta, exact=False)))(thetas)
+    trained = fit_networks(run, model.loss, model.params, (images, labels), seeded_keys(seed, 3))
     test, answers = mnist(folder, "t10k", TESTED)
     return float((all_logits(model, trained, test).argmax(axis=2) == answers[:, None]).mean())
 

@@ -12,10 +12,11 @@ import jax
 
 import lastiterate as li
 from benchmarks.peers.timed_bursts import answer_bursts, fastest, lenet_task, option
-from lastiterate.audit import langevin_run, lenet_loss, lenet_parameters, with_prior
 from lastiterate.audit.checkpoints import looked_at
 from lastiterate.engine import seeded_keys
 from lastiterate.engine.network import prepared
+from lastiterate_papers.langevin_network import langevin_run, with_prior
+from lastiterate_papers.lenet import lenet_loss, lenet_parameters
 
 IMAGES = 400
 

@@ -26,7 +26,6 @@ from lastiterate.models.answers import Labels
 from lastiterate.planning.families.asked import Asked
 from lastiterate.planning.presets import ALGORITHMS, described
 from lastiterate.planning.task import Task
-from lastiterate.run.snapshots import evaluations
 
 DELTA = 1e-5
 
@@ -49,7 +48,7 @@ def measured(short: str, folder: Path, name: str, seeds: int, epsilon: float = 1
         found.append(float((model.predict(part.x_test) == part.y_test).mean()))
     return {"set": data.name, "n": run.n, "epsilon": epsilon, "algorithm": name,
             "theorem": certificate.best(DELTA).theorem.name,
-            "passes": evaluations(run) / run.n,
+            "passes": run.gradient_evaluations / run.n,
             "batches in a pass": round(run.n / run.divisor), "steps": run.steps, "accuracy": found,
             "mean": float(np.mean(found)), "sd": float(np.std(found)), "seconds": float(np.median(taken)),
             "calibration": calibrating}

@@ -51,9 +51,5 @@ class ExposureWarning(UserWarning):
     """The process is set to write memory or arrays to disk: hidden state would lie there in the clear."""
 
 
-class UnpaidWarning(UserWarning):
-    """A number about private records is used as if it were public: what rests on it has no guarantee."""
-
-
 class NotCertified(ValueError):
     """No theorem certifies the run: the message lists why each one failed."""

@@ -8,9 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 import lastiterate as li
-from lastiterate.curves.gdp import Gdp
-from lastiterate.curves.renyi import Rdp
-from lastiterate.run.run import Run
+from lastiterate.curves import Gdp, Rdp
 from lastiterate_papers.item import Item, Panel, Result, Row, Trace, Work, near
 from lastiterate_papers.theory import assumed, curve
 
@@ -23,7 +21,7 @@ THEIRS = {0.002: (4.34, 5.60, 7.58), 0.004: (4.32, 5.51, 7.09)}
 """Table 1: composition, their Renyi baseline and their bound, by ridge."""
 
 
-def cyclic(passes: int, contraction: float) -> Run:
+def cyclic(passes: int, contraction: float) -> li.Run:
     """Their MNIST experiment."""
     return li.Run(n=N, steps=passes * N // BATCH, step_size=STEP, noise=li.GradientNoise(SIGMA),
                   batching=li.Cyclic(BATCH), adjacency="replace-one",
@@ -118,7 +116,7 @@ def closed_forms(work: Work) -> Result:
                    "its NoisyGD form.",))
 
 
-def _mu(run: Run) -> float:
+def _mu(run: li.Run) -> float:
     found = curve("shifted-interpolation", run)
     assert isinstance(found, Gdp)
     return found.mu

@@ -9,7 +9,6 @@ from functools import partial
 import numpy as np
 
 import lastiterate as li
-from lastiterate.run.run import Run
 from lastiterate_papers import real
 from lastiterate_papers.bok import BATCH, DELTA, PAPER, SIGMA, STEP
 from lastiterate_papers.item import Item, Panel, Result, Row, Trace, Work
@@ -18,7 +17,7 @@ CLIP, ROW = 5.0, 8.0
 """Clips of a record's gradient and of a row, as in their experiment."""
 
 
-def run_for(n: int, passes: int, ridge: float) -> Run:
+def run_for(n: int, passes: int, ridge: float) -> li.Run:
     """Their settings; the scalar 1 - p_y is capped so that no gradient exceeds their clip."""
     longest = math.hypot(ROW, 1.0)
     loss = li.Softmax(classes=10, row_norm=ROW, ridge=ridge, intercept=1.0, cap=CLIP / (math.sqrt(2) * longest))
@@ -58,7 +57,7 @@ def accuracy(work: Work) -> Result:
                    "which keeps the loss convex. Start at 0 instead of small random weights."))
 
 
-def accuracies(run: Run, train: real.Labelled, test: real.Labelled, seeds: range) -> list[float]:
+def accuracies(run: li.Run, train: real.Labelled, test: real.Labelled, seeds: range) -> list[float]:
     """Test accuracy in per cent of one execution per seed."""
     from lastiterate.engine import execute, scores, seeded_key
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 
 import lastiterate as li
-from lastiterate.curves.lower_bound import MixturePair
-from lastiterate.run.run import Run
-from lastiterate.run.starts import Fixed
+from lastiterate.curves import MixturePair
 from lastiterate_papers.item import Item, Panel, Result, Row, Trace, Work, near
 from lastiterate_papers.theory import assumed, bound, curve
 
@@ -17,10 +15,10 @@ N, SENSITIVITY, SMOOTH, STEP, SIGMA = 5000, 4.0, 4.0, 0.02, 0.02
 ORDERS, STRONG, COUNTS = (10, 20, 30), (1.0, 2.0, 4.0), (10, 50, 100)
 
 
-def noisy_gd(steps: int, strong: float, *, smooth: float, gibbs: bool) -> Run:
+def noisy_gd(steps: int, strong: float, *, smooth: float, gibbs: bool) -> li.Run:
     """The run of the caption; ``gibbs``: start at N(0, 2 sigma^2 / strong I), as Corollary 1 asks, or at 0."""
     return li.Run(n=N, steps=steps, step_size=STEP, noise=li.Langevin(SIGMA), adjacency="replace-one",
-                  start=li.GaussianStart(SIGMA * math.sqrt(2 / strong)) if gibbs else Fixed(),
+                  start=li.GaussianStart(SIGMA * math.sqrt(2 / strong)) if gibbs else li.Fixed(),
                   loss=assumed(sensitivity=SENSITIVITY, smooth=smooth, strong=strong))
 
 

@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass
 
 from lastiterate.errors import InputError
+from lastiterate_papers.checked import positive
 
 
 @dataclass(frozen=True)
@@ -44,12 +45,6 @@ class Choice:
     @property
     def sigma(self) -> float:
         return math.sqrt(self.temperature)
-
-
-def positive(name: str, value: float) -> None:
-    """Refuse what no formula has a meaning for."""
-    if not 0 < value < math.inf:
-        raise InputError(name, "must be a finite number > 0", value, "the statement needs it")
 
 
 def _log(epsilon: float, delta: float) -> float:

@@ -6,12 +6,19 @@ import math
 
 import numpy as np
 
-from lastiterate.bayes.linear import LinearModel, RatioDomain, corner_bound, lemma_bound, posterior_curve
-from lastiterate.bayes.propose_test import ProposeTestSample, propose_test_sample
-from lastiterate.bayes.sgld_law import Chain, common_law, neighbour_laws
-from lastiterate.bayes.sgld_privacy import best_witness, chernoff_epsilon
-from lastiterate.curves.renyi import Rdp
+from lastiterate.bayes import (
+    LinearModel,
+    ProposeTestSample,
+    RatioDomain,
+    corner_bound,
+    lemma_bound,
+    posterior_curve,
+    propose_test_sample,
+)
+from lastiterate.curves import Rdp
 from lastiterate_papers.item import Item, Panel, Result, Row, Setting, Trace, Work, near
+from lastiterate_papers.sgld_law import Chain, common_law, neighbour_laws
+from lastiterate_papers.sgld_privacy import best_witness, chernoff_epsilon
 
 PAPER = "Heller, Fetaya 2023 (SaTML, arXiv:2110.05057)"
 MODEL = LinearModel()

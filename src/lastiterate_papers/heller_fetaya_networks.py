@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lastiterate.run.run import Run
+import lastiterate as li
 from lastiterate_papers import real
 from lastiterate_papers.heller_fetaya import PAPER
 from lastiterate_papers.item import Item, Panel, Result, Row, Setting, Trace, Work
@@ -55,16 +55,18 @@ class Attack:
         """Passes after which models are looked at: all of them."""
         return [*range(1, self.passes + 1)]
 
-    def run(self, clip: float | None) -> Run:
+    def run(self, clip: float | None) -> li.Run:
         """SGLD, clipped or not."""
-        from lastiterate.audit import langevin_run
+        from lastiterate_papers.langevin_network import langevin_run
 
         return langevin_run(self.n, self.passes, step_size=self.step, clip=clip)
 
     @property
     def model(self) -> ImageModel:
         """LeNet5, or a small network, with the prior's share in every record's loss."""
-        from lastiterate.audit import ImageModel, lenet_logits, lenet_loss, lenet_parameters, with_prior
+        from lastiterate.audit import ImageModel
+        from lastiterate_papers.langevin_network import with_prior
+        from lastiterate_papers.lenet import lenet_logits, lenet_loss, lenet_parameters
 
         if self.small:
             return ImageModel(small_logits, with_prior(small_loss, self.n), small_parameters(self.seed))
@@ -89,24 +91,17 @@ class Attack:
     def accuracies(self, clip: float | None, test: np.ndarray, answers: np.ndarray) -> list[float]:
         """Test accuracy in per cent after the checkpoints, the mean over as many models as are trained at once."""
         import jax
-        import jax.numpy as jnp
 
-        from lastiterate.audit.adversarial_image import all_logits
-        from lastiterate.audit.checkpoints import looked_at
+        from lastiterate.audit import all_logits, fit_networks
         from lastiterate.engine import seeded_keys
-        from lastiterate.engine.network import Form, prepared
 
-        model, run = self.model, self.run(clip)
-        form, found = Form.of(model.params), list[float]()
-        with jax.enable_x64(True):
-            loop, first, data = prepared(run, model.loss, model.params, (self.images, self.labels))
-            keys = jnp.asarray(seeded_keys(self.seed + 1, self.at_once))
-            after = [run.blocks * passes for passes in self.checkpoints]
-            thetas = looked_at(loop, first, data, keys, after, lambda theta: theta)
-            for place in range(len(after)):
-                trained = jax.vmap(lambda theta: form.whole(form.arrays(theta, exact=False)))(thetas[:, place])
-                said = all_logits(model, trained, test).argmax(axis=2)
-                found.append(100 * float((said == answers[:, None]).mean()))
+        model, run, found = self.model, self.run(clip), list[float]()
+        trained = fit_networks(run, model.loss, model.params, (self.images, self.labels),
+                               seeded_keys(self.seed + 1, self.at_once), batch_models=self.at_once,
+                               checkpoints=[run.blocks * passes for passes in self.checkpoints])
+        for place in range(len(self.checkpoints)):
+            then = jax.tree.map(lambda leaf, place=place: leaf[:, place], trained)
+            found.append(100 * float((all_logits(model, then, test).argmax(axis=2) == answers[:, None]).mean()))
         return found
 
 

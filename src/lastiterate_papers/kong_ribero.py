@@ -8,10 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 import lastiterate as li
-from lastiterate.analysis.clipped_step import clipped_step_lipschitz
-from lastiterate.analysis.weakly_convex import corollary_c2, corollary_c3, excess, least_pass, theta
-from lastiterate.curves.gdp import Gdp
-from lastiterate.run.run import Run
+from lastiterate.analysis import clipped_step_lipschitz
+from lastiterate.curves import Gdp
 from lastiterate_papers.item import Item, Panel, Result, Row, Trace, Work, near
 from lastiterate_papers.kong_ribero_table2 import SOURCES, At
 from lastiterate_papers.theory import assumed, curve
@@ -27,13 +25,39 @@ STYLES = {"cyclic-weakly-convex": "other upper", "cyclic-weakly-convex-bounded":
           "shifted-interpolation": "certified", "composition-gdp": "composition"}
 
 
-def cyclic(steps: int, *, weak: float = 1.0, clip: float | None = CLIP, bounded: bool = True) -> Run:
+def cyclic(steps: int, *, weak: float = 1.0, clip: float | None = CLIP, bounded: bool = True) -> li.Run:
     """Their algorithm, replace-one; sigma is the noise on the mean gradient."""
     constants = {"weak_convexity": weak} if weak else {"strong": 0.0}
     lipschitz = {} if clip is not None else {"lipschitz": CLIP}
     return li.Run(n=N, steps=steps, step_size=STEP, noise=li.GradientNoise(SIGMA), batching=li.Cyclic(BATCH), clip=clip,
                   domain=li.domains.Ball(DIAMETER / 2) if bounded else li.domains.Everywhere(), adjacency="replace-one",
                   loss=assumed(smooth=1.0, **constants, **lipschitz))
+
+
+def excess(step: float, weak: float, smooth: float) -> float:
+    """L_lambda^2 - 1 = 2 lambda m (1 + m / (2 (M + m))), equation (13)."""
+    return 2 * step * weak * (1 + weak / (2 * (smooth + weak)))
+
+
+def theta(log_square: float, steps: int) -> float:
+    """theta_L(k) = L^(2k-2) / (1 + L^2 + ... + L^(2k-2)), equation (15)."""
+    return math.expm1(-log_square) / math.expm1(-steps * log_square) if log_square > 0 else 1 / steps
+
+
+def least_pass(log_square: float, xi: float) -> float:
+    """Lemma C.1: theta_L(k) <= xi (1 - L^-2) for all k at least this long, xi > 1."""
+    return math.log(xi / (xi - 1)) / log_square
+
+
+def corollary_c2(passes: int, step: float, weak: float, smooth: float, xi: float) -> float:
+    """Corollary C.2: (E - 1) theta_L(l) + 1 is at most this for l >= least_pass; linear in the number of passes E."""
+    grown = excess(step, weak, smooth)
+    return (passes - 1) * xi * grown / (1 + grown) + 1
+
+
+def corollary_c3(bound: float, xi: float) -> float:
+    """Corollary C.3: the same where 3 step weak (E - 1) <= ``bound``; independent of the number of steps."""
+    return xi * bound + 1
 
 
 def figure_1(work: Work) -> Result:

@@ -11,14 +11,12 @@ from typing import Any
 import numpy as np
 
 import lastiterate as li
-from lastiterate.run.batching import Batching
-from lastiterate.run.penalties import Prox
-from lastiterate.run.run import Run
 from lastiterate_papers.item import Item, Panel, Result, Row, Trace, Work
 from lastiterate_papers.kong_ribero import PAPER
 from lastiterate_papers.ryffel_privacy import digits
 from lastiterate_papers.theory import assumed, curve
 
+Penalty = li.penalties.L1 | li.penalties.NuclearNorm
 STEEPEST, BENT = 0.25, 1 / (6 * math.sqrt(3))
 """The largest slope and the largest curvature of the sigmoid, either sign."""
 
@@ -37,7 +35,8 @@ def sigmoid_loss(params: Any, x: Any, y: Any) -> Any:
     return sigmoid(signs * scores).mean()
 
 
-def composite(n: int, batch: int, passes: int, *, classes: int, prox: Prox | None, radius: float, noise: float) -> Run:
+def composite(n: int, batch: int, passes: int, *, classes: int, prox: Penalty | None, radius: float,
+              noise: float) -> li.Run:
     """Blocks in public order, clipped to half the largest gradient, in a ball."""
     bent = BENT / classes
     step = 0.5 / (2 * bent)
@@ -53,7 +52,7 @@ def trained_composite(work: Work) -> Result:
     order = np.random.default_rng(work.seed).permutation(len(x))
     train, test = order[:1400], order[1400:]
     rows, traces, delta, epsilon = list[Row](), list[Trace](), 1e-4, 8.0
-    penalties: dict[str, Prox | None] = {"no penalty": None, "l1": li.penalties.L1(1e-4),
+    penalties: dict[str, Penalty | None] = {"no penalty": None, "l1": li.penalties.L1(1e-4),
                                          "nuclear norm": li.penalties.NuclearNorm(2e-4)}
     passes = work.size(20, 200)
     for name, prox in penalties.items():
@@ -92,10 +91,9 @@ def trained_composite(work: Work) -> Result:
                    "At these sizes a bounded domain costs more than the exact constant of a step without one."))
 
 
-def _fitted(run: Run, x: np.ndarray, y: np.ndarray, seed: int) -> list[list[float]]:
+def _fitted(run: li.Run, x: np.ndarray, y: np.ndarray, seed: int) -> list[list[float]]:
     """Weights (10, d) after the run from 0."""
-    from lastiterate.engine import seeded_key
-    from lastiterate.engine.network import fit_network
+    from lastiterate.engine import fit_network, seeded_key
 
     first = np.zeros((10, x.shape[1]), np.float32)
     data = x.astype(np.float32), y.astype(np.int32)
@@ -105,11 +103,7 @@ def _fitted(run: Run, x: np.ndarray, y: np.ndarray, seed: int) -> list[list[floa
 def _attacked(seed: int, trials: int, delta: float) -> tuple[float, float, bool]:
     """The trainer under attack on small made-up neighbours: epsilon at least, certified, and whether that is refuted.
     """
-    import jax
-
-    from lastiterate.audit import Neighbours, audit
-    from lastiterate.audit.neighbours import DataSet
-    from lastiterate.engine.network import prepared
+    from lastiterate.audit import DataSet, Neighbours, audit, fit_networks
 
     rng, n, d, classes = np.random.default_rng(seed), 40, 3, 3
     x = rng.normal(size=(n, d)).astype(np.float32)
@@ -121,9 +115,7 @@ def _attacked(seed: int, trials: int, delta: float) -> tuple[float, float, bool]
     run = replace(run, clip=0.1)
 
     def train(features: np.ndarray, target: np.ndarray, keys: Any) -> np.ndarray:
-        with jax.enable_x64(True):
-            loop, first, arranged = prepared(run, sigmoid_loss, np.zeros((classes, d), np.float32), (features, target))
-            return loop.many(first, arranged, keys).reshape(-1, classes, d)
+        return fit_networks(run, sigmoid_loss, np.zeros((classes, d)), (features, target), keys, batch_models=500)
 
     pair = Neighbours(DataSet(x, y), DataSet(other, said), n - 1, "a record and its opposite in the last block")
     report = audit(run, attack="learned", trials=trials, delta=delta, seed=seed, neighbours=pair, train=train,
@@ -131,14 +123,13 @@ def _attacked(seed: int, trials: int, delta: float) -> tuple[float, float, bool]
     return report.lower, report.upper, report.refuted
 
 
-def batch_sizes(batching: Batching, n: int) -> float:
+def batch_sizes(run: li.Run) -> float:
     """The variance of the number of records in a batch, by the description."""
-    match batching:
+    match run.batching:
         case li.Poisson(rate):
-            return n * rate * (1 - rate)
-        case li.RandomAllocation() | li.BallsInBins():
-            share = 1 / batching.blocks(n)
-            return n * share * (1 - share)
+            return run.n * rate * (1 - rate)
+        case li.RandomAllocation():
+            return run.n / run.blocks * (1 - 1 / run.blocks)
         case _:
             return 0.0
 
@@ -154,15 +145,15 @@ def sampling_cost(work: Work) -> Result:
         x = rng.normal(size=(n, d)).astype(np.float32)
         x /= np.linalg.norm(x, axis=1, keepdims=True)
         y = rng.integers(0, 2, n)
-        ways: dict[str, Batching] = {"Poisson": li.Poisson(batch / n), "random allocation": li.RandomAllocation(batch),
-                                     "permuted": li.Permuted(batch), "cyclic": li.Cyclic(batch)}
+        ways = {"Poisson": li.Poisson(batch / n), "random allocation": li.RandomAllocation(batch),
+                "permuted": li.Permuted(batch), "cyclic": li.Cyclic(batch)}
         for name, batching in ways.items():
             run = li.Run(n=n, steps=steps, step_size=0.1, noise=li.GradientNoise(0.01), batching=batching,
                          loss=li.Logistic())
             rate, memory = work.cell(f"n {n}, {name}", partial(measured, run, x, y, work.seed))
             rows += [Row(f"n {n}, {name}: steps per second", rate),
                      Row(f"n {n}, {name}: working memory of a pass over the data's, MB", memory / 1e6),
-                     Row(f"n {n}, {name}: variance of the batch size", batch_sizes(batching, n))]
+                     Row(f"n {n}, {name}: variance of the batch size", batch_sizes(run))]
             lines[name].append(rate)
     styles = ("sampling", "other upper", "assumed", "certified")
     traces = tuple(Trace(name, ns, tuple(y), style) for (name, y), style in zip(lines.items(), styles, strict=True))
@@ -173,13 +164,9 @@ def sampling_cost(work: Work) -> Result:
                    "random access costs depends on where the data lie, here in memory."))
 
 
-def measured(run: Run, x: np.ndarray, y: np.ndarray, seed: int) -> tuple[float, float]:
+def measured(run: li.Run, x: np.ndarray, y: np.ndarray, seed: int) -> tuple[float, float]:
     """Steps per second of a compiled run (the better of two), and bytes of temporary memory of its program."""
-    import jax
-
-    from lastiterate.engine import Trainer, seeded_key
-    from lastiterate.engine.loop import advance, drawn_for_pass, drawn_once, schedule, start
-    from lastiterate.engine.prepare import arrange
+    from lastiterate.engine import Trainer, seeded_key, working_memory
 
     trainer, key = Trainer(run), seeded_key(seed)
     trainer.fit(x, y, key)
@@ -188,16 +175,7 @@ def measured(run: Run, x: np.ndarray, y: np.ndarray, seed: int) -> tuple[float, 
         began = time.perf_counter()
         trainer.fit(x, y, key)
         taken.append(time.perf_counter() - began)
-    with jax.enable_x64(True):
-        program = trainer.loop.program
-        rows, labels = arrange(run, x, y)
-        data = drawn_once(program, (rows, labels), key)
-        if program.sampler.drawn == "each pass":
-            data = drawn_for_pass(program, data, key, 0)
-        state = start(program, np.zeros((1, x.shape[1] + 1)), key)
-        made = advance.lower(program, 1, state, data, key, schedule(run), 0, run.steps).compile()
-        usage: Any = made.memory_analysis()
-    return run.steps / min(taken), float(usage.temp_size_in_bytes)
+    return run.steps / min(taken), float(working_memory(run, x, y))
 
 
 ITEMS = (

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import lastiterate as li
-from lastiterate.run.run import Run
 from lastiterate_papers.theory import assumed, curve
 
 
@@ -39,7 +38,7 @@ class At:
         """alpha C^2 / (b^2 sigma^2), which all cells have in common."""
         return self.order * (self.clip / (self.batch * self.sigma)) ** 2
 
-    def run(self, *, convex: bool = False, bounded: bool = False) -> Run:
+    def run(self, *, convex: bool = False, bounded: bool = False) -> li.Run:
         """The cyclic run."""
         bent = {"strong": 0.0} if convex else {"weak_convexity": self.weak}
         return li.Run(n=self.n, steps=self.passes * (self.n // self.batch), step_size=self.step,
@@ -47,7 +46,7 @@ class At:
                       domain=li.domains.Ball(self.diameter / 2) if bounded else li.domains.Everywhere(),
                       loss=assumed(lipschitz=self.clip, smooth=self.smooth, **bent))
 
-    def poisson(self) -> Run:
+    def poisson(self) -> li.Run:
         """As many Poisson batches of the same rate, any loss."""
         return li.Run(n=self.n, steps=self.passes * (self.n // self.batch), step_size=self.step,
                       noise=li.GradientNoise(self.sigma), batching=li.Poisson(self.batch / self.n),

@@ -6,13 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from lastiterate.run.arrays import Array
-
 Mixture = tuple[tuple[float, ...], tuple[float, ...]]
 """Weights and means; all components have one standard deviation."""
 
 
-def log_density(x: Array, mixture: Mixture, std: float) -> Array:
+def log_density(x: np.ndarray, mixture: Mixture, std: float) -> np.ndarray:
     """log density of a mixture at ``x``."""
     from scipy.special import logsumexp
 
@@ -37,7 +35,7 @@ def projected_renyi(order: float, p: Mixture, q: Mixture, std: float, low: float
     """The same after projection on [low, high]: two atoms and a density between them."""
     from scipy.special import log_ndtr, logsumexp
 
-    def atoms(mixture: Mixture) -> Array:
+    def atoms(mixture: Mixture) -> np.ndarray:
         logs, means = np.log(np.array(mixture[0])), np.array(mixture[1])
         return np.array([logsumexp(logs + log_ndtr((low - means) / std)),
                          logsumexp(logs + log_ndtr((means - high) / std))])

@@ -8,13 +8,18 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
+from random import Random, SystemRandom
 
 import numpy as np
 
-from lastiterate.errors import InputError, UnpaidWarning
+from lastiterate.errors import InputError
 
 UNPAID = ("the largest eigenvalue of the rows' second moments is a number about private records: used unpaid, as in "
           "Lemma 5.1, it voids the guarantee; use data_independent, or pay for it (paid, or TopEigenvalue in a run)")
+
+
+class UnpaidWarning(UserWarning):
+    """A number about private records is used as if it were public: what rests on it has no guarantee."""
 
 
 @dataclass(frozen=True)
@@ -49,17 +54,14 @@ def paid(x: np.ndarray, ridge: float, *, row_norm: float, noise_multiplier: floa
     """
     from scipy.stats import norm
 
-    from lastiterate.engine import fresh_key, seeded_key
-    from lastiterate.engine.preparation.eigenvalue import released_eigenvalue
-
     if row_norm <= 0 or noise_multiplier <= 0 or not 0 < failure < 1:
         raise InputError("row_norm, noise_multiplier and failure", "must be > 0, > 0 and between 0 and 1",
                          (row_norm, noise_multiplier, failure))
     rows = np.asarray(x, np.float64)
     rows = rows * np.minimum(1, row_norm / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-300))
-    key, square = fresh_key() if seed is None else seeded_key(seed), row_norm**2
-    found = released_eigenvalue(_largest(rows), square * noise_multiplier, float(norm.isf(failure)), 0.0,
-                                len(rows) * square, key)
+    drawn, square = (SystemRandom() if seed is None else Random(seed)).gauss(0.0, 1.0), row_norm**2
+    found = _largest(rows) + square * noise_multiplier * (drawn + float(norm.isf(failure)))
+    found = min(max(found, 0.0), len(rows) * square)
     return Paid(found / len(rows) / 2 + ridge, 1 / noise_multiplier, failure)
 
 

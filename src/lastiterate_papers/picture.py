@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 from lastiterate.errors import InputError
-from lastiterate.report.style import STYLES, drawn_as, dressed
+from lastiterate.report import STYLES, drawn_as, dressed
 from lastiterate_papers.item import Panel, Trace
 
 MARKERS = ("", "o", "s", "D", "v", "P", "X", "*", "<", ">")

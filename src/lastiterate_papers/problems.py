@@ -8,7 +8,6 @@ from functools import cached_property
 import numpy as np
 
 import lastiterate as li
-from lastiterate.run.run import Run
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +63,7 @@ class Problem:
         """Excess risk at weights (..., d)."""
         return self.value(theta) - self.value(self.optimum)
 
-    def trained(self, run: Run, models: int, seed: int) -> np.ndarray:
+    def trained(self, run: li.Run, models: int, seed: int) -> np.ndarray:
         """Weights (models, d) of independent executions of ``run`` on these data, without intercept."""
         from lastiterate.engine import Trainer, seeded_keys
 

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lastiterate.data.arrays import archived
-from lastiterate.data.idx import read_array
+from lastiterate.data import read_archive, read_idx_array
 from lastiterate.errors import InputError
 
 CIFAR, PNEUMONIA = "cifar10_features.npz", "pneumoniamnist.npz"
@@ -78,7 +77,7 @@ def mnist_images(data_dir: Path | None, part: str, n: int | None = None) -> Labe
     """Pixels (n, 28, 28) in 0..255 and labels (n,); part: train or t10k."""
     folder = folder_of(data_dir) / "mnist"
     name, answers = (f"{part}-{kind}-ubyte.gz" for kind in ("images-idx3", "labels-idx1"))
-    pixels, labels = read_array(folder / name), read_array(folder / answers)
+    pixels, labels = read_idx_array(folder / name), read_idx_array(folder / answers)
     if pixels.ndim != 2 or pixels.shape[1] != 28 * 28:
         raise _not_what(name, "must hold images of 28 x 28 pixels", pixels.shape)
     return pixels[:n].reshape(-1, 28, 28), _checked(answers, labels, len(pixels), 10)[:n]
@@ -103,7 +102,7 @@ def _labelled(data_dir: Path | None, name: str, rows: str, answers: str, ndim: i
             raise _not_what(name, f"must hold the arrays {rows} and {answers}", "no " + " and no ".join(missing))
         return rows, answers
 
-    x, y = archived(folder_of(data_dir) / name, chosen).values()
+    x, y = read_archive(folder_of(data_dir) / name, chosen).values()
     if x.ndim != ndim or min(x.shape) < 1 or x.dtype.kind not in "fiu" or not np.isfinite(x).all():
         raise _not_what(name, f"must hold finite numbers of {ndim} dimensions in {rows}", f"{x.dtype} {x.shape}")
     return x, _checked(name, y, len(x), classes)

@@ -11,10 +11,6 @@ from typing import Any
 import numpy as np
 
 import lastiterate as li
-from lastiterate.planning.families.snapshots import split
-from lastiterate.run.noise import ObjectiveNoise
-from lastiterate.run.run import Run
-from lastiterate.run.snapshots import evaluations
 from lastiterate_papers import real
 from lastiterate_papers.item import Item, Panel, Result, Row, Trace, Work
 from lastiterate_papers.problems import Problem, logistic_problem
@@ -29,12 +25,12 @@ class Rival:
     """A row of the table: how its run is described for a problem, the order of its risk over n, its evaluations."""
 
     name: str
-    describe: Callable[[Problem], Run]
+    describe: Callable[[Problem], li.Run]
     risk_order: float | None = None
     evaluations_order: float | None = None
 
 
-def _full(problem: Problem, steps: int, step: float) -> Run:
+def _full(problem: Problem, steps: int, step: float) -> li.Run:
     return li.Run(n=problem.n, steps=steps, step_size=step, noise=li.NoiseMultiplier(1.0), loss=problem.loss)
 
 
@@ -43,26 +39,26 @@ def contraction_time(problem: Problem, step: float, d: int) -> int:
     return max(10, math.ceil(math.log(max(math.e, problem.n**2 * EPSILON**2 / d)) / (step * problem.ridge)))
 
 
-def noisy_gd(problem: Problem) -> Run:
+def noisy_gd(problem: Problem) -> li.Run:
     """Full batches, steps of 1/(2 smooth) as in Ryffel et al., the last iterate."""
     step = 1 / (2 * problem.smooth)
     return _full(problem, contraction_time(problem, step, problem.d), step)
 
 
-def chourasia_gd(problem: Problem) -> Run:
+def chourasia_gd(problem: Problem) -> li.Run:
     """Full batches with the paper's own steps, strong/(2 smooth^2)."""
     step = problem.ridge / (2 * problem.smooth**2)
     return _full(problem, contraction_time(problem, step, problem.d), step)
 
 
-def output_perturbation(problem: Problem) -> Run:
+def output_perturbation(problem: Problem) -> li.Run:
     """Gradient descent with noise on its last step alone (Zhang et al. 2017; Chaudhuri et al. 2011)."""
     step = 1 / problem.smooth
     steps = contraction_time(problem, step, problem.d)
     return replace(_full(problem, steps, step), noise=li.GradientNoise((0.0,) * (steps - 1) + (1.0,)))
 
 
-def poisson(problem: Problem) -> Run:
+def poisson(problem: Problem) -> li.Run:
     """Poisson batches of about 50, 20 passes of steps that fall."""
     rate = min(1.0, 50 / problem.n)
     steps = math.ceil(20 / rate)
@@ -70,36 +66,37 @@ def poisson(problem: Problem) -> Run:
                    batching=li.Poisson(rate))
 
 
-def sgld(problem: Problem) -> Run:
+def sgld(problem: Problem) -> li.Run:
     """Fresh batches of 50 without replacement, falling steps (the algorithm of Ryffel et al.), 20 passes."""
     size = min(problem.n, 50)
     return replace(poisson(problem), batching=li.FixedSize(size), steps=math.ceil(20 * problem.n / size))
 
 
-def bassily(problem: Problem, most: int = 40_000) -> Run:
+def bassily(problem: Problem, most: int = 40_000) -> li.Run:
     """One record a step, steps of about 1/(ridge k), n^2 of them in the paper; here at most ``most``."""
     return replace(_full(problem, min(problem.n**2, most), 1.0), batching=li.FixedSize(1),
                    step_size=li.InverseDecay(problem.smooth, 2 * problem.ridge))
 
 
-def objective_perturbation(problem: Problem) -> Run:
+def objective_perturbation(problem: Problem) -> li.Run:
     """The minimiser of the objective with a random linear term, found by gradient descent to a tolerance that is paid
     for (docs/theorems/objective-perturbation)."""
     step = 0.94 / problem.smooth
-    noise = ObjectiveNoise(1.0, problem.d + 1)
+    noise = li.ObjectiveNoise(1.0, problem.d + 1)
     return replace(_full(problem, 2 * contraction_time(problem, step, problem.d), step), noise=noise)
 
 
-def variance_reduced(problem: Problem) -> Run:
+def variance_reduced(problem: Problem) -> li.Run:
     """DP-SVRG (Wang et al. 2017): epochs that shrink the distance to the optimum by e^(1/2), batches of a tenth.
 
     An epoch's differences cost a quarter of what its full gradients do: their noise falls with the distance itself.
     """
-    step, rate = 1 / (2 * problem.smooth), max(0.1, min(0.5, 50 / problem.n))
+    step, rate, share = 1 / (2 * problem.smooth), max(0.1, min(0.5, 50 / problem.n)), 0.2
     inner = max(2, math.ceil(0.5 / (step * problem.ridge)))
     epochs = math.ceil(contraction_time(problem, step, problem.d) / inner)
-    return replace(_full(problem, epochs * inner, step), noise=split(epochs, inner, rate, 0.2),
-                   batching=li.Poisson(rate))
+    z = rate * math.sqrt(epochs * (inner - 1) / share)
+    noise = li.SnapshotNoise(z, inner, math.sqrt(epochs / (1 - share)) / z)
+    return replace(_full(problem, epochs * inner, step), noise=noise, batching=li.Poisson(rate))
 
 
 RIVALS = (
@@ -115,7 +112,7 @@ RIVALS = (
 STYLES = ("certified", "other upper", "audit", "lower", "claimed", "composition", "sampling", "assumed")
 
 
-def weights(problem: Problem, run: Run, models: int, seed: int) -> tuple[np.ndarray, str]:
+def weights(problem: Problem, run: li.Run, models: int, seed: int) -> tuple[np.ndarray, str]:
     """Weights (models, d) of independent executions at the budget, and the row of the table that certifies them."""
     certificate = li.calibrate(run, epsilon=EPSILON, delta=DELTA)
     best = certificate.best(DELTA)
@@ -123,7 +120,7 @@ def weights(problem: Problem, run: Run, models: int, seed: int) -> tuple[np.ndar
     return problem.trained(certificate.run, models, seed), best.theorem.name
 
 
-def measured(problem: Problem, run: Run, models: int, seed: int) -> dict[str, Any]:
+def measured(problem: Problem, run: li.Run, models: int, seed: int) -> dict[str, Any]:
     """Mean excess risk, training accuracy, and what certifies them."""
     theta, row = weights(problem, run, models, seed)
     right = ((problem.x @ theta.T) > 0) == (problem.y == 1)[:, None]
@@ -141,9 +138,9 @@ def table_1(work: Work) -> Result:
             run = bassily(problem, most) if rival.describe is bassily else rival.describe(problem)
             found = work.cell(f"n {n}: {rival.name}", partial(measured, problem, run, models, work.seed))
             rows += [Row(f"n {n}, {rival.name}: excess risk ({found['row']})", found["risk"]),
-                     Row(f"n {n}, {rival.name}: gradient evaluations", evaluations(run))]
+                     Row(f"n {n}, {rival.name}: gradient evaluations", run.gradient_evaluations)]
             risks.setdefault(rival.name, []).append(found["risk"])
-            costs.setdefault(rival.name, []).append(evaluations(run))
+            costs.setdefault(rival.name, []).append(run.gradient_evaluations)
     at = [float(n) for n in ns]
     for rival in RIVALS:
         over = slope(at, risks[rival.name]), slope(at, costs[rival.name])
@@ -186,9 +183,7 @@ def real_problems(work: Work) -> dict[str, Problem]:
 
 def breast_cancer() -> tuple[np.ndarray, np.ndarray]:
     """Rows of norm 1, from the published ranges of the columns, and labels."""
-    from lastiterate.data import encode, load_bundled
-
-    features, labels = encode(*load_bundled("breast_cancer"))
+    features, labels = li.data.encode(*li.data.load_bundled("breast_cancer"))
     return real.unit_rows(features), np.asarray(labels).astype(np.int64)
 
 

@@ -8,9 +8,7 @@ import warnings
 import numpy as np
 
 import lastiterate as li
-from lastiterate.curves.curve import Curve
-from lastiterate.errors import UnpaidWarning
-from lastiterate.run.run import Run
+from lastiterate.curves import Curve
 from lastiterate_papers import formulas, lemma_51
 from lastiterate_papers.item import Item, Panel, Result, Row, Trace, Work, near
 from lastiterate_papers.laws import Mixture, hockey_stick, projected_renyi, renyi
@@ -19,7 +17,7 @@ from lastiterate_papers.theory import assumed, curve
 PAPER = "Ryffel, Bach, Pointcheval 2022 (hal-03547726)"
 
 
-def counterexample(n: int, batch: int) -> Run:
+def counterexample(n: int, batch: int) -> li.Run:
     """One step on (theta - x)^2 / 2, theta and x in [-1, 1]: smooth = strong = 1, Lipschitz constant 2."""
     return li.Run(n=n, steps=1, step_size=0.9, noise=li.Langevin(0.1), batching=li.FixedSize(batch),
                   domain=li.domains.Ball(1.0), start=li.GaussianStart(0.1 * math.sqrt(2)), adjacency="replace-one",
@@ -162,7 +160,7 @@ def smoothness(work: Work) -> Result:
     measured = lemma_51.paid(x, ridge, row_norm=1.0, noise_multiplier=multiplier, failure=failure, seed=work.seed)
     paid, batch = measured.smooth, tuple(sorted({16, 64, 256, n}))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UnpaidWarning)  # said once, above
+        warnings.simplefilter("ignore", lemma_51.UnpaidWarning)  # said once, above
         blocks = [max(lemma_51.of_data(x[i:i + b], ridge) for i in range(0, n - b + 1, b)) for b in batch]
     rows = (Row("largest curvature seen, loss with (ridge/2)|W|^2", worst, printed, 1e-9, "<="),
             Row("data-independent form, B = 1", free),
@@ -185,7 +183,7 @@ def smoothness(work: Work) -> Result:
 
 def digits() -> tuple[np.ndarray, np.ndarray]:
     """Pixels of scikit-learn's digits, every row scaled to norm 1, and labels."""
-    from lastiterate.data.bundled import load_bundled
+    from lastiterate.data import load_bundled
 
     table, _ = load_bundled("digits")
     x = np.asarray(table.array, dtype=np.float64)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import lastiterate as li
-from lastiterate.run.run import Run
 from lastiterate_papers import real
 from lastiterate_papers.item import Item, Panel, Result, Row, Trace, Work
 from lastiterate_papers.ryffel_privacy import PAPER
@@ -49,7 +48,7 @@ def images_of(work: Work, name: str) -> Images:
         x, y = real.mnist_images(work.data_dir, "train", public + private)
         test = [part[:2000] for part in real.mnist_images(work.data_dir, "t10k")]
     else:
-        from lastiterate.data.bundled import load_bundled
+        from lastiterate.data import load_bundled
 
         table, _ = load_bundled("digits")
         answers = np.asarray(table.answers)
@@ -63,7 +62,7 @@ def images_of(work: Work, name: str) -> Images:
     return Images(name, part(x[:public], y[:public]), part(x[public:][:private], y[public:][:private]), part(*test))
 
 
-def runs_for(n: int, passes: int) -> dict[str, tuple[Run, str]]:
+def runs_for(n: int, passes: int) -> dict[str, tuple[li.Run, str]]:
     """Without privacy, DP-SGD and DP-SGLD at the budget, each with the row that certifies it."""
     plain = li.Run(n=n, steps=passes * (n // BATCH), step_size=0.3, noise=li.NoiseMultiplier(1.0), clip=1.0,
                    batching=li.Poisson(BATCH / n))
@@ -98,7 +97,7 @@ class Part:
 
         return 100 * float((mapped(module, self.x_test).argmax(axis=1) == self.y_test).mean())
 
-    def accuracy(self, run: Run, seed: int) -> float:
+    def accuracy(self, run: li.Run, seed: int) -> float:
         """After a run on the module's arrays; per-example clips over all of them at once."""
         import equinox as eqx
 
@@ -106,8 +105,7 @@ class Part:
 
         arrays, loss = parted(self.module)
         if run.noise == li.GradientNoise(0.0):  # nothing certifies it, so that train refuses it
-            from lastiterate.engine import seeded_key
-            from lastiterate.engine.network import fit_network
+            from lastiterate.engine import fit_network, seeded_key
 
             found = fit_network(run, loss, arrays, self.data, seeded_key(seed), microbatch=BATCH)
         else:
@@ -135,12 +133,9 @@ def names_of(work: Work) -> list[str]:
 
 def public_net(work: Work, data: Images) -> Net:
     """The net after training on the public part."""
-    from lastiterate.models.stateful import check_stateless
     from lastiterate_papers.residual_net import first_net, pretrained
 
-    net = first_net(work.seed, data.classes, WIDTH)
-    check_stateless(net)
-    return pretrained(net, *data.public, work.size(150, 600), work.seed)
+    return pretrained(first_net(work.seed, data.classes, WIDTH), *data.public, work.size(150, 600), work.seed)
 
 
 def table_3(work: Work) -> Result:

@@ -12,7 +12,6 @@ import numpy as np
 
 import lastiterate as li
 from lastiterate.errors import NotCertified
-from lastiterate.run.run import Run
 from lastiterate_papers import lemma_51, real
 from lastiterate_papers.bok_mnist import accuracies
 from lastiterate_papers.item import Item, Panel, Result, Row, Trace, Work
@@ -49,7 +48,7 @@ PARAMETERS = {("CIFAR-10", "ResNet18"): (1e-3, 55.0, 5.5e4, 3.2e-3), ("CIFAR-10"
 """Table 4: ridge (their smoothness over their ratio), smoothness, its ratio to the ridge, ratio of regimes."""
 
 
-def base(data: real.RealSet, passes: int, ridge: float, falling: bool) -> Run:
+def base(data: real.RealSet, passes: int, ridge: float, falling: bool) -> li.Run:
     """DP-SGLD on rows of norm at most 1: fresh batches, zero-out; steps 1/(2 smooth), or falling from there."""
     loss = li.Softmax(classes=data.classes, row_norm=1.0, ridge=ridge, intercept=0.2)
     smooth, n = loss.facts().fact("smooth"), len(data.x)
@@ -59,7 +58,7 @@ def base(data: real.RealSet, passes: int, ridge: float, falling: bool) -> Run:
                   batching=li.FixedSize(size), loss=loss)
 
 
-def by_published_theorem(run: Run) -> Run:
+def by_published_theorem(run: li.Run) -> li.Run:
     """The noise that Theorem 3.2 claims to suffice (refuted for batches): its curve is proportional to 1/sigma^2."""
     facts = run.loss.facts()
 
@@ -82,7 +81,7 @@ SHORT = {"DP-SGLD, Theorem 3.2's noise": "as claimed", "DP-SGLD, best true certi
 """Columns as the picture names them."""
 
 
-def columns(run: Run) -> dict[str, tuple[Run, str]]:
+def columns(run: li.Run) -> dict[str, tuple[li.Run, str]]:
     """Every column's run with what it rests on."""
     found = {"DP-SGLD, Theorem 3.2's noise": (by_published_theorem(run), "refuted for m < n")}
     try:

@@ -7,9 +7,7 @@ import math
 import numpy as np
 
 import lastiterate as li
-from lastiterate.curves.lower_bound import LowerBound
-from lastiterate.run.batching import Batching
-from lastiterate.run.run import Run
+from lastiterate.curves import LowerBound
 from lastiterate_papers.item import Item, Panel, Result, Row, Trace, Work, near
 from lastiterate_papers.laws import Mixture, epsilon_of
 from lastiterate_papers.theory import assumed, bound, curve
@@ -18,7 +16,7 @@ STEINKE = "Steinke et al. 2024 (The last iterate advantage)"
 CHUA = "Chua et al. 2024 (How private are DP-SGD implementations?)"
 
 
-def sampled(rate: float, multiplier: float, steps: int, *, ridge: float = 0.0) -> Run:
+def sampled(rate: float, multiplier: float, steps: int, *, ridge: float = 0.0) -> li.Run:
     """Poisson DP-SGD on losses of unit Lipschitz constant and a ridge outside the records; steps of 1."""
     n = 10_000
     loss = li.HuberRidge(ridge=ridge, intercept=0.0) if ridge else assumed(lipschitz=1.0, smooth=1.0, strong=0.0)
@@ -36,7 +34,7 @@ def heuristic(rate: float, multiplier: float, steps: int) -> tuple[Mixture, Mixt
     return ((tuple(weights[kept]), tuple(map(float, counts[kept]))), ((1.0,), (0.0,)), multiplier * math.sqrt(steps))
 
 
-def lower(run: Run, delta: float) -> float:
+def lower(run: li.Run, delta: float) -> float:
     """What some loss of the run's class leaks, by the linear witness."""
     found = bound("linear-witness", run)
     assert isinstance(found, LowerBound)
@@ -90,7 +88,8 @@ def shuffle_lower(sigma: float, blocks: int, delta: float) -> float:
     return max(0.0, float(found.max()))
 
 
-def one_pass(batching: Batching, sigma: float, *, n: int = 20_000, blocks: int = 1000) -> Run:
+def one_pass(batching: li.Poisson | li.RandomAllocation | li.Reshuffled, sigma: float, *, n: int = 20_000,
+             blocks: int = 1000) -> li.Run:
     """One pass over ``blocks`` batches, all iterates released."""
     return li.Run(n=n, steps=blocks, step_size=1.0, noise=li.GradientNoise(sigma * blocks / n), batching=batching,
                   release="all", loss=assumed(lipschitz=1.0))

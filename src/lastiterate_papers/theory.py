@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import lastiterate as li
-from lastiterate.curves.curve import Curve
-from lastiterate.curves.lower_bound import LowerBound
+from lastiterate.curves import Curve, LowerBound
 from lastiterate.errors import InputError
-from lastiterate.run.run import Run
-from lastiterate.theorems import TABLE
-from lastiterate.theorems.theorem import Fails, match
+from lastiterate.theorems import TABLE, Fails, match
 
 
 def assumed(**constants: float) -> li.Abstract:
@@ -16,7 +13,7 @@ def assumed(**constants: float) -> li.Abstract:
     return li.Abstract(li.LossFacts(**constants))
 
 
-def bound(name: str, run: Run) -> Curve | LowerBound:
+def bound(name: str, run: li.Run) -> Curve | LowerBound:
     """What one row of the table says about a run; ``InputError`` with its reasons where it does not apply."""
     found = match(TABLE[name], run)
     if isinstance(found, Fails):
@@ -24,7 +21,7 @@ def bound(name: str, run: Run) -> Curve | LowerBound:
     return found.bound
 
 
-def curve(name: str, run: Run) -> Curve:
+def curve(name: str, run: li.Run) -> Curve:
     """The curve of a row that applies."""
     found = bound(name, run)
     if isinstance(found, LowerBound):

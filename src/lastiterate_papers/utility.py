@@ -9,9 +9,6 @@ from functools import partial
 import numpy as np
 
 import lastiterate as li
-from lastiterate.run.batching import Batching
-from lastiterate.run.run import Run
-from lastiterate.run.step_sizes import StepSize
 from lastiterate_papers import formulas
 from lastiterate_papers.formulas import Choice, Constants
 from lastiterate_papers.item import Item, Panel, Result, Row, Trace, Work
@@ -31,20 +28,20 @@ def constants(problem: Problem) -> Constants:
     return Constants(2.0, problem.ridge, problem.smooth, problem.n, problem.d)
 
 
-def langevin(problem: Problem, choice: Choice, step: StepSize | float, batching: Batching | None = None) -> Run:
+def langevin(problem: Problem, choice: Choice, step: li.Constant | li.InverseDecay | float) -> li.Run:
     """The papers' algorithm with a start at N(0, 2 sigma^2/strong), projected."""
     return li.Run(n=problem.n, steps=choice.steps, step_size=step, noise=li.Langevin(choice.sigma),
-                  batching=li.FullBatch() if batching is None else batching, domain=li.domains.Ball(1 / problem.ridge),
+                  domain=li.domains.Ball(1 / problem.ridge),
                   start=li.GaussianStart(choice.sigma * math.sqrt(2 / problem.ridge)), adjacency="replace-one",
                   loss=problem.loss)
 
 
-def known(run: Run, problem: Problem) -> Run:
+def known(run: li.Run, problem: Problem) -> li.Run:
     """The same run with the constants of the whole loss, as the papers' theorems read them."""
     return replace(run, loss=assumed(lipschitz=2.0, smooth=problem.smooth, strong=problem.ridge))
 
 
-def risk(problem: Problem, run: Run, models: int, seed: int) -> float:
+def risk(problem: Problem, run: li.Run, models: int, seed: int) -> float:
     """Mean excess risk of independent executions."""
     return float(problem.excess(problem.trained(run, models, seed)).mean())
 
@@ -137,7 +134,7 @@ def _batch_variance(problem: Problem, batch: int) -> float:
     return spread / batch * (problem.n - batch) / (problem.n - 1)
 
 
-def _risks(problem: Problem, run: Run, seed: int) -> list[float]:
+def _risks(problem: Problem, run: li.Run, seed: int) -> list[float]:
     """Excess risk of every iterate of one execution."""
     from lastiterate.engine import Trainer, seeded_key
 
@@ -159,12 +156,12 @@ def lemmas(work: Work) -> Result:
     short = step * (1 - 1e-9)
     iterates = []
     for seed in range(work.size(4, 30)):
-        run = langevin(problem, Choice(choice.temperature, counts[-1]), li.InverseDecay(problem.smooth, problem.ridge),
-                       li.FixedSize(batch))
+        run = replace(langevin(problem, Choice(choice.temperature, counts[-1]), li.InverseDecay(
+            problem.smooth, problem.ridge)), batching=li.FixedSize(batch))
         iterates.append(work.cell(f"decreasing steps, {seed + 1}", partial(_risks, problem, run, work.seed + seed)))
     averages = np.cumsum(np.mean(iterates, axis=0)) / np.arange(1, counts[-1] + 1)
     for steps in counts:
-        run = langevin(problem, replace(choice, steps=steps), short, li.FixedSize(batch))
+        run = replace(langevin(problem, replace(choice, steps=steps), short), batching=li.FixedSize(batch))
         values = (formulas.lemma_41(c, short, steps, choice.temperature, start, xi),
                   formulas.lemma_42(c, short, steps, choice.temperature, xi),
                   work.cell(f"{steps} constant steps", partial(risk, problem, run, models, work.seed)),
@@ -200,7 +197,7 @@ def theorems(work: Work) -> Result:
         sampled = replace(full, batching=li.FixedSize(batch))
         renyi = name in ("4.1", "4.3")
 
-        def cost(row: str, run: Run, renyi: bool = renyi) -> float:
+        def cost(row: str, run: li.Run, renyi: bool = renyi) -> float:
             found = curve(row, known(run, problem))
             return found.rdp(ALPHA) if renyi else found.epsilon(delta)
 

@@ -17,19 +17,15 @@ from lastiterate.audit import (
     ImageNeighbours,
     attack_network,
     instantiate,
-    langevin_run,
-    lenet_logits,
-    lenet_loss,
-    lenet_parameters,
-    with_prior,
 )
 from lastiterate.audit.checkpoints import looked_at
 from lastiterate.audit.deepfool import fool_all
-from lastiterate.audit.lenet import convolved
 from lastiterate.audit.statistics import ceiling
 from lastiterate.engine import seeded_key, seeded_keys
 from lastiterate.engine.network import fit_network, prepared
 from lastiterate.errors import InputError
+from lastiterate_papers.langevin_network import langevin_run, with_prior
+from lastiterate_papers.lenet import convolved, lenet_logits, lenet_loss, lenet_parameters
 
 N = 24
 RUN = li.Run(

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 
-from lastiterate.bayes import Chain, LinearModel
+from lastiterate.bayes import LinearModel
 from lastiterate.bayes.kernel import cyclic_sgld, sample, sgld
-from lastiterate.bayes.sgld_law import neighbour_laws
 from lastiterate.errors import InputError
+from lastiterate_papers.sgld_law import Chain, neighbour_laws
 
 CHAIN = Chain(model=LinearModel(prior_precision=1.3, noise_precision=0.7), n=6, step_size=0.05, differing=(-1.2, 2.0))
 CHAINS = 20_000

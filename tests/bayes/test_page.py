@@ -5,7 +5,7 @@ import re
 import sys
 from pathlib import Path
 
-from lastiterate.bayes import breach
+from lastiterate_papers.interim_breach import breach
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "guides" / "posterior-sample.md").read_text()

@@ -6,13 +6,13 @@ import math
 import numpy as np
 import pytest
 
-from lastiterate.bayes import Chain, LinearModel, ProposeTestSample, RatioDomain, propose_test_sample
+from lastiterate.bayes import LinearModel, ProposeTestSample, RatioDomain, propose_test_sample
 from lastiterate.bayes.linear import corner_bound
 from lastiterate.bayes.propose_test import ORDERS, PRECISION, run
 from lastiterate.bayes.randomness import GIVEN, Given
-from lastiterate.bayes.sgld_law import common_law, neighbour_laws
-from lastiterate.bayes.sgld_privacy import peak
 from lastiterate.errors import InputError
+from lastiterate_papers.sgld_law import Chain, common_law, neighbour_laws
+from lastiterate_papers.sgld_privacy import peak
 
 SMALL = ProposeTestSample(
     model=LinearModel(prior_precision=20.0),

@@ -164,25 +164,6 @@ def test_the_cost_of_a_spread_shift():
     assert wc.theta(0.5, 10**9) == pytest.approx(1 - math.exp(-0.5))
 
 
-def test_corollaries():
-    rng = np.random.default_rng(33)
-    for _ in range(300):
-        smooth, weak, xi = float(rng.uniform(0.1, 3)), float(rng.uniform(0.01, 2)), float(rng.uniform(1.05, 4))
-        step = float(rng.uniform(0.01, 1)) / (smooth + weak)
-        square = math.log1p(wc.excess(step, weak, smooth))
-        long = math.ceil(wc.least_pass(square, xi))
-        passes = int(rng.integers(1, 40))
-        for blocks in (long, long + 7, 3 * long):
-            bracket = (passes - 1) * wc.theta(square, blocks) + 1
-            second = wc.corollary_c2(passes, step, weak, smooth, xi)
-            third = wc.corollary_c3(3 * step * weak * (passes - 1), xi)
-            assert third == pytest.approx(1 + 3 * xi * step * weak * (passes - 1), rel=1e-12)
-            assert bracket <= second * (1 + 1e-12) and second <= third * (1 + 1e-12)
-        if long > 2:  # a shorter pass is not covered
-            short = max(1, math.floor(wc.least_pass(square, xi)) - 1)
-            assert wc.theta(square, short) > xi * -math.expm1(-square)
-
-
 def clipped_run(**change):
     base = li.Run(
         n=10,

@@ -6,9 +6,10 @@ import warnings
 import numpy as np
 import pytest
 
+from lastiterate.analysis import weakly_convex
 from lastiterate.curves.gdp import Gdp
-from lastiterate.errors import InputError, UnpaidWarning
-from lastiterate_papers import formulas, lemma_51
+from lastiterate.errors import InputError
+from lastiterate_papers import formulas, kong_ribero, lemma_51
 from lastiterate_papers.kong_ribero_table2 import SOURCES, At, mironov_11
 from lastiterate_papers.problems import logistic_problem
 from lastiterate_papers.ryffel_privacy import softmax_curvature
@@ -45,7 +46,7 @@ def test_beyond_its_conditions_a_statement_is_refused(asked):
 def test_lemma_51_in_three_forms():
     x = RNG.normal(size=(50, 4))
     x /= np.linalg.norm(x, axis=1, keepdims=True)
-    with pytest.warns(UnpaidWarning, match="voids the guarantee"):
+    with pytest.warns(lemma_51.UnpaidWarning, match="voids the guarantee"):
         unpaid = lemma_51.of_data(x, 0.01)
     assert unpaid == pytest.approx(np.linalg.svd(x)[1][0] ** 2 / 50 / 2 + 0.01)
     with warnings.catch_warnings():
@@ -91,3 +92,23 @@ def test_the_closed_form_for_poisson_batches_has_conditions():
 def test_a_budget_of_composition_is_the_gaussians():
     assert SOURCES["Chua et al., disjoint batches: composition"](At(4)) == pytest.approx(
         Gdp(math.sqrt(4) * 2 / 25).rdp(2.0))
+
+
+def test_corollaries_of_kong_and_ribero():
+    rng = np.random.default_rng(33)
+    for _ in range(300):
+        smooth, weak, xi = float(rng.uniform(0.1, 3)), float(rng.uniform(0.01, 2)), float(rng.uniform(1.05, 4))
+        step = float(rng.uniform(0.01, 1)) / (smooth + weak)
+        square = math.log1p(kong_ribero.excess(step, weak, smooth))
+        assert square == pytest.approx(math.log1p(weakly_convex.excess(step, weak, smooth)), rel=1e-12)
+        long = math.ceil(kong_ribero.least_pass(square, xi))
+        passes = int(rng.integers(1, 40))
+        for blocks in (long, long + 7, 3 * long):
+            bracket = (passes - 1) * kong_ribero.theta(square, blocks) + 1
+            second = kong_ribero.corollary_c2(passes, step, weak, smooth, xi)
+            third = kong_ribero.corollary_c3(3 * step * weak * (passes - 1), xi)
+            assert third == pytest.approx(1 + 3 * xi * step * weak * (passes - 1), rel=1e-12)
+            assert bracket <= second * (1 + 1e-12) and second <= third * (1 + 1e-12)
+        if long > 2:  # a shorter pass is not covered
+            short = max(1, math.floor(kong_ribero.least_pass(square, xi)) - 1)
+            assert kong_ribero.theta(square, short) > xi * -math.expm1(-square)

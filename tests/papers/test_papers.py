@@ -67,7 +67,7 @@ def test_the_54_values_of_figure_1():
     assert published["order 30, strong 4, K 100: composition"] == pytest.approx(0.024)
 
 
-@pytest.mark.filterwarnings("ignore::lastiterate.errors.UnpaidWarning")
+@pytest.mark.filterwarnings("ignore::lastiterate_papers.lemma_51.UnpaidWarning")
 def test_what_is_ours_on_both_sides_is_not_called_published():
     """A status says what a paper published, and not that we agree with ourselves."""
     for name, counted in (("kong-ribero-unfinished", 4), ("heller-fetaya-rates", 2), ("ryffel-smoothness", 1)):

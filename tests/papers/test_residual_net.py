@@ -3,7 +3,6 @@
 import json
 import sys
 from dataclasses import replace
-from functools import partial
 
 import equinox as eqx
 import jax
@@ -14,7 +13,7 @@ from typer.testing import CliRunner
 import lastiterate as li
 from lastiterate.cli import app
 from lastiterate.errors import InputError
-from lastiterate_papers import ITEMS, Panel, Result, Row, Work, ryffel_table3
+from lastiterate_papers import ITEMS, Panel, Result, Row, ryffel_table3
 from lastiterate_papers.item import Item, by_name
 from lastiterate_papers.residual_net import first_net, mapped, parted
 
@@ -44,12 +43,13 @@ def test_the_arrays_are_what_is_trained_and_combine_to_the_same_net():
     assert float(loss(arrays, IMAGES[0], 1)) == pytest.approx(np.log(3), abs=1e-5)  # the head is 0 at first
 
 
-def test_batch_normalisation_is_found_in_the_net_before_anything_is_trained(monkeypatch):
-    monkeypatch.setattr("lastiterate_papers.residual_net.first_net", partial(
-        first_net, norm=lambda width: eqx.nn.BatchNorm(width, axis_name="records", mode="ema")))
-    monkeypatch.setattr("lastiterate_papers.residual_net.pretrained", lambda *_: pytest.fail("it was trained"))
+def test_batch_normalisation_is_found_in_the_net_before_anything_is_paid():
+    net = first_net(0, classes=2, width=4, norm=lambda width: eqx.nn.BatchNorm(width, axis_name="records", mode="ema"))
+    images = np.zeros((100, 8, 8), np.float32)
+    part = ryffel_table3.Part(net, images, np.zeros(100, int), images, np.zeros(100, int))
+    run = li.Run(n=100, steps=1, step_size=0.3, clip=1.0, noise=li.NoiseMultiplier(50.0))
     with pytest.raises(InputError, match=r"batch normalisation mixes them, got 'BatchNorm at .stem.block.first_norm'"):
-        ryffel_table3.public_net(Work(), ryffel_table3.Images("made up", *[(IMAGES, np.arange(5))] * 3))
+        part.accuracy(run, 0)
 
 
 def test_without_equinox_the_item_says_what_to_install_and_others_are_made(monkeypatch, tmp_path):

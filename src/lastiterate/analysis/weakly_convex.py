@@ -67,21 +67,3 @@ def cyclic_mu(run: Run, log_square: float) -> float:
     passes = -(-run.steps // run.blocks)
     mu = unit_shift(run) * math.sqrt((passes - 1) * theta(log_square, run.blocks) + 1)
     return mu * (1 + allowance(run.steps))
-
-
-def least_pass(log_square: float, xi: float) -> float:
-    """Lemma C.1: theta_L(k) <= xi (1 - L^-2) for all k at least this long, xi > 1."""
-    return math.log(xi / (xi - 1)) / log_square
-
-
-def corollary_c2(passes: int, step: float, weak: float, smooth: float, xi: float) -> float:
-    """Corollary C.2: (E - 1) theta_L(l) + 1 is at most this for l >= least_pass; linear in the number of passes E."""
-    grown = excess(step, weak, smooth)
-    return (passes - 1) * xi * grown / (1 + grown) + 1
-
-
-def corollary_c3(bound: float, xi: float) -> float:
-    """Corollary C.3: the same where 3 step weak (E - 1) <= ``bound``; independent of the number of steps."""
-    return xi * bound + 1
-
-

@@ -2,17 +2,14 @@
 
 from lastiterate.audit.adversarial_image import ImageModel as ImageModel
 from lastiterate.audit.adversarial_image import ImageNeighbours as ImageNeighbours
+from lastiterate.audit.adversarial_image import all_logits as all_logits
 from lastiterate.audit.adversarial_image import instantiate as instantiate
 from lastiterate.audit.adversary import Effort as Effort
 from lastiterate.audit.adversary import attack_network as attack_network
 from lastiterate.audit.attacks import ATTACKS as ATTACKS
 from lastiterate.audit.auditing import audit as audit
 from lastiterate.audit.canaries import worst_case as worst_case
-from lastiterate.audit.langevin_network import langevin_run as langevin_run
-from lastiterate.audit.langevin_network import with_prior as with_prior
-from lastiterate.audit.lenet import lenet_logits as lenet_logits
-from lastiterate.audit.lenet import lenet_loss as lenet_loss
-from lastiterate.audit.lenet import lenet_parameters as lenet_parameters
+from lastiterate.audit.checkpoints import fit_networks as fit_networks
 from lastiterate.audit.neighbours import DataSet as DataSet
 from lastiterate.audit.neighbours import Neighbours as Neighbours
 from lastiterate.audit.one_run import OneRunReport as OneRunReport

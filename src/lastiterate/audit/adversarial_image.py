@@ -9,11 +9,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from lastiterate.audit.checkpoints import looked_at
+from lastiterate.audit.checkpoints import fit_networks
 from lastiterate.audit.deepfool import Logits, fool_all
 from lastiterate.audit.neighbours import is_replace_one
 from lastiterate.engine import seeded_keys
-from lastiterate.engine.network import Form, prepared
 from lastiterate.engine.traced import quick
 from lastiterate.errors import InputError
 from lastiterate.run.run import Run
@@ -96,29 +95,14 @@ def instantiate(run: Run, model: ImageModel, images: np.ndarray, labels: np.ndar
                          (float(np.min(images)), float(np.max(images))), "state the range after normalisation")
     if record is not None and not 0 <= record < len(labels):
         raise InputError("record", f"must lie within 0 .. {len(labels) - 1}", record)
-    thetas = last_iterates(run, model, images, labels, seeded_keys(seed, models), batch_models)
-    form = Form.of(model.params)
-    many = jax.vmap(lambda theta: form.whole(form.arrays(theta, exact=False)))
-    with jax.enable_x64(True):
-        trained = many(thetas)
+    trained = fit_networks(run, model.loss, model.params, (images, labels), seeded_keys(seed, models),
+                           batch_models=batch_models)
     record = _known(model, trained, images, labels, record)
     crafted, said = fool_all(model.logits, trained, images[record], int(labels[record]), low, high)
     present = np.array(images)
     present[record] = crafted
     values, votes = np.unique(said, return_counts=True)
     return ImageNeighbours(np.asarray(images), present, np.asarray(labels), record, int(values[votes.argmax()]))
-
-
-def last_iterates(run: Run, model: ImageModel, images: np.ndarray, labels: np.ndarray, keys: Any, batch_models: int
-                  ) -> np.ndarray:
-    """One model per key, (models, size) float64."""
-    found = list[np.ndarray]()
-    with jax.enable_x64(True):
-        loop, first, arranged = prepared(run, model.loss, model.params, (images, labels))
-        for begin in range(0, len(keys), batch_models):
-            part = keys[begin:begin + batch_models]
-            found.append(looked_at(loop, first, arranged, part, [run.steps], lambda theta: theta)[:, 0])
-    return np.concatenate(found)
 
 
 def all_logits(model: ImageModel, trained: Any, images: np.ndarray) -> np.ndarray:

@@ -14,12 +14,32 @@ import jax.numpy as jnp
 import numpy as np
 
 from lastiterate.engine.loop import Schedule, State, advance, drawn_for_pass, drawn_once, schedule, start
+from lastiterate.engine.network import Form, RecordLoss, prepared
 from lastiterate.engine.program import StepProgram
 from lastiterate.engine.trainer import Loop
 from lastiterate.errors import InputError
+from lastiterate.run.run import Run
 
 Look = Callable[[jax.Array], Any]
 """Parameters (models, size) float64 to features (models, ...)."""
+
+
+def fit_networks(run: Run, loss: RecordLoss, params: Any, data: tuple[Any, ...], keys: Any, *,
+                 checkpoints: Sequence[int] | None = None, batch_models: int = 30) -> Any:
+    """One network per key, for audits and experiments: parameters structured like ``params``, arrays (models, ...).
+
+    ``loss``, ``params``, ``data``: as ``lastiterate.engine.fit_network`` takes them. ``checkpoints``: increasing
+    numbers of steps after which every network is looked at, (models, checkpoints, ...); the last iterate without them.
+    ``batch_models``: how many train together in one program.
+    """
+    form, found = Form.of(params), list[np.ndarray]()
+    with jax.enable_x64(True):
+        loop, first, arranged = prepared(run, loss, params, data)
+        for begin in range(0, len(keys), batch_models):
+            part, after = keys[begin:begin + batch_models], [run.steps] if checkpoints is None else checkpoints
+            found.append(looked_at(loop, first, arranged, part, after, lambda theta: theta))
+    thetas = np.concatenate(found)
+    return form.whole(form.released(thetas[:, 0] if checkpoints is None else thetas))
 
 
 def looked_at(loop: Loop, first: jax.Array, arranged: Any, keys: jax.Array, checkpoints: Sequence[int], look: Look

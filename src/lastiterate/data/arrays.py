@@ -16,7 +16,7 @@ FEATURES, LABELS = ("X", "x", "x_train", "train_images"), ("y", "y_train", "trai
 NPZ, NPY = "must be a complete .npz archive of plain arrays", "must be a complete .npy file of one plain array"
 
 
-def archived(path: Path, chosen: Callable[[list[str]], Iterable[str]] = list) -> dict[str, np.ndarray]:
+def read_archive(path: Path, chosen: Callable[[list[str]], Iterable[str]] = list) -> dict[str, np.ndarray]:
     """The arrays of a .npz file that ``chosen`` picks from the names inside; all of them by default."""
     _starts(path, b"PK", NPZ)
     try:
@@ -39,7 +39,7 @@ def read_npz(path: Path) -> Table:
                              "write it with numpy.savez(file, X=..., y=...)")
         return [key for key in found if key is not None]
 
-    features, *answers = archived(path, chosen).values()
+    features, *answers = read_archive(path, chosen).values()
     return array_table(features, answers[0] if answers else None, answers_in="the array 'y' (or 'y_train')")
 
 

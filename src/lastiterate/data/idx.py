@@ -43,12 +43,12 @@ def is_idx(path: Path) -> bool:
 
 def read_idx(path: Path) -> Table:
     """Rows or images (n, ...) of raw values; labels from the file beside it that the name leads to, if it exists."""
-    images = read_array(path)
+    images = read_idx_array(path)
     if images.ndim < 2:
         raise InputError("data file", "must hold images (or rows), and not their labels", path.name,
                          "name the ...-images-idx3-ubyte file; the labels beside it are found")
     beside = labels_beside(path)
-    answers = None if beside is None else read_array(beside)
+    answers = None if beside is None else read_idx_array(beside)
     known = BYTES if images.dtype == np.uint8 else None
     named = _labels_name(path)
     where = "a file beside it, named like train-images-idx3-ubyte and train-labels-idx1-ubyte"
@@ -71,7 +71,7 @@ def labels_beside(path: Path) -> Path | None:
     return next((choice for choice in choices if choice.is_file()), None)
 
 
-def read_array(path: Path) -> np.ndarray:
+def read_idx_array(path: Path) -> np.ndarray:
     """The array of an IDX file, in the machine's byte order; (n,) or, with all further dimensions as one, (n, d)."""
     with opened(path) as file:
         try:

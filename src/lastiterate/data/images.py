@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from lastiterate.data.arrays import archived, labels_file, plain_array
-from lastiterate.data.idx import is_idx, labels_beside, read_array
+from lastiterate.data.arrays import labels_file, plain_array, read_archive
+from lastiterate.data.idx import is_idx, labels_beside, read_idx_array
 from lastiterate.errors import InputError
 
 LABELS = {"X": "y", "x": "y", "images": "labels"}
@@ -34,16 +34,16 @@ def read_images(path: Path) -> list[Images]:
         beside = labels_file(path)
         return [_checked("", plain_array(path), plain_array(beside) if beside.is_file() else None)]
     if is_idx(path):
-        found = read_array(path)
+        found = read_idx_array(path)
         if found.ndim == 2 and (side := round(found.shape[1] ** 0.5)) ** 2 == found.shape[1]:
             found = found.reshape(len(found), side, side)
         beside = labels_beside(path)
-        return [_checked("", found, None if beside is None else read_array(beside))]
+        return [_checked("", found, None if beside is None else read_idx_array(beside))]
     raise InputError("images", "must be a .npz, .npy or IDX file of images", path.name)
 
 
 def _archive(path: Path) -> list[Images]:
-    arrays = archived(path)
+    arrays = read_archive(path)
     found = list[Images]()
     for name, array in arrays.items():
         if array.ndim >= 3:

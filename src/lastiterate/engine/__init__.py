@@ -1,7 +1,10 @@
 """The engine: executes a run as it is described, on JAX."""
 
 from lastiterate.engine.model import Model, execute, scores
+from lastiterate.engine.network import fit_network
 from lastiterate.engine.noise import fresh_key, seeded_key, seeded_keys
+from lastiterate.engine.temporary_memory import working_memory
 from lastiterate.engine.trainer import Trainer
 
-__all__ = ["Model", "Trainer", "execute", "fresh_key", "scores", "seeded_key", "seeded_keys"]
+__all__ = ["Model", "Trainer", "execute", "fit_network", "fresh_key", "scores", "seeded_key", "seeded_keys",
+           "working_memory"]

@@ -37,6 +37,8 @@ MICROBATCH = 32
 class Form:
     """Structure, shapes and dtypes of parameters; all of them lie in one float64 vector while the run goes on.
 
+    Where there are several vectors, (..., size), every array has their axes in front.
+
     Leaves that are no arrays, such as activation functions, stay as they are (``fixed``: ``None`` for an array).
     """
 
@@ -78,8 +80,8 @@ class Form:
     def _cut(self, theta: Any, dtypes: Sequence[str]) -> list[Any]:
         ends = np.cumsum([math.prod(shape) for shape in self.shapes])[:-1]
         xp: Any = np if isinstance(theta, np.ndarray) else jnp
-        return [part.reshape(shape).astype(dtype) for part, shape, dtype
-                in zip(xp.split(theta, ends), self.shapes, dtypes, strict=True)]
+        return [part.reshape(*theta.shape[:-1], *shape).astype(dtype) for part, shape, dtype
+                in zip(xp.split(theta, ends, axis=-1), self.shapes, dtypes, strict=True)]
 
     def whole(self, arrays: Any) -> Any:
         """Parameters as the loss takes them, around their arrays."""
@@ -166,10 +168,7 @@ def fit_network(run: Run, loss: RecordLoss, params: Any, data: tuple[Any, ...], 
         arranged = drawn_once(loop.program, arranged, key)
         released = loop.execute(initial, arranged, key, progress, keeper)
         form = Form.of(params)
-        if run.release == "last":
-            return form.whole(form.released(released))
-        every = [form.released(one) for one in released]
-        return form.whole([np.stack(steps) for steps in zip(*every, strict=True)])
+        return form.whole(form.released(released))
 
 
 def prepared(run: Run, loss: RecordLoss, params: Any, data: tuple[Any, ...],

@@ -26,7 +26,7 @@ from lastiterate.run.penalties import Prox
 from lastiterate.run.perturbed import check_perturbed
 from lastiterate.run.preparation import Preparation, check_targets
 from lastiterate.run.record_bounds import facts_of, noise_unit
-from lastiterate.run.snapshots import check_snapshots
+from lastiterate.run.snapshots import check_snapshots, evaluations
 from lastiterate.run.stable import check_stable, stabilised
 from lastiterate.run.starts import Fixed, Start
 from lastiterate.run.step_sizes import StepSize, as_step_size
@@ -210,6 +210,11 @@ class Run:
     def one_temperature(self) -> bool:
         """Whether sigma^2 is the same at every step, by the form of the description."""
         return self.constant or self._noise.temperature is not None
+
+    @property
+    def gradient_evaluations(self) -> float:
+        """Expected gradients of single records that the run computes."""
+        return evaluations(self)
 
     def shortened(self, steps: int) -> Run:
         """The run of the first ``steps`` steps."""

@@ -43,7 +43,9 @@ from lastiterate.theorems import (
     smooth_bounded_domain,
     variance_reduction,
 )
-from lastiterate.theorems.theorem import Theorem
+from lastiterate.theorems.theorem import Applies, Fails, Theorem, match
+
+__all__ = ["TABLE", "Applies", "Fails", "Theorem", "by_name", "match", "words"]
 
 TABLE: dict[str, Theorem] = {
     module.THEOREM.name: module.THEOREM

@@ -74,6 +74,7 @@ class Applies:
 
     @property
     def evidence(self) -> Evidence:
+        """The weakest of the facts."""
         return weakest(*self.facts)
 
 

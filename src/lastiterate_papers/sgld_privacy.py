@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from lastiterate.bayes.sgld_law import Chain, common_law, neighbour_laws
-from lastiterate.run.arrays import Array
+from lastiterate_papers.sgld_law import Chain, common_law, neighbour_laws
 
 BLOCKS = 4096
 """The differing record's places are taken in at most so many blocks, each replaced by what its worst place could do."""
@@ -46,7 +44,7 @@ def chernoff_epsilon(chain: Chain, step: int, delta: float) -> float:
     return max(0.0, math.log(0.5 - delta) - top - math.log(float(np.exp(exponents - top).mean())))
 
 
-def log_tail_neighbour(chain: Chain, step: int, thresholds: Array, blocks: int = BLOCKS) -> Array:
+def log_tail_neighbour(chain: Chain, step: int, thresholds: np.ndarray, blocks: int = BLOCKS) -> np.ndarray:
     """Upper bounds on log P2(theta - ratio > threshold), one for each threshold; exact up to n = ``blocks``.
 
     After whole passes means and variances are monotone in the place r (both are constants plus a multiple of
@@ -97,50 +95,3 @@ def peak(chain: Chain, delta: float) -> tuple[int, Witness]:
     scores = [best_witness(chain, int(k) * chain.n, delta, blocks=64).epsilon(delta) for k in tried]
     top = int(tried[int(np.argmax(scores))])
     return top, best_witness(chain, top * chain.n, delta)
-
-
-@dataclass(frozen=True, eq=False)
-class PairOnGrid:
-    """Densities of data set 1 (``log_p``) and 2 (``log_q``) at one step, on a grid of shape (m,) with its spacing."""
-
-    spacing: float
-    log_p: Array
-    log_q: Array
-
-    def deltas(self, epsilon: float) -> tuple[float, float]:
-        """delta(epsilon) of set 1 against 2 and of 2 against 1, by the trapezium rule: an estimate of both."""
-        with np.errstate(over="ignore", under="ignore"):
-            one = np.exp(self.log_p) * -np.expm1(np.minimum(epsilon + self.log_q - self.log_p, 0.0))
-            two = np.exp(self.log_q) * -np.expm1(np.minimum(epsilon + self.log_p - self.log_q, 0.0))
-        return float(one.sum() * self.spacing), float(two.sum() * self.spacing)
-
-    def delta(self, epsilon: float) -> float:
-        """The larger of both directions."""
-        return max(self.deltas(epsilon))
-
-    def epsilon(self, delta: float) -> float:
-        """The epsilon at which ``delta(epsilon)`` is ``delta``, by bisection."""
-        low, high = 0.0, 1.0
-        while self.delta(high) > delta:
-            low, high = high, 2 * high
-        for _ in range(50):
-            middle = (low + high) / 2
-            low, high = (middle, high) if self.delta(middle) > delta else (low, middle)
-        return high
-
-
-def pair_on_grid(chain: Chain, step: int, points: int = 4001) -> PairOnGrid:
-    """The pair at one step, on a grid that holds all but 1e-30 of both laws; O(n points) work."""
-    from scipy.special import logsumexp  # pyright: ignore
-
-    total: Any = logsumexp
-    mean, variance = common_law(chain, step)
-    means, variances = neighbour_laws(chain, step)
-    reach = 12 * math.sqrt(max(variance, float(variances.max())))
-    x = np.linspace(min(mean, float(means.min())) - reach, max(mean, float(means.max())) + reach, points)
-    log_p = -((x - mean) ** 2) / (2 * variance) - math.log(2 * math.pi * variance) / 2
-    log_q = np.empty(points)
-    for part in np.array_split(np.arange(points), max(1, points * chain.n // 4_000_000)):
-        logs = -((x[part, None] - means) ** 2) / (2 * variances) - np.log(2 * math.pi * variances) / 2
-        log_q[part] = total(logs, axis=1) - math.log(chain.n)
-    return PairOnGrid(float(x[1] - x[0]), log_p, log_q)

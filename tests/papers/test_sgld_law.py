@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from lastiterate.bayes.linear import LinearModel
-from lastiterate.bayes.sgld_law import Chain, common_law, fresh_moments, neighbour_laws
 from lastiterate.errors import InputError
+from lastiterate_papers.sgld_law import Chain, common_law, neighbour_laws
 
 MODEL = LinearModel(prior_precision=1.3, noise_precision=0.7)
 
@@ -69,30 +69,6 @@ def test_trillions_of_steps_without_a_loop():
     assert (
         means.shape == variances.shape == (10**6,) and (np.diff(means) <= 0).all() and (np.diff(variances) >= 0).all()
     )
-
-
-def test_fresh_draws_have_these_moments():
-    chain = chain_of((0.4, 0.9))
-    rng = np.random.default_rng(0)
-    for steps in (0, 1, 2, 3):
-        # every sequence of common and differing steps, weighed
-        mean = second = 0.0
-        for code in range(2**steps):
-            picks = [(code >> j) & 1 for j in range(steps)]
-            weight = np.prod([1 / 7 if p else 6 / 7 for p in picks])
-            order = [chain.differing if p else chain.common for p in picks] or [chain.common]
-            m, v = stepped(chain, order, steps)
-            mean, second = mean + weight * (m - chain.ratio), second + weight * (v + (m - chain.ratio) ** 2)
-        assert fresh_moments(chain, steps) == pytest.approx((mean, second - mean**2), rel=1e-10)
-    # long runs by simulation: 6 standard errors
-    theta = rng.normal(size=40_000) / np.sqrt(1.3)
-    for _ in range(60):
-        pick = rng.random(theta.size) < 1 / 7
-        x, y = np.where(pick, 0.4, 1.1), np.where(pick, 0.9, 5.5)
-        theta += 0.005 * (-1.3 * theta + 7 * 0.7 * x * (y - theta * x)) + 0.1 * rng.normal(size=theta.size)
-    mean, variance = fresh_moments(chain, 60)
-    assert abs(theta.mean() - chain.ratio - mean) < 6 * np.sqrt(variance / theta.size)
-    assert theta.var() == pytest.approx(variance, rel=6 * np.sqrt(3 / theta.size))
 
 
 def test_steps_that_are_too_long_are_refused():

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from scipy.special import log_ndtr, ndtr
 
-from lastiterate.bayes import Chain, LinearModel, RatioDomain, breach
-from lastiterate.bayes.interim_breach import largest_ratio
-from lastiterate.bayes.linear import posterior_curve
-from lastiterate.bayes.sgld_law import common_law, neighbour_laws
-from lastiterate.bayes.sgld_privacy import best_witness, chernoff_epsilon, log_tail_neighbour, pair_on_grid, peak
+from benchmarks.figures.posterior_and_sgld import pair_on_grid
+from lastiterate.bayes import LinearModel, RatioDomain, posterior_curve
 from lastiterate.errors import InputError
+from lastiterate_papers.interim_breach import breach, largest_ratio
+from lastiterate_papers.sgld_law import Chain, common_law, neighbour_laws
+from lastiterate_papers.sgld_privacy import best_witness, chernoff_epsilon, log_tail_neighbour, peak
 
 DELTA = 1e-5
 KNOWN = [(100, 316.2, 7.101, 225), (1000, 5623, 57.11, 3097), (10_000, 3.98e5, 5508.67, 40_506)]

@@ -14,20 +14,18 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lastiterate.run.batching import Cyclic
-from lastiterate.run.noise import Langevin
-from lastiterate.run.run import Run
-from lastiterate.run.step_sizes import Constant
+import lastiterate as li
 
 
-def langevin_run(n: int, passes: int, *, step_size: float = 1 / 240, batch: int = 4, clip: float | None = None) -> Run:
+def langevin_run(n: int, passes: int, *, step_size: float = 1 / 240, batch: int = 4,
+                 clip: float | None = None) -> li.Run:
     """The run of ``passes`` passes of SGLD on blocks of ``batch`` records in public order, under replace-one.
 
     ``step_size``: the paper's lr n / 2, by default its 1/240; temperature 1/n. ``clip``: the paper's C, 0.2, or none.
     """
     blocks = -(-n // batch)
-    return Run(n=n, steps=passes * blocks, step_size=Constant(step_size), noise=Langevin(n**-0.5),
-               batching=Cyclic(batch), clip=clip, adjacency="replace-one")
+    return li.Run(n=n, steps=passes * blocks, step_size=step_size, noise=li.Langevin(n**-0.5),
+                  batching=li.Cyclic(batch), clip=clip, adjacency="replace-one")
 
 
 def with_prior(loss: Callable[..., jax.Array], n: int) -> Callable[..., jax.Array]:

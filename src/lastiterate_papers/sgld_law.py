@@ -14,10 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from lastiterate.bayes.linear import LinearModel
+from lastiterate.bayes import LinearModel
 from lastiterate.errors import InputError
-from lastiterate.run.arrays import Array
-from lastiterate.run.validate import positive, whole
+from lastiterate_papers.checked import positive, whole
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +70,7 @@ class Chain:
 
 def common_law(chain: Chain, step: int) -> tuple[float, float]:
     """Mean (minus the ratio) and variance of theta after ``step`` steps on data set 1."""
-    whole("step", step, least=0, most=10**36)
+    whole("step", step, 0)
     g, eta = chain.shrinkage(chain.common[0]), chain.step_size
     log_factor = step * math.log1p(-g)
     mean = -chain.ratio * math.exp(log_factor) + chain.drift[0] / g * math.expm1(log_factor)
@@ -79,12 +78,12 @@ def common_law(chain: Chain, step: int) -> tuple[float, float]:
     return mean, variance
 
 
-def neighbour_laws(chain: Chain, step: int, places: Any = None) -> tuple[Array, Array]:
+def neighbour_laws(chain: Chain, step: int, places: Any = None) -> tuple[np.ndarray, np.ndarray]:
     """The same on data set 2, one law for each place 1..n of the differing record (or the ``places`` given).
 
     Theta is distributed as their mixture with equal weights.
     """
-    whole("step", step, least=0, most=10**36)
+    whole("step", step, 0)
     r = np.arange(1, chain.n + 1, dtype=np.float64) if places is None else np.asarray(places, dtype=np.float64)
     passes, rest = divmod(step, chain.n)
     log_factor, shift, spread = _with_differing(chain, chain.n, r)
@@ -107,7 +106,7 @@ def _common(chain: Chain, steps: int) -> tuple[float, float, float]:
             -chain.step_size * math.expm1(2 * log_factor) / (g * (2 - g)))
 
 
-def _with_differing(chain: Chain, steps: int, r: Array) -> tuple[float, Array, Array]:
+def _with_differing(chain: Chain, steps: int, r: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
     """The same for steps that hold the differing record at place r (1-based)."""
     g, d = chain.shrinkage(chain.common[0]), chain.shrinkage(chain.differing[0])
     tau, differing_tau = chain.drift
@@ -116,23 +115,3 @@ def _with_differing(chain: Chain, steps: int, r: Array) -> tuple[float, Array, A
     shift = (-tau * math.expm1(log_factor) + after * (tau * (g - d) + g * (differing_tau - tau))) / g
     spread = chain.step_size * (-math.expm1(2 * log_factor) + after**2 * (g - d) * (2 - g - d)) / (g * (2 - g))
     return log_factor, shift, spread
-
-
-def fresh_moments(chain: Chain, step: int) -> tuple[float, float]:
-    """Mean (minus the ratio) and variance on data set 2 where every step draws its record afresh, uniformly.
-
-    Exact moments of a law that is a mixture over all sequences, not a Gaussian. With p = 1/n: mean and second moment
-    follow a linear recursion of two dimensions, so a power of a 3 x 3 matrix.
-    """
-    whole("step", step, least=0, most=10**15)
-    p, (tau, differing_tau) = 1 / chain.n, chain.drift
-    keep, differing = 1 - chain.shrinkage(chain.common[0]), 1 - chain.shrinkage(chain.differing[0])
-    matrix = np.array([
-        [1.0, 0.0, 0.0],
-        [-((1 - p) * tau + p * differing_tau), (1 - p) * keep + p * differing, 0.0],
-        [chain.step_size + (1 - p) * tau**2 + p * differing_tau**2,
-         -2 * ((1 - p) * keep * tau + p * differing * differing_tau), (1 - p) * keep**2 + p * differing**2],
-    ])
-    start = np.array([1.0, -chain.ratio, chain.ratio**2 + 1 / chain.model.prior_precision])
-    _, mean, square = np.linalg.matrix_power(matrix, step) @ start
-    return float(mean), float(square - mean**2)

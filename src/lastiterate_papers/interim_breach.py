@@ -8,10 +8,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from lastiterate.bayes.linear import LinearModel, RatioDomain, posterior_curve
-from lastiterate.bayes.sgld_law import Chain
-from lastiterate.bayes.sgld_privacy import Witness, best_witness, peak
+from lastiterate.bayes import LinearModel, RatioDomain, posterior_curve
 from lastiterate.errors import InputError
+from lastiterate_papers.sgld_law import Chain
+from lastiterate_papers.sgld_privacy import Witness, best_witness, peak
 
 EXPONENT = 1 / 64
 """gamma_1 of the domain: a spread of n^(1/64)."""
