@@ -29,6 +29,8 @@ PAGES = {
                   ("lastiterate.bayes",)),
     "report": ("Pictures", "One style for every picture: what a line means decides how it looks.",
                ("lastiterate.report",)),
+    "long-work": ("Long work", "What a loop of long work calls, so that Ctrl-C stops it in order.",
+                  ("lastiterate.interrupts",)),
     "data": ("Data and schemas", "Readers of files, public schemas, bundled public sets.", ("lastiterate.data",)),
     "ledger": ("Ledger", "Several releases about one data set.", ("lastiterate.ledger",)),
 }
@@ -36,7 +38,7 @@ PAGES = {
 TORCH = ("lastiterate.torch",) if find_spec("torch") and find_spec("opacus") else ()
 """Its names can be looked up only where torch and Opacus are installed."""
 PACKAGES = ("lastiterate.analysis", "lastiterate.audit", "lastiterate.bayes", "lastiterate.curves", "lastiterate.data",
-            "lastiterate.engine", "lastiterate.estimators", "lastiterate.ledger", "lastiterate.report",
+            "lastiterate.engine", "lastiterate.estimators", "lastiterate.interrupts", "lastiterate.ledger", "lastiterate.report",
             "lastiterate.theorems", *TORCH)
 """Packages with public names of their own, beside the top."""
 MODULES = ("lastiterate.run.domains", "lastiterate.run.penalties", "lastiterate.errors")

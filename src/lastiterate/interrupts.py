@@ -25,6 +25,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+__all__ = ["check", "later", "say", "unfinished"]
 CODE = 130  #: exit code of a command that was stopped by its user, as shells have it
 PATIENCE = 10.0
 """Seconds that compiled code may keep the interpreter from noticing a Ctrl-C."""

@@ -106,9 +106,9 @@ def closed_forms(work: Work) -> Result:
                  1e-9),
             Row("NoisyGD in a bounded domain: ours / theirs, largest", max(over["bounded"]), 1.0, 1e-9, "<="),
             Row("NoisyCGD's form with one block: ours / theirs, smallest", min(over["one block"])))
-    names = ("NoisyGD", "NoisyCGD", "bounded", "one block")
-    traces = tuple(Trace(name, tuple(float(i) for i in range(len(over[name]))), tuple(sorted(over[name])), style)
-                   for name, style in zip(names, ("certified", "other upper", "sampling", "assumed"), strict=True))
+    styles = ("certified", "other upper", "sampling", "assumed")
+    traces = tuple(Trace(name, tuple(float(i) for i in range(len(y))), tuple(sorted(y)), style)
+                   for (name, y), style in zip(over.items(), styles, strict=True))
     return Result(rows, (Panel("our mu over theirs, sorted", "setting", "ratio", traces),),
                   {"settings drawn": work.size(60, 1000), "n": "2..50", "steps": "1..400", "strong": "0.01..0.5",
                    "step": "0.1..1.9 (smooth = 1)", "sigma": "0.1..3"},

@@ -11,7 +11,7 @@ import numpy as np
 import lastiterate as li
 from lastiterate_papers import real
 from lastiterate_papers.bok import BATCH, DELTA, PAPER, SIGMA, STEP
-from lastiterate_papers.item import Item, Panel, Result, Row, Trace, Work
+from lastiterate_papers.item import Item, Panel, Result, Row, Work, traced
 
 CLIP, ROW = 5.0, 8.0
 """Clips of a record's gradient and of a row, as in their experiment."""
@@ -46,8 +46,7 @@ def accuracy(work: Work) -> Result:
                 lines.setdefault(f"{name}, ridge {ridge}", []).append(float(np.mean(found)))
                 if name != "no privacy":
                     rows.append(Row(f"{what}: epsilon at {DELTA:g}, certified", li.account(run).epsilon(DELTA)))
-    styles = ("certified", "sampling", "chance", "other upper", "assumed")
-    traces = tuple(Trace(name, counts, tuple(y), style) for (name, y), style in zip(lines.items(), styles, strict=True))
+    traces = traced(counts, lines, "certified", "sampling", "chance", "other upper", "assumed")
     return Result(tuple(rows), (Panel(f"MNIST, n = {len(x)}", "passes", "test accuracy, %", traces, True),),
                   {"n": len(x), "b": BATCH, "step": STEP, "sigma": SIGMA, "clip": CLIP, "row norm": ROW,
                    "ridge": [0.002, 0.004], "passes": list(counts), "seeds": work.size(1, 3), "start": "0"},

@@ -16,7 +16,7 @@ from lastiterate.bayes import (
     propose_test_sample,
 )
 from lastiterate.curves import Rdp
-from lastiterate_papers.item import Item, Panel, Result, Row, Setting, Trace, Work, near
+from lastiterate_papers.item import Item, Panel, Result, Row, Setting, Trace, Work, near, traced
 from lastiterate_papers.sgld_law import Chain, common_law, neighbour_laws
 from lastiterate_papers.sgld_privacy import best_witness, chernoff_epsilon
 
@@ -202,8 +202,7 @@ def propose(work: Work) -> Result:
             line.append(count / tries)
             rows.append(Row(f"n {n}, {name}: share of runs that release a sample", count / tries))
     rows.append(Row(f"epsilon of the whole algorithm at {delta:g}, whatever is released", settings.epsilon(delta)))
-    styles = ("certified", "sampling", "composition")
-    traces = tuple(Trace(name, ns, tuple(y), style) for (name, y), style in zip(released.items(), styles, strict=True))
+    traces = traced(ns, released, "certified", "sampling", "composition")
     return Result(tuple(rows), (Panel("a sample is released", "n", "share of runs", traces, True),),
                   {"n": list(ns), "tries": tries, "ratio_bound": 50.0, "spread": 2.0, "count_epsilon": 0.25,
                    "ratio_epsilon": 0.25, "slope": 0.02, "delta": delta},

@@ -78,6 +78,11 @@ class Trace:
     style: str = "certified"
 
 
+def traced(x: Sequence[float], named: Mapping[str, Sequence[float]], *styles: str) -> tuple[Trace, ...]:
+    """A line for every name over the same x; as many names as there are ``styles``."""
+    return tuple(Trace(name, tuple(x), tuple(y), style) for (name, y), style in zip(named.items(), styles, strict=True))
+
+
 @dataclass(frozen=True)
 class Panel:
     """One pair of axes. ``names``: what x = 1, 2, ... stand for; then no line joins the points."""

@@ -10,7 +10,7 @@ import numpy as np
 import lastiterate as li
 from lastiterate.analysis import clipped_step_lipschitz
 from lastiterate.curves import Gdp
-from lastiterate_papers.item import Item, Panel, Result, Row, Trace, Work, near
+from lastiterate_papers.item import Item, Panel, Result, Row, Trace, Work, near, traced
 from lastiterate_papers.kong_ribero_table2 import SOURCES, At
 from lastiterate_papers.theory import assumed, curve
 
@@ -126,8 +126,7 @@ def constants(work: Work) -> Result:
                         values[2], 1e-12, "<="))
     rows.append(near("m = 0: L_lambda", lines["L_lambda"][0], 1.0, 1e-12))
     rows.append(near("M = 0: L_lambda squared, 1 + 3 lambda m", 1 + excess(0.3, 1.0, 0.0), 1.9, 1e-12))
-    styles = ("other upper", "certified", "composition", "sampling")
-    traces = tuple(Trace(name, weaks, tuple(y), style) for (name, y), style in zip(lines.items(), styles, strict=True))
+    traces = traced(weaks, lines, "other upper", "certified", "composition", "sampling")
     return Result(tuple(rows), (Panel("longest steps, M = 1", "weak convexity m", "Lipschitz constant", traces),),
                   {"M": curvature, "m": list(weaks), "step": "1/(M + m), half of it with clipping"},
                   (RESTORED, "Clipping a convex smooth loss in two dimensions is not nonexpansive: the exact constant "
@@ -167,8 +166,8 @@ def table_2(work: Work) -> Result:
             factor = source(there) / there.unit
             rows.append(Row(f"{count} pass{'es' * (count > 1)}: {name}", factor))
             lines.setdefault(name, []).append(factor)
-    styles = ("composition", "sampling", "last iterate", "other upper", "assumed", "audit", "lower", "certified")
-    traces = tuple(Trace(name, passes, tuple(y), style) for (name, y), style in zip(lines.items(), styles, strict=True))
+    traces = traced(passes, lines,
+                    "composition", "sampling", "last iterate", "other upper", "assumed", "audit", "lower", "certified")
     return Result(tuple(rows), (Panel("Renyi divergence over alpha C^2/(b^2 sigma^2)", "passes", "factor", traces, True,
                                       True),),
                   {"n": at.n, "b": at.batch, "step": at.step, "sigma": at.sigma, "C": at.clip, "order": at.order,

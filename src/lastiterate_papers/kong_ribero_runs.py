@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 import lastiterate as li
-from lastiterate_papers.item import Item, Panel, Result, Row, Trace, Work
+from lastiterate_papers.item import Item, Panel, Result, Row, Trace, Work, traced
 from lastiterate_papers.kong_ribero import PAPER
 from lastiterate_papers.ryffel_privacy import digits
 from lastiterate_papers.theory import assumed, curve
@@ -155,8 +155,7 @@ def sampling_cost(work: Work) -> Result:
                      Row(f"n {n}, {name}: working memory of a pass over the data's, MB", memory / 1e6),
                      Row(f"n {n}, {name}: variance of the batch size", batch_sizes(run))]
             lines[name].append(rate)
-    styles = ("sampling", "other upper", "assumed", "certified")
-    traces = tuple(Trace(name, ns, tuple(y), style) for (name, y), style in zip(lines.items(), styles, strict=True))
+    traces = traced(ns, lines, "sampling", "other upper", "assumed", "certified")
     return Result(tuple(rows), (Panel(f"batches of {batch}, {d} features", "n", "steps per second", traces, True),),
                   {"n": list(ns), "b": batch, "d": d, "steps": steps, "loss": "logistic"},
                   ("The appendix argues without numbers; these are of this machine and this engine, and vary.",

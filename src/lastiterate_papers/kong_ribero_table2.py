@@ -53,16 +53,6 @@ class At:
                       loss=assumed(lipschitz=self.clip))
 
 
-def chua_31(at: At) -> float:
-    """Disjoint batches: Gaussian mechanisms composed, one a pass. 2 alpha C^2 E / (b^2 sigma^2)."""
-    return curve("composition-gdp", at.run()).rdp(at.order)
-
-
-def mironov_33(at: At) -> float:
-    """Poisson batches by quadrature (zero-out)."""
-    return curve("poisson-rdp", at.poisson()).rdp(at.order)
-
-
 def mironov_11(at: At) -> float:
     """Poisson batches in closed form, 2 alpha q^2 T / z^2 (zero-out); infinite outside of its conditions.
 
@@ -80,11 +70,6 @@ def mironov_11(at: At) -> float:
     return 2 * alpha * q * q * at.passes * (at.n // at.batch) / (z * z)
 
 
-def feldman_35(at: At) -> float:
-    """Privacy amplification by iteration over passes, convex losses."""
-    return curve("pabi-convex", at.run(convex=True)).rdp(at.order)
-
-
 def altschuler_talwar_31(at: At) -> float:
     """Convex losses in a bounded domain, full batches with the same noise on the sum of gradients."""
     full = replace(at.run(convex=True, bounded=True), batching=li.FullBatch(),
@@ -92,29 +77,15 @@ def altschuler_talwar_31(at: At) -> float:
     return curve("bounded-domain-convex", full).rdp(at.order)
 
 
-def theirs_bounded(at: At) -> float:
-    """Theorem 2.2: nonconvex losses in a bounded domain, whatever the number of passes."""
-    return curve("cyclic-weakly-convex-bounded", at.run(bounded=True)).rdp(at.order)
-
-
-def theirs_unbounded(at: At) -> float:
-    """Theorem 2.3: nonconvex losses."""
-    return curve("cyclic-weakly-convex", at.run()).rdp(at.order)
-
-
-def optimal_shifts(at: At) -> float:
-    """Not in the table: the exact constant of a step with the best allocation of shifts."""
-    return curve("shifted-interpolation", at.run()).rdp(at.order)
-
-
 SOURCES: dict[str, Callable[[At], float]] = {
-    "Chua et al., disjoint batches: composition": chua_31,
-    "Mironov et al., section 3.3: quadrature (zero-out)": mironov_33,
+    "Chua et al., disjoint batches: composition": lambda at: curve("composition-gdp", at.run()).rdp(at.order),
+    "Mironov et al., section 3.3: quadrature (zero-out)": lambda at: curve("poisson-rdp", at.poisson()).rdp(at.order),
     "Mironov et al., Theorem 11: closed form (zero-out)": mironov_11,
-    "Feldman et al., Theorem 35 (convex)": feldman_35,
+    "Feldman et al., Theorem 35 (convex)": lambda at: curve("pabi-convex", at.run(convex=True)).rdp(at.order),
     "Altschuler, Talwar (convex, full batch, diameter 1)": altschuler_talwar_31,
-    "theirs, bounded (nonconvex, diameter 1)": theirs_bounded,
-    "theirs, unbounded (nonconvex)": theirs_unbounded,
-    "optimal shifts (nonconvex; not in the table)": optimal_shifts,
+    "theirs, bounded (nonconvex, diameter 1)": lambda at: curve(
+        "cyclic-weakly-convex-bounded", at.run(bounded=True)).rdp(at.order),
+    "theirs, unbounded (nonconvex)": lambda at: curve("cyclic-weakly-convex", at.run()).rdp(at.order),
+    "optimal shifts (nonconvex; not in the table)": lambda at: curve("shifted-interpolation", at.run()).rdp(at.order),
 }
 """Every source's function, by what the item calls it."""

@@ -12,7 +12,7 @@ import numpy as np
 
 import lastiterate as li
 from lastiterate_papers import real
-from lastiterate_papers.item import Item, Panel, Result, Row, Trace, Work
+from lastiterate_papers.item import Item, Panel, Result, Row, Work, traced
 from lastiterate_papers.problems import Problem, logistic_problem
 from lastiterate_papers.ryffel_privacy import digits
 from lastiterate_papers.utility import CHOURASIA, slope
@@ -148,10 +148,8 @@ def table_1(work: Work) -> Result:
                                        (rival.risk_order, rival.evaluations_order), strict=True):
             rows.append(Row(f"{rival.name}: fitted slope of {what} over n", fitted, order, 0.4))
     rows += _real(work)
-    panels = tuple(
-        Panel(title, "n", y_name, tuple(Trace(name, ns, tuple(y), style) for (name, y), style
-                                        in zip(lines.items(), STYLES, strict=True)), True, True)
-        for title, y_name, lines in (("utility", "excess risk", risks), ("work", "gradient evaluations", costs)))
+    panels = tuple(Panel(title, "n", y_name, traced(ns, lines, *STYLES), True, True) for title, y_name, lines in (
+        ("utility", "excess risk", risks), ("work", "gradient evaluations", costs)))
     return Result(tuple(rows), panels,
                   {"n": list(ns), "d": d, "ridge": RIDGE, "epsilon": EPSILON,
                    "delta": DELTA, "adjacency": "zero-out", "models": models, "most steps of noisy SGD": most},
@@ -172,9 +170,8 @@ def real_problems(work: Work) -> dict[str, Problem]:
     found = {"digits, even or odd": Problem(x, y % 2, RIDGE),
              "breast cancer": Problem(*breast_cancer(), RIDGE)}
     if real.present(work.data_dir, real.PNEUMONIA):
-        held = np.load(real.folder_of(work.data_dir) / real.PNEUMONIA)
-        found["PneumoniaMNIST, 49 means"] = Problem(real.pooled(held["train_images"]),
-                                                    held["train_labels"].ravel().astype(np.int64), RIDGE)
+        images, sick = real.pneumonia_images(work.data_dir, "train")
+        found["PneumoniaMNIST, 49 means"] = Problem(real.pooled(images), sick, RIDGE)
     if real.present(work.data_dir, *real.MNIST) and not work.quick:
         pixels, labels = real.mnist_images(work.data_dir, "train", 20_000)
         found["MNIST, even or odd, 49 means"] = Problem(real.pooled(pixels), labels % 2, RIDGE)

@@ -9,8 +9,8 @@ import numpy as np
 
 import lastiterate as li
 from lastiterate.curves import Curve
-from lastiterate_papers import formulas, lemma_51
-from lastiterate_papers.item import Item, Panel, Result, Row, Trace, Work, near
+from lastiterate_papers import formulas, lemma_51, real
+from lastiterate_papers.item import Item, Panel, Result, Row, Trace, Work, near, traced
 from lastiterate_papers.laws import Mixture, hockey_stick, projected_renyi, renyi
 from lastiterate_papers.theory import assumed, curve
 
@@ -105,7 +105,7 @@ def corollary_33(work: Work) -> Result:
     """Decreasing steps: the closed form that is printed, and the sum that it stands for."""
     rows, alpha, smooth, strong, n, sigma = list[Row](), 2.0, 1.0, 0.1, 1000, 0.05
     counts = (1, 10, 100, 1000)
-    lines: tuple[list[float], list[float]] = ([], [])
+    lines: dict[str, list[float]] = {"Corollary 3.3 as printed": [], "Theorem 3.2's sum": []}
     for steps in counts:
         run = li.Run(n=n, steps=steps, step_size=li.InverseDecay(smooth, strong), noise=li.Langevin(sigma),
                      start=li.GaussianStart(sigma * math.sqrt(2 / strong)), adjacency="replace-one",
@@ -113,10 +113,9 @@ def corollary_33(work: Work) -> Result:
         printed = 4 * alpha / (strong * sigma**2 * n**2) * strong * steps / (4 * smooth + strong * steps)
         ours = curve("sgld-strongly-convex", run).rdp(alpha)
         rows.append(near(f"K {steps}: Theorem 3.2's sum against Corollary 3.3's closed form", ours, printed, 1e-4))
-        for line, value in zip(lines, (printed, ours), strict=True):
+        for line, value in zip(lines.values(), (printed, ours), strict=True):
             line.append(value)
-    styles = (("Corollary 3.3 as printed", "claimed"), ("Theorem 3.2's sum", "certified"))
-    traces = tuple(Trace(name, counts, tuple(line), style) for (name, style), line in zip(styles, lines, strict=True))
+    traces = traced(counts, lines, "claimed", "certified")
     return Result(tuple(rows), (Panel("decreasing steps", "steps K", "Renyi epsilon", traces, True, True),),
                   {"alpha": alpha, "L": 1.0, "smooth": smooth, "strong": strong, "n": n, "sigma": sigma},
                   ("The closed form replaces the sum of eta_0, ..., eta_(K-1) by its integral, which is smaller: as "
@@ -128,7 +127,7 @@ def ridge_radius(work: Work) -> Result:
     """Section 3: a ball that holds the optimum of the unconstrained ridge problem."""
     from lastiterate_papers.problems import logistic_problem
 
-    rows, traces = [], []
+    rows = list[Row]()
     radii: dict[str, list[float]] = {"optimum": [], "L / ridge": [], "sqrt(2 loss(0) / ridge)": []}
     ridges = (1e-3, 1e-2, 1e-1, 1.0)
     for ridge in ridges:
@@ -140,9 +139,8 @@ def ridge_radius(work: Work) -> Result:
         rows.append(Row(f"ridge {ridge:g}: norm of the optimum", at, radius, 0.0, "<="))
         for name, value in zip(radii, (at, by_slope, by_loss), strict=True):
             radii[name].append(value)
-    traces = [Trace(name, ridges, tuple(values), style)
-              for (name, values), style in zip(radii.items(), ("chance", "certified", "other upper"), strict=True)]
-    return Result(tuple(rows), (Panel("radius of the domain", "ridge", "norm", tuple(traces), True, True),),
+    traces = traced(ridges, radii, "chance", "certified", "other upper")
+    return Result(tuple(rows), (Panel("radius of the domain", "ridge", "norm", traces, True, True),),
                   {"n": 400, "d": 8, "loss": "logistic, rows of norm at most 1", "L": 1.0, "loss(0)": math.log(2)},
                   ("Both radii are public, so that projecting costs nothing and changes no optimum.",))
 
@@ -183,12 +181,8 @@ def smoothness(work: Work) -> Result:
 
 def digits() -> tuple[np.ndarray, np.ndarray]:
     """Pixels of scikit-learn's digits, every row scaled to norm 1, and labels."""
-    from lastiterate.data import load_bundled
-
-    table, _ = load_bundled("digits")
-    x = np.asarray(table.array, dtype=np.float64)
-    norms = np.linalg.norm(x, axis=1, keepdims=True)
-    return x / np.maximum(norms, 1e-12), np.asarray(table.answers)
+    table, _ = li.data.load_bundled("digits")
+    return real.unit_rows(np.asarray(table.array)), np.asarray(table.answers)
 
 
 def softmax_curvature(x: np.ndarray, w: np.ndarray, rng: np.random.Generator, rounds: int = 60) -> float:

@@ -10,7 +10,7 @@ import numpy as np
 
 import lastiterate as li
 from lastiterate_papers import real
-from lastiterate_papers.item import Item, Panel, Result, Row, Trace, Work
+from lastiterate_papers.item import Item, Panel, Result, Row, Work, traced
 from lastiterate_papers.ryffel_privacy import PAPER
 
 if TYPE_CHECKING:
@@ -40,9 +40,9 @@ def images_of(work: Work, name: str) -> Images:
     """PneumoniaMNIST (its validation part, then 476 of its training part, are public), MNIST, or digits."""
     public, private = 1000, work.size(1500, 10**9)
     if name == "PneumoniaMNIST":
-        found = np.load(real.folder_of(work.data_dir) / real.PNEUMONIA)
-        x, y, *test = (np.concatenate([found[f"{part}_{what}"] for part in parts])
-                       for parts in (("val", "train"), ("test",)) for what in ("images", "labels"))
+        x, y = (np.concatenate(both) for both in zip(*(
+            real.pneumonia_images(work.data_dir, part) for part in ("val", "train")), strict=True))
+        test = real.pneumonia_images(work.data_dir, "test")
     elif name == "MNIST":
         private = work.size(1500, 12_000)
         x, y = real.mnist_images(work.data_dir, "train", public + private)
@@ -156,8 +156,7 @@ def table_3(work: Work) -> Result:
                 rows.append(Row(f"{name}, {part}, {column} ({row}): test accuracy, %", value,
                                 PUBLISHED.get((part, column)), 0.5))
                 bars.setdefault(column, []).append(value)
-        traces = tuple(Trace(column, (1.0, 2.0), tuple(values), style) for (column, values), style in zip(
-            bars.items(), ("chance", "sampling", "certified"), strict=True))
+        traces = traced((1.0, 2.0), bars, "chance", "sampling", "certified")
         panels.append(Panel(name, "what is trained", "test accuracy, %", traces,
                             names=("head alone", "last block and head")))
     return Result(tuple(rows), tuple(panels),

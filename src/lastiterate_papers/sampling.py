@@ -8,7 +8,7 @@ import numpy as np
 
 import lastiterate as li
 from lastiterate.curves import LowerBound
-from lastiterate_papers.item import Item, Panel, Result, Row, Trace, Work, near
+from lastiterate_papers.item import Item, Panel, Result, Row, Trace, Work, near, traced
 from lastiterate_papers.laws import Mixture, epsilon_of
 from lastiterate_papers.theory import assumed, bound, curve
 
@@ -117,8 +117,7 @@ def shuffling(work: Work) -> Result:
         rows.append(Row(f"noise {sigma}: random allocation at most, minus Poisson at most", allocation - poisson))
     gap = max(a - b for a, b in zip(lines["shuffled, at least"], lines["Poisson, at most"], strict=True))
     rows.append(Row("largest gap: shuffled needs more than Poisson is charged", gap, 0.0, 0.0, ">="))
-    styles = ("lower", "sampling", "certified", "composition")
-    traces = tuple(Trace(name, sigmas, tuple(y), style) for (name, y), style in zip(lines.items(), styles, strict=True))
+    traces = traced(sigmas, lines, "lower", "sampling", "certified", "composition")
     return Result(tuple(rows), (Panel("one pass of 1000 batches", "noise multiplier", "epsilon at 1e-6", traces),),
                   {"delta": delta, "blocks": blocks, "n": n, "adjacency": "zero-out", "noise": list(sigmas)},
                   ("Published: that accounting shuffled batches as Poisson ones understates their epsilon. The numbers "

@@ -11,7 +11,7 @@ import numpy as np
 import lastiterate as li
 from lastiterate_papers import formulas
 from lastiterate_papers.formulas import Choice, Constants
-from lastiterate_papers.item import Item, Panel, Result, Row, Trace, Work
+from lastiterate_papers.item import Item, Panel, Result, Row, Trace, Work, traced
 from lastiterate_papers.problems import Problem, logistic_problem
 from lastiterate_papers.theory import assumed, curve
 
@@ -171,10 +171,9 @@ def lemmas(work: Work) -> Result:
         rows.append(Row(f"K {steps}: measured mean risk against Lemma 4.3", values[4], values[3], 0.0, "<="))
         for line, value in zip(lines.values(), values, strict=True):
             line.append(value)
-    styles = ("other upper", "composition", "audit", "other upper", "audit")
-    traces = [Trace(name, counts, tuple(y), style) for (name, y), style in zip(lines.items(), styles, strict=True)]
-    panels = (Panel("constant steps", "steps K", "excess risk", tuple(traces[:3]), True, True),
-              Panel("decreasing steps", "steps K", "mean excess risk", tuple(traces[3:]), True, True))
+    traces = traced(counts, lines, "other upper", "composition", "audit", "other upper", "audit")
+    panels = (Panel("constant steps", "steps K", "excess risk", traces[:3], True, True),
+              Panel("decreasing steps", "steps K", "mean excess risk", traces[3:], True, True))
     return Result(tuple(rows), panels,
                   {"n": problem.n, "d": problem.d, "m": batch, "ridge": RIDGE, "smooth": problem.smooth,
                    "sigma": choice.sigma, "xi^2": xi, "models": models},
@@ -212,9 +211,8 @@ def theorems(work: Work) -> Result:
                  Row(f"Theorem {name}: measured excess risk, m = {batch}", measured)]
         for line, value in zip(bars.values(), (epsilon, published, true), strict=True):
             line.append(value)
-    styles = ("claimed", "other upper", "certified")
     place = (1.0, 2.0, 3.0, 4.0)
-    traces = tuple(Trace(name, place, tuple(y), style) for (name, y), style in zip(bars.items(), styles, strict=True))
+    traces = traced(place, bars, "claimed", "other upper", "certified")
     return Result(tuple(rows), (Panel("what is promised and what holds", "theorem", "epsilon", traces, False, True,
                                       tuple(steps)),),
                   {"n": n, "d": d, "m": batch, "ridge": RIDGE, "alpha": ALPHA, "epsilon": epsilon, "delta": delta,

@@ -4,6 +4,7 @@ import errno
 import gzip
 import json
 import struct
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -165,3 +166,12 @@ def test_an_interrupted_item_says_where_its_pieces_are(tmp_path, monkeypatch):
 def test_the_list_says_once_which_files_are_needed(reached):
     shown = command().stdout
     assert shown.count("cifar10_features.npz") == 1 and "--data-dir names a folder" in shown
+
+
+def test_without_its_package_the_command_says_so_in_one_sentence(monkeypatch):
+    monkeypatch.setitem(sys.modules, "lastiterate_papers", None)
+    monkeypatch.delitem(sys.modules, "lastiterate_papers.command", raising=False)
+    done = command()
+    assert done.exit_code == 2 and done.stdout == ""
+    assert " ".join(done.stderr.split()) == ("error: papers needs the package lastiterate_papers, which is not there; "
+                                             "install lastiterate again: both come together.")
