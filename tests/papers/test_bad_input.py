@@ -169,8 +169,15 @@ def test_the_list_says_once_which_files_are_needed(reached):
 
 
 def test_without_its_package_the_command_says_so_in_one_sentence(monkeypatch):
-    monkeypatch.setitem(sys.modules, "lastiterate_papers", None)
-    monkeypatch.delitem(sys.modules, "lastiterate_papers.command", raising=False)
+    class Absent:
+        @staticmethod
+        def find_spec(name, *_):
+            if name == "lastiterate_papers":
+                raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+    for name in [name for name in sys.modules if name.startswith("lastiterate_papers")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(sys, "meta_path", [Absent, *sys.meta_path])
     done = command()
     assert done.exit_code == 2 and done.stdout == ""
     assert " ".join(done.stderr.split()) == ("error: papers needs the package lastiterate_papers, which is not there; "
