@@ -38,8 +38,8 @@ PAGES = {
 TORCH = ("lastiterate.torch",) if find_spec("torch") and find_spec("opacus") else ()
 """Its names can be looked up only where torch and Opacus are installed."""
 PACKAGES = ("lastiterate.analysis", "lastiterate.audit", "lastiterate.bayes", "lastiterate.curves", "lastiterate.data",
-            "lastiterate.engine", "lastiterate.estimators", "lastiterate.interrupts", "lastiterate.ledger", "lastiterate.report",
-            "lastiterate.theorems", *TORCH)
+            "lastiterate.engine", "lastiterate.estimators", "lastiterate.interrupts", "lastiterate.ledger",
+            "lastiterate.report", "lastiterate.theorems", *TORCH)
 """Packages with public names of their own, beside the top."""
 MODULES = ("lastiterate.run.domains", "lastiterate.run.penalties", "lastiterate.errors")
 """Public modules: every class in them."""
