@@ -8,11 +8,13 @@ from random import Random
 import numpy as np
 import pytest
 
-from lastiterate.curves.curve import EpsDelta
+from lastiterate.curves.allocation import AllocationPld
+from lastiterate.curves.curve import BestOf, EpsDelta
 from lastiterate.curves.failure import WithFailure
 from lastiterate.curves.gdp import Gdp
 from lastiterate.curves.mixtures import GdpMixture
 from lastiterate.curves.renyi import Rdp
+from lastiterate.curves.tails import smallest_true
 from lastiterate.errors import InputError
 from lastiterate.ledger.dominate import dominated, dominating_mu, variation
 from lastiterate.ledger.filters import FAILURE_UNIT, UNIT, Charge, GaussianFilter, RenyiFilter
@@ -140,3 +142,19 @@ def test_failures_are_summed_exactly() -> None:
     cost = made.charge(EpsDelta(0.1, 1e-8)).costs[1]
     assert cost == math.ceil(Fraction(1e-6 / 64) / Fraction(FAILURE_UNIT))
     assert 64 * cost <= made.budget[1] + 64
+
+
+def test_secret_batches_cost_about_what_a_gaussian_of_the_same_epsilon_costs() -> None:
+    """Charged without a failure probability they would cost what known blocks do: eight times as much."""
+    curve = BestOf((Gdp(1.25), AllocationPld(9, (5.7,), (50,), mu=0.15)))
+    epsilon = curve.epsilon(1e-6)
+    same = Gdp(1 / smallest_true(lambda i: Gdp(1 / i).delta(epsilon) <= 1e-6, 1e-2, 1e3))
+    made = GaussianFilter.of(3.0, 1e-5)
+    charge, gaussian = made.charge(curve), made.charge(same)
+    assert gaussian.costs[0] < charge.costs[0] < 1.05 * gaussian.costs[0]
+    assert 0 < charge.costs[1] <= made.budget[1] / 64
+    assert made.covers(charge, curve)
+    assert not made.covers(Charge((charge.costs[0] * 99 // 100, charge.costs[1])), curve)
+    assert not made.covers(Charge((charge.costs[0], 0)), curve)
+    above = WithFailure(Gdp(math.sqrt(charge.costs[0] * UNIT)), charge.costs[1] * FAILURE_UNIT)
+    assert all(curve.delta(float(e)) <= above.delta(float(e)) for e in np.linspace(0, 8, 97))

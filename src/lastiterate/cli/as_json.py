@@ -38,8 +38,9 @@ def plans(choice: Choice, delta: float) -> dict[str, Any]:
                    if row["applies"] and row["kind"] == "upper" and row["epsilon"] is not None}
         listed.append({"plan": plan.name, "predicted_risk": finite(plan.risk), "seconds": plan.seconds,
                        "noise_multiplier": noise.z if isinstance(noise, NoiseMultiplier | ObjectiveNoise) else None,
+                       "ledger_share": None if plan.share is None else finite(plan.share), "fits_ledger": plan.fits,
                        "epsilon_by_theorem": charged, "run": certificate.run.to_dict()})
-    return {"delta": delta, "chosen": choice.best.name, "plans": listed,
+    return {"delta": delta, "chosen": choice.best.name, "without_ledger": choice.alone, "plans": listed,
             "output_perturbation_risk": finite(choice.floor)}
 
 

@@ -29,12 +29,15 @@ def plan_command(
     adjacency: Annotated[str, typer.Option("--adjacency", help="zero-out or replace-one")] = "zero-out",
     time_budget: TimeBudget = 60.0,
     stream: Annotated[bool, typer.Option("--stream", help="data that do not fit in memory")] = False,
+    ledger: Annotated[Path | None, typer.Option("--ledger", help="plan for what this ledger file leaves")] = None,
+    dataset: Annotated[str | None, typer.Option("--dataset", help="the data set's name in the ledger")] = None,
     out: Out = None,
     json_: Json = False,
 ) -> None:
     """What train would do with such data, and why; --out writes the chosen run as JSON."""
     from lastiterate.cli import as_json, show
     from lastiterate.models import datafile
+    from lastiterate.models.custody import custody
     from lastiterate.planning.planner import consider
     from lastiterate.planning.task import automatic_delta
 
@@ -42,7 +45,7 @@ def plan_command(
     given = datafile.parse_delta(delta)
     value = automatic_delta(n) if isinstance(given, str) else given
     choice = consider(task, epsilon=epsilon, delta=value, adjacency=cast(Any, adjacency),
-                      time_budget=time_budget, stream=stream)
+                      time_budget=time_budget, stream=stream, shared=custody(ledger=ledger, dataset=dataset).allowance)
     if json_:
         print(json.dumps(as_json.plans(choice, value), indent=2))
     else:

@@ -16,7 +16,7 @@ from lastiterate.accounting.explain import rounded_down, rounded_up
 from lastiterate.accounting.secrecy import gained
 from lastiterate.cli.screen import in_flags
 from lastiterate.curves.curve import check_delta
-from lastiterate.planning.planner import Choice
+from lastiterate.planning.planner import Choice, share_words
 from lastiterate.run.momentum import HeavyBall
 from lastiterate.run.noise import NoiseMultiplier, ObjectiveNoise, SnapshotNoise
 from lastiterate.run.run import Run
@@ -157,7 +157,8 @@ def _sample_rows(model: Any) -> list[tuple[str, str]]:
 def plans(console: Console, choice: Choice, delta: float) -> None:
     """The plans that were considered, what the theorems charge for each, and why the first won."""
     table = Table(title="plans considered", title_justify="left")
-    for name in ("plan", "predicted", "run", "noise multiplier", "seconds"):
+    shared = choice.alone is not None
+    for name in ("plan", "predicted", "run", "noise multiplier", "seconds", *(("ledger",) if shared else ())):
         table.add_column(name, justify="left" if name in ("plan", "run") else "right")
     charges: list[str] = []
     for place, plan in enumerate(choice.plans):
@@ -167,7 +168,7 @@ def plans(console: Console, choice: Choice, delta: float) -> None:
         ridge = f", ridge {strong:.3g}" if (strong := run.loss.facts().fact("strong")) else ""
         multiplier = f"{run.noise.z:.4g}" if isinstance(run.noise, NoiseMultiplier | ObjectiveNoise) else ""
         table.add_row(plan.name, rounded_up(plan.risk), blocks + momentum + ridge, multiplier, f"{plan.seconds:.2g}",
-                      style="bold" if place == 0 else "")
+                      *((share_words(plan.share),) if shared else ()), style="bold" if place == 0 else "")
         charged = [(row["epsilon"], row["theorem"]) for row in plan.certificate.rows(delta)
                    if row["applies"] and row["kind"] == "upper" and row["epsilon"] is not None]
         charges.append(f"  {plan.name}: " + ", ".join(f"{name} {rounded_up(value)}" for value, name in sorted(charged)))
@@ -181,6 +182,8 @@ def plans(console: Console, choice: Choice, delta: float) -> None:
         f"predicted {rounded_up(first.risk)} in {first.seconds:.2g} s, against {rounded_up(rival.risk)} in "
         f"{rival.seconds:.2g} s by {rival.name}")
     console.print(f"chosen: [bold]{first.name}[/bold], {reason}.", highlight=False)
+    if shared:
+        console.print(choice.about_sharing[0].upper() + choice.about_sharing[1:] + ".", highlight=False)
     sentence = gained(first.certificate, delta)
     console.print(sentence[0].upper() + sentence[1:] + ".", highlight=False)
 

@@ -74,9 +74,9 @@ class PrivateLinear(BaseEstimator):
             count = count_for(self.report_accuracy, self.epsilon, budget.delta_for(n), len(places[1]))
             held = features[places[1]], target[places[1]]
             features, target = features[places[0]], target[places[0]]
-        plan = linear.planned(task, budget, self._described(task, budget), count)
-        seed = None if self.random_state is None else int(check_random_state(self.random_state).randint(2**31))
         guard = custody(ledger=self.ledger, dataset=self.dataset, purpose=type(self).__name__)
+        plan = linear.planned(task, budget, self._described(task, budget), count, shared=guard.allowance)
+        seed = None if self.random_state is None else int(check_random_state(self.random_state).randint(2**31))
         self.fitted_: FittedLinear = linear.fit(plan.certificate, features, target, delta=plan.delta, answers=answers,
                                                 seed=seed, caveats=tuple(caveats), progress=self._progress(progress),
                                                 custody=guard, held=held)

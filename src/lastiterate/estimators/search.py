@@ -18,6 +18,7 @@ from lastiterate.models import linear, tuning
 from lastiterate.models.answers import Labels, Range, ordered
 from lastiterate.models.custody import custody
 from lastiterate.models.linear import Budget
+from lastiterate.planning.planner import SharedBudget
 from lastiterate.planning.task import Task, automatic_delta
 
 FREE = {"row_norm", "run", "time_budget", "adjacency"}
@@ -72,11 +73,11 @@ class DPSearchCV(MetaEstimatorMixin, BaseEstimator):
         classes = len(answers.values) if isinstance(answers, Labels) else 0
         law = tuning.law_of(self.mean_runs, self.runs)
         found: dict[int, Certificate] = {}
-        candidates = [self._candidate(i, Task(len(train), X.shape[1], classes, 1.0), found)
+        guard = custody(ledger=self.ledger, dataset=self.dataset, purpose="DPSearchCV")
+        candidates = [self._candidate(i, Task(len(train), X.shape[1], classes, 1.0), found, guard.allowance)
                       for i in range(len(self._settings))]
         certificate = tuning.planned(candidates, epsilon=self.epsilon, delta=delta, law=law, held_out=len(held),
                                      regression=classes == 0)
-        guard = custody(ledger=self.ledger, dataset=self.dataset, purpose="DPSearchCV")
         model = tuning.select(certificate, X, target, delta=delta, answers=answers, seed=self.random_state,
                               custody=guard)
         guard.finish(model)
@@ -107,7 +108,8 @@ class DPSearchCV(MetaEstimatorMixin, BaseEstimator):
             raise InputError("y", "must hold only the public classes", None, "add the missing label to classes=")
         return Labels(tuple(labels.tolist())), np.searchsorted(labels, y)
 
-    def _candidate(self, number: int, task: Task, found: dict[int, Certificate]) -> Callable[[float, float], Any]:
+    def _candidate(self, number: int, task: Task, found: dict[int, Certificate],
+                   shared: SharedBudget | None) -> Callable[[float, float], Any]:
         setting = self._settings[number]
         unknown = sorted(set(setting) - FREE)
         if unknown:
@@ -118,7 +120,7 @@ class DPSearchCV(MetaEstimatorMixin, BaseEstimator):
 
         def planned(epsilon: float, delta: float) -> Certificate:
             budget = Budget(epsilon, delta, one.adjacency, one.time_budget)
-            found[number] = linear.planned(asked, budget, one.run).certificate
+            found[number] = linear.planned(asked, budget, one.run, shared=shared).certificate
             return found[number]
 
         return planned

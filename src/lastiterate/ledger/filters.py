@@ -24,8 +24,8 @@ FAILURE_UNIT = 2**-100
 """Of failure probabilities."""
 LARGEST = 2**62
 """Costs above it fit no budget."""
-SHARES = (64, 16, 4, 1)
-"""A release that is no Gaussian mechanism may fail with this part of the whole failure probability."""
+PARTS = tuple(4.0**-k for k in range(5, -1, -1))
+"""A release that is no Gaussian mechanism may fail with one of these parts of the whole failure probability."""
 
 
 @final
@@ -78,13 +78,16 @@ class GaussianFilter:
         return min(LARGEST - 1, math.floor(square)), math.floor(Fraction(self.failure) / Fraction(FAILURE_UNIT))
 
     def charge(self, curve: Curve) -> Charge:
-        """The least charge for a release; refused where no Gaussian mechanism with this failure dominates it."""
-        for failure in (0.0, *(self.failure / share for share in SHARES if self.failure > 0)):
-            mu = dominating_mu(curve, failure)
-            if math.isfinite(mu):
-                return Charge((_square_up(mu), math.ceil(Fraction(failure) / Fraction(FAILURE_UNIT))))
-        raise InputError("release", "has a curve that no Gaussian mechanism with this failure probability dominates",
-                         type(curve).__name__, "make the ledger with a larger --failure, or with --filter renyi")
+        """The charge that takes the least of both budgets together; refused where no Gaussian mechanism dominates."""
+        best = math.inf, 0.0, 0.0
+        for part in (0.0, *(PARTS if self.failure > 0 else ())):
+            mu = dominating_mu(curve, self.failure * part, self.failure * PARTS[0])
+            best = min(best, ((mu / self.mu) ** 2 + part, mu, part))
+        if math.isinf(best[0]):
+            raise InputError("release", "has a curve that no Gaussian mechanism with this failure probability "
+                             "dominates", type(curve).__name__,
+                             "make the ledger with a larger failure probability, or with the renyi filter")
+        return Charge((_square_up(best[1]), math.ceil(Fraction(self.failure * best[2]) / Fraction(FAILURE_UNIT))))
 
     def covers(self, charge: Charge, curve: Curve) -> bool:
         """Whether a stored charge really pays for a stored curve."""
@@ -94,7 +97,7 @@ class GaussianFilter:
         while Fraction(mu) ** 2 > charge.costs[0] * Fraction(UNIT):
             mu = math.nextafter(mu, 0.0)
         known = isinstance(curve, Gdp) and _square_up(curve.mu) <= charge.costs[0]
-        return known or dominated(curve, mu * (1 + 1e-12), failure)
+        return known or dominated(curve, mu * (1 + 1e-12), failure, self.failure * PARTS[0])
 
     def total(self) -> Curve:
         """What holds for all releases together."""

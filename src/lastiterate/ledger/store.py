@@ -106,13 +106,13 @@ class Ledger:
         _check_text("purpose", purpose)
         token = secrets.token_hex(16) if token is None else token
         described = json.dumps(curve.to_dict())
+        charge = self.total(dataset).filter.charge(curve)  # takes a second for some curves: others need not wait
         with opened(self.path) as connection, transaction(connection):
             known = connection.execute(f"SELECT {COLUMNS} FROM releases WHERE token = ?", (token,)).fetchone()
             if known:
                 return _same(Release(*known), dataset, run, described)
             total = _total(connection, dataset)
             check_same(total.adjacency, adjacency, "ledger")
-            charge = total.filter.charge(curve)
             _check_fits(total, charge)
             _append(connection, token, total.dataset, purpose, run, described, json.dumps(charge.costs))
         return token
@@ -218,12 +218,22 @@ def _total(connection: sqlite3.Connection, dataset: str | None) -> Total:
 
 
 def _check_fits(total: Total, charge: Charge) -> None:
-    for name, budget, spent, cost in zip(total.filter.dimensions, total.filter.budget, total.spent, charge.costs,
-                                         strict=True):
-        if spent + cost > budget:
-            raise InputError("ledger", f"refuses this release on {total.dataset}: it needs {_share(cost, budget)} of "
-                             f"the budget ({name}), and {_share(max(0, budget - spent), budget)} is left", None,
-                             "ask for a smaller epsilon; no record was read, and nothing was charged")
+    rows = zip(total.filter.budget, total.spent, charge.costs, strict=True)
+    if any(spent + cost > budget for budget, spent, cost in rows):
+        raise refusal(total, charge, "ask for a smaller epsilon; no record was read, and nothing was charged")
+
+
+def refusal(total: Total, charge: Charge | None, remedy: str) -> InputError:
+    """What is said where a budget does not suffice for a charge, or no charge pays for a curve (``None``)."""
+    said = f"refuses this release on {total.dataset}: "
+    if charge is None:
+        return InputError("ledger", said + f"its filter ({', '.join(total.filter.dimensions)}) has no charge for the "
+                          "release's curve", None, remedy)
+    name, budget, spent, cost = max(
+        zip(total.filter.dimensions, total.filter.budget, total.spent, charge.costs, strict=True),
+        key=lambda row: (row[2] + row[3] - row[1]) / max(row[1], 1))
+    return InputError("ledger", said + f"it needs {_share(cost, budget)} of the budget ({name}), and "
+                      f"{_share(max(0, budget - spent), budget)} is left", None, remedy)
 
 
 def _share(part: int, budget: int) -> str:

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 from lastiterate import interrupts
-from lastiterate.curves.curve import BestOf, Curve
 from lastiterate.errors import InputError
 from lastiterate.ledger.store import Ledger
 from lastiterate.models import folder
+from lastiterate.models.allowance import Allowance, charged_curve
 
 if TYPE_CHECKING:
     from lastiterate.engine.keeper import Keeper
@@ -59,19 +59,33 @@ class Custody:
             with interrupts.later():
                 shutil.rmtree(self._held, ignore_errors=True)
 
-    def pay(self, certificate: Any, size: int = 0) -> None:
+    @property
+    def allowance(self) -> Allowance | None:
+        """What the ledger leaves for this release, for the planner; ``None`` without a ledger. A fit that goes on from
+        a checkpoint is planned as it was before it was charged."""
+        if self.ledger is None:
+            return None
+        return Allowance.of(self.ledger.total(self.dataset), self._kept_token())
+
+    def _kept_token(self) -> str:
+        from lastiterate.engine import sealed
+
+        return "" if self.checkpoint is None or not self.checkpoint.exists() else sealed.token_of(self.checkpoint)
+
+    def pay(self, certificate: Any, size: int = 0, *, delta: float) -> None:
         """Charge the release of ``certificate``, once, and open its checkpoint; called before records are read.
 
+        ``delta``: of the release's own statement, for what a refusal says.
         ``size``: bytes that the model takes at ``place``, about; a disk that has no space for them is noticed here.
         """
         if self._paid:
             return
         interrupts.check()
         with interrupts.later():
-            self._take(certificate, size)
+            self._take(certificate, size, delta)
         self._paid = True
 
-    def _take(self, certificate: Any, size: int) -> None:
+    def _take(self, certificate: Any, size: int, delta: float) -> None:
         """Space, the charge and the checkpoint, in this order; all of it happens where any does."""
         if self.place is not None:
             self._held = folder.reserved(self.place, size)
@@ -82,18 +96,20 @@ class Custody:
             if self.key is None:
                 raise InputError("checkpoint", "needs a key: without one nothing is written", str(self.checkpoint),
                                  sealed.HELP)
-            self._token = sealed.token_of(self.checkpoint) if self.checkpoint.exists() else ""
+            self._token = self._kept_token()
         if self.ledger is not None:
-            self._charge(self.ledger, certificate)
+            self._charge(self.ledger, certificate, delta)
             interrupts.say("nothing was released; the ledger keeps the charge")
         if self.checkpoint is not None:
             self.keeper = self._opened()
 
-    def _charge(self, ledger: Ledger, certificate: Any) -> None:
+    def _charge(self, ledger: Ledger, certificate: Any, delta: float) -> None:
         if not self._token and self.checkpoint is not None and self.checkpoint.exists():
             raise InputError("checkpoint", "was begun without a ledger", str(self.checkpoint), "go on without one")
         total = ledger.total(self.dataset)
         run = described_hash(certificate)
+        if not self._token:
+            Allowance.of(total).check(certificate, delta, total)
         self._token = self._token or secrets.token_hex(16)
         ledger.reserve(total.dataset, charged_curve(certificate, total.adjacency), adjacency=total.adjacency, run=run,
                        purpose=self.purpose, token=self._token)
@@ -136,20 +152,6 @@ def custody(*, ledger: Ledger | str | Path | None = None, dataset: str | None = 
     where = None if checkpoint is None else Path(checkpoint)
     return Custody(ledger=book, dataset=dataset, purpose=purpose, checkpoint=where, every=every, key=key,
                    place=place)
-
-
-def charged_curve(certificate: Any, adjacency: str) -> Curve:
-    """Everything that certifies a release, as one curve under the ledger's adjacency."""
-    under = certificate.under(adjacency)
-    if under is None:
-        raise InputError("adjacency", f"must be the ledger's, {adjacency}", certificate.adjacency,
-                         "the constants of this run cannot be converted")
-    if not hasattr(under, "certifying"):
-        return under.curve
-    curves = tuple(under.curve(verdict) for verdict in under.certifying)
-    if not curves:
-        raise InputError("adjacency", "must be one under which the run is certified", adjacency)
-    return curves[0] if len(curves) == 1 else BestOf(curves)
 
 
 def described_hash(certificate: Any) -> str:

@@ -109,11 +109,12 @@ def fit_file(data: str, budget: Budget, *, schema: Schema | None = None, test: s
     run = None if template is None else template(budget.asked(task), False)
     count = None if places is None or report_accuracy is None else count_for(
         report_accuracy, budget.epsilon, budget.delta_for(task.n), len(places[1]), rows_per_unit=task.rows_per_unit)
-    plan = linear.planned(task, budget, run, count, stream=stream)
+    shared = None if custody is None else custody.allowance
+    plan = linear.planned(task, budget, run, count, stream=stream, shared=shared)
     if file.streamed or devices != 1:
         check_streams(plan.certificate.run)
     if custody is not None:
-        custody.pay(plan.certificate, file.size(plan.certificate.run))
+        custody.pay(plan.certificate, file.size(plan.certificate.run), delta=plan.delta)
     records = file.records()
     rows, target, held = records.features, records.target, None
     if places is not None:
@@ -134,7 +135,7 @@ def _exactly(file: Opened, budget: Budget, run: Run, custody: Custody | None,
     certificate = calibrate_exactly(run, epsilon=budget.epsilon, delta=delta)
     guard = Custody() if custody is None else custody
     exact.grid_of(certificate.run)
-    guard.pay(certificate, file.size(certificate.run))
+    guard.pay(certificate, file.size(certificate.run), delta=delta)
     records = file.records()
     found = exact.fit(certificate, records.features, records.target, delta=delta, answers=records.answers,
                       schema=records.schema, custody=guard, progress=progress)
@@ -154,21 +155,22 @@ def tune_file(data: str, budget: Budget, *, schema: Schema | None = None, row_no
     file = open_file(data, schema=schema, test=None, row_norm=None)
     task = file.task
     train, held = tuning.parts(task.n)
-    delta = budget.delta_for(task.n)
+    delta, shared = budget.delta_for(task.n), custody.allowance
 
     def candidate(norm: float, made: Template | None) -> tuning.Candidate:
         asked = Task(len(train), task.features, task.classes, norm)
 
         def certificate(epsilon: float, delta: float) -> Certificate:
             part = replace(budget, epsilon=epsilon, delta=delta)
-            return linear.planned(asked, part, None if made is None else made(part.asked(asked), False)).certificate
+            run = None if made is None else made(part.asked(asked), False)
+            return linear.planned(asked, part, run, shared=shared).certificate
 
         return certificate
 
     listed = [candidate(norm, made) for norm in row_norms or (file.row_norm,) for made in templates]
     certificate = tuning.planned(listed, epsilon=budget.epsilon, delta=delta, law=law, held_out=len(held),
                                  regression=task.classes == 0)
-    custody.pay(certificate, file.size())
+    custody.pay(certificate, file.size(), delta=delta)
     records = file.records()
     found = tuning.select(certificate, records.features, records.target, delta=delta, answers=records.answers,
                           schema=records.schema, custody=custody)
@@ -183,7 +185,7 @@ def _sample(file: Opened, budget: Budget, custody: Custody | None) -> Trained:
     delta = budget.delta_for(task.n)
     if custody is not None:
         custody.pay(posterior.certified(task.n, task.features, row_norm=file.row_norm, epsilon=budget.epsilon,
-                                        delta=delta, adjacency=budget.adjacency), file.size())
+                                        delta=delta, adjacency=budget.adjacency), file.size(), delta=delta)
     records = file.records()
     answers = records.answers
     assert isinstance(answers, Range)

@@ -65,7 +65,7 @@ def fit(certificate: ExactCertificate, features: Any, target: Any, *, delta: flo
         progress: Callable[[int, int, float], None] | None = None) -> FittedExact:
     """Execute the run of ``certificate`` exactly on rows (n, d) and targets (n,), and release its last iterate."""
     grid_of(certificate.run)  # refuses before anything is paid
-    custody.pay(certificate)
+    custody.pay(certificate, delta=delta)
     warn_of_dumps()
     rows = repeated.REMINDER.sketch(features)
     repeated.REMINDER.before(rows)

@@ -43,7 +43,7 @@ def fit_order(order: Order) -> FittedExactNetwork:
     check_fits(run, order.loss, order.model, order.data, order.microbatch)
     added = (FIRST, *(() if order.seed is None else (SEED,)))
     key = None if order.seed is None else seeded_key(order.seed)
-    order.custody.pay(order.certificate)
+    order.custody.pay(order.certificate, delta=order.delta)
     warn_of_dumps()
     params = fit_network_exactly(run, order.loss, order.model, order.data, key, microbatch=order.microbatch,
                                  progress=order.progress, keeper=order.custody.keeper)

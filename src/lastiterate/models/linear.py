@@ -33,7 +33,7 @@ from lastiterate.models.scored import Accuracy, CountCharge, accuracy, noisy_cou
 from lastiterate.models.statements import Written
 from lastiterate.models.units import check_rows, check_units, unit_records
 from lastiterate.planning.families.asked import Asked
-from lastiterate.planning.planner import TIME_BUDGET, Choice, consider
+from lastiterate.planning.planner import TIME_BUDGET, Choice, SharedBudget, consider, share_words
 from lastiterate.planning.task import Task, automatic_delta
 from lastiterate.planning.task import budget as worth
 from lastiterate.run.counts import NoisyCount
@@ -97,7 +97,7 @@ class FittedLinear(Fitted):
         unseen = tuple(text for text in said if text not in old.caveats)
         proof = replace(account(run, at_least=old.at_least), caveats=(*old.caveats, *unseen))
         guard = custody_of(ledger=ledger, dataset=dataset, purpose="private_score")
-        guard.pay(CountCharge(run, wanted, run.adjacency))
+        guard.pay(CountCharge(run, wanted, run.adjacency), delta=self.delta)
         right = self.predict(x) == np.asarray(y)
         found = replace(self, proof=proof, run=run, counted=(*self.counted, noisy_count(right, wanted, fresh_key())))
         guard.finish(found)
@@ -179,20 +179,30 @@ class Planned:
 
 
 def planned(task: Task, budget: Budget, run: Run | None = None, count: NoisyCount | None = None, *,
-            stream: bool = False) -> Planned:
+            stream: bool = False, shared: SharedBudget | None = None) -> Planned:
     """The planner's run for a task, or the given one with the least noise that the budget allows; ``stream``: the data
-    do not fit in memory. With a ``count`` that is released beside the model, it is charged as well."""
+    do not fit in memory. With a ``count`` that is released beside the model, it is charged as well. ``shared``: what a
+    ledger leaves. A given run that does not fit it is refused, with the name of the plan that does.
+    """
     if count is not None:
-        found = planned(task, budget, run, stream=stream)
+        found = planned(task, budget, run, stream=stream, shared=shared)
         both = replace(found.certificate.run, counts=(count,))
         return replace(found, certificate=calibrate(both, epsilon=budget.epsilon, delta=found.delta))
     delta = budget.delta_for(task.n)
     if run is None:
         choice = consider(task, epsilon=budget.epsilon, delta=delta, adjacency=budget.adjacency,
-                          time_budget=budget.time_budget, stream=stream)
+                          time_budget=budget.time_budget, stream=stream, shared=shared)
         return Planned(choice.best.certificate, delta, choice)
     check_task(run, task, budget.adjacency)
-    return Planned(calibrate(run, epsilon=budget.epsilon, delta=delta), delta)
+    found = Planned(calibrate(run, epsilon=budget.epsilon, delta=delta), delta)
+    if shared is not None and not shared.fits(found.certificate):
+        choice = planned(task, budget, stream=stream, shared=shared).choice
+        if choice is not None and (best := choice.best).fits:
+            needed = share_words(shared.share(found.certificate))
+            raise InputError("ledger", f"refuses this release: it needs {needed} of the budget", None,
+                             f"the algorithm automatic fits: its plan for this ledger, "
+                             f"{best.name}, needs {share_words(best.share)}; no record was read, nothing was charged")
+    return found
 
 
 def fit(certificate: Certificate, features: Any, target: Any = None, *, delta: float, answers: Answers,
@@ -223,7 +233,7 @@ def fit(certificate: Certificate, features: Any, target: Any = None, *, delta: f
     check_units(certificate.run, unit)
     key, keeper = None if seed is None else seeded_key(seed), None
     if custody is not None:
-        custody.pay(certificate)
+        custody.pay(certificate, delta=delta)
         keeper = custody.keeper
     warn_of_dumps()
     rows = repeated.REMINDER.sketch(first_rows(features) if is_source(features) else features)

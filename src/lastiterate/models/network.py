@@ -86,7 +86,7 @@ def fit_order(order: Order) -> FittedNetwork:
         check_fits(run, order.loss, order.model, order.data, order.microbatch)
     added = (FIRST, *support_caveats(order.certificate, order.delta), *(() if order.seed is None else (SEED,)))
     key = None if order.seed is None else seeded_key(order.seed)
-    order.custody.pay(order.certificate)
+    order.custody.pay(order.certificate, delta=order.delta)
     warn_of_dumps()
     how: Any = {"microbatch": order.microbatch, "progress": order.progress, "keeper": order.custody.keeper}
     params = fit_network(run, order.loss, order.model, order.data, key, **how) if source is None else fit_streaming(

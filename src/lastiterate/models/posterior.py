@@ -101,7 +101,7 @@ def fit(features: Array, target: Array, *, row_norm: float, answers: Range, epsi
     n, width = np.shape(features)
     certificate = certified(n, width, row_norm=row_norm, epsilon=epsilon, delta=delta, adjacency=adjacency)
     if custody is not None:
-        custody.pay(certificate)
+        custody.pay(certificate, delta=delta)
     problem, rows = certificate.problem, with_constant(features, row_norm)
     made = sample_posterior(problem, rows, target, adjacency=adjacency)
     return FittedSample(proof=made.certificate, delta=delta, schema=schema, problem=problem, value=made.value,

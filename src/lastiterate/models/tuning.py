@@ -106,7 +106,7 @@ def select(certificate: SelectionCertificate, features: Any, target: Any, *, del
         if custody.checkpoint is not None:
             raise InputError("checkpoint", "is not kept while candidates are tried", str(custody.checkpoint),
                              "leave it out")
-        custody.pay(certificate)
+        custody.pay(certificate, delta=delta)
     train, held = parts(len(features))
     rows, labels = np.asarray(features), np.asarray(target)
     if (len(train), len(held)) != (chosen.candidates[0].n, chosen.held_out):

@@ -12,6 +12,9 @@ and the lowest predicted risk wins:
 - permuted: one secret order, read in blocks, certified for the last iterate;
 - cyclic: the same in a public order, the only family that can read data from a disk.
 
+Where several releases share a budget (a ledger's), plans are weighed with what they take of it: of those that take
+hardly more than the least, and fit what is left, the lowest predicted risk wins.
+
 Privacy never depends on the choice.
 """
 
@@ -21,6 +24,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Protocol
 
 from lastiterate.accounting.budgets import check_budget
 from lastiterate.accounting.certificate import Certificate
@@ -39,16 +43,34 @@ MANY_PASSES = 50
 WORTH = 1.25  #: more than ``MANY_PASSES`` must lower the predicted risk by this factor, and by as much as is seen:
 AT_STAKE, REGRESSION_AT_STAKE = 2e-3, 4e-4
 TIME_BUDGET = 60.0  #: seconds on two cores
+FAIR = 1.1  #: plans that take more of a shared budget than this times the least are passed over
+
+
+class SharedBudget(Protocol):
+    """A budget that several releases share, such as what a ledger leaves; hashable."""
+
+    def share(self, certificate: Certificate) -> float:
+        """The part of the whole budget that a release takes; infinite where it has no price."""
+        ...
+
+    def fits(self, certificate: Certificate) -> bool:
+        """Whether what is left pays for it."""
+        ...
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A family's best member: its certified run, its predicted risk, an estimated time on two cores."""
+    """A family's best member: its certified run, its predicted risk, an estimated time on two cores.
+
+    ``share``: the part of the shared budget that it takes (``None``: there is none); ``fits``: whether it is left.
+    """
 
     name: str
     certificate: Certificate
     risk: float
     seconds: float
+    share: float | None = None
+    fits: bool = True
 
     @property
     def weighed(self) -> float:
@@ -61,14 +83,30 @@ class Plan:
 
 @dataclass(frozen=True)
 class Choice:
-    """What was considered: the plans, the chosen one first, and the risk of noise on the exact minimiser."""
+    """What was considered: the plans, the chosen one first, and the risk of noise on the exact minimiser.
+
+    ``alone``: with a shared budget, the name of the plan that is chosen without one.
+    """
 
     plans: tuple[Plan, ...]
     floor: float
+    alone: str | None = None
 
     @property
     def best(self) -> Plan:
         return self.plans[0]
+
+    @property
+    def about_sharing(self) -> str:
+        """What a shared budget changed, in one sentence; empty where there is none."""
+        best, other = self.best, next((plan for plan in self.plans if plan.name == self.alone), None)
+        if other is None:
+            return ""
+        none, takes = "" if best.fits else ", and no plan fits what is left", share_words(best.share)
+        if other is best:
+            return f"the ledger did not change the plan: it takes {takes} of the whole budget{none}"
+        return (f"the ledger changed the plan: {other.name} would take {share_words(other.share)} of the whole budget, "
+                f"{best.name} takes {takes}{none}")
 
     def _repr_html_(self) -> str:
         names = ("plan", "predicted risk", "steps", "batches", "seconds")
@@ -80,20 +118,25 @@ class Choice:
 
 
 def plan(task: Task, *, epsilon: float, delta: float, adjacency: Adjacency = "zero-out",
-         time_budget: float = TIME_BUDGET, stream: bool = False) -> Certificate:
+         time_budget: float = TIME_BUDGET, stream: bool = False, shared: SharedBudget | None = None) -> Certificate:
     """The run for a task and a budget, calibrated; its certificate's epsilon(delta) is at most ``epsilon``."""
-    choice = consider(task, epsilon=epsilon, delta=delta, adjacency=adjacency, time_budget=time_budget, stream=stream)
+    choice = consider(task, epsilon=epsilon, delta=delta, adjacency=adjacency, time_budget=time_budget, stream=stream,
+                      shared=shared)
     return choice.best.certificate
 
 
 @lru_cache(maxsize=256)
 def consider(task: Task, *, epsilon: float, delta: float, adjacency: Adjacency = "zero-out",
-             time_budget: float = TIME_BUDGET, stream: bool = False) -> Choice:
+             time_budget: float = TIME_BUDGET, stream: bool = False, shared: SharedBudget | None = None) -> Choice:
     """The best plan of every family, in the order of predicted risk.
 
     ``stream``: the data do not fit in memory and are read anew in every pass. ``time_budget``: seconds that a fit
-    may take, estimated on two cores. Errors: a bad budget, or no plan that keeps it.
+    may take, estimated on two cores. ``shared``: a budget that the release takes its part of; where no plan fits what
+    is left, the one that takes least comes first. Errors: a bad budget, or no plan that keeps it.
     """
+    if shared is not None:
+        return weighed_with(shared, consider(task, epsilon=epsilon, delta=delta, adjacency=adjacency,
+                                             time_budget=time_budget, stream=stream))
     check_budget(epsilon, delta, task.n)
     if not 0 < time_budget < math.inf:
         raise InputError("time_budget", "must be a positive number of seconds", time_budget)
@@ -103,12 +146,34 @@ def consider(task: Task, *, epsilon: float, delta: float, adjacency: Adjacency =
              and (plan := best_of(asked, name, family.runs)) is not None]
     if not found:
         raise InputError("time_budget", "is too short for any plan", time_budget, "allow more seconds")
-    least = ENOUGH * min(plan.weighed for plan in found)
-    first = min((plan for plan in found if plan.weighed <= least), key=lambda plan: plan.seconds)
+    first = _first(found)
     found.sort(key=lambda plan: (plan is not first, plan.risk))
     moved = asked.empty.facts().fact("sensitivity")
     reference = Reference.centred(task, asked.empty)
     return Choice(tuple(found), output_perturbation(reference, moved / asked.mu, task.n))
+
+
+def _first(plans: list[Plan]) -> Plan:
+    """The quickest of nearly the lowest risk."""
+    least = ENOUGH * min(plan.weighed for plan in plans)
+    return min((plan for plan in plans if plan.weighed <= least), key=lambda plan: plan.seconds)
+
+
+def share_words(share: float | None) -> str:
+    """A part of a budget in words."""
+    return "more than it can charge" if share is None or math.isinf(share) else f"{100 * share:.3g}%"
+
+
+def weighed_with(shared: SharedBudget, choice: Choice) -> Choice:
+    """The same plans with what each takes of a shared budget, and the one first that is best with it."""
+    found = [replace(plan, share=shared.share(plan.certificate), fits=shared.fits(plan.certificate))
+             for plan in choice.plans]
+    shares = {plan.name: math.inf if plan.share is None else plan.share for plan in found}
+    fitting = [plan for plan in found if plan.fits]
+    cheapest = min(shares[plan.name] for plan in fitting or found)
+    first = _first([plan for plan in fitting or found if shares[plan.name] <= FAIR * cheapest] or found)
+    found.sort(key=lambda plan: (plan is not first, plan.risk))
+    return replace(choice, plans=tuple(found), alone=choice.best.name)
 
 
 def best_of(asked: Asked, name: str, runs: Callable[[Asked], Iterator[Run]]) -> Plan | None:

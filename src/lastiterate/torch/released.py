@@ -107,7 +107,7 @@ def fit_order_as(order: Order, executed_as: Any) -> FittedModule:
     check_fits(run, order.model, order.loss, order.data, order.microbatch)
     added = (FIRST, *(() if order.seed is None else (SEED,)))
     key = None if order.seed is None else seeded_key(order.seed)
-    order.custody.pay(order.certificate)
+    order.custody.pay(order.certificate, delta=order.delta)
     warn_of_dumps()
     how: Any = {"microbatch": order.microbatch, "progress": order.progress, "keeper": order.custody.keeper}
     if is_source(order.data):

@@ -1,0 +1,118 @@
+"""What a ledger leaves for one more release, what a release would take of it, and what fits where one does not.
+
+A ledger's filter charges curves of one epsilon at one delta very differently: a Gaussian mechanism costs its squared
+mu, what is known by a numerical profile or by Renyi divergences alone may cost several times as much. So a plan is
+weighed with what it costs here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any, final
+
+from lastiterate.accounting.calibration import calibrate
+from lastiterate.accounting.certificate import Certificate
+from lastiterate.curves.curve import BestOf, Curve
+from lastiterate.curves.gdp import Gdp
+from lastiterate.curves.tails import smallest_true
+from lastiterate.errors import InputError, NotCertified
+from lastiterate.ledger.filters import Charge, Filter
+from lastiterate.ledger.store import Total, refusal
+from lastiterate.run.batching import FullBatch
+
+LARGEST_MU = 100.0
+"""No larger mu is looked for when a refusal says what would fit."""
+
+
+@final
+@dataclass(frozen=True)
+class Allowance:
+    """A ledger's filter, what is left of each of its dimensions, in its units, and the ledger's adjacency."""
+
+    filter: Filter
+    left: tuple[int, ...]
+    adjacency: str
+
+    @classmethod
+    def of(cls, total: Total, token: str = "") -> Allowance:
+        """What a data set's releases leave; with a ``token``, what those before that release left to it."""
+        before = next((release.number for release in total.releases if release.token == token), None)
+        spent = [0] * len(total.filter.budget)
+        for release in total.releases:
+            if release.state != "cancelled" and (before is None or release.number < before):
+                spent = [a + b for a, b in zip(spent, release.charge.costs, strict=True)]
+        left = tuple(max(0, budget - used) for budget, used in zip(total.filter.budget, spent, strict=True))
+        return cls(total.filter, left, total.adjacency)
+
+    def share(self, certificate: Any) -> float:
+        """The part of the whole budget that a release takes, of the dimension that it takes most of; infinite where
+        the filter does not charge its curve."""
+        charge = self._charge(certificate)
+        return math.inf if charge is None else self._share(charge)
+
+    def fits(self, certificate: Any) -> bool:
+        """Whether what is left pays for a release."""
+        return self._fits(self._charge(certificate))
+
+    def check(self, certificate: Any, delta: float, total: Total) -> None:
+        """Refuse a release that does not fit, and say what would."""
+        charge = self._charge(certificate)
+        if not self._fits(charge):
+            raise refusal(total, charge, self._remedy(certificate, delta))
+
+    def _charge(self, certificate: Any) -> Charge | None:
+        curve = charged_curve(certificate, self.adjacency)
+        with suppress(InputError):
+            return self.filter.charge(curve)
+        return None
+
+    def _share(self, charge: Charge) -> float:
+        pairs = zip(charge.costs, self.filter.budget, strict=True)
+        return max(cost / budget if budget else math.inf for cost, budget in pairs if cost)
+
+    def _fits(self, charge: Charge | None) -> bool:
+        return charge is not None and all(cost <= left for cost, left in zip(charge.costs, self.left, strict=True))
+
+    def _remedy(self, certificate: Any, delta: float) -> str:
+        """Full batches where they fit, and otherwise the largest epsilon of a Gaussian mechanism that does."""
+        for found in _in_full_batches(certificate, delta):
+            if self.fits(found):
+                return (f"full batches (batching=FullBatch()) of the same epsilon at delta {delta:g} fit, they need "
+                        f"{100 * self.share(found):.3g}%; no record was read, and nothing was charged")
+        inverse = smallest_true(lambda i: self._fits(self.filter.charge(Gdp(1 / i))), 1 / LARGEST_MU, 1e9, 1e-6)
+        most = Gdp(1 / inverse).epsilon(delta) if inverse < 1e6 else 0.0
+        if most < 1e-3:
+            return "the budget is used up: no record was read, and nothing was charged"
+        return (f"a Gaussian mechanism (full batches, charged by composition) fits with epsilon up to {_down(most)} at "
+                f"delta {delta:g}; no record was read, and nothing was charged")
+
+
+def _in_full_batches(certificate: Any, delta: float) -> Iterator[Certificate]:
+    """The run of a certificate in full batches, calibrated to the same epsilon, where it has other batches."""
+    if type(certificate) is Certificate and type(certificate.run.batching) is not FullBatch:
+        with suppress(InputError, NotCertified):
+            yield calibrate(replace(certificate.run, batching=FullBatch()), epsilon=certificate.epsilon(delta),
+                            delta=delta, at_least=certificate.at_least)
+
+
+def _down(value: float) -> str:
+    """Three digits that do not exceed ``value``."""
+    step = 10.0 ** (math.floor(math.log10(value)) - 2)
+    return f"{math.floor(value / step) * step:.3g}"
+
+
+def charged_curve(certificate: Any, adjacency: str) -> Curve:
+    """Everything that certifies a release, as one curve under the ledger's adjacency."""
+    under = certificate.under(adjacency)
+    if under is None:
+        raise InputError("adjacency", f"must be the ledger's, {adjacency}", certificate.adjacency,
+                         "the constants of this run cannot be converted")
+    if not hasattr(under, "certifying"):
+        return under.curve
+    curves = tuple(under.curve(verdict) for verdict in under.certifying)
+    if not curves:
+        raise InputError("adjacency", "must be one under which the run is certified", adjacency)
+    return curves[0] if len(curves) == 1 else BestOf(curves)
