@@ -1,6 +1,6 @@
 """Ctrl-C: raised where Python can raise it, and remembered for where it cannot.
 
-An exception that a signal raises is lost where it lands in code whose errors nobody sees: a callback of the garbage
+An exception that a signal raises is lost where it lands in code whose errors are dropped: a callback of the garbage
 collector (JAX has one), a finaliser, a library that turns every error into its own. So the handler of the command line
 raises KeyboardInterrupt and keeps a flag as well, and every loop of long work calls ``check`` between its pieces. What
 was lost in a callback is raised again a moment later. A second Ctrl-C ends the process at once, and so does the first
@@ -116,7 +116,7 @@ def handled() -> None:
 
 
 def over() -> None:
-    """The command's work is done and told: a Ctrl-C while Python ends changes nothing any more."""
+    """The command's work is done and shown: a Ctrl-C while Python ends changes nothing any more."""
     if _now.installed:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
@@ -141,7 +141,7 @@ def _pressed(signum: int, frame: Any) -> None:
 
 
 def _lost(unraisable: Any) -> None:
-    """Python's hook for errors that nobody sees: a Ctrl-C among them is asked for again, without a word."""
+    """Python's hook for errors that are dropped: a Ctrl-C among them is asked for again, without a word."""
     if unraisable.exc_type is not None and issubclass(unraisable.exc_type, KeyboardInterrupt):
         _now.wake.send(_AGAIN)
     elif not _now.pending:  # what an interrupted callback left behind is no news

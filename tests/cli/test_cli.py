@@ -78,6 +78,7 @@ def test_predict(model, table):
     assert all(abs(float(r["probability_no"]) + float(r["probability_yes"]) - 1) < 1e-5 for r in rows)
     assert sorted(p.name for p in model.iterdir()) == [
         "certificate.json",
+        "manifest.json",
         "model.json",
         "report.html",
         "weights.safetensors",

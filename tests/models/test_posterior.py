@@ -78,7 +78,7 @@ def test_what_was_changed_is_noticed(files):
             li.load(copy)
     body = json.loads((files / "model" / "certificate.json").read_text())
     (files / "model" / "certificate.json").write_text(json.dumps(body | {"epsilon": 0.1}))
-    assert len(li.verify(files / "model").problems) == 2
+    assert len(li.verify(files / "model").problems) == 3
     with pytest.raises(InputError, match="content hash"):
         li.load(files / "model")
 

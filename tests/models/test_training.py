@@ -318,7 +318,7 @@ def forged(folder, **edits):
         ({"kind": ["linear"]}, "known kind"),
         ({"kind": "posterior-sample"}, "about a problem"),
         ({"kind": "network"}, "parameters of the model"),
-        ({"format": 1}, "format 2"),
+        ({"format": 1}, "format 3"),
         ({"run": LOGISTIC.to_dict()}, "describes another run"),
         ({"run": None}, "describes another run"),
         ({"answers": {"labels": ["a", "b", "c"]}}, "one label for each"),
@@ -345,7 +345,7 @@ def test_a_folder_that_does_not_fit_together_is_not_loaded(linear, tmp_path, edi
     [
         ("certificate.json", lambda text: text.replace(b'"epsilon":', b'"epsilon": 0.01, "epsilon":', 1)),
         ("model.json", lambda text: text.replace(b'"kind"', b'"kind": "network", "kind"', 1)),
-        ("model.json", lambda text: text.replace(b'"format": 2', b'"format": NaN', 1)),
+        ("model.json", lambda text: text.replace(b'"format": 3', b'"format": NaN', 1)),
         ("model.json", lambda text: b"[" * 100_000 + b"]" * 100_000),
         ("model.json", lambda text: b"[]"),
         ("certificate.json", lambda text: b"\xff" + text),
@@ -395,7 +395,8 @@ def test_a_loaded_certificate_is_derived_again(linear, tmp_path):
     found = li.load(where)
     with pytest.raises(InputError, match="does not hold"):
         _ = found.certificate
-    assert li.verify(where).problems == ("epsilon is not what follows from the run",)
+    assert li.verify(where).problems == ("epsilon is not what follows from the run",
+                                         "certificate.json is not the file that manifest.json lists")
 
 
 def test_verify_says_what_a_certificate_is_conditional_on(tmp_path):

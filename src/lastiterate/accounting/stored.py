@@ -24,12 +24,14 @@ OTHERS = {*COMMON, "at_least"}
 
 @dataclass(frozen=True)
 class Checked:
-    """Outcome of a verification: the problems found (none when it holds), what was claimed, and on what condition."""
+    """Outcome of a verification: the problems found (none when it holds), what was claimed, on what condition, and what
+    of a folder nobody vouches for (``uncovered``)."""
 
     problems: tuple[str, ...]
     epsilon: float | None
     delta: float | None
     condition: str = ""
+    uncovered: tuple[str, ...] = ()
 
     @property
     def holds(self) -> bool:

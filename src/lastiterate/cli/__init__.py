@@ -32,7 +32,7 @@ def main() -> None:
         app()
     except SystemExit as left:
         interrupts.over()
-        told = left.code == interrupts.CODE
-        if not told and not interrupts.pending():
+        shown = left.code == interrupts.CODE
+        if not shown and not interrupts.pending():
             raise
-        interrupts.end(None if told else interrupts.sentence())
+        interrupts.end(None if shown else interrupts.sentence())

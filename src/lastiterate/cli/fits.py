@@ -225,7 +225,8 @@ def verify_command(path: Annotated[Path, typer.Argument(help="a model folder, or
     found = verify(path, key=key, chain=chain or ())
     if json_:
         print(json.dumps({"holds": found.holds, "problems": list(found.problems), "epsilon": found.epsilon,
-                          "delta": found.delta, "condition": found.condition}, indent=2))
+                          "delta": found.delta, "condition": found.condition,
+                          "uncovered": list(found.uncovered)}, indent=2))
     elif found.problems:
         console.print("[bold red]the certificate does not hold[/bold red]")
         for problem in found.problems:
@@ -233,6 +234,8 @@ def verify_command(path: Annotated[Path, typer.Argument(help="a model folder, or
     else:
         what = "weights, model and certificate agree" if path.is_dir() else "the certificate is consistent"
         console.print(f"holds: {claim(found)}; {what}.", highlight=False, markup=False)
+        for what in found.uncovered:
+            console.print(f"not covered: {what}.", style="bold yellow", highlight=False, markup=False)
         if found.condition:
             console.print(found.condition, style="bold yellow", highlight=False, markup=False)
         if key is not None or chain:

@@ -28,16 +28,19 @@ def report_command(
 
     --delta and --trust-constants are for a run; a certificate has its own.
     """
+    from lastiterate.models.manifest import PAGE, add
     from lastiterate.report import page
     from lastiterate.report.subject import read
     from lastiterate.run.evidence import Evidence
 
-    where = out if out is not None else path / "report.html" if path.is_dir() else path.with_suffix(".html")
+    where = out if out is not None else path / PAGE if path.is_dir() else path.with_suffix(".html")
     if where.exists():
         raise InputError("out", "must not exist yet", str(where), "name another file with --out, or remove this one")
     subject = read(path, audit=audit, delta=delta, ledger=ledger,
                    at_least=Evidence.ASSUMED if trust_constants else Evidence.ENFORCED)
     size = page.write(subject, where)
+    if path.is_dir() and where.resolve() == (path / PAGE).resolve():
+        add(path, PAGE)
     console.print(f"{where}: {size / 1000:.0f} kB", highlight=False, markup=False)
     if subject.refuted or not subject.checked.holds:
         console.print("[bold red]the certificate does not hold[/bold red]" if not subject.refuted else

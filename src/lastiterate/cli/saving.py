@@ -10,6 +10,7 @@ from rich.console import Console
 from lastiterate import interrupts
 from lastiterate.errors import InputError
 from lastiterate.ledger.store import Ledger
+from lastiterate.models import manifest
 from lastiterate.models.custody import Custody
 from lastiterate.models.fitted import Fitted
 
@@ -44,7 +45,8 @@ def reported(place: Path, ledger: Ledger | None = None) -> None:
     from lastiterate.report import page, subject
 
     try:
-        page.write(subject.read(place, ledger=ledger), place / "report.html")
+        page.write(subject.read(place, ledger=ledger), place / manifest.PAGE)
+        manifest.add(place, manifest.PAGE)
     except OSError as error:
         Console(stderr=True).print(f"the model is complete, but its report could not be written ({error.strerror}): "
                                    f"lastiterate report {place}", highlight=False, soft_wrap=True)

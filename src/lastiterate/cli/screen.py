@@ -77,10 +77,10 @@ def reports_errors(command: Callable[..., None]) -> Callable[..., None]:
         except Exception as error:
             if interrupts.pending():  # another library's error, made of the exception that a Ctrl-C raised in it
                 raise _stopped() from None
-            told = _told(error, kwargs, arguments)
-            if told is error:
+            ending = _ended(error, kwargs, arguments)
+            if ending is error:
                 raise
-            raise told from None
+            raise ending from None
 
     return called
 
@@ -91,7 +91,7 @@ def _stopped() -> typer.Exit:
     return typer.Exit(interrupts.CODE)
 
 
-def _told(error: Exception, given: dict[str, Any], arguments: set[str]) -> Exception:
+def _ended(error: Exception, given: dict[str, Any], arguments: set[str]) -> Exception:
     """Say an error that users can do something about, and how the command ends; another one as it is."""
     match error:
         case BrokenPipeError():  # the reader has seen enough, as head does; Python would complain once more at its end

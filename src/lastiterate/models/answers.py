@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from lastiterate.data.schema import Schema
 from lastiterate.errors import InputError
 
 LABELS = {str, int, float, bool}
@@ -91,6 +92,19 @@ def from_json(stored: Any) -> Labels | Range | Scores:
         case _:
             raise InputError("answers", "must be labels, or a range [low, high] with low < high, or nothing", None,
                              "model.json is damaged")
+
+
+def check_answers(schema: Schema | None, answers: Labels | Range | Scores) -> None:
+    """Refuse answers that a model's schema does not know: its classes (or their indices), its range (or scores)."""
+    if schema is None:
+        return
+    if schema.target_range is None:
+        known = (Labels(schema.classes), Labels(tuple(range(len(schema.classes)))))
+    else:
+        known = (Range(float(schema.target_range[0]), float(schema.target_range[1])), Scores())
+    if answers not in known:
+        raise InputError("answers", "must be the classes, or the range, of the model's schema", None,
+                         "model.json says two things")
 
 
 def ordered(low: Any, high: Any, argument: str) -> Range:

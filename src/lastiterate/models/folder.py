@@ -1,7 +1,8 @@
 """A released model on disk: weights, what is needed to predict, the certificate; written whole or not at all.
 
-``certificate.json`` holds the SHA-256 of the two other files, and says what it certifies: a ``run``, or the ``problem``
-of a posterior sample. ``model.json`` names the kind of model and repeats that description.
+``certificate.json`` holds the SHA-256 of weights and model, and says what it certifies: a ``run``, or the ``problem``
+of a posterior sample. ``model.json`` names the kind of model and repeats that description. ``manifest.json`` lists all
+files with their hashes, the page too that is written last (see ``manifest``).
 """
 
 from __future__ import annotations
@@ -21,11 +22,14 @@ import numpy as np
 from lastiterate import interrupts
 from lastiterate.accounting.written import content_hash
 from lastiterate.errors import InputError
+from lastiterate.models import manifest
 from lastiterate.models.statements import subject_of
 from lastiterate.run import strict_json
 
 WEIGHTS, MODEL, CERTIFICATE = "weights.safetensors", "model.json", "certificate.json"
-FORMAT = 2
+FORMAT = 3
+FORMATS = (2, FORMAT)
+"""The forms of folders; those of form 2 have no list of their files."""
 UNFINISHED = ".part"
 """How the hidden folder ends that a model is written into, before it appears under its own name."""
 HASHES = {WEIGHTS: "weights_sha256", MODEL: "model_sha256"}
@@ -57,13 +61,18 @@ class Stored:
         return found
 
     def tensors(self) -> dict[str, np.ndarray]:
-        """The arrays of the weights file, by name."""
+        """The arrays of the weights file, by name; anything but finite floating-point numbers is refused."""
         from safetensors.numpy import load as unpack
 
         try:
-            return unpack(self.weights)
+            found = unpack(self.weights)
         except Exception as error:  # the format's parser raises several kinds on damaged bytes
             raise InputError(WEIGHTS, "must hold arrays in the safetensors format", str(error)[:80]) from None
+        for name, array in found.items():
+            if array.dtype.kind != "f" or not np.isfinite(array).all():
+                raise InputError(WEIGHTS, "must hold finite floating-point numbers", f"{name}: {array.dtype}",
+                                 "the library writes no others")
+        return found
 
 
 def write(folder: str | Path, tensors: dict[str, np.ndarray], model: dict[str, Any], certificate: Any,
@@ -86,10 +95,10 @@ def write(folder: str | Path, tensors: dict[str, np.ndarray], model: dict[str, A
 
 
 def _appear(where: Path, files: dict[str, bytes]) -> None:
-    """A folder of these files, on disk, under its name or not at all."""
+    """A folder of these files and their list, on disk, under its name or not at all."""
     draft = _draft(where)
     try:
-        for name, content in files.items():
+        for name, content in (files | {manifest.MANIFEST: manifest.written(files)}).items():
             with os.fdopen(os.open(draft / name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
                 file.write(content)
                 file.flush()
@@ -158,7 +167,7 @@ def read(folder: str | Path) -> Stored:
     model = strict_json.loads(text, MODEL)
     if not isinstance(model, dict):
         raise InputError(MODEL, "must be a JSON object", type(model).__name__)
-    if model.get("format") != FORMAT:
+    if isinstance(model.get("format"), bool) or model.get("format") not in FORMATS:
         raise InputError(MODEL, f"must be of format {FORMAT}", model.get("format"), "train again")
     certificate = strict_json.read(path / CERTIFICATE, CERTIFICATE)
     return Stored(path, model, weights, certificate, {WEIGHTS: sha256(weights), MODEL: sha256(text)})

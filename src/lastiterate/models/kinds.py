@@ -73,14 +73,23 @@ class Kind:
         return self._home.read(stored, like)
 
     @property
-    def _home(self) -> Any:
+    def missing(self) -> str | None:
+        """The library of this kind of model, where it is not installed."""
         try:
-            return import_module(self.module)
+            import_module(self.module)
         except ModuleNotFoundError as error:
             if error.name not in LATE:
                 raise
-            raise InputError("model", f"is a {error.name} one, and needs that library", None,
-                             f"pip install lastiterate[{error.name}]") from None
+            return error.name
+        return None
+
+    @property
+    def _home(self) -> Any:
+        library = self.missing
+        if library is not None:
+            raise InputError("model", f"is a {library} one, and needs that library", None,
+                             f"pip install lastiterate[{library}]")
+        return import_module(self.module)
 
 
 KINDS = {kind.name: kind for kind in (

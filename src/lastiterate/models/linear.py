@@ -21,7 +21,7 @@ from lastiterate.engine.streaming.passes import check_streams
 from lastiterate.engine.units import execute_units
 from lastiterate.errors import InputError
 from lastiterate.models import repeated
-from lastiterate.models.answers import Labels, as_json, from_json
+from lastiterate.models.answers import Labels, as_json, check_answers, from_json
 from lastiterate.models.custody import Custody
 from lastiterate.models.custody import custody as custody_of
 from lastiterate.models.exposure import warn_of_dumps
@@ -126,6 +126,8 @@ def read(stored: Stored, like: Any = None) -> FittedLinear:
     if sorted(tensors) != sorted(names) or not all(np.isfinite(array).all() for array in tensors.values()):
         raise InputError("model", "must hold the weights of its run", sorted(tensors), "train again")
     weights = tensors["weights"]
+    if weights.dtype != np.float64:
+        raise InputError("model", "must hold weights in double precision", weights.dtype, "train again")
     if weights.ndim != 2 or weights.shape[0] != _outputs(run) or weights.shape[1] < 2:
         raise InputError("model", "must hold weights of the shape that its run releases", weights.shape)
     released = Model(weights, tuple(tensors[name] for name in names[1:]))
@@ -138,6 +140,7 @@ def read(stored: Stored, like: Any = None) -> FittedLinear:
     if isinstance(answers, Labels) and len(answers.values) != max(2, weights.shape[0]):
         raise InputError("model", f"must name one label for each of its {max(2, weights.shape[0])} classes",
                          len(answers.values))
+    check_answers(schema, answers)
     return FittedLinear(proof=Written(stored.certificate), delta=stored.certificate["delta"], schema=schema, run=run,
                         released=released, answers=answers, counted=counted)
 

@@ -10,8 +10,9 @@ from typing import Any
 from lastiterate.accounting.stored import Checked
 from lastiterate.errors import InputError
 from lastiterate.models import folder as folders
+from lastiterate.models import manifest
 from lastiterate.models.fitted import Fitted
-from lastiterate.models.kinds import kind_of
+from lastiterate.models.kinds import Kind, kind_of
 from lastiterate.models.signing import sign_folder, signature_problems
 from lastiterate.models.statements import STATEMENTS, subject_of
 from lastiterate.run import strict_json
@@ -43,7 +44,8 @@ def verify(path: str | Path, *, key: str | Path | None = None, chain: Iterable[s
     """Derive a certificate again from what it certifies, and compare every number, text and file with it.
 
     ``path``: a model folder, or a single certificate (then no model is looked at). ``problems`` is empty where it
-    holds, ``condition`` says what it takes on somebody's word. A certificate that was re-issued as a whole cannot be
+    holds, ``condition`` says what it takes on somebody's word, ``uncovered`` which files of the folder were not written
+    with it. A certificate that was re-issued as a whole cannot be
     distinguished from an honest one without a signature: ``key``, a public key, or ``chain``, certificates, ask for one
     (``lastiterate sign``).
     """
@@ -58,7 +60,25 @@ def verify(path: str | Path, *, key: str | Path | None = None, chain: Iterable[s
     kind = kind_of(stored.model, stored.certificate)
     found = STATEMENTS[kind.subject].check(stored.certificate)
     signed = signature_problems(place, key=key, chain=chain) if key is not None or chain else ()
-    return replace(found, problems=tuple(dict.fromkeys((*signed, *stored.damage(), *found.problems))))
+    changed, uncovered = manifest.compared(place, stored.model["format"] != 2)
+    problems = dict.fromkeys((*signed, *stored.damage(), *found.problems, *changed))
+    if not problems:  # a model that nobody can load is no release
+        problems = dict.fromkeys(_unreadable(kind, stored))
+        if kind.missing is not None:
+            uncovered = (*uncovered, f"whether the weights make a model, for {kind.missing} is not installed")
+    return replace(found, problems=tuple(problems), uncovered=uncovered)
+
+
+def _unreadable(kind: Kind, stored: folders.Stored) -> tuple[str, ...]:
+    """Why the files do not make a model, though they fit one another."""
+    try:
+        if kind.missing is None:
+            kind.read(stored, None)
+        else:
+            stored.tensors()
+    except InputError as error:
+        return (str(error),)
+    return ()
 
 
 def sign(folder: str | Path, *, key: str | Path, certificate: str | Path | None = None,

@@ -21,7 +21,7 @@ from lastiterate.bayes.ridge import ClippedRows, least_prior
 from lastiterate.bayes.samples import sample_posterior
 from lastiterate.data.schema import Schema
 from lastiterate.errors import InputError
-from lastiterate.models.answers import Range, Scores, as_json, from_json
+from lastiterate.models.answers import Range, Scores, as_json, check_answers, from_json
 from lastiterate.models.custody import Custody
 from lastiterate.models.fitted import Fitted
 from lastiterate.models.folder import Stored
@@ -76,14 +76,15 @@ def read(stored: Stored, like: Any = None) -> FittedSample:
         raise InputError("like", "is for networks; a posterior sample needs none", type(like).__name__, "leave it out")
     problem, tensors = problem_from_dict(stored.model["problem"]), stored.tensors()
     wide = problem.domain.features if isinstance(problem, RidgePosterior) else 1
-    if set(tensors) != {"weights"} or tensors["weights"].shape != (wide,) or not np.isfinite(tensors["weights"]).all():
-        raise InputError("model", f"must hold {wide} finite weights", sorted(tensors), "train again")
+    if set(tensors) != {"weights"} or tensors["weights"].shape != (wide,) or tensors["weights"].dtype != np.float64:
+        raise InputError("model", f"must hold {wide} weights in double precision", sorted(tensors), "train again")
     column, answers = stored.model.get("column"), from_json(stored.model.get("answers"))
     if column is not None:
         positive("column", column)
     if not isinstance(answers, Range | Scores):
         raise InputError("answers", "must be a range of numbers for a posterior sample", type(answers).__name__)
     schema = None if stored.model.get("schema") is None else Schema.from_dict(stored.model["schema"])
+    check_answers(schema, answers)
     return FittedSample(proof=Written(stored.certificate), delta=stored.certificate["delta"], schema=schema,
                         problem=problem, value=tensors["weights"], answers=answers, column=column)
 

@@ -13,8 +13,8 @@ from typing import Any
 
 from lastiterate.errors import InputError
 from lastiterate.models import folder as folders
+from lastiterate.models.manifest import SIGNATURE
 
-SIGNATURE = "model.sig"
 PASSWORD = "LASTITERATE_KEY_PASSWORD"
 """The variable that holds the password of an encrypted private key."""
 

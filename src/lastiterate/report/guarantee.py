@@ -10,6 +10,18 @@ from lastiterate.report.words import number, odds
 from lastiterate.run.adjacency import records_moved
 from lastiterate.theorems import TABLE
 
+CONSISTENT = (
+    "Every number and text was derived again when this page was made, and agrees with the certificate. No model was "
+    "looked at, and who wrote the certificate is not shown."
+)
+VERIFIED = (
+    "When this page was made, every number and text was derived again, and the certificate, the weights and the "
+    "model's description agreed. The page cannot vouch for itself: lastiterate verify compares it, and every other "
+    "file of the folder, with the list that was written with them. Without a key neither shows who wrote them, and a "
+    "folder that was issued again as a whole, with its page, looks the same: lastiterate verify --key checks a "
+    "signature, if there is one."
+)
+
 
 def refused(subject: Subject) -> list[Markup]:
     """The only part for a certificate that does not hold: nothing else of it is worth reading."""
@@ -53,9 +65,7 @@ def banners(subject: Subject) -> list[Markup]:
             "Verified",
             tag(
                 "p",
-                "Everything was derived again: numbers, texts and files agree with what "
-                "was certified. It is not signed here: lastiterate verify --key checks a "
-                "signature, if there is one.",
+                VERIFIED if subject.weights else CONSISTENT,
             ),
         )
     ]

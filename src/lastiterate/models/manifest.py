@@ -1,0 +1,112 @@
+"""The list of a folder's files with their hashes, ``manifest.json``: what was written together, and nothing else.
+
+The certificate cannot hold the hash of the page that shows the certificate. So the folder has a list of all files but
+itself and the signature, which is over the list as well. Whoever changes a file can write another list: without a
+signature it shows damage and additions, not a folder that somebody issued again as a whole.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from lastiterate import interrupts
+from lastiterate.errors import InputError
+from lastiterate.run import strict_json
+
+MANIFEST, PAGE, SIGNATURE = "manifest.json", "report.html", "model.sig"
+OLD = ("it was written before folders had a list of their files: nothing compares {} with what was released, and files "
+       "may have been added")
+
+
+def written(files: Mapping[str, bytes]) -> bytes:
+    """The list of these files, in its one form."""
+    return _form({name: hashlib.sha256(content).hexdigest() for name, content in files.items()})
+
+
+def _form(listed: Mapping[str, str]) -> bytes:
+    return (json.dumps({"sha256": dict(sorted(listed.items()))}, indent=2) + "\n").encode()
+
+
+def add(folder: Path, name: str) -> None:
+    """List a file that was written into a folder behind the others; the list is replaced as a whole.
+
+    A folder without a list stays without one: what nobody listed when it was written is not vouched for later.
+    """
+    if not (folder / MANIFEST).is_file():
+        return
+    listed = _listed((folder / MANIFEST).read_bytes()) | {name: _hash(folder / name)}
+    draft = folder / f".{MANIFEST}-{os.getpid()}"
+    interrupts.unfinished.add(draft)
+    with interrupts.later():
+        try:
+            with os.fdopen(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
+                file.write(_form(listed))
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(draft, folder / MANIFEST)
+        finally:
+            draft.unlink(missing_ok=True)
+
+
+def compared(folder: Path, needed: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What is wrong with the files of a folder, and what of them nobody vouches for.
+
+    ``needed``: whether a folder of its form has a list of files; older ones have none.
+    """
+    there = sorted(folder.iterdir())
+    problems = tuple(f"{_name(path)} is {_what(path)}, not a file of its own" for path in there if not _plain(path))
+    if not (folder / MANIFEST).is_file():
+        rest = [_name(path) for path in there if path.name in (PAGE,) or path.name not in KNOWN]
+        return (*problems, *((f"{MANIFEST} is missing",) if needed else ())), \
+            () if needed else (OLD.format(", ".join(rest) or "a page that is added"),)
+    content = (folder / MANIFEST).read_bytes()
+    try:
+        listed = _listed(content)
+    except InputError as error:
+        return (*problems, str(error)), ()
+    plain = {path.name: path for path in there if _plain(path)}
+    changed = tuple(f"{name} is not the file that {MANIFEST} lists" for name, digest in listed.items()
+                    if name in plain and _hash(plain[name]) != digest)
+    gone = tuple(f"{name} is listed in {MANIFEST} and missing" for name in listed
+                 if name not in plain and name != PAGE and not os.path.lexists(folder / name))
+    added = tuple(f"{_name(path)} was added: {MANIFEST} does not list it" for path in plain.values()
+                  if path.name not in {*listed, MANIFEST, SIGNATURE})
+    removed = (f"{PAGE} was removed: lastiterate report makes it again",) if PAGE in listed and not os.path.lexists(
+        folder / PAGE) else ()
+    return (*problems, *changed, *gone), (*added, *removed)
+
+
+KNOWN = ("weights.safetensors", "model.json", "certificate.json", SIGNATURE)
+
+
+def _listed(content: bytes) -> dict[str, str]:
+    found = strict_json.loads(content, MANIFEST)
+    listed: Any = found.get("sha256") if isinstance(found, dict) else None
+    if not isinstance(listed, dict) or not all(isinstance(digest, str) for digest in listed.values()) \
+            or _form(listed) != content:
+        raise InputError(MANIFEST, "must be the list that was written with the folder", None, "it was changed")
+    return listed
+
+
+def _hash(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _plain(path: Path) -> bool:
+    return stat.S_ISREG(path.lstat().st_mode)
+
+
+def _what(path: Path) -> str:
+    return "a link" if path.is_symlink() else "a folder" if path.is_dir() else "no plain file"
+
+
+def _name(path: Path) -> str:
+    """A name that somebody else chose, without characters that steer a terminal."""
+    return path.name if path.name.isprintable() else ascii(path.name)
