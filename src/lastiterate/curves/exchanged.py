@@ -21,34 +21,40 @@ from lastiterate.errors import InputError
 from lastiterate.run.arrays import Array
 
 POINTS = 400
-"""Epsilons at which both orders are tabled; between them the curves lie below their chords in e^epsilon."""
-FARTHEST = 6.0
-"""The table ends at this many times the epsilon of one record: beyond it the last value counts."""
+"""Epsilons in a part of the table of both orders; between them the curves lie below their chords in e^epsilon."""
+REACH = 3.0
+"""The first part reaches to this many times the epsilon of one record at a typical delta."""
+PARTS = 4
+"""The table ends after so many parts, which are computed where they are asked for: beyond it the last value counts."""
+TYPICAL = (1e-6, 1e-3, 0.1, 0.5)
+"""Deltas of which the first that has an epsilon says how wide the table is: a curve has one, whatever it is asked."""
 
 
 @final
 @dataclass(frozen=True)
 class Exchanged(Curve):
-    """``curve`` for one record that is exchanged instead of zeroed, added or removed."""
+    """``curve`` for one record that is exchanged instead of zeroed, added or removed.
+
+    **Guarantee:** both directions read one table, so that ``delta(epsilon(d))`` is at most d.
+    """
 
     curve: Curve
 
     def delta(self, epsilon: float) -> float:
         check_epsilon(epsilon)
-        end = 2.0 ** math.ceil(math.log2(max(epsilon, 1e-9)))  # one table answers many questions
-        return _through_best_split(_table(self.curve, end), epsilon)
+        return _through_best_split(_table(self.curve, _parts(self.curve, epsilon)), epsilon)
 
     def epsilon(self, delta: float) -> float:
         check_delta(delta)
         one = self.curve.epsilon(delta / 2)
         if math.isinf(one):
             return math.inf
-        table, high = _table(self.curve, FARTHEST * one + 1e-9), 2 * one + 1e-9
-        while _through_best_split(table, high) > delta:
+        high, last = 2 * one + 1e-9, 2 * max(_end(self.curve), 2 * one) + 1
+        while self.delta(high) > delta:
             high *= 1.1
-            if high > 2 * FARTHEST * one + 1:
+            if high > last:
                 return math.inf
-        return smallest_true(lambda e: _through_best_split(table, e) <= delta, 0.0, high, 1e-9)
+        return smallest_true(lambda e: self.delta(e) <= delta, 0.0, high, 1e-9)
 
     def rdp(self, alpha: float) -> float:
         return self.curve.group(2).rdp(alpha)
@@ -66,13 +72,39 @@ class Exchanged(Curve):
         return {"type": "Exchanged", "curve": self.curve.to_dict()}
 
 
+@lru_cache(maxsize=256)
+def _width(curve: Curve) -> float:
+    """The epsilon at which the first part of the table ends."""
+    found = (curve.epsilon(delta) for delta in TYPICAL)
+    return REACH * next((e for e in found if math.isfinite(e)), 1.0) + 1e-9
+
+
+def _end(curve: Curve) -> float:
+    """The last epsilon of the whole table."""
+    return _width(curve) * PARTS**1.5
+
+
+def _parts(curve: Curve, epsilon: float) -> int:
+    """How many parts reach beyond ``epsilon``: whatever else is computed changes nothing below it."""
+    share = min(epsilon / _width(curve), float(PARTS**2))
+    return min(PARTS, math.floor(share ** (2 / 3) * (1 + 1e-12)) + 1)
+
+
+@lru_cache(maxsize=128)
+def _part(curve: Curve, number: int) -> tuple[Array, Array]:
+    """Epsilons i^1.5, i in units of a part, and the deltas of both orders; shapes (POINTS,), (POINTS, 2)."""
+    grid = _width(curve) * (number + np.arange(1, POINTS + 1) / POINTS) ** 1.5
+    return grid, np.array([curve.directions(float(e)) for e in grid])
+
+
 @lru_cache(maxsize=32)
-def _table(curve: Curve, end: float) -> tuple[Array, Array, Array]:
-    """Epsilons from 0 to ``end``, denser near 0, and both orders' deltas."""
-    grid = end * np.linspace(0.0, 1.0, POINTS) ** 1.5
-    found = np.array([curve.directions(float(e)) for e in grid])
+def _table(curve: Curve, parts: int) -> tuple[Array, Array, Array]:
+    """Epsilons from 0 on, denser near 0, and both orders' deltas."""
+    begin = (np.zeros(1), np.array([curve.directions(0.0)]))
+    grids, found = zip(begin, *(_part(curve, number) for number in range(parts)), strict=True)
     # delta never increases: what rounding adds at one epsilon need not count beyond it
-    return grid, np.minimum.accumulate(found[:, 0]), np.minimum.accumulate(found[:, 1])
+    falling = np.minimum.accumulate(np.concatenate(found), axis=0)
+    return np.concatenate(grids), falling[:, 0], falling[:, 1]
 
 
 def _through_best_split(table: tuple[Array, Array, Array], epsilon: float) -> float:
