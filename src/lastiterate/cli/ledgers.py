@@ -78,9 +78,11 @@ def ledger_show(file: LedgerFile, dataset: Dataset = None, json_: Json = False) 
     from lastiterate.ledger.quote import together
 
     ledger = Ledger(file)
+    head = ledger.head()
     totals = [ledger.total(name) for name in (ledger.datasets() if dataset is None else (dataset,))]
     if json_:
-        print(json.dumps({"datasets": [_as_json(total) for total in totals]}, indent=2))
+        print(json.dumps({"format": ledger.format(), "head": head, "datasets": [_as_json(total) for total in totals]},
+                         indent=2))
         return
     for total in totals:
         console.print(f"[bold]{escape(total.dataset)}[/bold] (per {escape(total.unit)}, {escape(total.adjacency)}): "
@@ -90,6 +92,11 @@ def ledger_show(file: LedgerFile, dataset: Dataset = None, json_: Json = False) 
         for release in total.releases:
             console.print(f"  {release.number}  {release.day}  {release.state:9}  {release.purpose}  {release.token}",
                           highlight=False, markup=False, soft_wrap=True)
+    console.print(OLD_FORMAT if head is None else f"head {head}", highlight=False, markup=False, soft_wrap=True)
+
+
+OLD_FORMAT = ("format 1: budgets and states are in no chain, and it has no head; lastiterate ledger upgrade FILE "
+              "changes that")
 
 
 def _as_json(total: Total) -> dict[str, Any]:
@@ -101,23 +108,47 @@ def _as_json(total: Total) -> dict[str, Any]:
 
 @ledgers.command("verify")
 @reports_errors
-def ledger_verify(file: LedgerFile, json_: Json = False) -> None:
-    """Recompute every charge and the sums; exit code 1 when something does not hold."""
+def ledger_verify(file: LedgerFile, head: Annotated[str | None, typer.Option("--head", help="a head that was kept in "
+                  "another place: the ledger must still contain it")] = None, json_: Json = False) -> None:
+    """Recompute the chain, every charge and the sums; exit code 1 when something does not hold."""
     from lastiterate.ledger import Ledger
 
-    problems = Ledger(file).verify()
+    ledger = Ledger(file)
+    problems, now = ledger.verify(head), ledger.head()
     if json_:
-        print(json.dumps({"holds": not problems, "problems": list(problems)}, indent=2))
+        print(json.dumps({"holds": not problems, "problems": list(problems), "format": ledger.format(), "head": now},
+                         indent=2))
     elif problems:
         console.print("[bold red]the ledger does not hold[/bold red]")
         for problem in problems:
             console.print(f"- {problem}", highlight=False, markup=False)
     else:
         console.print("holds: every charge covers its curve, and no budget is exceeded.", highlight=False)
-        console.print("It is not signed: an older copy of the file, or one written anew, looks the same.", style="dim",
-                      highlight=False)
+        console.print(_covered(head, now), style="dim", highlight=False)
     if problems:
         raise typer.Exit(1)
+
+
+def _covered(kept: str | None, now: str | None) -> str:
+    """What a ledger that holds says by itself, and what it does not."""
+    if now is None:
+        return OLD_FORMAT + "."
+    if kept is not None:
+        return f"It contains the head that was kept: nothing before it was deleted or changed. Head now: {now}"
+    return ("Every field is in the chain. An older copy of the file, one whose last lines were deleted, or one written "
+            f"anew as a whole looks the same: keep the head in another place, and give it with --head. Head now: {now}")
+
+
+@ledgers.command("upgrade")
+@reports_errors
+def ledger_upgrade(file: LedgerFile) -> None:
+    """Chain every field of a ledger that an older version made; what was changed before is not noticed any more."""
+    from lastiterate.ledger import Ledger
+
+    ledger = Ledger(file)
+    ledger.upgrade()
+    console.print(f"upgraded: from now on every field is in the chain; head {ledger.head()}", highlight=False,
+                  soft_wrap=True)
 
 
 @ledgers.command("cancel")

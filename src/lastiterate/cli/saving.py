@@ -22,6 +22,7 @@ def committed(model: Fitted, where: Path, guard: Custody) -> Path:
         place = saved(model, where)
         interrupts.say(f"the model is complete, at {place}")
         guard.finish(model)
+        head_told(guard.ledger)
         reported(place, guard.ledger)
     return place
 
@@ -50,3 +51,13 @@ def reported(place: Path, ledger: Ledger | None = None) -> None:
     except OSError as error:
         Console(stderr=True).print(f"the model is complete, but its report could not be written ({error.strerror}): "
                                    f"lastiterate report {place}", highlight=False, soft_wrap=True)
+
+
+def head_told(ledger: Ledger | None) -> None:
+    """After a charge: the ledger's head, which shows later that none of its lines was lost."""
+    head = None if ledger is None else ledger.head()
+    if ledger is not None and head is not None:
+        said = f"lastiterate ledger verify {ledger.path} --head {head}"
+        Console(stderr=True).print(f"the ledger's head is {head}: keep it in another place, and see later that nothing "
+                                   f"was lost with: {said}", style="dim", highlight=False, markup=False,
+                                   soft_wrap=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -12,7 +12,8 @@ from lastiterate import interrupts
 from lastiterate.errors import InputError
 
 APPLICATION = 0x4C495442  #: marks the file as a ledger of this library
-VERSION = 1
+VERSION = 2
+"""Format 1 had no events; it is still read and written, and can be upgraded."""
 PATIENCE = 60.0
 """Seconds that a process waits for another one's transaction."""
 TABLES = (
@@ -23,10 +24,11 @@ TABLES = (
     "day TEXT NOT NULL, chain TEXT NOT NULL, state TEXT NOT NULL CHECK (state IN ('reserved', 'touched', 'released', "
     "'cancelled')), model TEXT, checkpoint INTEGER NOT NULL DEFAULT 0) STRICT",
 )
+EVENTS = "CREATE TABLE events (number INTEGER PRIMARY KEY, event TEXT NOT NULL, chain TEXT NOT NULL) STRICT"
 
 
-def make(path: Path) -> None:
-    """A new, empty ledger file, readable by its owner alone; it appears complete or not at all.
+def make(path: Path, begin: Callable[[sqlite3.Connection], None]) -> None:
+    """A new ledger file with what ``begin`` writes into it, its owner's alone; it appears complete or not at all.
 
     Errors: ``FileExistsError`` where the name is taken, by another process at the same moment too.
     """
@@ -38,8 +40,10 @@ def make(path: Path) -> None:
         try:
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
-            for statement in (f"PRAGMA application_id = {APPLICATION}", f"PRAGMA user_version = {VERSION}", *TABLES):
+            for statement in (f"PRAGMA application_id = {APPLICATION}", f"PRAGMA user_version = {VERSION}", *TABLES,
+                              EVENTS):
                 connection.execute(statement)
+            begin(connection)
         finally:
             connection.close()
         os.link(draft, path)
@@ -73,12 +77,18 @@ def opened(path: Path) -> Iterator[sqlite3.Connection]:
 
 def _check(connection: sqlite3.Connection) -> None:
     """Refuse a file with other tables, or with views and triggers, which would act when it is read."""
-    marks = [connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")]
+    marked = connection.execute("PRAGMA application_id").fetchone()[0] == APPLICATION
+    wanted = {1: {*TABLES}, VERSION: {*TABLES, EVENTS}}.get(version(connection))
     found = {row[0] for row in connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")}
     written_ahead = connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
-    if marks != [APPLICATION, VERSION] or found != set(TABLES) or not written_ahead:
+    if not marked or found != wanted or not written_ahead:
         raise InputError("ledger", "must be a file that lastiterate ledger made", None,
                          "another program, or another version, wrote it")
+
+
+def version(connection: sqlite3.Connection) -> int:
+    """The format of the file."""
+    return connection.execute("PRAGMA user_version").fetchone()[0]
 
 
 @contextmanager
@@ -91,3 +101,13 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
         connection.execute("ROLLBACK")
         raise
     connection.execute("COMMIT")
+
+
+@contextmanager
+def snapshot(connection: sqlite3.Connection) -> Iterator[None]:
+    """Everything inside is read as it was at one moment, whatever others write meanwhile."""
+    connection.execute("BEGIN")
+    try:
+        yield
+    finally:
+        connection.execute("ROLLBACK")

@@ -15,14 +15,15 @@ from typing import Any, Literal, cast, final
 from lastiterate.curves.composition import curve_from_dict
 from lastiterate.curves.curve import Curve
 from lastiterate.errors import InputError
-from lastiterate.ledger.database import make, opened, transaction
+from lastiterate.ledger import history
+from lastiterate.ledger.database import make, opened, snapshot, transaction, version
 from lastiterate.ledger.filters import Charge, Filter, filter_from_dict
 from lastiterate.run.adjacency import check_same
 
 Stage = Literal["reserved", "touched", "released", "cancelled"]
 MOST_TEXT = 200
 """Characters of a name, a unit, a purpose."""
-COLUMNS = "number, token, dataset, purpose, run, curve, costs, day, chain, state, model, checkpoint"
+COLUMNS = ", ".join(history.LINE)
 
 
 @final
@@ -77,7 +78,8 @@ class Ledger:
     """A ledger file. Several processes may use it at once; a process that is killed leaves it whole.
 
     **Guarantee:** the releases on a data set never exceed the filter that was fixed when the ledger was made. What was
-    reserved counts until it is cancelled, and only what never touched a record can be. Nothing in the file depends on
+    reserved counts until it is cancelled, and only what never touched a record can be. Whatever changes is an event of
+    one chain (``history``), whose ``head`` can be kept in another place. Nothing in the file depends on
     records: no digest, no time of day, no outcome but the hash of a released model.
     """
 
@@ -88,13 +90,14 @@ class Ledger:
         for name, text in (("dataset", dataset), ("unit", unit), ("adjacency", adjacency)):
             _check_text(name, text)
         with suppress(FileExistsError):
-            make(self.path)
+            make(self.path, history.begin)
         with opened(self.path) as connection, transaction(connection):
             if connection.execute("SELECT 1 FROM datasets WHERE name = ?", (dataset,)).fetchone():
                 raise InputError("dataset", "has a budget in this ledger already, which cannot be changed", dataset,
                                  "name another data set only if it holds other people's records")
-            connection.execute("INSERT INTO datasets VALUES (?, ?, ?, ?, ?)",
-                               (dataset, unit, adjacency, json.dumps(filter.to_dict()), _today()))
+            row = (dataset, unit, adjacency, json.dumps(filter.to_dict()), _today())
+            connection.execute("INSERT INTO datasets VALUES (?, ?, ?, ?, ?)", row)
+            history.append(connection, "dataset", **dict(zip(history.DATASET, row, strict=True)))
 
     def reserve(self, dataset: str, curve: Curve, *, adjacency: str, run: str, purpose: str,
                 token: str | None = None) -> str:
@@ -137,8 +140,9 @@ class Ledger:
     def count(self, token: str, checkpoint: int) -> None:
         """Note that checkpoint number ``checkpoint`` is on disk."""
         with opened(self.path) as connection, transaction(connection):
-            connection.execute("UPDATE releases SET checkpoint = max(checkpoint, ?) WHERE token = ?",
-                               (checkpoint, self._one(connection, token).token))
+            if checkpoint > self._one(connection, token).checkpoint:
+                connection.execute("UPDATE releases SET checkpoint = ? WHERE token = ?", (checkpoint, token))
+                history.append(connection, "checkpoint", token=token, checkpoint=checkpoint)
 
     def total(self, dataset: str | None = None) -> Total:
         """The budget and the history of a data set (the only one, where none is named)."""
@@ -150,33 +154,53 @@ class Ledger:
         with opened(self.path) as connection:
             return tuple(row[0] for row in connection.execute("SELECT name FROM datasets ORDER BY name"))
 
-    def verify(self) -> tuple[str, ...]:
-        """Recompute everything that the file says; the problems found (none where it holds)."""
+    def head(self) -> str | None:
+        """The hash that ties all events together, to be kept in another place; ``None`` for a ledger of format 1."""
         with opened(self.path) as connection:
+            return history.head(connection)
+
+    def format(self) -> int:
+        """1 where budgets and states are in no chain, 2 where every event is."""
+        with opened(self.path) as connection:
+            return version(connection)
+
+    def upgrade(self) -> None:
+        """Chain everything in a ledger of format 1 from now on; refused where it does not hold."""
+        if problems := self.verify():
+            raise InputError("ledger", f"must hold before it is upgraded: {problems[0]}", None,
+                             "restore it from a copy")
+        with opened(self.path) as connection, transaction(connection):
+            history.upgrade(connection)
+
+    def verify(self, head: str | None = None) -> tuple[str, ...]:
+        """Recompute everything that the file says; the problems found (none where it holds).
+
+        ``head``: one that was kept in another place; the ledger must still contain it.
+        """
+        kept = None if head is None else history.check_head(head)
+        with opened(self.path) as connection, snapshot(connection):
             problems = [f"the file is damaged: {row[0]}" for row in connection.execute("PRAGMA integrity_check(3)")
                         if row[0] != "ok"]
             if problems:
                 return tuple(problems)
-            before = ""
-            for row in connection.execute(f"SELECT {COLUMNS} FROM releases ORDER BY number").fetchall():
-                release = Release(*row)
-                problems += _problems(connection, release, before)
-                before = release.chain
-            for (name,) in connection.execute("SELECT name FROM datasets").fetchall():
-                found = _total(connection, name)
-                if any(spent > budget for spent, budget in zip(found.spent, found.filter.budget, strict=True)):
-                    problems.append(f"the releases on {name} exceed its budget")
-        return tuple(problems)
+            problems = history.differences(connection, kept)
+            try:
+                return (*problems, *_charges(connection))
+            except InputError:
+                if not problems:
+                    raise
+                return tuple(problems)
 
     def _move(self, token: str, allowed: tuple[Stage, ...], state: Stage, model: str | None = None) -> None:
         with opened(self.path) as connection, transaction(connection):
             release = self._one(connection, token)
-            if release.state == state == "released" and release.model == model:
+            if release.state == state and release.model == model:
                 return
             if release.state not in allowed:
                 raise InputError("ledger", f"has this release as {release.state}: it cannot become {state}", None,
                                  "what was released, or given back, is over: a new fit is a new release")
             connection.execute("UPDATE releases SET state = ?, model = ? WHERE token = ?", (state, model, token))
+            history.append(connection, "state", token=token, state=state, model=model)
 
     @staticmethod
     def _one(connection: sqlite3.Connection, token: str) -> Release:
@@ -244,8 +268,9 @@ def _append(connection: sqlite3.Connection, token: str, *content: str) -> None:
     last = connection.execute("SELECT number, chain FROM releases ORDER BY number DESC LIMIT 1").fetchone()
     number, before = (last[0] + 1, last[1]) if last else (1, "")
     line = (number, token, *content, _today())
-    connection.execute("INSERT INTO releases (number, token, dataset, purpose, run, curve, costs, day, chain, state) "
-                       "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'reserved')", (*line, _chain(before, *line)))
+    row = (*line, _chain(before, *line), "reserved", None, 0)
+    connection.execute(f"INSERT INTO releases ({COLUMNS}) VALUES ({', '.join('?' * len(row))})", row)
+    history.append(connection, "line", **dict(zip(history.LINE, row, strict=True)))
 
 
 def _chain(before: str, *line: Any) -> str:
@@ -258,6 +283,20 @@ def _same(release: Release, dataset: str, run: str, curve: str) -> str:
     if release.state == "cancelled":
         raise InputError("ledger", "has this release as cancelled", None, "start the run anew")
     return release.token
+
+
+def _charges(connection: sqlite3.Connection) -> list[str]:
+    """What is wrong with charges, their chain and their sums."""
+    problems, before = list[str](), ""
+    for row in connection.execute(f"SELECT {COLUMNS} FROM releases ORDER BY number").fetchall():
+        release = Release(*row)
+        problems += _problems(connection, release, before)
+        before = release.chain
+    for (name,) in connection.execute("SELECT name FROM datasets").fetchall():
+        found = _total(connection, name)
+        if any(spent > budget for spent, budget in zip(found.spent, found.filter.budget, strict=True)):
+            problems.append(f"the releases on {name} exceed its budget")
+    return problems
 
 
 def _problems(connection: sqlite3.Connection, release: Release, before: str) -> list[str]:

@@ -1,0 +1,147 @@
+"""Everything that happened to a ledger, each event tied to all before it; the tables must be what the events give.
+
+**Guarantee:** whoever changes a field of a budget, of a line, of a state or of an event is noticed, unless all events
+from there on are written anew. Nothing in a file can show that its last events were deleted, or that all were written
+anew: for that, the head (the last event's chain) has to be kept in another place.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+from collections.abc import Iterable
+from typing import Any, cast
+
+from lastiterate.errors import InputError
+from lastiterate.ledger.database import EVENTS, VERSION, version
+
+DATASET = ("name", "unit", "adjacency", "filter", "made")
+LINE = ("number", "token", "dataset", "purpose", "run", "curve", "costs", "day", "chain", "state", "model",
+        "checkpoint")
+"""The columns of both tables: an event names every one."""
+NEXT = {"reserved": ("touched", "cancelled"), "touched": ("released",), "released": (), "cancelled": ()}
+"""The states that may follow a state."""
+FIRST = f"lastiterate ledger, format {VERSION}"
+
+
+def begin(connection: sqlite3.Connection) -> None:
+    """The events of a ledger that has none: all of its rows, as they are."""
+    append(connection, "begun", format=VERSION)
+    for event, table, columns in (("dataset", "datasets", DATASET), ("line", "releases", LINE)):
+        for row in connection.execute(f"SELECT {', '.join(columns)} FROM {table} ORDER BY 1").fetchall():
+            append(connection, event, **dict(zip(columns, row, strict=True)))
+
+
+def upgrade(connection: sqlite3.Connection) -> None:
+    """Give a ledger of an older format its events, in the transaction that is open."""
+    if version(connection) == VERSION:
+        raise InputError("ledger", f"has format {VERSION} already", None, "it needs no upgrade")
+    connection.execute(EVENTS)
+    connection.execute(f"PRAGMA user_version = {VERSION}")
+    begin(connection)
+
+
+def append(connection: sqlite3.Connection, kind: str, **fields: Any) -> None:
+    """One more event, in the transaction that changes the tables; ledgers of format 1 have none."""
+    if version(connection) < VERSION:
+        return
+    last = connection.execute("SELECT number, chain FROM events ORDER BY number DESC LIMIT 1").fetchone()
+    number, before = (last[0] + 1, last[1]) if last else (1, FIRST)
+    text = json.dumps([kind, fields], sort_keys=True)
+    connection.execute("INSERT INTO events VALUES (?, ?, ?)", (number, text, _chained(before, number, text)))
+
+
+def head(connection: sqlite3.Connection) -> str | None:
+    """The last event's chain; ``None`` for a ledger of format 1."""
+    if version(connection) < VERSION:
+        return None
+    last = connection.execute("SELECT chain FROM events ORDER BY number DESC LIMIT 1").fetchone()
+    return None if last is None else last[0]
+
+
+def check_head(text: str) -> str:
+    """A head that was kept, checked for its form."""
+    found = text.strip().lower()
+    if len(found) != 64 or set(found) - set("0123456789abcdef"):
+        raise InputError("head", "must be the 64 hexadecimal digits that ledger show prints", text)
+    return found
+
+
+def differences(connection: sqlite3.Connection, kept: str | None = None) -> list[str]:
+    """What does not fit between the events and the tables, or with a head that was ``kept``."""
+    if version(connection) < VERSION:
+        return [] if kept is None else ["the ledger has no head: it is of format 1, or was made to look so"]
+    rows = connection.execute("SELECT number, event, chain FROM events ORDER BY number").fetchall()
+    found = _broken(rows)
+    if kept is not None and kept not in {row[2] for row in rows}:
+        found.append("the head that was kept is not in the ledger: events were deleted, or written anew")
+    try:
+        datasets, lines = _replayed(rows)
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
+        return [*found, "the events cannot be read: they were changed"]
+    found += _compared(connection, "datasets", DATASET, datasets, "the budget of")
+    return found + _compared(connection, "releases", LINE, lines, "line")
+
+
+def _chained(before: str, number: int, text: str) -> str:
+    return hashlib.sha256(json.dumps([before, number, text]).encode()).hexdigest()
+
+
+def _broken(rows: list[tuple[int, str, str]]) -> list[str]:
+    """Where the chain is broken; after that everything is, so the first place is named."""
+    if not rows:
+        return ["the events are missing"]
+    before = FIRST
+    for place, (number, text, chain) in enumerate(rows, 1):
+        if number != place or _chained(before, number, text) != chain:
+            return [f"event {place} was changed, or events before it are missing"]
+        before = chain
+    return []
+
+
+def _replayed(rows: Iterable[tuple[int, str, str]]) -> tuple[dict[Any, dict[str, Any]], dict[Any, dict[str, Any]]]:
+    """The rows of both tables that the events give, by name and by number."""
+    datasets: dict[Any, dict[str, Any]] = {}
+    lines: dict[Any, dict[str, Any]] = {}
+    by_token: dict[str, dict[str, Any]] = {}
+    for _, text, _ in rows:
+        kind, fields = cast("tuple[str, dict[str, Any]]", json.loads(text))
+        match kind:
+            case "begun":
+                if datasets or lines or fields != {"format": VERSION}:
+                    raise ValueError
+            case "dataset":
+                if set(fields) != set(DATASET) or fields["name"] in datasets:
+                    raise ValueError
+                datasets[fields["name"]] = fields
+            case "line":
+                if set(fields) != set(LINE) or fields["number"] in lines or fields["token"] in by_token:
+                    raise ValueError
+                lines[fields["number"]] = by_token[fields["token"]] = fields
+            case "state":
+                line = by_token[fields["token"]]
+                if fields["state"] not in NEXT[line["state"]]:
+                    raise ValueError
+                line |= {"state": fields["state"], "model": fields["model"]}
+            case "checkpoint":
+                by_token[fields["token"]]["checkpoint"] = fields["checkpoint"]
+            case _:
+                raise ValueError
+    return datasets, lines
+
+
+def _compared(connection: sqlite3.Connection, table: str, columns: tuple[str, ...], wanted: dict[Any, dict[str, Any]],
+              what: str) -> list[str]:
+    """Rows of a table that are not what the events give, with the fields that differ."""
+    stored = connection.execute(f"SELECT {', '.join(columns)} FROM {table} ORDER BY 1").fetchall()
+    rows = {row[0]: dict(zip(columns, row, strict=True)) for row in stored}
+    found = [f"{what} {key} is missing" for key in wanted if key not in rows]
+    for key, row in rows.items():
+        if key not in wanted:
+            found.append(f"{what} {key} is in no event")
+        elif changed := [name for name in columns if row[name] != wanted[key][name]]:
+            found.append(f"{what} {key} was changed: {', '.join(changed)}")
+    return found
+
+

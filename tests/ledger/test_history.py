@@ -1,0 +1,172 @@
+"""Every field of every row is in one chain: any edit is noticed, and a kept head notices what was cut off."""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from lastiterate.cli import app
+from lastiterate.curves.gdp import Gdp
+from lastiterate.errors import InputError
+from lastiterate.ledger import GaussianFilter, Ledger
+
+ASKED = dict(adjacency="zero-out", run="r" * 64, purpose="test")
+
+
+def filled(path: Path) -> Ledger:
+    """Two data sets, and a release in each of the four states."""
+    ledger = Ledger(path)
+    ledger.add("a", unit="patient", adjacency="zero-out", filter=GaussianFilter(1.0, 1e-7))
+    ledger.add("b", unit="record", adjacency="zero-out", filter=GaussianFilter(2.0))
+    tokens = [ledger.reserve(name, Gdp(0.3), **ASKED) for name in ("a", "a", "b", "b")]
+    for token in tokens[1:3]:
+        ledger.touch(token)
+        ledger.count(token, 3)
+    ledger.release(tokens[1], "f" * 64)
+    ledger.cancel(tokens[3])
+    assert {release.state for name in "ab" for release in ledger.total(name).releases} == {
+        "reserved", "released", "touched", "cancelled"}
+    return ledger
+
+
+def edited(ledger: Ledger, *statements: str) -> None:
+    with closing(sqlite3.connect(ledger.path)) as other, other:
+        for statement in statements:
+            other.execute(statement)
+
+
+def cells(ledger: Ledger) -> list[tuple[str, int, str, Any]]:
+    """Every cell of every table, with its row's place."""
+    found: list[tuple[str, int, str, Any]] = []
+    with closing(sqlite3.connect(ledger.path)) as other:
+        for table in ("datasets", "releases", "events"):
+            rows = other.execute(f"SELECT rowid, * FROM {table}")
+            names = [column[0] for column in rows.description]
+            found += [(table, row[0], name, value) for row in rows for name, value in
+                      list(zip(names, row, strict=True))[1:]]
+    return found
+
+
+def others(name: str, value: Any) -> list[Any]:
+    """Other values of a cell: a number that differs by 1, a character that differs, other words of the same kind."""
+    if isinstance(value, int):
+        return [value + 1, value - 1] if value else [value + 1]
+    if value is None:
+        return ["e" * 64]
+    words = [value[:-1], value + " ", ("0" if value[0] != "0" else "1") + value[1:], value[:-1] + "~"]
+    words += ["reserved", "touched", "released", "cancelled"] if name == "state" else []
+    words += [value.replace("1.0", "900.0"), value.replace("0.3", "0.1"), value.replace("[", "[1")]
+    return [word for word in dict.fromkeys(words) if word != value] + ([None] if name == "model" else [])
+
+
+def test_every_edit_of_one_field_is_noticed(tmp_path: Path) -> None:
+    whole = filled(tmp_path / "whole")
+    kept, tried = whole.path.read_bytes(), 0
+    head = whole.head()
+    assert whole.verify() == () == whole.verify(head)
+    for table, row, name, value in cells(whole):
+        for other in others(name, value):
+            ledger = Ledger(tmp_path / "edited")
+            for end in ("", "-wal", "-shm"):
+                ledger.path.with_name("edited" + end).unlink(missing_ok=True)
+            ledger.path.write_bytes(kept)
+            try:
+                with closing(sqlite3.connect(ledger.path)) as connection, connection:
+                    connection.execute("PRAGMA foreign_keys = OFF")
+                    connection.execute(f"UPDATE {table} SET {name} = ? WHERE rowid = ?", (other, row))
+            except sqlite3.IntegrityError:
+                continue  # the table itself refuses the value
+            try:
+                problems = ledger.verify()
+            except InputError:
+                problems = ("refused",)
+            assert problems, (table, row, name, value, other)
+            tried += 1
+    assert tried > 250
+
+
+@pytest.mark.parametrize("statement", [
+    "UPDATE releases SET state = 'cancelled' WHERE number = 2",
+    "UPDATE releases SET state = 'cancelled', model = NULL WHERE number = 2",
+    "UPDATE datasets SET filter = replace(filter, '1.0', '100.0') WHERE name = 'a'",
+    "UPDATE datasets SET unit = 'ward' WHERE name = 'a'",
+    "UPDATE releases SET model = printf('%064d', 0) WHERE number = 2",
+    "DELETE FROM releases WHERE number = 4", "DELETE FROM events WHERE number = 5", "DELETE FROM events",
+    "DELETE FROM datasets WHERE name = 'b'", "INSERT INTO datasets VALUES ('c', 'u', 'zero-out', '{}', '2020-01-01')",
+    "INSERT INTO events VALUES (99, '[\"begun\", {}]', 'x')", "UPDATE events SET event = '[1'",
+    "UPDATE events SET number = number + 1 WHERE number = (SELECT max(number) FROM events)",
+])
+def test_what_a_chain_of_charges_alone_missed(statement: str, tmp_path: Path) -> None:
+    ledger = filled(tmp_path / "l")
+    edited(ledger, "PRAGMA foreign_keys = OFF", statement)
+    assert ledger.verify()
+
+
+def test_a_kept_head_notices_what_was_cut_off_or_written_anew(tmp_path: Path) -> None:
+    ledger = filled(tmp_path / "l")
+    early, late = ledger.head(), None
+    ledger.reserve("b", Gdp(0.1), **ASKED)
+    late = ledger.head()
+    assert early != late and ledger.verify(early) == ledger.verify(late) == ()
+    edited(ledger, "DELETE FROM events WHERE number = (SELECT max(number) FROM events)",
+           "DELETE FROM releases WHERE number = (SELECT max(number) FROM releases)")
+    assert ledger.verify() == ledger.verify(early) == (), "nothing in the file can show it"
+    assert any("head that was kept" in problem for problem in ledger.verify(late))
+    with pytest.raises(InputError, match="64 hexadecimal"):
+        ledger.verify("abc")
+
+    def call(*words: object) -> tuple[int, str]:
+        found = CliRunner().invoke(app, ["ledger", *map(str, words)])
+        return found.exit_code, " ".join(found.output.split())
+
+    assert f"head {early}" in call("show", ledger.path)[1]
+    assert "keep the head in another place" in call("verify", ledger.path)[1]
+    assert call("verify", ledger.path, "--head", early)[0] == 0
+    assert call("verify", ledger.path, "--head", late)[0] == 1
+    assert call("verify", ledger.path, "--head", "abc")[0] == 2
+
+
+def older(path: Path) -> Ledger:
+    """The same ledger as format 1 had it."""
+    ledger = filled(path)
+    edited(ledger, "DROP TABLE events", "PRAGMA user_version = 1")
+    return ledger
+
+
+def test_a_ledger_of_format_1_works_and_is_upgraded_once(tmp_path: Path) -> None:
+    ledger = older(tmp_path / "l")
+    token = ledger.reserve("b", Gdp(0.2), **ASKED)
+    ledger.touch(token)
+    ledger.count(token, 1)
+    before = [ledger.total(name) for name in "ab"]
+    assert (ledger.head(), ledger.format(), ledger.verify()) == (None, 1, ())
+    assert any("no head" in problem for problem in ledger.verify("0" * 64))
+    for command in ("show", "verify"):
+        found = CliRunner().invoke(app, ["ledger", command, str(ledger.path)])
+        assert found.exit_code == 0 and "format 1" in found.output
+    assert CliRunner().invoke(app, ["ledger", "upgrade", str(ledger.path)]).exit_code == 0
+    assert ledger.format() == 2 and ledger.head() is not None and ledger.verify() == ()
+    assert [ledger.total(name) for name in "ab"] == before
+    ledger.release(token, "d" * 64)
+    assert ledger.verify() == ()
+    edited(ledger, "UPDATE releases SET state = 'cancelled', model = NULL WHERE number = 2")
+    assert any("line 2 was changed: state, model" in problem for problem in ledger.verify())
+    assert CliRunner().invoke(app, ["ledger", "upgrade", str(ledger.path)]).exit_code == 2
+
+
+def test_what_does_not_hold_is_not_upgraded(tmp_path: Path) -> None:
+    ledger = older(tmp_path / "l")
+    edited(ledger, "UPDATE releases SET costs = '[1, 0]' WHERE number = 1")
+    with pytest.raises(InputError, match="must hold before"):
+        ledger.upgrade()
+    assert ledger.format() == 1
+
+
+def test_a_file_that_only_claims_another_format_is_refused(tmp_path: Path) -> None:
+    ledger = filled(tmp_path / "l")
+    edited(ledger, "PRAGMA user_version = 1")
+    with pytest.raises(InputError, match="lastiterate ledger made"):
+        ledger.verify()
