@@ -3,8 +3,6 @@
 import re
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[2]
 BANNED = {
     r"nobody (sees|knows)": "secret, not released",
@@ -43,10 +41,23 @@ def test_words_are_found():
     assert found_in("two worlds") == [("worlds", 1)]
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_no_private_words(file):
-    name, counts = str(file.relative_to(ROOT)), {}
-    for word, line in found_in(file.read_text(encoding="utf-8")):
-        counts.setdefault(word, []).append(line)
-    wrong = {word: lines for word, lines in counts.items() if len(lines) > ALLOWED.get((name, word), 0)}
-    assert not wrong, f"{name}: {wrong}; the glossary (docs/glossary.md) has the field's terms"
+def violations(files):
+    """``file: word (lines)`` for each word of each file that stands there more often than it may."""
+    for file in files:
+        name, lines = str(file.relative_to(ROOT)), {}
+        for word, line in found_in(file.read_text(encoding="utf-8")):
+            lines.setdefault(word, []).append(line)
+        yield from (f"{name}: {word} {at}" for word, at in lines.items() if len(at) > ALLOWED.get((name, word), 0))
+
+
+def test_no_private_words():
+    assert len(FILES) > 300
+    wrong = list(violations(FILES))
+    assert not wrong, "the glossary (docs/glossary.md) has the field's terms\n" + "\n".join(wrong)
+
+
+def test_every_violation_is_listed():
+    """This file quotes its words, and a word that is allowed twice counts from the third on."""
+    here = list(violations([Path(__file__)]))
+    assert any(line.startswith("tests/docs/test_language.py: met [") for line in here) and len(here) > 10
+    assert not list(violations([ROOT / "README.md"]))
