@@ -4,6 +4,9 @@ Most of the time of a test is XLA's. What it compiles is kept in pytest's cache 
 for other test files, child processes and the next session; JAX's key is the whole program, its options and versions.
 """
 
+import contextlib
+import ctypes
+import gc
 import os
 import sys
 from pathlib import Path
@@ -19,6 +22,49 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 import pytest  # noqa: E402
 
 sys.path.insert(1, str(HERE.parent))  # benchmarks, whose bugs are audited
+
+
+from tiers import EXHAUSTIVE  # noqa: E402
+
+RESIDENT, GROWTH = 5 << 28, 1 << 29
+"""Bytes of a worker above which memory is given back after a test, and by how many it grows until the next time."""
+LIMIT = {"bytes": RESIDENT}
+
+
+def pytest_collection_modifyitems(config, items):
+    """Cases of the exhaustive tier are left out of ``make test``, and counted as deselected."""
+    if EXHAUSTIVE:
+        return
+    left_out = [item for item in items if item.get_closest_marker("exhaustive")]
+    items[:] = [item for item in items if not item.get_closest_marker("exhaustive")]
+    config.hook.pytest_deselected(items=left_out)
+
+
+def resident():
+    """Bytes of memory that this process holds; 0 where the system does not say."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0
+
+
+def trim():
+    """Give what is free back to the system: LLVM's leavings, up to a hundred MB for each program compiled."""
+    with contextlib.suppress(OSError, AttributeError):  # another allocator than glibc's
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown():
+    """A worker stays under 3 GB: above the limit free memory goes, and where that is too little XLA's programs."""
+    if resident() < LIMIT["bytes"]:
+        return
+    trim()
+    if resident() >= LIMIT["bytes"] and "jax" in sys.modules:
+        sys.modules["jax"].clear_caches()
+        gc.collect()
+        trim()
+        LIMIT["bytes"] = max(RESIDENT, resident() + GROWTH)
 
 
 @pytest.fixture
