@@ -3,13 +3,17 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: demo test lint docs install
+.PHONY: demo test test-exhaustive lint docs install
 
 demo: $(VENV)/installed
 	$(BIN)/lastiterate train digits --epsilon 1
 
 test: $(VENV)/installed-test
 	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+# the same tests with more draws and every case: hours (CONTRIBUTING.md lists what is here alone)
+test-exhaustive: $(VENV)/installed-test
+	LASTITERATE_EXHAUSTIVE=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 lint: $(VENV)/installed-test
 	$(BIN)/ruff check src tests benchmarks docs tools

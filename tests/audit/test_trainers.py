@@ -4,7 +4,6 @@ Seeds are fixed, so every case is one draw; a right trainer would fail one of th
 broken one is refuted by a certificate of epsilon near 1.
 """
 
-import os
 from dataclasses import replace
 
 import numpy as np
@@ -16,6 +15,7 @@ from lastiterate.audit import audit, worst_case
 from lastiterate.audit.outcome import BUG, CEILING, NO_CONTRADICTION
 from lastiterate.audit.scoring import in_batches
 from lastiterate.engine import Trainer, loop, seeded_keys, trainer
+from tiers import unless
 
 FAILURE = 1e-6
 LOSS = li.HuberRidge(row_norm=1.0, residual_clip=1.0, ridge=0.5, intercept=0.5)
@@ -59,11 +59,10 @@ POWER = {
 """Every batching, momentum, loss and adjacency, and the models per data set with which halved noise is refuted."""
 QUICK = ("cyclic, a short last block", "reshuffled", "allocation", "bins", "poisson", "fixed size, replace-one",
          "heavy ball", "clipped", "logistic, replace-one")
-ASKED = POWER if os.environ.get("LASTITERATE_POWER") else QUICK
-"""All of them with ``LASTITERATE_POWER=1``: minutes."""
+"""One case of every batching, momentum, clip and adjacency; the exhaustive tier has all: minutes."""
 
 
-@pytest.mark.parametrize("name", ASKED)
+@pytest.mark.parametrize("name", unless(lambda name: name in QUICK, POWER))
 def test_right_trainers_stand_and_half_their_noise_is_refuted(name):
     """The same attack with the same number of models; and for all batches what is audited is what a user trains."""
     changes, trials = POWER[name]

@@ -1,9 +1,8 @@
 """Damaged schemas and data files, a law in small.
 
-LASTITERATE_MUTANTS=100000, or ``tools/fuzz_files.py``, tries more.
+The exhaustive tier, and ``tools/fuzz_files.py``, try 100,000.
 """
 
-import os
 import random
 from collections import Counter
 from pathlib import Path
@@ -11,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from oracles.file_fuzz import KINDS, damaged, outcome
+from tiers import size
 
-EACH = max(300, int(os.environ.get("LASTITERATE_MUTANTS", "0")) // len(KINDS))
+EACH = max(300, size(0, 100_000, "MUTANTS") // len(KINDS))
 
 
 @pytest.mark.parametrize("name", KINDS)

@@ -1,4 +1,4 @@
-"""An interrupted run that is resumed releases the bits of a whole one. LASTITERATE_KILLS=50 kills more often."""
+"""An interrupted run that is resumed releases the bits of a whole one. The exhaustive tier kills 50 times."""
 
 import json
 import os
@@ -20,8 +20,9 @@ from lastiterate.engine.keeper import Keeper
 from lastiterate.engine.network import fit_network
 from lastiterate.engine.sealed import Key, Owner, unseal
 from lastiterate.errors import InputError
+from tiers import size
 
-KILLS = int(os.environ.get("LASTITERATE_KILLS", "5"))
+KILLS = size(5, 50, "KILLS")
 KEY = Key(bytes(range(32)))
 COMMON = dict(n=60, steps=40, step_size=0.3, noise=li.GradientNoise(0.05), loss=li.Logistic(ridge=1e-2))
 RUNS = {

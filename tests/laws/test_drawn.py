@@ -1,9 +1,8 @@
 """Every upper row about batches against the enumerated law of small drawn runs.
 
-50 runs of each row; 1,000 by ``LASTITERATE_DRAWS=1000 python -m pytest tests/laws/test_drawn.py`` (minutes).
+50 runs of each row; 1,000 in the exhaustive tier (minutes).
 """
 
-import os
 from collections import Counter, defaultdict
 from zlib import crc32
 
@@ -12,8 +11,9 @@ import pytest
 
 import lastiterate as li
 from oracles.drawn import EPSILONS, draw, exact, uppers
+from tiers import size
 
-DRAWS = int(os.environ.get("LASTITERATE_DRAWS", "50"))
+DRAWS = size(50, 1000, "DRAWS")
 ROWS = {
     li.FullBatch: {"shifted-interpolation", "pabi-convex", "cyclic-weakly-convex", "langevin-linear"},
     li.Cyclic: {"shifted-interpolation", "cyclic-weakly-convex"},

@@ -1,12 +1,14 @@
 """Runs with extreme and odd numbers: every verdict is a number or a reason, never a crash, and lower <= upper."""
 
 import math
-import os
 import random
 import warnings
 
 import lastiterate as li
 from lastiterate.errors import InputError
+from tiers import size
+
+DRAWS = size(300, 3000, "DRAWS")
 
 
 def number(rng):
@@ -72,7 +74,7 @@ def test_every_verdict_is_a_number_or_a_reason():
     rng, counted = random.Random(1), 0
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
-        while counted < int(os.environ.get("LASTITERATE_DRAWS", "300")):
+        while counted < DRAWS:
             try:
                 run = drawn(rng)
             except InputError:  # a strong constant above smooth, and the like

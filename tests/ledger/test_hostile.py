@@ -1,6 +1,5 @@
-"""Damaged and hostile ledger files: told in one sentence, or found by verify. LASTITERATE_MUTANTS=100000 tries more."""
+"""Damaged and hostile ledger files: told in one sentence, or found by verify. The exhaustive tier tries 100,000."""
 
-import os
 import random
 from collections import Counter
 from pathlib import Path
@@ -10,8 +9,9 @@ from lastiterate.curves.gdp import Gdp
 from lastiterate.errors import InputError
 from lastiterate.ledger import GaussianFilter, Ledger
 from lastiterate.ledger.store import Total
+from tiers import size
 
-MUTANTS = int(os.environ.get("LASTITERATE_MUTANTS", "2000"))
+MUTANTS = size(2000, 100_000, "MUTANTS")
 
 
 def made(path: Path) -> bytes:

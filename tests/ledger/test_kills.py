@@ -1,4 +1,4 @@
-"""Processes that are killed, and two at once. LASTITERATE_KILLS=50 kills more often."""
+"""Processes that are killed, and two at once. The exhaustive tier kills 50 times."""
 
 import os
 import random
@@ -9,8 +9,9 @@ import time
 from pathlib import Path
 
 from lastiterate.ledger import GaussianFilter, Ledger
+from tiers import size
 
-KILLS = int(os.environ.get("LASTITERATE_KILLS", "5"))
+KILLS = size(5, 50, "KILLS")
 CHILD = """
 import sys
 from pathlib import Path
