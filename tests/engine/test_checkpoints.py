@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import fields
 from pathlib import Path
 
 import jax
@@ -162,7 +163,7 @@ def secrets_in(path: Path) -> list[bytes]:
     """The eight bytes of every parameter that a checkpoint holds, and those of its key."""
     header = path.read_bytes()[12:]
     told = json.loads(header[:header.index(b"}") + 1])
-    arrays = load(unseal(path, KEY, Owner(told["run"], told["data"], told["token"]))[1])
+    arrays = load(unseal(path, KEY, Owner(*(told[field.name] for field in fields(Owner))))[1])
     found = [array.reshape(-1)[i:i + 1].tobytes() for name, array in arrays.items() if array.dtype == np.float64
              for i in range(array.size)]
     return [*found, arrays["key"].tobytes()[:8], arrays["key"].tobytes()[8:]]

@@ -5,6 +5,7 @@ import json
 import os
 import random
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from lastiterate.engine.sealed import Key, Owner, clean, read_key, remove, seal,
 from lastiterate.errors import InputError
 
 KEY, OTHER = Key(bytes(range(32))), Key(bytes(32))
-OWNER = Owner("r" * 64, "d" * 64, "t" * 32)
+OWNER = Owner("r" * 64, "d" * 64, "t" * 32, "p" * 64, "jax 1")
 BODY = b"these are parameters and a seed " * 40
 
 
@@ -42,9 +43,10 @@ def test_nothing_is_readable_and_no_two_files_are_alike(file: Path) -> None:
 
 
 @pytest.mark.parametrize(("key", "owner", "words"), [
-    (OTHER, OWNER, "is not the one"), (KEY, Owner("s" * 64, OWNER.data, OWNER.token), "another run"),
-    (KEY, Owner(OWNER.run, "e" * 64, OWNER.token), "other data"),
-    (KEY, Owner(OWNER.run, OWNER.data, ""), "another line of the ledger"),
+    (OTHER, OWNER, "is not the one"), (KEY, replace(OWNER, run="s" * 64), "another run"),
+    (KEY, replace(OWNER, data="e" * 64), "other data"), (KEY, replace(OWNER, token=""), "another line of the ledger"),
+    (KEY, replace(OWNER, program="q" * 64), "another loss or model"),
+    (KEY, replace(OWNER, software="jax 2"), "other versions: jax 1"),
 ])
 def test_another_key_run_data_or_line(file: Path, key: Key, owner: Owner, words: str) -> None:
     with pytest.raises(InputError, match=words):

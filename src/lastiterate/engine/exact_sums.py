@@ -173,7 +173,7 @@ def execute_exactly(run: Run, features: Any, target: Any, key: Key | None = None
     """
     grid = grid_of(run)
     if keeper is not None:
-        key = keeper.begin(run, (features, target), key)
+        key = keeper.begin(run, (features, target), key, "linear, exact sums")
     check_process()
     key = fresh_key() if key is None else key
     loss, released = linear_loss(run), prepare_exactly(run, features, target, key)

@@ -11,6 +11,7 @@ import hashlib
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, final
 
@@ -24,6 +25,13 @@ from lastiterate.errors import InputError
 from lastiterate.run.run import Run
 
 KEY, DONE, GIVEN = "key", "done", "given"
+COMPUTES = ("lastiterate", "jax", "jaxlib", "numpy")
+"""Libraries whose other versions may compute otherwise."""
+
+
+def versions() -> str:
+    """Their versions."""
+    return ", ".join(f"{name} {version(name)}" for name in COMPUTES)
 
 
 def _nothing(number: int) -> None:
@@ -58,15 +66,21 @@ class Keeper:
         if not self.seconds >= 0:
             raise InputError("checkpoint_every", "must be a number of seconds >= 0", self.seconds)
 
-    def begin(self, run: Run, arrays: Iterable[Any], key: NoiseKey | None) -> NoiseKey:
+    def begin(self, run: Run, arrays: Iterable[Any], key: NoiseKey | None, program: str) -> NoiseKey:
         """The key that the run goes on with, or begins with: then it is sealed before anything else happens.
 
-        Errors: a checkpoint of another run, of other data, under another key, damaged, or older than the ledger knows.
+        ``program``: what distinguishes the loss, the model and the arithmetic from all others.
+        Errors: a checkpoint of another run, of other data, of another loss, of other versions of the libraries, under
+        another key, damaged, or older than the ledger knows.
+
+        **Guarantee:** one key is drawn from for one loss on one data set only: of two releases with the same noise the
+        difference would be a sum of gradients without noise.
         """
         if run.release != "last":
             raise InputError("checkpoint", "is for runs that release the last iterate", run.release, "leave it out")
         described = hashlib.sha256(run.to_json().encode()).hexdigest()
-        self._owner = sealed.Owner(described, self.key.digest(arrays), self.token)
+        named = self.key.digest([np.frombuffer(program.encode(), np.uint8)])
+        self._owner = sealed.Owner(described, self.key.digest(arrays), self.token, named, versions())
         if self.path.exists():
             self._resume(key)
         elif self.least > 0:

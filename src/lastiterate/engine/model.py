@@ -39,7 +39,7 @@ def execute(run: Run, features: Any, target: Any, key: Key | None = None,
     hold them either.
     """
     if keeper is not None:
-        key = keeper.begin(run, (features, target), key)
+        key = keeper.begin(run, (features, target), key, "linear")
     check_process()
     key = fresh_key() if key is None else key
     released = prepare_privately(run, in_memory(run, features, target), drawn_with(key)) if run.prelude else ()

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lastiterate.engine.dense import clipped_sum
+from lastiterate.engine.fingerprint import fingerprint
 from lastiterate.engine.keeper import Keeper
 from lastiterate.engine.loop import drawn_once
 from lastiterate.engine.noise import Key, fresh_key
@@ -20,7 +21,7 @@ from lastiterate.engine.prepare import hidden
 from lastiterate.engine.process import check_process
 from lastiterate.engine.samplers import sampler_of
 from lastiterate.engine.structure import numbered
-from lastiterate.engine.traced import alone
+from lastiterate.engine.traced import alone, program
 from lastiterate.engine.trainer import Loop, Progress
 from lastiterate.errors import InputError
 from lastiterate.run.facts import CHUNK
@@ -154,7 +155,7 @@ def fit_network(run: Run, loss: RecordLoss, params: Any, data: tuple[Any, ...], 
 
     ``params``: public first parameters. ``data``: arrays or pytrees of arrays whose first axis are the records, such as
     (x, y). For release="all" every array has the steps as its first axis. ``key``: for tests and audits only.
-    ``keeper``: checkpoints, which know the data and the first parameters (the loss is the caller's code).
+    ``keeper``: checkpoints, which know the data, the first parameters and the traced gradient of the loss.
     ``executed_as``: another arithmetic for the same loop (``exact_records``).
 
     **Guarantee:** exactly the run that is accounted: per-example clips, noise at every step, no other output.
@@ -162,7 +163,9 @@ def fit_network(run: Run, loss: RecordLoss, params: Any, data: tuple[Any, ...], 
     with jax.enable_x64(True):
         loop, initial, arranged = prepared(run, loss, params, data, microbatch)
         if keeper is not None:
-            key = keeper.begin(run, jax.tree.leaves((data, Form.of(params).vector(params))), key)
+            assert isinstance(loop.objective, PerExample)
+            exactly = "" if executed_as is None else ", exact sums"
+            key = keeper.begin(run, jax.tree.leaves((data, initial)), key, identity(loop.objective, data) + exactly)
         key = fresh_key() if key is None else key
         loop = loop if executed_as is None else executed_as(loop, key)
         arranged = drawn_once(loop.program, arranged, key)
@@ -197,6 +200,16 @@ def objective_of(run: Run, loss: RecordLoss, params: Any, records: tuple[Any, ..
     check_loss(loss, form, exact, records)
     check_gradient(loss, form, params, exact, records)
     return PerExample(loss, form, run.clip, exact, most)
+
+
+def identity(objective: PerExample, records: tuple[Any, ...]) -> str:
+    """What a checkpoint knows of a loss and of the structure of its parameters; of ``records`` shapes and types count.
+    """
+    form, exact = objective.form, objective.exact
+    first = in_precision(jax.tree.map(lambda a: np.zeros_like(np.asarray(a)[0]), records), exact=exact)
+    gradient = jax.grad(lambda arrays, record: objective.loss(form.whole(arrays), *record))
+    closed, _ = program(gradient, form.arrays(np.zeros(form.size), exact=exact), first)
+    return fingerprint(closed, str(form.tree), form.shapes, form.dtypes, exact)
 
 
 def check_fits(run: Run, loss: RecordLoss, params: Any, data: tuple[Any, ...], microbatch: int | None) -> None:

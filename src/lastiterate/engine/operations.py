@@ -34,7 +34,7 @@ KEYS = "key<fry>"
 
 
 def check_operations(jaxpr: Any) -> None:
-    """Refuse a program, of one record, that may read other records, tell of them or leave something behind.
+    """Refuse a program, of one record, that may read other records, show them or leave something behind.
 
     Equations in all nested programs are looked at. Code of custom derivatives is seen where it has been traced: look at
     the program of the gradient.
@@ -54,21 +54,18 @@ def check_operations(jaxpr: Any) -> None:
         raise InputError("loss", "must leave nothing behind but its result", str(next(iter(jaxpr.effects)))[:120])
 
 
-def equations(jaxpr: Any) -> Iterator[Any]:
+def equations(program: Any) -> Iterator[Any]:
     """All equations of a program and of the programs within."""
-    for eqn in jaxpr.eqns:
+    for eqn in getattr(program, "jaxpr", program).eqns:
         yield eqn
-        for inner in _programs(tuple(eqn.params.values())):
+        for inner in programs(tuple(eqn.params.values())):
             yield from equations(inner)
 
 
-def _programs(value: Any) -> Iterator[Any]:
-    if hasattr(value, "eqns"):
+def programs(value: Any) -> Iterator[Any]:
+    """The programs among an equation's parameters, closed or not."""
+    if hasattr(value, "eqns") or hasattr(value, "jaxpr"):
         yield value
-    elif hasattr(value, "jaxpr"):
-        yield from _programs(value.jaxpr)
-    elif isinstance(value, tuple | list):
-        for part in value:
-            yield from _programs(part)
-    elif isinstance(value, dict):
-        yield from _programs(tuple(value.values()))
+    elif isinstance(value, tuple | list | dict):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from programs(part)

@@ -1,8 +1,9 @@
 """A file that is an intermediate state: encrypted, authenticated, written whole or not at all, deleted at release.
 
 Layout: ``MAGIC``, the length of the header (4 bytes), the header (JSON), a nonce (12 bytes), AES-256-GCM of the body
-with everything before it authenticated. The header says whose checkpoint it is: the hash of the run, a digest of the
-data under the key, a number that grows. Keys of a file are derived from the user's key and a random salt.
+with everything before it authenticated. The header says whose checkpoint it is: the hash of the run, digests of the
+data and of the loss under the key, versions, a number that grows. Keys of a file are derived from the user's key and a
+random salt.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import os
 import stat
 import tempfile
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, final
 
@@ -26,7 +27,7 @@ from lastiterate import interrupts
 from lastiterate.engine.random_bits import derived
 from lastiterate.errors import InputError
 
-MAGIC = b"LICKPT1\n"
+MAGIC = b"LICKPT2\n"
 LONGEST_HEADER = 4096
 VARIABLE, FILE_VARIABLE = "LASTITERATE_CHECKPOINT_KEY", "LASTITERATE_CHECKPOINT_KEY_FILE"
 HELP = f"write 64 hexadecimal digits to a file of mode 0600, or into the variable {VARIABLE}"
@@ -87,18 +88,20 @@ def _parsed(text: str) -> Key:
 @final
 @dataclass(frozen=True)
 class Owner:
-    """Whose state it is: hash of the run, keyed digest of the data, and the ledger's token (or none)."""
+    """Whose state it is: hash of the run, keyed digests of the data and of the loss (its gradient's whole program), the
+    ledger's token (or none), and the versions of what computes."""
 
     run: str
     data: str
     token: str = ""
+    program: str = ""
+    software: str = ""
 
 
 def seal(path: Path, key: Key, owner: Owner, number: int, body: bytes) -> None:
     """Replace the checkpoint at ``path``; a process that is killed meanwhile leaves the old one."""
     salt = os.urandom(32)
-    header = json.dumps({"run": owner.run, "data": owner.data, "token": owner.token, "number": number,
-                         "salt": salt.hex(), "check": _check(key, salt)}).encode()
+    header = json.dumps(asdict(owner) | {"number": number, "salt": salt.hex(), "check": _check(key, salt)}).encode()
     front = MAGIC + len(header).to_bytes(4, "big") + header
     nonce = os.urandom(12)
     content = front + nonce + AESGCM(_file_key(key, salt)).encrypt(nonce, body, front)
@@ -126,7 +129,8 @@ def unseal(path: Path, key: Key, owner: Owner) -> tuple[int, bytes]:
         body = AESGCM(_file_key(key, salt)).decrypt(rest[:12], rest[12:], front)
     except (InvalidTag, ValueError):
         raise _damaged(path) from None
-    for name, what in (("run", "another run"), ("data", "other data"), ("token", "another line of the ledger")):
+    for name, what in (("run", "another run"), ("data", "other data"), ("token", "another line of the ledger"),
+                       ("program", "another loss or model"), ("software", f"other versions: {header['software']}")):
         if header[name] != getattr(owner, name):
             raise InputError("checkpoint", f"belongs to {what}", str(path), "name another file, or remove this one")
     return header["number"], body
@@ -182,7 +186,8 @@ def _header(content: bytes, path: Path) -> tuple[dict[str, Any], bytes, bytes]:
         raise _damaged(path)
     try:
         header = json.loads(content[12:12 + length])
-        texts = all(isinstance(header[name], str) for name in ("run", "data", "token", "salt", "check"))
+        texts = all(isinstance(header[name], str) for name in
+                    ("run", "data", "token", "program", "software", "salt", "check"))
         if not texts or type(header["number"]) is not int or len(bytes.fromhex(header["salt"])) != 32:
             raise ValueError
         header["check"].encode("ascii")

@@ -97,7 +97,7 @@ def execute_units(run: Run, data: UnitRecords, key: Key | None = None, progress:
     if data.rows.shape[:2] != (run.n, run.rows_per_record):
         raise InputError("data", f"must be n = {run.n} units of {run.rows_per_record} places", data.rows.shape[:2])
     if keeper is not None:
-        key = keeper.begin(run, (data.rows, data.target, data.present), key)
+        key = keeper.begin(run, (data.rows, data.target, data.present), key, "linear, units")
     check_process()
     key = fresh_key() if key is None else key
     release = released_by_units(run.rows_per_record, drawn_with(key))

@@ -100,6 +100,9 @@ class Custody:
         if self.ledger is not None:
             self._charge(self.ledger, certificate, delta)
             interrupts.say("nothing was released; the ledger keeps the charge")
+        elif self._token:
+            raise InputError("checkpoint", "was begun under a ledger", str(self.checkpoint),
+                             "go on with that ledger and its data set: the release is a line of it")
         if self.checkpoint is not None:
             self.keeper = self._opened()
 

@@ -104,7 +104,8 @@ def fit_order_as(order: Order, executed_as: Any) -> FittedModule:
     check(run, order.loss)
     if is_source(order.data):
         check_streams(run)
-    check_fits(run, order.model, order.loss, order.data, order.microbatch)
+    check_fits(run, order.model, order.loss, order.data, order.microbatch,
+               kept=order.custody.checkpoint is not None)
     added = (FIRST, *(() if order.seed is None else (SEED,)))
     key = None if order.seed is None else seeded_key(order.seed)
     order.custody.pay(order.certificate, delta=order.delta)

@@ -39,7 +39,7 @@ def fit_in_pieces(run: Run, model: torch.nn.Module | Grouped, loss: Any, source:
     summed = prepared.summed
     device, constants = summed.parameters.device, summed.parameters.fixed(summed.dtype)
     if keeper is not None:
-        key = keeper.begin(run, (*source.digested(), prepared.initial), key)
+        key = keeper.begin(run, (*source.digested(), prepared.initial), key, prepared.identity)
     key = fresh_key() if key is None else key
     with jax.enable_x64(True):
         order = np.asarray(stream(key, ORDER))

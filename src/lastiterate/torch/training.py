@@ -22,6 +22,7 @@ from lastiterate.run.domains import Everywhere
 from lastiterate.run.facts import CHUNK
 from lastiterate.run.run import Run
 from lastiterate.run.starts import GaussianStart
+from lastiterate.torch.graphs import identity
 from lastiterate.torch.modules import check_parts, made_up_pair, settled
 from lastiterate.torch.parameters import Grouped, Parameters, State
 from lastiterate.torch.places import Places, drawn, usual
@@ -44,6 +45,11 @@ class Prepared:
     records: tuple[Any, ...]
     most: int
     places: Places | None = None  #: where a record that is drawn moves others
+
+    @property
+    def identity(self) -> str:
+        """What a checkpoint knows of the module and of the loss."""
+        return identity(self.summed, as_theta(self.initial, self.summed.parameters.device), self.records)
 
     @property
     def loop(self) -> OutsideLoop:
@@ -168,8 +174,11 @@ def on_made_up(run: Run, model: torch.nn.Module | Grouped, loss: Any, parameters
         return initial, settled(summed, records, as_theta(initial, parameters.device))
 
 
-def check_fits(run: Run, model: torch.nn.Module | Grouped, loss: Any, data: Any, microbatch: int | None) -> None:
+def check_fits(run: Run, model: torch.nn.Module | Grouped, loss: Any, data: Any, microbatch: int | None, *,
+               kept: bool = False) -> None:
     """Refuse what cannot be trained, by the shapes of the records alone: before a record is read, or paid for.
+
+    ``kept``: refuse too what a checkpoint would not know again.
 
     Shapes of a Dataset, or of records that are read in pieces, are known once one is read: after they are paid for.
     """
@@ -177,7 +186,10 @@ def check_fits(run: Run, model: torch.nn.Module | Grouped, loss: Any, data: Any,
     if isinstance(data, torch.utils.data.TensorDataset):
         data = data.tensors
     if isinstance(data, tuple) and len(data) > 0:
-        on_made_up(run, model, loss, parameters, blank(data))
+        records = blank(data)
+        initial, summed = on_made_up(run, model, loss, parameters, records)
+        if kept:
+            identity(summed, as_theta(initial, parameters.device), records)
 
 
 def places_of(summed: PerRecord, records: Any, theta: torch.Tensor, most: int) -> Places | None:
@@ -211,7 +223,8 @@ def fit_module(run: Run, model: torch.nn.Module | Grouped, loss: Any, data: Any,
     prepared = prepare(run, model, loss, data, microbatch)
     if keeper is not None:
         arrays = [leaf.cpu().numpy() for leaf in tree_leaves(prepared.records)]
-        key = keeper.begin(run, [*arrays, prepared.initial], key)
+        exactly = "" if executed_as is None else ", exact sums"
+        key = keeper.begin(run, [*arrays, prepared.initial], key, prepared.identity + exactly)
     key = fresh_key() if key is None else key
     prepared, draws = (prepared, None) if executed_as is None else executed_as(prepared, key)
     return prepared.summed.parameters, prepared.execute(key, progress, keeper, draws)

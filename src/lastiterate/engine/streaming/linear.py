@@ -81,7 +81,7 @@ def execute_streaming(run: Run, source: Source, key: Key | None = None, progress
     shared.check_keeper(keeper)
     shared.check_records(run.n)
     if keeper is not None:
-        key = keeper.begin(run, source.digested(), key)
+        key = keeper.begin(run, source.digested(), key, "linear")
     check_process()
     key = shared.same_key(fresh_key() if key is None else key)
     with closing(again_and_again(run, source, folder, arranged_once=True)) as records:

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from lastiterate.engine.keeper import Keeper
-from lastiterate.engine.network import Form, RecordLoss, check_finite, objective_of
+from lastiterate.engine.network import Form, RecordLoss, check_finite, identity, objective_of
 from lastiterate.engine.noise import ORDER, Key, fresh_key, stream
 from lastiterate.engine.process import check_process
 from lastiterate.engine.streaming.devices import Devices
@@ -44,7 +44,8 @@ def fit_streaming(run: Run, loss: RecordLoss, params: Any, source: Source, key: 
         shared.check_keeper(keeper)
         shared.check_records(run.n)
         if keeper is not None:
-            key = keeper.begin(run, (*source.digested(), np.asarray(initial)), key)
+            key = keeper.begin(run, (*source.digested(), np.asarray(initial)), key,
+                               identity(objective, first_record(source)))
         key = shared.same_key(fresh_key() if key is None else key)
         order = np.asarray(stream(key, ORDER))
         with closing(again_and_again(run, source, folder)) as records, \

@@ -1,0 +1,117 @@
+"""A checkpoint knows the module and the loss that it was begun with; what torch cannot trace has none."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as functional
+
+import lastiterate as li
+from lastiterate.engine.streaming.devices import Arrays
+from lastiterate.ledger import GaussianFilter, Ledger
+
+N = 12
+X = np.random.default_rng(0).normal(size=(N, 4)).astype(np.float32)
+Y = np.arange(N) % 3
+RUN = li.Run(n=N, steps=6, step_size=0.3, noise=li.GradientNoise(0.2), clip=1.0, batching=li.Cyclic(6))
+
+
+class Interrupted(Exception):
+    pass
+
+
+def interrupt(done, *_):
+    if done >= 3:
+        raise Interrupted
+
+
+class Scaled(torch.nn.Module):
+    """Its forward pass follows a number, a tensor that is no buffer, and a mode, none of them a parameter."""
+
+    def __init__(self, factor=1.0, held=1.0, twice=False):
+        super().__init__()
+        torch.manual_seed(0)
+        self.own, self.factor, self.twice = torch.nn.Linear(4, 3), factor, twice
+        self.held = [torch.full((3,), held)]
+        self.register_buffer("shift", torch.zeros(3))
+
+    def forward(self, x):
+        out = self.own(x) * self.factor * self.held[0] + self.shift
+        return out + self.own(x).tanh() if self.twice else out
+
+
+class Straight(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x, factor):
+        return x.clone()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.factor = inputs[1]
+
+    @staticmethod
+    def backward(ctx, slope):
+        return slope * ctx.factor, None
+
+
+def shifted():
+    found = Scaled()
+    found.shift[0] = 1e-6
+    return found
+
+
+def by_straight(factor):
+    return lambda out, y: functional.cross_entropy(Straight.apply(out, factor), y)
+
+
+ENTROPY = functional.cross_entropy
+OTHERS = {
+    "loss": ((Scaled(), ENTROPY), (Scaled(), lambda out, y: functional.cross_entropy(out, y, label_smoothing=0.1))),
+    "factor": ((Scaled(), ENTROPY), (Scaled(factor=1.01), ENTROPY)),
+    "held tensor": ((Scaled(), ENTROPY), (Scaled(held=1.01), ENTROPY)),
+    "buffer": ((Scaled(), ENTROPY), (shifted(), ENTROPY)),
+    "forward": ((Scaled(), ENTROPY), (Scaled(twice=True), ENTROPY)),
+    "backward": ((Scaled(), by_straight(1.0)), (Scaled(), by_straight(2.0))),
+}
+KINDS = {"memory": {}, "exact": {"secure_noise": True}, "stream": {}}
+
+
+@pytest.fixture
+def kept(tmp_path):
+    (tmp_path / "key").write_text("ab" * 32)
+    (tmp_path / "key").chmod(0o600)
+    return dict(checkpoint=tmp_path / "c", checkpoint_every=0.0, checkpoint_key=tmp_path / "key")
+
+
+@pytest.mark.parametrize("other, kind", [(other, "memory") for other in OTHERS] + [("factor", "exact"),
+                                                                                   ("factor", "stream")])
+def test_no_other_module_or_loss_goes_on(other, kind, kept):
+    data, more = Arrays((X, Y)) if kind == "stream" else (X, Y), KINDS[kind] | kept
+    (module, loss), (second, another) = OTHERS[other]
+    with pytest.raises(Interrupted):
+        li.train(RUN, data, model=module, loss=loss, progress=interrupt, **more)
+    before = kept["checkpoint"].read_bytes()
+    with pytest.raises(li.InputError, match="another loss or model"):
+        li.train(RUN, data, model=second, loss=another, **more)
+    assert kept["checkpoint"].read_bytes() == before
+    li.train(RUN, data, model=module, loss=loss, **more)
+    assert not Path(kept["checkpoint"]).exists()
+
+
+def test_what_has_no_trace_has_no_checkpoint(kept, tmp_path):
+    class Untraced(Scaled):
+        def forward(self, x):
+            from torch.fx.experimental.proxy_tensor import get_proxy_mode
+
+            assert get_proxy_mode() is None, "not here"
+            return super().forward(x)
+
+    ledger = Ledger(tmp_path / "l")
+    ledger.add("a", unit="record", adjacency="zero-out", filter=GaussianFilter.of(100.0, 1e-3))
+    with pytest.raises(li.InputError, match=r"checkpoint needs a module and a loss that torch can trace.*leave it out"):
+        li.train(RUN, (X, Y), model=Untraced(), loss=ENTROPY, ledger=ledger, dataset="a", **kept)
+    assert ledger.total().releases == () and not Path(kept["checkpoint"]).exists()
+    li.train(RUN, (X, Y), model=Untraced(), loss=ENTROPY, ledger=ledger, dataset="a")
