@@ -164,3 +164,23 @@ def test_a_run_with_a_count_needs_its_records():
     run = replace(RUN, counts=(NoisyCount(1.0, 30, drawn="apart"),))
     with pytest.raises(li.InputError, match="counts must be one, with the records"):
         li.train(run, (X[:270], Y[:270]), delta=DELTA)
+
+
+def test_nobody_may_have_more_counted_rows_than_is_charged(estimator):
+    """``unit`` is looked at: too many rows of one are refused, and where nobody names it the certificate says so."""
+    model, labels, person = estimator.fitted_, np.array(["no", "yes"])[Y], np.arange(300)
+    assert len(model.private_score(X, labels, epsilon=1.0, unit=person).accuracies) == 2
+    with pytest.raises(li.InputError, match=r"unit must have at most rows_per_unit = 1 rows"):
+        model.private_score(X, labels, epsilon=1.0, unit=person // 2)
+    with pytest.raises(li.InputError, match=r"unit must name the unit of each"):
+        model.private_score(X, labels, epsilon=1.0, unit=person[1:])
+    of_two = replace(RUN, n=150, rows_per_unit=2)
+    two = li.train(of_two, (X[:150], Y[:150]), unit=person[:150] // 2)
+    assert any("no unit has more rows" in text for text in two.private_score(X, Y, epsilon=1.0).certificate.caveats)
+    asked = two.private_score(X, Y, epsilon=1.0, unit=person // 2)
+    assert not any("no unit has more rows" in text for text in asked.certificate.caveats)
+    assert asked.run.counts[-1].noise_multiplier > 1.9 * model.private_score(
+        X, labels, epsilon=1.0).run.counts[-1].noise_multiplier
+    units = li.train(replace(RUN, n=150, rows_per_record=2, clip=None), (X, Y), unit=person // 2)
+    with pytest.raises(li.InputError, match="counts must be empty where records are units"):
+        units.private_score(X, Y, epsilon=1.0, unit=person // 2)

@@ -22,7 +22,7 @@ def committed(model: Fitted, where: Path, guard: Custody) -> Path:
         place = saved(model, where)
         interrupts.say(f"the model is complete, at {place}")
         guard.finish(model)
-        head_told(guard.ledger)
+        show_head(guard.ledger)
         reported(place, guard.ledger)
     return place
 
@@ -53,7 +53,7 @@ def reported(place: Path, ledger: Ledger | None = None) -> None:
                                    f"lastiterate report {place}", highlight=False, soft_wrap=True)
 
 
-def head_told(ledger: Ledger | None) -> None:
+def show_head(ledger: Ledger | None) -> None:
     """After a charge: the ledger's head, which shows later that none of its lines was lost."""
     head = None if ledger is None else ledger.head()
     if ledger is not None and head is not None:
