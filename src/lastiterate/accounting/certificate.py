@@ -218,6 +218,11 @@ class Certificate:
         """What ``account --json`` prints."""
         return written.answer(self, delta)
 
+    def described(self) -> dict[str, Any]:
+        """What the numbers follow from, JSON-ready: the run, and the evidence that sufficed where it is weaker."""
+        trusted = {} if self.at_least is Evidence.ENFORCED else {"at_least": self.at_least.name}
+        return self.run.to_dict() | trusted
+
     def to_dict(self, delta: float, *, files: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """The certificate as it is stored; ``content_sha256`` covers everything else, ``files`` a model's hashes."""
         return written.stored_form(self, delta, files=files or {})

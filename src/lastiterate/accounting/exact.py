@@ -124,6 +124,10 @@ class ExactCertificate:
         """BibTeX of what the certificate rests on."""
         return bibtex((THEOREM,), ("exact",))
 
+    def described(self) -> dict[str, Any]:
+        """What the numbers follow from, JSON-ready; the same run with rounded noise is another one."""
+        return {"exact_run": self.run.to_dict()}
+
     def to_dict(self, delta: float, *, files: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """JSON-ready; ``content_sha256`` covers everything else in it. ``files``: SHA-256 of a model's files."""
         body = {

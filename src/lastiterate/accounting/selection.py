@@ -169,6 +169,10 @@ class SelectionCertificate:
         used = {v.theorem.name: v.theorem for one in self.certificates for v in one.certifying}
         return bibtex(used.values(), ("selection",))
 
+    def described(self) -> dict[str, Any]:
+        """What the numbers follow from, JSON-ready."""
+        return self.selection.to_dict()
+
     def to_dict(self, delta: float, *, files: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """JSON-ready; ``content_sha256`` covers everything else in it. ``files``: SHA-256 of a model's files."""
         body = {

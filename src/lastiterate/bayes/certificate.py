@@ -119,6 +119,10 @@ class PosteriorCertificate:
         what = f"{type(problem).__name__}, n = {problem.domain.n}, {self.adjacency}"
         return f"<PosteriorCertificate of one sample: {what}>"
 
+    def described(self) -> dict[str, Any]:
+        """What the numbers follow from, JSON-ready; a problem does not say what neighbours are."""
+        return {"problem": self.problem.to_dict(), "adjacency": self.adjacency}
+
     def to_dict(self, delta: float, *, files: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """JSON-ready; ``content_sha256`` covers everything else in it. ``files``: SHA-256 of a sample's files."""
         body = {

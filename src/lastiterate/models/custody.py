@@ -158,6 +158,5 @@ def custody(*, ledger: Ledger | str | Path | None = None, dataset: str | None = 
 
 
 def described_hash(certificate: Any) -> str:
-    """SHA-256 of what a certificate is about: a line of a ledger has it."""
-    subject = next(getattr(certificate, name) for name in ("run", "problem", "selection") if hasattr(certificate, name))
-    return hashlib.sha256(json.dumps(subject.to_dict(), sort_keys=True).encode()).hexdigest()
+    """SHA-256 of what a certificate's numbers follow from: a line of a ledger has it."""
+    return hashlib.sha256(json.dumps(certificate.described(), sort_keys=True).encode()).hexdigest()
