@@ -124,5 +124,5 @@ def test_without_the_library_there_is_a_word_on_it(signed, monkeypatch):
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setattr(sys, "path", [])
     monkeypatch.setattr(sys, "meta_path", [])
-    with pytest.raises(InputError, match=r"pip install 'lastiterate\[sign\]'"):
+    with pytest.raises(InputError, match=r"^key needs the libraries .*pip install 'lastiterate\[sign\]'"):
         li.verify(where, key=public)

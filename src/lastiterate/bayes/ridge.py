@@ -17,7 +17,7 @@ from lastiterate.bayes.gaussian import log_part
 from lastiterate.bayes.linear import MOST_ORDER, SLACK, LinearModel
 from lastiterate.curves.renyi import Rdp
 from lastiterate.errors import InputError
-from lastiterate.run.arrays import Array
+from lastiterate.run.arrays import Array, check_kept
 from lastiterate.run.validate import positive, whole
 
 
@@ -38,6 +38,7 @@ class ClippedRows:
 
     def clip(self, rows: Any, labels: Any) -> tuple[Array, Array]:
         """Rows of shape (n, features) and labels of shape (n,), each record moved into the domain by itself."""
+        check_kept("data", (rows, labels))
         x, y = np.array(rows, dtype=np.float64), np.array(labels, dtype=np.float64)
         if x.shape != (self.n, self.features) or y.shape != (self.n,):
             raise InputError("data", f"must be rows of shape ({self.n}, {self.features}) and {self.n} labels",
@@ -46,9 +47,9 @@ class ClippedRows:
             raise InputError("data", "must be finite numbers, so nothing is sampled", None, "fill in missing values")
         top = np.abs(x).max(axis=1, initial=0.0, keepdims=True)
         scaled = x / np.where(top > 0, top, 1.0)  # squares neither overflow nor vanish
-        norms = top * np.linalg.norm(scaled, axis=1, keepdims=True)
-        with np.errstate(over="ignore"):
-            x = np.where(norms > self.row_norm, scaled * (top / np.maximum(norms, 1e-300)) * self.row_norm, x)
+        inner = np.linalg.norm(scaled, axis=1, keepdims=True)  # at least 1, or 0 for a row of zeros
+        with np.errstate(over="ignore"):  # nobody may learn from a warning that a record is large
+            x = np.where(top * inner > self.row_norm, scaled / np.maximum(inner, 1.0) * self.row_norm, x)
         return x, np.clip(y, -self.label_bound, self.label_bound)
 
 

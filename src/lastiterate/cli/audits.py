@@ -11,6 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
 from lastiterate.cli.screen import Json, app, console, reports_errors
+from lastiterate.cli.terminal import Terminal
 from lastiterate.errors import InputError
 
 if TYPE_CHECKING:
@@ -132,8 +133,7 @@ def _show_report(report: AuditReport | OneRunReport, json_: bool, code: int = 0)
 
 
 def _bar() -> Progress:
-    from rich.console import Console
 
     return Progress(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
                     TextColumn("{task.fields[speed]}"), TextColumn("{task.fields[left]}"),
-                    console=Console(stderr=True), transient=True)
+                    console=Terminal(stderr=True), transient=True)

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from lastiterate.cli.screen import (
@@ -28,6 +27,7 @@ from lastiterate.cli.screen import (
     emit,
     reports_errors,
 )
+from lastiterate.cli.terminal import Terminal
 from lastiterate.errors import InputError
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def train_command(
                     key_file=checkpoint_key, place=where)
     why = None if stream else opened.too_large(data)
     if why is not None:
-        Console(stderr=True).print(f"the data are read piece by piece: {why}", highlight=False, soft_wrap=True)
+        Terminal(stderr=True).print(f"the data are read piece by piece: {why}", highlight=False, soft_wrap=True)
     with guard, _progress() as bar:
         task = bar.add_task("training", total=None, visible=False)  # until the data are read
 
@@ -127,7 +127,7 @@ def train_command(
         _show(result, str(place), json_=json_, explain_plan=explain_plan, asked=algorithm if model is None else model)
         sys.stdout.flush()
     except OSError:
-        Console(stderr=True).print(f"the model is at {place}", highlight=False, soft_wrap=True)
+        Terminal(stderr=True).print(f"the model is at {place}", highlight=False, soft_wrap=True)
         raise
     if place != where:
         raise typer.Exit(2)
@@ -150,7 +150,7 @@ def _show(result: Trained, where: str, *, json_: bool, explain_plan: bool, asked
 def _progress() -> Progress:
     """Steps and time; nothing that depends on the data."""
     return Progress(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
-                    TimeRemainingColumn(), console=Console(stderr=True))
+                    TimeRemainingColumn(), console=Terminal(stderr=True))
 
 
 @app.command("schema")

@@ -10,6 +10,7 @@ import typer
 
 from lastiterate import interrupts
 from lastiterate.cli.screen import Out, app, console, reports_errors
+from lastiterate.cli.terminal import visible
 from lastiterate.errors import InputError
 
 
@@ -41,7 +42,7 @@ def export_command(
     if len(made) > 1 and out is None:
         raise InputError("out", "is needed: the form has several files", ", ".join(made), "name a folder with --out")
     if out is None:
-        sys.stdout.write(next(iter(made.values())))
+        sys.stdout.write(visible(next(iter(made.values()))))
         sys.stdout.flush()
         return
     if out.exists():

@@ -5,9 +5,8 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from rich.console import Console
-
 from lastiterate import interrupts
+from lastiterate.cli.terminal import Terminal
 from lastiterate.errors import InputError
 from lastiterate.ledger.store import Ledger
 from lastiterate.models import manifest
@@ -35,8 +34,8 @@ def saved(model: Fitted, where: Path) -> Path:
         why = error.strerror or str(error) if isinstance(error, OSError) else error.rule.removesuffix(".")
         other = Path(tempfile.mkdtemp(prefix="lastiterate-")) / where.name
         model.save(other)
-        Console(stderr=True).print(f"[bold red]error:[/bold red] --out {where} could not be written ({why}); the model "
-                                   f"was saved at {other}: move it from there", highlight=False, soft_wrap=True)
+        Terminal(stderr=True).print(f"[bold red]error:[/bold red] --out {where} could not be written ({why}); the "
+                                    f"model was saved at {other}: move it from there", highlight=False, soft_wrap=True)
         return other
 
 
@@ -49,7 +48,7 @@ def reported(place: Path, ledger: Ledger | None = None) -> None:
         page.write(subject.read(place, ledger=ledger), place / manifest.PAGE)
         manifest.add(place, manifest.PAGE)
     except OSError as error:
-        Console(stderr=True).print(f"the model is complete, but its report could not be written ({error.strerror}): "
+        Terminal(stderr=True).print(f"the model is complete, but its report could not be written ({error.strerror}): "
                                    f"lastiterate report {place}", highlight=False, soft_wrap=True)
 
 

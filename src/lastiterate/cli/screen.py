@@ -11,18 +11,18 @@ from pathlib import Path
 from typing import Annotated, Any, get_args
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from typer.models import ArgumentInfo
 
 from lastiterate import __version__, interrupts
+from lastiterate.cli.terminal import Terminal, visible
 from lastiterate.data.unpack import unpacked_limit
 from lastiterate.errors import InputError, NotCertified
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False,
                   context_settings={"help_option_names": ["-h", "--help"]},
                   help="Train under differential privacy and release only the final model.")
-console = Console()
+console = Terminal()
 FILES = "a .csv (.gz; - for standard input), .parquet, .npz, .npy, IDX or CIFAR-10 file, or a CIFAR-10 folder"
 FLAG_HELP = {
     "n": "public number of records", "steps": "number of steps",
@@ -87,7 +87,7 @@ def reports_errors(command: Callable[..., None]) -> Callable[..., None]:
 
 def _stopped() -> typer.Exit:
     """The end of a command that its user stopped: one sentence."""
-    Console(stderr=True).print(interrupts.sentence(), highlight=False, markup=False, soft_wrap=True)
+    Terminal(stderr=True).print(interrupts.sentence(), highlight=False, markup=False, soft_wrap=True)
     return typer.Exit(interrupts.CODE)
 
 
@@ -108,7 +108,7 @@ def _ended(error: Exception, given: dict[str, Any], arguments: set[str]) -> Exce
             said = str(error)
         case _:
             return error
-    Console(stderr=True).print(f"[bold red]error:[/bold red] {escape(in_flags(said))}", highlight=False,
+    Terminal(stderr=True).print(f"[bold red]error:[/bold red] {escape(in_flags(said))}", highlight=False,
                                soft_wrap=True)
     return typer.Exit(2)
 
@@ -125,7 +125,7 @@ TimeBudget = Annotated[float, typer.Option("--time-budget", help="seconds a fit 
 
 def emit(text: str, out: Path | None) -> None:
     if out is None:
-        sys.stdout.write(text)
+        sys.stdout.write(visible(text))
         sys.stdout.flush()  # a full disk is reported here, and not when Python ends
         return
     if out.exists():

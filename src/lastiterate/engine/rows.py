@@ -20,9 +20,11 @@ def in_range(values: Any) -> np.ndarray:
     Whether data are refused may not depend on how large a record's finite numbers are.
     """
     end = np.finfo(np.float32).max
+    given = np.asarray(values)
+    given = given if given.dtype.kind == "f" else given.astype(np.float64)
     with np.errstate(over="ignore"):
-        found = np.asarray(values, np.float32)
-    return np.where(np.isfinite(np.asarray(values, np.float64)), np.clip(found, -end, end), found)
+        found = given.astype(np.float32)
+    return np.where(np.isfinite(given), np.clip(found, -end, end), found)
 
 
 def clip_rows(features: Any, row_norm: float) -> np.ndarray:

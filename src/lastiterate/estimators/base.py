@@ -21,6 +21,7 @@ from lastiterate.models.scored import count_for, reserved
 from lastiterate.planning.planner import Choice
 from lastiterate.planning.presets import ALGORITHMS, described
 from lastiterate.planning.task import Task
+from lastiterate.run.arrays import check_kept
 from lastiterate.run.losses import Abstract
 from lastiterate.run.preparation import PrivateMean, TopEigenvalue
 from lastiterate.run.run import Run
@@ -163,6 +164,7 @@ class PrivateLinear(BaseEstimator):
 
     def _rows(self, features: Any) -> np.ndarray:
         check_is_fitted(self, "fitted_")
+        check_kept("X", features)
         return np.asarray(validate_data(self, features, reset=False, dtype=[np.float64, np.float32]))
 
     def __sklearn_tags__(self) -> Any:

@@ -14,6 +14,7 @@ from lastiterate.errors import InputError
 from lastiterate.estimators.base import PrivateLinear, public_labels
 from lastiterate.models.answers import Labels
 from lastiterate.planning.planner import TIME_BUDGET
+from lastiterate.run.arrays import check_kept
 from lastiterate.run.run import Run
 
 
@@ -74,6 +75,7 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
 
     def fit(self, X: Any, y: Any, progress: Any = None, **unsupported: Any) -> DPLogisticRegression:
         """Train on rows X (n, d) and labels y (n,); ``progress(steps_done, steps, seconds)`` is called now and then."""
+        check_kept("X", (X, y))
         X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], ensure_min_samples=2)
         with warnings.catch_warnings():  # one that counts the labels of private records
             warnings.filterwarnings("ignore", message="The number of unique classes")
@@ -95,12 +97,17 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
         return found[:, 0] if len(self.classes_) == 2 else found
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Probabilities (n, classes)."""
+        """Scores (n, classes) that are positive and sum to 1; not calibrated.
+
+        They are the softmax of the linear scores, which the noise of a private fit makes too steep: on small data, or
+        with a small epsilon, their log loss can be worse than that of one constant for all rows. Use them to rank rows,
+        and calibrate them on public records before they are read as chances.
+        """
         rows = self._rows(X)
         return self.fitted_.probabilities(rows)
 
     def predict_log_proba(self, X: Any) -> np.ndarray:
-        """Natural logarithms of the probabilities (n, classes)."""
+        """Natural logarithms of ``predict_proba`` (n, classes); not calibrated either."""
         return np.log(self.predict_proba(X))
 
     def predict(self, X: Any) -> np.ndarray:

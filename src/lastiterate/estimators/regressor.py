@@ -12,6 +12,7 @@ from lastiterate.errors import InputError
 from lastiterate.estimators.base import PrivateLinear
 from lastiterate.models.answers import Range, ordered
 from lastiterate.planning.planner import TIME_BUDGET
+from lastiterate.run.arrays import check_kept
 from lastiterate.run.run import Run
 
 
@@ -48,6 +49,7 @@ class DPHuberRidge(RegressorMixin, PrivateLinear):
 
     def fit(self, X: Any, y: Any, progress: Any = None, **unsupported: Any) -> DPHuberRidge:
         """Train on rows X (n, d) and targets y (n,)."""
+        check_kept("X", (X, y))
         X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], y_numeric=True, ensure_min_samples=2)
         if self.target_range is None:
             raise InputError("target_range", "must be given: the public (low, high) of the target", None,

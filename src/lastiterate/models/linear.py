@@ -36,6 +36,7 @@ from lastiterate.planning.families.asked import Asked
 from lastiterate.planning.planner import TIME_BUDGET, Choice, SharedBudget, consider, share_words
 from lastiterate.planning.task import Task, automatic_delta
 from lastiterate.planning.task import budget as worth
+from lastiterate.run.arrays import check_kept
 from lastiterate.run.counts import NoisyCount
 from lastiterate.run.facts import FLOAT_SLACK
 from lastiterate.run.preparation import columns
@@ -57,13 +58,14 @@ class FittedLinear(Fitted):
 
     def scores(self, x: Any) -> np.ndarray:
         """Linear scores of rows x (n, d), shape (n, k), prepared and clipped as in training."""
+        check_kept("x", x)
         rows, wanted = np.asarray(x), self.released.weights.shape[1] - 1 - columns(self.run.prelude, 0)
         if rows.ndim != 2 or rows.shape[1] != wanted:
             raise InputError("x", f"must have {wanted} features like the model", rows.shape)
         return scores(self.run, self.released, rows)
 
     def probabilities(self, x: Any) -> np.ndarray:
-        """Probabilities of the labels for rows x (n, d), shape (n, classes)."""
+        """The softmax of the scores of rows x (n, d), shape (n, classes); not calibrated: too steep on small data."""
         return self.answers.probabilities(self.scores(x))
 
     def predict(self, x: Any) -> np.ndarray:
@@ -234,6 +236,7 @@ def fit(certificate: Certificate, features: Any, target: Any = None, *, delta: f
         raise InputError("counts", "must be one, with the records that it is about", len(certificate.run.counts),
                          "use report_accuracy, or private_score of the model")
     check_units(certificate.run, unit)
+    check_kept("data", (features, target))
     key, keeper = None if seed is None else seeded_key(seed), None
     if custody is not None:
         custody.pay(certificate, delta=delta)
@@ -241,6 +244,8 @@ def fit(certificate: Certificate, features: Any, target: Any = None, *, delta: f
     warn_of_dumps()
     rows = repeated.REMINDER.sketch(first_rows(features) if is_source(features) else features)
     repeated.REMINDER.before(rows)
+    if seed is not None and not is_source(features):
+        repeated.REMINDER.seeded(seed, np.asarray(features), np.asarray(target))
     run = certificate.run
     if run.rows_per_record > 1:
         units = unit_records((features, target), unit, run.rows_per_record)

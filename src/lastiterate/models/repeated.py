@@ -8,6 +8,7 @@ accountant: rows that were scaled anew, and fits in other processes, are not rec
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 import sys
 import warnings
@@ -28,19 +29,23 @@ MESSAGE = ("fits on one data set compose, and a model's epsilon is for its own f
            "and k delta, and no epsilon covers scores on private rows; tune on public data, decide beforehand, or use "
            "DPSearchCV, which pays for its search")
 
+SAME_SEED = ("this seed was used for a fit on other data: whoever holds both models subtracts one from the other, and "
+             "the noise is gone; no epsilon holds for either of them, so leave the seed out")
+
 Sketch = frozenset[int]
 
 
 class Reminder:
     """What a process remembers of its last fits.
 
-    **Guarantee:** at most ``HASHES`` 64-bit hashes of rows per fit are kept, under a secret of the process; they are
-    never written, shown or pickled with an estimator.
+    **Guarantee:** at most ``HASHES`` 64-bit hashes of rows per fit, and one of seeded data, are kept under a secret of
+    the process; they are never written, shown or pickled with an estimator.
     """
 
     def __init__(self) -> None:
         self._secret = secrets.randbits(128)
         self._fits: deque[Sketch] = deque(maxlen=FITS)
+        self._seeds: deque[tuple[int, bytes]] = deque(maxlen=FITS)
         self._warned = False
         self._one_at_a_time = Lock()
 
@@ -63,6 +68,16 @@ class Reminder:
             with warnings.catch_warnings(record=True) if self._warned else nullcontext():
                 warnings.warn(MESSAGE, RepeatedFitWarning, stacklevel=_outside())  # where ``fit`` was called
             self._warned = True
+
+    def seeded(self, seed: int, *data: np.ndarray) -> None:
+        """Warn where a seed made the noise of a fit on other data of this process: their difference has no noise."""
+        digest = hashlib.blake2b(key=self._secret.to_bytes(16, "big"))
+        for part in data:
+            digest.update(np.ascontiguousarray(part).tobytes())
+        with self._one_at_a_time:
+            if any(seed == other and digest.digest() != before for other, before in self._seeds):
+                warnings.warn(SAME_SEED, RepeatedFitWarning, stacklevel=_outside())
+            self._seeds.append((seed, digest.digest()))
 
     def after(self, rows: Sketch) -> None:
         """Remember a fit that released a model."""

@@ -19,19 +19,20 @@ PASSWORD = "LASTITERATE_KEY_PASSWORD"
 """The variable that holds the password of an encrypted private key."""
 
 
-def _library(name: str) -> Any:
+def _library(name: str, asked: str) -> Any:
+    """A module of the library that is ``asked`` for."""
     from importlib import import_module
 
     try:
         return import_module(f"model_signing.{name}")
     except ImportError as error:
-        raise InputError("sign", "needs the libraries model-signing and pyOpenSSL", str(error),
+        raise InputError(asked, "needs the libraries model-signing and pyOpenSSL", str(error),
                          "pip install 'lastiterate[sign]'") from None
 
 
-def _config() -> Any:
+def _config(asked: str) -> Any:
     # files that git ignores count like all others
-    return _library("hashing").Config().set_ignored_paths(paths=[SIGNATURE], ignore_git_paths=False)
+    return _library("hashing", asked).Config().set_ignored_paths(paths=[SIGNATURE], ignore_git_paths=False)
 
 
 def sign_folder(folder: str | Path, *, key: str | Path, certificate: str | Path | None = None,
@@ -45,7 +46,7 @@ def sign_folder(folder: str | Path, *, key: str | Path, certificate: str | Path 
     where = place / SIGNATURE
     if where.exists():
         raise InputError("model", "must not be signed yet", str(where), "remove the signature to sign again")
-    config = _library("signing").Config().set_hashing_config(_config())
+    config = _library("signing", "sign").Config().set_hashing_config(_config("sign"))
     try:
         if certificate is None:
             word = os.environ.get(PASSWORD)  # the library hands it on as it is, to a function that takes bytes
@@ -68,7 +69,7 @@ def signature_problems(folder: Path, *, key: str | Path | None, chain: Iterable[
     where = folder / SIGNATURE
     if not where.is_file():
         return ("the folder is not signed",)
-    config = _library("verifying").Config().set_hashing_config(_config())
+    config = _library("verifying", "key").Config().set_hashing_config(_config("key"))
     try:
         if key is not None:
             config.use_elliptic_key_verifier(public_key=key)
@@ -78,6 +79,6 @@ def signature_problems(folder: Path, *, key: str | Path | None, chain: Iterable[
         raise InputError("key", "must be a public key or a certificate in PEM", str(error)[:120]) from None
     try:
         config.verify(folder, where)
-    except Exception as error:  # whatever goes wrong, nobody vouches for these files
-        return (f"the signature is not that of these files by this key: {str(error)[:160] or type(error).__name__}",)
+    except Exception:  # whatever goes wrong, nobody vouches for these files; what differs, the list of files says
+        return ("the signature is not that of these files by this key",)
     return ()

@@ -19,6 +19,7 @@ from lastiterate.models.fitted import Fitted
 from lastiterate.models.kinds import KINDS, Kind, Order, is_source, kind_for
 from lastiterate.models.units import UnitLoss, check_units
 from lastiterate.planning.task import automatic_delta
+from lastiterate.run.arrays import check_kept
 from lastiterate.run.evidence import Evidence
 from lastiterate.run.run import Run
 
@@ -82,6 +83,7 @@ def train(
         wanted = int if name == "seed" else int | float
         if value is not None and (isinstance(value, bool) or not isinstance(value, wanted)):
             raise InputError(name, "must be a whole number" if name == "seed" else "must be a number", value)
+    check_kept("data", data)
     kind = _kind_for(model, loss)
     said = None if word is None else check_word(word)
     if is_source(data) or devices != 1:

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from lastiterate.accounting.explain import rounded_up
+from lastiterate.markup import plain
 from lastiterate.models.folder import CERTIFICATE, HASHES
 from lastiterate.report.subject import Subject
 from lastiterate.report.words import odds, percent
@@ -62,7 +63,7 @@ def model_card(subject: Subject) -> dict[str, str]:
 
 def _line(text: str) -> str:
     """A text as one line of Markdown that is nothing but text."""
-    safe = " ".join(str(text).split())
+    safe = " ".join(plain(str(text)).split())
     return "".join(f"\\{letter}" if letter in "\\`*_{}[]<>#|!~&" else letter for letter in safe)
 
 

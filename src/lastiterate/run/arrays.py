@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from lastiterate.errors import InputError
+
 Array = NDArray[np.float64]
 
 
@@ -17,3 +19,21 @@ def frozen(values: Array) -> Array:
     """The same array, read-only."""
     values.setflags(write=False)
     return values
+
+
+def check_kept(name: str, value: object) -> None:
+    """Refuse arrays of which a conversion to plain numbers would drop a part in silence: masks, imaginary parts.
+
+    What is looked at is the kind of array, never a value; structures of arrays are looked through.
+    """
+    if isinstance(value, dict):
+        value = tuple(value.values())  # pyright: ignore
+    if isinstance(value, tuple):
+        for part in value:  # pyright: ignore
+            check_kept(name, part)  # pyright: ignore
+    elif isinstance(value, np.ma.MaskedArray):
+        raise InputError(name, "must be plain arrays: a mask would be dropped", None,
+                         "fill or drop masked values first")
+    elif getattr(getattr(value, "dtype", None), "kind", "") == "c":
+        raise InputError(name, "must be real numbers (Complex data not supported)", None,
+                         "give real and imaginary parts as columns")

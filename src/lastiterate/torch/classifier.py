@@ -113,7 +113,7 @@ class DPNetClassifier(ClassifierMixin, BaseEstimator):
         return found[:, 1] - found[:, 0] if found.shape[1] == 2 else found
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Probabilities (n, classes)."""
+        """The softmax of the outputs (n, classes); not calibrated."""
         found = self._outputs(X)
         found = np.exp(found - found.max(1, keepdims=True))
         return found / found.sum(1, keepdims=True)
