@@ -57,6 +57,6 @@ def show_head(ledger: Ledger | None) -> None:
     head = None if ledger is None else ledger.head()
     if ledger is not None and head is not None:
         said = f"lastiterate ledger verify {ledger.path} --head {head}"
-        Console(stderr=True).print(f"the ledger's head is {head}: keep it in another place, and see later that nothing "
-                                   f"was lost with: {said}", style="dim", highlight=False, markup=False,
-                                   soft_wrap=True)
+        Terminal(stderr=True).print(f"the ledger's head is {head}: keep it in another place, and see later that "
+                                    f"nothing was lost with: {said}", style="dim", highlight=False, markup=False,
+                                    soft_wrap=True)
