@@ -1,0 +1,182 @@
+"""Keys hold 128 random bits, and no random bits are used twice: not by two purposes, and not by two steps."""
+
+import itertools
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import lastiterate as li
+from lastiterate.engine import exact_draws, execute, fresh_key, measured, noise, seeded_key, seeded_keys
+from lastiterate.engine.exact_sums import execute_exactly
+from lastiterate.engine.noise import NOISE, ORDER, PREPARATION, START, gaussian, stream
+from lastiterate.engine.random_bits import Bits, fresh_secret
+
+N, D = 13, 3
+X = np.random.default_rng(0).normal(size=(N, D)).astype(np.float32)
+Y = np.arange(N) % 2
+
+
+@pytest.mark.parametrize("made", [lambda: fresh_key().tobytes(), fresh_secret], ids=["key", "secret"])
+def test_every_bit_of_a_key_is_one_of_the_operating_systems(made: Callable[[], bytes],
+                                                            monkeypatch: pytest.MonkeyPatch) -> None:
+    found = set()
+    for bit in (None, *range(128)):
+        given = (0 if bit is None else 1 << bit).to_bytes(16, "big")
+        monkeypatch.setattr("os.urandom", lambda count, given=given: given[:count].ljust(count, b"\0"))
+        found.add(made())
+    assert len(found) == 129 and {len(key) for key in found} == {16}
+
+
+@pytest.mark.parametrize("made", [lambda: fresh_key().tobytes(), fresh_secret], ids=["key", "secret"])
+def test_every_byte_of_many_keys_is_uniform_and_no_key_comes_twice(made: Callable[[], bytes]) -> None:
+    """Of 2^16 keys of b bits about 2^(31 - b) pairs would be equal."""
+    count = 2**16
+    keys = [made() for _ in range(count)]
+    assert len(set(keys)) == count
+    values = np.frombuffer(b"".join(keys), np.uint8).reshape(count, 16)
+    counts = np.stack([np.bincount(column, minlength=256) for column in values.T])
+    assert np.abs(((counts - count / 256) ** 2).sum(1) / (count / 256) - 255).max() < 8 * np.sqrt(510)
+    for one, two in itertools.combinations(range(16), 2):
+        equal = np.count_nonzero(values[:, one] == values[:, two])
+        assert abs(equal - count / 256) < 8 * np.sqrt(count / 256), (one, two)
+
+
+def test_every_bit_of_a_key_is_in_every_stream() -> None:
+    key = seeded_key(3)
+    words = np.unpackbits(np.ascontiguousarray(key).view(np.uint8))
+    flipped = []
+    for bit in range(128):
+        other = words.copy()
+        other[bit] ^= 1
+        flipped.append(np.packbits(other).view(np.uint32))
+    run = li.Run(n=N, steps=2, step_size=0.1, clip=1.0, noise=li.GradientNoise(0.3))
+    with jax.enable_x64(True):
+        for which in (NOISE, START, ORDER, PREPARATION):
+            assert len({np.asarray(stream(each, which)).tobytes() for each in (key, *flipped)}) == 129
+        assert len({float(gaussian(each, 0, (1,))[0]) for each in (key, *flipped)}) == 129
+    exact = {exact_draws.draws_of(run, 2.0**-20, each)(0, 1, 1, (1,)).tobytes() for each in (key, *flipped)}
+    assert len(exact) == 129
+    assert len({exact_draws.preparation_bits(each, 0).words(2).tobytes() for each in (key, *flipped)}) == 129
+
+
+class Used:
+    """Which blocks of the cipher every purpose uses: a purpose is the function that asks for noise, words or an order.
+
+    Blocks that become keys of streams are no draws, and are left out.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.blocks: dict[Any, list[str]] = defaultdict(list)
+        plain, made = noise.encrypted, Bits.__post_init__
+
+        def encrypted(key: Any, first: Any, second: Any) -> Any:
+            # a callback, because some of it is vectorised
+            jax.debug.callback(partial(self._wrote, self._purpose()), key, first, second)
+            return plain(key, first, second)
+
+        def created(bits: Bits) -> None:
+            self.blocks[bits.key, bits.number].append(self._purpose())
+            made(bits)
+
+        monkeypatch.setattr(noise, "encrypted", encrypted)
+        monkeypatch.setattr(Bits, "__post_init__", created)
+
+    def _wrote(self, purpose: str, key: Any, first: Any, second: Any) -> None:
+        own = np.asarray(key).tobytes()
+        for one, two in zip(np.ravel(first).tolist(), np.ravel(second).tolist(), strict=True):
+            if two < int(noise.DERIVED):
+                self.blocks[own, one, two].append(purpose)
+
+    @staticmethod
+    def _purpose() -> str:
+        frame = sys._getframe(1)
+        while True:
+            path = Path(frame.f_code.co_filename)
+            if "lastiterate" in path.parts and path.name not in (Path(noise.__file__).name, "exact_draws.py"):
+                return f"{path.name} {frame.f_code.co_name}"
+            if path.name == "exact_draws.py" and frame.f_code.co_name in ("draws", "preparation_bits"):
+                return f"{path.name} {frame.f_code.co_name}"
+            assert frame.f_back is not None
+            frame = frame.f_back
+
+    @property
+    def purposes(self) -> set[str]:
+        return {purpose for each in self.blocks.values() for purpose in each}
+
+    def shared(self) -> set[frozenset[str]]:
+        """Purposes that have blocks in common."""
+        jax.effects_barrier()
+        return {frozenset(each) for each in self.blocks.values() if len(set(each)) > 1}
+
+    def of(self, word: str) -> set[Any]:
+        """The blocks of purposes with this word."""
+        return {block for block, each in self.blocks.items() if any(word in purpose for purpose in each)}
+
+
+@pytest.fixture
+def used(monkeypatch: pytest.MonkeyPatch) -> Iterator[Used]:
+    with jax.disable_jit():
+        yield Used(monkeypatch)
+
+
+LINEAR: dict[str, Any] = dict(n=N, steps=6, step_size=0.2, noise=li.GradientNoise(0.3), loss=li.Logistic(ridge=1e-2))
+MEAN, COVARIANCE = li.PrivateMean(2.0, 1.0), li.PrivateCovariance(2.0, 0.25)
+RUNS: dict[str, tuple[dict[str, Any], set[str]]] = {
+    "full": ({}, set()), "permuted": ({"batching": li.Permuted(5)}, {"permuted.py"}),
+    "reshuffled": ({"batching": li.Reshuffled(5)}, {"permuted.py"}),
+    "fixed": ({"batching": li.FixedSize(4)}, {"fixed_size.py"}),
+    "poisson": ({"batching": li.Poisson(0.4)}, {"poisson.py"}), "bins": ({"batching": li.BallsInBins(5)}, {"bins.py"}),
+    "allocation": ({"batching": li.RandomAllocation(5)}, {"bins.py"}),
+    "prepared": ({"prelude": (MEAN, COVARIANCE), "batching": li.Reshuffled(5)},
+                 {"mean.py", "covariance.py", "permuted.py"}),
+    "measured": ({"prelude": (li.TopEigenvalue(2.0, 1e-6),), "step_size": li.RelativeToSmooth(0.5)},
+                 {"eigenvalue.py"}),
+    "start": ({"start": li.GaussianStart(1.0), "batching": li.Poisson(0.4)}, {"loop.py start", "poisson.py"}),
+}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_no_two_purposes_share_bits(name: str, used: Used) -> None:
+    """Preparation, start, order and steps draw from different blocks of the cipher, and every step from its own."""
+    changed, wanted = RUNS[name]
+    execute(li.Run(**LINEAR | changed), X, Y, seeded_key(1))
+    assert not used.shared()
+    assert all(used.of(word) for word in wanted), used.purposes
+    assert {step for _, _, step in used.of("loop.py <lambda>")} >= set(range(6))
+
+
+@pytest.mark.parametrize("prelude", [(), (MEAN,)], ids=["plain", "prepared"])
+def test_no_two_purposes_share_exact_bits(prelude: tuple[Any, ...], used: Used) -> None:
+    run = li.Run(**LINEAR | {"noise": li.GradientNoise(0.3), "prelude": prelude, "batching": li.Poisson(0.4)})
+    execute_exactly(run, X, Y, seeded_key(1))
+    assert not used.shared()
+    assert len(used.of("exact_draws.py draws")) == 6 and len(used.of("preparation_bits")) == len(prelude)
+    assert used.of("poisson.py")
+
+
+def test_a_count_draws_from_a_key_of_its_own() -> None:
+    one, two = seeded_keys(7, 2)
+    assert (one == seeded_key(7)).all() and not (one == two).any()
+    with jax.enable_x64(True):
+        streams = {np.asarray(stream(key, which)).tobytes() for key in (one, two)
+                   for which in (NOISE, START, ORDER, PREPARATION)}
+    assert len(streams | {one.tobytes(), two.tobytes()}) == 10
+
+
+def test_a_preparation_that_used_the_noise_of_a_step_would_be_seen(used: Used,
+                                                                   monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measured, "_key", lambda key, part: stream64(key, NOISE))
+    execute(li.Run(**LINEAR | {"prelude": (MEAN,)}), X, Y, seeded_key(1))
+    assert [each for each in used.shared() if any("mean.py" in purpose for purpose in each)]
+
+
+def stream64(key: Any, which: int) -> Any:
+    with jax.enable_x64(True):
+        return stream(key, which)
