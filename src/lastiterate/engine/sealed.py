@@ -68,6 +68,8 @@ def read_key(file: Path | None = None) -> Key | None:
         text = os.environ.get(VARIABLE)
         return None if not text else _parsed(text)
     try:
+        if path.is_dir():
+            raise InputError("checkpoint key", "must be a text file, not a folder", str(path), HELP)
         if stat.S_IMODE(path.stat().st_mode) & 0o077:
             raise InputError("checkpoint key", "must be readable by its owner alone", str(path), "chmod 600 the file")
         return _parsed(path.read_text(encoding="ascii"))

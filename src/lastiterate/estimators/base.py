@@ -152,6 +152,9 @@ class PrivateLinear(BaseEstimator):
 
     def _progress(self, given: Any) -> Any:
         """The caller's function, or with ``verbose`` lines of steps and time; never anything about the data."""
+        if given is not None and not callable(given):
+            raise InputError("progress", "must be a function of steps done, steps in all and seconds", given,
+                             "write verbose=True for lines of steps and time")
         if given is not None or not self.verbose:
             return given
         return lambda done, steps, seconds: print(f"{done} of {steps} steps, {seconds:.1f} s", file=sys.stderr)
@@ -196,6 +199,8 @@ def public_labels(classes: Any, seen: np.ndarray, caveats: list[str]) -> np.ndar
                       UserWarning, stacklevel=3)
         caveats.append(CLASSES_CAVEAT)
         return seen
+    if isinstance(classes, str | bytes) or np.ndim(classes) != 1:
+        raise InputError("classes", "must be a sequence of labels", classes, "write them as a list: [0, 1]")
     labels = np.unique(np.asarray(classes))
     unknown = np.setdiff1d(seen, labels)
     if unknown.size:

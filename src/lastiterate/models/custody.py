@@ -150,9 +150,14 @@ def custody(*, ledger: Ledger | str | Path | None = None, dataset: str | None = 
     if key_file is not None:
         from lastiterate.engine.sealed import read_key
 
-        key = read_key(Path(key_file))
-    book = ledger if isinstance(ledger, Ledger) or ledger is None else Ledger(Path(ledger))
-    where = None if checkpoint is None else Path(checkpoint)
+        key = read_key(folder.as_path(key_file, "checkpoint_key"))
+    book = ledger if isinstance(ledger, Ledger) or ledger is None else Ledger(folder.as_path(ledger, "ledger"))
+    where = None if checkpoint is None else folder.as_path(checkpoint, "checkpoint")
+    if where is not None and (where.is_dir() or not where.parent.is_dir()):
+        raise InputError("checkpoint", "must be a file in a folder that exists", str(where),
+                         "name a file in that folder" if where.is_dir() else "make the folder first")
+    if isinstance(every, bool) or not isinstance(every, int | float):
+        raise InputError("checkpoint_every", "must be a number of seconds >= 0", every)
     return Custody(ledger=book, dataset=dataset, purpose=purpose, checkpoint=where, every=every, key=key,
                    place=place)
 

@@ -46,13 +46,24 @@ class FittedNetwork(Fitted):
         """``forward(params, record)`` for every record of ``x`` (arrays with the records along their first axis)."""
         if self.run.release == "all":
             raise InputError("release", "must be 'last' for predictions", "all", "use one of the iterates in params")
+        if forward is not None and not callable(forward):
+            raise InputError("forward", "must be a function of the parameters and one record", type(forward).__name__)
+        x = np.asarray(x) if isinstance(x, list) else x
+        sizes = {np.shape(leaf)[:1] for leaf in jax.tree.leaves(x)}
+        if len(sizes) != 1 or () in sizes or not all(hasattr(leaf, "dtype") for leaf in jax.tree.leaves(x)):
+            raise InputError("x", "must be arrays, or a structure of arrays, with the records along the first axis",
+                             sorted(sizes) or type(x).__name__)
         if forward is None and not callable(self.params):
             raise InputError("forward", "is needed to predict: a function of the parameters and one record", None,
                              "the loss alone does not say what the output is")
         if forward is not None:
-            return np.asarray(jax.vmap(lambda record: forward(self.params, record))(x))
+            try:
+                return _arrays(jax.vmap(lambda record: forward(self.params, record))(x))
+            except (TypeError, ValueError, IndexError, KeyError) as error:
+                raise InputError("x", "must hold records that the forward pass takes",
+                                 str(error).splitlines()[0][:120]) from None
         try:
-            return np.asarray(jax.vmap(self.params)(x))
+            return _arrays(jax.vmap(self.params)(x))
         except TypeError as error:
             raise InputError("forward", "is needed where the parameters do not answer by themselves",
                              str(error).splitlines()[0][:120], "of half a module give lambda half, record: "
@@ -66,6 +77,10 @@ class FittedNetwork(Fitted):
         arrays = [leaf for leaf in jax.tree.leaves(self.params) if hasattr(leaf, "dtype")]
         return (f"{sum(np.size(array) for array in arrays):,} parameters in {len(arrays)} arrays, "
                 f"{self.run.steps} steps, n = {self.run.n}")
+
+
+def _arrays(found: Any) -> Any:
+    return jax.tree.map(np.asarray, found)
 
 
 def knows(model: Any) -> bool:

@@ -16,6 +16,7 @@ from lastiterate.errors import InputError, NotCertified
 from lastiterate.ledger.store import Ledger
 from lastiterate.models.custody import EVERY, custody
 from lastiterate.models.fitted import Fitted
+from lastiterate.models.folder import as_path
 from lastiterate.models.kinds import KINDS, Kind, Order, is_source, kind_for
 from lastiterate.models.units import UnitLoss, check_units
 from lastiterate.planning.task import automatic_delta
@@ -84,6 +85,13 @@ def train(
         if value is not None and (isinstance(value, bool) or not isinstance(value, wanted)):
             raise InputError(name, "must be a whole number" if name == "seed" else "must be a number", value)
     check_kept("data", data)
+    if progress is not None and not callable(progress):
+        raise InputError("progress", "must be a function of steps done, steps in all and seconds", progress,
+                         "leave it out for none")
+    if type(at_least) is not Evidence:
+        raise InputError("at_least", "must be an Evidence", at_least, "write lastiterate.Evidence.ENFORCED")
+    if microbatch is not None and (isinstance(microbatch, bool) or not isinstance(microbatch, int)):
+        raise InputError("microbatch", "must be a positive whole number", microbatch)
     kind = _kind_for(model, loss)
     said = None if word is None else check_word(word)
     if is_source(data) or devices != 1:
@@ -102,7 +110,7 @@ def train(
                     key_file=checkpoint_key)
     executed = KINDS[kind.exactly] if secure_noise and kind.exactly is not None else kind
     found = executed.fit(Order(certificate, data, model, loss, stated, seed, microbatch, progress, guard,
-                               None if scratch is None else Path(scratch), devices, unit))
+                               None if scratch is None else as_path(scratch, "scratch"), devices, unit))
     guard.finish(found)
     return found if said is None else found.saying(said)
 

@@ -72,7 +72,7 @@ class DPNetClassifier(ClassifierMixin, BaseEstimator):
     def fit(self, X: Any, y: Any, progress: Any = None, **unsupported: Any) -> DPNetClassifier:
         """Train on records X (n, ...) and labels y (n,); ``progress(steps_done, steps, seconds)`` as in ``train``."""
         refuse(unsupported)
-        X, y = validate_data(self, X, y, dtype=np.float32, allow_nd=True, ensure_min_samples=2)
+        X, y = validate_data(self, X, y, dtype=_precision(X), allow_nd=True, ensure_min_samples=2)
         check_classification_targets(y)
         caveats: list[str] = []
         self.classes_ = public_labels(self.classes, np.unique(y), caveats)
@@ -80,6 +80,7 @@ class DPNetClassifier(ClassifierMixin, BaseEstimator):
             raise InputError("classes", "must hold at least 2 labels", len(self.classes_),
                              "pass the public labels with classes=")
         module = self._made(X.shape[1:])
+        X = _as_taken(X, module.module if isinstance(module, Grouped) else module)
         seed = None if self.random_state is None else int(check_random_state(self.random_state).randint(2**31))
         rows = repeated.REMINDER.sketch(X.reshape(len(X), -1))
         repeated.REMINDER.before(rows)
@@ -124,7 +125,8 @@ class DPNetClassifier(ClassifierMixin, BaseEstimator):
 
     def _outputs(self, X: Any) -> np.ndarray:
         check_is_fitted(self, "fitted_")
-        records = validate_data(self, X, reset=False, dtype=np.float32, allow_nd=True)
+        records = validate_data(self, X, reset=False, dtype=_precision(X), allow_nd=True)
+        records = _as_taken(records, self.module_)
         found = self.fitted_.predict(np.asarray(records)).astype(np.float64)
         if found.shape[1:] != (len(self.classes_),):
             raise InputError("module", f"must have one output for each of {len(self.classes_)} classes",
@@ -156,3 +158,14 @@ class DPNetClassifier(ClassifierMixin, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.non_deterministic = self.random_state is None
         return tags
+
+
+def _precision(X: Any) -> Any:
+    """Whole numbers stay whole until it is known what the module does with them; all else is single precision."""
+    return np.int64 if isinstance(X, np.ndarray) and X.dtype.kind in "iu" else np.float32
+
+
+def _as_taken(X: Any, module: torch.nn.Module) -> np.ndarray:
+    """Whole numbers as they are where the module has a table to look them up in, and in single precision elsewhere."""
+    looks = any(isinstance(part, torch.nn.Embedding | torch.nn.EmbeddingBag) for part in module.modules())
+    return np.asarray(X) if looks else np.asarray(X, dtype=np.float32)

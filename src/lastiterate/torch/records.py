@@ -63,13 +63,13 @@ def blank(records: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(tree_map(one, part) for part in records)
 
 
-def _tensors(part: Any) -> Any:
+def _tensors(part: Any, name: str = "data") -> Any:
     def one(value: Any) -> torch.Tensor:
         if isinstance(value, torch.Tensor):
             return value.detach()
         array = np.asarray(value)
         if array.dtype.kind not in "fiub":
-            raise InputError("data", "must be tensors or arrays of numbers", str(array.dtype))
+            raise InputError(name, "must be tensors or arrays of numbers", str(array.dtype))
         # class indices are long integers in torch
         return torch.from_numpy(np.array(array, np.int64 if array.ndim == 1 and array.dtype.kind in "iu" else None))
 
@@ -92,6 +92,25 @@ def _stacked(data: Any, n: int) -> tuple[Any, ...]:
     except (RuntimeError, TypeError, ValueError):
         raise InputError("data", "must have items of the same parts and shapes, made of tensors or numbers", None,
                          "fill up what is shorter") from None
+
+
+def inputs_of(x: Any) -> Any:
+    """What a module takes, of records without the rest: tensors of one length, nested as they are given.
+
+    A Dataset's items are read, and of each the first part is taken. Errors: anything else, and lengths that differ.
+    """
+    if is_source(x):
+        raise InputError("x", "must be arrays, tensors or a Dataset", type(x).__name__, "read the records first")
+    if isinstance(x, torch.utils.data.Dataset):
+        x = _stacked(x, len(x) if hasattr(x, "__len__") else 0)[0]  # type: ignore[arg-type]
+    if not isinstance(x, tuple | dict | torch.Tensor):
+        x = np.asarray(x)
+    found = _tensors(x, "x")
+    leaves = tree_leaves(found)
+    if not leaves or any(leaf.dim() < 1 or len(leaf) != len(leaves[0]) for leaf in leaves):
+        raise InputError("x", "must have records along the first axis, as many in every part",
+                         str([tuple(leaf.shape) for leaf in leaves])[:120])
+    return found
 
 
 def taken(records: Any, places: torch.Tensor, device: torch.device) -> Any:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from torch.utils._pytree import tree_leaves, tree_map
 
 from lastiterate.accounting.support import support_caveats
 from lastiterate.engine.noise import seeded_key
@@ -23,7 +24,9 @@ from lastiterate.models.network import check
 from lastiterate.models.statements import Written
 from lastiterate.run.run import Run
 from lastiterate.torch.parameters import Grouped
+from lastiterate.torch.records import inputs_of
 from lastiterate.torch.streaming import fit_in_pieces
+from lastiterate.torch.sums import in_precision
 from lastiterate.torch.training import check_fits, fit_module
 
 FIRST = "the module's first parameters and buffers are taken to be chosen without looking at the data"
@@ -55,22 +58,30 @@ class FittedModule(Fitted):
         return replace(self, proof=replace(self.certificate, caveats=(*self.certificate.caveats, *caveats)))
 
     def predict(self, x: Any) -> np.ndarray:
-        """The module's outputs for the records of ``x``, in evaluation mode."""
+        """The module's outputs for the records of ``x``, in evaluation mode.
+
+        ``x``: what the module takes, as ``train`` takes it: arrays or tensors with the records along their first axis,
+        a tuple or a dictionary of them for several inputs, or a Dataset, of whose items the first part counts. Outputs
+        are shaped like the module's own, as arrays.
+        """
         if self.module is None or self.run.release == "all":
             raise InputError("model", "must be a module with the last iterate to predict", None,
                              "load the folder with like=module, or take an iterate from state")
         where = next(self.module.parameters())
-        values = x if isinstance(x, torch.Tensor) else torch.from_numpy(np.array(x))
-        values = values.to(where.dtype) if values.is_floating_point() else values
+        records = in_precision(inputs_of(x), where.dtype)
         training = [part for part in self.module.modules() if part.training]
         self.module.eval()
         try:
             with torch.no_grad():
-                found = [self.module(part.to(where.device)).cpu().numpy() for part in values.split(AT_ONCE)]
+                some = [tree_map(lambda a, at=first: a[at:at + AT_ONCE].to(where.device), records)
+                        for first in range(0, max(1, len(tree_leaves(records)[0])), AT_ONCE)]
+                found = [_answered(self.module, part) for part in some]
+        except (RuntimeError, TypeError, IndexError, ValueError, AttributeError) as error:
+            raise InputError("x", "must hold records that the module takes", str(error).splitlines()[0][:120]) from None
         finally:
             for part in training:
                 part.training = True
-        return np.concatenate(found)
+        return tree_map(lambda *parts: np.concatenate(parts), *found)
 
     def contents(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         dtypes = {name: str(tensor.dtype).removeprefix("torch.") for name, tensor in self.state.items()}
@@ -79,6 +90,13 @@ class FittedModule(Fitted):
     def summary(self) -> str:
         count = sum(tensor.numel() for tensor in self.state.values())
         return f"{count:,} parameters in {len(self.state)} tensors, {self.run.steps} steps, n = {self.run.n}"
+
+
+def _answered(module: torch.nn.Module, records: Any) -> Any:
+    """What the module answers for some records, as arrays."""
+    found = module(**records) if isinstance(records, dict) else \
+        module(*(records if isinstance(records, tuple) else (records,)))
+    return tree_map(lambda tensor: tensor.cpu().numpy(), found)
 
 
 def _plain(tensor: torch.Tensor) -> np.ndarray:

@@ -1,0 +1,90 @@
+"""``predict`` takes what ``train`` takes; what it cannot take is answered in a sentence."""
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as functional
+from torch.utils.data import TensorDataset
+
+import lastiterate as li
+from lastiterate.torch import DPNetClassifier
+
+N = 8
+X = np.random.default_rng(0).normal(size=(N, 4)).astype(np.float32)
+IDS = np.arange(2 * N).reshape(N, 2) % 5
+Y = np.arange(N) % 3
+RUN = li.Run(n=N, steps=2, step_size=0.3, noise=li.GradientNoise(0.2), clip=1.0)
+
+
+class Words(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table, self.own = torch.nn.Embedding(5, 4), torch.nn.Linear(4, 3)
+
+    def forward(self, ids):
+        return self.own(self.table(ids).mean(1))
+
+
+class Both(Words):
+    def forward(self, x, ids):
+        return self.own(x + self.table(ids).mean(1))
+
+
+class Named(Both):
+    """Answers with names as well."""
+
+    def forward(self, x, ids):
+        return {"logits": super().forward(x, ids)}
+
+
+def entropy(out, y):
+    return functional.cross_entropy(out["logits"] if isinstance(out, dict) else out, y)
+
+
+INPUTS = {
+    "array": (lambda: torch.nn.Linear(4, 3), X), "tensor": (lambda: torch.nn.Linear(4, 3), torch.from_numpy(X)),
+    "double": (lambda: torch.nn.Linear(4, 3), X.astype(np.float64)), "ids": (Words, IDS),
+    "short ids": (Words, IDS.astype(np.int32)), "tuple": (Both, (X, IDS)), "dictionary": (Both, {"x": X, "ids": IDS}),
+    "tensors": (Both, {"ids": torch.from_numpy(IDS), "x": torch.from_numpy(X)}), "named": (Named, {"x": X, "ids": IDS}),
+}
+
+
+@pytest.mark.parametrize("name", INPUTS)
+def test_what_is_trained_on_is_predicted(name):
+    made, x = INPUTS[name]
+    model = li.train(RUN, (x, Y), model=made(), loss=entropy, seed=0)
+    found = model.predict(x)
+    found = found["logits"] if name == "named" else found
+    assert isinstance(found, np.ndarray) and found.shape == (N, 3)
+    parts = x if isinstance(x, tuple) else x.values() if isinstance(x, dict) else (x,)
+    names = x if isinstance(x, dict) else range(len(parts))
+    given = {name: torch.as_tensor(part)[3:4] for name, part in zip(names, parts, strict=True)}
+    given = {name: part.float() if part.is_floating_point() else part for name, part in given.items()}
+    with torch.no_grad():
+        alone = model.module(**given) if isinstance(x, dict) else model.module(*given.values())
+    np.testing.assert_allclose(found[3:4], alone["logits"] if name == "named" else alone, atol=1e-6)
+
+
+def test_a_dataset_is_predicted_by_the_first_part_of_its_items():
+    data = TensorDataset(torch.from_numpy(X), torch.from_numpy(Y))
+    model = li.train(RUN, data, model=torch.nn.Linear(4, 3), loss=entropy, seed=0)
+    assert np.array_equal(model.predict(data), model.predict(X))
+
+
+@pytest.mark.parametrize("x, said", [
+    ("text", "tensors or arrays of numbers"), (X[0, 0], "along the first axis"), ({}, "along the first axis"),
+    (X[:, :2], "records that the module takes"), ((X, X), "records that the module takes"),
+    ({"other": X}, "records that the module takes"), ((X, IDS[:3]), "as many in every part"), (None, "of numbers"),
+])
+def test_what_cannot_be_predicted_is_said(x, said):
+    model = li.train(RUN, (X, Y), model=torch.nn.Linear(4, 3), loss=entropy, seed=0)
+    with pytest.raises(li.InputError, match=said) as caught:
+        model.predict(x)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_classifier_keeps_whole_numbers_for_a_table_alone():
+    words = DPNetClassifier(Words(), run=RUN, epsilon=5.0, classes=[0, 1, 2], random_state=0).fit(IDS, Y)
+    assert words.predict(IDS).shape == (N,)
+    plain = DPNetClassifier(torch.nn.Linear(2, 3), run=RUN, epsilon=5.0, classes=[0, 1, 2], random_state=0)
+    assert plain.fit(IDS, Y).predict(IDS).shape == (N,)
