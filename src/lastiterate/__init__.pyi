@@ -26,6 +26,7 @@ from lastiterate.run.batching import Permuted as Permuted
 from lastiterate.run.batching import Poisson as Poisson
 from lastiterate.run.batching import RandomAllocation as RandomAllocation
 from lastiterate.run.batching import Reshuffled as Reshuffled
+from lastiterate.run.counts import NoisyCount as NoisyCount
 from lastiterate.run.evidence import Evidence as Evidence
 from lastiterate.run.evidence import Fact as Fact
 from lastiterate.run.facts import LossFacts as LossFacts
@@ -40,8 +41,11 @@ from lastiterate.run.noise import Langevin as Langevin
 from lastiterate.run.noise import NoiseMultiplier as NoiseMultiplier
 from lastiterate.run.noise import ObjectiveNoise as ObjectiveNoise
 from lastiterate.run.noise import SnapshotNoise as SnapshotNoise
+from lastiterate.run.preparation import CosineFeatures as CosineFeatures
 from lastiterate.run.preparation import PrivateCovariance as PrivateCovariance
 from lastiterate.run.preparation import PrivateMean as PrivateMean
+from lastiterate.run.preparation import PrivateTargetMean as PrivateTargetMean
+from lastiterate.run.preparation import SquareRoots as SquareRoots
 from lastiterate.run.preparation import TopEigenvalue as TopEigenvalue
 from lastiterate.run.preparation import UnitRows as UnitRows
 from lastiterate.run.run import Run as Run

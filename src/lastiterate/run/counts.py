@@ -22,6 +22,11 @@ class NoisyCount:
     ``noise_multiplier``: standard deviation, in records: zeroing or exchanging one moves the count by at most 1.
     ``drawn`` "apart": none of these records is among those that the run trains on, because the library itself split the
     data by their public places; "anywhere": a record may be in both, and costs add.
+
+    It goes into ``Run(counts=)``, for a loss that predicts classes and a run that releases the last iterate only:
+    ``InputError`` otherwise. ``records`` is public.
+    **Guarantee:** a Gaussian mechanism of sensitivity 1 on the released model, which the run's certificate covers:
+    composed with the steps where a record may be in both, and the larger of the two where it cannot.
     """
 
     noise_multiplier: float

@@ -63,8 +63,13 @@ class PrivateMean(Part):
 class PrivateTargetMean(Part):
     """Centre the targets of a regression by their mean, estimated once with Gaussian noise.
 
-    The sum of the targets, clipped to [-``bound``, ``bound``], gets noise of ``noise_multiplier * bound``. Predictions
-    add the mean again.
+    The sum of the targets, clipped to [-``bound``, ``bound``], gets Gaussian noise of standard deviation
+    ``noise_multiplier * bound``, and is divided by the public number of records. Steps are taken on what the mean
+    leaves, and predictions add it again. ``bound`` is in units of the targets and public.
+
+    A run holds at most one, and its loss is ``HuberRidge``: ``InputError`` where targets are classes.
+    **Guarantee:** a Gaussian mechanism of sensitivity ``bound`` for a zeroed record, twice that for an exchanged one,
+    composed with the steps (Dwork and Roth 2014, appendix A; Dong, Roth and Su 2022, theorem 1).
     """
 
     noise_multiplier: float
@@ -84,7 +89,12 @@ class PrivateTargetMean(Part):
 @final
 @dataclass(frozen=True)
 class SquareRoots(Part):
-    """Replace every entry of a row by the root of its size, sign kept, which costs nothing: a map of single records."""
+    """Replace every entry of a row by the root of its size, sign kept, which costs nothing: a map of single records.
+
+    An entry v becomes sign(v) sqrt(|v|), so that a row of d entries and norm at most R has norm at most
+    sqrt(sqrt(d) R). It suits counts: a few large ones no longer decide about a row's direction (Hellinger's map, on
+    rows of frequencies). Rows keep their shape, and nothing is learned from the data.
+    """
 
     noise_multiplier = None
     failure = 0.0
@@ -113,7 +123,11 @@ class CosineFeatures(Part):
     A row u, divided by its norm, becomes [u, phi(u) - m], phi(u) = ``weight`` sqrt(2 / ``count``) cos(W u + b) with
     ``count`` public directions W of standard deviation 1 / ``bandwidth`` and phases b in [0, 2 pi), drawn from the
     public ``seed`` (Rahimi and Recht 2007). m is the mean of phi, estimated once: the sum gets Gaussian noise of
-    ``noise_multiplier`` times the largest norm of phi.
+    ``noise_multiplier`` times the largest norm of phi, ``weight`` sqrt 2.
+
+    A row of d entries becomes one of d + ``count``; ``bandwidth`` is in units of unit rows, at most 2 apart.
+    ``InputError`` for a ``count`` above 100,000 and in runs whose records have several rows; with exact noise nothing
+    certifies it.
     """
 
     noise_multiplier: float
