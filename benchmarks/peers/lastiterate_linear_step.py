@@ -22,7 +22,7 @@ def main() -> None:
     features, labels = task(records())
     run = li.Run(n=len(features), steps=1000, step_size=li.Constant(STEP), noise=li.NoiseMultiplier(Z),
                  batching=li.Cyclic(BATCH), loss=li.Softmax(classes=K, row_norm=ROW_NORM, ridge=RIDGE),
-                 momentum=li.Nesterov() if mode == "charged" else None)
+                 update=li.Nesterov() if mode == "charged" else None)
     answer_bursts({"name": f"lastiterate {li.__version__}, {mode}", "versions": f"JAX {jax.__version__}",
                    "threads": f"XLA's, {os.cpu_count()} cores"}, ours(run, features[:, :-1], labels))
 

@@ -184,7 +184,7 @@ def main() -> None:
     for title, described, batch, count, repeats in (
         (f"batch {BATCH} in public order", run, BATCH, 200, 41), ("full batch", full, N, 5, 15)
     ):
-        charged = replace(described, momentum=li.Nesterov())
+        charged = replace(described, update=li.Nesterov())
         drawn = replace(run, batching=li.Poisson(BATCH / N))
         poisson = {} if batch == N else {
             f"private, Poisson batches of {BATCH} expected": ours(drawn, features, target)}

@@ -43,7 +43,7 @@ def fixed(asked: Asked) -> Iterator[li.Run]:
     """Plans that are the same whatever the task: constant steps with momentum, and both kinds of whitened rows."""
     for steps, momentum in GRID:
         yield replace(asked.empty, steps=steps, clip=asked.clip, noise=asked.composed(steps),
-                      momentum=li.HeavyBall(momentum))
+                      update=li.HeavyBall(momentum))
     yield next(run for run in whitened.whitened(asked) if run.steps == 128)
     with patch.object(whitened, "PASSES", (20,)):
         yield from whitened.allocation(asked)

@@ -34,13 +34,11 @@ from lastiterate.run.losses import Abstract as Abstract
 from lastiterate.run.losses import HuberRidge as HuberRidge
 from lastiterate.run.losses import Logistic as Logistic
 from lastiterate.run.losses import Softmax as Softmax
-from lastiterate.run.momentum import HeavyBall as HeavyBall
-from lastiterate.run.momentum import Nesterov as Nesterov
+from lastiterate.run.method import Descent as Descent
 from lastiterate.run.noise import GradientNoise as GradientNoise
 from lastiterate.run.noise import Langevin as Langevin
 from lastiterate.run.noise import NoiseMultiplier as NoiseMultiplier
-from lastiterate.run.noise import ObjectiveNoise as ObjectiveNoise
-from lastiterate.run.noise import SnapshotNoise as SnapshotNoise
+from lastiterate.run.perturbed import PerturbedMinimiser as PerturbedMinimiser
 from lastiterate.run.preparation import CosineFeatures as CosineFeatures
 from lastiterate.run.preparation import PrivateCovariance as PrivateCovariance
 from lastiterate.run.preparation import PrivateMean as PrivateMean
@@ -49,6 +47,7 @@ from lastiterate.run.preparation import SquareRoots as SquareRoots
 from lastiterate.run.preparation import TopEigenvalue as TopEigenvalue
 from lastiterate.run.preparation import UnitRows as UnitRows
 from lastiterate.run.run import Run as Run
+from lastiterate.run.snapshots import VarianceReduced as VarianceReduced
 from lastiterate.run.starts import Fixed as Fixed
 from lastiterate.run.starts import GaussianStart as GaussianStart
 from lastiterate.run.step_sizes import Constant as Constant
@@ -56,6 +55,8 @@ from lastiterate.run.step_sizes import InverseDecay as InverseDecay
 from lastiterate.run.step_sizes import RelativeToSmooth as RelativeToSmooth
 from lastiterate.run.step_sizes import StableSteps as StableSteps
 from lastiterate.run.step_sizes import Steps as Steps
+from lastiterate.run.updates import HeavyBall as HeavyBall
+from lastiterate.run.updates import Nesterov as Nesterov
 
 __version__: str
 __all__: list[str]

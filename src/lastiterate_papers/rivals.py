@@ -82,8 +82,8 @@ def objective_perturbation(problem: Problem) -> li.Run:
     """The minimiser of the objective with a random linear term, found by gradient descent to a tolerance that is paid
     for (docs/theorems/objective-perturbation)."""
     step = 0.94 / problem.smooth
-    noise = li.ObjectiveNoise(1.0, problem.d + 1)
-    return replace(_full(problem, 2 * contraction_time(problem, step, problem.d), step), noise=noise)
+    return replace(_full(problem, 2 * contraction_time(problem, step, problem.d), step), noise=li.NoiseMultiplier(1.0),
+                   method=li.PerturbedMinimiser(problem.d + 1))
 
 
 def variance_reduced(problem: Problem) -> li.Run:
@@ -95,8 +95,9 @@ def variance_reduced(problem: Problem) -> li.Run:
     inner = max(2, math.ceil(0.5 / (step * problem.ridge)))
     epochs = math.ceil(contraction_time(problem, step, problem.d) / inner)
     z = rate * math.sqrt(epochs * (inner - 1) / share)
-    noise = li.SnapshotNoise(z, inner, math.sqrt(epochs / (1 - share)) / z)
-    return replace(_full(problem, epochs * inner, step), noise=noise, batching=li.Poisson(rate))
+    method = li.VarianceReduced(inner, math.sqrt(epochs / (1 - share)) / z)
+    return replace(_full(problem, epochs * inner, step), noise=li.NoiseMultiplier(z), method=method,
+                   batching=li.Poisson(rate))
 
 
 RIVALS = (

@@ -80,7 +80,7 @@ def test_between_equals_the_theorem_that_assumes_least():
 
 
 def test_release_all_and_momentum_fall_back_to_composition():
-    for change in ({"release": "all"}, {"momentum": li.Nesterov()}):
+    for change in ({"release": "all"}, {"update": li.Nesterov()}):
         found = li.account(replace(RUN, **change))
         assert {v.theorem.name for v in found.certifying} == {"composition-gdp"}
 

@@ -212,11 +212,12 @@ def test_what_cannot_be_audited_is_refused(call, words):
 def test_a_perturbed_objective_is_audited_and_less_noise_refuted():
     """Its noise says how many columns the made-up data have; no step has noise that could be asked for."""
     loss = li.Logistic(ridge=0.5, intercept=0.0)
-    run = li.Run(n=20, steps=300, step_size=1.2, noise=li.ObjectiveNoise(2.0, 2), loss=loss)
+    run = li.Run(n=20, steps=300, step_size=1.2, noise=li.NoiseMultiplier(2.0), loss=loss,
+                 method=li.PerturbedMinimiser(2))
     assert audit(run, trials=100, seed=1, delta=1e-3, batch_models=500).lower <= li.account(run).epsilon(1e-3) < 2
-    quiet = replace(run, noise=li.ObjectiveNoise(0.05, 2))
+    quiet = replace(run, noise=li.NoiseMultiplier(0.05), method=li.PerturbedMinimiser(2))
     assert audit(run, trials=100, seed=1, delta=1e-3, batch_models=500, train=Trainer(quiet).fit_many).refuted
-    with pytest.raises(InputError, match="must be 1, as the parameters of the noise says"):
+    with pytest.raises(InputError, match="must be 1, as the parameters of the method says"):
         audit(run, trials=100, features=3)
 
 

@@ -125,7 +125,7 @@ def test_estimators_are_attacked_as_a_whole(patched):
 
 
 def test_laws_of_drawn_batches(patched):
-    run = replace(RUN, batching=li.RandomAllocation(2), momentum=li.Nesterov(), start=li.GaussianStart(0.1))
+    run = replace(RUN, batching=li.RandomAllocation(2), update=li.Nesterov(), start=li.GaussianStart(0.1))
     assert compare(run, seed=3).holds
     for patch in batching.ONE_DRAW:
         patched(*patch)

@@ -79,9 +79,9 @@ def fit(run, X, y, noise, theta=None, batches=None):
     for k in range(run.steps):
         first = k % run.blocks * int(b)
         at = slice(first, first + int(b)) if batches is None else batches[k]
-        point = theta + k / (k + 3) * (theta - before) if isinstance(run.momentum, Nesterov) else theta
+        point = theta + k / (k + 3) * (theta - before) if isinstance(run.update, Nesterov) else theta
         g = gradient(loss, run.clip, point, X[at], y[at]) / b + loss.ridge * point + run.noise_stds[k] * noise[k]
-        velocity = run.momentum.beta * velocity + g if isinstance(run.momentum, HeavyBall) else g
+        velocity = run.update.beta * velocity + g if isinstance(run.update, HeavyBall) else g
         moved = prox(run.prox, run.step_sizes[k], point - run.step_sizes[k] * velocity)
         before, theta = theta, project(run.domain, moved)
         out.append(theta)
@@ -91,7 +91,7 @@ def fit(run, X, y, noise, theta=None, batches=None):
 def quadratic_law(run, X, y, batches=None):
     """Mean and covariance of the last iterate of a Huber loss that is never clamped; blocks in public order, or the
     given records at every step."""
-    assert isinstance(run.loss, HuberRidge) and run.momentum is None
+    assert isinstance(run.loss, HuberRidge) and run.update is None
     X = np.column_stack((X, np.full(len(X), run.loss.intercept)))
     d, b = X.shape[1], run.divisor
     std = getattr(run.start, "std", 0.0)

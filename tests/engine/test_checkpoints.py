@@ -31,8 +31,9 @@ RUNS = {
     "permuted": li.Run(batching=li.Permuted(16), **COMMON), "reshuffled": li.Run(batching=li.Reshuffled(16), **COMMON),
     "fixed": li.Run(batching=li.FixedSize(16), **COMMON), "poisson": li.Run(batching=li.Poisson(0.2), **COMMON),
     "bins": li.Run(batching=li.BallsInBins(16), **COMMON),
-    "nesterov": li.Run(momentum=li.Nesterov(), **COMMON), "heavy ball": li.Run(momentum=li.HeavyBall(0.5), **COMMON),
-    "snapshots": li.Run(**COMMON | {"noise": li.SnapshotNoise(1.0, 7, 1.0), "batching": li.Poisson(0.2)}),
+    "nesterov": li.Run(update=li.Nesterov(), **COMMON), "heavy ball": li.Run(update=li.HeavyBall(0.5), **COMMON),
+    "snapshots": li.Run(**COMMON | {"noise": li.NoiseMultiplier(1.0), "method": li.VarianceReduced(7, 1.0),
+                                    "batching": li.Poisson(0.2)}),
     "prelude": li.Run(prelude=(li.PrivateMean(2.0, 1.0),), **COMMON),
 }
 

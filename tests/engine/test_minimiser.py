@@ -22,8 +22,9 @@ X[0] *= 1e6  # rows are clipped
 
 def run_of(classes, steps, **more):
     loss = li.Logistic(ridge=0.02, intercept=0.5) if classes == 2 else li.Softmax(classes=classes, ridge=0.02, cap=0.3)
-    noise = li.ObjectiveNoise(0.8, 4 * loss.outputs, 1e-9)
-    return li.Run(n=N, steps=steps, step_size=0.9 / loss.facts().smooth.value, loss=loss, noise=noise, **more)
+    method = li.PerturbedMinimiser(4 * loss.outputs, 1e-9)
+    return li.Run(n=N, steps=steps, step_size=0.9 / loss.facts().smooth.value, loss=loss, method=method,
+                  noise=li.NoiseMultiplier(0.8), **more)
 
 
 def drawn(run, key, shape):
@@ -73,7 +74,7 @@ def test_the_solver_ends_within_its_bound(classes):
 
 def test_noise_on_the_minimiser_is_added_as_described():
     quiet = run_of(2, 400)
-    loud = replace(quiet, noise=replace(quiet.noise, last=0.7))
+    loud = replace(quiet, method=replace(quiet.method, last=0.7))
     key, target = seeded_key(1), np.minimum(Y, 1)
     _, last = drawn(loud, key, (1, 4))
     moved = Trainer(loud).fit(X, target, key) - Trainer(quiet).fit(X, target, key)
@@ -97,7 +98,7 @@ def test_many_models_and_an_absent_record():
 
 def test_the_width_must_be_the_described_one():
     with pytest.raises(li.InputError, match="parameters must be the model's 4, got 5"):
-        Trainer(replace(run_of(2, 10), noise=li.ObjectiveNoise(1.0, 5))).fit(X, np.minimum(Y, 1))
+        Trainer(replace(run_of(2, 10), method=li.PerturbedMinimiser(5))).fit(X, np.minimum(Y, 1))
 
 
 def test_accelerated_steps_contract_whatever_the_errors_are():

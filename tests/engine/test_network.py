@@ -40,7 +40,7 @@ CHANGES = {
     "fresh subsets": {"batching": li.FixedSize(6)},
     "bins": {"batching": li.BallsInBins(6), "clip": 0.3},
     "allocated": {"batching": li.RandomAllocation(6), "clip": 0.3},
-    "prox, momentum": {"prox": li.penalties.NuclearNorm(0.1), "momentum": li.Nesterov(),
+    "prox, momentum": {"prox": li.penalties.NuclearNorm(0.1), "update": li.Nesterov(),
                        "domain": li.domains.Ball(0.4)},
     "group lasso": {"prox": li.penalties.GroupLasso(0.2), "batching": li.Cyclic(10)},
 }
@@ -293,7 +293,7 @@ def test_what_a_hidden_state_may_certify_is_computed_in_double_precision():
         ({}, {}, False),
         ({"smooth": 1.0}, {}, True),
         ({}, {"domain": li.domains.Ball(1.0)}, True),
-        ({"smooth": 1.0}, {"momentum": li.HeavyBall(0.5)}, False),
+        ({"smooth": 1.0}, {"update": li.HeavyBall(0.5)}, False),
         ({"smooth": 1.0}, {"release": "all"}, False),
     ):
         seen.clear()

@@ -179,7 +179,7 @@ def test_eigenvalues_of_batches_are_the_largest():
 
 def stable(**changes):
     return li.Run(**({"n": N, "steps": 6, "step_size": li.StableSteps((5e4,) * 5 + (1e3,)), "clip": 0.1, "loss": LOSS,
-                      "noise": li.NoiseMultiplier(0.1), "momentum": li.HeavyBall(0.9),
+                      "noise": li.NoiseMultiplier(0.1), "update": li.HeavyBall(0.9),
                       "prelude": (li.PrivateMean(QUIET, 2.0), li.PrivateCovariance(QUIET, 0.35))} | changes))
 
 
@@ -214,8 +214,8 @@ def test_stable_steps_are_accounted_without_their_lengths():
 
 @pytest.mark.parametrize(("changes", "words"), [
     ({"prelude": (li.PrivateCovariance(1.0), li.PrivateMean(1.0, 1.0))}, "as the last part of the prelude"),
-    ({"prelude": ()}, "needs a PrivateCovariance"), ({"momentum": None}, "momentum must be HeavyBall"),
-    ({"momentum": li.Nesterov()}, "momentum must be HeavyBall"), ({"noise": li.Langevin(1.0)}, "must not depend on"),
+    ({"prelude": ()}, "needs a PrivateCovariance"), ({"update": None}, "update must be HeavyBall"),
+    ({"update": li.Nesterov()}, "update must be HeavyBall"), ({"noise": li.Langevin(1.0)}, "must not depend on"),
     ({"loss": li.Abstract()}, "must be a linear model's"), ({"steps": 5}, "one value for each of 5 steps"),
 ])
 def test_stable_steps_are_refused_where_a_guarantee_would_depend_on_them(changes, words):

@@ -26,12 +26,12 @@ DIVERGING = li.Run(
     steps=100,
     step_size=li.Constant(4.0),
     noise=li.GradientNoise(1.0),
-    momentum=li.HeavyBall(0.01),
+    update=li.HeavyBall(0.01),
     loss=li.Logistic(ridge=1.0),
 )
 CHARGED = {
     "momentum": {},
-    "all iterates": {"momentum": None, "release": "all"},
+    "all iterates": {"update": None, "release": "all"},
     "clip": {"clip": 0.5},
     "blocks": {"batching": li.Cyclic(9)},
     "poisson": {"batching": li.Poisson(0.2)},
@@ -121,7 +121,7 @@ def test_a_network_record_without_a_finite_gradient_adds_nothing(clip):
         np.testing.assert_array_equal(one, two)
 
 
-HIDDEN = replace(DIVERGING, momentum=None, steps=620)
+HIDDEN = replace(DIVERGING, update=None, steps=620)
 
 
 @pytest.mark.parametrize(

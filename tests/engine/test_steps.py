@@ -54,8 +54,8 @@ CHANGES = {
     "full batch": {},
     "blocks": {"batching": li.Cyclic(7)},
     "single records": {"batching": li.Cyclic(1)},
-    "nesterov": {"momentum": li.Nesterov()},
-    "heavy ball": {"momentum": li.HeavyBall(0.7), "batching": li.Cyclic(10)},
+    "nesterov": {"update": li.Nesterov()},
+    "heavy ball": {"update": li.HeavyBall(0.7), "batching": li.Cyclic(10)},
     "ball": {"domain": li.domains.Ball(0.2)},
     "box": {"domain": li.domains.Box(-0.05, 0.1)},
     "clip": {"clip": 0.3},
@@ -71,7 +71,7 @@ CHANGES = {
     "group lasso": {"prox": li.penalties.GroupLasso(0.1)},
     "groups of a class": {"prox": li.penalties.GroupLasso(0.1, axis=1)},
     "nuclear norm": {"prox": li.penalties.NuclearNorm(0.1)},
-    "prox and ball": {"prox": li.penalties.L1(0.05), "domain": li.domains.Ball(0.2), "momentum": li.Nesterov()},
+    "prox and ball": {"prox": li.penalties.L1(0.05), "domain": li.domains.Ball(0.2), "update": li.Nesterov()},
     "langevin": {"noise": li.Langevin(0.1), "step_size": li.InverseDecay(1.0, 0.5)},
 }
 
@@ -337,7 +337,7 @@ SAME_PROGRAM = {
     "ball": ({"domain": li.domains.Ball(0.1)}, {"domain": li.domains.Ball(0.2)}),
     "box": ({"domain": li.domains.Box(-1.0, 1.0)}, {"domain": li.domains.Box(0.0, 2.0)}),
     "penalty": ({"prox": li.penalties.ElasticNet(0.1, 0.2)}, {"prox": li.penalties.ElasticNet(0.3, 0.4)}),
-    "momentum": ({"momentum": li.HeavyBall(0.5)}, {"momentum": li.HeavyBall(0.1)}),
+    "momentum": ({"update": li.HeavyBall(0.5)}, {"update": li.HeavyBall(0.1)}),
     "start": ({"start": li.GaussianStart(0.5)}, {"start": li.GaussianStart(2.0)}),
     "adjacency": ({}, {"adjacency": "replace-one", "noise": li.NoiseMultiplier(2.0)}),
     "rate": ({"batching": li.Poisson(0.31)}, {"batching": li.Poisson(0.3)}),
@@ -372,7 +372,7 @@ def test_a_network_of_other_numbers_is_not_compiled_again():
 
 def test_another_structure_is_another_program():
     run = li.Run(**RUN | {"loss": LOSS, "release": "last"})
-    programs = [run, replace(run, clip=1.0), replace(run, momentum=li.Nesterov()), replace(run, batching=li.Cyclic(7))]
+    programs = [run, replace(run, clip=1.0), replace(run, update=li.Nesterov()), replace(run, batching=li.Cyclic(7))]
     programs += [replace(run, domain=li.domains.Ball(1.0)), replace(run, loss=replace(LOSS, classes=4))]
     keys = {jax.tree.structure(StepProgram.of(r, Linear(r.loss, r.clip, hidden(r)))) for r in programs}
     assert len(keys) == len(programs)
@@ -443,7 +443,7 @@ def test_a_hidden_state_is_computed_in_double_precision():
     loss = li.HuberRidge(row_norm=1.001, residual_clip=1e-3, intercept=0.0)
     n = 1000
     run = li.Run(n=n, steps=1, step_size=li.Constant(1.0), noise=li.GradientNoise(0.1), loss=loss)
-    assert hidden(run) and not hidden(replace(run, momentum=li.Nesterov())) and not hidden(replace(run, release="all"))
+    assert hidden(run) and not hidden(replace(run, update=li.Nesterov())) and not hidden(replace(run, release="all"))
     with jax.enable_x64(True):
         data = [a[0] for a in arrange(run, np.ones((n, 1)), np.full(n, 16384.0))]
         theta = np.array([[16384.0009, 0.0]])

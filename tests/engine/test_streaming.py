@@ -32,7 +32,6 @@ from lastiterate.engine.streaming.slabs import slabs
 from lastiterate.engine.streaming.sorting import Order, Sorted
 from lastiterate.engine.streaming.source import regrouped
 from lastiterate.errors import InputError
-from lastiterate.run.noise import ObjectiveNoise
 
 N, D = 103, 3
 RNG = np.random.default_rng(0)
@@ -81,9 +80,9 @@ def test_every_batching_streams_or_is_refused():
         run = li.Run(batching=kind(0.1) if kind is li.Poisson else kind(5), **COMMON)
         with pytest.raises(InputError, match="needs random access"):
             execute_streaming(run, Held(), seeded_key(0))
-    objective = ObjectiveNoise(2.0, 3 * (D + 1), 0.3)
-    with pytest.raises(InputError, match="every step's gradient"):
-        check_streams(SimpleNamespace(rows_per_record=1, batching=li.FullBatch(), noise=objective))
+    objective = li.PerturbedMinimiser(3 * (D + 1), 0.3)
+    with pytest.raises(InputError, match="must add noise to every step's gradient"):
+        check_streams(SimpleNamespace(rows_per_record=1, batching=li.FullBatch(), method=objective))
 
 
 @pytest.mark.parametrize("batching", BATCHINGS, ids=str)

@@ -32,7 +32,7 @@ DATA = unit_records((X, Y), WHO, PLACES)
 
 
 @pytest.mark.parametrize("change", [{"batching": li.Permuted(6), "clip": 0.2},
-                                    {"batching": li.Poisson(0.3), "momentum": li.HeavyBall(0.5)}], ids=str)
+                                    {"batching": li.Poisson(0.3), "update": li.HeavyBall(0.5)}], ids=str)
 def test_a_unit_is_the_mean_over_its_places(change: dict) -> None:
     run = replace(RUN, **change)
 

@@ -13,14 +13,14 @@ from lastiterate.engine import Trainer, seeded_key, seeded_keys
 from lastiterate.run.snapshots import moved_smooth
 
 N, RATE, MODELS = 10, 0.3, 6000
-RUN = li.Run(n=N, steps=2, step_size=0.5, noise=li.SnapshotNoise(1.5, 2, 2.0), batching=li.Poisson(RATE),
-             loss=li.HuberRidge(residual_clip=1.0, intercept=0.0))
+RUN = li.Run(n=N, steps=2, step_size=0.5, noise=li.NoiseMultiplier(1.5), method=li.VarianceReduced(2, 2.0),
+             batching=li.Poisson(RATE), loss=li.HuberRidge(residual_clip=1.0, intercept=0.0))
 """Least squares with residuals clamped to 1, rows of norm at most 1: L = beta = 1. The intercept's column is 0, but its
 weight has noise, and counts in |w - s|."""
 
 
 def noisy(run, z, snapshot):
-    return replace(run, noise=li.SnapshotNoise(z, run.noise.every, snapshot / z))
+    return replace(run, noise=li.NoiseMultiplier(z), method=li.VarianceReduced(run.method.every, snapshot / z))
 
 
 def one_record(run, models=MODELS):
@@ -54,16 +54,16 @@ def test_what_is_executed_has_the_law_that_is_described():
 
 def simulated(run, models, present):
     """The described algorithm on ``one_record``'s data, in plain arithmetic with a generator of its own."""
-    rng, noise = np.random.default_rng(1), run.noise
+    rng, noise, method = np.random.default_rng(1), run.noise, run.method
 
     def slope(w):
         return present * np.clip(w + 1, -1, 1)
 
     w = np.zeros((2, models))
     for k in range(run.steps):
-        if k % noise.every == 0:
+        if k % method.every == 0:
             s = w
-            g = noise.snapshot * noise.z / N * rng.normal(size=w.shape)
+            g = method.snapshot * noise.z / N * rng.normal(size=w.shape)
             g[0] += slope(s[0]) / N
         c = np.minimum(2, np.sqrt(((w - s) ** 2).sum(0)))
         v = noise.z * c * rng.normal(size=w.shape)
@@ -76,7 +76,7 @@ def simulated(run, models, present):
 def test_executed_models_have_the_distribution_of_a_second_implementation(loud, step):
     """Kolmogorov and Smirnov's distance over snapshots: where noise dominates, where draws of batches do, and where
     steps are so long that differences are as long as they can be."""
-    run = replace(RUN, steps=8, step_size=step, noise=li.SnapshotNoise(1.0, 3, 1.0))
+    run = replace(RUN, steps=8, step_size=step, noise=li.NoiseMultiplier(1.0), method=li.VarianceReduced(3, 1.0))
     run = noisy(run, *loud)
     for found, present in zip(one_record(run), (1, 0), strict=True):
         assert ks_2samp(found, simulated(run, MODELS, present)).pvalue > 1e-4
@@ -93,6 +93,7 @@ def quadratic_moments(run):
     so that first and second moments follow from those before.
     """
     p, n, noise, eta, ridge = 3, len(ROWS), run.noise, run.first_step, run.loss.ridge
+    method = run.method
     rate, beta = run.batching.rate, moved_smooth(run)
     at = {name: slice(1 + i * p, 1 + (i + 1) * p) for i, name in enumerate("wsg")}
     size, eye = 1 + 3 * p, np.eye(p)
@@ -100,13 +101,13 @@ def quadratic_moments(run):
     mean[0] = 1.0
     second = np.outer(mean, mean)
     for k in range(run.steps):
-        if k % noise.every == 0:
+        if k % method.every == 0:
             take = np.eye(size)
             take[at["s"]], take[at["g"]] = 0, 0
             take[at["s"], at["w"]] = eye
             take[at["g"], at["w"]], take[at["g"], 0] = ROWS.T @ ROWS / n, -ROWS.T @ ANSWERS / n
             mean, second = take @ mean, take @ second @ take.T
-            second[at["g"], at["g"]] += (noise.snapshot * noise.z * run.noise_unit / n) ** 2 * eye
+            second[at["g"], at["g"]] += (method.snapshot * noise.z * run.noise_unit / n) ** 2 * eye
         gap = np.zeros((p, size))
         gap[:, at["w"]], gap[:, at["s"]] = eye, -eye
         extra = (eta * noise.z * beta / (rate * n)) ** 2 * np.trace(gap @ second @ gap.T)
@@ -129,7 +130,7 @@ def test_moments_on_a_quadratic_are_exact(rate, every, ridge):
     """Residuals beyond every score's reach: every step is linear, with noise that follows |w - s|."""
     loss = li.HuberRidge(row_norm=1.0, residual_clip=50.0, intercept=0.0, ridge=ridge)
     run = replace(RUN, n=3, steps=5, step_size=0.6, loss=loss, batching=li.Poisson(rate))
-    run = replace(run, noise=li.SnapshotNoise(2.0, every, 0.05))
+    run = replace(run, noise=li.NoiseMultiplier(2.0), method=li.VarianceReduced(every, 0.05))
     found = Trainer(run).fit_many(ROWS[:, :2], ANSWERS, seeded_keys(5, 20_000))[:, 0]
     mean, second = quadratic_moments(run)
     assert np.abs(found.mean(0) - mean).max() < 5 * (found.std(0) / math.sqrt(len(found))).max()
@@ -138,7 +139,7 @@ def test_moments_on_a_quadratic_are_exact(rate, every, ridge):
 
 
 def test_an_attack_on_the_last_iterate_stays_below_the_certificate():
-    run = noisy(replace(RUN, steps=6, noise=li.SnapshotNoise(1.0, 3, 1.0)), 1.0, 1.0)
+    run = noisy(replace(RUN, steps=6, noise=li.NoiseMultiplier(1.0), method=li.VarianceReduced(3, 1.0)), 1.0, 1.0)
     present, absent = one_record(run)
     cuts = np.quantile(absent, (0.02, 0.05, 0.1, 0.2, 0.4))
     allowed = li.account(run).delta(0.5)
@@ -157,7 +158,8 @@ def test_losses_fall_all_iterates_agree_and_domains_hold():
     x = np.random.default_rng(0).normal(size=(200, 3))
     x /= np.linalg.norm(x, axis=1, keepdims=True)
     target = x @ np.array([0.5, -0.3, 0.2])
-    quiet = noisy(replace(RUN, n=200, steps=120, batching=li.Poisson(0.2), noise=li.SnapshotNoise(1.0, 20, 1.0)),
+    quiet = noisy(replace(RUN, n=200, steps=120, batching=li.Poisson(0.2), noise=li.NoiseMultiplier(1.0),
+                          method=li.VarianceReduced(20, 1.0)),
                   1e-6, 1e-6)
     found = Trainer(quiet).fit(x, target, seeded_key(0))
     assert found[0, :3] == pytest.approx([0.5, -0.3, 0.2], abs=1e-2)

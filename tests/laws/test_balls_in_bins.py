@@ -179,7 +179,7 @@ def test_the_pair_is_monotone():
             replace(run, loss=li.Abstract(li.LossFacts(sensitivity=1.05))))
     assert all(curve("balls-in-bins-pld", other).delta(0.7) > now for other in more)
     assert now < curve("composition-gdp", run).delta(0.7)
-    same = (replace(run, release="all"), replace(run, momentum=li.HeavyBall(0.9)), replace(run, domain=Ball(1.0)))
+    same = (replace(run, release="all"), replace(run, update=li.HeavyBall(0.9)), replace(run, domain=Ball(1.0)))
     assert all(curve("balls-in-bins-pld", other) == curve("balls-in-bins-pld", run) for other in same)
     assert isinstance(curve("balls-in-bins-pld", run), SecretBins)
 

@@ -128,7 +128,7 @@ def test_the_curve():
 
 def test_the_row():
     run = li.Run(n=10_000, steps=100, step_size=li.Constant(1.0), noise=li.GradientNoise(4.0 / 500),
-                 batching=li.FixedSize(500), release="all", momentum=li.HeavyBall(0.9),
+                 batching=li.FixedSize(500), release="all", update=li.HeavyBall(0.9),
                  loss=li.Abstract(li.LossFacts(lipschitz=1.0)))
     for adjacency, z, replaced in (("zero-out", 4.0, False), ("replace-one", 2.0, True)):
         found = match(TABLE["fixed-size-amplified"], replace(run, adjacency=adjacency))

@@ -30,8 +30,9 @@ DATA = {
 def described(n, ridge, z, cap=None, classes=2, last=0.05, parameters=2):
     loss = li.Logistic(row_norm=1.0, intercept=0.0, ridge=ridge, cap=cap) if classes == 2 else \
         li.Softmax(classes=classes, row_norm=1.0, intercept=0.0, ridge=ridge, cap=cap)
-    noise = li.ObjectiveNoise(z, parameters if classes == 2 else 2 * classes, last)
-    return li.Run(n=n, steps=4000, step_size=0.9 / loss.facts().smooth.value, loss=loss, noise=noise)
+    method = li.PerturbedMinimiser(parameters if classes == 2 else 2 * classes, last)
+    return li.Run(n=n, steps=4000, step_size=0.9 / loss.facts().smooth.value, loss=loss, method=method,
+                  noise=li.NoiseMultiplier(z))
 
 
 def gradients(theta, records, cap):
@@ -215,7 +216,7 @@ def test_the_row_pays_for_the_solver():
     assert 0 < found.bound.gaussian < 1e-4
     few = match(TABLE[ROW], replace(run, steps=40)).bound
     assert few.gaussian > 1 and few.epsilon(1e-5) > found.bound.epsilon(1e-5)
-    quiet = match(TABLE[ROW], replace(run, noise=replace(run.noise, last=0.01))).bound
+    quiet = match(TABLE[ROW], replace(run, method=replace(run.method, last=0.01))).bound
     assert quiet.gaussian == pytest.approx(5 * found.bound.gaussian, rel=1e-6)
     assert li.account(run).best(1e-5).theorem.name == ROW
     assert li.account(replace(run, prelude=(li.PrivateMean(2.0, 1.0),))).epsilon(1e-5) > li.account(run).epsilon(1e-5)
@@ -229,7 +230,9 @@ def test_the_row_pays_for_the_solver():
         ({"loss": li.HuberRidge(ridge=0.1)}, "loss must be Logistic or Softmax"),
         ({"release": "all"}, "release must be 'last'"),
         ({"clip": 0.5}, "clip must be None"),
-        ({"momentum": li.HeavyBall(0.5)}, "momentum must be None"),
+        ({"noise": li.GradientNoise(0.1)}, "noise must be NoiseMultiplier or None"),
+        ({"rows_per_record": 2}, "rows_per_record must be 1"),
+        ({"update": li.HeavyBall(0.5)}, "update must be None"),
         ({"step_size": li.InverseDecay(2.0, 0.1)}, "step_size must be Constant"),
         ({"loss": li.Softmax(classes=3, ridge=0.1)}, "parameters must be 3 outputs times"),
     ],
@@ -243,7 +246,8 @@ def test_what_cannot_be_minimised_is_refused(change, word):
     "change, word",
     [
         ({"loss": li.Logistic(intercept=0.0)}, "add a ridge"),
-        ({"loss": li.Logistic(intercept=0.0, ridge=1e-9), "noise": li.ObjectiveNoise(1.0, 10**8)}, "a larger one"),
+        ({"loss": li.Logistic(intercept=0.0, ridge=1e-9), "method": li.PerturbedMinimiser(10**8)},
+         "a larger one"),
         ({"step_size": li.Constant(3.99)}, "16/17"),
     ],
 )
@@ -259,7 +263,8 @@ def test_an_exchange_goes_through_the_data_without_either_record():
 
 
 def test_audits_make_records_of_the_columns_that_the_noise_says():
-    run = li.Run(n=20, steps=50, step_size=0.5, noise=li.ObjectiveNoise(2.0, 4), loss=li.Logistic(ridge=0.1))
+    run = li.Run(n=20, steps=50, step_size=0.5, noise=li.NoiseMultiplier(2.0), method=li.PerturbedMinimiser(4),
+                 loss=li.Logistic(ridge=0.1))
     pairs = families(run)
     assert len(pairs) > 5 and {pair.with_record.features.shape for pair in pairs} == {(20, 3)}
     assert not violations(run, pairs[0], 4)

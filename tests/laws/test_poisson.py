@@ -160,7 +160,7 @@ def test_a_step_without_noise_certifies_nothing():
 
 def test_all_iterates_and_momentum_are_covered_replace_one_by_exchange():
     run = run_of(steps=100)
-    for change in ({"release": "all"}, {"momentum": li.Nesterov()}, {"adjacency": "add-remove"}):
+    for change in ({"release": "all"}, {"update": li.Nesterov()}, {"adjacency": "add-remove"}):
         assert curve_of("poisson-pld", replace(run, **change)) == curve_of("poisson-pld", run)
     result = match(TABLE["poisson-pld"], replace(run, adjacency="replace-one"))
     assert isinstance(result, Applies) and result.curve == curve_of("poisson-pld", run).exchanged()

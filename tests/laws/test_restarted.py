@@ -241,7 +241,7 @@ def test_nothing_to_hide_and_nothing_that_hides():
 
 
 @pytest.mark.parametrize("change", [{"adjacency": "add-remove"}, {"release": "all"},
-                                    {"momentum": li.HeavyBall(0.5)}, {"prox": li.penalties.L2Squared(0.1)}])
+                                    {"update": li.HeavyBall(0.5)}, {"prox": li.penalties.L2Squared(0.1)}])
 def test_what_the_proof_does_not_cover(change):
     assert isinstance(match(TABLE[ALLOCATED], replace(BASE, **change)), Fails)
     assert isinstance(match(TABLE[POISSON], replace(BASE, batching=li.Poisson(0.05), **change)), Fails)

@@ -36,7 +36,7 @@ RUNS = {
     "prepared": replace(RUN, prelude=(li.PrivateMean(5.0, 1.0),)),
     "prepared twice": replace(RUN, prelude=(li.PrivateMean(5.0, 1.0), li.PrivateCovariance(5.0))),
     "all iterates": replace(RUN, release="all"),
-    "momentum": replace(RUN, momentum=li.HeavyBall(0.5)),
+    "heavy ball": replace(RUN, update=li.HeavyBall(0.5)),
     "one more step": replace(RUN, steps=31),
     "a network": replace(RUN, loss=li.Abstract()),
     "constants": GIVEN,

@@ -25,8 +25,8 @@ BASE = li.Run(n=100, steps=3, step_size=0.1, noise=li.GradientNoise(0.2), clip=1
 PARTS: dict[type, Any] = {type(part): part for part in (
     li.Constant(0.1), li.InverseDecay(2.0, 0.1), li.Steps((0.1, 0.2, 0.3)), RelativeToSmooth(1.5),
     li.StableSteps((0.3, 0.2, 0.1)),
-    li.GradientNoise((0.1, 0.2, 0.3)), li.Langevin(0.1), li.NoiseMultiplier(2.0), li.ObjectiveNoise(2.0, 6),
-    li.SnapshotNoise(2.0, 3, 1.5),
+    li.GradientNoise((0.1, 0.2, 0.3)), li.Langevin(0.1), li.NoiseMultiplier(2.0),
+    li.Descent(), li.PerturbedMinimiser(6), li.VarianceReduced(3, 1.5),
     li.FullBatch(), li.Cyclic(30), li.Permuted(30), li.Reshuffled(30), li.FixedSize(10), li.BallsInBins(7),
     li.RandomAllocation(7), li.Poisson(0.1),
     domains.Everywhere(), domains.Ball(2.0), domains.Box(-1.0, 1.0, 4), domains.Simplex(1.0),
@@ -51,11 +51,11 @@ def holding(part: Any, run: li.Run = BASE) -> li.Run:
     if isinstance(part, PrivateTargetMean):
         found |= {"loss": li.HuberRidge()}
     if isinstance(part, li.StableSteps):
-        found |= {"prelude": (PrivateCovariance(5.0),), "momentum": li.HeavyBall(0.5), "loss": li.Logistic()}
-    if isinstance(part, li.ObjectiveNoise):
-        found |= {"clip": None, "loss": li.Logistic(ridge=0.1)}
-    if isinstance(part, li.SnapshotNoise):
-        found |= {"clip": None, "loss": li.Logistic(), "batching": li.Poisson(0.1)}
+        found |= {"prelude": (PrivateCovariance(5.0),), "update": li.HeavyBall(0.5), "loss": li.Logistic()}
+    if isinstance(part, li.PerturbedMinimiser):
+        found |= {"noise": li.NoiseMultiplier(2.0), "clip": None, "loss": li.Logistic(ridge=0.1)}
+    if isinstance(part, li.VarianceReduced):
+        found |= {"noise": li.NoiseMultiplier(2.0), "clip": None, "loss": li.Logistic(), "batching": li.Poisson(0.1)}
     if isinstance(part, RelativeToSmooth):
         found |= {"prelude": (TopEigenvalue(5.0),), "noise": li.NoiseMultiplier(1.0), "loss": li.Logistic()}
     return replace(run, **found)

@@ -24,9 +24,9 @@ RUNS = {
     "constant": {"step_size": li.Constant(1.5)},
     "too long a step": {"step_size": li.Constant(9.0)},
     "falling": {"step_size": FALLING},
-    "heavy ball": {"step_size": FALLING, "momentum": li.HeavyBall(0.8)},
-    "heavy ball, constant": {"step_size": li.Constant(1.5), "momentum": li.HeavyBall(0.6)},
-    "nesterov": {"step_size": FALLING, "momentum": li.Nesterov()},
+    "heavy ball": {"step_size": FALLING, "update": li.HeavyBall(0.8)},
+    "heavy ball, constant": {"step_size": li.Constant(1.5), "update": li.HeavyBall(0.6)},
+    "nesterov": {"step_size": FALLING, "update": li.Nesterov()},
     "varying noise": {"step_size": FALLING, "noise": li.GradientNoise(tuple(0.1 + k / 50 for k in range(12)))},
 }
 
@@ -35,10 +35,10 @@ def simulate(run: li.Run, curvature: float, pull: float, noises: np.ndarray) -> 
     """The last iterates of a one-dimensional quadratic, step by step; noises (T, chains)."""
     theta = velocity = before = np.zeros(noises.shape[1])
     for k in range(run.steps):
-        point = theta + k / (k + 3) * (theta - before) if isinstance(run.momentum, li.Nesterov) else theta
+        point = theta + k / (k + 3) * (theta - before) if isinstance(run.update, li.Nesterov) else theta
         gradient = (curvature + LOSS.ridge) * point - pull + run.noise_stds[k] * noises[k]
-        if isinstance(run.momentum, li.HeavyBall):
-            gradient = velocity = run.momentum.beta * velocity + gradient
+        if isinstance(run.update, li.HeavyBall):
+            gradient = velocity = run.update.beta * velocity + gradient
         before, theta = theta, point - run.step_sizes[k] * gradient
     return theta
 
@@ -205,7 +205,7 @@ def test_data_larger_than_memory_have_a_plan_in_public_order_and_longer_passes()
     assert all(plan.seconds <= 60 for plan in choice.plans)
     (found,) = (plan for plan in choice.plans if plan.name == "cyclic")
     run = found.certificate.run
-    assert isinstance(run.batching, li.Cyclic) and run.blocks >= 64 and run.momentum is None
+    assert isinstance(run.batching, li.Cyclic) and run.blocks >= 64 and run.update is None
     assert run.steps % run.blocks == 0 and found.certificate.epsilon(1e-8) <= 1.0
     assert found.seconds > 5 * task.seconds(run), "what is read from a disk takes longer"
     assert "cyclic" not in {plan.name for plan in consider(task, epsilon=1.0, delta=1e-8).plans}

@@ -273,7 +273,7 @@ def test_the_change_that_opens_a_theorem_does(name, wanted):
     assert wanted in found
     made = next(made for words, made in changes.changes(RUN) if words == found)()
     assert isinstance(match(TABLE[name], made), Applies)
-    momentum = replace(RUN, momentum=li.Nesterov())
+    momentum = replace(RUN, update=li.Nesterov())
     assert changes.opening(TABLE["shifted-interpolation"], momentum) == "leave momentum out"
 
 

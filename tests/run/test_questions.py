@@ -17,7 +17,7 @@ from oracles.descriptions import BASE, PARTS
 BATCHINGS = [part for part in PARTS.values() if isinstance(part, Batches)]
 MEASURED = RelativeToSmooth | li.StableSteps  # steps that follow what the preparation releases
 SCHEDULES = [part for part in PARTS.values() if isinstance(part, Schedule) and not isinstance(part, MEASURED)]
-NOISES = [part for part in PARTS.values() if isinstance(part, Perturbation) and part.of_steps]
+NOISES = [part for part in PARTS.values() if isinstance(part, Perturbation)]
 N = 64
 
 
@@ -94,19 +94,19 @@ def test_noise_says_every_step_once(noise, schedule):
     assert type(noise.with_unit()) is type(noise)
 
 
-def test_noise_that_is_drawn_once_is_no_noise_of_steps():
-    run = replace(BASE, clip=None, loss=li.Logistic(ridge=0.1), noise=li.ObjectiveNoise(2.0, 6))
-    with pytest.raises(InputError, match="noise is drawn once"):
-        _ = run.noise_stds
-    assert run.noise.scaled(3.0).z == 6.0 and run.noise.with_unit().z == 1.0 and run.noise.temperature is None
+OTHERS = {
+    "minimiser": dict(loss=li.Logistic(ridge=0.1), method=li.PerturbedMinimiser(6)),
+    "snapshots": dict(loss=li.Logistic(), batching=li.Poisson(0.1), method=li.VarianceReduced(3, 1.5)),
+}
 
 
-def test_noise_that_follows_the_parameters_has_no_size_of_its_own():
-    run = replace(BASE, clip=None, loss=li.Logistic(), batching=li.Poisson(0.1), noise=li.SnapshotNoise(2.0, 3, 1.5))
+@pytest.mark.parametrize("name", OTHERS)
+def test_methods_without_noise_of_every_step_do_not_say_its_size(name):
+    run = replace(BASE, clip=None, noise=li.NoiseMultiplier(2.0), **OTHERS[name])
     for ask in ("noise_stds", "first_noise", "largest_noise", "temperature"):
-        with pytest.raises(InputError, match="must be of a size that is known before a step"):
+        with pytest.raises(InputError, match="no size that is known before every step"):
             getattr(run, ask)
-    assert run.noise.scaled(3.0) == li.SnapshotNoise(6.0, 3, 1.5) and run.noise.with_unit().z == 1.0
+    assert not run.method.noisy_steps and math.isfinite(run.method.farthest_draw(run))
     assert not run.same_noise and not run.constant and run.noise.temperature is None
 
 

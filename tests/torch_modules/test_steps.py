@@ -40,9 +40,9 @@ CHANGES = {
     "fresh subsets": {"batching": li.FixedSize(6)},
     "bins": {"batching": li.BallsInBins(6)},
     "allocated": {"batching": li.RandomAllocation(6)},
-    "nesterov, a ball, a penalty": {"prox": li.penalties.NuclearNorm(0.1), "momentum": li.Nesterov(),
+    "nesterov, a ball, a penalty": {"prox": li.penalties.NuclearNorm(0.1), "update": li.Nesterov(),
                                     "domain": li.domains.Ball(0.4)},
-    "heavy ball, all iterates": {"momentum": li.HeavyBall(0.5), "release": "all"},
+    "heavy ball, all iterates": {"update": li.HeavyBall(0.5), "release": "all"},
     "smooth, so double precision": {"loss": li.Abstract(li.LossFacts(smooth=9.0)), "batching": li.Cyclic(7),
                                     "step_size": li.InverseDecay(1.0, 0.5)},
 }

@@ -17,7 +17,7 @@ Patch = tuple[Any, str, Any]
 """Where, which name, and what stands there instead."""
 PROGRAMS = (loop.advance, loop.advance_exactly, loop.trace, trainer._many, moved, by_bin, sorted_by_bin,
             checkpoints._onward, checkpoints._started, outside._places, outside._looked_from, outside.noise_of,
-            outside._ended, outside._asked_many, outside._noise_many, outside._ended_many)
+            outside.ended_outside, outside._asked_many, outside._noise_many, outside._ended_many)
 """Compiled programs that hold the trainer's lines."""
 
 

@@ -11,10 +11,11 @@ from typing import Any
 from lastiterate.accounting.word import check_word
 from lastiterate.accounting.written import FORMAT, content_hash
 from lastiterate.errors import InputError
+from lastiterate.run.older import in_todays_words
 
-FORMATS = (1, FORMAT)
+FORMATS = (1, 2, FORMAT)
 ADDED = ("stated", "word", "software")
-"""What format 2 has and format 1 has not."""
+"""What formats from 2 on have and format 1 has not."""
 COMMON = {"delta", "caveats", "format", "library", "weights_sha256", "model_sha256", "content_sha256", *ADDED}
 
 
@@ -29,14 +30,14 @@ def form_problems(stored: dict[str, Any], fresh: Callable[[], dict[str, Any]], a
         problems.append(f"the format is one of {', '.join(map(str, FORMATS))}, not {form!r}")
     elif form == 1:
         problems += [f"unknown entry {key!r}" for key in ADDED if key in stored]
-    elif not same(stored.get("stated"), fresh()):
+    elif not same(in_todays_words(stored.get("stated")), fresh(), larger=looser(stored)):
         problems.append(f"stated is not what follows from the {about}")
-    if form == FORMAT and "word" in stored:
+    if form in FORMATS[1:] and "word" in stored:
         try:
             check_word(stored["word"])
         except InputError as error:
             problems.append(str(error))
-    if form == FORMAT and not _texts(stored.get("software", {})):
+    if form in FORMATS[1:] and not _texts(stored.get("software", {})):
         problems.append("software is no table of texts")
     if stored.get("content_sha256") != content_hash(stored):
         problems.append("the content hash does not match: something in the certificate was changed")
@@ -56,14 +57,28 @@ def completed(description: Any, fresh: Any) -> Any:
     return description
 
 
-def same(one: Any, two: Any) -> bool:
-    """Equal, numbers up to 1e-9 (another machine may round differently); a bool or infinity equals no number."""
-    if isinstance(one, bool) or isinstance(two, bool):
-        return one is two
-    if isinstance(one, int | float) and isinstance(two, int | float):
-        return math.isfinite(one) and math.isfinite(two) and abs(one - two) <= 1e-9 * max(abs(one), abs(two))
-    if isinstance(one, list) and isinstance(two, list):
-        return len(one) == len(two) and all(same(x, y) for x, y in zip(one, two, strict=True))
-    if isinstance(one, dict) and isinstance(two, dict):
-        return one.keys() == two.keys() and all(same(one[key], two[key]) for key in one)
-    return type(one) is type(two) and one == two
+def same(stored: Any, wanted: Any, *, larger: float = 1e-9) -> bool:
+    """Equal, numbers up to 1e-9 (another machine may round differently); a bool or infinity equals no number.
+
+    ``larger``: how much larger, relatively, a stored number may be.
+    """
+    if isinstance(stored, bool) or isinstance(wanted, bool):
+        return stored is wanted
+    if isinstance(stored, int | float) and isinstance(wanted, int | float):
+        size = max(abs(stored), abs(wanted))
+        return math.isfinite(stored) and math.isfinite(wanted) and -1e-9 * size <= stored - wanted <= larger * size
+    if isinstance(stored, list) and isinstance(wanted, list):
+        return len(stored) == len(wanted) and all(
+            same(x, y, larger=larger) for x, y in zip(stored, wanted, strict=True))
+    if isinstance(stored, dict) and isinstance(wanted, dict):
+        return stored.keys() == wanted.keys() and all(
+            same(stored[key], wanted[key], larger=larger) for key in stored)
+    return type(stored) is type(wanted) and stored == wanted
+
+
+def looser(stored: dict[str, Any]) -> float:
+    """How much larger its bounds may be than today's: for older formats a little, since bounds become tighter.
+
+    **Guarantee:** an upper bound that is larger than one that holds, holds; none may be smaller.
+    """
+    return 1e-3 if stored.get("format") in FORMATS[:-1] else 1e-9

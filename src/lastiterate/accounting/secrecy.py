@@ -6,7 +6,6 @@ import math
 from typing import TYPE_CHECKING
 
 from lastiterate.accounting.explain import rounded_up
-from lastiterate.run.noise import ObjectiveNoise, SnapshotNoise
 from lastiterate.run.run import Run
 
 if TYPE_CHECKING:
@@ -35,12 +34,8 @@ def gained(certificate: Certificate, delta: float) -> str:
     """One sentence: what composition would charge for the same run, and which secrecy makes it cost less."""
     best = certificate.best(delta)
     assert best is not None
-    if isinstance(certificate.run.noise, ObjectiveNoise):
-        return ("composition has nothing to charge for: one random term of the objective is drawn, no step has noise, "
-                "and what the solver visits stays secret")
-    if isinstance(certificate.run.noise, SnapshotNoise):
-        return ("composition has no single noise to charge for: between snapshots it follows the parameters; every "
-                "step counts, and that " + secrets(certificate.run) + " stay secret is part of the price")
+    if (beyond := certificate.run.method.beyond_composition) is not None:
+        return beyond.format(secret=secrets(certificate.run))
     charge = rounded_up(composition_epsilon(certificate, delta))
     if best.theorem.name == COMPOSITION:
         return (f"composition charges epsilon {charge}: every step counts in full, and all iterates could be published "

@@ -16,10 +16,7 @@ from lastiterate.curves.curve import UP, Curve
 from lastiterate.curves.gdp import Gdp
 from lastiterate.curves.tails import gdp_delta, smallest_true
 from lastiterate.run.evidence import Fact
-from lastiterate.run.noise import ObjectiveNoise, SnapshotNoise
-from lastiterate.run.perturbed import linear_term
 from lastiterate.run.run import Run
-from lastiterate.run.snapshots import difference_multiplier, snapshot_multiplier
 
 DELTAS = (1e-3, 1e-5, 1e-7, 1e-9)
 """Deltas at which epsilon is stated, beside the certificate's own."""
@@ -97,22 +94,9 @@ def execution(run: Run) -> dict[str, Any]:
         "batches": {"kind": type(batching).__name__, "drawn": batching.drawn, "sizes": batching.sizes,
                     "expected_size": batching.expected_batch(run.n), "blocks": run.blocks,
                     "place_secret": bool(batching.secret), "words": DRAWN[batching.drawn]},
-        "noise": _noise(run),
+        "noise": run.method.stated_noise(run),
         "release": run.release, "steps": run.steps, "records": run.n,
     }
-
-
-def _noise(run: Run) -> dict[str, Any]:
-    """A random linear term of the objective is one draw that every mean gradient of the solver holds."""
-    kind = type(run.noise).__name__
-    if isinstance(run.noise, ObjectiveNoise):
-        return {"kind": kind, "same_every_step": True, "std_of_mean_gradient": linear_term(run) / run.n,
-                "multiplier": linear_term(run) / run.noise_unit if run.noise_unit else None}
-    if isinstance(run.noise, SnapshotNoise):  # of a snapshot; between them it shrinks with the parameters' way
-        return {"kind": kind, "same_every_step": False, "multiplier": difference_multiplier(run),
-                "std_of_mean_gradient": snapshot_multiplier(run) * run.facts().fact("lipschitz") / run.n}
-    return {"kind": kind, "same_every_step": run.same_noise, "std_of_mean_gradient": run.largest_noise,
-            "multiplier": run.largest_noise * run.divisor / run.noise_unit if run.noise_unit else None}
 
 
 DRAWN = {

@@ -11,7 +11,7 @@ from typing import Any
 from lastiterate.accounting.certificate import Certificate, account
 from lastiterate.accounting.derived import differences
 from lastiterate.accounting.explain import conditional_on
-from lastiterate.accounting.form import COMMON
+from lastiterate.accounting.form import COMMON, FORMATS
 from lastiterate.accounting.written import statement
 from lastiterate.errors import InputError
 from lastiterate.run import strict_json
@@ -75,12 +75,13 @@ def _derived(stored: dict[str, Any]) -> tuple[Certificate, float]:
 
 
 def _as_known_then(stored: dict[str, Any], certificate: Certificate) -> Certificate:
-    """For a certificate of format 1: by the theorems that it lists, for later ones were not known when it was written.
+    """For a certificate of an older format: by the theorems that it lists, for later ones were not known when it was
+    written.
 
     **Guarantee:** fewer theorems certify no less than they did, so nothing is believed that does not follow.
     """
     listed = stored.get("verdicts")
-    if stored.get("format") != 1 or not isinstance(listed, list):
+    if stored.get("format") not in FORMATS[:-1] or not isinstance(listed, list):
         return certificate
     names = {row.get("theorem") for row in listed if isinstance(row, dict)}
     return replace(certificate, verdicts=tuple(v for v in certificate.verdicts if v.theorem.name in names))

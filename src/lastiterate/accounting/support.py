@@ -25,11 +25,6 @@ from lastiterate.curves.failure import WithFailure
 from lastiterate.curves.gdp import Gdp
 from lastiterate.curves.mixtures import GdpMixture
 from lastiterate.curves.selection import WorstOf
-from lastiterate.run.facts import known
-from lastiterate.run.noise import ObjectiveNoise, SnapshotNoise
-from lastiterate.run.perturbed import linear_term
-from lastiterate.run.run import Run
-from lastiterate.run.snapshots import difference_multiplier, snapshot_multiplier
 
 REACH = 36.6
 """Radius up to which every pair of draws is as the normal law says: the generator's last 2^-969 lie beyond 36.65."""
@@ -75,24 +70,10 @@ def _caveats(lost: float, delta: float) -> tuple[str, ...]:
 def _farthest_step(certificate: Certificate, delta: float) -> float:
     """How many standard deviations a step's noise hides, at most; of steps without noise, those behind them do."""
     run = certificate.run
-    if isinstance(run.noise, ObjectiveNoise):
-        sensitivity = run.facts().fact("sensitivity", math.inf)
-        return run.rows_per_unit * sensitivity / linear_term(run)
-    if isinstance(run.noise, SnapshotNoise):
-        assert run.noise_unit is not None
-        moved = run.rows_per_unit * run.facts().fact("sensitivity", math.inf) / run.noise_unit
-        return moved / min(difference_multiplier(run), snapshot_multiplier(run))
-    if float(run.noise_stds.min()) > 0:
-        return _of_steps(run)
+    if not run.method.noisy_steps or float(run.noise_stds.min()) > 0:
+        return run.method.farthest_draw(run)
     best = certificate.best(delta)
     return math.inf if best is None or not isinstance(best.bound, Curve) else _mu(best.bound)
-
-
-def _of_steps(run: Run) -> float:
-    sensitivity = known(run.facts(), "sensitivity")
-    if sensitivity is None:
-        return math.inf
-    return run.rows_per_unit * sensitivity.value / (run.divisor * float(run.noise_stds.min()))
 
 
 def _mu(curve: Curve) -> float:

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from lastiterate.accounting.verdict import Verdict
     from lastiterate.run.run import Run
 
-FORMAT = 2
-"""The form of certificates (certificate.schema.json); those of format 1 are verified as well."""
+FORMAT = 3
+"""The form of certificates (certificate.schema.json); older ones are verified as well."""
 
 
 def rows(certificate: Certificate, delta: float) -> list[dict[str, Any]]:

@@ -15,8 +15,7 @@ from __future__ import annotations
 import math
 
 from lastiterate.run.losses import Abstract, Logistic, Softmax
-from lastiterate.run.noise import ObjectiveNoise
-from lastiterate.run.perturbed import KEPT, contraction, last_noise, linear_term
+from lastiterate.run.perturbed import KEPT, contraction, last_noise, linear_term, minimiser_of
 from lastiterate.run.run import Run
 
 TAIL = 14.0
@@ -51,10 +50,15 @@ def log_determinants(run: Run) -> float:
     return count * math.log1p(trace / (count * run.n * run.loss.ridge)) * (1 + 1e-12)
 
 
+def _parameters(run: Run) -> int:
+    method = minimiser_of(run)
+    assert method is not None
+    return method.parameters
+
+
 def perturbation(run: Run) -> float:
     """|b| / n, which is exceeded with probability below ``FAILURE``."""
-    assert isinstance(run.noise, ObjectiveNoise)
-    return linear_term(run) * (math.sqrt(run.noise.parameters) + TAIL) / run.n
+    return linear_term(run) * (math.sqrt(_parameters(run)) + TAIL) / run.n
 
 
 def radius(run: Run) -> float:
@@ -83,9 +87,9 @@ def gradient_error(run: Run) -> float:
     Scores are sums of ``columns`` products; residuals are as steep as the loss is smooth; gradients of chunks are
     added; the ridge, the linear term, looking ahead and the step round a few times. All of it is doubled.
     """
-    assert isinstance(run.noise, ObjectiveNoise) and not isinstance(run.loss, Abstract)
+    assert not isinstance(run.loss, Abstract)
     outputs, away = run.loss.outputs, farthest(run)
-    columns, row = run.noise.parameters // outputs, math.hypot(run.loss.row_norm, run.loss.intercept)
+    columns, row = _parameters(run) // outputs, math.hypot(run.loss.row_norm, run.loss.intercept)
     scores = 0.5 * (columns + 2) * U * row * away
     residuals = (outputs + 1) * ELEMENTARY
     sums = (SUMMED + run.n / SUMMED + 8) * U * math.sqrt(2)

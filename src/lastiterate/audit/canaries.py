@@ -20,7 +20,6 @@ from lastiterate.engine.prepare import linear_loss
 from lastiterate.errors import InputError
 from lastiterate.run.domains import Box, Everywhere
 from lastiterate.run.losses import LinearLoss
-from lastiterate.run.noise import ObjectiveNoise
 from lastiterate.run.run import Run
 from lastiterate.theorems.quadratic_witness import witness_mus
 
@@ -46,8 +45,8 @@ def worst_case(run: Run, features: int | None = None) -> Neighbours:
 def stated(run: Run) -> list[tuple[str, int]]:
     """Where the run says how many parameters its model has, and how many."""
     found = list[tuple[str, int]]()
-    if isinstance(run.noise, ObjectiveNoise):
-        found.append(("parameters of the noise", run.noise.parameters))
+    if run.method.model_parameters is not None:
+        found.append(("parameters of the method", run.method.model_parameters))
     if isinstance(run.domain, Box) and run.domain.dimension is not None:
         found.append(("dimension of the box", run.domain.dimension))
     return found
@@ -82,7 +81,7 @@ def place(run: Run) -> int:
     if run.batching.drawn != "never" or run.blocks == 1:
         return 0
     size = int(run.divisor)
-    if run.momentum is None and run.facts().sensitivity is not None:
+    if run.update is None and run.facts().sensitivity is not None:
         mus = np.abs(witness_mus(run))
         if mus.max() > 0:
             return int(mus.argmax()) * size

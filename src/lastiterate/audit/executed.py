@@ -67,7 +67,7 @@ def _no_trace(run: Run, pair: Neighbours, size: int) -> bool:
 def _fresh(run: Run, pair: Neighbours, size: int) -> bool:
     """Two fits without a key, neither of them from a key that can be guessed; without noise all are alike."""
     assert run.noise is not None
-    if run.noise.of_steps and not run.noise_stds.any():
+    if run.method.noisy_steps and not run.noise_stds.any():
         return True
     try:
         present, without = replay.scores(run, pair, REPLAYED, size=size)

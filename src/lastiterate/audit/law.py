@@ -22,10 +22,10 @@ from lastiterate.errors import InputError
 from lastiterate.run.batching import FixedSize, FullBatch, Poisson
 from lastiterate.run.domains import Everywhere
 from lastiterate.run.losses import Abstract, HuberRidge
-from lastiterate.run.momentum import HeavyBall, Nesterov
 from lastiterate.run.noise import GradientNoise
 from lastiterate.run.run import Run
 from lastiterate.run.step_sizes import Steps
+from lastiterate.run.updates import HeavyBall, Nesterov
 
 RECORDS, SIZE, RATE = 4, 2, 0.3
 ROWS = np.array([[0.9, -0.3], [-0.2, 0.7], [0.5, 0.8], [-0.8, -0.4]])
@@ -150,17 +150,20 @@ def _steps(run: Run) -> list[tuple[float, Batches]]:
 
 
 def gaussian(run: Run, rows: np.ndarray, batches: Batches) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and covariance of the last iterate given the batches; the state is parameters beside what momentum keeps."""
+    """Mean and covariance of the last iterate given the batches; the state is parameters beside what momentum keeps.
+
+    Update rules are written out again, on purpose: what is compared with the trainer must not share its mistakes.
+    """
     p, b = rows.shape[1], run.divisor
     eye, none = np.eye(p), np.zeros((p, p))
     mean, spread = np.zeros(2 * p), np.zeros((2 * p, 2 * p))
     spread[:p, :p] = run.start.std**2 * eye
-    if isinstance(run.momentum, Nesterov):
+    if isinstance(run.update, Nesterov):
         spread = np.block([[spread[:p, :p]] * 2] * 2)  # the previous parameters are the first ones
     for k, batch in enumerate(batches):
         x, y, eta = rows[list(batch)], TARGET[list(batch)], run.step_sizes[k]
         bend, push = x.T @ x / b + run.loss.ridge * eye, x.T @ y / b  # pyright: ignore
-        match run.momentum:
+        match run.update:
             case None:
                 move, towards, noisy = np.block([[eye - eta * bend, none], [none, none]]), (push, 0 * push), (1.0, 0.0)
             case HeavyBall(beta):
@@ -170,6 +173,8 @@ def gaussian(run: Run, rows: np.ndarray, batches: Batches) -> tuple[np.ndarray, 
                 ahead, shrink = k / (k + 3.0), eye - eta * bend
                 move, towards, noisy = np.block([[(1 + ahead) * shrink, -ahead * shrink], [eye, none]]), \
                     (push, 0 * push), (1.0, 0.0)
+            case _:
+                raise InputError("update", "has no law that is written out here", type(run.update).__name__)
         way = np.kron(np.array(noisy)[:, None], eye)
         mean = move @ mean + eta * np.concatenate(towards)
         spread = move @ spread @ move.T + (eta * run.noise_stds[k]) ** 2 * way @ way.T

@@ -13,7 +13,6 @@ from lastiterate.engine.prepare import linear_loss
 from lastiterate.errors import InputError
 from lastiterate.run.domains import Everywhere
 from lastiterate.run.losses import Abstract
-from lastiterate.run.momentum import HeavyBall, Nesterov
 from lastiterate.run.run import Run
 from lastiterate.run.starts import Fixed
 
@@ -24,7 +23,8 @@ def readable(run: Run) -> bool:
     """Whether a step's gradient can be read off the iterates: no projection or proximal map between them, and noise of
     its own."""
     assert run.noise is not None
-    return run.release == "all" and run.prox is None and isinstance(run.domain, Everywhere) and run.noise.of_steps
+    return run.release == "all" and run.prox is None and isinstance(run.domain, Everywhere) \
+        and run.method.noisy_steps and run.rule.linear
 
 
 def weights(run: Run, record: int) -> np.ndarray:
@@ -43,19 +43,17 @@ def weights(run: Run, record: int) -> np.ndarray:
 
 def noisy_gradients(run: Run, released: np.ndarray) -> np.ndarray:
     """Mean data gradients with their noise, (models, T, ...), from all iterates of the same shape, up to their sign."""
-    def by_step(values: np.ndarray) -> np.ndarray:
-        return values.reshape((1, -1) + (1,) * (released.ndim - 2))
-
-    before = np.concatenate((np.zeros_like(released[:, :1]), released[:, :-1]), axis=1)
-    point = before
-    if isinstance(run.momentum, Nesterov):
-        k = np.arange(run.steps)
-        point = before + by_step(k / (k + 3.0)) * (before - np.concatenate((before[:, :1], before[:, :-1]), axis=1))
-    moved = (released - point) / by_step(run.step_sizes)
-    if isinstance(run.momentum, HeavyBall):
-        moved[:, 1:] -= run.momentum.beta * (released - before)[:, :-1] / by_step(run.step_sizes[:-1])
     ridge = 0.0 if isinstance(run.loss, Abstract) else linear_loss(run).ridge
-    return moved + ridge * point
+    theta, found, rule = np.zeros_like(released[:, 0]), np.empty_like(released), run.rule
+    memory = rule.init(theta)
+    for k, step_size in enumerate(run.step_sizes):
+        point = rule.point(theta, memory, k)
+        remembered, _ = rule.update(np.zeros_like(theta), memory, theta, k)
+        gradient = (point - released[:, k]) / step_size - remembered
+        found[:, k] = ridge * point - gradient
+        _, memory = rule.update(gradient, memory, theta, k)
+        theta = released[:, k]
+    return found
 
 
 def along(run: Run, weight: np.ndarray, direction: np.ndarray, released: np.ndarray) -> np.ndarray:

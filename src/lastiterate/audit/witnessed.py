@@ -6,7 +6,6 @@ import numpy as np
 
 from lastiterate.engine.prepare import linear_loss
 from lastiterate.run.losses import Abstract
-from lastiterate.run.momentum import HeavyBall, Nesterov
 from lastiterate.run.run import Run
 
 LONGEST = 200_000
@@ -23,10 +22,10 @@ def sign_of_shift(run: Run, record: int) -> float:
     first, eta = max(0, run.steps - LONGEST), run.step_sizes
     steps = np.arange(run.steps)
     uses = steps % run.blocks == record // int(run.divisor) if run.batching.drawn == "never" else steps >= 0
-    before = theta = velocity = 0.0
+    theta, rule = 0.0, run.rule
+    memory = rule.init(theta)
     for k in range(first, run.steps):
-        point = theta + k / (k + 3.0) * (theta - before) if isinstance(run.momentum, Nesterov) else theta
-        gradient = ridge * point - float(uses[k])
-        velocity = run.momentum.beta * velocity + gradient if isinstance(run.momentum, HeavyBall) else gradient
-        before, theta = theta, point - float(eta[k]) * velocity
+        point = rule.point(theta, memory, k)
+        direction, memory = rule.update(ridge * point - float(uses[k]), memory, theta, k)
+        theta = point - float(eta[k]) * direction
     return -1.0 if theta < 0 else 1.0

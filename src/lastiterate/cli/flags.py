@@ -12,12 +12,12 @@ from lastiterate.run.batching import Batching
 from lastiterate.run.domains import Ball, Everywhere
 from lastiterate.run.facts import LossFacts
 from lastiterate.run.losses import Abstract
-from lastiterate.run.momentum import HeavyBall, Momentum, Nesterov
 from lastiterate.run.noise import GradientNoise, Langevin, Noise, NoiseMultiplier
 from lastiterate.run.penalties import L1, ElasticNet, GroupLasso, L2Squared, NuclearNorm, Prox
 from lastiterate.run.run import Run
 from lastiterate.run.starts import Fixed, GaussianStart, Start
 from lastiterate.run.step_sizes import Constant, InverseDecay, RelativeToSmooth, Steps, StepSize
+from lastiterate.run.updates import HeavyBall, Nesterov, Update
 
 
 def number(flag: str, text: str) -> float:
@@ -89,7 +89,7 @@ def start(text: str) -> Start:
     raise InputError("--start", "must be fixed or gaussian:STD", text)
 
 
-def momentum(text: str | None) -> Momentum | None:
+def momentum(text: str | None) -> Update | None:
     """``nesterov | heavy-ball:BETA``."""
     if text is None or text == "none":
         return None
@@ -159,6 +159,6 @@ def describe(file: Path | None, flags: dict[str, Any], *, searched: str = "") ->
                     needed=searched != "noise"),
         batching=batching(flags.get("batch") or "full"), start=start(flags.get("start") or "fixed"),
         domain=Everywhere() if radius is None else Ball(radius), clip=flags.get("clip"),
-        momentum=momentum(flags.get("momentum")), prox=prox(flags.get("prox")), release=flags.get("release") or "last",
+        update=momentum(flags.get("momentum")), prox=prox(flags.get("prox")), release=flags.get("release") or "last",
         adjacency=flags.get("adjacency") or "zero-out", loss=Abstract(LossFacts(**constants)),
     )

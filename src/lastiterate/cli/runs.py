@@ -89,7 +89,7 @@ def calibrate_command(run: RunFile = None, *, epsilon: Annotated[float, typer.Op
     if json_:
         print(json.dumps(found.answer(delta), indent=2))
         return
-    console.print(show.noise_of(found.run), highlight=False)
+    console.print(found.run.method.calibrated(found.run), highlight=False)
     show.accounted(console, found, delta)
 
 

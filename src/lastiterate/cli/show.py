@@ -17,10 +17,8 @@ from lastiterate.accounting.secrecy import gained
 from lastiterate.cli.screen import in_flags
 from lastiterate.curves.curve import check_delta
 from lastiterate.planning.planner import Choice, share_words
-from lastiterate.run.momentum import HeavyBall
-from lastiterate.run.noise import NoiseMultiplier, ObjectiveNoise, SnapshotNoise
-from lastiterate.run.run import Run
-from lastiterate.run.snapshots import snapshot_multiplier
+from lastiterate.run.noise import NoiseMultiplier
+from lastiterate.run.updates import HeavyBall
 from lastiterate.theorems import words
 from lastiterate.theorems.theorem import Theorem, by_reason
 
@@ -118,25 +116,14 @@ def trained(console: Console, result: Trained, where: str) -> None:
 def _run_rows(certificate: Certificate, delta: float) -> list[tuple[str, str]]:
     best, run = certificate.best(delta), certificate.run
     assert best is not None and best.evidence is not None
-    how = f"{run.steps} steps on {run.n} records, {type(run.batching).__name__}, "
-    match run.noise:
-        case ObjectiveNoise(z=z):
-            how = f"the minimiser over {run.n} records, {run.steps} solver steps, one linear term of multiplier {z:.4g}"
-        case SnapshotNoise(z=z, every=every):
-            how += f"a snapshot every {every} steps, multiplier {snapshot_multiplier(run):.4g}, between them {z:.4g}"
-        case NoiseMultiplier(z=z):
-            how += f"noise multiplier {z:.4g}"
-        case _:
-            how += f"noise std {run.largest_noise:.4g} on the mean gradient{of_steps(run)}"
     return [("certified by", f"{best.theorem.name} ({best.evidence.name.lower()} facts)"),
-            ("secrecy", gained(certificate, delta)), ("run", how)]
+            ("secrecy", gained(certificate, delta)), ("run", run.method.words(run))]
 
 
 def _exact_rows(model: Any) -> list[tuple[str, str]]:
     run = model.run
     return [("certified by", "exact sums, exact discrete Gaussian noise, every step charged"),
-            ("run", f"{run.steps} steps on {run.n} records, {type(run.batching).__name__}, "
-                    f"noise std {run.largest_noise:.4g} on the mean gradient{of_steps(run)}")]
+            ("run", run.method.words(run))]
 
 
 def _selected_rows(model: Any) -> list[tuple[str, str]]:
@@ -163,10 +150,10 @@ def plans(console: Console, choice: Choice, delta: float) -> None:
     charges: list[str] = []
     for place, plan in enumerate(choice.plans):
         run = plan.certificate.run
-        momentum = f", momentum {run.momentum.beta:.3g}" if isinstance(run.momentum, HeavyBall) else ""
+        momentum = f", momentum {run.update.beta:.3g}" if isinstance(run.update, HeavyBall) else ""
         blocks = f"{run.steps // run.blocks} passes of {run.blocks} blocks" if run.blocks > 1 else f"{run.steps} steps"
         ridge = f", ridge {strong:.3g}" if (strong := run.loss.facts().fact("strong")) else ""
-        multiplier = f"{run.noise.z:.4g}" if isinstance(run.noise, NoiseMultiplier | ObjectiveNoise) else ""
+        multiplier = f"{run.noise.z:.4g}" if isinstance(run.noise, NoiseMultiplier) else ""
         table.add_row(plan.name, rounded_up(plan.risk), blocks + momentum + ridge, multiplier, f"{plan.seconds:.2g}",
                       *((share_words(plan.share),) if shared else ()), style="bold" if place == 0 else "")
         charged = [(row["epsilon"], row["theorem"]) for row in plan.certificate.rows(delta)
@@ -186,25 +173,6 @@ def plans(console: Console, choice: Choice, delta: float) -> None:
         console.print(choice.about_sharing[0].upper() + choice.about_sharing[1:] + ".", highlight=False)
     sentence = gained(first.certificate, delta)
     console.print(sentence[0].upper() + sentence[1:] + ".", highlight=False)
-
-
-def noise_of(run: Run) -> str:
-    """A calibrated run in one line: its noise multiplier where there is something to multiply, and the deviation."""
-    unit = run.noise_unit
-    if isinstance(run.noise, ObjectiveNoise):
-        return (f"{run.steps} steps of the solver, one random linear term of multiplier {run.noise.z:.6g}, and noise "
-                f"of {run.noise.last:.3g} of its least effect on the minimiser")
-    if isinstance(run.noise, SnapshotNoise):
-        return (f"{run.steps} steps, noise multiplier {snapshot_multiplier(run):.6g} at every snapshot and "
-                f"{run.noise.z:.6g} of a difference's clip between them")
-    multiplier = "" if not unit else f"noise multiplier {run.largest_noise * run.divisor / unit:.6g}, "
-    return (f"{run.steps} steps with {multiplier}standard deviation {run.largest_noise:.6g} per coordinate of the mean "
-            f"gradient{of_steps(run)}")
-
-
-def of_steps(run: Run) -> str:
-    """What the noise that is shown is, where steps differ in it."""
-    return "" if run.same_noise else " (the largest of all steps)"
 
 
 def as_json(found: Theorem) -> dict[str, Any]:

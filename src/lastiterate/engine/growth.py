@@ -10,7 +10,6 @@ import numpy as np
 from lastiterate.engine.noise import FARTHEST
 from lastiterate.errors import InputError
 from lastiterate.run.domains import Everywhere
-from lastiterate.run.noise import SnapshotNoise
 from lastiterate.run.run import Run
 from lastiterate.run.starts import GaussianStart
 
@@ -30,7 +29,7 @@ def check_growth(run: Run, initial: Any, ridge: float) -> None:
     the last one is released says nothing about the hidden ones.
     """
     lipschitz = run.facts().fact("lipschitz", math.inf)
-    charged = run.release == "all" or run.momentum is not None or type(run.noise) is SnapshotNoise
+    charged = run.release == "all" or run.update is not None or run.method.charges_way
     if charged or not isinstance(run.domain, Everywhere) or math.isinf(lipschitz):
         return
     size, first = np.size(initial), math.sqrt(np.size(initial)) * float(np.abs(initial).max())

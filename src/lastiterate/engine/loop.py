@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -12,19 +13,29 @@ import numpy as np
 from lastiterate.engine.noise import NOISE, ORDER, START, Key, gaussian, stream
 from lastiterate.engine.program import StepProgram
 from lastiterate.engine.prox import project, proximal
-from lastiterate.engine.variance_reduced import followed
-from lastiterate.run.momentum import HeavyBall, Nesterov
-from lastiterate.run.noise import SnapshotNoise
 from lastiterate.run.run import Run
 from lastiterate.run.starts import GaussianStart
 
 
 class State(NamedTuple):
-    """Parameters, float64, and what is remembered: with momentum the previous parameters, or the velocity; the last
-    snapshot and its gradient, (2, ...)."""
+    """Parameters, float64; what the update rule remembers; what the method follows, such as a snapshot."""
 
     theta: jax.Array
-    memory: jax.Array
+    memory: tuple[jax.Array, ...]
+    followed: tuple[jax.Array, ...] = ()
+
+    def kept(self) -> dict[str, np.ndarray]:
+        """Its arrays by names, for a checkpoint."""
+        named = {"theta": self.theta} | {f"{field}{i}": array for field in ("memory", "followed")
+                                         for i, array in enumerate(getattr(self, field))}
+        return {name: np.asarray(array) for name, array in named.items()}
+
+    @classmethod
+    def restored(cls, arrays: Mapping[str, np.ndarray]) -> State:
+        """The state that ``kept`` gave."""
+        memory, followed = (tuple(jnp.asarray(arrays[f"{field}{i}"]) for i in range(sum(
+            name.startswith(field) for name in arrays))) for field in ("memory", "followed"))
+        return cls(jnp.asarray(arrays["theta"]), memory, followed)
 
 
 class Schedule(NamedTuple):
@@ -41,33 +52,26 @@ def update(program: StepProgram, state: State, data: Any, order: Key, noise: Any
     ``exact``: noise that is added to the sum before anything is divided, where both are multiples of one power of two.
     """
     point = looked_from(program, state, k)
-    if program.reduction is not None:
-        total, noise, memory = followed(program, point, state.memory, data, order, noise, k)
-        return ended(program, State(state.theta, memory), point, total, noise, k, step_size)
+    if program.follows is not None:
+        total, noise, followed = program.follows.followed(
+            program.objective, program.sampler, point, state.followed, data, order, noise, k)
+        return ended(program, state._replace(followed=followed), point, total, noise, k, step_size)
     total = batch_sum(program, point, data, order, k)
     return ended(program, state, point, total if exact is None else total + exact, noise, k, step_size)
 
 
 def looked_from(program: StepProgram, state: State, k: Any) -> jax.Array:
     """Where the gradients of step k are taken."""
-    if isinstance(program.momentum, Nesterov):
-        return state.theta + (k / (k + 3.0)) * (state.theta - state.memory)
-    return state.theta
+    return program.rule.point(state.theta, state.memory, k)
 
 
 def ended(program: StepProgram, state: State, point: jax.Array, total: jax.Array, noise: Any, k: Any,
           step_size: Any) -> State:
     """Step k from the sum ``total`` of its batch's gradients at ``point``."""
     gradient = total / program.divisor + program.objective.ridge * point + noise
-    match program.momentum:
-        case None:
-            velocity, memory = gradient, state.memory
-        case Nesterov():
-            velocity, memory = gradient, state.theta
-        case HeavyBall(beta):
-            velocity = memory = beta * state.memory + gradient
-    moved = program.objective.leafwise(partial(proximal, program.prox, step_size), point - step_size * velocity)
-    return State(project(program.domain, moved), memory)
+    direction, memory = program.rule.update(gradient, state.memory, state.theta, k)
+    moved = program.objective.leafwise(partial(proximal, program.prox, step_size), point - step_size * direction)
+    return State(project(program.domain, moved), memory, state.followed)
 
 
 def batch_sum(program: StepProgram, theta: jax.Array, data: Any, order: Key, k: Any) -> jax.Array:
@@ -81,9 +85,8 @@ def start(program: StepProgram, initial: Any, key: Key) -> State:
     if isinstance(program.start, GaussianStart):
         theta = theta + program.start.std * gaussian(stream(key, START), 0, theta.shape)
     theta = project(program.domain, theta)
-    if program.reduction is not None:
-        return State(theta, jnp.zeros((2, *theta.shape)))
-    return State(theta, jnp.zeros_like(theta) if isinstance(program.momentum, HeavyBall) else theta)
+    followed = () if program.follows is None else program.follows.memory(theta)
+    return State(theta, program.rule.init(theta), followed)
 
 
 @partial(jax.jit, static_argnums=1)
@@ -175,7 +178,7 @@ def schedule(run: Run) -> Schedule:
 
     Where noise follows the parameters, steps scale normal noise themselves.
     """
-    by_step = type(run.noise) is SnapshotNoise
+    by_step = not run.method.noisy_steps
     count = 1 if run.step_size.constant and (by_step or run.same_noise) else run.steps
     padded = 1 << (count - 1).bit_length()  # entries beyond the last step are never read
     found = np.column_stack((run.step_sizes[:count], np.ones(count) if by_step else run.noise_stds[:count]))

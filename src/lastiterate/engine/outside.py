@@ -101,7 +101,7 @@ class OutsideLoop:
         with jax.enable_x64(True):
             state = start(program, initial, key)
             if keeper is not None and (kept := keeper.state)[1]:
-                done, state = kept[0], State(**{name: jnp.asarray(array) for name, array in kept[1].items()})
+                done, state = kept[0], State.restored(kept[1])
             numbers = drawn_once(program, self._numbers(), key)
             current, number, own = numbers, -1, streams_of(key)
             for k in range(done, run.steps):
@@ -110,7 +110,7 @@ class OutsideLoop:
                     number = k // program.sampler.blocks
                     current = drawn_for_pass(program, numbers, key, number)
                 places = _places(program, state, current, own, k)
-                point = _looked_from(program, state, k) if program.momentum is not None else state.theta
+                point = _looked_from(program, state, k)
                 if self.draws is None:
                     noise = noise_of(state.theta, own, plan, k)  # drawn in the background while the sum is computed
                     total = sums(np.asarray(point), np.flatnonzero(places))
@@ -122,7 +122,7 @@ class OutsideLoop:
                     found.append(np.asarray(state.theta))
                 if (k + 1) % max(1, run.steps // STRETCHES) == 0 or k + 1 == run.steps:
                     if keeper is not None and k + 1 < run.steps and keeper.due:
-                        keeper.keep(k + 1, {name: np.asarray(array) for name, array in state._asdict().items()})
+                        keeper.keep(k + 1, state.kept())
                     if progress is not None:
                         progress(k + 1, run.steps, time.perf_counter() - began)
             released = np.stack(found) if run.release == "all" else np.asarray(state.theta)
@@ -183,19 +183,11 @@ def noise_of(theta: jax.Array, own: Streams, plan: Schedule, k: Any) -> jax.Arra
 
 
 @jax.jit
-def _ended(program: StepProgram, state: State, point: Any, total: Any, noise: Any, plan: Schedule,
-           k: Any) -> tuple[jax.Array, jax.Array | None]:
-    """Parameters and memory after step k; None where nothing is remembered: what is left out is not copied."""
-    step_size = plan.step_size[jnp.minimum(k, plan.step_size.shape[0] - 1)]
-    after = ended(program, state, point, total, noise, k, step_size)
-    return after.theta, None if program.momentum is None else after.memory
-
-
 def ended_outside(program: StepProgram, state: State, point: Any, total: Any, noise: Any, plan: Schedule,
                   k: Any) -> State:
     """Step k from the sum that came from outside."""
-    theta, memory = _ended(program, state, point, total, noise, plan, k)
-    return State(theta, state.memory if memory is None else memory)
+    step_size = plan.step_size[jnp.minimum(k, plan.step_size.shape[0] - 1)]
+    return ended(program, state, point, total, noise, k, step_size)
 
 
 @jax.jit

@@ -7,16 +7,16 @@ from typing import Any
 
 import jax
 
+from lastiterate.engine.methods import followed_by
 from lastiterate.engine.objective import Objective
 from lastiterate.engine.prox import executed
 from lastiterate.engine.samplers import sampler_of
 from lastiterate.engine.samplers.sampler import Sampler
 from lastiterate.engine.structure import Described
-from lastiterate.engine.variance_reduced import Reduction, reduction_of
-from lastiterate.run.momentum import Momentum
 from lastiterate.run.penalties import Prox
 from lastiterate.run.run import Run
 from lastiterate.run.starts import Start
+from lastiterate.run.updates import UpdateRule
 
 
 @jax.tree_util.register_pytree_node_class
@@ -33,18 +33,18 @@ class StepProgram:
     divisor: float
     domain: Any
     prox: Prox | None
-    momentum: Momentum | None
+    rule: UpdateRule
     start: Start
-    reduction: Reduction | None = None
+    follows: Any = None  #: what steps follow in place of a batch's sum with the run's own noise (``methods``)
 
     @classmethod
     def of(cls, run: Run, objective: Objective) -> StepProgram:
         """The program of ``run``."""
         return cls(sampler_of(run.batching, run.n, objective.most), objective, run.divisor, executed(run.domain),
-                   run.prox, run.momentum, run.start, reduction_of(run))
+                   run.prox, run.rule, run.start, followed_by(run))
 
     def tree_flatten(self) -> tuple[tuple[Any, ...], None]:
-        described = (self.domain, self.prox, self.momentum, self.start, self.reduction)
+        described = (self.domain, self.prox, self.rule, self.start, self.follows)
         return (self.sampler, self.objective, self.divisor, *map(Described, described)), None
 
     @classmethod

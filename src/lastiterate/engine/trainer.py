@@ -29,7 +29,7 @@ from lastiterate.engine.loop import (
     trace,
     trace_exactly,
 )
-from lastiterate.engine.minimiser import many_minimised, minimised
+from lastiterate.engine.methods import solver_of
 from lastiterate.engine.noise import Key, fresh_key
 from lastiterate.engine.objective import Objective
 from lastiterate.engine.prepare import arrange, hidden, linear_loss, places
@@ -37,7 +37,6 @@ from lastiterate.engine.process import check_process
 from lastiterate.engine.program import StepProgram
 from lastiterate.errors import InputError
 from lastiterate.run.domains import AffineBall, Box
-from lastiterate.run.noise import ObjectiveNoise
 from lastiterate.run.run import Run, check_described
 
 Progress = Callable[[int, int, float], None]
@@ -84,7 +83,7 @@ class Loop:
         whole = progress is None and keeper is None
         began, done, ahead = time.perf_counter(), 0, noise_ahead(state.theta.size)
         if keeper is not None and (found := keeper.state)[1]:
-            done, state = found[0], State(**{name: jnp.asarray(array) for name, array in found[1].items()})
+            done, state = found[0], State.restored(found[1])
         current, number = data, -1
         while done < steps:
             interrupts.check()
@@ -104,7 +103,7 @@ class Loop:
             if not whole:
                 state.theta.block_until_ready()
             if keeper is not None and done < steps and keeper.due:
-                keeper.keep(done, {name: np.asarray(array) for name, array in state._asdict().items()})
+                keeper.keep(done, state.kept())
             if progress is not None:
                 progress(done, steps, time.perf_counter() - began)
         return np.asarray(state.theta)
@@ -229,8 +228,8 @@ class Trainer:
         with jax.enable_x64(True):
             order = places(self.run, key)
             rows, labels = arrange(self.run, features, target, order, released, absent)
-            if type(self.run.noise) is ObjectiveNoise:
-                return minimised(self.run, rows, labels, key, progress)
+            if (solver := solver_of(self.run)) is not None:
+                return solver.one(self.run, rows, labels, key, progress)
             data: Any = jax.device_put(rows, may_alias=True), jnp.asarray(labels)
             if order is None:
                 data = drawn_once(self.loop.program, data, key)
@@ -242,8 +241,8 @@ class Trainer:
         check_process()
         rows, labels = arrange(self.run, features, target, absent=absent)
         with jax.enable_x64(True):
-            if type(self.run.noise) is ObjectiveNoise:
-                return many_minimised(self.run, rows, labels, keys)
+            if (solver := solver_of(self.run)) is not None:
+                return solver.many(self.run, rows, labels, keys)
             return self.loop.many(self.zero(rows), (rows, labels), keys)
 
     def zero(self, rows: Any) -> np.ndarray:

@@ -35,7 +35,6 @@ from lastiterate.planning.families.asked import Asked
 from lastiterate.planning.reference_problem import Reference, output_perturbation
 from lastiterate.planning.task import Task
 from lastiterate.run.adjacency import Adjacency
-from lastiterate.run.noise import ObjectiveNoise
 from lastiterate.run.run import Run
 
 ENOUGH = 1.02  #: of plans within this factor of the lowest risk, the quickest is taken
@@ -76,7 +75,7 @@ class Plan:
     def weighed(self) -> float:
         """The predicted risk, more for a run of very many passes."""
         run = self.certificate.run
-        if isinstance(run.noise, ObjectiveNoise) or run.steps <= MANY_PASSES * run.blocks:
+        if run.method.hides_way or run.steps <= MANY_PASSES * run.blocks:
             return self.risk
         return self.risk * WORTH + (AT_STAKE if run.loss.target_classes else REGRESSION_AT_STAKE)
 

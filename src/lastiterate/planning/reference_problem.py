@@ -25,7 +25,6 @@ import numpy as np
 
 from lastiterate.planning.task import Task
 from lastiterate.run.losses import Abstract
-from lastiterate.run.noise import ObjectiveNoise
 from lastiterate.run.perturbed import last_noise, linear_term
 from lastiterate.run.preparation import PrivateCovariance, PrivateMean
 from lastiterate.run.run import Run
@@ -97,7 +96,7 @@ class Reference:
 
     def risk(self, run: Run) -> float:
         """Expected excess loss of what the run releases: its last iterate, started at 0, or a perturbed minimiser."""
-        if isinstance(run.noise, ObjectiveNoise):
+        if run.method.hides_way:
             total = self.curvatures + run.loss.ridge
             noise = (linear_term(run) / (run.n * total)) ** 2 + last_noise(run) ** 2
             return self.excess(self.curvatures / total, noise)
@@ -122,7 +121,7 @@ def predicted(task: Task, run: Run) -> float:
     offset = task.features * (mean.noise_multiplier / task.n) ** 2 / (plain.count * plain.eigenvalue).sum()
     floor = covariance.noise_multiplier / task.n * math.sqrt(2 * task.columns)
     found, released = plain.whitened(float(offset), floor, covariance.power)
-    if isinstance(run.noise, ObjectiveNoise):  # no hard clip
+    if run.method.hides_way:  # no hard clip
         found = replace(found, flatness=1.0, width=1.0)
     return found.risk(run.stabilised(released.tolist())) + (0.0 if task.classes else NORMALISED)
 
@@ -133,19 +132,20 @@ def filtered(run: Run, curvature: np.ndarray, ridge: float) -> tuple[np.ndarray,
     The response to what enters the gradient at step k is found for all k in one walk back from the last step.
     """
     total = curvature + ridge
-    if run.constant and run.momentum is None:
+    if run.constant and run.update is None:
         return _plain(run.first_step, run.first_noise, run.steps, total)
-    mean, noise = np.zeros_like(total), np.zeros_like(total)
-    here, memory = np.ones_like(total), np.zeros_like(total)  # d theta_T / d (theta_k, memory_k)
+    rule, mean, noise = run.rule, np.zeros_like(total), np.zeros_like(total)
+    assert rule.linear, "what a step does is read off its effect on parameters, memory and gradient"
+    size = len(rule.init(0.0))
+    theta, *memory, unit = np.eye(size + 2)[:, :, None]
+    later = np.zeros((size + 1, len(total)))  # d theta_T / d (theta_k, memory_k)
+    later[0] = 1.0
     for k, step, std in zip(range(run.steps)[::-1], run.step_sizes[::-1], run.noise_stds[::-1], strict=True):
-        part = 0.0 if run.momentum is None else run.momentum.coefficient(k)
-        if run.momentum is not None and run.momentum.looks_ahead:
-            response = step * here
-            point = here - total * response
-            here, memory = (1 + part) * point + memory, -part * point
-        else:  # velocity' = part velocity + gradient; theta' = theta - step velocity'
-            response = step * here - memory
-            here, memory = here - total * response, -part * response
+        point = rule.point(theta, tuple(memory), k)
+        direction, remembered = rule.update(total * point + unit, tuple(memory), theta, k)
+        effect = (point - step * direction) * later[0] + sum(one * then for one, then in zip(
+            remembered, later[1:], strict=True))
+        later, response = effect[:-1], -effect[-1]
         mean += response
         noise += (response * std) ** 2
     return mean, noise

@@ -9,7 +9,6 @@ from typing import Literal, get_args
 
 from lastiterate.curves.gdp import Gdp
 from lastiterate.errors import InputError
-from lastiterate.run.noise import ObjectiveNoise
 from lastiterate.run.preparation import PrivateCovariance
 from lastiterate.run.run import Run
 from lastiterate.run.validate import whole
@@ -76,8 +75,8 @@ class Task:
         pass sorts them anew at ``SORTED`` bytes a second; every part of the preparation reads them once more.
         """
         gathered = run.batching.independent and run.batching.drawn == "each pass"
-        speed = 1.2e11 if run.momentum is not None and not gathered else 6e10  # a hidden state: float64
-        if isinstance(run.noise, ObjectiveNoise):
+        speed = 1.2e11 if run.update is not None and not gathered else 6e10  # a hidden state: float64
+        if run.method.hides_way:
             speed = 3e10  # float64, whatever the chunk
         rows = run.n / run.blocks * (self.columns + 1)
         products = sum(isinstance(part, PrivateCovariance) for part in run.prelude) * 2 * run.n * self.columns**2

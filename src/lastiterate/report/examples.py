@@ -19,8 +19,10 @@ from lastiterate.run.batching import (
 from lastiterate.run.domains import Ball
 from lastiterate.run.facts import LossFacts
 from lastiterate.run.losses import Abstract, Logistic
-from lastiterate.run.noise import Langevin, ObjectiveNoise, SnapshotNoise
+from lastiterate.run.noise import Langevin, NoiseMultiplier
+from lastiterate.run.perturbed import PerturbedMinimiser
 from lastiterate.run.run import Run
+from lastiterate.run.snapshots import VarianceReduced
 from lastiterate.run.starts import GaussianStart
 from lastiterate.run.step_sizes import Constant
 from lastiterate.theorems.theorem import Theorem
@@ -52,9 +54,11 @@ def _changes(needs: set[str]) -> dict[str, Any]:
         "hoelder_gradient": {"loss": _facts(lipschitz=0.01, smooth=None, strong=None, hoelder=0.01,
                                             hoelder_exponent=0.5)},
         "squared_norm": {"loss": _facts(strong=1.0)},
-        "perturbed_objective": {"batching": FullBatch(), "noise": ObjectiveNoise(2.0, 6, 0.3),
+        "perturbed_objective": {"batching": FullBatch(), "noise": NoiseMultiplier(2.0),
+                                "method": PerturbedMinimiser(6, 0.3),
                                 "loss": Logistic(ridge=0.01)},
-        "snapshots_taken": {"batching": Poisson(0.1), "noise": SnapshotNoise(2.0, 10, 10.0), "loss": Logistic()},
+        "snapshots_taken": {"batching": Poisson(0.1), "noise": NoiseMultiplier(2.0),
+                            "method": VarianceReduced(10, 10.0), "loss": Logistic()},
         "weakly_convex_step": {"loss": _facts(strong=None, weak_convexity=0.02)},
     }
     found: dict[str, Any] = {}

@@ -7,8 +7,8 @@ that a noise multiplier multiplies, and the public divisor of summed gradients.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
-from typing import ClassVar, Self, final
+from dataclasses import dataclass
+from typing import Self, final
 
 import numpy as np
 
@@ -16,16 +16,11 @@ from lastiterate.errors import InputError
 from lastiterate.run.arrays import Array, frozen, repeated
 from lastiterate.run.fields import settle
 from lastiterate.run.step_sizes import Schedule
-from lastiterate.run.validate import all_positive, executable, positive, whole
+from lastiterate.run.validate import all_positive, positive
 
 
 class Perturbation(ABC):
-    """The questions that every description of noise answers.
-
-    ``of_steps``: whether every step has noise of its own, of a size that is known beforehand: what ``stds`` gives.
-    """
-
-    of_steps: ClassVar[bool] = True
+    """The questions that every description of noise answers."""
 
     @abstractmethod
     def stds(self, first: int, last: int, schedule: Schedule, unit: float | None, divisor: float) -> Array:
@@ -49,6 +44,18 @@ class Perturbation(ABC):
     def shortened(self, steps: int) -> Self:
         """The noise of the first ``steps`` steps."""
         return self
+
+    def undetermined(self, unit: float | None) -> str | None:
+        """Why the description does not determine its size, in words; ``None`` where it does.
+
+        ``unit``: as for ``stds``.
+        """
+        return None
+
+    @property
+    def words(self) -> str:
+        """It in words, where its own numbers say it; "" where its standard deviation has to."""
+        return ""
 
     @property
     def length(self) -> int | None:
@@ -148,8 +155,7 @@ class NoiseMultiplier(Perturbation):
 
     def stds(self, first: int, last: int, schedule: Schedule, unit: float | None, divisor: float) -> Array:
         if unit is None:
-            raise InputError("noise_multiplier", "needs a clip or a lipschitz constant to multiply", self.z,
-                             "give --clip, --lipschitz, or the noise itself with --noise-std")
+            raise _nothing_to_multiply(self.z)
         return repeated(self.z * unit / divisor, last - first)
 
     def constant(self, schedule: Schedule) -> bool:
@@ -161,78 +167,17 @@ class NoiseMultiplier(Perturbation):
     def with_unit(self) -> NoiseMultiplier:
         return NoiseMultiplier(1.0)
 
+    def undetermined(self, unit: float | None) -> str | None:
+        return str(_nothing_to_multiply(self.z)) if unit is None else None
 
-@final
-@dataclass(frozen=True)
-class ObjectiveNoise(Perturbation):
-    """Noise drawn once: a random linear term of the objective, whose minimiser is released (docs/theorems).
-
-    The objective summed over records gets <b, theta>, b ~ N(0, (z L)^2 I) with L the loss's Lipschitz constant.
-    ``parameters``: how many weights the model has, intercepts included. ``last``: the minimiser, which is found up to
-    a public tolerance, gets noise of standard deviation ``last`` z L / (n smooth) before it is released: a part of the
-    least that b leaves in any direction, for n records and an objective that is ``smooth`` on average.
-    """
-
-    z: float
-    parameters: int
-    last: float = 0.05
-    of_steps: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        settle(self)
-        positive("noise_multiplier", self.z)
-        whole("parameters", self.parameters, most=10**9)
-        executable("last", self.last)
-
-    def stds(self, first: int, last: int, schedule: Schedule, unit: float | None, divisor: float) -> Array:
-        raise InputError("noise", "is drawn once, as a linear term of the objective: no step has noise of its own",
-                         "ObjectiveNoise", "read it from the description")
-
-    def constant(self, schedule: Schedule) -> bool:
-        return False
-
-    def scaled(self, factor: float) -> ObjectiveNoise:
-        return replace(self, z=self.z * factor)
-
-    def with_unit(self) -> ObjectiveNoise:
-        return replace(self, z=1.0)
+    @property
+    def words(self) -> str:
+        return f"noise multiplier {self.z:.4g}"
 
 
-@final
-@dataclass(frozen=True)
-class SnapshotNoise(Perturbation):
-    """Noise of variance-reduced steps on a linear model (DP-SVRG): it shrinks with the way since the last snapshot.
-
-    Step k = 0, ``every``, 2 ``every``, ... takes a snapshot: the mean gradient of all n records at the iterate, with
-    noise of standard deviation ``snapshot`` z L / n per coordinate, which it follows. All other steps follow the same
-    noisy mean, and the mean over a batch of what every record's gradient has moved since: vectors that are clipped to
-    c = min(2 L, beta |theta - snapshot|), with noise of z c / divisor. L and beta are the loss's Lipschitz constant and
-    the smoothness of its data term (docs/theorems/variance-reduction).
-    """
-
-    z: float
-    every: int
-    snapshot: float
-    of_steps: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        settle(self)
-        positive("noise_multiplier", self.z)
-        whole("every", self.every, least=2, most=10**9)
-        executable("snapshot", self.snapshot)
-
-    def stds(self, first: int, last: int, schedule: Schedule, unit: float | None, divisor: float) -> Array:
-        raise InputError("noise", "must be of a size that is known before a step, and between snapshots it follows the "
-                         "hidden parameters", "SnapshotNoise", "use NoiseMultiplier or GradientNoise")
-
-    def constant(self, schedule: Schedule) -> bool:
-        return False
-
-    def scaled(self, factor: float) -> SnapshotNoise:
-        return replace(self, z=self.z * factor)
-
-    def with_unit(self) -> SnapshotNoise:
-        return replace(self, z=1.0)
+def _nothing_to_multiply(z: float) -> InputError:
+    return InputError("noise_multiplier", "needs a clip or a lipschitz constant to multiply", z,
+                      "give --clip, --lipschitz, or the noise itself with --noise-std")
 
 
-Noise = GradientNoise | Langevin | NoiseMultiplier | ObjectiveNoise | SnapshotNoise
+Noise = GradientNoise | Langevin | NoiseMultiplier

@@ -1,17 +1,22 @@
-"""Runs that minimise an objective with a random linear term: what they may be combined with, and their numbers."""
+"""The minimiser of an objective with a random linear term: what it may be combined with, and its numbers."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, final
 
 from lastiterate.errors import InputError
 from lastiterate.run.batching import FullBatch
+from lastiterate.run.combined import allow, multiplier_of, only_single_rows
 from lastiterate.run.domains import Everywhere
+from lastiterate.run.fields import settle
 from lastiterate.run.losses import Logistic, Softmax
-from lastiterate.run.noise import ObjectiveNoise
+from lastiterate.run.method import ReleaseMethod
+from lastiterate.run.noise import NoiseMultiplier
 from lastiterate.run.starts import Fixed
 from lastiterate.run.step_sizes import Constant
+from lastiterate.run.validate import executable, whole
 
 if TYPE_CHECKING:
     from lastiterate.run.run import Run
@@ -20,37 +25,86 @@ KEPT = 0.875
 """The part of the ridge that acceleration counts on; the rest absorbs errors of gradients."""
 
 
-def check_perturbed(run: Run) -> None:
-    """Refuse what a minimisation cannot be combined with: its steps have no noise, and only its end is released."""
-    if type(run.noise) is not ObjectiveNoise:
-        return
-    for name, value, allowed in (("loss", run.loss, (Logistic, Softmax)), ("batching", run.batching, (FullBatch,)),
-                                 ("step_size", run.step_size, (Constant,)), ("domain", run.domain, (Everywhere,)),
-                                 ("start", run.start, (Fixed,)), ("prox", run.prox, (type(None),)),
-                                 ("clip", run.clip, (type(None),)), ("momentum", run.momentum, (type(None),))):
-        if type(value) not in allowed:
-            names = " or ".join("None" if kind is type(None) else kind.__name__ for kind in allowed)
-            raise InputError(name, f"must be {names} where the objective is perturbed", type(value).__name__,
-                             "the minimiser of one convex objective of a classifier is released")
-    if run.release != "last":
-        raise InputError("release", "must be 'last' where the objective is perturbed", run.release,
-                         "what the solver visits on its way has no noise")
-    assert run.loss.outputs is not None
-    if run.noise.parameters % run.loss.outputs or run.noise.parameters < 2 * run.loss.outputs:
-        raise InputError("parameters", f"must be {run.loss.outputs} outputs times the columns of a row",
-                         run.noise.parameters, "count the features and the intercept")
+@final
+@dataclass(frozen=True)
+class PerturbedMinimiser(ReleaseMethod):
+    """Noise is drawn once: a random linear term of the objective, whose minimiser is released (docs/theorems).
+
+    The objective summed over records gets <b, theta>, b ~ N(0, (z L)^2 I) with L the loss's Lipschitz constant and z
+    the run's ``NoiseMultiplier``. ``parameters``: how many weights the model has, intercepts included. ``last``: the
+    minimiser, which is found up to a public tolerance, gets noise of standard deviation ``last`` z L / (n smooth)
+    before it is released: a part of the least that b leaves in any direction, for n records and an objective that is
+    ``smooth`` on average.
+    """
+
+    parameters: int
+    last: float = 0.05
+    hides_way: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        settle(self)
+        whole("parameters", self.parameters, most=10**9)
+        executable("last", self.last)
+
+    @property
+    def model_parameters(self) -> int:
+        return self.parameters
+
+    def check(self, run: Run) -> None:
+        """Its steps have no noise, and only its end is released."""
+        where, nothing = "where the objective is perturbed", (type(None),)
+        allow(run, where, "the minimiser of one convex objective of a classifier is released", loss=(
+            Logistic, Softmax), batching=(FullBatch,), step_size=(Constant,), domain=(Everywhere,), start=(Fixed,),
+            prox=nothing, clip=nothing, update=nothing, noise=(NoiseMultiplier, type(None)))
+        if run.release != "last":
+            raise InputError("release", f"must be 'last' {where}", run.release,
+                             "what the solver visits on its way has no noise")
+        assert run.loss.outputs is not None
+        if self.parameters % run.loss.outputs or self.parameters < 2 * run.loss.outputs:
+            raise InputError("parameters", f"must be {run.loss.outputs} outputs times the columns of a row",
+                             self.parameters, "count the features and the intercept")
+        only_single_rows(run, where, "its proof speaks of records of one row")
+
+    def gradient_evaluations(self, run: Run) -> float:
+        return float(run.steps * run.n)
+
+    def farthest_draw(self, run: Run) -> float:
+        return run.rows_per_unit * run.facts().fact("sensitivity", math.inf) / linear_term(run)
+
+    def stated_noise(self, run: Run) -> dict[str, Any]:
+        """One draw that every mean gradient of the solver holds."""
+        return {"kind": type(self).__name__, "same_every_step": True, "std_of_mean_gradient": linear_term(run) / run.n,
+                "multiplier": linear_term(run) / run.noise_unit if run.noise_unit else None}
+
+    def words(self, run: Run) -> str:
+        return (f"the minimiser over {run.n} records, {run.steps} solver steps, one linear term of multiplier "
+                f"{multiplier_of(run):.4g}")
+
+    def calibrated(self, run: Run) -> str:
+        return (f"{run.steps} steps of the solver, one random linear term of multiplier {multiplier_of(run):.6g}, and "
+                f"noise of {self.last:.3g} of its least effect on the minimiser")
+
+    @property
+    def beyond_composition(self) -> str:
+        return ("composition has nothing to charge for: one random term of the objective is drawn, no step has noise, "
+                "and what the solver visits stays secret")
+
+
+def minimiser_of(run: Run) -> PerturbedMinimiser | None:
+    """The method of a run that releases a perturbed minimiser; ``None`` for any other."""
+    return run.method if type(run.method) is PerturbedMinimiser else None
 
 
 def linear_term(run: Run) -> float:
     """Standard deviation of every entry of the random linear term of the summed objective."""
-    assert isinstance(run.noise, ObjectiveNoise) and run.noise_unit is not None
-    return run.noise.z * run.noise_unit
+    assert run.noise_unit is not None
+    return multiplier_of(run) * run.noise_unit
 
 
 def last_noise(run: Run) -> float:
     """Standard deviation of what is added to every entry of the minimiser."""
-    assert isinstance(run.noise, ObjectiveNoise)
-    return run.noise.last * linear_term(run) / (run.n * run.loss.facts().fact("smooth"))
+    assert isinstance(run.method, PerturbedMinimiser)
+    return run.method.last * linear_term(run) / (run.n * run.loss.facts().fact("smooth"))
 
 
 def contraction(run: Run) -> float:

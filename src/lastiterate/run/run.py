@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, Literal, get_args
 
 from lastiterate.errors import InputError
-from lastiterate.run import codec, strict_json
+from lastiterate.run import codec, older, strict_json
 from lastiterate.run.adjacency import Adjacency, check_adjacency
 from lastiterate.run.arrays import Array
 from lastiterate.run.batching import Batching, FullBatch
@@ -19,18 +19,18 @@ from lastiterate.run.evidence import Fact, TestedFact
 from lastiterate.run.facts import LossFacts
 from lastiterate.run.fields import settle
 from lastiterate.run.losses import Abstract, Loss
-from lastiterate.run.momentum import Momentum
+from lastiterate.run.method import Descent
+from lastiterate.run.methods import Method
 from lastiterate.run.noise import Noise
 from lastiterate.run.paid import check_relative, measured
 from lastiterate.run.penalties import Prox
-from lastiterate.run.perturbed import check_perturbed
 from lastiterate.run.preparation import Preparation, check_targets
 from lastiterate.run.record_bounds import facts_of, noise_unit
-from lastiterate.run.snapshots import check_snapshots, evaluations
 from lastiterate.run.stable import check_stable, stabilised
 from lastiterate.run.starts import Fixed, Start
 from lastiterate.run.step_sizes import StepSize, as_step_size
 from lastiterate.run.units import check_units
+from lastiterate.run.updates import Plain, Update, UpdateRule
 from lastiterate.run.validate import executable, whole
 
 Release = Literal["last", "all"]
@@ -55,11 +55,12 @@ class Run:
     """Everything about a training run that is public.
 
     ``n``: records. ``steps``: in all, over all passes. ``clip``: clipping norm of one record's gradient (Euclidean).
-    ``batching``, ``noise``, ``step_size``, ``momentum``, ``start``: see their classes. ``domain``: projected onto after
-    every step. ``prox``: a penalty, by its proximal map. ``prelude``: private preparation, composed in. ``release``:
-    "last" (the final parameters) or "all" (every iterate may be seen). ``adjacency``: "zero-out", "replace-one" or
-    "add-remove". ``loss``: what is known about it. ``rows_per_unit``: most records that one protected unit, such as a
-    person, has in the data; a public number, bounded before training. Epsilon is the unit's, by group privacy.
+    ``batching``, ``noise``, ``step_size``, ``update``, ``method``, ``start``: see their classes. ``domain``:
+    projected onto after every step. ``prox``: a penalty, by its proximal map. ``prelude``: private preparation,
+    composed in. ``release``: "last" (the final parameters) or "all" (every iterate may be seen). ``adjacency``:
+    "zero-out", "replace-one" or "add-remove". ``loss``: what is known about it. ``rows_per_unit``: most records that
+    one protected unit, such as a person, has in the data; a public number, bounded before training. Epsilon is the
+    unit's, by group privacy.
     ``rows_per_record``: for linear models, most rows of a unit that is one record: n counts units, batches draw units,
     a unit's gradient is the mean over so many places, empty ones counted as 0. ``counts``: noisy counts of what the
     model is right about, released beside it. Errors: ``InputError`` for values out of range, or that do not fit
@@ -82,7 +83,8 @@ class Run:
     prox: Prox | None = None
     start: Start = Fixed()
     clip: float | None = None
-    momentum: Momentum | None = None
+    update: Update | None = None
+    method: Method = Descent()
     prelude: tuple[Preparation, ...] = ()
     release: Release = "last"
     adjacency: Adjacency = "zero-out"
@@ -109,8 +111,7 @@ class Run:
         check_relative(self)
         check_stable(self)
         check_targets(self.prelude, self.loss.target_classes)
-        check_perturbed(self)
-        check_snapshots(self)
+        self.method.check(self)
         check_counts(self)
         check_units(self)
 
@@ -120,6 +121,11 @@ class Run:
         self.__post_init__()
 
     # What follows from the description.
+
+    @property
+    def rule(self) -> UpdateRule:
+        """What every step makes of its noisy mean gradient."""
+        return Plain() if self.update is None else self.update
 
     @property
     def divisor(self) -> float:
@@ -144,7 +150,7 @@ class Run:
     @property
     def same_noise(self) -> bool:
         """Whether the noise on the gradient is the same at every step, by the form of the description."""
-        return self._noise.constant(self.step_size)
+        return self.method.noisy_steps and self._noise.constant(self.step_size)
 
     @property
     def for_any_length(self) -> bool:
@@ -173,6 +179,9 @@ class Run:
         return noise_unit(self.loss, self.clip)
 
     def _stds(self, last: int) -> Array:
+        if not self.method.noisy_steps:
+            raise InputError("noise", "has no size that is known before every step of this method",
+                             type(self.method).__name__, "ask the method")
         return self._noise.stds(0, last, self.step_size, self.noise_unit, self.divisor)
 
     @cached_property
@@ -214,7 +223,7 @@ class Run:
     @property
     def gradient_evaluations(self) -> float:
         """Expected gradients of single records that the run computes."""
-        return evaluations(self)
+        return self.method.gradient_evaluations(self)
 
     def shortened(self, steps: int) -> Run:
         """The run of the first ``steps`` steps."""
@@ -253,7 +262,7 @@ class Run:
     @classmethod
     def from_dict(cls, data: Any) -> Run:
         """Read a description; constants in it are the caller's word (``ASSUMED``, or ``TESTED`` where they say so)."""
-        run = codec.decode(data, "run", _CLASSES)
+        run = codec.decode(older.in_todays_words(data), "run", _CLASSES)
         if type(run) is not Run:
             raise InputError("run", "must be a JSON object with \"type\": \"Run\"", type(data).__name__)
         return run
@@ -266,8 +275,8 @@ class Run:
 
 DESCRIPTIONS: dict[str, tuple[type, ...]] = {
     "step_size": get_args(StepSize), "noise": get_args(Noise), "batching": get_args(Batching),
-    "domain": get_args(Domain), "prox": get_args(Prox), "start": get_args(Start), "momentum": get_args(Momentum),
-    "prelude": get_args(Preparation), "loss": get_args(Loss),
+    "domain": get_args(Domain), "prox": get_args(Prox), "start": get_args(Start), "update": get_args(Update),
+    "prelude": get_args(Preparation), "loss": get_args(Loss), "method": get_args(Method),
     "counts": (NoisyCount,),
 }
 """The classes that each field of a run may hold."""

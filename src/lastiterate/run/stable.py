@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from lastiterate.errors import InputError
 from lastiterate.run.losses import Abstract
-from lastiterate.run.momentum import HeavyBall
 from lastiterate.run.preparation import PrivateCovariance
 from lastiterate.run.step_sizes import Constant, RelativeToSmooth, StableSteps, Steps
+from lastiterate.run.updates import HeavyBall
 
 if TYPE_CHECKING:
     from lastiterate.run.run import Run
@@ -26,8 +26,8 @@ def check_stable(run: Run) -> None:
     if not run.prelude or type(run.prelude[-1]) is not PrivateCovariance:
         raise InputError("step_size", "of stable steps needs a PrivateCovariance as the last part of the prelude", None,
                          "add prelude=(..., PrivateCovariance(noise_multiplier)), or give the step sizes themselves")
-    if type(run.momentum) is not HeavyBall:
-        raise InputError("momentum", "must be HeavyBall where steps follow released second moments", None,
+    if type(run.update) is not HeavyBall:
+        raise InputError("update", "must be HeavyBall where steps follow released second moments", None,
                          "use HeavyBall(0.9), or give the step sizes themselves")
     if run.noise is not None and run.noise.temperature is not None:
         raise InputError("noise", "must not depend on the step size where steps follow released second moments",
@@ -48,11 +48,11 @@ def top_share(values: Sequence[float], power: float) -> float:
 def longest_stable(run: Run, share: float) -> float:
     """Heavy ball on curvature h is stable for steps below 2 (1 + beta) / h; h the loss's curvature by the scores times
     the largest eigenvalue of the rows' second moments, the intercept's added, plus the ridge."""
-    assert isinstance(run.momentum, HeavyBall) and not isinstance(run.loss, Abstract)
+    assert isinstance(run.update, HeavyBall) and not isinstance(run.loss, Abstract)
     loss = run.loss
     square = loss.row_norm**2 + loss.intercept**2
     by_scores = (loss.facts().fact("smooth") - loss.ridge) / square
-    return 2 * (1 + run.momentum.beta) / (by_scores * (share * loss.row_norm**2 + loss.intercept**2) + loss.ridge)
+    return 2 * (1 + run.update.beta) / (by_scores * (share * loss.row_norm**2 + loss.intercept**2) + loss.ridge)
 
 
 def stabilised(run: Run, values: Sequence[float]) -> Run:

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from lastiterate.errors import InputError
 from lastiterate.run.losses import Abstract
-from lastiterate.run.noise import ObjectiveNoise, SnapshotNoise
 from lastiterate.run.preparation import CosineFeatures, TopEigenvalue
 from lastiterate.run.validate import whole
 
@@ -25,12 +24,6 @@ def check_units(run: Run) -> None:
     if isinstance(run.loss, Abstract):
         raise InputError("rows_per_record", "is for the losses of linear models", run.rows_per_record,
                          "a network's UnitLoss makes a unit one record")
-    if type(run.noise) is ObjectiveNoise:
-        raise InputError("rows_per_record", "must be 1 where the objective is perturbed", run.rows_per_record,
-                         "its proof speaks of records of one row")
-    if type(run.noise) is SnapshotNoise:
-        raise InputError("rows_per_record", "must be 1 where steps follow snapshots", run.rows_per_record,
-                         "use rows_per_unit, for group privacy")
     if run.counts:
         raise InputError("counts", "must be empty where records are units: they count single rows", len(run.counts),
                          "leave them out")

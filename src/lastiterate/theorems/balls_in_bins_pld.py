@@ -20,7 +20,11 @@ from lastiterate.curves.gdp import Gdp
 from lastiterate.curves.secret_bins import SecretBins
 from lastiterate.run.facts import known
 from lastiterate.run.run import Run
-from lastiterate.theorems.assumptions.basic import known_noise, known_sensitivity, not_replace_one, secret_bins
+from lastiterate.theorems.assumptions.basic import (
+    NOISY_STEPS,
+    not_replace_one,
+    secret_bins,
+)
 from lastiterate.theorems.theorem import Theorem
 
 
@@ -57,7 +61,7 @@ THEOREM = Theorem(
     citation="this project, docs/theorems/balls-in-bins",
     formula="delta(eps) = H_eps((1/l) sum_j N(a_j e_j, I) || N(0, I)), the larger of both orders, a_j^2 = sum over the "
             "steps of bin j of (sensitivity / (b noise_std))^2",
-    assumptions=(known_sensitivity, known_noise, secret_bins, not_replace_one),
+    assumptions=(*NOISY_STEPS, secret_bins, not_replace_one),
     bound=_bound,
     remark="Holds for any loss, with momentum, and when all iterates are released.",
 )

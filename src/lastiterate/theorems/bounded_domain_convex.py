@@ -19,13 +19,12 @@ from lastiterate.analysis.weakly_convex import unit_shift
 from lastiterate.curves.gdp import Gdp
 from lastiterate.run.run import Run
 from lastiterate.theorems.assumptions.basic import (
+    NOISY_STEPS,
     bounded_domain,
     constant_schedule,
     full_batch,
-    known_noise,
-    known_sensitivity,
     last_iterate_only,
-    no_momentum,
+    plain_updates,
 )
 from lastiterate.theorems.assumptions.geometry import convex, nonexpansive_step
 from lastiterate.theorems.theorem import Theorem
@@ -52,7 +51,7 @@ THEOREM = Theorem(
     citation="Altschuler, Talwar: Privacy of noisy stochastic gradient descent: more iterations without more privacy "
              "loss, NeurIPS 2022 (arXiv:2205.13710), full batch (constants by docs/theorems/shifted-interpolation)",
     formula="mu^2 = min(T s^2, min_k (D + k s)^2 / k) / v; epsilon(alpha) = alpha mu^2 / 2",
-    assumptions=(known_sensitivity, known_noise, last_iterate_only, full_batch, no_momentum, constant_schedule,
+    assumptions=(*NOISY_STEPS, last_iterate_only, full_batch, plain_updates, constant_schedule,
                  bounded_domain, convex, nonexpansive_step),
     bound=_bound,
     remark="D is the diameter, not the radius.",

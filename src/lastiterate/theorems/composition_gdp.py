@@ -19,7 +19,7 @@ from lastiterate.analysis.shift_allocation import allowance
 from lastiterate.curves.gdp import Gdp
 from lastiterate.run.facts import known
 from lastiterate.run.run import Run
-from lastiterate.theorems.assumptions.basic import known_noise, known_sensitivity
+from lastiterate.theorems.assumptions.basic import NOISY_STEPS
 from lastiterate.theorems.theorem import Theorem
 
 
@@ -47,7 +47,7 @@ THEOREM = Theorem(
     citation="Dong, Roth, Su: Gaussian differential privacy, JRSSB 84 (2022), Theorem 3.2, Corollary 3.3 "
              "(docs/theorems/composition)",
     formula="mu^2 = sum over the record's steps of (sensitivity / (b noise_std))^2, worst place",
-    assumptions=(known_sensitivity, known_noise),
+    assumptions=NOISY_STEPS,
     bound=lambda run: Gdp(composition_mu(run)),
     remark="Holds for any loss, with momentum, and when all iterates are released.",
 )

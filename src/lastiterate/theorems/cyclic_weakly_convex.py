@@ -15,11 +15,10 @@ from lastiterate.analysis.weakly_convex import cyclic_mu, log_square
 from lastiterate.curves.gdp import Gdp
 from lastiterate.run.run import Run
 from lastiterate.theorems.assumptions.basic import (
+    NOISY_STEPS,
     constant_schedule,
-    known_noise,
-    known_sensitivity,
     last_iterate_only,
-    no_momentum,
+    plain_updates,
     public_order,
 )
 from lastiterate.theorems.assumptions.weakly_convex import PAPER, weakly_convex_step
@@ -37,7 +36,7 @@ THEOREM = Theorem(
     kind="upper",
     citation=f"{PAPER}, Theorem 2.3 (docs/theorems/cyclic-weakly-convex)",
     formula="mu^2 = (s^2/v) ((ceil(T/l) - 1) theta_L(l) + 1); epsilon(alpha) = alpha mu^2 / 2",
-    assumptions=(known_sensitivity, known_noise, last_iterate_only, public_order, no_momentum, constant_schedule,
+    assumptions=(*NOISY_STEPS, last_iterate_only, public_order, plain_updates, constant_schedule,
                  weakly_convex_step),
     bound=_bound,
     remark="shifted-interpolation has the exact constant of the step and the optimal shifts, and is never worse.",

@@ -21,12 +21,11 @@ from lastiterate.run.evidence import Evidence, Fact, weakest
 from lastiterate.run.facts import FLOAT_SLACK, known
 from lastiterate.run.run import Run
 from lastiterate.theorems.assumptions.basic import (
+    NOISY_STEPS,
     bounded_domain,
     constant_schedule,
-    known_noise,
-    known_sensitivity,
     last_iterate_only,
-    no_momentum,
+    plain_updates,
     public_order,
 )
 from lastiterate.theorems.assumptions.weakly_convex import PAPER, weakly_convex_step
@@ -85,7 +84,7 @@ THEOREM = Theorem(
     kind="upper",
     citation=f"{PAPER}, Theorem 2.2 (docs/theorems/cyclic-weakly-convex)",
     formula="mu^2 = min((D + 2 eta C)^2, (L D + s)^2) / v; epsilon(alpha) = alpha mu^2 / 2",
-    assumptions=(known_sensitivity, known_noise, last_iterate_only, public_order, no_momentum, constant_schedule,
+    assumptions=(*NOISY_STEPS, last_iterate_only, public_order, plain_updates, constant_schedule,
                  bounded_domain, bounded_step),
     bound=_bound,
     remark="D is the diameter, not the radius. The number of steps does not enter.",

@@ -18,7 +18,10 @@ from lastiterate.curves.fixed_size import FixedSizeSteps
 from lastiterate.curves.gdp import Gdp
 from lastiterate.run.adjacency import records_moved
 from lastiterate.run.run import Run
-from lastiterate.theorems.assumptions.basic import known_noise, known_sensitivity, sampled_batches
+from lastiterate.theorems.assumptions.basic import (
+    NOISY_STEPS,
+    sampled_batches,
+)
 from lastiterate.theorems.theorem import Theorem
 
 
@@ -38,7 +41,7 @@ THEOREM = Theorem(
              "Theorems 2 and 11; composed in docs/theorems/fixed-size",
     formula="a step at e >= 0: q delta_{1/z}(log(1 + (e^e - 1)/q)); zero-out, record removed: q ((1 - beta) "
             "delta_{2/z} + beta delta_{1/z}); z = noise_std b / sensitivity; dominating pairs of all steps composed",
-    assumptions=(known_sensitivity, known_noise, sampled_batches),
+    assumptions=(*NOISY_STEPS, sampled_batches),
     bound=_bound,
     remark="Holds for any loss, with momentum, and when all iterates are released.",
 )

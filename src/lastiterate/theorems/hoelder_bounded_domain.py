@@ -14,13 +14,12 @@ from lastiterate.curves.gdp import Gdp
 from lastiterate.run.facts import known
 from lastiterate.run.run import Run
 from lastiterate.theorems.assumptions.basic import (
+    NOISY_STEPS,
     bounded_domain,
     constant_schedule,
     counted_batches,
-    known_noise,
-    known_sensitivity,
     last_iterate_only,
-    no_momentum,
+    plain_updates,
 )
 from lastiterate.theorems.assumptions.geometry import hoelder_gradient
 from lastiterate.theorems.lipschitz_bounded_domain import largest_move
@@ -46,7 +45,7 @@ THEOREM = Theorem(
              "proved in docs/theorems/bounded-domain",
     formula="mu^2 = min sum_t a_t^2 / (eta noise_std)^2 over z_t = z_{t-1} + min(eta H z_{t-1}^l + "
             "eta sensitivity / b, 2 eta L) - a_t, from z_tau = D (or z_0 = 0) to z_T = 0",
-    assumptions=(known_sensitivity, known_noise, last_iterate_only, counted_batches, no_momentum, constant_schedule,
+    assumptions=(*NOISY_STEPS, last_iterate_only, counted_batches, plain_updates, constant_schedule,
                  bounded_domain, hoelder_gradient),
     bound=_bound,
 )

@@ -20,7 +20,12 @@ from lastiterate.analysis.witness import curvature, geometric, largest_gradient,
 from lastiterate.curves.lower_bound import Largest, LowerBound, MixturePair
 from lastiterate.run.arrays import Array
 from lastiterate.run.run import Run
-from lastiterate.theorems.assumptions.basic import drawn_anew, everywhere, known_noise, known_sensitivity, no_momentum
+from lastiterate.theorems.assumptions.basic import (
+    NOISY_STEPS,
+    drawn_anew,
+    everywhere,
+    plain_updates,
+)
 from lastiterate.theorems.assumptions.witness import idle_clip, public_curvature
 from lastiterate.theorems.theorem import Theorem
 
@@ -132,7 +137,8 @@ THEOREM = Theorem(
     citation="exact mixture on linear losses (docs/theorems/linear-witness)",
     formula="delta >= H_eps(sum over draws of P[draws] N(S / sqrt(X), 1) || N(0, 1)), S = sum of eta_u (L / b) R_u "
             "over the steps that the record is drawn in",
-    assumptions=(known_sensitivity, known_noise, drawn_anew, no_momentum, everywhere, idle_clip, public_curvature),
+    assumptions=(*NOISY_STEPS, drawn_anew, plain_updates, everywhere, idle_clip,
+                 public_curvature),
     bound=_bound,
     remark="The worst loss with these constants, not necessarily yours.",
 )

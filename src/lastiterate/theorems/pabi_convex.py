@@ -13,11 +13,10 @@ from __future__ import annotations
 from lastiterate.analysis.weakly_convex import cyclic_mu
 from lastiterate.curves.gdp import Gdp
 from lastiterate.theorems.assumptions.basic import (
+    NOISY_STEPS,
     constant_schedule,
-    known_noise,
-    known_sensitivity,
     last_iterate_only,
-    no_momentum,
+    plain_updates,
     public_order,
 )
 from lastiterate.theorems.assumptions.geometry import convex, nonexpansive_step
@@ -29,7 +28,7 @@ THEOREM = Theorem(
     citation="Feldman, Mironov, Talwar, Thakurta: Privacy amplification by iteration, FOCS 2018 (arXiv:1808.06651), "
              "Theorems 23 and 35 (docs/theorems/cyclic-weakly-convex)",
     formula="mu^2 = (s^2/v) ((ceil(T/l) - 1)/l + 1); epsilon(alpha) = alpha mu^2 / 2",
-    assumptions=(known_sensitivity, known_noise, last_iterate_only, public_order, no_momentum, constant_schedule,
+    assumptions=(*NOISY_STEPS, last_iterate_only, public_order, plain_updates, constant_schedule,
                  convex, nonexpansive_step),
     bound=lambda run: Gdp(cyclic_mu(run, log_square=0.0)),
 )

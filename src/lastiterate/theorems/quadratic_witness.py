@@ -21,12 +21,11 @@ from lastiterate.curves.lower_bound import Largest, LowerBound, MixturePair
 from lastiterate.run.arrays import Array
 from lastiterate.run.run import Run
 from lastiterate.theorems.assumptions.basic import (
+    NOISY_STEPS,
     everywhere,
-    known_noise,
-    known_sensitivity,
     last_iterate_only,
-    no_momentum,
     not_resampled,
+    plain_updates,
 )
 from lastiterate.theorems.assumptions.witness import idle_clip, public_curvature
 from lastiterate.theorems.theorem import Theorem
@@ -110,7 +109,7 @@ THEOREM = Theorem(
     kind="lower",
     citation="exact Gaussian recursion on a quadratic of the class (docs/theorems/quadratic-witness)",
     formula="mu >= |sum_u s_u R_u| / sqrt(sum_u v_u R_u^2), R_u = prod_{w>u} (1 - eta_w strong)",
-    assumptions=(known_sensitivity, known_noise, last_iterate_only, not_resampled, no_momentum, everywhere, idle_clip,
+    assumptions=(*NOISY_STEPS, last_iterate_only, not_resampled, plain_updates, everywhere, idle_clip,
                  public_curvature),
     bound=_bound,
     remark="The worst loss with these constants, not necessarily yours.",

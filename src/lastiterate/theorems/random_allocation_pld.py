@@ -11,7 +11,11 @@ few); zero-out or add-remove. In every case computed it needs no more noise than
 from __future__ import annotations
 
 from lastiterate.analysis.sampling import allocated_passes
-from lastiterate.theorems.assumptions.basic import fresh_blocks, known_noise, known_sensitivity, not_replace_one
+from lastiterate.theorems.assumptions.basic import (
+    NOISY_STEPS,
+    fresh_blocks,
+    not_replace_one,
+)
 from lastiterate.theorems.theorem import Theorem
 
 THEOREM = Theorem(
@@ -21,7 +25,7 @@ THEOREM = Theorem(
              "2026, arXiv:2602.17284, on the same scheme)",
     formula="delta(eps) = H_eps(prod_e (1/l) sum_j N(e_j / z_e, I) || prod_e N(0, I)), the larger of both orders, "
             "z_e = the least noise_std of pass e times b / sensitivity",
-    assumptions=(known_sensitivity, known_noise, fresh_blocks, not_replace_one),
+    assumptions=(*NOISY_STEPS, fresh_blocks, not_replace_one),
     bound=allocated_passes,
     remark="Holds for any loss, with momentum, and when all iterates are released.",
 )

@@ -16,14 +16,13 @@ from lastiterate.analysis.sampling import allocated_passes
 from lastiterate.curves.curve import Curve
 from lastiterate.run.run import Run
 from lastiterate.theorems.assumptions.basic import (
+    NOISY_STEPS,
     counted_records,
     fresh_blocks,
-    known_noise,
-    known_sensitivity,
     last_iterate_only,
-    no_momentum,
     no_prox,
     not_replace_one,
+    plain_updates,
 )
 from lastiterate.theorems.assumptions.geometry import lipschitz_step
 from lastiterate.theorems.theorem import Theorem
@@ -41,7 +40,7 @@ THEOREM = Theorem(
              "docs/theorems/random-allocation)",
     formula="delta(eps) = H_eps(prod_(e > r) (1/l) sum_j N(e_j / (z_e sqrt(beta)), I) x N(mu, 1) || "
             "prod_e N(0, I) x N(0, 1)) + P[unusual blocks]",
-    assumptions=(known_sensitivity, known_noise, last_iterate_only, fresh_blocks, counted_records, not_replace_one,
-                 no_momentum, no_prox, lipschitz_step),
+    assumptions=(*NOISY_STEPS, last_iterate_only, fresh_blocks, counted_records, not_replace_one,
+                 plain_updates, no_prox, lipschitz_step),
     bound=_bound,
 )

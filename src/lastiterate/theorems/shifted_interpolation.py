@@ -13,10 +13,9 @@ from __future__ import annotations
 from lastiterate.analysis.places import place_mus
 from lastiterate.curves.gdp import Gdp
 from lastiterate.theorems.assumptions.basic import (
-    known_noise,
-    known_sensitivity,
+    NOISY_STEPS,
     last_iterate_only,
-    no_momentum,
+    plain_updates,
     public_order,
 )
 from lastiterate.theorems.assumptions.geometry import lipschitz_step
@@ -28,6 +27,6 @@ THEOREM = Theorem(
     citation="Bok, Su, Altschuler: Shifted interpolation for differential privacy, ICML 2024 (arXiv:2403.00278), "
              "generalised in docs/theorems/shifted-interpolation",
     formula="mu^2 = min sum_t a_t^2 / v_t over z_t = c_t z_{t-1} + s_t - a_t >= 0, z_0 = 0 (or restart at D), z_T = 0",
-    assumptions=(known_sensitivity, known_noise, last_iterate_only, public_order, no_momentum, lipschitz_step),
+    assumptions=(*NOISY_STEPS, last_iterate_only, public_order, plain_updates, lipschitz_step),
     bound=lambda run: Gdp(float(place_mus(run).max())),
 )

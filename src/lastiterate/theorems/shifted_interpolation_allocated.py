@@ -12,12 +12,11 @@ from __future__ import annotations
 
 from lastiterate.analysis.loads import mean_over_fresh_blocks
 from lastiterate.theorems.assumptions.basic import (
+    NOISY_STEPS,
     counted_records,
     fresh_blocks,
-    known_noise,
-    known_sensitivity,
     last_iterate_only,
-    no_momentum,
+    plain_updates,
 )
 from lastiterate.theorems.assumptions.geometry import lipschitz_step
 from lastiterate.theorems.theorem import Theorem
@@ -28,7 +27,7 @@ THEOREM = Theorem(
     citation="this project, docs/theorems/random-allocation (on Bok, Su, Altschuler 2024)",
     formula="delta(eps) <= sum_g P[g] delta_{mu_g}(eps) + l E P[Bin(n - 1, 1/l) > m], mu_g as for reshuffled blocks "
             "with at most m others in any block of any of E passes",
-    assumptions=(known_sensitivity, known_noise, last_iterate_only, fresh_blocks, counted_records, no_momentum,
+    assumptions=(*NOISY_STEPS, last_iterate_only, fresh_blocks, counted_records, plain_updates,
                  lipschitz_step),
     bound=mean_over_fresh_blocks,
 )

@@ -11,10 +11,9 @@ from __future__ import annotations
 
 from lastiterate.analysis.loads import mean_over_bins
 from lastiterate.theorems.assumptions.basic import (
-    known_noise,
-    known_sensitivity,
+    NOISY_STEPS,
     last_iterate_only,
-    no_momentum,
+    plain_updates,
     secret_bins,
 )
 from lastiterate.theorems.assumptions.geometry import lipschitz_step
@@ -26,6 +25,6 @@ THEOREM = Theorem(
     citation="this project, docs/theorems/balls-in-bins (on Bok, Su, Altschuler 2024)",
     formula="delta(eps) <= (1/l) sum_j delta_{mu_j}(eps) + l P[Bin(n - 1, 1/l) > m], mu_j by shifted-interpolation "
             "with the record in bin j and at most m others in any bin",
-    assumptions=(known_sensitivity, known_noise, last_iterate_only, secret_bins, no_momentum, lipschitz_step),
+    assumptions=(*NOISY_STEPS, last_iterate_only, secret_bins, plain_updates, lipschitz_step),
     bound=mean_over_bins,
 )

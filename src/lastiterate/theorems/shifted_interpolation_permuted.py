@@ -13,10 +13,9 @@ from lastiterate.analysis.places import merged, place_mus, place_weights
 from lastiterate.curves.mixtures import GdpMixture
 from lastiterate.run.run import Run
 from lastiterate.theorems.assumptions.basic import (
-    known_noise,
-    known_sensitivity,
+    NOISY_STEPS,
     last_iterate_only,
-    no_momentum,
+    plain_updates,
     secret_blocks,
 )
 from lastiterate.theorems.assumptions.geometry import lipschitz_step
@@ -33,6 +32,6 @@ THEOREM = Theorem(
     kind="upper",
     citation="this project, docs/theorems/shifted-interpolation-permuted (on Bok, Su, Altschuler 2024)",
     formula="delta(eps) <= sum_j (n_j / n) delta_{mu_j}(eps), mu_j by shifted-interpolation with the record in block j",
-    assumptions=(known_sensitivity, known_noise, last_iterate_only, secret_blocks, no_momentum, lipschitz_step),
+    assumptions=(*NOISY_STEPS, last_iterate_only, secret_blocks, plain_updates, lipschitz_step),
     bound=_bound,
 )

@@ -11,11 +11,10 @@ from __future__ import annotations
 
 from lastiterate.analysis.mean_over_places import mean_over_fresh_places
 from lastiterate.theorems.assumptions.basic import (
+    NOISY_STEPS,
     fresh_permutations,
-    known_noise,
-    known_sensitivity,
     last_iterate_only,
-    no_momentum,
+    plain_updates,
 )
 from lastiterate.theorems.assumptions.geometry import lipschitz_step
 from lastiterate.theorems.theorem import Theorem
@@ -26,6 +25,6 @@ THEOREM = Theorem(
     citation="this project, docs/theorems/shifted-interpolation-reshuffled (on Bok, Su, Altschuler 2024)",
     formula="delta(eps) <= sum_g P[g] delta_{mu_g}(eps), mu_g by shifted-interpolation with the record at the latest "
             "places of group g of the last passes, and at the end of every earlier pass",
-    assumptions=(known_sensitivity, known_noise, last_iterate_only, fresh_permutations, no_momentum, lipschitz_step),
+    assumptions=(*NOISY_STEPS, last_iterate_only, fresh_permutations, plain_updates, lipschitz_step),
     bound=mean_over_fresh_places,
 )

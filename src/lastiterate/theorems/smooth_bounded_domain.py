@@ -17,12 +17,11 @@ from lastiterate.curves.renyi import Rdp
 from lastiterate.run.facts import known
 from lastiterate.run.run import Run
 from lastiterate.theorems.assumptions.basic import (
+    NOISY_STEPS,
     bounded_domain,
     constant_schedule,
-    known_noise,
-    known_sensitivity,
     last_iterate_only,
-    no_momentum,
+    plain_updates,
     sampled_batches,
 )
 from lastiterate.theorems.assumptions.geometry import lipschitz_step
@@ -49,7 +48,7 @@ THEOREM = Theorem(
              "(refuted in docs/theorems/smooth-bounded-domain)",
     formula="epsilon(alpha) = alpha min(A T, (sqrt A + sqrt B)^2), A = 2 C^2 / (n b std^2), "
             "B = ((1 + eta M) D / (eta std))^2 / 2",
-    assumptions=(known_sensitivity, known_noise, last_iterate_only, sampled_batches, no_momentum, constant_schedule,
+    assumptions=(*NOISY_STEPS, last_iterate_only, sampled_batches, plain_updates, constant_schedule,
                  bounded_domain, lipschitz_step),
     bound=_bound,
     remark="Refuted at low noise: it averages divergences over the draw of the batch "

@@ -38,6 +38,7 @@ class Assumption:
     name: str
     needs: str
     check: Callable[[Run], Held | Broken]
+    of_method: bool = False  #: whether it says how the released parameters come about
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,9 @@ class Theorem:
     ``kind``: ``upper`` bounds can certify; ``lower`` bounds say what no analysis of the class can beat; ``exact``
     both; ``claimed`` ones are unproved or refuted and never certify. ``bound`` is called only where all assumptions
     hold; it gives a ``LowerBound`` for ``lower`` rows and a ``Curve`` for all others.
+
+    **Guarantee:** a row names its methods (``Assumption.of_method``): none can be believed of a method that it does
+    not know.
     """
 
     name: str
@@ -56,6 +60,10 @@ class Theorem:
     assumptions: tuple[Assumption, ...]
     bound: Callable[[Run], Curve | LowerBound]
     remark: str = ""
+
+    def __post_init__(self) -> None:
+        if not any(assumption.of_method for assumption in self.assumptions):
+            raise TypeError(f"{self.name}: a row must say which methods it speaks of, such as noisy_steps")
 
 
 @dataclass(frozen=True)
@@ -117,7 +125,10 @@ def match(theorem: Theorem, run: Run) -> Applies | Fails:
     the unit's by group privacy. A lower bound stays: a unit with one record is a unit.
     """
     check_described(run)
-    checked = [assumption.check(run) for assumption in theorem.assumptions]
+    methods = [assumption for assumption in theorem.assumptions if assumption.of_method]
+    others = [] if any(isinstance(asked.check(run), Broken) for asked in methods) else [
+        assumption for assumption in theorem.assumptions if not assumption.of_method]  # they speak of its steps
+    checked = [assumption.check(run) for assumption in (*methods, *others)]
     reasons = tuple(result.reason for result in checked if isinstance(result, Broken))
     if reasons:
         return _exchanged(theorem, run) or Fails(reasons)

@@ -19,20 +19,21 @@ from lastiterate.curves.curve import UP, Curve
 from lastiterate.curves.gdp import Gdp
 from lastiterate.curves.pld import Pld
 from lastiterate.run.run import Run
-from lastiterate.run.snapshots import difference_multiplier, snapshot_multiplier, snapshots
+from lastiterate.run.snapshots import snapshots_of
 from lastiterate.theorems.assumptions.basic import dp_accounting_installed, not_replace_one
 from lastiterate.theorems.assumptions.snapshots import snapshots_taken
 from lastiterate.theorems.theorem import Theorem
 
 
 def _bound(run: Run) -> Curve:
-    assert run.noise_unit is not None
+    method = snapshots_of(run)
+    assert run.noise_unit is not None and method is not None
     longer = max(1.0, run.facts().fact("sensitivity") / run.noise_unit)  # rounding, as sensitivities count it
-    taken, rate = snapshots(run), run.batching.inclusion_probability(run.n)
+    taken, rate = method.taken(run), run.batching.inclusion_probability(run.n)
     assert rate is not None
-    mu = math.sqrt(taken) * longer / snapshot_multiplier(run) * UP
+    mu = math.sqrt(taken) * longer / method.snapshot_multiplier(run) * UP
     between = run.steps - taken
-    return Pld(rate, (difference_multiplier(run) / longer / UP,), (between,), mu) if between else Gdp(mu)
+    return Pld(rate, (method.difference_multiplier(run) / longer / UP,), (between,), mu) if between else Gdp(mu)
 
 
 THEOREM = Theorem(

@@ -8,7 +8,6 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from lastiterate import interrupts
@@ -59,7 +58,7 @@ class OutsideStreamLoop:
         with jax.enable_x64(True):
             state, own = start(program, initial, key), streams_of(key)
             if keeper is not None and (kept := keeper.state)[1]:
-                done, state = kept[0], State(**{name: jnp.asarray(array) for name, array in kept[1].items()})
+                done, state = kept[0], State.restored(kept[1])
             with closing(ahead(shares(passes, done))) as every:
                 total, point = np.zeros(initial.size), looked_from(program, state, done)
                 for k, last, records in every:
@@ -72,7 +71,7 @@ class OutsideStreamLoop:
                     total, point = np.zeros(initial.size), looked_from(program, state, k + 1)
                     if (k + 1) % max(1, run.steps // STRETCHES) == 0 or k + 1 == run.steps:
                         if keeper is not None and k + 1 < run.steps and keeper.due:
-                            keeper.keep(k + 1, {name: np.asarray(array) for name, array in state._asdict().items()})
+                            keeper.keep(k + 1, state.kept())
                         if progress is not None:
                             progress(k + 1, run.steps, time.perf_counter() - began)
             released = np.asarray(state.theta)

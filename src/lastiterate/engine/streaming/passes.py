@@ -41,7 +41,6 @@ from lastiterate.run.batching import (
     RandomAllocation,
     Reshuffled,
 )
-from lastiterate.run.noise import GradientNoise, Langevin, NoiseMultiplier
 from lastiterate.run.run import Run
 
 Arrange = Callable[[Piece], Piece]
@@ -49,7 +48,6 @@ Arrange = Callable[[Piece], Piece]
 ORDERS: dict[type, bool] = {Permuted: False, Reshuffled: False, RandomAllocation: True, BallsInBins: True}
 """Batchings that are a sort by random words: whether into batches, or into one order."""
 IN_ORDER = (FullBatch, Cyclic)
-NOISE = (GradientNoise, Langevin, NoiseMultiplier)
 
 
 def check_streams(run: Run) -> None:
@@ -58,9 +56,9 @@ def check_streams(run: Run) -> None:
     if run.rows_per_record > 1:
         raise InputError("rows_per_record", "must be 1 where records are read in pieces", run.rows_per_record,
                          "hold the data in memory")
-    if type(run.noise) not in NOISE:
-        raise InputError("noise", "must be added to every step's gradient where records are read in pieces",
-                         type(run.noise).__name__, "use one of " + ", ".join(kind.__name__ for kind in NOISE))
+    if not run.method.noisy_steps:
+        raise InputError("method", "must add noise to every step's gradient where records are read in pieces",
+                         type(run.method).__name__, "use Descent")
     if type(batching) not in (*IN_ORDER, *ORDERS):
         kinds = (kind.__name__ for kind in (*IN_ORDER, *ORDERS))
         raise InputError("batching", "needs random access to the records, which are read in order here",

@@ -88,7 +88,7 @@ class StreamLoop:
         plan, done, began, shown = schedule(self.run), 0, time.perf_counter(), 0
         state = start(self.program, initial, key)
         if keeper is not None and (kept := keeper.state)[1]:
-            done, state = kept[0], State(**{name: jnp.asarray(array) for name, array in kept[1].items()})
+            done, state = kept[0], State.restored(kept[1])
         total = jnp.zeros_like(state.theta)
         state, total = jax.tree.map(np.asarray, (state, total))  # on no device yet, so that any may take it
         with closing(ahead(slabs(passes, self._shape(passes), done))) as every:
@@ -96,7 +96,7 @@ class StreamLoop:
                 state, total = self._advanced(slab, state, total, key, plan)
                 done = int(slab.steps[slab.used - 1]) + int(slab.ends[slab.used - 1])
                 if keeper is not None and bool(slab.ends[slab.used - 1]) and done < self.run.steps and keeper.due:
-                    keeper.keep(done, {name: np.asarray(array) for name, array in state._asdict().items()})
+                    keeper.keep(done, state.kept())
                 if progress is not None and (done - shown >= self.run.steps / STRETCHES or done == self.run.steps):
                     shown = done
                     progress(done, self.run.steps, time.perf_counter() - began)

@@ -8,9 +8,9 @@ from dataclasses import replace
 from itertools import product
 
 from lastiterate.planning.families.asked import Asked, falling
-from lastiterate.run.momentum import HeavyBall
 from lastiterate.run.run import Run
 from lastiterate.run.step_sizes import Constant, Steps
+from lastiterate.run.updates import HeavyBall
 
 STEPS = (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 FRICTIONS = tuple(2.0**-j for j in range(1, 7))  #: 1 - momentum
@@ -24,7 +24,7 @@ def accelerated(asked: Asked) -> Iterator[Run]:
     for steps, friction in product(STEPS, FRICTIONS):
         if steps * friction >= FORGOTTEN:
             yield replace(asked.empty, steps=steps, step_size=Steps(falling(asked.first, steps)), clip=asked.clip,
-                          noise=asked.composed(steps), momentum=HeavyBall(1 - friction))
+                          noise=asked.composed(steps), update=HeavyBall(1 - friction))
 
 
 def plain(asked: Asked) -> Iterator[Run]:

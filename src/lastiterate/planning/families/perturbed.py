@@ -15,7 +15,8 @@ from lastiterate.planning.families.asked import Asked, linear_loss
 from lastiterate.planning.task import budget
 from lastiterate.run.adjacency import records_moved
 from lastiterate.run.losses import Logistic, Softmax
-from lastiterate.run.noise import ObjectiveNoise
+from lastiterate.run.noise import NoiseMultiplier
+from lastiterate.run.perturbed import PerturbedMinimiser
 from lastiterate.run.run import Run
 from lastiterate.run.step_sizes import Constant
 
@@ -48,13 +49,14 @@ def run_of(asked: Asked, share: float, *, cap: float | None = None) -> Run | Non
     loss = replace(loss, cap=cap)
     loss = replace(loss, ridge=share * loss.facts().fact("smooth"))
     run = Run(n=task.n, steps=1, step_size=Constant(STEP / loss.facts().fact("smooth")), loss=loss,
-              noise=ObjectiveNoise(1.0, task.parameters, LAST), adjacency=asked.adjacency,
+              noise=NoiseMultiplier(1.0), method=PerturbedMinimiser(task.parameters, LAST),
+              adjacency=asked.adjacency,
               prelude=whitened.preparation(asked), rows_per_unit=task.rows_per_unit)
     charged = whitened.spent(asked) * asked.mu**2
     epsilon = asked.epsilon - log_determinants(run)
     left = budget(epsilon, asked.delta) ** 2 - charged if 0 < epsilon <= LARGEST_EPSILON else 0.0
     if left <= 0:
         return None
-    run = replace(run, noise=ObjectiveNoise(left**-0.5, task.parameters, LAST))  # near what calibration finds
+    run = replace(run, noise=NoiseMultiplier(left**-0.5))  # near what calibration finds
     steps = steps_for(run, TOLERANCE * math.sqrt(left))
     return None if steps is None else replace(run, steps=steps)

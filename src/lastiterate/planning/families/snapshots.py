@@ -12,9 +12,10 @@ from lastiterate.planning.families import whitened
 from lastiterate.planning.families.asked import Asked
 from lastiterate.run.batching import Batching, Poisson
 from lastiterate.run.losses import LinearLoss
-from lastiterate.run.noise import SnapshotNoise
+from lastiterate.run.noise import NoiseMultiplier
 from lastiterate.run.penalties import Prox
 from lastiterate.run.run import Run
+from lastiterate.run.snapshots import VarianceReduced
 from lastiterate.run.step_sizes import Constant
 
 SNAPSHOTS, EVERY, RATE = 200, 3, 0.1
@@ -28,15 +29,16 @@ def snapshot_run(asked: Asked, loss: LinearLoss, cap: float, batching: Batching 
     task, batches = asked.task, Poisson(RATE) if batching is None else batching
     steps, rate = SNAPSHOTS * EVERY, batches.expected_batch(task.n) / task.n
     step = min(WAY * whitened.travelled(asked, cap) / steps, LONGEST / loss.facts().fact("smooth"))
-    return Run(n=task.n, steps=steps, step_size=Constant(step), noise=split(SNAPSHOTS, EVERY, rate, SHARE),
+    noise, method = split(SNAPSHOTS, EVERY, rate, SHARE)
+    return Run(n=task.n, steps=steps, step_size=Constant(step), noise=noise, method=method,
                batching=batches, loss=loss, prox=prox, prelude=whitened.preparation(asked), adjacency=asked.adjacency,
                rows_per_unit=task.rows_per_unit, rows_per_record=task.rows_per_record)
 
 
-def split(taken: int, every: int, rate: float, share: float) -> SnapshotNoise:
-    """The noise of ``taken`` snapshots whose other steps cost about ``share`` of mu^2 = 1.
+def split(taken: int, every: int, rate: float, share: float) -> tuple[NoiseMultiplier, VarianceReduced]:
+    """Noise and method of ``taken`` snapshots whose other steps cost about ``share`` of mu^2 = 1.
 
     For little noise of single steps: a sampled one costs mu^2 = rate^2 / z^2.
     """
     z = rate * math.sqrt(taken * (every - 1) / share)
-    return SnapshotNoise(z, every, math.sqrt(taken / (1 - share)) / z)
+    return NoiseMultiplier(z), VarianceReduced(every, math.sqrt(taken / (1 - share)) / z)

@@ -13,11 +13,11 @@ from lastiterate.planning.families.asked import MEAN_SHARE, Asked, falling, line
 from lastiterate.planning.task import COSINES
 from lastiterate.run.adjacency import records_moved
 from lastiterate.run.batching import Batching, FullBatch, RandomAllocation
-from lastiterate.run.momentum import HeavyBall
 from lastiterate.run.noise import NoiseMultiplier
 from lastiterate.run.preparation import CosineFeatures, Preparation, PrivateCovariance, PrivateTargetMean
 from lastiterate.run.run import Run
 from lastiterate.run.step_sizes import StableSteps
+from lastiterate.run.updates import HeavyBall
 
 MANY_BLOCKS, FEW_BLOCKS = 20, 10
 ENOUGH_RECORDS, FEWEST_RECORDS = 150, 50  #: in a block, of many blocks and of few
@@ -75,7 +75,7 @@ def run_of(asked: Asked, steps: int, noise: NoiseMultiplier, batching: Batching)
     loss = linear_loss(task.classes, 1.0, RESIDUAL_CLIP)
     clip = CLIP * loss.facts().fact("lipschitz") if task.classes else None
     run = Run(n=task.n, steps=steps, step_size=StableSteps(falling(1.0, steps)), noise=noise, batching=batching,
-              loss=loss, clip=clip, momentum=HeavyBall(BETA), adjacency=asked.adjacency,
+              loss=loss, clip=clip, update=HeavyBall(BETA), adjacency=asked.adjacency,
               prelude=preparation(asked), rows_per_unit=task.rows_per_unit,
               rows_per_record=task.rows_per_record)
     return replace(run, step_size=StableSteps(falling(first_step(asked, run), steps)))

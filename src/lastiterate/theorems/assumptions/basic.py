@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable
 
 from lastiterate.curves.subsampled import installed
-from lastiterate.errors import InputError
 from lastiterate.run.adjacency import convertible, records_moved
 from lastiterate.run.domains import Everywhere
 from lastiterate.run.facts import known
@@ -39,19 +38,23 @@ def _sensitivity(run: Run) -> Held | Broken:
 
 
 def _noise(run: Run) -> Held | Broken:
-    try:
-        _ = run.first_noise
-    except InputError as error:
-        return Broken(str(error))
-    return Held()
+    assert run.noise is not None
+    missing = run.noise.undetermined(run.noise_unit)
+    return Held() if missing is None else Broken(missing)
 
 
 known_sensitivity = Assumption("known_sensitivity", "a bound on how far one record moves the summed gradient",
                                _sensitivity)
+noisy_steps = Assumption("noisy_steps", "noise on the mean gradient of every step, of a size that is known before it",
+                         lambda run: Held() if run.method.noisy_steps else Broken(
+                             "it speaks of steps that each have noise of a known size: use method=Descent()"),
+                         of_method=True)
 known_noise = Assumption("known_noise", "a noise level that the description determines", _noise)
+NOISY_STEPS = (noisy_steps, known_sensitivity, known_noise)
+"""What nearly every row about steps asks for."""
 last_iterate_only = _plain("last_iterate_only", "only the last iterate is released", lambda run: run.release == "last",
                            "it speaks of the last iterate only, and this run releases all of them")
-no_momentum = _plain("no_momentum", "no momentum", lambda run: run.momentum is None,
+plain_updates = _plain("plain_updates", "no momentum", lambda run: run.update is None,
                      "the proof covers plain steps, and this run uses momentum")
 full_batch = _plain("full_batch", "full batches", lambda run: run.batching.drawn == "never" and run.blocks == 1,
                     "it is proved for full batches only: use --batch full")

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from lastiterate.theorems.assumptions.basic import (
+    NOISY_STEPS,
     constant_step,
     full_batch,
-    known_noise,
-    known_sensitivity,
     last_iterate_only,
-    no_momentum,
     no_prox,
+    plain_updates,
 )
 from lastiterate.theorems.assumptions.diffusion import langevin_noise
 
@@ -18,10 +17,10 @@ PAPER = "Chourasia, Ye, Shokri: Differential privacy dynamics of Langevin diffus
 
 
 
-ALGORITHM = (known_sensitivity, known_noise, full_batch, constant_step, langevin_noise, no_prox)
+ALGORITHM = (*NOISY_STEPS, full_batch, constant_step, langevin_noise, no_prox)
 """What their Algorithm 1 fixes."""
 
 
 
-LAST_ITERATE = (*ALGORITHM, last_iterate_only, no_momentum)
+LAST_ITERATE = (*ALGORITHM, last_iterate_only, plain_updates)
 """The same with a hidden state: only theta_K is released, by plain steps."""

@@ -6,7 +6,7 @@ import math
 
 from lastiterate.analysis.perturbed_objective import distance
 from lastiterate.run.facts import known
-from lastiterate.run.noise import ObjectiveNoise
+from lastiterate.run.perturbed import minimiser_of
 from lastiterate.run.run import Run
 from lastiterate.theorems.theorem import Assumption, Broken, Held
 
@@ -15,14 +15,14 @@ LONGEST = 16 / 17
 
 
 def _perturbed(run: Run) -> Held | Broken:
-    if not isinstance(run.noise, ObjectiveNoise):
+    if minimiser_of(run) is None:
         return Broken("it speaks of a random linear term of the objective, whose minimiser is released: use "
-                      "ObjectiveNoise")
+                      "method=PerturbedMinimiser(...)")
     return Held()
 
 
 def _solved(run: Run) -> Held | Broken:
-    if not isinstance(run.noise, ObjectiveNoise):
+    if minimiser_of(run) is None:
         return Broken("it needs a solver that finds the minimiser of a perturbed objective")
     facts = run.loss.facts()
     smooth, strong, lipschitz = (known(facts, name) for name in ("smooth", "strong", "lipschitz"))
@@ -37,5 +37,5 @@ def _solved(run: Run) -> Held | Broken:
 
 
 perturbed_objective = Assumption("perturbed_objective", "a random linear term of a classifier's objective, and its "
-                                 "minimiser released", _perturbed)
+                                 "minimiser released", _perturbed, of_method=True)
 solved_objective = Assumption("solved_objective", "a ridge, and steps of the solver below 16/17 of 1/smooth", _solved)

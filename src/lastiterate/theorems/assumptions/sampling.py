@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from lastiterate.theorems.assumptions.basic import (
+    NOISY_STEPS,
     dp_accounting_installed,
-    known_noise,
-    known_sensitivity,
     not_replace_one,
     poisson_batches,
 )
 
-ASSUMPTIONS = (known_sensitivity, known_noise, poisson_batches, not_replace_one, dp_accounting_installed)
+ASSUMPTIONS = (*NOISY_STEPS, poisson_batches, not_replace_one, dp_accounting_installed)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from lastiterate.theorems.assumptions.basic import (
-    known_noise,
-    known_sensitivity,
+    NOISY_STEPS,
     last_iterate_only,
-    no_momentum,
     no_prox,
+    plain_updates,
 )
 from lastiterate.theorems.assumptions.diffusion import gibbs_start, langevin_noise, log_sobolev
 from lastiterate.theorems.assumptions.geometry import short_step, strongly_convex
@@ -17,7 +16,7 @@ PAPER = "Ryffel, Bach, Pointcheval: Differential privacy guarantees for stochast
 
 
 
-ALGORITHM = (known_sensitivity, known_noise, langevin_noise, last_iterate_only, no_momentum, no_prox)
+ALGORITHM = (*NOISY_STEPS, langevin_noise, last_iterate_only, plain_updates, no_prox)
 """What their Algorithm 1 fixes, but for the batches."""
 
 

@@ -15,8 +15,7 @@ from lastiterate.engine.gradients import Linear
 from lastiterate.engine.noise import NOISE, Key, gaussian, stream
 from lastiterate.engine.prepare import linear_loss
 from lastiterate.errors import InputError
-from lastiterate.run.noise import ObjectiveNoise
-from lastiterate.run.perturbed import last_noise, linear_term, look_ahead
+from lastiterate.run.perturbed import last_noise, linear_term, look_ahead, minimiser_of
 from lastiterate.run.run import Run
 
 STRETCHES = 50
@@ -52,10 +51,11 @@ def many_minimised(run: Run, rows: np.ndarray, labels: Any, keys: Any) -> np.nda
 
 
 def _shape(run: Run, rows: np.ndarray) -> tuple[int, int]:
-    assert isinstance(run.noise, ObjectiveNoise)
+    method = minimiser_of(run)
+    assert method is not None
     shape = (linear_loss(run).outputs, rows.shape[-1])
-    if shape[0] * shape[1] != run.noise.parameters:
-        raise InputError("parameters", f"must be the model's {shape[0] * shape[1]}", run.noise.parameters,
+    if shape[0] * shape[1] != method.parameters:
+        raise InputError("parameters", f"must be the model's {shape[0] * shape[1]}", method.parameters,
                          "count outputs times (features + 1)")
     return shape
 

@@ -1,0 +1,50 @@
+"""How methods are executed: a table, like that of samplers. Plain descent is the loop itself and has no row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from lastiterate.engine.methods.minimiser import many_minimised, minimised
+from lastiterate.engine.methods.variance_reduced import Reduction
+from lastiterate.run.method import Descent
+from lastiterate.run.perturbed import PerturbedMinimiser
+from lastiterate.run.run import Run
+from lastiterate.run.snapshots import VarianceReduced
+
+
+@dataclass(frozen=True)
+class Solver:
+    """Execution without the loop, on arranged rows and labels: one model for a key, or one for each of many keys."""
+
+    one: Callable[..., np.ndarray]
+    many: Callable[..., np.ndarray]
+
+
+@dataclass(frozen=True)
+class Executed:
+    """How a method is executed: ``follows`` gives what its steps follow in the loop, or ``solver`` takes its place."""
+
+    follows: Callable[[Run], Any] | None = None
+    solver: Solver | None = None
+
+
+METHODS: dict[type, Executed] = {
+    Descent: Executed(),
+    VarianceReduced: Executed(follows=Reduction.of),
+    PerturbedMinimiser: Executed(solver=Solver(minimised, many_minimised)),
+}
+
+
+def solver_of(run: Run) -> Solver | None:
+    """What executes the run in place of the loop; ``None`` where the loop does."""
+    return METHODS[type(run.method)].solver
+
+
+def followed_by(run: Run) -> Any:
+    """What a run's steps follow, where that is not the sum of a batch's gradients with the run's own noise."""
+    follows = METHODS[type(run.method)].follows
+    return None if follows is None else follows(run)

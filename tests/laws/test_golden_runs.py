@@ -1,0 +1,34 @@
+"""Sixty runs as an earlier version described them: they are read, and every row says of them what it said then."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import lastiterate as li
+
+DELTA = 1e-5
+GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "runs.json").read_text())
+
+
+def found(run):
+    certificate = li.account(run, at_least=li.Evidence.ASSUMED)
+    return {row["theorem"]: row["epsilon"] for row in certificate.rows(DELTA) if row["applies"]}
+
+
+@pytest.mark.parametrize("golden", GOLDEN, ids=lambda golden: golden["name"])
+def test_every_row_says_what_it_said(golden):
+    """Up to rounding of another machine; a row that is newer may stand beside, one that is gone may not."""
+    run = li.Run.from_dict(golden["run"])
+    assert li.Run.from_json(run.to_json()) == run
+    rows = found(run)
+    for name, epsilon in golden["rows"].items():
+        assert rows[name] == pytest.approx(epsilon, rel=1e-9), name
+
+
+def test_there_are_sixty_and_each_kind_of_part_is_among_them():
+    text = json.dumps(GOLDEN)
+    assert len(GOLDEN) == 60
+    for word in ("SnapshotNoise", "ObjectiveNoise", "HeavyBall", "Nesterov", "PrivateCovariance", "TopEigenvalue",
+                 "RandomAllocation", "BallsInBins", "replace-one", "add-remove", "Ball", "L2Squared"):
+        assert f'"{word}"' in text, word
