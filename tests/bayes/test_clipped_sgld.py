@@ -43,7 +43,8 @@ def test_the_table_certifies_it():
 def test_an_unclipped_run_is_told_why():
     bare = li.Run(n=100, steps=10, step_size=li.Constant(0.1), noise=li.Langevin(0.1), batching=li.Cyclic(1))
     text = li.account(bare).why_not()
-    assert all(word in text for word in ("--clip", "--radius", "Theorem IV.1", "bayes.breach", "sample_posterior"))
+    assert all(word in text for word in ("clip=C", "domain=Ball(R)", "Theorem IV.1", "bayes.breach",
+                                         "sample_posterior"))
     with pytest.raises(Exception, match="no theorem certifies"):
         li.calibrate(bare, epsilon=1.0, delta=1e-5)
 

@@ -45,7 +45,7 @@ def test_an_accuracy_that_is_paid_for_is_shown(tmp_path):
         (["--report-accuracy", "1.5"], "--report-accuracy must lie between"),
         (["--report-accuracy", "0.1", "--secure-noise"], "--report-accuracy is for the linear models"),
         (["--algorithm", "objective-perturbation", "--batch", "cyclic:5"], "--batch must be left out"),
-        (["--algorithm", "dp-svrg", "--batch", "cyclic:5"], "batching must be Poisson where steps follow snapshots"),
+        (["--algorithm", "dp-svrg", "--batch", "cyclic:5"], "--batch must be Poisson where steps follow snapshots"),
         (["--algorithm", "dp-svrg", "--secure-noise"], "--algorithm must not be dp-svrg with secure_noise"),
         (["--algorithm", "adam"], "--algorithm must be one of"),
         (["--batch", "cyclic:5"], "--batch needs an algorithm"),
@@ -54,8 +54,8 @@ def test_an_accuracy_that_is_paid_for_is_shown(tmp_path):
         (["--algorithm", "permuted-sgd", "--cap", "1.5"], "--cap must lie between"),
         (["--algorithm", "noisy-gd", "--prox", "l1"], "--prox must be"),
         (["--algorithm", "noisy-gd", "--prox", "elastic-net:1"], "--prox must be"),
-        (["--algorithm", "noisy-gd", "--prox", "l1:-1"], "weight of l1"),
-        (["--algorithm", "noisy-gd", "--batch", "cyclic:9999"], "batch size cannot exceed n"),
+        (["--algorithm", "noisy-gd", "--prox", "l1:-1"], "--prox must be a finite number > 0"),
+        (["--algorithm", "noisy-gd", "--batch", "cyclic:9999"], "--batch cannot exceed n"),
     ],
 )
 def test_bad_flags_are_one_sentence_and_write_nothing(flags, word, tmp_path):

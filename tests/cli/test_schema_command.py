@@ -55,12 +55,13 @@ def test_records_are_never_taken_for_names(csv):
                     ["train", csv / "adult.csv", "--epsilon", "1"]):
         code, out, err = call(*command)
         assert code == 2 and "must begin with a header" in err
+        assert "lastiterate schema FILE --no-header --columns NAME:KIND,... makes one" in err, "and that is how"
         assert "77516" not in out + err and "Masters" not in out + err
     names = "age:number,work:ignore,weight:ignore,education:category,income"
     code, out, err = call("schema", csv / "adult.csv", "--no-header", "--columns", names)
     assert code == 0 and 'header = ["age", "work", "weight", "education", "income"]' in out, err
     code, _, err = call("schema", csv / "adult.csv", "--no-header")
-    assert code == 2 and "--no-header needs the names" in err
+    assert code == 2 and "--columns must name the columns in order" in err and "--columns NAME:KIND" in err
 
 
 def test_other_targets_and_bundled_sets(csv):

@@ -123,7 +123,7 @@ def test_what_clipping_destroys_is_told_only_of_clipped_runs():
     run = li.Run(n=9, steps=3, step_size=li.Constant(0.1), noise=li.Langevin(0.3), batching=li.FixedSize(3))
     for name, clipped, plain in (
         ("sgld-strongly-convex-batch", "clip rows instead", "add a ridge"),
-        ("bounded-domain-convex", "clip rows instead", "state --smooth and --strong 0"),
+        ("bounded-domain-convex", "clip rows instead", "state smooth=M and strong=0"),
     ):
         for clip, told, other in ((0.5, clipped, plain), (None, plain, clipped)):
             loss = li.Abstract(li.LossFacts(sensitivity=1.0)) if clip is None else li.Softmax(classes=3, ridge=0.1)
@@ -271,7 +271,7 @@ def test_unclipped_sgld_is_refused_with_what_would_help():
     for loss in (li.Abstract(), li.Abstract(li.LossFacts(smooth=1.0, strong=1.0))):
         found = li.account(replace(run, loss=loss), at_least=li.Evidence.ASSUMED)
         assert found.best(1e-5) is None and found.epsilon(1e-5) == math.inf
-        for word in ("Heller", "2110.05057", "--clip", "--radius", "--lipschitz", "exact posterior"):
+        for word in ("Heller", "2110.05057", "clip=C", "domain=Ball(R)", "lipschitz=L", "exact posterior"):
             assert word in found.why_not()
         with pytest.raises(NotCertified, match="Heller"):
             li.calibrate(replace(run, loss=loss), epsilon=1.0, delta=1e-5, at_least=li.Evidence.ASSUMED)

@@ -215,7 +215,7 @@ class Certificate:
         return written.rows(self, delta)
 
     def answer(self, delta: float) -> dict[str, Any]:
-        """What ``account --json`` prints."""
+        """What ``lastiterate account --json`` prints."""
         return written.answer(self, delta)
 
     def described(self) -> dict[str, Any]:

@@ -58,7 +58,7 @@ def check_word(word: Any) -> dict[str, Any]:
         _text("audit: protocol", word["audit"].get("protocol"))
         _text("audit: fixed_on", word["audit"].get("fixed_on", ""))
         if not isinstance(word["audit"].get("result", ""), str | dict):
-            raise InputError("audit: result", "must be a text, or what audit --json wrote", None)
+            raise InputError("audit: result", "must be a text, or what lastiterate audit --json wrote", None)
         if "settings" in word["audit"]:
             _settings(word["audit"]["settings"])
     try:

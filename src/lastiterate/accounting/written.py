@@ -1,4 +1,4 @@
-"""A certificate as JSON: what ``account --json`` prints, and what lies beside a released model."""
+"""A certificate as JSON: what ``lastiterate account --json`` prints, and what lies beside a released model."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def renyi(certificate: Certificate, orders: Sequence[float]) -> list[dict[str, A
 
 
 def answer(certificate: Certificate, delta: float) -> dict[str, Any]:
-    """What ``account --json`` prints: the number, what it rests on, every verdict, the run."""
+    """What ``lastiterate account --json`` prints: the number, what it rests on, every verdict, the run."""
     check_delta(delta)
     best = certificate.best(delta)
     return {

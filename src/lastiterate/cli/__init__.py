@@ -19,6 +19,7 @@ from lastiterate.cli import (  # their commands register themselves
     runs,
     tunings,
 )
+from lastiterate.cli.names import in_flags
 from lastiterate.cli.screen import app
 
 __all__ = ["app", "audits", "backbones", "explorer", "fits", "ledgers", "main", "plans", "published", "releases",
@@ -27,7 +28,7 @@ __all__ = ["app", "audits", "backbones", "explorer", "fits", "ledgers", "main", 
 
 def main() -> None:
     """The command, as ``__main__`` starts it; warnings are sentences, without the line of code they come from."""
-    warnings.showwarning = lambda message, *_, **__: print(f"warning: {message}", file=sys.stderr)
+    warnings.showwarning = lambda message, *_, **__: print(f"warning: {in_flags(str(message))}", file=sys.stderr)
     try:
         app()
     except SystemExit as left:

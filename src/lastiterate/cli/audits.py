@@ -10,6 +10,7 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
+from lastiterate.cli.names import in_flags
 from lastiterate.cli.screen import Json, app, console, reports_errors
 from lastiterate.cli.terminal import Terminal
 from lastiterate.errors import InputError
@@ -127,7 +128,7 @@ def _show_report(report: AuditReport | OneRunReport, json_: bool, code: int = 0)
     else:
         _table(report.rows(), bad=report.refuted)
         for caveat in report.caveats:
-            console.print(f"- {caveat}", style="dim", highlight=False)
+            console.print(in_flags(f"- {caveat}"), style="dim", highlight=False)
     if report.refuted or code:
         raise typer.Exit(code or 1)
 

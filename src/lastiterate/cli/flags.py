@@ -19,6 +19,11 @@ from lastiterate.run.starts import Fixed, GaussianStart, Start
 from lastiterate.run.step_sizes import Constant, InverseDecay, RelativeToSmooth, Steps, StepSize
 from lastiterate.run.updates import HeavyBall, Nesterov, Update
 
+WORDS = ("n", "steps", "step_size", "batch", "start", "momentum", "prox", "release", "adjacency")
+NUMBERS = ("noise_std", "sigma", "noise_multiplier", "sensitivity", "lipschitz", "smooth", "strong", "weak_convexity",
+           "log_sobolev", "hoelder", "hoelder_exponent", "radius", "clip")
+"""The flags that describe a run."""
+
 
 def number(flag: str, text: str) -> float:
     """A finite number."""
@@ -61,13 +66,13 @@ BATCHES = {kind.word: kind for kind in get_args(Batching)}
 _LETTERS: dict[Any, str] = {"int": "B", "float": "Q"}
 
 
-def _form(kind: type[Batching]) -> str:
+def form(kind: type[Batching]) -> str:
     """How a batching is written, its numbers as letters: ``cyclic:B``."""
     letters = ",".join(_LETTERS[item.type] for item in fields(kind))
     return f"{kind.word}:{letters}" if letters else kind.word
 
 
-BATCH_FORMS = [_form(kind) for kind in BATCHES.values()]
+BATCH_FORMS = [form(kind) for kind in BATCHES.values()]
 
 
 def batching(text: str) -> Batching:

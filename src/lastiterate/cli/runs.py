@@ -10,6 +10,7 @@ from typing import Annotated, Any, cast
 
 import typer
 
+from lastiterate.cli.flags import NUMBERS, WORDS
 from lastiterate.cli.screen import FLAG_HELP, Delta, Json, RunFile, Trust, app, console, reports_errors
 from lastiterate.errors import InputError
 
@@ -18,14 +19,11 @@ def _run_flags(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the flags that describe a run."""
     import inspect
 
-    words = ("n", "steps", "step_size", "batch", "start", "momentum", "prox", "release", "adjacency")
-    numbers = ("noise_std", "sigma", "noise_multiplier", "sensitivity", "lipschitz", "smooth", "strong",
-               "weak_convexity", "log_sobolev", "hoelder", "hoelder_exponent", "radius", "clip")
     extra = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[
-            (str if name in words else float) | None,
+            (str if name in WORDS else float) | None,
             typer.Option("--" + name.replace("_", "-"), help=FLAG_HELP.get(name, ""))])
-        for name in (*words[:3], *numbers[:3], *words[3:], *numbers[3:])
+        for name in (*WORDS[:3], *NUMBERS[:3], *WORDS[3:], *NUMBERS[3:])
     ]
     own = [p for p in inspect.signature(command).parameters.values() if p.kind != inspect.Parameter.VAR_KEYWORD]
     own = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=eval(p.annotation, globals())

@@ -15,6 +15,7 @@ from rich.markup import escape
 from typer.models import ArgumentInfo
 
 from lastiterate import __version__, interrupts
+from lastiterate.cli.names import flag_of, in_flags
 from lastiterate.cli.terminal import Terminal, visible
 from lastiterate.data.unpack import unpacked_limit
 from lastiterate.errors import InputError, NotCertified
@@ -51,15 +52,6 @@ def options(_: Annotated[bool, typer.Option("--version", callback=_version, is_e
     """Train under differential privacy and release only the final model."""
 
 
-def in_flags(text: str) -> str:
-    """Words for Python callers in those of the command line."""
-    return text.replace("at_least=Evidence.ASSUMED", "--trust-constants")
-
-
-OTHER_NAMES = {"folder": "out"}
-"""Arguments in Python that have a flag of another name; all others have a flag of their own name."""
-
-
 def reports_errors(command: Callable[..., None]) -> Callable[..., None]:
     """Errors are one sentence on standard error and exit code 2; arguments are called by the flags that give them."""
     own = inspect.signature(command, eval_str=True).parameters
@@ -93,6 +85,7 @@ def _stopped() -> typer.Exit:
 
 def _ended(error: Exception, given: dict[str, Any], arguments: set[str]) -> Exception:
     """Say an error that users can do something about, and how the command ends; another one as it is."""
+    flags = given.keys() - arguments
     match error:
         case BrokenPipeError():  # the reader has seen enough, as head does; Python would complain once more at its end
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -101,14 +94,12 @@ def _ended(error: Exception, given: dict[str, Any], arguments: set[str]) -> Exce
             where, what = str(error.filename or "output"), error.strerror or str(error)
             said = f"{where} must be writable, got {what}{'; nothing was released' if error.filename else ''}"
         case InputError():
-            name = OTHER_NAMES.get(error.argument, error.argument)
-            flag = name in given and name not in arguments
-            said = f"{'--' + name.replace('_', '-') if flag else error.argument} {error.rule}"
+            said = f"{flag_of(error.argument, flags)} {error.rule}"
         case NotCertified():
             said = str(error)
         case _:
             return error
-    Terminal(stderr=True).print(f"[bold red]error:[/bold red] {escape(in_flags(said))}", highlight=False,
+    Terminal(stderr=True).print(f"[bold red]error:[/bold red] {escape(in_flags(said, flags))}", highlight=False,
                                soft_wrap=True)
     return typer.Exit(2)
 

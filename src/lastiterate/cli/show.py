@@ -14,7 +14,7 @@ from lastiterate.accounting import explain
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.accounting.explain import rounded_down, rounded_up
 from lastiterate.accounting.secrecy import gained
-from lastiterate.cli.screen import in_flags
+from lastiterate.cli.names import in_flags
 from lastiterate.curves.curve import check_delta
 from lastiterate.planning.planner import Choice, share_words
 from lastiterate.run.noise import NoiseMultiplier
@@ -52,7 +52,7 @@ def refusals(console: Console, certificate: Certificate, delta: float) -> None:
     failures = {row["theorem"]: row["reasons"] for row in certificate.rows(delta) if not row["applies"]}
     if failures:
         console.print("does not apply:", style="dim")
-        console.print(by_reason(failures), style="dim", highlight=False, markup=False)
+        console.print(in_flags(by_reason(failures)), style="dim", highlight=False, markup=False)
 
 
 def accounted(console: Console, certificate: Certificate, delta: float) -> None:
@@ -68,7 +68,7 @@ def accounted(console: Console, certificate: Certificate, delta: float) -> None:
     if certified:
         refusals(console, certificate, delta)
     for caveat in certificate.all_caveats():
-        console.print(f"- {caveat}", style="dim", highlight=False)
+        console.print(in_flags(f"- {caveat}"), style="dim", highlight=False)
 
 
 def divergences(orders: list[float], rows: list[dict[str, Any]]) -> Table:
@@ -108,7 +108,7 @@ def trained(console: Console, result: Trained, where: str) -> None:
     if result.plain_score is not None:
         table.add_row("", f"{result.plain_score:.3f} without privacy (shown because this set is public)")
     table.add_row("model", escape(where))
-    notes = "\n".join(f"- {escape(caveat)}" for caveat in certificate.all_caveats())
+    notes = "\n".join(f"- {escape(in_flags(caveat))}" for caveat in certificate.all_caveats())
     console.print(Panel(Group(table, "", f"[dim]{notes}[/dim]"), title="trained in the dark, released once",
                         expand=False))
 

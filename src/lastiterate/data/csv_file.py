@@ -23,7 +23,7 @@ from lastiterate.errors import InputError
 STANDARD_INPUT = Path("-")
 SEPARATORS = ",;\t|"
 HEADERLESS = ("begin with a header of column names, and its first row holds a number",
-              "name the columns in order with --columns NAME:KIND,..., which says that there is no header")
+              "or a schema must name the columns: schema_template(file, header=False, columns=NAME:KIND,...) makes one")
 
 
 def read_csv(path: Path, names: Sequence[str] = (), without: str = "") -> Table:

@@ -116,7 +116,8 @@ def schema_template(path: str | Path, *, columns: str | None = None, header: boo
     kind = _format_of(path)
     given = {} if columns is None else parsed_columns(columns)
     if not header and not given:
-        raise InputError("no_header", "needs the names of the columns in order", None, "add --columns NAME:KIND,...")
+        raise InputError("columns", "must name the columns in order where there is no header", None,
+                         "such as columns=NAME:KIND,...")
     try:
         if kind.header is None:
             return array_template(kind.read(path).facts)

@@ -38,7 +38,7 @@ def refuse_beyond(size: int, path: Path) -> None:
     """Refuse ``size`` unpacked bytes of a file where they are more than the limit."""
     if size > most_unpacked():
         raise InputError("data file", f"must not unpack to more than {most_unpacked()} bytes", path.name,
-                         "unpack it yourself, or raise the limit with --unpacked-limit BYTES")
+                         "unpack it yourself, or raise the limit with unpacked_limit(BYTES)")
 
 
 class Unpacked(gzip.GzipFile):

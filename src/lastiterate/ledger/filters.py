@@ -162,7 +162,7 @@ class RenyiFilter:
         costs = tuple(_up(curve.rdp(order), UNIT) for order in self.orders)
         if LARGEST in costs:
             raise InputError("release", "has no Renyi divergence at the filter's orders", type(curve).__name__,
-                             "use a ledger with --filter gaussian and a failure probability")
+                             "use a ledger with filter=GaussianFilter(mu, failure)")
         return Charge(costs)
 
     def covers(self, charge: Charge, curve: Curve) -> bool:

@@ -225,7 +225,7 @@ def _total(connection: sqlite3.Connection, dataset: str | None) -> Total:
     rows = connection.execute("SELECT name, unit, adjacency, filter FROM datasets ORDER BY name").fetchall()
     rows = [row for row in rows if dataset in (None, row[0])]
     if len(rows) != 1:
-        raise InputError("--dataset", "must name a data set of this ledger", dataset,
+        raise InputError("dataset", "must name a data set of this ledger", dataset,
                          "lastiterate ledger show FILE lists them")
     name, unit, adjacency, described = rows[0]
     found = filter_from_dict(_json(described))

@@ -1,4 +1,4 @@
-"""Named ways to draw batches, as runs on a linear model, from public numbers alone: what ``--algorithm`` means.
+"""Named ways to draw batches, as runs on a linear model, from public numbers alone: what ``algorithm`` means.
 
 All share the automatic plan's preparation: a private mean, rows of unit length, whitened in part. Where the row of the
 table that certifies the batches holds for any loss, they share its clip, momentum and stable steps. Where it speaks of

@@ -120,7 +120,7 @@ NUMBERS = ("trials", "failure", "delta", "lower", "ceiling")
 
 
 def _audit(path: str | Path | None) -> dict[str, Any] | None:
-    """An audit's report as ``--json`` prints it; anything else is refused."""
+    """An audit's report as ``lastiterate audit --json`` prints it; anything else is refused."""
     if path is None:
         return None
     found = strict_json.read(Path(path), "audit")

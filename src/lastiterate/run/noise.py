@@ -177,7 +177,7 @@ class NoiseMultiplier(Perturbation):
 
 def _nothing_to_multiply(z: float) -> InputError:
     return InputError("noise_multiplier", "needs a clip or a lipschitz constant to multiply", z,
-                      "give --clip, --lipschitz, or the noise itself with --noise-std")
+                      "give clip=C, lipschitz=L, or the noise itself: noise=GradientNoise(std)")
 
 
 Noise = GradientNoise | Langevin | NoiseMultiplier

@@ -64,7 +64,7 @@ def spread(run: Run) -> Spread | None:
 def _bounded_step(run: Run) -> Held | Broken:
     found = spread(run)
     if found is None:
-        return Broken("it needs a bound on a record's gradient (--clip or --lipschitz), or a smooth loss (--smooth) "
+        return Broken("it needs a bound on a record's gradient (clip=C or lipschitz=L), or a smooth loss (smooth=M) "
                       "and a step of at most 1/(M + m), half of it where clips can act")
     return Held(found[1])
 

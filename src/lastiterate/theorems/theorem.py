@@ -166,7 +166,7 @@ def _of_units(found: Applies, run: Run) -> Applies | Fails:
     """The same for units of several rows."""
     if not holds_with_zeroed_records(run, found.facts):
         return Fails((f"for units of {run.rows_per_unit} rows it must hold with some of them zeroed, and "
-                      "the stated curvature is the records' own: state strong 0, or let a ridge provide it",))
+                      "the stated curvature is the records' own: state strong=0, or let a ridge provide it",))
     try:
         return Applies(found.facts, found.curve.group(run.rows_per_unit))
     except InputError as error:

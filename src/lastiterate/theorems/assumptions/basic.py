@@ -20,9 +20,9 @@ def _plain(name: str, needs: str, holds: Callable[[Run], bool], reason: str) -> 
 UNCLIPPED_SGLD = (
     "nothing bounds what one record does to a step of Langevin dynamics without clipping, and before it has converged "
     "it can leak without bound even where the exact posterior is private (Heller and Fetaya 2023, arXiv:2110.05057, "
-    "Theorem IV.1; lastiterate.bayes.breach builds an example): clip per-example gradients (--clip), or keep the "
-    "parameters in a bounded domain where the loss has a known Lipschitz constant (--radius, --lipschitz), or release "
-    "a sample of the exact posterior instead (lastiterate.bayes.sample_posterior)"
+    "Theorem IV.1; lastiterate.bayes.breach builds an example): clip per-example gradients (clip=C), or keep the "
+    "parameters in a bounded domain where the loss has a known Lipschitz constant (domain=Ball(R), lipschitz=L), or "
+    "release a sample of the exact posterior instead (lastiterate.bayes.sample_posterior)"
 )
 """Why no theorem certifies unclipped SGLD, and what would help."""
 
@@ -32,8 +32,8 @@ def _sensitivity(run: Run) -> Held | Broken:
     if fact is None and run.noise is not None and run.noise.temperature is not None:
         return Broken(UNCLIPPED_SGLD)
     if fact is None:
-        return Broken("the gradient's sensitivity is unknown: clip per-example gradients (--clip), or state "
-                      "--sensitivity or --lipschitz")
+        return Broken("the gradient's sensitivity is unknown: clip per-example gradients (clip=C), or state "
+                      "sensitivity=S or lipschitz=L")
     return Held((fact,))
 
 
@@ -57,28 +57,29 @@ last_iterate_only = _plain("last_iterate_only", "only the last iterate is releas
 plain_updates = _plain("plain_updates", "no momentum", lambda run: run.update is None,
                      "the proof covers plain steps, and this run uses momentum")
 full_batch = _plain("full_batch", "full batches", lambda run: run.batching.drawn == "never" and run.blocks == 1,
-                    "it is proved for full batches only: use --batch full")
+                    "it is proved for full batches only: use batching=FullBatch()")
 public_order = _plain("public_order", "full batches, or blocks in a public order",
                       lambda run: run.batching.drawn == "never",
                       "it needs full batches or cyclic blocks in public order")
 secret_blocks = _plain("secret_blocks", "a record's block is drawn once, secretly and independently of the data",
                        lambda run: run.batching.drawn == "once" and not run.batching.independent,
-                       "it averages over a secret place of the record: use --batch permuted:B")
+                       "it averages over a secret place of the record: use batching=Permuted(b)")
 secret_bins = _plain("secret_bins", "every record falls into one of the batches secretly and independently, once",
                      lambda run: run.batching.drawn == "once" and run.batching.independent,
-                     "it is proved for secret independent bins: use --batch bins:B")
+                     "it is proved for secret independent bins: use batching=BallsInBins(b)")
 fresh_permutations = _plain("fresh_permutations", "a fresh secret permutation of the records in every pass",
                             lambda run: run.batching.drawn == "each pass" and not run.batching.independent,
-                            "it averages over places that are drawn anew in every pass: use --batch reshuffled:B")
+                            "it averages over places that are drawn anew in every pass: use batching=Reshuffled(b)")
 fresh_blocks = _plain("fresh_blocks", "every record in one of the batches of a pass, secretly and independently, anew "
                       "in every pass", lambda run: run.batching.drawn == "each pass" and run.batching.independent,
-                      "it is proved for secret blocks that are drawn anew in every pass: use --batch allocation:B")
+                      "it is proved for secret blocks that are drawn anew in every pass: use "
+                      "batching=RandomAllocation(b)")
 counted_records = _plain("counted_records", "a public number of records",
                          lambda run: convertible(run.adjacency, "zero-out"),
                          "it counts how many records share a block, which add-remove leaves open: account zero-out")
 poisson_batches = _plain("poisson_batches", "Poisson batches",
                          lambda run: run.batching.drawn == "each step" and run.batching.independent,
-                         "it is proved for Poisson batches: use --batch poisson:Q")
+                         "it is proved for Poisson batches: use batching=Poisson(q)")
 not_replace_one = _plain("not_replace_one", "a record is zeroed, added or removed, not replaced",
                          lambda run: records_moved(run.adjacency) == 1,
                          "no dominating pair is proved for these batches under replace-one, and a sensitivity that is "
@@ -99,25 +100,25 @@ everywhere = _plain("everywhere", "no constraint on the parameters, no proximal 
 no_prox = _plain("no_prox", "no proximal term", lambda run: run.prox is None,
                  "it is proved for projections, and this run has a proximal term")
 fixed_start = _plain("fixed_start", "a fixed start", lambda run: run.start.std == 0,
-                     "it is proved for a fixed start: use --start fixed")
+                     "it is proved for a fixed start: use start=Fixed()")
 sampled_batches = _plain("sampled_batches", "m < n records drawn afresh at every step",
                          lambda run: run.batching.drawn == "each step" and run.batching.sizes == "equal"
                          and run.divisor < run.n,
-                         "it speaks of batches drawn afresh: use --batch fixed:M with M < n")
+                         "it speaks of batches drawn afresh: use batching=FixedSize(m) with m < n")
 counted_batches = _plain("counted_batches", "batches of a public size, in an order that does not depend on the data",
                          lambda run: run.batching.sizes != "random",
-                         "it needs batches of a public size: use --batch full, cyclic:B, permuted:B, reshuffled:B or "
-                         "fixed:B")
+                         "it needs batches of a public size: use batching=FullBatch(), batching=Cyclic(b), "
+                         "batching=Permuted(b), batching=Reshuffled(b) or batching=FixedSize(b)")
 constant_schedule = _plain("constant_schedule", "the same step size and noise at every step",
                            lambda run: run.constant,
                            "it is proved for one step size and one noise level at every step")
 bounded_domain = _plain("bounded_domain", "iterates projected on a domain of known diameter",
                         lambda run: math.isfinite(run.domain.diameter()),
-                        "it needs a bounded domain of known diameter: use --radius")
+                        "it needs a bounded domain of known diameter: use domain=Ball(R)")
 not_resampled = _plain("not_resampled", "no batches drawn afresh at every step",
                        lambda run: run.batching.drawn in ("never", "once"),
                        "batches drawn afresh need a sampling theorem")
 drawn_anew = _plain("drawn_anew", "a record's batch drawn anew at every step or in every pass",
                     lambda run: run.batching.drawn in ("each step", "each pass"),
-                    "it speaks of batches that are drawn again and again: use --batch poisson:Q, fixed:B, "
-                    "reshuffled:B or allocation:B")
+                    "it speaks of batches that are drawn again and again: use batching=Poisson(q), "
+                    "batching=FixedSize(b), batching=Reshuffled(b) or batching=RandomAllocation(b)")

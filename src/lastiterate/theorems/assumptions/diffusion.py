@@ -14,10 +14,10 @@ from lastiterate.theorems.theorem import Assumption, Broken, Held
 
 def _langevin(run: Run) -> Held | Broken:
     if not run.one_temperature:
-        return Broken("it needs the same temperature sigma^2 at every step: use --sigma")
+        return Broken("it needs the same temperature sigma^2 at every step: use noise=Langevin(sigma)")
     noise = known_noise.check(run)
     if isinstance(noise, Held) and run.temperature <= 0:
-        return Broken("the run adds no noise: use --sigma")
+        return Broken("the run adds no noise: use noise=Langevin(sigma)")
     return noise
 
 
@@ -35,7 +35,7 @@ def _gibbs_start(run: Run) -> Held | Broken:
     std = run.start.std
     if not math.isclose(std, wanted, rel_tol=1e-9):
         return Broken(f"the start must be Gaussian with std sqrt(2 sigma^2 / strong) = {wanted:.6g}: "
-                      f"use --start gaussian:{wanted!r}")
+                      f"use start=GaussianStart({wanted!r})")
     return Held((strong,))
 
 
@@ -79,7 +79,7 @@ def held_constant(run: Run) -> float:
 def _log_sobolev(run: Run) -> Held | Broken:
     found = log_sobolev_constant(run)
     if found is None:
-        return Broken("no log-Sobolev constant is known: state --log-sobolev, or satisfy Lemma 5 (strongly convex, "
+        return Broken("no log-Sobolev constant is known: state log_sobolev=c, or satisfy Lemma 5 (strongly convex, "
                       "step < 1/smooth, start N(0, 2 sigma^2 / strong))")
     return Held(found[1])
 

@@ -13,8 +13,8 @@ from lastiterate.theorems.theorem import Assumption, Broken, Held
 def _bounded_gradient(run: Run) -> Held | Broken:
     lipschitz, ridge = known(run.facts(), "lipschitz"), run.loss.ridge
     if lipschitz is None:
-        return Broken("no bound on a record's gradient is known: clip per-example gradients (--clip), or state "
-                      "--lipschitz")
+        return Broken("no bound on a record's gradient is known: clip per-example gradients (clip=C), or state "
+                      "lipschitz=L")
     if ridge > 0 and run.longest_step * ridge > 2:
         return Broken(f"step * ridge must be at most 2 (ridge {ridge:g})")
     return Held((lipschitz,))
@@ -28,7 +28,7 @@ def _hoelder_gradient(run: Run) -> Held | Broken:
     facts = run.facts()
     hoelder, exponent, lipschitz = (known(facts, name) for name in ("hoelder", "hoelder_exponent", "lipschitz"))
     if hoelder is None or exponent is None:
-        return Broken("no Hoelder constant of the gradients is known: state --hoelder and --hoelder-exponent")
+        return Broken("no Hoelder constant of the gradients is known: state hoelder=H and hoelder_exponent=a")
     return Held((hoelder, exponent) if lipschitz is None else (hoelder, exponent, lipschitz))
 
 
@@ -38,7 +38,7 @@ hoelder_gradient = Assumption("hoelder_gradient", "every record's gradient is Ho
 def _lipschitz_step(run: Run) -> Held | Broken:
     found = step_map(run)
     if found is None:
-        return Broken("the step's Lipschitz constant is unknown: state --smooth (with --strong 0 for a convex loss), "
+        return Broken("the step's Lipschitz constant is unknown: state smooth=M (with strong=0 for a convex loss), "
                       "or use a loss that derives it")
     return Held(found.facts)
 
@@ -54,7 +54,7 @@ def _convex(run: Run) -> Held | Broken:
         return Broken("per-example clipping of this loss makes steps expand even where it is convex: clip rows instead")
     flat = strong if strong is not None else weak if weak is not None and weak.value == 0 else None
     if smooth is None or flat is None:
-        return Broken("it needs a convex, smooth loss: state --smooth and --strong 0, or use a loss that derives them")
+        return Broken("it needs a convex, smooth loss: state smooth=M and strong=0, or use a loss that derives them")
     return Held((smooth, flat))
 
 
@@ -67,7 +67,7 @@ def _strong(run: Run) -> Held | Broken:
     if run.clip is not None and smooth is None:
         return Broken("per-example clipping of this loss destroys strong convexity and smoothness: clip rows instead")
     if smooth is None or strong is None or strong.value <= 0:
-        return Broken("it needs a strongly convex, smooth loss: add a ridge, or state --strong and --smooth")
+        return Broken("it needs a strongly convex, smooth loss: add a ridge, or state strong=m and smooth=M")
     return Held((smooth, strong))
 
 
@@ -83,7 +83,7 @@ def at_most(run: Run, limit: float, what: str, held: Held) -> Held | Broken:
 def _short_step(run: Run) -> Held | Broken:
     smooth = known(run.facts(), "smooth")
     if smooth is None:
-        return Broken("the step cannot be compared with 1/smooth: state --smooth")
+        return Broken("the step cannot be compared with 1/smooth: state smooth=M")
     longest = run.longest_step
     if longest * smooth.value >= 1:
         return Broken(f"the step size {longest:g} must lie below 1/smooth = {1 / smooth.value:g}")
@@ -96,7 +96,7 @@ short_step = Assumption("short_step", "step < 1/smooth", _short_step)
 def _nonexpansive(run: Run) -> Held | Broken:
     smooth = known(run.facts(), "smooth")
     if smooth is None:
-        return Broken("the step cannot be compared with 2/smooth: state --smooth")
+        return Broken("the step cannot be compared with 2/smooth: state smooth=M")
     return at_most(run, 2 / smooth.value if smooth.value > 0 else math.inf, "2/smooth", Held((smooth,)))
 
 
@@ -106,7 +106,7 @@ nonexpansive_step = Assumption("nonexpansive_step", "step <= 2/smooth", _nonexpa
 def _contracting(run: Run) -> Held | Broken:
     smooth, strong = known(run.facts(), "smooth"), known(run.facts(), "strong")
     if smooth is None or strong is None or strong.value <= 0:
-        return Broken("the step cannot be compared with 2/(strong + smooth): state --strong and --smooth")
+        return Broken("the step cannot be compared with 2/(strong + smooth): state strong=m and smooth=M")
     return at_most(run, 2 / (strong.value + smooth.value), "2/(strong + smooth)", Held((smooth, strong)))
 
 

@@ -15,7 +15,7 @@ PAPER = "Kong, Ribero: Privacy of the last iterate in cyclically-traversed DP-SG
 def _weakly_convex_step(run: Run) -> Held | Broken:
     found = step_map(run)
     if found is None:
-        return Broken("the step cannot be compared with 1/(M + m): state --smooth, and --strong 0 or --weak-convexity")
+        return Broken("the step cannot be compared with 1/(M + m): state smooth=M, and strong=0 or weak_convexity=m")
     limit, step = longest_weakly_convex_step(found), run.first_step
     if step > limit:
         what = "1/(2 (M + m)), because clips can act" if found.clipped else "1/(M + m)"

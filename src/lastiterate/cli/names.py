@@ -1,0 +1,73 @@
+"""The one table between names in Python, which all messages of the library use, and flags, which the terminal shows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from functools import partial
+
+from lastiterate.cli.flags import BATCHES, NUMBERS, WORDS, form
+
+ARGUMENTS = {
+    "folder": "out", "batching": "batch", "batch size": "batch", "rate of poisson batches": "batch",
+    "start std": "start", "update": "momentum", "noise std": "noise_std", "weight of l1": "prox",
+    "Run.release": "release", "Run.adjacency": "adjacency", "strong of inverse-decay": "step_size",
+}
+"""Arguments whose flag has another name; all others have a flag of their own name, or none."""
+
+VALUES = {
+    "at_least=Evidence.ASSUMED": "--trust-constants",
+    "secure_noise=True": "--secure-noise",
+    "start=Fixed()": "--start fixed",
+    "start=GaussianStart(STD)": "--start gaussian:STD",
+    "domain=Ball(RADIUS)": "--radius RADIUS",
+    "noise=Langevin(SIGMA)": "--sigma SIGMA",
+    "noise=GradientNoise(STD)": "--noise-std STD",
+    "noise=NoiseMultiplier(Z)": "--noise-multiplier Z",
+    "update=HeavyBall(BETA)": "--momentum heavy-ball:BETA",
+    "filter=GaussianFilter(MU, FAILURE)": "--filter gaussian --failure FAILURE",
+    "schema_template(file, header=False, columns=NAME:KIND,...)":
+        "lastiterate schema FILE --no-header --columns NAME:KIND,...",
+    "unpacked_limit(BYTES)": "--unpacked-limit BYTES",
+} | {f"batching={kind.__name__}({','.join(letters)})": f"--batch {written}" for kind in BATCHES.values()
+     for written, letters in [(form(kind), form(kind).split(":")[1:])]}
+"""What is said in another way on the command line; words in capitals stand for any value."""
+
+
+def _pattern(written: str) -> re.Pattern[str]:
+    """What matches an entry of ``VALUES``, with a named group for each word in capitals."""
+    head, opening, rest = written.partition("(")
+    return re.compile(re.escape(head + opening) + re.sub(r"[A-Z]+", lambda word: f"(?P<{word[0]}>[^(),]+)",
+                                                         rest.replace(")", r"\)")) + r"(?!\w)")
+
+
+_PATTERNS = [(_pattern(written), flag) for written, flag in VALUES.items()]
+
+
+def _filled(written: str, found: re.Match[str]) -> str:
+    """A flag with the values that were found for its words in capitals."""
+    values = found.groupdict()
+    return re.sub(r"\b[A-Z]+\b", lambda word: values.get(word[0]) or word[0], written)
+
+
+def in_flags(text: str, given: Collection[str] = ()) -> str:
+    """Words for Python callers in those of the command line: ``clip=1.0`` is ``--clip 1.0``.
+
+    ``given``: the parameters of the command that speaks, which have flags beside those that describe a run.
+    """
+    for pattern, written in _PATTERNS:
+        text = pattern.sub(partial(_filled, written), text)
+    flags = {*given, *WORDS, *NUMBERS}
+    def flag(found: re.Match[str]) -> str:
+        name, value = found.groups()
+        if name not in flags:
+            return found[0]
+        return f"--{name.replace('_', '-')}" + ("" if value in ("", "True") else f" {value}")
+
+    return re.sub(r"\b([a-z_]+)=(?!=)([^\s,;)]*)", flag, text)
+
+
+def flag_of(argument: str, given: Collection[str]) -> str:
+    """The flag that gives an argument, where the command has one; ``given``: the names of the command's parameters."""
+    name = ARGUMENTS.get(argument, argument)
+    return f"--{name.replace('_', '-')}" if name in given else argument
