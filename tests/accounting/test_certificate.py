@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.accounting import explain
+from lastiterate.accounting import wording
 from lastiterate.accounting.written import content_hash
 from lastiterate.errors import InputError, NotCertified
 from lastiterate.theorems import TABLE
@@ -183,9 +183,9 @@ def test_the_explanation_leads_with_the_answer():
     text = found.explain(1e-6)
     first, *rest = text.splitlines()
     best = found.best(1e-6).theorem
-    assert first.startswith(f"epsilon {explain.rounded_up(found.epsilon(1e-6))} at delta 1e-06") and best.name in first
+    assert first.startswith(f"epsilon {wording.rounded_up(found.epsilon(1e-6))} at delta 1e-06") and best.name in first
     assert "zero-out" in first and "one row of the training data" in rest[0] and "set to zero" in rest[0]
-    assert rest[1] == f"Under replace-one: epsilon {explain.rounded_up(found.replace_one_epsilon(1e-6))}."
+    assert rest[1] == f"Under replace-one: epsilon {wording.rounded_up(found.replace_one_epsilon(1e-6))}."
     assert best.citation in rest[2]
     assert repr(text) == str(text), "an interactive session shows lines"
     failing = [v.theorem.name for v in found.verdicts if v.reasons]
@@ -245,9 +245,9 @@ def test_what_an_answer_is_conditional_on_is_explained():
 def test_shown_numbers_are_rounded_away_from_a_better_claim():
     rng = np.random.default_rng(0)
     for value in 10 ** rng.uniform(-8, 8, 2000):
-        assert value * (1 - 1e-9) <= float(explain.rounded_up(value)) <= value * 1.002
-        assert value * 0.998 <= float(explain.rounded_down(value)) <= value * (1 + 1e-9)
-    assert explain.rounded_up(None) == explain.rounded_up(float("inf")) == "-" and explain.rounded_up(0.0) == "0"
+        assert value * (1 - 1e-9) <= float(wording.rounded_up(value)) <= value * 1.002
+        assert value * 0.998 <= float(wording.rounded_down(value)) <= value * (1 + 1e-9)
+    assert wording.rounded_up(None) == wording.rounded_up(float("inf")) == "-" and wording.rounded_up(0.0) == "0"
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,8 @@ from lastiterate.analysis import perturbed_objective as bounds
 from lastiterate.engine import Trainer, seeded_key, seeded_keys
 from lastiterate.engine.gradients import AT_ONCE
 from lastiterate.engine.noise import NOISE, gaussian, stream
-from lastiterate.run.perturbed import KEPT, contraction, last_noise, linear_term, look_ahead
+from lastiterate.run.by_method import last_noise
+from lastiterate.run.perturbed import KEPT, contraction, linear_term, look_ahead
 
 N = 60
 RNG = np.random.default_rng(3)

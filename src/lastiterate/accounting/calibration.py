@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Literal
 
 from lastiterate.accounting.budgets import check_budget
-from lastiterate.accounting.certificate import UPPER, Certificate, account, certificate_of
+from lastiterate.accounting.certificate import UPPER, Certificate, account
 from lastiterate.accounting.roots import Root, falling_root
 from lastiterate.errors import InputError, NotCertified
 from lastiterate.run.evidence import Evidence
@@ -48,7 +48,7 @@ def calibrate(
         run = replace(run, loss=Abstract(replace(run.loss.facts(), log_sobolev=None)))
 
     def within(candidate: Run) -> bool:
-        return certificate_of(candidate, UPPER, at_least).certifies(epsilon, delta)
+        return Certificate.of(candidate, UPPER, at_least).certifies(epsilon, delta)
 
     if _require_certifiable(run, at_least, delta):
         found = _costly_search(run, field, epsilon, delta, at_least)
@@ -78,7 +78,7 @@ def with_unit_noise(run: Run) -> Run:
 
 def _require_certifiable(run: Run, at_least: Evidence, delta: float) -> bool:
     """Refuse what nothing certifies at any noise; whether a search should use coarse curves."""
-    probe = certificate_of(with_unit_noise(run), UPPER, at_least)
+    probe = Certificate.of(with_unit_noise(run), UPPER, at_least)
     if not any(math.isfinite(probe.curve(verdict).epsilon(delta)) for verdict in probe.certifying):
         raise NotCertified(probe.why_not())
     return probe.expensive
@@ -101,7 +101,7 @@ def _costly_search(run: Run, field: str, epsilon: float, delta: float, at_least:
 
     def excess(times: int, asked: tuple[Theorem, ...]) -> Callable[[float], float]:
         def found(x: float) -> float:
-            coarse = certificate_of(candidate(x), asked, at_least).coarse_delta(epsilon, times)
+            coarse = Certificate.of(candidate(x), asked, at_least).coarse_delta(epsilon, times)
             return -math.log(math.log(min(max(coarse, 1e-300), 1 - 1e-9)) / math.log(delta))
 
         return found
@@ -109,16 +109,16 @@ def _costly_search(run: Run, field: str, epsilon: float, delta: float, at_least:
     asked, root = UPPER, Root(0.0 if field == "noise" else -math.log(run.steps), 2.0)
     for times, tolerance, tries, longest in ((2, 0.02, 60, 4.0), (1, 1.5e-3, 40, 0.1), (0, 4e-4, 3, 0.1)):
         if times == 0:
-            asked = (certificate_of(candidate(root.at), UPPER, at_least).coarse_best(epsilon, 1).theorem,)
+            asked = (Certificate.of(candidate(root.at), UPPER, at_least).coarse_best(epsilon, 1).theorem,)
         found = falling_root(excess(times, asked), root.at, root.slope, tolerance=tolerance, tries=tries,
                              longest=longest)
         root = root if found is None else found
     for theorems in (asked, UPPER):
         for more in (0.0, 1e-9, 1e-6, 1e-4, 1e-3, 1e-2, 1e-1):  # rounding decides between 0 and a little more
-            if certificate_of(found := candidate(root.at + more), theorems, at_least).certifies(epsilon, delta):
+            if Certificate.of(found := candidate(root.at + more), theorems, at_least).certifies(epsilon, delta):
                 if field == "noise":
                     return found
-                return _longer(found, lambda n: certificate_of(n, asked, at_least).certifies(epsilon, delta))
+                return _longer(found, lambda n: Certificate.of(n, asked, at_least).certifies(epsilon, delta))
     raise _out_of_reach(epsilon, delta) if field == "noise" else _too_short(epsilon, delta)
 
 

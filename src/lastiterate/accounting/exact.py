@@ -13,10 +13,10 @@ from lastiterate.accounting.budgets import check_budget
 from lastiterate.accounting.calibration import scale_noise, with_kind_of_noise, with_unit_noise
 from lastiterate.accounting.cite import bibtex
 from lastiterate.accounting.derived import added_caveats, differences, proper_delta
-from lastiterate.accounting.explain import NEIGHBOURS, UNIT, Text, rounded_up, units
 from lastiterate.accounting.form import COMMON
 from lastiterate.accounting.stated import stated
 from lastiterate.accounting.stored import Checked
+from lastiterate.accounting.wording import NEIGHBOURS, UNIT, Text, rounded_up, units
 from lastiterate.accounting.written import finite, preparation, sealed
 from lastiterate.curves.curve import UP, Curve, check_delta
 from lastiterate.curves.renyi import Rdp

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
-from lastiterate.accounting.explain import rounded_up
+from lastiterate.accounting.guarantee import Guarantee
+from lastiterate.accounting.wording import rounded_up
 from lastiterate.run.run import Run
-
-if TYPE_CHECKING:
-    from lastiterate.accounting.certificate import Certificate
 
 COMPOSITION = "composition-gdp"
 
 
-def composition_epsilon(certificate: Certificate, delta: float) -> float:
+def composition_epsilon(certificate: Guarantee, delta: float) -> float:
     """What plain composition charges for the same run, as if every batch and every iterate were known."""
     found = [v for v in certificate.certifying if v.theorem.name == COMPOSITION]
     return min((certificate.curve(v).epsilon(delta) for v in found), default=math.inf)
@@ -30,7 +27,7 @@ def secrets(run: Run) -> str:
         run.batching.drawn]
 
 
-def gained(certificate: Certificate, delta: float) -> str:
+def gained(certificate: Guarantee, delta: float) -> str:
     """One sentence: what composition would charge for the same run, and which secrecy makes it cost less."""
     best = certificate.best(delta)
     assert best is not None

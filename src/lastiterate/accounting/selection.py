@@ -12,10 +12,10 @@ from typing import Any, final
 from lastiterate.accounting.certificate import Certificate, account
 from lastiterate.accounting.cite import bibtex
 from lastiterate.accounting.derived import added_caveats, differences, proper_delta
-from lastiterate.accounting.explain import CAVEATS, NEIGHBOURS, UNIT, Text, rounded_up
 from lastiterate.accounting.form import COMMON
 from lastiterate.accounting.stated import stated
 from lastiterate.accounting.stored import Checked
+from lastiterate.accounting.wording import CAVEATS, NEIGHBOURS, UNIT, Text, rounded_up
 from lastiterate.accounting.written import finite, sealed
 from lastiterate.curves.curve import UP, BestOf, Curve, check_delta
 from lastiterate.curves.number_of_runs import Runs

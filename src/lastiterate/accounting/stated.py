@@ -11,7 +11,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Any, Protocol
 
-from lastiterate.accounting.explain import CAVEATS, NEIGHBOURS
+from lastiterate.accounting.wording import CAVEATS, NEIGHBOURS
 from lastiterate.curves.curve import UP, Curve
 from lastiterate.curves.gdp import Gdp
 from lastiterate.curves.tails import gdp_delta, smallest_true

@@ -10,7 +10,6 @@ from typing import Any
 
 from lastiterate.accounting.certificate import Certificate, account
 from lastiterate.accounting.derived import differences
-from lastiterate.accounting.explain import conditional_on
 from lastiterate.accounting.form import COMMON, FORMATS
 from lastiterate.accounting.written import statement
 from lastiterate.errors import InputError
@@ -45,7 +44,7 @@ def check(stored: dict[str, Any]) -> Checked:
     """
     fresh, delta = _derived(stored)
     problems = _compare(stored, fresh, delta)
-    return Checked(tuple(problems), stored.get("epsilon"), delta, conditional_on(fresh))
+    return Checked(tuple(problems), stored.get("epsilon"), delta, fresh.condition)
 
 
 def restore(stored: dict[str, Any]) -> Certificate:

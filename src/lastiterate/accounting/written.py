@@ -6,29 +6,27 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from lastiterate.accounting.guarantee import Guarantee
 from lastiterate.accounting.stated import stated
+from lastiterate.accounting.verdict import Verdict
 from lastiterate.curves.curve import check_delta
 from lastiterate.curves.lower_bound import LowerBound
 from lastiterate.errors import InputError
+from lastiterate.run.run import Run
 from lastiterate.theorems.theorem import Applies
-
-if TYPE_CHECKING:
-    from lastiterate.accounting.certificate import Certificate
-    from lastiterate.accounting.verdict import Verdict
-    from lastiterate.run.run import Run
 
 FORMAT = 3
 """The form of certificates (certificate.schema.json); older ones are verified as well."""
 
 
-def rows(certificate: Certificate, delta: float) -> list[dict[str, Any]]:
+def rows(certificate: Guarantee, delta: float) -> list[dict[str, Any]]:
     """One row per theorem (``epsilon`` is ``None`` where it fails or is infinite)."""
     return [_row(certificate, verdict, delta) for verdict in certificate.verdicts]
 
 
-def _row(certificate: Certificate, verdict: Verdict, delta: float) -> dict[str, Any]:
+def _row(certificate: Guarantee, verdict: Verdict, delta: float) -> dict[str, Any]:
     row: dict[str, Any] = {"theorem": verdict.theorem.name, "kind": verdict.theorem.kind, "applies": False,
                            "epsilon": None, "evidence": None, "reasons": list(verdict.reasons)}
     if isinstance(verdict.result, Applies):
@@ -39,7 +37,7 @@ def _row(certificate: Certificate, verdict: Verdict, delta: float) -> dict[str, 
     return row
 
 
-def renyi(certificate: Certificate, orders: Sequence[float]) -> list[dict[str, Any]]:
+def renyi(certificate: Guarantee, orders: Sequence[float]) -> list[dict[str, Any]]:
     """What every theorem that applies (lower bounds apart) says about the Renyi divergences of ``orders``, > 1, by the
     smallest at the first of them; ``None`` where it says nothing."""
     for order in orders:
@@ -56,7 +54,7 @@ def renyi(certificate: Certificate, orders: Sequence[float]) -> list[dict[str, A
     return [row for _, row in sorted(zip(first, found, strict=True), key=lambda pair: pair[0])]
 
 
-def answer(certificate: Certificate, delta: float) -> dict[str, Any]:
+def answer(certificate: Guarantee, delta: float) -> dict[str, Any]:
     """What ``lastiterate account --json`` prints: the number, what it rests on, every verdict, the run."""
     check_delta(delta)
     best = certificate.best(delta)
@@ -71,7 +69,7 @@ def answer(certificate: Certificate, delta: float) -> dict[str, Any]:
     }
 
 
-def stored_form(certificate: Certificate, delta: float, *, files: Mapping[str, Any]) -> dict[str, Any]:
+def stored_form(certificate: Guarantee, delta: float, *, files: Mapping[str, Any]) -> dict[str, Any]:
     """The certificate as it is stored beside a model. ``files``: SHA-256 of the model's files, by their entries, and
     what else is recorded beside what is derived."""
     body = answer(certificate, delta) | {
@@ -88,7 +86,7 @@ def sealed(body: dict[str, Any], recorded: Mapping[str, Any]) -> dict[str, Any]:
     return whole | {"content_sha256": content_hash(whole)}
 
 
-def statement(certificate: Certificate, delta: float) -> dict[str, Any]:
+def statement(certificate: Guarantee, delta: float) -> dict[str, Any]:
     """``stated`` for a described run: by the theorem that is best at ``delta``."""
     best, run = certificate.best(delta), certificate.run
     certified = best is not None and math.isfinite(certificate.epsilon(delta))

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import math
 
+from lastiterate.run.by_method import last_noise, minimiser_of
 from lastiterate.run.losses import Abstract, Logistic, Softmax
-from lastiterate.run.perturbed import KEPT, contraction, last_noise, linear_term, minimiser_of
+from lastiterate.run.perturbed import KEPT, contraction, linear_term
 from lastiterate.run.run import Run
 
 TAIL = 14.0

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, cast
 
-from lastiterate.accounting.explain import NEIGHBOURS as NEIGHBOURS_IN_WORDS
-from lastiterate.accounting.explain import UNIT, Text, rounded_up
 from lastiterate.accounting.form import ADDED, form_problems, same
 from lastiterate.accounting.stated import stated
 from lastiterate.accounting.stored import Checked
+from lastiterate.accounting.wording import NEIGHBOURS as NEIGHBOURS_IN_WORDS
+from lastiterate.accounting.wording import UNIT, Text, rounded_up
 from lastiterate.accounting.written import sealed
 from lastiterate.bayes.linear import NEIGHBOURS, LinearModel, Neighbours, RatioDomain, posterior_curve
 from lastiterate.bayes.ridge import ClippedRows, ridge_curve

@@ -12,8 +12,8 @@ from rich.table import Table
 
 from lastiterate.accounting import explain
 from lastiterate.accounting.certificate import Certificate
-from lastiterate.accounting.explain import rounded_down, rounded_up
 from lastiterate.accounting.secrecy import gained
+from lastiterate.accounting.wording import rounded_down, rounded_up
 from lastiterate.cli.names import in_flags
 from lastiterate.curves.curve import check_delta
 from lastiterate.planning.planner import Choice, share_words

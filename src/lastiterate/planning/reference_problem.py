@@ -24,8 +24,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from lastiterate.planning.task import Task
+from lastiterate.run.by_method import last_noise
 from lastiterate.run.losses import Abstract
-from lastiterate.run.perturbed import last_noise, linear_term
+from lastiterate.run.perturbed import linear_term
 from lastiterate.run.preparation import PrivateCovariance, PrivateMean
 from lastiterate.run.run import Run
 

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, cast
 
-from lastiterate.accounting.certificate import Certificate, certificate_of
+from lastiterate.accounting.certificate import Certificate
 from lastiterate.curves.curve import check_delta
 from lastiterate.errors import InputError
 from lastiterate.markup import Markup, tag
@@ -111,7 +111,7 @@ def answer(fields: Any, *, rows: str) -> dict[str, Any]:
     """
     asked = read(fields)
     theorems = CLOSED if rows == "closed" else tuple(TABLE.values())
-    found = certificate_of(asked.run, theorems, Evidence.ENFORCED)
+    found = Certificate.of(asked.run, theorems, Evidence.ENFORCED)
     best, epsilon = found.best(asked.delta), found.epsilon(asked.delta)
     shown: dict[str, Any] = {
         "epsilon": epsilon if math.isfinite(epsilon) else None, "theorem": None if best is None else best.theorem.name,

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from lastiterate.accounting.explain import rounded_up
+from lastiterate.accounting.wording import rounded_up
 from lastiterate.markup import plain
 from lastiterate.models.folder import CERTIFICATE, HASHES
 from lastiterate.report.subject import Subject

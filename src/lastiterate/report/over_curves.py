@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lastiterate.accounting.certificate import Certificate
-from lastiterate.accounting.explain import rounded_down, rounded_up
+from lastiterate.accounting.wording import rounded_down, rounded_up
 from lastiterate.markup import Markup, tag
 from lastiterate.report import browser, charts, protocol, series
 from lastiterate.report.charts import Axis, Series

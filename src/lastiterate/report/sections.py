@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lastiterate.markup import Markup
 from lastiterate.report.execution import check, downloads, execution, ledger, word
-from lastiterate.report.guarantee import banners, refused, summary
+from lastiterate.report.guarantee_tables import banners, refused, summary
 from lastiterate.report.over_curves import steps, tradeoff
 from lastiterate.report.reasons import evidence, secrets, verdicts
 from lastiterate.report.subject import Subject

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from lastiterate.accounting.explain import rounded_down, rounded_up
+from lastiterate.accounting.wording import rounded_down, rounded_up
 from lastiterate.markup import Markup, tag
 
 LADDER = {

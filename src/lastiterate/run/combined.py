@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from lastiterate.errors import InputError
+from lastiterate.run.described import Described
 from lastiterate.run.noise import NoiseMultiplier
 
-if TYPE_CHECKING:
-    from lastiterate.run.run import Run
 
-
-def allow(run: Run, where: str, remedy: str, **allowed: tuple[type, ...]) -> None:
+def allow(run: Described, where: str, remedy: str, **allowed: tuple[type, ...]) -> None:
     """Refuse the fields of ``run`` whose type is not one of those ``allowed`` for it."""
     for name, kinds in allowed.items():
         value = getattr(run, name)
@@ -20,13 +16,13 @@ def allow(run: Run, where: str, remedy: str, **allowed: tuple[type, ...]) -> Non
             raise InputError(name, f"must be {names} {where}", type(value).__name__, remedy)
 
 
-def only_single_rows(run: Run, where: str, remedy: str) -> None:
+def only_single_rows(run: Described, where: str, remedy: str) -> None:
     """Refuse records of several rows."""
     if run.rows_per_record > 1:
         raise InputError("rows_per_record", f"must be 1 {where}", run.rows_per_record, remedy)
 
 
-def multiplier_of(run: Run) -> float:
+def multiplier_of(run: Described) -> float:
     """The noise multiplier of a run that has one by its description."""
     assert isinstance(run.noise, NoiseMultiplier)
     return run.noise.z

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, final
+from typing import Literal, final
 
 from lastiterate.errors import InputError
 from lastiterate.run.adjacency import keeps_places
+from lastiterate.run.described import Described
 from lastiterate.run.fields import settle
 from lastiterate.run.validate import positive, whole
-
-if TYPE_CHECKING:
-    from lastiterate.run.run import Run
 
 
 @final
@@ -44,16 +42,16 @@ class NoisyCount:
         return self.drawn == "apart"
 
 
-def check_counts(run: Run) -> None:
+def check_counts(run: Described, counts: tuple[NoisyCount, ...]) -> None:
     """Refuse counts of what is not right or wrong, and parts that a unit's rows could fall on both sides of."""
-    if not run.counts:
+    if not counts:
         return
     if not run.loss.target_classes:
         raise InputError("counts", "are of records whose class is predicted", type(run.loss).__name__,
                          "leave them out where targets are numbers")
     if run.release != "last":
         raise InputError("release", "must be 'last' where a model's accuracy is counted", run.release)
-    if any(count.apart for count in run.counts) and (run.rows_per_unit > 1 or not keeps_places(run.adjacency)):
+    if any(count.apart for count in counts) and (run.rows_per_unit > 1 or not keeps_places(run.adjacency)):
         raise InputError("counts", "cannot be apart from the training where a unit may have rows in both parts, or one "
                          "record more moves the others' places", run.rows_per_unit,
                          "count with drawn=\"anywhere\": costs add")

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, final
+from typing import Any, ClassVar, final
 
-if TYPE_CHECKING:
-    from lastiterate.run.run import Run
+from lastiterate.run.described import Described
 
 
 class ReleaseMethod(ABC):
@@ -28,27 +27,27 @@ class ReleaseMethod(ABC):
         return None
 
     @abstractmethod
-    def check(self, run: Run) -> None:
+    def check(self, run: Described) -> None:
         """Refuse what the method cannot be combined with."""
 
     @abstractmethod
-    def gradient_evaluations(self, run: Run) -> float:
+    def gradient_evaluations(self, run: Described) -> float:
         """Expected gradients of records that the run computes."""
 
     @abstractmethod
-    def farthest_draw(self, run: Run) -> float:
+    def farthest_draw(self, run: Described) -> float:
         """How many standard deviations of one draw of noise hide a record, at most; infinite where a draw is silent."""
 
     @abstractmethod
-    def stated_noise(self, run: Run) -> dict[str, Any]:
+    def stated_noise(self, run: Described) -> dict[str, Any]:
         """The noise in numbers, JSON-ready: kind, same_every_step, std_of_mean_gradient, multiplier."""
 
     @abstractmethod
-    def words(self, run: Run) -> str:
+    def words(self, run: Described) -> str:
         """The run in one line: steps, records, batches, noise."""
 
     @abstractmethod
-    def calibrated(self, run: Run) -> str:
+    def calibrated(self, run: Described) -> str:
         """The noise that was found for a run, in one line."""
 
     @property
@@ -64,36 +63,36 @@ class Descent(ReleaseMethod):
 
     noisy_steps: ClassVar[bool] = True
 
-    def check(self, run: Run) -> None:
+    def check(self, run: Described) -> None:
         """Nothing is refused: every field is a part of a step."""
 
-    def gradient_evaluations(self, run: Run) -> float:
+    def gradient_evaluations(self, run: Described) -> float:
         return run.steps * run.batching.expected_batch(run.n)
 
-    def farthest_draw(self, run: Run) -> float:
+    def farthest_draw(self, run: Described) -> float:
         """A silent step is hidden by those behind it: no draw of its own."""
         least = float(run.noise_stds.min())
         if not least > 0:
             return float("inf")
         return run.rows_per_unit * run.facts().fact("sensitivity", float("inf")) / (run.divisor * least)
 
-    def stated_noise(self, run: Run) -> dict[str, Any]:
+    def stated_noise(self, run: Described) -> dict[str, Any]:
         return {"kind": type(run.noise).__name__, "same_every_step": run.same_noise,
                 "std_of_mean_gradient": run.largest_noise,
                 "multiplier": run.largest_noise * run.divisor / run.noise_unit if run.noise_unit else None}
 
-    def words(self, run: Run) -> str:
+    def words(self, run: Described) -> str:
         assert run.noise is not None
         stated = run.noise.words or f"noise std {run.largest_noise:.4g} on the mean gradient{_of_steps(run)}"
         return f"{run.steps} steps on {run.n} records, {type(run.batching).__name__}, {stated}"
 
-    def calibrated(self, run: Run) -> str:
+    def calibrated(self, run: Described) -> str:
         unit = run.noise_unit
         multiplier = "" if not unit else f"noise multiplier {run.largest_noise * run.divisor / unit:.6g}, "
         return (f"{run.steps} steps with {multiplier}standard deviation {run.largest_noise:.6g} per coordinate of the "
                 f"mean gradient{_of_steps(run)}")
 
 
-def _of_steps(run: Run) -> str:
+def _of_steps(run: Described) -> str:
     """What the noise that is shown is, where steps differ in it."""
     return "" if run.same_noise else " (the largest of all steps)"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from lastiterate.errors import InputError
+from lastiterate.run.described import Described, DescribedRun
 from lastiterate.run.domains import Everywhere
 from lastiterate.run.losses import Abstract
 from lastiterate.run.noise import Langevin
@@ -14,11 +14,8 @@ from lastiterate.run.preparation import TopEigenvalue
 from lastiterate.run.starts import Fixed
 from lastiterate.run.step_sizes import Constant, RelativeToSmooth
 
-if TYPE_CHECKING:
-    from lastiterate.run.run import Run
 
-
-def check_relative(run: Run) -> None:
+def check_relative(run: Described) -> None:
     """Refuse step sizes that are relative to a smoothness unless the run measures it, last, and nothing else of its
     guarantee would depend on what is found."""
     parts = [type(part) for part in run.prelude]
@@ -43,24 +40,24 @@ def check_relative(run: Run) -> None:
         raise InputError("loss", "must be a linear model's where its smoothness is measured", "Abstract")
 
 
-def squared_row(run: Run) -> float:
+def squared_row(run: Described) -> float:
     """The largest squared norm of a row with its intercept, for a linear model."""
     assert not isinstance(run.loss, Abstract)
     return run.loss.row_norm**2 + run.loss.intercept**2
 
 
-def by_block(run: Run) -> bool:
+def by_block(run: Described) -> bool:
     """Whether the eigenvalue is measured on every batch; otherwise on all records, and drawn batches follow by a matrix
     Chernoff bound."""
     return run.batching.drawn in ("never", "once") and run.batching.sizes != "random"
 
 
-def largest_eigenvalue(run: Run) -> float:
+def largest_eigenvalue(run: Described) -> float:
     """The public largest value that what ``TopEigenvalue`` measures can have."""
     return squared_row(run) * (run.divisor if by_block(run) else run.n)
 
 
-def measured(run: Run, eigenvalue: float, parameters: int) -> Run:
+def measured(run: DescribedRun, eigenvalue: float, parameters: int) -> DescribedRun:
     """``run`` with the step sizes that follow from a released top eigenvalue."""
     if type(run.step_size) is not RelativeToSmooth:
         return run

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, final
+from typing import Any, ClassVar, final
 
 from lastiterate.errors import InputError
 from lastiterate.run.batching import FullBatch
 from lastiterate.run.combined import allow, multiplier_of, only_single_rows
+from lastiterate.run.described import Described
 from lastiterate.run.domains import Everywhere
 from lastiterate.run.fields import settle
 from lastiterate.run.losses import Logistic, Softmax
@@ -17,9 +18,6 @@ from lastiterate.run.noise import NoiseMultiplier
 from lastiterate.run.starts import Fixed
 from lastiterate.run.step_sizes import Constant
 from lastiterate.run.validate import executable, whole
-
-if TYPE_CHECKING:
-    from lastiterate.run.run import Run
 
 KEPT = 0.875
 """The part of the ridge that acceleration counts on; the rest absorbs errors of gradients."""
@@ -50,7 +48,7 @@ class PerturbedMinimiser(ReleaseMethod):
     def model_parameters(self) -> int:
         return self.parameters
 
-    def check(self, run: Run) -> None:
+    def check(self, run: Described) -> None:
         """Its steps have no noise, and only its end is released."""
         where, nothing = "where the objective is perturbed", (type(None),)
         allow(run, where, "the minimiser of one convex objective of a classifier is released", loss=(
@@ -65,22 +63,26 @@ class PerturbedMinimiser(ReleaseMethod):
                              self.parameters, "count the features and the intercept")
         only_single_rows(run, where, "its proof speaks of records of one row")
 
-    def gradient_evaluations(self, run: Run) -> float:
+    def last_noise(self, run: Described) -> float:
+        """Standard deviation of what is added to every entry of the minimiser."""
+        return self.last * linear_term(run) / (run.n * run.loss.facts().fact("smooth"))
+
+    def gradient_evaluations(self, run: Described) -> float:
         return float(run.steps * run.n)
 
-    def farthest_draw(self, run: Run) -> float:
+    def farthest_draw(self, run: Described) -> float:
         return run.rows_per_unit * run.facts().fact("sensitivity", math.inf) / linear_term(run)
 
-    def stated_noise(self, run: Run) -> dict[str, Any]:
+    def stated_noise(self, run: Described) -> dict[str, Any]:
         """One draw that every mean gradient of the solver holds."""
         return {"kind": type(self).__name__, "same_every_step": True, "std_of_mean_gradient": linear_term(run) / run.n,
                 "multiplier": linear_term(run) / run.noise_unit if run.noise_unit else None}
 
-    def words(self, run: Run) -> str:
+    def words(self, run: Described) -> str:
         return (f"the minimiser over {run.n} records, {run.steps} solver steps, one linear term of multiplier "
                 f"{multiplier_of(run):.4g}")
 
-    def calibrated(self, run: Run) -> str:
+    def calibrated(self, run: Described) -> str:
         return (f"{run.steps} steps of the solver, one random linear term of multiplier {multiplier_of(run):.6g}, and "
                 f"noise of {self.last:.3g} of its least effect on the minimiser")
 
@@ -90,29 +92,18 @@ class PerturbedMinimiser(ReleaseMethod):
                 "and what the solver visits stays secret")
 
 
-def minimiser_of(run: Run) -> PerturbedMinimiser | None:
-    """The method of a run that releases a perturbed minimiser; ``None`` for any other."""
-    return run.method if type(run.method) is PerturbedMinimiser else None
-
-
-def linear_term(run: Run) -> float:
+def linear_term(run: Described) -> float:
     """Standard deviation of every entry of the random linear term of the summed objective."""
     assert run.noise_unit is not None
     return multiplier_of(run) * run.noise_unit
 
 
-def last_noise(run: Run) -> float:
-    """Standard deviation of what is added to every entry of the minimiser."""
-    assert isinstance(run.method, PerturbedMinimiser)
-    return run.method.last * linear_term(run) / (run.n * run.loss.facts().fact("smooth"))
-
-
-def contraction(run: Run) -> float:
+def contraction(run: Described) -> float:
     """a = sqrt(step ``KEPT`` ridge): what accelerated steps take off the distance to the optimum, in squares."""
     return math.sqrt(run.first_step * KEPT * run.loss.facts().fact("strong"))
 
 
-def look_ahead(run: Run) -> float:
+def look_ahead(run: Described) -> float:
     """The part of the last step that an accelerated step goes on before it takes the gradient."""
     a = contraction(run)
     return (1 - a) / (1 + a)

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, final
+from typing import Any, ClassVar, final
 
 from lastiterate.errors import InputError
 from lastiterate.run.batching import Poisson
 from lastiterate.run.combined import allow, multiplier_of, only_single_rows
+from lastiterate.run.described import Described
 from lastiterate.run.fields import settle
 from lastiterate.run.losses import HuberRidge, Logistic, Softmax
 from lastiterate.run.method import ReleaseMethod
 from lastiterate.run.noise import NoiseMultiplier
 from lastiterate.run.step_sizes import RelativeToSmooth
 from lastiterate.run.validate import executable, whole
-
-if TYPE_CHECKING:
-    from lastiterate.run.run import Run
 
 
 @final
@@ -40,7 +38,7 @@ class VarianceReduced(ReleaseMethod):
         whole("every", self.every, least=2, most=10**9)
         executable("snapshot", self.snapshot)
 
-    def check(self, run: Run) -> None:
+    def check(self, run: Described) -> None:
         """A bound on what a gradient moves needs a known, smooth loss."""
         allow(run, "where steps follow snapshots", "a capped loss (cap=) needs no clip", loss=(
             Logistic, Softmax, HuberRidge), batching=(Poisson,), clip=(type(None),), update=(type(None),),
@@ -50,39 +48,39 @@ class VarianceReduced(ReleaseMethod):
                              "use Constant, InverseDecay or Steps")
         only_single_rows(run, "where steps follow snapshots", "use rows_per_unit, for group privacy")
 
-    def taken(self, run: Run) -> int:
+    def taken(self, run: Described) -> int:
         """How many snapshots a run takes."""
         return -(-run.steps // self.every)
 
-    def gradient_evaluations(self, run: Run) -> float:
+    def gradient_evaluations(self, run: Described) -> float:
         """All records' at a snapshot, two for every record of a batch between them."""
         taken = self.taken(run)
         return taken * run.n + 2 * (run.steps - taken) * run.batching.expected_batch(run.n)
 
-    def snapshot_multiplier(self, run: Run) -> float:
+    def snapshot_multiplier(self, run: Described) -> float:
         """Noise on a snapshot's summed gradient, in units of the Lipschitz constant."""
         return self.snapshot * multiplier_of(run)
 
-    def difference_multiplier(self, run: Run) -> float:
+    def difference_multiplier(self, run: Described) -> float:
         """Noise on a sum of gradient differences, in units of their clip."""
         return multiplier_of(run)
 
-    def farthest_draw(self, run: Run) -> float:
+    def farthest_draw(self, run: Described) -> float:
         assert run.noise_unit is not None
         moved = run.rows_per_unit * run.facts().fact("sensitivity", float("inf")) / run.noise_unit
         return moved / min(self.difference_multiplier(run), self.snapshot_multiplier(run))
 
-    def stated_noise(self, run: Run) -> dict[str, Any]:
+    def stated_noise(self, run: Described) -> dict[str, Any]:
         """The deviation is that of a snapshot; between them it shrinks with the parameters' way."""
         return {"kind": type(self).__name__, "same_every_step": False, "multiplier": self.difference_multiplier(run),
                 "std_of_mean_gradient": self.snapshot_multiplier(run) * run.facts().fact("lipschitz") / run.n}
 
-    def words(self, run: Run) -> str:
+    def words(self, run: Described) -> str:
         return (f"{run.steps} steps on {run.n} records, {type(run.batching).__name__}, a snapshot every {self.every} "
                 f"steps, multiplier {self.snapshot_multiplier(run):.4g}, between them "
                 f"{self.difference_multiplier(run):.4g}")
 
-    def calibrated(self, run: Run) -> str:
+    def calibrated(self, run: Described) -> str:
         return (f"{run.steps} steps, noise multiplier {self.snapshot_multiplier(run):.6g} at every snapshot and "
                 f"{self.difference_multiplier(run):.6g} of a difference's clip between them")
 
@@ -92,11 +90,6 @@ class VarianceReduced(ReleaseMethod):
                 "step counts, and that {secret} stay secret is part of the price")
 
 
-def snapshots_of(run: Run) -> VarianceReduced | None:
-    """The method of a run whose steps follow snapshots; ``None`` for any other."""
-    return run.method if type(run.method) is VarianceReduced else None
-
-
-def moved_smooth(run: Run) -> float:
+def moved_smooth(run: Described) -> float:
     """beta: how far a record's data gradient moves, at most, per unit of the parameters' way."""
     return run.loss.facts().fact("smooth") - run.loss.ridge

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from lastiterate.errors import InputError
+from lastiterate.run.described import Described, DescribedRun
 from lastiterate.run.losses import Abstract
 from lastiterate.run.preparation import PrivateCovariance
 from lastiterate.run.step_sizes import Constant, RelativeToSmooth, StableSteps, Steps
 from lastiterate.run.updates import HeavyBall
 
-if TYPE_CHECKING:
-    from lastiterate.run.run import Run
 
-
-def check_stable(run: Run) -> None:
+def check_stable(run: Described) -> None:
     """Refuse stable steps where there are no released second moments, or where a guarantee would depend on them.
 
     With momentum no theorem speaks of the last iterate alone: every step is charged, whatever its length.
@@ -45,7 +42,7 @@ def top_share(values: Sequence[float], power: float) -> float:
     return 1 / sum(max(value, 1.0) ** (2 - 1 / power) for value in values)
 
 
-def longest_stable(run: Run, share: float) -> float:
+def longest_stable(run: Described, share: float) -> float:
     """Heavy ball on curvature h is stable for steps below 2 (1 + beta) / h; h the loss's curvature by the scores times
     the largest eigenvalue of the rows' second moments, the intercept's added, plus the ridge."""
     assert isinstance(run.update, HeavyBall) and not isinstance(run.loss, Abstract)
@@ -55,7 +52,7 @@ def longest_stable(run: Run, share: float) -> float:
     return 2 * (1 + run.update.beta) / (by_scores * (share * loss.row_norm**2 + loss.intercept**2) + loss.ridge)
 
 
-def stabilised(run: Run, values: Sequence[float]) -> Run:
+def stabilised(run: DescribedRun, values: Sequence[float]) -> DescribedRun:
     """``run`` with the steps that follow from the eigenvalues of its released M; itself where that changes nothing."""
     if type(run.step_size) is not StableSteps:
         return run
@@ -65,7 +62,7 @@ def stabilised(run: Run, values: Sequence[float]) -> Run:
     return replace(run, step_size=Steps(tuple(factor * value for value in stated)))
 
 
-def without_preparation(run: Run) -> Run:
+def without_preparation(run: DescribedRun) -> DescribedRun:
     """``run`` on rows as they are; with steps as long as they are stated, or as the public smoothness allows."""
     if type(run.step_size) is StableSteps:
         return replace(run, prelude=(), step_size=Steps(run.step_size.values))

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from lastiterate.errors import InputError
+from lastiterate.run.counts import NoisyCount
+from lastiterate.run.described import Described
 from lastiterate.run.losses import Abstract
 from lastiterate.run.preparation import CosineFeatures, TopEigenvalue
 from lastiterate.run.validate import whole
 
-if TYPE_CHECKING:
-    from lastiterate.run.run import Run
 
-
-def check_units(run: Run) -> None:
+def check_units(run: Described, counts: tuple[NoisyCount, ...]) -> None:
     """Refuse units as records where the engine would not take their mean, and group privacy on top of them."""
     whole("rows_per_record", run.rows_per_record, most=10**6)
     if run.rows_per_record == 1:
@@ -24,8 +21,8 @@ def check_units(run: Run) -> None:
     if isinstance(run.loss, Abstract):
         raise InputError("rows_per_record", "is for the losses of linear models", run.rows_per_record,
                          "a network's UnitLoss makes a unit one record")
-    if run.counts:
-        raise InputError("counts", "must be empty where records are units: they count single rows", len(run.counts),
+    if counts:
+        raise InputError("counts", "must be empty where records are units: they count single rows", len(counts),
                          "leave them out")
     if any(isinstance(part, CosineFeatures) for part in run.prelude):
         raise InputError("rows_per_record", "must be 1 where rows get cosine features", run.rows_per_record,

@@ -18,8 +18,8 @@ import math
 from lastiterate.curves.curve import UP, Curve
 from lastiterate.curves.gdp import Gdp
 from lastiterate.curves.pld import Pld
+from lastiterate.run.by_method import snapshots_of
 from lastiterate.run.run import Run
-from lastiterate.run.snapshots import snapshots_of
 from lastiterate.theorems.assumptions.basic import dp_accounting_installed, not_replace_one
 from lastiterate.theorems.assumptions.snapshots import snapshots_taken
 from lastiterate.theorems.theorem import Theorem

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from lastiterate.analysis.perturbed_objective import distance
+from lastiterate.run.by_method import minimiser_of
 from lastiterate.run.facts import known
-from lastiterate.run.perturbed import minimiser_of
 from lastiterate.run.run import Run
 from lastiterate.theorems.theorem import Assumption, Broken, Held
 

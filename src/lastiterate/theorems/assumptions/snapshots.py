@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from lastiterate.run.by_method import snapshots_of
 from lastiterate.run.facts import known
 from lastiterate.run.run import Run
-from lastiterate.run.snapshots import snapshots_of
 from lastiterate.theorems.theorem import Assumption, Broken, Held
 
 

@@ -72,9 +72,7 @@ def banners(subject: Subject) -> list[Markup]:
 
 
 def _condition(subject: Subject) -> str:
-    from lastiterate.accounting.explain import conditional_on
-
-    return conditional_on(subject.certificate)
+    return subject.certificate.condition
 
 
 def summary(subject: Subject) -> Markup:

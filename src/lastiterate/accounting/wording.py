@@ -1,0 +1,51 @@
+"""What certificates of all kinds say in the same words: neighbours, units, caveats, numbers rounded safely."""
+
+from __future__ import annotations
+
+import math
+
+NEIGHBOURS = {
+    "zero-out": "one record's contribution is set to zero; the number of records is public",
+    "replace-one": "one record is exchanged for any other; the number of records is public",
+    "add-remove": "one record is added or removed",
+}
+UNIT = "A record is one row of the training data: somebody with several rows is protected as a group of that many."
+
+
+def units(rows: int) -> str:
+    """What a record is not, where epsilon speaks of units of several rows."""
+    return f"epsilon is for a unit of at most {rows} rows, by group privacy; holds if no unit has more rows in the data"
+
+
+CAVEATS = (
+    "covers this release only: further fits on the same data compose",
+    "noise and steps have double precision; the proofs are about real numbers",
+    "intermediate iterates, gradients, noise and its seed must stay secret",
+)
+
+
+class Text(str):
+    """Lines of text that an interactive session shows as they are."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def rounded_up(value: float | None) -> str:
+    """A number rounded up in its last shown digit, or a dash."""
+    if value is None or not math.isfinite(value):
+        return "-"
+    if value == 0:
+        return "0"
+    scale = 10.0 ** (math.floor(math.log10(value)) - 3)
+    return f"{math.ceil(value / scale * (1 - 1e-12)) * scale:.4g}"
+
+
+def rounded_down(value: float) -> str:
+    """A number rounded down in its last shown digit."""
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g}"
+    scale = 10.0 ** (math.floor(math.log10(value)) - 3)
+    return f"{math.floor(value / scale) * scale:.4g}"
