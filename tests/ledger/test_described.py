@@ -19,6 +19,7 @@ from lastiterate.curves.number_of_runs import NegativeBinomial, PoissonRuns
 from lastiterate.errors import InputError
 from lastiterate.ledger import GaussianFilter, Ledger
 from lastiterate.models.custody import described_hash
+from lastiterate.models.scored import CountCharge
 from lastiterate.models.statements import STATEMENTS, subject_of
 from lastiterate.report import subject
 from lastiterate.run import evidence
@@ -67,6 +68,8 @@ def test_no_two_guarantees_have_one_hash():
     hashes = {name: described_hash(found) for name, found in CERTIFICATES.items()}
     for (one, first), (two, second) in combinations(hashes.items(), 2):
         assert first != second, (one, two)
+    run = CERTIFICATES["counted"].run
+    assert described_hash(CountCharge(run, run.counts[-1], run.adjacency)) not in hashes.values(), "a count alone"
 
 
 @pytest.mark.parametrize("name", ["plain", "posterior", "constants"])

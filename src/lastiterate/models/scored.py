@@ -102,3 +102,7 @@ class CountCharge:
 
     def under(self, adjacency: str) -> Any:
         return self
+
+    def described(self) -> dict[str, Any]:
+        """The run whose last count is charged, told apart from the run itself."""
+        return {"run": self.run.to_dict(), "charged": "its last count"}
