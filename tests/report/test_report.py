@@ -277,6 +277,17 @@ def test_the_change_that_opens_a_theorem_does(name, wanted):
     assert changes.opening(TABLE["shifted-interpolation"], momentum) == "leave momentum out"
 
 
+@pytest.mark.parametrize("method", [
+    {"method": li.PerturbedMinimiser(3), "loss": li.Logistic(ridge=0.05), "steps": 200, "step_size": 0.4},
+    {"method": li.VarianceReduced(3, 1.0), "loss": li.Logistic(cap=0.3), "batching": li.Poisson(0.2)},
+], ids=["minimiser", "snapshots"])
+def test_a_run_of_another_method_has_a_page(tmp_path, method):
+    """Rows about other methods are asked for their method alone: what they need of a step is not there."""
+    text = page.page(read(trained(**method).save(tmp_path / "m")))
+    assert "it speaks of steps that each have noise of a known size" in text
+
+
+
 def test_a_report_on_steps_that_follow_a_measured_smoothness(tmp_path):
     """Every row's conditions are asked of the run that theorems read."""
     loss = replace(RUN.loss, cap=0.1)

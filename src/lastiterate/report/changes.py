@@ -23,7 +23,7 @@ from lastiterate.run.noise import Langevin
 from lastiterate.run.run import Run
 from lastiterate.run.starts import Fixed, GaussianStart
 from lastiterate.run.step_sizes import Constant
-from lastiterate.theorems.theorem import Broken, Theorem
+from lastiterate.theorems.theorem import Broken, Theorem, examined
 
 RIDGE = 0.01
 """The ridge that is tried where a loss has none."""
@@ -66,7 +66,7 @@ def opening(theorem: Theorem, run: Run) -> str | None:
         try:
             other = made()
             read = as_accounted(other)
-            if other != run and not any(isinstance(one.check(read), Broken) for one in theorem.assumptions):
+            if other != run and not any(isinstance(found, Broken) for found in examined(theorem, read)):
                 return words
         except InputError:  # that change cannot be made of this run
             continue

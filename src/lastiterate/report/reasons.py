@@ -11,7 +11,7 @@ from lastiterate.report.layout import bullets, section
 from lastiterate.report.subject import Subject
 from lastiterate.report.words import LADDER, number
 from lastiterate.theorems import TABLE
-from lastiterate.theorems.theorem import Broken
+from lastiterate.theorems.theorem import Broken, examined
 
 
 def verdicts(subject: Subject) -> Markup:
@@ -68,7 +68,7 @@ def _verdict_words(subject: Subject, row: dict[str, Any]) -> object:
     theorem, run = TABLE[row["theorem"]], subject.run
     assert run is not None
     change = opening(theorem, run)
-    broken = sum(isinstance(one.check(as_accounted(run)), Broken) for one in theorem.assumptions)
+    broken = sum(isinstance(found, Broken) for found in examined(theorem, as_accounted(run)))
     opened = f"The one change that would open it: {change}." if change else \
         f"No single change that was tried opens it ({broken} conditions fail)."
     return [tag("ul", [tag("li", reason) for reason in row["reasons"]]), opened]

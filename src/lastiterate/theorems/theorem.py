@@ -115,6 +115,17 @@ def holds_with_zeroed_records(run: Run, facts: Iterable[Fact]) -> bool:
     return not any(fact in lost for fact in facts)
 
 
+def examined(theorem: Theorem, run: Run) -> list[Held | Broken]:
+    """What the assumptions say of the run; only those about its method where it is none of the theorem's.
+
+    The others speak of the steps of those methods, and may ask for what others have not, such as a noise level.
+    """
+    methods = [assumption.check(run) for assumption in theorem.assumptions if assumption.of_method]
+    if any(isinstance(found, Broken) for found in methods):
+        return methods
+    return methods + [assumption.check(run) for assumption in theorem.assumptions if not assumption.of_method]
+
+
 def match(theorem: Theorem, run: Run) -> Applies | Fails:
     """Check every assumption of ``theorem`` on ``run``; evaluate the bound only when all of them hold.
 
@@ -125,10 +136,7 @@ def match(theorem: Theorem, run: Run) -> Applies | Fails:
     the unit's by group privacy. A lower bound stays: a unit with one record is a unit.
     """
     check_described(run)
-    methods = [assumption for assumption in theorem.assumptions if assumption.of_method]
-    others = [] if any(isinstance(asked.check(run), Broken) for asked in methods) else [
-        assumption for assumption in theorem.assumptions if not assumption.of_method]  # they speak of its steps
-    checked = [assumption.check(run) for assumption in (*methods, *others)]
+    checked = examined(theorem, run)
     reasons = tuple(result.reason for result in checked if isinstance(result, Broken))
     if reasons:
         return _exchanged(theorem, run) or Fails(reasons)
