@@ -1,6 +1,7 @@
 """Signatures by OpenSSF's library: any later change is found, and so is a folder that was issued again as a whole."""
 
 import json
+import re
 import shutil
 import sys
 
@@ -94,6 +95,24 @@ def test_another_key_does_not_verify(signed, tmp_path):
         li.verify(where, key=tmp_path / "no.pub")
     with pytest.raises(InputError, match="for a model folder"):
         li.verify(where / "certificate.json", key=other)
+
+
+@pytest.mark.parametrize("wrong", ["another key", "another release", "no signature at all"])
+def test_a_mismatch_is_one_sentence_and_no_dump(signed, tmp_path, wrong):
+    """The library's own message lists both folders' hashes: nothing of it is shown."""
+    where, _, public = signed
+    copy = shutil.copytree(where, tmp_path / "m")
+    if wrong == "another key":
+        public = keys(tmp_path, "other")[1]
+    elif wrong == "another release":
+        copy = trained(3).save(tmp_path / "again")
+        shutil.copy(where / SIGNATURE, copy / SIGNATURE)
+    else:
+        (copy / SIGNATURE).write_text('{"a": [1')
+    done = CliRunner().invoke(cli.app, ["verify", str(copy), "--key", str(public)])
+    said = " ".join((done.stdout + done.stderr).split())
+    assert done.exit_code == 1 and said.count("the signature is not that of these files by this key") == 1
+    assert len(said) < len(str(copy)) + 300 and not re.search(r"[{}\[\]]|[0-9a-f]{16}|Traceback|Error|b'", said), said
 
 
 def test_what_is_refused_before_signing(signed, tmp_path):

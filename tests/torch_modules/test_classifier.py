@@ -75,3 +75,14 @@ def test_bad_input():
             classifier().set_params(**given).fit(X, Y)
     with pytest.raises(InputError, match="sample_weight is not supported"):
         classifier().fit(X, Y, sample_weight=np.ones(N))
+
+
+@pytest.mark.parametrize("bad, word", [(np.ma.masked_array(X, X > 1), "mask"), (X + 1j, "imaginary")])
+def test_masks_and_imaginary_parts_are_refused(bad, word):
+    net = DPNetClassifier(made, classes=["no", "yes"], passes=1)
+    with pytest.raises(InputError, match=word):
+        net.fit(bad, Y)
+    net.fit(X, Y)
+    for ask in (net.predict, net.predict_proba, net.fitted_.predict):
+        with pytest.raises(InputError, match=word):
+            ask(bad)

@@ -16,7 +16,7 @@ from lastiterate.bayes.gaussian import log_part
 from lastiterate.curves.renyi import Rdp
 from lastiterate.errors import InputError
 from lastiterate.run.adjacency import records_moved
-from lastiterate.run.arrays import Array
+from lastiterate.run.arrays import Array, check_kept
 from lastiterate.run.validate import positive, whole
 
 Neighbours = Literal["replace-one", "zero-out"]
@@ -74,6 +74,7 @@ class RatioDomain:
 
     def check(self, x: Any, y: Any) -> tuple[Array, Array]:
         """The records as arrays of shape (n,), or ``InputError`` if they are not a member of the domain."""
+        check_kept("data", (x, y))
         found = tuple(np.asarray(values, dtype=np.float64) for values in (x, y))
         if any(values.shape != (self.n,) for values in found):
             raise InputError("data", f"must be x and y of shape ({self.n},)", [v.shape for v in found])

@@ -20,7 +20,7 @@ from lastiterate.curves.composition import compose
 from lastiterate.curves.curve import Curve, EpsDelta
 from lastiterate.curves.renyi import Rdp
 from lastiterate.errors import InputError
-from lastiterate.run.arrays import Array
+from lastiterate.run.arrays import Array, check_kept
 from lastiterate.run.validate import positive
 
 PRECISION = "noise and arithmetic have double precision; the proof is about real numbers"
@@ -154,6 +154,7 @@ def run(settings: ProposeTestSample, x: Any, y: Any, source: Source, last: Last,
 
 def _clipped(settings: ProposeTestSample, x: Any, y: Any) -> tuple[Array, Array]:
     """x clamped to [x_low, x_high], and the ratio y/x of what is left: each record by itself."""
+    check_kept("data", (x, y))
     x, y = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
     if x.ndim != 1 or x.shape != y.shape or not (np.isfinite(x).all() and np.isfinite(y).all()):
         raise InputError("data", "must be finite numbers x and y of the same shape (n,)", (x.shape, y.shape))

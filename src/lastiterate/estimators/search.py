@@ -20,6 +20,7 @@ from lastiterate.models.custody import custody
 from lastiterate.models.linear import Budget
 from lastiterate.planning.planner import SharedBudget
 from lastiterate.planning.task import Task, automatic_delta
+from lastiterate.run.arrays import check_kept
 
 FREE = {"row_norm", "run", "time_budget", "adjacency"}
 """Parameters that a grid may vary; the budget belongs to the search."""
@@ -65,6 +66,7 @@ class DPSearchCV(MetaEstimatorMixin, BaseEstimator):
         if not isinstance(self.estimator, PrivateLinear):
             raise InputError("estimator", "must be a DPLogisticRegression or a DPHuberRidge",
                              type(self.estimator).__name__)
+        check_kept("X", (X, y))
         X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], ensure_min_samples=10)
         self._settings, target = list(ParameterGrid(self.param_grid)), y
         answers, target = self._answers(y)

@@ -69,6 +69,7 @@ def fit(certificate: ExactCertificate, features: Any, target: Any, *, delta: flo
     warn_of_dumps()
     rows = repeated.REMINDER.sketch(features)
     repeated.REMINDER.before(rows)
+    repeated.REMINDER.seeded(seed, (features, target))
     key = None if seed is None else seeded_key(seed)
     released = execute_exactly(certificate.run, features, target, key, progress, custody.keeper)
     proof = certificate if seed is None else replace(certificate, caveats=(*certificate.caveats, SEED))

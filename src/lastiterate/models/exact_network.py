@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+import jax
 import numpy as np
 
 from lastiterate.engine import seeded_key
 from lastiterate.engine.exact_records import RecordGrid, fit_network_exactly
 from lastiterate.engine.network import check_fits
+from lastiterate.models import repeated
 from lastiterate.models.exact import check_described_run
 from lastiterate.models.exposure import warn_of_dumps
 from lastiterate.models.folder import Stored
@@ -45,6 +47,7 @@ def fit_order(order: Order) -> FittedExactNetwork:
     key = None if order.seed is None else seeded_key(order.seed)
     order.custody.pay(order.certificate, delta=order.delta)
     warn_of_dumps()
+    repeated.REMINDER.seeded(order.seed, jax.tree.leaves(order.data))
     params = fit_network_exactly(run, order.loss, order.model, order.data, key, microbatch=order.microbatch,
                                  progress=order.progress, keeper=order.custody.keeper)
     return FittedExactNetwork(proof=replace(order.certificate, caveats=(*order.certificate.caveats, *added)),

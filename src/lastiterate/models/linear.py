@@ -90,6 +90,7 @@ class FittedLinear(Fitted):
         """
         if type(self) is not FittedLinear:
             raise InputError("model", "must be one whose certificate a count can be added to", self.kind)
+        check_kept("data", (x, y))
         mu = worth(epsilon, self.delta)
         if not 0 < mu < math.inf:
             raise InputError("epsilon", "must be a positive number", epsilon)
@@ -244,8 +245,7 @@ def fit(certificate: Certificate, features: Any, target: Any = None, *, delta: f
     warn_of_dumps()
     rows = repeated.REMINDER.sketch(first_rows(features) if is_source(features) else features)
     repeated.REMINDER.before(rows)
-    if seed is not None and not is_source(features):
-        repeated.REMINDER.seeded(seed, np.asarray(features), np.asarray(target))
+    repeated.REMINDER.seeded(seed, features if is_source(features) else (features, target))
     run = certificate.run
     if run.rows_per_record > 1:
         units = unit_records((features, target), unit, run.rows_per_record)

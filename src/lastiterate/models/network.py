@@ -16,7 +16,7 @@ from lastiterate.engine.streaming.devices import Arrays, Devices
 from lastiterate.engine.streaming.network import fit_streaming
 from lastiterate.engine.streaming.passes import check_streams
 from lastiterate.errors import InputError
-from lastiterate.models import tree
+from lastiterate.models import repeated, tree
 from lastiterate.models.exposure import warn_of_dumps
 from lastiterate.models.fitted import Fitted
 from lastiterate.models.folder import Stored
@@ -24,6 +24,7 @@ from lastiterate.models.kinds import Order, is_source
 from lastiterate.models.linear import SEED
 from lastiterate.models.stateful import check_stateless
 from lastiterate.models.statements import Written
+from lastiterate.run.arrays import check_kept
 from lastiterate.run.losses import Abstract
 from lastiterate.run.run import Run
 
@@ -48,6 +49,7 @@ class FittedNetwork(Fitted):
             raise InputError("release", "must be 'last' for predictions", "all", "use one of the iterates in params")
         if forward is not None and not callable(forward):
             raise InputError("forward", "must be a function of the parameters and one record", type(forward).__name__)
+        check_kept("x", x)
         x = np.asarray(x) if isinstance(x, list) else x
         sizes = {np.shape(leaf)[:1] for leaf in jax.tree.leaves(x)}
         if len(sizes) != 1 or () in sizes or not all(hasattr(leaf, "dtype") for leaf in jax.tree.leaves(x)):
@@ -103,6 +105,7 @@ def fit_order(order: Order) -> FittedNetwork:
     key = None if order.seed is None else seeded_key(order.seed)
     order.custody.pay(order.certificate, delta=order.delta)
     warn_of_dumps()
+    repeated.REMINDER.seeded(order.seed, order.data if is_source(order.data) else jax.tree.leaves(order.data))
     how: Any = {"microbatch": order.microbatch, "progress": order.progress, "keeper": order.custody.keeper}
     params = fit_network(run, order.loss, order.model, order.data, key, **how) if source is None else fit_streaming(
         run, order.loss, order.model, source, key, folder=order.scratch, devices=order.devices, **how)

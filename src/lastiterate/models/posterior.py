@@ -27,7 +27,7 @@ from lastiterate.models.fitted import Fitted
 from lastiterate.models.folder import Stored
 from lastiterate.models.software import SYSTEM
 from lastiterate.models.statements import Written
-from lastiterate.run.arrays import Array
+from lastiterate.run.arrays import Array, check_kept
 from lastiterate.run.validate import positive
 
 GUESSES = tuple(float(b) for b in np.geomspace(1e-3, 10, 9))
@@ -51,6 +51,7 @@ class FittedSample(Fitted):
 
     def predict(self, x: Any) -> np.ndarray:
         """The line that was sampled, at x of shape (n, d) (for one feature: (n,)); shape (n,)."""
+        check_kept("x", x)
         rows, wide = np.asarray(x, dtype=np.float64), len(self.value) - (self.column is not None)
         if isinstance(self.problem, LinearPosterior):
             rows = rows.reshape(-1, 1)
@@ -99,6 +100,7 @@ def sampled(problem: Problem, x: Any, y: Any, *, delta: float, adjacency: Neighb
 def fit(features: Array, target: Array, *, row_norm: float, answers: Range, epsilon: float, delta: float,
         adjacency: Neighbours, schema: Schema | None = None, custody: Custody | None = None) -> FittedSample:
     """The planned posterior sample for rows (n, d), a constant column added, and targets (n,) in [-1, 1]."""
+    check_kept("data", (features, target))
     n, width = np.shape(features)
     certificate = certified(n, width, row_norm=row_norm, epsilon=epsilon, delta=delta, adjacency=adjacency)
     if custody is not None:

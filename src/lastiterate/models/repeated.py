@@ -12,13 +12,15 @@ import hashlib
 import secrets
 import sys
 import warnings
-from collections import deque
+from collections import defaultdict, deque
 from contextlib import nullcontext
 from threading import Lock
+from typing import Any
 
 import numpy as np
 
 from lastiterate.errors import RepeatedFitWarning
+from lastiterate.models.kinds import is_source
 
 SEARCHES = ("sklearn.model_selection._search", "sklearn.model_selection._validation")
 HASHES = 64  #: in a sketch, at most
@@ -69,20 +71,35 @@ class Reminder:
                 warnings.warn(MESSAGE, RepeatedFitWarning, stacklevel=_outside())  # where ``fit`` was called
             self._warned = True
 
-    def seeded(self, seed: int, *data: np.ndarray) -> None:
-        """Warn where a seed made the noise of a fit on other data of this process: their difference has no noise."""
-        digest = hashlib.blake2b(key=self._secret.to_bytes(16, "big"))
-        for part in data:
-            digest.update(np.ascontiguousarray(part).tobytes())
+    def seeded(self, seed: int | None, data: Any) -> None:
+        """Warn where a seed made the noise of a fit on other data of this process: their difference has no noise.
+
+        ``data``: arrays or tensors in a fixed order, or records that are read in pieces.
+        """
+        if seed is None:
+            return
+        digests = defaultdict(lambda: hashlib.blake2b(key=self._secret.to_bytes(16, "big")))
+        for piece in data.pieces(SLICE) if is_source(data) else (data,):  # the same for records in memory and in pieces
+            for place, part in enumerate(piece):
+                digests[place].update(_plain(part).tobytes())
+        found = b"".join(digest.digest() for digest in digests.values())
         with self._one_at_a_time:
-            if any(seed == other and digest.digest() != before for other, before in self._seeds):
+            if any(seed == other and found != before for other, before in self._seeds):
                 warnings.warn(SAME_SEED, RepeatedFitWarning, stacklevel=_outside())
-            self._seeds.append((seed, digest.digest()))
+            self._seeds.append((seed, found))
 
     def after(self, rows: Sketch) -> None:
         """Remember a fit that released a model."""
         with self._one_at_a_time:
             self._fits.append(rows)
+
+
+def _plain(part: Any) -> np.ndarray:
+    """An array, or a tensor of any device, as NumPy holds it."""
+    if not hasattr(part, "detach"):
+        return np.ascontiguousarray(part)
+    tensor = part.detach().cpu()
+    return np.ascontiguousarray(tensor.float() if "bfloat16" in str(tensor.dtype) else tensor)
 
 
 def _overlap(one: Sketch, two: Sketch) -> bool:

@@ -104,5 +104,5 @@ class CountCharge:
         return self
 
     def described(self) -> dict[str, Any]:
-        """The run whose last count is charged, told apart from the run itself."""
+        """The run whose last count is charged; another subject than the run itself."""
         return {"run": self.run.to_dict(), "charged": "its last count"}

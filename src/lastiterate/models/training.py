@@ -120,7 +120,7 @@ def check_tensors(data: tuple[Any, ...]) -> None:
     for part in data:
         if type(part).__module__.split(".")[0] == "torch" and hasattr(part, "numpy"):
             try:
-                part.numpy()
+                check_kept("data", part.numpy())
             except (TypeError, RuntimeError):
                 raise InputError("data", "must be arrays, or tensors that NumPy can read",
                                  f"{part.dtype} on {part.device}", "write tensor.detach().cpu().float()") from None

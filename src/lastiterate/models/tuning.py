@@ -26,6 +26,7 @@ from lastiterate.engine.exact_noise import DiscreteGaussian
 from lastiterate.engine.model import Model
 from lastiterate.engine.random_bits import Bits, derived, fresh_secret
 from lastiterate.errors import InputError, NotCertified
+from lastiterate.models import repeated
 from lastiterate.models.answers import Labels, Range, Scores
 from lastiterate.models.custody import Custody
 from lastiterate.models.folder import Stored
@@ -109,6 +110,7 @@ def select(certificate: SelectionCertificate, features: Any, target: Any, *, del
         custody.pay(certificate, delta=delta)
     train, held = parts(len(features))
     rows, labels = np.asarray(features), np.asarray(target)
+    repeated.REMINDER.seeded(seed, (rows, labels))
     if (len(train), len(held)) != (chosen.candidates[0].n, chosen.held_out):
         raise InputError("candidates", f"must describe the {len(train)} records that are trained on",
                          chosen.candidates[0].n)

@@ -12,6 +12,7 @@ from lastiterate.data.columns import Category, Numeric
 from lastiterate.data.schema import Schema
 from lastiterate.data.table import Table
 from lastiterate.errors import InputError
+from lastiterate.run.arrays import check_kept
 from lastiterate.run.run import Run
 
 if TYPE_CHECKING:
@@ -149,6 +150,7 @@ def check_rows(unit: Any, n: int, rows: int) -> tuple[str, ...]:
 
 
 def _identifiers(unit: Any) -> np.ndarray:
+    check_kept("unit", unit)
     names = np.asarray(unit)
     if names.ndim != 1 or names.dtype.kind not in "biuU":
         raise InputError("unit", "must be one whole number or text per row, shape (n,)",

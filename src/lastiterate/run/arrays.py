@@ -24,16 +24,24 @@ def frozen(values: Array) -> Array:
 def check_kept(name: str, value: object) -> None:
     """Refuse arrays of which a conversion to plain numbers would drop a part in silence: masks, imaginary parts.
 
-    What is looked at is the kind of array, never a value; structures of arrays are looked through.
+    What is looked at is the kind of array, never a value; structures, lists and tables of arrays are looked through.
     """
     if isinstance(value, dict):
         value = tuple(value.values())  # pyright: ignore
-    if isinstance(value, tuple):
-        for part in value:  # pyright: ignore
+    if isinstance(value, tuple | list):
+        kinds = set(map(type, value))  # pyright: ignore  # of a long list of numbers there is one
+        plain = {kind for kind in kinds if issubclass(kind, int | float | str)}
+        for part in value if kinds - plain else ():  # pyright: ignore
             check_kept(name, part)  # pyright: ignore
     elif isinstance(value, np.ma.MaskedArray):
         raise InputError(name, "must be plain arrays: a mask would be dropped", None,
                          "fill or drop masked values first")
-    elif getattr(getattr(value, "dtype", None), "kind", "") == "c":
+    elif isinstance(value, complex) or any(getattr(kind, "kind", "") == "c" for kind in _dtypes(value)):
         raise InputError(name, "must be real numbers (Complex data not supported)", None,
                          "give real and imaginary parts as columns")
+
+
+def _dtypes(value: object) -> tuple[object, ...]:
+    """The types of an array's entries, or of a table's columns."""
+    columns = getattr(value, "dtypes", ())  # of a DataFrame; a Series has one
+    return (getattr(value, "dtype", None), *(columns if np.iterable(columns) else ()))

@@ -19,6 +19,7 @@ from lastiterate.errors import InputError
 from lastiterate.estimators.base import public_labels, refuse
 from lastiterate.models import repeated
 from lastiterate.models.training import train
+from lastiterate.run.arrays import check_kept
 from lastiterate.run.batching import RandomAllocation
 from lastiterate.run.run import Run
 from lastiterate.torch.parameters import Grouped
@@ -72,6 +73,7 @@ class DPNetClassifier(ClassifierMixin, BaseEstimator):
     def fit(self, X: Any, y: Any, progress: Any = None, **unsupported: Any) -> DPNetClassifier:
         """Train on records X (n, ...) and labels y (n,); ``progress(steps_done, steps, seconds)`` as in ``train``."""
         refuse(unsupported)
+        check_kept("X", (X, y))
         X, y = validate_data(self, X, y, dtype=_precision(X), allow_nd=True, ensure_min_samples=2)
         check_classification_targets(y)
         caveats: list[str] = []
@@ -125,6 +127,7 @@ class DPNetClassifier(ClassifierMixin, BaseEstimator):
 
     def _outputs(self, X: Any) -> np.ndarray:
         check_is_fitted(self, "fitted_")
+        check_kept("X", X)
         records = validate_data(self, X, reset=False, dtype=_precision(X), allow_nd=True)
         records = _as_taken(records, self.module_)
         found = self.fitted_.predict(np.asarray(records)).astype(np.float64)

@@ -27,7 +27,7 @@ def records_of(run: Run, data: Any, device: torch.device) -> tuple[Any, ...]:
         if len(data) != n:
             raise InputError("data", f"must have the run's n = {n} records", len(data))
         n, data = 1, first_record(data)
-    found = _stacked(data, n) if isinstance(data, torch.utils.data.Dataset) else data
+    found = stacked(data, n) if isinstance(data, torch.utils.data.Dataset) else data
     if not isinstance(found, tuple) or len(found) < 1:
         raise InputError("data", "must be a Dataset, or a tuple: what the module takes, then what the loss takes",
                          type(found).__name__, "write (x, y)")
@@ -76,7 +76,7 @@ def _tensors(part: Any, name: str = "data") -> Any:
     return tree_map(one, part)
 
 
-def _stacked(data: Any, n: int) -> tuple[Any, ...]:
+def stacked(data: Any, n: int) -> tuple[Any, ...]:
     """All items of a Dataset, each read once."""
     if isinstance(data, torch.utils.data.IterableDataset) or not hasattr(data, "__len__"):
         raise InputError("data", "must be a Dataset with a length and numbered items", type(data).__name__,
@@ -102,7 +102,7 @@ def inputs_of(x: Any) -> Any:
     if is_source(x):
         raise InputError("x", "must be arrays, tensors or a Dataset", type(x).__name__, "read the records first")
     if isinstance(x, torch.utils.data.Dataset):
-        x = _stacked(x, len(x) if hasattr(x, "__len__") else 0)[0]  # type: ignore[arg-type]
+        x = stacked(x, len(x) if hasattr(x, "__len__") else 0)[0]  # type: ignore[arg-type]
     if not isinstance(x, tuple | dict | torch.Tensor):
         x = np.asarray(x)
     found = _tensors(x, "x")

@@ -15,6 +15,7 @@ from lastiterate.accounting.support import support_caveats
 from lastiterate.engine.noise import seeded_key
 from lastiterate.engine.streaming.passes import check_streams
 from lastiterate.errors import InputError
+from lastiterate.models import repeated
 from lastiterate.models.exposure import warn_of_dumps
 from lastiterate.models.fitted import Fitted
 from lastiterate.models.folder import Stored
@@ -22,9 +23,10 @@ from lastiterate.models.kinds import Order, is_source
 from lastiterate.models.linear import SEED
 from lastiterate.models.network import check
 from lastiterate.models.statements import Written
+from lastiterate.run.arrays import check_kept
 from lastiterate.run.run import Run
 from lastiterate.torch.parameters import Grouped
-from lastiterate.torch.records import inputs_of
+from lastiterate.torch.records import inputs_of, stacked
 from lastiterate.torch.streaming import fit_in_pieces
 from lastiterate.torch.sums import in_precision
 from lastiterate.torch.training import check_fits, fit_module
@@ -67,6 +69,7 @@ class FittedModule(Fitted):
         if self.module is None or self.run.release == "all":
             raise InputError("model", "must be a module with the last iterate to predict", None,
                              "load the folder with like=module, or take an iterate from state")
+        check_kept("x", x)
         where = next(self.module.parameters())
         records = in_precision(inputs_of(x), where.dtype)
         training = [part for part in self.module.modules() if part.training]
@@ -129,10 +132,12 @@ def fit_order_as(order: Order, executed_as: Any) -> FittedModule:
     order.custody.pay(order.certificate, delta=order.delta)
     warn_of_dumps()
     how: Any = {"microbatch": order.microbatch, "progress": order.progress, "keeper": order.custody.keeper}
-    if is_source(order.data):
-        parameters, theta = fit_in_pieces(run, order.model, order.loss, order.data, key, folder=order.scratch, **how)
+    data: Any = stacked(order.data, run.n) if isinstance(order.data, torch.utils.data.Dataset) else order.data
+    repeated.REMINDER.seeded(order.seed, data if is_source(data) else tree_leaves(data))
+    if is_source(data):
+        parameters, theta = fit_in_pieces(run, order.model, order.loss, data, key, folder=order.scratch, **how)
     else:
-        parameters, theta = fit_module(run, order.model, order.loss, order.data, key, executed_as=executed_as, **how)
+        parameters, theta = fit_module(run, order.model, order.loss, data, key, executed_as=executed_as, **how)
     state = parameters.released(theta)
     module = order.model.module if isinstance(order.model, Grouped) else order.model
     proof = replace(order.certificate, caveats=(*order.certificate.caveats, *added))
