@@ -128,7 +128,8 @@ def test_edited_certificates_are_refused():
     for change in changes:
         with pytest.raises(InputError, match=r"certificate|problem|adjacency"):
             PosteriorCertificate.from_json(json.dumps(body | change))
-    for change in ({"epsilon": 0.1}, {"delta": 1e-3}, {"note": "fine"}, {"epsilon_replace_one": 0.1}, {"format": 3}):
+    for change in ({"epsilon": 0.1}, {"delta": 1e-3}, {"note": "fine"}, {"epsilon_replace_one": 0.1},
+                   {"format": body["format"] + 1}):
         edited = body | change
         with pytest.raises(InputError, match="does not hold"):  # re-hashed by whoever edited it
             PosteriorCertificate.from_json(json.dumps(edited | {"content_sha256": content_hash(edited)}))
