@@ -138,7 +138,9 @@ def test_what_cannot_be_certified_says_why():
 
 def test_a_preparation_cannot_be_left_out():
     paid = li.account(replace(RUN, prelude=(li.PrivateMean(1.0, 1.0),)))
-    assert paid.verify() and not replace(paid, preparation=()).verify()
+    assert paid.verify()
+    with pytest.raises(InputError, match="must be the one that the verdicts and the preparation are about"):
+        replace(paid, preparation=())
 
 
 def test_calibration_drops_a_log_sobolev_constant_of_other_noise():
@@ -303,3 +305,15 @@ def test_what_groups_are_promised_needs_no_stated_curvature(noise, facts):
             assert same in without.certifying, verdict.theorem.name
             assert given.curve(verdict).epsilon(1e-6) == pytest.approx(without.curve(same).epsilon(1e-6), rel=1e-9)
     assert refused, "each of these facts certifies something that does not hold for groups"
+
+
+def test_verdicts_about_one_run_are_not_believed_of_another():
+    """Whichever way they get there: the constructor, or fields that are exchanged."""
+    run = li.Run(n=1000, steps=200, step_size=0.5, noise=li.GradientNoise(0.05))
+    known = li.account(replace(run, loss=li.Logistic(row_norm=1.0, intercept=0.0), prelude=(li.PrivateMean(5.0, 1.0),)))
+    for wrong in (lambda: replace(known, run=run), lambda: li.Certificate(run=run, verdicts=known.verdicts),
+                  lambda: replace(known, preparation=()),
+                  lambda: replace(li.account(run), verdicts=known.verdicts)):
+        with pytest.raises(li.InputError, match="must be the one that the verdicts and the preparation are about"):
+            wrong()
+    assert replace(known, caveats=("more",)).epsilon(1e-5) == known.epsilon(1e-5) and known.verify()

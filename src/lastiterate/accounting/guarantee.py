@@ -20,7 +20,7 @@ from lastiterate.curves.lower_bound import LowerBound
 from lastiterate.errors import InputError
 from lastiterate.run.adjacency import convertible, one_by_one
 from lastiterate.run.evidence import Evidence
-from lastiterate.run.run import Run
+from lastiterate.run.run import Run, check_run
 from lastiterate.theorems import TABLE
 from lastiterate.theorems.theorem import Applies, Theorem, match
 
@@ -35,11 +35,19 @@ class Guarantee:
     preparation: tuple[Curve, ...] = ()
     caveats: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        """Refuse what was found out about another run: epsilon would be an upper bound for that one."""
+        check_run(self.run)
+        if any(verdict.run is not self.run and verdict.run != self.run for verdict in self.verdicts) \
+                or self.preparation != prepared_curves(self.run):
+            raise InputError("run", "must be the one that the verdicts and the preparation are about", None,
+                             "account it: lastiterate.account(run)")
+
     @classmethod
     def of(cls, run: Run, theorems: Iterable[Theorem], at_least: Evidence) -> Self:
         """What ``theorems`` say about ``run``."""
         subject = as_accounted(run)
-        verdicts = tuple(Verdict(theorem, match(theorem, subject)) for theorem in theorems)
+        verdicts = tuple(Verdict(theorem, match(theorem, subject), run) for theorem in theorems)
         return cls(run=run, verdicts=verdicts, at_least=at_least, preparation=prepared_curves(run))
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -17,6 +17,7 @@ class Verdict:
 
     theorem: Theorem
     result: Applies | Fails
+    run: Run  #: that it is about
 
     @property
     def evidence(self) -> Evidence | None:

@@ -81,7 +81,7 @@ class Form:
     def _cut(self, theta: Any, dtypes: Sequence[str]) -> list[Any]:
         ends = np.cumsum([math.prod(shape) for shape in self.shapes])[:-1]
         xp: Any = np if isinstance(theta, np.ndarray) else jnp
-        return [part.reshape(*theta.shape[:-1], *shape).astype(dtype) for part, shape, dtype
+        return [part.reshape((*theta.shape[:-1], *shape)).astype(dtype) for part, shape, dtype
                 in zip(xp.split(theta, ends, axis=-1), self.shapes, dtypes, strict=True)]
 
     def whole(self, arrays: Any) -> Any:

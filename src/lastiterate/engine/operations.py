@@ -24,8 +24,8 @@ ACROSS = {"psum", "pmax", "pmin", "ppermute", "all_gather", "all_to_all", "ragge
 STATEFUL = {"get", "swap", "after_all", "create_token", "rng_uniform", "rng_bit_generator"}
 """Read what other records may have left; bits of ``rng_bit_generator`` follow from the first record's key."""
 MORE = {"split", "stack", "unstack", "tile", "empty", "mulhi", "scatter-sub", "ragged_dot_general", "symmetric_product",
-        "lu_pivots_to_permutation", "geqrf", "geqp3", "ormqr", "pvary", "layout_constraint", "optimization_barrier",
-        "random_wrap", "random_unwrap", "random_clone", "platform_index"}
+        "lu_pivots_to_permutation", "geqrf", "geqp3", "ormqr", "pvary", "reshard", "layout_constraint",
+        "optimization_barrier", "random_wrap", "random_unwrap", "random_clone", "platform_index"}
 """Operations of JAX that it does not export."""
 ALLOWED = frozenset({getattr(primitives, name).name for name in dir(primitives) if name.endswith("_p")}
                     - ACROSS - STATEFUL | MORE)

@@ -20,8 +20,8 @@ from lastiterate.errors import InputError
 from lastiterate.run import strict_json
 
 MANIFEST, PAGE, SIGNATURE = "manifest.json", "report.html", "model.sig"
-OLD = ("it was written before folders had a list of their files: nothing compares {} with what was released, and files "
-       "may have been added")
+OLD = ("by its format it was written before folders had a list of their files: nothing compares {} with what was "
+       "released, and files may have been added")
 
 
 def written(files: Mapping[str, bytes]) -> bytes:
@@ -89,7 +89,7 @@ def _listed(content: bytes) -> dict[str, str]:
     found = strict_json.loads(content, MANIFEST)
     listed: Any = found.get("sha256") if isinstance(found, dict) else None
     if not isinstance(listed, dict) or not all(isinstance(digest, str) for digest in listed.values()) \
-            or _form(listed) != content:
+            or any(Path(name).name != name for name in listed) or _form(listed) != content:
         raise InputError(MANIFEST, "must be the list that was written with the folder", None, "it was changed")
     return listed
 

@@ -11,12 +11,14 @@ from lastiterate.run.adjacency import records_moved
 from lastiterate.theorems import TABLE
 
 CONSISTENT = (
-    "Every number and text was derived again when this page was made, and agrees with the certificate. No model was "
-    "looked at, and who wrote the certificate is not shown."
+    "Every number was derived again when this page was made, and agrees with the certificate. What was stated beside "
+    "them (added caveats, the releaser's statement, software) is taken as written. No model was looked at, and who "
+    "wrote the certificate is not shown."
 )
 VERIFIED = (
-    "When this page was made, every number and text was derived again, and the certificate, the weights and the "
-    "model's description agreed. The page cannot vouch for itself: lastiterate verify compares it, and every other "
+    "When this page was made, every number was derived again, and the certificate, the weights and the model's "
+    "description agreed; what was stated beside them (added caveats, the releaser's statement, software) is taken as "
+    "written. The page cannot vouch for itself: lastiterate verify compares it, and every other "
     "file of the folder, with the list that was written with them. Without a key neither shows who wrote them, and a "
     "folder that was issued again as a whole, with its page, looks the same: lastiterate verify --key checks a "
     "signature, if there is one."
