@@ -26,6 +26,7 @@ def sentence(said, called):
     ({"scratch": 3}, "scratch must be a path"), ({"ledger": 3}, "ledger must be a path"),
     ({"checkpoint": 3}, "checkpoint must be a path"), ({"epsilon": "1"}, "epsilon must be a number"),
     ({"seed": 1.5}, "seed must be a whole number"), ({"devices": "2"}, "devices must be"),
+    ({"seed": -1}, "seed must be a whole number >= 0"), ({"secure_noise": "no"}, "secure_noise must be True or False"),
 ])
 def test_arguments_of_train(given, said):
     sentence(said, lambda: li.train(RUN, (X, Y), **given))

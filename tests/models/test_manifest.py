@@ -108,7 +108,8 @@ def reissued(folder, **changed):
     body["weights_sha256"] = sha256((folder / "weights.safetensors").read_bytes())
     body["model_sha256"] = sha256((folder / "model.json").read_bytes())
     (folder / "certificate.json").write_text(json.dumps(body | {"content_sha256": content_hash(body)}, indent=2))
-    files = {name: (folder / name).read_bytes() for name in FILES if name != "manifest.json"}
+    files = {name: (folder / name).read_bytes() for name in FILES
+             if name != "manifest.json" and (folder / name).exists()}
     (folder / "manifest.json").write_bytes(manifest.written(files))
     return folder
 
@@ -123,6 +124,22 @@ def test_files_that_fit_one_another_and_make_no_model_do_not_hold(folder, tmp_pa
     content = weights if isinstance(weights, bytes) else save({"weights": weights})
     found = li.verify(reissued(copy, weights=content))
     assert not found.holds and len(found.problems) == 1 and verify(copy)[0] == 1
+
+
+def test_a_preparation_of_another_shape_makes_no_model(tmp_path):
+    """Two rows for a mean would be added to two records, and to no other number of them."""
+    from safetensors.numpy import load, save
+
+    rows = np.random.default_rng(0).normal(size=(40, 3))
+    run = li.Run(n=40, steps=2, step_size=0.3, noise=li.GradientNoise(0.5), loss=li.Logistic(),
+                 prelude=(li.PrivateMean(5.0, 1.0),))
+    where = tmp_path / "model"
+    li.train(run, (rows, np.arange(40) % 2)).save(where)
+    assert li.verify(reissued(where)).holds
+    tensors = load((where / "weights.safetensors").read_bytes())
+    for shape in ((2, 3), (3, 3), (1, 4)):
+        content = save(tensors | {"prepared_0": np.zeros(shape)})
+        assert not li.verify(reissued(where, weights=content)).holds, shape
 
 
 def test_three_classes_of_a_schema_need_three_answers(folder, tmp_path):

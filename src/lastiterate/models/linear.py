@@ -135,7 +135,8 @@ def read(stored: Stored, like: Any = None) -> FittedLinear:
         raise InputError("model", "must hold weights of the shape that its run releases", weights.shape)
     released = Model(weights, tuple(tensors[name] for name in names[1:]))
     try:
-        scores(run, released, np.zeros((1, weights.shape[1] - 1 - columns(run.prelude, 0))))
+        for rows in (3, 5):  # a part that fits one number of rows alone is none of every row
+            scores(run, released, np.zeros((rows, weights.shape[1] - 1 - columns(run.prelude, 0))))
     except (ValueError, IndexError, TypeError):
         raise InputError("model", "must hold a preparation that fits its weights", None, "train again") from None
     schema = None if stored.model.get("schema") is None else Schema.from_dict(stored.model["schema"])

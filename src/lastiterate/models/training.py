@@ -84,6 +84,10 @@ def train(
         wanted = int if name == "seed" else int | float
         if value is not None and (isinstance(value, bool) or not isinstance(value, wanted)):
             raise InputError(name, "must be a whole number" if name == "seed" else "must be a number", value)
+    if seed is not None and seed < 0:
+        raise InputError("seed", "must be a whole number >= 0", seed)
+    if not isinstance(secure_noise, bool):
+        raise InputError("secure_noise", "must be True or False", secure_noise)
     check_kept("data", data)
     if progress is not None and not callable(progress):
         raise InputError("progress", "must be a function of steps done, steps in all and seconds", progress,
