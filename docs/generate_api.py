@@ -23,7 +23,7 @@ PAGES = {
     "curves": ("Curves", "What a privacy guarantee looks like. Every number is an upper bound.",
                ("lastiterate.curves",)),
     "training": ("Training and released models", "Execute a run; save, load, predict with and verify what it releases.",
-                 ("lastiterate.models", "lastiterate.engine", "lastiterate.estimators", "lastiterate.torch")),
+                 ("lastiterate.release", "lastiterate.engine", "lastiterate.estimators", "lastiterate.torch")),
     "audit": ("Audits", "Attack a trainer: lower bounds on epsilon.", ("lastiterate.audit",)),
     "posterior": ("Posterior samples", "One sample of a posterior, and why an iterate of SGLD is none.",
                   ("lastiterate.bayes",)),

@@ -2,7 +2,7 @@
 
     python tools/fuzz_models.py [COUNT=100000] [SEED=from the clock]
 
-Prints what breaks the rule and exits with 1. CI does 2,000 (tests/models/test_hostile.py).
+Prints what breaks the rule and exits with 1. CI does 2,000 (tests/release/test_hostile.py).
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from models.test_hostile import fitted
 from oracles.json_mutations import mutated
 from oracles.model_fuzz import certificate_outcome, folder_outcome, forge, short
+from release.test_hostile import fitted
 
 
 def main(count: int, seed: int) -> int:

@@ -17,7 +17,7 @@ import lastiterate as li
 from lastiterate.engine import execute, seeded_key
 from lastiterate.engine.exact_noise import DiscreteGaussian
 from lastiterate.engine.exact_sums import execute_exactly
-from lastiterate.engine.noise import gaussian
+from lastiterate.engine.gaussian_noise import gaussian
 from lastiterate.engine.random_bits import Bits
 
 

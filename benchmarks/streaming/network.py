@@ -18,7 +18,7 @@ from benchmarks.streaming.one import Watch, busy
 from lastiterate.engine import seeded_key
 from lastiterate.engine.network import fit_network
 from lastiterate.engine.streaming.devices import Arrays
-from lastiterate.engine.streaming.network import fit_streaming
+from lastiterate.engine.streaming.streamed_network import fit_streaming
 
 N, HIDDEN = 20_000, 64
 

@@ -21,11 +21,11 @@ import numpy as np
 
 from benchmarks.utility.data_sets import load, split
 from lastiterate.accounting.calibration import calibrate
-from lastiterate.models import linear
-from lastiterate.models.answers import Labels
 from lastiterate.planning.families.asked import Asked
 from lastiterate.planning.presets import ALGORITHMS, described
 from lastiterate.planning.task import Task
+from lastiterate.release import linear
+from lastiterate.release.answers import Labels
 
 DELTA = 1e-5
 

@@ -28,12 +28,12 @@ import lastiterate as li
 from benchmarks.utility.data_sets import Set, load, split
 from benchmarks.utility.tuning import RULE, Log, tune
 from lastiterate.accounting.certificate import Certificate
-from lastiterate.models import linear
-from lastiterate.models.answers import Labels
 from lastiterate.planning.families import whitened
 from lastiterate.planning.families.asked import Asked, linear_loss
 from lastiterate.planning.presets import in_a_pass
 from lastiterate.planning.task import Task
+from lastiterate.release import linear
+from lastiterate.release.answers import Labels
 from lastiterate.run.batching import Batching
 from lastiterate.run.run import Release
 

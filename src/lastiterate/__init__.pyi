@@ -12,10 +12,10 @@ from lastiterate.accounting.certificate import account as account
 from lastiterate.accounting.stored import read_certificate as read_certificate
 from lastiterate.errors import InputError as InputError
 from lastiterate.errors import NotCertified as NotCertified
-from lastiterate.models.loading import load as load
-from lastiterate.models.loading import verify as verify
-from lastiterate.models.training import train as train
-from lastiterate.models.units import kept_rows as kept_rows
+from lastiterate.release.loading import load as load
+from lastiterate.release.loading import verify as verify
+from lastiterate.release.protected_units import kept_rows as kept_rows
+from lastiterate.release.training import train as train
 from lastiterate.run import domains as domains
 from lastiterate.run import penalties as penalties
 from lastiterate.run.batching import BallsInBins as BallsInBins
@@ -38,7 +38,7 @@ from lastiterate.run.method import Descent as Descent
 from lastiterate.run.noise import GradientNoise as GradientNoise
 from lastiterate.run.noise import Langevin as Langevin
 from lastiterate.run.noise import NoiseMultiplier as NoiseMultiplier
-from lastiterate.run.perturbed import PerturbedMinimiser as PerturbedMinimiser
+from lastiterate.run.perturbed_minimiser import PerturbedMinimiser as PerturbedMinimiser
 from lastiterate.run.preparation import CosineFeatures as CosineFeatures
 from lastiterate.run.preparation import PrivateCovariance as PrivateCovariance
 from lastiterate.run.preparation import PrivateMean as PrivateMean
@@ -47,7 +47,6 @@ from lastiterate.run.preparation import SquareRoots as SquareRoots
 from lastiterate.run.preparation import TopEigenvalue as TopEigenvalue
 from lastiterate.run.preparation import UnitRows as UnitRows
 from lastiterate.run.run import Run as Run
-from lastiterate.run.snapshots import VarianceReduced as VarianceReduced
 from lastiterate.run.starts import Fixed as Fixed
 from lastiterate.run.starts import GaussianStart as GaussianStart
 from lastiterate.run.step_sizes import Constant as Constant
@@ -57,6 +56,7 @@ from lastiterate.run.step_sizes import StableSteps as StableSteps
 from lastiterate.run.step_sizes import Steps as Steps
 from lastiterate.run.updates import HeavyBall as HeavyBall
 from lastiterate.run.updates import Nesterov as Nesterov
+from lastiterate.run.variance_reduced_steps import VarianceReduced as VarianceReduced
 
 __version__: str
 __all__: list[str]

@@ -14,7 +14,7 @@ from lastiterate_papers import (
     ryffel_privacy,
     ryffel_table3,
     ryffel_tables,
-    sampling,
+    sampling_from_below,
     utility,
 )
 from lastiterate_papers.item import Item, Panel, Result, Row, Setting, Trace, Work
@@ -22,7 +22,7 @@ from lastiterate_papers.item import Item, Panel, Result, Row, Setting, Trace, Wo
 ITEMS: tuple[Item, ...] = (
     *chourasia_privacy.ITEMS, *rivals.ITEMS, *utility.ITEMS, *ryffel_privacy.ITEMS, *ryffel_tables.ITEMS,
     *ryffel_table3.ITEMS, *kong_ribero.ITEMS, *kong_ribero_runs.ITEMS, *heller_fetaya.ITEMS,
-    *heller_fetaya_networks.ITEMS, *bok.ITEMS, *bok_mnist.ITEMS, *sampling.ITEMS,
+    *heller_fetaya_networks.ITEMS, *bok.ITEMS, *bok_mnist.ITEMS, *sampling_from_below.ITEMS,
 )
 """Every item, in the order in which they are listed."""
 

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.accounting import exact, form, stated
-from lastiterate.accounting.word import check_word, read_word
+from lastiterate.accounting import exact_steps, form, stated
+from lastiterate.accounting.releaser_statement import check_word, read_word
 from lastiterate.accounting.written import content_hash
-from lastiterate.bayes.certificate import certify as certify_sample
+from lastiterate.bayes.posterior_certificate import certify as certify_sample
 from lastiterate.curves.gdp import Gdp
 from lastiterate.errors import InputError
-from lastiterate.models.posterior import certified
-from lastiterate.models.units import UNCHECKED, UnitLoss, kept_rows, units_as_records
+from lastiterate.release.posterior import certified
+from lastiterate.release.protected_units import UNCHECKED, UnitLoss, kept_rows, units_as_records
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "certificates"
 SCHEMA = json.loads((Path(form.__file__).parent / "certificate.schema.json").read_text())
@@ -62,7 +62,7 @@ def test_certificates_of_format_2_are_still_verified(file):
 
 
 def problems_of(text):
-    from lastiterate.models.statements import STATEMENTS, subject_of
+    from lastiterate.release.statements import STATEMENTS, subject_of
 
     body = json.loads(text)
     return STATEMENTS[subject_of(body)].check(body).problems
@@ -81,7 +81,7 @@ def test_a_theorem_that_is_newer_than_an_old_certificate_changes_nothing():
 
 
 def all_kinds():
-    exactly = exact.certify(replace(PLAIN, loss=li.Logistic()))
+    exactly = exact_steps.certify(replace(PLAIN, loss=li.Logistic()))
     return {"run": li.account(RUN), "plain": li.account(PLAIN), "poisson": li.account(replace(RUN, batching=li.Poisson(
             0.1))), "nothing": li.account(replace(RUN, noise=li.GradientNoise(0.0))), "units": li.account(replace(
                 RUN, rows_per_unit=3)), "exact_run": exactly,
@@ -159,8 +159,8 @@ def test_epsilon_of_a_unit_is_by_group_privacy_of_steps_and_preparation():
     assert three.epsilon(1e-5) >= one.group(3, 1e-5)
     assert any("at most 3 rows" in text for text in three.all_caveats()) and "one unit, 3" in three.explain(1e-5)
     assert three.lower(1e-5) == one.lower(1e-5) > 0, "a unit with one row is a unit"
-    exactly = exact.certify(replace(PLAIN, loss=li.Logistic(), rows_per_unit=2))
-    assert exactly.epsilon(1e-5) > exact.certify(replace(PLAIN, loss=li.Logistic())).epsilon(1e-5) * 1.8
+    exactly = exact_steps.certify(replace(PLAIN, loss=li.Logistic(), rows_per_unit=2))
+    assert exactly.epsilon(1e-5) > exact_steps.certify(replace(PLAIN, loss=li.Logistic())).epsilon(1e-5) * 1.8
     found = li.calibrate(replace(RUN, rows_per_unit=3), epsilon=2.0, delta=1e-5)
     assert 1.99 < found.epsilon(1e-5) <= 2.0 and found.run.rows_per_unit == 3
     assert li.Run.from_json(found.run.to_json()) == found.run
@@ -202,9 +202,9 @@ def test_train_refuses_a_unit_with_more_rows_than_the_run_says(tmp_path):
 
 def test_units_of_a_file_are_bounded_before_they_are_counted(tmp_path):
     from lastiterate.data.schema import Schema
-    from lastiterate.models.datafile import fit_file, template
-    from lastiterate.models.linear import Budget
-    from lastiterate.models.units import Units
+    from lastiterate.release.datafile import fit_file, template
+    from lastiterate.release.linear import Budget
+    from lastiterate.release.protected_units import Units
 
     rng = np.random.default_rng(1)
     rows = [f"{i // 4},{rng.uniform():.3f},{'ab'[i % 2]}" for i in range(200)]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lastiterate.bayes.gaussian import epsilon_between, log_part, renyi
-from lastiterate.bayes.linear import LinearModel, RatioDomain, corner_bound, lemma_bound, posterior_curve
+from lastiterate.bayes.linear_regression import LinearModel, RatioDomain, corner_bound, lemma_bound, posterior_curve
 from lastiterate.curves.renyi import Rdp
 from lastiterate.errors import InputError
 

@@ -7,7 +7,7 @@ import pytest
 from scipy.optimize import minimize
 
 from lastiterate.bayes.gaussian import renyi_matrix
-from lastiterate.bayes.linear import LinearModel
+from lastiterate.bayes.linear_regression import LinearModel
 from lastiterate.bayes.ridge import ClippedRows, least_prior, posterior, ridge_bound, ridge_curve
 from lastiterate.errors import InputError
 

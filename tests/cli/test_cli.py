@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from lastiterate.accounting.written import content_hash
 from lastiterate.cli import app
 from lastiterate.data import load_bundled
-from lastiterate.models import folder as artefact
+from lastiterate.release import folder as artefact
 
 RUN = [
     "--n",

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 import lastiterate as li
 from lastiterate.accounting.written import content_hash
 from lastiterate.cli import app
-from lastiterate.models.folder import sha256
+from lastiterate.release.folder import sha256
 
 RUN = li.Run(n=40, steps=5, step_size=0.5, noise=li.NoiseMultiplier(20.0), loss=li.Logistic(ridge=0.1))
 

@@ -18,7 +18,7 @@ import pytest
 
 import lastiterate as li
 from lastiterate.ledger import GaussianFilter, Ledger
-from lastiterate.models.loading import verify
+from lastiterate.release.loading import verify
 
 MOMENTS = int(os.environ.get("LASTITERATE_INTERRUPTS", "2"))
 RUN = li.Run(n=60, steps=20, step_size=0.3, noise=li.GradientNoise(0.05), loss=li.Logistic(row_norm=1.0, intercept=0.5))

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import lastiterate as li
 from lastiterate.cli import app
-from lastiterate.models import datafile, folder
+from lastiterate.release import datafile, folder
 
 TRAIN = ["train", "iris", "--epsilon", "3", "--time-budget", "2"]
 
@@ -52,7 +52,7 @@ def test_a_full_disk_is_noticed_before_training(tmp_path, monkeypatch, untrained
 def test_a_limit_on_files_is_noticed_before_training(tmp_path):
     """As the system says it: files of at most 100 kB, which hold no reservation."""
     code = ("import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000)); "
-            "from pathlib import Path; from lastiterate.models.folder import reserved; "
+            "from pathlib import Path; from lastiterate.release.folder import reserved; "
             "reserved(Path(sys.argv[1]), 200_000)")
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "m")], capture_output=True, text=True)
     assert done.returncode == 1 and "File too large" in done.stderr and not list(tmp_path.iterdir())

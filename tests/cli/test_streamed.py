@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from lastiterate.cli import app
-from lastiterate.models import opened
+from lastiterate.release import open_dataset
 
 SCHEMA = 'target = "y"\nclasses = ["0", "1"]\n' + "".join(
     f'[columns.{name}]\nkind = "number"\nlow = -3\nhigh = 3\n' for name in "ab")
@@ -35,7 +35,7 @@ def train(file: Path, out: str, *more: str) -> tuple[int, dict, str]:
 def test_train_chooses_pieces_by_itself_and_says_so(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     code, whole, said = train(file, "whole")
     assert code == 0 and "piece by piece" not in said, said
-    monkeypatch.setattr(opened, "memory", lambda: 1e4)
+    monkeypatch.setattr(open_dataset, "memory", lambda: 1e4)
     code, found, said = train(file, "pieces", "--scratch", str(file.parent))
     assert code == 0 and "read piece by piece: they need about" in said and "this machine has 1e-05 GB" in said
     one, other = (json.loads((file.with_name(name) / "certificate.json").read_text()) for name in ("whole", "pieces"))

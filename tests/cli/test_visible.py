@@ -33,7 +33,7 @@ def test_everything_that_a_console_prints_is_visible(capsys):
 def test_predictions_and_exports_of_a_hostile_folder(tmp_path):
     from dataclasses import replace
 
-    from lastiterate.models.answers import Labels
+    from lastiterate.release.answers import Labels
 
     rng = np.random.default_rng(0)
     run = li.Run(n=60, steps=3, step_size=0.5, noise=li.NoiseMultiplier(12.0), loss=li.Logistic(ridge=0.05))

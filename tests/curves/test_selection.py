@@ -7,13 +7,13 @@ from itertools import product
 import numpy as np
 import pytest
 
-from lastiterate.curves import selection
+from lastiterate.curves import private_selection
 from lastiterate.curves.composition import compose, curve_from_dict
 from lastiterate.curves.curve import Curve, EpsDelta
 from lastiterate.curves.gdp import Gdp
 from lastiterate.curves.grouped import confirmed_epsilon
 from lastiterate.curves.number_of_runs import NegativeBinomial, PoissonRuns, Runs
-from lastiterate.curves.selection import Selected, WorstOf, selected_rdp
+from lastiterate.curves.private_selection import Selected, WorstOf, selected_rdp
 from lastiterate.curves.tails import log_sum_exp
 from lastiterate.errors import InputError
 
@@ -118,8 +118,8 @@ def test_enumerated_profiles_lie_below_the_certificate(runs: Runs, seed: int) ->
 @pytest.mark.parametrize("runs", FAMILIES, ids=str)
 def test_the_shift_is_needed(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the ratio of the numbers of runs the statement on profiles is false, and the enumeration sees it."""
-    monkeypatch.setattr(selection, "_shift", lambda curve, runs: 0.0)
-    monkeypatch.setattr(selection, "_table", lambda curve, runs: EpsDelta(0.0, 1.0))
+    monkeypatch.setattr(private_selection, "_shift", lambda curve, runs: 0.0)
+    monkeypatch.setattr(private_selection, "_table", lambda curve, runs: EpsDelta(0.0, 1.0))
     seen = 0
     for p, q in pairs(0):
         claimed, laws = Selected(Exact((tuple(p), tuple(q))), runs), (selected_law(runs, p), selected_law(runs, q))

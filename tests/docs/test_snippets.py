@@ -13,7 +13,7 @@ import typer
 from docs.snippets import BLOCK, blocks, check, commands, run_command, run_python
 from lastiterate.cli import app
 from lastiterate.errors import RepeatedFitWarning
-from lastiterate.models import repeated
+from lastiterate.release import composition_reminder
 
 ROOT = Path(__file__).parents[2]
 PAGES = {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")
@@ -71,7 +71,7 @@ def desk(tmp_path, monkeypatch):
     for name in ("my.toml", "members.toml"):
         (tmp_path / name).write_text(FILLED)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(repeated, "REMINDER", repeated.Reminder())
+    monkeypatch.setattr(composition_reminder, "REMINDER", composition_reminder.Reminder())
     matplotlib.use("Agg")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RepeatedFitWarning)

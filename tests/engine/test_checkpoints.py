@@ -17,7 +17,7 @@ from safetensors.numpy import load
 
 import lastiterate as li
 from lastiterate.engine import execute, seeded_key
-from lastiterate.engine.keeper import Keeper
+from lastiterate.engine.checkpoint import Keeper
 from lastiterate.engine.network import fit_network
 from lastiterate.engine.sealed import Key, Owner, unseal
 from lastiterate.errors import InputError
@@ -143,7 +143,7 @@ import numpy as np
 import lastiterate as li
 from pathlib import Path
 from lastiterate.engine import execute, seeded_key
-from lastiterate.engine.keeper import Keeper
+from lastiterate.engine.checkpoint import Keeper
 from lastiterate.engine.sealed import Key
 
 rng = np.random.default_rng(1)

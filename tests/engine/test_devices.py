@@ -12,7 +12,7 @@ import pytest
 
 import lastiterate as li
 from lastiterate.engine.streaming.devices import Arrays, Devices
-from lastiterate.engine.streaming.linear import execute_streaming
+from lastiterate.engine.streaming.streamed_linear import execute_streaming
 from lastiterate.errors import InputError
 
 SHARED = r"""
@@ -27,9 +27,9 @@ from lastiterate.engine import Trainer, seeded_key, seeded_keys
 from lastiterate.engine.gradients import Linear
 from lastiterate.engine.loop import schedule, start
 from lastiterate.engine.streaming.devices import Arrays, Devices
-from lastiterate.engine.streaming.linear import Rows, execute_streaming
+from lastiterate.engine.streaming.streamed_linear import Rows, execute_streaming
 from lastiterate.engine.streaming.passes import Passes
-from lastiterate.engine.streaming.slabs import slabs
+from lastiterate.engine.streaming.chunk_buffers import slabs
 from lastiterate.engine.streaming.steps import StreamLoop, advance_slab
 
 assert len(jax.devices()) == 8
@@ -100,7 +100,7 @@ jax.distributed.initialize("127.0.0.1:" + sys.argv[1], 2, int(sys.argv[2]))
 import lastiterate as li
 from lastiterate.engine import seeded_key
 from lastiterate.engine.streaming.devices import Arrays
-from lastiterate.engine.streaming.linear import execute_streaming
+from lastiterate.engine.streaming.streamed_linear import execute_streaming
 from lastiterate.errors import InputError
 assert len(jax.devices()) == 2 and jax.local_device_count() == 1
 rng = np.random.default_rng(0)
@@ -178,7 +178,7 @@ def test_a_device_that_drops_out_ends_the_run_in_one_sentence(monkeypatch):
         def compiled(self, function):
             return function
 
-    monkeypatch.setattr("lastiterate.engine.streaming.linear.Devices", Lost)
+    monkeypatch.setattr("lastiterate.engine.streaming.streamed_linear.Devices", Lost)
     run = li.Run(n=20, steps=2, step_size=0.1, noise=li.GradientNoise(1.0), loss=li.Logistic(ridge=0.1))
     with pytest.raises(InputError, match=r"devices stopped: .* got 'UNAVAILABLE: device 3 is gone'; nothing was"):
         execute_streaming(run, Arrays((np.zeros((20, 2), np.float32), np.zeros(20, int))), None, devices=2)

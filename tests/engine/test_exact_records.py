@@ -12,8 +12,8 @@ import pytest
 
 import lastiterate as li
 from lastiterate.engine import seeded_key
+from lastiterate.engine.checkpoint import Keeper
 from lastiterate.engine.exact_records import ExactRecords, RecordGrid, fit_network_exactly
-from lastiterate.engine.keeper import Keeper
 from lastiterate.engine.network import Form, fit_network
 from lastiterate.engine.sealed import Key
 

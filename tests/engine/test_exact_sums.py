@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.accounting.exact import calibrate_exactly, certify
+from lastiterate.accounting.exact_steps import calibrate_exactly, certify
 from lastiterate.curves.renyi import Rdp
 from lastiterate.engine import execute, seeded_key
+from lastiterate.engine.checkpoint import Keeper
 from lastiterate.engine.exact_draws import draws_of, preparation_bits
 from lastiterate.engine.exact_noise import FINEST, DiscreteGaussian
 from lastiterate.engine.exact_preparation import exact_mean, exact_moments, exact_target_mean, moment_places, whole_rows
 from lastiterate.engine.exact_sums import ExactLinear, Grid, execute_exactly, grid_of, on_grid, residual_norm
 from lastiterate.engine.gradients import residuals
-from lastiterate.engine.keeper import Keeper
 from lastiterate.engine.random_bits import Bits, derived
 from lastiterate.engine.rows import clip_rows
 from lastiterate.engine.sealed import Key

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from scipy.stats import kstest
 
-from lastiterate.engine import noise, seeded_key
+from lastiterate.engine import gaussian_noise, seeded_key
 from lastiterate.engine.cipher import encrypted
-from lastiterate.engine.noise import FARTHEST, ROUND, ROUNDS, cos_sin, gaussian, normal_pairs, small_and_long
+from lastiterate.engine.gaussian_noise import FARTHEST, ROUND, ROUNDS, cos_sin, gaussian, normal_pairs, small_and_long
 
 
 def test_noise_is_standard_normal_with_room_in_the_tails():
@@ -38,7 +38,7 @@ def test_noise_is_standard_normal_with_room_in_the_tails():
 def test_many_draws_are_those_of_blocks_in_a_row(monkeypatch):
     with jax.enable_x64(True):
         whole = np.asarray(gaussian(seeded_key(5), 4, (2_001,)))
-        monkeypatch.setattr(noise, "AT_A_TIME", 64)
+        monkeypatch.setattr(gaussian_noise, "AT_A_TIME", 64)
         parts = np.asarray(inspect.unwrap(gaussian)(seeded_key(5), 4, (2_001,)))
     assert np.array_equal(whole, parts) and len(np.unique(whole)) == 2_001
 
@@ -69,7 +69,7 @@ def test_rare_draws_take_bits_of_their_own(monkeypatch):
         return jnp.where(first < ROUND, jnp.uint64(0), one), two
 
     with jax.enable_x64(True):
-        monkeypatch.setattr(noise, "encrypted", watched)
+        monkeypatch.setattr(gaussian_noise, "encrypted", watched)
         key = jnp.asarray(seeded_key(1))
         with jax.disable_jit():
             drawn = np.asarray(gaussian(key, 3, (7,)))

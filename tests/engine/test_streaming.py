@@ -14,23 +14,23 @@ import pytest
 
 import lastiterate as li
 from lastiterate.engine import execute, seeded_key
-from lastiterate.engine.keeper import Keeper
+from lastiterate.engine.checkpoint import Keeper
+from lastiterate.engine.gaussian_noise import bits, words_between
 from lastiterate.engine.network import fit_network
-from lastiterate.engine.noise import bits, words_between
 from lastiterate.engine.samplers import TABLE
 from lastiterate.engine.sealed import Key
-from lastiterate.engine.streaming import repeated, scratch, slab, sorting
+from lastiterate.engine.streaming import chunk_buffer, kept_chunks, scratch, sorting
 from lastiterate.engine.streaming.ahead import ahead
-from lastiterate.engine.streaming.linear import Rows, execute_streaming
-from lastiterate.engine.streaming.network import fit_streaming
+from lastiterate.engine.streaming.chunk_buffer import Shape
+from lastiterate.engine.streaming.chunk_buffers import slabs
 from lastiterate.engine.streaming.passes import IN_ORDER, ORDERS, Passes, check_streams
-from lastiterate.engine.streaming.records import RecordForm
+from lastiterate.engine.streaming.record_pages import RecordForm
+from lastiterate.engine.streaming.record_source import regrouped
 from lastiterate.engine.streaming.scratch import Scratch
 from lastiterate.engine.streaming.sharing import Cuts, batch_counts
-from lastiterate.engine.streaming.slab import Shape
-from lastiterate.engine.streaming.slabs import slabs
 from lastiterate.engine.streaming.sorting import Order, Sorted
-from lastiterate.engine.streaming.source import regrouped
+from lastiterate.engine.streaming.streamed_linear import Rows, execute_streaming
+from lastiterate.engine.streaming.streamed_network import fit_streaming
 from lastiterate.errors import InputError
 
 N, D = 103, 3
@@ -64,13 +64,13 @@ class Held:
 @pytest.fixture
 def small(monkeypatch):
     """Pieces, buckets, pages and slabs of a few records, so that every boundary is crossed."""
-    monkeypatch.setattr("lastiterate.engine.streaming.source.AT_ONCE", 150)
+    monkeypatch.setattr("lastiterate.engine.streaming.record_source.AT_ONCE", 150)
     monkeypatch.setattr("lastiterate.engine.streaming.passes.SCATTERED", 150)
     monkeypatch.setattr(sorting, "BUCKET", 300)
     monkeypatch.setattr(sorting, "BUFFERS", 2000)
     monkeypatch.setattr(sorting, "WORDS", 32)
-    monkeypatch.setattr(slab, "SLAB", 1500)
-    monkeypatch.setattr(repeated, "PAGE", 400)
+    monkeypatch.setattr(chunk_buffer, "SLAB", 1500)
+    monkeypatch.setattr(kept_chunks, "PAGE", 400)
     monkeypatch.setattr("lastiterate.engine.streaming.kept.PAGE", 100)
 
 
@@ -290,7 +290,7 @@ KILLED = """
 import os, sys, time
 import numpy as np
 import lastiterate as li
-from lastiterate.engine.streaming.linear import execute_streaming
+from lastiterate.engine.streaming.streamed_linear import execute_streaming
 from pathlib import Path
 from types import SimpleNamespace
 n = 5000

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.engine import exact_draws, execute, fresh_key, measured, noise, seeded_key, seeded_keys
+from lastiterate.engine import exact_draws, execute, fresh_key, gaussian_noise, measured, seeded_key, seeded_keys
 from lastiterate.engine.exact_sums import execute_exactly
-from lastiterate.engine.noise import NOISE, ORDER, PREPARATION, START, gaussian, stream
+from lastiterate.engine.gaussian_noise import NOISE, ORDER, PREPARATION, START, gaussian, stream
 from lastiterate.engine.random_bits import Bits, fresh_secret
 
 N, D = 13, 3
@@ -74,7 +74,7 @@ class Used:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.blocks: dict[Any, list[str]] = defaultdict(list)
-        plain, made = noise.encrypted, Bits.__post_init__
+        plain, made = gaussian_noise.encrypted, Bits.__post_init__
 
         def encrypted(key: Any, first: Any, second: Any) -> Any:
             # a callback, because some of it is vectorised
@@ -85,13 +85,13 @@ class Used:
             self.blocks[bits.key, bits.number].append(self._purpose())
             made(bits)
 
-        monkeypatch.setattr(noise, "encrypted", encrypted)
+        monkeypatch.setattr(gaussian_noise, "encrypted", encrypted)
         monkeypatch.setattr(Bits, "__post_init__", created)
 
     def _wrote(self, purpose: str, key: Any, first: Any, second: Any) -> None:
         own = np.asarray(key).tobytes()
         for one, two in zip(np.ravel(first).tolist(), np.ravel(second).tolist(), strict=True):
-            if two < int(noise.DERIVED):
+            if two < int(gaussian_noise.DERIVED):
                 self.blocks[own, one, two].append(purpose)
 
     @staticmethod
@@ -99,7 +99,7 @@ class Used:
         frame = sys._getframe(1)
         while True:
             path = Path(frame.f_code.co_filename)
-            if "lastiterate" in path.parts and path.name not in (Path(noise.__file__).name, "exact_draws.py"):
+            if "lastiterate" in path.parts and path.name not in (Path(gaussian_noise.__file__).name, "exact_draws.py"):
                 return f"{path.name} {frame.f_code.co_name}"
             if path.name == "exact_draws.py" and frame.f_code.co_name in ("draws", "preparation_bits"):
                 return f"{path.name} {frame.f_code.co_name}"

@@ -16,9 +16,9 @@ from lastiterate.engine.exact_sums import grid_of
 from lastiterate.engine.gradients import Linear
 from lastiterate.engine.measured import drawn_with, prepare_privately
 from lastiterate.engine.network import fit_network
-from lastiterate.engine.units import execute_units, measurable, released_by_units
-from lastiterate.models.tuning import law_of
-from lastiterate.models.units import unit_records
+from lastiterate.engine.unit_gradients import execute_units, measurable, released_by_units
+from lastiterate.release.protected_units import unit_records
+from lastiterate.release.tuning import law_of
 from lastiterate.run.preparation import CosineFeatures, UnitRows
 
 RNG = np.random.default_rng(0)

@@ -10,7 +10,7 @@ from scipy.stats import ks_2samp, norm
 import lastiterate as li
 from lastiterate.audit import audit
 from lastiterate.engine import Trainer, seeded_key, seeded_keys
-from lastiterate.run.snapshots import moved_smooth
+from lastiterate.run.variance_reduced_steps import moved_smooth
 
 N, RATE, MODELS = 10, 0.3, 6000
 RUN = li.Run(n=N, steps=2, step_size=0.5, noise=li.NoiseMultiplier(1.5), method=li.VarianceReduced(2, 2.0),

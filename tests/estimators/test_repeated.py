@@ -14,8 +14,8 @@ from sklearn.preprocessing import StandardScaler
 import lastiterate as li
 from lastiterate.errors import InputError
 from lastiterate.estimators import DPHuberRidge, DPLogisticRegression
-from lastiterate.models import repeated
-from lastiterate.models.repeated import FITS, HASHES, Reminder
+from lastiterate.release import composition_reminder
+from lastiterate.release.composition_reminder import FITS, HASHES, Reminder
 
 RANDOM = np.random.default_rng(5)
 X = RANDOM.random((120, 3))
@@ -27,7 +27,7 @@ RIDGE = DPHuberRidge(epsilon=5.0, row_norm=2.0, target_range=(-1.0, 1.0))
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch):
     """A process that has not fitted yet."""
-    monkeypatch.setattr(repeated, "REMINDER", Reminder())
+    monkeypatch.setattr(composition_reminder, "REMINDER", Reminder())
 
 
 def told(*calls):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.analysis import weakly_convex as wc
+from lastiterate.analysis import weakly_convex_shift as wc
 from lastiterate.analysis.clipped_step import clipped_step_lipschitz, step_lipschitz
 from lastiterate.analysis.step_map import StepMap
 from lastiterate.curves.gdp import Gdp

@@ -10,7 +10,7 @@ import pytest
 
 import lastiterate as li
 from lastiterate.curves.composition import compose, curve_from_dict
-from lastiterate.curves.fixed_size import FixedSizeSteps, _hull_slopes, one_step
+from lastiterate.curves.fixed_size_composition import FixedSizeSteps, _hull_slopes, one_step
 from lastiterate.curves.gdp import Gdp
 from lastiterate.curves.pld import Pld
 from lastiterate.curves.ratio_powers import product

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.analysis import places
-from lastiterate.analysis.places import merged, place_mus, place_weights
+from lastiterate.analysis import block_places
+from lastiterate.analysis.block_places import merged, place_mus, place_weights
 from lastiterate.analysis.shift_allocation import best_restart, optimal_mu
 from lastiterate.curves.gdp import Gdp
 from lastiterate.curves.lower_bound import MixturePair
@@ -244,8 +244,8 @@ def test_groups_of_places_count_at_their_worst(monkeypatch):
         exact = place_mus(run)
         place_mus.cache_clear()
         with monkeypatch.context() as less:
-            less.setattr(places, "MOST_FOLLOWED", 0)
-            less.setattr(places, "FEWEST_GROUPS", 12)
+            less.setattr(block_places, "MOST_FOLLOWED", 0)
+            less.setattr(block_places, "FEWEST_GROUPS", 12)
             grouped = place_mus(run)
         place_mus.cache_clear()
         return exact, grouped
@@ -261,10 +261,10 @@ def test_groups_of_places_count_at_their_worst(monkeypatch):
         assert grouped.mean() <= 1.3 * exact.mean()
         bounded = both(replace(smooth, domain=li.domains.Ball(0.01)))[1]
         assert (bounded <= grouped).all() and bounded.mean() < 0.9 * grouped.mean()
-        covered = [p for first, last in places._groups(min(n, steps), (steps - 1) % n + 1, 12)
+        covered = [p for first, last in block_places._groups(min(n, steps), (steps - 1) % n + 1, 12)
                    for p in range(first, last + 1)]
         assert covered == list(range(min(n, steps)))
-    assert places._groups(5, 5, 12) == [(p, p) for p in range(5)]
+    assert block_places._groups(5, 5, 12) == [(p, p) for p in range(5)]
 
 
 def test_many_places_are_rounded_down():

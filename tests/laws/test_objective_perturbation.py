@@ -13,7 +13,7 @@ from lastiterate.audit.executed import violations
 from lastiterate.audit.families import families
 from lastiterate.curves.composition import compose, curve_from_dict
 from lastiterate.curves.gdp import Gdp
-from lastiterate.curves.perturbed import PerturbedObjective
+from lastiterate.curves.perturbed_minimum import PerturbedObjective
 from lastiterate.curves.tails import gdp_delta
 from lastiterate.theorems import TABLE
 from lastiterate.theorems.theorem import Applies, match

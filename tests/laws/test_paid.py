@@ -12,7 +12,7 @@ from lastiterate.curves.composition import compose
 from lastiterate.curves.failure import WithFailure
 from lastiterate.curves.gdp import Gdp
 from lastiterate.run.evidence import Evidence
-from lastiterate.run.paid import chernoff_excess
+from lastiterate.run.measured_smoothness import chernoff_excess
 from lastiterate.run.preparation import TopEigenvalue
 from lastiterate.run.step_sizes import RelativeToSmooth
 

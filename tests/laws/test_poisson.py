@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.analysis.sampling import levels
+from lastiterate.analysis.sampled_steps import levels
 from lastiterate.curves import subsampled
 from lastiterate.curves.composition import compose, curve_from_dict
 from lastiterate.curves.curve import BestOf

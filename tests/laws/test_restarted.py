@@ -13,7 +13,7 @@ import lastiterate as li
 from lastiterate.analysis import restart
 from lastiterate.analysis.loads import usual_counts
 from lastiterate.analysis.restart import candidates, distances_of_draws, distances_of_passes, last_steps
-from lastiterate.analysis.sampling import allocated_passes, poisson_steps
+from lastiterate.analysis.sampled_steps import allocated_passes, poisson_steps
 from lastiterate.analysis.shift_allocation import optimal_mu
 from lastiterate.analysis.step_map import step_map
 from lastiterate.curves.curve import BestOf

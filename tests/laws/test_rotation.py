@@ -9,9 +9,9 @@ from scipy.optimize import minimize
 from scipy.stats import beta
 
 import lastiterate as li
-from lastiterate.analysis import weakly_convex as wc
+from lastiterate.analysis import weakly_convex_shift as wc
+from lastiterate.analysis.block_places import place_mus
 from lastiterate.analysis.clipped_step import clipped_step_lipschitz
-from lastiterate.analysis.places import place_mus
 from lastiterate.analysis.step_map import StepMap, step_map
 from lastiterate.curves.gdp import Gdp
 from lastiterate.theorems import TABLE

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.analysis.places import place_mus
+from lastiterate.analysis.block_places import place_mus
 from lastiterate.curves.gdp import Gdp
 from lastiterate.theorems import TABLE
 from lastiterate.theorems.theorem import Applies, match

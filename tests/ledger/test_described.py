@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.accounting import exact, selection
-from lastiterate.bayes import certificate as posterior
-from lastiterate.bayes.certificate import LinearPosterior, RidgePosterior
-from lastiterate.bayes.linear import LinearModel, RatioDomain
+from lastiterate.accounting import exact_steps, selection
+from lastiterate.bayes import posterior_certificate as posterior
+from lastiterate.bayes.linear_regression import LinearModel, RatioDomain
+from lastiterate.bayes.posterior_certificate import LinearPosterior, RidgePosterior
 from lastiterate.bayes.ridge import ClippedRows
 from lastiterate.curves.number_of_runs import NegativeBinomial, PoissonRuns
 from lastiterate.errors import InputError
 from lastiterate.ledger import GaussianFilter, Ledger
-from lastiterate.models.custody import described_hash
-from lastiterate.models.scored import CountCharge
-from lastiterate.models.statements import STATEMENTS, subject_of
+from lastiterate.release.charging import described_hash
+from lastiterate.release.scored import CountCharge
+from lastiterate.release.statements import STATEMENTS, subject_of
 from lastiterate.report import subject
 from lastiterate.run import evidence
 from lastiterate.run.counts import NoisyCount
@@ -48,7 +48,7 @@ RIDGE = RidgePosterior(LinearModel(prior_precision=4.0), ClippedRows(n=40, featu
 TRIED = selection.Selection((RUN, replace(RUN, steps=20)), NegativeBinomial(1.0, 0.1), 10, 3.0)
 CERTIFICATES = {
     **{name: li.account(run) for name, run in RUNS.items()},
-    **{f"{name}, exact": exact.certify(run) for name, run in RUNS.items() if run not in (GIVEN, TESTED)},
+    **{f"{name}, exact": exact_steps.certify(run) for name, run in RUNS.items() if run not in (GIVEN, TESTED)},
     "counted": li.account(replace(RUN, counts=(NoisyCount(5.0, 20, "apart"),))),
     "constants, trusted": li.account(GIVEN, at_least=li.Evidence.ASSUMED),
     "tested constants, trusted": li.account(TESTED, at_least=li.Evidence.TESTED),

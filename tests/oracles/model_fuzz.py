@@ -10,7 +10,7 @@ from typing import Any
 
 import lastiterate as li
 from lastiterate.accounting.written import content_hash
-from lastiterate.models.folder import CERTIFICATE, MODEL, sha256
+from lastiterate.release.folder import CERTIFICATE, MODEL, sha256
 from oracles.json_mutations import mutated
 
 LONGEST_SENTENCE = 5000

@@ -22,7 +22,7 @@ from lastiterate_papers import (
     files,
     formulas,
     laws,
-    sampling,
+    sampling_from_below,
 )
 from lastiterate_papers.cells import Cells
 from lastiterate_papers.item import by_name
@@ -106,9 +106,9 @@ def test_exact_laws_of_mixtures():
 
 def test_a_shuffled_pass_of_one_batch_is_the_gaussian_mechanism():
     """One block: N(2, sigma^2) against N(1, sigma^2); more blocks hide the place, and never add."""
-    found = sampling.shuffle_lower(0.7, 1, 1e-6)
+    found = sampling_from_below.shuffle_lower(0.7, 1, 1e-6)
     assert found == pytest.approx(Gdp(1 / 0.7).epsilon(1e-6), rel=2e-2) and found <= Gdp(1 / 0.7).epsilon(1e-6)
-    assert sampling.shuffle_lower(0.7, 1000, 1e-6) < found
+    assert sampling_from_below.shuffle_lower(0.7, 1000, 1e-6) < found
 
 
 def test_names_are_slugs_of_their_papers_and_stand_once():

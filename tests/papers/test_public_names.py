@@ -63,9 +63,9 @@ def later():
     li.models.training.train(li.Run.from_json(""), li.domains.Ball(1.0), li.lazy, Trainer(1).fit, audit.law)
 """
     assert [name for name, _ in private(text)] == [
-        "lastiterate.run.run.Run", "lastiterate.engine.loop", "lastiterate.bayes.linear",
-        "lastiterate.models.training.train", "lastiterate.lazy", "lastiterate.audit.law",
-        "lastiterate.models.training", "lastiterate.models"]
+        "lastiterate.run.run.Run", "lastiterate.engine.loop", "lastiterate.bayes.linear_regression",
+        "lastiterate.release.training.train", "lastiterate.lazy", "lastiterate.audit.law",
+        "lastiterate.release.training", "lastiterate.release"]
 
 
 @pytest.mark.parametrize("file", sorted(HOME.rglob("*.py")), ids=lambda path: path.stem)

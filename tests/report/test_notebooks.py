@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.accounting import exact
+from lastiterate.accounting import exact_steps
 from lastiterate.audit.outcome import AuditReport
-from lastiterate.models.posterior import certified
 from lastiterate.planning.planner import Choice, Plan
+from lastiterate.release.posterior import certified
 from lastiterate.report.plots import epsilon_over_steps
 from lastiterate.report.roc import receiver_curve
 from lastiterate.report.style import STYLES
@@ -53,7 +53,7 @@ def test_a_certificate_shows_its_answer():
     )
 
 
-@pytest.mark.parametrize("certificate", [exact.certify(replace(RUN, batching=li.FullBatch())), certified(
+@pytest.mark.parametrize("certificate", [exact_steps.certify(replace(RUN, batching=li.FullBatch())), certified(
     500, 3, row_norm=1.0, epsilon=2.0, delta=1e-5, adjacency="zero-out")])
 def test_other_certificates_show_their_words(certificate):
     assert certificate._repr_html_().startswith("<pre>epsilon ")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.accounting.exact import certify
+from lastiterate.accounting.exact_steps import certify
 from lastiterate.analysis.paid_smoothness import as_accounted
 from lastiterate.engine.trainer import Trainer
 from lastiterate.run.losses import derived

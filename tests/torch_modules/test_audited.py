@@ -13,8 +13,8 @@ import torch
 import lastiterate as li
 from lastiterate.audit import audit
 from lastiterate.audit.neighbours import DataSet, Neighbours
-from lastiterate.engine import outside
-from lastiterate.torch import sums, trainer
+from lastiterate.engine import external_gradients
+from lastiterate.torch import gradient_sums, trainer
 
 N, TRIALS, FAILURE = 6, 3000, 1e-6
 X = np.zeros((N, 2), np.float32)
@@ -45,7 +45,8 @@ def test_a_right_trainer_stands(batching, shown):
     assert report.lower_gaussian > shown * report.upper, "it attacks something"
 
 
-gaussian, asked, chunk_sum = outside.gaussian, outside._asked_many, sums.PerRecord.chunk_sum
+gaussian, asked = external_gradients.gaussian, external_gradients._asked_many
+chunk_sum = gradient_sums.PerRecord.chunk_sum
 
 
 def clipped_mean(summed, theta, constants, records, real):
@@ -55,13 +56,13 @@ def clipped_mean(summed, theta, constants, records, real):
 
 
 BROKEN = {
-    "noise halved": (outside, "gaussian", lambda key, k, shape: 0.5 * gaussian(key, k, shape)),
+    "noise halved": (external_gradients, "gaussian", lambda key, k, shape: 0.5 * gaussian(key, k, shape)),
     "one noise for all steps, of both signs": (
-        outside, "gaussian", lambda key, k, shape: gaussian(key, 0 * k, shape) * (1 - 2.0 * (k % 2))),
-    "clipping forgotten": (sums.PerRecord, "chunk_sum",
+        external_gradients, "gaussian", lambda key, k, shape: gaussian(key, 0 * k, shape) * (1 - 2.0 * (k % 2))),
+    "clipping forgotten": (gradient_sums.PerRecord, "chunk_sum",
                            lambda summed, *rest: chunk_sum(replace(summed, clip=None), *rest)),
-    "clipping after averaging": (sums.PerRecord, "chunk_sum", clipped_mean),
-    "one norm for every layer": (sums, "CLIP_SHRINK", 2.0),
+    "clipping after averaging": (gradient_sums.PerRecord, "chunk_sum", clipped_mean),
+    "one norm for every layer": (gradient_sums, "CLIP_SHRINK", 2.0),
 }
 
 
@@ -79,5 +80,5 @@ def test_records_in_the_wrong_batches_are_refuted(monkeypatch):
         points, places = asked(program, states, numbers, owns, k)
         return points, places.at[:, 0].set(1.0)
 
-    monkeypatch.setattr(outside, "_asked_many", always)
+    monkeypatch.setattr(external_gradients, "_asked_many", always)
     assert attacked(run).refuted

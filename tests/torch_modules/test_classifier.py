@@ -12,7 +12,7 @@ from sklearn.preprocessing import FunctionTransformer
 
 import lastiterate as li
 from lastiterate.errors import InputError, RepeatedFitWarning
-from lastiterate.models import repeated
+from lastiterate.release import composition_reminder
 from lastiterate.torch import DPNetClassifier, Grouped
 
 RNG = np.random.default_rng(0)
@@ -23,7 +23,7 @@ Y = np.where(X[:, 0] > 0, "yes", "no")
 
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch):
-    monkeypatch.setattr(repeated, "REMINDER", repeated.Reminder())
+    monkeypatch.setattr(composition_reminder, "REMINDER", composition_reminder.Reminder())
 
 
 def made(shape, classes):

@@ -9,15 +9,15 @@ import pytest
 import torch
 
 import lastiterate as li
-from lastiterate.audit import subject
+from lastiterate.audit import audited_run
 from lastiterate.engine.exact_records import RecordGrid
-from lastiterate.engine.noise import seeded_key
+from lastiterate.engine.gaussian_noise import seeded_key
 from lastiterate.errors import InputError
 from lastiterate.torch import Grouped
-from lastiterate.torch.exact import exactly
-from lastiterate.torch.records import taken
-from lastiterate.torch.sums import as_theta
-from lastiterate.torch.training import fit_module, prepare
+from lastiterate.torch.gradient_sums import as_theta
+from lastiterate.torch.grid_sums import exactly
+from lastiterate.torch.module_training import fit_module, prepare
+from lastiterate.torch.record_tensors import taken
 
 RNG = np.random.default_rng(1)
 N = 18
@@ -64,7 +64,7 @@ def test_runs_follow_real_arithmetic_and_are_saved(tmp_path: Path) -> None:
     model.save(tmp_path / "m")
     assert li.verify(tmp_path / "m").holds
     with pytest.raises(InputError, match="this release has exact noise"):
-        subject.read(tmp_path / "m")
+        audited_run.read(tmp_path / "m")
     again = li.load(tmp_path / "m", like=module())
     np.testing.assert_array_equal(again.predict(X), model.predict(X))
     assert any("not proved" in text for text in again.certificate.all_caveats())

@@ -13,8 +13,8 @@ import torch
 import lastiterate as li
 from engine import reference
 from engine.test_law import distance
-from lastiterate.engine.noise import seeded_keys
-from lastiterate.torch.training import prepare
+from lastiterate.engine.gaussian_noise import seeded_keys
+from lastiterate.torch.module_training import prepare
 
 MODELS = 4000
 RNG = np.random.default_rng(42)

@@ -111,7 +111,7 @@ def test_a_checkpoint_goes_on_with_the_same_bits(tmp_path):
 def test_groups_are_released_in_their_own_units(tmp_path):
     run = li.Run(n=N, steps=1, step_size=0.3, noise=li.GradientNoise(0.0), clip=0.5)
     module = network()
-    from lastiterate.torch.training import fit_module
+    from lastiterate.torch.module_training import fit_module
 
     parameters, theta = fit_module(run, Grouped(module, {"2": 9.0}), functional.cross_entropy, (X, Y))
     again = parameters.released(parameters.vector(module))
@@ -135,7 +135,7 @@ else:
     raise AssertionError
 """
     subprocess.run([sys.executable, "-c", code], check=True)
-    code = "import sys, lastiterate.torch, lastiterate.models.kinds; assert 'torch' not in sys.modules"
+    code = "import sys, lastiterate.torch, lastiterate.release.kinds; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

@@ -7,12 +7,12 @@ import pytest
 import torch
 
 import lastiterate as li
-from lastiterate.engine.noise import seeded_key
+from lastiterate.engine.gaussian_noise import seeded_key
 from lastiterate.torch.contributions import Stored
-from lastiterate.torch.exact import exactly
-from lastiterate.torch.places import Places
-from lastiterate.torch.sums import as_theta, full_precision
-from lastiterate.torch.training import prepare
+from lastiterate.torch.gradient_sums import as_theta, full_precision
+from lastiterate.torch.grid_sums import exactly
+from lastiterate.torch.module_training import prepare
+from lastiterate.torch.record_positions import Places
 
 N = 40
 RNG = np.random.default_rng(3)

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 import lastiterate as li
+from lastiterate.engine.gaussian_noise import seeded_key
 from lastiterate.engine.network import fit_network
-from lastiterate.engine.noise import seeded_key
 from lastiterate.torch import Grouped
-from lastiterate.torch.training import fit_module, prepare
+from lastiterate.torch.module_training import fit_module, prepare
 
 RNG = np.random.default_rng(1)
 N, D = 23, 4

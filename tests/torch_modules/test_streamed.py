@@ -6,11 +6,11 @@ import torch
 
 import lastiterate as li
 from lastiterate.engine import seeded_key
-from lastiterate.engine.keeper import Keeper
+from lastiterate.engine.checkpoint import Keeper
 from lastiterate.engine.sealed import Key
 from lastiterate.errors import InputError
+from lastiterate.torch.module_training import fit_module
 from lastiterate.torch.streaming import fit_in_pieces
-from lastiterate.torch.training import fit_module
 
 N, RNG = 61, np.random.default_rng(0)
 X, Y = RNG.normal(size=(N, 4)).astype(np.float32), RNG.integers(0, 3, N)
@@ -28,7 +28,7 @@ def module():
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     """Shares and buckets of a few records."""
-    monkeypatch.setattr("lastiterate.engine.streaming.outside.AT_ONCE", 170)
+    monkeypatch.setattr("lastiterate.engine.streaming.streamed_external.AT_ONCE", 170)
     monkeypatch.setattr("lastiterate.engine.streaming.sorting.BUCKET", 300)
 
 

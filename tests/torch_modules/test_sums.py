@@ -9,8 +9,8 @@ import torch.nn.functional as functional
 
 import lastiterate as li
 from lastiterate.run.facts import FLOAT_SLACK
-from lastiterate.torch.sums import CLIP_SHRINK, as_theta, full_precision
-from lastiterate.torch.training import prepare
+from lastiterate.torch.gradient_sums import CLIP_SHRINK, as_theta, full_precision
+from lastiterate.torch.module_training import prepare
 
 N = 6
 Y = np.arange(N) % 3

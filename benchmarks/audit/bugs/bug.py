@@ -9,15 +9,16 @@ from typing import Any
 
 import lastiterate as li
 from lastiterate.audit import checkpoints
-from lastiterate.engine import loop, outside, trainer
+from lastiterate.engine import external_gradients, loop, trainer
 from lastiterate.engine.samplers.bins import by_bin, sorted_by_bin
 from lastiterate.engine.samplers.permuted import moved
 
 Patch = tuple[Any, str, Any]
 """Where, which name, and what stands there instead."""
 PROGRAMS = (loop.advance, loop.advance_exactly, loop.trace, trainer._many, moved, by_bin, sorted_by_bin,
-            checkpoints._onward, checkpoints._started, outside._places, outside._looked_from, outside.noise_of,
-            outside.ended_outside, outside._asked_many, outside._noise_many, outside._ended_many)
+            checkpoints._onward, checkpoints._started, external_gradients._places, external_gradients._looked_from,
+            external_gradients.noise_of, external_gradients.ended_outside, external_gradients._asked_many,
+            external_gradients._noise_many, external_gradients._ended_many)
 """Compiled programs that hold the trainer's lines."""
 
 

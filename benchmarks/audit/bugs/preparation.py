@@ -12,7 +12,7 @@ from benchmarks.audit.bugs.bug import Bug, Patch
 from lastiterate.engine import loop, preparation, trainer
 from lastiterate.engine.loop import State
 from lastiterate.estimators import DPLogisticRegression
-from lastiterate.models import linear
+from lastiterate.release import linear
 
 arrange, advance, fit = trainer.arrange, loop.advance, linear.fit
 

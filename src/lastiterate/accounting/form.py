@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from lastiterate.accounting.word import check_word
+from lastiterate.accounting.releaser_statement import check_word
 from lastiterate.accounting.written import FORMAT, content_hash
 from lastiterate.errors import InputError
 from lastiterate.run.older import in_todays_words

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self
 
-from lastiterate.accounting.preparation import prepared_curves, with_counts
+from lastiterate.accounting.beside_the_model import prepared_curves, with_counts
 from lastiterate.accounting.verdict import Verdict
 from lastiterate.accounting.wording import CAVEATS, units
 from lastiterate.analysis.paid_smoothness import as_accounted

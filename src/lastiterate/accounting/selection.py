@@ -19,8 +19,8 @@ from lastiterate.accounting.wording import CAVEATS, NEIGHBOURS, UNIT, Text, roun
 from lastiterate.accounting.written import finite, sealed
 from lastiterate.curves.curve import UP, BestOf, Curve, check_delta
 from lastiterate.curves.number_of_runs import Runs
+from lastiterate.curves.private_selection import Selected, WorstOf, runs_from_dict
 from lastiterate.curves.renyi import Rdp
-from lastiterate.curves.selection import Selected, WorstOf, runs_from_dict
 from lastiterate.errors import InputError
 from lastiterate.markup import tag
 from lastiterate.run.run import Run

@@ -18,13 +18,13 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from lastiterate.accounting.beside_the_model import prepared_curves, with_counts
 from lastiterate.accounting.certificate import Certificate
-from lastiterate.accounting.preparation import prepared_curves, with_counts
 from lastiterate.curves.curve import BestOf, Curve
 from lastiterate.curves.failure import WithFailure
 from lastiterate.curves.gdp import Gdp
 from lastiterate.curves.mixtures import GdpMixture
-from lastiterate.curves.selection import WorstOf
+from lastiterate.curves.private_selection import WorstOf
 
 REACH = 36.6
 """Radius up to which every pair of draws is as the normal law says: the generator's last 2^-969 lie beyond 36.65."""

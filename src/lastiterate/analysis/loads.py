@@ -10,8 +10,8 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
+from lastiterate.analysis.block_places import merged, place_mus, place_weights
 from lastiterate.analysis.mean_over_places import mean_over_fresh_places
-from lastiterate.analysis.places import merged, place_mus, place_weights
 from lastiterate.analysis.step_map import step_map
 from lastiterate.curves.curve import BestOf, Curve
 from lastiterate.curves.failure import WithFailure

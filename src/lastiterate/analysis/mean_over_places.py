@@ -10,8 +10,8 @@ from functools import lru_cache
 
 import numpy as np
 
+from lastiterate.analysis.block_places import block_constants, full_map, place_weights
 from lastiterate.analysis.fresh_places import constant_atoms, scheduled_shifts
-from lastiterate.analysis.places import block_constants, full_map, place_weights
 from lastiterate.analysis.shift_allocation import best_restart, optimal_mu
 from lastiterate.analysis.step_map import shrinkage, step_map
 from lastiterate.curves.curve import BestOf, Curve

@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 
 from lastiterate.audit import trajectory
-from lastiterate.audit.fitted import coordinate, discriminant, likelihood, nearest, outside
+from lastiterate.audit.learned_scores import coordinate, discriminant, likelihood, nearest, outside
 from lastiterate.audit.neighbours import Neighbours
 from lastiterate.audit.statistics import Counts, epsilon_lower
 from lastiterate.audit.witnessed import sign_of_shift

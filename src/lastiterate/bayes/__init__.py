@@ -5,10 +5,10 @@ Without JAX, except for the samplers in ``kernel``.
 
 from __future__ import annotations
 
-from lastiterate.bayes.certificate import LinearPosterior, PosteriorCertificate, RidgePosterior, certify
 from lastiterate.bayes.clipped_sgld import clipped_sgld_run
-from lastiterate.bayes.linear import LinearModel, RatioDomain, corner_bound, lemma_bound, posterior_curve
-from lastiterate.bayes.propose_test import Outcome, ProposeTestSample, propose_test_sample
+from lastiterate.bayes.linear_regression import LinearModel, RatioDomain, corner_bound, lemma_bound, posterior_curve
+from lastiterate.bayes.posterior_certificate import LinearPosterior, PosteriorCertificate, RidgePosterior, certify
+from lastiterate.bayes.release_if_stable import Outcome, ProposeTestSample, propose_test_sample
 from lastiterate.bayes.ridge import ClippedRows, least_prior
 from lastiterate.bayes.samples import PosteriorSample, sample_posterior
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from lastiterate.bayes.gaussian import log_part
-from lastiterate.bayes.linear import MOST_ORDER, SLACK, LinearModel
+from lastiterate.bayes.linear_regression import MOST_ORDER, SLACK, LinearModel
 from lastiterate.curves.renyi import Rdp
 from lastiterate.errors import InputError
 from lastiterate.run.arrays import Array, check_kept

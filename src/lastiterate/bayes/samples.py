@@ -8,8 +8,14 @@ from typing import Any
 import numpy as np
 
 from lastiterate.bayes import ridge
-from lastiterate.bayes.certificate import LinearPosterior, PosteriorCertificate, Problem, RidgePosterior, certify
-from lastiterate.bayes.linear import Neighbours
+from lastiterate.bayes.linear_regression import Neighbours
+from lastiterate.bayes.posterior_certificate import (
+    LinearPosterior,
+    PosteriorCertificate,
+    Problem,
+    RidgePosterior,
+    certify,
+)
 from lastiterate.bayes.randomness import source_of
 from lastiterate.run.arrays import Array
 

@@ -9,7 +9,7 @@ from lastiterate import interrupts
 from lastiterate.cli import (  # their commands register themselves
     audits,
     backbones,
-    explorer,
+    explore_command,
     fits,
     ledgers,
     plans,
@@ -22,7 +22,7 @@ from lastiterate.cli import (  # their commands register themselves
 from lastiterate.cli.names import in_flags
 from lastiterate.cli.screen import app
 
-__all__ = ["app", "audits", "backbones", "explorer", "fits", "ledgers", "main", "plans", "published", "releases",
+__all__ = ["app", "audits", "backbones", "explore_command", "fits", "ledgers", "main", "plans", "published", "releases",
            "reports", "runs", "tunings"]
 
 

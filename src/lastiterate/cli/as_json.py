@@ -9,7 +9,7 @@ from lastiterate.planning.planner import Choice
 from lastiterate.run.noise import NoiseMultiplier
 
 if TYPE_CHECKING:
-    from lastiterate.models.datafile import Trained
+    from lastiterate.release.datafile import Trained
 
 
 def trained(result: Trained, where: str) -> dict[str, Any]:

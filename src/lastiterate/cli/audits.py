@@ -17,7 +17,7 @@ from lastiterate.errors import InputError
 
 if TYPE_CHECKING:
     from lastiterate.audit import AuditReport, OneRunReport
-    from lastiterate.audit.subject import Subject
+    from lastiterate.audit.audited_run import Subject
     from lastiterate.run.run import Run
 
 
@@ -46,7 +46,7 @@ def audit_command(
 ) -> None:
     """Attack the trainer of a run: a lower bound on epsilon beside the certificate's; exit code 1 if it is refuted."""
     from lastiterate.audit import adversary, auditing, one_run
-    from lastiterate.audit import subject as subjects
+    from lastiterate.audit import audited_run as subjects
     from lastiterate.cli.digits import on_digits
     from lastiterate.report import roc
     from lastiterate.report.plots import figure_for

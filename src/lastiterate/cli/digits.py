@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from lastiterate.audit import AuditReport, Effort, ImageModel, attack_network, instantiate
-from lastiterate.audit.subject import Subject
+from lastiterate.audit.audited_run import Subject
 from lastiterate.data.bundled import load_bundled
 from lastiterate.errors import InputError
 

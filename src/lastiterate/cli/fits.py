@@ -32,7 +32,7 @@ from lastiterate.errors import InputError
 
 if TYPE_CHECKING:
     from lastiterate.accounting.stored import Checked
-    from lastiterate.models.datafile import Trained
+    from lastiterate.release.datafile import Trained
 
 
 @app.command("train")
@@ -84,15 +84,15 @@ def train_command(
     unpacked_limit: UnpackedLimit = None,
 ) -> None:
     """Train a model, certify it, write it to a folder."""
-    from lastiterate.accounting.word import read_word
+    from lastiterate.accounting.releaser_statement import read_word
     from lastiterate.cli import flags as grammar
     from lastiterate.cli.saving import committed
-    from lastiterate.models import datafile, folder, opened
-    from lastiterate.models.custody import custody
-    from lastiterate.models.linear import Budget
-    from lastiterate.models.units import Units
+    from lastiterate.release import datafile, folder, open_dataset
+    from lastiterate.release.charging import custody
+    from lastiterate.release.linear import Budget
+    from lastiterate.release.protected_units import Units
 
-    facts = opened.schema_for(data, schema, target=target, classes=classes, model=model)
+    facts = open_dataset.schema_for(data, schema, target=target, classes=classes, model=model)
     if test is not None and not test_is_public:
         raise InputError("test", "scores are shown only when the test file is declared public", test,
                          "add --test-is-public, or leave --test out")
@@ -106,7 +106,7 @@ def train_command(
     budget = Budget(epsilon, datafile.parse_delta(delta), adjacency, time_budget)
     guard = custody(ledger=ledger, dataset=dataset, checkpoint=checkpoint, every=checkpoint_every,
                     key_file=checkpoint_key, place=where)
-    why = None if stream else opened.too_large(data)
+    why = None if stream else open_dataset.too_large(data)
     if why is not None:
         Terminal(stderr=True).print(f"the data are read piece by piece: {why}", highlight=False, soft_wrap=True)
     with guard, _progress() as bar:
@@ -199,8 +199,8 @@ def predict_command(model: Annotated[Path, typer.Argument(help="a folder that tr
                     json_: Json = False, unpacked_limit: UnpackedLimit = None) -> None:
     """Predictions as CSV: the label (or number), and the probability of each class."""
     from lastiterate.cli import as_json
-    from lastiterate.models import datafile
-    from lastiterate.models.loading import load
+    from lastiterate.release import datafile
+    from lastiterate.release.loading import load
 
     header, rows = datafile.prediction_rows(load(model), file)
     if json_:
@@ -220,7 +220,7 @@ def verify_command(path: Annotated[Path, typer.Argument(help="a model folder, or
                                                                     "signed below them")] = None,
                    json_: Json = False) -> None:
     """Recompute a certificate from its run; exit code 1 when it does not hold."""
-    from lastiterate.models.loading import verify
+    from lastiterate.release.loading import verify
 
     found = verify(path, key=key, chain=chain or ())
     if json_:

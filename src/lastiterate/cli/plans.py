@@ -36,10 +36,10 @@ def plan_command(
 ) -> None:
     """What train would do with such data, and why; --out writes the chosen run as JSON."""
     from lastiterate.cli import as_json, show
-    from lastiterate.models import datafile
-    from lastiterate.models.custody import custody
     from lastiterate.planning.planner import consider
     from lastiterate.planning.task import automatic_delta
+    from lastiterate.release import datafile
+    from lastiterate.release.charging import custody
 
     task = _task(n, schema, features, classes, row_norm)
     given = datafile.parse_delta(delta)

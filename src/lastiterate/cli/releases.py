@@ -70,7 +70,7 @@ def sign_command(
     chain: Annotated[list[Path] | None, typer.Option("--chain", help="certificates that vouch for it")] = None,
 ) -> None:
     """Sign a folder through model-signing, with a key of your own; verify --key finds any later change."""
-    from lastiterate.models.loading import sign
+    from lastiterate.release.loading import sign
 
     where = sign(model, key=key, certificate=certificate, chain=chain or [])
     console.print(f"{where}: signs every other file of the folder", highlight=False, markup=False)

@@ -28,7 +28,7 @@ def report_command(
 
     --delta and --trust-constants are for a run; a certificate has its own.
     """
-    from lastiterate.models.manifest import PAGE, add
+    from lastiterate.release.manifest import PAGE, add
     from lastiterate.report import page
     from lastiterate.report.subject import read
     from lastiterate.run.evidence import Evidence

@@ -9,9 +9,9 @@ from lastiterate import interrupts
 from lastiterate.cli.terminal import Terminal
 from lastiterate.errors import InputError
 from lastiterate.ledger.store import Ledger
-from lastiterate.models import manifest
-from lastiterate.models.custody import Custody
-from lastiterate.models.fitted import Fitted
+from lastiterate.release import manifest
+from lastiterate.release.charging import Custody
+from lastiterate.release.fitted import Fitted
 
 
 def committed(model: Fitted, where: Path, guard: Custody) -> Path:

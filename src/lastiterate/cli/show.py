@@ -23,7 +23,7 @@ from lastiterate.theorems import words
 from lastiterate.theorems.theorem import Theorem, by_reason
 
 if TYPE_CHECKING:
-    from lastiterate.models.datafile import Trained
+    from lastiterate.release.datafile import Trained
 
 
 PROTECTS = ("one record: a row of the data. Zero-out hides whether it was used at all, replace-one also which "
@@ -85,8 +85,8 @@ def divergences(orders: list[float], rows: list[dict[str, Any]]) -> Table:
 
 def trained(console: Console, result: Trained, where: str) -> None:
     """The one screen that ``train`` ends with."""
-    from lastiterate.models.answers import Labels
-    from lastiterate.models.linear import FittedLinear
+    from lastiterate.release.answers import Labels
+    from lastiterate.release.linear import FittedLinear
 
     model = result.model
     certificate, delta = model.certificate, model.delta

@@ -37,11 +37,11 @@ def tune_command(
     """
     from lastiterate.cli import show
     from lastiterate.cli.saving import committed
-    from lastiterate.models import datafile, folder, opened, tuning
-    from lastiterate.models.custody import custody
-    from lastiterate.models.linear import Budget
+    from lastiterate.release import datafile, folder, open_dataset, tuning
+    from lastiterate.release.charging import custody
+    from lastiterate.release.linear import Budget
 
-    facts = opened.schema_for(data, schema, target=None, classes=None, model=None)
+    facts = open_dataset.schema_for(data, schema, target=None, classes=None, model=None)
     where = folder.free(datafile.unused_folder(data) if out is None else out)
     try:
         norms = () if row_norms is None else tuple(float(norm) for norm in row_norms.split(","))

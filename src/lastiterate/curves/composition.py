@@ -5,20 +5,20 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from lastiterate.curves.allocation import AllocationPld
+from lastiterate.curves.allocation_composition import AllocationPld
 from lastiterate.curves.curve import UP, BestOf, Curve, EpsDelta
 from lastiterate.curves.exchanged import Exchanged
 from lastiterate.curves.failure import WithFailure
-from lastiterate.curves.fixed_size import FixedSizeSteps
+from lastiterate.curves.fixed_size_composition import FixedSizeSteps
 from lastiterate.curves.gdp import Gdp
 from lastiterate.curves.grouped import Grouped
 from lastiterate.curves.mixtures import GdpMixture
-from lastiterate.curves.perturbed import PerturbedObjective
+from lastiterate.curves.perturbed_minimum import PerturbedObjective
 from lastiterate.curves.pld import Pld
+from lastiterate.curves.private_selection import Selected, WorstOf, runs_from_dict
 from lastiterate.curves.renyi import Rdp, renyi_sum
 from lastiterate.curves.sampled_renyi import SampledRenyi
 from lastiterate.curves.secret_bins import SecretBins
-from lastiterate.curves.selection import Selected, WorstOf, runs_from_dict
 from lastiterate.errors import InputError
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from lastiterate.data.arrays import labels_file, plain_array, read_archive
 from lastiterate.data.idx import is_idx, labels_beside, read_idx_array
+from lastiterate.data.numpy_files import labels_file, plain_array, read_archive
 from lastiterate.errors import InputError
 
 LABELS = {"X": "y", "x": "y", "images": "labels"}

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lastiterate.data.arrays import read_npy, read_npz
 from lastiterate.data.cifar import is_python_batch, read_binary_batch, read_folder, read_python_batch
 from lastiterate.data.columns import MISSING
 from lastiterate.data.csv_file import STANDARD_INPUT, read_csv, read_header
 from lastiterate.data.idx import is_idx, read_idx
+from lastiterate.data.numpy_files import read_npy, read_npz
 from lastiterate.data.parquet import is_parts, read_parquet, read_parts, read_types
 from lastiterate.data.schema import Schema
 from lastiterate.data.table import Table

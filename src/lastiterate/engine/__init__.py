@@ -1,8 +1,8 @@
 """The engine: executes a run as it is described, on JAX."""
 
+from lastiterate.engine.gaussian_noise import fresh_key, seeded_key, seeded_keys
 from lastiterate.engine.model import Model, execute, scores
 from lastiterate.engine.network import fit_network
-from lastiterate.engine.noise import fresh_key, seeded_key, seeded_keys
 from lastiterate.engine.temporary_memory import working_memory
 from lastiterate.engine.trainer import Trainer
 

@@ -15,8 +15,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lastiterate.engine.gaussian_noise import gaussian, seeded_key, stream
 from lastiterate.engine.network import Form, RecordLoss, check_loss
-from lastiterate.engine.noise import gaussian, seeded_key, stream
 from lastiterate.engine.process import check_process
 from lastiterate.errors import InputError
 from lastiterate.run.evidence import Evidence, Fact, mint

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from lastiterate.engine.exact_noise import REACH, DiscreteGaussian
-from lastiterate.engine.noise import Key
+from lastiterate.engine.gaussian_noise import Key
 from lastiterate.engine.random_bits import Bits, derived
 from lastiterate.engine.trainer import Draws
 from lastiterate.run.run import Run

@@ -17,8 +17,8 @@ import jax
 import jax.numpy as jnp
 
 from lastiterate.engine.exact_draws import draws_of, places_for
+from lastiterate.engine.gaussian_noise import Key
 from lastiterate.engine.network import Form, PerExample, RecordLoss, fit_network, in_precision, real_records
-from lastiterate.engine.noise import Key
 from lastiterate.engine.structure import numbered
 from lastiterate.engine.traced import alone
 from lastiterate.engine.trainer import Loop

@@ -19,14 +19,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lastiterate.engine.checkpoint import Keeper
 from lastiterate.engine.exact_draws import draws_of, places_for, preparation_bits
 from lastiterate.engine.exact_preparation import EXACT, check_exact
+from lastiterate.engine.gaussian_noise import Key, fresh_key
 from lastiterate.engine.gradients import AT_ONCE, clip_residuals, outputs, residuals
-from lastiterate.engine.keeper import Keeper
 from lastiterate.engine.loop import drawn_once
 from lastiterate.engine.measured import Measurable, prepare_privately
 from lastiterate.engine.model import Model, in_memory
-from lastiterate.engine.noise import Key, fresh_key
 from lastiterate.engine.prepare import arrange, linear_loss, places
 from lastiterate.engine.process import check_process
 from lastiterate.engine.structure import Described

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from lastiterate.engine.noise import FARTHEST
+from lastiterate.engine.gaussian_noise import FARTHEST
 from lastiterate.errors import InputError
 from lastiterate.run.domains import Everywhere
 from lastiterate.run.run import Run

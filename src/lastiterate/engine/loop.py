@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lastiterate.engine.noise import NOISE, ORDER, START, Key, gaussian, stream
+from lastiterate.engine.gaussian_noise import NOISE, ORDER, START, Key, gaussian, stream
 from lastiterate.engine.program import StepProgram
 from lastiterate.engine.prox import project, proximal
 from lastiterate.run.run import Run

@@ -10,10 +10,10 @@ import jax
 import numpy as np
 from scipy.special import ndtri
 
-from lastiterate.engine.noise import PREPARATION, Key, stream
+from lastiterate.engine.gaussian_noise import PREPARATION, Key, stream
 from lastiterate.engine.preparation import executed, prepared
 from lastiterate.engine.preparation.eigenvalue import released_eigenvalue, top_eigenvalue
-from lastiterate.run.paid import largest_eigenvalue, squared_row
+from lastiterate.run.measured_smoothness import largest_eigenvalue, squared_row
 from lastiterate.run.preparation import TopEigenvalue, columns
 from lastiterate.run.run import Run
 from lastiterate.run.step_sizes import StableSteps

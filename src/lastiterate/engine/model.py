@@ -9,16 +9,16 @@ from typing import Any
 import jax
 import numpy as np
 
-from lastiterate.engine.keeper import Keeper
+from lastiterate.engine.checkpoint import Keeper
+from lastiterate.engine.gaussian_noise import Key, fresh_key
 from lastiterate.engine.measured import Measurable, drawn_with, prepare_privately, settled
-from lastiterate.engine.noise import Key, fresh_key
 from lastiterate.engine.preparation import prepared
 from lastiterate.engine.preparation.target_mean import target_offset
 from lastiterate.engine.prepare import SLICE, check_target, linear_loss, places
 from lastiterate.engine.process import check_process
 from lastiterate.engine.rows import clip_rows
 from lastiterate.engine.trainer import Progress, Trainer
-from lastiterate.run.paid import by_block
+from lastiterate.run.measured_smoothness import by_block
 from lastiterate.run.run import Run
 
 

@@ -11,11 +11,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lastiterate.engine.checkpoint import Keeper
 from lastiterate.engine.dense import clipped_sum
 from lastiterate.engine.fingerprint import fingerprint
-from lastiterate.engine.keeper import Keeper
+from lastiterate.engine.gaussian_noise import Key, fresh_key
 from lastiterate.engine.loop import drawn_once
-from lastiterate.engine.noise import Key, fresh_key
 from lastiterate.engine.operations import check_operations
 from lastiterate.engine.prepare import hidden
 from lastiterate.engine.process import check_process

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from lastiterate.engine.gaussian_noise import ORDER, Key, stream
 from lastiterate.engine.gradients import AT_ONCE
-from lastiterate.engine.noise import ORDER, Key, stream
 from lastiterate.engine.preparation import prepared
 from lastiterate.engine.preparation.target_mean import target_offset
 from lastiterate.engine.rows import aligned_zeros, clip_rows, in_range

@@ -6,8 +6,8 @@ from typing import Any
 
 import jax
 
+from lastiterate.engine.gaussian_noise import seeded_key
 from lastiterate.engine.loop import advance, drawn_for_pass, drawn_once, schedule, start
-from lastiterate.engine.noise import seeded_key
 from lastiterate.engine.prepare import arrange
 from lastiterate.engine.trainer import Trainer
 from lastiterate.run.run import Run

@@ -14,9 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from lastiterate import interrupts
+from lastiterate.engine.checkpoint import Keeper
+from lastiterate.engine.gaussian_noise import Key, fresh_key
 from lastiterate.engine.gradients import Linear, outputs
 from lastiterate.engine.growth import check_growth, check_released
-from lastiterate.engine.keeper import Keeper
 from lastiterate.engine.loop import (
     State,
     advance,
@@ -30,7 +31,6 @@ from lastiterate.engine.loop import (
     trace_exactly,
 )
 from lastiterate.engine.methods import solver_of
-from lastiterate.engine.noise import Key, fresh_key
 from lastiterate.engine.objective import Objective
 from lastiterate.engine.prepare import arrange, hidden, linear_loss, places
 from lastiterate.engine.process import check_process

@@ -14,13 +14,13 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.engine import Model
 from lastiterate.errors import InputError
-from lastiterate.models import linear
-from lastiterate.models.custody import custody
-from lastiterate.models.linear import Answers, Budget, FittedLinear
-from lastiterate.models.scored import count_for, reserved
 from lastiterate.planning.planner import Choice
 from lastiterate.planning.presets import ALGORITHMS, described
 from lastiterate.planning.task import Task
+from lastiterate.release import linear
+from lastiterate.release.charging import custody
+from lastiterate.release.linear import Answers, Budget, FittedLinear
+from lastiterate.release.scored import count_for, reserved
 from lastiterate.run.arrays import check_kept
 from lastiterate.run.losses import Abstract
 from lastiterate.run.preparation import PrivateMean, TopEigenvalue

@@ -12,8 +12,8 @@ from sklearn.utils.validation import validate_data
 
 from lastiterate.errors import InputError
 from lastiterate.estimators.base import PrivateLinear, public_labels
-from lastiterate.models.answers import Labels
 from lastiterate.planning.planner import TIME_BUDGET
+from lastiterate.release.answers import Labels
 from lastiterate.run.arrays import check_kept
 from lastiterate.run.run import Run
 

@@ -10,8 +10,8 @@ from sklearn.utils.validation import validate_data
 
 from lastiterate.errors import InputError
 from lastiterate.estimators.base import PrivateLinear
-from lastiterate.models.answers import Range, ordered
 from lastiterate.planning.planner import TIME_BUDGET
+from lastiterate.release.answers import Range, ordered
 from lastiterate.run.arrays import check_kept
 from lastiterate.run.run import Run
 

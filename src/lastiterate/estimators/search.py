@@ -14,12 +14,12 @@ from lastiterate.accounting.certificate import Certificate
 from lastiterate.accounting.selection import SelectionCertificate
 from lastiterate.errors import InputError
 from lastiterate.estimators.base import PrivateLinear
-from lastiterate.models import linear, tuning
-from lastiterate.models.answers import Labels, Range, ordered
-from lastiterate.models.custody import custody
-from lastiterate.models.linear import Budget
 from lastiterate.planning.planner import SharedBudget
 from lastiterate.planning.task import Task, automatic_delta
+from lastiterate.release import linear, tuning
+from lastiterate.release.answers import Labels, Range, ordered
+from lastiterate.release.charging import custody
+from lastiterate.release.linear import Budget
 from lastiterate.run.arrays import check_kept
 
 FREE = {"row_norm", "run", "time_budget", "adjacency"}

@@ -16,7 +16,7 @@ from lastiterate.curves.gdp import Gdp
 from lastiterate.curves.renyi import Rdp
 from lastiterate.curves.tails import smallest_true
 from lastiterate.errors import InputError
-from lastiterate.ledger.dominate import dominated, dominating_mu
+from lastiterate.ledger.gaussian_majorant import dominated, dominating_mu
 
 UNIT = 2**-40
 """Of squared mu and of Renyi divergences: about 1e-12."""

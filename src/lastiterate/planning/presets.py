@@ -13,11 +13,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from lastiterate.errors import InputError
-from lastiterate.planning.families import perturbed, whitened
+from lastiterate.planning.families import whitened, whitened_minimiser
 from lastiterate.planning.families.asked import Asked, linear_loss
 from lastiterate.planning.families.one_record import one_record_run
 from lastiterate.planning.families.output import output_run
-from lastiterate.planning.families.snapshots import snapshot_run
+from lastiterate.planning.families.svrg import snapshot_run
 from lastiterate.run.adjacency import records_moved
 from lastiterate.run.batching import (
     BallsInBins,
@@ -172,8 +172,8 @@ def _minimised(asked: Asked, batching: Batching | None, prox: Prox | None, cap: 
     if max(asked.task.rows_per_unit, asked.task.rows_per_record) > 1:
         raise InputError("rows_per_unit", f"must be 1 for {PERTURBED}: group privacy of its curve leaves nothing "
                          "beside a private preparation", asked.task.rows_per_unit, "use allocation-sgd")
-    found = [run for share in perturbed.SHARES
-             if (run := perturbed.run_of(asked, share, cap=cap)) is not None]
+    found = [run for share in whitened_minimiser.SHARES
+             if (run := whitened_minimiser.run_of(asked, share, cap=cap)) is not None]
     if not found:
         raise InputError("epsilon", "is too small for the largest ridge of objective-perturbation, or above 50",
                          asked.epsilon,

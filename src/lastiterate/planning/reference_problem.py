@@ -26,7 +26,7 @@ import numpy as np
 from lastiterate.planning.task import Task
 from lastiterate.run.by_method import last_noise
 from lastiterate.run.losses import Abstract
-from lastiterate.run.perturbed import linear_term
+from lastiterate.run.perturbed_minimiser import linear_term
 from lastiterate.run.preparation import PrivateCovariance, PrivateMean
 from lastiterate.run.run import Run
 

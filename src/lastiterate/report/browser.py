@@ -9,11 +9,11 @@ from functools import lru_cache
 from typing import Any
 
 from lastiterate.accounting.certificate import Certificate
-from lastiterate.accounting.exact import ExactCertificate
+from lastiterate.accounting.exact_steps import ExactCertificate
 from lastiterate.curves.gdp import Gdp
 from lastiterate.curves.mixtures import GdpMixture
 from lastiterate.curves.renyi import Rdp
-from lastiterate.models.folder import HASHES, MODEL, WEIGHTS
+from lastiterate.release.folder import HASHES, MODEL, WEIGHTS
 from lastiterate.report import series
 from lastiterate.report.subject import Subject
 

@@ -20,11 +20,11 @@ from lastiterate.run.domains import Ball
 from lastiterate.run.facts import LossFacts
 from lastiterate.run.losses import Abstract, Logistic
 from lastiterate.run.noise import Langevin, NoiseMultiplier
-from lastiterate.run.perturbed import PerturbedMinimiser
+from lastiterate.run.perturbed_minimiser import PerturbedMinimiser
 from lastiterate.run.run import Run
-from lastiterate.run.snapshots import VarianceReduced
 from lastiterate.run.starts import GaussianStart
 from lastiterate.run.step_sizes import Constant
+from lastiterate.run.variance_reduced_steps import VarianceReduced
 from lastiterate.theorems.theorem import Theorem
 
 SIGMA, STRONG = 0.01, 0.02

@@ -6,7 +6,7 @@ from typing import Any
 
 from lastiterate.markup import Markup, tag
 from lastiterate.report import browser
-from lastiterate.report.layout import bullets, listed, section
+from lastiterate.report.frames import bullets, listed, section
 from lastiterate.report.subject import Subject
 from lastiterate.report.words import number
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from lastiterate.accounting.wording import rounded_up
 from lastiterate.markup import plain
-from lastiterate.models.folder import CERTIFICATE, HASHES
+from lastiterate.release.folder import CERTIFICATE, HASHES
 from lastiterate.report.subject import Subject
 from lastiterate.report.words import odds, percent
 from lastiterate.report.yaml_text import dump

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.markup import Markup, tag
-from lastiterate.report.layout import banner, listed, section
+from lastiterate.report.frames import banner, listed, section
 from lastiterate.report.subject import Subject
 from lastiterate.report.words import number, odds
 from lastiterate.run.adjacency import records_moved

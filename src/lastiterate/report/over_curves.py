@@ -7,7 +7,7 @@ from lastiterate.accounting.wording import rounded_down, rounded_up
 from lastiterate.markup import Markup, tag
 from lastiterate.report import browser, charts, protocol, series
 from lastiterate.report.charts import Axis, Series
-from lastiterate.report.layout import section
+from lastiterate.report.frames import section
 from lastiterate.report.subject import Subject
 from lastiterate.report.words import number, share
 

@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from lastiterate.accounting.word import SETTINGS
+from lastiterate.accounting.releaser_statement import SETTINGS
 from lastiterate.markup import Markup, tag
 
 

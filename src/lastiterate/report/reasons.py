@@ -7,7 +7,7 @@ from typing import Any
 from lastiterate.analysis.paid_smoothness import as_accounted
 from lastiterate.markup import Markup, tag
 from lastiterate.report.changes import opening
-from lastiterate.report.layout import bullets, section
+from lastiterate.report.frames import bullets, section
 from lastiterate.report.subject import Subject
 from lastiterate.report.words import LADDER, number
 from lastiterate.theorems import TABLE

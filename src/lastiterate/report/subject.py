@@ -16,10 +16,10 @@ from lastiterate.curves.curve import Curve
 from lastiterate.errors import InputError
 from lastiterate.ledger.quote import Quote, quoted
 from lastiterate.ledger.store import Ledger
-from lastiterate.models import folder as folders
-from lastiterate.models.custody import described_hash
-from lastiterate.models.loading import verify
-from lastiterate.models.statements import STATEMENTS, subject_of
+from lastiterate.release import folder as folders
+from lastiterate.release.charging import described_hash
+from lastiterate.release.loading import verify
+from lastiterate.release.statements import STATEMENTS, subject_of
 from lastiterate.run import strict_json
 from lastiterate.run.evidence import Evidence
 from lastiterate.run.run import Run

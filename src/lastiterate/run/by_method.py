@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from lastiterate.run.perturbed import PerturbedMinimiser
+from lastiterate.run.perturbed_minimiser import PerturbedMinimiser
 from lastiterate.run.run import Run
-from lastiterate.run.snapshots import VarianceReduced
+from lastiterate.run.variance_reduced_steps import VarianceReduced
 
 
 def minimiser_of(run: Run) -> PerturbedMinimiser | None:

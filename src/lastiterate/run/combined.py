@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lastiterate.errors import InputError
-from lastiterate.run.described import Described
+from lastiterate.run.derived_fields import Described
 from lastiterate.run.noise import NoiseMultiplier
 
 

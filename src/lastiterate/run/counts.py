@@ -7,7 +7,7 @@ from typing import Literal, final
 
 from lastiterate.errors import InputError
 from lastiterate.run.adjacency import keeps_places
-from lastiterate.run.described import Described
+from lastiterate.run.derived_fields import Described
 from lastiterate.run.fields import settle
 from lastiterate.run.validate import positive, whole
 

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
-from lastiterate.run.described import Described
+from lastiterate.run.derived_fields import Described
 
 
 class ReleaseMethod(ABC):

@@ -1,7 +1,7 @@
 """The methods that a run can name."""
 
 from lastiterate.run.method import Descent
-from lastiterate.run.perturbed import PerturbedMinimiser
-from lastiterate.run.snapshots import VarianceReduced
+from lastiterate.run.perturbed_minimiser import PerturbedMinimiser
+from lastiterate.run.variance_reduced_steps import VarianceReduced
 
 Method = Descent | VarianceReduced | PerturbedMinimiser

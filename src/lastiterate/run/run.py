@@ -12,16 +12,16 @@ from lastiterate.run import codec, older, strict_json
 from lastiterate.run.adjacency import check_adjacency
 from lastiterate.run.batching import Batching
 from lastiterate.run.counts import NoisyCount, check_counts
-from lastiterate.run.described import Described
+from lastiterate.run.derived_fields import Described
 from lastiterate.run.domains import Domain
 from lastiterate.run.evidence import Fact, TestedFact
 from lastiterate.run.facts import LossFacts
 from lastiterate.run.fields import settle
 from lastiterate.run.losses import Loss
+from lastiterate.run.measured_smoothness import check_relative, measured
 from lastiterate.run.method import Descent
 from lastiterate.run.methods import Method
 from lastiterate.run.noise import Noise
-from lastiterate.run.paid import check_relative, measured
 from lastiterate.run.penalties import Prox
 from lastiterate.run.preparation import Preparation, check_targets
 from lastiterate.run.stable import check_stable, stabilised

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from lastiterate.errors import InputError
-from lastiterate.run.described import Described, DescribedRun
+from lastiterate.run.derived_fields import Described, DescribedRun
 from lastiterate.run.losses import Abstract
 from lastiterate.run.preparation import PrivateCovariance
 from lastiterate.run.step_sizes import Constant, RelativeToSmooth, StableSteps, Steps

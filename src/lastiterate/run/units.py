@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lastiterate.errors import InputError
 from lastiterate.run.counts import NoisyCount
-from lastiterate.run.described import Described
+from lastiterate.run.derived_fields import Described
 from lastiterate.run.losses import Abstract
 from lastiterate.run.preparation import CosineFeatures, TopEigenvalue
 from lastiterate.run.validate import whole

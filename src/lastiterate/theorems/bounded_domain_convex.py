@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 
 from lastiterate.analysis.shift_allocation import allowance
-from lastiterate.analysis.weakly_convex import unit_shift
+from lastiterate.analysis.weakly_convex_shift import unit_shift
 from lastiterate.curves.gdp import Gdp
 from lastiterate.run.run import Run
 from lastiterate.theorems.assumptions.basic import (

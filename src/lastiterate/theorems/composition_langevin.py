@@ -6,7 +6,7 @@ docs/theorems/composition.
 
 from __future__ import annotations
 
-from lastiterate.analysis.langevin import linear, squared_ratio
+from lastiterate.analysis.langevin_curves import linear, squared_ratio
 from lastiterate.theorems.assumptions.langevin import ALGORITHM, PAPER
 from lastiterate.theorems.theorem import Theorem
 

@@ -11,7 +11,7 @@ pass that was only begun: floor(T/l) would be false). Regime: step <= 1/(M + m),
 from __future__ import annotations
 
 from lastiterate.analysis.step_map import step_map
-from lastiterate.analysis.weakly_convex import cyclic_mu, log_square
+from lastiterate.analysis.weakly_convex_shift import cyclic_mu, log_square
 from lastiterate.curves.gdp import Gdp
 from lastiterate.run.run import Run
 from lastiterate.theorems.assumptions.basic import (

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import math
 
-from lastiterate.analysis.langevin import ROUNDING
+from lastiterate.analysis.langevin_curves import ROUNDING
 from lastiterate.analysis.step_map import step_map
-from lastiterate.analysis.weakly_convex import log_square
+from lastiterate.analysis.weakly_convex_shift import log_square
 from lastiterate.curves.gdp import Gdp
 from lastiterate.run.evidence import Evidence, Fact, weakest
 from lastiterate.run.facts import FLOAT_SLACK, known

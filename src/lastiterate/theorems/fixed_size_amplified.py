@@ -12,9 +12,9 @@ Theorem 10; docs/theorems/fixed-size. Regime: any loss, any schedule (many diffe
 
 from __future__ import annotations
 
-from lastiterate.analysis.sampling import levels
+from lastiterate.analysis.sampled_steps import levels
 from lastiterate.curves.curve import Curve
-from lastiterate.curves.fixed_size import FixedSizeSteps
+from lastiterate.curves.fixed_size_composition import FixedSizeSteps
 from lastiterate.curves.gdp import Gdp
 from lastiterate.run.adjacency import records_moved
 from lastiterate.run.run import Run

@@ -8,7 +8,7 @@ Proof: docs/theorems/langevin.
 
 from __future__ import annotations
 
-from lastiterate.analysis.langevin import linear, squared_ratio
+from lastiterate.analysis.langevin_curves import linear, squared_ratio
 from lastiterate.theorems.assumptions.langevin import LAST_ITERATE, PAPER
 from lastiterate.theorems.theorem import Theorem
 

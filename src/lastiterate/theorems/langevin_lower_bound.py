@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import math
 
-from lastiterate.analysis.langevin import decay
-from lastiterate.analysis.witness import largest_gradient
+from lastiterate.analysis.langevin_curves import decay
+from lastiterate.analysis.witness_losses import largest_gradient
 from lastiterate.curves.lower_bound import MixturePair
 from lastiterate.run.facts import known
 from lastiterate.run.run import Run

@@ -9,7 +9,7 @@ Proof: docs/theorems/langevin.
 
 from __future__ import annotations
 
-from lastiterate.analysis.langevin import decay, linear, squared_ratio
+from lastiterate.analysis.langevin_curves import decay, linear, squared_ratio
 from lastiterate.curves.renyi import Rdp
 from lastiterate.run.facts import known
 from lastiterate.run.run import Run

@@ -16,7 +16,7 @@ from functools import lru_cache
 import numpy as np
 
 from lastiterate.analysis.drawn_sums import Law, add, of_values, repeated, scaled, tree
-from lastiterate.analysis.witness import curvature, geometric, largest_gradient, power, signed_log
+from lastiterate.analysis.witness_losses import curvature, geometric, largest_gradient, power, signed_log
 from lastiterate.curves.lower_bound import Largest, LowerBound, MixturePair
 from lastiterate.run.arrays import Array
 from lastiterate.run.run import Run

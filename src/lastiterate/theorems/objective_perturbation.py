@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from lastiterate.analysis.perturbed_objective import FAILURE, last_mu, log_determinants
 from lastiterate.curves.curve import UP
-from lastiterate.curves.perturbed import PerturbedObjective
-from lastiterate.run.perturbed import linear_term
+from lastiterate.curves.perturbed_minimum import PerturbedObjective
+from lastiterate.run.perturbed_minimiser import linear_term
 from lastiterate.run.run import Run
 from lastiterate.theorems.assumptions.basic import not_replace_one
 from lastiterate.theorems.assumptions.perturbed import perturbed_objective, solved_objective

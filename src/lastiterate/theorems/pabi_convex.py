@@ -10,7 +10,7 @@ proof for any number of passes and blocks in docs/theorems/cyclic-weakly-convex.
 
 from __future__ import annotations
 
-from lastiterate.analysis.weakly_convex import cyclic_mu
+from lastiterate.analysis.weakly_convex_shift import cyclic_mu
 from lastiterate.curves.gdp import Gdp
 from lastiterate.theorems.assumptions.basic import (
     NOISY_STEPS,

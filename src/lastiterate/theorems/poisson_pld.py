@@ -10,7 +10,7 @@ rounded down to a few); zero-out or add-remove. See docs/theorems/poisson.
 
 from __future__ import annotations
 
-from lastiterate.analysis.sampling import poisson_steps
+from lastiterate.analysis.sampled_steps import poisson_steps
 from lastiterate.theorems.assumptions.sampling import ASSUMPTIONS
 from lastiterate.theorems.theorem import Theorem
 

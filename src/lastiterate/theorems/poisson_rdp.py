@@ -9,7 +9,7 @@ at its default orders. Regime: any loss, any schedule; zero-out or add-remove. S
 
 from __future__ import annotations
 
-from lastiterate.analysis.sampling import levels
+from lastiterate.analysis.sampled_steps import levels
 from lastiterate.curves.curve import Curve
 from lastiterate.curves.gdp import Gdp
 from lastiterate.curves.sampled_renyi import SampledRenyi

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from lastiterate.analysis.places import MOST_MERGED, merged, place_weights
-from lastiterate.analysis.witness import curvature, geometric, largest_gradient, power, signed_log
+from lastiterate.analysis.block_places import MOST_MERGED, merged, place_weights
+from lastiterate.analysis.witness_losses import curvature, geometric, largest_gradient, power, signed_log
 from lastiterate.curves.lower_bound import Largest, LowerBound, MixturePair
 from lastiterate.run.arrays import Array
 from lastiterate.run.run import Run

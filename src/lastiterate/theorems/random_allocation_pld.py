@@ -10,7 +10,7 @@ few); zero-out or add-remove. In every case computed it needs no more noise than
 
 from __future__ import annotations
 
-from lastiterate.analysis.sampling import allocated_passes
+from lastiterate.analysis.sampled_steps import allocated_passes
 from lastiterate.theorems.assumptions.basic import (
     NOISY_STEPS,
     fresh_blocks,

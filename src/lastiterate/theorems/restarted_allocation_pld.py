@@ -12,7 +12,7 @@ Source: docs/theorems/restarted-sampling. Regime: any smooth loss; it wins where
 from __future__ import annotations
 
 from lastiterate.analysis.restart import distances_of_passes, restarted
-from lastiterate.analysis.sampling import allocated_passes
+from lastiterate.analysis.sampled_steps import allocated_passes
 from lastiterate.curves.curve import Curve
 from lastiterate.run.run import Run
 from lastiterate.theorems.assumptions.basic import (

@@ -12,7 +12,7 @@ Source: docs/theorems/restarted-sampling. Regime: any smooth loss; it wins where
 from __future__ import annotations
 
 from lastiterate.analysis.restart import distances_of_draws, restarted
-from lastiterate.analysis.sampling import poisson_steps
+from lastiterate.analysis.sampled_steps import poisson_steps
 from lastiterate.curves.curve import Curve
 from lastiterate.run.run import Run
 from lastiterate.theorems.assumptions.basic import counted_records, last_iterate_only, no_prox, plain_updates

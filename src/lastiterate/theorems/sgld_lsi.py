@@ -8,7 +8,7 @@ follows from Lemma 3.4: c = strong/(2 sigma^2). For m < n: sgld-lsi-sampled.
 
 from __future__ import annotations
 
-from lastiterate.analysis.sgld import lsi
+from lastiterate.analysis.sgld_curves import lsi
 from lastiterate.theorems.assumptions.basic import full_batch
 from lastiterate.theorems.assumptions.diffusion import held_constant
 from lastiterate.theorems.assumptions.sgld import LSI, PAPER

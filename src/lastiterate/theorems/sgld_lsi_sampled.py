@@ -8,7 +8,7 @@ that is conditioned on the batch by the probability m/n of the batch; the counte
 
 from __future__ import annotations
 
-from lastiterate.analysis.sgld import lsi
+from lastiterate.analysis.sgld_curves import lsi
 from lastiterate.theorems.assumptions.basic import sampled_batches
 from lastiterate.theorems.assumptions.diffusion import held_constant
 from lastiterate.theorems.assumptions.sgld import LSI, PAPER, REFUTED

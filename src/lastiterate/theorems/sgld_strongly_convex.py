@@ -10,7 +10,7 @@ smaller. Regime: eta_k < 1/beta, start projected N(0, 2 sigma^2/lambda I).
 
 from __future__ import annotations
 
-from lastiterate.analysis.sgld import strongly_convex_slope
+from lastiterate.analysis.sgld_curves import strongly_convex_slope
 from lastiterate.theorems.assumptions.basic import full_batch
 from lastiterate.theorems.assumptions.sgld import PAPER, STRONGLY_CONVEX
 from lastiterate.theorems.theorem import Theorem

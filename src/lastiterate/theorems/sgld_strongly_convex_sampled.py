@@ -9,7 +9,7 @@ Counterexample: n = 100, m = 1, one step eta = 0.9, sigma = 0.1, |theta - x|^2/2
 
 from __future__ import annotations
 
-from lastiterate.analysis.sgld import strongly_convex_slope
+from lastiterate.analysis.sgld_curves import strongly_convex_slope
 from lastiterate.theorems.assumptions.basic import sampled_batches
 from lastiterate.theorems.assumptions.sgld import PAPER, REFUTED, STRONGLY_CONVEX
 from lastiterate.theorems.theorem import Theorem

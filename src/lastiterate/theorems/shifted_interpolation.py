@@ -10,7 +10,7 @@ constants and its exact optimum docs/theorems/shifted-interpolation. Regime: any
 
 from __future__ import annotations
 
-from lastiterate.analysis.places import place_mus
+from lastiterate.analysis.block_places import place_mus
 from lastiterate.curves.gdp import Gdp
 from lastiterate.theorems.assumptions.basic import (
     NOISY_STEPS,

@@ -9,7 +9,7 @@ then be seen.
 
 from __future__ import annotations
 
-from lastiterate.analysis.places import merged, place_mus, place_weights
+from lastiterate.analysis.block_places import merged, place_mus, place_weights
 from lastiterate.curves.mixtures import GdpMixture
 from lastiterate.run.run import Run
 from lastiterate.theorems.assumptions.basic import (

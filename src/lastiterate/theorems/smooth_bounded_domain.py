@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 
-from lastiterate.analysis.langevin import linear
+from lastiterate.analysis.langevin_curves import linear
 from lastiterate.curves.renyi import Rdp
 from lastiterate.run.facts import known
 from lastiterate.run.run import Run

@@ -1,9 +1,9 @@
 """Torch modules as models, and accounts of what other libraries execute; torch itself is loaded when it is needed."""
 
 from lastiterate.lazy import attach
-from lastiterate.models.kinds import Kind, register
+from lastiterate.release.kinds import Kind, register
 
 __getattr__, __dir__, __all__ = attach(__name__, __file__)
 
 register(Kind("torch", "lastiterate.torch.released", containers=True, streams=True, exactly="exact-torch"))
-register(Kind("exact-torch", "lastiterate.torch.exact", "exact_run", trained=False))
+register(Kind("exact-torch", "lastiterate.torch.grid_sums", "exact_run", trained=False))

@@ -1,7 +1,7 @@
 from lastiterate.torch.accountant import OpacusAccountant as OpacusAccountant
 from lastiterate.torch.attacked import trainer as trainer
-from lastiterate.torch.classifier import DPNetClassifier as DPNetClassifier
 from lastiterate.torch.described import describe as describe
+from lastiterate.torch.module_classifier import DPNetClassifier as DPNetClassifier
 from lastiterate.torch.parameters import Grouped as Grouped
 from lastiterate.torch.released import FittedModule as FittedModule
 

@@ -11,8 +11,8 @@ import torch
 
 from lastiterate.errors import InputError
 from lastiterate.run.run import Run
+from lastiterate.torch.module_training import prepare
 from lastiterate.torch.parameters import Grouped
-from lastiterate.torch.training import prepare
 
 
 def trainer(run: Run, model: torch.nn.Module | Grouped, loss: Any) -> Callable[..., np.ndarray]:

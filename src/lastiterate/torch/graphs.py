@@ -13,10 +13,10 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._pytree import tree_map
 
 from lastiterate.errors import InputError
+from lastiterate.torch.gradient_sums import PerRecord, full_precision
 from lastiterate.torch.parameters import State
-from lastiterate.torch.places import drawn
 from lastiterate.torch.record_gradients import made_up, normal, said
-from lastiterate.torch.sums import PerRecord, full_precision
+from lastiterate.torch.record_positions import drawn
 
 ADDRESS = re.compile(r"0x[0-9a-f]+")
 

@@ -10,9 +10,9 @@ import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
 from lastiterate.errors import InputError
+from lastiterate.torch.gradient_sums import PerRecord, arguments, in_precision
 from lastiterate.torch.layers import Layer, Uses
 from lastiterate.torch.record_gradients import check_alone, made_up, normal, said
-from lastiterate.torch.sums import PerRecord, arguments, in_precision
 
 MIXING = (torch.nn.modules.batchnorm._BatchNorm,)
 SPREAD = (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel)

@@ -12,8 +12,8 @@ import torch
 from torch.utils._pytree import tree_map
 
 from lastiterate.errors import InputError
-from lastiterate.torch.places import drawn
-from lastiterate.torch.sums import PerRecord, in_precision
+from lastiterate.torch.gradient_sums import PerRecord, in_precision
+from lastiterate.torch.record_positions import drawn
 
 BESIDE = 3
 """Made-up records that are vectorised together."""

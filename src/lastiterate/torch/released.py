@@ -12,24 +12,24 @@ import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
 from lastiterate.accounting.support import support_caveats
-from lastiterate.engine.noise import seeded_key
+from lastiterate.engine.gaussian_noise import seeded_key
 from lastiterate.engine.streaming.passes import check_streams
 from lastiterate.errors import InputError
-from lastiterate.models import repeated
-from lastiterate.models.exposure import warn_of_dumps
-from lastiterate.models.fitted import Fitted
-from lastiterate.models.folder import Stored
-from lastiterate.models.kinds import Order, is_source
-from lastiterate.models.linear import SEED
-from lastiterate.models.network import check
-from lastiterate.models.statements import Written
+from lastiterate.release import composition_reminder
+from lastiterate.release.exposure import warn_of_dumps
+from lastiterate.release.fitted import Fitted
+from lastiterate.release.folder import Stored
+from lastiterate.release.kinds import Order, is_source
+from lastiterate.release.linear import SEED
+from lastiterate.release.statements import Written
+from lastiterate.release.trained_network import check
 from lastiterate.run.arrays import check_kept
 from lastiterate.run.run import Run
+from lastiterate.torch.gradient_sums import in_precision
+from lastiterate.torch.module_training import check_fits, fit_module
 from lastiterate.torch.parameters import Grouped
-from lastiterate.torch.records import inputs_of, stacked
+from lastiterate.torch.record_tensors import inputs_of, stacked
 from lastiterate.torch.streaming import fit_in_pieces
-from lastiterate.torch.sums import in_precision
-from lastiterate.torch.training import check_fits, fit_module
 
 FIRST = "the module's first parameters and buffers are taken to be chosen without looking at the data"
 AT_ONCE = 256
@@ -133,7 +133,7 @@ def fit_order_as(order: Order, executed_as: Any) -> FittedModule:
     warn_of_dumps()
     how: Any = {"microbatch": order.microbatch, "progress": order.progress, "keeper": order.custody.keeper}
     data: Any = stacked(order.data, run.n) if isinstance(order.data, torch.utils.data.Dataset) else order.data
-    repeated.REMINDER.seeded(order.seed, data if is_source(data) else tree_leaves(data))
+    composition_reminder.REMINDER.seeded(order.seed, data if is_source(data) else tree_leaves(data))
     if is_source(data):
         parameters, theta = fit_in_pieces(run, order.model, order.loss, data, key, folder=order.scratch, **how)
     else:

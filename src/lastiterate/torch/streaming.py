@@ -12,19 +12,19 @@ import jax
 import numpy as np
 import torch
 
-from lastiterate.engine.keeper import Keeper
-from lastiterate.engine.noise import ORDER, fresh_key, stream
+from lastiterate.engine.checkpoint import Keeper
+from lastiterate.engine.gaussian_noise import ORDER, fresh_key, stream
 from lastiterate.engine.streaming.kept import again_and_again
-from lastiterate.engine.streaming.network import finite
-from lastiterate.engine.streaming.outside import OutsideStreamLoop
 from lastiterate.engine.streaming.passes import Passes, check_streams
-from lastiterate.engine.streaming.source import Piece, Source
+from lastiterate.engine.streaming.record_source import Piece, Source
+from lastiterate.engine.streaming.streamed_external import OutsideStreamLoop
+from lastiterate.engine.streaming.streamed_network import finite
 from lastiterate.engine.trainer import Progress
 from lastiterate.run.run import Run
+from lastiterate.torch.gradient_sums import full_precision
+from lastiterate.torch.module_training import prepare
 from lastiterate.torch.parameters import Grouped, Parameters
-from lastiterate.torch.records import tensors_of
-from lastiterate.torch.sums import full_precision
-from lastiterate.torch.training import prepare
+from lastiterate.torch.record_tensors import tensors_of
 
 
 def fit_in_pieces(run: Run, model: torch.nn.Module | Grouped, loss: Any, source: Source, key: Any = None, *,

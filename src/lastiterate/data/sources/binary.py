@@ -13,8 +13,8 @@ from typing import Any, final
 
 import numpy as np
 
-from lastiterate.data.arrays import NPY, labels_file
 from lastiterate.data.idx import BYTES, TYPES, labels_beside
+from lastiterate.data.numpy_files import NPY, labels_file
 from lastiterate.data.sources.stream import Stream, Watched
 from lastiterate.data.table import FormatFacts, Table, array_table, damaged
 from lastiterate.data.unpack import opened

@@ -11,9 +11,9 @@ import numpy as np
 from lastiterate.engine.methods.minimiser import many_minimised, minimised
 from lastiterate.engine.methods.variance_reduced import Reduction
 from lastiterate.run.method import Descent
-from lastiterate.run.perturbed import PerturbedMinimiser
+from lastiterate.run.perturbed_minimiser import PerturbedMinimiser
 from lastiterate.run.run import Run
-from lastiterate.run.snapshots import VarianceReduced
+from lastiterate.run.variance_reduced_steps import VarianceReduced
 
 
 @dataclass(frozen=True)

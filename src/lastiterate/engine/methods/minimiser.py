@@ -11,12 +11,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lastiterate.engine.gaussian_noise import NOISE, Key, gaussian, stream
 from lastiterate.engine.gradients import Linear
-from lastiterate.engine.noise import NOISE, Key, gaussian, stream
 from lastiterate.engine.prepare import linear_loss
 from lastiterate.errors import InputError
 from lastiterate.run.by_method import last_noise, minimiser_of
-from lastiterate.run.perturbed import linear_term, look_ahead
+from lastiterate.run.perturbed_minimiser import linear_term, look_ahead
 from lastiterate.run.run import Run
 
 STRETCHES = 50

@@ -8,11 +8,11 @@ from typing import Any, final
 import jax
 import jax.numpy as jnp
 
-from lastiterate.engine.noise import Key
+from lastiterate.engine.gaussian_noise import Key
 from lastiterate.engine.samplers.reading import over_places
 from lastiterate.engine.samplers.sampler import Sampler
 from lastiterate.run.run import Run
-from lastiterate.run.snapshots import VarianceReduced, moved_smooth
+from lastiterate.run.variance_reduced_steps import VarianceReduced, moved_smooth
 
 
 @final

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from lastiterate.engine.noise import Key
+from lastiterate.engine.gaussian_noise import Key
 from lastiterate.engine.preparation.cosines import noisy_cosines, with_cosines
 from lastiterate.engine.preparation.covariance import noisy_moments, unit_rows, whitened, whitening
 from lastiterate.engine.preparation.mean import centred, noisy_mean

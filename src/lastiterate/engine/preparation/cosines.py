@@ -9,9 +9,9 @@ from functools import lru_cache
 import jax
 import numpy as np
 
-from lastiterate.engine.noise import Key, gaussian, seeded_key, stream, uniform
+from lastiterate.engine.gaussian_noise import Key, gaussian, seeded_key, stream, uniform
 from lastiterate.engine.preparation.covariance import unit_rows
-from lastiterate.engine.preparation.sums import each_sum
+from lastiterate.engine.preparation.sliced_sums import each_sum
 from lastiterate.run.preparation import CosineFeatures
 
 

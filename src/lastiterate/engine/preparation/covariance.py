@@ -8,8 +8,8 @@ from collections.abc import Iterable
 import jax
 import numpy as np
 
-from lastiterate.engine.noise import Key, gaussian
-from lastiterate.engine.preparation.sums import each_sum
+from lastiterate.engine.gaussian_noise import Key, gaussian
+from lastiterate.engine.preparation.sliced_sums import each_sum
 
 UNIT = 1 - 2.0**-20
 """Unit rows have this norm: more than rounding to float32 can add to 1 (relative 2^-24)."""

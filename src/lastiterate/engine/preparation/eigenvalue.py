@@ -7,9 +7,9 @@ from collections.abc import Iterable
 import jax
 import numpy as np
 
-from lastiterate.engine.noise import Key, gaussian
+from lastiterate.engine.gaussian_noise import Key, gaussian
 from lastiterate.engine.preparation.covariance import gram
-from lastiterate.engine.preparation.sums import each_sum
+from lastiterate.engine.preparation.sliced_sums import each_sum
 
 ROUNDING = 1 + 1e-9
 """Eigenvalues of Gram matrices in float64 are good to a few ulp of the largest, times the dimension."""

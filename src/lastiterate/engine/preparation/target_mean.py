@@ -7,8 +7,8 @@ from collections.abc import Iterable
 import jax
 import numpy as np
 
-from lastiterate.engine.noise import Key, gaussian
-from lastiterate.engine.preparation.sums import each_sum
+from lastiterate.engine.gaussian_noise import Key, gaussian
+from lastiterate.engine.preparation.sliced_sums import each_sum
 from lastiterate.run.preparation import PrivateTargetMean
 from lastiterate.run.run import Run
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from lastiterate.engine.samplers.allocation import random_allocation
 from lastiterate.engine.samplers.bins import balls_in_bins
-from lastiterate.engine.samplers.fixed_size import fixed_size
+from lastiterate.engine.samplers.fixed_subsets import fixed_size
 from lastiterate.engine.samplers.in_order import cyclic, full
 from lastiterate.engine.samplers.permuted import permuted
 from lastiterate.engine.samplers.poisson import poisson
+from lastiterate.engine.samplers.random_allocation import random_allocation
 from lastiterate.engine.samplers.reshuffled import reshuffled
 from lastiterate.engine.samplers.sampler import Sampler
 from lastiterate.errors import InputError

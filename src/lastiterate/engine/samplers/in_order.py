@@ -7,9 +7,9 @@ from typing import Any, final
 
 import jax
 
-from lastiterate.engine.noise import Key
-from lastiterate.engine.samplers.layout import Layout, in_blocks
+from lastiterate.engine.gaussian_noise import Key
 from lastiterate.engine.samplers.reading import block_sum
+from lastiterate.engine.samplers.record_layout import Layout, in_blocks
 from lastiterate.engine.samplers.sampler import Read, Sampler
 from lastiterate.engine.structure import numbered
 from lastiterate.run.batching import Cyclic, FullBatch

@@ -10,9 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lastiterate.engine.noise import Key, permutation
-from lastiterate.engine.samplers.layout import Layout, in_blocks
+from lastiterate.engine.gaussian_noise import Key, permutation
 from lastiterate.engine.samplers.reading import block_sum
+from lastiterate.engine.samplers.record_layout import Layout, in_blocks
 from lastiterate.engine.samplers.sampler import Read, Sampler
 from lastiterate.engine.structure import numbered
 from lastiterate.run.batching import Permuted

@@ -8,9 +8,9 @@ from typing import Any, final
 import jax
 import jax.numpy as jnp
 
-from lastiterate.engine.noise import Key, stream, uniform
-from lastiterate.engine.samplers.layout import Layout, in_a_row
+from lastiterate.engine.gaussian_noise import Key, stream, uniform
 from lastiterate.engine.samplers.reading import at_once, over_places
+from lastiterate.engine.samplers.record_layout import Layout, in_a_row
 from lastiterate.engine.samplers.sampler import Read, Sampler
 from lastiterate.engine.structure import numbered
 from lastiterate.run.batching import Poisson

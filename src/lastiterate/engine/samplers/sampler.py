@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 import jax
 
-from lastiterate.engine.noise import Key
-from lastiterate.engine.samplers.layout import Layout
+from lastiterate.engine.gaussian_noise import Key
+from lastiterate.engine.samplers.record_layout import Layout
 from lastiterate.run.batching import Drawn
 
 Read = Callable[[Any], jax.Array]

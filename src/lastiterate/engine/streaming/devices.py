@@ -11,8 +11,8 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from lastiterate.engine.keeper import Keeper
-from lastiterate.engine.streaming.source import Piece, own_records
+from lastiterate.engine.checkpoint import Keeper
+from lastiterate.engine.streaming.record_source import Piece, own_records
 from lastiterate.errors import InputError
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from lastiterate.engine.streaming.records import RecordForm
+from lastiterate.engine.streaming.record_pages import RecordForm
+from lastiterate.engine.streaming.record_source import Piece, Source, check_unchanged, counted, first_record, regrouped
 from lastiterate.engine.streaming.scratch import Scratch
-from lastiterate.engine.streaming.source import Piece, Source, check_unchanged, counted, first_record, regrouped
 from lastiterate.run.run import Run
 
 PAGE = 2**23

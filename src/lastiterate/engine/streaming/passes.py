@@ -11,17 +11,14 @@ from typing import Any
 import jax
 import numpy as np
 
-from lastiterate.engine.noise import Key, stream
+from lastiterate.engine.gaussian_noise import Key, stream
 from lastiterate.engine.samplers import sampler_of
 from lastiterate.engine.streaming.ahead import ahead
+from lastiterate.engine.streaming.chunk_buffer import Shape
 from lastiterate.engine.streaming.kept import Kept
-from lastiterate.engine.streaming.records import RecordForm
-from lastiterate.engine.streaming.repeated import Repeated
-from lastiterate.engine.streaming.scratch import NoScratch, Scratch
-from lastiterate.engine.streaming.sharing import batch_counts
-from lastiterate.engine.streaming.slab import Shape
-from lastiterate.engine.streaming.sorting import Order, Sorted
-from lastiterate.engine.streaming.source import (
+from lastiterate.engine.streaming.kept_chunks import Repeated
+from lastiterate.engine.streaming.record_pages import RecordForm
+from lastiterate.engine.streaming.record_source import (
     SCATTERED,
     Cursor,
     Piece,
@@ -32,6 +29,9 @@ from lastiterate.engine.streaming.source import (
     own_records,
     rows_of,
 )
+from lastiterate.engine.streaming.scratch import NoScratch, Scratch
+from lastiterate.engine.streaming.sharing import batch_counts
+from lastiterate.engine.streaming.sorting import Order, Sorted
 from lastiterate.errors import InputError
 from lastiterate.run.batching import (
     BallsInBins,

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lastiterate.engine.streaming.record_source import own_records
 from lastiterate.engine.streaming.sorting import Order
-from lastiterate.engine.streaming.source import own_records
 
 TOP = 16
 """Leading bits of a word by which words are counted first."""

@@ -16,11 +16,11 @@ from typing import Any
 import jax
 import numpy as np
 
-from lastiterate.engine.noise import Key, words_between
+from lastiterate.engine.gaussian_noise import Key, words_between
 from lastiterate.engine.rows import aligned_zeros
-from lastiterate.engine.streaming.records import RecordForm
+from lastiterate.engine.streaming.record_pages import RecordForm
+from lastiterate.engine.streaming.record_source import Cursor, Piece, joined
 from lastiterate.engine.streaming.scratch import Scratch
-from lastiterate.engine.streaming.source import Cursor, Piece, joined
 
 WORDS = 2**16
 """Words that are drawn at once."""

@@ -12,17 +12,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lastiterate.engine.checkpoint import Keeper
+from lastiterate.engine.gaussian_noise import NOISE, Key, gaussian, stream
 from lastiterate.engine.growth import check_growth, check_released
-from lastiterate.engine.keeper import Keeper
 from lastiterate.engine.loop import Schedule, State, ended, looked_from, schedule, start
-from lastiterate.engine.noise import NOISE, Key, gaussian, stream
 from lastiterate.engine.objective import Objective
 from lastiterate.engine.program import StepProgram
 from lastiterate.engine.streaming.ahead import ahead
+from lastiterate.engine.streaming.chunk_buffer import Shape, Slab
+from lastiterate.engine.streaming.chunk_buffers import slabs
 from lastiterate.engine.streaming.devices import Devices
 from lastiterate.engine.streaming.passes import Passes, rows_of_chunk
-from lastiterate.engine.streaming.slab import Shape, Slab
-from lastiterate.engine.streaming.slabs import slabs
 from lastiterate.engine.trainer import STRETCHES, Progress, check_dimension
 from lastiterate.errors import InputError
 from lastiterate.run.run import Run, check_described

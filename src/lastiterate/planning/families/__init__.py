@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from lastiterate.planning.families import blocks, full_batch, perturbed, whitened
+from lastiterate.planning.families import blocks, full_batch, whitened, whitened_minimiser
 from lastiterate.planning.families.asked import Asked
 from lastiterate.run.run import Run
 
@@ -31,6 +31,6 @@ FAMILIES: dict[str, Family] = {
     "plain": Family(full_batch.plain),
     "ridge": Family(full_batch.ridge),
     "permuted": Family(blocks.permuted),
-    "objective": Family(perturbed.perturbed, larger=False, whitened=True),
+    "objective": Family(whitened_minimiser.perturbed, larger=False, whitened=True),
     "cyclic": Family(blocks.cyclic, smaller=False),
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lastiterate.analysis.step_map import step_map
-from lastiterate.analysis.weakly_convex import longest_weakly_convex_step
+from lastiterate.analysis.weakly_convex_shift import longest_weakly_convex_step
 from lastiterate.run.run import Run
 from lastiterate.theorems.theorem import Assumption, Broken, Held
 

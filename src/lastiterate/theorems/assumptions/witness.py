@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lastiterate.analysis.witness import curvature, unequal_batches
+from lastiterate.analysis.witness_losses import curvature, unequal_batches
 from lastiterate.run.facts import known
 from lastiterate.run.run import Run
 from lastiterate.theorems.theorem import Assumption, Broken, Held

@@ -1,0 +1,43 @@
+"""What a path on the command line names: a run, or the run of a released model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from lastiterate.errors import InputError
+from lastiterate.release import folder
+from lastiterate.run import strict_json
+from lastiterate.run.evidence import Evidence
+from lastiterate.run.run import Run
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A run to audit, and the delta at which its certificate speaks (``None`` if it has none)."""
+
+    run: Run
+    delta: float | None = None
+    at_least: Evidence = Evidence.ENFORCED
+    kind: str = "run"  #: of the released model, where there is one
+
+
+def read(path: Path) -> Subject:
+    """The run in a JSON file, or in the certificate of a folder that train wrote.
+
+    Only the description is used: the model's own data and weights are not touched.
+    """
+    if not path.exists():
+        raise InputError("audit", "needs an existing run file or model folder", str(path))
+    if not path.is_dir():
+        return Subject(Run.from_dict(strict_json.read(path, "run")))
+    whole = folder.read(path)
+    stored, model = whole.certificate, whole.model
+    delta, evidence = stored.get("delta"), str(stored.get("at_least"))
+    if "exact_run" in stored:
+        raise InputError("audit", "attacks runs whose noise is in floating point, and this release has exact noise",
+                         str(model.get("kind")), "write the run to a file and audit that")
+    if "run" not in stored or not isinstance(delta, float) or evidence not in Evidence.__members__:
+        raise InputError("certificate", "must be one of a run that lastiterate wrote, complete", None,
+                         "check it with lastiterate verify")
+    return Subject(Run.from_dict(stored["run"]), delta, Evidence[evidence], str(model.get("kind")))

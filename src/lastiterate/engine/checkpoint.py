@@ -1,0 +1,131 @@
+"""Checkpoints of a run that goes on: key, parameters and steps done, sealed; opened again after an interruption.
+
+A resumed run uses the same key, so the same secret draws: it releases the very bits that an uninterrupted one would.
+Even when a run was killed at once, it must go on with the key that it began with; so the key is sealed before a record
+is looked at.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+from safetensors.numpy import load, save
+
+from lastiterate.engine import sealed
+from lastiterate.engine.gaussian_noise import Key as NoiseKey
+from lastiterate.engine.gaussian_noise import fresh_key
+from lastiterate.errors import InputError
+from lastiterate.run.run import Run
+
+KEY, DONE, GIVEN = "key", "done", "given"
+COMPUTES = ("lastiterate", "jax", "jaxlib", "numpy")
+"""Libraries whose other versions may compute otherwise."""
+
+
+def versions() -> str:
+    """Their versions."""
+    return ", ".join(f"{name} {version(name)}" for name in COMPUTES)
+
+
+def _nothing(number: int) -> None:
+    pass
+
+
+@final
+@dataclass
+class Keeper:
+    """Writes a run's state to ``path`` every ``seconds``, under ``key``; ``token``: the run's line in a ledger.
+
+    ``counted(number)`` is called when checkpoint ``number`` is on disk, and ``least`` is the number that must not be
+    undercut: with a ledger an older copy of the file is refused.
+
+    **Guarantee:** the file is ciphertext that is bound to the run and to the data; it is only ever replaced as a whole.
+    """
+
+    path: Path
+    key: sealed.Key
+    seconds: float = 60.0
+    token: str = ""
+    counted: Callable[[int], None] = _nothing
+    least: int = 0
+    _owner: sealed.Owner = field(init=False, repr=False)
+    _number: int = field(init=False, default=0, repr=False)
+    _secret: np.ndarray = field(init=False, repr=False)
+    _given: np.ndarray = field(init=False, repr=False)  #: whether a caller's seed made the key: a caveat
+    _state: dict[str, np.ndarray] = field(init=False, default_factory=dict, repr=False)
+    _last: float = field(init=False, default=0.0, repr=False)
+
+    def __post_init__(self) -> None:
+        if not self.seconds >= 0:
+            raise InputError("checkpoint_every", "must be a number of seconds >= 0", self.seconds)
+
+    def begin(self, run: Run, arrays: Iterable[Any], key: NoiseKey | None, program: str) -> NoiseKey:
+        """The key that the run goes on with, or begins with: then it is sealed before anything else happens.
+
+        ``program``: what distinguishes the loss, the model and the arithmetic from all others.
+        Errors: a checkpoint of another run, of other data, of another loss, of other versions of the libraries, under
+        another key, damaged, or older than the ledger knows.
+
+        **Guarantee:** one key is drawn from for one loss on one data set only: of two releases with the same noise the
+        difference would be a sum of gradients without noise.
+        """
+        if run.release != "last":
+            raise InputError("checkpoint", "is for runs that release the last iterate", run.release, "leave it out")
+        described = hashlib.sha256(run.to_json().encode()).hexdigest()
+        named = self.key.digest([np.frombuffer(program.encode(), np.uint8)])
+        self._owner = sealed.Owner(described, self.key.digest(arrays), self.token, named, versions())
+        if self.path.exists():
+            self._resume(key)
+        elif self.least > 0:
+            raise InputError("checkpoint", "is missing, and the ledger knows one of this run", str(self.path),
+                             "restore the file; a new start is a new release")
+        else:
+            self._secret = np.asarray(fresh_key() if key is None else key)
+            self._given = np.array([key is not None])
+            self.keep(0, {})
+        return self._secret
+
+    def _resume(self, key: NoiseKey | None) -> None:
+        self._number, body = sealed.unseal(self.path, self.key, self._owner)
+        sealed.clean(self.path)
+        if self._number < self.least:
+            raise InputError("checkpoint", f"is older than the last one, number {self.least}", self._number,
+                             "restore the last one: it was rolled back")
+        self._state = load(body)
+        self._secret, self._given = self._state.pop(KEY), self._state.pop(GIVEN)
+        same = key is None or np.array_equal(self._secret, np.asarray(key))
+        if (key is not None) != bool(self._given[0]) or not same:
+            raise InputError("seed", "is not what the checkpoint was begun with", None, "give the same seed, or none")
+        self._last = time.monotonic()
+
+    @property
+    def state(self) -> tuple[int, dict[str, np.ndarray]]:
+        """Steps done, and the arrays of the state then (none at the beginning)."""
+        arrays = dict(self._state)
+        return int(arrays.pop(DONE)[0]), arrays
+
+    @property
+    def due(self) -> bool:
+        """Whether it is time for the next checkpoint: a matter of the clock alone."""
+        return time.monotonic() - self._last >= self.seconds
+
+    def keep(self, done: int, arrays: dict[str, np.ndarray]) -> None:
+        """Seal the state after ``done`` steps."""
+        self._state = {DONE: np.array([done]), **arrays}
+        kept = {KEY: self._secret, GIVEN: self._given, **self._state}
+        body = save({name: np.ascontiguousarray(array) for name, array in kept.items()})
+        sealed.seal(self.path, self.key, self._owner, self._number + 1, body)
+        self._number += 1
+        self.counted(self._number)
+        self._last = time.monotonic()
+
+    def finish(self) -> None:
+        """Delete the checkpoint: the model is released."""
+        sealed.remove(self.path)

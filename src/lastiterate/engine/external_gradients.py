@@ -1,0 +1,212 @@
+"""Runs whose gradients another library computes: batches, noise and the update are those of every other run.
+
+The sampler is asked for a sum over the batch, as always: here every record contributes the unit vector of its own
+number, so that the sum is the batch itself. What comes back from the other library is the sum of clipped gradients.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lastiterate import interrupts
+from lastiterate.engine.checkpoint import Keeper
+from lastiterate.engine.gaussian_noise import NOISE, ORDER, Key, gaussian, stream
+from lastiterate.engine.growth import check_growth, check_released
+from lastiterate.engine.loop import (
+    Schedule,
+    State,
+    batch_sum,
+    drawn_for_pass,
+    drawn_once,
+    ended,
+    looked_from,
+    schedule,
+    start,
+)
+from lastiterate.engine.network import Form, arrange_records
+from lastiterate.engine.process import check_process
+from lastiterate.engine.program import StepProgram
+from lastiterate.engine.structure import numbered
+from lastiterate.engine.trainer import STRETCHES, Draws, Progress, check_dimension
+from lastiterate.run.run import Run, check_described
+
+Sums = Callable[[np.ndarray, np.ndarray], np.ndarray]
+"""From parameters (size,) and the numbers of a batch's records (m,) to the sum of their clipped gradients, (size,)."""
+ManySums = Callable[[np.ndarray, np.ndarray], np.ndarray]
+"""The same for many models: parameters (models, size), batches as weights 0 or 1 (models, n); sums (models, size)."""
+
+
+@numbered
+@dataclass(frozen=True)
+class Counted:
+    """The batch as a sum: the record of number i contributes the unit vector i; a chunk is numbers and which are real.
+
+    ``form``: the arrays of parameters, for proximal maps.
+    """
+
+    form: Form
+    n: int
+    most: int
+    ridge: float = 0.0
+
+    def chunk_sum(self, theta: jax.Array, chunk: Any) -> jax.Array:
+        """How often each record stands in the chunk, (n,) float64."""
+        numbers, real = chunk
+        return jnp.zeros(self.n, jnp.float64).at[numbers].add((real > 0).astype(jnp.float64))
+
+    def leafwise(self, function: Callable[[jax.Array], jax.Array], theta: jax.Array) -> jax.Array:
+        return self.form.vector([function(array) for array in self.form.arrays(theta, exact=True)])
+
+
+@dataclass(frozen=True)
+class OutsideLoop:
+    """A run on parameters of the given shapes; all numbers are float64.
+
+    **Guarantee:** records, noise and steps are those of every run with this key: the sampler of the run's batching, the
+    noise of ``gaussian``, the one update rule. A sum is asked for once in every step, and whatever it is, noise is
+    added before anything is released.
+    """
+
+    run: Run
+    shapes: tuple[tuple[int, ...], ...]
+    draws: Draws | None = None  #: exact noise, added to sums, which must be multiples of its grid
+
+    def __post_init__(self) -> None:
+        check_described(self.run)
+
+    @cached_property
+    def program(self) -> StepProgram:
+        form = Form.of([np.zeros(shape) for shape in self.shapes])
+        return StepProgram.of(self.run, Counted(form, self.run.n, self.run.n))
+
+    def _numbers(self) -> Any:
+        return arrange_records(self.run, (np.arange(self.run.n),), self.run.n)
+
+    def execute(self, initial: np.ndarray, sums: Sums, key: Key, progress: Progress | None = None,
+                keeper: Keeper | None = None) -> np.ndarray:
+        """The last iterate (size,), or all of them (T, size) for release="all"; refuses what is not finite."""
+        check_process()
+        check_dimension(self.run, initial.size)
+        check_growth(self.run, initial, 0.0)
+        run, program, plan = self.run, self.program, schedule(self.run)
+        began, found, done = time.perf_counter(), list[np.ndarray](), 0
+        with jax.enable_x64(True):
+            state = start(program, initial, key)
+            if keeper is not None and (kept := keeper.state)[1]:
+                done, state = kept[0], State.restored(kept[1])
+            numbers = drawn_once(program, self._numbers(), key)
+            current, number, own = numbers, -1, streams_of(key)
+            for k in range(done, run.steps):
+                interrupts.check()
+                if k // program.sampler.blocks != number:
+                    number = k // program.sampler.blocks
+                    current = drawn_for_pass(program, numbers, key, number)
+                places = _places(program, state, current, own, k)
+                point = _looked_from(program, state, k)
+                if self.draws is None:
+                    noise = noise_of(state.theta, own, plan, k)  # drawn in the background while the sum is computed
+                    total = sums(np.asarray(point), np.flatnonzero(places))
+                else:
+                    noise = 0.0
+                    total = sums(np.asarray(point), np.flatnonzero(places)) + self.draws(k, k + 1, 1, initial.shape)[0]
+                state = ended_outside(program, state, point, total, noise, plan, k)
+                if run.release == "all":
+                    found.append(np.asarray(state.theta))
+                if (k + 1) % max(1, run.steps // STRETCHES) == 0 or k + 1 == run.steps:
+                    if keeper is not None and k + 1 < run.steps and keeper.due:
+                        keeper.keep(k + 1, state.kept())
+                    if progress is not None:
+                        progress(k + 1, run.steps, time.perf_counter() - began)
+            released = np.stack(found) if run.release == "all" else np.asarray(state.theta)
+        check_released(released)
+        return released
+
+    def many(self, initial: np.ndarray, sums: ManySums, keys: Any) -> np.ndarray:
+        """The last iterate for every key, (models, size): for tests and audits."""
+        check_process()
+        check_dimension(self.run, initial.size)
+        program, plan = self.program, schedule(self.run)
+        with jax.enable_x64(True):
+            keys, numbers = jnp.asarray(keys), self._numbers()
+            state = jax.vmap(lambda key: start(program, initial, key))(keys)
+            own = jax.vmap(streams_of)(keys)
+            current = numbers = jax.vmap(lambda key: drawn_once(program, numbers, key))(keys)
+            for k in range(self.run.steps):
+                interrupts.check()
+                if k % program.sampler.blocks == 0:
+                    number = k // program.sampler.blocks
+                    current = jax.vmap(lambda held, key, at=number:
+                                       drawn_for_pass(program, held, key, at))(numbers, keys)
+                points, places = _asked_many(program, state, current, own, k)
+                totals = sums(np.asarray(points), np.asarray(places))
+                noise = _noise_many(state.theta, own, plan, k)
+                state = _ended_many(program, state, points, totals, noise, plan, k)
+            return np.asarray(state.theta)
+
+
+class Streams(NamedTuple):
+    """Streams of a run's key: of secret draws, and of noise."""
+
+    order: Key
+    noise: Key
+
+
+def streams_of(key: Key) -> Streams:
+    return Streams(stream(key, ORDER), stream(key, NOISE))
+
+
+@jax.jit
+def _places(program: StepProgram, state: State, numbers: Any, own: Streams, k: Any) -> jax.Array:
+    """How often each record stands in the batch of step k, (n,)."""
+    return batch_sum(program, state.theta, numbers, own.order, k)
+
+
+@jax.jit
+def _looked_from(program: StepProgram, state: State, k: Any) -> jax.Array:
+    """Where step k takes its gradients."""
+    return looked_from(program, state, k)
+
+
+@jax.jit
+def noise_of(theta: jax.Array, own: Streams, plan: Schedule, k: Any) -> jax.Array:
+    """The noise of step k, shaped like ``theta``."""
+    std = plan.noise_std[jnp.minimum(k, plan.noise_std.shape[0] - 1)]
+    return std * gaussian(own.noise, k, theta.shape)
+
+
+@jax.jit
+def ended_outside(program: StepProgram, state: State, point: Any, total: Any, noise: Any, plan: Schedule,
+                  k: Any) -> State:
+    """Step k from the sum that came from outside."""
+    step_size = plan.step_size[jnp.minimum(k, plan.step_size.shape[0] - 1)]
+    return ended(program, state, point, total, noise, k, step_size)
+
+
+@jax.jit
+def _asked_many(program: StepProgram, states: State, numbers: Any, owns: Streams,
+                k: Any) -> tuple[jax.Array, jax.Array]:
+    """Where step k takes its gradients, and its batch, for every key."""
+    def one(state: State, held: Any, own: Streams) -> tuple[jax.Array, jax.Array]:
+        return looked_from(program, state, k), batch_sum(program, state.theta, held, own.order, k)
+
+    return jax.vmap(one)(states, numbers, owns)
+
+
+@jax.jit
+def _noise_many(thetas: jax.Array, owns: Streams, plan: Schedule, k: Any) -> jax.Array:
+    return jax.vmap(lambda theta, own: noise_of(theta, own, plan, k))(thetas, owns)
+
+
+@jax.jit
+def _ended_many(program: StepProgram, states: State, points: Any, totals: Any, noises: Any, plan: Schedule,
+                k: Any) -> State:
+    return jax.vmap(lambda state, point, total, noise: ended_outside(program, state, point, total, noise, plan, k))(
+        states, points, totals, noises)

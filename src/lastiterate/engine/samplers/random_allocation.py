@@ -1,0 +1,56 @@
+"""Every record in one of several secret batches, drawn anew in every pass."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, final
+
+import jax
+import jax.numpy as jnp
+
+from lastiterate.engine.gaussian_noise import Key
+from lastiterate.engine.samplers.bins import sorted_by_bin
+from lastiterate.engine.samplers.reading import at_once, taken, until_end
+from lastiterate.engine.samplers.record_layout import Layout, in_a_row
+from lastiterate.engine.samplers.sampler import Read, Sampler
+from lastiterate.engine.structure import numbered
+from lastiterate.run.batching import RandomAllocation
+
+
+@final
+@numbered
+@dataclass(frozen=True)
+class AllocatedEachPass(Sampler):
+    """A pass is one list of places: blocks in order, each from the front of the data to their end. No record is copied.
+
+    **Guarantee:** every record's block is uniform and independent of all others and of other passes; every record is in
+    exactly one block of a pass, and blocks of any size are read to their end.
+    """
+
+    layout: Layout
+    parts: int
+    count: int
+    drawn = "each pass"
+
+    @property
+    def blocks(self) -> int:
+        return self.parts
+
+    def arranged(self, data: Any, key: Key) -> tuple[Any, jax.Array, jax.Array]:
+        """The data as they are, the records' places block by block, and where every block begins; (blocks + 1,)."""
+        order, begins = sorted_by_bin(self.layout.size, self.parts, key)
+        return data, jnp.pad(order, (0, self.count), constant_values=self.layout.size), begins
+
+    def batch_sum(self, read: Read, data: Any, key: Key, k: Any) -> jax.Array:
+        records, order, begins = data
+        n, end = self.layout.size, begins[k % self.parts + 1]
+
+        def at(place: Any) -> jax.Array:
+            places = jax.lax.dynamic_slice_in_dim(order, place, self.count)
+            return read(taken(records, jnp.where(place + jnp.arange(self.count) < end, places, n), n))
+
+        return until_end(begins[k % self.parts], end, self.count, at)
+
+
+def random_allocation(batching: RandomAllocation, n: int, most: int) -> AllocatedEachPass:
+    return AllocatedEachPass(in_a_row(n), batching.blocks(n), at_once(batching.divisor(n), n, most))

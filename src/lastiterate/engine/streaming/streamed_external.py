@@ -1,0 +1,101 @@
+"""Runs whose gradients another library computes, on records that come in pieces."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
+
+import jax
+import numpy as np
+
+from lastiterate import interrupts
+from lastiterate.engine.checkpoint import Keeper
+from lastiterate.engine.external_gradients import OutsideLoop, ended_outside, noise_of, streams_of
+from lastiterate.engine.gaussian_noise import Key
+from lastiterate.engine.growth import check_growth, check_released
+from lastiterate.engine.loop import State, looked_from, schedule, start
+from lastiterate.engine.process import check_process
+from lastiterate.engine.program import StepProgram
+from lastiterate.engine.streaming.ahead import ahead
+from lastiterate.engine.streaming.passes import Passes
+from lastiterate.engine.streaming.record_source import AT_ONCE, Cursor, Piece, joined
+from lastiterate.engine.trainer import STRETCHES, Progress, check_dimension
+from lastiterate.errors import InputError
+from lastiterate.run.run import Run
+
+PieceSums = Callable[[np.ndarray, Piece], np.ndarray]
+"""From parameters (size,) and records to the sum of their clipped gradients, (size,)."""
+Share = tuple[int, bool, Piece | None]
+"""A step's number, whether these are its last records, and the records (``None``: a batch without any)."""
+
+
+@dataclass(frozen=True)
+class OutsideStreamLoop:
+    """As ``OutsideLoop``, with batches that are read in shares: their records, and no numbers of them.
+
+    **Guarantee:** that of ``OutsideLoop``: the draws and noise of every run with this key, and sums that noise is added
+    to before anything is released.
+    """
+
+    run: Run
+    shapes: tuple[tuple[int, ...], ...]
+
+    def __post_init__(self) -> None:
+        if self.run.release != "last":
+            raise InputError("release", "must be 'last' where records are read in pieces", self.run.release,
+                             "hold the data in memory to release all iterates")
+
+    def execute(self, initial: np.ndarray, sums: PieceSums, passes: Passes, key: Key, progress: Progress | None = None,
+                keeper: Keeper | None = None) -> np.ndarray:
+        """The last iterate (size,); refuses what is not finite, and records that changed."""
+        check_process()
+        check_dimension(self.run, initial.size)
+        check_growth(self.run, initial, 0.0)
+        run, plan, began, done = self.run, schedule(self.run), time.perf_counter(), 0
+        program: StepProgram = replace(OutsideLoop(run, self.shapes).program, sampler=None)  # type: ignore[arg-type]
+        with jax.enable_x64(True):
+            state, own = start(program, initial, key), streams_of(key)
+            if keeper is not None and (kept := keeper.state)[1]:
+                done, state = kept[0], State.restored(kept[1])
+            with closing(ahead(shares(passes, done))) as every:
+                total, point = np.zeros(initial.size), looked_from(program, state, done)
+                for k, last, records in every:
+                    interrupts.check()
+                    if records is not None:
+                        total = total + sums(np.asarray(point), records)
+                    if not last:
+                        continue
+                    state = ended_outside(program, state, point, total, noise_of(state.theta, own, plan, k), plan, k)
+                    total, point = np.zeros(initial.size), looked_from(program, state, k + 1)
+                    if (k + 1) % max(1, run.steps // STRETCHES) == 0 or k + 1 == run.steps:
+                        if keeper is not None and k + 1 < run.steps and keeper.due:
+                            keeper.keep(k + 1, state.kept())
+                        if progress is not None:
+                            progress(k + 1, run.steps, time.perf_counter() - began)
+            released = np.asarray(state.theta)
+        passes.check()
+        check_released(released)
+        return released
+
+
+def shares(passes: Passes, first: int) -> Iterator[Share]:
+    """The batches of all steps from ``first`` on, about ``AT_ONCE`` bytes of records at a time."""
+    run, step = passes.run, first
+    most = max(1, AT_ONCE // max(1, passes.form.size))
+    with closing(passes.from_pass(first // run.blocks)) as every:
+        for found in every:
+            cursor = Cursor(found.pieces(int(found.sizes[:step % run.blocks].sum())))
+            until = min(run.steps, (step // run.blocks + 1) * run.blocks)
+            for k in range(step, until):
+                left = int(found.sizes[k % run.blocks])
+                if left == 0:
+                    yield k, True, None
+                while left > 0:
+                    many = min(most, left)
+                    left -= many
+                    yield k, left == 0, joined(list(cursor.take(many)))
+            if until % run.blocks == 0:
+                cursor.finish()
+            step = until

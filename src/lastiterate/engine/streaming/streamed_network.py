@@ -1,0 +1,67 @@
+"""Networks and other losses of one record, on records that come in pieces."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from lastiterate.engine.checkpoint import Keeper
+from lastiterate.engine.gaussian_noise import ORDER, Key, fresh_key, stream
+from lastiterate.engine.network import Form, RecordLoss, check_finite, identity, objective_of
+from lastiterate.engine.process import check_process
+from lastiterate.engine.streaming.devices import Devices
+from lastiterate.engine.streaming.kept import again_and_again
+from lastiterate.engine.streaming.passes import Passes, check_streams
+from lastiterate.engine.streaming.record_source import Piece, Source, first_record
+from lastiterate.engine.streaming.steps import StreamLoop
+from lastiterate.engine.trainer import Progress
+from lastiterate.errors import InputError
+from lastiterate.run.run import Run
+
+
+def fit_streaming(run: Run, loss: RecordLoss, params: Any, source: Source, key: Key | None = None, *,
+                  microbatch: int | None = None, progress: Progress | None = None, keeper: Keeper | None = None,
+                  folder: Path | None = None, devices: int = 1) -> Any:
+    """Execute ``run`` on ``loss(params, *record)``; the last parameters, structured like ``params``.
+
+    As ``fit_network``, with records that come in pieces. ``folder``: for scratch files (see ``Scratch``).
+    ``devices``: how many share every chunk (see ``Devices``).
+
+    **Guarantee:** exactly the run that is accounted, with the draws and noise of a run in memory with this key.
+    """
+    check_process()
+    check_streams(run)
+    if len(source) != run.n:
+        raise InputError("data", f"must have the run's n = {run.n} records", len(source))
+    with jax.enable_x64(True):
+        objective = objective_of(run, loss, params, first_record(source), microbatch)
+        initial = objective.form.vector(params)
+        shared = Devices(devices)
+        shared.check_keeper(keeper)
+        shared.check_records(run.n)
+        if keeper is not None:
+            key = keeper.begin(run, (*source.digested(), np.asarray(initial)), key,
+                               identity(objective, first_record(source)))
+        key = shared.same_key(fresh_key() if key is None else key)
+        order = np.asarray(stream(key, ORDER))
+        with closing(again_and_again(run, source, folder)) as records, \
+                closing(Passes(run, records.source, with_flags, order, folder, part=shared.part)) as passes:
+            found = StreamLoop(run, objective, shared).execute(initial, passes, key, progress, keeper)
+        form = Form.of(params)
+        return form.whole(form.released(found))
+
+
+def finite(piece: Piece) -> Piece:
+    """Records of finite numbers as they are."""
+    for part in piece:
+        check_finite(part)
+    return piece
+
+
+def with_flags(piece: Piece) -> Piece:
+    """Records, and behind them that they are no empty slots."""
+    return (*finite(piece), np.ones(len(piece[0]), np.uint8))

@@ -1,0 +1,114 @@
+"""Linear models whose records are units: a unit's gradient is the mean over its places, of which some may be empty.
+
+A run's batches, noise and steps know records only; here a record has a second axis of ``rows_per_record`` places
+(docs/theorems/units.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lastiterate.engine.checkpoint import Keeper
+from lastiterate.engine.gaussian_noise import Key, fresh_key
+from lastiterate.engine.gradients import AT_ONCE
+from lastiterate.engine.loop import drawn_once
+from lastiterate.engine.measured import Measurable, Release, drawn_with, prepare_privately
+from lastiterate.engine.model import Model
+from lastiterate.engine.preparation import prepared
+from lastiterate.engine.preparation.target_mean import target_offset
+from lastiterate.engine.prepare import SLICE, check_target, linear_loss, places
+from lastiterate.engine.process import check_process
+from lastiterate.engine.rows import aligned_zeros, clip_rows
+from lastiterate.engine.samplers import sampler_of
+from lastiterate.engine.trainer import Progress, Trainer
+from lastiterate.engine.unit_arrays import UnitRecords
+from lastiterate.errors import InputError
+from lastiterate.run.preparation import columns
+from lastiterate.run.run import Run
+from lastiterate.run.step_sizes import StableSteps
+
+
+def released_by_units(rows: int, release: Release) -> Release:
+    """``release`` of a unit's mean instead of a row's: sums over rows and noise are ``rows`` times as large, and so is
+    what they are divided by.
+
+    **Guarantee:** a unit's rows, at most ``rows`` of them, move the sum over ``rows`` by no more than one row moves it,
+    and the noise over ``rows`` is the part's own.
+    """
+    def found(number: int, part: Any, slices: Any, data: Measurable) -> np.ndarray:
+        wider = part if part.noise_multiplier is None else replace(part, noise_multiplier=part.noise_multiplier * rows)
+        return release(number, wider, slices, data)
+
+    return found
+
+
+def measurable(run: Run, data: UnitRecords) -> Measurable:
+    """The rows that are there; divided by as many as there could be."""
+    features, target = data.flat
+    answers = check_target(replace(run, n=len(target)), target)
+
+    def slices() -> Iterator[np.ndarray]:
+        return (features[first:first + SLICE] for first in range(0, len(features), SLICE))
+
+    return Measurable(run.n * run.rows_per_record, features.shape[1], slices, lambda: iter((answers,)))
+
+
+def arrange_units(run: Run, data: UnitRecords, order: np.ndarray | None,
+                  released: tuple[np.ndarray, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """Like ``arrange``, with an axis of places behind that of records; empty places and empty slots are 0."""
+    loss, many = linear_loss(run), run.rows_per_record
+    plan = sampler_of(run.batching, run.n, at_once(run)).layout
+    slots = plan.slot(np.arange(run.n) if order is None else order)
+    features, target = data.flat
+    answers = check_target(replace(run, n=len(target)), target)
+    if offset := target_offset(run, released):
+        answers = (answers - offset).astype(answers.dtype)
+    unit, place = np.nonzero(data.present)
+    where = slots[unit] * many + place
+    width = columns(run.prelude[:len(released)], features.shape[1])
+    rows = aligned_zeros((plan.slots * many, width + 1), np.dtype(np.float32))
+    for first in range(0, len(features), SLICE):
+        part = slice(first, first + SLICE)
+        rows[where[part], :-1] = clip_rows(prepared(features[part], run.prelude, released), loss.row_norm)
+    rows[where, -1] = loss.intercept
+    labels = np.zeros(plan.slots * many, answers.dtype)
+    labels[where] = answers
+    return rows.reshape(*plan.shape, many, -1), labels.reshape(*plan.shape, many)
+
+
+def at_once(run: Run) -> int:
+    """Records that a step reads at once, at most."""
+    return max(1, AT_ONCE // run.rows_per_record)
+
+
+def execute_units(run: Run, data: UnitRecords, key: Key | None = None, progress: Progress | None = None,
+                  keeper: Keeper | None = None) -> Model:
+    """``execute`` for records that are units.
+
+    **Guarantee:** batches draw units, all rows of one together; a unit's share of every sum is the mean over its
+    places, so that it is bounded like a single row's.
+    """
+    if data.rows.shape[:2] != (run.n, run.rows_per_record):
+        raise InputError("data", f"must be n = {run.n} units of {run.rows_per_record} places", data.rows.shape[:2])
+    if keeper is not None:
+        key = keeper.begin(run, (data.rows, data.target, data.present), key, "linear, units")
+    check_process()
+    key = fresh_key() if key is None else key
+    release = released_by_units(run.rows_per_record, drawn_with(key))
+    released = prepare_privately(run, measurable(run, data), release)
+    if type(run.step_size) is StableSteps:
+        run = run.stabilised(np.linalg.eigvalsh(released[-1]).tolist())
+    with jax.enable_x64(True):
+        order, trainer = places(run, key), Trainer(run)
+        rows, labels = arrange_units(run, data, order, released)
+        arranged: Any = jax.device_put(rows, may_alias=True), jnp.asarray(labels)
+        if order is None:
+            arranged = drawn_once(trainer.loop.program, arranged, key)
+        return Model(trainer.loop.execute(trainer.zero(rows), arranged, key, progress, keeper), released)
+

@@ -1,0 +1,167 @@
+"""Who pays for a release, and where its state is kept on the way: the ledger and the checkpoint of one fit.
+
+The order matters. A release is charged, and said to have touched records, before one is looked at; then a checkpoint
+binds the run's key to that line of the ledger; only what was released is called released. A fit that is killed after
+it was charged stays charged, and goes on from its checkpoint under the same line: it is charged once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, final
+
+from lastiterate import interrupts
+from lastiterate.errors import InputError
+from lastiterate.ledger.store import Ledger
+from lastiterate.release import folder
+from lastiterate.release.allowance import Allowance, charged_curve
+
+if TYPE_CHECKING:
+    from lastiterate.engine.checkpoint import Keeper
+    from lastiterate.engine.sealed import Key
+    from lastiterate.release.fitted import Fitted
+
+EVERY = 60.0
+"""Seconds between checkpoints."""
+
+
+@final
+@dataclass(kw_only=True)
+class Custody:
+    """One fit's line in ``ledger`` against ``dataset``, and its checkpoint; either may be absent.
+
+    **Guarantee:** ``pay`` comes before a record is read, and refuses what the budget does not hold.
+    """
+
+    ledger: Ledger | None = None
+    dataset: str | None = None
+    purpose: str = "train"
+    checkpoint: Path | None = None
+    every: float = EVERY
+    key: Key | None = None
+    place: Path | None = None
+    keeper: Keeper | None = field(init=False, default=None)
+    _held: Path | None = field(init=False, default=None, repr=False)
+    _token: str = field(init=False, default="", repr=False)
+    _paid: bool = field(init=False, default=False, repr=False)
+
+    def __enter__(self) -> Custody:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Give the reserved space back: the model is written now, or never."""
+        if self._held is not None:
+            with interrupts.later():
+                shutil.rmtree(self._held, ignore_errors=True)
+
+    @property
+    def allowance(self) -> Allowance | None:
+        """What the ledger leaves for this release, for the planner; ``None`` without a ledger. A fit that goes on from
+        a checkpoint is planned as it was before it was charged."""
+        if self.ledger is None:
+            return None
+        return Allowance.of(self.ledger.total(self.dataset), self._kept_token())
+
+    def _kept_token(self) -> str:
+        from lastiterate.engine import sealed
+
+        return "" if self.checkpoint is None or not self.checkpoint.exists() else sealed.token_of(self.checkpoint)
+
+    def pay(self, certificate: Any, size: int = 0, *, delta: float) -> None:
+        """Charge the release of ``certificate``, once, and open its checkpoint; called before records are read.
+
+        ``delta``: of the release's own statement, for what a refusal says.
+        ``size``: bytes that the model takes at ``place``, about; a disk that has no space for them is noticed here.
+        """
+        if self._paid:
+            return
+        interrupts.check()
+        with interrupts.later():
+            self._take(certificate, size, delta)
+        self._paid = True
+
+    def _take(self, certificate: Any, size: int, delta: float) -> None:
+        """Space, the charge and the checkpoint, in this order; all of it happens where any does."""
+        if self.place is not None:
+            self._held = folder.reserved(self.place, size)
+        if self.checkpoint is not None:
+            from lastiterate.engine import sealed
+
+            self.key = sealed.read_key() if self.key is None else self.key
+            if self.key is None:
+                raise InputError("checkpoint", "needs a key: without one nothing is written", str(self.checkpoint),
+                                 sealed.HELP)
+            self._token = self._kept_token()
+        if self.ledger is not None:
+            self._charge(self.ledger, certificate, delta)
+            interrupts.say("nothing was released; the ledger keeps the charge")
+        elif self._token:
+            raise InputError("checkpoint", "was begun under a ledger", str(self.checkpoint),
+                             "go on with that ledger and its data set: the release is a line of it")
+        if self.checkpoint is not None:
+            self.keeper = self._opened()
+
+    def _charge(self, ledger: Ledger, certificate: Any, delta: float) -> None:
+        if not self._token and self.checkpoint is not None and self.checkpoint.exists():
+            raise InputError("checkpoint", "was begun without a ledger", str(self.checkpoint), "go on without one")
+        total = ledger.total(self.dataset)
+        run = described_hash(certificate)
+        if not self._token:
+            Allowance.of(total).check(certificate, delta, total)
+        self._token = self._token or secrets.token_hex(16)
+        ledger.reserve(total.dataset, charged_curve(certificate, total.adjacency), adjacency=total.adjacency, run=run,
+                       purpose=self.purpose, token=self._token)
+        ledger.touch(self._token)
+
+    def _opened(self) -> Keeper:
+        from lastiterate.engine.checkpoint import Keeper
+
+        assert self.checkpoint is not None and self.key is not None
+        if self.ledger is None:
+            return Keeper(self.checkpoint, self.key, self.every, self._token)
+        ledger, token = self.ledger, self._token
+        return Keeper(self.checkpoint, self.key, self.every, token, lambda number: ledger.count(token, number),
+                      ledger.counter(token))
+
+    def finish(self, model: Fitted | None) -> None:
+        """The model is out: say so in the ledger, and delete the checkpoint."""
+        if self.ledger is not None and self._paid and model is not None:
+            from safetensors.numpy import save
+
+            self.ledger.release(self._token, hashlib.sha256(save(model.contents()[1])).hexdigest())
+        if self.keeper is not None:
+            self.keeper.finish()
+
+
+def custody(*, ledger: Ledger | str | Path | None = None, dataset: str | None = None, purpose: str = "train",
+            checkpoint: str | Path | None = None, every: float = EVERY, key_file: str | Path | None = None,
+            place: Path | None = None) -> Custody:
+    """What callers say, checked: paths as text, a data set only with a ledger, a key only with a checkpoint."""
+    if ledger is None and dataset is not None:
+        raise InputError("dataset", "names a data set of a ledger", dataset, "name the ledger too, or leave it out")
+    if checkpoint is None and key_file is not None:
+        raise InputError("checkpoint_key", "is for a checkpoint", str(key_file), "name the checkpoint's file too")
+    key = None
+    if key_file is not None:
+        from lastiterate.engine.sealed import read_key
+
+        key = read_key(folder.as_path(key_file, "checkpoint_key"))
+    book = ledger if isinstance(ledger, Ledger) or ledger is None else Ledger(folder.as_path(ledger, "ledger"))
+    where = None if checkpoint is None else folder.as_path(checkpoint, "checkpoint")
+    if where is not None and (where.is_dir() or not where.parent.is_dir()):
+        raise InputError("checkpoint", "must be a file in a folder that exists", str(where),
+                         "name a file in that folder" if where.is_dir() else "make the folder first")
+    if isinstance(every, bool) or not isinstance(every, int | float):
+        raise InputError("checkpoint_every", "must be a number of seconds >= 0", every)
+    return Custody(ledger=book, dataset=dataset, purpose=purpose, checkpoint=where, every=every, key=key,
+                   place=place)
+
+
+def described_hash(certificate: Any) -> str:
+    """SHA-256 of what a certificate's numbers follow from: a line of a ledger has it."""
+    return hashlib.sha256(json.dumps(certificate.described(), sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,67 @@
+"""What all released models have in common: a certificate, predictions, a folder."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from lastiterate.accounting.releaser_statement import check_word
+from lastiterate.data.schema import Schema
+from lastiterate.release import folder as folders
+from lastiterate.release.software import GENERATOR, recorded
+from lastiterate.release.statements import Written
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class Fitted(ABC):
+    """A released model. ``delta``: at which its folder states epsilon; ``schema``: how records of a file become rows;
+    ``word``: what the releaser says beside it (see ``lastiterate.accounting.releaser_statement.check_word``).
+
+    **Guarantee:** ``certificate`` speaks of the very run whose last iterate this is. That of a loaded model is derived
+    again from its run when it is asked for, and refused where it differs from what is written.
+    """
+
+    kind: ClassVar[str]
+    proof: Any
+    delta: float
+    schema: Schema | None = None
+    word: dict[str, Any] | None = None
+    generator: ClassVar[str] = GENERATOR
+
+    @cached_property
+    def certificate(self) -> Any:
+        return self.proof.derived() if isinstance(self.proof, Written) else self.proof
+
+    @abstractmethod
+    def predict(self, x: Any) -> np.ndarray:
+        """One prediction for every record of ``x``."""
+
+    @abstractmethod
+    def contents(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """What a folder holds: the entries of model.json that this kind needs, and the arrays by name."""
+
+    @abstractmethod
+    def summary(self) -> str:
+        """A few words for ``repr``."""
+
+    def save(self, folder: str | Path) -> Path:
+        """Write a folder that ``load`` and ``lastiterate verify`` read; it must not exist yet."""
+        folders.free(folder)
+        model, tensors = self.contents()
+        schema = None if self.schema is None else self.schema.to_dict()
+        model = {"kind": self.kind, "schema": schema} | model
+        beside: dict[str, Any] = {"software": recorded(self.generator)}
+        beside |= {} if self.word is None else {"word": check_word(self.word)}
+        return folders.write(folder, tensors, model, self.certificate, self.delta, beside)
+
+    def saying(self, word: dict[str, Any]) -> Self:
+        """The same model with the releaser's word, which ``save`` writes into the certificate."""
+        return replace(self, word=check_word(word))
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self.summary()}>"

@@ -1,0 +1,184 @@
+"""A released model on disk: weights, what is needed to predict, the certificate; written whole or not at all.
+
+``certificate.json`` holds the SHA-256 of weights and model, and says what it certifies: a ``run``, or the ``problem``
+of a posterior sample. ``model.json`` names the kind of model and repeats that description. ``manifest.json`` lists all
+files with their hashes, the page too that is written last (see ``manifest``).
+"""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lastiterate import interrupts
+from lastiterate.accounting.written import content_hash
+from lastiterate.errors import InputError
+from lastiterate.release import manifest
+from lastiterate.release.statements import subject_of
+from lastiterate.run import strict_json
+
+WEIGHTS, MODEL, CERTIFICATE = "weights.safetensors", "model.json", "certificate.json"
+FORMAT = 3
+FORMATS = (2, FORMAT)
+"""The forms of folders; those of form 2 have no list of their files."""
+UNFINISHED = ".part"
+"""How the hidden folder ends that a model is written into, before it appears under its own name."""
+HASHES = {WEIGHTS: "weights_sha256", MODEL: "model_sha256"}
+
+
+@dataclass(frozen=True, eq=False)
+class Stored:
+    """What a model folder holds, read but not yet believed."""
+
+    path: Path
+    model: dict[str, Any]
+    weights: bytes
+    certificate: dict[str, Any]
+    hashes: dict[str, str]
+
+    def damage(self) -> list[str]:
+        """What does not fit together: files that were not certified, and another description than the certificate's.
+
+        **Guarantee:** where it is empty, weights and description are those the certificate was written for. Whether its
+        numbers follow from the description is for ``verify`` to recompute.
+        """
+        found = [f"{name} is not the file that was certified" for name, entry in HASHES.items()
+                 if self.hashes[name] != self.certificate.get(entry)]
+        if self.certificate.get("content_sha256") != content_hash(self.certificate):
+            found.append("the content hash does not match: something in the certificate was changed")
+        subject = subject_of(self.certificate)
+        if json.dumps(self.model.get(subject)) != json.dumps(self.certificate[subject]):
+            found.append(f"{MODEL} describes another {subject} than the certificate")
+        return found
+
+    def tensors(self) -> dict[str, np.ndarray]:
+        """The arrays of the weights file, by name; anything but finite floating-point numbers is refused."""
+        from safetensors.numpy import load as unpack
+
+        try:
+            found = unpack(self.weights)
+        except Exception as error:  # the format's parser raises several kinds on damaged bytes
+            raise InputError(WEIGHTS, "must hold arrays in the safetensors format", str(error)[:80]) from None
+        for name, array in found.items():
+            if array.dtype.kind != "f" or not np.isfinite(array).all():
+                raise InputError(WEIGHTS, "must hold finite floating-point numbers", f"{name}: {array.dtype}",
+                                 "the library writes no others")
+        return found
+
+
+def write(folder: str | Path, tensors: dict[str, np.ndarray], model: dict[str, Any], certificate: Any,
+          delta: float, beside: dict[str, Any]) -> Path:
+    """Write a model folder, for its owner's eyes; it appears complete or not at all, and never replaces another one.
+
+    ``beside``: entries of the certificate that are recorded and not derived.
+    """
+    from safetensors.numpy import save as pack
+
+    where = free(folder)
+    weights, text = pack(tensors), json.dumps({"format": FORMAT} | model, indent=2).encode()
+    body = certificate.to_dict(delta, files=beside | {
+        HASHES[WEIGHTS]: sha256(weights), HASHES[MODEL]: sha256(text)})
+    where.parent.mkdir(parents=True, exist_ok=True)
+    clean(where)
+    with interrupts.later():
+        _appear(where, {WEIGHTS: weights, MODEL: text, CERTIFICATE: json.dumps(body, indent=2).encode()})
+    return where
+
+
+def _appear(where: Path, files: dict[str, bytes]) -> None:
+    """A folder of these files and their list, on disk, under its name or not at all."""
+    draft = _draft(where)
+    try:
+        for name, content in (files | {manifest.MANIFEST: manifest.written(files)}).items():
+            with os.fdopen(os.open(draft / name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+        os.rename(draft, where)
+    except BaseException:
+        shutil.rmtree(draft, ignore_errors=True)
+        raise
+
+
+def _draft(where: Path) -> Path:
+    """A new hidden folder beside ``where``, of mode 0700."""
+    found = Path(tempfile.mkdtemp(prefix=f".{where.name}-", suffix=UNFINISHED, dir=where.parent))
+    interrupts.unfinished.add(found)
+    return found
+
+
+def reserved(where: Path, size: int) -> Path:
+    """A hidden folder beside ``where`` that holds ``size`` bytes of disk; ``OSError`` where they cannot be had.
+
+    ``write`` removes it, and so does the next process that writes ``where`` if this one is killed.
+    """
+    where.parent.mkdir(parents=True, exist_ok=True)
+    held = _draft(where)
+    try:
+        with (held / "reserved").open("wb") as file:
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(file.fileno(), 0, max(size, 1))
+            else:  # macOS, Windows
+                file.write(bytes(size))
+                os.fsync(file.fileno())
+    except BaseException as error:
+        shutil.rmtree(held, ignore_errors=True)
+        if isinstance(error, OSError):
+            raise OSError(error.errno, error.strerror, str(where)) from None
+        raise
+    return held
+
+
+def clean(where: Path) -> None:
+    """Remove what processes that were killed while they saved this folder left beside it."""
+    for stale in where.parent.glob(f".{glob.escape(where.name)}-*{UNFINISHED}"):
+        shutil.rmtree(stale, ignore_errors=True)
+
+
+def free(folder: str | Path) -> Path:
+    """The path of a folder that does not exist yet."""
+    where = as_path(folder, "folder")
+    if where.exists():
+        raise InputError("folder", "must not exist yet", str(where), "choose another folder, or remove this one")
+    return where
+
+
+def read(folder: str | Path) -> Stored:
+    """The three files of a model folder; ``InputError`` for what is missing or no JSON of one meaning."""
+    path = as_path(folder, "model")
+    if not path.is_dir():
+        raise InputError("model", "must be a folder that train wrote", str(path))
+    if path.resolve().name.endswith(UNFINISHED):
+        raise InputError("model", "must be a whole folder, not what a process that was killed left", str(path),
+                         "train again: the next run with the same name removes it")
+    for name in (WEIGHTS, MODEL, CERTIFICATE):
+        if not (path / name).is_file():
+            raise InputError("model", f"misses the file {name}", str(path), "train again")
+    weights, text = (path / WEIGHTS).read_bytes(), (path / MODEL).read_bytes()
+    model = strict_json.loads(text, MODEL)
+    if not isinstance(model, dict):
+        raise InputError(MODEL, "must be a JSON object", type(model).__name__)
+    if isinstance(model.get("format"), bool) or model.get("format") not in FORMATS:
+        raise InputError(MODEL, f"must be of format {FORMAT}", model.get("format"), "train again")
+    certificate = strict_json.read(path / CERTIFICATE, CERTIFICATE)
+    return Stored(path, model, weights, certificate, {WEIGHTS: sha256(weights), MODEL: sha256(text)})
+
+
+def as_path(given: Any, argument: str) -> Path:
+    """A path from text or ``Path``, and from nothing else."""
+    if not isinstance(given, str | Path):
+        raise InputError(argument, "must be a path", type(given).__name__)
+    return Path(given)
+
+
+def sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()

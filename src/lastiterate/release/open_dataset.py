@@ -1,0 +1,209 @@
+"""A data file as it is opened: its form and public facts first, its values when they have been paid for."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lastiterate.data import BUNDLED, Schema, check_readable, encode, load_bundled, read_table, split
+from lastiterate.data.encode import memory, width
+from lastiterate.data.schema import public_row_norm
+from lastiterate.data.sources.source import Encoded, needed, open_stream, streams
+from lastiterate.data.table import Table
+from lastiterate.errors import InputError
+from lastiterate.planning.task import Task
+from lastiterate.release.answers import Labels, Range
+from lastiterate.release.protected_units import Units
+from lastiterate.run.preparation import PrivateCovariance, columns
+from lastiterate.run.run import Run
+
+SAMPLE = "bayes-linear"
+MODELS = ("logistic", "huber-ridge", SAMPLE)
+SHARE = 0.6
+"""Of the memory that values may take."""
+MARGIN = 2**19
+"""Bytes for all theorems' verdicts in a certificate, and for what else does not depend on the data's form."""
+
+
+@dataclass(frozen=True, eq=False)
+class Records:
+    """What a data file gives to train on, and what is held out of a bundled set or read from a public test file.
+
+    ``features`` is a source of rows and targets where the file is read piece by piece, and ``target`` is ``None``.
+    """
+
+    schema: Schema
+    row_norm: float
+    features: Any
+    target: Any
+    held: tuple[np.ndarray, np.ndarray] | None
+    bundled: bool
+
+    @property
+    def answers(self) -> Labels | Range:
+        bounds = self.schema.target_range
+        return Labels(self.schema.classes) if bounds is None else Range(float(bounds[0]), float(bounds[1]))
+
+
+@dataclass(frozen=True, eq=False)
+class Opened:
+    """A data file of which only the form is known yet: how many records, how many features.
+
+    ``table``: cells or an array, or a source that reads them piece by piece.
+    """
+
+    table: Table | Encoded
+    schema: Schema
+    row_norm: float
+    held: tuple[np.ndarray, np.ndarray] | None
+    bundled: bool
+    rows_per_unit: int = 1
+    who: np.ndarray | None = None  #: the unit of every row
+
+    @property
+    def task_of_units(self) -> Task:
+        """The task whose records are units: n counts them."""
+        assert self.who is not None
+        return replace(self.task, n=len(np.unique(self.who)), rows_per_unit=1, rows_per_record=self.rows_per_unit)
+
+    @property
+    def task(self) -> Task:
+        """What the planner may know: public numbers only."""
+        classes = 0 if self.schema.regression else len(self.schema.classes)
+        n = len(split(len(self.table), seed=0)[0]) if self.bundled else len(self.table)
+        return Task(n, self.features, classes, self.row_norm, self.rows_per_unit)
+
+    @property
+    def features(self) -> int:
+        """Columns of a row."""
+        return self.table.features if isinstance(self.table, Encoded) else width(self.table, self.schema)
+
+    @property
+    def streamed(self) -> bool:
+        """Whether the values are read piece by piece."""
+        return isinstance(self.table, Encoded)
+
+    def size(self, run: Run | None = None) -> int:
+        """Bytes that a model of these data takes on disk, at most: weights, preparation, schema, certificate."""
+        task, wide = self.task, 0
+        width = task.features
+        if run is not None:
+            width = columns(run.prelude, task.features)
+            wide = sum(width**2 for part in run.prelude if isinstance(part, PrivateCovariance))
+        numbers = (max(1, task.classes) + 4) * (width + 1) + wide
+        said = len(json.dumps(self.schema.to_dict(), indent=2)) + (0 if run is None else 4 * len(run.to_json()))
+        return 8 * numbers + 2 * said + MARGIN
+
+    def records(self) -> Records:
+        """The values."""
+        if isinstance(self.table, Encoded):
+            return Records(self.schema, self.row_norm, self.table, None, self.held, False)
+        (features, target), held = encode(self.table, self.schema), self.held
+        if self.bundled:
+            kept, out = split(len(features), seed=0)
+            features, target, held = features[kept], target[kept], (features[out], target[out])
+        return Records(self.schema, self.row_norm, features, target, held, self.bundled)
+
+
+def open_file(data: str, *, schema: Schema | None, test: str | None, row_norm: float | None,
+              units: Units | None = None, stream: bool = False) -> Opened:
+    """The file, not yet encoded, bounded to a public number of rows per unit; a public test file is read whole.
+
+    ``stream``: the values will be read piece by piece.
+    """
+    if stream:
+        return _opened_stream(data, schema, test, row_norm, units)
+    bundled = data in BUNDLED
+    if bundled and test is not None:
+        raise InputError("test", "cannot be combined with a bundled set, a fifth of which is kept for testing", test)
+    table, own = load_bundled(data) if bundled else (read_table(data, schema), schema)
+    if own is None:
+        raise needs_schema(data)
+    who = None
+    if units is not None:
+        table = units.bounded(table, own)
+        assert table.cells is not None
+        who = np.asarray(table.cells[units.column])
+    if len(table) < 2:
+        raise InputError("data file", "must hold at least two records", len(table))
+    features = width(table, own)
+    held = None if test is None else _public_test(test, own, features)
+    norm = public_row_norm(own, features) if row_norm is None else row_norm
+    return Opened(table, own, norm, held, bundled, 1 if units is None else units.rows, who)
+
+
+def _opened_stream(data: str, schema: Schema | None, test: str | None, row_norm: float | None,
+                   units: Units | None) -> Opened:
+    if schema is None:
+        raise InputError("stream", "is for files of your own", data, "leave it out") if data in BUNDLED else \
+            needs_schema(data)
+    if units is not None:
+        raise InputError("unit", "cannot be bounded where a file is read piece by piece", units.column,
+                         "write a file with at most so many rows of each unit first (lastiterate.kept_rows)")
+    source = Encoded(open_stream(data, schema), schema)
+    if len(source) < 2:
+        raise InputError("data file", "must hold at least two records", len(source))
+    held = None if test is None else _public_test(test, schema, source.features)
+    norm = public_row_norm(schema, source.features) if row_norm is None else row_norm
+    return Opened(source, schema, norm, held, False)
+
+
+def too_large(data: str) -> str | None:
+    """Why a data file has to be read piece by piece, in words; ``None`` where its values fit in memory."""
+    if data in BUNDLED or not streams(data):
+        return None
+    bytes_, most = needed(data), memory()
+    if bytes_ <= SHARE * most:
+        return None
+    return f"they need about {bytes_ / 1e9:.3g} GB of memory, and this machine has {most / 1e9:.3g} GB"
+
+
+def _public_test(path: str, schema: Schema, width: int) -> tuple[np.ndarray, np.ndarray]:
+    features, target = encode(read_table(path, schema), schema)
+    if features.shape[1] != width:
+        raise InputError("test", f"must have {width} features like the data file", features.shape[1])
+    return features, target
+
+
+def schema_for(data: str, path: Path | None, *, target: str | None, classes: str | None,
+               model: str | None) -> Schema | None:
+    """The schema of a data file with what the flags change in it; ``None`` for bundled sets."""
+    if model not in (None, *MODELS):
+        raise InputError("model", "must be one of " + ", ".join(MODELS), model)
+    if data in BUNDLED:
+        for name, value in (("schema", path), ("target", target), ("classes", classes)):
+            if value is not None:
+                raise InputError(name, "cannot be combined with a bundled set, which has its own schema", str(value),
+                                 "leave it out")
+        _check_fits(model, load_bundled(data)[1])
+        return None
+    if path is None:
+        check_readable(data)  # a bad file is reported first
+        raise needs_schema(data)
+    found = Schema.read(path)
+    if target is not None:
+        found = found.predicting(target)
+    if classes is not None:
+        found = replace(found, classes=tuple(name.strip() for name in classes.split(",")), target_range=None)
+    _check_fits(model, found)
+    return found
+
+
+def _check_fits(model: str | None, schema: Schema) -> None:
+    """Refuse a model for numbers where the schema has classes, and the other way round."""
+    if model is None or schema.regression == (model != "logistic"):
+        return
+    if model == SAMPLE:
+        raise InputError("model", "needs a target that is a range of numbers", SAMPLE, "use logistic for classes")
+    raise InputError("model", "does not fit the target: the schema says "
+                     + ("a range of numbers" if schema.regression else "classes"), model,
+                     "use huber-ridge" if schema.regression else "use logistic")
+
+
+def needs_schema(data: str) -> InputError:
+    return InputError("schema", f"is needed: the public ranges, categories and classes of {Path(data).name}", None,
+                      f"write one to fill in with: lastiterate schema {data}")

@@ -1,0 +1,144 @@
+"""A posterior sample of linear regression as a released model."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from lastiterate.bayes.linear_regression import LinearModel, Neighbours
+from lastiterate.bayes.posterior_certificate import (
+    LinearPosterior,
+    PosteriorCertificate,
+    Problem,
+    RidgePosterior,
+    certify,
+    problem_from_dict,
+)
+from lastiterate.bayes.ridge import ClippedRows, least_prior
+from lastiterate.bayes.samples import sample_posterior
+from lastiterate.data.schema import Schema
+from lastiterate.errors import InputError
+from lastiterate.release.answers import Range, Scores, as_json, check_answers, from_json
+from lastiterate.release.charging import Custody
+from lastiterate.release.fitted import Fitted
+from lastiterate.release.folder import Stored
+from lastiterate.release.software import SYSTEM
+from lastiterate.release.statements import Written
+from lastiterate.run.arrays import Array, check_kept
+from lastiterate.run.validate import positive
+
+GUESSES = tuple(float(b) for b in np.geomspace(1e-3, 10, 9))
+"""Noise precisions that the plan chooses from, for labels in [-1, 1]."""
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class FittedSample(Fitted):
+    """One sample of theta, shape (d,), from the posterior of ``problem``.
+
+    ``column``: rows are scaled down to this norm and get a constant column (``None``: they are used as the problem has
+    them).
+    """
+
+    kind: ClassVar[str] = "posterior-sample"
+    generator: ClassVar[str] = SYSTEM
+    problem: Problem
+    value: Array
+    answers: Range | Scores = Scores()
+    column: float | None = None
+
+    def predict(self, x: Any) -> np.ndarray:
+        """The line that was sampled, at x of shape (n, d) (for one feature: (n,)); shape (n,)."""
+        check_kept("x", x)
+        rows, wide = np.asarray(x, dtype=np.float64), len(self.value) - (self.column is not None)
+        if isinstance(self.problem, LinearPosterior):
+            rows = rows.reshape(-1, 1)
+        if rows.ndim != 2 or rows.shape[1] != wide:
+            raise InputError("x", f"must have {wide} features like the model", rows.shape)
+        if self.column is not None:
+            rows = with_constant(rows, self.column)
+        elif isinstance(self.problem, RidgePosterior):
+            rows = clipped(rows, self.problem.domain.row_norm)
+        return self.answers.of((rows @ self.value)[:, None])
+
+    def contents(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        model = {"problem": self.problem.to_dict(), "answers": as_json(self.answers), "column": self.column}
+        return model, {"weights": np.asarray(self.value, dtype=np.float64)}
+
+    def summary(self) -> str:
+        return f"one sample of {len(self.value)} coefficients given {self.problem.domain.n} records"
+
+
+def read(stored: Stored, like: Any = None) -> FittedSample:
+    """The sample in a folder."""
+    if like is not None:
+        raise InputError("like", "is for networks; a posterior sample needs none", type(like).__name__, "leave it out")
+    problem, tensors = problem_from_dict(stored.model["problem"]), stored.tensors()
+    wide = problem.domain.features if isinstance(problem, RidgePosterior) else 1
+    if set(tensors) != {"weights"} or tensors["weights"].shape != (wide,) or tensors["weights"].dtype != np.float64:
+        raise InputError("model", f"must hold {wide} weights in double precision", sorted(tensors), "train again")
+    column, answers = stored.model.get("column"), from_json(stored.model.get("answers"))
+    if column is not None:
+        positive("column", column)
+    if not isinstance(answers, Range | Scores):
+        raise InputError("answers", "must be a range of numbers for a posterior sample", type(answers).__name__)
+    schema = None if stored.model.get("schema") is None else Schema.from_dict(stored.model["schema"])
+    check_answers(schema, answers)
+    return FittedSample(proof=Written(stored.certificate), delta=stored.certificate["delta"], schema=schema,
+                        problem=problem, value=tensors["weights"], answers=answers, column=column)
+
+
+def sampled(problem: Problem, x: Any, y: Any, *, delta: float, adjacency: Neighbours = "replace-one",
+            generator: np.random.Generator | None = None) -> FittedSample:
+    """One exact sample of the posterior given records x and y, as a model; see ``sample_posterior``."""
+    made = sample_posterior(problem, x, y, adjacency=adjacency, generator=generator)
+    return FittedSample(proof=made.certificate, delta=delta, problem=problem, value=made.value)
+
+
+def fit(features: Array, target: Array, *, row_norm: float, answers: Range, epsilon: float, delta: float,
+        adjacency: Neighbours, schema: Schema | None = None, custody: Custody | None = None) -> FittedSample:
+    """The planned posterior sample for rows (n, d), a constant column added, and targets (n,) in [-1, 1]."""
+    check_kept("data", (features, target))
+    n, width = np.shape(features)
+    certificate = certified(n, width, row_norm=row_norm, epsilon=epsilon, delta=delta, adjacency=adjacency)
+    if custody is not None:
+        custody.pay(certificate, delta=delta)
+    problem, rows = certificate.problem, with_constant(features, row_norm)
+    made = sample_posterior(problem, rows, target, adjacency=adjacency)
+    return FittedSample(proof=made.certificate, delta=delta, schema=schema, problem=problem, value=made.value,
+                        answers=answers, column=row_norm)
+
+
+def certified(n: int, features: int, *, row_norm: float, epsilon: float, delta: float,
+              adjacency: Neighbours) -> PosteriorCertificate:
+    """The certificate of the planned sample, from public numbers only."""
+    domain = ClippedRows(n=n, features=features + 1, row_norm=math.hypot(row_norm, 1.0) * (1 + 1e-12))
+    return certify(RidgePosterior(planned(domain, epsilon=epsilon, delta=delta), domain), adjacency)
+
+
+def planned(domain: ClippedRows, *, epsilon: float, delta: float) -> LinearModel:
+    """The model within the budget with the least predicted error, from public numbers only.
+
+    The prediction is for isotropic rows and labels of which 1/4 of the variance is explained: with m = beta n
+    row_norm^2 / d it is (alpha / (alpha + m))^2 / 4 for the prior's bias and row_norm^2 / (alpha + m) for the sample.
+    """
+    def risk(model: LinearModel) -> float:
+        alpha = model.prior_precision
+        total = alpha + model.noise_precision * domain.n * domain.row_norm**2 / domain.features
+        return (alpha / total) ** 2 / 4 + domain.row_norm**2 / total
+
+    return min((least_prior(domain, epsilon=epsilon, delta=delta, noise_precision=beta) for beta in GUESSES), key=risk)
+
+
+def with_constant(features: Any, norm: float) -> Array:
+    """Rows scaled down to ``norm``, shape (n, d), with a constant column: shape (n, d + 1)."""
+    rows = clipped(features, norm)
+    return np.column_stack([rows, np.ones(len(rows))])
+
+
+def clipped(features: Any, norm: float) -> Array:
+    n, d = np.shape(features)
+    return ClippedRows(n=n, features=d, row_norm=norm).clip(features, np.zeros(n))[0]
+

@@ -1,0 +1,158 @@
+"""Protected units of several rows, such as persons: at most a public number of rows of each is used."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lastiterate.data.columns import Category, Numeric
+from lastiterate.data.schema import Schema
+from lastiterate.data.table import Table
+from lastiterate.errors import InputError
+from lastiterate.run.arrays import check_kept
+from lastiterate.run.run import Run
+
+if TYPE_CHECKING:
+    from lastiterate.engine.unit_arrays import UnitRecords
+
+UNCHECKED = "that no unit has more rows than its bound is the caller's word: train got no unit column"
+
+
+def kept_rows(unit: Any, most: int) -> np.ndarray:
+    """Which rows are kept: the first ``most`` of every unit, in the order of the data; shape (n,), booleans.
+
+    ``unit``: one identifier per row, shape (n,).
+
+    **Guarantee:** whether a row is kept depends on the rows of its own unit alone, so that no other unit's rows change
+    with it.
+    """
+    names = _identifiers(unit)
+    if type(most) is not int or most < 1:
+        raise InputError("rows_per_unit", "must be a positive whole number", most)
+    _, which = np.unique(names, return_inverse=True)
+    order = np.argsort(which, kind="stable")
+    ranked = which[order]
+    starts = np.flatnonzero(np.concatenate(([True], ranked[1:] != ranked[:-1])))
+    place = np.arange(len(ranked)) - np.repeat(starts, np.diff(np.append(starts, len(ranked))))
+    kept = np.empty(len(ranked), dtype=bool)
+    kept[order] = place < most
+    return kept
+
+
+@dataclass(frozen=True)
+class Units:
+    """The protected unit of a file's rows: a column that names it, and the public number of its rows that are used."""
+
+    column: str
+    rows: int
+
+    def bounded(self, table: Table, schema: Schema) -> Table:
+        """The table with the first ``rows`` rows of every unit; no column but its own is looked at."""
+        used = [column.name for column in schema.columns if isinstance(column, Numeric | Category)]
+        if self.column in (*used, schema.target):
+            raise InputError("unit", "must be no feature and not the target", self.column,
+                             'mark the column kind = "ignore" in the schema')
+        cells = table.cells
+        if cells is None or self.column not in cells:
+            raise InputError("unit", "must be a column of the data file", self.column,
+                             "the columns are " + ", ".join(table.names[:20]) if cells else "arrays have none")
+        kept = kept_rows(np.asarray(cells[self.column]), self.rows)
+        return replace(table, cells={name: [cell for cell, keep in zip(column, kept, strict=True) if keep]
+                                     for name, column in cells.items()})
+
+
+@dataclass(frozen=True)
+class UnitLoss:
+    """The mean of ``loss`` over the rows of one unit: with it a record of a run is a unit of at most ``rows`` rows.
+
+    Called as ``unit_loss(params, present, *rows)``: ``present`` (rows,) says which places hold a row, and the sum is
+    divided by the public ``rows``. Batches then sample units, n counts units, ``clip`` bounds the gradient of a unit.
+    """
+
+    loss: Callable[..., Any]
+    rows: int
+
+    def __call__(self, params: Any, present: Any, *rows: Any) -> Any:
+        import jax
+        import jax.numpy as jnp
+
+        each = jax.vmap(lambda *row: self.loss(params, *row))(*rows)
+        return jnp.sum(jnp.where(present > 0, each, 0.0)) / self.rows
+
+    @property
+    def caveat(self) -> str:
+        """What a certificate says of its records."""
+        return f"a record of this run is one unit with at most {self.rows} rows: epsilon is for all of them together"
+
+
+def units_as_records(data: tuple[Any, ...], unit: Any, rows: int) -> tuple[np.ndarray, ...]:
+    """Data with one record per unit: which places hold a row, (units, rows), and arrays (units, rows, ...).
+
+    ``data``: arrays with the n rows along the first axis; ``unit``: one identifier per row, shape (n,). Of each unit
+    the first ``rows`` rows are kept; places without one repeat its first row, where a loss surely has a gradient.
+    """
+    names = _identifiers(unit)
+    arrays = [np.asarray(part) for part in data]
+    if any(len(part) != len(names) for part in arrays):
+        raise InputError("unit", "must name the unit of every row", len(names))
+    kept = kept_rows(names, rows)
+    # in the order in which they appear: a unit that is exchanged leaves all others where they are
+    found, first, which = np.unique(names[kept], return_index=True, return_inverse=True)
+    which = np.argsort(np.argsort(first))[which]
+    order = np.argsort(which, kind="stable")
+    starts = np.searchsorted(which[order], np.arange(len(found)))
+    place = np.arange(len(order)) - starts[which[order]]
+    present = np.zeros((len(found), rows), dtype=np.float32)
+    present[which[order], place] = 1.0
+    shaped: list[np.ndarray] = []
+    for part in arrays:
+        whole = np.repeat(part[kept][order][starts][:, None], rows, axis=1)
+        whole[which[order], place] = part[kept][order]
+        shaped.append(whole)
+    return (present, *shaped)
+
+
+def unit_records(data: tuple[Any, ...], unit: Any, rows: int) -> UnitRecords:
+    """Data (x, y) of a linear model with one record per unit."""
+    from lastiterate.engine.unit_arrays import UnitRecords  # with the engine, which loads JAX
+
+    present, features, target = units_as_records(data, unit, rows)
+    return UnitRecords(features, target, present > 0)
+
+
+def check_units(run: Run, unit: Any) -> tuple[str, ...]:
+    """Refuse data with a unit of more rows than the run says; caveats where there is no unit column to look at."""
+    if run.rows_per_record > 1:
+        if unit is None:
+            raise InputError("unit", "must be given where records are units (rows_per_record)", None,
+                             "one identifier per row says who it belongs to")
+        count = len(np.unique(_identifiers(unit)))
+        if count != run.n:
+            raise InputError("unit", f"must name the run's n = {run.n} units", count, "n counts units")
+        return ()
+    return check_rows(unit, run.n, run.rows_per_unit)
+
+
+def check_rows(unit: Any, n: int, rows: int) -> tuple[str, ...]:
+    """The same of ``n`` rows, at most ``rows`` of them of one unit."""
+    if unit is None:
+        return (UNCHECKED,) if rows > 1 else ()
+    names = _identifiers(unit)
+    if len(names) != n:
+        raise InputError("unit", f"must name the unit of each of the n = {n} rows", len(names))
+    if not kept_rows(names, rows).all():
+        raise InputError("unit", f"must have at most rows_per_unit = {rows} rows", None,
+                         "keep those that lastiterate.kept_rows(unit, rows) says, before n is counted")
+    return ()
+
+
+def _identifiers(unit: Any) -> np.ndarray:
+    check_kept("unit", unit)
+    names = np.asarray(unit)
+    if names.ndim != 1 or names.dtype.kind not in "biuU":
+        raise InputError("unit", "must be one whole number or text per row, shape (n,)",
+                         f"{names.dtype} of shape {names.shape}")
+    return names

@@ -1,0 +1,84 @@
+"""Signatures over a model folder, by ``model-signing`` (OpenSSF): nothing of the cryptography is ours.
+
+A signature covers every file of the folder but itself; it shows a certificate that was issued again as a whole, which
+hashes in the folder cannot.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from lastiterate.errors import InputError
+from lastiterate.release import folder as folders
+from lastiterate.release.manifest import SIGNATURE
+
+PASSWORD = "LASTITERATE_KEY_PASSWORD"
+"""The variable that holds the password of an encrypted private key."""
+
+
+def _library(name: str, asked: str) -> Any:
+    """A module of the library that is ``asked`` for."""
+    from importlib import import_module
+
+    try:
+        return import_module(f"model_signing.{name}")
+    except ImportError as error:
+        raise InputError(asked, "needs the libraries model-signing and pyOpenSSL", str(error),
+                         "pip install 'lastiterate[sign]'") from None
+
+
+def _config(asked: str) -> Any:
+    # files that git ignores count like all others
+    return _library("hashing", asked).Config().set_ignored_paths(paths=[SIGNATURE], ignore_git_paths=False)
+
+
+def sign_folder(folder: str | Path, *, key: str | Path, certificate: str | Path | None = None,
+                chain: Iterable[str | Path] = ()) -> Path:
+    """Sign a model folder with a local private key (PEM, an elliptic curve); the signature's path.
+
+    ``certificate``, ``chain``: a certificate of the key, and those that vouch for it. An encrypted key's password is
+    read from the environment (``LASTITERATE_KEY_PASSWORD``).
+    """
+    place = folders.as_path(folder, "model")
+    where = place / SIGNATURE
+    if where.exists():
+        raise InputError("model", "must not be signed yet", str(where), "remove the signature to sign again")
+    config = _library("signing", "sign").Config().set_hashing_config(_config("sign"))
+    try:
+        if certificate is None:
+            word = os.environ.get(PASSWORD)  # the library hands it on as it is, to a function that takes bytes
+            config.use_elliptic_key_signer(private_key=key, password=None if word is None else word.encode())
+        else:
+            config.use_certificate_signer(
+                private_key=key, signing_certificate=certificate, certificate_chain=list(chain)
+            )
+        config.sign(place, where)
+    except Exception as error:  # keys and certificates fail in many ways; nothing was signed
+        where.unlink(missing_ok=True)
+        raise InputError(
+            "key", "must be a private key that can sign", str(error)[:120] or type(error).__name__
+        ) from None
+    return where
+
+
+def signature_problems(folder: Path, *, key: str | Path | None, chain: Iterable[str | Path]) -> tuple[str, ...]:
+    """What is wrong with a folder's signature by that public key, or by a certificate below ``chain``."""
+    where = folder / SIGNATURE
+    if not where.is_file():
+        return ("the folder is not signed",)
+    config = _library("verifying", "key").Config().set_hashing_config(_config("key"))
+    try:
+        if key is not None:
+            config.use_elliptic_key_verifier(public_key=key)
+        else:
+            config.use_certificate_verifier(certificate_chain=list(chain))
+    except Exception as error:  # not a key at all
+        raise InputError("key", "must be a public key or a certificate in PEM", str(error)[:120]) from None
+    try:
+        config.verify(folder, where)
+    except Exception:  # whatever goes wrong, nobody vouches for these files; what differs, the list of files says
+        return ("the signature is not that of these files by this key",)
+    return ()

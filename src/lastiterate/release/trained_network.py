@@ -1,0 +1,130 @@
+"""Networks and other losses of one record: trained by a described run, released with their certificate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import jax
+import numpy as np
+
+from lastiterate.accounting.support import support_caveats
+from lastiterate.engine import seeded_key
+from lastiterate.engine.network import check_fits, fit_network
+from lastiterate.engine.streaming.devices import Arrays, Devices
+from lastiterate.engine.streaming.passes import check_streams
+from lastiterate.engine.streaming.streamed_network import fit_streaming
+from lastiterate.errors import InputError
+from lastiterate.release import composition_reminder, tree
+from lastiterate.release.exposure import warn_of_dumps
+from lastiterate.release.fitted import Fitted
+from lastiterate.release.folder import Stored
+from lastiterate.release.kinds import Order, is_source
+from lastiterate.release.linear import SEED
+from lastiterate.release.stateful import check_stateless
+from lastiterate.release.statements import Written
+from lastiterate.run.arrays import check_kept
+from lastiterate.run.losses import Abstract
+from lastiterate.run.run import Run
+
+FIRST = "the first parameters are taken to be chosen without looking at the data"
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class FittedNetwork(Fitted):
+    """The final parameters, structured like the first ones.
+
+    The forward pass is the caller's code: no folder carries it, and ``predict`` takes it unless the parameters are
+    callable themselves, as an Equinox module is.
+    """
+
+    kind: ClassVar[str] = "network"
+    run: Run
+    params: Any
+
+    def predict(self, x: Any, forward: Callable[[Any, Any], Any] | None = None) -> np.ndarray:
+        """``forward(params, record)`` for every record of ``x`` (arrays with the records along their first axis)."""
+        if self.run.release == "all":
+            raise InputError("release", "must be 'last' for predictions", "all", "use one of the iterates in params")
+        if forward is not None and not callable(forward):
+            raise InputError("forward", "must be a function of the parameters and one record", type(forward).__name__)
+        check_kept("x", x)
+        x = np.asarray(x) if isinstance(x, list) else x
+        sizes = {np.shape(leaf)[:1] for leaf in jax.tree.leaves(x)}
+        if len(sizes) != 1 or () in sizes or not all(hasattr(leaf, "dtype") for leaf in jax.tree.leaves(x)):
+            raise InputError("x", "must be arrays, or a structure of arrays, with the records along the first axis",
+                             sorted(sizes) or type(x).__name__)
+        if forward is None and not callable(self.params):
+            raise InputError("forward", "is needed to predict: a function of the parameters and one record", None,
+                             "the loss alone does not say what the output is")
+        if forward is not None:
+            try:
+                return _arrays(jax.vmap(lambda record: forward(self.params, record))(x))
+            except (TypeError, ValueError, IndexError, KeyError) as error:
+                raise InputError("x", "must hold records that the forward pass takes",
+                                 str(error).splitlines()[0][:120]) from None
+        try:
+            return _arrays(jax.vmap(self.params)(x))
+        except TypeError as error:
+            raise InputError("forward", "is needed where the parameters do not answer by themselves",
+                             str(error).splitlines()[0][:120], "of half a module give lambda half, record: "
+                             "equinox.combine(half, rest)(record)") from None
+
+    def contents(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        leaves, tensors = tree.described(self.params)
+        return {"run": self.run.to_dict(), "parameters": leaves}, tensors
+
+    def summary(self) -> str:
+        arrays = [leaf for leaf in jax.tree.leaves(self.params) if hasattr(leaf, "dtype")]
+        return (f"{sum(np.size(array) for array in arrays):,} parameters in {len(arrays)} arrays, "
+                f"{self.run.steps} steps, n = {self.run.n}")
+
+
+def _arrays(found: Any) -> Any:
+    return jax.tree.map(np.asarray, found)
+
+
+def knows(model: Any) -> bool:
+    """Whether ``model`` is a structure of NumPy or JAX arrays, with whatever else between them."""
+    return any(isinstance(leaf, np.ndarray | jax.Array) for leaf in jax.tree.leaves(model))
+
+
+def fit_order(order: Order) -> FittedNetwork:
+    """Execute the run on ``loss(params, *record)`` and release the last parameters."""
+    run = order.certificate.run
+    check(run, order.loss)
+    check_stateless(order.model)
+    source = order.data if is_source(order.data) else Arrays(order.data) if order.devices > 1 else None
+    if source is not None:
+        check_streams(run)
+        Devices(order.devices)
+    else:
+        check_fits(run, order.loss, order.model, order.data, order.microbatch)
+    added = (FIRST, *support_caveats(order.certificate, order.delta), *(() if order.seed is None else (SEED,)))
+    key = None if order.seed is None else seeded_key(order.seed)
+    order.custody.pay(order.certificate, delta=order.delta)
+    warn_of_dumps()
+    seen = order.data if is_source(order.data) else jax.tree.leaves(order.data)
+    composition_reminder.REMINDER.seeded(order.seed, seen)
+    how: Any = {"microbatch": order.microbatch, "progress": order.progress, "keeper": order.custody.keeper}
+    params = fit_network(run, order.loss, order.model, order.data, key, **how) if source is None else fit_streaming(
+        run, order.loss, order.model, source, key, folder=order.scratch, devices=order.devices, **how)
+    return FittedNetwork(proof=replace(order.certificate, caveats=(*order.certificate.caveats, *added)),
+                         delta=order.delta, run=run, params=params)
+
+
+def check(run: Run, loss: Any) -> None:
+    """Refuse a run with a linear loss, and what is no function."""
+    if type(run.loss) is not Abstract:
+        raise InputError("loss of the run", "must be Abstract where the loss is given as a function",
+                         type(run.loss).__name__, "leave model and loss out to train a linear model")
+    if not callable(loss):
+        raise InputError("loss", "must be a function of the parameters and one record", type(loss).__name__)
+
+
+def read(stored: Stored, like: Any = None) -> FittedNetwork:
+    """The model in a folder; its arrays in the structure of ``like``, or in dictionaries and lists."""
+    run, tensors, leaves = Run.from_dict(stored.model["run"]), stored.tensors(), stored.model.get("parameters")
+    params = tree.rebuilt(leaves, tensors) if like is None else tree.into(like, leaves, tensors)
+    return FittedNetwork(proof=Written(stored.certificate), delta=stored.certificate["delta"], run=run, params=params)

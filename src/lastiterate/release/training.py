@@ -1,0 +1,172 @@
+"""``train``: one function from a described run and data to a released model; JAX is loaded late."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from lastiterate.accounting.calibration import calibrate
+from lastiterate.accounting.certificate import Certificate, account
+from lastiterate.accounting.exact_steps import ExactCertificate, calibrate_exactly, certify
+from lastiterate.accounting.releaser_statement import check_word
+from lastiterate.errors import InputError, NotCertified
+from lastiterate.ledger.store import Ledger
+from lastiterate.planning.task import automatic_delta
+from lastiterate.release.charging import EVERY, custody
+from lastiterate.release.fitted import Fitted
+from lastiterate.release.folder import as_path
+from lastiterate.release.kinds import KINDS, Kind, Order, is_source, kind_for
+from lastiterate.release.protected_units import UnitLoss, check_units
+from lastiterate.run.arrays import check_kept
+from lastiterate.run.evidence import Evidence
+from lastiterate.run.run import Run
+
+
+def train(
+    run: Run,
+    data: Any,
+    *,
+    model: Any = None,
+    loss: Callable[..., Any] | None = None,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    seed: int | None = None,
+    microbatch: int | None = None,
+    at_least: Evidence = Evidence.ENFORCED,
+    progress: Callable[[int, int, float], None] | None = None,
+    checkpoint: str | Path | None = None,
+    checkpoint_every: float = EVERY,
+    checkpoint_key: str | Path | None = None,
+    ledger: Ledger | str | Path | None = None,
+    dataset: str | None = None,
+    secure_noise: bool = False,
+    unit: Any = None,
+    word: dict[str, Any] | None = None,
+    scratch: str | Path | None = None,
+    devices: int = 1,
+) -> Fitted:
+    """Calibrate ``run`` to a budget, execute it on ``data``, and release the last iterate with its certificate.
+
+    Linear models take neither ``model`` nor ``loss``: the run's own loss is trained on data (x, y), rows (n, d) with
+    class indices or numbers (n,). Anything else is ``loss(params, *record)``, one number for one record written with
+    JAX, from first parameters ``model``, any nested structure of floating-point arrays chosen without looking at the
+    data; or ``loss(output, *rest)`` of one record's output of ``model``, a ``torch.nn.Module``. ``data``: a tuple of
+    arrays (or structures of arrays) with the run's n records along the first axis; for a module also tensors, or a
+    Dataset. Data larger than memory are a source of such records (``lastiterate.data.stream``); what has to be sorted
+    goes to an encrypted file without a name in the folder ``scratch``. ``devices``: how many of JAX's devices share the
+    records of every batch; noise is added once.
+
+    ``epsilon``: the budget; the run is executed with the least noise that keeps it. It is needed where the run has no
+    noise, otherwise the run is executed as it is. ``delta``: by default a power of ten at most 1/(10 n). ``seed``: for
+    tests only, and a caveat. ``microbatch``: records whose gradients are in memory at once; it changes nothing else.
+    ``progress(steps_done, steps, seconds)`` is called now and then. ``checkpoint``: a file that the state is sealed in
+    every ``checkpoint_every`` seconds, under the key in the file ``checkpoint_key`` or in the environment; the same
+    call goes on from it with the same bits, and it is deleted at the end. ``ledger``: a file (``lastiterate ledger
+    make``) that the release is charged to, under the name ``dataset``, before ``data`` are looked at.
+    ``secure_noise``: exact sums and exact discrete noise; every step is charged, and the certificate covers the
+    arithmetic. ``unit``: who a row belongs to, one identifier per row; nobody may have more than the run's
+    ``rows_per_unit`` rows (``kept_rows`` says which to keep). Where the run has ``rows_per_record`` its records are
+    units, of each of which the first so many rows are used; ``UnitLoss`` does this for networks. ``word``: what the
+    releaser says beside what is derived, written into the certificate.
+
+    Returns a model with ``certificate``, ``predict`` and ``save``. Errors: ``NotCertified`` before training, if no
+    theorem certifies the run on facts of ``at_least``; ``InputError`` for bad input, a budget that does not suffice or
+    a run that diverges; nothing is released.
+
+    **Guarantee:** the certificate speaks of the very run that is executed. It covers this release only.
+    """
+    if type(run) is not Run:
+        raise InputError("run", "must be a Run", type(run).__name__, "describe one with lastiterate.Run(n=..., ...)")
+    for name, value in (("epsilon", epsilon), ("delta", delta), ("seed", seed)):
+        wanted = int if name == "seed" else int | float
+        if value is not None and (isinstance(value, bool) or not isinstance(value, wanted)):
+            raise InputError(name, "must be a whole number" if name == "seed" else "must be a number", value)
+    if seed is not None and seed < 0:
+        raise InputError("seed", "must be a whole number >= 0", seed)
+    if not isinstance(secure_noise, bool):
+        raise InputError("secure_noise", "must be True or False", secure_noise)
+    check_kept("data", data)
+    if progress is not None and not callable(progress):
+        raise InputError("progress", "must be a function of steps done, steps in all and seconds", progress,
+                         "leave it out for none")
+    if type(at_least) is not Evidence:
+        raise InputError("at_least", "must be an Evidence", at_least, "write lastiterate.Evidence.ENFORCED")
+    if microbatch is not None and (isinstance(microbatch, bool) or not isinstance(microbatch, int)):
+        raise InputError("microbatch", "must be a positive whole number", microbatch)
+    kind = _kind_for(model, loss)
+    said = None if word is None else check_word(word)
+    if is_source(data) or devices != 1:
+        check_in_pieces(kind, devices, secure_noise)
+    if not is_source(data) and not kind.containers and not isinstance(data, tuple):
+        raise InputError("data", "must be a tuple: (x, y), or what the loss takes after the parameters",
+                         type(data).__name__, "write (x, y)")
+    if not kind.containers and isinstance(data, tuple):
+        check_tensors(data)
+    stated = automatic_delta(run.n) if delta is None else delta
+    certificate: Any = _certified(run, epsilon, stated, at_least) if not secure_noise else \
+        _exact(run, kind, epsilon, stated)
+    added = (*check_units(run, unit), *((loss.caveat,) if isinstance(loss, UnitLoss) else ()))
+    certificate = replace(certificate, caveats=(*certificate.caveats, *added))
+    guard = custody(ledger=ledger, dataset=dataset, checkpoint=checkpoint, every=checkpoint_every,
+                    key_file=checkpoint_key)
+    executed = KINDS[kind.exactly] if secure_noise and kind.exactly is not None else kind
+    found = executed.fit(Order(certificate, data, model, loss, stated, seed, microbatch, progress, guard,
+                               None if scratch is None else as_path(scratch, "scratch"), devices, unit))
+    guard.finish(found)
+    return found if said is None else found.saying(said)
+
+
+def check_tensors(data: tuple[Any, ...]) -> None:
+    """Refuse tensors of torch that NumPy cannot read, where no torch module is trained."""
+    for part in data:
+        if type(part).__module__.split(".")[0] == "torch" and hasattr(part, "numpy"):
+            try:
+                check_kept("data", part.numpy())
+            except (TypeError, RuntimeError):
+                raise InputError("data", "must be arrays, or tensors that NumPy can read",
+                                 f"{part.dtype} on {part.device}", "write tensor.detach().cpu().float()") from None
+
+
+def check_in_pieces(kind: Kind, devices: Any, secure_noise: bool) -> None:
+    """Refuse records that are read in pieces, or that devices share, where one device needs the whole data."""
+    if isinstance(devices, bool) or not isinstance(devices, int) or devices < 1:
+        raise InputError("devices", "must be a positive whole number", devices)
+    if secure_noise or not kind.streams or (devices > 1 and not kind.shared):
+        raise InputError("data", "must be in the memory of one device for "
+                         + ("secure_noise" if secure_noise else kind.name + " models"), None,
+                         "linear models and losses written with JAX read them in pieces, and on several devices")
+
+
+def _kind_for(model: Any, loss: Any) -> Kind:
+    """The kind of model that is asked for; anything else is refused."""
+    if model is None and loss is not None:
+        raise InputError("model", "is needed beside a loss: the first parameters", None,
+                         "a linear model needs neither, its loss belongs to the run")
+    return kind_for(model)
+
+
+def _exact(run: Run, kind: Kind, epsilon: float | None, delta: float) -> ExactCertificate:
+    """The certificate of the run with exact noise."""
+    if kind.exactly is None:
+        raise InputError("secure_noise", "is not for models of this kind: their gradients are not summed exactly",
+                         kind.name, "leave it out")
+    if epsilon is not None:
+        return calibrate_exactly(run, epsilon=epsilon, delta=delta)
+    if run.noise is None:
+        raise InputError("epsilon", "is needed where the run has no noise", None, "state a budget, or the noise")
+    return certify(run)
+
+
+def _certified(run: Run, epsilon: float | None, delta: float, at_least: Evidence) -> Certificate:
+    """The certificate of the run that will be executed; nothing is trained without one."""
+    if epsilon is not None:
+        return calibrate(run, epsilon=epsilon, delta=delta, at_least=at_least)
+    if run.noise is None:
+        raise InputError("epsilon", "is needed where the run has no noise", None, "state a budget, or the noise")
+    certificate = account(run, at_least=at_least)
+    if not math.isfinite(certificate.epsilon(delta)):
+        raise NotCertified(certificate.why_not())
+    return certificate

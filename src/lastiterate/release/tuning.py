@@ -1,0 +1,164 @@
+"""Train a secret number of candidates, release the best one, once (docs/theorems/private-selection.md).
+
+**Guarantee:** nothing but the winner leaves: no progress, no score, no count. What the clock says to an observer of the
+process about the number of runs is not covered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from lastiterate import interrupts
+from lastiterate.accounting.certificate import Certificate
+from lastiterate.accounting.selection import Selection, SelectionCertificate, certify
+from lastiterate.curves.gdp import Gdp
+from lastiterate.curves.number_of_runs import NegativeBinomial, PoissonRuns, Runs
+from lastiterate.curves.private_selection import Selected
+from lastiterate.curves.renyi import Rdp
+from lastiterate.curves.tails import smallest_true
+from lastiterate.data import Schema, split
+from lastiterate.engine import execute, fresh_key, scores, seeded_key
+from lastiterate.engine.exact_noise import DiscreteGaussian
+from lastiterate.engine.model import Model
+from lastiterate.engine.random_bits import Bits, derived, fresh_secret
+from lastiterate.errors import InputError, NotCertified
+from lastiterate.release import composition_reminder
+from lastiterate.release.answers import Labels, Range, Scores
+from lastiterate.release.charging import Custody
+from lastiterate.release.folder import Stored
+from lastiterate.release.linear import SEED, FittedLinear
+from lastiterate.release.linear import read as read_linear
+from lastiterate.release.statements import Written
+from lastiterate.run.run import Run
+
+Candidate = Callable[[float, float], Certificate]
+"""A certified run on the training part, within a budget (epsilon, delta) of its own."""
+MEAN_RUNS = 10.0
+STEPS = 2**16
+"""Whole numbers that a record's squared error in [0, 1] is rounded to."""
+PATIENCE = 40
+"""Times that the budget of one run is lowered by a twentieth, until all of it fits."""
+
+
+class NothingSelected(NotCertified):
+    """The random number of runs was 0: nothing is released, and the budget is spent."""
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class FittedSelected(FittedLinear):
+    """The selected linear model; its certificate is about all candidates."""
+
+    kind: ClassVar[str] = "selected"
+    selection: Selection
+
+    def contents(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        model, tensors = FittedLinear.contents(self)
+        return model | {"selection": self.selection.to_dict()}, tensors
+
+
+def read(stored: Stored, like: Any = None) -> FittedSelected:
+    """The model in a folder."""
+    found = read_linear(stored, like)
+    selection = Selection.from_dict(stored.model["selection"])
+    if found.run not in selection.candidates:
+        raise InputError("model", "must be one of the candidates of its certificate", None, "train again")
+    return FittedSelected(proof=Written(stored.certificate), delta=found.delta, schema=found.schema, run=found.run,
+                          released=found.released, answers=found.answers, selection=selection)
+
+
+def planned(candidates: Sequence[Candidate], *, epsilon: float, delta: float, law: Runs, held_out: int,
+            regression: bool) -> SelectionCertificate:
+    """Every candidate with the largest budget of its own for which all of it keeps (epsilon, delta)."""
+    if not candidates:
+        raise InputError("candidates", "must hold at least one", 0)
+    inner = delta / max(1.0, law.mean)
+    inverse = smallest_true(lambda i: Selected(Gdp(1 / i), law).epsilon(delta) <= epsilon, 1e-2, 1e6, 1e-4)
+    share = Gdp(1 / inverse).epsilon(inner)
+    for _ in range(PATIENCE):
+        noise = _score_noise(share, inner)
+        runs = tuple(dict.fromkeys(candidate(share, inner).run for candidate in candidates))
+        found = certify(Selection(runs, law, held_out, noise, STEPS if regression else 1))
+        if found.epsilon(delta) <= epsilon:
+            return found
+        share *= 0.95
+    raise NotCertified("no budget of a single run keeps the whole: ask for a larger epsilon, or for fewer runs")
+
+
+def _score_noise(epsilon: float, delta: float) -> float:
+    """The least noise of a score, in units, that costs no more than a run."""
+    return smallest_true(lambda z: Rdp.linear(1 / (2 * z * z)).epsilon(delta) <= epsilon, 1e-2, 1e9, 1e-6)
+
+
+def parts(n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Public places of the records that are trained on, and of the fifth that is scored."""
+    return split(n, seed=0)
+
+
+def select(certificate: SelectionCertificate, features: Any, target: Any, *, delta: float,
+           answers: Labels | Range | Scores, seed: int | None = None, schema: Schema | None = None,
+           custody: Custody | None = None) -> FittedSelected:
+    """Execute the selection on rows (n, d) and targets (n,), its public split made here, and release the winner."""
+    chosen = certificate.selection
+    if custody is not None:
+        if custody.checkpoint is not None:
+            raise InputError("checkpoint", "is not kept while candidates are tried", str(custody.checkpoint),
+                             "leave it out")
+        custody.pay(certificate, delta=delta)
+    train, held = parts(len(features))
+    rows, labels = np.asarray(features), np.asarray(target)
+    composition_reminder.REMINDER.seeded(seed, (rows, labels))
+    if (len(train), len(held)) != (chosen.candidates[0].n, chosen.held_out):
+        raise InputError("candidates", f"must describe the {len(train)} records that are trained on",
+                         chosen.candidates[0].n)
+    best: tuple[tuple[int, int], Run, Model] | None = None
+    for run, key, noise, tie in _draws(chosen, seed):
+        interrupts.check()
+        model = execute(run, rows[train], labels[train], key)
+        score = _score(scores(run, model, rows[held]), labels[held], answers, chosen.unit)
+        value = score + int(DiscreteGaussian(chosen.score_noise * chosen.unit).sample(noise, 1)[0])
+        if best is None or (value, tie) > best[0]:
+            best = (value, tie), run, model
+    if best is None:
+        raise NothingSelected("the secret number of runs was 0: nothing is released, and the budget is spent")
+    proof = SelectionCertificate(chosen, certificate.certificates, () if seed is None else (SEED,))
+    return FittedSelected(proof=proof, delta=delta, schema=schema, run=best[1], released=best[2], answers=answers,
+                          selection=chosen)
+
+
+def _draws(chosen: Selection, seed: int | None) -> Iterator[tuple[Run, Any, Bits, int]]:
+    """Candidate, key, noise of the score and tie-breaker of every run; their number is drawn first."""
+    secret = fresh_secret() if seed is None else derived(seed.to_bytes(16, "big", signed=True), "tests")
+    bits = Bits(derived(secret, "selection"), 0)
+    count = chosen.law.draw(bits.integer(256), 256)
+    for number in range(count):
+        # 64 bits modulo a few candidates would favour some by 2^-60; 256 bits do by 2^-250
+        run = chosen.candidates[bits.integer(256) % len(chosen.candidates)]
+        key = fresh_key() if seed is None else seeded_key(bits.integer(64) >> 1)
+        yield run, key, Bits(derived(secret, "scores"), number), bits.integer(128)
+
+
+def _score(found: np.ndarray, target: np.ndarray, answers: Labels | Range | Scores, unit: int) -> int:
+    """The sum over records of a whole number in [0, unit]: correct labels, or the unit less the squared error."""
+    if isinstance(answers, Labels):
+        picked = found.argmax(axis=1) if found.shape[1] > 1 else (found[:, 0] > 0).astype(int)
+        return int((picked == target).sum())
+    error = (np.clip(found[:, 0], -1, 1) - np.clip(target, -1, 1)) / 2
+    return int((unit - np.ceil(np.clip(error**2, 0, 1) * unit)).sum())
+
+
+def law_of(mean: float, kind: str = "logarithmic") -> Runs:
+    """The law of the number of runs by its name: logarithmic, geometric or poisson."""
+    match kind:
+        case "logarithmic":
+            return NegativeBinomial.with_mean(mean, 0.0)
+        case "geometric":
+            return NegativeBinomial.with_mean(mean, 1.0)
+        case "poisson":
+            return PoissonRuns(mean)
+        case _:
+            raise InputError("runs", "must be logarithmic, geometric or poisson", kind)
+

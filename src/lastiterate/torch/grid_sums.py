@@ -1,0 +1,91 @@
+"""Modules with exact noise: every record's clipped gradient rounded to a grid, summed as whole numbers."""
+
+# pyright: reportMissingImports=false
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+
+from lastiterate.engine.exact_draws import draws_of
+from lastiterate.engine.exact_records import SHRINK, SUMMABLE, RecordGrid
+from lastiterate.engine.trainer import Draws
+from lastiterate.release.exact_linear import check_described_run
+from lastiterate.release.folder import Stored
+from lastiterate.release.kinds import Order
+from lastiterate.release.software import EXACT
+from lastiterate.release.statements import Written
+from lastiterate.torch.gradient_sums import PerRecord, among
+from lastiterate.torch.module_training import MEMORY, Prepared
+from lastiterate.torch.parameters import State
+from lastiterate.torch.released import FittedModule, fit_order_as
+from lastiterate.torch.released import read as read_module
+
+
+@dataclass(frozen=True, eq=False)
+class ExactRecords(PerRecord):
+    """``PerRecord`` on a grid.
+
+    **Guarantee:** a chunk's sum is the exact sum of one vector per record, of norm at most the clip, each a function of
+    that record and of the parameters alone; gradients that are not finite, or beyond the clip, count as 0.
+    """
+
+    grid: RecordGrid = RecordGrid(0, 0)
+
+    def sums(self, trained: State, constants: State, records: tuple[Any, ...], real: torch.Tensor | None = None,
+             used: int | None = None) -> State:
+        """Sums of the rounded gradients by name, (entries,) float64, multiples of the grid."""
+        assert self.clip is not None
+        found = self.contributions(trained, constants, records)
+        flat = torch.cat([found[name].each() * factor for name, factor
+                          in zip(self.parameters.names, self.parameters.scales, strict=True)], dim=1)
+        squares = flat.square().sum(1)
+        counted = among(torch.isfinite(squares), real, used)
+        factor = torch.clamp(self.clip * SHRINK / torch.clamp(squares.sqrt(), min=1e-300), max=1.0)
+        whole = torch.where(counted[:, None], flat * factor[:, None], 0.0).mul(2.0**self.grid.places).trunc()
+        within = (whole.square().sum(1) < SUMMABLE) & (whole.long().square().sum(1) <= self.grid.most_squared)
+        total = torch.where(within[:, None], whole, 0.0).sum(0) * self.grid.step
+        return dict(zip(self.parameters.names, total.split(self.parameters.sizes), strict=True))
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class FittedExactModule(FittedModule):
+    """A module whose certificate covers the arithmetic of its sums as well."""
+
+    kind: ClassVar[str] = "exact-torch"
+    generator: ClassVar[str] = EXACT
+
+    def contents(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        model, tensors = FittedModule.contents(self)
+        return model | {"exact_run": self.run.to_dict()}, tensors
+
+
+def exactly(prepared: Prepared, key: Any) -> tuple[Prepared, Draws]:
+    """The same run on exact sums, and their noise."""
+    grid, plain, places = RecordGrid.of(prepared.run), prepared.summed, prepared.places
+    most = min(prepared.most, max(1, MEMORY // sum(plain.parameters.sizes)))
+    if places is not None:
+        places = places.within(most)
+        plain = plain if places is not None else replace(plain, exact=True)
+    summed = ExactRecords(plain.module, plain.loss, plain.parameters, plain.layers, plain.clip, plain.exact,
+                          plain.wide, grid)
+    return replace(prepared, summed=summed, most=most, places=places), draws_of(prepared.run, grid.step, key)
+
+
+def fit_order(order: Order) -> FittedExactModule:
+    """Execute the run on ``loss(module(x), *rest)`` exactly and release the last parameters."""
+    RecordGrid.of(order.certificate.run)  # refuses before anything is paid
+    return _exact(fit_order_as(order, exactly))
+
+
+def read(stored: Stored, like: Any = None) -> FittedExactModule:
+    """The model in a folder; ``like``: a module of the class that was trained, which is copied."""
+    check_described_run(stored)
+    return _exact(replace(read_module(stored, like), proof=Written(stored.certificate)))
+
+
+def _exact(found: FittedModule) -> FittedExactModule:
+    return FittedExactModule(proof=found.proof, delta=found.delta, run=found.run, state=found.state,
+                             module=found.module)

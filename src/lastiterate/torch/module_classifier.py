@@ -1,0 +1,174 @@
+# pyright: reportMissingImports=false
+"""A torch module in scikit-learn's protocol: fit, predict, predict_proba, score, in a pipeline like any other step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from lastiterate.accounting.certificate import Certificate
+from lastiterate.errors import InputError
+from lastiterate.estimators.base import public_labels, refuse
+from lastiterate.release import composition_reminder
+from lastiterate.release.training import train
+from lastiterate.run.arrays import check_kept
+from lastiterate.run.batching import RandomAllocation
+from lastiterate.run.run import Run
+from lastiterate.torch.parameters import Grouped
+from lastiterate.torch.released import FittedModule
+
+
+class DPNetClassifier(ClassifierMixin, BaseEstimator):
+    """A network as a private classifier.
+
+    Parameters
+    ----------
+    module : a ``torch.nn.Module`` (or ``Grouped``) with one output for each class, chosen without looking at the data,
+        or a function of (shape of a record, number of classes) that makes one. It is copied, never changed.
+    epsilon, delta : the budget; ``delta="auto"`` is a power of ten at most 1/(10 n). Natural logarithms.
+    run : what is executed, a Run, with the least noise that the budget allows; by default ``passes`` passes over the
+        data, clipped gradients, every record in one secret batch of about ``batch_size`` records, drawn anew in every
+        pass (``RandomAllocation``). None of these numbers is tuned on the data.
+    clip, batch_size, passes, step_size : numbers of that run.
+    classes : the public labels; ``None`` takes them from ``y``, with a warning and a caveat.
+    microbatch : records whose gradients are in memory at once.
+    random_state : a seed, only for tests; it becomes a caveat on the certificate.
+    ledger, dataset : a ledger file that every fit is charged to, and the data set's name in it.
+
+    Attributes
+    ----------
+    fitted_ : the released model; ``fitted_.save(folder)`` writes it, ``fitted_.state_dict()`` goes into a module.
+    module_ : the trained module. ``certificate_``, ``run_``, ``delta_``, ``classes_``.
+
+    **Guarantee:** every fit spends its budget anew: repeated fits, grid searches and cross-validation on one data set
+    compose; a ``RepeatedFitWarning`` says so, once per process.
+    """
+
+    def __init__(self, module: torch.nn.Module | Grouped | Callable[..., torch.nn.Module], *, epsilon: float = 1.0,
+                 delta: Any = "auto", run: Run | None = None, clip: float = 1.0, batch_size: int = 256,
+                 passes: int = 20, step_size: float = 0.5, classes: Any = None, microbatch: int | None = None,
+                 random_state: int | None = None, ledger: Any = None, dataset: str | None = None) -> None:
+        self.module = module
+        self.epsilon = epsilon
+        self.delta = delta
+        self.run = run
+        self.clip = clip
+        self.batch_size = batch_size
+        self.passes = passes
+        self.step_size = step_size
+        self.classes = classes
+        self.microbatch = microbatch
+        self.random_state = random_state
+        self.ledger = ledger
+        self.dataset = dataset
+
+    def fit(self, X: Any, y: Any, progress: Any = None, **unsupported: Any) -> DPNetClassifier:
+        """Train on records X (n, ...) and labels y (n,); ``progress(steps_done, steps, seconds)`` as in ``train``."""
+        refuse(unsupported)
+        check_kept("X", (X, y))
+        X, y = validate_data(self, X, y, dtype=_precision(X), allow_nd=True, ensure_min_samples=2)
+        check_classification_targets(y)
+        caveats: list[str] = []
+        self.classes_ = public_labels(self.classes, np.unique(y), caveats)
+        if len(self.classes_) < 2:
+            raise InputError("classes", "must hold at least 2 labels", len(self.classes_),
+                             "pass the public labels with classes=")
+        module = self._made(X.shape[1:])
+        X = _as_taken(X, module.module if isinstance(module, Grouped) else module)
+        seed = None if self.random_state is None else int(check_random_state(self.random_state).randint(2**31))
+        rows = composition_reminder.REMINDER.sketch(X.reshape(len(X), -1))
+        composition_reminder.REMINDER.before(rows)
+        found = train(self._described(len(X)), (X, np.searchsorted(self.classes_, y)), model=module,
+                      loss=torch.nn.functional.cross_entropy, epsilon=self.epsilon,
+                      delta=None if self.delta == "auto" else self.delta, seed=seed, microbatch=self.microbatch,
+                      progress=progress, ledger=self.ledger, dataset=self.dataset)
+        composition_reminder.REMINDER.after(rows)
+        assert isinstance(found, FittedModule)
+        self.fitted_ = found.with_caveats(*caveats)
+        return self
+
+    def _made(self, shape: tuple[int, ...]) -> torch.nn.Module | Grouped:
+        made = self.module
+        if not isinstance(made, torch.nn.Module | Grouped) and callable(made):
+            made = made(shape, len(self.classes_))
+        if not isinstance(made, torch.nn.Module | Grouped):
+            raise InputError("module", "must be a torch.nn.Module, or a function that makes one", type(made).__name__)
+        return made
+
+    def _described(self, n: int) -> Run:
+        if self.run is not None:
+            return self.run
+        size = min(self.batch_size, n)
+        steps = self.passes * math.ceil(n / size)
+        return Run(n=n, steps=steps, step_size=self.step_size, clip=self.clip, batching=RandomAllocation(size))
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """The module's outputs, (n, classes); for two classes the second one's over the first one's, (n,)."""
+        found = self._outputs(X)
+        return found[:, 1] - found[:, 0] if found.shape[1] == 2 else found
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """The softmax of the outputs (n, classes); not calibrated."""
+        found = self._outputs(X)
+        found = np.exp(found - found.max(1, keepdims=True))
+        return found / found.sum(1, keepdims=True)
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The most probable label of every record."""
+        return self.classes_[self._outputs(X).argmax(1)]
+
+    def _outputs(self, X: Any) -> np.ndarray:
+        check_is_fitted(self, "fitted_")
+        check_kept("X", X)
+        records = validate_data(self, X, reset=False, dtype=_precision(X), allow_nd=True)
+        records = _as_taken(records, self.module_)
+        found = self.fitted_.predict(np.asarray(records)).astype(np.float64)
+        if found.shape[1:] != (len(self.classes_),):
+            raise InputError("module", f"must have one output for each of {len(self.classes_)} classes",
+                             found.shape[1:])
+        return found
+
+    @property
+    def certificate_(self) -> Certificate:
+        """The certificate of the released model."""
+        return self.fitted_.certificate
+
+    @property
+    def run_(self) -> Run:
+        """The run that was accounted and executed."""
+        return self.fitted_.run
+
+    @property
+    def delta_(self) -> float:
+        """Where epsilon is stated."""
+        return self.fitted_.delta
+
+    @property
+    def module_(self) -> torch.nn.Module:
+        """The trained module."""
+        assert self.fitted_.module is not None
+        return self.fitted_.module
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.non_deterministic = self.random_state is None
+        return tags
+
+
+def _precision(X: Any) -> Any:
+    """Whole numbers stay whole until it is known what the module does with them; all else is single precision."""
+    return np.int64 if isinstance(X, np.ndarray) and X.dtype.kind in "iu" else np.float32
+
+
+def _as_taken(X: Any, module: torch.nn.Module) -> np.ndarray:
+    """Whole numbers as they are where the module has a table to look them up in, and in single precision elsewhere."""
+    looks = any(isinstance(part, torch.nn.Embedding | torch.nn.EmbeddingBag) for part in module.modules())
+    return np.asarray(X) if looks else np.asarray(X, dtype=np.float32)

@@ -1,0 +1,230 @@
+"""A described run, executed on a module."""
+
+# pyright: reportMissingImports=false
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch.func import vmap
+from torch.utils._pytree import tree_leaves
+
+from lastiterate.engine.checkpoint import Keeper
+from lastiterate.engine.external_gradients import OutsideLoop
+from lastiterate.engine.gaussian_noise import fresh_key
+from lastiterate.engine.prepare import batches_move, hidden_state
+from lastiterate.engine.trainer import Draws
+from lastiterate.errors import InputError
+from lastiterate.run.domains import Everywhere
+from lastiterate.run.facts import CHUNK
+from lastiterate.run.run import Run
+from lastiterate.run.starts import GaussianStart
+from lastiterate.torch.gradient_sums import PerRecord, as_theta, full_precision
+from lastiterate.torch.graphs import identity
+from lastiterate.torch.modules import check_parts, made_up_pair, settled
+from lastiterate.torch.parameters import Grouped, Parameters, State
+from lastiterate.torch.record_positions import Places, drawn, usual
+from lastiterate.torch.record_tensors import blank, records_of, taken
+
+MEMORY = 2**23
+"""Numbers of per-record gradients that are stored at once, where the caller does not say."""
+WIDE = 512
+"""Records of a chunk, at most, where sums are double precision."""
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """Everything that a run on a module needs, checked; ``initial``: (size,) float64."""
+
+    run: Run
+    summed: PerRecord
+    initial: np.ndarray
+    records: tuple[Any, ...]
+    most: int
+    places: Places | None = None  #: where a record that is drawn moves others
+
+    @property
+    def identity(self) -> str:
+        """What a checkpoint knows of the module and of the loss."""
+        return identity(self.summed, as_theta(self.initial, self.summed.parameters.device), self.records)
+
+    @property
+    def loop(self) -> OutsideLoop:
+        return OutsideLoop(self.run, self.summed.parameters.shapes)
+
+    def execute(self, key: Any, progress: Callable[[int, int, float], None] | None = None,
+                keeper: Keeper | None = None, draws: Draws | None = None) -> np.ndarray:
+        """The last iterate, or all of them for release="all"; ``draws``: exact noise of the sums."""
+        device = self.summed.parameters.device
+        constants = self.summed.parameters.fixed(self.summed.dtype)
+        # one for all steps, because fresh memory is slow: a step is over when the next one asks for its parameters
+        held = torch.empty(self.initial.size, dtype=torch.float64, device=device)
+
+        def sums(point: np.ndarray, places: np.ndarray) -> np.ndarray:
+            return self.total(point, constants, torch.from_numpy(places), held)
+
+        with full_precision(device), torch.no_grad():
+            return replace(self.loop, draws=draws).execute(self.initial, sums, key, progress, keeper)
+
+    def total(self, point: np.ndarray, constants: State, numbers: torch.Tensor,
+              held: torch.Tensor | None = None) -> np.ndarray:
+        """The sum over the records of these numbers, at the parameters ``point``; both (size,). It lies in ``held``."""
+        parameters, device = self.summed.parameters, self.summed.parameters.device
+        trained = parameters.tensors(as_theta(point, device), self.summed.dtype)
+        total = torch.empty(len(point), dtype=torch.float64, device=device) if held is None else held
+        if not len(numbers):
+            total.zero_()  # otherwise the first chunk is written, all others are added
+        for place, (part, used) in enumerate(self._cut(numbers)):
+            found = self._chunk(trained, constants, part, used)
+            for name, own in zip(parameters.names, total.split(parameters.sizes), strict=True):
+                own.add_(found[name]) if place else own.copy_(found[name])
+        return total.cpu().numpy()
+
+    def _cut(self, numbers: torch.Tensor) -> Iterator[tuple[torch.Tensor, int | None]]:
+        """A batch in chunks, and how many records are in each (None: all of it)."""
+        if self.places is None:
+            if len(numbers):
+                yield from ((part, None) for part in numbers.tensor_split(-(-len(numbers) // self.most)))
+            return
+        begin = 0
+        for size, used in self.places.cut(len(numbers)):
+            part = numbers[begin:begin + used]
+            begin += used
+            yield torch.cat([part, part[:1].expand(size - used)]), used
+
+    def _chunk(self, trained: State, constants: State, part: torch.Tensor, used: int | None) -> State:
+        """The sums over one chunk; what a module or a loss cannot take is said without the record."""
+        try:
+            records = taken(self.records, part, self.summed.parameters.device)
+            return self.summed.sums(trained, constants, records, None, used)
+        except torch.OutOfMemoryError:
+            raise
+        except (RuntimeError, IndexError, ValueError, TypeError):
+            raise InputError("data", "must hold records that the module and the loss take, and hold one that raises "
+                             "an error there", None, "look for labels beyond the module's outputs") from None
+
+    def many(self, keys: Any, absent: tuple[int, ...] = ()) -> np.ndarray:
+        """The last iterate for every key, (models, size), in one vectorised computation; for tests and audits."""
+        device, n = self.summed.parameters.device, self.run.n
+        constants = self.summed.parameters.fixed(self.summed.dtype)
+        parts = torch.arange(n).split(CHUNK)
+        there = torch.ones(n, dtype=torch.bool)
+        there[list(absent)] = False
+
+        def sums(points: np.ndarray, weights: np.ndarray) -> np.ndarray:
+            theta, real = as_theta(points, device), (torch.from_numpy(np.array(weights)) > 0) & there
+            total = torch.zeros_like(theta)
+            for part in parts:
+                records = taken(self.records, part, device)
+                one = vmap(lambda own, held, given=records: self.summed.chunk_sum(own, constants, given, held))
+                total = total + one(theta, real[:, part].to(device))
+            return total.cpu().numpy()
+
+        with full_precision(device), torch.no_grad():
+            return self.loop.many(self.initial, sums, keys)
+
+
+Arithmetic = Callable[[Prepared, Any], tuple[Prepared, Draws]]
+"""From a run and its key to the same run with other sums, and their noise."""
+
+
+def checked(run: Run, model: torch.nn.Module | Grouped, microbatch: int | None) -> Parameters:
+    """What is trained; errors that need no data are found here, before anything is paid."""
+    module = model.module if isinstance(model, Grouped) else model
+    if run.prelude:
+        raise InputError("prelude", "prepares the rows of linear models only", type(run.prelude[0]).__name__,
+                         "leave it out")
+    if microbatch is not None and (isinstance(microbatch, bool) or not isinstance(microbatch, int) or microbatch < 1):
+        raise InputError("microbatch", "must be a positive whole number", microbatch)
+    check_parts(module)
+    parameters = Parameters.of(model)
+    if set(parameters.scales) != {1.0} and (run.prox is not None or not isinstance(run.domain, Everywhere)):
+        raise InputError("speeds", "must be 1 where the run has a domain or a penalty", None,
+                         "they speak of the parameters themselves")
+    if isinstance(run.start, GaussianStart) and parameters.vector(module).any():
+        raise InputError("model", "must have parameters 0 where the run starts at random", None, "or use start=Fixed()")
+    return parameters
+
+
+def prepare(run: Run, model: torch.nn.Module | Grouped, loss: Any, data: Any,
+            microbatch: int | None = None) -> Prepared:
+    """Check a run, a module, a loss and data, and put them together; nothing is executed on a record."""
+    parameters = checked(run, model, microbatch)
+    records = records_of(run, data, parameters.device)
+    initial, summed = on_made_up(run, model, loss, parameters, records)
+    most, places = chunk(summed, microbatch), None
+    if batches_move(run) and not summed.exact:
+        most = min(most, usual(run.divisor))
+        places = places_of(summed, records, as_theta(initial, parameters.device), most)
+        summed = summed if places is not None else replace(summed, exact=True)
+    return Prepared(run, summed, initial, records, most, places)
+
+
+def on_made_up(run: Run, model: torch.nn.Module | Grouped, loss: Any, parameters: Parameters,
+               records: tuple[Any, ...]) -> tuple[np.ndarray, PerRecord]:
+    """The first parameters, and the sums of a module and a loss that were tried on made-up records: of ``records``
+    shapes and types count."""
+    module = model.module if isinstance(model, Grouped) else model
+    initial = parameters.vector(module)
+    summed = PerRecord(module, loss, parameters, (), run.clip, hidden_state(run), batches_move(run))
+    with full_precision(parameters.device):
+        return initial, settled(summed, records, as_theta(initial, parameters.device))
+
+
+def check_fits(run: Run, model: torch.nn.Module | Grouped, loss: Any, data: Any, microbatch: int | None, *,
+               kept: bool = False) -> None:
+    """Refuse what cannot be trained, by the shapes of the records alone: before a record is read, or paid for.
+
+    ``kept``: refuse too what a checkpoint would not know again.
+
+    Shapes of a Dataset, or of records that are read in pieces, are known once one is read: after they are paid for.
+    """
+    parameters = checked(run, model, microbatch)
+    if isinstance(data, torch.utils.data.TensorDataset):
+        data = data.tensors
+    if isinstance(data, tuple) and len(data) > 0:
+        records = blank(data)
+        initial, summed = on_made_up(run, model, loss, parameters, records)
+        if kept:
+            identity(summed, as_theta(initial, parameters.device), records)
+
+
+def places_of(summed: PerRecord, records: Any, theta: torch.Tensor, most: int) -> Places | None:
+    """Chunks of at most ``most`` records whose bits depend on no place; None where there are none."""
+    trained, constants = summed.parameters.tensors(drawn(theta), summed.dtype), summed.parameters.fixed(summed.dtype)
+    pair = made_up_pair(summed, records, theta)
+    with full_precision(theta.device):
+        return Places(lambda given: summed.contributions(trained, constants, given), pair, most).within(most)
+
+
+def chunk(summed: PerRecord, microbatch: int | None) -> int:
+    """Records whose gradients are in memory at once: as many as the caller says, or as fit in ``MEMORY``."""
+    if microbatch is not None:
+        return min(microbatch, WIDE if summed.wide else CHUNK)
+    known = {layer.weight: layer.stored for layer in summed.layers}
+    stored = sum(known.get(name, size) for name, size
+                 in zip(summed.parameters.names, summed.parameters.sizes, strict=True))
+    return max(1, min(WIDE if summed.wide else CHUNK, MEMORY // max(stored, 1)))
+
+
+def fit_module(run: Run, model: torch.nn.Module | Grouped, loss: Any, data: Any, key: Any = None, *,
+               microbatch: int | None = None, progress: Callable[[int, int, float], None] | None = None,
+               keeper: Keeper | None = None, executed_as: Arithmetic | None = None) -> tuple[Parameters, np.ndarray]:
+    """Execute ``run`` on ``loss(module(x), *rest)``, one record at a time; what is trained, and its last iterate.
+
+    ``executed_as``: another arithmetic of the sums, and their noise (``exact``).
+
+    **Guarantee:** exactly the run that is accounted: per-record clips, noise at every step, no other output. The module
+    that was given is not changed.
+    """
+    prepared = prepare(run, model, loss, data, microbatch)
+    if keeper is not None:
+        arrays = [leaf.cpu().numpy() for leaf in tree_leaves(prepared.records)]
+        exactly = "" if executed_as is None else ", exact sums"
+        key = keeper.begin(run, [*arrays, prepared.initial], key, prepared.identity + exactly)
+    key = fresh_key() if key is None else key
+    prepared, draws = (prepared, None) if executed_as is None else executed_as(prepared, key)
+    return prepared.summed.parameters, prepared.execute(key, progress, keeper, draws)

@@ -1,0 +1,118 @@
+"""Records from a torch Dataset, tensors or arrays: nested tensors with the records along their first axis."""
+
+# pyright: reportMissingImports=false
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils._pytree import tree_leaves, tree_map
+
+from lastiterate.engine.streaming.record_source import first_record
+from lastiterate.errors import InputError
+from lastiterate.release.kinds import is_source
+from lastiterate.run.run import Run
+
+
+def records_of(run: Run, data: Any, device: torch.device) -> tuple[Any, ...]:
+    """The run's n records as a tuple: what the module takes, then what the loss takes beside its output.
+
+    Tensors stay where they are: on the CPU, or on the module's device. Of a source that is read in pieces it is the
+    first record alone, whose form all others have. Errors: another number of records than n, numbers that are not
+    finite, tensors on a third device.
+    """
+    n = run.n
+    if is_source(data):
+        if len(data) != n:
+            raise InputError("data", f"must have the run's n = {n} records", len(data))
+        n, data = 1, first_record(data)
+    found = stacked(data, n) if isinstance(data, torch.utils.data.Dataset) else data
+    if not isinstance(found, tuple) or len(found) < 1:
+        raise InputError("data", "must be a Dataset, or a tuple: what the module takes, then what the loss takes",
+                         type(found).__name__, "write (x, y)")
+    records = tensors_of(found)
+    leaves = tree_leaves(records)
+    for leaf in leaves:
+        if leaf.dim() < 1 or leaf.shape[0] != n:
+            raise InputError("data", f"must have the run's n = {n} records along the first axis of every tensor",
+                             tuple(leaf.shape))
+        if leaf.device.type != "cpu" and leaf.device != device:
+            raise InputError("data", f"must lie on the CPU or on the module's device, {device}", str(leaf.device),
+                             "move the module or the data")
+        if (leaf.is_floating_point() or leaf.is_complex()) and not bool(torch.isfinite(leaf).all()):
+            raise InputError("data", "must be finite numbers", "NaN or infinity", "fill or drop those values first")
+    if not leaves:
+        raise InputError("data", "must hold at least one tensor", None)
+    return records
+
+
+def tensors_of(records: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Tensors or arrays as tensors."""
+    return tuple(_tensors(part) for part in records)
+
+
+def blank(records: tuple[Any, ...]) -> tuple[Any, ...]:
+    """One record of zeros, of the shapes and types of these; no number is read."""
+    def one(value: Any) -> torch.Tensor:
+        held = value if isinstance(value, torch.Tensor) else np.asarray(value)
+        if isinstance(held, torch.Tensor):
+            return torch.zeros((1, *held.shape[1:]), dtype=held.dtype)
+        return tensors_of((np.zeros((1, *held.shape[1:]), held.dtype),))[0]
+
+    return tuple(tree_map(one, part) for part in records)
+
+
+def _tensors(part: Any, name: str = "data") -> Any:
+    def one(value: Any) -> torch.Tensor:
+        if isinstance(value, torch.Tensor):
+            return value.detach()
+        array = np.asarray(value)
+        if array.dtype.kind not in "fiub":
+            raise InputError(name, "must be tensors or arrays of numbers", str(array.dtype))
+        # class indices are long integers in torch
+        return torch.from_numpy(np.array(array, np.int64 if array.ndim == 1 and array.dtype.kind in "iu" else None))
+
+    return tree_map(one, part)
+
+
+def stacked(data: Any, n: int) -> tuple[Any, ...]:
+    """All items of a Dataset, each read once."""
+    if isinstance(data, torch.utils.data.IterableDataset) or not hasattr(data, "__len__"):
+        raise InputError("data", "must be a Dataset with a length and numbered items", type(data).__name__,
+                         "the run decides which record is in which batch")
+    if len(data) != n:
+        raise InputError("data", f"must have the run's n = {n} records", len(data), "set n to the length of the data")
+    if type(data) is torch.utils.data.TensorDataset:
+        return data.tensors
+    items = [item if isinstance(item, tuple) else tuple(item) if isinstance(item, list) else (item,)
+             for item in (data[i] for i in range(n))]
+    try:
+        return tuple(torch.utils.data.default_collate(list(part)) for part in zip(*items, strict=True))
+    except (RuntimeError, TypeError, ValueError):
+        raise InputError("data", "must have items of the same parts and shapes, made of tensors or numbers", None,
+                         "fill up what is shorter") from None
+
+
+def inputs_of(x: Any) -> Any:
+    """What a module takes, of records without the rest: tensors of one length, nested as they are given.
+
+    A Dataset's items are read, and of each the first part is taken. Errors: anything else, and lengths that differ.
+    """
+    if is_source(x):
+        raise InputError("x", "must be arrays, tensors or a Dataset", type(x).__name__, "read the records first")
+    if isinstance(x, torch.utils.data.Dataset):
+        x = stacked(x, len(x) if hasattr(x, "__len__") else 0)[0]  # type: ignore[arg-type]
+    if not isinstance(x, tuple | dict | torch.Tensor):
+        x = np.asarray(x)
+    found = _tensors(x, "x")
+    leaves = tree_leaves(found)
+    if not leaves or any(leaf.dim() < 1 or len(leaf) != len(leaves[0]) for leaf in leaves):
+        raise InputError("x", "must have records along the first axis, as many in every part",
+                         str([tuple(leaf.shape) for leaf in leaves])[:120])
+    return found
+
+
+def taken(records: Any, places: torch.Tensor, device: torch.device) -> Any:
+    """The records at ``places``, on the device."""
+    return tree_map(lambda a: a.index_select(0, places.to(a.device)).to(device), records)

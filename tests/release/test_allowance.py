@@ -1,0 +1,121 @@
+"""Plans are made for the ledger they are charged to, and a refusal names what fits."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import lastiterate as li
+from lastiterate.cli import app
+from lastiterate.curves.gdp import Gdp
+from lastiterate.estimators import DPLogisticRegression
+from lastiterate.ledger import GaussianFilter, Ledger, RenyiFilter
+from lastiterate.planning.planner import FAIR, consider
+from lastiterate.planning.task import Task
+from lastiterate.release.charging import custody
+
+FILTERS = {"gaussian": GaussianFilter.of(3.0, 1e-5), "no failure": GaussianFilter.of(3.0, 1e-5, 0.0),
+           "renyi": RenyiFilter.of(3.0, 1e-5)}
+TASK = Task(455, 30, 2)
+ASKED: dict[str, Any] = {"epsilon": 2.0, "delta": 1e-6}
+
+
+def made(path: Path, name: str) -> Ledger:
+    ledger = Ledger(path / "l")
+    ledger.add("a", unit="record", adjacency="zero-out", filter=FILTERS[name])
+    return ledger
+
+
+@pytest.mark.parametrize("name", FILTERS)
+def test_the_default_plan_fits_a_new_ledger_twice(name: str, tmp_path: Path) -> None:
+    """The command that the guide shows, on a table where the plan was refused at 311 % of an empty ledger."""
+    ledger = made(tmp_path, name)
+    words = ["train", "breast_cancer", "--epsilon", "2", "--delta", "1e-6", "--explain-plan", "--ledger",
+             str(ledger.path)]
+    for out in ("m", "n"):
+        found = CliRunner().invoke(app, [*words, "--out", str(tmp_path / out)])
+        assert found.exit_code == 0, found.output
+        changed = "ledger changed the plan: allocation would take" in " ".join(found.output.split())
+        assert changed == (name != "gaussian")
+        assert changed != ("The ledger did not change the plan" in " ".join(found.output.split()))
+    assert min(ledger.total().left) >= 0 and len(ledger.total().releases) == 2 and ledger.verify() == ()
+
+
+@pytest.mark.parametrize("name", FILTERS)
+def test_plans_are_weighed_with_what_they_take(name: str, tmp_path: Path) -> None:
+    shared = custody(ledger=made(tmp_path, name)).allowance
+    choice, alone = consider(TASK, **ASKED, shared=shared), consider(TASK, **ASKED)
+    assert choice.alone == alone.best.name == "allocation" and alone.about_sharing == ""
+    shares = {plan.name: plan.share for plan in choice.plans}
+    assert all(plan.fits == (plan.share is not None and plan.share <= 1) for plan in choice.plans)
+    least = min(share for share in shares.values() if share is not None)
+    admitted = [plan for plan in choice.plans if plan.share is not None and plan.share <= FAIR * least]
+    assert choice.best in admitted and choice.best.weighed <= 1.02 * min(plan.weighed for plan in admitted)
+    assert choice.best.name == ("allocation" if name == "gaussian" else "whitened")
+    assert choice.best.risk < 1.05 * alone.best.risk
+
+
+@pytest.mark.parametrize("name", ["no failure", "renyi"])
+def test_a_refused_algorithm_names_the_plan_that_fits(name: str, tmp_path: Path) -> None:
+    ledger = made(tmp_path, name)
+    x = np.random.default_rng(0).uniform(-1, 1, (455, 3))
+    asked: dict[str, Any] = {"row_norm": 1.0, "classes": [0, 1], "ledger": ledger, **ASKED}
+    with pytest.raises(li.InputError, match=r"refuses this release.*automatic fits: its plan .*, needs \d+(\.\d+)?%"):
+        DPLogisticRegression(algorithm="allocation-sgd", **asked).fit(x, (x[:, 0] > 0).astype(int))
+    assert ledger.total().releases == ()
+    DPLogisticRegression(**asked).fit(x, (x[:, 0] > 0).astype(int))
+    assert [release.state for release in ledger.total().releases] == ["released"]
+
+
+def test_a_refused_run_is_told_of_full_batches_and_then_of_the_largest_epsilon(tmp_path: Path) -> None:
+    ledger, rng = made(tmp_path, "renyi"), np.random.default_rng(0)
+    data = rng.uniform(-1, 1, (400, 3)).astype(np.float32), rng.integers(0, 2, 400)
+    run = li.Run(n=400, steps=1000, step_size=0.3, clip=1.0, batching=li.RandomAllocation(20), loss=li.Logistic())
+    with pytest.raises(li.InputError, match=r"refuses .* full batches \(batching=FullBatch\(\)\) .* fit, they need"):
+        li.train(run, data, ledger=ledger, **ASKED)
+    full = li.Run(n=400, steps=20, step_size=0.3, clip=1.0, loss=li.Logistic())
+    for _ in range(2):
+        li.train(full, data, ledger=ledger, **ASKED)
+    with pytest.raises(li.InputError, match="fits with epsilon up to") as refused:
+        li.train(full, data, ledger=ledger, **ASKED)
+    most = float(re.findall(r"epsilon up to (\d+\.\d+)", str(refused.value))[0])
+    with pytest.raises(li.InputError, match="refuses"):
+        li.train(full, data, ledger=ledger, epsilon=1.02 * most, delta=1e-6)
+    li.train(full, data, ledger=ledger, epsilon=most, delta=1e-6)
+    with pytest.raises(li.InputError, match=r"used up|up to 0"):
+        li.train(full, data, ledger=ledger, **ASKED)
+    assert len(ledger.total().releases) == 3
+
+
+def test_what_is_left_decides_where_little_is(tmp_path: Path) -> None:
+    """Secret batches take a little more than full ones, and do not fit what a full-batch plan still does."""
+    ledger = made(tmp_path, "gaussian")
+    best = consider(TASK, **ASKED, shared=custody(ledger=ledger).allowance)
+    shares = {plan.name: plan.share for plan in best.plans}
+    assert shares["whitened"] is not None and shares["allocation"] is not None
+    filter = FILTERS["gaussian"]
+    assert isinstance(filter, GaussianFilter)
+    used = 1 - (shares["whitened"] + shares["allocation"]) / 2
+    ledger.reserve("a", Gdp(filter.mu * used**0.5), adjacency="zero-out", run="r" * 64, purpose="p")
+    choice = consider(TASK, **ASKED, shared=custody(ledger=ledger).allowance)
+    assert (choice.best.name, choice.best.fits) == ("whitened", True)
+    ledger.reserve("a", Gdp(filter.mu * 0.3), adjacency="zero-out", run="r" * 64, purpose="p")
+    choice = consider(TASK, **ASKED, shared=custody(ledger=ledger).allowance)
+    assert not choice.best.fits and "no plan fits what is left" in choice.about_sharing
+
+
+
+
+def test_a_resumed_release_is_planned_as_before_it_was_charged(tmp_path: Path) -> None:
+    from lastiterate.release.allowance import Allowance
+
+    ledger = made(tmp_path, "gaussian")
+    first = ledger.reserve("a", Gdp(0.3), adjacency="zero-out", run="r" * 64, purpose="p")
+    second = ledger.reserve("a", Gdp(0.4), adjacency="zero-out", run="r" * 64, purpose="p")
+    budget, total = FILTERS["gaussian"].budget, ledger.total()
+    assert Allowance.of(total, first).left == budget
+    assert Allowance.of(total, second).left[0] == budget[0] - total.releases[0].charge.costs[0]
+    assert Allowance.of(total).left == tuple(a - b for a, b in zip(budget, total.spent, strict=True))

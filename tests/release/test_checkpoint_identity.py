@@ -1,0 +1,159 @@
+"""A checkpoint knows its loss: no other one goes on with its key, for the difference of two releases with the same
+noise would be a sum of gradients without any."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import lastiterate as li
+from lastiterate.engine import checkpoint as keepers
+from lastiterate.engine.streaming.devices import Arrays
+from lastiterate.ledger import GaussianFilter, Ledger
+from lastiterate.release.protected_units import UnitLoss
+
+N = 24
+X = np.random.default_rng(0).normal(size=(N, 4)).astype(np.float32)
+Y = (np.arange(N) % 2).astype(np.float32)
+RUN = li.Run(n=N, steps=8, step_size=0.3, clip=1.0, batching=li.Cyclic(8), noise=li.GradientNoise(0.2))
+FIRST = {"a": np.zeros(4, np.float32), "b": np.zeros(1, np.float32)}
+
+
+class Interrupted(Exception):
+    pass
+
+
+def interrupt(done: int, *_: Any) -> None:
+    if done >= 4:
+        raise Interrupted
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> dict[str, Any]:
+    """What says where a checkpoint goes."""
+    (tmp_path / "key").write_text("ab" * 32)
+    (tmp_path / "key").chmod(0o600)
+    return dict(checkpoint=tmp_path / "c", checkpoint_every=0.0, checkpoint_key=tmp_path / "key")
+
+
+def squares(scale: float = 1.0) -> Callable[..., Any]:
+    return lambda p, x, y: scale * (p["a"] @ x + p["b"][0] - y) ** 2
+
+
+def with_backward(factor: float) -> Callable[..., Any]:
+    """The derivative alone differs, and no code of it stands in the traced loss."""
+    @jax.custom_vjp
+    def same(x: Any) -> Any:
+        return x
+
+    same.defvjp(lambda x: (x, None), lambda _, slope: (factor * slope,))
+    return lambda p, x, y: same(p["a"] @ x + p["b"][0] - y) ** 2
+
+
+TABLE = np.arange(4.0, dtype=np.float32)
+OTHERS = {
+    "a number": (squares(), squares(1.5)),
+    "a function": (squares(), lambda p, x, y: jnp.abs(p["a"] @ x + p["b"][0] - y)),
+    "a constant array": (lambda p, x, y: (p["a"] @ (x * TABLE) - y) ** 2,
+                         lambda p, x, y: (p["a"] @ (x * (TABLE + np.float32([0, 0, 0, 1e-6]))) - y) ** 2),
+    "a jitted constant": (lambda p, x, y: jax.jit(lambda z: (z * jnp.asarray(TABLE)).sum())(p["a"] * x) * y,
+                          lambda p, x, y: jax.jit(lambda z: (z * jnp.asarray(-TABLE)).sum())(p["a"] * x) * y),
+    "a long constant": (lambda p, x, y: (p["a"] @ x) * jnp.asarray(np.arange(5000.0) % 7).sum() * y,
+                        lambda p, x, y: (p["a"] @ x) * jnp.asarray(np.arange(5000.0) % 8).sum() * y),
+    "a derivative": (with_backward(1.0), with_backward(2.0)),
+    "names": (lambda p, x, y: p["a"][0] * x[0] * y, lambda p, x, y: p["a"][1] * x[0] * y),
+}
+KINDS: dict[str, dict[str, Any]] = {"memory": {}, "exact": {"secure_noise": True}, "stream": {}}
+
+
+def begun(kept: dict[str, Any], data: Any, **more: Any) -> bytes:
+    with pytest.raises(Interrupted):
+        li.train(RUN, data, progress=interrupt, **kept, **more)
+    return kept["checkpoint"].read_bytes()
+
+
+def refused(said: str, kept: dict[str, Any], data: Any, **more: Any) -> None:
+    before = kept["checkpoint"].read_bytes()
+    with pytest.raises(li.InputError, match=said):
+        li.train(RUN, data, **kept, **more)
+    assert kept["checkpoint"].read_bytes() == before
+
+
+def data_of(kind: str) -> Any:
+    return Arrays((X, Y)) if kind == "stream" else (X, Y)
+
+
+@pytest.mark.parametrize("other", OTHERS)
+def test_no_other_loss_goes_on(other: str, kept: dict[str, Any]) -> None:
+    one, two = OTHERS[other]
+    begun(kept, (X, Y), model=FIRST, loss=one)
+    refused("another loss or model", kept, (X, Y), model=FIRST, loss=two)
+    li.train(RUN, (X, Y), model=FIRST, loss=one, **kept)
+    assert not kept["checkpoint"].exists()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_in_every_kind_of_network(kind: str, kept: dict[str, Any]) -> None:
+    begun(kept, data_of(kind), model=FIRST, loss=squares(), **KINDS[kind])
+    refused("another loss or model", kept, data_of(kind), model=FIRST, loss=squares(2.0), **KINDS[kind])
+    li.train(RUN, data_of(kind), model=FIRST, loss=squares(), **kept, **KINDS[kind])
+
+
+def test_neither_does_another_arithmetic_or_structure(kept: dict[str, Any]) -> None:
+    begun(kept, (X, Y), model=FIRST, loss=squares())
+    refused("another", kept, (X, Y), model=FIRST, loss=squares(), secure_noise=True)
+    renamed = lambda p, x, y: (p["c"] @ x + p["d"][0] - y) ** 2  # noqa: E731
+    refused("another loss or model", kept, (X, Y), model={"c": FIRST["a"], "d": FIRST["b"]}, loss=renamed)
+    half = {name: array.astype(np.float16) for name, array in FIRST.items()}
+    refused("another loss or model", kept, (X, Y), model=half, loss=squares())
+
+
+def test_units_know_the_loss_within(kept: dict[str, Any]) -> None:
+    data = (np.ones((N, 2), np.float32), np.stack([X, X], 1), np.stack([Y, Y], 1))
+    begun(kept, data, model=FIRST, loss=UnitLoss(squares(), 2))
+    refused("another loss or model", kept, data, model=FIRST, loss=UnitLoss(squares(2.0), 2))
+
+
+def test_linear_models_know_their_arithmetic(kept: dict[str, Any]) -> None:
+    from dataclasses import replace
+
+    run, data = replace(RUN, loss=li.Logistic(row_norm=1.0), clip=None), (X, (Y > 0).astype(int))
+    with pytest.raises(Interrupted):
+        li.train(run, data, progress=interrupt, **kept)
+    with pytest.raises(li.InputError, match="another"):
+        li.train(run, data, secure_noise=True, **kept)
+
+
+def test_other_versions_do_not_go_on(kept: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    begun(kept, (X, Y), model=FIRST, loss=squares())
+    monkeypatch.setattr(keepers, "versions", lambda: "jax 99")
+    refused("other versions: .*jax", kept, (X, Y), model=FIRST, loss=squares())
+
+
+def test_a_checkpoint_of_a_ledger_stays_with_it(kept: dict[str, Any], tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "l")
+    ledger.add("a", unit="record", adjacency="zero-out", filter=GaussianFilter.of(100.0, 1e-3))
+    begun(kept, (X, Y), model=FIRST, loss=squares(), ledger=ledger, dataset="a")
+    refused("was begun under a ledger", kept, (X, Y), model=FIRST, loss=squares())
+    li.train(RUN, (X, Y), model=FIRST, loss=squares(), ledger=ledger, dataset="a", **kept)
+    assert [release.state for release in ledger.total().releases] == ["released"]
+
+
+def test_the_same_loss_is_known_in_another_process(kept: dict[str, Any]) -> None:
+    begun(kept, (X, Y), model=FIRST, loss=with_backward(1.0))
+    script = f"""
+import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})
+from pathlib import Path
+import test_checkpoint_identity as t
+path = Path({str(kept["checkpoint"])!r})
+t.li.train(t.RUN, (t.X, t.Y), model=t.FIRST, loss=t.with_backward(1.0), checkpoint=path,
+           checkpoint_key=path.parent / "key")
+assert not path.exists()
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)

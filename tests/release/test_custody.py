@@ -1,0 +1,194 @@
+"""Fits that are charged to a ledger and kept in checkpoints: what is charged when, once, and what is refused first."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import lastiterate as li
+from lastiterate.cli import app
+from lastiterate.engine.sealed import FILE_VARIABLE, VARIABLE
+from lastiterate.estimators import DPHuberRidge, DPLogisticRegression
+from lastiterate.ledger import GaussianFilter, Ledger, RenyiFilter
+from lastiterate.release import datafile, linear, open_dataset
+from lastiterate.release.charging import custody
+
+RUN = li.Run(n=60, steps=30, step_size=0.3, batching=li.Permuted(20), loss=li.Logistic(ridge=1e-2))
+
+
+def records() -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    return rng.uniform(-1, 1, (60, 4)).astype(np.float32), rng.integers(0, 2, 60)
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    found = Ledger(tmp_path / "l")
+    found.add("a", unit="record", adjacency="zero-out", filter=GaussianFilter.of(3.0, 1e-5))
+    return found
+
+
+@pytest.fixture
+def key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in (VARIABLE, FILE_VARIABLE):
+        monkeypatch.delenv(name, raising=False)
+    path = tmp_path / "key"
+    path.write_text("0f" * 32)
+    path.chmod(0o600)
+    return path
+
+
+class Interrupted(Exception):
+    pass
+
+
+def interrupt(done: int, steps: int, seconds: float) -> None:
+    if done >= 10:
+        raise Interrupted
+
+
+def test_a_release_is_charged_and_named(ledger: Ledger, tmp_path: Path) -> None:
+    model = li.train(RUN, records(), epsilon=1.0, delta=1e-6, ledger=ledger.path, dataset="a")
+    (release,) = ledger.total().releases
+    assert release.state == "released" and 0.5 < ledger.total().left[0] < 1 and ledger.verify() == ()
+    model.save(tmp_path / "m")
+    stored = json.loads((tmp_path / "m" / "certificate.json").read_text())
+    assert stored["weights_sha256"] == release.model
+
+
+def test_a_release_beyond_the_budget_is_refused_before_a_record_is_read(
+        ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    def looked(*_: object, **__: object) -> None:
+        raise AssertionError("a record was read")
+
+    monkeypatch.setattr(linear, "execute", looked)
+    monkeypatch.setattr(linear.repeated.Reminder, "sketch", looked)
+    monkeypatch.setattr(open_dataset, "encode", looked)
+    with pytest.raises(li.InputError, match="refuses this release"):
+        li.train(RUN, records(), epsilon=6.0, delta=1e-5, ledger=ledger, dataset="a")
+    with pytest.raises(li.InputError, match="refuses this release"):
+        datafile.fit_file("iris", linear.Budget(8.0, 1e-5), custody=custody(ledger=ledger, dataset="a"))
+    assert ledger.total().releases == () and ledger.total().left == (1.0, 1.0)
+
+
+def test_an_aborted_fit_stays_charged(ledger: Ledger) -> None:
+    with pytest.raises(Interrupted):
+        li.train(RUN, records(), epsilon=1.0, ledger=ledger, dataset="a", progress=interrupt)
+    with pytest.raises(li.InputError, match="class indices"):
+        li.train(RUN, (records()[0], np.full(60, 7)), epsilon=1.0, ledger=ledger, dataset="a")
+    assert [release.state for release in ledger.total().releases] == ["touched", "touched"]
+
+
+@pytest.mark.parametrize("more", [{}, {"secure_noise": True}], ids=["plain", "exact"])
+@pytest.mark.parametrize("loss", [lambda p, x, y: p @ x - y, lambda p, x, y: ((p - x) ** 2)[:2], lambda p, x: 0.0],
+                         ids=["shapes", "a vector", "arguments"])
+def test_a_mistake_in_a_loss_costs_nothing(ledger: Ledger, loss: object, more: dict) -> None:
+    run = li.Run(n=60, steps=3, step_size=0.3, clip=1.0)
+    with pytest.raises(li.InputError, match="loss must"):
+        li.train(run, records(), model=np.zeros(3), loss=loss, epsilon=1.0, delta=1e-6, ledger=ledger, dataset="a",
+                 **more)
+    assert ledger.total().releases == ()
+
+
+def test_accounting_is_free(ledger: Ledger) -> None:
+    li.calibrate(RUN, epsilon=1.0, delta=1e-6)
+    assert ledger.total().left == (1.0, 1.0)
+
+
+@pytest.mark.parametrize("made", [DPLogisticRegression, DPHuberRidge])
+def test_estimators_are_charged(made: type, ledger: Ledger) -> None:
+    x, y = records()
+    if made is DPLogisticRegression:
+        fitted = made(epsilon=1.0, row_norm=1.0, classes=[0, 1], ledger=ledger.path, dataset="a").fit(x, y)
+    else:
+        fitted = made(epsilon=1.0, row_norm=1.0, target_range=(-1.0, 1.0), ledger=ledger.path, dataset="a").fit(
+            x, y - 0.5)
+    (release,) = ledger.total().releases
+    assert release.state == "released" and release.purpose == made.__name__
+    with pytest.raises(li.InputError, match="refuses"):
+        for _ in range(20):
+            fitted.fit(x, y)
+    assert ledger.verify() == ()
+
+
+def test_replace_one_ledgers_charge_replace_one(tmp_path: Path) -> None:
+    run, left = RUN, {}
+    for adjacency in ("zero-out", "replace-one"):
+        ledger = Ledger(tmp_path / adjacency)
+        ledger.add("a", unit="record", adjacency=adjacency, filter=RenyiFilter.of(8.0, 1e-5))
+        li.train(run, records(), epsilon=1.0, delta=1e-6, ledger=ledger, dataset="a")
+        left[adjacency] = ledger.total().left[0]
+    assert left["replace-one"] < 1 - 2 * (1 - left["zero-out"])  # twice the sensitivity, more than twice the divergence
+
+
+def test_a_resumed_fit_is_charged_once_and_releases_the_same_bits(ledger: Ledger, key: Path, tmp_path: Path) -> None:
+    asked = dict(epsilon=1.0, delta=1e-6, checkpoint=tmp_path / "c", checkpoint_every=0.0, checkpoint_key=key)
+    whole = li.train(RUN, records(), seed=3, **asked)
+    assert not (tmp_path / "c").exists()
+    with pytest.raises(Interrupted):
+        li.train(RUN, records(), seed=3, ledger=ledger, dataset="a", progress=interrupt, **asked)
+    old = (tmp_path / "c").read_bytes()
+    (tmp_path / "c").write_bytes(old[:-1])
+    with pytest.raises(li.InputError, match="damaged"):
+        li.train(RUN, records(), seed=3, ledger=ledger, dataset="a", **asked)
+    (tmp_path / "c").write_bytes(old)
+    with pytest.raises(li.InputError, match="another run"):
+        li.train(RUN, records(), seed=3, ledger=ledger, dataset="a", **(asked | dict(epsilon=0.5)))
+    with pytest.raises(li.InputError, match="seed"):
+        li.train(RUN, records(), ledger=ledger, dataset="a", **asked)
+    again = li.train(RUN, records(), seed=3, ledger=ledger, dataset="a", **asked)
+    assert again.released.weights.tobytes() == whole.released.weights.tobytes()
+    (release,) = ledger.total().releases
+    assert release.state == "released" and release.checkpoint > 1 and not (tmp_path / "c").exists()
+    (tmp_path / "c").write_bytes(old)
+    with pytest.raises(li.InputError, match="as released"):
+        li.train(RUN, records(), seed=3, ledger=ledger, dataset="a", **asked)
+    assert len(ledger.total().releases) == 1
+
+
+def test_a_rolled_back_checkpoint_is_seen_with_a_ledger(ledger: Ledger, key: Path, tmp_path: Path) -> None:
+    asked = dict(epsilon=1.0, ledger=ledger, dataset="a", progress=interrupt, checkpoint=tmp_path / "c",
+                 checkpoint_every=0.0, checkpoint_key=key)
+    with pytest.raises(Interrupted):
+        li.train(RUN, records(), **(asked | dict(progress=lambda done, *_: interrupt(done + 8, 0, 0.0))))
+    old = (tmp_path / "c").read_bytes()
+    with pytest.raises(Interrupted):
+        li.train(RUN, records(), **asked)
+    (tmp_path / "c").write_bytes(old)
+    with pytest.raises(li.InputError, match="rolled back"):
+        li.train(RUN, records(), **asked)
+
+
+def test_without_a_key_nothing_is_written(key: Path, tmp_path: Path) -> None:
+    with pytest.raises(li.InputError, match="needs a key"):
+        li.train(RUN, records(), epsilon=1.0, checkpoint=tmp_path / "c")
+    assert not (tmp_path / "c").exists()
+
+
+def test_names_that_belong_together(ledger: Ledger, key: Path) -> None:
+    for asked in (dict(dataset="a"), dict(ledger=ledger, dataset="b"), dict(checkpoint_key=key)):
+        with pytest.raises(li.InputError):
+            li.train(RUN, records(), epsilon=1.0, **asked)
+
+
+def test_the_command_line(ledger: Ledger, key: Path, tmp_path: Path) -> None:
+    def call(*words: object) -> tuple[int, str]:
+        found = CliRunner().invoke(app, [*map(str, words)])
+        return found.exit_code, found.output
+
+    out = tmp_path / "m"
+    asked = ("train", "iris", "--epsilon", 1, "--ledger", ledger.path, "--dataset", "a", "--algorithm", "noisy-gd",
+             "--checkpoint", tmp_path / "c", "--checkpoint-key", key)
+    assert call(*asked, "--out", out)[0] == 0
+    (release,) = ledger.total().releases
+    assert release.state == "released" and not (tmp_path / "c").exists()
+    codes = [call(*asked, "--out", tmp_path / f"m{i}")[0] for i in range(12)]
+    assert codes[-1] == 2 and ledger.verify() == ()
+    assert not (tmp_path / "m11").exists()
+    code, said = call("train", "iris", "--epsilon", 1, "--dataset", "a", "--out", tmp_path / "n")
+    assert code == 2 and "--dataset" in said
+    code, said = call("train", "diabetes", "--epsilon", 0.05, "--model", "bayes-linear", "--ledger", ledger.path,
+                      "--dataset", "a", "--adjacency", "zero-out", "--out", tmp_path / "p")
+    assert code in (0, 2), said

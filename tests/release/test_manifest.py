@@ -1,0 +1,168 @@
+"""Every file of a folder is compared, the page too; what nobody listed is named, and links are refused."""
+
+import contextlib
+import json
+import random
+import shutil
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import lastiterate as li
+from lastiterate import cli
+from lastiterate.cli.saving import reported
+from lastiterate.errors import InputError
+from lastiterate.release.folder import sha256
+
+RUN = li.Run(n=60, steps=5, step_size=0.5, noise=li.NoiseMultiplier(12.0), loss=li.Logistic(ridge=0.05))
+FILES = ("weights.safetensors", "model.json", "certificate.json", "manifest.json", "report.html")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    rng = np.random.default_rng(0)
+    model = li.train(RUN, (rng.normal(size=(60, 2)), rng.integers(0, 2, 60)), delta=1e-5)
+    where = model.save(tmp_path_factory.mktemp("m") / "model")
+    reported(where)
+    return where
+
+
+def verify(where):
+    done = CliRunner().invoke(cli.app, ["verify", str(where)])
+    return done.exit_code, " ".join(done.output.split())
+
+
+def test_a_folder_is_what_was_written(folder):
+    assert sorted(path.name for path in folder.iterdir()) == sorted(FILES)
+    listed = json.loads((folder / "manifest.json").read_text())["sha256"]
+    assert listed == {name: sha256((folder / name).read_bytes()) for name in FILES if name != "manifest.json"}
+    assert li.verify(folder).holds and li.verify(folder).uncovered == () and verify(folder)[0] == 0
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_edit_of_every_file_is_noticed(folder, tmp_path, name):
+    copy, rng = shutil.copytree(folder, tmp_path / "c"), random.Random(name)
+    content = (folder / name).read_bytes()
+    for at in [0, len(content) - 1, *(rng.randrange(len(content)) for _ in range(46))]:
+        edited = bytearray(content)
+        edited[at] = edited[at] ^ 1 << rng.randrange(8)
+        (copy / name).write_bytes(bytes(edited))
+        with contextlib.suppress(InputError):  # it cannot even be read
+            assert not li.verify(copy).holds, (name, at)
+    for blank in (content + b"\n", b" " + content, content.replace(b" ", b"  ", 1)):
+        (copy / name).write_bytes(blank)
+        with contextlib.suppress(InputError):
+            assert not li.verify(copy).holds, (name, blank[:20])
+
+
+def test_a_forged_page_does_not_hold_and_another_one_can_be_made(folder, tmp_path):
+    copy = shutil.copytree(folder, tmp_path / "c")
+    (copy / "report.html").write_text("<script>alert('epsilon 0.01')</script>")
+    code, said = verify(copy)
+    assert code == 1 and "report.html is not the file that manifest.json lists" in said
+    (copy / "report.html").unlink()
+    assert verify(copy)[0] == 0 and "report.html was removed" in verify(copy)[1]
+    assert CliRunner().invoke(cli.app, ["report", str(copy)]).exit_code == 0
+    assert li.verify(copy).holds and not li.verify(copy).uncovered
+
+
+def test_what_was_added_is_named(folder, tmp_path):
+    copy = shutil.copytree(folder, tmp_path / "c")
+    (copy / "README.md").write_text("epsilon is 0.01")
+    (copy / "evil\x1b[2J.txt").write_text("")
+    found = li.verify(copy)
+    assert found.holds and len(found.uncovered) == 2 and "README.md was added" in found.uncovered[0]
+    code, said = verify(copy)
+    assert code == 0 and "not covered: README.md was added" in said and "\x1b" not in said and "evil" in said
+    shown = CliRunner().invoke(cli.app, ["verify", str(copy), "--json"])
+    assert len(json.loads(shown.stdout)["uncovered"]) == 2
+
+
+@pytest.mark.parametrize("name", [*FILES, "more"])
+def test_links_and_folders_are_refused(folder, tmp_path, name):
+    copy = shutil.copytree(folder, tmp_path / "c")
+    (copy / name).unlink(missing_ok=True)
+    (copy / name).symlink_to(folder / (name if name != "more" else "model.json"))
+    found = li.verify(copy)
+    assert not found.holds and f"{name} is a link, not a file of its own" in found.problems
+    (copy / name).unlink()
+    if name in FILES[:3]:
+        with pytest.raises(InputError, match="misses the file"):
+            li.verify(copy)
+    elif name == "manifest.json":
+        assert li.verify(copy).problems == ("manifest.json is missing",)
+    (copy / "inner").mkdir()
+    if name == "more":
+        assert li.verify(copy).problems == ("inner is a folder, not a file of its own",)
+
+
+def reissued(folder, **changed):
+    """Files changed by somebody who also writes a certificate and a list that fit."""
+    from lastiterate.accounting.written import content_hash
+    from lastiterate.release import manifest
+
+    for name, content in changed.items():
+        (folder / {"weights": "weights.safetensors", "model": "model.json"}[name]).write_bytes(content)
+    body = json.loads((folder / "certificate.json").read_text())
+    body["weights_sha256"] = sha256((folder / "weights.safetensors").read_bytes())
+    body["model_sha256"] = sha256((folder / "model.json").read_bytes())
+    (folder / "certificate.json").write_text(json.dumps(body | {"content_sha256": content_hash(body)}, indent=2))
+    files = {name: (folder / name).read_bytes() for name in FILES
+             if name != "manifest.json" and (folder / name).exists()}
+    (folder / "manifest.json").write_bytes(manifest.written(files))
+    return folder
+
+
+@pytest.mark.parametrize("weights", [np.full((1, 3), np.nan), np.array([[1.0, np.inf, 0.0]]), np.ones((1, 3), np.int64),
+                                     np.ones((1, 3), np.float32), np.ones((2, 3)), b"not arrays", b""], ids=repr)
+def test_files_that_fit_one_another_and_make_no_model_do_not_hold(folder, tmp_path, weights):
+    from safetensors.numpy import save
+
+    copy = shutil.copytree(folder, tmp_path / "c")
+    assert li.verify(reissued(copy)).holds, "an honest re-issue holds, as only a signature could tell"
+    content = weights if isinstance(weights, bytes) else save({"weights": weights})
+    found = li.verify(reissued(copy, weights=content))
+    assert not found.holds and len(found.problems) == 1 and verify(copy)[0] == 1
+
+
+def test_a_preparation_of_another_shape_makes_no_model(tmp_path):
+    """Two rows for a mean would be added to two records, and to no other number of them."""
+    from safetensors.numpy import load, save
+
+    rows = np.random.default_rng(0).normal(size=(40, 3))
+    run = li.Run(n=40, steps=2, step_size=0.3, noise=li.GradientNoise(0.5), loss=li.Logistic(),
+                 prelude=(li.PrivateMean(5.0, 1.0),))
+    where = tmp_path / "model"
+    li.train(run, (rows, np.arange(40) % 2)).save(where)
+    assert li.verify(reissued(where)).holds
+    tensors = load((where / "weights.safetensors").read_bytes())
+    for shape in ((2, 3), (3, 3), (1, 4)):
+        content = save(tensors | {"prepared_0": np.zeros(shape)})
+        assert not li.verify(reissued(where, weights=content)).holds, shape
+
+
+def test_three_classes_of_a_schema_need_three_answers(folder, tmp_path):
+    copy = shutil.copytree(folder, tmp_path / "c")
+    schema = {"target": "y", "source": "", "columns": {}, "classes": ["a", "b", "c"],
+              "array": {"low": 0.0, "high": 1.0, "outside": "clip"}}
+    model = json.loads((copy / "model.json").read_text())
+    two = reissued(copy, model=json.dumps(model | {"schema": schema | {"classes": ["0", "1"]},
+                                                   "answers": {"labels": ["0", "1"]}}).encode())
+    assert li.verify(two).holds
+    found = li.verify(reissued(copy, model=json.dumps(model | {"schema": schema}).encode()))
+    assert not found.holds and "classes, or the range, of the model's schema" in found.problems[0]
+
+
+def test_folders_from_before_there_was_a_list_hold_and_say_what_was_not_compared(folder, tmp_path):
+    from lastiterate.accounting.written import content_hash
+
+    copy = shutil.copytree(folder, tmp_path / "c")
+    (copy / "manifest.json").unlink()
+    text = (copy / "model.json").read_text().replace('"format": 3', '"format": 2').encode()
+    (copy / "model.json").write_bytes(text)
+    body = json.loads((copy / "certificate.json").read_text()) | {"model_sha256": sha256(text)}
+    (copy / "certificate.json").write_text(json.dumps(body | {"content_sha256": content_hash(body)}))
+    code, said = verify(copy)
+    assert code == 0 and "before folders had a list of their files: nothing compares report.html" in said
+    assert li.load(copy).predict(np.zeros((1, 2))).shape == (1,)

@@ -1,0 +1,186 @@
+"""Accuracy that may be shown: what it costs, which records it is about, what its interval covers."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import lastiterate as li
+from lastiterate.curves.gdp import Gdp
+from lastiterate.curves.private_selection import WorstOf
+from lastiterate.engine import seeded_keys
+from lastiterate.estimators import DPLogisticRegression
+from lastiterate.ledger.filters import GaussianFilter
+from lastiterate.ledger.store import Ledger
+from lastiterate.planning.task import budget
+from lastiterate.release import linear
+from lastiterate.release.answers import Labels
+from lastiterate.release.scored import accuracy, count_for, noisy_count, reserved
+from lastiterate.run.counts import NoisyCount
+
+DELTA = 1e-5
+RNG = np.random.default_rng(6)
+X = RNG.normal(size=(300, 4))
+Y = (X[:, 0] + 0.3 * RNG.normal(size=300) > 0).astype(int)
+RUN = li.Run(n=270, steps=40, step_size=1.0, loss=li.Logistic(), noise=li.NoiseMultiplier(20.0), clip=0.5)
+
+
+@pytest.fixture(scope="module")
+def estimator():
+    return DPLogisticRegression(epsilon=3.0, delta=DELTA, run=RUN, classes=["no", "yes"], random_state=4,
+                                report_accuracy=0.2).fit(X, np.array(["no", "yes"])[Y])
+
+
+def epsilon(run, delta=DELTA):
+    return li.account(run).epsilon(delta)
+
+
+def test_every_record_pays_for_what_it_is_part_of():
+    alone, mu = li.account(RUN).curve("composition-gdp"), 0.4
+    both = li.account(replace(RUN, counts=(NoisyCount(1 / mu, 30),))).curve("composition-gdp")
+    assert both.mu == pytest.approx(math.hypot(alone.mu, mu), rel=1e-2) and both.mu > math.hypot(alone.mu, mu)
+    apart = li.account(replace(RUN, counts=(NoisyCount(1 / mu, 30, drawn="apart"),))).curve("composition-gdp")
+    assert isinstance(apart, WorstOf) and apart.curves[0] == alone
+    assert apart.epsilon(DELTA) == max(alone.epsilon(DELTA), apart.curves[1].epsilon(DELTA))
+    assert Gdp(mu).epsilon(DELTA) <= apart.curves[1].epsilon(DELTA) <= Gdp(1.02 * mu).epsilon(DELTA)
+    loud = replace(RUN, counts=(NoisyCount(0.1, 30, drawn="apart"),))
+    assert epsilon(loud) > Gdp(9.9).epsilon(DELTA), "the worse of the two, not the training alone"
+    # a later count may be of records of either part
+    three = replace(RUN, counts=(NoisyCount(2.0, 30, drawn="apart"), NoisyCount(3.0, 300)))
+    curve = li.account(three).curve("composition-gdp")
+    assert curve.curves[0].mu == pytest.approx(math.hypot(alone.mu, 1 / 3), rel=1e-2)
+    assert curve.curves[1].mu == pytest.approx(math.hypot(1 / 2, 1 / 3), rel=1e-2)
+
+
+def test_several_processes_release_one_count(monkeypatch):
+    """Its noise is drawn under the key of the first of them: two draws for one count would cost twice."""
+    certificate = li.account(replace(RUN, counts=(NoisyCount(50.0, 30, drawn="apart"),)))
+    kept, out = reserved(300)
+
+    def counted():
+        return linear.fit(certificate, X[kept], Y[kept], delta=DELTA, answers=Labels((0, 1)),
+                          held=(X[out], Y[out])).counted
+
+    assert counted() != counted()
+    monkeypatch.setattr(linear.Devices, "same_key", lambda self, key: seeded_keys(5, 1)[0])
+    released = linear.execute
+    monkeypatch.setattr(linear, "execute", lambda *given: released(*given[:3], seeded_keys(5, 1)[0], *given[4:]))
+    assert counted() == counted()
+
+
+def test_a_count_moves_by_one_whatever_the_neighbours_are():
+    for adjacency in ("zero-out", "replace-one"):
+        one = li.account(replace(RUN, adjacency=adjacency, counts=(NoisyCount(0.5, 30, drawn="apart"),)))
+        assert one.curve("composition-gdp").curves[1].mu == pytest.approx(2.0, rel=1e-2)
+    people = li.account(replace(RUN, rows_per_unit=3, counts=(NoisyCount(0.5, 30),)))
+    assert people.curve("composition-gdp").mu > 6.0
+
+
+@pytest.mark.parametrize("change, word", [
+    ({"rows_per_unit": 2}, "cannot be apart"),
+    ({"loss": li.HuberRidge()}, "records whose class"),
+    ({"release": "all"}, "must be 'last'"),
+])
+def test_what_cannot_be_counted_is_refused(change, word):
+    with pytest.raises(li.InputError, match=word):
+        replace(RUN, counts=(NoisyCount(1.0, 30, drawn="apart"),), **change)
+
+
+def test_the_share_is_what_is_spent():
+    found = count_for(0.25, 2.0, DELTA, 30)
+    assert found.apart and found.noise_multiplier == pytest.approx(2 / budget(2.0, DELTA), rel=0.02)
+    people = count_for(0.25, 2.0, DELTA, 30, rows_per_unit=4)
+    assert not people.apart and people.noise_multiplier == pytest.approx(4 * found.noise_multiplier)
+    for share in (0.0, 1.0, True, "half"):
+        with pytest.raises(li.InputError, match="report_accuracy must lie"):
+            count_for(share, 2.0, DELTA, 30)
+
+
+def test_parts_are_public_and_disjoint():
+    train, held = reserved(300)
+    assert len(held) == 30 and sorted([*train, *held]) == list(range(300))
+    with pytest.raises(li.InputError, match="at least 20 records"):
+        reserved(19)
+
+
+def test_noise_is_as_described_and_intervals_cover():
+    count, truth = NoisyCount(4.0, 400), 0.8
+    drawn = np.array([noisy_count(np.ones(400, bool), count, key) for key in seeded_keys(3, 200)])
+    assert drawn.mean() == pytest.approx(400, abs=1.2) and drawn.std() == pytest.approx(4.0, rel=0.2)
+    rng = np.random.default_rng(0)
+    hits, widths = 0, []
+    for _ in range(600):
+        found = accuracy(count, rng.binomial(400, truth) + 4.0 * rng.normal())
+        hits += found.low <= truth <= found.high
+        widths.append(found.high - found.low)
+    assert hits >= 0.95 * 600 and np.mean(widths) < 0.14
+    for counted in (-50.0, 0.0, 400.0, 470.0):
+        found = accuracy(count, counted)
+        assert 0 <= found.low <= found.value <= found.high <= 1
+    with pytest.raises(li.InputError, match="y must have 400 entries"):
+        noisy_count(np.ones(3, bool), count, seeded_keys(0, 1)[0])
+
+
+def test_what_is_counted_is_not_trained_on(estimator):
+    (found,) = estimator.fitted_.accuracies
+    assert found.records == 30 and found.apart and found.low <= found.value <= found.high
+    assert estimator.run_.n == 270 and estimator.certificate_.epsilon(DELTA) <= 3.0
+    _, held = reserved(300)
+    other = Y.copy()
+    other[held] = 1 - other[held]
+    again = DPLogisticRegression(**estimator.get_params()).fit(X, np.array(["no", "yes"])[other])
+    assert (again.model_.weights == estimator.model_.weights).all()
+    assert again.fitted_.counted[0] + estimator.fitted_.counted[0] == pytest.approx(
+        30 + 2 * (estimator.fitted_.counted[0] - round_count(estimator)), abs=1e-6)
+
+
+def round_count(estimator):
+    _, held = reserved(300)
+    return int((estimator.predict(X[held]) == np.array(["no", "yes"])[Y[held]]).sum())
+
+
+def test_every_further_score_is_charged(estimator, tmp_path):
+    model, labels = estimator.fitted_, np.array(["no", "yes"])[Y]
+    ledger = Ledger(tmp_path / "book")
+    ledger.add("data", unit="row", adjacency="zero-out", filter=GaussianFilter(1.5 * budget(1.0, DELTA), 1e-7))
+    scored = model.private_score(X, labels, epsilon=1.0, ledger=ledger, dataset="data")
+    assert len(scored.accuracies) == 2 and scored.accuracies[-1].records == 300 and not scored.accuracies[-1].apart
+    assert abs(scored.counted[-1] - (model.predict(X) == labels).sum()) < 8 / budget(1.0, DELTA)
+    assert scored.certificate.epsilon(DELTA) > model.certificate.epsilon(DELTA)
+    assert (scored.released.weights == model.released.weights).all() and model.run.counts != scored.run.counts
+    with pytest.raises(li.InputError, match="refuses"):
+        model.private_score(X, labels, epsilon=1.2, ledger=ledger, dataset="data")
+    scored.save(tmp_path / "model")
+    loaded = li.load(tmp_path / "model")
+    assert loaded.accuracies == scored.accuracies and li.verify(tmp_path / "model").holds
+    text = (tmp_path / "model" / "certificate.json").read_text()
+    assert "accuracy: a count over 300 records, which may be trained on too" in text
+    (tmp_path / "model" / "certificate.json").write_text(text.replace('"records": 300', '"records": 301'))
+    assert not li.verify(tmp_path / "model").holds
+
+
+def test_a_run_with_a_count_needs_its_records():
+    run = replace(RUN, counts=(NoisyCount(1.0, 30, drawn="apart"),))
+    with pytest.raises(li.InputError, match="counts must be one, with the records"):
+        li.train(run, (X[:270], Y[:270]), delta=DELTA)
+
+
+def test_nobody_may_have_more_counted_rows_than_is_charged(estimator):
+    """``unit`` is looked at: too many rows of one are refused, and where nobody names it the certificate says so."""
+    model, labels, person = estimator.fitted_, np.array(["no", "yes"])[Y], np.arange(300)
+    assert len(model.private_score(X, labels, epsilon=1.0, unit=person).accuracies) == 2
+    with pytest.raises(li.InputError, match=r"unit must have at most rows_per_unit = 1 rows"):
+        model.private_score(X, labels, epsilon=1.0, unit=person // 2)
+    with pytest.raises(li.InputError, match=r"unit must name the unit of each"):
+        model.private_score(X, labels, epsilon=1.0, unit=person[1:])
+    of_two = replace(RUN, n=150, rows_per_unit=2)
+    two = li.train(of_two, (X[:150], Y[:150]), unit=person[:150] // 2)
+    assert any("no unit has more rows" in text for text in two.private_score(X, Y, epsilon=1.0).certificate.caveats)
+    asked = two.private_score(X, Y, epsilon=1.0, unit=person // 2)
+    assert not any("no unit has more rows" in text for text in asked.certificate.caveats)
+    assert asked.run.counts[-1].noise_multiplier > 1.9 * model.private_score(
+        X, labels, epsilon=1.0).run.counts[-1].noise_multiplier
+    units = li.train(replace(RUN, n=150, rows_per_record=2, clip=None), (X, Y), unit=person // 2)
+    with pytest.raises(li.InputError, match="counts must be empty where records are units"):
+        units.private_score(X, Y, epsilon=1.0, unit=person // 2)

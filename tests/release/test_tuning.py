@@ -1,0 +1,190 @@
+"""Private selection end to end: the budget, what is drawn, what leaves, and what the certificate must say."""
+
+import json
+import math
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.stats import chi2
+from typer.testing import CliRunner
+
+import lastiterate as li
+from lastiterate.accounting.selection import Selection, certify
+from lastiterate.cli import app
+from lastiterate.curves.number_of_runs import NegativeBinomial, PoissonRuns
+from lastiterate.engine.random_bits import Bits, derived
+from lastiterate.estimators import DPHuberRidge, DPLogisticRegression, DPSearchCV
+from lastiterate.ledger import GaussianFilter, Ledger
+from lastiterate.release import tuning
+from lastiterate.release.answers import Labels, Range
+from lastiterate.release.charging import custody
+from lastiterate.release.tuning import NothingSelected, _draws, _score, parts, planned, select
+
+N = 200
+
+
+def candidate(step: float) -> "tuning.Candidate":
+    run = li.Run(n=len(parts(N)[0]), steps=20, step_size=step, batching=li.Permuted(40), loss=li.Logistic(ridge=1e-2))
+    return lambda epsilon, delta: li.calibrate(run, epsilon=epsilon, delta=delta)
+
+
+def records() -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-1, 1, (N, 3)).astype(np.float32)
+    return x, (x[:, 0] > 0).astype(int)
+
+
+@pytest.fixture(scope="module")
+def certificate() -> "tuning.SelectionCertificate":
+    return planned([candidate(0.5), candidate(1e-6)], epsilon=3.0, delta=1e-5, law=NegativeBinomial.with_mean(6.0),
+                   held_out=len(parts(N)[1]), regression=False)
+
+
+def test_the_whole_keeps_the_budget_and_uses_most_of_it(certificate: "tuning.SelectionCertificate") -> None:
+    assert 2.6 < certificate.epsilon(1e-5) <= 3.0
+    naive = li.curves.compose(*[certificate.certificates[0].curve("composition-gdp")] * 6).epsilon(1e-5)
+    assert naive > certificate.epsilon(1e-5)
+    assert certificate.epsilon(1e-5) < certificate.replace_one_epsilon(1e-5) < math.inf
+
+
+def test_the_score_is_part_of_every_run(certificate: "tuning.SelectionCertificate") -> None:
+    chosen = certificate.selection
+    louder = certify(replace(chosen, score_noise=chosen.score_noise / 2))
+    assert louder.epsilon(1e-5) > certificate.epsilon(1e-5) * 1.2
+
+
+def test_the_good_candidate_wins(certificate: "tuning.SelectionCertificate") -> None:
+    x, y = records()
+    found = [select(certificate, x, y, delta=1e-5, answers=Labels((0, 1)), seed=seed) for seed in range(8)]
+    steps = Counter(float(model.run.step_size.value) for model in found)
+    assert steps[0.5] > steps[1e-6]
+    assert all("seed" in model.certificate.all_caveats()[0] for model in found)
+
+
+@pytest.mark.parametrize("law", [NegativeBinomial(0.0, 0.2), NegativeBinomial(1.0, 0.3), NegativeBinomial(-0.5, 0.2),
+                                 PoissonRuns(3.0)], ids=str)
+def test_numbers_of_runs_follow_their_law(law: "NegativeBinomial | PoissonRuns") -> None:
+    bits = Bits(derived(b"law", "tests"), 0)
+    draws = np.array([law.draw(bits.integer(256), 256) for _ in range(3000)])
+    masses = np.array(law.masses(1e-9))
+    cells = [k for k in range(len(masses)) if masses[k] * 3000 > 10]
+    expected = np.array([*masses[cells], max(1e-12, 1 - masses[cells].sum())]) * 3000
+    seen = np.array([*((draws == k).sum() for k in cells), (~np.isin(draws, cells)).sum()])
+    kept = expected > 5
+    assert chi2.sf(((seen - expected)[kept] ** 2 / expected[kept]).sum(), kept.sum() - 1) > 1e-6
+    assert law.draw(0, 256) == (0 if isinstance(law, PoissonRuns) else 1)
+
+
+def test_candidates_are_drawn_uniformly_and_independently(certificate: "tuning.SelectionCertificate") -> None:
+    counts = Counter(run.step_size.value for seed in range(300) for run, *_ in _draws(certificate.selection, seed))
+    total = sum(counts.values())
+    assert abs(counts[0.5] - total / 2) < 5 * math.sqrt(total) / 2 and abs(total - 300 * 6) < 600
+
+
+def test_scores_move_by_at_most_the_unit_for_one_record() -> None:
+    rng = np.random.default_rng(0)
+    for answers, unit in ((Labels((0, 1)), 1), (Labels((0, 1, 2)), 1), (Range(0.0, 1.0), 2**16)):
+        outputs = 3 if isinstance(answers, Labels) and len(answers.values) == 3 else 1
+        found = rng.normal(size=(20, outputs)) * 3
+        target = rng.integers(0, max(2, outputs), 20) if isinstance(answers, Labels) else rng.uniform(-2, 2, 20)
+        whole = _score(found, target, answers, unit)
+        assert 0 <= whole <= 20 * unit
+        for i in range(20):
+            without = _score(np.delete(found, i, 0), np.delete(target, i), answers, unit)
+            assert 0 <= whole - without <= unit
+
+
+def test_every_record_is_trained_on_or_scored() -> None:
+    train, held = parts(N)
+    assert sorted([*train, *held]) == list(range(N)) and (parts(N)[0] == train).all()
+
+
+def test_folders_are_saved_read_and_verified(certificate: "tuning.SelectionCertificate", tmp_path: Path) -> None:
+    x, y = records()
+    model = select(certificate, x, y, delta=1e-5, answers=Labels((0, 1)))
+    model.save(tmp_path / "m")
+    assert li.verify(tmp_path / "m").holds
+    again = li.load(tmp_path / "m")
+    assert (again.predict(x) == model.predict(x)).all() and again.certificate.selection == certificate.selection
+    text = (tmp_path / "m" / "certificate.json").read_text()
+    stored = json.loads(text)
+    for change in (dict(epsilon=0.1), dict(adjacency="replace-one"), dict(extra=1), dict(caveats=[])):
+        (tmp_path / "m" / "certificate.json").write_text(json.dumps(stored | change))
+        assert not li.verify(tmp_path / "m").holds
+    quieter = stored["selection"] | dict(score_noise=stored["selection"]["score_noise"] * 2)
+    (tmp_path / "m" / "certificate.json").write_text(json.dumps(stored | dict(selection=quieter)))
+    assert not li.verify(tmp_path / "m").holds
+
+
+@pytest.mark.parametrize("change", [dict(law={"type": "x"}), dict(candidates=[]), dict(held_out=0), dict(held_out="a"),
+                                    dict(score_noise=-1.0), dict(score_noise=None), dict(unit=0), dict(more=1),
+                                    dict(law={"type": "PoissonRuns", "expected": "3"})])
+def test_descriptions_that_are_refused(certificate: "tuning.SelectionCertificate", change: dict) -> None:
+    with pytest.raises(li.InputError):
+        Selection.from_dict(certificate.selection.to_dict() | change)
+
+
+def test_no_run_at_all_is_said(certificate: "tuning.SelectionCertificate", tmp_path: Path) -> None:
+    x, y = records()
+    none = certify(replace(certificate.selection, law=PoissonRuns(1e-5)))
+    ledger = Ledger(tmp_path / "l")
+    ledger.add("a", unit="record", adjacency="zero-out", filter=GaussianFilter(3.0, 1e-6))
+    guard = custody(ledger=ledger, dataset="a", purpose="tune")
+    with pytest.raises(NothingSelected, match="number of runs was 0"):
+        select(none, x, y, delta=1e-5, answers=Labels((0, 1)), custody=guard)
+    (release,) = ledger.total().releases
+    assert release.state == "touched"
+
+
+def test_what_leaves_says_nothing_of_the_losers(certificate: "tuning.SelectionCertificate", tmp_path: Path,
+                                                capfd: pytest.CaptureFixture) -> None:
+    """Two selections with different numbers of runs: the same text on the screen, the same lines in the ledger."""
+    x, y = records()
+    seeds = {}
+    for seed in range(40):
+        seeds.setdefault(certificate.selection.law.draw(
+            Bits(derived(derived(seed.to_bytes(16, "big"), "tests"), "selection"), 0).integer(256), 256), seed)
+    few, many = min(seeds), max(seeds)
+    assert many > few
+    told = []
+    for number, count in enumerate((few, many)):
+        ledger = Ledger(tmp_path / f"l{number}")
+        ledger.add("a", unit="record", adjacency="zero-out", filter=GaussianFilter(3.0, 1e-6))
+        guard = custody(ledger=ledger, dataset="a", purpose="tune")
+        model = select(certificate, x, y, delta=1e-5, answers=Labels((0, 1)), seed=seeds[count], custody=guard)
+        guard.finish(model)
+        (release,) = ledger.total().releases
+        told.append((release.purpose, release.run, release.curve, release.costs, release.day, release.state,
+                     repr(model.certificate), model.certificate.explain(1e-5), capfd.readouterr()))
+    assert told[0] == told[1]
+
+
+def test_search_over_estimators(tmp_path: Path) -> None:
+    x, y = records()
+    ledger = Ledger(tmp_path / "l")
+    ledger.add("a", unit="record", adjacency="zero-out", filter=GaussianFilter(3.0, 1e-6))
+    search = DPSearchCV(DPLogisticRegression(classes=[0, 1], time_budget=5.0), {"row_norm": [0.5, 2.0]}, epsilon=3.0,
+                        mean_runs=3.0, random_state=1, ledger=ledger, dataset="a").fit(x, y)
+    assert search.best_params_["row_norm"] in (0.5, 2.0) and search.certificate_.epsilon(1e-4) <= 3.0
+    assert search.score(x, y) > 0.5 and ledger.total().releases[0].state == "released" and ledger.verify() == ()
+    assert not hasattr(search, "cv_results_") and not hasattr(search, "best_score_")
+    for bad in (DPSearchCV(DPLogisticRegression(), {}), DPSearchCV("x", {}),
+                DPSearchCV(DPLogisticRegression(classes=[0, 1]), {"epsilon": [1.0, 2.0]})):
+        with pytest.raises(li.InputError):
+            bad.fit(x, y)
+    ridge = DPSearchCV(DPHuberRidge(time_budget=5.0, target_range=(-1, 1)), {"row_norm": [0.5, 2.0]}, epsilon=3.0,
+                       mean_runs=2.0, random_state=2).fit(x, y - 0.5)
+    assert ridge.predict(x).shape == (N,)
+
+
+def test_the_command_line(tmp_path: Path) -> None:
+    found = CliRunner().invoke(app, ["tune", "iris", "--epsilon", "6", "--mean-runs", "2", "--algorithms",
+                                     "noisy-gd,permuted-sgd", "--out", str(tmp_path / "m")])
+    assert found.exit_code == 0, found.output
+    assert "secret number of runs" in found.output and li.verify(tmp_path / "m").holds
+    for words in (["--row-norms", "a"], ["--runs", "fixed"], ["--mean-runs", "0.5"], ["--algorithms", "x"]):
+        found = CliRunner().invoke(app, ["tune", "iris", "--epsilon", "6", *words, "--out", str(tmp_path / "n")])
+        assert found.exit_code == 2 and not (tmp_path / "n").exists(), found.output
