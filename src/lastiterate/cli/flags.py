@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import fields
+from collections.abc import Mapping
+from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any, get_args
 
@@ -17,7 +18,7 @@ from lastiterate.run.penalties import L1, ElasticNet, GroupLasso, L2Squared, Nuc
 from lastiterate.run.run import Run
 from lastiterate.run.starts import Fixed, GaussianStart, Start
 from lastiterate.run.step_sizes import Constant, InverseDecay, RelativeToSmooth, Steps, StepSize
-from lastiterate.run.updates import HeavyBall, Nesterov, Update
+from lastiterate.run.updates import Update
 
 WORDS = ("n", "steps", "step_size", "batch", "start", "momentum", "prox", "release", "adjacency")
 NUMBERS = ("noise_std", "sigma", "noise_multiplier", "sensitivity", "lipschitz", "smooth", "strong", "weak_convexity",
@@ -63,26 +64,39 @@ def step_size(text: str) -> StepSize:
 
 
 BATCHES = {kind.word: kind for kind in get_args(Batching)}
-_LETTERS: dict[Any, str] = {"int": "B", "float": "Q"}
+UPDATES = {kind.word: kind for kind in get_args(Update)}
+_LETTERS = {"size": "B", "rate": "Q"}
 
 
-def form(kind: type[Batching]) -> str:
-    """How a batching is written, its numbers as letters: ``cyclic:B``."""
-    letters = ",".join(_LETTERS[item.type] for item in fields(kind))
-    return f"{kind.word}:{letters}" if letters else kind.word
+def form(kind: type[Batching] | type[Update]) -> str:
+    """How a part is written: its word and its numbers: ``cyclic:B``."""
+    names = ",".join(_LETTERS.get(item.name, item.name.upper()) for item in fields(kind) if item.default is MISSING)
+    return f"{kind.word}:{names}" if names else kind.word
 
 
 BATCH_FORMS = [form(kind) for kind in BATCHES.values()]
+UPDATE_FORMS = ["none", *(form(kind) for kind in UPDATES.values())]
+
+
+def _part(flag: str, text: str, kinds: Mapping[str, Any], forms: list[str]) -> Any:
+    """What ``word:number,number`` says; numbers that have a default may be left out."""
+    word, _, rest = text.partition(":")
+    given = rest.split(",") if rest else []
+    of = fields(kinds[word]) if word in kinds else ()
+    if word not in kinds or not sum(item.default is MISSING for item in of) <= len(given) <= len(of):
+        raise InputError(flag, f"must be {', '.join(forms[:-1])} or {forms[-1]}", text)
+    readers = {"int": whole_number, "float": number}
+    return kinds[word](*(readers[str(item.type)](flag, part) for item, part in zip(of, given, strict=False)))
 
 
 def batching(text: str) -> Batching:
     """One of ``BATCH_FORMS``."""
-    word, _, rest = text.partition(":")
-    kind, given = BATCHES.get(word), rest.split(",") if rest else []
-    if kind is None or len(given) != len(fields(kind)):
-        raise InputError("--batch", f"must be {', '.join(BATCH_FORMS[:-1])} or {BATCH_FORMS[-1]}", text)
-    readers = {"int": whole_number, "float": number}
-    return kind(*(readers[str(item.type)]("--batch", part) for item, part in zip(fields(kind), given, strict=True)))
+    return _part("--batch", text, BATCHES, BATCH_FORMS)
+
+
+def update(text: str | None) -> Update | None:
+    """One of ``UPDATE_FORMS``."""
+    return None if text in (None, "none") else _part("--momentum", text, UPDATES, UPDATE_FORMS)
 
 
 def start(text: str) -> Start:
@@ -92,17 +106,6 @@ def start(text: str) -> Start:
     if text.startswith("gaussian:"):
         return GaussianStart(number("--start", text.removeprefix("gaussian:")))
     raise InputError("--start", "must be fixed or gaussian:STD", text)
-
-
-def momentum(text: str | None) -> Update | None:
-    """``nesterov | heavy-ball:BETA``."""
-    if text is None or text == "none":
-        return None
-    if text == "nesterov":
-        return Nesterov()
-    if text.startswith("heavy-ball:"):
-        return HeavyBall(number("--momentum", text.removeprefix("heavy-ball:")))
-    raise InputError("--momentum", "must be none, nesterov or heavy-ball:BETA", text)
 
 
 PROXES = {"l1": L1, "l2-squared": L2Squared, "elastic-net": ElasticNet, "group-lasso": GroupLasso,
@@ -164,6 +167,6 @@ def describe(file: Path | None, flags: dict[str, Any], *, searched: str = "") ->
                     needed=searched != "noise"),
         batching=batching(flags.get("batch") or "full"), start=start(flags.get("start") or "fixed"),
         domain=Everywhere() if radius is None else Ball(radius), clip=flags.get("clip"),
-        update=momentum(flags.get("momentum")), prox=prox(flags.get("prox")), release=flags.get("release") or "last",
+        update=update(flags.get("momentum")), prox=prox(flags.get("prox")), release=flags.get("release") or "last",
         adjacency=flags.get("adjacency") or "zero-out", loss=Abstract(LossFacts(**constants)),
     )

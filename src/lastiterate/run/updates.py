@@ -22,11 +22,12 @@ Memory = tuple[Any, ...]
 class UpdateRule(ABC):
     """The questions that every rule answers, in arithmetic that numbers and arrays share.
 
-    ``linear``: whether the direction is the gradient plus a linear function of parameters and memory, so that
+    ``word``: its name in a sentence and on the command line; ``linear``: whether the direction is the gradient plus a linear function of parameters and memory, so that
     gradients can be read off the iterates, and risks follow from curvature.
     """
 
     linear: ClassVar[bool] = True
+    word: ClassVar[str]
 
     @abstractmethod
     def init(self, theta: Any) -> Memory:
@@ -46,6 +47,8 @@ class UpdateRule(ABC):
 class Plain(UpdateRule):
     """The gradient itself."""
 
+    word: ClassVar[str] = "plain"
+
     def init(self, theta: Any) -> Memory:
         return ()
 
@@ -57,6 +60,8 @@ class Plain(UpdateRule):
 @dataclass(frozen=True)
 class Nesterov(UpdateRule):
     """Nesterov's momentum: the gradient is taken ahead of the iterate, k / (k + 3) of the last step further."""
+
+    word: ClassVar[str] = "nesterov"
 
     def init(self, theta: Any) -> Memory:
         return (theta,)
@@ -73,6 +78,7 @@ class Nesterov(UpdateRule):
 class HeavyBall(UpdateRule):
     """Polyak's momentum with a constant coefficient: the velocity is ``beta`` times the last one, plus the gradient."""
 
+    word: ClassVar[str] = "heavy-ball"
     beta: float
 
     def __post_init__(self) -> None:

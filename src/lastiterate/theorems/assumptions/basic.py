@@ -54,8 +54,9 @@ NOISY_STEPS = (noisy_steps, known_sensitivity, known_noise)
 """What nearly every row about steps asks for."""
 last_iterate_only = _plain("last_iterate_only", "only the last iterate is released", lambda run: run.release == "last",
                            "it speaks of the last iterate only, and this run releases all of them")
-plain_updates = _plain("plain_updates", "no momentum", lambda run: run.update is None,
-                     "the proof covers plain steps, and this run uses momentum")
+plain_updates = Assumption("plain_updates", "no momentum and no other update rule", lambda run: Held()
+                           if run.update is None else Broken(
+                               f"the proof covers plain steps, and this run's update rule is {run.rule.word}"))
 full_batch = _plain("full_batch", "full batches", lambda run: run.batching.drawn == "never" and run.blocks == 1,
                     "it is proved for full batches only: use batching=FullBatch()")
 public_order = _plain("public_order", "full batches, or blocks in a public order",
