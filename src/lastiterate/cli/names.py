@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection
 from functools import partial
 
-from lastiterate.cli.flags import BATCHES, NUMBERS, WORDS, form
+from lastiterate.cli.flags import BATCHES, NUMBERS, UPDATES, WORDS, form
 
 ARGUMENTS = {
     "folder": "out", "batching": "batch", "batch size": "batch", "rate of poisson batches": "batch",
@@ -24,13 +24,13 @@ VALUES = {
     "noise=Langevin(SIGMA)": "--sigma SIGMA",
     "noise=GradientNoise(STD)": "--noise-std STD",
     "noise=NoiseMultiplier(Z)": "--noise-multiplier Z",
-    "update=HeavyBall(BETA)": "--momentum heavy-ball:BETA",
     "filter=GaussianFilter(MU, FAILURE)": "--filter gaussian --failure FAILURE",
     "schema_template(file, header=False, columns=NAME:KIND,...)":
         "lastiterate schema FILE --no-header --columns NAME:KIND,...",
     "unpacked_limit(BYTES)": "--unpacked-limit BYTES",
-} | {f"batching={kind.__name__}({','.join(letters)})": f"--batch {written}" for kind in BATCHES.values()
-     for written, letters in [(form(kind), form(kind).split(":")[1:])]}
+} | {f"{name}={kind.__name__}({','.join(written.split(':')[1:])})": f"{flag} {written}"
+     for name, flag, kinds in (("batching", "--batch", BATCHES), ("update", "--momentum", UPDATES))
+     for kind in kinds.values() for written in [form(kind)]}
 """What is said in another way on the command line; words in capitals stand for any value."""
 
 
