@@ -54,6 +54,7 @@ from lastiterate.run.step_sizes import InverseDecay as InverseDecay
 from lastiterate.run.step_sizes import RelativeToSmooth as RelativeToSmooth
 from lastiterate.run.step_sizes import StableSteps as StableSteps
 from lastiterate.run.step_sizes import Steps as Steps
+from lastiterate.run.updates import Adam as Adam
 from lastiterate.run.updates import HeavyBall as HeavyBall
 from lastiterate.run.updates import Nesterov as Nesterov
 from lastiterate.run.variance_reduced_steps import VarianceReduced as VarianceReduced

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from lastiterate import HeavyBall, HuberRidge, Logistic, Nesterov, Softmax
+from lastiterate import Adam, HeavyBall, HuberRidge, Logistic, Nesterov, Softmax
 from lastiterate.run.domains import AffineBall, Ball, Box, Simplex
 from lastiterate.run.penalties import L1, ElasticNet, GroupLasso, L2Squared, NuclearNorm
 
@@ -76,16 +76,28 @@ def fit(run, X, y, noise, theta=None, batches=None):
     theta = np.zeros(noise.shape[1:]) if theta is None else theta
     theta = project(run.domain, theta)
     before, velocity, out = theta, np.zeros_like(theta), []
+    gradients = []
     for k in range(run.steps):
         first = k % run.blocks * int(b)
         at = slice(first, first + int(b)) if batches is None else batches[k]
         point = theta + k / (k + 3) * (theta - before) if isinstance(run.update, Nesterov) else theta
         g = gradient(loss, run.clip, point, X[at], y[at]) / b + loss.ridge * point + run.noise_stds[k] * noise[k]
         velocity = run.update.beta * velocity + g if isinstance(run.update, HeavyBall) else g
+        if isinstance(run.update, Adam):
+            gradients.append(g)
+            velocity = adam(run.update, np.array(gradients))
         moved = prox(run.prox, run.step_sizes[k], point - run.step_sizes[k] * velocity)
         before, theta = theta, project(run.domain, moved)
         out.append(theta)
     return np.array(out)
+
+
+def adam(rule, gradients):
+    """Kingma and Ba (2015), section 2: exponentially weighted means of all gradients so far, weights summing to one."""
+    def mean(beta, values):
+        weights = beta ** np.arange(len(values))[::-1]
+        return np.tensordot(weights / weights.sum(), values, 1)
+    return mean(rule.beta1, gradients) / (np.sqrt(mean(rule.beta2, gradients**2)) + rule.stabiliser)
 
 
 def quadratic_law(run, X, y, batches=None):

@@ -56,6 +56,7 @@ CHANGES = {
     "single records": {"batching": li.Cyclic(1)},
     "nesterov": {"update": li.Nesterov()},
     "heavy ball": {"update": li.HeavyBall(0.7), "batching": li.Cyclic(10)},
+    "adam": {"update": li.Adam(), "batching": li.Cyclic(10)},
     "ball": {"domain": li.domains.Ball(0.2)},
     "box": {"domain": li.domains.Box(-0.05, 0.1)},
     "clip": {"clip": 0.3},

@@ -27,7 +27,8 @@ def test_passes_and_multipliers():
     assert curve(replace(RUN, steps=64)) == AllocationPld(10, (2.0,), (6,), 2.0, 4)
     assert curve(replace(RUN, steps=4)) == AllocationPld(10, (), (), 2.0, 4)
     assert curve(replace(RUN, batching=li.RandomAllocation(300))) == AllocationPld(4, (2.0,), (15,))
-    same = [replace(RUN, release="all"), replace(RUN, update=li.HeavyBall(0.9)), replace(RUN, step_size=7.0),
+    same = [replace(RUN, release="all"), replace(RUN, update=li.HeavyBall(0.9)), replace(RUN, update=li.Adam()),
+            replace(RUN, step_size=7.0),
             replace(RUN, adjacency="add-remove")]
     assert all(curve(run) == curve(RUN) for run in same)
     nothing = li.Abstract(li.LossFacts(sensitivity=0.0, lipschitz=3.0))

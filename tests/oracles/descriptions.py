@@ -33,7 +33,7 @@ PARTS: dict[type, Any] = {type(part): part for part in (
     domains.AffineBall(2.0, ((1.0, 0.5),), (0.25,)),
     penalties.L1(0.1), penalties.L2Squared(0.1), penalties.ElasticNet(0.1, 0.2), penalties.GroupLasso(0.1, 1),
     penalties.NuclearNorm(0.1),
-    Fixed(), li.GaussianStart(0.5), li.Nesterov(), li.HeavyBall(0.9), li.PrivateMean(5.0, 1.0),
+    Fixed(), li.GaussianStart(0.5), li.Nesterov(), li.HeavyBall(0.9), li.Adam(), li.PrivateMean(5.0, 1.0),
     PrivateTargetMean(5.0), SquareRoots(), UnitRows(),
     CosineFeatures(5.0, 7), PrivateCovariance(5.0), TopEigenvalue(5.0),
     NoisyCount(5.0, 20, "apart"),

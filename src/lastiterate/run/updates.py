@@ -22,8 +22,9 @@ Memory = tuple[Any, ...]
 class UpdateRule(ABC):
     """The questions that every rule answers, in arithmetic that numbers and arrays share.
 
-    ``word``: its name in a sentence and on the command line; ``linear``: whether the direction is the gradient plus a linear function of parameters and memory, so that
-    gradients can be read off the iterates, and risks follow from curvature.
+    ``word``: its name in a sentence and on the command line. ``linear``: whether the direction is the gradient plus a
+    linear function of parameters and memory, so that gradients can be read off the iterates, and risks follow from
+    curvature.
     """
 
     linear: ClassVar[bool] = True
@@ -94,4 +95,37 @@ class HeavyBall(UpdateRule):
         return velocity, (velocity,)
 
 
-Update = Nesterov | HeavyBall
+@final
+@dataclass(frozen=True)
+class Adam(UpdateRule):
+    """Kingma and Ba (2015), Algorithm 1: means of gradients and of their squares, corrected for their zero start.
+
+    Coordinates are divided by a random number, so that nothing is known of how steps contract: every theorem that
+    covers such a run charges all of its iterates, of which steps are post-processing.
+    """
+
+    linear: ClassVar[bool] = False
+    word: ClassVar[str] = "adam"
+    beta1: float = 0.9
+    beta2: float = 0.999
+    stabiliser: float = 1e-8
+
+    def __post_init__(self) -> None:
+        settle(self)
+        for name in ("beta1", "beta2"):
+            if not 0 <= getattr(self, name) < 1:
+                raise InputError(f"{name} of Adam", "must lie in [0, 1)", getattr(self, name))
+        if not self.stabiliser > 0:
+            raise InputError("stabiliser of Adam", "must be positive", self.stabiliser)
+
+    def init(self, theta: Any) -> Memory:
+        return 0.0 * theta, 0.0 * theta
+
+    def update(self, gradient: Any, memory: Memory, theta: Any, k: Any) -> tuple[Any, Memory]:
+        mean = self.beta1 * memory[0] + (1 - self.beta1) * gradient
+        square = self.beta2 * memory[1] + (1 - self.beta2) * gradient * gradient
+        scale = (square / (1 - self.beta2 ** (k + 1.0))) ** 0.5 + self.stabiliser
+        return mean / (1 - self.beta1 ** (k + 1.0)) / scale, (mean, square)
+
+
+Update = Nesterov | HeavyBall | Adam
