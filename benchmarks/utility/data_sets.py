@@ -18,7 +18,6 @@ from pathlib import Path
 import numpy as np
 
 from lastiterate.data import Category, Ignore, Numeric, Schema, Table, encode, load_bundled
-from lastiterate.data.schema import public_row_norm
 
 ADULT_RANGES = {  # from the census questionnaire and its top codes
     "age": (17, 90), "education-num": (1, 16), "capital-gain": (0, 99999), "capital-loss": (0, 4356),
@@ -72,7 +71,7 @@ def adult(folder: Path) -> Set:
     train, schema = adult_part(folder, "adult.data")
     test, _ = adult_part(folder, "adult.test")
     return Set("Adult, published categories and ranges", *encode(train, schema), *encode(test, schema),
-               public_row_norm(schema, 0))
+               schema.form().norm)
 
 
 def adult_part(folder: Path, name: str, target: str = "income") -> tuple[Table, Schema]:
@@ -100,7 +99,7 @@ def adult_part(folder: Path, name: str, target: str = "income") -> tuple[Table, 
 def bundled(name: str) -> Set:
     table, schema = load_bundled(name)
     features, target = encode(table, schema)
-    return Set(name, features, target, None, None, public_row_norm(schema, features.shape[1]))
+    return Set(name, features, target, None, None, schema.form(features.shape[1:]).norm)
 
 
 LOADERS: dict[str, Callable[[Path], Set]] = {

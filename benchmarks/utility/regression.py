@@ -22,7 +22,6 @@ import lastiterate as li
 from benchmarks.peers.child_process import DIFFPRIVLIB, Child
 from benchmarks.utility.data_sets import Set, adult_part, bundled
 from lastiterate.data import encode
-from lastiterate.data.schema import public_row_norm
 from lastiterate.engine import execute, scores, seeded_key
 from lastiterate.planning.planner import consider
 from lastiterate.planning.task import Task
@@ -33,7 +32,7 @@ DELTA, EPSILONS = 1e-5, (0.3, 1.0, 3.0, 8.0)
 def adult(folder: Path, target: str) -> Set:
     table, schema = adult_part(folder, "adult.data", target)
     x, y = encode(table, schema)
-    return Set(f"Adult, {target}", x, y, None, None, public_row_norm(schema, x.shape[1]))
+    return Set(f"Adult, {target}", x, y, None, None, schema.form().norm)
 
 
 def r2(found: np.ndarray, truth: np.ndarray) -> float:

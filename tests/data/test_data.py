@@ -219,7 +219,7 @@ def test_a_category_with_very_many_values_is_refused_before_memory_ends(monkeypa
     schema = Schema((Category("code", values), Numeric("x", 0.0, 1.0)), target="y", classes=("a", "b"))
     table = Table(("code", "x", "y"), {"code": ["v7", "v19999"], "x": ["0", "1"], "y": ["a", "b"]})
     found = encode(table, schema)[0]
-    assert found.shape == (2, schema.width) == (2, 20_001) and found[1, 19_999] == found[0, 7] == 1
+    assert found.shape == (2, schema.form().width) == (2, 20_001) and found[1, 19_999] == found[0, 7] == 1
     monkeypatch.setattr("os.sysconf", lambda name: 600)
     with pytest.raises(InputError, match="schema makes 20001 features of 2 records") as caught:
         encode(table, schema)

@@ -76,7 +76,7 @@ def test_pieces_are_the_table(kind):
     path, write, schema = kind
     write(path)
     whole, source = encode(read_table(path, schema), schema), li.data.stream(path, schema)
-    assert streams(path) and len(source) == N and source.features == whole[0].shape[1]
+    assert streams(path) and len(source) == N and source.form.width == whole[0].shape[1]
     for most, first in ((1, 0), (7, 0), (1000, 0), (5, 20), (1000, N - 1)):
         for one, other in zip(collected(source, most, first), whole, strict=True):
             np.testing.assert_array_equal(one, other[first:])

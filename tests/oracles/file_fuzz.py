@@ -14,8 +14,7 @@ import numpy as np
 
 import lastiterate as li
 from lastiterate.data import Schema, encode, read_table
-from lastiterate.data.encode import width
-from lastiterate.data.schema import public_row_norm
+from lastiterate.data.encode import form_of
 from oracles.model_fuzz import check_sentence
 
 SECRET = "73.0912345"
@@ -136,7 +135,7 @@ def outcome(kind: Kind, content: bytes, home: Path) -> str:
         data = next(path for path in (home / "d.csv", home / "train-images-idx3-ubyte", home / kind.name)
                     if path.is_file() and path.suffix != ".toml")
         table = read_table(data, schema)
-        wide = width(table, schema)
+        form = form_of(table, schema)
         rows, target = encode(table, schema)
     except li.InputError as error:
         check_sentence(error)
@@ -145,8 +144,9 @@ def outcome(kind: Kind, content: bytes, home: Path) -> str:
     finally:
         for path in home.iterdir():
             path.unlink()
-    assert rows.shape == (len(table), wide) and np.isfinite(rows).all() and np.abs(rows).max(initial=0) <= 1 + 1e-6
-    assert np.linalg.norm(rows, axis=1).max(initial=0) <= public_row_norm(schema, wide) * (1 + 1e-6)
+    assert rows.shape == (len(table), form.width) and np.isfinite(rows).all()
+    assert np.abs(rows).max(initial=0) <= 1 + 1e-6
+    assert np.linalg.norm(rows, axis=1).max(initial=0) <= form.norm * (1 + 1e-6)
     if schema.regression:
         assert np.abs(target).max(initial=0) <= 1 + 1e-6
     else:

@@ -29,6 +29,7 @@ from lastiterate.cli.screen import (
 )
 from lastiterate.cli.terminal import Terminal
 from lastiterate.errors import InputError
+from lastiterate.features.map_table import TABLE
 
 if TYPE_CHECKING:
     from lastiterate.accounting.stored import Checked
@@ -69,9 +70,9 @@ def train_command(
     word: Annotated[Path | None, typer.Option("--word", help="a TOML file with what the releaser says: unit, purpose, "
                                               "public_facts, charged, not_charged, audit, contact, note")] = None,
     cap: Annotated[float | None, typer.Option("--cap", help="cap of --algorithm's loss on 1 - p_y")] = None,
-    features: Annotated[str, typer.Option("--features", help="plain; sqrt: roots of the features' sizes, for counts "
-                                          "and ReLU features; or fourier: random cosine features beside them, for "
-                                          "pictures and signals; a public choice")] = "plain",
+    features: Annotated[str | None, typer.Option("--features", help="public maps of single records: plain, "
+                                                 f"{', '.join(TABLE)}; or in the run: sqrt (for counts, ReLU features) "
+                                                 "or fourier (random cosines); by default the schema's")] = None,
     stream: Annotated[bool, typer.Option("--stream", help="read the file piece by piece, also where its values would "
                                          "fit in memory")] = False,
     scratch: Annotated[Path | None, typer.Option("--scratch", help="a folder for encrypted scratch files without a "

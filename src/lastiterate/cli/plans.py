@@ -57,18 +57,17 @@ def plan_command(
 def _task(n: int, schema: Path | None, features: int | None, classes: int | None, row_norm: float | None) -> Task:
     """The public numbers of a plan, from flags or from a schema (whose array does not say how wide it is)."""
     from lastiterate.data import Schema
-    from lastiterate.data.schema import public_row_norm
     from lastiterate.planning.task import Task
 
     if schema is not None:
         facts = Schema.read(schema)
-        for name, value in (("features", None if facts.width is None else features), ("classes", classes)):
+        for name, value in (("features", None if facts.array is not None else features), ("classes", classes)):
             if value is not None:
                 raise InputError(name, "cannot be combined with a schema, which says it", value, "leave it out")
-        features = facts.width if features is None else features
         classes = len(facts.classes)
-        if features is not None and row_norm is None:
-            row_norm = public_row_norm(facts, features)
+        if features is not None or facts.array is None:
+            form = facts.form(None if features is None else (features,))
+            features, row_norm = form.width, form.norm if row_norm is None else row_norm
     if features is None:
         raise InputError("features", "is needed: how many columns of numbers a row has", None,
                          "give it, or the --schema of a table")

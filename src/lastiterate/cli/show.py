@@ -16,6 +16,7 @@ from lastiterate.accounting.secrecy import gained
 from lastiterate.accounting.wording import rounded_down, rounded_up
 from lastiterate.cli.names import in_flags
 from lastiterate.curves.curve import check_delta
+from lastiterate.features.map_table import described
 from lastiterate.planning.planner import Choice, share_words
 from lastiterate.run.noise import NoiseMultiplier
 from lastiterate.run.updates import HeavyBall
@@ -100,6 +101,8 @@ def trained(console: Console, result: Trained, where: str) -> None:
              "exact": lambda: _exact_rows(model)}
     for row in kinds.get(model.kind, lambda: _sample_rows(model))():
         table.add_row(*row)
+    if model.schema is not None and model.schema.features:
+        table.add_row("features", described(model.schema.features))
     what = "accuracy" if linear and isinstance(model.answers, Labels) else "R^2"
     if result.test_score is not None:
         table.add_row(f"test {what}", f"[bold]{result.test_score:.3f}[/bold] on public test data")

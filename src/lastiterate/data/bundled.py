@@ -26,7 +26,8 @@ def load_bundled(name: str) -> tuple[Table, Schema]:
     if name not in BUNDLED:
         raise InputError("data set", "must be a file or one of " + ", ".join(BUNDLED), name)
     found: Any = datasets.load_diabetes(scaled=False) if name == "diabetes" else getattr(datasets, f"load_{name}")()
-    table = Table(tuple(f"x{i}" for i in range(found.data.shape[1])), array=found.data, answers=found.target)
+    table = Table(tuple(f"x{i}" for i in range(found.data.shape[1])), array=found.data, answers=found.target,
+                  shape=(8, 8) if name == "digits" else None)
     if name == "diabetes":
         columns = tuple(Numeric(f"x{i}", *pair) for i, pair in enumerate(_DIABETES))
         return table, Schema(columns, target_range=(25.0, 346.0), source=_ON_THE_SET)

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from lastiterate.errors import InputError
+from lastiterate.features.record_fields import Choice, Field, Number
 
 MISSING = frozenset({"", "?", "na", "nan", "null", "none"})
 """Cells (lower case, stripped) that count as missing."""
@@ -47,6 +48,11 @@ class Numeric:
         if self.missing != "refuse" and not _finite(self.missing):
             raise InputError(f"{where}: missing", "must be \"refuse\" or a public number to fill in", self.missing)
 
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """What it gives to a record."""
+        return (Number(self.name),)
+
 
 
 @dataclass(frozen=True)
@@ -67,6 +73,11 @@ class Category:
             if getattr(self, rule) not in ("zero", "refuse"):
                 raise InputError(f"{where}: {rule}", "must be \"zero\" or \"refuse\"", getattr(self, rule))
 
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """What it gives to a record."""
+        return (Choice(self.name, self.values),)
+
 
 
 @dataclass(frozen=True)
@@ -74,6 +85,11 @@ class Ignore:
     """A column that is not used."""
 
     name: str
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """Nothing."""
+        return ()
 
 
 

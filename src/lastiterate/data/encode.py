@@ -1,4 +1,4 @@
-"""From a table and its schema to numbers: public scaling to [-1, 1], one-hot categories, class indices."""
+"""From a table and its schema to rows and targets: public scaling to [-1, 1], public maps, class indices."""
 
 from __future__ import annotations
 
@@ -9,40 +9,62 @@ from typing import Any
 
 import numpy as np
 
-from lastiterate.data.columns import MISSING, Category, Numeric
+from lastiterate.data.columns import MISSING, Category, Column, Ignore, Numeric
 from lastiterate.data.schema import Schema
 from lastiterate.data.table import Cells, Table
 from lastiterate.errors import InputError
+from lastiterate.features.record_fields import Values
+from lastiterate.features.row_form import SLICE, RowForm
 
 TIMES = 3
 """Tables of 4 bytes per entry that a fit holds at once, about."""
-SLICE = 4096
-"""Rows of an array that are scaled at once, in double precision, so that no second copy of it is ever made."""
 
 
 def encode_features(table: Table, schema: Schema) -> np.ndarray:
-    """Features in [-1, 1], shape (n, d), float32; columns in the schema's order."""
+    """Rows, shape (n, d), float32: the columns in the schema's order, scaled to [-1, 1], and through its maps."""
+    form = form_of(table, schema)
     if table.array is not None:
-        return _encode_array(table, schema)
-    assert table.cells is not None
-    width(table, schema)
-    parts: list[np.ndarray] = []
-    for column in schema.columns:
-        if isinstance(column, Numeric):
-            parts.append(_number(column, table.cells[column.name], table.first)[:, None])
-        elif isinstance(column, Category):
-            parts.append(_one_hot(column, table.cells[column.name], table.first))
-    return np.concatenate(parts, axis=1).astype(np.float32)
+        return _encode_array(table, schema, form)
+    cells = table.cells
+    assert cells is not None
+    return form.rows(values for column in schema.columns for values in _values(column, cells, table.first))
 
 
-def width(table: Table, schema: Schema) -> int:
-    """Features that ``encode_features`` gives, from the columns' names alone: no value is looked at."""
+def _values(column: Column, cells: dict[str, Cells], first: int) -> tuple[Values, ...]:
+    """What a column gives to its fields."""
+    match column:
+        case Numeric():
+            return (_number(column, cells[column.name], first),)
+        case Category():
+            return (_places(column, cells[column.name], first),)
+        case Ignore():
+            return ()
+
+
+def form_of(table: Table, schema: Schema) -> RowForm:
+    """How a table's records become rows, from the columns' names alone: no value is looked at.
+
+    Errors: columns that the schema does not know, maps that fit none of them, and more features than memory holds.
+    """
+    form = schema.form(table.shape or (len(table.names),))
     if table.array is not None:
-        return _array_columns(table, schema)[0].size
+        _array_columns(table, schema)
+    else:
+        _check_columns(table, schema)
+    width = form.width
+    if TIMES * 4 * len(table) * width > memory():
+        raise InputError("schema", f"makes {width} features of {len(table)} records, which need about "
+                         f"{TIMES * 4e-9 * len(table) * width:.0f} GB of memory", None,
+                         "list fewer categories and let outside = \"zero\" take the rare ones, or ignore the column")
+    return form
+
+
+def _check_columns(table: Table, schema: Schema) -> None:
+    """Refuse cells whose columns are not those of the schema."""
     assert table.cells is not None
     if schema.array is not None:
         raise InputError("schema", "has an [array] entry, which speaks of numeric arrays", None, "describe the columns")
-    used = [column for column in schema.columns if isinstance(column, Numeric | Category)]
+    used = [column for column in schema.columns if column.fields]
     for column in used:
         if column.name not in table.cells:
             raise InputError("data file", "misses a column of the schema", column.name, "add it, or mark it \"ignore\"")
@@ -52,13 +74,6 @@ def width(table: Table, schema: Schema) -> int:
                          "describe it, or mark it kind = \"ignore\"")
     if not used:
         raise InputError("schema", "ignores every column", None, "describe at least one feature")
-    found = schema.width
-    assert found is not None
-    if TIMES * 4 * len(table) * found > memory():
-        raise InputError("schema", f"makes {found} features of {len(table)} records, which need about "
-                         f"{TIMES * 4e-9 * len(table) * found:.0f} GB of memory", None,
-                         "list fewer categories and let outside = \"zero\" take the rare ones, or ignore the column")
-    return found
 
 
 def memory() -> float:
@@ -131,17 +146,18 @@ def _array_columns(table: Table, schema: Schema) -> tuple[np.ndarray, np.ndarray
     return low, high, refuse
 
 
-def _encode_array(table: Table, schema: Schema) -> np.ndarray:
+def _encode_array(table: Table, schema: Schema, form: RowForm) -> np.ndarray:
     assert table.array is not None
     low, high, refuse = _array_columns(table, schema)
-    out = np.empty(table.array.shape, dtype=np.float32)
+    out = np.empty((len(table.array), form.width), dtype=np.float32)
     for start in range(0, len(out), SLICE):
         values = table.array[start:start + SLICE].astype(np.float64)
         bad = ((values < low) | (values > high)).any(axis=0) & refuse
         if bad.any():
             raise InputError(f"column {table.names[int(np.argmax(bad))]!r}", "has a value outside its public range",
                              None, "correct the range, or clip with outside = \"clip\"")
-        out[start:start + SLICE] = (np.clip(values, low, high) - low) / (high - low) * 2 - 1
+        scaled = ((np.clip(values, low, high) - low) / (high - low) * 2 - 1).astype(np.float32)
+        out[start:start + SLICE] = form.rows([scaled] if schema.array is not None else list(scaled.T))
     return out
 
 
@@ -176,15 +192,12 @@ def _parse(column: Numeric, cell: str, number: int) -> float:
                          "write 1000 and not 1,000, or make it kind = \"category\"") from None
 
 
-def _one_hot(column: Category, cells: Cells, first: int) -> np.ndarray:
+def _places(column: Category, cells: Cells, first: int) -> np.ndarray:
     place = {value: index for index, value in enumerate(column.values)}
-    found = np.array([place.get(cell, -2 if cell.lower() in MISSING else -1) for cell in cells])
+    found = np.array([place.get(cell, -2 if cell.lower() in MISSING else -1) for cell in cells], dtype=np.int64)
     for code, rule, what in ((-2, column.missing, "a missing value"), (-1, column.outside, "an unknown category")):
         if rule == "refuse" and (found == code).any():
             raise InputError(f"column {column.name!r}", f"has {what}",
                              f"record {first + int(np.argmax(found == code)) + 1}",
                              f"list it in values, or allow it with {'missing' if code == -2 else 'outside'} = \"zero\"")
-    out = np.zeros((len(cells), len(column.values)), dtype=np.float32)
-    known = found >= 0
-    out[np.flatnonzero(known), found[known]] = 1
-    return out
+    return found

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from types import UnionType
 from typing import Any
 
 from lastiterate.data.columns import Category, Column, Ignore, Numeric
 from lastiterate.errors import InputError
 
-ENTRIES: dict[str, tuple[type, str]] = {
+ENTRIES: dict[str, tuple[type | UnionType, str]] = {
     "columns": (dict, "tables such as [columns.age]"), "target": (str, "the name of a column"),
     "classes": (list, "a list of labels"), "target_range": (list, "[low, high]"),
-    "array": (dict, "a table with low and high"), "source": (str, "text"), "header": (list, "a list of names")}
+    "array": (dict, "a table with low and high"), "source": (str, "text"), "header": (list, "a list of names"),
+    "features": (str | list, "the name of a map, or a list of maps")}
 
 
 

@@ -43,7 +43,7 @@ def is_idx(path: Path) -> bool:
 
 def read_idx(path: Path) -> Table:
     """Rows or images (n, ...) of raw values; labels from the file beside it that the name leads to, if it exists."""
-    images = read_idx_array(path)
+    images = _read(path)
     if images.ndim < 2:
         raise InputError("data file", "must hold images (or rows), and not their labels", path.name,
                          "name the ...-images-idx3-ubyte file; the labels beside it are found")
@@ -73,6 +73,11 @@ def labels_beside(path: Path) -> Path | None:
 
 def read_idx_array(path: Path) -> np.ndarray:
     """The array of an IDX file, in the machine's byte order; (n,) or, with all further dimensions as one, (n, d)."""
+    found = _read(path)
+    return found if found.ndim == 1 else found.reshape(len(found), -1)
+
+
+def _read(path: Path) -> np.ndarray:
     with opened(path) as file:
         try:
             return _parse(file, path)
@@ -98,8 +103,7 @@ def _parse(file: gzip.GzipFile | BufferedReader, path: Path) -> np.ndarray:
     filled = _fill(file, values)
     if count == 0 or filled < count or file.read(1):  # asking for one more byte also makes gzip check its checksum
         raise damaged(path, f"must hold the values that its IDX header states ({count} bytes), no more and no less")
-    flat = shape if len(shape) == 1 else (shape[0], math.prod(shape[1:]))
-    return values.view(dtype).reshape(flat).astype(dtype.newbyteorder("="), copy=False)
+    return values.view(dtype).reshape(shape).astype(dtype.newbyteorder("="), copy=False)
 
 
 def _fill(file: Any, values: np.ndarray) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import tomllib
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -11,13 +10,19 @@ from typing import Any
 from lastiterate.data.columns import Array, Category, Column, Ignore, Numeric
 from lastiterate.data.entries import check_entries, column_from
 from lastiterate.errors import InputError
+from lastiterate.features.map_table import as_data, check_maps, maps_from
+from lastiterate.features.record_fields import Grid
+from lastiterate.features.record_map import RecordMap
+from lastiterate.features.row_form import RowForm
 
 
 @dataclass(frozen=True)
 class Schema:
     """Public facts about a table. ``classes`` for classification, ``target_range`` for regression.
 
-    ``header``: the names of all columns, in order, of a file that has no header.
+    ``header``: the names of all columns, in order, of a file that has no header. ``features``: the public maps that
+    make rows of records, each the first one for the fields that it speaks of; without one, numbers are scaled to
+    [-1, 1] and every category becomes a 0 or a 1.
     """
 
     columns: tuple[Column, ...] = ()
@@ -27,8 +32,10 @@ class Schema:
     array: Array | None = None
     source: str = ""
     header: tuple[str, ...] = ()
+    features: tuple[RecordMap, ...] = ()
 
     def __post_init__(self) -> None:
+        check_maps(self.features)
         if bool(self.classes) == (self.target_range is not None):
             raise InputError("schema", "needs either classes (classification) or target_range (regression)", None,
                              f"state which values {self.target!r} can have")
@@ -48,13 +55,14 @@ class Schema:
             raise InputError("header", "must name every column once, each described or the target",
                              strange[0] if strange else None)
 
-    @property
-    def width(self) -> int | None:
-        """Features of a row; ``None`` for an array, which says so itself."""
-        if self.array is not None:
-            return None
-        return sum(len(column.values) if isinstance(column, Category) else isinstance(column, Numeric)
-                   for column in self.columns)
+    def form(self, shape: tuple[int, ...] | None = None) -> RowForm:
+        """How records become rows. ``shape``: of one record of an array, which says so itself.
+
+        Errors: a map that has nothing to map.
+        """
+        fields = (Grid("x", shape or (1,)),) if self.array is not None else tuple(
+            field for column in self.columns for field in column.fields)
+        return RowForm(fields, self.features)
 
     @property
     def regression(self) -> bool:
@@ -86,7 +94,7 @@ class Schema:
             raise InputError("[array]", "takes low, high and outside", sorted(data["array"])) from None
         return cls(columns, data.get("target", "y"), tuple(map(str, data.get("classes", ()))),
                    None if bounds is None else (bounds[0], bounds[1]), array, data.get("source", ""),
-                   tuple(data.get("header", ())))
+                   tuple(data.get("header", ())), maps_from(data.get("features", ())))
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready; reads back with ``from_dict``."""
@@ -103,6 +111,8 @@ class Schema:
             body["array"] = asdict(self.array)
         if self.header:
             body["header"] = list(self.header)
+        if self.features:
+            body["features"] = as_data(self.features)
         return body
 
     def predicting(self, target: str) -> Schema:
@@ -118,9 +128,3 @@ class Schema:
         if isinstance(found, Numeric):
             return replace(self, columns=others, target=target, classes=(), target_range=(found.low, found.high))
         return replace(self, columns=others, target=target, classes=found.values, target_range=None)
-
-
-def public_row_norm(schema: Schema, features: int) -> float:
-    """The largest norm a row can have: each number lies in [-1, 1], each category has at most one 1."""
-    counted = sum(isinstance(column, Numeric | Category) for column in schema.columns)
-    return math.sqrt(features if schema.array is not None else counted)

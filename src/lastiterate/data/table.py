@@ -28,6 +28,7 @@ class Table:
 
     ``answers_in`` says where the labels of an array belong; ``facts`` is what its format makes public. Cells of numbers
     may be a float64 array, NaN where one is missing. ``first``: records of the file before the table's own.
+    ``shape``: of one record of an array.
     """
 
     names: tuple[str, ...]
@@ -37,6 +38,7 @@ class Table:
     answers_in: str = "the target's column"
     facts: FormatFacts | None = None
     first: int = 0
+    shape: tuple[int, ...] | None = None
 
     def __len__(self) -> int:
         return len(next(iter(self.cells.values()))) if self.cells is not None else len(self.array)  # type: ignore[arg-type]
@@ -57,7 +59,7 @@ def array_table(features: np.ndarray, answers: np.ndarray | None, *, answers_in:
     if features.dtype.kind not in "biuf" or features.ndim < 2 or features.size == 0:
         raise InputError("data file", "needs a numeric array of features of shape (n, d)",
                          f"{features.dtype} of shape {features.shape}")
-    features = features.reshape(len(features), -1)
+    shape, features = features.shape[1:], features.reshape(len(features), -1)
     if features.dtype.kind == "f" and np.isnan(features).any():
         raise InputError("data file", "must hold numbers", "NaN", "fill those values by a public rule first")
     if answers is not None:
@@ -68,7 +70,7 @@ def array_table(features: np.ndarray, answers: np.ndarray | None, *, answers_in:
             raise InputError("data file", f"needs numbers or text as labels in {answers_in}", str(answers.dtype))
         answers = answers.reshape(-1)
     names = tuple(f"x{i}" for i in range(features.shape[1]))
-    return Table(names, array=features, answers=answers, answers_in=answers_in, facts=facts)
+    return Table(names, array=features, answers=answers, answers_in=answers_in, facts=facts, shape=shape)
 
 
 def damaged(path: Path, rule: str, why: object = None) -> InputError:

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast, get_args
 
 import numpy as np
 
@@ -16,10 +16,11 @@ from lastiterate.curves.number_of_runs import Runs
 from lastiterate.data import Schema, encode_features, read_table
 from lastiterate.engine.streaming.passes import check_streams
 from lastiterate.errors import InputError
+from lastiterate.features.map_table import maps_named
 from lastiterate.planning.families.asked import Asked
 from lastiterate.planning.planner import Choice
 from lastiterate.planning.presets import ALGORITHMS, described
-from lastiterate.planning.task import Task
+from lastiterate.planning.task import FeatureMap, Task
 from lastiterate.release import linear, posterior
 from lastiterate.release.answers import Labels, Range
 from lastiterate.release.charging import Custody
@@ -65,7 +66,7 @@ def template(algorithm: str, batching: Batching | None, prox: Prox | None, cap: 
 def fit_file(data: str, budget: Budget, *, schema: Schema | None = None, test: str | None = None,
              row_norm: float | None = None, model: str | None = None, template: Template | None = None,
              progress: Callable[[int, int, float], None] | None = None, custody: Custody | None = None,
-             secure_noise: bool = False, units: Units | None = None, features: Any = "plain",
+             secure_noise: bool = False, units: Units | None = None, features: str | None = None,
              stream: bool = False, scratch: Path | None = None, devices: int = 1,
              report_accuracy: float | None = None) -> Trained:
     """Fit on a file (with its schema) or on a bundled public set, of which a fifth is kept for testing.
@@ -73,8 +74,9 @@ def fit_file(data: str, budget: Budget, *, schema: Schema | None = None, test: s
     ``model``: one of ``MODELS``; by default the linear model that fits the target. ``custody``: pays as soon as the
     public numbers of records and features are known, before a value is looked at; the caller finishes it. Otherwise
     nothing is written. ``units``: the column that says who a row belongs to, and the most rows of each that are used.
-    ``features``: what is done to them first, for the planner's runs (see ``Task``). ``stream``: read the file piece by
-    piece, with scratch files in the folder ``scratch`` (see ``too_large``). ``devices``: how many share every batch.
+    ``features``: names of public maps of records, in the place of the schema's own, or of a part of the planner's runs
+    (see ``Task``). ``stream``: read the file piece by piece, with scratch files in the folder ``scratch`` (see
+    ``too_large``). ``devices``: how many share every batch.
     ``report_accuracy``: the part of mu^2 that a noisy count of right answers costs, on a tenth of the records that are
     then not trained on.
     """
@@ -89,17 +91,19 @@ def fit_file(data: str, budget: Budget, *, schema: Schema | None = None, test: s
         raise InputError("algorithm", f"cannot be combined with {SAMPLE}, which draws one posterior sample", None)
     if model == SAMPLE and units is not None:
         raise InputError("unit", f"cannot be combined with {SAMPLE}, whose bound is for one row", units.column)
-    if features != "plain" and (model == SAMPLE or template is not None):
+    part = features if features in get_args(FeatureMap) else "plain"
+    if part != "plain" and (model == SAMPLE or template is not None):
         raise InputError("features", "is for the automatic plan", features, "leave it out, or name no algorithm")
     if model == SAMPLE and test is not None:
         raise InputError("test", f"is not scored for {SAMPLE}", test, "leave it out")
-    file = open_file(data, schema=schema, test=test, row_norm=row_norm, units=units, stream=stream)
+    file = open_file(data, schema=schema, test=test, row_norm=row_norm, units=units, stream=stream,
+                     maps=None if features is None else () if part == features else maps_named(features))
     if model == SAMPLE:
         return _sample(file, budget, custody)
     # where the engine draws units; elsewhere a unit pays for its rows by group privacy
-    by_rows = file.bundled or secure_noise or stream or report_accuracy is not None or features == "fourier"
+    by_rows = file.bundled or secure_noise or stream or report_accuracy is not None or part == "fourier"
     drawn = file.rows_per_unit > 1 and not by_rows and devices == 1
-    task = replace(file.task_of_units if drawn else file.task, feature_map=features)
+    task = replace(file.task_of_units if drawn else file.task, feature_map=cast(FeatureMap, part))
     places = None if report_accuracy is None else reserved(task.n)
     task = task if places is None else replace(task, n=len(places[0]))
     if secure_noise:  # without an algorithm full batches: each record is charged at every step, and noise counts least

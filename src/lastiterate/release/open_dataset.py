@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from lastiterate.data import BUNDLED, Schema, check_readable, encode, load_bundled, read_table, split
-from lastiterate.data.encode import memory, width
-from lastiterate.data.schema import public_row_norm
+from lastiterate.data.encode import form_of, memory
 from lastiterate.data.sources.source import Encoded, needed, open_stream, streams
 from lastiterate.data.table import Table
 from lastiterate.errors import InputError
+from lastiterate.features.record_map import RecordMap
+from lastiterate.features.row_form import RowForm
 from lastiterate.planning.task import Task
 from lastiterate.release.answers import Labels, Range
 from lastiterate.release.protected_units import Units
@@ -22,6 +23,7 @@ from lastiterate.run.preparation import PrivateCovariance, columns
 from lastiterate.run.run import Run
 
 SAMPLE = "bayes-linear"
+Maps = tuple[RecordMap, ...]
 MODELS = ("logistic", "huber-ridge", SAMPLE)
 SHARE = 0.6
 """Of the memory that values may take."""
@@ -80,7 +82,12 @@ class Opened:
     @property
     def features(self) -> int:
         """Columns of a row."""
-        return self.table.features if isinstance(self.table, Encoded) else width(self.table, self.schema)
+        return self.form.width
+
+    @property
+    def form(self) -> RowForm:
+        """How records become rows."""
+        return self.table.form if isinstance(self.table, Encoded) else form_of(self.table, self.schema)
 
     @property
     def streamed(self) -> bool:
@@ -110,19 +117,21 @@ class Opened:
 
 
 def open_file(data: str, *, schema: Schema | None, test: str | None, row_norm: float | None,
-              units: Units | None = None, stream: bool = False) -> Opened:
+              units: Units | None = None, stream: bool = False, maps: Maps | None = None) -> Opened:
     """The file, not yet encoded, bounded to a public number of rows per unit; a public test file is read whole.
 
-    ``stream``: the values will be read piece by piece.
+    ``stream``: the values will be read piece by piece. ``maps``: public maps in the place of the schema's own.
     """
     if stream:
-        return _opened_stream(data, schema, test, row_norm, units)
+        mapped = schema if schema is None or maps is None else replace(schema, features=maps)
+        return _opened_stream(data, mapped, test, row_norm, units)
     bundled = data in BUNDLED
     if bundled and test is not None:
         raise InputError("test", "cannot be combined with a bundled set, a fifth of which is kept for testing", test)
     table, own = load_bundled(data) if bundled else (read_table(data, schema), schema)
     if own is None:
         raise needs_schema(data)
+    own = own if maps is None else replace(own, features=maps)
     who = None
     if units is not None:
         table = units.bounded(table, own)
@@ -130,9 +139,9 @@ def open_file(data: str, *, schema: Schema | None, test: str | None, row_norm: f
         who = np.asarray(table.cells[units.column])
     if len(table) < 2:
         raise InputError("data file", "must hold at least two records", len(table))
-    features = width(table, own)
-    held = None if test is None else _public_test(test, own, features)
-    norm = public_row_norm(own, features) if row_norm is None else row_norm
+    form = form_of(table, own)
+    held = None if test is None else _public_test(test, own, form.width)
+    norm = form.norm if row_norm is None else row_norm
     return Opened(table, own, norm, held, bundled, 1 if units is None else units.rows, who)
 
 
@@ -147,8 +156,8 @@ def _opened_stream(data: str, schema: Schema | None, test: str | None, row_norm:
     source = Encoded(open_stream(data, schema), schema)
     if len(source) < 2:
         raise InputError("data file", "must hold at least two records", len(source))
-    held = None if test is None else _public_test(test, schema, source.features)
-    norm = public_row_norm(schema, source.features) if row_norm is None else row_norm
+    held = None if test is None else _public_test(test, schema, source.form.width)
+    norm = source.form.norm if row_norm is None else row_norm
     return Opened(source, schema, norm, held, False)
 
 

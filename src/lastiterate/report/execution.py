@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from lastiterate.features.map_table import described, maps_from
 from lastiterate.markup import Markup, tag
 from lastiterate.report import browser
 from lastiterate.report.frames import bullets, listed, section
@@ -74,7 +75,8 @@ def word(subject: Subject) -> Markup | str:
         parts += [tag("h3", name.replace("_", " ")), _said(value)]
     if schema is not None:
         parts += [tag("h3", "public facts about the data's columns (schema)"), tag(
-            "p", f"source: {schema.get('source') or 'not stated'}"), _columns(schema)]
+            "p", f"source: {schema.get('source') or 'not stated'}"), tag(
+            "p", f"records become rows by: {described(maps_from(schema.get('features', ())))}"), _columns(schema)]
     return tag("section", tag("h3", "The releaser's word: not derived, not checked"), parts, class_="word") if parts \
         else ""
 

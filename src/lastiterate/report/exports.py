@@ -14,6 +14,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from lastiterate.accounting.wording import rounded_up
+from lastiterate.data.schema import Schema
+from lastiterate.features.map_table import described, maps_from
+from lastiterate.features.record_fields import Choice
 from lastiterate.markup import plain
 from lastiterate.release.folder import CERTIFICATE, HASHES
 from lastiterate.report.subject import Subject
@@ -55,10 +58,18 @@ def model_card(subject: Subject) -> dict[str, str]:
         *(f"- {_line(text)}" for text in body["caveats"]), "", "## Must stay secret", "",
         *(f"- {_line(text)}" for text in stated["secret"]), "", "## The releaser's word", "",
         f"- purpose: {_line(_word(subject, 'purpose', 'not stated'))}",
-        f"- contact: {_line(_word(subject, 'contact', 'not stated'))}", "", "## How to check it", "",
+        f"- contact: {_line(_word(subject, 'contact', 'not stated'))}", *_records(subject), "",
+        "## How to check it", "",
         "`lastiterate verify` on this folder derives every number again. SHA-256 of the weights: "
         f"`{body['weights_sha256']}`.", ""]
     return {"README.md": f"---\n{head}---\n" + "\n".join(parts)}
+
+
+def _records(subject: Subject) -> list[str]:
+    """How records become rows, where the schema says it."""
+    if subject.schema is None:
+        return []
+    return [f"- records become rows by: {_line(described(maps_from(subject.schema.get('features', ()))))}"]
 
 
 def _line(text: str) -> str:
@@ -199,14 +210,13 @@ def _disclosure(subject: Subject) -> dict[str, Any]:
 def _features(subject: Subject) -> dict[int, dict[str, Any]]:
     """Columns in the order of the encoding, from the schema; empty where there is none."""
     found: dict[int, dict[str, Any]] = {}
-    start = 0
-    for name, column in (subject.schema or {}).get("columns", {}).items():
-        if column["kind"] == "ignore":
-            continue
-        wide = len(column["values"]) if column["kind"] == "category" else 1
-        found[len(found)] = {"name": name, "indices": list(range(start, start + wide)),
-                             "encoding": "onehot" if column["kind"] == "category" else "float32"}
-        start += wide
+    if subject.schema is None or subject.schema.get("array"):
+        return found
+    form, start = Schema.from_dict(subject.schema).form(), 0
+    for field, one, width in form.parts:
+        encoding = one.name if one is not None else "onehot" if isinstance(field, Choice) else "float32"
+        found[len(found)] = {"name": field.name, "indices": list(range(start, start + width)), "encoding": encoding}
+        start += width
     return found
 
 

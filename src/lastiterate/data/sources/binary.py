@@ -7,7 +7,7 @@ import math
 import struct
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, final
 
@@ -80,13 +80,12 @@ class ArrayFile(Stream):
     def head(self) -> Table:
         return Table(self.names, array=np.zeros((0, len(self.names)), self._features.dtype),
                      answers=None if self._labels is None else np.zeros(0, self._labels.dtype),
-                     answers_in=self._answers_in, facts=self.facts)
+                     answers_in=self._answers_in, facts=self.facts, shape=self.shape)
 
     def _tables(self, most: int, first: int, numbers: frozenset[str]) -> Iterator[Table]:
         for at, (features, labels) in zip(range(first, len(self), most), self.arrays(most, first), strict=True):
             found = array_table(features, labels, answers_in=self._answers_in, facts=self.facts)
-            yield Table(found.names, array=found.array, answers=found.answers, answers_in=found.answers_in,
-                        facts=found.facts, first=at)
+            yield replace(found, first=at)
 
     def arrays(self, most: int, first: int = 0) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
         """Features as they lie in the file, (m, ...), and their labels (m,), or none."""

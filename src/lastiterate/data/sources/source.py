@@ -11,7 +11,7 @@ from typing import Any, final
 import numpy as np
 
 from lastiterate.data.columns import Numeric
-from lastiterate.data.encode import encode, width
+from lastiterate.data.encode import encode, form_of
 from lastiterate.data.idx import is_idx
 from lastiterate.data.parquet import is_parts
 from lastiterate.data.schema import Schema
@@ -20,6 +20,7 @@ from lastiterate.data.sources.parts import ParquetParts
 from lastiterate.data.sources.stream import Stream
 from lastiterate.data.sources.text import TextFile
 from lastiterate.errors import InputError
+from lastiterate.features.row_form import RowForm
 
 Piece = tuple[np.ndarray, ...]
 TEXT, PACKED, CELL, ARRAY = 12.0, 5.0, 130.0, 12.0
@@ -32,13 +33,13 @@ CELLS = 2**20
 @final
 @dataclass(frozen=True)
 class Encoded:
-    """A file through its schema: features in [-1, 1], (m, d) float32, and targets, (m,)."""
+    """A file through its schema: rows (m, d) float32, and targets, (m,)."""
 
     stream: Stream
     schema: Schema
 
     def __post_init__(self) -> None:
-        width(self.stream.head, self.schema)
+        self.form  # noqa: B018 refuses
 
     @property
     def dear(self) -> bool:
@@ -48,9 +49,9 @@ class Encoded:
         return len(self.stream)
 
     @property
-    def features(self) -> int:
-        """Columns of a row."""
-        return width(self.stream.head, self.schema)
+    def form(self) -> RowForm:
+        """How records become rows."""
+        return form_of(self.stream.head, self.schema)
 
     def pieces(self, most: int, first: int = 0) -> Iterator[Piece]:
         """Records from number ``first`` on, 1 .. ``most`` of them at a time."""

@@ -1,0 +1,1 @@
+from lastiterate.features.hat_functions import Curves as Curves

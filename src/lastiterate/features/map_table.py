@@ -1,0 +1,55 @@
+"""The table of maps, by the names that ``features=`` takes; a new map is a file and a line here."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+from lastiterate.errors import InputError
+from lastiterate.features.hat_functions import Curves
+from lastiterate.features.record_map import RecordMap
+from lastiterate.run import codec
+
+Maps = Curves
+TABLE: dict[str, type[RecordMap]] = {one.name: one for one in (get_args(Maps) or (Maps,))}
+PLAIN = "plain"
+
+
+def maps_named(names: str) -> tuple[RecordMap, ...]:
+    """The maps of these names, separated by commas; ``plain`` is none."""
+    if names == PLAIN:
+        return ()
+    listed = [name.strip() for name in names.split(",")]
+    strange = [name for name in listed if name not in TABLE]
+    if strange or len(set(listed)) != len(listed):
+        raise InputError("features", "must be auto, plain, sqrt, fourier, or maps of records separated by commas: "
+                         + ", ".join(TABLE), names)
+    return tuple(TABLE[name]() for name in listed)
+
+
+def maps_from(data: Any) -> tuple[RecordMap, ...]:
+    """What ``as_data`` wrote, or names of maps in a list."""
+    if isinstance(data, str):
+        return maps_named(data)
+    if not isinstance(data, list | tuple) or not all(isinstance(entry, str | dict) for entry in data):
+        raise InputError("features", "must be the name of a map, or a list of maps", data)
+    classes = {one.__name__: one for one in TABLE.values()}
+    return tuple(found for entry in data for found in (
+        maps_named(entry) if isinstance(entry, str) else (codec.decode(entry, "features", classes),)))
+
+
+def as_data(maps: tuple[RecordMap, ...]) -> list[Any]:
+    """JSON-ready; ``maps_from`` reads it."""
+    return [codec.encode(one) for one in maps]
+
+
+def described(maps: tuple[RecordMap, ...]) -> str:
+    """What is done to records, in one line."""
+    return "; ".join(one.words() for one in maps) or "plain: numbers scaled to [-1, 1], a 0 or 1 for each category"
+
+
+def check_maps(maps: Any) -> None:
+    """Refuse what is no tuple of maps of the table, by their exact type."""
+    if not isinstance(maps, tuple) or any(type(one) not in TABLE.values() for one in maps):
+        raise InputError("features", "must be a tuple of maps of lastiterate.features", maps)
+    if len({type(one) for one in maps}) != len(maps):
+        raise InputError("features", "must name a map once", [one.name for one in maps])

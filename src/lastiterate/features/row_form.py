@@ -1,0 +1,98 @@
+"""How records become rows: the fields of a record, the maps that speak of them, and a bound on every row's norm."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import final
+
+import numpy as np
+
+from lastiterate.errors import InputError
+from lastiterate.features.record_fields import Field, Values
+from lastiterate.features.record_map import RecordMap
+
+SLICE = 4096
+"""Records that are mapped at once."""
+SLACK = 1 + 1e-6
+"""Of single precision, in a row's norm."""
+
+
+@final
+@dataclass(frozen=True)
+class RowForm:
+    """The fields of a record in their order, and the maps in theirs; the first that takes a field maps it.
+
+    Errors: a map that takes none of the fields.
+    """
+
+    fields: tuple[Field, ...]
+    maps: tuple[RecordMap, ...] = ()
+
+    def __post_init__(self) -> None:
+        used = {self._of(field) for field in self.fields}
+        idle = next((one for one in self.maps if one not in used), None)
+        if idle is not None:
+            kinds = " or ".join(sorted(kind.__name__.lower() for kind in idle.takes))
+            raise InputError("features", f"has nothing to map: {idle.name} is for fields of kind {kinds}", None,
+                             "use features=\"auto\", or \"plain\" for none")
+
+    def _of(self, field: Field) -> RecordMap | None:
+        return next((one for one in self.maps if isinstance(field, one.takes)), None)
+
+    @cached_property
+    def parts(self) -> tuple[tuple[Field, RecordMap | None, int], ...]:
+        """Every field, its map, and how many numbers of a row it becomes."""
+        pairs = [(field, self._of(field)) for field in self.fields]
+        return tuple((field, one, field.width if one is None else one.width(field)) for field, one in pairs)
+
+    @property
+    def width(self) -> int:
+        """Numbers in a row."""
+        return sum(width for _, _, width in self.parts)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What they are called."""
+        return tuple(name for field, one, _ in self.parts
+                     for name in (field.names if one is None else one.names(field)))
+
+    @property
+    def norm(self) -> float:
+        """The largest Euclidean norm of a row; a public number, the same for all records."""
+        return math.sqrt(sum((field.norm if one is None else one.norm(field)) ** 2 for field, one, _ in self.parts))
+
+    def rows(self, values: Iterable[Values]) -> np.ndarray:
+        """Rows (n, width) float32 of values, one array (n, ...) or list for each field.
+
+        **Guarantee:** a row depends on its own record and on public facts only, and is at most ``norm`` long whatever
+        the values are: each field's part is cut to its own bound, and what is no finite number is 0.
+        """
+        given = list(values)
+        out = np.empty((len(given[0]), self.width), dtype=np.float32)
+        for first in range(0, len(out), SLICE):
+            at = 0
+            for (field, one, width), column in zip(self.parts, given, strict=True):
+                part = column[first:first + SLICE]
+                found = _bounded(field.rows(part), field.norm) if one is None else \
+                    _bounded(one.rows(field, part), one.norm(field))
+                out[first:first + SLICE, at:at + width] = found
+                at += width
+        return out
+
+
+def _bounded(rows: np.ndarray, most: float) -> np.ndarray:
+    """Rows of at most this norm, in single precision; a row that is longer is scaled down."""
+    if not np.isfinite(rows).all():
+        rows = np.nan_to_num(rows, nan=0.0, posinf=0.0, neginf=0.0)
+    largest = np.abs(rows).max(axis=1, initial=0.0, keepdims=True)
+    with np.errstate(over="ignore"):
+        norms = np.linalg.norm(rows.astype(np.float64, copy=False), axis=1, keepdims=True)
+    if (norms <= most * SLACK).all():
+        return rows.astype(np.float32, copy=False)
+    scaled = rows / np.where(largest > 0, largest, 1.0)  # whose squares are finite
+    long = norms[:, 0] > most * SLACK
+    norms = np.linalg.norm(scaled, axis=1, keepdims=True)
+    return np.where(long[:, None], scaled / np.where(norms > 0, norms, 1.0) * most, rows).astype(np.float32)

@@ -1,0 +1,87 @@
+"""A map is part of the released model: trained with, hashed, applied by predict, streamed, shown."""
+
+import numpy as np
+import pytest
+
+import lastiterate as li
+from lastiterate.data import Schema, encode, read_table, stream
+from lastiterate.release.datafile import fit_file, prediction_rows
+from lastiterate.release.linear import Budget
+from lastiterate.report.exports import FORMATS
+from lastiterate.report.subject import read
+
+TOML = """
+target = "label"
+classes = ["no", "yes"]
+[columns.age]
+kind = "number"
+low = 0
+high = 100
+[columns.job]
+kind = "category"
+values = ["clerk", "cook"]
+"""
+N = 3000
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("mapped")
+    rng = np.random.default_rng(1)
+    age, job = rng.uniform(0, 100, N), rng.integers(0, 2, N)
+    label = np.abs(age - 50) < 25  # no line in age tells them apart
+    lines = [f"{a:.6f},{('clerk', 'cook')[j]},{('no', 'yes')[int(y)]}" for a, j, y in zip(age, job, label, strict=True)]
+    (folder / "d.csv").write_text("\n".join(["age,job,label", *lines]) + "\n")
+    (folder / "s.toml").write_text(TOML)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def trained(table):
+    return fit_file(str(table / "d.csv"), Budget(1.0, 1e-5), schema=Schema.read(table / "s.toml"), features="curves",
+                    test=str(table / "d.csv"))
+
+
+def test_a_curve_learns_what_a_line_cannot(table, trained):
+    plain = fit_file(str(table / "d.csv"), Budget(1.0, 1e-5), schema=Schema.read(table / "s.toml"), features="plain",
+                     test=str(table / "d.csv"))
+    assert trained.test_score > 0.85 > 0.6 > plain.test_score
+    assert trained.model.released.weights.shape[1] == 16 + 2 + 1
+
+
+def test_the_map_travels_with_the_model(table, trained, tmp_path):
+    place = trained.model.save(tmp_path / "m")
+    again = li.load(place)
+    assert again.schema == trained.model.schema and [one.name for one in again.schema.features] == ["curves"]
+    assert li.verify(place).holds
+    assert prediction_rows(again, str(table / "d.csv")) == prediction_rows(trained.model, str(table / "d.csv"))
+    card = FORMATS["model-card"](read(place))["README.md"]
+    assert "records become rows by: curves" in card
+    listed = FORMATS["sacro"](read(place))["target.yaml"]
+    assert 'encoding: "curves"' in listed
+
+
+def test_another_map_is_another_model(trained, tmp_path):
+    place = trained.model.save(tmp_path / "m")
+    text = (place / "model.json").read_text()
+    (place / "model.json").write_text(text.replace('"knots": 16', '"knots": 15'))
+    found = li.verify(place)
+    assert not found.holds and any("model.json" in problem for problem in found.problems)
+
+
+def test_streams_map_as_memory_does(table):
+    schema = Schema.from_dict(Schema.read(table / "s.toml").to_dict() | {"features": ["curves"]})
+    whole = encode(read_table(table / "d.csv", schema), schema)
+    for most in (7, 1000):
+        pieces = list(stream(table / "d.csv", schema).pieces(most))
+        assert all(np.array_equal(np.concatenate([piece[i] for piece in pieces]), whole[i]) for i in (0, 1))
+
+
+def test_norms_are_the_columns(table):
+    schema = Schema.from_dict(Schema.read(table / "s.toml").to_dict() | {"features": "curves"})
+    assert schema.form().norm == pytest.approx(np.sqrt(2))
+    assert schema.form().names[:2] == ("age~0", "age~1") and schema.form().names[-1] == "job=cook"
+
+
+def test_schemas_without_maps_are_written_as_before(table):
+    assert "features" not in Schema.read(table / "s.toml").to_dict()

@@ -1,0 +1,122 @@
+"""Public maps: what holds for every row of the table, whatever the values, and how a map travels with a model."""
+
+import json
+from dataclasses import dataclass, fields
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lastiterate import InputError
+from lastiterate.features.map_table import TABLE, as_data, described, maps_from, maps_named
+from lastiterate.features.record_fields import Choice, Field, Grid, Number, Text
+from lastiterate.features.record_map import RecordMap
+from lastiterate.features.row_form import RowForm
+
+MEMBERS = sorted(TABLE)
+FIELDS = (Number("a"), Number("b", indicator=True), Choice("c", ("x", "y", "z")), Grid("g", (4, 4)), Text("t"))
+HOSTILE = [np.nan, np.inf, -np.inf, 1e308, -1e308, 1e-310, -0.0, 0.0, 1.0, -1.0, 0.3, 5.0]
+TEXTS = ["", " ", "\0", "a", "a a a a", "ß" * 3000, "drop table; --", "\U0001f600 \u202e", "1e999", "the cat sat"]
+
+
+def made(name: str) -> tuple[RecordMap, list[Field]]:
+    one = TABLE[name]()
+    return one, [field for field in FIELDS if isinstance(field, one.takes)]
+
+
+def values_of(field: Field, numbers: list[float], texts: list[str], n: int):
+    match field:
+        case Number():
+            return np.resize(np.array(numbers), n)
+        case Choice(_, labels):
+            return np.arange(n) % (len(labels) + 1) - 1
+        case Grid():
+            return np.resize(np.array(numbers, dtype=np.float32), (n, field.width))
+        case _:
+            return [texts[i % len(texts)] for i in range(n)]
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered")
+@settings(deadline=None, max_examples=25)
+@given(st.lists(st.floats() | st.sampled_from(HOSTILE), min_size=1, max_size=9), st.lists(st.text(), min_size=1))
+def test_rows_are_at_most_as_long_as_the_public_norm(numbers, texts):
+    for name in MEMBERS:
+        one, taken = made(name)
+        for field in taken:
+            form = RowForm((field,), (one,))
+            for pool in (numbers, HOSTILE):
+                rows = form.rows([values_of(field, pool, texts + TEXTS, 13)])
+                assert rows.shape == (13, form.width) and np.isfinite(rows).all()
+                assert np.linalg.norm(rows.astype(np.float64), axis=1).max() <= form.norm * (1 + 2e-6)
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered")
+@pytest.mark.parametrize("name", MEMBERS)
+def test_a_row_depends_on_no_other_record(name):
+    one, taken = made(name)
+    rng = np.random.default_rng(0)
+    for field in taken:
+        form = RowForm((field,), (one,))
+        values = values_of(field, [*HOSTILE, *rng.uniform(-1, 1, 20)], TEXTS, 40)
+        whole = form.rows([values])
+        alone = np.concatenate([form.rows([values[i:i + 1]]) for i in range(40)])
+        assert np.array_equal(whole, alone)
+        order = rng.permutation(40)
+        mixed = form.rows([[values[i] for i in order] if isinstance(values, list) else values[order]])
+        assert np.array_equal(whole[order], mixed)
+
+
+@pytest.mark.parametrize("name", MEMBERS)
+def test_maps_are_descriptions(name):
+    one, taken = made(name)
+    assert maps_from(json.loads(json.dumps(as_data((one,))))) == (one,) == maps_named(name) == maps_from([name])
+    assert one.words() in described((one,))
+    for field in taken:
+        assert len(one.names(field)) == one.width(field) == len(set(one.names(field)))
+    with pytest.raises(InputError, match="unknown field"):
+        maps_from([as_data((one,))[0] | {"more": 1}])
+    for item in fields(one):
+        with pytest.raises(InputError):
+            type(one)(**{item.name: "three"})
+
+
+def test_only_maps_of_the_table_are_maps():
+    from lastiterate.data import Numeric, Schema
+
+    @dataclass(frozen=True)
+    class Longer(TABLE["curves"]):
+        def norm(self, field):
+            return 0.1
+
+    for wrong in ((Longer(),), [TABLE["curves"]()], (TABLE["curves"](), TABLE["curves"](3)), ("curves",)):
+        with pytest.raises(InputError, match="features"):
+            Schema((Numeric("a", 0, 1),), classes=("0", "1"), features=wrong)
+    for wrong in ("curve", "plain,curves", "curves,curves", ""):
+        with pytest.raises(InputError, match="must be auto, plain"):
+            maps_named(wrong)
+    for wrong in (3, [{"type": "Number"}], [3], {"type": "Curves"}):
+        with pytest.raises(InputError):
+            maps_from(wrong)
+
+
+def test_a_map_without_a_field_is_refused():
+    with pytest.raises(InputError, match="has nothing to map: curves"):
+        RowForm((Choice("c", ("x", "y")),), maps_named("curves"))
+
+
+def test_text_needs_a_map():
+    with pytest.raises(InputError, match="holds text"):
+        RowForm((Text("t"),)).width  # noqa: B018
+
+
+def test_curves_are_continuous_partitions_of_unit_length():
+    one = TABLE["curves"](5)
+    at = np.linspace(-1, 1, 401)
+    rows = one.rows(Number("a"), at)
+    assert np.allclose(np.linalg.norm(rows, axis=1), 1)
+    assert np.abs(np.diff(rows, axis=0)).max() < 0.03, "a small change of the number is a small change of the row"
+    assert np.array_equal(rows[[0, 100, 200, 300, 400]], np.eye(5, dtype=np.float32)), "knots are unit vectors"
+    assert ((rows > 0).sum(axis=1) <= 2).all()
+    missing = one.rows(Number("a", indicator=True), np.array([np.nan, 0.0]))
+    assert np.array_equal(missing, [[0, 0, 0, 0, 0, 1], [0, 0, 1, 0, 0, 0]])
