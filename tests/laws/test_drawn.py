@@ -19,12 +19,12 @@ ROWS = {
     li.Cyclic: {"shifted-interpolation", "cyclic-weakly-convex"},
     li.Permuted: {"shifted-interpolation-permuted", "sgld-strongly-convex-batch"},
     li.Reshuffled: {"shifted-interpolation-reshuffled"},
-    li.FixedSize: {"fixed-size-amplified"},
+    li.FixedSize: {"fixed-size-amplified", "restarted-fixed-size"},
     li.BallsInBins: {"shifted-interpolation-bins", "balls-in-bins-pld"},
     li.RandomAllocation: {"shifted-interpolation-allocated", "random-allocation-pld", "restarted-allocation-pld"},
     li.Poisson: {"poisson-rdp", "poisson-pld", "restarted-poisson-pld"},
 }
-SLOW = {"poisson-rdp", "poisson-pld", "restarted-poisson-pld"}
+SLOW = {"poisson-rdp", "poisson-pld", "restarted-poisson-pld", "restarted-fixed-size"}
 """Rows that take a third of a second each; test_poisson and test_restarted have laws of their own."""
 FAR = {"poisson-rdp", "langevin-linear", "cyclic-weakly-convex"}
 """Rows that no quadratic attains."""

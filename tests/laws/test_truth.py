@@ -9,6 +9,8 @@ import pytest
 
 import lastiterate as li
 from lastiterate.curves.gdp import Gdp
+from lastiterate.run.evidence import mint
+from lastiterate.run.losses import derived
 from lastiterate.theorems import TABLE
 from lastiterate.theorems.theorem import Applies, Broken, Fails, match
 from oracles.gaussian import exact_mu, hidden_place_delta
@@ -223,6 +225,8 @@ BREAKS = {
     "perturbed_objective": {"method": li.Descent()},
     "solved_objective": {"step_size": li.Constant(3.0)},
     "snapshots_taken": {"method": li.Descent()},
+    "unmeasured_smoothness": {"loss": derived(li.LossFacts(
+        sensitivity=1.0, smooth=mint(1.0, li.Evidence.PAID, "measured"), strong=1.0))},
     "dp_accounting_installed": {},  # broken by hiding the library
 }
 ROUGH = li.Abstract(li.LossFacts(lipschitz=1.0, hoelder=1.0, hoelder_exponent=0.5))
@@ -378,6 +382,8 @@ ASKED = {
     "poisson-rdp": "poisson_batches not_replace_one dp_accounting_installed",
     "poisson-pld": "poisson_batches not_replace_one dp_accounting_installed",
     "fixed-size-amplified": "sampled_batches",
+    "restarted-fixed-size": "sampled_batches last_iterate_only plain_updates no_prox lipschitz_step "
+    "unmeasured_smoothness",
     "balls-in-bins-pld": "secret_bins not_replace_one",
     "shifted-interpolation-allocated": "last_iterate_only fresh_blocks counted_records plain_updates "
     "lipschitz_step",

@@ -50,48 +50,66 @@ Distances = Callable[[Followed, float, Array], Array]
 given."""
 
 
+Lengthened = Callable[[float, float], float]
+"""From ``apart`` and ``closed`` of a restart to the factor by which what the record adds is longer in its tail."""
+
+
 @dataclass(frozen=True)
 class Restart:
     """The tail begins at step ``first``; its sampled steps have the share ``share`` of the noise variance, its shifts
-    cost ``mu``. ``size``: about what it costs in all, as a squared mu; it orders choices and bounds nothing."""
+    cost ``mu``. ``size``: about what it costs in all, as a squared mu; it orders choices and bounds nothing.
+
+    ``apart``: a bound on the distance at all of these steps; ``closed``: on how much of it one shift closes, measured
+    before the step's map."""
 
     size: float
     first: int
     share: float
     mu: float
+    apart: float = 0.0
+    closed: float = 0.0
 
 
-def restarted(run: Run, *, chance: float, every: int, distances: Distances,
-              curve: Callable[[Run, Restart], Curve]) -> Curve:
+def nothing_added(apart: float, closed: float) -> float:
+    """What the record adds is as long as it is."""
+    return 1.0
+
+
+def restarted(run: Run, *, chance: float, every: int, distances: Distances, curve: Callable[[Run, Restart], Curve],
+              shares: tuple[float, float] | None = None, lengthened: Lengthened = nothing_added) -> Curve:
     """The best restarts for several failures; ``curve`` with a restart at step 0 is composition of sampled steps.
 
     ``chance``: of another record to be in a batch; ``every``: restarts lie at its multiples (a pass, or a step).
+    ``shares``: the least and the largest load of a batch where it is not drawn; ``lengthened``: see ``Lengthened``.
     """
     found: list[Restart] = []
     curves, maps = [curve(run, Restart(math.inf, 0, 1.0, 0.0))], None
     if curves == [Gdp(0.0)]:
         return curves[0]  # the record adds nothing
     for failure in FAILURES:
-        steps = last_steps(run, chance, failure / 2, every)
+        steps = last_steps(run, chance, failure / 2, every, shares)
         whole = _sampled(steps.z, chance, 1.0)
         same = maps is not None and np.array_equal(maps, steps.c) and every > 1
         maps = steps.c
         if same:
             continue  # a larger failure buys nothing
-        best = min(candidates(steps, chance, run.steps, every, distances, failure / 2), key=lambda one: one.size,
-                   default=None)
+        best = min(candidates(steps, chance, run.steps, every, distances, failure / 2, lengthened),
+                   key=lambda one: one.size, default=None)
         if best is not None and best.size < min((one.size for one in found), default=whole) * (1 - 1e-3):
             found.append(best)
             curves.append(WithFailure(curve(run, best), failure) if failure else curve(run, best))
     return curves[0] if len(curves) == 1 else BestOf(tuple(curves))
 
 
-def last_steps(run: Run, chance: float, failure: float, every: int) -> Followed:
-    """The last steps, whole passes of ``every`` and the rest, if the loads of all batches are usual."""
+def last_steps(run: Run, chance: float, failure: float, every: int,
+               shares: tuple[float, float] | None = None) -> Followed:
+    """The last steps, whole passes of ``every`` and the rest, if the loads of all batches are usual (or ``shares``)."""
     sensitivity = known(run.facts(), "sensitivity")
     assert sensitivity is not None
-    fewest, most = usual_counts(run.n - 1, chance, failure, -(-run.steps // every) * every)
-    found = step_map(run, (fewest / run.divisor, most / run.divisor))
+    if shares is None:
+        fewest, most = usual_counts(run.n - 1, chance, failure, -(-run.steps // every) * every)
+        shares = fewest / run.divisor, most / run.divisor
+    found = step_map(run, shares)
     assert found is not None
     skipped = max(0, run.steps - LONGEST) // every * every
     eta, std, unit = run.step_sizes[skipped:], run.noise_stds[skipped:], sensitivity.value / run.divisor
@@ -105,8 +123,8 @@ def last_steps(run: Run, chance: float, failure: float, every: int) -> Followed:
     return Followed(found.lipschitz_each(eta), eta * unit, (eta * std) ** 2, std / unit, before, diameter)
 
 
-def candidates(steps: Followed, chance: float, total: int, every: int, distances: Distances,
-               failure: float) -> list[Restart]:
+def candidates(steps: Followed, chance: float, total: int, every: int, distances: Distances, failure: float,
+               lengthened: Lengthened = nothing_added) -> list[Restart]:
     """Restarts at some steps with some shares; each is valid."""
     count = steps.c.size
     far = np.unique(np.round(np.geomspace(1, max(1, (count - 1) // every), RESTARTS)).astype(int)) * every
@@ -117,13 +135,23 @@ def candidates(steps: Followed, chance: float, total: int, every: int, distances
     log_c, log_v = _log(steps.c), _log(steps.v)
     later = np.append(np.cumsum(log_c[::-1])[::-1], 0.0)  # later[t]: log of the product from step t on
     noise = np.logaddexp.accumulate((log_v + 2 * later[1:])[::-1])[::-1]
+    slack = _rounding(later, steps)
     with np.errstate(invalid="ignore", over="ignore"):  # a shift that costs too much is left out
-        exponent = 2 * (distances(steps, failure, first) + later[first]) - noise[first] + _rounding(later, steps)
+        begun = distances(steps, failure, first) + later[first]  # log of z_r c_r ... c_{T-1}
+        exponent = 2 * begun - noise[first] + slack
         cost = np.where(exponent > LEAST, np.exp(exponent), math.exp(LEAST))
-    return [Restart(_sampled(steps.z[at:], chance, share) + shift / (1 - share), total - count + int(at), share,
-                    math.sqrt(shift / (1 - share)))
-            for at, shift, sure in zip(first, cost.tolist(), ~np.isnan(exponent), strict=True)
-            if sure and math.isfinite(shift) for share in SHARES]
+        apart = np.exp(begun - _least(later[:-1])[first] + slack)  # without shifts, z_t = z_r c_r ... c_{t-1}
+        # shifts a_{t+1} = z_r c_r ... c_{T-1} v_t c_{t+1} ... c_{T-1} / sum_u v_u (c_{u+1} ... c_{T-1})^2, over c_t
+        closed = np.exp(begun - noise[first] - _least(log_c - log_v - later[1:])[first] + slack)
+    return [Restart(_sampled(steps.z[at:] / lengthened(wide, part), chance, share) + shift / (1 - share),
+                    total - count + int(at), share, math.sqrt(shift / (1 - share)), wide, part)
+            for at, shift, wide, part in zip(first, cost.tolist(), apart.tolist(), closed.tolist(), strict=True)
+            if not math.isnan(shift + wide + part) and math.isfinite(shift) for share in SHARES]
+
+
+def _least(values: Array) -> Array:
+    """The least of the values from every place on."""
+    return np.minimum.accumulate(values[::-1])[::-1]
 
 
 LEAST = -700.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from lastiterate.analysis.step_map import step_map
+from lastiterate.run.evidence import Evidence
 from lastiterate.run.facts import known
 from lastiterate.run.run import Run
 from lastiterate.theorems.theorem import Assumption, Broken, Held
@@ -45,6 +46,18 @@ def _lipschitz_step(run: Run) -> Held | Broken:
 
 lipschitz_step = Assumption("lipschitz_step", "a smooth loss: each step's map has a known Lipschitz constant",
                             _lipschitz_step)
+
+
+def _unmeasured_smoothness(run: Run) -> Held | Broken:
+    smooth = known(run.loss.facts(), "smooth")
+    if smooth is not None and smooth.evidence is Evidence.PAID:
+        return Broken("a measured smoothness speaks of whole batches, and the proof needs that of one record: give the "
+                      "step size itself")
+    return Held()
+
+
+unmeasured_smoothness = Assumption("unmeasured_smoothness", "a smoothness that holds for every single record",
+                                   _unmeasured_smoothness)
 
 
 def _convex(run: Run) -> Held | Broken:

@@ -1,0 +1,147 @@
+"""Batches of a fixed size after a restart: above the exact law of the last iterate, also where losses are curved."""
+
+import itertools
+import math
+from functools import partial
+
+import numpy as np
+import pytest
+
+import lastiterate as li
+from lastiterate.analysis import replaced_draws
+from lastiterate.analysis.restart import candidates, distances_of_draws, last_steps
+from lastiterate.theorems import TABLE
+from lastiterate.theorems.theorem import Applies, match
+from tiers import size
+
+NAME = "restarted-fixed-size"
+EPSILONS = (0.0, 0.2, 0.7, 1.5)
+GRID = np.linspace(-22, 22, 1101)
+
+
+def gradients(run, targets):
+    """Of every record at every point of the grid: curvature M where the residual is not clipped."""
+    loss = run.loss
+    return np.clip(loss.row_norm**2 * GRID - loss.row_norm * np.array(targets)[:, None],
+                   -loss.residual_clip * loss.row_norm, loss.residual_clip * loss.row_norm)
+
+
+def last_iterate(run, each):
+    """Density of the last iterate on the grid, all subsets of every step enumerated; one parameter."""
+    width, chosen = GRID[1] - GRID[0], list(itertools.combinations(range(len(each)), run.batching.size))
+    law = None
+    for eta, std in zip(run.step_sizes, run.noise_stds, strict=True):
+        moved = [GRID - eta * (each[list(one)].sum(0) / run.divisor + run.loss.ridge * GRID) for one in chosen]
+        bells = [np.exp(-((GRID[:, None] - (m if law is not None else np.interp(0.0, GRID, m))) / (eta * std)) ** 2 / 2)
+                 for m in moved]
+        law = np.mean([b @ law * width if law is not None else b[:, 0] for b in bells], 0) / (
+            eta * std * math.sqrt(2 * math.pi))
+    return law
+
+
+def exact(run, targets, other):
+    """delta in both orders, (removed, added) for each epsilon; ``other``: the last record's target in the neighbouring
+    data, ``None`` where its gradient is zero."""
+    one = gradients(run, targets)
+    two = gradients(run, [*targets[:-1], 0.0 if other is None else other])
+    if other is None:
+        two[-1] = 0.0
+    p, q, width = last_iterate(run, one), last_iterate(run, two), GRID[1] - GRID[0]
+    assert abs(p.sum() * width - 1) < 1e-5 > abs(q.sum() * width - 1)
+    return [[float(np.maximum(a - math.exp(e) * b, 0).sum() * width) for a, b in ((p, q), (q, p))] for e in EPSILONS]
+
+
+def drawn(rng):
+    n = int(rng.integers(2, 5))
+    adjacency = ("zero-out", "replace-one")[int(rng.random() < 0.4)]
+    loss = li.HuberRidge(row_norm=float(rng.uniform(0.4, 1.0)), residual_clip=float(rng.uniform(0.5, 2.0)),
+                         ridge=float(rng.uniform(0.0, 0.8)), intercept=0.0)
+    run = li.Run(n=n, steps=int(rng.integers(2, 7)), step_size=float(rng.uniform(0.4, 1.2)),
+                 noise=li.GradientNoise(float(rng.uniform(0.5, 1.1))), batching=li.FixedSize(int(rng.integers(1, n))),
+                 loss=loss, adjacency=adjacency)
+    most = 3 * loss.residual_clip
+    targets = rng.choice([-most, most, 0.3, -0.3], n) if rng.random() < 0.7 else rng.uniform(-most, most, n)
+    return run, targets.tolist(), None if adjacency == "zero-out" else float(-targets[-1])
+
+
+def test_every_restart_lies_above_the_exact_law_of_curved_losses():
+    rng, near, tried = np.random.default_rng(33), 0.0, 0
+    for _ in range(size(40, 1000, "RESTARTED")):
+        run, targets, other = drawn(rng)
+        true = exact(run, targets, other)
+        for one, bound in restarts(run, rng):
+            for epsilon, orders in zip(EPSILONS, true, strict=True):
+                tried += 1
+                assert all(t <= ours * (1 + 1e-3) + 1e-5 for t, ours in zip(orders, bound.directions(epsilon),
+                                                                           strict=True)), (run, targets, one, epsilon)
+                near = max(near, max(orders) / bound.delta(epsilon) if max(orders) > 1e-3 else 0.0)
+    assert near > 0.6 and tried > 200
+
+
+def restarts(run, rng):
+    """Some restarts of a run, the failure of distances excluded, and the curves of their tails."""
+    rate, kept = run.batching.size / run.n, []
+
+    def collected(run, *, curve, lengthened, shares, **_):
+        steps = last_steps(run, rate, 0.0, 1, shares)
+        found = np.array(candidates(steps, rate, run.steps, 1, distances_of_draws(rate), 0.0, lengthened), dtype=object)
+        kept.extend((one, curve(run, one)) for one in rng.permutation(found)[:3])
+        return curve(run, kept[0][0])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(replaced_draws, "restarted", collected)
+        replaced_draws.restarted_subsets(run)
+    return kept
+
+
+def test_one_step_of_the_proof():
+    """The shift follows the step in which another record stands; what is left is what the record adds.
+
+    Every record's gradient is clip(M x - t) for some t; any shift, any two points, the longest contributions.
+    """
+    rng, longest = np.random.default_rng(8), {}
+    for _ in range(4000):
+        run, *_ = drawn(rng)
+        loss, b, eta = run.loss, run.divisor, float(run.step_sizes[0])
+        bend, most, sensitivity = loss.row_norm**2, loss.residual_clip * loss.row_norm, run.facts().sensitivity.value
+
+        def gradient(point, target, bend=bend, most=most):
+            return np.clip(bend * point - target, -most, most)
+
+        x, w, k = *rng.uniform(-3, 3, 2), rng.uniform(0, 1)
+        others, (own, new, instead) = rng.uniform(-4, 4, int(b) - 1), rng.choice([-9, -1, 0, 1, 9], 3)
+        replaced = run.adjacency == "replace-one"
+
+        def step(point, target, one=1.0, others=others, run=run, eta=eta, b=b, gradient=gradient):
+            total = sum(gradient(point, t) for t in others) + one * gradient(point, target)
+            return point - eta * (total / b + run.loss.ridge * point)
+
+        shift = k * (step(x, instead) - step(w, instead))
+        # with the record, so that X - W is 1 - k times what the map of the neighbour's batch makes of it
+        neighbour = partial(step, target=new) if replaced else partial(step, target=0.0, one=0.0)
+        added = step(x, own) - neighbour(x) + k * (neighbour(x) - neighbour(w)) - shift
+        c = max(abs(1 - eta * run.loss.ridge), abs(1 - eta * (run.loss.ridge + bend)))
+        kept = step(x, own) - (neighbour(w) + shift + added)
+        assert abs(kept) <= (1 - k) * c * abs(x - w) + 1e-9
+        limit = replaced_draws.lengthened(run)(abs(x - w), k * abs(x - w)) * sensitivity * eta / b
+        missing = neighbour(w) + added - step(w, instead)  # from the place of the step that the record is not in
+        for length in (abs(added), abs(missing) if replaced else 0.0):
+            assert length <= limit * (1 + 1e-9)
+            longest[replaced] = max(longest.get(replaced, 0.0), length * b / (eta * sensitivity))
+    assert longest[False] > 1.05 and longest[True] > 1.05, "without the factor this fails"
+
+
+RUN = li.Run(n=10_000, steps=10_000, step_size=1.0, noise=li.NoiseMultiplier(1.5), batching=li.FixedSize(100),
+             loss=li.Logistic(ridge=0.0385, intercept=0.0))
+
+
+def curve(run):
+    found = match(TABLE[NAME], run)
+    assert isinstance(found, Applies), found
+    return found.curve
+
+
+def test_what_contracts_is_forgotten():
+    short, long = (curve(RUN), curve(li.Run.from_dict(RUN.to_dict() | {"steps": 50_000})))
+    composed = match(TABLE["fixed-size-amplified"], RUN).curve
+    assert long.epsilon(1e-5) <= short.epsilon(1e-5) * 1.01 < composed.epsilon(1e-5) / 4
