@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from lastiterate.cli import app
 from lastiterate.data.images import read_images
-from lastiterate.data.random_convolution import features
+from lastiterate.features import Scattering
 
 RNG = np.random.default_rng(0)
 
@@ -44,26 +44,26 @@ def test_damaged_arrays_and_missing_folders_are_refused_before_any_work(tmp_path
     assert command(tmp_path / "a.npy", "--out", tmp_path / "b.npz").exit_code == 0
 
 
-def test_every_image_is_mapped_by_itself_and_the_same_everywhere():
-    images = RNG.random((5, 9, 12, 3)).astype(np.float32)
-    together = features(images)
-    for place in range(5):
-        assert together[place] == pytest.approx(features(images[place:place + 1])[0], abs=1e-6)
-    flat = features(np.full((1, 9, 12, 3), 0.5, np.float32))
-    assert flat.shape == together[:1].shape and np.isfinite(flat).all()
+def test_scattering_is_the_backbone_unless_another_is_named(tmp_path):
+    images = RNG.integers(0, 256, (5, 9, 12, 3), dtype=np.uint8)
+    np.savez(tmp_path / "a.npz", images=images)
+    done = command(tmp_path / "a.npz", "--out", tmp_path / "b.npz")
+    assert done.exit_code == 0 and "5 of 972 features, largest norm 1 by construction" in done.stdout
+    assert (np.load(tmp_path / "b.npz")["X"] == Scattering().apply(images)).all()
 
 
 def test_parts_of_an_archive_and_their_labels(tmp_path):
-    parts = {f"{name}_images": RNG.integers(0, 256, (count, 6, 6), dtype=np.uint8)
+    parts = {f"{name}_images": RNG.integers(0, 256, (count, 8, 9), dtype=np.uint8)
              for name, count in (("train", 7), ("test", 3))}
     np.savez(tmp_path / "a.npz", **parts, train_labels=np.arange(7)[:, None], test_labels=np.arange(3)[:, None])
     assert [(each.part, each.pixels.shape, each.labels.shape) for each in read_images(tmp_path / "a.npz")] == [
-        ("train", (7, 6, 6, 1), (7,)), ("test", (3, 6, 6, 1), (3,))]
+        ("train", (7, 8, 9, 1), (7,)), ("test", (3, 8, 9, 1), (3,))]
     assert command(tmp_path / "a.npz", "--out", tmp_path / "b.npz").exit_code == 0
     assert set(np.load(tmp_path / "b.npz").files) == {"x_train", "y_train", "x_test", "y_test"}
 
 
-@pytest.mark.parametrize("array", [np.ones((3, 4)), np.full((2, 3, 3), 2.0), np.ones((2, 3, 3, 9))])
+@pytest.mark.parametrize("array", [np.ones((3, 4)), np.full((2, 3, 3), 2.0), np.ones((2, 9, 9, 9)),
+                                   np.ones((2, 7, 40))])
 def test_what_is_no_image_is_refused(tmp_path, array):
     np.savez(tmp_path / "a.npz", images=array)
     done = command(tmp_path / "a.npz", "--out", tmp_path / "b.npz")
@@ -71,10 +71,11 @@ def test_what_is_no_image_is_refused(tmp_path, array):
 
 
 def test_bad_flags_are_one_sentence(tmp_path):
-    np.savez(tmp_path / "a.npz", images=np.ones((2, 4, 4)))
+    np.savez(tmp_path / "a.npz", images=np.ones((2, 8, 8)))
     for words in (("--out", tmp_path / "a.npz"), ("--out", tmp_path / "a.txt"),
                   ("--out", tmp_path / "b.npz", "--weights", "w.pt"),
-                  ("--out", tmp_path / "b.npz", "--backbone", tmp_path / "none.pt")):
+                  ("--out", tmp_path / "b.npz", "--backbone", tmp_path / "none.pt"),
+                  ("--out", tmp_path / "b.npz", "--backbone", "random-convolution")):
         done = command(tmp_path / "a.npz", *words)
         assert done.exit_code == 2 and done.stderr.startswith("error:"), words
 

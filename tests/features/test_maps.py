@@ -15,7 +15,8 @@ from lastiterate.features.record_map import RecordMap
 from lastiterate.features.row_form import RowForm
 
 MEMBERS = sorted(TABLE)
-FIELDS = (Number("a"), Number("b", indicator=True), Choice("c", ("x", "y", "z")), Grid("g", (4, 4)), Text("t"))
+FIELDS = (Number("a"), Number("b", indicator=True), Choice("c", ("x", "y", "z")), Grid("g", (8, 8)),
+          Grid("h", (9, 8, 3)), Text("t"))
 HOSTILE = [np.nan, np.inf, -np.inf, 1e308, -1e308, 1e-310, -0.0, 0.0, 1.0, -1.0, 0.3, 5.0]
 TEXTS = ["", " ", "\0", "a", "a a a a", "ß" * 3000, "drop table; --", "\U0001f600 \u202e", "1e999", "the cat sat"]
 

@@ -12,7 +12,7 @@ import typer
 from lastiterate.cli.screen import app, console, reports_errors
 from lastiterate.errors import InputError
 
-OWN = "random-convolution"
+OWN = "scattering"
 
 
 @app.command("features")
@@ -20,8 +20,9 @@ OWN = "random-convolution"
 def features_command(
     images: Annotated[Path, typer.Argument(metavar="IMAGES", help="a .npz, .npy or IDX file of images")],
     out: Annotated[Path, typer.Option("--out", help="a new .npz file: X and y, or x_PART and y_PART")],
-    backbone: Annotated[str, typer.Option("--backbone", help="random-convolution, torchvision:NAME or timm:NAME (need "
-                                          "the library and --weights) or a TorchScript file")] = OWN,
+    backbone: Annotated[str, typer.Option("--backbone", help="scattering (wavelets, nothing to load), "
+                                          "torchvision:NAME or timm:NAME (need the library and --weights) or a "
+                                          "TorchScript file")] = OWN,
     weights: Annotated[Path | None, typer.Option("--weights", help="local weights of torchvision's or timm's network")
                        ] = None,
 ) -> None:
@@ -29,7 +30,7 @@ def features_command(
     import numpy as np
 
     from lastiterate.data.images import read_images
-    from lastiterate.data.random_convolution import features
+    from lastiterate.features import Scattering
 
     if out.suffix != ".npz":
         raise InputError("out", "must end in .npz", out.name)
@@ -39,7 +40,7 @@ def features_command(
         raise InputError("out", "must lie in an existing folder", str(out), "make the folder first")
     if weights is not None and not backbone.startswith(("torchvision:", "timm:")):
         raise InputError("weights", "are for a backbone of torchvision or timm", str(weights), "leave it out")
-    sets, run = read_images(images), features
+    sets, run = read_images(images), Scattering().apply
     if backbone != OWN:
         try:
             torch = import_module("lastiterate.torch.backbone")  # only what asks for torch loads it

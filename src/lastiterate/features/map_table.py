@@ -7,10 +7,11 @@ from typing import Any, get_args
 from lastiterate.errors import InputError
 from lastiterate.features.hat_functions import Curves
 from lastiterate.features.record_map import RecordMap
+from lastiterate.features.scattering import Scattering
 from lastiterate.run import codec
 
-Maps = Curves
-TABLE: dict[str, type[RecordMap]] = {one.name: one for one in (get_args(Maps) or (Maps,))}
+Maps = Curves | Scattering
+TABLE: dict[str, type[RecordMap]] = {one.name: one for one in get_args(Maps)}
 PLAIN = "plain"
 
 

@@ -47,7 +47,7 @@ def backbone_of(name: str, weights: Path | None) -> Backbone:
         return (_torchvision if library == "torchvision" else _timm)(model, weights)
     path = Path(name)
     if not path.is_file():
-        raise InputError("backbone", "must be random-convolution, torchvision:NAME, timm:NAME or a TorchScript file",
+        raise InputError("backbone", "must be scattering, torchvision:NAME, timm:NAME or a TorchScript file",
                          name)
     try:
         return Backbone(torch.jit.load(str(path), map_location="cpu").eval())

@@ -1,0 +1,155 @@
+"""Scattering coefficients of images: a public map of every image by itself, with nothing learned and nothing spent."""
+
+from __future__ import annotations
+
+import math
+import os
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import numpy as np
+
+from lastiterate.errors import InputError
+from lastiterate.features.record_fields import Field, Grid, Values
+from lastiterate.features.record_map import RecordMap
+from lastiterate.features.wavelet_fields import pooled
+from lastiterate.features.wavelets import cell_means
+from lastiterate.run.fields import settle
+from lastiterate.run.validate import whole
+
+PIXELS = 20_000
+"""About so many pixels are worked on at once, so that they stay in a processor's cache."""
+WORKING_SIDE = 32
+"""Sides of twice as many pixels and more are averaged down to about so many first: the wavelets see shapes there."""
+STEEP = 50.0
+"""What coefficients are multiplied by before the logarithm (benchmarks/utility/image_rules.py)."""
+
+
+@final
+@dataclass(frozen=True)
+class Scattering(RecordMap):
+    """Scattering coefficients of ``scales`` scales and ``angles`` angles, of orders 0 to 2 (Bruna and Mallat 2013).
+
+    An image is divided into cells, at most ``cells`` each way and as many as give at most ``most`` features, over which
+    every channel of coefficients is averaged. A row holds log(1 + 50 c) of all of them, divided by the row's norm: it
+    has norm 1, or is 0 for a black image. Colours are channels of their own.
+
+    **Guarantee:** a row depends on its image and on no other one, bit for bit, however many there are and in whatever
+    order.
+    """
+
+    scales: int = 2
+    angles: int = 8
+    cells: int = 4
+    most: int = 2000
+    name: ClassVar[str] = "scattering"
+    takes: ClassVar[tuple[type[Field], ...]] = (Grid,)
+
+    def __post_init__(self) -> None:
+        settle(self)
+        whole("scales of scattering", self.scales, most=5)
+        whole("angles of scattering", self.angles, least=2, most=32)
+        whole("cells of scattering", self.cells, most=64)
+        whole("most of scattering", self.most, most=10**6)
+
+    def width(self, field: Field) -> int:
+        return self.features(_shape(field))
+
+    def norm(self, field: Field) -> float:
+        self.cells_of(_shape(field))
+        return 1.0
+
+    def words(self) -> str:
+        return f"scattering: wavelets of {self.scales} scales and {self.angles} angles, absolute values and local means"
+
+    def rows(self, field: Field, values: Values) -> np.ndarray:
+        given = np.asarray(values, dtype=np.float32)
+        return self.apply(((given + 1) / 2).reshape(len(given), *_shape(field)))
+
+    @property
+    def channels(self) -> int:
+        """Channels of one colour: the window, every wavelet, and every pair of a finer and a coarser one."""
+        pairs = self.scales * (self.scales - 1) // 2
+        return 1 + self.scales * self.angles + pairs * self.angles**2
+
+    def cells_of(self, shape: tuple[int, ...]) -> int:
+        """Cells each way of images of this shape (height, width) or (height, width, channels).
+
+        Errors: images that are too small, or have too many channels for ``most`` features.
+        """
+        height, width, colours = checked_shape(shape)
+        least = 2 ** (self.scales + 1)
+        if min(height, width) < least:
+            raise InputError("images", f"must be at least {least} x {least} pixels for scattering",
+                             f"{height} x {width}", "use features=\"plain\"")
+        found = min(self.cells, height, width, math.isqrt(self.most // (self.channels * colours)))
+        if found == 0:
+            raise InputError("most of scattering", f"must be at least {self.channels * colours} for these images",
+                             self.most)
+        return found
+
+    def features(self, shape: tuple[int, ...]) -> int:
+        """Numbers that an image of this shape becomes."""
+        return self.channels * checked_shape(shape)[2] * self.cells_of(shape) ** 2
+
+    def apply(self, images: np.ndarray) -> np.ndarray:
+        """Rows (n, features) float32 of images (n, height, width) or (n, height, width, channels): bytes, or numbers in
+        [0, 1].
+
+        Numbers outside are taken for the nearer end, and what is no number for 0. Errors: other kinds of numbers, and
+        what ``cells_of`` refuses.
+        """
+        if images.dtype.kind not in "fb" and images.dtype != np.uint8:
+            raise InputError("images", "must be bytes, or floating-point numbers in [0, 1]", str(images.dtype),
+                             "divide them by their largest possible value")
+        cells, width = self.cells_of(images.shape[1:]), self.features(images.shape[1:])
+        images = images if images.ndim == 4 else images[..., None]
+        out = np.empty((len(images), width), dtype=np.float32)
+        chunk = max(1, PIXELS // (min(images.shape[1], 2 * WORKING_SIDE) * min(images.shape[2], 2 * WORKING_SIDE)))
+
+        def work(first: int) -> None:
+            given = images[first:first + chunk]
+            full = np.zeros((chunk, *images.shape[1:]), dtype=np.float32)  # always of one size, which fixes the bits
+            full[:len(given)] = pixels(given)
+            out[first:first + chunk] = self._rows(full, cells)[:len(given)]
+
+        with ThreadPoolExecutor(min(os.cpu_count() or 1, 16)) as pool:
+            list(pool.map(work, range(0, len(images), chunk)))
+        return out
+
+    def _rows(self, images: np.ndarray, cells: int) -> np.ndarray:
+        planes = np.moveaxis(images, 3, 1)
+        planes = smaller(np.ascontiguousarray(planes).reshape(-1, *images.shape[1:3]))
+        found = pooled(planes, self.scales, self.angles, cells)
+        rows = np.log1p(np.float32(STEEP) * found).reshape(len(images), -1)
+        norms = np.sqrt(np.square(rows, dtype=np.float64).sum(axis=1, keepdims=True))
+        return (rows / np.where(norms > 0, norms, 1.0)).astype(np.float32)
+
+
+def _shape(field: Field) -> tuple[int, ...]:
+    assert isinstance(field, Grid)
+    return field.shape
+
+
+def checked_shape(shape: tuple[int, ...]) -> tuple[int, int, int]:
+    """Height, width and channels. Errors: what is no shape of an image."""
+    if len(shape) not in (2, 3) or min(shape) < 1 or (len(shape) == 3 and shape[2] > 4):
+        raise InputError("images", "must have shape (height, width), or with at most 4 channels behind", shape,
+                         "use features=\"plain\"")
+    return (shape[0], shape[1], shape[2] if len(shape) == 3 else 1)
+
+
+def pixels(images: np.ndarray) -> np.ndarray:
+    """Bytes, or numbers of which what lies outside [0, 1] is taken for the nearer end, as numbers in [0, 1]."""
+    return images / np.float32(255) if images.dtype == np.uint8 else np.clip(np.nan_to_num(images), 0, 1)
+
+
+def smaller(planes: np.ndarray) -> np.ndarray:
+    """Planes (n, height, width) averaged over whole blocks of pixels, where their shorter side is long."""
+    sides = planes.shape[1:]
+    block = min(sides) // WORKING_SIDE
+    if block < 2:
+        return planes
+    down, across = (cell_means(side, side // block).astype(np.float32) for side in sides)
+    return np.matmul(down, np.matmul(planes, across.T))
