@@ -8,7 +8,7 @@ import pytest
 
 from lastiterate.errors import InputError
 from lastiterate.features import Scattering
-from lastiterate.features.record_fields import Grid
+from lastiterate.features.record_fields import Grid, Number
 from lastiterate.features.row_form import RowForm
 from lastiterate.features.scattering import smaller
 from lastiterate.features.wavelet_fields import absolute_fields, pooled
@@ -114,7 +114,7 @@ def test_sizes_follow_from_the_shape_alone():
     for shape in ((7, 28), (28, 7, 1)):
         with pytest.raises(InputError, match="at least 8 x 8 pixels"):
             Scattering().features(shape)
-    for shape in ((784,), (28, 28, 5), (2, 28, 28, 3), (0, 28)):
+    for shape in ((784,), (28, 28, 5), (5, 28, 28), (2, 28, 28, 3), (0, 28)):
         with pytest.raises(InputError, match="must have shape"):
             Scattering().features(shape)
     with pytest.raises(InputError, match="at least 243"):
@@ -122,6 +122,20 @@ def test_sizes_follow_from_the_shape_alone():
     for wrong in (dict(scales=0), dict(angles=1), dict(cells=0), dict(scales=6), dict(most=2.0), dict(cells=True)):
         with pytest.raises(InputError, match=r"scales|angles|cells|most"):
             Scattering(**wrong)
+
+
+def test_channels_may_stand_before():
+    images = RNG.random((5, 10, 12, 3), dtype=np.float32)
+    assert (Scattering().apply(np.moveaxis(images, 3, 1)) == Scattering().apply(images)).all()
+    assert Scattering().features((3, 32, 32)) == 972
+
+
+def test_automatic_by_the_shape_alone():
+    for shape in ((28, 28), (8, 9, 3), (3, 32, 32)):
+        assert Scattering.suited((Grid("x", shape),), 0.0) == Scattering()
+    for shape in ((784,), (7, 28), (28, 28, 5), (3, 32, 7)):
+        assert Scattering.suited((Grid("x", shape),), 1e9) is None
+    assert Scattering.suited((Number("a"),), 1e9) is None
 
 
 def test_large_images_are_averaged_down_over_whole_blocks():

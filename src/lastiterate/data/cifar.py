@@ -6,6 +6,7 @@ dict with ``b"data"``, (n, 3072) bytes, and ``b"labels"``, a list of n numbers.
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 
@@ -15,7 +16,8 @@ from lastiterate.data.plain_pickle import byte_array, read_plain_pickle
 from lastiterate.data.table import FormatFacts, Table, array_table, damaged
 from lastiterate.errors import InputError
 
-PIXELS, CLASSES = 3 * 32 * 32, 10
+SHAPE, CLASSES = (3, 32, 32), 10
+PIXELS = math.prod(SHAPE)
 FACTS = FormatFacts(0, 255, "CIFAR-10: a pixel is one byte, and its ten classes are numbered 0 to 9",
                     tuple(str(i) for i in range(CLASSES)))
 _PYTHON = re.compile(r"data_batch_\d+|test_batch")
@@ -54,7 +56,7 @@ def read_folder(path: Path) -> Table:
 
 def _table(batches: list[tuple[np.ndarray, np.ndarray]]) -> Table:
     images, labels = (parts[0] if len(parts) == 1 else np.concatenate(parts) for parts in zip(*batches, strict=True))
-    return array_table(images, labels, answers_in="each batch", facts=FACTS)
+    return array_table(images.reshape(-1, *SHAPE), labels, answers_in="each batch", facts=FACTS)
 
 
 def _binary(path: Path) -> tuple[np.ndarray, np.ndarray]:

@@ -6,7 +6,7 @@ import math
 import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import ClassVar, Self, final
 
 import numpy as np
 
@@ -22,6 +22,7 @@ PIXELS = 20_000
 """About so many pixels are worked on at once, so that they stay in a processor's cache."""
 WORKING_SIDE = 32
 """Sides of twice as many pixels and more are averaged down to about so many first: the wavelets see shapes there."""
+COLOURS = 4
 STEEP = 50.0
 """What coefficients are multiplied by before the logarithm (benchmarks/utility/image_rules.py)."""
 
@@ -31,9 +32,10 @@ STEEP = 50.0
 class Scattering(RecordMap):
     """Scattering coefficients of ``scales`` scales and ``angles`` angles, of orders 0 to 2 (Bruna and Mallat 2013).
 
-    An image is divided into cells, at most ``cells`` each way and as many as give at most ``most`` features, over which
-    every channel of coefficients is averaged. A row holds log(1 + 50 c) of all of them, divided by the row's norm: it
-    has norm 1, or is 0 for a black image. Colours are channels of their own.
+    Images are (height, width), or with at most 4 channels behind or before. An image is divided into cells, at most
+    ``cells`` each way and as many as give at most ``most`` features, over which every channel of coefficients is
+    averaged. A row holds log(1 + 50 c) of all of them, divided by the row's norm: it has norm 1, or is 0 for a black
+    image. Colours are channels of their own.
 
     **Guarantee:** a row depends on its image and on no other one, bit for bit, however many there are and in whatever
     order.
@@ -52,6 +54,19 @@ class Scattering(RecordMap):
         whole("angles of scattering", self.angles, least=2, most=32)
         whole("cells of scattering", self.cells, most=64)
         whole("most of scattering", self.most, most=10**6)
+
+    @classmethod
+    def suited(cls, fields: tuple[Field, ...], resolved: float) -> Self | None:
+        """For pictures: arrays of two dimensions, or with few channels, that are large enough."""
+        one = cls()
+        shapes = [_as_image(field.shape) for field in fields if isinstance(field, Grid)]
+        fit = [shape for shape in shapes if shape is not None and min(shape[:2]) >= one.least]
+        return one if fit and len(fit) == len(shapes) else None
+
+    @property
+    def least(self) -> int:
+        """Pixels that a side must have."""
+        return 2 ** (self.scales + 1)
 
     def width(self, field: Field) -> int:
         return self.features(_shape(field))
@@ -74,14 +89,13 @@ class Scattering(RecordMap):
         return 1 + self.scales * self.angles + pairs * self.angles**2
 
     def cells_of(self, shape: tuple[int, ...]) -> int:
-        """Cells each way of images of this shape (height, width) or (height, width, channels).
+        """Cells each way of images of this shape.
 
         Errors: images that are too small, or have too many channels for ``most`` features.
         """
         height, width, colours = checked_shape(shape)
-        least = 2 ** (self.scales + 1)
-        if min(height, width) < least:
-            raise InputError("images", f"must be at least {least} x {least} pixels for scattering",
+        if min(height, width) < self.least:
+            raise InputError("images", f"must be at least {self.least} x {self.least} pixels for scattering",
                              f"{height} x {width}", "use features=\"plain\"")
         found = min(self.cells, height, width, math.isqrt(self.most // (self.channels * colours)))
         if found == 0:
@@ -94,8 +108,7 @@ class Scattering(RecordMap):
         return self.channels * checked_shape(shape)[2] * self.cells_of(shape) ** 2
 
     def apply(self, images: np.ndarray) -> np.ndarray:
-        """Rows (n, features) float32 of images (n, height, width) or (n, height, width, channels): bytes, or numbers in
-        [0, 1].
+        """Rows (n, features) float32 of images (n, ...): bytes, or numbers in [0, 1].
 
         Numbers outside are taken for the nearer end, and what is no number for 0. Errors: other kinds of numbers, and
         what ``cells_of`` refuses.
@@ -104,7 +117,10 @@ class Scattering(RecordMap):
             raise InputError("images", "must be bytes, or floating-point numbers in [0, 1]", str(images.dtype),
                              "divide them by their largest possible value")
         cells, width = self.cells_of(images.shape[1:]), self.features(images.shape[1:])
-        images = images if images.ndim == 4 else images[..., None]
+        if images.ndim == 3:
+            images = images[..., None]
+        elif images.shape[3] > COLOURS:
+            images = np.moveaxis(images, 1, 3)
         out = np.empty((len(images), width), dtype=np.float32)
         chunk = max(1, PIXELS // (min(images.shape[1], 2 * WORKING_SIDE) * min(images.shape[2], 2 * WORKING_SIDE)))
 
@@ -134,10 +150,19 @@ def _shape(field: Field) -> tuple[int, ...]:
 
 def checked_shape(shape: tuple[int, ...]) -> tuple[int, int, int]:
     """Height, width and channels. Errors: what is no shape of an image."""
-    if len(shape) not in (2, 3) or min(shape) < 1 or (len(shape) == 3 and shape[2] > 4):
-        raise InputError("images", "must have shape (height, width), or with at most 4 channels behind", shape,
-                         "use features=\"plain\"")
-    return (shape[0], shape[1], shape[2] if len(shape) == 3 else 1)
+    found = _as_image(shape)
+    if found is None:
+        raise InputError("images", "must have shape (height, width), or with at most 4 channels behind or before",
+                         shape, "use features=\"plain\"")
+    return found
+
+
+def _as_image(shape: tuple[int, ...]) -> tuple[int, int, int] | None:
+    if len(shape) == 2:
+        shape = (*shape, 1)
+    if len(shape) != 3 or min(shape) < 1 or min(shape[0], shape[2]) > COLOURS:
+        return None
+    return (shape[0], shape[1], shape[2]) if shape[2] <= COLOURS else (shape[1], shape[2], shape[0])
 
 
 def pixels(images: np.ndarray) -> np.ndarray:
