@@ -27,7 +27,7 @@ def test_the_import_is_light():
 def test_accounting_and_planning_load_nothing_heavy():
     run(
         "import sys, lastiterate as li\n"
-        "import lastiterate.accounting.stored, lastiterate.planning.planner\n"
+        "import lastiterate.accounting.certificate, lastiterate.planning.planner\n"
         "li.account, li.calibrate, li.curves.compose, li.curves.Gdp, li.domains.Ball, li.train\n"
         f"assert not {HEAVY - {'scipy'}} & set(sys.modules)"
     )

@@ -9,7 +9,7 @@ from lastiterate import estimators as estimators
 from lastiterate.accounting.calibration import calibrate as calibrate
 from lastiterate.accounting.certificate import Certificate as Certificate
 from lastiterate.accounting.certificate import account as account
-from lastiterate.accounting.stored import read_certificate as read_certificate
+from lastiterate.accounting.certificate import read_certificate as read_certificate
 from lastiterate.errors import InputError as InputError
 from lastiterate.errors import NotCertified as NotCertified
 from lastiterate.release.loading import load as load

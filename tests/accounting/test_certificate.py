@@ -1,5 +1,6 @@
 """Certificates: verdicts, adjacencies, round trips, and what makes them refuse."""
 
+import copy
 import json
 from dataclasses import replace
 
@@ -8,7 +9,8 @@ import pytest
 
 import lastiterate as li
 from lastiterate.accounting import wording
-from lastiterate.accounting.written import content_hash
+from lastiterate.accounting.beside_the_model import prepared_curves
+from lastiterate.accounting.document import content_hash
 from lastiterate.errors import InputError, NotCertified
 from lastiterate.theorems import TABLE
 from lastiterate.theorems.theorem import Applies, Fails
@@ -97,7 +99,8 @@ def test_the_preparation_is_paid_for():
     assert paid.epsilon(1e-6) > li.account(RUN).epsilon(1e-6)
     twice = li.account(replace(RUN, prelude=(li.PrivateMean(5.0, 1.0),) * 2))
     assert twice.epsilon(1e-6) > paid.epsilon(1e-6)
-    assert paid.under("replace-one").preparation[0].mu == pytest.approx(2 * paid.preparation[0].mu)
+    one, two = (prepared_curves(found.run)[0].mu for found in (paid, paid.under("replace-one")))
+    assert two == pytest.approx(2 * one)
 
 
 @pytest.mark.parametrize(
@@ -139,8 +142,10 @@ def test_what_cannot_be_certified_says_why():
 def test_a_preparation_cannot_be_left_out():
     paid = li.account(replace(RUN, prelude=(li.PrivateMean(1.0, 1.0),)))
     assert paid.verify()
-    with pytest.raises(InputError, match="must be the one that the verdicts and the preparation are about"):
-        replace(paid, preparation=())
+    without = li.account(paid.run)
+    vars(without.subject)["curves"] = tuple(verdict.bound for verdict in without.certifying)
+    assert without.epsilon(1e-6) < paid.epsilon(1e-6) and not without.verify()
+    assert copy.copy(without.subject).curves == paid.subject.curves, "a copy is derived again"
 
 
 def test_calibration_drops_a_log_sobolev_constant_of_other_noise():
@@ -308,12 +313,16 @@ def test_what_groups_are_promised_needs_no_stated_curvature(noise, facts):
 
 
 def test_verdicts_about_one_run_are_not_believed_of_another():
-    """Whichever way they get there: the constructor, or fields that are exchanged."""
+    """There is no field to hand them over in; whatever gets there otherwise is refused, or found by ``verify``."""
     run = li.Run(n=1000, steps=200, step_size=0.5, noise=li.GradientNoise(0.05))
     known = li.account(replace(run, loss=li.Logistic(row_norm=1.0, intercept=0.0), prelude=(li.PrivateMean(5.0, 1.0),)))
-    for wrong in (lambda: replace(known, run=run), lambda: li.Certificate(run=run, verdicts=known.verdicts),
-                  lambda: replace(known, preparation=()),
-                  lambda: replace(li.account(run), verdicts=known.verdicts)):
-        with pytest.raises(li.InputError, match="must be the one that the verdicts and the preparation are about"):
+    exchanged = replace(known, subject=replace(known.subject, executed=run))
+    assert exchanged == li.account(run) and exchanged.epsilon(1e-5) == np.inf
+    slipped = li.account(run)
+    vars(slipped.subject)["verdicts"] = known.verdicts
+    assert slipped.certifying and not slipped.verify()
+    for wrong in (lambda: slipped.epsilon(1e-5), lambda: li.account(run).curve(known.verdict("composition-gdp")),
+                  lambda: slipped.subject.curve_of(known.certifying[0], 1)):
+        with pytest.raises(li.InputError, match="must be the one that the verdict is about"):
             wrong()
     assert replace(known, caveats=("more",)).epsilon(1e-5) == known.epsilon(1e-5) and known.verify()

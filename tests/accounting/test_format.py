@@ -11,17 +11,18 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.accounting import exact_steps, form, stated
+from lastiterate.accounting import document, stated
+from lastiterate.accounting.document import content_hash
+from lastiterate.accounting.exact_steps import ExactRun
 from lastiterate.accounting.releaser_statement import check_word, read_word
-from lastiterate.accounting.written import content_hash
-from lastiterate.bayes.posterior_certificate import certify as certify_sample
+from lastiterate.bayes.posterior_subject import certify as certify_sample
 from lastiterate.curves.gdp import Gdp
 from lastiterate.errors import InputError
 from lastiterate.release.posterior import certified
 from lastiterate.release.protected_units import UNCHECKED, UnitLoss, kept_rows, units_as_records
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "certificates"
-SCHEMA = json.loads((Path(form.__file__).parent / "certificate.schema.json").read_text())
+SCHEMA = json.loads((Path(document.__file__).parent / "certificate.schema.json").read_text())
 RUN = li.Run(n=1000, steps=50, step_size=0.5, noise=li.NoiseMultiplier(3.0), batching=li.Permuted(100),
              loss=li.Softmax(classes=3, ridge=0.01))
 PLAIN = replace(RUN, batching=li.FullBatch(), noise=li.NoiseMultiplier(20.0))
@@ -62,10 +63,9 @@ def test_certificates_of_format_2_are_still_verified(file):
 
 
 def problems_of(text):
-    from lastiterate.release.statements import STATEMENTS, subject_of
 
     body = json.loads(text)
-    return STATEMENTS[subject_of(body)].check(body).problems
+    return li.Certificate.check(body).problems
 
 
 def test_a_theorem_that_is_newer_than_an_old_certificate_changes_nothing():
@@ -81,7 +81,7 @@ def test_a_theorem_that_is_newer_than_an_old_certificate_changes_nothing():
 
 
 def all_kinds():
-    exactly = exact_steps.certify(replace(PLAIN, loss=li.Logistic()))
+    exactly = li.Certificate(ExactRun(replace(PLAIN, loss=li.Logistic())))
     return {"run": li.account(RUN), "plain": li.account(PLAIN), "poisson": li.account(replace(RUN, batching=li.Poisson(
             0.1))), "nothing": li.account(replace(RUN, noise=li.GradientNoise(0.0))), "units": li.account(replace(
                 RUN, rows_per_unit=3)), "exact_run": exactly,
@@ -159,8 +159,8 @@ def test_epsilon_of_a_unit_is_by_group_privacy_of_steps_and_preparation():
     assert three.epsilon(1e-5) >= one.group(3, 1e-5)
     assert any("at most 3 rows" in text for text in three.all_caveats()) and "one unit, 3" in three.explain(1e-5)
     assert three.lower(1e-5) == one.lower(1e-5) > 0, "a unit with one row is a unit"
-    exactly = exact_steps.certify(replace(PLAIN, loss=li.Logistic(), rows_per_unit=2))
-    assert exactly.epsilon(1e-5) > exact_steps.certify(replace(PLAIN, loss=li.Logistic())).epsilon(1e-5) * 1.8
+    exactly = li.Certificate(ExactRun(replace(PLAIN, loss=li.Logistic(), rows_per_unit=2)))
+    assert exactly.epsilon(1e-5) > li.Certificate(ExactRun(replace(PLAIN, loss=li.Logistic()))).epsilon(1e-5) * 1.8
     found = li.calibrate(replace(RUN, rows_per_unit=3), epsilon=2.0, delta=1e-5)
     assert 1.99 < found.epsilon(1e-5) <= 2.0 and found.run.rows_per_unit == 3
     assert li.Run.from_json(found.run.to_json()) == found.run
@@ -254,7 +254,7 @@ def test_a_word_is_read_from_toml_and_json(tmp_path):
 
 
 def test_a_sample_states_what_it_can():
-    problem = certified(500, 3, row_norm=1.0, epsilon=2.0, delta=1e-5, adjacency="zero-out").problem
+    problem = certified(500, 3, row_norm=1.0, epsilon=2.0, delta=1e-5, adjacency="zero-out").subject.problem
     found = certify_sample(problem, "zero-out").to_dict(1e-5)["stated"]
     assert found["mu"]["exact"] is False and "batches" not in found
     assert found["charged"] == ["one exact posterior sample"]

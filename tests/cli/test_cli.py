@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from lastiterate.accounting.written import content_hash
+from lastiterate.accounting.document import content_hash
 from lastiterate.cli import app
 from lastiterate.data import load_bundled
 from lastiterate.release import folder as artefact

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 import lastiterate as li
-from lastiterate.accounting.written import content_hash
+from lastiterate.accounting.document import content_hash
 from lastiterate.cli import app
 from lastiterate.release.folder import sha256
 

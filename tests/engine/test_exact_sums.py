@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.accounting.exact_steps import calibrate_exactly, certify
+from lastiterate.accounting.exact_calibration import calibrate_exactly
+from lastiterate.accounting.exact_steps import ExactRun
 from lastiterate.curves.renyi import Rdp
 from lastiterate.engine import execute, seeded_key
 from lastiterate.engine.checkpoint import Keeper
@@ -231,7 +232,7 @@ def test_what_is_not_executed_exactly_is_refused() -> None:
     with pytest.raises(li.InputError, match="cosine features"):
         grid_of(run_of(LOSSES[0], prelude=(CosineFeatures(1.0),)))
     with pytest.raises(li.NotCertified, match="add-remove"):
-        certify(run_of(LOSSES[0], batching=li.Poisson(0.2), adjacency="add-remove"))
+        ExactRun(run_of(LOSSES[0], batching=li.Poisson(0.2), adjacency="add-remove"))
 
 
 def test_the_certificate_is_the_discrete_gaussians(tmp_path: Path) -> None:
@@ -243,7 +244,7 @@ def test_the_certificate_is_the_discrete_gaussians(tmp_path: Path) -> None:
     assert any("not proved" in text for text in found.all_caveats())
     for bad in (run_of(li.Abstract(li.LossFacts(lipschitz=1.0))), run_of(LOSSES[0], noise=li.GradientNoise(0.0))):
         with pytest.raises((li.NotCertified, li.InputError)):
-            certify(bad)
+            ExactRun(bad)
 
 
 def test_models_with_exact_noise_are_trained_saved_and_verified(tmp_path: Path) -> None:

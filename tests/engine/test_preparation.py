@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import lastiterate as li
+from lastiterate.accounting.beside_the_model import prepared_curves
 from lastiterate.audit.auditing import auditable
 from lastiterate.engine import Trainer, execute, scores, seeded_key
 from lastiterate.engine.model import rows_of_batches
@@ -255,7 +256,7 @@ def test_predictions_add_the_mean_of_the_targets():
 def test_a_target_mean_is_paid_for_and_for_regressions_only():
     run = li.Run(n=N, steps=4, step_size=0.5, noise=li.NoiseMultiplier(10.0), loss=li.HuberRidge(),
                  prelude=(PrivateTargetMean(5.0),))
-    moved = {adjacency: li.account(replace(run, adjacency=adjacency)).preparation[0].mu
+    moved = {adjacency: prepared_curves(replace(run, adjacency=adjacency))[0].mu
              for adjacency in ("zero-out", "replace-one")}
     assert moved["zero-out"] == pytest.approx(0.2, rel=0.02) and moved["zero-out"] >= 0.2
     assert moved["replace-one"] == pytest.approx(2 * moved["zero-out"])
@@ -283,7 +284,7 @@ def test_roots_are_maps_of_single_records_with_a_public_norm():
     run = li.Run(n=N, steps=2, step_size=0.1, noise=li.NoiseMultiplier(1.0), loss=li.Logistic(),
                  prelude=(SquareRoots(), li.PrivateMean(QUIET, 2.0)))
     np.testing.assert_allclose(prepared(rows, run.prelude[:1], (np.zeros(0),)), [[2, -3, 0, 1], [0, 0, 0, 0]])
-    assert len(li.account(run).preparation) == 1, "free"
+    assert len(prepared_curves(run)) == 1, "free"
     mean = execute(run, X, Y % 2, seeded_key(1)).released[1]
     roots = np.sign(X) * np.sqrt(np.abs(X))
     roots *= np.minimum(1, 2 / np.linalg.norm(roots, axis=1))[:, None]

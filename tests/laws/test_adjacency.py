@@ -169,4 +169,4 @@ def test_no_other_file_converts():
         for line in path.read_text().splitlines()
         if compared.search(line)
     ]
-    assert found == ["accounting/guarantee.py: if adjacency == self.run.adjacency:"]
+    assert found == ["accounting/accounted_run.py: if adjacency == self.run.adjacency:"]

@@ -8,6 +8,7 @@ import pytest
 from scipy.special import ndtr, ndtri
 
 import lastiterate as li
+from lastiterate.accounting.beside_the_model import prepared_curves
 from lastiterate.curves.composition import compose
 from lastiterate.curves.failure import WithFailure
 from lastiterate.curves.gdp import Gdp
@@ -87,13 +88,13 @@ def test_neither_the_mechanism_nor_its_failure_can_be_left_out():
 def test_every_certificate_pays_and_says_so():
     run = described(li.Permuted(BATCH), 1.9, 3.0, 4.0, 1e-7)
     certificate = li.account(run)
-    assert certificate.preparation == (WithFailure(Gdp((1 + 1.25 * 2**-7) / 4.0), 1e-7),)
+    assert prepared_curves(certificate.run) == (WithFailure(Gdp((1 + 1.25 * 2**-7) / 4.0), 1e-7),)
     verdict = certificate.best(1e-5)
     assert verdict.theorem.name == "shifted-interpolation-permuted" and verdict.evidence is Evidence.PAID
     assert not [text for text in certificate.all_caveats() if "conditional" in text], "what is paid for is not assumed"
     assert li.account(run, at_least=Evidence.PROVED).certifying == ()
     drawn = li.account(replace(run, batching=li.Reshuffled(BATCH)))
-    assert drawn.preparation[0].failure == 2e-7, "drawn batches follow by a bound that can fail as well"
+    assert prepared_curves(drawn.run)[0].failure == 2e-7, "drawn batches follow by a bound that can fail as well"
 
 
 def test_the_curve_does_not_depend_on_what_is_measured():

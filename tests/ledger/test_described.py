@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.accounting import exact_steps, selection
-from lastiterate.bayes import posterior_certificate as posterior
+from lastiterate.accounting.exact_steps import ExactRun
+from lastiterate.accounting.selection import Selection
+from lastiterate.bayes import posterior_subject as posterior
 from lastiterate.bayes.linear_regression import LinearModel, RatioDomain
-from lastiterate.bayes.posterior_certificate import LinearPosterior, RidgePosterior
+from lastiterate.bayes.posterior_subject import LinearPosterior, RidgePosterior
 from lastiterate.bayes.ridge import ClippedRows
 from lastiterate.curves.number_of_runs import NegativeBinomial, PoissonRuns
 from lastiterate.errors import InputError
 from lastiterate.ledger import GaussianFilter, Ledger
 from lastiterate.release.charging import described_hash
 from lastiterate.release.scored import CountCharge
-from lastiterate.release.statements import STATEMENTS, subject_of
 from lastiterate.report import subject
 from lastiterate.run import evidence
 from lastiterate.run.counts import NoisyCount
@@ -45,10 +45,10 @@ RUNS = {
 }
 PROBLEM = LinearPosterior(LinearModel(), RatioDomain(n=1001, ratio=5.0, spread=0.7, x_low=0.4, x_high=0.9))
 RIDGE = RidgePosterior(LinearModel(prior_precision=4.0), ClippedRows(n=40, features=3))
-TRIED = selection.Selection((RUN, replace(RUN, steps=20)), NegativeBinomial(1.0, 0.1), 10, 3.0)
+TRIED = Selection((RUN, replace(RUN, steps=20)), NegativeBinomial(1.0, 0.1), 10, 3.0)
 CERTIFICATES = {
     **{name: li.account(run) for name, run in RUNS.items()},
-    **{f"{name}, exact": exact_steps.certify(run) for name, run in RUNS.items() if run not in (GIVEN, TESTED)},
+    **{f"{name}, exact": li.Certificate(ExactRun(run)) for name, run in RUNS.items() if run not in (GIVEN, TESTED)},
     "counted": li.account(replace(RUN, counts=(NoisyCount(5.0, 20, "apart"),))),
     "constants, trusted": li.account(GIVEN, at_least=li.Evidence.ASSUMED),
     "tested constants, trusted": li.account(TESTED, at_least=li.Evidence.TESTED),
@@ -57,10 +57,10 @@ CERTIFICATES = {
     "posterior, zero-out": posterior.certify(PROBLEM, "zero-out"),
     "ridge posterior": posterior.certify(RIDGE, "replace-one"),
     "ridge posterior, zero-out": posterior.certify(RIDGE, "zero-out"),
-    "selection": selection.certify(TRIED),
-    "selection, another law": selection.certify(replace(TRIED, law=PoissonRuns(10.0))),
-    "selection, finer scores": selection.certify(replace(TRIED, unit=2)),
-    "selection of one": selection.certify(replace(TRIED, candidates=(RUN,))),
+    "selection": li.Certificate(TRIED),
+    "selection, another law": li.Certificate(replace(TRIED, law=PoissonRuns(10.0))),
+    "selection, finer scores": li.Certificate(replace(TRIED, unit=2)),
+    "selection of one": li.Certificate(replace(TRIED, candidates=(RUN,))),
 }
 
 
@@ -83,7 +83,7 @@ def test_what_was_not_told_apart_costs_differently(name):
 def test_a_certificate_that_is_read_back_is_about_the_same(found):
     if found.epsilon(1e-5) < np.inf:
         stored = json.loads(found.to_json(1e-5))
-        assert described_hash(STATEMENTS[subject_of(stored)].restore(stored)) == described_hash(found)
+        assert described_hash(li.Certificate.from_dict(stored)) == described_hash(found)
 
 
 def test_lines_of_ordinary_runs_are_still_about_them():
@@ -104,5 +104,5 @@ def test_a_release_with_exact_noise_is_known_by_its_line(tmp_path: Path) -> None
     assert line.run == described_hash(CERTIFICATES["plain, exact"]) != described_hash(CERTIFICATES["plain"])
     assert subject.read(model.save(tmp_path / "m"), ledger=ledger).ledger.number == line.number
     with pytest.raises(InputError, match="another run under this token"):
-        ledger.reserve("a", CERTIFICATES["plain, exact"].curve, adjacency="zero-out", purpose="train",
+        ledger.reserve("a", CERTIFICATES["plain, exact"].curve(), adjacency="zero-out", purpose="train",
                        run=described_hash(CERTIFICATES["plain"]), token=line.token)

@@ -6,10 +6,9 @@ import json
 import random
 import shutil
 from pathlib import Path
-from typing import Any
 
 import lastiterate as li
-from lastiterate.accounting.written import content_hash
+from lastiterate.accounting.document import content_hash
 from lastiterate.release.folder import CERTIFICATE, MODEL, sha256
 from oracles.json_mutations import mutated
 
@@ -40,7 +39,7 @@ def certificate_outcome(text: str, path: Path) -> str:
         return "does not hold"
     body = json.loads(text)
     if "problem" in body:
-        fresh: Any = li.bayes.PosteriorCertificate.from_json(text)
+        fresh = li.read_certificate(text)
     else:
         fresh = li.account(li.Run.from_dict(body["run"]), at_least=li.Evidence[body["at_least"]])
     assert abs(fresh.epsilon(found.delta) - found.epsilon) <= 1e-9 * found.epsilon, "it says what its run says"

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.accounting.selection import Selection, certify
+from lastiterate.accounting.certificate import Certificate
+from lastiterate.accounting.selection import Selection
 from lastiterate.bayes import LinearPosterior, ProposeTestSample, propose_test_sample, sample_posterior
 from lastiterate.bayes.linear_regression import LinearModel, RatioDomain
 from lastiterate.bayes.ridge import ClippedRows
@@ -100,7 +101,7 @@ def _network(x, **how):
 
 
 TRAINED, HELD = tuning.parts(40)
-SEARCH = certify(Selection((replace(RUN, n=len(TRAINED)),), NegativeBinomial.with_mean(2.0), len(HELD), 5.0, 1))
+SEARCH = Certificate(Selection((replace(RUN, n=len(TRAINED)),), NegativeBinomial.with_mean(2.0), len(HELD), 5.0, 1))
 SEEDED = {
     "linear": lambda x, seed: li.train(RUN, (x, Y), delta=1e-5, seed=seed),
     "linear, exact": lambda x, seed: li.train(RUN, (x, Y), delta=1e-5, seed=seed, secure_noise=True),

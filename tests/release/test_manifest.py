@@ -99,7 +99,7 @@ def test_links_and_folders_are_refused(folder, tmp_path, name):
 
 def reissued(folder, **changed):
     """Files changed by somebody who also writes a certificate and a list that fit."""
-    from lastiterate.accounting.written import content_hash
+    from lastiterate.accounting.document import content_hash
     from lastiterate.release import manifest
 
     for name, content in changed.items():
@@ -155,7 +155,7 @@ def test_three_classes_of_a_schema_need_three_answers(folder, tmp_path):
 
 
 def test_folders_from_before_there_was_a_list_hold_and_say_what_was_not_compared(folder, tmp_path):
-    from lastiterate.accounting.written import content_hash
+    from lastiterate.accounting.document import content_hash
 
     copy = shutil.copytree(folder, tmp_path / "c")
     (copy / "manifest.json").unlink()

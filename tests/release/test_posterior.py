@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 import lastiterate as li
-from lastiterate.bayes import ClippedRows, LinearModel, LinearPosterior, PosteriorCertificate, RatioDomain, least_prior
+from lastiterate.bayes import ClippedRows, LinearModel, LinearPosterior, RatioDomain, least_prior
 from lastiterate.bayes.ridge import ridge_curve
 from lastiterate.cli import app
 from lastiterate.data import BUNDLED, Schema, encode, encode_features, load_bundled, read_table
@@ -54,17 +54,17 @@ def test_file_to_folder_to_predictions(files):
     made = fitted(files)
     made.model.save(files / "model")
     again = li.load(str(files / "model"))
-    certificate = again.certificate
+    certificate, domain = again.certificate, again.certificate.subject.problem.domain
     assert li.verify(files / "model").holds and made.test_score is None
     assert certificate == made.model.certificate and certificate.epsilon(1e-6) <= 8.0
     assert certificate.adjacency == "zero-out" and certificate.under("replace-one").epsilon(1e-6) <= 8.0
-    assert certificate.problem.domain.n == 3000 and certificate.problem.domain.features == 3
+    assert domain.n == 3000 and domain.features == 3
     header, rows = prediction_rows(again, str(files / "new.csv"))
     features = encode_features(read_table(str(files / "new.csv")), again.schema)
     design = with_constant(features, 2**0.5)
     assert again.predict(features) == pytest.approx(5 + 5 * np.clip(design @ made.model.value, -1, 1))
     assert header == ["prediction"] and [float(x) for (x,) in rows] == pytest.approx(again.predict(features), rel=1e-4)
-    assert (design[:, -1] == 1).all() and np.linalg.norm(design, axis=1).max() <= certificate.problem.domain.row_norm
+    assert (design[:, -1] == 1).all() and np.linalg.norm(design, axis=1).max() <= domain.row_norm
 
 
 def test_what_was_changed_is_noticed(files):
@@ -113,8 +113,9 @@ def test_the_command_line(files):
     told = CliRunner().invoke(app, ["train", "diabetes", "--model", "bayes-linear", "--epsilon", "4", "--out", out])
     assert told.exit_code == 0, told.output
     assert "one exact posterior sample" in told.output and "R^2" in told.output and "under replace-one" in told.output
-    certificate = PosteriorCertificate.from_json((files / "out" / "certificate.json").read_text())
-    assert certificate.epsilon(1e-5) <= 4 and certificate.problem.domain.n < len(encode(*load_bundled("diabetes"))[0])
+    certificate = li.read_certificate((files / "out" / "certificate.json").read_text())
+    assert certificate.epsilon(1e-5) <= 4
+    assert certificate.subject.problem.domain.n < len(encode(*load_bundled("diabetes"))[0])
     assert "diabetes" in BUNDLED
     refused = (
         (["digits"], "range of numbers"),

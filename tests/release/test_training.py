@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.accounting.written import content_hash
+from lastiterate.accounting.document import content_hash
 from lastiterate.engine import execute, seeded_key
 from lastiterate.engine.network import fit_network
 from lastiterate.errors import InputError, NotCertified

@@ -12,7 +12,8 @@ from scipy.stats import chi2
 from typer.testing import CliRunner
 
 import lastiterate as li
-from lastiterate.accounting.selection import Selection, certify
+from lastiterate.accounting.certificate import Certificate
+from lastiterate.accounting.selection import Selection
 from lastiterate.cli import app
 from lastiterate.curves.number_of_runs import NegativeBinomial, PoissonRuns
 from lastiterate.engine.random_bits import Bits, derived
@@ -38,25 +39,26 @@ def records() -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.fixture(scope="module")
-def certificate() -> "tuning.SelectionCertificate":
+def certificate() -> Certificate:
     return planned([candidate(0.5), candidate(1e-6)], epsilon=3.0, delta=1e-5, law=NegativeBinomial.with_mean(6.0),
                    held_out=len(parts(N)[1]), regression=False)
 
 
-def test_the_whole_keeps_the_budget_and_uses_most_of_it(certificate: "tuning.SelectionCertificate") -> None:
+def test_the_whole_keeps_the_budget_and_uses_most_of_it(certificate: Certificate) -> None:
     assert 2.6 < certificate.epsilon(1e-5) <= 3.0
-    naive = li.curves.compose(*[certificate.certificates[0].curve("composition-gdp")] * 6).epsilon(1e-5)
+    one = li.account(certificate.subject.candidates[0]).curve("composition-gdp")
+    naive = li.curves.compose(*[one] * 6).epsilon(1e-5)
     assert naive > certificate.epsilon(1e-5)
     assert certificate.epsilon(1e-5) < certificate.replace_one_epsilon(1e-5) < math.inf
 
 
-def test_the_score_is_part_of_every_run(certificate: "tuning.SelectionCertificate") -> None:
-    chosen = certificate.selection
-    louder = certify(replace(chosen, score_noise=chosen.score_noise / 2))
+def test_the_score_is_part_of_every_run(certificate: Certificate) -> None:
+    chosen = certificate.subject
+    louder = Certificate(replace(chosen, score_noise=chosen.score_noise / 2))
     assert louder.epsilon(1e-5) > certificate.epsilon(1e-5) * 1.2
 
 
-def test_the_good_candidate_wins(certificate: "tuning.SelectionCertificate") -> None:
+def test_the_good_candidate_wins(certificate: Certificate) -> None:
     x, y = records()
     found = [select(certificate, x, y, delta=1e-5, answers=Labels((0, 1)), seed=seed) for seed in range(8)]
     steps = Counter(float(model.run.step_size.value) for model in found)
@@ -78,8 +80,8 @@ def test_numbers_of_runs_follow_their_law(law: "NegativeBinomial | PoissonRuns")
     assert law.draw(0, 256) == (0 if isinstance(law, PoissonRuns) else 1)
 
 
-def test_candidates_are_drawn_uniformly_and_independently(certificate: "tuning.SelectionCertificate") -> None:
-    counts = Counter(run.step_size.value for seed in range(300) for run, *_ in _draws(certificate.selection, seed))
+def test_candidates_are_drawn_uniformly_and_independently(certificate: Certificate) -> None:
+    counts = Counter(run.step_size.value for seed in range(300) for run, *_ in _draws(certificate.subject, seed))
     total = sum(counts.values())
     assert abs(counts[0.5] - total / 2) < 5 * math.sqrt(total) / 2 and abs(total - 300 * 6) < 600
 
@@ -102,13 +104,13 @@ def test_every_record_is_trained_on_or_scored() -> None:
     assert sorted([*train, *held]) == list(range(N)) and (parts(N)[0] == train).all()
 
 
-def test_folders_are_saved_read_and_verified(certificate: "tuning.SelectionCertificate", tmp_path: Path) -> None:
+def test_folders_are_saved_read_and_verified(certificate: Certificate, tmp_path: Path) -> None:
     x, y = records()
     model = select(certificate, x, y, delta=1e-5, answers=Labels((0, 1)))
     model.save(tmp_path / "m")
     assert li.verify(tmp_path / "m").holds
     again = li.load(tmp_path / "m")
-    assert (again.predict(x) == model.predict(x)).all() and again.certificate.selection == certificate.selection
+    assert (again.predict(x) == model.predict(x)).all() and again.certificate.subject == certificate.subject
     text = (tmp_path / "m" / "certificate.json").read_text()
     stored = json.loads(text)
     for change in (dict(epsilon=0.1), dict(adjacency="replace-one"), dict(extra=1), dict(caveats=[])):
@@ -122,14 +124,14 @@ def test_folders_are_saved_read_and_verified(certificate: "tuning.SelectionCerti
 @pytest.mark.parametrize("change", [dict(law={"type": "x"}), dict(candidates=[]), dict(held_out=0), dict(held_out="a"),
                                     dict(score_noise=-1.0), dict(score_noise=None), dict(unit=0), dict(more=1),
                                     dict(law={"type": "PoissonRuns", "expected": "3"})])
-def test_descriptions_that_are_refused(certificate: "tuning.SelectionCertificate", change: dict) -> None:
+def test_descriptions_that_are_refused(certificate: Certificate, change: dict) -> None:
     with pytest.raises(li.InputError):
-        Selection.from_dict(certificate.selection.to_dict() | change)
+        Selection.from_dict(certificate.subject.description() | change)
 
 
-def test_no_run_at_all_is_said(certificate: "tuning.SelectionCertificate", tmp_path: Path) -> None:
+def test_no_run_at_all_is_said(certificate: Certificate, tmp_path: Path) -> None:
     x, y = records()
-    none = certify(replace(certificate.selection, law=PoissonRuns(1e-5)))
+    none = Certificate(replace(certificate.subject, law=PoissonRuns(1e-5)))
     ledger = Ledger(tmp_path / "l")
     ledger.add("a", unit="record", adjacency="zero-out", filter=GaussianFilter(3.0, 1e-6))
     guard = custody(ledger=ledger, dataset="a", purpose="tune")
@@ -139,13 +141,13 @@ def test_no_run_at_all_is_said(certificate: "tuning.SelectionCertificate", tmp_p
     assert release.state == "touched"
 
 
-def test_what_leaves_says_nothing_of_the_losers(certificate: "tuning.SelectionCertificate", tmp_path: Path,
+def test_what_leaves_says_nothing_of_the_losers(certificate: Certificate, tmp_path: Path,
                                                 capfd: pytest.CaptureFixture) -> None:
     """Two selections with different numbers of runs: the same text on the screen, the same lines in the ledger."""
     x, y = records()
     seeds = {}
     for seed in range(40):
-        seeds.setdefault(certificate.selection.law.draw(
+        seeds.setdefault(certificate.subject.law.draw(
             Bits(derived(derived(seed.to_bytes(16, "big"), "tests"), "selection"), 0).integer(256), 256), seed)
     few, many = min(seeds), max(seeds)
     assert many > few

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.accounting import exact_steps
+from lastiterate.accounting.exact_steps import ExactRun
 from lastiterate.audit.outcome import AuditReport
 from lastiterate.planning.planner import Choice, Plan
 from lastiterate.release.posterior import certified
@@ -53,7 +53,7 @@ def test_a_certificate_shows_its_answer():
     )
 
 
-@pytest.mark.parametrize("certificate", [exact_steps.certify(replace(RUN, batching=li.FullBatch())), certified(
+@pytest.mark.parametrize("certificate", [li.Certificate(ExactRun(replace(RUN, batching=li.FullBatch()))), certified(
     500, 3, row_norm=1.0, epsilon=2.0, delta=1e-5, adjacency="zero-out")])
 def test_other_certificates_show_their_words(certificate):
     assert certificate._repr_html_().startswith("<pre>epsilon ")

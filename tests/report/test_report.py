@@ -343,7 +343,7 @@ def test_renyi_curves_are_computed_again_from_the_run(browser, folders):
     assert "Nothing of epsilon is left out" in browser.value("document.getElementById('not-recomputed').innerText")
     claimed = read(folders / "exact").body["epsilon"]
     again = "window.lastiterateReport.renyiEpsilon(1e-5, {})"
-    slope = read(folders / "exact").certificate.curve.slope
+    slope = read(folders / "exact").certificate.curve().slope
     assert browser.value(again.format(slope)) == pytest.approx(claimed, rel=1e-6)
     assert browser.value(again.format(slope * 1.01)) > claimed * 1.001
     shown(browser, folders, "good")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.accounting.exact_steps import certify
+from lastiterate.accounting.exact_steps import ExactRun
 from lastiterate.analysis.paid_smoothness import as_accounted
 from lastiterate.engine.trainer import Trainer
 from lastiterate.run.losses import derived
@@ -85,7 +85,7 @@ def test_no_way_keeps_more_than_tested(facts, way):
     for run in (replace(RUN, loss=loss), replace(RUN, loss=loss, rows_per_unit=2)):
         assert li.account(run).epsilon(1e-5) == np.inf
     with pytest.raises(li.NotCertified):
-        certify(replace(RUN, loss=loss))
+        ExactRun(replace(RUN, loss=loss))
 
 
 def test_a_ridge_that_is_handed_over_contracts_nothing():

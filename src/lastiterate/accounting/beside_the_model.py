@@ -37,6 +37,15 @@ def with_counts(curve: Curve, run: Run) -> Curve:
     return WorstOf((trained, compose(*alone, *both))) if alone else trained
 
 
+def charged_beside(run: Run) -> tuple[str, ...]:
+    """What the run's preparation is charged for, and counts that are released beside the model, in words."""
+    counted = tuple(f"accuracy: a count over {count.records} records, "
+                    + ("apart from those that are trained on" if count.apart else "which may be trained on too")
+                    + f", noise multiplier {count.noise_multiplier:g}" for count in run.counts)
+    return tuple(f"private preparation: {type(part).__name__}, noise multiplier {part.noise_multiplier:g}"
+                 for part in run.prelude if part.noise_multiplier is not None) + counted
+
+
 def _counted(count: NoisyCount, run: Run) -> Curve:
     """Exchanging a record, too, moves the count by 1 at most; a unit's rows by their number."""
     return Gdp(run.rows_per_unit * (1 + FLOAT_SLACK) / count.noise_multiplier)

@@ -9,8 +9,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Literal
 
+from lastiterate.accounting.accounted_run import UPPER
 from lastiterate.accounting.budgets import check_budget
-from lastiterate.accounting.certificate import UPPER, Certificate, account
+from lastiterate.accounting.certificate import Certificate, account
 from lastiterate.accounting.roots import Root, falling_root
 from lastiterate.errors import InputError, NotCertified
 from lastiterate.run.evidence import Evidence

@@ -6,8 +6,8 @@ import math
 from typing import Any
 
 from lastiterate.accounting.guarantee import Guarantee
+from lastiterate.accounting.theorem_rows import rows
 from lastiterate.accounting.wording import NEIGHBOURS, UNIT, Text, rounded_down, rounded_up
-from lastiterate.accounting.written import rows
 from lastiterate.curves.curve import check_delta
 from lastiterate.markup import Markup, table, tag
 from lastiterate.run.adjacency import records_moved
@@ -15,18 +15,19 @@ from lastiterate.theorems.theorem import by_reason
 
 
 def headline(certificate: Guarantee, delta: float) -> str:
-    """The answer in a sentence or two; the reasons where nothing certifies the run."""
-    best = certificate.best(delta)
-    if best is None or not math.isfinite(certificate.epsilon(delta)):
+    """The answer in a sentence or two; the reasons where nothing is certified."""
+    if not math.isfinite(certificate.epsilon(delta)):
         return why_not(certificate)
-    text = (f"epsilon {rounded_up(certificate.epsilon(delta))} at delta {delta:g} ({certificate.run.adjacency}), "
-            f"by {best.theorem.name}")
+    best = certificate.best(delta)
+    by = certificate.subject.words.by if best is None else f"by {best.theorem.name}"
+    text = f"epsilon {rounded_up(certificate.epsilon(delta))} at delta {delta:g} ({certificate.adjacency}), {by}"
     lower = certificate.lower(delta)
     return text + (f"; and no less than {rounded_down(lower)} for the worst loss in this class." if lower > 0 else ".")
 
 
 def in_words(certificate: Guarantee, delta: float, every: bool = False) -> Text:
-    """The answer, what a record and a neighbour is, the theorem, its conditions, and the other theorems that apply.
+    """The answer, what a record and a neighbour is, what it rests on, and the other theorems that apply, or (where no
+    theorem of the table is asked) the caveats.
 
     ``every``: also the theorems that do not apply, every reason once.
     """
@@ -34,6 +35,8 @@ def in_words(certificate: Guarantee, delta: float, every: bool = False) -> Text:
     lines = [headline(certificate, delta)]
     if math.isfinite(certificate.epsilon(delta)):
         lines += _meaning(certificate, delta)
+    if not certificate.verdicts:
+        return Text("\n".join([*lines, *(f"- {text}" for text in certificate.all_caveats())]))
     lines += _others(certificate, delta)
     failing = {v.theorem.name: v.reasons for v in certificate.verdicts if v.reasons}
     if failing and every:
@@ -44,16 +47,17 @@ def in_words(certificate: Guarantee, delta: float, every: bool = False) -> Text:
 
 
 def _meaning(certificate: Guarantee, delta: float) -> list[str]:
-    adjacency, best = certificate.run.adjacency, certificate.best(delta)
-    assert best is not None and best.evidence is not None
-    most = max(certificate.run.rows_per_unit, certificate.run.rows_per_record)
+    adjacency, best, run = certificate.adjacency, certificate.best(delta), certificate.subject.run
+    most = 1 if run is None else max(run.rows_per_unit, run.rows_per_record)
     lines = [f"Neighbours ({adjacency}): {NEIGHBOURS[adjacency]}. {UNIT}"] if most == 1 else [
         f"Neighbours ({adjacency}): {NEIGHBOURS[adjacency]}, for all rows of one unit, {most} at most."]
     if records_moved(adjacency) == 1:
         other = certificate.replace_one_epsilon(delta)
         lines.append(f"Under replace-one: epsilon {rounded_up(other)}." if math.isfinite(other)
                      else "Under replace-one nothing is claimed.")
-    lines.append(f"Theorem: {best.theorem.citation}, on {best.evidence.name.lower()} facts.")
+    if best is not None and best.evidence is not None:
+        lines.append(f"Theorem: {best.theorem.citation}, on {best.evidence.name.lower()} facts.")
+    lines += certificate.subject.because(delta)
     if condition := certificate.condition:
         lines.append(condition[0].upper() + condition[1:] + ".")
     return lines
@@ -83,6 +87,8 @@ def _charged(row: dict[str, Any]) -> str:
 
 def for_notebooks(certificate: Guarantee) -> Markup:
     """What a notebook shows: the answer at a delta that fits n, and the theorems that apply."""
+    if not certificate.verdicts:
+        return tag("pre", in_words(certificate, 1e-5))
     delta = min(1e-5, 10.0 ** -math.ceil(math.log10(10 * certificate.run.n)))
     best, other = certificate.best(delta), certificate.replace_one_epsilon(delta)
     head = tag("p", tag("strong", headline(certificate, delta).splitlines()[0]))

@@ -9,14 +9,16 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any
 
-from lastiterate.accounting.wording import CAVEATS, NEIGHBOURS
+from lastiterate.accounting.guarantee import Guarantee
+from lastiterate.accounting.wording import CAVEATS, NEIGHBOURS, finite
 from lastiterate.curves.curve import UP, Curve
 from lastiterate.curves.gdp import Gdp
 from lastiterate.curves.tails import gdp_delta, smallest_true
 from lastiterate.run.evidence import Fact
 from lastiterate.run.run import Run
+from lastiterate.theorems.theorem import Applies
 
 DELTAS = (1e-3, 1e-5, 1e-7, 1e-9)
 """Deltas at which epsilon is stated, beside the certificate's own."""
@@ -26,40 +28,27 @@ POINTS = 32
 """Points of a curve that is not Gaussian which its closest Gaussian one is laid above."""
 
 
-class Claims(Protocol):
-    """What every kind of certificate answers."""
-
-    @property
-    def adjacency(self) -> str:
-        """What neighbours are."""
-        ...
-
-    def epsilon(self, delta: float) -> float:
-        """Upper bound on epsilon."""
-        ...
-
-
-def stated(certificate: Claims, delta: float, *, run: Run | None, curve: Curve | None, facts: tuple[Fact, ...] = (),
-           charged: tuple[str, ...] = (), secret: tuple[str, ...] = ()) -> dict[str, Any]:
+def stated(found: Guarantee, delta: float) -> dict[str, Any]:
     """JSON-ready: unit, neighbours, the guarantee in several forms, and how a run makes it hold.
 
-    ``curve``: one that certifies (``None`` where nothing does). ``facts``: what its theorem rests on. ``charged``: what
-    epsilon pays for beside the steps. ``secret``: beside iterates, gradients, noise and seed.
+    Where something certifies, by the curve of the smallest epsilon at ``delta``, and by what its theorem rests on.
     """
+    run, curve, best = found.subject.run, found.best_curve(delta), found.best(delta)
+    facts = best.result.facts if best is not None and isinstance(best.result, Applies) else ()
     rows, record = (1, 1) if run is None else (run.rows_per_unit, run.rows_per_record)
     body: dict[str, Any] = {
-        "unit": unit(rows, record), "neighbours": NEIGHBOURS[certificate.adjacency],
-        "guarantees": [{"delta": d, "epsilon": _finite(certificate.epsilon(d))}
+        "unit": unit(rows, record), "neighbours": NEIGHBOURS[found.adjacency],
+        "guarantees": [{"delta": d, "epsilon": finite(found.epsilon(d))}
                        for d in sorted({*DELTAS, delta}, reverse=True)],
         "mu": None if curve is None else closest_gaussian(curve, delta),
         "right_guesses": None if curve is None else min(1.0, (1 + (
             curve if isinstance(curve, Gdp) else curve.coarser()).delta(0.0)) / 2 * UP),
         "true_positive_rates": [] if curve is None else [
             {"false_positive_rate": rate, "at_most": true_positive_rate(curve, rate, delta)} for rate in RATES],
-        "rests_on": [{"what": fact.why, "value": _finite(fact.value), "evidence": fact.evidence.name}
+        "rests_on": [{"what": fact.why, "value": finite(fact.value), "evidence": fact.evidence.name}
                      for fact in sorted(facts, key=lambda fact: (-fact.evidence, fact.why, fact.value))],
-        "secret": [*secret, CAVEATS[2]],
-        "charged": [*([] if run is None else [_steps(run)]), *charged],
+        "secret": [*found.subject.words.secret, CAVEATS[2]],
+        "charged": [*([] if run is None else [_steps(run)]), *found.subject.words.charged],
         "not_charged": [CAVEATS[0]],
     }
     return body if run is None else body | execution(run)
@@ -88,7 +77,7 @@ def execution(run: Run) -> dict[str, Any]:
     return {
         "contributions": {
             "clipping_norm": run.clip, "bounded_by": scale, "sensitivity": None if sensitivity is None else
-            _finite(sensitivity.value), "divisor": run.divisor,
+            finite(sensitivity.value), "divisor": run.divisor,
             "divisor_is": "a public number, the same at every step, never the number of records that were drawn",
         },
         "batches": {"kind": type(batching).__name__, "drawn": batching.drawn, "sizes": batching.sizes,
@@ -173,7 +162,3 @@ def _least_mu(epsilon: float, delta: float) -> float:
         if high > 1e6:
             return math.inf
     return smallest_true(reached, 1e-12, high, 1e-9)
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None

@@ -49,3 +49,8 @@ def rounded_down(value: float) -> str:
         return f"{value:g}"
     scale = 10.0 ** (math.floor(math.log10(value)) - 3)
     return f"{math.floor(value / scale) * scale:.4g}"
+
+
+def finite(value: float) -> float | None:
+    """JSON has no infinity: ``null``."""
+    return value if math.isfinite(value) else None

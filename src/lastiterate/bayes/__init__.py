@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from lastiterate.bayes.clipped_sgld import clipped_sgld_run
 from lastiterate.bayes.linear_regression import LinearModel, RatioDomain, corner_bound, lemma_bound, posterior_curve
-from lastiterate.bayes.posterior_certificate import LinearPosterior, PosteriorCertificate, RidgePosterior, certify
+from lastiterate.bayes.posterior_subject import LinearPosterior, Posterior, RidgePosterior, certify
 from lastiterate.bayes.release_if_stable import Outcome, ProposeTestSample, propose_test_sample
 from lastiterate.bayes.ridge import ClippedRows, least_prior
 from lastiterate.bayes.samples import PosteriorSample, sample_posterior
 
 __all__ = [
-    "ClippedRows", "LinearModel", "LinearPosterior", "Outcome", "PosteriorCertificate", "PosteriorSample",
+    "ClippedRows", "LinearModel", "LinearPosterior", "Outcome", "Posterior", "PosteriorSample",
     "ProposeTestSample", "RatioDomain", "RidgePosterior", "certify", "clipped_sgld_run", "corner_bound",
     "least_prior", "lemma_bound", "posterior_curve", "propose_test_sample", "sample_posterior",
 ]

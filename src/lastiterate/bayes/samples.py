@@ -7,15 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from lastiterate.accounting.certificate import Certificate
 from lastiterate.bayes import ridge
 from lastiterate.bayes.linear_regression import Neighbours
-from lastiterate.bayes.posterior_certificate import (
-    LinearPosterior,
-    PosteriorCertificate,
-    Problem,
-    RidgePosterior,
-    certify,
-)
+from lastiterate.bayes.posterior_subject import LinearPosterior, Problem, RidgePosterior, certify
 from lastiterate.bayes.randomness import source_of
 from lastiterate.run.arrays import Array
 
@@ -25,7 +20,7 @@ class PosteriorSample:
     """A released sample of theta, shape (1,) or (d,), and what certifies it."""
 
     value: Array
-    certificate: PosteriorCertificate
+    certificate: Certificate
 
 
 def sample_posterior(problem: Problem, x: Any, y: Any, *, adjacency: Neighbours = "replace-one",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
+from lastiterate.accounting.wording import finite
 from lastiterate.planning.planner import Choice
 from lastiterate.run.noise import NoiseMultiplier
 
@@ -16,14 +16,14 @@ def trained(result: Trained, where: str) -> dict[str, Any]:
     """A released model: its budget, what certifies it, scores on data that are public (``null`` where there are none).
     """
     model, certificate, delta = result.model, result.model.certificate, result.model.delta
-    best = certificate.best(delta) if hasattr(certificate, "best") else None
+    best, run = certificate.best(delta), certificate.subject.run
     return {"model": where, "kind": model.kind, "epsilon": finite(certificate.epsilon(delta)), "delta": delta,
             "adjacency": certificate.adjacency,
             "replace_one_epsilon": finite(certificate.replace_one_epsilon(delta)),
             "theorem": None if best is None else best.theorem.name,
             "accuracies": [vars(found) for found in getattr(model, "accuracies", ())], "test_score": result.test_score,
             "plain_score": result.plain_score,
-            "run": certificate.run.to_dict() if hasattr(certificate, "run") else None,
+            "run": None if run is None else run.to_dict(),
             "plans": None if result.choice is None else plans(result.choice, delta)["plans"],
             "caveats": list(certificate.all_caveats())}
 
@@ -49,8 +49,3 @@ def predictions(header: list[str], rows: list[list[str]]) -> list[dict[str, Any]
     numbers = [name != "prediction" or len(header) == 1 for name in header]
     return [{name: float(cell) if number else cell for name, number, cell in zip(header, numbers, row, strict=True)}
             for row in rows]
-
-
-def finite(value: float) -> float | None:
-    """JSON has no infinity: ``null``."""
-    return value if math.isfinite(value) else None

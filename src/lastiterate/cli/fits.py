@@ -32,7 +32,7 @@ from lastiterate.errors import InputError
 from lastiterate.features.map_table import TABLE
 
 if TYPE_CHECKING:
-    from lastiterate.accounting.stored import Checked
+    from lastiterate.accounting.comparison import Checked
     from lastiterate.release.datafile import Trained
 
 

@@ -43,7 +43,7 @@ def account_command(run: RunFile = None, delta: Delta = 1e-5, json_: Json = Fals
             **flags: Any) -> None:
     """Every theorem's verdict on a run, best first; exit code 1 where none certifies it."""
     from lastiterate.accounting import calibration as accounting
-    from lastiterate.accounting import written
+    from lastiterate.accounting import theorem_rows
     from lastiterate.accounting.budgets import warn_of_delta
     from lastiterate.cli import flags as grammar
     from lastiterate.cli import show
@@ -53,7 +53,7 @@ def account_command(run: RunFile = None, delta: Delta = 1e-5, json_: Json = Fals
     orders = [] if renyi is None else [grammar.number("--renyi", part) for part in renyi.split(",")]
     certificate = accounting.account(grammar.describe(run, flags), at_least=at_least)
     warn_of_delta(delta, certificate.run.n)
-    divergences = written.renyi(certificate, orders) if orders else []
+    divergences = theorem_rows.renyi(certificate, orders) if orders else []
     if plot is not None:
         from lastiterate.report.plots import epsilon_over_steps
 

@@ -11,7 +11,6 @@ from sklearn.model_selection import ParameterGrid
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from lastiterate.accounting.certificate import Certificate
-from lastiterate.accounting.selection import SelectionCertificate
 from lastiterate.errors import InputError
 from lastiterate.estimators.base import PrivateLinear
 from lastiterate.planning.planner import SharedBudget
@@ -128,7 +127,7 @@ class DPSearchCV(MetaEstimatorMixin, BaseEstimator):
         return planned
 
     @property
-    def certificate_(self) -> SelectionCertificate:
+    def certificate_(self) -> Certificate:
         """What all of it costs: every candidate, every score, and the release."""
         check_is_fitted(self, "best_estimator_")
         return self.best_estimator_.fitted_.certificate

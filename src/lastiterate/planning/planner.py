@@ -48,11 +48,11 @@ FAIR = 1.1  #: plans that take more of a shared budget than this times the least
 class SharedBudget(Protocol):
     """A budget that several releases share, such as what a ledger leaves; hashable."""
 
-    def share(self, certificate: Certificate) -> float:
+    def share(self, certificate: Certificate, /) -> float:
         """The part of the whole budget that a release takes; infinite where it has no price."""
         ...
 
-    def fits(self, certificate: Certificate) -> bool:
+    def fits(self, certificate: Certificate, /) -> bool:
         """Whether what is left pays for it."""
         ...
 

@@ -11,11 +11,11 @@ import math
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, final
+from typing import Any, Protocol, final
 
 from lastiterate.accounting.calibration import calibrate
 from lastiterate.accounting.certificate import Certificate
-from lastiterate.curves.curve import BestOf, Curve
+from lastiterate.curves.curve import Curve
 from lastiterate.curves.gdp import Gdp
 from lastiterate.curves.tails import smallest_true
 from lastiterate.errors import InputError, NotCertified
@@ -25,6 +25,19 @@ from lastiterate.run.batching import FullBatch
 
 LARGEST_MU = 100.0
 """No larger mu is looked for when a refusal says what would fit."""
+
+
+class Charged(Protocol):
+    """What a ledger can be charged for: a certificate, or a number that is released beside a model."""
+
+    @property
+    def adjacency(self) -> str: ...
+
+    def under(self, adjacency: str) -> Charged | None: ...
+
+    def curve(self) -> Curve: ...
+
+    def described(self) -> dict[str, Any]: ...
 
 
 @final
@@ -47,24 +60,24 @@ class Allowance:
         left = tuple(max(0, budget - used) for budget, used in zip(total.filter.budget, spent, strict=True))
         return cls(total.filter, left, total.adjacency)
 
-    def share(self, certificate: Any) -> float:
+    def share(self, charged: Charged) -> float:
         """The part of the whole budget that a release takes, of the dimension that it takes most of; infinite where
         the filter does not charge its curve."""
-        charge = self._charge(certificate)
+        charge = self._charge(charged)
         return math.inf if charge is None else self._share(charge)
 
-    def fits(self, certificate: Any) -> bool:
+    def fits(self, charged: Charged) -> bool:
         """Whether what is left pays for a release."""
-        return self._fits(self._charge(certificate))
+        return self._fits(self._charge(charged))
 
-    def check(self, certificate: Any, delta: float, total: Total) -> None:
+    def check(self, charged: Charged, delta: float, total: Total) -> None:
         """Refuse a release that does not fit, and say what would."""
-        charge = self._charge(certificate)
+        charge = self._charge(charged)
         if not self._fits(charge):
-            raise refusal(total, charge, self._remedy(certificate, delta))
+            raise refusal(total, charge, self._remedy(charged, delta))
 
-    def _charge(self, certificate: Any) -> Charge | None:
-        curve = charged_curve(certificate, self.adjacency)
+    def _charge(self, charged: Charged) -> Charge | None:
+        curve = charged_curve(charged, self.adjacency)
         with suppress(InputError):
             return self.filter.charge(curve)
         return None
@@ -76,9 +89,9 @@ class Allowance:
     def _fits(self, charge: Charge | None) -> bool:
         return charge is not None and all(cost <= left for cost, left in zip(charge.costs, self.left, strict=True))
 
-    def _remedy(self, certificate: Any, delta: float) -> str:
+    def _remedy(self, charged: Charged, delta: float) -> str:
         """Full batches where they fit, and otherwise the largest epsilon of a Gaussian mechanism that does."""
-        for found in _in_full_batches(certificate, delta):
+        for found in _in_full_batches(charged, delta):
             if self.fits(found):
                 return (f"full batches (batching=FullBatch()) of the same epsilon at delta {delta:g} fit, they need "
                         f"{100 * self.share(found):.3g}%; no record was read, and nothing was charged")
@@ -90,12 +103,12 @@ class Allowance:
                 f"delta {delta:g}; no record was read, and nothing was charged")
 
 
-def _in_full_batches(certificate: Any, delta: float) -> Iterator[Certificate]:
+def _in_full_batches(charged: Charged, delta: float) -> Iterator[Certificate]:
     """The run of a certificate in full batches, calibrated to the same epsilon, where it has other batches."""
-    if type(certificate) is Certificate and type(certificate.run.batching) is not FullBatch:
+    if isinstance(charged, Certificate) and charged.verdicts and type(charged.run.batching) is not FullBatch:
         with suppress(InputError, NotCertified):
-            yield calibrate(replace(certificate.run, batching=FullBatch()), epsilon=certificate.epsilon(delta),
-                            delta=delta, at_least=certificate.at_least)
+            yield calibrate(replace(charged.run, batching=FullBatch()), epsilon=charged.epsilon(delta), delta=delta,
+                            at_least=charged.at_least)
 
 
 def _down(value: float) -> str:
@@ -104,15 +117,10 @@ def _down(value: float) -> str:
     return f"{math.floor(value / step) * step:.3g}"
 
 
-def charged_curve(certificate: Any, adjacency: str) -> Curve:
+def charged_curve(charged: Charged, adjacency: str) -> Curve:
     """Everything that certifies a release, as one curve under the ledger's adjacency."""
-    under = certificate.under(adjacency)
+    under = charged.under(adjacency)
     if under is None:
-        raise InputError("adjacency", f"must be the ledger's, {adjacency}", certificate.adjacency,
+        raise InputError("adjacency", f"must be the ledger's, {adjacency}", charged.adjacency,
                          "the constants of this run cannot be converted")
-    if not hasattr(under, "certifying"):
-        return under.curve
-    curves = tuple(under.curve(verdict) for verdict in under.certifying)
-    if not curves:
-        raise InputError("adjacency", "must be one under which the run is certified", adjacency)
-    return curves[0] if len(curves) == 1 else BestOf(curves)
+    return under.curve()

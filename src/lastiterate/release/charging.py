@@ -13,13 +13,13 @@ import secrets
 import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, final
 
 from lastiterate import interrupts
 from lastiterate.errors import InputError
 from lastiterate.ledger.store import Ledger
 from lastiterate.release import folder
-from lastiterate.release.allowance import Allowance, charged_curve
+from lastiterate.release.allowance import Allowance, Charged, charged_curve
 
 if TYPE_CHECKING:
     from lastiterate.engine.checkpoint import Keeper
@@ -72,8 +72,8 @@ class Custody:
 
         return "" if self.checkpoint is None or not self.checkpoint.exists() else sealed.token_of(self.checkpoint)
 
-    def pay(self, certificate: Any, size: int = 0, *, delta: float) -> None:
-        """Charge the release of ``certificate``, once, and open its checkpoint; called before records are read.
+    def pay(self, charged: Charged, size: int = 0, *, delta: float) -> None:
+        """Charge the release of ``charged``, once, and open its checkpoint; called before records are read.
 
         ``delta``: of the release's own statement, for what a refusal says.
         ``size``: bytes that the model takes at ``place``, about; a disk that has no space for them is noticed here.
@@ -82,10 +82,10 @@ class Custody:
             return
         interrupts.check()
         with interrupts.later():
-            self._take(certificate, size, delta)
+            self._take(charged, size, delta)
         self._paid = True
 
-    def _take(self, certificate: Any, size: int, delta: float) -> None:
+    def _take(self, charged: Charged, size: int, delta: float) -> None:
         """Space, the charge and the checkpoint, in this order; all of it happens where any does."""
         if self.place is not None:
             self._held = folder.reserved(self.place, size)
@@ -98,7 +98,7 @@ class Custody:
                                  sealed.HELP)
             self._token = self._kept_token()
         if self.ledger is not None:
-            self._charge(self.ledger, certificate, delta)
+            self._charge(self.ledger, charged, delta)
             interrupts.say("nothing was released; the ledger keeps the charge")
         elif self._token:
             raise InputError("checkpoint", "was begun under a ledger", str(self.checkpoint),
@@ -106,15 +106,15 @@ class Custody:
         if self.checkpoint is not None:
             self.keeper = self._opened()
 
-    def _charge(self, ledger: Ledger, certificate: Any, delta: float) -> None:
+    def _charge(self, ledger: Ledger, charged: Charged, delta: float) -> None:
         if not self._token and self.checkpoint is not None and self.checkpoint.exists():
             raise InputError("checkpoint", "was begun without a ledger", str(self.checkpoint), "go on without one")
         total = ledger.total(self.dataset)
-        run = described_hash(certificate)
+        run = described_hash(charged)
         if not self._token:
-            Allowance.of(total).check(certificate, delta, total)
+            Allowance.of(total).check(charged, delta, total)
         self._token = self._token or secrets.token_hex(16)
-        ledger.reserve(total.dataset, charged_curve(certificate, total.adjacency), adjacency=total.adjacency, run=run,
+        ledger.reserve(total.dataset, charged_curve(charged, total.adjacency), adjacency=total.adjacency, run=run,
                        purpose=self.purpose, token=self._token)
         ledger.touch(self._token)
 
@@ -162,6 +162,6 @@ def custody(*, ledger: Ledger | str | Path | None = None, dataset: str | None = 
                    place=place)
 
 
-def described_hash(certificate: Any) -> str:
-    """SHA-256 of what a certificate's numbers follow from: a line of a ledger has it."""
-    return hashlib.sha256(json.dumps(certificate.described(), sort_keys=True).encode()).hexdigest()
+def described_hash(charged: Charged) -> str:
+    """SHA-256 of what its numbers follow from: a line of a ledger has it."""
+    return hashlib.sha256(json.dumps(charged.described(), sort_keys=True).encode()).hexdigest()

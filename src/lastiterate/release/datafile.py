@@ -132,7 +132,7 @@ def fit_file(data: str, budget: Budget, *, schema: Schema | None = None, test: s
 
 def _exactly(file: Opened, budget: Budget, run: Run, custody: Custody | None,
              progress: Callable[[int, int, float], None] | None) -> Trained:
-    from lastiterate.accounting.exact_steps import calibrate_exactly
+    from lastiterate.accounting.exact_calibration import calibrate_exactly
     from lastiterate.release import exact_linear
 
     delta = budget.delta_for(file.task.n)

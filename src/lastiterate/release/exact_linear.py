@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from lastiterate.accounting.exact_steps import ExactCertificate
+from lastiterate.accounting.certificate import Certificate
 from lastiterate.data.schema import Schema
 from lastiterate.engine import seeded_key
 from lastiterate.engine.exact_sums import execute_exactly, grid_of
@@ -53,14 +53,14 @@ def check_described_run(stored: Stored) -> None:
 
 def fit_order(order: Order) -> FittedExact:
     """The run's own loss on data (x, y), executed exactly."""
-    certificate: Any = order.certificate
+    certificate = order.certificate
     check_order(order)
     rows, target = arrays_of(order)
     return fit(certificate, rows, target, delta=order.delta, answers=indices_of(certificate.run),
                seed=order.seed, custody=order.custody, progress=order.progress)
 
 
-def fit(certificate: ExactCertificate, features: Any, target: Any, *, delta: float, answers: Answers,
+def fit(certificate: Certificate, features: Any, target: Any, *, delta: float, answers: Answers,
         seed: int | None = None, schema: Schema | None = None, custody: Custody,
         progress: Callable[[int, int, float], None] | None = None) -> FittedExact:
     """Execute the run of ``certificate`` exactly on rows (n, d) and targets (n,), and release its last iterate."""

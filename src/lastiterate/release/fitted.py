@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from lastiterate.accounting.certificate import Certificate
 from lastiterate.accounting.releaser_statement import check_word
 from lastiterate.data.schema import Schema
 from lastiterate.release import folder as folders
@@ -27,14 +28,14 @@ class Fitted(ABC):
     """
 
     kind: ClassVar[str]
-    proof: Any
+    proof: Certificate | Written
     delta: float
     schema: Schema | None = None
     word: dict[str, Any] | None = None
     generator: ClassVar[str] = GENERATOR
 
     @cached_property
-    def certificate(self) -> Any:
+    def certificate(self) -> Certificate:
         return self.proof.derived() if isinstance(self.proof, Written) else self.proof
 
     @abstractmethod

@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 
 from lastiterate import interrupts
-from lastiterate.accounting.written import content_hash
+from lastiterate.accounting.certificate import Certificate, entry_of
+from lastiterate.accounting.document import content_hash
 from lastiterate.errors import InputError
 from lastiterate.release import manifest
-from lastiterate.release.statements import subject_of
 from lastiterate.run import strict_json
 
 WEIGHTS, MODEL, CERTIFICATE = "weights.safetensors", "model.json", "certificate.json"
@@ -55,7 +55,7 @@ class Stored:
                  if self.hashes[name] != self.certificate.get(entry)]
         if self.certificate.get("content_sha256") != content_hash(self.certificate):
             found.append("the content hash does not match: something in the certificate was changed")
-        subject = subject_of(self.certificate)
+        subject = entry_of(self.certificate)
         if json.dumps(self.model.get(subject)) != json.dumps(self.certificate[subject]):
             found.append(f"{MODEL} describes another {subject} than the certificate")
         return found
@@ -75,7 +75,7 @@ class Stored:
         return found
 
 
-def write(folder: str | Path, tensors: dict[str, np.ndarray], model: dict[str, Any], certificate: Any,
+def write(folder: str | Path, tensors: dict[str, np.ndarray], model: dict[str, Any], certificate: Certificate,
           delta: float, beside: dict[str, Any]) -> Path:
     """Write a model folder, for its owner's eyes; it appears complete or not at all, and never replaces another one.
 

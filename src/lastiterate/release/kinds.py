@@ -14,12 +14,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from lastiterate.accounting.certificate import Certificate
+from lastiterate.accounting.certificate import Certificate, entry_of
 from lastiterate.errors import InputError
 from lastiterate.release.charging import Custody
 from lastiterate.release.fitted import Fitted
 from lastiterate.release.folder import Stored
-from lastiterate.release.statements import subject_of
 
 
 @dataclass(frozen=True)
@@ -141,7 +140,7 @@ def kind_of(model: dict[str, Any], certificate: dict[str, Any]) -> Kind:
         raise InputError("model", "must be of a known kind: " + ", ".join(KINDS), name,
                          "it may need another package to be imported")
     kind = KINDS[name]
-    if subject_of(certificate) != kind.subject:
+    if entry_of(certificate) != kind.subject:
         raise InputError("certificate", f"must be about a {kind.subject} where the model is a {name}",
-                         subject_of(certificate))
+                         entry_of(certificate))
     return kind

@@ -7,14 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from lastiterate.accounting.stored import Checked
+from lastiterate.accounting.certificate import Certificate
+from lastiterate.accounting.comparison import Checked
 from lastiterate.errors import InputError
 from lastiterate.release import folder as folders
 from lastiterate.release import manifest
 from lastiterate.release.fitted import Fitted
 from lastiterate.release.kinds import Kind, kind_of
 from lastiterate.release.signing import sign_folder, signature_problems
-from lastiterate.release.statements import STATEMENTS, subject_of
 from lastiterate.run import strict_json
 
 
@@ -55,10 +55,10 @@ def verify(path: str | Path, *, key: str | Path | None = None, chain: Iterable[s
         if key is not None or chain:
             raise InputError("key", "is for a model folder: a single file is not signed", str(place))
         body = strict_json.read(place, "certificate")
-        return STATEMENTS[subject_of(body)].check(body)
+        return Certificate.check(body)
     stored = folders.read(place)
     kind = kind_of(stored.model, stored.certificate)
-    found = STATEMENTS[kind.subject].check(stored.certificate)
+    found = Certificate.check(stored.certificate)
     signed = signature_problems(place, key=key, chain=chain) if key is not None or chain else ()
     changed, uncovered = manifest.compared(place, stored.model["format"] != 2)
     problems = dict.fromkeys((*signed, *stored.damage(), *found.problems, *changed))

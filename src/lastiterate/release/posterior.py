@@ -8,15 +8,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from lastiterate.accounting.certificate import Certificate
 from lastiterate.bayes.linear_regression import LinearModel, Neighbours
-from lastiterate.bayes.posterior_certificate import (
-    LinearPosterior,
-    PosteriorCertificate,
-    Problem,
-    RidgePosterior,
-    certify,
-    problem_from_dict,
-)
+from lastiterate.bayes.posterior_subject import LinearPosterior, Problem, RidgePosterior, certify, problem_from_dict
 from lastiterate.bayes.ridge import ClippedRows, least_prior
 from lastiterate.bayes.samples import sample_posterior
 from lastiterate.data.schema import Schema
@@ -102,20 +96,25 @@ def fit(features: Array, target: Array, *, row_norm: float, answers: Range, epsi
     """The planned posterior sample for rows (n, d), a constant column added, and targets (n,) in [-1, 1]."""
     check_kept("data", (features, target))
     n, width = np.shape(features)
-    certificate = certified(n, width, row_norm=row_norm, epsilon=epsilon, delta=delta, adjacency=adjacency)
+    problem = asked(n, width, row_norm=row_norm, epsilon=epsilon, delta=delta)
     if custody is not None:
-        custody.pay(certificate, delta=delta)
-    problem, rows = certificate.problem, with_constant(features, row_norm)
+        custody.pay(certify(problem, adjacency), delta=delta)
+    rows = with_constant(features, row_norm)
     made = sample_posterior(problem, rows, target, adjacency=adjacency)
     return FittedSample(proof=made.certificate, delta=delta, schema=schema, problem=problem, value=made.value,
                         answers=answers, column=row_norm)
 
 
 def certified(n: int, features: int, *, row_norm: float, epsilon: float, delta: float,
-              adjacency: Neighbours) -> PosteriorCertificate:
+              adjacency: Neighbours) -> Certificate:
     """The certificate of the planned sample, from public numbers only."""
+    return certify(asked(n, features, row_norm=row_norm, epsilon=epsilon, delta=delta), adjacency)
+
+
+def asked(n: int, features: int, *, row_norm: float, epsilon: float, delta: float) -> RidgePosterior:
+    """The planned posterior, of rows with a constant column."""
     domain = ClippedRows(n=n, features=features + 1, row_norm=math.hypot(row_norm, 1.0) * (1 + 1e-12))
-    return certify(RidgePosterior(planned(domain, epsilon=epsilon, delta=delta), domain), adjacency)
+    return RidgePosterior(planned(domain, epsilon=epsilon, delta=delta), domain)
 
 
 def planned(domain: ClippedRows, *, epsilon: float, delta: float) -> LinearModel:

@@ -96,11 +96,10 @@ class CountCharge:
     count: NoisyCount
     adjacency: str
 
-    @property
     def curve(self) -> Curve:
         return Gdp(self.run.rows_per_unit * (1 + FLOAT_SLACK) / self.count.noise_multiplier)
 
-    def under(self, adjacency: str) -> Any:
+    def under(self, adjacency: str) -> CountCharge:
         return self
 
     def described(self) -> dict[str, Any]:

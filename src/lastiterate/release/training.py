@@ -10,7 +10,8 @@ from typing import Any
 
 from lastiterate.accounting.calibration import calibrate
 from lastiterate.accounting.certificate import Certificate, account
-from lastiterate.accounting.exact_steps import ExactCertificate, calibrate_exactly, certify
+from lastiterate.accounting.exact_calibration import calibrate_exactly
+from lastiterate.accounting.exact_steps import ExactRun
 from lastiterate.accounting.releaser_statement import check_word
 from lastiterate.errors import InputError, NotCertified
 from lastiterate.ledger.store import Ledger
@@ -106,7 +107,7 @@ def train(
     if not kind.containers and isinstance(data, tuple):
         check_tensors(data)
     stated = automatic_delta(run.n) if delta is None else delta
-    certificate: Any = _certified(run, epsilon, stated, at_least) if not secure_noise else \
+    certificate = _certified(run, epsilon, stated, at_least) if not secure_noise else \
         _exact(run, kind, epsilon, stated)
     added = (*check_units(run, unit), *((loss.caveat,) if isinstance(loss, UnitLoss) else ()))
     certificate = replace(certificate, caveats=(*certificate.caveats, *added))
@@ -148,7 +149,7 @@ def _kind_for(model: Any, loss: Any) -> Kind:
     return kind_for(model)
 
 
-def _exact(run: Run, kind: Kind, epsilon: float | None, delta: float) -> ExactCertificate:
+def _exact(run: Run, kind: Kind, epsilon: float | None, delta: float) -> Certificate:
     """The certificate of the run with exact noise."""
     if kind.exactly is None:
         raise InputError("secure_noise", "is not for models of this kind: their gradients are not summed exactly",
@@ -157,7 +158,7 @@ def _exact(run: Run, kind: Kind, epsilon: float | None, delta: float) -> ExactCe
         return calibrate_exactly(run, epsilon=epsilon, delta=delta)
     if run.noise is None:
         raise InputError("epsilon", "is needed where the run has no noise", None, "state a budget, or the noise")
-    return certify(run)
+    return Certificate(ExactRun(run))
 
 
 def _certified(run: Run, epsilon: float | None, delta: float, at_least: Evidence) -> Certificate:

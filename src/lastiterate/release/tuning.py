@@ -7,14 +7,14 @@ process about the number of runs is not covered.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
 from lastiterate import interrupts
 from lastiterate.accounting.certificate import Certificate
-from lastiterate.accounting.selection import Selection, SelectionCertificate, certify
+from lastiterate.accounting.selection import Selection
 from lastiterate.curves.gdp import Gdp
 from lastiterate.curves.number_of_runs import NegativeBinomial, PoissonRuns, Runs
 from lastiterate.curves.private_selection import Selected
@@ -57,7 +57,7 @@ class FittedSelected(FittedLinear):
 
     def contents(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         model, tensors = FittedLinear.contents(self)
-        return model | {"selection": self.selection.to_dict()}, tensors
+        return model | {"selection": self.selection.description()}, tensors
 
 
 def read(stored: Stored, like: Any = None) -> FittedSelected:
@@ -71,7 +71,7 @@ def read(stored: Stored, like: Any = None) -> FittedSelected:
 
 
 def planned(candidates: Sequence[Candidate], *, epsilon: float, delta: float, law: Runs, held_out: int,
-            regression: bool) -> SelectionCertificate:
+            regression: bool) -> Certificate:
     """Every candidate with the largest budget of its own for which all of it keeps (epsilon, delta)."""
     if not candidates:
         raise InputError("candidates", "must hold at least one", 0)
@@ -81,7 +81,7 @@ def planned(candidates: Sequence[Candidate], *, epsilon: float, delta: float, la
     for _ in range(PATIENCE):
         noise = _score_noise(share, inner)
         runs = tuple(dict.fromkeys(candidate(share, inner).run for candidate in candidates))
-        found = certify(Selection(runs, law, held_out, noise, STEPS if regression else 1))
+        found = Certificate(Selection(runs, law, held_out, noise, STEPS if regression else 1))
         if found.epsilon(delta) <= epsilon:
             return found
         share *= 0.95
@@ -98,11 +98,13 @@ def parts(n: int) -> tuple[np.ndarray, np.ndarray]:
     return split(n, seed=0)
 
 
-def select(certificate: SelectionCertificate, features: Any, target: Any, *, delta: float,
+def select(certificate: Certificate, features: Any, target: Any, *, delta: float,
            answers: Labels | Range | Scores, seed: int | None = None, schema: Schema | None = None,
            custody: Custody | None = None) -> FittedSelected:
     """Execute the selection on rows (n, d) and targets (n,), its public split made here, and release the winner."""
-    chosen = certificate.selection
+    chosen = certificate.subject
+    if not isinstance(chosen, Selection):
+        raise InputError("certificate", "must be about a selection", chosen.word, "tuning.planned makes one")
     if custody is not None:
         if custody.checkpoint is not None:
             raise InputError("checkpoint", "is not kept while candidates are tried", str(custody.checkpoint),
@@ -124,7 +126,7 @@ def select(certificate: SelectionCertificate, features: Any, target: Any, *, del
             best = (value, tie), run, model
     if best is None:
         raise NothingSelected("the secret number of runs was 0: nothing is released, and the budget is spent")
-    proof = SelectionCertificate(chosen, certificate.certificates, () if seed is None else (SEED,))
+    proof = certificate if seed is None else replace(certificate, caveats=(*certificate.caveats, SEED))
     return FittedSelected(proof=proof, delta=delta, schema=schema, run=best[1], released=best[2], answers=answers,
                           selection=chosen)
 

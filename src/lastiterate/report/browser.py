@@ -8,8 +8,6 @@ import math
 from functools import lru_cache
 from typing import Any
 
-from lastiterate.accounting.certificate import Certificate
-from lastiterate.accounting.exact_steps import ExactCertificate
 from lastiterate.curves.gdp import Gdp
 from lastiterate.curves.mixtures import GdpMixture
 from lastiterate.curves.renyi import Rdp
@@ -35,9 +33,7 @@ def tests_of(subject: Subject) -> tuple[series.Test, ...]:
     """What tests can reach, where something certifies."""
     if subject.curve is None:
         return ()
-    whole = isinstance(subject.certificate, Certificate)
-    lower = series.strongest(subject.certificate, subject.delta) if whole else None
-    return series.tests(subject.curve, lower, subject.delta)
+    return series.tests(subject.curve, series.strongest(subject.certified, subject.delta), subject.delta)
 
 
 def downloads(subject: Subject, found: tuple[series.Test, ...]) -> dict[str, tuple[str, str]]:
@@ -45,8 +41,7 @@ def downloads(subject: Subject, found: tuple[series.Test, ...]) -> dict[str, tup
     made: dict[str, tuple[str, str]] = {}
     if len(subject.text) <= LONGEST:
         made["certificate.json"] = subject.text, "application/json"
-    if hasattr(subject.certificate, "cite"):
-        made["references.bib"] = subject.certificate.cite(), "text/plain"
+    made["references.bib"] = subject.certified.cite(), "text/plain"
     if found:
         text = io.StringIO()
         rows = [("false_positive_rate", "true_positive_rate_at_most", "true_positive_rate_at_least"),
@@ -91,7 +86,7 @@ def _renyi(subject: Subject, curve: Rdp) -> list[dict[str, Any]]:
     found = [{"kind": "renyi", "what": f"epsilon at delta {row['delta']:g}", "delta": row["delta"],
               "slope": curve.slope, "stated": row["epsilon"]} for row in rows]
     run = subject.run
-    if isinstance(subject.certificate, ExactCertificate) and run is not None and run.same_noise and not run.prelude:
+    if subject.certified.subject.composes_steps and run is not None and run.same_noise and not run.prelude:
         how = subject.body["stated"]["contributions"]
         found.append({"kind": "renyi-steps", "what": "epsilon of all steps together", "delta": subject.delta,
                       "sensitivity": how["sensitivity"], "divisor": how["divisor"], "steps": run.steps,

@@ -128,7 +128,7 @@ def answer(fields: Any, *, rows: str) -> dict[str, Any]:
 
 def _curves(asked: Asked, found: Certificate) -> Markup:
     """The report's own pictures of the run."""
-    from lastiterate.accounting.stored import Checked
+    from lastiterate.accounting.comparison import Checked
 
     text = found.to_json(asked.delta)
     subject = Subject("run", json.loads(text), text, Checked((), None, asked.delta), found, described=True)

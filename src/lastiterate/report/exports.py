@@ -222,7 +222,7 @@ def _features(subject: Subject) -> dict[int, dict[str, Any]]:
 
 def references(subject: Subject) -> dict[str, str]:
     """BibTeX of every theorem used."""
-    return {"references.bib": subject.certificate.cite()}
+    return {"references.bib": subject.certified.cite()}
 
 
 FORMATS: dict[str, Callable[[Subject], dict[str, str]]] = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from lastiterate.accounting.certificate import Certificate
 from lastiterate.markup import Markup, tag
 from lastiterate.report.frames import banner, listed, section
 from lastiterate.report.subject import Subject
@@ -47,9 +46,9 @@ def banners(subject: Subject) -> list[Markup]:
                 "bad", "Nothing certifies this run", tag("p", "No theorem gives a finite epsilon; section 4 says why.")
             )
         ]
-    if subject.checked.condition or (isinstance(subject.certificate, Certificate) and _condition(subject)):
+    if condition := subject.checked.condition or subject.certified.condition:
         return [banner("warn", "Conditional: it rests on somebody's word", tag(
-            "p", subject.checked.condition or _condition(subject)))]
+            "p", condition))]
     if subject.described:
         return [
             banner(
@@ -71,10 +70,6 @@ def banners(subject: Subject) -> list[Markup]:
             ),
         )
     ]
-
-
-def _condition(subject: Subject) -> str:
-    return subject.certificate.condition
 
 
 def summary(subject: Subject) -> Markup:

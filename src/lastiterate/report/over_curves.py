@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from lastiterate.accounting.certificate import Certificate
 from lastiterate.accounting.wording import rounded_down, rounded_up
 from lastiterate.markup import Markup, tag
 from lastiterate.report import browser, charts, protocol, series
@@ -79,13 +78,13 @@ STYLES = {"last iterate": "last iterate", "sampling": "sampling", "composition":
 def steps(subject: Subject) -> Markup:
     """Epsilon over steps."""
     title = "3. Epsilon over steps"
-    if not isinstance(subject.certificate, Certificate):
+    if not subject.certified.verdicts:
         return section(title, tag("p", "This release has one guarantee as a whole; it is not accounted step by step."))
-    lines = series.over_steps(subject.certificate, subject.delta)
+    lines = series.over_steps(subject.certified, subject.delta)
     if not any(line.kind == "upper" for line in lines):
         return section(title, tag("p", "Nothing certifies this run at any number of steps."))
     values = [epsilon for line in lines for epsilon in line.epsilons if epsilon > 0]
-    run = subject.certificate.run
+    run = subject.certified.run
     x, y = (
         Axis("steps", 1, max(2, run.steps), log=True),
         Axis(f"epsilon at delta = {subject.delta:g}", min(values) / 1.3, max(values) * 1.3, log=True),

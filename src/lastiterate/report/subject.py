@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from lastiterate.accounting.certificate import Certificate, account
-from lastiterate.accounting.stored import Checked
+from lastiterate.accounting.comparison import Checked
 from lastiterate.curves.curve import Curve
 from lastiterate.errors import InputError
 from lastiterate.ledger.quote import Quote, quoted
@@ -19,7 +19,6 @@ from lastiterate.ledger.store import Ledger
 from lastiterate.release import folder as folders
 from lastiterate.release.charging import described_hash
 from lastiterate.release.loading import verify
-from lastiterate.release.statements import STATEMENTS, subject_of
 from lastiterate.run import strict_json
 from lastiterate.run.evidence import Evidence
 from lastiterate.run.run import Run
@@ -41,7 +40,7 @@ class Subject:
     body: dict[str, Any]
     text: str
     checked: Checked
-    certificate: Any = None
+    certificate: Certificate | None = None
     weights: str | None = None
     audit: dict[str, Any] | None = None
     schema: dict[str, Any] | None = None
@@ -53,17 +52,21 @@ class Subject:
         return self.body["delta"]
 
     @property
+    def certified(self) -> Certificate:
+        """The certificate, which parts of a page are made of where it holds; ``InputError`` where it does not."""
+        if self.certificate is None:
+            raise InputError("certificate", "does not hold", next(iter(self.checked.problems), None))
+        return self.certificate
+
+    @property
     def run(self) -> Run | None:
         """The run that is certified, where there is one."""
-        return getattr(self.certificate, "run", None)
+        return self.certified.subject.run
 
     @cached_property
     def curve(self) -> Curve | None:
         """The curve that certifies (the best one at delta), or ``None``."""
-        if not isinstance(self.certificate, Certificate):
-            return self.certificate.curve
-        best = self.certificate.best(self.delta)
-        return None if best is None or self.body["epsilon"] is None else self.certificate.curve(best)
+        return self.certified.best_curve(self.delta)
 
     @property
     def refuted(self) -> bool:
@@ -83,7 +86,7 @@ def _quote(subject: Subject, ledger: str | Path | Ledger) -> Quote:
     """The line of the subject's weights, if it is about what is certified."""
     book = ledger if isinstance(ledger, Ledger) else Ledger(Path(ledger))
     found = quoted(book, subject.body.get("weights_sha256") or "")
-    if found.run != described_hash(subject.certificate):
+    if found.run != described_hash(subject.certified):
         raise InputError("ledger", "has a line of these weights that is about another run", found.number,
                          "the certificate or the ledger was changed")
     return found
@@ -106,10 +109,10 @@ def _read(path: str | Path, *, audit: str | Path | None, delta: float, at_least:
 
 
 def _of(name: str, body: dict[str, Any], text: str, checked: Checked, audit: str | Path | None, weights: str | None,
-        schema: Any, certificate: Any = None) -> Subject:
+        schema: Any, certificate: Certificate | None = None) -> Subject:
     if not checked.holds:
         return Subject(name, body, text, checked)
-    derived = STATEMENTS[subject_of(body)].restore(body) if certificate is None else certificate
+    derived = Certificate.from_dict(body) if certificate is None else certificate
     if body["format"] == 1:  # what it states is derived, so that it can be shown for an old certificate as well
         body = body | {"stated": json.loads(json.dumps(derived.to_dict(body["delta"])["stated"]))}
     return Subject(name, body, text, checked, derived, weights if body.get("weights_sha256") else None,

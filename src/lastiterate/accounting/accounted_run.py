@@ -1,0 +1,157 @@
+"""A run as the subject of a certificate: every theorem's verdict, and the curves of those that certify."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Self, final
+
+from lastiterate.accounting.beside_the_model import prepared_curves, with_counts
+from lastiterate.accounting.subjects import FORMAT, FORMATS, OneRun
+from lastiterate.accounting.verdict import Verdict
+from lastiterate.accounting.wording import CAVEATS
+from lastiterate.analysis.paid_smoothness import as_accounted
+from lastiterate.curves.composition import compose
+from lastiterate.curves.curve import BestOf, Curve
+from lastiterate.curves.exchanged import Exchanged
+from lastiterate.curves.grouped import Grouped
+from lastiterate.curves.lower_bound import LowerBound
+from lastiterate.errors import InputError
+from lastiterate.run.adjacency import convertible, one_by_one
+from lastiterate.run.evidence import Evidence
+from lastiterate.run.run import Run, check_run
+from lastiterate.theorems import TABLE
+from lastiterate.theorems.theorem import Applies, Theorem, match
+
+UPPER = tuple(theorem for theorem in TABLE.values() if theorem.kind in ("upper", "exact"))
+"""The theorems that can certify: all that a search asks."""
+
+
+def _all() -> tuple[Theorem, ...]:
+    return tuple(TABLE.values())
+
+
+@final
+@dataclass(frozen=True)
+class AccountedRun(OneRun):
+    """``executed``, certified by facts of ``evidence`` or stronger. ``theorems``: those that are asked."""
+
+    entry: ClassVar[str] = "run"
+    word: ClassVar[str] = "run"
+    evidence: Evidence = Evidence.ENFORCED
+    theorems: tuple[Theorem, ...] = field(default_factory=_all)
+
+    def __post_init__(self) -> None:
+        check_run(self.executed)
+
+    @classmethod
+    def read(cls, stored: dict[str, Any]) -> Self:
+        """One of an older format by the theorems that it lists: later ones were not known when it was written.
+
+        **Guarantee:** fewer theorems certify no less than they did, so nothing is believed that does not follow.
+        """
+        evidence, listed = stored.get("at_least"), stored.get("verdicts")
+        if not isinstance(evidence, str) or evidence not in Evidence.__members__:
+            raise InputError("certificate", "must be one that lastiterate wrote, with a proper 'at_least'", evidence)
+        found = cls(Run.from_dict(stored.get("run")), Evidence[evidence])
+        if stored.get("format") == FORMAT or stored.get("format") not in FORMATS or not isinstance(listed, list):
+            return found
+        names = {row.get("theorem") for row in listed if isinstance(row, dict)}  # pyright: ignore
+        return replace(found, theorems=tuple(theorem for theorem in found.theorems if theorem.name in names))
+
+    def described(self) -> dict[str, Any]:
+        """The run, and the evidence that sufficed where it is weaker."""
+        return self.run.to_dict() | ({} if self.at_least is Evidence.ENFORCED else self.details())
+
+    def details(self) -> dict[str, Any]:
+        return {"at_least": self.at_least.name}
+
+    def fresh(self) -> Self:
+        return type(self)(self.run, self.at_least)
+
+    @property
+    def at_least(self) -> Evidence:
+        return self.evidence
+
+    def all_verdicts(self) -> tuple[Verdict, ...]:
+        accounted = as_accounted(self.run)
+        return tuple(Verdict(theorem, match(theorem, accounted), self.run) for theorem in self.theorems)
+
+    def all_curves(self) -> tuple[Curve, ...]:
+        return tuple(self.curve_of(verdict) for verdict in self.certifying)
+
+    @property
+    def for_groups(self) -> tuple[Curve, ...]:
+        pairs = zip(self.certifying, self.curves, strict=True)
+        return tuple(curve for verdict, curve in pairs if verdict.groups(self.run))
+
+    def curve_of(self, verdict: Verdict, coarser: int = 0) -> Curve:
+        """The curve of an applying verdict, with private preparation and counts composed in."""
+        if verdict.run is not self.run and verdict.run != self.run:
+            raise InputError("run", "must be the one that the verdict is about", None,
+                             "account it: lastiterate.account(run)")
+        if not isinstance(verdict.result, Applies):
+            raise InputError("theorem", "does not apply to this run", verdict.theorem.name, "; ".join(verdict.reasons))
+        found = verdict.result.bound
+        if isinstance(found, LowerBound):
+            raise InputError("theorem", "gives a lower bound, by which nothing is certified", verdict.theorem.name,
+                             "read the bound of its verdict")
+        for _ in range(coarser):
+            found = found.coarser()
+        return self._prepared(found, self.run) if self.run.prelude or self.run.counts else found
+
+    def _prepared(self, curve: Curve, run: Run) -> Curve:
+        """``curve``, which speaks of ``run``'s units and neighbours, with the preparation and counts composed in.
+
+        Where several rows of a unit or an exchange follow from what holds for one row, they join that.
+        """
+        match curve:
+            case BestOf():
+                return BestOf(tuple(self._prepared(part, run) for part in curve.curves))
+            case Grouped(inner, size) if size == run.rows_per_unit:
+                return self._prepared(inner, replace(run, rows_per_unit=1)).group(size)
+            case Exchanged(inner) if between := one_by_one(run.adjacency):
+                return self._prepared(inner, replace(run, adjacency=between)).exchanged()
+            case _:
+                return with_counts(compose(curve, *prepared_curves(run)), run)
+
+    def under(self, adjacency: str) -> AccountedRun | None:
+        if adjacency == self.run.adjacency:
+            return self
+        if self.run.loss.facts().sensitivity is not None or not convertible(self.run.adjacency, adjacency):
+            return None
+        return AccountedRun(replace(self.run, adjacency=adjacency), self.at_least)  # pyright: ignore[reportArgumentType]
+
+    def replace_one_epsilon(self, delta: float) -> float:
+        """By converted constants; from zero-out by removing one record and adding one."""
+        known = OneRun.replace_one_epsilon(self, delta)
+        if not convertible(self.run.adjacency, "replace-one"):
+            return known
+        for one, curve in sorted(((c.epsilon(delta), c) for c in self.curves), key=lambda pair: pair[0]):
+            if one >= known:  # an exchange costs more than one record
+                break
+            known = min(known, _exchanged(curve, delta))
+        return known
+
+    @property
+    def condition(self) -> str:
+        used = {fact for v in self.certifying if isinstance(v.result, Applies) for fact in v.result.facts}
+        weak = sorted(f"{fact.why} ({fact.value:g})" for fact in used if not fact.evidence.satisfies(Evidence.ENFORCED))
+        return "conditional on: " + "; ".join(weak) if weak else ""
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        condition = (self.condition,) if self.condition else ()
+        return (*condition, *self.of_the_run, "holds if the run is executed exactly as described", *CAVEATS)
+
+    def sources(self) -> tuple[tuple[Theorem, ...], tuple[str, ...]]:
+        """Theorems that certify the run, and those whose lower bounds it is compared with."""
+        return tuple(v.theorem for v in self.verdicts if isinstance(v.result, Applies)
+                     and v.theorem.kind != "claimed"), ()
+
+
+def _exchanged(curve: Curve, delta: float) -> float:
+    try:
+        return curve.exchanged().epsilon(delta)
+    except InputError:
+        return math.inf

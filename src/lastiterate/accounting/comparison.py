@@ -1,0 +1,141 @@
+"""A written certificate compared with what follows from its subject."""
+
+# pyright: basic
+# what JSON holds is checked here, not known
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from lastiterate.accounting.document import content_hash, derived
+from lastiterate.accounting.guarantee import Guarantee
+from lastiterate.accounting.releaser_statement import check_word
+from lastiterate.accounting.stated import stated
+from lastiterate.accounting.subjects import FORMATS
+from lastiterate.errors import InputError
+from lastiterate.run.older import in_todays_words
+
+ADDED = ("stated", "word", "software")
+"""What formats from 2 on have and format 1 has not."""
+RECORDED = {"delta", "caveats", "format", "library", "weights_sha256", "model_sha256", "content_sha256", *ADDED}
+"""Entries that may be written and do not follow from the subject, or not in these words."""
+UPPER_BOUNDS = ("epsilon", "epsilon_replace_one", "verdicts", "stated")
+"""Entries that may be a little larger in older formats (see ``looser``)."""
+
+
+@dataclass(frozen=True)
+class Checked:
+    """Outcome of a verification: the problems found (none when it holds), what was claimed, on what condition, and what
+    of a folder nobody vouches for (``uncovered``)."""
+
+    problems: tuple[str, ...]
+    epsilon: float | None
+    delta: float | None
+    condition: str = ""
+    uncovered: tuple[str, ...] = ()
+
+    @property
+    def holds(self) -> bool:
+        return not self.problems
+
+
+def proper_delta(stored: dict[str, Any]) -> float:
+    """The delta that is written, or an error."""
+    delta = stored.get("delta")
+    if not isinstance(delta, float) or not 0 < delta < 1:
+        raise InputError("certificate", "must be one that lastiterate wrote, with a proper 'delta'", delta)
+    return delta
+
+
+def differences(stored: dict[str, Any], found: Guarantee, delta: float) -> list[str]:
+    """What of a written certificate is not what ``found``, derived again from its subject, says.
+
+    Everything that follows must be what is written, and nothing else may be. A caveat may be added, none be missing.
+    """
+    entry, word, wanted = found.subject.entry, found.subject.word, derived(found, delta)
+    known = stored | {entry: completed(in_todays_words(stored.get(entry)), wanted[entry])}
+    expected = wanted
+    if stored.get("format") in FORMATS[:-1]:
+        known, expected = _without_reasons(known), _without_reasons(wanted)
+    follows = [key for key in wanted if key not in RECORDED]
+    problems = [f"{key} is not what follows from the {word}" for key in follows
+                if not same(known.get(key), expected[key], larger=looser(stored, key))]
+    problems += [f"unknown entry {key!r}" for key in sorted(set(stored) - set(follows) - RECORDED)]
+    caveats = stored.get("caveats")
+    listed = caveats if isinstance(caveats, list) and all(isinstance(text, str) for text in caveats) else []
+    problems += [f"the caveat {text!r} is missing" for text in wanted["caveats"] if text not in listed]
+    return problems + _problems_of_form(stored, found, delta)
+
+
+def _problems_of_form(stored: dict[str, Any], found: Guarantee, delta: float) -> list[str]:
+    """What is wrong with the format, what it states beside epsilon (computed only where there is that), what is
+    recorded, and the hash over everything."""
+    problems: list[str] = []
+    form = stored.get("format")
+    if isinstance(form, bool) or form not in FORMATS:
+        problems.append(f"the format is one of {', '.join(map(str, FORMATS))}, not {form!r}")
+    elif form == 1:
+        problems += [f"unknown entry {key!r}" for key in ADDED if key in stored]
+    elif not same(in_todays_words(stored.get("stated")), json.loads(json.dumps(stated(found, delta))),
+                  larger=looser(stored, "stated")):
+        problems.append(f"stated is not what follows from the {found.subject.word}")
+    if form in FORMATS[1:] and "word" in stored:
+        try:
+            check_word(stored["word"])
+        except InputError as error:
+            problems.append(str(error))
+    if form in FORMATS[1:] and not _texts(stored.get("software", {})):
+        problems.append("software is no table of texts")
+    if stored.get("content_sha256") != content_hash(stored):
+        problems.append("the content hash does not match: something in the certificate was changed")
+    return problems
+
+
+def _without_reasons(body: dict[str, Any]) -> dict[str, Any]:
+    """Without the sentences that say why theorems fail: a later version may word them otherwise."""
+    verdicts = body.get("verdicts")
+    if not isinstance(verdicts, list):
+        return body
+    return body | {"verdicts": [{**row, "reasons": []} if isinstance(row, dict) else row for row in verdicts]}
+
+
+def _texts(value: Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(text, str) for text in value.values())
+
+
+def completed(description: Any, fresh: Any) -> Any:
+    """A description as it was written, with fields that it did not have then: readers took their defaults."""
+    if isinstance(description, dict) and isinstance(fresh, dict):
+        return fresh | {key: completed(value, fresh.get(key)) for key, value in description.items()}
+    if isinstance(description, list) and isinstance(fresh, list) and len(description) == len(fresh):
+        return [completed(one, two) for one, two in zip(description, fresh, strict=True)]
+    return description
+
+
+def same(stored: Any, wanted: Any, *, larger: float = 1e-9) -> bool:
+    """Equal, numbers up to 1e-9 (another machine may round differently); a bool or infinity equals no number.
+
+    ``larger``: how much larger, relatively, a stored number may be.
+    """
+    if isinstance(stored, bool) or isinstance(wanted, bool):
+        return stored is wanted
+    if isinstance(stored, int | float) and isinstance(wanted, int | float):
+        size = max(abs(stored), abs(wanted))
+        return math.isfinite(stored) and math.isfinite(wanted) and -1e-9 * size <= stored - wanted <= larger * size
+    if isinstance(stored, list) and isinstance(wanted, list):
+        return len(stored) == len(wanted) and all(
+            same(x, y, larger=larger) for x, y in zip(stored, wanted, strict=True))
+    if isinstance(stored, dict) and isinstance(wanted, dict):
+        return stored.keys() == wanted.keys() and all(
+            same(stored[key], wanted[key], larger=larger) for key in stored)
+    return type(stored) is type(wanted) and stored == wanted
+
+
+def looser(stored: dict[str, Any], entry: str) -> float:
+    """How much larger an entry's bounds may be than today's: for older formats a little, since bounds become tighter.
+
+    **Guarantee:** an upper bound that is larger than one that holds, holds; none may be smaller.
+    """
+    return 1e-3 if stored.get("format") in FORMATS[:-1] and entry in UPPER_BOUNDS else 1e-9

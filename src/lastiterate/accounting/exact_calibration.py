@@ -1,0 +1,35 @@
+"""The least exact noise that a budget allows."""
+
+from __future__ import annotations
+
+import math
+
+from lastiterate.accounting.budgets import check_budget
+from lastiterate.accounting.calibration import scale_noise, with_kind_of_noise, with_unit_noise
+from lastiterate.accounting.certificate import Certificate
+from lastiterate.accounting.exact_steps import ExactRun, preparation_squared
+from lastiterate.curves.renyi import Rdp
+from lastiterate.curves.tails import smallest_true
+from lastiterate.errors import InputError
+from lastiterate.run.run import Run, check_run
+from lastiterate.theorems.composition_gdp import composition_mu
+
+
+def calibrate_exactly(run: Run, *, epsilon: float, delta: float) -> Certificate:
+    """The least noise of this schedule for which the exact certificate keeps (epsilon, delta)."""
+    check_run(run)
+    check_budget(epsilon, delta, run.n)
+    unit = with_unit_noise(with_kind_of_noise(run))
+    ExactRun(unit)  # says why not
+    rows = run.rows_per_unit
+
+    def kept(inverse: float) -> bool:
+        found = Rdp.linear(1 / inverse)
+        return (found.group(rows) if rows > 1 else found).epsilon(delta) <= epsilon
+
+    slope = 1 / smallest_true(kept, 1e-9, 1e12, 1e-9)
+    left = 2 * slope / (1 + 1e-9) - preparation_squared(run)
+    if left <= 0:
+        raise InputError("epsilon", "does not suffice for the preparation alone", epsilon,
+                         "give its parts more noise, or ask for a larger epsilon")
+    return Certificate(ExactRun(scale_noise(unit, composition_mu(unit) / math.sqrt(left) * (1 + 1e-9))))

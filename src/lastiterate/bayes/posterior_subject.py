@@ -1,0 +1,138 @@
+"""One exact posterior sample as the subject of a certificate: the public problem, and its Renyi curve."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar, cast, final
+
+from lastiterate.accounting.certificate import Certificate, register
+from lastiterate.accounting.subjects import Subject, Words
+from lastiterate.bayes.linear_regression import NEIGHBOURS, LinearModel, Neighbours, RatioDomain, posterior_curve
+from lastiterate.bayes.ridge import ClippedRows, ridge_curve
+from lastiterate.curves.curve import Curve
+from lastiterate.curves.renyi import Rdp
+from lastiterate.errors import InputError
+
+CAVEATS = (
+    "covers one sample only: further samples, and other releases from the same data, compose",
+    "the sample has double precision; the proofs are about real numbers",
+    "model and domain must have been chosen without looking at the data",
+    "holds for an exact sample of the posterior: an approximate one (SGLD, MCMC) is not covered",
+)
+
+
+@dataclass(frozen=True)
+class LinearPosterior:
+    """One sample of the posterior of linear regression with one feature, on a public domain of ratios."""
+
+    model: LinearModel
+    domain: RatioDomain
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON-ready form; ``problem_from_dict`` reads it back."""
+        return {"type": type(self).__name__, "model": asdict(self.model), "domain": asdict(self.domain)}
+
+    def curve(self, adjacency: Neighbours) -> Rdp:
+        """The proved bound (docs/theorems/posterior-sample.md, Theorems 1 and 2)."""
+        return posterior_curve(self.model, self.domain, adjacency)
+
+
+@dataclass(frozen=True)
+class RidgePosterior:
+    """One sample of the posterior of ridge regression on clipped records."""
+
+    model: LinearModel
+    domain: ClippedRows
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON-ready form; ``problem_from_dict`` reads it back."""
+        return {"type": type(self).__name__, "model": asdict(self.model), "domain": asdict(self.domain)}
+
+    def curve(self, adjacency: Neighbours) -> Rdp:
+        """The proved bound (docs/theorems/ridge-posterior.md); a zeroed record lies in the domain."""
+        return ridge_curve(self.model, self.domain)
+
+
+Problem = LinearPosterior | RidgePosterior
+
+
+@register
+@final
+@dataclass(frozen=True)
+class Posterior(Subject):
+    """One exact sample of ``problem``'s posterior; ``InputError`` where no proved bound exists.
+
+    **Guarantee:** its curve is an upper bound for every pair of neighbours in the problem's domain, if the sample was
+    drawn exactly and the problem chosen without looking at the data.
+    """
+
+    entry: ClassVar[str] = "problem"
+    word: ClassVar[str] = "problem"
+    problem: Problem
+    neighbours: Neighbours = "replace-one"
+
+    def __post_init__(self) -> None:
+        if self.neighbours not in NEIGHBOURS:
+            raise InputError("adjacency", "must be replace-one or zero-out", self.neighbours)
+        _ = self.curves
+
+    @classmethod
+    def read(cls, stored: dict[str, Any]) -> Posterior:
+        if not isinstance(stored.get("adjacency"), str):
+            raise InputError("certificate", "must be one that lastiterate wrote, with a proper 'adjacency'",
+                             stored.get("adjacency"))
+        return cls(problem_from_dict(stored.get("problem")), stored["adjacency"])
+
+    def description(self) -> dict[str, Any]:
+        return self.problem.to_dict()
+
+    def described(self) -> dict[str, Any]:
+        """A problem does not say what neighbours are."""
+        return {"problem": self.problem.to_dict(), "adjacency": self.adjacency}
+
+    def details(self) -> dict[str, Any]:
+        """The curve as it stands."""
+        curve = self.problem.curve(self.neighbours)
+        return {"curve": {"orders": curve.orders, "renyi_divergences": curve.values}}
+
+    @property
+    def adjacency(self) -> str:
+        return self.neighbours
+
+    def all_curves(self) -> tuple[Curve, ...]:
+        return (self.problem.curve(self.neighbours),)
+
+    def under(self, adjacency: str) -> Posterior | None:
+        with suppress(InputError):
+            return Posterior(self.problem, cast(Neighbours, adjacency))
+        return None
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        return CAVEATS
+
+    @property
+    def words(self) -> Words:
+        return Words(f"a {type(self.problem).__name__}, n = {self.problem.domain.n}, {self.adjacency}",
+                     by="by an exact sample of the posterior", charged=("one exact posterior sample",))
+
+
+def certify(problem: Problem, adjacency: Neighbours = "replace-one", *, extra: tuple[str, ...] = ()) -> Certificate:
+    """The certificate of one exact sample of ``problem``'s posterior; ``InputError`` where no proved bound exists."""
+    return Certificate(Posterior(problem, adjacency), extra)
+
+
+def problem_from_dict(stored: Any) -> Problem:
+    """The problem that ``to_dict`` described."""
+    if not isinstance(stored, dict) or set(stored) != {"type", "model", "domain"}:
+        raise InputError("problem", "must be an object with the entries type, model and domain", None)
+    kinds: dict[Any, tuple[type[LinearPosterior] | type[RidgePosterior], type[Any]]] = {
+        "LinearPosterior": (LinearPosterior, RatioDomain), "RidgePosterior": (RidgePosterior, ClippedRows)}
+    if not isinstance(stored["type"], str) or stored["type"] not in kinds:
+        raise InputError("problem", "must be a LinearPosterior or a RidgePosterior", stored["type"])
+    problem, domain = kinds[stored["type"]]
+    try:
+        return problem(LinearModel(**stored["model"]), domain(**stored["domain"]))
+    except TypeError as error:
+        raise InputError("problem", "has an entry that does not belong there", str(error)[:120]) from None
