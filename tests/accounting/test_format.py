@@ -68,6 +68,28 @@ def problems_of(text):
     return li.Certificate.check(body).problems
 
 
+@pytest.mark.parametrize("path", [("epsilon_at_least",), ("curve", "orders", 0)], ids=("run", "posterior"))
+def test_only_upper_bounds_of_older_certificates_may_be_a_little_larger(path):
+    """A lower bound, or an order of Renyi divergence, that is larger claims more."""
+    body = json.loads((GOLDEN / f"format-1-{'run' if len(path) == 1 else 'posterior'}.json").read_text())
+    for where, holds in ((("epsilon",), True), (path, False)):
+        edited = json.loads(json.dumps(body))
+        inner = edited
+        for key in where[:-1]:
+            inner = inner[key]
+        assert inner[where[-1]] > 0
+        inner[where[-1]] *= 1.0005
+        edited["content_sha256"] = content_hash(edited)
+        assert (problems_of(json.dumps(edited)) == ()) is holds, where
+
+
+def test_groups_of_records_where_something_is_known_of_them():
+    kinds = all_kinds()
+    exact, sample = kinds["exact_run"], kinds["problem"]
+    assert exact.group(3, 1e-5) == exact.curve().group(3).epsilon(1e-5) > exact.group(1, 1e-5) == exact.epsilon(1e-5)
+    assert sample.group(1, 1e-5) == sample.epsilon(1e-5) and sample.group(2, 1e-5) == math.inf
+
+
 def test_a_theorem_that_is_newer_than_an_old_certificate_changes_nothing():
     body = json.loads((GOLDEN / "format-1-run.json").read_text())
     body["verdicts"] = [row for row in body["verdicts"] if row["theorem"] != "linear-witness"]
