@@ -26,6 +26,7 @@ from lastiterate.run.batching import Permuted as Permuted
 from lastiterate.run.batching import Poisson as Poisson
 from lastiterate.run.batching import RandomAllocation as RandomAllocation
 from lastiterate.run.batching import Reshuffled as Reshuffled
+from lastiterate.run.correlated_noise import Correlated as Correlated
 from lastiterate.run.counts import NoisyCount as NoisyCount
 from lastiterate.run.evidence import Evidence as Evidence
 from lastiterate.run.evidence import Fact as Fact

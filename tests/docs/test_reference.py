@@ -67,7 +67,7 @@ def test_the_command_line_is_in_the_reference():
 
 
 def test_the_glossary_has_the_words_of_descriptions():
-    modules = ("batching", "counts", "noise", "preparation", "starts", "step_sizes")
+    modules = ("batching", "correlated_noise", "counts", "noise", "preparation", "starts", "step_sizes")
     classes = [name for name in li.__all__ if getattr(getattr(li, name), "__module__", "").startswith(
         tuple(f"lastiterate.run.{module}" for module in modules))]
     curves = [name for name in li.curves.__all__ if name in ("Gdp", "Rdp", "Pld")]

@@ -5,6 +5,7 @@ import numpy as np
 from lastiterate import Adam, HeavyBall, HuberRidge, Logistic, Nesterov, Softmax
 from lastiterate.run.domains import AffineBall, Ball, Box, Simplex
 from lastiterate.run.penalties import L1, ElasticNet, GroupLasso, L2Squared, NuclearNorm
+from oracles.cancelling import added
 
 
 def gradient(loss, clip, theta, rows, y):
@@ -73,6 +74,7 @@ def fit(run, X, y, noise, theta=None, batches=None):
     X = X * np.minimum(1, loss.row_norm / np.linalg.norm(X, axis=1))[:, None]
     X = np.column_stack((X, np.full(len(X), loss.intercept)))
     b = run.divisor
+    noise = np.tensordot(added(run.noise, run.steps), noise, 1)
     theta = np.zeros(noise.shape[1:]) if theta is None else theta
     theta = project(run.domain, theta)
     before, velocity, out = theta, np.zeros_like(theta), []
@@ -108,11 +110,13 @@ def quadratic_law(run, X, y, batches=None):
     d, b = X.shape[1], run.divisor
     std = getattr(run.start, "std", 0.0)
     mean, cov = np.zeros(d), std**2 * np.eye(d)
+    drawn, mixing = np.zeros((run.steps, d, d)), added(run.noise, run.steps)  # what each draw has done to theta
     for k in range(run.steps):
         first = k % run.blocks * int(b)
         at = slice(first, first + int(b)) if batches is None else list(batches[k])
         eta = run.step_sizes[k]
         A = np.eye(d) - eta * (X[at].T @ X[at] / b + run.loss.ridge * np.eye(d))
         mean = A @ mean + eta * X[at].T @ y[at] / b
-        cov = A @ cov @ A.T + (eta * run.noise_stds[k]) ** 2 * np.eye(d)
-    return mean, cov
+        cov = A @ cov @ A.T
+        drawn = A @ drawn + eta * run.noise_stds[k] * mixing[k][:, None, None] * np.eye(d)
+    return mean, cov + np.einsum("kij,klj->il", drawn, drawn)

@@ -34,6 +34,7 @@ RUNS = {
     "nesterov": li.Run(update=li.Nesterov(), **COMMON), "heavy ball": li.Run(update=li.HeavyBall(0.5), **COMMON),
     "snapshots": li.Run(**COMMON | {"noise": li.NoiseMultiplier(1.0), "method": li.VarianceReduced(7, 1.0),
                                     "batching": li.Poisson(0.2)}),
+    "correlated": li.Run(batching=li.Cyclic(16), **COMMON | {"noise": li.Correlated(1.0, 7, decay=0.5)}),
     "prelude": li.Run(prelude=(li.PrivateMean(2.0, 1.0),), **COMMON),
 }
 

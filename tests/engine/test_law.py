@@ -66,6 +66,7 @@ def agrees(draws, run):
             "noise": li.GradientNoise(tuple(np.linspace(0.9, 0.1, 8))),
         },
         {"noise": li.Langevin(0.3)},
+        {"noise": li.Correlated(1.0, 4), "clip": 1e3},
     ],
     ids=str,
 )
@@ -75,6 +76,7 @@ def test_law_on_quadratics(change):
 
 
 FLIPS = {
+    "noise taken back": {"noise": li.Correlated(0.4 * 3 / 1e3, 5), "clip": 1e3},
     "noise": {"noise": li.GradientNoise(0.2)},
     "step size": {"step_size": li.Constant(0.45)},
     "steps": {"steps": 9},

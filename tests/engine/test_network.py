@@ -43,6 +43,7 @@ CHANGES = {
     "prox, momentum": {"prox": li.penalties.NuclearNorm(0.1), "update": li.Nesterov(),
                        "domain": li.domains.Ball(0.4)},
     "adam": {"update": li.Adam(stabiliser=1e-3), "batching": li.RandomAllocation(6), "clip": 0.3},
+    "correlated noise": {"noise": li.Correlated(1.0, 5), "batching": li.Cyclic(7), "clip": 0.3},
     "group lasso": {"prox": li.penalties.GroupLasso(0.2), "batching": li.Cyclic(10)},
 }
 

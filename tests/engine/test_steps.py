@@ -65,6 +65,10 @@ CHANGES = {
         "step_size": li.Steps(tuple(np.linspace(0.1, 0.9, 9))),
         "noise": li.GradientNoise(tuple(np.linspace(1, 0, 9))),
     },
+    "correlated noise": {"noise": li.Correlated(0.5, 4), "clip": 0.3, "batching": li.Cyclic(7)},
+    "correlated, decaying": {"noise": li.Correlated(0.5, (1.0, 0.6), decay=0.7), "clip": 0.3,
+                             "update": li.HeavyBall(0.7)},
+    "lambda-cgd": {"noise": li.Correlated(0.5, 1, decay=0.9), "clip": 0.3, "domain": li.domains.Ball(0.2)},
     "simplex": {"domain": li.domains.Simplex(0.7)},
     "l1": {"prox": li.penalties.L1(0.05)},
     "l2 squared": {"prox": li.penalties.L2Squared(0.5), "batching": li.Cyclic(7)},
@@ -341,6 +345,8 @@ SAME_PROGRAM = {
     "momentum": ({"update": li.HeavyBall(0.5)}, {"update": li.HeavyBall(0.1)}),
     "start": ({"start": li.GaussianStart(0.5)}, {"start": li.GaussianStart(2.0)}),
     "adjacency": ({}, {"adjacency": "replace-one", "noise": li.NoiseMultiplier(2.0)}),
+    "correlated noise": ({"noise": li.Correlated(1.0, 4), "clip": 0.3},
+                         {"noise": li.Correlated(2.0, (1.0, 0.1, 0.0, -0.2))}),
     "rate": ({"batching": li.Poisson(0.31)}, {"batching": li.Poisson(0.3)}),
 }
 
@@ -374,6 +380,7 @@ def test_a_network_of_other_numbers_is_not_compiled_again():
 def test_another_structure_is_another_program():
     run = li.Run(**RUN | {"loss": LOSS, "release": "last"})
     programs = [run, replace(run, clip=1.0), replace(run, update=li.Nesterov()), replace(run, batching=li.Cyclic(7))]
+    programs.append(replace(run, noise=li.Correlated(1.0, 3)))
     programs += [replace(run, domain=li.domains.Ball(1.0)), replace(run, loss=replace(LOSS, classes=4))]
     keys = {jax.tree.structure(StepProgram.of(r, Linear(r.loss, r.clip, hidden(r)))) for r in programs}
     assert len(keys) == len(programs)

@@ -41,6 +41,7 @@ BATCHINGS = [li.FullBatch(), li.Cyclic(20), li.Permuted(20), li.Reshuffled(20), 
              li.BallsInBins(20)]
 PRELUDE = dict(prelude=(li.PrivateMean(1.0, 2.0), li.TopEigenvalue(1.0)), step_size=li.RelativeToSmooth(1.0),
                noise=li.NoiseMultiplier(1.0))
+CORRELATED = dict(noise=li.Correlated(1.0, 7, decay=0.5))
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ def test_every_batching_streams_or_is_refused():
 
 
 @pytest.mark.parametrize("batching", BATCHINGS, ids=str)
-@pytest.mark.parametrize("more", [{}, PRELUDE], ids=["plain", "prelude"])
+@pytest.mark.parametrize("more", [{}, PRELUDE, CORRELATED], ids=["plain", "prelude", "correlated"])
 def test_the_model_is_the_one_of_a_run_in_memory(batching, more, small, tmp_path):
     """To the rounding of another order of compiled operations; a single record elsewhere moves it by 1e-3."""
     dear = bool(more) == (type(batching) in ORDERS)  # kept in a scratch file, or read anew
@@ -167,9 +168,10 @@ class Stopped(Exception):
     pass
 
 
+@pytest.mark.parametrize("more", [{}, CORRELATED], ids=["plain", "correlated"])
 @pytest.mark.parametrize("batching", [li.Cyclic(20), li.Permuted(20), li.RandomAllocation(20)], ids=str)
-def test_a_resumed_run_releases_the_same_bits(batching, small, tmp_path):
-    run, path, key = li.Run(**COMMON, batching=batching), tmp_path / "c", Key(bytes(32))
+def test_a_resumed_run_releases_the_same_bits(batching, more, small, tmp_path):
+    run, path, key = li.Run(**COMMON | more, batching=batching), tmp_path / "c", Key(bytes(32))
     whole, at = execute_streaming(run, Held(), seeded_key(5)).weights, [0]
 
     def stop(done, steps, seconds):

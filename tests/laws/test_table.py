@@ -23,7 +23,7 @@ ALLOCATED = {"random-allocation-pld", "shifted-interpolation-allocated", "restar
 # against exact laws in test_random_allocation, test_allocated, test_restarted
 BINS = {"balls-in-bins-pld", "shifted-interpolation-bins"}  # monotone in test_balls_in_bins
 ROUGH = {"lipschitz-bounded-domain", "hoelder-bounded-domain"}  # constants that are not drawn here: test_bounded_domain
-OTHER_NOISE = {"objective-perturbation", "variance-reduction"}  # each has a file of tests
+OTHER_NOISE = {"objective-perturbation", "variance-reduction", "correlated-gdp"}  # each has a file of tests
 SAMPLED = {"composition-gdp", "sgld-strongly-convex-batch"}
 
 

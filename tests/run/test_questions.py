@@ -86,7 +86,7 @@ def test_noise_says_every_step_once(noise, schedule):
     run = replace(BASE, noise=noise, step_size=schedule, clip=0.7, batching=li.Cyclic(20))
     eta = schedule.sizes(0, 3)
     expected = {li.GradientNoise: np.array([0.1, 0.2, 0.3]), li.Langevin: 0.1 * np.sqrt(2 / eta),
-                li.NoiseMultiplier: np.full(3, 2.0 * 0.7 / 20)}[type(noise)]
+                li.NoiseMultiplier: np.full(3, 2.0 * 0.7 / 20), li.Correlated: np.full(3, 2.0 * 0.7 / 20)}[type(noise)]
     assert run.noise_stds == pytest.approx(expected, rel=1e-15) and run.first_noise == run.noise_stds[0]
     assert run.same_noise == (np.ptp(run.noise_stds) == 0)
     doubled = replace(run, noise=noise.scaled(2.0))

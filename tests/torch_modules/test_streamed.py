@@ -43,14 +43,15 @@ def run_of(batching, **more):
 
 
 @pytest.mark.parametrize("batching", BATCHINGS, ids=str)
-def test_the_model_is_the_one_of_a_run_in_memory(batching, module, tmp_path):
+@pytest.mark.parametrize("noise", [li.GradientNoise(0.01), li.Correlated(0.1, 4)], ids=str)
+def test_the_model_is_the_one_of_a_run_in_memory(batching, noise, module, tmp_path):
     """A single record elsewhere moves it by far more than rounding."""
-    source = li.data.Generated(N, made)
-    held = fit_module(run_of(batching), module, LOSS, (X, Y), seeded_key(3), microbatch=8)[1]
-    found = fit_in_pieces(run_of(batching), module, LOSS, source, seeded_key(3), microbatch=8, folder=tmp_path)[1]
+    source, run = li.data.Generated(N, made), run_of(batching, noise=noise)
+    held = fit_module(run, module, LOSS, (X, Y), seeded_key(3), microbatch=8)[1]
+    found = fit_in_pieces(run, module, LOSS, source, seeded_key(3), microbatch=8, folder=tmp_path)[1]
     np.testing.assert_allclose(found, held, rtol=0, atol=2e-6)
     other = li.data.Generated(N, lambda first, count: (np.roll(X, 1, 0)[first:first + count], made(first, count)[1]))
-    assert np.abs(fit_in_pieces(run_of(batching), module, LOSS, other, seeded_key(3))[1] - held).max() > 1e-4
+    assert np.abs(fit_in_pieces(run, module, LOSS, other, seeded_key(3))[1] - held).max() > 1e-4
     assert not list(tmp_path.iterdir())
 
 

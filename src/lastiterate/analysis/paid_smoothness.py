@@ -32,5 +32,7 @@ def as_accounted(run: Run) -> Run:
         strong=mint(0.0, Evidence.PROVED, "the data term is convex") if convex else None,
         weak_convexity=mint(0.0, Evidence.PROVED, "the data term is convex") if convex else None,
     )
-    noise = GradientNoise(run.first_noise if run.same_noise else tuple(run.noise_stds.tolist()))
-    return replace(run, step_size=Constant(1.0), noise=noise, loss=derived(facts), clip=None, prelude=())
+    plain = replace(run, step_size=Constant(1.0), loss=derived(facts), clip=None, prelude=())
+    if not run.decided_noise.independent:
+        return replace(plain, noise=run.decided_noise.scaled(run.first_noise / plain.first_noise))
+    return replace(plain, noise=GradientNoise(run.first_noise if run.same_noise else tuple(run.noise_stds.tolist())))

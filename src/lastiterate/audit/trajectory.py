@@ -2,7 +2,7 @@
 
 theta_{k+1} = point_k - eta_k (data gradients / b + ridge point_k + noise_k + what momentum remembers): of two iterates
 (three with momentum) the noisy mean gradient can be read off. Where data gradients are constant, as on the tight pair
-of squared error, its weighted sum over the record's steps is the whole trajectory's likelihood ratio.
+of squared error, its weighted sum over the steps is the whole trajectory's likelihood ratio.
 """
 
 from __future__ import annotations
@@ -28,17 +28,19 @@ def readable(run: Run) -> bool:
 
 
 def weights(run: Run, record: int) -> np.ndarray:
-    """Weight of every step, (T,): one over noise variance; zero where the record does not take part."""
+    """Weight of every step, (T,): one over noise variance; zero where the record does not take part. Of correlated
+    noise C^{-1} Z: C'C times where it does.
+    """
     if not readable(run):
         raise InputError("attack", "'trajectory' needs all iterates, without a domain", run.release,
                          "take 'projection', or audit a run with release='all'")
     steps = np.arange(run.steps)
-    uses = np.ones_like(steps)
+    seen, uses = (steps > 0) | isinstance(run.start, Fixed), np.ones(run.steps)  # a start is not released
     if run.batching.drawn == "never":
-        uses = steps % run.blocks == record // int(run.divisor)
-    if not isinstance(run.start, Fixed):
-        uses = uses * (steps > 0)  # the first step starts from a point that is not released
-    return uses / np.maximum(run.noise_stds, 1e-300) ** 2
+        uses = (steps % run.blocks == record // int(run.divisor)).astype(float)
+    column = run.decided_noise.column(run.steps)  # the noise is C^{-1} Z: the draws are moved by C times the uses
+    moved = np.convolve(column, uses)[:run.steps]
+    return seen * np.convolve(column, moved[::-1])[:run.steps][::-1] / np.maximum(run.noise_stds, 1e-300) ** 2
 
 
 def noisy_gradients(run: Run, released: np.ndarray) -> np.ndarray:

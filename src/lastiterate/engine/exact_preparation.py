@@ -61,8 +61,16 @@ def _fit(places: int, norm: float) -> int:
     return places
 
 
+def check_independent(run: Run) -> None:
+    """Refuse noise that later steps take back in part."""
+    if not run.decided_noise.independent:
+        raise InputError("secure_noise", "needs noise of its own at every step: correlated noise is no whole number of "
+                         "grid steps", type(run.noise).__name__, "use NoiseMultiplier, or leave secure_noise out")
+
+
 def check_exact(run: Run) -> None:
-    """Refuse a preparation that is not executed exactly, and units as records."""
+    """Refuse a preparation that is not executed exactly, correlated noise, and units as records."""
+    check_independent(run)
     if run.rows_per_record > 1:
         raise InputError("secure_noise", "is for records of one row", run.rows_per_record,
                          "use rows_per_unit, for group privacy")

@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from lastiterate.engine.exact_draws import draws_of, places_for
+from lastiterate.engine.exact_preparation import check_independent
 from lastiterate.engine.gaussian_noise import Key
 from lastiterate.engine.network import Form, PerExample, RecordLoss, fit_network, in_precision, real_records
 from lastiterate.engine.structure import numbered
@@ -48,6 +49,7 @@ class RecordGrid:
     @classmethod
     def of(cls, run: Run) -> RecordGrid:
         """The finest grid on which sums and their noise are exact; from public numbers alone."""
+        check_independent(run)
         if run.clip is None:
             raise InputError("secure_noise", "needs a clip where the loss is given as a function", None, "add clip=")
         above = math.ceil(math.log2(run.clip))

@@ -28,6 +28,7 @@ from lastiterate.engine.loop import (
     drawn_once,
     ended,
     looked_from,
+    noise_at,
     schedule,
     start,
 )
@@ -112,7 +113,7 @@ class OutsideLoop:
                 places = _places(program, state, current, own, k)
                 point = _looked_from(program, state, k)
                 if self.draws is None:
-                    noise = noise_of(state.theta, own, plan, k)  # drawn in the background while the sum is computed
+                    noise, state = noise_of(program, state, own, plan, k)  # in the background while a sum is computed
                     total = sums(np.asarray(point), np.flatnonzero(places))
                 else:
                     noise = 0.0
@@ -147,7 +148,7 @@ class OutsideLoop:
                                        drawn_for_pass(program, held, key, at))(numbers, keys)
                 points, places = _asked_many(program, state, current, own, k)
                 totals = sums(np.asarray(points), np.asarray(places))
-                noise = _noise_many(state.theta, own, plan, k)
+                noise, state = _noise_many(program, state, own, plan, k)
                 state = _ended_many(program, state, points, totals, noise, plan, k)
             return np.asarray(state.theta)
 
@@ -176,10 +177,9 @@ def _looked_from(program: StepProgram, state: State, k: Any) -> jax.Array:
 
 
 @jax.jit
-def noise_of(theta: jax.Array, own: Streams, plan: Schedule, k: Any) -> jax.Array:
-    """The noise of step k, shaped like ``theta``."""
-    std = plan.noise_std[jnp.minimum(k, plan.noise_std.shape[0] - 1)]
-    return std * gaussian(own.noise, k, theta.shape)
+def noise_of(program: StepProgram, state: State, own: Streams, plan: Schedule, k: Any) -> tuple[jax.Array, State]:
+    """The noise of step k, shaped like the parameters, and the state that remembers it."""
+    return noise_at(program, state, gaussian(own.noise, k, state.theta.shape), plan, k)
 
 
 @jax.jit
@@ -201,8 +201,9 @@ def _asked_many(program: StepProgram, states: State, numbers: Any, owns: Streams
 
 
 @jax.jit
-def _noise_many(thetas: jax.Array, owns: Streams, plan: Schedule, k: Any) -> jax.Array:
-    return jax.vmap(lambda theta, own: noise_of(theta, own, plan, k))(thetas, owns)
+def _noise_many(program: StepProgram, states: State, owns: Streams, plan: Schedule,
+                k: Any) -> tuple[jax.Array, State]:
+    return jax.vmap(lambda state, own: noise_of(program, state, own, plan, k))(states, owns)
 
 
 @jax.jit

@@ -36,6 +36,7 @@ def check_growth(run: Run, initial: Any, ridge: float) -> None:
     reach = FARTHEST * math.sqrt(size)  # no draw of noise is longer
     if isinstance(run.start, GaussianStart):
         first += run.start.std * reach
+    reach *= run.decided_noise.reach(run.steps)
     steps, stds = run.step_sizes, run.noise_stds
     moved = steps * (run.shares[1] * lipschitz + stds * reach)
     growth = np.log(np.maximum(1.0, np.abs(1 - steps * ridge)))

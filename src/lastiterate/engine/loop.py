@@ -18,24 +18,28 @@ from lastiterate.run.starts import GaussianStart
 
 
 class State(NamedTuple):
-    """Parameters, float64; what the update rule remembers; what the method follows, such as a snapshot."""
+    """Parameters, float64; what the update rule remembers; what the method follows, such as a snapshot; what the last
+    steps made of their draws of noise."""
 
     theta: jax.Array
     memory: tuple[jax.Array, ...]
     followed: tuple[jax.Array, ...] = ()
+    recent: tuple[jax.Array, ...] = ()
 
     def kept(self) -> dict[str, np.ndarray]:
         """Its arrays by names, for a checkpoint."""
-        named = {"theta": self.theta} | {f"{field}{i}": array for field in ("memory", "followed")
+        named = {"theta": self.theta} | {f"{field}{i}": array for field in REMEMBERED
                                          for i, array in enumerate(getattr(self, field))}
         return {name: np.asarray(array) for name, array in named.items()}
 
     @classmethod
     def restored(cls, arrays: Mapping[str, np.ndarray]) -> State:
         """The state that ``kept`` gave."""
-        memory, followed = (tuple(jnp.asarray(arrays[f"{field}{i}"]) for i in range(sum(
-            name.startswith(field) for name in arrays))) for field in ("memory", "followed"))
-        return cls(jnp.asarray(arrays["theta"]), memory, followed)
+        return cls(jnp.asarray(arrays["theta"]), *(tuple(jnp.asarray(arrays[f"{field}{i}"]) for i in range(sum(
+            name.startswith(field) for name in arrays))) for field in REMEMBERED))
+
+
+REMEMBERED = State._fields[1:]
 
 
 class Schedule(NamedTuple):
@@ -71,7 +75,7 @@ def ended(program: StepProgram, state: State, point: jax.Array, total: jax.Array
     gradient = total / program.divisor + program.objective.ridge * point + noise
     direction, memory = program.rule.update(gradient, state.memory, state.theta, k)
     moved = program.objective.leafwise(partial(proximal, program.prox, step_size), point - step_size * direction)
-    return State(project(program.domain, moved), memory, state.followed)
+    return state._replace(theta=project(program.domain, moved), memory=memory)
 
 
 def batch_sum(program: StepProgram, theta: jax.Array, data: Any, order: Key, k: Any) -> jax.Array:
@@ -86,7 +90,8 @@ def start(program: StepProgram, initial: Any, key: Key) -> State:
         theta = theta + program.start.std * gaussian(stream(key, START), 0, theta.shape)
     theta = project(program.domain, theta)
     followed = () if program.follows is None else program.follows.memory(theta)
-    return State(theta, program.rule.init(theta), followed)
+    recent = () if program.recursion is None else program.recursion.memory(theta)
+    return State(theta, program.rule.init(theta), followed, recent)
 
 
 @partial(jax.jit, static_argnums=1)
@@ -152,8 +157,16 @@ def trace(program: StepProgram, state: State, data: Any, key: Key, plan: Schedul
 def step_at(program: StepProgram, state: State, data: Any, order: Key, unit: Any, plan: Schedule, k: Any) -> State:
     """Step k with ``unit`` normal noise and the plan's numbers."""
     step_size = plan.step_size[jnp.minimum(k, plan.step_size.shape[0] - 1)]
-    std = plan.noise_std[jnp.minimum(k, plan.noise_std.shape[0] - 1)]
-    return update(program, state, data, order, std * unit, k, step_size)
+    noise, state = noise_at(program, state, unit, plan, k)
+    return update(program, state, data, order, noise, k, step_size)
+
+
+def noise_at(program: StepProgram, state: State, unit: Any, plan: Schedule, k: Any) -> tuple[Any, State]:
+    """What step k adds to the mean gradient, from ``unit`` normal noise of its own; and the state that remembers it."""
+    if program.recursion is not None:
+        unit, recent = program.recursion.made(state.recent, unit, k)
+        state = state._replace(recent=recent)
+    return plan.noise_std[jnp.minimum(k, plan.noise_std.shape[0] - 1)] * unit, state
 
 
 def drawn_once(program: StepProgram, data: Any, key: Key) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 
 from lastiterate.engine.methods import followed_by
+from lastiterate.engine.noise_recursion import NoiseRecursion
 from lastiterate.engine.objective import Objective
 from lastiterate.engine.prox import executed
 from lastiterate.engine.samplers import sampler_of
@@ -35,19 +36,21 @@ class StepProgram:
     prox: Prox | None
     rule: UpdateRule
     start: Start
+    recursion: NoiseRecursion | None = None  #: of noise that later steps take back in part
     follows: Any = None  #: what steps follow in place of a batch's sum with the run's own noise (``methods``)
 
     @classmethod
     def of(cls, run: Run, objective: Objective) -> StepProgram:
         """The program of ``run``."""
         return cls(sampler_of(run.batching, run.n, objective.most), objective, run.divisor, executed(run.domain),
-                   run.prox, run.rule, run.start, followed_by(run))
+                   run.prox, run.rule, run.start, NoiseRecursion.of(run), followed_by(run))
 
     def tree_flatten(self) -> tuple[tuple[Any, ...], None]:
         described = (self.domain, self.prox, self.rule, self.start, self.follows)
-        return (self.sampler, self.objective, self.divisor, *map(Described, described)), None
+        return (self.sampler, self.objective, self.divisor, self.recursion, *map(Described, described)), None
 
     @classmethod
     def tree_unflatten(cls, _: None, held: Any) -> StepProgram:
-        sampler, objective, divisor, *described = held
-        return cls(sampler, objective, divisor, *(one.value for one in described))
+        sampler, objective, divisor, recursion, *described = held
+        domain, prox, rule, start, follows = (one.value for one in described)
+        return cls(sampler, objective, divisor, domain, prox, rule, start, recursion, follows)

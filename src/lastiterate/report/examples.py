@@ -16,6 +16,7 @@ from lastiterate.run.batching import (
     RandomAllocation,
     Reshuffled,
 )
+from lastiterate.run.correlated_noise import Correlated
 from lastiterate.run.domains import Ball
 from lastiterate.run.facts import LossFacts
 from lastiterate.run.losses import Abstract, Logistic
@@ -48,6 +49,7 @@ def _changes(needs: set[str]) -> dict[str, Any]:
         "secret_bins": {"batching": BallsInBins(100)}, "fresh_blocks": {"batching": RandomAllocation(100)},
         "poisson_batches": {"batching": Poisson(0.1)}, "drawn_anew": {"batching": FixedSize(100)},
         "sampled_batches": {"batching": FixedSize(100)}, "counted_batches": {"batching": FixedSize(100)},
+        "correlated_noise": {"noise": Correlated(10.0, 10)},
         "bounded_domain": {"domain": Ball(0.01)},
         "strongly_convex": {"loss": strong}, "log_sobolev": gibbs, "gibbs_start": gibbs,
         "bounded_gradient": {"loss": _facts(lipschitz=0.001)},

@@ -59,7 +59,7 @@ class ReleaseMethod(ABC):
 @final
 @dataclass(frozen=True)
 class Descent(ReleaseMethod):
-    """Steps along noisy mean gradients, each with noise of its own: what most runs do."""
+    """Steps along noisy mean gradients: what most runs do."""
 
     noisy_steps: ClassVar[bool] = True
 
@@ -74,7 +74,8 @@ class Descent(ReleaseMethod):
         least = float(run.noise_stds.min())
         if not least > 0:
             return float("inf")
-        return run.rows_per_unit * run.facts().fact("sensitivity", float("inf")) / (run.divisor * least)
+        together = run.rows_per_unit * run.decided_noise.largest_sum(run.blocks, run.steps)
+        return together * run.facts().fact("sensitivity", float("inf")) / (run.divisor * least)
 
     def stated_noise(self, run: Described) -> dict[str, Any]:
         return {"kind": type(run.noise).__name__, "same_every_step": run.same_noise,

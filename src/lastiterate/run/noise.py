@@ -1,71 +1,18 @@
-"""Noise: the canonical quantity is the standard deviation per coordinate of the noise on the mean gradient.
-
-``stds`` is the only place that knows it. It gets what it may need of the run: the schedule of step sizes, the number
-that a noise multiplier multiplies, and the public divisor of summed gradients.
-"""
+"""The kinds of noise: of one size, of one temperature, in units of the clipping norm, and noise that cancels."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Self, final
+from typing import final
 
 import numpy as np
 
-from lastiterate.errors import InputError
 from lastiterate.run.arrays import Array, frozen, repeated
+from lastiterate.run.correlated_noise import Correlated
 from lastiterate.run.fields import settle
+from lastiterate.run.perturbation import Perturbation, nothing_to_multiply
 from lastiterate.run.step_sizes import Schedule
 from lastiterate.run.validate import all_positive, positive
-
-
-class Perturbation(ABC):
-    """The questions that every description of noise answers."""
-
-    @abstractmethod
-    def stds(self, first: int, last: int, schedule: Schedule, unit: float | None, divisor: float) -> Array:
-        """Standard deviations at the steps first, ..., last - 1, read-only; shape (last - first,).
-
-        ``unit``: clipping norm (or Lipschitz constant) of one record, ``None`` where the run has neither.
-        """
-
-    @abstractmethod
-    def constant(self, schedule: Schedule) -> bool:
-        """Whether it is the same at every step, by the form of the description."""
-
-    @abstractmethod
-    def scaled(self, factor: float) -> Self:
-        """The same noise, all of its standard deviations multiplied by ``factor``."""
-
-    @abstractmethod
-    def with_unit(self) -> Self:
-        """The same kind of noise with its number set to 1, the start of a search (a list is left as it is)."""
-
-    def shortened(self, steps: int) -> Self:
-        """The noise of the first ``steps`` steps."""
-        return self
-
-    def undetermined(self, unit: float | None) -> str | None:
-        """Why the description does not determine its size, in words; ``None`` where it does.
-
-        ``unit``: as for ``stds``.
-        """
-        return None
-
-    @property
-    def words(self) -> str:
-        """It in words, where its own numbers say it; "" where its standard deviation has to."""
-        return ""
-
-    @property
-    def length(self) -> int | None:
-        """How many steps it describes, ``None`` for any number of them."""
-        return None
-
-    @property
-    def temperature(self) -> float | None:
-        """sigma^2 where the iterate gets sqrt(2 step) sigma N(0, I) at every step, by the form of the description."""
-        return None
 
 
 @final
@@ -155,7 +102,7 @@ class NoiseMultiplier(Perturbation):
 
     def stds(self, first: int, last: int, schedule: Schedule, unit: float | None, divisor: float) -> Array:
         if unit is None:
-            raise _nothing_to_multiply(self.z)
+            raise nothing_to_multiply(self.z)
         return repeated(self.z * unit / divisor, last - first)
 
     def constant(self, schedule: Schedule) -> bool:
@@ -168,16 +115,11 @@ class NoiseMultiplier(Perturbation):
         return NoiseMultiplier(1.0)
 
     def undetermined(self, unit: float | None) -> str | None:
-        return str(_nothing_to_multiply(self.z)) if unit is None else None
+        return str(nothing_to_multiply(self.z)) if unit is None else None
 
     @property
     def words(self) -> str:
         return f"noise multiplier {self.z:.4g}"
 
 
-def _nothing_to_multiply(z: float) -> InputError:
-    return InputError("noise_multiplier", "needs a clip or a lipschitz constant to multiply", z,
-                      "give clip=C, lipschitz=L, or the noise itself: noise=GradientNoise(std)")
-
-
-Noise = GradientNoise | Langevin | NoiseMultiplier
+Noise = GradientNoise | Langevin | NoiseMultiplier | Correlated

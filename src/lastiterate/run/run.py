@@ -77,6 +77,8 @@ class Run(Described):
         for name, length in (("step_size", self.step_size.length), ("noise std", self.noise and self.noise.length)):
             if length not in (None, self.steps):
                 raise InputError(name, f"needs one value for each of {self.steps} steps", length)
+        if self.noise is not None:
+            self.noise.check(self.steps)
         check_relative(self)
         check_stable(self)
         check_targets(self.prelude, self.loss.target_classes)

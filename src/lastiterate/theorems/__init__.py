@@ -11,6 +11,7 @@ from lastiterate.theorems import (
     bounded_domain_convex,
     composition_gdp,
     composition_langevin,
+    correlated_gdp,
     cyclic_weakly_convex,
     cyclic_weakly_convex_bounded,
     fixed_size_amplified,
@@ -53,6 +54,7 @@ TABLE: dict[str, Theorem] = {
     for module in (
         composition_gdp,
         composition_langevin,
+        correlated_gdp,
         langevin_linear,
         langevin_lsi,
         langevin_strongly_convex,

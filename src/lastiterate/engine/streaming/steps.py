@@ -15,7 +15,7 @@ import numpy as np
 from lastiterate.engine.checkpoint import Keeper
 from lastiterate.engine.gaussian_noise import NOISE, Key, gaussian, stream
 from lastiterate.engine.growth import check_growth, check_released
-from lastiterate.engine.loop import Schedule, State, ended, looked_from, schedule, start
+from lastiterate.engine.loop import Schedule, State, ended, looked_from, noise_at, schedule, start
 from lastiterate.engine.objective import Objective
 from lastiterate.engine.program import StepProgram
 from lastiterate.engine.streaming.ahead import ahead
@@ -45,8 +45,7 @@ def advance_slab(program: StepProgram, state: State, total: jax.Array, records: 
 
         def end(now: State, so_far: jax.Array) -> tuple[State, jax.Array]:
             step_size = plan.step_size[jnp.minimum(k, plan.step_size.shape[0] - 1)]
-            std = plan.noise_std[jnp.minimum(k, plan.noise_std.shape[0] - 1)]
-            noise = std * gaussian(noise_key, k, now.theta.shape)
+            noise, now = noise_at(program, now, gaussian(noise_key, k, now.theta.shape), plan, k)
             return ended(program, now, point, so_far, noise, k, step_size), jnp.zeros_like(so_far)
 
         return jax.lax.cond(ends[i], end, lambda now, so_far: (now, so_far), now, so_far)

@@ -67,7 +67,8 @@ class OutsideStreamLoop:
                         total = total + sums(np.asarray(point), records)
                     if not last:
                         continue
-                    state = ended_outside(program, state, point, total, noise_of(state.theta, own, plan, k), plan, k)
+                    noise, state = noise_of(program, state, own, plan, k)
+                    state = ended_outside(program, state, point, total, noise, plan, k)
                     total, point = np.zeros(initial.size), looked_from(program, state, k + 1)
                     if (k + 1) % max(1, run.steps // STRETCHES) == 0 or k + 1 == run.steps:
                         if keeper is not None and k + 1 < run.steps and keeper.due:

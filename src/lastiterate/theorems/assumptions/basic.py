@@ -50,7 +50,14 @@ noisy_steps = Assumption("noisy_steps", "noise on the mean gradient of every ste
                              "it speaks of steps that each have noise of a known size: use method=Descent()"),
                          of_method=True)
 known_noise = Assumption("known_noise", "a noise level that the description determines", _noise)
-NOISY_STEPS = (noisy_steps, known_sensitivity, known_noise)
+independent_noise = _plain("independent_noise", "noise of every step that is independent of all other steps'",
+                           lambda run: run.decided_noise.independent,
+                           "the proof adds up steps whose noise is independent, and this run's later steps take noise "
+                           "back: use noise=NoiseMultiplier(z)")
+correlated_noise = _plain("correlated_noise", "correlated noise: later steps take back a part of it",
+                          lambda run: not run.decided_noise.independent,
+                          "it speaks of noise that later steps take back: use noise=Correlated(z, band)")
+NOISY_STEPS = (noisy_steps, known_sensitivity, known_noise, independent_noise)
 """What nearly every row about steps asks for."""
 last_iterate_only = _plain("last_iterate_only", "only the last iterate is released", lambda run: run.release == "last",
                            "it speaks of the last iterate only, and this run releases all of them")
@@ -116,6 +123,9 @@ constant_schedule = _plain("constant_schedule", "the same step size and noise at
 bounded_domain = _plain("bounded_domain", "iterates projected on a domain of known diameter",
                         lambda run: math.isfinite(run.domain.diameter()),
                         "it needs a bounded domain of known diameter: use domain=Ball(R)")
+kept_places = _plain("kept_places", "a record in the same place of every pass", lambda run: run.batching.drawn in (
+    "never", "once"), "it follows a record that takes part in the same place of every pass: use batching=FullBatch(), "
+                     "batching=Cyclic(b), batching=Permuted(b) or batching=BallsInBins(b)")
 not_resampled = _plain("not_resampled", "no batches drawn afresh at every step",
                        lambda run: run.batching.drawn in ("never", "once"),
                        "batches drawn afresh need a sampling theorem")

@@ -1,0 +1,54 @@
+"""How correlated noise is made: every step from its own draw and what the last steps made of theirs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, final
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lastiterate.engine.structure import numbered
+from lastiterate.run.correlated_noise import Correlated
+from lastiterate.run.run import Run
+
+Recent = tuple[jax.Array, ...]
+"""Nothing, or (m, ...): w of the last m steps, that of step k at place k mod m."""
+
+
+@final
+@numbered
+@dataclass(frozen=True)
+class NoiseRecursion:
+    """Step k adds w_k - decay w_{k-1}, w_k = Z_k - sum_i taps[i - 1] w_{k-i}; before step 0 all are 0.
+
+    ``taps``: (m,) float64.
+
+    **Guarantee:** all of the noise is a function of the draws Z_k alone, and Z_k that of step k of the run's one stream
+    of noise: what is added over all steps is C^{-1} Z for the C of the description.
+    """
+
+    taps: np.ndarray
+    decay: float
+
+    @classmethod
+    def of(cls, run: Run) -> NoiseRecursion | None:
+        """Of a run's noise; ``None`` where every step adds its own draw."""
+        noise = run.noise
+        if not isinstance(noise, Correlated):
+            return None
+        taps = np.array(noise.entries[1:] or (0.0,) * (noise.decay > 0))
+        return cls(taps, noise.decay) if taps.size else None
+
+    def memory(self, theta: jax.Array) -> Recent:
+        """What is remembered before the first step."""
+        return (jnp.zeros((len(self.taps), *theta.shape), jnp.float64),)
+
+    def made(self, recent: Recent, drawn: Any, k: Any) -> tuple[jax.Array, Recent]:
+        """What step k adds, in units of a draw, from its draw; and what is remembered after it."""
+        (held,) = recent
+        size = len(self.taps)
+        ages = (k - 1 - jnp.arange(size)) % size  # of what stands at each place, without the last step's
+        hidden = drawn - jnp.tensordot(jnp.asarray(self.taps)[ages], held, 1)
+        return hidden - self.decay * held[(k - 1) % size], (held.at[k % size].set(hidden),)

@@ -1,0 +1,153 @@
+"""Correlated noise (matrix mechanism): later steps take back a part of what earlier ones added.
+
+Steps 0, 1, ... add C^{-1} Z to their sums of gradients, Z of independent normal draws, C lower triangular and constant
+along its diagonals, 1 on the main one. Its first column is that of the series (c_0 + c_1 x + ...) / (1 - decay x).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import ClassVar, final
+
+import numpy as np
+
+from lastiterate.errors import InputError
+from lastiterate.run.arrays import Array, frozen, repeated
+from lastiterate.run.fields import settle
+from lastiterate.run.perturbation import Perturbation, nothing_to_multiply
+from lastiterate.run.step_sizes import Schedule
+from lastiterate.run.validate import positive, whole
+
+WIDEST = 10**4
+"""Entries of a band."""
+LONGEST = 10**7
+"""Steps: columns of C are looked at one by one."""
+LARGEST = 1e4
+"""Standard deviation of what a step adds, in units of a draw: beyond, rounding would be felt in the draws."""
+
+
+@final
+@dataclass(frozen=True)
+class Correlated(Perturbation):
+    """Noise that later steps take back in part: z clipping norms times C^{-1} Z on the *sums* of gradients.
+
+    ``z``: standard deviation of a draw Z_k, in clipping norms (without one: in Lipschitz constants). ``band``: the
+    entries c_0 = 1, c_1, ... of C's first column; a number p stands for the first p coefficients of (1 - x)^-power: of
+    the square root of the matrix of all partial sums, where ``power`` is 1/2. ``decay``: within 0 .. 1; every entry
+    also continues as its powers. Step k adds
+
+        w_k - decay w_{k-1},  w_k = Z_k - c_1 w_{k-1} - ... - c_{p-1} w_{k-p+1},
+
+    so that p - 1 arrays of the size of the parameters are kept (1 for ``band=1, decay=c``: lambda-CGD).
+    Errors: a band whose noise would grow from step to step.
+    Source: Denisov et al. 2022 (arXiv:2202.08312); Choquette-Choo et al. 2023 (arXiv:2306.08153); Kalinin, Lampert 2024
+    (arXiv:2405.13763).
+    """
+
+    z: float
+    band: int | tuple[float, ...]
+    power: float = 0.5
+    decay: float = 0.0
+    independent: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        settle(self)
+        positive("noise_multiplier", self.z, zero=True)
+        whole("band", self.band if isinstance(self.band, int) else len(self.band), most=WIDEST)
+        if not 0 <= self.decay <= 1:
+            raise InputError("decay", "must lie in [0, 1]", self.decay)
+        if not (0 < self.power < 1 and (isinstance(self.band, int) or self.power == 0.5)):
+            raise InputError("power", "must lie in (0, 1), and is for bands that are a number", self.power)
+        if self.entries[0] != 1:
+            raise InputError("band", "must begin with 1", self.entries[0], "divide it by its first number, z too")
+        if self.decay and min(self.entries) < 0:
+            raise InputError("decay", "must be 0 where the band has negative numbers", self.decay)
+        if not self.spread <= LARGEST:
+            raise InputError("band", "makes noise that grows from step to step", None,
+                             "use numbers that fall towards 0, or only how many")
+
+    @property
+    def entries(self) -> tuple[float, ...]:
+        """c_0 = 1, c_1, ..., c_{p-1}."""
+        return _binomial(self.power, self.band) if isinstance(self.band, int) else self.band
+
+    @property
+    def spread(self) -> float:
+        """What the standard deviation of w_k, in units of a draw, does not exceed; infinite where it grows."""
+        return _spread(self.entries)
+
+    def column(self, steps: int) -> Array:
+        """The first column of C for so many steps, without the zeros at its end, read-only."""
+        return _column(self.entries, self.decay, steps)
+
+    def check(self, steps: int) -> None:
+        whole("steps of correlated noise", steps, most=LONGEST)
+
+    def stds(self, first: int, last: int, schedule: Schedule, unit: float | None, divisor: float) -> Array:
+        if unit is None:
+            raise nothing_to_multiply(self.z)
+        return repeated(self.z * unit / divisor, last - first)
+
+    def constant(self, schedule: Schedule) -> bool:
+        return True
+
+    def scaled(self, factor: float) -> Correlated:
+        return replace(self, z=self.z * factor)
+
+    def with_unit(self) -> Correlated:
+        return replace(self, z=1.0)
+
+    def undetermined(self, unit: float | None) -> str | None:
+        return str(nothing_to_multiply(self.z)) if unit is None else None
+
+    def largest_sum(self, blocks: int, steps: int) -> float:
+        """Row k of C times one contribution in every step of the record, all of the signs that add up."""
+        column = np.abs(self.column(steps))
+        return float(np.bincount(np.arange(column.size) % blocks, weights=column).max())
+
+    def reach(self, steps: int) -> float:
+        """The inverse's row sums, by the Cauchy-Schwarz inequality."""
+        return (1 + self.decay) * self.spread * math.sqrt(steps)
+
+    @property
+    def words(self) -> str:
+        shape = "".join(f", {name} {value:.4g}" for name, value, usual in (
+            ("power", self.power, 0.5), ("decay", self.decay, 0.0)) if value != usual)
+        return f"noise multiplier {self.z:.4g}, correlated over {len(self.entries)} steps{shape}"
+
+
+@lru_cache(maxsize=64)
+def _binomial(power: float, entries: int) -> tuple[float, ...]:
+    """Coefficients of (1 - x)^-power."""
+    k = np.arange(1, entries)
+    return (1.0, *np.cumprod((k - 1 + power) / k).tolist())
+
+
+@lru_cache(maxsize=256)
+def _spread(entries: tuple[float, ...]) -> float:
+    """1 / sqrt(prod (1 - r_m^2)) over the reflection coefficients of the recursion, all below 1 where it is stable
+    (Schur 1917; Durbin 1960)."""
+    left, product = np.array(entries), 1.0
+    if not np.isfinite(left).all():
+        return math.inf
+    left = np.trim_zeros(left, "b")
+    while left.size > 1:
+        reflection = left[-1] / left[0]
+        product *= 1 - reflection**2
+        if not abs(reflection) < 1 or not product > LARGEST**-2 / 4:
+            return math.inf
+        left = ((left - reflection * left[::-1]) / (1 - reflection**2))[:-1]
+    return 1 / math.sqrt(product)
+
+
+@lru_cache(maxsize=64)
+def _column(entries: tuple[float, ...], decay: float, steps: int) -> Array:
+    found = np.array(entries[:steps])
+    if decay == 0:
+        return frozen(found)
+    for k in range(1, found.size):
+        found[k] += decay * found[k - 1]
+    rest = found[-1] * decay ** np.arange(1.0, steps - found.size + 1)
+    return frozen(np.concatenate((found, rest)))

@@ -1,0 +1,99 @@
+"""Audits know correlated noise: executed noise has the law of the description, and every wrong one is caught."""
+
+from dataclasses import replace
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import lastiterate as li
+from lastiterate.audit import law, trajectory
+from lastiterate.audit.noise_covariance import columns, noise_p
+from lastiterate.engine.noise_recursion import NoiseRecursion
+from lastiterate.theorems import TABLE
+from lastiterate.theorems.theorem import match
+from oracles.cancelling import matrix
+
+NOISE = li.Correlated(1.0, (1.0, 0.6, 0.3, 0.1), decay=0.5)
+RUN = li.Run(n=6, steps=12, step_size=0.5, noise=NOISE, clip=1.0, batching=li.Cyclic(2), loss=li.HuberRidge())
+RIGHT = NoiseRecursion.made
+
+
+def backwards(self, recent, drawn, k):
+    return RIGHT(replace(self, taps=self.taps[::-1]), recent, drawn, k)
+
+
+def shorter(self, recent, drawn, k):
+    return RIGHT(replace(self, taps=self.taps * (np.arange(len(self.taps)) < 2)), recent, drawn, k)
+
+
+def other_sign(self, recent, drawn, k):
+    return RIGHT(replace(self, taps=-self.taps), recent, drawn, k)
+
+
+def not_decaying(self, recent, drawn, k):
+    return RIGHT(replace(self, decay=0.0), recent, drawn, k)
+
+
+def forgotten(self, recent, drawn, k):
+    return RIGHT(self, tuple(jnp.zeros_like(held) for held in recent), drawn, k)
+
+
+def late(self, recent, drawn, k):
+    return RIGHT(self, recent, drawn, k + (k > 5))
+
+
+MUTANTS = [backwards, shorter, other_sign, not_decaying, forgotten, late]
+
+
+@pytest.fixture
+def patched(monkeypatch):
+    """Programs are compiled for a class: a mutant must not share one that was compiled before."""
+    import jax
+
+    def patch(mutant):
+        monkeypatch.setattr(NoiseRecursion, "made", mutant)
+        jax.clear_caches()
+
+    yield patch
+    jax.clear_caches()
+
+
+@pytest.mark.parametrize("change", [{}, {"update": li.HeavyBall(0.5), "batching": li.FullBatch()},
+                                    {"noise": li.Correlated(1.0, 5), "batching": li.BallsInBins(2)},
+                                    {"noise": li.Correlated(1.0, 1, decay=0.9)}], ids=str)
+def test_the_last_iterate_follows_its_law(change):
+    report = law.compare(replace(RUN, **change), models=4000)
+    assert report.holds, report
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
+def test_the_law_catches_noise_of_another_strategy(mutant, patched):
+    patched(mutant)
+    assert not law.compare(RUN, models=4000).holds
+
+
+@pytest.mark.parametrize("noise", [NOISE, li.Correlated(0.3, 20), li.GradientNoise((0.1, 0.2, 0.3) * 4)], ids=str)
+def test_the_noise_of_all_steps_has_the_covariance_of_the_description(noise):
+    run = replace(RUN, noise=noise)
+    assert noise_p(run, 3) > 1e-6
+    assert np.allclose(columns(run), matrix(noise, run.steps))
+
+
+@pytest.mark.parametrize("batching", [li.FullBatch(), li.Cyclic(2)], ids=str)
+def test_the_trajectory_attack_sees_as_much_as_the_theorem_says(batching):
+    """A constant contribution of full length: the weighted sum has a distance of exactly mu."""
+    run = replace(RUN, batching=batching, release="all")
+    weight = trajectory.weights(run, 0)
+    moved = (np.arange(run.steps) % run.blocks == 0) / run.divisor
+    inverse = np.linalg.inv(matrix(run.noise, run.steps)) * run.first_noise
+    distance = weight @ moved / np.linalg.norm(weight @ inverse)
+    mu = match(TABLE["correlated-gdp"], replace(run, clip=None, loss=li.Abstract(li.LossFacts(lipschitz=1.0))))
+    assert distance == pytest.approx(mu.curve.mu, rel=1e-9)
+
+
+def test_an_audit_of_all_iterates_comes_near_its_certificate():
+    run = li.Run(n=4, steps=8, step_size=0.5, noise=li.Correlated(2.0, 3), batching=li.Cyclic(2), release="all",
+                 clip=1.0, loss=li.HuberRidge())
+    report = li.audit.audit(run, trials=2000, delta=1e-2)
+    assert report.upper > report.lower > 0.5 * report.upper
