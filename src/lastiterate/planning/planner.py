@@ -4,13 +4,15 @@ Every plan is one calibrated run. Of each family (``families``) the best member 
 and the lowest predicted risk wins:
 
 - allocation: rows on the unit sphere, whitened in part, over secret blocks that are drawn anew in every pass;
+- correlated: the same rows over blocks in a public order, with noise that later steps take back, for data that are read
+  from a disk in order;
 - whitened: the same rows in full batches, certified by composition;
 - accelerated: centred rows, full batches with heavy-ball momentum and falling steps, certified by composition;
 - plain: the same without momentum;
 - ridge: plain constant steps on a strongly convex objective, certified for the last iterate;
 - objective: the same whitened rows, the minimiser of an objective with one random linear term (classifiers);
 - permuted: one secret order, read in blocks, certified for the last iterate;
-- cyclic: the same in a public order, the only family that can read data from a disk.
+- cyclic: the same in a public order, for data that are read from a disk.
 
 Where several releases share a budget (a ledger's), plans are weighed with what they take of it: of those that take
 hardly more than the least, and fit what is left, the lowest predicted risk wins.

@@ -67,12 +67,14 @@ NAMED = {
     "poisson-dp-sgd": Named(lambda n, size: Poisson(size / n), True),
 }
 PERTURBED, LAST_NOISE, REDUCED, ONE_RECORD = "objective-perturbation", "output-perturbation", "dp-svrg", "noisy-sgd"
-ALGORITHMS = ("automatic", *NAMED, ONE_RECORD, REDUCED, PERTURBED, LAST_NOISE)
+CORRELATED = "correlated-sgd"
+ALGORITHMS = ("automatic", *NAMED, CORRELATED, ONE_RECORD, REDUCED, PERTURBED, LAST_NOISE)
 INEXACT = {
     PERTURBED: "its noise is drawn once, as a term of the objective, and a minimiser is no sum",
     LAST_NOISE: "every step is charged then, and all but one have no noise",
     ONE_RECORD: "every step is charged then, and it takes tens of thousands of them",
     REDUCED: "its noise follows the parameters, and no grid fits all of its sizes",
+    CORRELATED: "its later steps take noise back, in parts that are no whole number of grid steps",
 }
 """Why exact noise does not fit an algorithm."""
 
@@ -88,6 +90,8 @@ def described(asked: Asked, algorithm: str, *, batching: Batching | None = None,
     - bins-sgd: every record in one of the secret bins;
     - allocation-sgd: in bins that are drawn anew in every pass;
     - poisson-dp-sgd: Poisson batches;
+    - correlated-sgd: blocks in a public order with noise that later steps take back (matrix mechanism; Denisov et al.
+      2022, Choquette-Choo et al. 2023);
     - noisy-sgd: one record a step, steps of about 1/(ridge k), n^2 of them but at most 40,000 (Bassily, Smith, Thakurta
       2014);
     - dp-svrg: noisy full gradients at snapshots, and noisy differences to them over Poisson batches between (after
@@ -116,15 +120,30 @@ def described(asked: Asked, algorithm: str, *, batching: Batching | None = None,
     if algorithm == LAST_NOISE:
         batches = FullBatch() if batching is None else batching
         return output_run(asked, batches, in_a_pass(asked, batches), _capped_loss(asked, cap), prox)
-    named = NAMED[algorithm]
     size = -(-asked.task.n // max(FEWEST_BLOCKS, whitened.block_count(asked.task.n)))
+    if algorithm == CORRELATED:
+        return _with(_correlated(asked, Cyclic(size) if batching is None else batching), prox, cap)
+    named = NAMED[algorithm]
     batches = named.batching(asked.task.n, size) if batching is None else batching
     if named.any_loss or charged:
         steps = whitened.STEPS[-1] if type(batches) is FullBatch else PASSES * in_a_pass(asked, batches)
-        run = whitened.run_of(asked, steps, NoiseMultiplier(1.0), batches)
-        run = replace(run, prox=prox)
-        return run if cap is None else replace(run, clip=None, loss=replace(run.loss, cap=cap))  # pyright: ignore
+        return _with(whitened.run_of(asked, steps, NoiseMultiplier(1.0), batches), prox, cap)
     return _capped(asked, batches, prox, cap)
+
+
+def _with(run: Run, prox: Prox | None, cap: float | None) -> Run:
+    """The run with a penalty, and with a cap in the place of clips."""
+    run = replace(run, prox=prox)
+    return run if cap is None else replace(run, clip=None, loss=replace(run.loss, cap=cap))  # pyright: ignore
+
+
+def _correlated(asked: Asked, batching: Batching) -> Run:
+    """Correlated noise over batches in which a record has one place."""
+    if batching.drawn not in ("never", "once"):
+        raise InputError("batch", f"must keep a record in its place of every pass for {CORRELATED}",
+                         type(batching).__name__, "use cyclic, permuted, bins or full")
+    passes = whitened.STEPS[-1] if batching.blocks(asked.task.n) == 1 else PASSES
+    return whitened.correlated_run(asked, batching, passes)
 
 
 def in_a_pass(asked: Asked, batching: Batching) -> int:

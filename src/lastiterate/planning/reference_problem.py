@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from lastiterate.planning.strategies import TakenBack
 from lastiterate.planning.task import Task
 from lastiterate.run.by_method import last_noise
 from lastiterate.run.losses import Abstract
@@ -133,11 +134,11 @@ def filtered(run: Run, curvature: np.ndarray, ridge: float) -> tuple[np.ndarray,
     The response to what enters the gradient at step k is found for all k in one walk back from the last step.
     """
     total = curvature + ridge
-    if run.constant and run.update is None:
+    if run.constant and run.update is None and run.decided_noise.independent:
         return _plain(run.first_step, run.first_noise, run.steps, total)
     rule, mean, noise = run.rule, np.zeros_like(total), np.zeros_like(total)
     assert rule.linear, "what a step does is read off its effect on parameters, memory and gradient"
-    size = len(rule.init(0.0))
+    size, taken_back = len(rule.init(0.0)), TakenBack.of(run.decided_noise, len(total))
     theta, *memory, unit = np.eye(size + 2)[:, :, None]
     later = np.zeros((size + 1, len(total)))  # d theta_T / d (theta_k, memory_k)
     later[0] = 1.0
@@ -148,7 +149,7 @@ def filtered(run: Run, curvature: np.ndarray, ridge: float) -> tuple[np.ndarray,
             remembered, later[1:], strict=True))
         later, response = effect[:-1], -effect[-1]
         mean += response
-        noise += (response * std) ** 2
+        noise += (taken_back.of_draw(response) * std) ** 2
     return mean, noise
 
 

@@ -9,11 +9,15 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
+from lastiterate.analysis.matrix_columns import moved_draws
 from lastiterate.planning.families.asked import MEAN_SHARE, Asked, falling, linear_loss
+from lastiterate.planning.strategies import POWERS
 from lastiterate.planning.task import COSINES
 from lastiterate.run.adjacency import records_moved
-from lastiterate.run.batching import Batching, FullBatch, RandomAllocation
-from lastiterate.run.noise import NoiseMultiplier
+from lastiterate.run.batching import Batching, Cyclic, FullBatch, RandomAllocation
+from lastiterate.run.correlated_noise import Correlated
+from lastiterate.run.facts import FLOAT_SLACK
+from lastiterate.run.noise import Noise, NoiseMultiplier
 from lastiterate.run.preparation import CosineFeatures, Preparation, PrivateCovariance, PrivateTargetMean
 from lastiterate.run.run import Run
 from lastiterate.run.step_sizes import StableSteps
@@ -52,6 +56,29 @@ def allocation(asked: Asked) -> Iterator[Run]:
             return
 
 
+def correlated(asked: Asked) -> Iterator[Run]:
+    """Blocks in a public order with correlated noise: nothing about the batches is secret, and all iterates count."""
+    for blocks, passes in ((block_count(asked.task.n), passes) for passes in PASSES):
+        if blocks >= 2:
+            run = correlated_run(asked, Cyclic(-(-asked.task.n // blocks)), passes)
+            if asked.task.seconds(run) <= asked.time_budget:
+                yield run
+                return
+
+
+def correlated_run(asked: Asked, batching: Batching, passes: int) -> Run:
+    """Of the strategies with a band as long as a pass, the one whose noise leaves the lowest predicted risk."""
+    blocks = batching.blocks(asked.task.n)
+    steps, left = passes * blocks, asked.mu * math.sqrt(1 - spent(asked))
+
+    def run(power: float) -> Run:
+        unit = Correlated(1.0, blocks if blocks > 1 else steps, power)
+        moved = moved_draws(unit, blocks, steps) * records_moved(asked.adjacency) * (1 + FLOAT_SLACK)
+        return run_of(asked, steps, unit.scaled(moved / left), batching)
+
+    return min(map(run, POWERS), key=asked.risk)
+
+
 def whitened(asked: Asked) -> Iterator[Run]:
     """Full batches, certified by composition."""
     for steps in STEPS:
@@ -69,7 +96,7 @@ def block_count(n: int) -> int:
     return min(MANY_BLOCKS, max(n // ENOUGH_RECORDS, min(FEW_BLOCKS, n // FEWEST_RECORDS)))
 
 
-def run_of(asked: Asked, steps: int, noise: NoiseMultiplier, batching: Batching) -> Run:
+def run_of(asked: Asked, steps: int, noise: Noise, batching: Batching) -> Run:
     """Clipped gradients, momentum, steps that are stable for what was released of the whitened rows."""
     task = asked.task
     loss = linear_loss(task.classes, 1.0, RESIDUAL_CLIP)
