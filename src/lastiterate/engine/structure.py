@@ -7,10 +7,11 @@ functions) is structure. Runs that differ in numbers only then share one compile
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 
+Kind = TypeVar("Kind")
 NUMBERS = ("float", "float | None", "np.ndarray")
 """Annotations of the fields that hold numbers; None in their place is structure."""
 
@@ -41,7 +42,7 @@ class Described:
         return cls(found)
 
 
-def numbered(kind: type) -> type:
+def numbered(kind: type[Kind]) -> type[Kind]:
     """Make an engine's frozen dataclass such a pytree."""
     def flatten(value: Any) -> Any:
         return Described(value).tree_flatten()
