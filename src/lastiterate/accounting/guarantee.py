@@ -138,8 +138,9 @@ class Guarantee:
 
     def group(self, size: int, delta: float) -> float:
         """Epsilon at ``delta`` for groups of ``size`` records, by the curves' own group privacy."""
-        curves = self.subject.curves if size == 1 else self.subject.for_groups
-        return min((_grouped(curve, size, delta) for curve in curves), default=math.inf)
+        if size == 1:
+            return self.epsilon(delta)
+        return min((_grouped(curve, size, delta) for curve in self.subject.for_groups), default=math.inf)
 
     def all_caveats(self) -> tuple[str, ...]:
         """Everything a reader must know beside the number."""
