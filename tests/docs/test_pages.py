@@ -37,6 +37,9 @@ def test_names_on_a_page_exist(page):
     text = page.read_text(encoding="utf-8")
     files = set(re.findall(r"(?<![\w/.-])((?:docs|benchmarks|tests|src|tools)/[\w./*-]+\.(?:py|md|toml|png))", text))
     assert not [file for file in files - set(PLACEHOLDERS) if not list(ROOT.glob(file))], page
+    rooms = set(re.findall(r"`((?:[a-z_]+/)+[a-z_]+\.py)`", text)) - {file for file in files if "/" in file}
+    missing = [file for file in rooms if not any((ROOT / where / file).is_file() for where in (".", "src/lastiterate"))]
+    assert not [file for file in missing if file not in PLACEHOLDERS], page
     modules = set(re.findall(r"python -m (benchmarks(?:\.[a-z_]+)+)", text))
     ends = (".py", "/__main__.py")
     assert not [name for name in modules if not any((ROOT / (name.replace(".", "/") + end)).is_file() for end in ends)]
