@@ -6,7 +6,7 @@ import math
 
 import lastiterate as li
 from lastiterate.curves import MixturePair
-from lastiterate_papers.item import Item, Panel, Result, Row, Trace, Work, near
+from lastiterate_papers.item import Item, Panel, Result, Row, Trace, Work, near, traced
 from lastiterate_papers.theory import assumed, bound, curve
 
 PAPER = "Chourasia, Ye, Shokri 2021 (NeurIPS)"
@@ -58,7 +58,7 @@ def figure_1(work: Work) -> Result:
                    "orders": list(ORDERS), "strong": list(STRONG), "K": list(COUNTS)},
                   ("The values that the figure draws are not printed: published stands for the two formulas of its "
                    "caption in plain arithmetic. The range of K on its axis is not published in the text at hand; "
-                   "the three values of K are ours.",))
+                   "the three values of K are ours.",), restored=True)
 
 
 def _laws(steps: int) -> tuple[float, float, float, float]:
@@ -113,10 +113,40 @@ def corollary_2(work: Work) -> Result:
                    "(2 - eta)/(2 sigma^2) gives n^2, which is what our row says. A misprint in the text at hand.",))
 
 
+def blog_theorem(work: Work) -> Result:
+    """Theorem 1 of the blog post: its exponent lacks the curvature, so that it is too small for lambda > 1."""
+    rows, curves = list[Row](), dict[str, list[float]]()
+    unit = SENSITIVITY**2 / (SIGMA**2 * N**2)
+    for strong, step in ((4.0, 0.2), (2.0, 0.3), (1.0, 0.5)):
+        for steps in (1, 3, 30):
+            shrink = (1 - step * strong) ** 2
+            # N(0, 2 sigma^2), as it says, then steps of |theta - x|^2 strong/2: two Gaussians of one variance
+            gained = sum(shrink**k for k in range(steps))
+            spread = 2 * shrink**steps + 2 * step * gained
+            moved = step * sum((1 - step * strong) ** k for k in range(steps))
+            exact, where = moved**2 / (2 * spread), f"lambda {strong:g}, step {step:g}, K {steps}"
+            printed = (1 - math.exp(-step * steps / 2)) / strong
+            with_strong = (1 - math.exp(-strong * step * steps / 2)) / strong
+            rows.append(Row(f"{where}: exact, beside the bound as printed", exact, printed, 1e-12, "<="))
+            rows.append(Row(f"{where}: exact, beside the bound with lambda in the exponent", exact, with_strong, 1e-12,
+                            "<="))
+            if strong == 4.0:
+                for name, value in (("exact", exact), ("as printed", printed), ("with lambda", with_strong)):
+                    curves.setdefault(name, []).append(value)
+    panel = Panel("lambda 4, step 0.2", "iterations K", "Renyi epsilon / (order S^2 / (sigma n)^2)",
+                  traced((1, 3, 30), curves, "chance", "claimed", "certified"), True, True)
+    return Result(tuple(rows), (panel,), {"unit": unit, "n": N, "sensitivity": SENSITIVITY, "sigma": SIGMA},
+                  ("Theorem 1 of the authors' blog post prints exp(-eta K/2), where the paper's Corollary 1 has "
+                   "exp(-lambda eta K/2). As printed it is false: for lambda 4, step 0.2 and one step the exact value "
+                   "is 0.0417 and the bound 0.0238.",))
+
+
 ITEMS = (
-    Item("chourasia-fig1", PAPER, "Figure 1: Renyi epsilon over iterations, 54 values", "matches", figure_1),
+    Item("chourasia-fig1", PAPER, "Figure 1: Renyi epsilon over iterations, 54 values", "restored", figure_1),
     Item("chourasia-tightness", PAPER, "Section 4: upper bounds, exact law and lower bound over K", "matches",
          tightness),
     Item("chourasia-corollary2", PAPER, "Corollary 2: the printed denominator against the exact law", "differs",
          corollary_2),
+    Item("chourasia-blog-theorem1", "Chourasia, Ye, Shokri 2021 (blog post)",
+         "Theorem 1 as printed: an exponent without the curvature", "differs", blog_theorem),
 )

@@ -21,7 +21,8 @@ from lastiterate_papers import files
 from lastiterate_papers.cells import check_writable, kept_any
 from lastiterate_papers.item import Item, Progress, Work, by_name
 
-COLOURS = {"matches": "green", "differs": "yellow", "not published": "dim", "data not at hand": "dim"}
+COLOURS = {"matches": "green", "restored": "green", "differs": "yellow", "not published": "dim",
+           "data not at hand": "dim"}
 MOST_ROWS = 18
 
 

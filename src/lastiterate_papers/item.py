@@ -12,7 +12,7 @@ from typing import Any, Literal
 from lastiterate.errors import InputError
 from lastiterate_papers.cells import Cells
 
-Status = Literal["matches", "differs", "not published", "data not at hand"]
+Status = Literal["matches", "restored", "differs", "not published", "data not at hand"]
 Relation = Literal["=", "<=", ">="]
 Progress = Callable[[str], None]
 """Gets a few words on what is being done; never a number that depends on private data."""
@@ -99,18 +99,22 @@ class Panel:
 @dataclass(frozen=True)
 class Result:
     """What an item found. ``settings``: every number that it rests on. ``notes``: what a reader must know: which
-    settings were not published, why a value differs, what is not compared."""
+    settings were not published, why a value differs, what is not compared. ``restored``: no number of it is printed."""
 
     rows: tuple[Row, ...]
     panels: tuple[Panel, ...]
     settings: dict[str, Any] = field(default_factory=dict[str, Any])
     notes: tuple[str, ...] = ()
+    restored: bool = False
 
     @property
     def status(self) -> Status:
-        """By the rows alone: a single one that disagrees makes an item differ."""
+        """By the rows alone: a single one that disagrees makes an item differ. ``matches`` is said of numbers that a
+        text prints; where ``published`` stands for formulas that we restored or evaluate, it is ``restored``."""
         said = [row.agrees for row in self.rows if row.agrees is not None]
-        return "not published" if not said else "matches" if all(said) else "differs"
+        if not said or not all(said):
+            return "differs" if said else "not published"
+        return "restored" if self.restored else "matches"
 
 
 @dataclass(frozen=True)

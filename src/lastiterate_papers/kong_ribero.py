@@ -130,7 +130,7 @@ def constants(work: Work) -> Result:
     return Result(tuple(rows), (Panel("longest steps, M = 1", "weak convexity m", "Lipschitz constant", traces),),
                   {"M": curvature, "m": list(weaks), "step": "1/(M + m), half of it with clipping"},
                   (RESTORED, "Clipping a convex smooth loss in two dimensions is not nonexpansive: the exact constant "
-                             "exceeds 1 at m = 0."))
+                             "exceeds 1 at m = 0."), restored=True)
 
 
 def corollaries(work: Work) -> Result:
@@ -153,7 +153,7 @@ def corollaries(work: Work) -> Result:
                   {"settings drawn": len(over2), "m": "0.01..1", "M": "0.01..2", "step": "up to 1/(M + m)",
                    "xi": "1.05..4", "passes": "1..39"},
                   (RESTORED, "The corollaries' own thresholds and constants are lost; C.3 is read with "
-                             "3 lambda m (E - 1) as its constant."))
+                             "3 lambda m (E - 1) as its constant."), restored=True)
 
 
 def table_2(work: Work) -> Result:
@@ -181,7 +181,7 @@ def table_2(work: Work) -> Result:
 ITEMS = (
     Item("kong-ribero-fig1", PAPER, "Figure 1: the bounds over iterations, settings ours", "not published", figure_1),
     Item("kong-ribero-table2", PAPER, "Table 2: all sources as functions of the passes", "not published", table_2),
-    Item("kong-ribero-constants", PAPER, "Proposition 2.1: the Lipschitz constant of a step", "matches", constants),
-    Item("kong-ribero-corollaries", PAPER, "Lemma C.1 and Corollaries C.2, C.3", "matches", corollaries),
+    Item("kong-ribero-constants", PAPER, "Proposition 2.1: the Lipschitz constant of a step", "restored", constants),
+    Item("kong-ribero-corollaries", PAPER, "Lemma C.1 and Corollaries C.2, C.3", "restored", corollaries),
     Item("kong-ribero-unfinished", PAPER, "Theorem 2.3 on a pass that was only begun", "differs", unfinished),
 )

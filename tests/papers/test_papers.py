@@ -136,7 +136,8 @@ def test_a_row_agrees_by_its_relation_and_tolerance():
 def test_one_row_that_disagrees_makes_an_item_differ():
     good, bad, none = Row("a", 1.0, 1.0), Row("b", 1.0, 2.0), Row("c", 1.0)
     assert Result((good, none), ()).status == "matches" and Result((none,), ()).status == "not published"
-    assert Result((good, bad, none), ()).status == "differs"
+    assert Result((good, bad, none), ()).status == "differs" == Result((good, bad), (), restored=True).status
+    assert Result((good, none), (), restored=True).status == "restored"
 
 
 def test_nothing_is_written_where_an_item_fails(tmp_path, monkeypatch):
