@@ -67,7 +67,8 @@ def test_the_command_line_is_in_the_reference():
 
 
 def test_the_glossary_has_the_words_of_descriptions():
-    modules = ("batching", "correlated_noise", "counts", "noise", "preparation", "starts", "step_sizes")
+    modules = ("batching", "correlated_noise", "counts", "noise", "preparation", "probability_calibration", "starts",
+               "step_sizes")
     classes = [name for name in li.__all__ if getattr(getattr(li, name), "__module__", "").startswith(
         tuple(f"lastiterate.run.{module}" for module in modules))]
     curves = [name for name in li.curves.__all__ if name in ("Gdp", "Rdp", "Pld")]
@@ -76,7 +77,8 @@ def test_the_glossary_has_the_words_of_descriptions():
     for value in get_args(Adjacency):
         assert f'`"{value}"`' in GLOSSARY, value
     words = {"n", "step_size", "noise", "batching", "domain", "prox", "start", "clip", "update", "method", "prelude",
-             "release", "adjacency", "loss", "steps", "rows_per_unit", "rows_per_record", "counts"}
+             "release", "adjacency", "loss", "steps", "rows_per_unit", "rows_per_record", "counts",
+             "calibration"}
     assert {field.name for field in dataclasses.fields(Run)} <= words, "a new field of Run needs a word in the glossary"
     for word in words - {"n", "noise", "batching", "loss", "steps"}:
         assert re.search(rf"`(Run\()?{word}", GLOSSARY), word

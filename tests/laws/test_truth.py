@@ -186,6 +186,7 @@ BREAKS = {
     "known_noise": {"noise": li.NoiseMultiplier(1.0)},
     "last_iterate_only": {"release": "all"},
     "plain_updates": {"update": li.HeavyBall(0.5)},
+    "released_as_left": {"calibration": li.Calibration(5.0), "loss": li.Logistic(ridge=0.1)},
     "no_prox": {"prox": li.penalties.L1(0.1)},
     "full_batch": {"batching": li.Cyclic(10)},
     "public_order": {"batching": li.FixedSize(10)},
@@ -353,8 +354,8 @@ ASKED = {
     "short_step gibbs_start",
     "langevin-squared-norm": "last_iterate_only full_batch plain_updates constant_step langevin everywhere "
     "fixed_start squared_norm",
-    "langevin-lower-bound": "last_iterate_only full_batch plain_updates constant_step langevin everywhere "
-    "fixed_start strongly_convex short_step",
+    "langevin-lower-bound": "last_iterate_only full_batch plain_updates constant_step langevin released_as_left "
+    "everywhere fixed_start strongly_convex short_step",
     "shifted-interpolation": "last_iterate_only public_order plain_updates lipschitz_step",
     "shifted-interpolation-permuted": "last_iterate_only secret_blocks plain_updates lipschitz_step",
     "sgld-lsi": "last_iterate_only full_batch plain_updates langevin log_sobolev",
@@ -378,7 +379,8 @@ ASKED = {
     "bounded_gradient",
     "hoelder-bounded-domain": "last_iterate_only counted_batches plain_updates constant_schedule bounded_domain "
     "hoelder_gradient",
-    "quadratic-witness": "last_iterate_only not_resampled plain_updates everywhere idle_clip public_curvature",
+    "quadratic-witness": "last_iterate_only not_resampled plain_updates released_as_left everywhere idle_clip "
+    "public_curvature",
     "poisson-rdp": "poisson_batches not_replace_one dp_accounting_installed",
     "poisson-pld": "poisson_batches not_replace_one dp_accounting_installed",
     "fixed-size-amplified": "sampled_batches",
@@ -395,7 +397,7 @@ ASKED = {
     "restarted-poisson-pld": "poisson_batches not_replace_one dp_accounting_installed last_iterate_only "
     "counted_records plain_updates no_prox lipschitz_step",
     "shifted-interpolation-bins": "last_iterate_only secret_bins plain_updates lipschitz_step",
-    "linear-witness": "drawn_anew plain_updates everywhere idle_clip public_curvature",
+    "linear-witness": "drawn_anew plain_updates released_as_left everywhere idle_clip public_curvature",
 }
 
 

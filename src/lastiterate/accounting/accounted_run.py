@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self, final
 
-from lastiterate.accounting.beside_the_model import prepared_curves, with_counts
+from lastiterate.accounting.beside_the_model import after_steps, prepared_curves, with_later_parts
 from lastiterate.accounting.subjects import FORMAT, FORMATS, OneRun
 from lastiterate.accounting.verdict import Verdict
 from lastiterate.accounting.wording import CAVEATS
@@ -98,7 +98,7 @@ class AccountedRun(OneRun):
                              "read the bound of its verdict")
         for _ in range(coarser):
             found = found.coarser()
-        return self._prepared(found, self.run) if self.run.prelude or self.run.counts else found
+        return self._prepared(found, self.run) if self.run.prelude or after_steps(self.run) else found
 
     def _prepared(self, curve: Curve, run: Run) -> Curve:
         """``curve``, which speaks of ``run``'s units and neighbours, with the preparation and counts composed in.
@@ -113,7 +113,7 @@ class AccountedRun(OneRun):
             case Exchanged(inner) if between := one_by_one(run.adjacency):
                 return self._prepared(inner, replace(run, adjacency=between)).exchanged()
             case _:
-                return with_counts(compose(curve, *prepared_curves(run)), run)
+                return with_later_parts(compose(curve, *prepared_curves(run)), run)
 
     def under(self, adjacency: str) -> AccountedRun | None:
         if adjacency == self.run.adjacency:

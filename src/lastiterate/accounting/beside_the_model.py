@@ -1,4 +1,4 @@
-"""What a run releases beside its model costs: its private preparation, and noisy counts of right answers."""
+"""What a run measures beside its steps costs: its private preparation, its calibration, noisy counts."""
 
 from __future__ import annotations
 
@@ -24,13 +24,32 @@ def prepared_curves(run: Run) -> tuple[Curve, ...]:
     return tuple(_curve(part, run) for part in run.prelude if part.noise_multiplier is not None)
 
 
-def with_counts(curve: Curve, run: Run) -> Curve:
-    """``curve`` of the training with the noisy counts that are released beside the model.
+def after_steps(run: Run) -> bool:
+    """Whether the run measures anything on records after its last step."""
+    return bool(run.counts) or run.calibration is not None
+
+
+def calibration_curve(run: Run) -> Curve:
+    """The curve of the rounds of calibration together, under the run's own adjacency.
+
+    **Guarantee:** each is a Gaussian mechanism on the records and on what was released before (docs/theorems/
+    probabilities); their mu add in squares. A unit's rows move them by their number.
+    """
+    if run.calibration is None:
+        return Gdp(0.0)
+    moved = run.rows_per_unit * run.calibration.moved(run.adjacency)
+    return Gdp(moved * (1 + FLOAT_SLACK) / run.calibration.noise_multiplier)
+
+
+def with_later_parts(curve: Curve, run: Run) -> Curve:
+    """``curve`` of the training with the calibration and the noisy counts that follow it.
 
     **Guarantee:** a count moves by 1 at most, whatever model it is of. A record that was trained on may be counted too:
     costs add. One of a part that the library split off by public places is only counted, there alone: such counts are
     charged to it, and the training to the others, so that every record pays the worse of the two.
     """
+    if run.calibration is not None:
+        curve = compose(curve, calibration_curve(run))
     both = tuple(_counted(count, run) for count in run.counts if not count.apart)
     alone = tuple(_counted(count, run) for count in run.counts if count.apart)
     trained = compose(curve, *both) if both else curve
@@ -42,8 +61,11 @@ def charged_beside(run: Run) -> tuple[str, ...]:
     counted = tuple(f"accuracy: a count over {count.records} records, "
                     + ("apart from those that are trained on" if count.apart else "which may be trained on too")
                     + f", noise multiplier {count.noise_multiplier:g}" for count in run.counts)
+    rounds = () if run.calibration is None else (
+        f"calibration of probabilities: {run.calibration.rounds} rounds, noise multiplier "
+        f"{run.calibration.noise_multiplier:g}",)
     return tuple(f"private preparation: {type(part).__name__}, noise multiplier {part.noise_multiplier:g}"
-                 for part in run.prelude if part.noise_multiplier is not None) + counted
+                 for part in run.prelude if part.noise_multiplier is not None) + rounds + counted
 
 
 def _counted(count: NoisyCount, run: Run) -> Curve:

@@ -83,7 +83,7 @@ class ExactRun(OneRun):
 
 
 def preparation_squared(run: Run) -> float:
-    """The sum of mu^2 over the Gaussian mechanisms of the run's preparation."""
+    """The sum of mu^2 over the Gaussian mechanisms of the run's preparation and calibration."""
     found = 0.0
     for part in run.prelude:
         if isinstance(part, TopEigenvalue):
@@ -93,6 +93,8 @@ def preparation_squared(run: Run) -> float:
             raise NotCertified("exact noise: a sum of cosines is computed in floating point and not on a grid")
         if part.noise_multiplier is not None:
             found += (part.moved(run.adjacency) * (1 + FLOAT_SLACK) / part.noise_multiplier) ** 2
+    if run.calibration is not None:
+        found += (run.calibration.moved(run.adjacency) * (1 + FLOAT_SLACK) / run.calibration.noise_multiplier) ** 2
     return found
 
 

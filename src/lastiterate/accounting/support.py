@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from lastiterate.accounting.beside_the_model import prepared_curves, with_counts
+from lastiterate.accounting.beside_the_model import calibration_curve, prepared_curves, with_later_parts
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.curves.curve import BestOf, Curve
 from lastiterate.curves.failure import WithFailure
@@ -39,7 +39,11 @@ def beyond_support(certificate: Certificate, delta: float) -> float:
     run = certificate.run
     lost = run.steps * lost_by_one(_farthest_step(certificate, delta))
     lost += sum(lost_by_one(_mu(curve)) for curve in prepared_curves(run))
-    return lost + sum(lost_by_one(_mu(with_counts(Gdp(0.0), replace(run, counts=(count,))))) for count in run.counts)
+    if run.calibration is not None:
+        lost += run.calibration.rounds * lost_by_one(_mu(calibration_curve(run)))
+    alone = replace(run, calibration=None)
+    return lost + sum(lost_by_one(_mu(with_later_parts(Gdp(0.0), replace(alone, counts=(count,)))))
+                      for count in run.counts)
 
 
 def lost_by_one(moved: float, reach: float = REACH) -> float:

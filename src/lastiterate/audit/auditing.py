@@ -189,6 +189,8 @@ def auditable(run: Run) -> tuple[Run, tuple[str, ...]]:
     caveats: tuple[str, ...] = ()
     if run.counts:
         run, caveats = replace(run, counts=()), ("noisy counts of right answers are neither attacked nor counted",)
+    if run.calibration is not None:
+        run, caveats = replace(run, calibration=None), (*caveats, "the calibration is neither attacked nor counted")
     if run.prelude and not audited_whole(run):
         if type(run.step_size) is RelativeToSmooth:
             caveats += ("steps are as long as the public smoothness allows: those of a fit follow a measured one",)

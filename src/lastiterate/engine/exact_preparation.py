@@ -69,11 +69,13 @@ def check_independent(run: Run) -> None:
 
 
 def check_exact(run: Run) -> None:
-    """Refuse a preparation that is not executed exactly, correlated noise, and units as records."""
+    """Refuse a preparation or a calibration that is not executed exactly, correlated noise, and units as records."""
     check_independent(run)
     if run.rows_per_record > 1:
         raise InputError("secure_noise", "is for records of one row", run.rows_per_record,
                          "use rows_per_unit, for group privacy")
+    for std in () if run.calibration is None else run.calibration.stds.tolist():
+        row_places(run.n, 1.0, std)
     for part in run.prelude:
         match part:
             case TopEigenvalue():

@@ -22,11 +22,13 @@ import numpy as np
 from lastiterate.engine.checkpoint import Keeper
 from lastiterate.engine.exact_draws import draws_of, places_for, preparation_bits
 from lastiterate.engine.exact_preparation import EXACT, check_exact
+from lastiterate.engine.exact_rounds import exact_rounds
 from lastiterate.engine.gaussian_noise import Key, fresh_key
 from lastiterate.engine.gradients import AT_ONCE, clip_residuals, outputs, residuals
 from lastiterate.engine.loop import drawn_once
 from lastiterate.engine.measured import Measurable, prepare_privately
-from lastiterate.engine.model import Model, in_memory
+from lastiterate.engine.model import Model, in_memory, scored_in_memory
+from lastiterate.engine.newton_rounds import calibrated
 from lastiterate.engine.prepare import arrange, linear_loss, places
 from lastiterate.engine.process import check_process
 from lastiterate.engine.structure import Described
@@ -187,4 +189,8 @@ def execute_exactly(run: Run, features: Any, target: Any, key: Key | None = None
         if order is None:
             data = drawn_once(loop.program, data, key)
         weights = loop.execute(np.zeros((outputs(loss), rows.shape[-1])), data, key, progress, keeper)
-    return Model(weights, released)
+    model = Model(weights, released)
+    if run.calibration is None:
+        return model
+    scored = scored_in_memory(run, model, features, target)
+    return Model(calibrated(run, weights, scored, exact_rounds(run.n, key)), released)

@@ -20,7 +20,7 @@ from lastiterate.engine.cipher import encrypted, parts
 
 Key = Any
 """(4,) uint32: an array of NumPy or JAX."""
-NOISE, START, ORDER, PREPARATION = range(4)  #: streams of one key
+NOISE, START, ORDER, PREPARATION, CALIBRATION = range(5)  #: streams of one key
 DERIVED = np.uint64(2**63)
 """Marks blocks of the counter that become keys; all others are bits."""
 

@@ -12,9 +12,10 @@ import numpy as np
 from lastiterate.engine.checkpoint import Keeper
 from lastiterate.engine.gaussian_noise import Key, fresh_key
 from lastiterate.engine.measured import Measurable, drawn_with, prepare_privately, settled
+from lastiterate.engine.newton_rounds import Scored, calibrated, drawn_rounds
 from lastiterate.engine.preparation import prepared
 from lastiterate.engine.preparation.target_mean import target_offset
-from lastiterate.engine.prepare import SLICE, check_target, linear_loss, places
+from lastiterate.engine.prepare import SLICE, check_target, checked_answers, linear_loss, places
 from lastiterate.engine.process import check_process
 from lastiterate.engine.rows import clip_rows
 from lastiterate.engine.trainer import Progress, Trainer
@@ -50,7 +51,28 @@ def execute(run: Run, features: Any, target: Any, key: Key | None = None,
         return rows_of_batches(run, features, released, order)
 
     done, released = settled(run, (0, *np.shape(features))[-1], released, key, batches)
-    return Model(Trainer(done).fit(features, target, key, progress, released, absent, keeper), released)
+    model = Model(Trainer(done).fit(features, target, key, progress, released, absent, keeper), released)
+    return with_calibration(run, model, features, target, key, absent)
+
+
+def with_calibration(run: Run, model: Model, features: Any, target: Any, key: Key,
+                     absent: Sequence[int] = ()) -> Model:
+    """``model`` as the run's calibration leaves it, with Gaussian noise from the key; records are rows (m, d)."""
+    if run.calibration is None:
+        return model
+    scored = scored_in_memory(run, model, features, target, absent)
+    return Model(calibrated(run, model.weights, scored, drawn_rounds(key)), model.released)
+
+
+def scored_in_memory(run: Run, model: Model, features: Any, target: Any, absent: Sequence[int] = ()) -> Scored:
+    """Scores and targets of rows, computed once; without the records ``absent``, which add nothing."""
+    rows, answers = np.asarray(features), checked_answers(run, np.asarray(target))
+    kept = np.ones(len(rows), bool)
+    kept[list(absent)] = False
+    slices = [slice(first, first + SLICE) for first in range(0, len(rows), SLICE)]
+    found = [(scores(run, model, rows[part][kept[part]]), answers[part][kept[part]]) for part in slices
+             if kept[part].any()]
+    return lambda: iter(found)
 
 
 def in_memory(run: Run, features: Any, target: Any) -> Measurable:

@@ -19,7 +19,7 @@ from lastiterate.engine.gaussian_noise import Key, fresh_key
 from lastiterate.engine.gradients import AT_ONCE
 from lastiterate.engine.loop import drawn_once
 from lastiterate.engine.measured import Measurable, Release, drawn_with, prepare_privately
-from lastiterate.engine.model import Model
+from lastiterate.engine.model import Model, with_calibration
 from lastiterate.engine.preparation import prepared
 from lastiterate.engine.preparation.target_mean import target_offset
 from lastiterate.engine.prepare import SLICE, check_target, linear_loss, places
@@ -110,5 +110,6 @@ def execute_units(run: Run, data: UnitRecords, key: Key | None = None, progress:
         arranged: Any = jax.device_put(rows, may_alias=True), jnp.asarray(labels)
         if order is None:
             arranged = drawn_once(trainer.loop.program, arranged, key)
-        return Model(trainer.loop.execute(trainer.zero(rows), arranged, key, progress, keeper), released)
+        model = Model(trainer.loop.execute(trainer.zero(rows), arranged, key, progress, keeper), released)
+    return with_calibration(run, model, *data.flat, key)
 

@@ -24,6 +24,7 @@ from lastiterate.run.methods import Method
 from lastiterate.run.noise import Noise
 from lastiterate.run.penalties import Prox
 from lastiterate.run.preparation import Preparation, check_targets
+from lastiterate.run.probability_calibration import Calibration, check_calibration
 from lastiterate.run.stable import check_stable, stabilised
 from lastiterate.run.starts import Start
 from lastiterate.run.step_sizes import StepSize
@@ -48,7 +49,8 @@ class Run(Described):
     unit's, by group privacy.
     ``rows_per_record``: for linear models, most rows of a unit that is one record: n counts units, batches draw units,
     a unit's gradient is the mean over so many places, empty ones counted as 0. ``counts``: noisy counts of what the
-    model is right about, released beside it. Errors: ``InputError`` for values out of range, or that do not fit
+    model is right about, released beside it. ``calibration``: of a classifier's probabilities, after the last step;
+    folded into the released weights. Errors: ``InputError`` for values out of range, or that do not fit
     together.
 
     Step k = 0, 1, ... computes ``Project(Prox(theta - step_k (data gradient sum / b + ridge theta + noise_std_k
@@ -61,6 +63,7 @@ class Run(Described):
 
     method: Method = Descent()
     counts: tuple[NoisyCount, ...] = ()
+    calibration: Calibration | None = None
 
     def __post_init__(self) -> None:
         settle(self)
@@ -85,6 +88,7 @@ class Run(Described):
         self.method.check(self)
         check_counts(self, self.counts)
         check_units(self, self.counts)
+        check_calibration(self, self.calibration)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Copies and pickles are what is described: checked again, and nothing that was derived comes along."""
@@ -144,7 +148,7 @@ DESCRIPTIONS: dict[str, tuple[type, ...]] = {
     "step_size": get_args(StepSize), "noise": get_args(Noise), "batching": get_args(Batching),
     "domain": get_args(Domain), "prox": get_args(Prox), "start": get_args(Start), "update": get_args(Update),
     "prelude": get_args(Preparation), "loss": get_args(Loss), "method": get_args(Method),
-    "counts": (NoisyCount,),
+    "counts": (NoisyCount,), "calibration": (Calibration,),
 }
 """The classes that each field of a run may hold."""
 _CLASSES: dict[str, type] = {kind.__name__: kind for kinds in DESCRIPTIONS.values() for kind in kinds} \

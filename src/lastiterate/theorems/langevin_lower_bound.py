@@ -17,7 +17,7 @@ from lastiterate.analysis.witness_losses import largest_gradient
 from lastiterate.curves.lower_bound import MixturePair
 from lastiterate.run.facts import known
 from lastiterate.run.run import Run
-from lastiterate.theorems.assumptions.basic import everywhere, fixed_start
+from lastiterate.theorems.assumptions.basic import everywhere, fixed_start, released_as_left
 from lastiterate.theorems.assumptions.geometry import short_step, strongly_convex
 from lastiterate.theorems.assumptions.langevin import LAST_ITERATE, PAPER
 from lastiterate.theorems.theorem import Theorem
@@ -36,6 +36,6 @@ THEOREM = Theorem(
     kind="lower",
     citation=f"{PAPER}, Theorem 3 (docs/theorems/langevin)",
     formula="epsilon(alpha) >= alpha S_g^2 / (4 m sigma^2 n^2) (1 - exp(-eta m K)), some loss of the class",
-    assumptions=(*LAST_ITERATE, everywhere, fixed_start, strongly_convex, short_step),
+    assumptions=(*LAST_ITERATE, released_as_left, everywhere, fixed_start, strongly_convex, short_step),
     bound=_bound,
 )

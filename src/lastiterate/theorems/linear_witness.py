@@ -25,6 +25,7 @@ from lastiterate.theorems.assumptions.basic import (
     drawn_anew,
     everywhere,
     plain_updates,
+    released_as_left,
 )
 from lastiterate.theorems.assumptions.witness import idle_clip, public_curvature
 from lastiterate.theorems.theorem import Theorem
@@ -137,7 +138,7 @@ THEOREM = Theorem(
     citation="exact mixture on linear losses (docs/theorems/linear-witness)",
     formula="delta >= H_eps(sum over draws of P[draws] N(S / sqrt(X), 1) || N(0, 1)), S = sum of eta_u (L / b) R_u "
             "over the steps that the record is drawn in",
-    assumptions=(*NOISY_STEPS, drawn_anew, plain_updates, everywhere, idle_clip,
+    assumptions=(*NOISY_STEPS, drawn_anew, plain_updates, released_as_left, everywhere, idle_clip,
                  public_curvature),
     bound=_bound,
     remark="The worst loss with these constants, not necessarily yours.",

@@ -26,6 +26,7 @@ from lastiterate.theorems.assumptions.basic import (
     last_iterate_only,
     not_resampled,
     plain_updates,
+    released_as_left,
 )
 from lastiterate.theorems.assumptions.witness import idle_clip, public_curvature
 from lastiterate.theorems.theorem import Theorem
@@ -109,8 +110,8 @@ THEOREM = Theorem(
     kind="lower",
     citation="exact Gaussian recursion on a quadratic of the class (docs/theorems/quadratic-witness)",
     formula="mu >= |sum_u s_u R_u| / sqrt(sum_u v_u R_u^2), R_u = prod_{w>u} (1 - eta_w strong)",
-    assumptions=(*NOISY_STEPS, last_iterate_only, not_resampled, plain_updates, everywhere, idle_clip,
-                 public_curvature),
+    assumptions=(*NOISY_STEPS, last_iterate_only, not_resampled, plain_updates, released_as_left,
+                 everywhere, idle_clip, public_curvature),
     bound=_bound,
     remark="The worst loss with these constants, not necessarily yours.",
 )

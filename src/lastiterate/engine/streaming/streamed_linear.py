@@ -16,7 +16,8 @@ from lastiterate.engine.checkpoint import Keeper
 from lastiterate.engine.gaussian_noise import ORDER, Key, fresh_key, stream
 from lastiterate.engine.gradients import Linear, outputs
 from lastiterate.engine.measured import Blocks, Measurable, drawn_with, prepare_privately, settled
-from lastiterate.engine.model import Model
+from lastiterate.engine.model import Model, scores
+from lastiterate.engine.newton_rounds import calibrated, drawn_rounds
 from lastiterate.engine.preparation import prepared
 from lastiterate.engine.preparation.sliced_sums import Shared
 from lastiterate.engine.preparation.target_mean import target_offset
@@ -96,7 +97,13 @@ def execute_streaming(run: Run, source: Source, key: Key | None = None, progress
             with jax.enable_x64(True):
                 first = np.zeros((outputs(linear_loss(run)), columns(run.prelude, features) + 1))
                 weights = loop.execute(first, passes, key, progress, keeper)
-    return Model(weights, released)
+        model = Model(weights, released)
+
+        def scored() -> Iterator[tuple[np.ndarray, np.ndarray]]:
+            for rows, target in _own_pieces(run, records.source, shared):
+                yield scores(run, model, rows), checked_answers(run, target)
+
+        return Model(calibrated(run, weights, scored, drawn_rounds(key), _together(shared)), released)
 
 
 def check_linear(run: Run, source: Source) -> None:
@@ -119,13 +126,17 @@ def first_rows(source: Source) -> np.ndarray:
 
 def _measurable(run: Run, source: Source, shared: Devices) -> Measurable:
     """A source as preparations read it; every one of several processes reads its own records."""
-    begin, end = own_records(run.n, *shared.part)
-
     def column(which: int) -> Iterator[np.ndarray]:
-        return (piece[which] for piece in regrouped(Cursor(counted(source, run.n, begin)).take(end - begin), SLICE))
+        return (piece[which] for piece in _own_pieces(run, source, shared))
 
     return Measurable(run.n, first_record(source)[0].shape[1], lambda: column(0),
                       lambda: (checked_answers(run, part) for part in column(1)), _together(shared))
+
+
+def _own_pieces(run: Run, source: Source, shared: Devices) -> Iterator[Piece]:
+    """Features and targets of this process, in slices."""
+    begin, end = own_records(run.n, *shared.part)
+    return regrouped(Cursor(counted(source, run.n, begin)).take(end - begin), SLICE)
 
 
 def _together(shared: Devices) -> Callable[[Iterator[np.ndarray]], Any]:

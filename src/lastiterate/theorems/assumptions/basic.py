@@ -64,6 +64,9 @@ last_iterate_only = _plain("last_iterate_only", "only the last iterate is releas
 plain_updates = Assumption("plain_updates", "no momentum and no other update rule", lambda run: Held()
                            if run.update is None else Broken(
                                f"the proof covers plain steps, and this run's update rule is {run.rule.word}"))
+released_as_left = _plain("released_as_left", "weights that are released as the last step leaves them",
+                          lambda run: run.calibration is None,
+                          "a calibration changes the weights that the last step leaves")
 full_batch = _plain("full_batch", "full batches", lambda run: run.batching.drawn == "never" and run.blocks == 1,
                     "it is proved for full batches only: use batching=FullBatch()")
 public_order = _plain("public_order", "full batches, or blocks in a public order",

@@ -1,0 +1,70 @@
+"""Noisy Newton rounds after the last step, which make probabilities of a classifier's scores."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from lastiterate.errors import InputError
+from lastiterate.run.adjacency import records_moved
+from lastiterate.run.derived_fields import Described
+from lastiterate.run.fields import settle
+from lastiterate.run.losses import Abstract
+from lastiterate.run.validate import positive, whole
+
+MOST_CLASSES = 100
+"""Second derivatives of more biases than this would be noise alone."""
+
+
+@final
+@dataclass(frozen=True)
+class Calibration:
+    """Fit a slope and an intercept (of K classes one slope and K biases) to a released model's scores, privately.
+
+    ``noise_multiplier``: of all rounds together, in units of what one zeroed record moves: they cost mu = 1 / it.
+    ``rounds``: noisy Newton steps on the log loss of the training records; each has twice the part of mu^2 of the one
+    before. Slope and biases are folded into the weights that are released, which are released once.
+
+    It goes into ``Run(calibration=)``, for a linear classifier with an intercept, at most 100 classes and a run that
+    releases the last iterate only: ``InputError`` otherwise.
+    **Guarantee:** every round is a Gaussian mechanism of sensitivity 1 for a zeroed record, 2 for an exchanged one, on
+    the records and what was released before, which the run's certificate composes with its steps
+    (docs/theorems/probabilities).
+    """
+
+    noise_multiplier: float
+    rounds: int = 4
+
+    def __post_init__(self) -> None:
+        settle(self)
+        positive("noise_multiplier of the calibration", self.noise_multiplier)
+        whole("rounds of the calibration", self.rounds, most=20)
+
+    def moved(self, adjacency: str) -> float:
+        """How far neighbouring data sets move what a round sums up, in units of what one zeroed record moves."""
+        return records_moved(adjacency)
+
+    @property
+    def stds(self) -> np.ndarray:
+        """Standard deviation of every round's noise, for sums of vectors of norm 1; shape (rounds,). The sum of the
+        inverse squares is 1 / noise_multiplier^2."""
+        parts = 2.0 ** np.arange(self.rounds)
+        return self.noise_multiplier * np.sqrt(parts.sum() / parts)
+
+
+def check_calibration(run: Described, calibration: Calibration | None) -> None:
+    """Refuse a calibration of what has no probabilities, or of weights that biases cannot be folded into."""
+    if calibration is None:
+        return
+    loss = run.loss
+    if isinstance(loss, Abstract) or not loss.target_classes:
+        raise InputError("calibration", "is of linear classifiers", type(loss).__name__, "leave it out")
+    if loss.target_classes > MOST_CLASSES:
+        raise InputError("calibration", f"is of at most {MOST_CLASSES} classes", loss.target_classes, "leave it out")
+    if loss.intercept == 0:
+        raise InputError("calibration", "needs an intercept, which the biases become a part of", loss.intercept,
+                         "give the loss an intercept > 0")
+    if run.release != "last":
+        raise InputError("release", "must be 'last' where a model is calibrated", run.release)

@@ -1,0 +1,288 @@
+"""Noisy Newton rounds after the last step: what a record adds to them, what neighbours move, and what is released."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+import lastiterate as li
+from lastiterate.engine import calibration_queries, newton_rounds, seeded_key, seeded_keys
+from lastiterate.engine.calibration_queries import OF_ONE, OF_SEVERAL, Queries
+from lastiterate.engine.exact_rounds import exact_rounds
+from lastiterate.engine.model import Model, execute, scores
+from lastiterate.engine.newton_rounds import calibrated, drawn_rounds
+from lastiterate.engine.streaming.devices import Arrays
+from lastiterate.engine.streaming.streamed_linear import execute_streaming
+from lastiterate.errors import InputError
+
+OUTPUTS = (1, 2, 3, 10)
+
+
+def queries(outputs, seed=0, columns=5):
+    rng = np.random.default_rng(seed)
+    loss = li.Logistic(row_norm=1.5) if outputs == 1 else li.Softmax(classes=outputs, row_norm=1.5)
+    return Queries(loss, rng.normal(size=(outputs, columns + 1)))
+
+
+def adversarial(found, rng, records=300):
+    """Scores, class indices and parameters at the edges of what can happen: far scores, sure and split chances."""
+    outputs = len(found.weights)
+    far = rng.choice([-1e9, -1.0, -0.999, 0.0, 0.5, 1.0, 1e9], size=(records, outputs)) * found.reach
+    values = np.where(rng.random((records, 1)) < 0.5, far, rng.normal(size=(records, outputs)) * found.reach)
+    parameters = rng.choice([-40.0, -1.0, 0.0, 0.3, 1.0, 40.0], size=found.parameters)
+    return values + found.biases, rng.integers(0, max(2, outputs), records), parameters
+
+
+def longest(outputs, tries=60):
+    """The longest vector that a search finds."""
+    rng, found = np.random.default_rng(outputs), queries(outputs)
+    return max(float(np.linalg.norm(found.vectors(*adversarial(found, rng)), axis=1).max()) for _ in range(tries))
+
+
+@pytest.mark.parametrize("outputs", OUTPUTS)
+def test_no_record_adds_more_than_one(outputs):
+    assert 0.99 < longest(outputs) <= 1
+
+
+@pytest.mark.parametrize("outputs", OUTPUTS)
+def test_gradient_and_hessian_each_keep_their_bound_and_attain_it(outputs):
+    rng, found, most = np.random.default_rng(outputs), queries(outputs), np.zeros(2)
+    for _ in range(200):
+        vectors = found.vectors(*adversarial(found, rng, 50))
+        parts = vectors[:, :found.parameters], vectors[:, found.parameters:]
+        most = np.maximum(most, [np.linalg.norm(part, axis=1).max() for part in parts])
+    quarter = (OF_ONE if outputs == 1 else OF_SEVERAL) / 4
+    assert most[0] <= 1 and most[1] <= quarter and most[0] > 0.99 and most[1] > 0.95 * quarter
+
+
+MUTANTS = {
+    "scores are not clipped": lambda patch: patch.setattr(calibration_queries.np, "clip", lambda values, *_: values),
+    "rows are longer": lambda patch: patch.setattr(calibration_queries.math, "sqrt", lambda value: value**0.5 / 1.2),
+    "the vector is longer": lambda patch: patch.setattr(calibration_queries, "UNIT", 1.1),
+}
+
+
+@pytest.mark.parametrize("outputs", OUTPUTS)
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_a_broken_sensitivity_is_noticed(outputs, mutant, monkeypatch):
+    MUTANTS[mutant](monkeypatch)
+    assert longest(outputs) > 1
+
+
+def test_the_bounds_hold_for_any_vectors_that_are_no_further_apart_than_one():
+    rng, most, joint = np.random.default_rng(0), 0.0, 0.0
+    for _ in range(4000):
+        points = rng.normal(size=(rng.integers(2, 8), rng.integers(1, 8))) * rng.choice([1.0, 0.1, 0.01], size=1)
+        points /= np.linalg.norm(points[:, None] - points, axis=2).max()
+        chance = rng.dirichlet(np.full(len(points), rng.choice([0.1, 1.0, 10.0])))
+        centred = points - chance @ points
+        squared = np.linalg.norm((centred * chance[:, None]).T @ centred) ** 2
+        gradient = ((chance @ points - points) ** 2).sum(axis=1).max()
+        most, joint = max(most, squared), max(joint, gradient + OF_SEVERAL**2 * squared)
+    assert 0.249**2 < most <= 0.25**2 * (1 + 1e-12) and 0.99 < joint <= 1 + 1e-12
+    r = np.linspace(1e-6, 1, 10**6, endpoint=False)
+    golden = (1 + 5**0.5) / 2
+    assert OF_ONE**2 <= golden**5 == pytest.approx(((1 + r) / (r**2 * (1 - r))).min(), rel=1e-9)
+
+
+def log_loss(found, parameters, values, target):
+    """The log loss that a record's derivatives are of, written with JAX."""
+    reached = (values - found.biases) / found.reach
+    if len(found.weights) == 1:
+        score = (jnp.clip(reached[0], -1, 1) * parameters[0] + parameters[1]) / jnp.sqrt(2)
+        return jnp.logaddexp(0, score) - target * score
+    middle = (reached.max() + reached.min()) / 2
+    each = (jnp.clip(reached - middle, -1, 1) / jnp.sqrt(2) * parameters[0] + parameters[1:]) / 2
+    return jax.nn.logsumexp(each) - each[target]
+
+
+@pytest.mark.parametrize("outputs", OUTPUTS)
+def test_vectors_hold_the_derivatives_of_the_log_loss(outputs):
+    rng, found = np.random.default_rng(1), queries(outputs)
+    values, target = rng.normal(size=(40, outputs)) * found.reach, rng.integers(0, max(2, outputs), 40)
+    parameters = rng.normal(size=found.parameters)
+    gradient, hessian = found.derivatives(found.vectors(values, target, parameters).sum(axis=0))
+    with jax.enable_x64(True):
+        def total(w):
+            return sum(log_loss(found, w, jnp.asarray(one), int(y)) for one, y in zip(values, target, strict=True))
+
+        assert np.allclose(jax.grad(total)(jnp.asarray(parameters)), gradient, rtol=1e-5, atol=1e-6)
+        assert np.allclose(jax.hessian(total)(jnp.asarray(parameters)), hessian, rtol=1e-5, atol=1e-6)
+
+
+def moved_squared(run, weights, one, other, noisy_key):
+    """The sum over rounds of the squared distance between two data sets' sums in deviations of the noise, both after
+    the same releases."""
+    sums = {}
+
+    def recorded(name, base):
+        def noisy(number, std, size, slices):
+            parts = list(slices)
+            sums[name, number] = sum(part.sum(axis=0) for part in parts) / std
+            return base(number, std, size, iter(parts))
+
+        return noisy
+
+    released = {}
+
+    def first(number, std, size, slices):
+        released[number] = drawn_rounds(noisy_key)(number, std, size, slices)
+        return released[number]
+
+    calibrated(run, weights, lambda: iter([one]), recorded("one", first))
+    calibrated(run, weights, lambda: iter([other]), recorded("other", lambda number, *_: released[number]))
+    return sum(float(np.square(sums["one", r] - sums["other", r]).sum()) for r in range(run.calibration.rounds))
+
+
+@pytest.mark.parametrize("adjacency", ["zero-out", "replace-one"])
+@pytest.mark.parametrize("outputs", OUTPUTS)
+def test_neighbours_move_all_rounds_by_no_more_than_is_charged(outputs, adjacency):
+    found, rng, worst = queries(outputs, 3), np.random.default_rng(3), 0.0
+    run = li.Run(n=7, steps=1, step_size=0.1, noise=li.NoiseMultiplier(1.0), loss=found.loss, adjacency=adjacency,
+                 calibration=li.Calibration(0.3))
+    charged = run.calibration.moved(adjacency) / run.calibration.noise_multiplier
+    for key in seeded_keys(0, 60):
+        values, target, _ = adversarial(found, rng, run.n)
+        if adjacency == "zero-out":
+            other = values[1:], target[1:]
+        else:
+            changed = adversarial(found, rng, 1)
+            other = np.vstack((changed[0], values[1:])), np.append(changed[1], target[1:])
+        worst = max(worst, moved_squared(run, found.weights, (values, target), other, key))
+    assert 0.1 < worst**0.5 / charged <= 1
+
+
+@pytest.mark.parametrize("make", [drawn_rounds, lambda key: exact_rounds(20, key)])
+def test_the_noise_of_every_round_is_the_described_one_and_its_own(make):
+    stds, drawn = li.Calibration(3.0).stds, []
+    for key in seeded_keys(1, 200):
+        noisy = make(key)
+        drawn.append([noisy(r, std, 8, iter([np.zeros((2, 8))])) for r, std in enumerate(stds)])
+    standard = np.array(drawn) / stds[:, None]  # (keys, rounds, 8)
+    assert np.abs(standard.mean(axis=(0, 2))).max() < 5 / 40
+    assert np.abs(standard.std(axis=(0, 2)) - 1).max() < 5 / 57
+    flat = standard.reshape(len(drawn), -1)
+    assert np.abs(np.corrcoef(flat.T) - np.eye(flat.shape[1])).max() < 0.4
+    assert sum(stds**-2.0) == pytest.approx(1 / 9)
+
+
+N, COLUMNS = 4000, 4
+
+
+def made(classes=2, seed=0, n=N):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n, COLUMNS)) / 4
+    each = x @ rng.normal(size=(COLUMNS, classes)) * 3 + np.linspace(0, 1.5, classes)
+    return x, (each + rng.gumbel(size=each.shape)).argmax(axis=1)
+
+
+def described(classes=2, z=1e-3, **more):
+    loss = li.Logistic() if classes == 2 else li.Softmax(classes=classes)
+    return li.Run(**dict(n=N, steps=60, step_size=4.0, clip=0.3, loss=loss, noise=li.NoiseMultiplier(0.1),
+                         calibration=li.Calibration(z)) | more)
+
+
+def loss_of(run, model, x, y):
+    found = scores(run, model, x)
+    found = np.column_stack((np.zeros(len(found)), found)) if found.shape[1] == 1 else found
+    return float((np.log(np.exp(found).sum(1)) - found[np.arange(len(y)), y]).mean())
+
+
+@pytest.mark.parametrize("classes", [2, 4])
+def test_with_hardly_any_noise_the_best_slope_and_biases_are_found(classes):
+    (x, y), run = made(classes), described(classes)
+    plain = execute(replace(run, calibration=None), x, y, seeded_key(1))
+    model = execute(run, x, y, seeded_key(1))
+    size = len(plain.weights)
+
+    def other(values):
+        weights = plain.weights * values[0]
+        weights[:, -1] = values[1:]
+        return loss_of(run, Model(weights), x, y)
+
+    best = minimize(other, np.append(1.0, plain.weights[:, -1]), method="BFGS").fun
+    assert loss_of(run, model, x, y) <= best + 2e-3 < loss_of(run, plain, x, y)
+    ratio = model.weights[:, :-1] / plain.weights[:, :-1]
+    assert np.ptp(ratio) < 1e-9 and ratio[0, 0] > 0, "one slope for all"
+    assert model.weights.shape == (size, COLUMNS + 1)
+
+
+def test_noise_alone_neither_turns_answers_around_nor_overflows():
+    x, y = made()
+    for key in seeded_keys(2, 20):
+        run = described(z=1e6)
+        model = execute(run, x, y, key)
+        plain = execute(replace(run, calibration=None), x, y, key)
+        assert np.isfinite(model.weights).all()
+        slope = model.weights[0, 0] / plain.weights[0, 0]
+        assert 0.02 * (1 - 1e-9) <= slope <= 50 * (1 + 1e-9)
+
+
+def test_records_in_pieces_are_calibrated_like_those_in_memory():
+    (x, y), run = made(3), described(3, z=5.0)
+    here = execute(run, x, y, seeded_key(4))
+    pieces = execute_streaming(run, Arrays((x, y)), seeded_key(4))
+    assert np.allclose(here.weights, pieces.weights, rtol=1e-6, atol=1e-9)
+    assert not np.allclose(here.weights, execute(run, x, y, seeded_key(5)).weights, rtol=1e-3)
+
+
+def test_an_absent_record_adds_nothing():
+    (x, y), run = made(), described(z=5.0)
+    x[:3], y[:3] = 0, 0
+    without = execute(replace(run, n=N), x, y, seeded_key(4), absent=(0, 1, 2))
+    assert not np.array_equal(without.weights, execute(run, x, y, seeded_key(4)).weights)
+    plain = execute(replace(run, calibration=None), x, y, seeded_key(4), absent=(0, 1, 2))
+    kept = slice(3, None)
+    alone = calibrated(run, plain.weights, lambda: iter([(scores(run, plain, x[kept]), y[kept])]),
+                       drawn_rounds(seeded_key(4)))
+    assert np.allclose(without.weights, alone, rtol=1e-9)
+
+
+def test_a_unit_adds_the_mean_of_its_rows():
+    (x, y), loss = made(n=60), li.Logistic()
+    unit = np.repeat(np.arange(20), 3)
+    run = li.Run(n=20, steps=5, step_size=0.5, clip=0.3, loss=loss, noise=li.NoiseMultiplier(0.1), rows_per_record=3,
+                 calibration=li.Calibration(2.0))
+    sums = []
+    keep = newton_rounds.each_sum
+    newton_rounds.each_sum = lambda slices, f: (sums.append(part := list(slices)), keep(iter(part), f))[1]
+    try:
+        li.train(run, (x, y), unit=unit, seed=1)
+    finally:
+        newton_rounds.each_sum = keep
+    each = np.vstack(sums[0])
+    assert len(sums) == 4 and len(each) == 60
+    assert np.linalg.norm(each, axis=1).max() <= 1 / 3, "three places share the bound of one record"
+
+
+def test_exact_rounds_are_near_rounded_ones_and_on_a_grid():
+    vectors = np.random.default_rng(0).normal(size=(50, 6))
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True) * 1.001
+    found = exact_rounds(50, seeded_key(0))(0, 0.01, 6, iter([vectors]))
+    assert np.abs(found - vectors.sum(axis=0)).max() < 0.06
+    assert np.array_equal(found * 2.0**30, np.trunc(found * 2.0**30))
+
+
+REFUSED = {
+    "linear classifiers": dict(loss=li.HuberRidge()),
+    "intercept": dict(loss=li.Logistic(intercept=0.0)),
+    "at most 100 classes": dict(loss=li.Softmax(classes=101)),
+    "must be 'last'": dict(release="all"),
+}
+
+
+@pytest.mark.parametrize("words", REFUSED)
+def test_what_cannot_be_calibrated_is_refused(words):
+    with pytest.raises(InputError, match=words):
+        described(**REFUSED[words])
+
+
+@pytest.mark.parametrize("wrong", [0.0, -1.0, float("nan"), "5"])
+def test_bad_noise_is_refused(wrong):
+    with pytest.raises(InputError, match="noise_multiplier"):
+        li.Calibration(wrong)
+    with pytest.raises(InputError, match="rounds"):
+        li.Calibration(1.0, rounds=0)
