@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.accounting.exact_steps import calibrate_exactly, certify
+from lastiterate.accounting.certificate import Certificate
+from lastiterate.accounting.exact_calibration import calibrate_exactly
+from lastiterate.accounting.exact_steps import ExactRun
 from lastiterate.accounting.support import beyond_support
 from lastiterate.audit.auditing import auditable
 from lastiterate.curves.gdp import Gdp
@@ -70,7 +72,7 @@ def test_noise_that_ends_is_counted_for_every_round():
 
 
 def test_exact_noise_is_charged_for_the_rounds_too():
-    both, plain = certify(RUN), certify(PLAIN)
+    both, plain = Certificate(ExactRun(RUN)), Certificate(ExactRun(PLAIN))
     assert both.epsilon(DELTA) > plain.epsilon(DELTA)
     found = calibrate_exactly(replace(RUN, noise=None), epsilon=2.0, delta=DELTA)
     assert 1.99 < found.epsilon(DELTA) <= 2 and found.run.calibration == RUN.calibration
