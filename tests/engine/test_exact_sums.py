@@ -212,8 +212,8 @@ def test_preparation_is_paid_for_with_noise_of_its_own() -> None:
     found, bare = (calibrate_exactly(r, epsilon=2.0, delta=1e-6) for r in (run, replace(run, prelude=())))
     assert found.epsilon(1e-6) <= 2.0 and found.run.first_noise > bare.run.first_noise
     spent = composition_mu(found.run) ** 2 + (2 / 9) ** 2 + 2 / 7**2
-    assert found.curve.rdp(3.0) == pytest.approx(3 * spent / 2, rel=0.02) and found.curve.rdp(3.0) >= 3 * spent / 2
-    assert len(found.stated(1e-6)["charged"]) == 3
+    assert found.curve().rdp(3.0) == pytest.approx(3 * spent / 2, rel=0.02) and found.curve().rdp(3.0) >= 3 * spent / 2
+    assert len(found.to_dict(1e-6)["stated"]["charged"]) == 3
     with pytest.raises(li.InputError, match="preparation alone"):
         calibrate_exactly(replace(run, prelude=(li.PrivateMean(0.1, 1.0),)), epsilon=1.0, delta=1e-6)
     two = calibrate_exactly(replace(run, rows_per_unit=2), epsilon=8.0, delta=1e-6)
@@ -239,7 +239,7 @@ def test_the_certificate_is_the_discrete_gaussians(tmp_path: Path) -> None:
     run = run_of(LOSSES[0], batching=li.Permuted(20), noise=None)
     found = calibrate_exactly(run, epsilon=1.0, delta=1e-6)
     assert 0.9999 < found.epsilon(1e-6) <= 1.0
-    assert found.curve.rdp(3.0) == pytest.approx(3 * composition_mu(found.run) ** 2 / 2)
+    assert found.curve().rdp(3.0) == pytest.approx(3 * composition_mu(found.run) ** 2 / 2)
     assert not any("double precision" in text for text in found.all_caveats())
     assert any("not proved" in text for text in found.all_caveats())
     for bad in (run_of(li.Abstract(li.LossFacts(lipschitz=1.0))), run_of(LOSSES[0], noise=li.GradientNoise(0.0))):

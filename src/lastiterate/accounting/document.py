@@ -1,4 +1,4 @@
-"""A certificate as JSON, the one form of it: what ``account --json`` prints, and what lies beside a released model."""
+"""A certificate as JSON, the one form of it: what is printed, and what lies beside a released model."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lastiterate.curves.curve import check_delta
 
 
 def answer(found: Guarantee, delta: float) -> dict[str, Any]:
-    """What ``lastiterate account --json`` prints: the number, what it rests on, every verdict, the subject."""
+    """What ``lastiterate account`` prints as JSON: the number, what it rests on, every verdict, the subject."""
     check_delta(delta)
     subject = found.subject
     return {
