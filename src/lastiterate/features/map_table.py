@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any, get_args
 
 from lastiterate.errors import InputError
+from lastiterate.features.bins import Bins
 from lastiterate.features.hat_functions import Curves
 from lastiterate.features.record_map import RecordMap
 from lastiterate.features.scattering import Scattering
 from lastiterate.run import codec
 
-Maps = Curves | Scattering
+Maps = Curves | Bins | Scattering
 TABLE: dict[str, type[RecordMap]] = {one.name: one for one in get_args(Maps)}
 PLAIN = "plain"
 
