@@ -139,7 +139,7 @@ def test_templates_by_flags_by_a_sample_and_by_another_schema(files):
     assert not any(word in sampled for word in ("33", "cook", "clerk"))
     like = schema_template(files / "t.csv", like=tomllib.loads(TOML))
     assert Schema.from_dict(tomllib.loads(like)) == Schema.read(files / "s.toml")
-    for columns, word in (("age", None), ("age:text", "with the kinds"), ("age:number,age:number", "once"),
+    for columns, word in (("age", None), ("age:prose", "with the kinds"), ("age:number,age:number", "once"),
                           ("years:number", "must name columns of the file")):
         if word is None:
             assert 'kind = "?"' in schema_template(files / "t.csv", columns=columns)
@@ -173,6 +173,7 @@ def test_a_file_without_a_header(files):
 
 def test_answers_of_a_person_fill_a_schema_in(files):
     answers = {"Which": "", "label: every": "no, yes", "Where": "a law", "age: number": "number", "age: its": "0..100",
+               "age: are": "", "age: may": "", "job: may": "no",
                "job: number": "category", "job: every": "clerk, cook", "note: number": "ignore"}
     text = schema_template(files / "t.csv", ask=lambda question, _: next(
         answer for start, answer in answers.items() if question.startswith(start)))

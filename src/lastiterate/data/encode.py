@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from lastiterate.data.columns import MISSING, Category, Column, Ignore, Numeric
+from lastiterate.data.cells import numbers, values_of
+from lastiterate.data.columns import Numeric
 from lastiterate.data.schema import Schema
 from lastiterate.data.table import Cells, Table
 from lastiterate.errors import InputError
-from lastiterate.features.record_fields import Values
 from lastiterate.features.row_form import SLICE, RowForm
 
 TIMES = 3
@@ -27,18 +27,8 @@ def encode_features(table: Table, schema: Schema) -> np.ndarray:
         return _encode_array(table, schema, form)
     cells = table.cells
     assert cells is not None
-    return form.rows(values for column in schema.columns for values in _values(column, cells, table.first))
-
-
-def _values(column: Column, cells: dict[str, Cells], first: int) -> tuple[Values, ...]:
-    """What a column gives to its fields."""
-    match column:
-        case Numeric():
-            return (_number(column, cells[column.name], first),)
-        case Category():
-            return (_places(column, cells[column.name], first),)
-        case Ignore():
-            return ()
+    return form.rows(values for column in schema.columns if column.fields
+                     for values in values_of(column, cells[column.name], table.first))
 
 
 def form_of(table: Table, schema: Schema) -> RowForm:
@@ -109,7 +99,7 @@ def _target(answers: Cells, schema: Schema, first: int) -> np.ndarray:
     if schema.target_range is not None:
         column = Numeric(schema.target, *schema.target_range)
         exact = isinstance(answers, np.ndarray) and answers.dtype == np.float64
-        return _number(column, answers if exact else [str(x) for x in answers], first).astype(np.float32)
+        return numbers(column, answers if exact else [str(x) for x in answers], first).astype(np.float32)
     place = {label: index for index, label in enumerate(schema.classes)}
     if isinstance(answers, np.ndarray) and answers.dtype.kind in "biu":  # few labels, each looked up once
         labels, which = np.unique(answers, return_inverse=True)
@@ -137,13 +127,17 @@ def _array_columns(table: Table, schema: Schema) -> tuple[np.ndarray, np.ndarray
         low = np.full(table.array.shape[1], schema.array.low, dtype=np.float64)
         high, refuse = np.full_like(low, schema.array.high), np.full(low.shape, schema.array.outside == "refuse")
     else:
-        columns = [column for column in schema.columns if isinstance(column, Numeric)]
+        columns = _numeric(schema)
         if tuple(column.name for column in columns) != table.names:
             raise InputError("schema", f"must describe x0 ... x{len(table.names) - 1} as numbers, or give one [array]",
                              f"{len(columns)} numbers")
         low, high = np.array([c.low for c in columns], dtype=np.float64), np.array([c.high for c in columns])
         refuse = np.array([c.outside == "refuse" for c in columns])
     return low, high, refuse
+
+
+def _numeric(schema: Schema) -> list[Numeric]:
+    return [column for column in schema.columns if isinstance(column, Numeric)]
 
 
 def _encode_array(table: Table, schema: Schema, form: RowForm) -> np.ndarray:
@@ -156,48 +150,8 @@ def _encode_array(table: Table, schema: Schema, form: RowForm) -> np.ndarray:
         if bad.any():
             raise InputError(f"column {table.names[int(np.argmax(bad))]!r}", "has a value outside its public range",
                              None, "correct the range, or clip with outside = \"clip\"")
-        scaled = ((np.clip(values, low, high) - low) / (high - low) * 2 - 1).astype(np.float32)
-        out[start:start + SLICE] = form.rows([scaled] if schema.array is not None else list(scaled.T))
+        values = np.clip(values, low, high)
+        out[start:start + SLICE] = form.rows(
+            [((values - low) / (high - low) * 2 - 1).astype(np.float32)] if schema.array is not None
+            else [column.scaled(cells) for column, cells in zip(_numeric(schema), values.T, strict=True)])
     return out
-
-
-def _number(column: Numeric, cells: Cells, first: int) -> np.ndarray:
-    try:
-        values = np.array(cells, dtype=np.float64)
-    except ValueError:
-        values = np.array([_parse(column, cell, number) for number, cell in enumerate(cells, start=first + 1)])
-    missing = np.isnan(values)
-    if missing.any():
-        if column.missing == "refuse":
-            raise InputError(f"column {column.name!r}", "has a missing value",
-                             f"record {first + int(np.argmax(missing)) + 1}",
-                             "state missing = a public number in the schema to fill it in")
-        values = np.where(missing, float(column.missing), values)
-    outside = (values < column.low) | (values > column.high)
-    if column.outside == "refuse" and outside.any():
-        raise InputError(f"column {column.name!r}", f"must lie in [{column.low:g}, {column.high:g}]",
-                         f"record {first + int(np.argmax(outside)) + 1}",
-                         "correct the range, or clip with outside = \"clip\"")
-    values = np.clip(values, column.low, column.high)
-    return (values - column.low) / (column.high - column.low) * 2 - 1
-
-
-def _parse(column: Numeric, cell: str, number: int) -> float:
-    if cell.strip().lower() in MISSING:
-        return float("nan")
-    try:
-        return float(cell)
-    except ValueError:
-        raise InputError(f"column {column.name!r}", "must hold numbers", f"other text in record {number}",
-                         "write 1000 and not 1,000, or make it kind = \"category\"") from None
-
-
-def _places(column: Category, cells: Cells, first: int) -> np.ndarray:
-    place = {value: index for index, value in enumerate(column.values)}
-    found = np.array([place.get(cell, -2 if cell.lower() in MISSING else -1) for cell in cells], dtype=np.int64)
-    for code, rule, what in ((-2, column.missing, "a missing value"), (-1, column.outside, "an unknown category")):
-        if rule == "refuse" and (found == code).any():
-            raise InputError(f"column {column.name!r}", f"has {what}",
-                             f"record {first + int(np.argmax(found == code)) + 1}",
-                             f"list it in values, or allow it with {'missing' if code == -2 else 'outside'} = \"zero\"")
-    return found

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import fields
 from types import UnionType
 from typing import Any
 
-from lastiterate.data.columns import Category, Column, Ignore, Numeric
+from lastiterate.data.columns import Category, Column, Date, Ignore, Numeric, Words
 from lastiterate.errors import InputError
 
 ENTRIES: dict[str, tuple[type | UnionType, str]] = {
@@ -15,13 +17,10 @@ ENTRIES: dict[str, tuple[type | UnionType, str]] = {
     "features": (str | list, "the name of a map, or a list of maps")}
 
 
-
-NEEDS = {"number": ("low", "high"), "category": ("values",), "ignore": ()}
-
-
-
+NEEDS = {"number": ("low", "high"), "count": ("high",), "date": ("first", "last"), "category": ("values",),
+         "text": (), "id": (), "ignore": ()}
+"""The kinds of columns, and what each has to state."""
 UNFILLED = ("?", [], ["?"])
-
 
 
 def check_entries(data: Any) -> None:
@@ -51,10 +50,8 @@ def check_entries(data: Any) -> None:
         raise InputError("classes", "must be a list of labels", data["classes"])
 
 
-
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
-
 
 
 def _unfilled(entry: Any) -> list[str]:
@@ -69,25 +66,38 @@ def _unfilled(entry: Any) -> list[str]:
     return [item for item in NEEDS.get(kind, ()) if entry.get(item, "?") in UNFILLED]
 
 
-
 def column_from(name: str, entry: Any) -> Column:
     where = f"column {name!r}"
     if not isinstance(entry, dict):
         raise InputError(where, "must be a table such as { kind = \"number\", low = 0, high = 1 }", entry)
     kind = entry.get("kind")
     if not isinstance(kind, str) or kind not in NEEDS:
-        raise InputError(f"{where}: kind", "must be \"number\", \"category\" or \"ignore\"", kind)
+        raise InputError(f"{where}: kind", "must be one of " + ", ".join(NEEDS), kind)
     # what an empty schema offers to the other kinds may stand there unfilled
     others = {item for needed in NEEDS.values() for item in needed} - set(NEEDS[kind])
     rest = {key: value for key, value in entry.items()
             if key != "kind" and not (key in others and value in UNFILLED)}
     try:
-        if kind == "number":
-            return Numeric(name, **rest)
         if kind == "category":
             if not isinstance(rest["values"], list | tuple):
                 raise InputError(f"{where}: values", "must be a list of categories", rest["values"])
             return Category(name, tuple(map(str, rest.pop("values"))), **rest)
-        return Ignore(name)
+        return MAKE[kind](name, **rest)
     except TypeError as error:
         raise InputError(where, "has an entry that does not exist", str(error).rsplit(" ", 1)[-1]) from None
+
+
+def _count(name: str, high: float, **rest: Any) -> Numeric:
+    """A number from 0 on that may be large: its logarithm is what counts."""
+    return Numeric(name, 0, high, **({"scale": "log"} | rest))
+
+
+MAKE: dict[str, Callable[..., Column]] = {"number": Numeric, "count": _count, "date": Date, "text": Words,
+                                          "id": Ignore, "ignore": Ignore}
+"""What makes a column of an entry, by its kind; a count is a number, an id is ignored."""
+
+
+def as_entry(column: Column) -> dict[str, Any]:
+    """What ``column_from`` reads, without the name; a linear scale is not written, as before there was another."""
+    found = {item.name: getattr(column, item.name) for item in fields(column) if item.name != "name"}
+    return {key: value for key, value in found.items() if (key, value) != ("scale", "linear")}

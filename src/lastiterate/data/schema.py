@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lastiterate.data.columns import Array, Category, Column, Ignore, Numeric
-from lastiterate.data.entries import check_entries, column_from
+from lastiterate.data.entries import as_entry, check_entries, column_from
 from lastiterate.errors import InputError
 from lastiterate.features.map_table import as_data, check_maps, maps_from
 from lastiterate.features.record_fields import Grid
@@ -98,10 +98,8 @@ class Schema:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready; reads back with ``from_dict``."""
-        kinds = {Numeric: "number", Category: "category", Ignore: "ignore"}
         body: dict[str, Any] = {"target": self.target, "source": self.source, "columns": {
-            column.name: {"kind": kinds[type(column)]} | {k: v for k, v in asdict(column).items() if k != "name"}
-            for column in self.columns
+            column.name: {"kind": column.kind} | as_entry(column) for column in self.columns
         }}
         if self.classes:
             body["classes"] = list(self.classes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from lastiterate.data.columns import day_number
 from lastiterate.data.entries import NEEDS
 from lastiterate.data.table import FormatFacts
 from lastiterate.errors import InputError
@@ -14,6 +15,17 @@ HEAD = """\
 # sensor's range, a law), never from the data: a range measured on private data is not private.
 """
 KINDS = tuple(NEEDS)
+OUTSIDE, OWN = "outside = \"clip\"     # or \"refuse\"", "\"indicator\" for a feature of its own"
+EMPTY = {
+    "number": ("low = \"?\"", "high = \"?\"", OUTSIDE,
+               f"missing = \"refuse\"   # or a public number to fill in, or {OWN}",
+               "scale = \"linear\"   # or \"log\" where a few values are far larger than most"),
+    "count": ("high = \"?\"", OUTSIDE, f"missing = \"refuse\"   # or a public number to fill in, or {OWN}"),
+    "date": ("first = \"?\"   # such as \"2000-01-01\"", "last = \"?\"", OUTSIDE, f"missing = \"refuse\"   # or {OWN}"),
+    "category": ("values = [\"?\"]", "outside = \"refuse\"   # or \"zero\"",
+                 f"missing = \"refuse\"   # or \"zero\", or {OWN}"),
+    "text": (), "id": (), "ignore": ()}
+"""What is to be filled in for a column of each kind."""
 
 
 def parsed_columns(text: str) -> dict[str, str]:
@@ -78,24 +90,48 @@ def _entry(name: str, kind: str, known: Any, ask: Callable[[str, Sequence[str]],
     if isinstance(known, dict):
         return [f"{key} = {_value(value)}" for key, value in known.items()]
     if ask is not None:
-        kind = ask(f"{name}: number, category or ignore?", KINDS) if kind == "?" else kind
-        if kind == "number":
-            low, _, high = ask(f"{name}: its public range as LOW..HIGH", ()).partition("..")
-            return ["kind = \"number\"", f"low = {_number(low)}", f"high = {_number(high)}", "outside = \"clip\"",
-                    "missing = \"refuse\""]
-        if kind == "category":
-            values = ask(f"{name}: every category it can have, separated by commas", ())
-            listed = ", ".join(_text(part.strip()) for part in values.split(",") if part.strip())
-            return ["kind = \"category\"", f"values = [{listed}]", "outside = \"zero\"", "missing = \"zero\""]
-        return ["kind = \"ignore\""]
-    number = ["low = \"?\"", "high = \"?\"", "outside = \"clip\"     # or \"refuse\"",
-              "missing = \"refuse\"   # or a public number to fill in"]
-    category = ["values = [\"?\"]", "outside = \"refuse\"   # or \"zero\"", "missing = \"refuse\"   # or \"zero\""]
+        kind = ask(f"{name}: {', '.join(KINDS[:-1])} or {KINDS[-1]}?", KINDS) if kind == "?" else kind
+        return [f"kind = \"{kind}\"", *_answered(name, kind, ask)]
     if kind == "?":
-        return ["kind = \"?\"   # \"number\", \"category\" or \"ignore\"",
+        return ["kind = \"?\"   # " + ", ".join(f"\"{one}\"" for one in KINDS),
                 "low = \"?\"    # of a number; \"outside\" and \"missing\" say what else may stand there",
-                "high = \"?\"", "values = [\"?\"]   # of a category"]
-    return [f"kind = \"{kind}\"", *{"number": number, "category": category, "ignore": []}[kind]]
+                "high = \"?\"   # of a number or a count", "values = [\"?\"]   # of a category",
+                "first = \"?\"  # of a date, such as \"2000-01-01\"", "last = \"?\""]
+    return [f"kind = \"{kind}\"", *EMPTY[kind]]
+
+
+def _answered(name: str, kind: str, ask: Callable[[str, Sequence[str]], str]) -> list[str]:
+    """What a person says of a column of this kind."""
+    if kind in ("number", "date"):
+        what, form = ("range", _number) if kind == "number" else ("first and last day", _day)
+        low, _, high = ask(f"{name}: its public {what} as LOW..HIGH", ()).partition("..")
+        ends = ("low", "high") if kind == "number" else ("first", "last")
+        lines = [f"{ends[0]} = {form(low)}", f"{ends[1]} = {form(high)}", "outside = \"clip\""]
+        if kind == "number":
+            tail = ask(f"{name}: are a few values far larger than most, as of incomes? [no]", ("yes", "no"))
+            lines += ["scale = \"log\""] if tail == "yes" else []
+        return [*lines, f"missing = {_missing(name, ask)}"]
+    if kind == "count":
+        return [f"high = {_number(ask(f'{name}: the largest count that can be', ()))}", "outside = \"clip\"",
+                f"missing = {_missing(name, ask)}"]
+    if kind == "category":
+        values = ask(f"{name}: every category it can have, separated by commas", ())
+        listed = ", ".join(_text(part.strip()) for part in values.split(",") if part.strip())
+        return [f"values = [{listed}]", "outside = \"zero\"",
+                f"missing = {_missing(name, ask, otherwise='zero')}"]
+    return []
+
+
+def _missing(name: str, ask: Callable[[str, Sequence[str]], str], otherwise: str = "refuse") -> str:
+    """What becomes of a missing value."""
+    question = f"{name}: may it be missing? Then it becomes a feature of its own, whether it is. [no]"
+    return _text("indicator" if ask(question, ("yes", "no")) == "yes" else otherwise)
+
+
+def _day(text: str) -> str:
+    if day_number(text.strip()) is None:
+        raise InputError("range", "must be two days such as 2000-01-01..2026-12-31", text)
+    return _text(text.strip())
 
 
 def array_template(facts: FormatFacts | None) -> str:

@@ -1,0 +1,98 @@
+"""From the cells of a column to the values of its fields; every rule is public, every record is read by itself."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lastiterate.data.columns import INDICATOR, MISSING, Category, Column, Date, Ignore, Numeric, Words, day_number
+from lastiterate.data.table import Cells
+from lastiterate.errors import InputError
+from lastiterate.features.record_fields import Values
+
+RANGE = "correct the range, or clip with outside = \"clip\""
+
+
+def values_of(column: Column, cells: Cells, first: int) -> tuple[Values, ...]:
+    """What a column gives to each of its fields; ``first``: records of the file before these.
+
+    Errors: cells that the schema refuses, by the number of the record and never by their value.
+    """
+    match column:
+        case Numeric():
+            return (numbers(column, cells, first),)
+        case Category():
+            return (_places(column, cells, first),)
+        case Date():
+            return _days(column, cells, first)
+        case Words():
+            return (["" if str(cell).lower() in MISSING else str(cell) for cell in cells],)
+        case Ignore():
+            return ()
+
+
+def numbers(column: Numeric, cells: Cells, first: int) -> np.ndarray:
+    """Numbers on their way from -1 to 1 (n,) float64, NaN where one is missing and the schema keeps that."""
+    try:
+        values = np.array(cells, dtype=np.float64)
+    except ValueError:
+        values = np.array([_parse(column, cell, number) for number, cell in enumerate(cells, start=first + 1)])
+    missing = np.isnan(values)
+    if missing.any() and column.missing == "refuse":
+        raise InputError(f"column {column.name!r}", "has a missing value",
+                         f"record {first + int(np.argmax(missing)) + 1}",
+                         "state missing = a public number to fill in, or \"indicator\", in the schema")
+    if column.missing not in ("refuse", INDICATOR):
+        values = np.where(missing, float(column.missing), values)
+    outside = (values < column.low) | (values > column.high)
+    if column.outside == "refuse" and outside.any():
+        raise InputError(f"column {column.name!r}", f"must lie in [{column.low:g}, {column.high:g}]",
+                         f"record {first + int(np.argmax(outside)) + 1}", RANGE)
+    return column.scaled(np.clip(values, column.low, column.high))
+
+
+def _parse(column: Numeric, cell: str, number: int) -> float:
+    if cell.strip().lower() in MISSING:
+        return float("nan")
+    try:
+        return float(cell)
+    except ValueError:
+        raise InputError(f"column {column.name!r}", "must hold numbers", f"other text in record {number}",
+                         "write 1000 and not 1,000, or make it kind = \"category\" or \"text\"") from None
+
+
+def _places(column: Category, cells: Cells, first: int) -> np.ndarray:
+    """Places of categories in their list (n,), -1 for none of them."""
+    place = {value: index for index, value in enumerate(column.values)}
+    missing = len(column.values) if column.missing == INDICATOR else -2
+    found = np.array([place.get(cell, missing if cell.lower() in MISSING else -1) for cell in cells], dtype=np.int64)
+    for code, rule, what in ((-2, column.missing, "a missing value"), (-1, column.outside, "an unknown category")):
+        if rule == "refuse" and (found == code).any():
+            raise InputError(f"column {column.name!r}", f"has {what}",
+                             f"record {first + int(np.argmax(found == code)) + 1}",
+                             f"list it in values, or allow it with {'missing' if code == -2 else 'outside'} = \"zero\"")
+    return found
+
+
+def _days(column: Date, cells: Cells, first: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Places of days between the ends, from -1 to 1, their months and weekdays, each (n,)."""
+    found = np.full(len(cells), np.nan)
+    for i, cell in enumerate(cells):
+        number = day_number(cell)
+        if number is not None:
+            found[i] = number
+        elif cell.lower() not in MISSING:
+            raise InputError(f"column {column.name!r}", "must hold days such as 2026-01-31",
+                             f"other text in record {first + i + 1}", "or make it kind = \"category\" or \"text\"")
+    missing, (low, high) = np.isnan(found), column.ends
+    if missing.any() and column.missing == "refuse":
+        raise InputError(f"column {column.name!r}", "has a missing value",
+                         f"record {first + int(np.argmax(missing)) + 1}", "state missing = \"indicator\" in the schema")
+    outside = (found < low) | (found > high)
+    if column.outside == "refuse" and outside.any():
+        raise InputError(f"column {column.name!r}", f"must lie from {column.first} to {column.last}",
+                         f"record {first + int(np.argmax(outside)) + 1}", RANGE)
+    days = np.where(missing, 0, found).astype(np.int64)
+    calendar = np.datetime64("0001-01-01", "D") + (days - 1).astype("timedelta64[D]")  # day 1 is a Monday
+    month = calendar.astype("datetime64[M]").astype(np.int64) % 12
+    return ((np.clip(found, low, high) - low) / (high - low) * 2 - 1,
+            np.where(missing, -1, month), np.where(missing, -1, (days - 1) % 7))
