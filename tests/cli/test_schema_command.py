@@ -27,7 +27,7 @@ def csv(tmp_path):
 
 
 def test_the_wizard_leads_to_a_model_and_reads_no_cell(csv):
-    answers = "sick\nno, yes\na questionnaire\nnumber\n18..90\ncategory\ncook, clerk\n"
+    answers = "sick\nno, yes\na questionnaire\nnumber\n18..90\nno\n\ncategory\ncook, clerk\nyes\n"
     code, out, err = call("schema", csv / "my.csv", "--wizard", "--out", csv / "my.toml", text=answers)
     assert code == 0 and "complete" in out, err
     assert "cook" not in err and "Which column is predicted" in err
@@ -44,7 +44,7 @@ def test_kinds_by_flag_and_another_schema(csv):
     code, out, _ = call("schema", csv / "my.csv", "--like", csv / "old.toml", "--out", csv / "new.toml")
     assert code == 0 and "1 public facts" in " ".join(out.split())
     assert Schema.read(csv / "new.toml").columns == Schema.read(csv / "old.toml").columns
-    code, _, err = call("schema", csv / "my.csv", "--columns", "age:text")
+    code, _, err = call("schema", csv / "my.csv", "--columns", "age:prose")
     assert code == 2 and "--columns must be NAME:KIND" in err
 
 

@@ -46,7 +46,7 @@ def test_a_curve_learns_what_a_line_cannot(table, trained):
     plain = fit_file(str(table / "d.csv"), Budget(1.0, 1e-5), schema=Schema.read(table / "s.toml"), features="plain",
                      test=str(table / "d.csv"))
     assert trained.test_score > 0.85 > 0.6 > plain.test_score
-    assert trained.model.released.weights.shape[1] == 16 + 2 + 1
+    assert trained.model.released.weights.shape[1] == 12 + 2 + 1
 
 
 def test_the_map_travels_with_the_model(table, trained, tmp_path):
@@ -64,7 +64,7 @@ def test_the_map_travels_with_the_model(table, trained, tmp_path):
 def test_another_map_is_another_model(trained, tmp_path):
     place = trained.model.save(tmp_path / "m")
     text = (place / "model.json").read_text()
-    (place / "model.json").write_text(text.replace('"knots": 16', '"knots": 15'))
+    (place / "model.json").write_text(text.replace('"knots": 12', '"knots": 11'))
     found = li.verify(place)
     assert not found.holds and any("model.json" in problem for problem in found.problems)
 

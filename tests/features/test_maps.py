@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lastiterate import InputError
-from lastiterate.features.map_table import TABLE, as_data, described, maps_from, maps_named
+from lastiterate.features.map_table import TABLE, as_data, automatic_maps, described, maps_from, maps_named
 from lastiterate.features.record_fields import Choice, Field, Grid, Number, Text
 from lastiterate.features.record_map import RecordMap
 from lastiterate.features.row_form import RowForm
@@ -121,3 +121,22 @@ def test_curves_are_continuous_partitions_of_unit_length():
     assert ((rows > 0).sum(axis=1) <= 2).all()
     missing = one.rows(Number("a", indicator=True), np.array([np.nan, 0.0]))
     assert np.array_equal(missing, [[0, 0, 0, 0, 0, 1], [0, 0, 1, 0, 0, 0]])
+
+
+def test_how_many_numbers_follows_records_and_budget():
+    numbers = (Number("a"), Number("b"), Choice("c", ("x", "y")))
+    for resolved, maps in ((20.0, ()), (100.0, (TABLE["curves"](8),)), (2000.0, (TABLE["curves"](12),))):
+        assert automatic_maps(numbers, resolved) == maps
+    assert maps_named("curves", numbers, 20.0) == (TABLE["curves"](8),), "asked for, it is as small as it can be"
+    text = (Text("t"), Choice("c", ("x", "y")))
+    wide = [automatic_maps(text, resolved)[0].buckets for resolved in (0.0, 1e3, 3e3, 1e4, 1e9, float("inf"))]
+    assert wide == [256, 256, 512, 2048, 4096, 4096]
+    assert automatic_maps((Choice("c", ("x", "y")), Grid("g", (4, 4))), 1e9) == ()
+
+
+def test_words_tell_texts_apart_and_share_what_they_share():
+    one = TABLE["words"](512)
+    texts = ["the quick brown fox", "the quick brown fox", "a slow green turtle", "quick brown foxes", ""]
+    rows = one.rows(Text("t"), texts)
+    close = rows @ rows.T
+    assert close[0, 1] == pytest.approx(1) and close[0, 3] > 0.4 > abs(close[0, 2]) and not rows[4].any()

@@ -24,6 +24,7 @@ def trained(result: Trained, where: str) -> dict[str, Any]:
             "accuracies": [vars(found) for found in getattr(model, "accuracies", ())], "test_score": result.test_score,
             "plain_score": result.plain_score,
             "run": None if run is None else run.to_dict(),
+            "features": result.features or None,
             "plans": None if result.choice is None else plans(result.choice, delta)["plans"],
             "caveats": list(certificate.all_caveats())}
 

@@ -70,9 +70,9 @@ def train_command(
     word: Annotated[Path | None, typer.Option("--word", help="a TOML file with what the releaser says: unit, purpose, "
                                               "public_facts, charged, not_charged, audit, contact, note")] = None,
     cap: Annotated[float | None, typer.Option("--cap", help="cap of --algorithm's loss on 1 - p_y")] = None,
-    features: Annotated[str | None, typer.Option("--features", help="public maps of single records: plain, "
-                                                 f"{', '.join(TABLE)}; or in the run: sqrt (for counts, ReLU features) "
-                                                 "or fourier (random cosines); by default the schema's")] = None,
+    features: Annotated[str, typer.Option("--features", help="public maps of single records: auto (by the kinds of "
+                                          f"columns, the records and the budget), plain, {', '.join(TABLE)}; or in the "
+                                          "run: sqrt (for counts, ReLU features), fourier (random cosines)")] = "auto",
     stream: Annotated[bool, typer.Option("--stream", help="read the file piece by piece, also where its values would "
                                          "fit in memory")] = False,
     scratch: Annotated[Path | None, typer.Option("--scratch", help="a folder for encrypted scratch files without a "
@@ -145,6 +145,8 @@ def _show(result: Trained, where: str, *, json_: bool, explain_plan: bool, asked
         console.print(f"no plans were considered for {asked}", highlight=False)
     elif explain_plan and result.choice is not None:
         show.plans(console, result.choice, result.model.delta)
+        if result.features:
+            console.print(f"features: {result.features}", highlight=False, markup=False)
     show.trained(console, result, where)
 
 

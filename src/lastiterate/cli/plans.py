@@ -13,6 +13,7 @@ from lastiterate.errors import InputError
 
 if TYPE_CHECKING:
     from lastiterate.planning.task import Task
+    from lastiterate.release.linear import Budget
 
 
 @app.command("plan")
@@ -40,9 +41,10 @@ def plan_command(
     from lastiterate.planning.task import automatic_delta
     from lastiterate.release import datafile
     from lastiterate.release.charging import custody
+    from lastiterate.release.linear import Budget
 
-    task = _task(n, schema, features, classes, row_norm)
     given = datafile.parse_delta(delta)
+    task = _task(Budget(epsilon, given, cast(Any, adjacency), time_budget), n, schema, features, classes, row_norm)
     value = automatic_delta(n) if isinstance(given, str) else given
     choice = consider(task, epsilon=epsilon, delta=value, adjacency=cast(Any, adjacency),
                       time_budget=time_budget, stream=stream, shared=custody(ledger=ledger, dataset=dataset).allowance)
@@ -54,10 +56,12 @@ def plan_command(
         emit(choice.best.certificate.run.to_json() + "\n", out)
 
 
-def _task(n: int, schema: Path | None, features: int | None, classes: int | None, row_norm: float | None) -> Task:
+def _task(budget: Budget, n: int, schema: Path | None, features: int | None, classes: int | None,
+          row_norm: float | None) -> Task:
     """The public numbers of a plan, from flags or from a schema (whose array does not say how wide it is)."""
     from lastiterate.data import Schema
     from lastiterate.planning.task import Task
+    from lastiterate.release.feature_choice import AUTO, chosen
 
     if schema is not None:
         facts = Schema.read(schema)
@@ -66,7 +70,8 @@ def _task(n: int, schema: Path | None, features: int | None, classes: int | None
                 raise InputError(name, "cannot be combined with a schema, which says it", value, "leave it out")
         classes = len(facts.classes)
         if features is not None or facts.array is None:
-            form = facts.form(None if features is None else (features,))
+            shape = (1 if features is None else features,)
+            form = chosen(facts, AUTO, shape, n, budget).schema.form(shape)
             features, row_norm = form.width, form.norm if row_norm is None else row_norm
     if features is None:
         raise InputError("features", "is needed: how many columns of numbers a row has", None,

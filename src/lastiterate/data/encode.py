@@ -103,9 +103,9 @@ def _target(answers: Cells, schema: Schema, first: int) -> np.ndarray:
     place = {label: index for index, label in enumerate(schema.classes)}
     if isinstance(answers, np.ndarray) and answers.dtype.kind in "biu":  # few labels, each looked up once
         labels, which = np.unique(answers, return_inverse=True)
-        found = np.array([place.get(_label(x), -1) for x in labels], dtype=np.int32)[which]
+        found = np.array([place.get(label_text(x), -1) for x in labels], dtype=np.int32)[which]
     else:
-        found = np.array([place.get(_label(x), -1) for x in answers], dtype=np.int32)
+        found = np.array([place.get(label_text(x), -1) for x in answers], dtype=np.int32)
     if (found < 0).any():
         raise InputError(f"target {schema.target!r}", "must hold only the classes " + ", ".join(schema.classes),
                          f"another label in record {first + int(np.argmin(found)) + 1}",
@@ -113,7 +113,7 @@ def _target(answers: Cells, schema: Schema, first: int) -> np.ndarray:
     return found
 
 
-def _label(value: Any) -> str:
+def label_text(value: Any) -> str:
     """Text of a label; 3, 3.0 and "3" are the same class."""
     if isinstance(value, float | np.floating) and float(value).is_integer():
         value = int(value)

@@ -109,7 +109,7 @@ def cells_of(name: str, column: Any) -> list[str]:
     if types.is_floating(kind):
         return [_number(value) for value in column.to_pylist()]
     if types.is_string(kind) or types.is_large_string(kind) or types.is_integer(kind) or types.is_boolean(kind) \
-            or types.is_decimal(kind) or types.is_null(kind):
+            or types.is_decimal(kind) or types.is_null(kind) or str(kind) == "string_view":
         return ["" if value is None else str(value).strip() for value in column.to_pylist()]
     if types.is_date(kind) or types.is_time(kind) or types.is_timestamp(kind):
         try:

@@ -12,13 +12,17 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from lastiterate.accounting.certificate import Certificate
+from lastiterate.data.data_frames import frame_table
 from lastiterate.engine import Model
 from lastiterate.errors import InputError
+from lastiterate.estimators.pipelines import warn_of_learned_steps
+from lastiterate.estimators.schema_transformer import SchemaTransformer, as_schema
 from lastiterate.planning.planner import Choice
 from lastiterate.planning.presets import ALGORITHMS, described
-from lastiterate.planning.task import Task
+from lastiterate.planning.task import FeatureMap, Task
 from lastiterate.release import linear
 from lastiterate.release.charging import custody
+from lastiterate.release.feature_choice import chosen, part_of
 from lastiterate.release.linear import Answers, Budget, FittedLinear
 from lastiterate.release.scored import count_for, reserved
 from lastiterate.run.arrays import check_kept
@@ -56,20 +60,22 @@ class PrivateLinear(BaseEstimator):
     ledger: Any
     dataset: str | None
     verbose: int
-    features: Any
+    features: str
+    schema: Any
     algorithm: str
     report_accuracy: float | None = None
 
     def _train(self, features: np.ndarray, target: np.ndarray, classes: int, answers: Answers, caveats: list[str],
                progress: Any, unsupported: dict[str, Any]) -> None:
         refuse(unsupported)
-        if self.run is not None and self.features != "plain":
+        part = part_of(self.features) if self.schema is None else self._part
+        if self.run is not None and part != "plain":
             raise InputError("features", "must be 'plain' where a run is given", self.features,
                              "put SquareRoots() into the run's prelude")
         places = None if self.report_accuracy is None else reserved(len(features))
         n = len(features) if places is None else len(places[0])
-        task = Task(n, features.shape[1], classes, self.public_row_norm(), feature_map=self.features)
-        budget = Budget(self.epsilon, self.delta, self.adjacency, self.time_budget)
+        task = Task(n, features.shape[1], classes, self.public_row_norm(), feature_map=part)
+        budget = self._budget
         count = held = None
         if places is not None and self.report_accuracy is not None:
             count = count_for(self.report_accuracy, self.epsilon, budget.delta_for(n), len(places[1]))
@@ -80,7 +86,8 @@ class PrivateLinear(BaseEstimator):
         seed = None if self.random_state is None else int(check_random_state(self.random_state).randint(2**31))
         self.fitted_: FittedLinear = linear.fit(plan.certificate, features, target, delta=plan.delta, answers=answers,
                                                 seed=seed, caveats=tuple(caveats), progress=self._progress(progress),
-                                                custody=guard, held=held)
+                                                custody=guard, held=held,
+                                                schema=None if self.schema is None else self.transformer_.schema_)
         guard.finish(self.fitted_)
         self.choice_: Choice | None = plan.choice
         self.delta_ = plan.delta
@@ -100,10 +107,13 @@ class PrivateLinear(BaseEstimator):
         """The bound on a row's norm: the run's own, or the one that the caller must state."""
         if self.run is not None:
             return float(getattr(self.run.loss, "row_norm", 1.0))
+        if self.row_norm is None and self.schema is not None:
+            return self.transformer_.row_norm_
         if self.row_norm is None:
             raise InputError("row_norm", "must be given: a public bound on the Euclidean norm of a row", None,
                              "longer rows are scaled down to it, and most of a fit is lost if it is far from their "
-                             "norms; features scaled to [-1, 1] have at most the square root of their number")
+                             "norms; features scaled to [-1, 1] have at most the square root of their number, and "
+                             "a schema= says it by itself")
         return self.row_norm
 
     partial_fit = Absent("partial_fit does not exist: every call would be a release of its own, and a record that is "
@@ -165,13 +175,34 @@ class PrivateLinear(BaseEstimator):
             raise AttributeError(f"this {type(self).__name__} is not fitted")
         return self.fitted_
 
+    @property
+    def _budget(self) -> Budget:
+        return Budget(self.epsilon, self.delta, self.adjacency, self.time_budget)
+
+    def _mapped(self, table: Any) -> np.ndarray:
+        """Rows of a table by the schema, and by the maps that it, the caller or the data's shape names."""
+        warn_of_learned_steps(self)
+        schema = as_schema(self.schema)
+        cells = frame_table(table, schema)
+        choice = chosen(schema, self.features, cells.shape or (len(cells.names),), len(cells), self._budget)
+        self._part: FeatureMap = choice.part
+        self.transformer_ = SchemaTransformer(choice.schema).fit(table)
+        self.n_features_in_ = self.transformer_.n_features_in_
+        vars(self).pop("feature_names_in_", None)
+        if "feature_names_in_" in vars(self.transformer_):
+            self.feature_names_in_ = self.transformer_.feature_names_in_
+        return self.transformer_.transform(table)
+
     def _rows(self, features: Any) -> np.ndarray:
         check_is_fitted(self, "fitted_")
+        if self.schema is not None:
+            return self.transformer_.transform(features)
         check_kept("X", features)
         return np.asarray(validate_data(self, features, reset=False, dtype=[np.float64, np.float32]))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
+        tags.input_tags.string = tags.input_tags.categorical = tags.input_tags.allow_nan = self.schema is not None
         tags.non_deterministic = self.random_state is None
         return tags
 

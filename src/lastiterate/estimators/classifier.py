@@ -12,6 +12,8 @@ from sklearn.utils.validation import validate_data
 
 from lastiterate.errors import InputError
 from lastiterate.estimators.base import PrivateLinear, public_labels
+from lastiterate.estimators.pipelines import warn_of_learned_steps
+from lastiterate.estimators.schema_transformer import as_schema, labels_of
 from lastiterate.planning.planner import TIME_BUDGET
 from lastiterate.release.answers import Labels
 from lastiterate.run.arrays import check_kept
@@ -34,8 +36,11 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
     ledger, dataset : a ledger file (``lastiterate ledger make``) that every fit is charged to, and the data set's name
         in it; a fit that the budget does not hold is refused before it begins.
     verbose : 1 prints steps and time (never anything that depends on the data).
-    features : "plain", "sqrt" for roots of the features' sizes, or "fourier" for random cosine features beside them; a
-        public choice (docs/guides/planning).
+    features : "auto", names of public maps of records that a schema is needed for ("curves", "words"), "plain", "sqrt"
+        for roots of the features' sizes, or "fourier" for random cosine features beside them; a public choice
+        (docs/guides/planning).
+    schema : a Schema or its TOML file: ``fit`` takes a data frame, its maps make rows, and they say ``row_norm``,
+        and ``classes`` where they are not given.
     algorithm : "automatic", or one of the names that ``lastiterate train --algorithm`` takes.
     report_accuracy : part of the budget mu^2 that a noisy count of right answers costs, such as 0.05, on a tenth of the
         records, which are not trained on; ``fitted_.accuracies`` has it with an interval; the certificate covers it.
@@ -56,8 +61,8 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
                  adjacency: str = "zero-out", random_state: int | None = None,
                  time_budget: float = TIME_BUDGET, run: Run | None = None, ledger: Any = None,
                  dataset: str | None = None, verbose: int = 0,
-                 features: str = "plain", algorithm: str = "automatic",
-                 report_accuracy: float | None = None) -> None:
+                 features: str = "auto", algorithm: str = "automatic",
+                 report_accuracy: float | None = None, schema: Any = None) -> None:
         self.epsilon = epsilon
         self.delta = delta
         self.row_norm = row_norm
@@ -72,9 +77,13 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
         self.features = features
         self.algorithm = algorithm
         self.report_accuracy = report_accuracy
+        self.schema = schema
 
     def fit(self, X: Any, y: Any, progress: Any = None, **unsupported: Any) -> DPLogisticRegression:
         """Train on rows X (n, d) and labels y (n,); ``progress(steps_done, steps, seconds)`` is called now and then."""
+        if self.schema is not None:
+            return self._fit_table(X, y, progress, unsupported)
+        warn_of_learned_steps(self)
         check_kept("X", (X, y))
         X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], ensure_min_samples=2)
         with warnings.catch_warnings():  # one that counts the labels of private records
@@ -88,6 +97,17 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
         answers = Labels(tuple(self.classes_.tolist()))
         self._train(X, np.searchsorted(self.classes_, y), len(self.classes_), answers, caveats, progress,
                     unsupported)
+        return self
+
+    def _fit_table(self, table: Any, y: Any, progress: Any, unsupported: dict[str, Any]) -> DPLogisticRegression:
+        """Train on a table by the schema, whose classes are the labels."""
+        labels, target = labels_of(as_schema(self.schema), self.classes, y)
+        rows = self._mapped(table)
+        if len(rows) != len(target):
+            raise InputError("y", f"must have one label for each of {len(rows)} records", len(target))
+        self.classes_ = labels
+        answers = Labels(self.transformer_.schema_.classes)
+        self._train(rows, target, len(labels), answers, [], progress, unsupported)
         return self
 
     def decision_function(self, X: Any) -> np.ndarray:

@@ -6,10 +6,12 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import RegressorMixin
-from sklearn.utils.validation import validate_data
+from sklearn.utils.validation import check_array, check_consistent_length, validate_data
 
 from lastiterate.errors import InputError
 from lastiterate.estimators.base import PrivateLinear
+from lastiterate.estimators.pipelines import warn_of_learned_steps
+from lastiterate.estimators.schema_transformer import as_schema, range_of
 from lastiterate.planning.planner import TIME_BUDGET
 from lastiterate.release.answers import Range, ordered
 from lastiterate.run.arrays import check_kept
@@ -25,14 +27,14 @@ class DPHuberRidge(RegressorMixin, PrivateLinear):
         ``DPLogisticRegression``.
     target_range : public (low, high) of the target, which must be given; values outside are clipped.
     verbose : 1 prints steps and time.
-    features, algorithm : as for ``DPLogisticRegression``.
+    features, algorithm, schema : as for ``DPLogisticRegression``; a schema says the ``target_range``, too.
     """
 
     def __init__(self, epsilon: float = 1.0, delta: Any = "auto", row_norm: float | None = None,
                  target_range: tuple[float, float] | None = None, adjacency: str = "zero-out",
                  random_state: int | None = None, time_budget: float = TIME_BUDGET, run: Run | None = None,
                  ledger: Any = None, dataset: str | None = None, verbose: int = 0,
-                 features: str = "plain", algorithm: str = "automatic") -> None:
+                 features: str = "auto", algorithm: str = "automatic", schema: Any = None) -> None:
         self.epsilon = epsilon
         self.delta = delta
         self.row_norm = row_norm
@@ -46,9 +48,19 @@ class DPHuberRidge(RegressorMixin, PrivateLinear):
         self.verbose = verbose
         self.features = features
         self.algorithm = algorithm
+        self.schema = schema
 
     def fit(self, X: Any, y: Any, progress: Any = None, **unsupported: Any) -> DPHuberRidge:
-        """Train on rows X (n, d) and targets y (n,)."""
+        """Train on rows X (n, d), or a table with a schema, and targets y (n,)."""
+        if self.schema is not None:
+            found = as_schema(self.schema)
+            bounds = range_of(found, self.target_range)
+            y = check_array(y, ensure_2d=False, dtype=np.float64)
+            rows = self._mapped(X)
+            check_consistent_length(rows, y)
+            self._train(rows, bounds.scaled(y), 0, bounds, [], progress, unsupported)
+            return self
+        warn_of_learned_steps(self)
         check_kept("X", (X, y))
         X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], y_numeric=True, ensure_min_samples=2)
         if self.target_range is None:

@@ -65,6 +65,9 @@ class DPSearchCV(MetaEstimatorMixin, BaseEstimator):
         if not isinstance(self.estimator, PrivateLinear):
             raise InputError("estimator", "must be a DPLogisticRegression or a DPHuberRidge",
                              type(self.estimator).__name__)
+        if self.estimator.schema is not None:
+            raise InputError("schema of the estimator", "must be None in a search, which takes rows", None,
+                             "put a SchemaTransformer before it, or use its rows")
         check_kept("X", (X, y))
         X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], ensure_min_samples=10)
         self._settings, target = list(ParameterGrid(self.param_grid)), y

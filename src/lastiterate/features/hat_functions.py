@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import ClassVar, Self, final
 
 import numpy as np
 
@@ -11,6 +11,15 @@ from lastiterate.features.record_fields import Field, Grid, Number, Values
 from lastiterate.features.record_map import RecordMap
 from lastiterate.run.fields import settle
 from lastiterate.run.validate import whole
+
+PAYS, FINE = 15.0, 400.0
+"""Records times mu for each number from which on curves gain on synthetic tables, and more knots do
+(benchmarks.utility.curved_tables)."""
+FEW, MANY = 8, 12
+
+
+def _numbers(fields: tuple[Field, ...]) -> int:
+    return sum(field.width if isinstance(field, Grid) else isinstance(field, Number) for field in fields)
 
 
 @final
@@ -23,13 +32,21 @@ class Curves(RecordMap):
     is a unit vector of its own where the schema says missing = "indicator".
     """
 
-    knots: int = 16
+    knots: int = MANY
     name: ClassVar[str] = "curves"
     takes: ClassVar[tuple[type[Field], ...]] = (Number, Grid)
 
     def __post_init__(self) -> None:
         settle(self)
         whole("knots of curves", self.knots, least=2, most=1000)
+
+    @classmethod
+    def sized(cls, fields: tuple[Field, ...], resolved: float) -> Self:
+        return cls(MANY if resolved >= FINE * _numbers(fields) else FEW)
+
+    @classmethod
+    def pays(cls, fields: tuple[Field, ...], resolved: float) -> bool:
+        return Number in map(type, fields) and resolved >= PAYS * _numbers(fields)
 
     def width(self, field: Field) -> int:
         return self.knots + field.indicator if isinstance(field, Number) else self.knots * field.width

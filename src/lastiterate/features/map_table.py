@@ -6,18 +6,23 @@ from typing import Any, get_args
 
 from lastiterate.errors import InputError
 from lastiterate.features.bins import Bins
+from lastiterate.features.hashed_words import HashedWords
 from lastiterate.features.hat_functions import Curves
+from lastiterate.features.record_fields import Field
 from lastiterate.features.record_map import RecordMap
 from lastiterate.features.scattering import Scattering
 from lastiterate.run import codec
 
-Maps = Curves | Bins | Scattering
+Maps = Curves | Bins | HashedWords | Scattering
 TABLE: dict[str, type[RecordMap]] = {one.name: one for one in get_args(Maps)}
 PLAIN = "plain"
 
 
-def maps_named(names: str) -> tuple[RecordMap, ...]:
-    """The maps of these names, separated by commas; ``plain`` is none."""
+def maps_named(names: str, fields: tuple[Field, ...] | None = None, resolved: float = 0.0) -> tuple[RecordMap, ...]:
+    """The maps of these names, separated by commas; ``plain`` is none.
+
+    ``fields``, ``resolved``: as large as such a record and budget carry (see ``RecordMap.sized``).
+    """
     if names == PLAIN:
         return ()
     listed = [name.strip() for name in names.split(",")]
@@ -25,7 +30,12 @@ def maps_named(names: str) -> tuple[RecordMap, ...]:
     if strange or len(set(listed)) != len(listed):
         raise InputError("features", "must be auto, plain, sqrt, fourier, or maps of records separated by commas: "
                          + ", ".join(TABLE), names)
-    return tuple(TABLE[name]() for name in listed)
+    return tuple(TABLE[name]() if fields is None else TABLE[name].sized(fields, resolved) for name in listed)
+
+
+def automatic_maps(fields: tuple[Field, ...], resolved: float) -> tuple[RecordMap, ...]:
+    """The maps that pay for such fields; ``resolved``: public records times mu of the budget. No value is looked at."""
+    return tuple(one.sized(fields, resolved) for one in TABLE.values() if one.pays(fields, resolved))
 
 
 def maps_from(data: Any) -> tuple[RecordMap, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -22,6 +22,20 @@ class RecordMap(ABC):
 
     name: ClassVar[str]
     takes: ClassVar[tuple[type[Field], ...]]
+
+    @classmethod
+    def sized(cls, fields: tuple[Field, ...], resolved: float) -> Self:
+        """The map with as many numbers as such fields and a budget carry.
+
+        ``resolved``: public records times mu of the budget, in proportion to how fine a difference a fit can tell from
+        its noise.
+        """
+        return cls()
+
+    @classmethod
+    def pays(cls, fields: tuple[Field, ...], resolved: float) -> bool:
+        """Whether ``features="auto"`` takes it for a record of such fields."""
+        return False
 
     @abstractmethod
     def width(self, field: Field) -> int:

@@ -6,7 +6,7 @@ import math
 import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import ClassVar, Self, final
+from typing import ClassVar, final
 
 import numpy as np
 
@@ -56,12 +56,12 @@ class Scattering(RecordMap):
         whole("most of scattering", self.most, most=10**6)
 
     @classmethod
-    def suited(cls, fields: tuple[Field, ...], resolved: float) -> Self | None:
+    def pays(cls, fields: tuple[Field, ...], resolved: float) -> bool:
         """For pictures: arrays of two dimensions, or with few channels, that are large enough."""
         one = cls()
         shapes = [_as_image(field.shape) for field in fields if isinstance(field, Grid)]
         fit = [shape for shape in shapes if shape is not None and min(shape[:2]) >= one.least]
-        return one if fit and len(fit) == len(shapes) else None
+        return bool(fit) and len(fit) == len(shapes)
 
     @property
     def least(self) -> int:

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import Any
 
 import numpy as np
 
@@ -16,14 +16,14 @@ from lastiterate.curves.number_of_runs import Runs
 from lastiterate.data import Schema, encode_features, read_table
 from lastiterate.engine.streaming.passes import check_streams
 from lastiterate.errors import InputError
-from lastiterate.features.map_table import maps_named
 from lastiterate.planning.families.asked import Asked
 from lastiterate.planning.planner import Choice
 from lastiterate.planning.presets import ALGORITHMS, described
-from lastiterate.planning.task import FeatureMap, Task
+from lastiterate.planning.task import Task
 from lastiterate.release import linear, posterior
 from lastiterate.release.answers import Labels, Range
 from lastiterate.release.charging import Custody
+from lastiterate.release.feature_choice import AUTO, IN_RUN, chosen
 from lastiterate.release.fitted import Fitted
 from lastiterate.release.linear import Budget
 from lastiterate.release.open_dataset import SAMPLE, Opened, Records, open_file
@@ -46,6 +46,7 @@ class Trained:
     choice: Choice | None = None
     test_score: float | None = None
     plain_score: float | None = None
+    features: str = ""  #: why records become rows as they do
 
 
 def template(algorithm: str, batching: Batching | None, prox: Prox | None, cap: float | None = None
@@ -66,7 +67,7 @@ def template(algorithm: str, batching: Batching | None, prox: Prox | None, cap: 
 def fit_file(data: str, budget: Budget, *, schema: Schema | None = None, test: str | None = None,
              row_norm: float | None = None, model: str | None = None, template: Template | None = None,
              progress: Callable[[int, int, float], None] | None = None, custody: Custody | None = None,
-             secure_noise: bool = False, units: Units | None = None, features: str | None = None,
+             secure_noise: bool = False, units: Units | None = None, features: str = AUTO,
              stream: bool = False, scratch: Path | None = None, devices: int = 1,
              report_accuracy: float | None = None) -> Trained:
     """Fit on a file (with its schema) or on a bundled public set, of which a fifth is kept for testing.
@@ -74,9 +75,9 @@ def fit_file(data: str, budget: Budget, *, schema: Schema | None = None, test: s
     ``model``: one of ``MODELS``; by default the linear model that fits the target. ``custody``: pays as soon as the
     public numbers of records and features are known, before a value is looked at; the caller finishes it. Otherwise
     nothing is written. ``units``: the column that says who a row belongs to, and the most rows of each that are used.
-    ``features``: names of public maps of records, in the place of the schema's own, or of a part of the planner's runs
-    (see ``Task``). ``stream``: read the file piece by piece, with scratch files in the folder ``scratch`` (see
-    ``too_large``). ``devices``: how many share every batch.
+    ``features``: "auto", names of public maps of records in the place of the schema's own, or of a part of the
+    planner's runs (see ``Task``). ``stream``: read the file piece by piece, with scratch files in the folder
+    ``scratch`` (see ``too_large``). ``devices``: how many share every batch.
     ``report_accuracy``: the part of mu^2 that a noisy count of right answers costs, on a tenth of the records that are
     then not trained on.
     """
@@ -91,19 +92,20 @@ def fit_file(data: str, budget: Budget, *, schema: Schema | None = None, test: s
         raise InputError("algorithm", f"cannot be combined with {SAMPLE}, which draws one posterior sample", None)
     if model == SAMPLE and units is not None:
         raise InputError("unit", f"cannot be combined with {SAMPLE}, whose bound is for one row", units.column)
-    part = features if features in get_args(FeatureMap) else "plain"
-    if part != "plain" and (model == SAMPLE or template is not None):
+    if features in IN_RUN and features != "plain" and (model == SAMPLE or template is not None):
         raise InputError("features", "is for the automatic plan", features, "leave it out, or name no algorithm")
     if model == SAMPLE and test is not None:
         raise InputError("test", f"is not scored for {SAMPLE}", test, "leave it out")
+    asked_for = "plain" if model == SAMPLE and features == AUTO and not (schema and schema.features) else features
     file = open_file(data, schema=schema, test=test, row_norm=row_norm, units=units, stream=stream,
-                     maps=None if features is None else () if part == features else maps_named(features))
+                     choose=lambda found, shape, n: chosen(found, asked_for, shape, n, budget))
+    part = "plain" if file.choice is None else file.choice.part
     if model == SAMPLE:
         return _sample(file, budget, custody)
     # where the engine draws units; elsewhere a unit pays for its rows by group privacy
     by_rows = file.bundled or secure_noise or stream or report_accuracy is not None or part == "fourier"
     drawn = file.rows_per_unit > 1 and not by_rows and devices == 1
-    task = replace(file.task_of_units if drawn else file.task, feature_map=cast(FeatureMap, part))
+    task = replace(file.task_of_units if drawn else file.task, feature_map=part)
     places = None if report_accuracy is None else reserved(task.n)
     task = task if places is None else replace(task, n=len(places[0]))
     if secure_noise:  # without an algorithm full batches: each record is charged at every step, and noise counts least
@@ -127,7 +129,8 @@ def fit_file(data: str, budget: Budget, *, schema: Schema | None = None, test: s
                        schema=records.schema, progress=progress, custody=custody, scratch=scratch, held=held,
                        devices=devices, unit=file.who if drawn else None)
     plain = _plain_score(records) if records.bundled else None
-    return Trained(found, plan.choice, None if records.held is None else _score(found, records), plain)
+    return Trained(found, plan.choice, None if records.held is None else _score(found, records), plain,
+                   "" if file.choice is None else file.choice.why)
 
 
 def _exactly(file: Opened, budget: Budget, run: Run, custody: Custody | None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,16 +15,17 @@ from lastiterate.data.encode import form_of, memory
 from lastiterate.data.sources.source import Encoded, needed, open_stream, streams
 from lastiterate.data.table import Table
 from lastiterate.errors import InputError
-from lastiterate.features.record_map import RecordMap
 from lastiterate.features.row_form import RowForm
 from lastiterate.planning.task import Task
 from lastiterate.release.answers import Labels, Range
+from lastiterate.release.feature_choice import FeatureChoice
 from lastiterate.release.protected_units import Units
 from lastiterate.run.preparation import PrivateCovariance, columns
 from lastiterate.run.run import Run
 
 SAMPLE = "bayes-linear"
-Maps = tuple[RecordMap, ...]
+Choose = Callable[[Schema, tuple[int, ...], int], FeatureChoice]
+"""The maps for a schema, the shape of one record and the number of records."""
 MODELS = ("logistic", "huber-ridge", SAMPLE)
 SHARE = 0.6
 """Of the memory that values may take."""
@@ -65,6 +67,7 @@ class Opened:
     bundled: bool
     rows_per_unit: int = 1
     who: np.ndarray | None = None  #: the unit of every row
+    choice: FeatureChoice | None = None  #: why the schema has its maps
 
     @property
     def task_of_units(self) -> Task:
@@ -117,21 +120,19 @@ class Opened:
 
 
 def open_file(data: str, *, schema: Schema | None, test: str | None, row_norm: float | None,
-              units: Units | None = None, stream: bool = False, maps: Maps | None = None) -> Opened:
+              units: Units | None = None, stream: bool = False, choose: Choose | None = None) -> Opened:
     """The file, not yet encoded, bounded to a public number of rows per unit; a public test file is read whole.
 
-    ``stream``: the values will be read piece by piece. ``maps``: public maps in the place of the schema's own.
+    ``stream``: the values will be read piece by piece. ``choose``: says which public maps the schema gets.
     """
     if stream:
-        mapped = schema if schema is None or maps is None else replace(schema, features=maps)
-        return _opened_stream(data, mapped, test, row_norm, units)
+        return _opened_stream(data, schema, test, row_norm, units, choose)
     bundled = data in BUNDLED
     if bundled and test is not None:
         raise InputError("test", "cannot be combined with a bundled set, a fifth of which is kept for testing", test)
     table, own = load_bundled(data) if bundled else (read_table(data, schema), schema)
     if own is None:
         raise needs_schema(data)
-    own = own if maps is None else replace(own, features=maps)
     who = None
     if units is not None:
         table = units.bounded(table, own)
@@ -139,26 +140,31 @@ def open_file(data: str, *, schema: Schema | None, test: str | None, row_norm: f
         who = np.asarray(table.cells[units.column])
     if len(table) < 2:
         raise InputError("data file", "must hold at least two records", len(table))
+    choice = None if choose is None else choose(own, table.shape or (len(table.names),), len(table))
+    own = own if choice is None else choice.schema
     form = form_of(table, own)
     held = None if test is None else _public_test(test, own, form.width)
     norm = form.norm if row_norm is None else row_norm
-    return Opened(table, own, norm, held, bundled, 1 if units is None else units.rows, who)
+    return Opened(table, own, norm, held, bundled, 1 if units is None else units.rows, who, choice)
 
 
 def _opened_stream(data: str, schema: Schema | None, test: str | None, row_norm: float | None,
-                   units: Units | None) -> Opened:
+                   units: Units | None, choose: Choose | None) -> Opened:
     if schema is None:
         raise InputError("stream", "is for files of your own", data, "leave it out") if data in BUNDLED else \
             needs_schema(data)
     if units is not None:
         raise InputError("unit", "cannot be bounded where a file is read piece by piece", units.column,
                          "write a file with at most so many rows of each unit first (lastiterate.kept_rows)")
-    source = Encoded(open_stream(data, schema), schema)
+    found = open_stream(data, schema)
+    choice = None if choose is None else choose(schema, found.shape or (len(found.names),), len(found))
+    schema = schema if choice is None else choice.schema
+    source = Encoded(found, schema)
     if len(source) < 2:
         raise InputError("data file", "must hold at least two records", len(source))
     held = None if test is None else _public_test(test, schema, source.form.width)
     norm = source.form.norm if row_norm is None else row_norm
-    return Opened(source, schema, norm, held, False)
+    return Opened(source, schema, norm, held, False, choice=choice)
 
 
 def too_large(data: str) -> str | None:

@@ -56,7 +56,7 @@ def _part(path: Path, most: int, at: int, numbers: frozenset[str]) -> Iterator[T
         batches = file.iter_batches(batch_size=most, use_threads=False)
         while (batch := _next(batches, path)) is not None:
             names = column_names(list(batch.schema.names))
-            cells = {name: _cells(name, column, name in numbers)
+            cells = {name: cells_by_kind(name, column, name in numbers)
                      for name, column in zip(names, batch.columns, strict=True)}
             yield Table(names, cells, first=at)
             at += batch.num_rows
@@ -74,7 +74,7 @@ def _next(batches: Iterator[Any], path: Path) -> Any:
         raise damaged(path, "must be a complete Parquet file", error) from None
 
 
-def _cells(name: str, column: Any, number: bool) -> Cells:
+def cells_by_kind(name: str, column: Any, number: bool) -> Cells:
     """Text as everywhere; numbers of a column that is one as they are, NaN where one is missing."""
     from pyarrow import types
 

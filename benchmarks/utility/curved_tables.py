@@ -1,0 +1,99 @@
+"""Which partition of a number's range, how many hat functions, and from how many records on: synthetic tables only.
+
+    python -m benchmarks.utility.curved_tables [--seeds 3] [--epsilon 1]
+
+A score is a sum of effects of single columns: lines, saturating ones, bumps and steps, on uniform, bell-shaped and
+heavy-tailed numbers and on categories. Printed: accuracy below the best possible one, and AUROC, by records and knots,
+beside what the planner predicts for plain columns and for curves.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+
+import numpy as np
+from sklearn.metrics import roc_auc_score
+
+from lastiterate.data import Category, Numeric, Schema, Table, encode
+from lastiterate.features import Curves
+from lastiterate.planning.task import Task
+from lastiterate.release import linear
+from lastiterate.release.answers import Labels
+from lastiterate.release.linear import Budget
+
+TEST = 8000
+SIZES, KNOTS = (500, 2000, 8000, 30_000), (0, 4, 8, 12, 16, 32)
+EFFECTS: tuple[Callable[[np.ndarray], np.ndarray], ...] = (
+    lambda u: u, lambda u: np.tanh(4 * u), lambda u: -u**2, lambda u: np.exp(-((u - 0.2) / 0.25) ** 2),
+    lambda u: np.sign(u - 0.3), lambda u: np.abs(u + 0.2))
+"""Of a number that a public scale has brought to [-1, 1]."""
+
+
+def made(rng: np.random.Generator, n: int, numbers: int, categories: int) -> tuple[Table, np.ndarray, Schema]:
+    """A table, the chance of its second class, and its schema."""
+    cells, columns, score = {}, [], np.zeros(n)
+    hidden = rng.normal(size=(n, 2))
+    for i in range(numbers):
+        base = hidden @ rng.normal(size=2) * 0.4 + rng.normal(size=n)
+        kind = rng.integers(3)
+        value = [np.tanh(base) * 50 + 50, base * 12 + 50, np.exp(base * 1.2 + 4)][kind]
+        column = Numeric(f"n{i}", *((0.0, 100.0), (0.0, 100.0), (0.0, 20_000.0))[kind],
+                         scale=("linear", "linear", "log")[kind])
+        found = EFFECTS[rng.integers(len(EFFECTS))](column.scaled(np.clip(value, column.low, column.high)))
+        score += rng.uniform(0.3, 1) * (found - found.mean()) / max(found.std(), 1e-9)
+        cells[column.name], _ = value, columns.append(column)
+    for i in range(categories):
+        size = int(rng.integers(2, 12))
+        code = rng.choice(size, n, p=np.arange(1.0, size + 1) ** -1 / (np.arange(1.0, size + 1) ** -1).sum())
+        effect = rng.normal(size=size)[code]
+        score += rng.uniform(0.2, 0.8) * (effect - effect.mean())
+        cells[f"c{i}"] = [str(one) for one in code]
+        columns.append(Category(f"c{i}", tuple(map(str, range(size)))))
+    chance = 1 / (1 + np.exp(-2 * (score - score.mean()) / score.std() + rng.uniform(0, 1.5)))
+    return Table(tuple(cells), cells), chance, Schema(tuple(columns), classes=("0", "1"))
+
+
+def part(table: Table, rows: slice) -> Table:
+    assert table.cells is not None
+    return Table(table.names, {name: cells[rows] for name, cells in table.cells.items()})
+
+
+def measured(seed: int, n: int, numbers: int, knots: int, epsilon: float) -> tuple[float, float, float]:
+    """Accuracy below the best possible one, AUROC, and the risk that the planner predicts."""
+    rng = np.random.default_rng(seed)
+    table, chance, schema = made(rng, n + TEST, numbers, numbers)
+    y = (rng.random(len(chance)) < chance).astype(int)
+    schema = Schema(schema.columns, classes=("0", "1"), features=(Curves(knots),) if knots else ())
+    assert table.cells is not None
+    table.cells["y"] = [str(label) for label in y]
+    names = (*table.names, "y")
+    x, target = encode(Table(names, part(table, slice(n)).cells | {"y": table.cells["y"][:n]}), schema)
+    held, _ = encode(Table(names, part(table, slice(n, None)).cells | {"y": table.cells["y"][n:]}), schema)
+    task = Task(n, x.shape[1], 2, schema.form().norm)
+    plan = linear.planned(task, Budget(epsilon, 1e-6))
+    model = linear.fit(plan.certificate, x, target, delta=1e-6, answers=Labels((0, 1)), seed=seed)
+    scores, truth = model.scores(held)[:, 0], chance[n:]
+    right = np.where(scores > 0, truth, 1 - truth).mean()
+    assert plan.choice is not None
+    below = np.maximum(truth, 1 - truth).mean() - right
+    return float(below), float(roc_auc_score(y[n:], scores)), plan.choice.best.risk
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--epsilon", type=float, default=1.0)
+    parser.add_argument("--numbers", type=int, default=6)
+    parser.add_argument("--knots", default=",".join(map(str, KNOTS)))
+    parser.add_argument("--sizes", default=",".join(map(str, SIZES)))
+    asked = parser.parse_args()
+    print(f"{'records':>8} {'knots':>6} {'below best':>11} {'AUROC':>7} {'predicted':>10}")
+    for n in map(int, asked.sizes.split(",")):
+        for knots in map(int, asked.knots.split(",")):
+            found = np.mean([measured(seed, n, asked.numbers, knots, asked.epsilon) for seed in range(asked.seeds)], 0)
+            print(f"{n:8d} {knots or 'plain':>6} {found[0]:11.4f} {found[1]:7.4f} {found[2]:10.5f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

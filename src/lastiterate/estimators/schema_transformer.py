@@ -1,0 +1,130 @@
+"""Data frames to bounded rows by a public schema, as a transformer of scikit-learn that learns nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, TransformerMixin
+
+from lastiterate.data.data_frames import frame_table
+from lastiterate.data.encode import encode_features, form_of, label_text
+from lastiterate.data.schema import Schema
+from lastiterate.errors import InputError
+from lastiterate.features.map_table import maps_named
+from lastiterate.features.row_form import RowForm
+from lastiterate.release.answers import Range
+
+
+class SchemaTransformer(TransformerMixin, BaseEstimator):
+    """Rows (n, d) float32 of bounded norm from a data frame, by the public facts of a schema.
+
+    Parameters
+    ----------
+    schema : a Schema, the TOML file that holds one, or the dictionary that its ``to_dict`` gives.
+    features : names of public maps (such as "curves") in the place of the schema's own; None leaves those.
+
+    Attributes
+    ----------
+    row_norm_ : the public bound on every row's norm, which ``DPLogisticRegression(row_norm=)`` takes.
+    schema_ : the schema with its maps. ``feature_names_in_``, ``n_features_in_`` : columns as in scikit-learn.
+
+    ``fit`` looks at the names of the columns and at no value. **Guarantee:** a row depends on its own record and on
+    the schema only, and is at most ``row_norm_`` long.
+    """
+
+    def __init__(self, schema: Any, features: str | None = None) -> None:
+        self.schema = schema
+        self.features = features
+
+    def fit(self, X: Any, y: Any = None) -> SchemaTransformer:
+        """Check the columns of X, a data frame (pandas, polars, pyarrow), a dictionary of columns, or an array."""
+        found = as_schema(self.schema)
+        self.schema_ = found if self.features is None else replace(found, features=maps_named(self.features))
+        table = frame_table(X, self.schema_)
+        form = form_of(table, self.schema_)
+        self.row_norm_, self.n_features_in_ = form.norm, len(table.names)
+        vars(self).pop("feature_names_in_", None)
+        if not isinstance(X, np.ndarray):  # an array's columns have no names
+            self.feature_names_in_ = np.array(table.names, dtype=object)
+        self._shape = table.shape
+        return self
+
+    def transform(self, X: Any) -> np.ndarray:
+        """Rows (n, d) float32 of the records of X. Errors: columns or cells that the schema refuses."""
+        self._fitted()
+        return encode_features(frame_table(X, self.schema_), self.schema_)
+
+    @property
+    def form_(self) -> RowForm:
+        """How records become rows: fields, maps, names, the norm."""
+        self._fitted()
+        return self.schema_.form(self._shape or (self.n_features_in_,))
+
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+        """Names of the numbers in a row."""
+        self._fitted()
+        seen = vars(self).get("feature_names_in_")
+        if input_features is not None and (len(input_features) != self.n_features_in_ or (
+                seen is not None and list(input_features) != list(seen))):
+            raise ValueError("input_features is not equal to feature_names_in_")
+        return np.array(self.form_.names, dtype=object)
+
+    def _fitted(self) -> None:
+        from sklearn.utils.validation import check_is_fitted
+
+        check_is_fitted(self, "schema_")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = tags.input_tags.string = tags.input_tags.categorical = True
+        tags.requires_fit = False  # nothing is learned: only names of columns are looked at
+        tags.no_validation = True
+        return tags
+
+
+def as_schema(given: Any) -> Schema:
+    """A schema from what holds one."""
+    if isinstance(given, Schema):
+        return given
+    if isinstance(given, str | Path):
+        return Schema.read(given)
+    if isinstance(given, dict):
+        return Schema.from_dict(given)
+    raise InputError("schema", "must be a Schema, or the path of a TOML file that holds one", type(given).__name__,
+                     "lastiterate schema FILE writes one to fill in")
+
+
+def labels_of(schema: Schema, classes: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
+    """The schema's classes in their order, of the kind of ``y``, and the class index of every label (n,).
+
+    Errors: a schema without classes, other ``classes`` beside it, labels that it does not list.
+    """
+    if schema.regression:
+        raise InputError("schema", "must have classes where labels are learned", None, "use DPHuberRidge for numbers")
+    if classes is not None and sorted(map(label_text, classes)) != sorted(schema.classes):
+        raise InputError("classes", "must be those of the schema", list(classes), "leave them out")
+    given = np.asarray(y)
+    if given.ndim != 1:
+        raise InputError("y", "must be one label for each record", given.shape)
+    place = {label: index for index, label in enumerate(schema.classes)}
+    target = np.array([place.get(label_text(label), -1) for label in given.tolist()], dtype=np.int64)
+    if (target < 0).any():
+        raise InputError("y", "must hold only the classes of the schema", None, "correct the labels or the schema")
+    if given.dtype.kind not in "biuf":
+        return np.array(schema.classes), target
+    names = {"True": 1, "False": 0}
+    return np.array([float(names.get(label, label)) for label in schema.classes]).astype(given.dtype), target
+
+
+def range_of(schema: Schema, target_range: tuple[float, float] | None) -> Range:
+    """The target's public range. Errors: a schema with classes, or with another range than the one given."""
+    if schema.target_range is None:
+        raise InputError("schema", "must have a target_range where numbers are learned", None,
+                         "use DPLogisticRegression for classes")
+    low, high = map(float, schema.target_range)
+    if target_range is not None and tuple(map(float, target_range)) != (low, high):
+        raise InputError("target_range", "must be that of the schema", target_range, "leave it out")
+    return Range(low, high)

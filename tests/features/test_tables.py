@@ -1,0 +1,189 @@
+"""Data frames in, bounded rows out: SchemaTransformer, and estimators that take a schema."""
+
+import contextlib
+import pickle
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.compose import ColumnTransformer
+from sklearn.impute import SimpleImputer
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import Normalizer, StandardScaler
+
+import lastiterate as li
+from lastiterate import InputError
+from lastiterate.data import Category, Numeric, Schema, encode_features, read_table
+from lastiterate.estimators import DPHuberRidge, DPLogisticRegression, DPSearchCV
+from lastiterate.estimators.pipelines import UnpaidStepWarning
+from lastiterate.features import Bins, Curves, SchemaTransformer
+from lastiterate.release.datafile import prediction_rows
+
+pyarrow = pytest.importorskip("pyarrow")
+N = 1500
+SCHEMA = Schema((Numeric("a", 0.0, 1.0, missing="indicator"), Category("c", ("x", "y"))), target="label",
+                classes=("no", "yes"))
+
+
+def columns(n=N, seed=0):
+    rng = np.random.default_rng(seed)
+    a = rng.random(n)
+    label = np.abs(a - 0.5) < 0.25
+    a[rng.random(n) < 0.05] = np.nan
+    return {"a": a, "c": np.where(rng.random(n) < 0.5, "x", "y")}, np.where(label, "yes", "no")
+
+
+def frames(cells):
+    found = [cells, pyarrow.table({"a": pyarrow.array(cells["a"], from_pandas=True), "c": cells["c"]})]
+    for library in ("pandas", "polars"):
+        with contextlib.suppress(ImportError):
+            found.append(__import__(library).DataFrame(cells))
+    return found
+
+
+def test_every_kind_of_table_gives_the_rows_of_a_file(tmp_path):
+    cells, label = columns(50)
+    lines = [f"{'' if np.isnan(a) else repr(float(a))},{c},{y}" for a, c, y in zip(*cells.values(), label, strict=True)]
+    (tmp_path / "t.csv").write_text("\n".join(["a,c,label", *lines]) + "\n")
+    mapped = replace(SCHEMA, features=(Curves(),))
+    wanted = encode_features(read_table(tmp_path / "t.csv"), mapped)
+    made = SchemaTransformer(SCHEMA, features="curves")
+    for table in frames(cells):
+        found = made.fit(table).transform(table)
+        assert found.dtype == np.float32 and np.array_equal(found, wanted), type(table)
+        assert list(made.feature_names_in_) == ["a", "c"] and made.n_features_in_ == 2
+    assert np.linalg.norm(wanted, axis=1).max() <= made.row_norm_ * (1 + 1e-6)
+    names = made.get_feature_names_out()
+    assert len(names) == wanted.shape[1] == len(set(names)) and names[-1] == "c=y"
+
+
+def test_it_is_a_transformer_of_scikit_learn():
+    cells, _ = columns(30)
+    table = pyarrow.table(cells)
+    made = SchemaTransformer(SCHEMA)
+    assert clone(made).schema is made.schema or clone(made).schema == made.schema
+    with pytest.raises(Exception, match="not fitted"):
+        made.transform(table)
+    again = pickle.loads(pickle.dumps(made.fit(table)))
+    assert np.array_equal(again.transform(table), made.transform(table))
+    with pytest.raises(ValueError, match="input_features"):
+        made.get_feature_names_out(["a"])
+    array = np.column_stack((cells["a"], cells["c"])).astype(object)
+    array[:, 0] = cells["a"]
+    assert np.array_equal(made.fit_transform(array), made.fit_transform(table))
+    whole = ColumnTransformer([("one", SchemaTransformer(SCHEMA), [0, 1])])
+    assert np.array_equal(whole.fit_transform(array), made.transform(table))
+    assert whole.get_feature_names_out()[-1] == "one__c=y"
+
+
+@pytest.mark.parametrize(("table", "words"), [
+    ({"a": [0.1], "b": ["x"]}, "misses a column of the schema"),
+    ({"a": [0.1], "c": ["x"], "d": [1]}, "does not describe"),
+    ({"a": ["high"], "c": ["x"]}, "must hold numbers"), ({"a": [0.1, 0.2], "c": ["x"]}, "columns of one length"),
+    (np.zeros((2, 3)), "must have the 2 columns"), ("a,c", "must be a data frame"), ({}, "must be a data frame"),
+    ({"a": [[0.1]], "c": [["x"]]}, "single values"),
+])
+def test_tables_that_do_not_fit_are_one_sentence(table, words):
+    with pytest.raises(InputError, match=words):
+        SchemaTransformer(SCHEMA).fit(table).transform(table)
+
+
+def test_schemas_come_from_files_and_dictionaries(tmp_path):
+    cells, _ = columns(5)
+    (tmp_path / "s.toml").write_text('target = "label"\nclasses = ["no", "yes"]\n[columns.a]\nkind = "number"\n'
+                                     'low = 0\nhigh = 1\nmissing = "indicator"\n[columns.c]\nkind = "category"\n'
+                                     'values = ["x", "y"]\n')
+    for given in (tmp_path / "s.toml", str(tmp_path / "s.toml"), SCHEMA.to_dict()):
+        assert SchemaTransformer(given).fit(cells).schema_.columns[1] == SCHEMA.columns[1]
+    with pytest.raises(InputError, match="schema must be a Schema"):
+        SchemaTransformer(3).fit(cells)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    cells, label = columns()
+    return DPLogisticRegression(epsilon=2.0, delta=1e-5, schema=SCHEMA).fit(cells, label)
+
+
+def test_a_schema_is_all_that_an_estimator_needs(fitted, tmp_path):
+    cells, label = columns(seed=5)
+    assert fitted.score(cells, label) > 0.85, "curves are the default where the records carry them"
+    assert [type(one) for one in fitted.transformer_.schema_.features] == [Curves]
+    assert fitted.run_.loss.row_norm <= np.sqrt(2) and list(fitted.classes_) == ["no", "yes"]
+    assert list(fitted.feature_names_in_) == ["a", "c"] and fitted.n_features_in_ == 2
+    place = fitted.fitted_.save(tmp_path / "m")
+    again = li.load(place)
+    assert again.schema == fitted.transformer_.schema_ and li.verify(place).holds
+    (tmp_path / "new.csv").write_text("a,c\n0.5,x\n0.02,y\n")
+    assert [row[0] for row in prediction_rows(again, str(tmp_path / "new.csv"))[1]] == ["yes", "no"]
+
+
+def test_labels_keep_their_kind():
+    cells, label = columns(400)
+    numbers = Schema(SCHEMA.columns, classes=("1", "0"))
+    model = DPLogisticRegression(epsilon=5.0, schema=numbers, features="plain").fit(cells, (label == "yes") * 1)
+    assert model.classes_.tolist() == [1, 0] and set(model.predict(cells)) <= {0, 1}
+    assert not model.transformer_.schema_.features
+
+
+def test_a_regression_takes_a_schema():
+    cells, _ = columns()
+    schema = Schema(SCHEMA.columns, target_range=(0.0, 10.0))
+    y = 10 * np.nan_to_num(np.abs(2 * cells["a"] - 1))
+    model = DPHuberRidge(epsilon=5.0, schema=schema, features="curves").fit(cells, y)
+    assert model.score(cells, y) > 0.5
+    with pytest.raises(InputError, match="target_range must be that of the schema"):
+        DPHuberRidge(schema=schema, target_range=(0, 1)).fit(cells, y)
+
+
+@pytest.mark.parametrize(("change", "words"), [
+    ({"features": "words"}, "has nothing to map: words"), ({"features": "curvy"}, "must be auto, plain"),
+    ({"classes": ["a", "b"]}, "classes must be those of the schema"),
+    ({"schema": Schema(SCHEMA.columns, target_range=(0, 1))}, "must have classes"),
+])
+def test_what_does_not_fit_is_refused(change, words):
+    cells, label = columns(100)
+    with pytest.raises(InputError, match=words):
+        DPLogisticRegression(**{"schema": SCHEMA} | change).fit(cells, label)
+
+
+def test_labels_and_maps_need_the_schema():
+    cells, label = columns(100)
+    with pytest.raises(InputError, match="only the classes of the schema"):
+        DPLogisticRegression(schema=SCHEMA).fit(cells, np.where(label == "yes", "yes", "perhaps"))
+    with pytest.raises(InputError, match="y must have one label"):
+        DPLogisticRegression(schema=SCHEMA).fit(cells, label[:50])
+    with pytest.raises(InputError, match="features needs a schema"):
+        DPLogisticRegression(row_norm=1.0, features="curves", classes=[0, 1]).fit(np.eye(4), [0, 1, 0, 1])
+    with pytest.raises(InputError, match="schema"):
+        DPSearchCV(DPLogisticRegression(schema=SCHEMA), {"row_norm": [1.0]}, epsilon=1.0).fit(np.eye(20), [0, 1] * 10)
+
+
+def test_steps_that_learn_are_named_and_others_are_not():
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(300, 3)), rng.integers(0, 2, 300)
+    model = DPLogisticRegression(epsilon=1.0, row_norm=2.0, classes=[0, 1])
+    learned = ColumnTransformer([("fill", SimpleImputer(), [0]), ("same", "passthrough", [1, 2])])
+    with pytest.warns(UnpaidStepWarning, match="does not cover columntransformer.fill, standardscaler"):
+        make_pipeline(learned, StandardScaler(), model).fit(x, y)
+    cells, label = columns(300)
+    made = SchemaTransformer(SCHEMA, features="curves")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UnpaidStepWarning)
+        make_pipeline(Normalizer(), model).fit(x, y)
+        model = DPLogisticRegression(epsilon=3.0, row_norm=float(np.sqrt(2)), classes=["no", "yes"])
+        piped = make_pipeline(made, model).fit(cells, label)
+    assert piped.score(cells, label) > 0.6
+
+
+def test_the_choice_of_maps_looks_at_no_value():
+    cells, label = columns(200)
+    other = {"a": np.ones(200), "c": ["x"] * 200}
+    first = DPLogisticRegression(epsilon=1.0, schema=SCHEMA, random_state=0).fit(cells, label)
+    second = DPLogisticRegression(epsilon=1.0, schema=SCHEMA, random_state=0).fit(other, label)
+    assert first.transformer_.schema_ == second.transformer_.schema_ and first.run_ == second.run_
+    large = replace(SCHEMA, features=(Bins(3),))
+    kept = DPLogisticRegression(epsilon=1.0, schema=large).fit(cells, label)
+    assert kept.transformer_.schema_.features == (Bins(3),), "what the schema says comes first"
