@@ -30,8 +30,9 @@ EFFECTS: tuple[Callable[[np.ndarray], np.ndarray], ...] = (
 """Of a number that a public scale has brought to [-1, 1]."""
 
 
-def made(rng: np.random.Generator, n: int, numbers: int, categories: int) -> tuple[Table, np.ndarray, Schema]:
-    """A table, the chance of its second class, and its schema."""
+def made(rng: np.random.Generator, n: int, numbers: int, categories: int, lines: bool
+         ) -> tuple[Table, np.ndarray, Schema]:
+    """A table, the chance of its second class, and its schema; ``lines``: all effects of numbers are lines."""
     cells, columns, score = {}, [], np.zeros(n)
     hidden = rng.normal(size=(n, 2))
     for i in range(numbers):
@@ -40,7 +41,8 @@ def made(rng: np.random.Generator, n: int, numbers: int, categories: int) -> tup
         value = [np.tanh(base) * 50 + 50, base * 12 + 50, np.exp(base * 1.2 + 4)][kind]
         column = Numeric(f"n{i}", *((0.0, 100.0), (0.0, 100.0), (0.0, 20_000.0))[kind],
                          scale=("linear", "linear", "log")[kind])
-        found = EFFECTS[rng.integers(len(EFFECTS))](column.scaled(np.clip(value, column.low, column.high)))
+        effect = EFFECTS[0 if lines else rng.integers(len(EFFECTS))]
+        found = effect(column.scaled(np.clip(value, column.low, column.high)))
         score += rng.uniform(0.3, 1) * (found - found.mean()) / max(found.std(), 1e-9)
         cells[column.name], _ = value, columns.append(column)
     for i in range(categories):
@@ -59,10 +61,10 @@ def part(table: Table, rows: slice) -> Table:
     return Table(table.names, {name: cells[rows] for name, cells in table.cells.items()})
 
 
-def measured(seed: int, n: int, numbers: int, knots: int, epsilon: float) -> tuple[float, float, float]:
+def measured(seed: int, n: int, numbers: int, knots: int, epsilon: float, lines: bool) -> tuple[float, float, float]:
     """Accuracy below the best possible one, AUROC, and the risk that the planner predicts."""
     rng = np.random.default_rng(seed)
-    table, chance, schema = made(rng, n + TEST, numbers, numbers)
+    table, chance, schema = made(rng, n + TEST, numbers, numbers, lines)
     y = (rng.random(len(chance)) < chance).astype(int)
     schema = Schema(schema.columns, classes=("0", "1"), features=(Curves(knots),) if knots else ())
     assert table.cells is not None
@@ -87,11 +89,13 @@ def main() -> None:
     parser.add_argument("--numbers", type=int, default=6)
     parser.add_argument("--knots", default=",".join(map(str, KNOTS)))
     parser.add_argument("--sizes", default=",".join(map(str, SIZES)))
+    parser.add_argument("--lines", action="store_true", help="every effect of a number is a line")
     asked = parser.parse_args()
     print(f"{'records':>8} {'knots':>6} {'below best':>11} {'AUROC':>7} {'predicted':>10}")
     for n in map(int, asked.sizes.split(",")):
         for knots in map(int, asked.knots.split(",")):
-            found = np.mean([measured(seed, n, asked.numbers, knots, asked.epsilon) for seed in range(asked.seeds)], 0)
+            found = np.mean([measured(seed, n, asked.numbers, knots, asked.epsilon, asked.lines)
+                             for seed in range(asked.seeds)], axis=0)
             print(f"{n:8d} {knots or 'plain':>6} {found[0]:11.4f} {found[1]:7.4f} {found[2]:10.5f}", flush=True)
 
 

@@ -125,7 +125,7 @@ def test_curves_are_continuous_partitions_of_unit_length():
 
 def test_how_many_numbers_follows_records_and_budget():
     numbers = (Number("a"), Number("b"), Choice("c", ("x", "y")))
-    for resolved, maps in ((20.0, ()), (100.0, (TABLE["curves"](8),)), (2000.0, (TABLE["curves"](12),))):
+    for resolved, maps in ((100.0, ()), (150.0, (TABLE["curves"](8),)), (2000.0, (TABLE["curves"](12),))):
         assert automatic_maps(numbers, resolved) == maps
     assert maps_named("curves", numbers, 20.0) == (TABLE["curves"](8),), "asked for, it is as small as it can be"
     text = (Text("t"), Choice("c", ("x", "y")))

@@ -132,10 +132,10 @@ def test_channels_may_stand_before():
 
 def test_automatic_by_the_shape_alone():
     for shape in ((28, 28), (8, 9, 3), (3, 32, 32)):
-        assert Scattering.suited((Grid("x", shape),), 0.0) == Scattering()
+        assert Scattering.pays((Grid("x", shape),), 1e4) and not Scattering.pays((Grid("x", shape),), 10.0)
     for shape in ((784,), (7, 28), (28, 28, 5), (3, 32, 7)):
-        assert Scattering.suited((Grid("x", shape),), 1e9) is None
-    assert Scattering.suited((Number("a"),), 1e9) is None
+        assert not Scattering.pays((Grid("x", shape),), 1e9)
+    assert not Scattering.pays((Number("a"),), 1e9)
 
 
 def test_large_images_are_averaged_down_over_whole_blocks():

@@ -12,7 +12,7 @@ from lastiterate.features.record_map import RecordMap
 from lastiterate.run.fields import settle
 from lastiterate.run.validate import whole
 
-PAYS, FINE = 15.0, 400.0
+PAYS, FINE = 60.0, 400.0
 """Records times mu for each number from which on curves gain on synthetic tables, and more knots do
 (benchmarks.utility.curved_tables)."""
 FEW, MANY = 8, 12

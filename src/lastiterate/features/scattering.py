@@ -27,6 +27,10 @@ STEEP = 50.0
 """What coefficients are multiplied by before the logarithm (benchmarks/utility/image_rules.py)."""
 
 
+CARRIED = 0.5
+"""Records times mu for each feature, below which pixels do better."""
+
+
 @final
 @dataclass(frozen=True)
 class Scattering(RecordMap):
@@ -61,7 +65,7 @@ class Scattering(RecordMap):
         one = cls()
         shapes = [_as_image(field.shape) for field in fields if isinstance(field, Grid)]
         fit = [shape for shape in shapes if shape is not None and min(shape[:2]) >= one.least]
-        return bool(fit) and len(fit) == len(shapes)
+        return bool(fit) and len(fit) == len(shapes) and all(resolved >= CARRIED * one.features(shape) for shape in fit)
 
     @property
     def least(self) -> int:
