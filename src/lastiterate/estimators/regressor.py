@@ -55,7 +55,7 @@ class DPHuberRidge(RegressorMixin, PrivateLinear):
         if self.schema is not None:
             found = as_schema(self.schema)
             bounds = range_of(found, self.target_range)
-            y = check_array(y, ensure_2d=False, dtype=np.float64)
+            y = check_array(y, ensure_2d=False, dtype="float64")
             rows = self._mapped(X)
             check_consistent_length(rows, y)
             self._train(rows, bounds.scaled(y), 0, bounds, [], progress, unsupported)

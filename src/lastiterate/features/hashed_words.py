@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, ClassVar, Self, final
+from typing import TYPE_CHECKING, ClassVar, Self, cast, final
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from lastiterate.run.fields import settle
 from lastiterate.run.validate import whole
 
 if TYPE_CHECKING:
+    from scipy.sparse import csr_matrix
     from sklearn.feature_extraction.text import HashingVectorizer
 
 WIDEST, NARROWEST = 4096, 256
@@ -65,7 +66,8 @@ class HashedWords(RecordMap):
         texts = [str(text).encode("utf-8", "replace").decode() for text in values]
         first = self.buckets - self.buckets // 2
         halves = [vectorizer(first, 0), vectorizer(self.buckets // 2, self.piece)]
-        return np.concatenate([half.transform(texts).toarray() for half in halves], axis=1) / math.sqrt(2)
+        found = [cast("csr_matrix", half.transform(texts)).toarray() for half in halves]
+        return np.concatenate(found, axis=1) / math.sqrt(2)
 
 
 @lru_cache(maxsize=8)
@@ -73,5 +75,6 @@ def vectorizer(buckets: int, piece: int) -> HashingVectorizer:
     """Of words and pairs of them (``piece`` 0), or of pieces of words."""
     from sklearn.feature_extraction.text import HashingVectorizer
 
-    kind = {"analyzer": "char_wb", "ngram_range": (piece, piece)} if piece else {"ngram_range": (1, 2)}
-    return HashingVectorizer(n_features=buckets, alternate_sign=True, norm="l2", **kind)
+    if piece:
+        return HashingVectorizer(n_features=buckets, norm="l2", analyzer="char_wb", ngram_range=(piece, piece))
+    return HashingVectorizer(n_features=buckets, norm="l2", ngram_range=(1, 2))

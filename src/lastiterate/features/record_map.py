@@ -27,8 +27,8 @@ class RecordMap(ABC):
     def sized(cls, fields: tuple[Field, ...], resolved: float) -> Self:
         """The map with as many numbers as such fields and a budget carry.
 
-        ``resolved``: public records times mu of the budget, in proportion to how fine a difference a fit can tell from
-        its noise.
+        ``resolved``: public records times mu of the budget, in proportion to how fine a difference stands out of the
+        noise of a fit.
         """
         return cls()
 
