@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from lastiterate.accounting.wording import finite
 from lastiterate.planning.planner import Choice
+from lastiterate.run.correlated_noise import Correlated
 from lastiterate.run.noise import NoiseMultiplier
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def plans(choice: Choice, delta: float) -> dict[str, Any]:
         charged = {row["theorem"]: row["epsilon"] for row in certificate.rows(delta)
                    if row["applies"] and row["kind"] == "upper" and row["epsilon"] is not None}
         listed.append({"plan": plan.name, "predicted_risk": finite(plan.risk), "seconds": plan.seconds,
-                       "noise_multiplier": noise.z if isinstance(noise, NoiseMultiplier) else None,
+                       "noise_multiplier": noise.z if isinstance(noise, NoiseMultiplier | Correlated) else None,
                        "ledger_share": None if plan.share is None else finite(plan.share), "fits_ledger": plan.fits,
                        "epsilon_by_theorem": charged, "run": certificate.run.to_dict()})
     return {"delta": delta, "chosen": choice.best.name, "without_ledger": choice.alone, "plans": listed,

@@ -10,6 +10,7 @@ from typing import Any, get_args
 
 from lastiterate.errors import InputError
 from lastiterate.run.batching import Batching
+from lastiterate.run.correlated_noise import Correlated
 from lastiterate.run.domains import Ball, Everywhere
 from lastiterate.run.facts import LossFacts
 from lastiterate.run.losses import Abstract
@@ -20,7 +21,8 @@ from lastiterate.run.starts import Fixed, GaussianStart, Start
 from lastiterate.run.step_sizes import Constant, InverseDecay, RelativeToSmooth, Steps, StepSize
 from lastiterate.run.updates import Update
 
-WORDS = ("n", "steps", "step_size", "batch", "start", "momentum", "prox", "release", "adjacency")
+WORDS = ("n", "steps", "step_size", "batch", "start", "momentum", "prox", "release", "adjacency",
+         "correlated")
 NUMBERS = ("noise_std", "sigma", "noise_multiplier", "sensitivity", "lipschitz", "smooth", "strong", "weak_convexity",
            "log_sobolev", "hoelder", "hoelder_exponent", "radius", "clip")
 """The flags that describe a run."""
@@ -124,14 +126,28 @@ def prox(text: str | None) -> Prox | None:
     return PROXES[kind](*weights)
 
 
-def noise(std: float | None, sigma: float | None, multiplier: float | None, *, needed: bool) -> Noise | None:
-    """Exactly one of the three noise flags (or none, where a search will find it)."""
+def correlated(text: str, multiplier: float | None, *, needed: bool) -> Correlated:
+    """``BAND``, ``BAND,POWER`` or ``BAND,POWER,DECAY``, of a noise multiplier (that a search may find)."""
+    band, *rest = text.split(",")
+    if len(rest) > 2:
+        raise InputError("--correlated", "must be BAND, BAND,POWER or BAND,POWER,DECAY", text)
+    if multiplier is None and needed:
+        raise InputError("--correlated", "needs the size of its draws", text, "add --noise-multiplier Z")
+    return Correlated(1.0 if multiplier is None else multiplier, whole_number("--correlated", band),
+                      *(number("--correlated", part) for part in rest))
+
+
+def noise(std: float | None, sigma: float | None, multiplier: float | None, band: str | None = None, *,
+          needed: bool) -> Noise | None:
+    """Exactly one of the three noise flags (or none, where a search will find it); ``band``: of correlated noise."""
     given: list[Noise] = []
     if std is not None:
         given.append(GradientNoise(std))
     if sigma is not None:
         given.append(Langevin(sigma))
-    if multiplier is not None:
+    if band is not None:
+        given.append(correlated(band, multiplier, needed=needed))
+    elif multiplier is not None:
         given.append(NoiseMultiplier(multiplier))
     if not given and not needed:
         return None
@@ -164,7 +180,7 @@ def describe(file: Path | None, flags: dict[str, Any], *, searched: str = "") ->
         n=whole_number("--n", flags["n"]), steps=whole_number("--steps", flags["steps"]),
         step_size=step_size(flags["step_size"]),
         noise=noise(flags.get("noise_std"), flags.get("sigma"), flags.get("noise_multiplier"),
-                    needed=searched != "noise"),
+                    flags.get("correlated"), needed=searched != "noise"),
         batching=batching(flags.get("batch") or "full"), start=start(flags.get("start") or "fixed"),
         domain=Everywhere() if radius is None else Ball(radius), clip=flags.get("clip"),
         update=update(flags.get("momentum")), prox=prox(flags.get("prox")), release=flags.get("release") or "last",

@@ -24,6 +24,7 @@ VALUES = {
     "noise=Langevin(SIGMA)": "--sigma SIGMA",
     "noise=GradientNoise(STD)": "--noise-std STD",
     "noise=NoiseMultiplier(Z)": "--noise-multiplier Z",
+    "noise=Correlated(Z, BAND)": "--noise-multiplier Z --correlated BAND",
     "filter=GaussianFilter(MU, FAILURE)": "--filter gaussian --failure FAILURE",
     "schema_template(file, header=False, columns=NAME:KIND,...)":
         "lastiterate schema FILE --no-header --columns NAME:KIND,...",

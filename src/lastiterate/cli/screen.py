@@ -30,13 +30,14 @@ FLAG_HELP = {
     "step_size": "NUMBER, inverse-decay:BETA,STRONG, relative:C or @FILE",
     "noise_std": "noise std per coordinate of the mean gradient", "sigma": "Langevin: noise sqrt(2 step) sigma",
     "noise_multiplier": "noise in units of clip (or lipschitz) / b",
+    "correlated": "BAND, BAND,POWER or BAND,POWER,DECAY: later steps take back a part of that noise",
     "batch": "full, or a kind and its size or rate: cyclic:B, permuted:B, poisson:Q ...; any other word lists all",
     "start": "fixed or gaussian:STD",
     "prox": "l1:W, l2-squared:W, elastic-net:L1,L2, group-lasso:W or nuclear-norm:W",
 }
 
 ALGORITHM_HELP = ("automatic: planned; or noisy-gd, dp-sgld, cyclic-dp-sgd, permuted-sgd, bins-sgd, "
-                  "allocation-sgd, poisson-dp-sgd, noisy-sgd, dp-svrg, objective-perturbation, "
+                  "allocation-sgd, poisson-dp-sgd, correlated-sgd, noisy-sgd, dp-svrg, objective-perturbation, "
                   "output-perturbation with usual settings")
 
 

@@ -18,6 +18,7 @@ from lastiterate.cli.names import in_flags
 from lastiterate.curves.curve import check_delta
 from lastiterate.features.map_table import described
 from lastiterate.planning.planner import Choice, share_words
+from lastiterate.run.correlated_noise import Correlated
 from lastiterate.run.noise import NoiseMultiplier
 from lastiterate.run.updates import HeavyBall
 from lastiterate.theorems import words
@@ -156,7 +157,7 @@ def plans(console: Console, choice: Choice, delta: float) -> None:
         momentum = f", momentum {run.update.beta:.3g}" if isinstance(run.update, HeavyBall) else ""
         blocks = f"{run.steps // run.blocks} passes of {run.blocks} blocks" if run.blocks > 1 else f"{run.steps} steps"
         ridge = f", ridge {strong:.3g}" if (strong := run.loss.facts().fact("strong")) else ""
-        multiplier = f"{run.noise.z:.4g}" if isinstance(run.noise, NoiseMultiplier) else ""
+        multiplier = f"{run.noise.z:.4g}" if isinstance(run.noise, NoiseMultiplier | Correlated) else ""
         table.add_row(plan.name, rounded_up(plan.risk), blocks + momentum + ridge, multiplier, f"{plan.seconds:.2g}",
                       *((share_words(plan.share),) if shared else ()), style="bold" if place == 0 else "")
         charged = [(row["epsilon"], row["theorem"]) for row in plan.certificate.rows(delta)
