@@ -12,7 +12,8 @@ RUN = ("--n", "60", "--steps", "12", "--step-size", "0.1", "--clip", "1", "--bat
 
 
 @pytest.mark.parametrize(("text", "noise"), [
-    ("3", li.Correlated(2.0, 3)), ("3,0.7", li.Correlated(2.0, 3, 0.7)), ("1,0.5,0.9", li.Correlated(2.0, 1, 0.5, 0.9))])
+    ("3", li.Correlated(2.0, 3)), ("3,0.7", li.Correlated(2.0, 3, 0.7)),
+    ("1,0.5,0.9", li.Correlated(2.0, 1, 0.5, 0.9))])
 def test_the_flag_describes_the_noise(text, noise):
     found = json.loads(called("account", *RUN, "--noise-multiplier", 2, "--correlated", text, "--delta", "1e-3",
                               "--json").stdout)

@@ -17,9 +17,10 @@ from lastiterate.run.batching import (
     RandomAllocation,
     Reshuffled,
 )
+from lastiterate.run.correlated_noise import Correlated
 from lastiterate.run.domains import Ball, Everywhere
 from lastiterate.run.losses import Abstract
-from lastiterate.run.noise import Langevin
+from lastiterate.run.noise import GradientNoise, Langevin
 from lastiterate.run.run import Run
 from lastiterate.run.starts import Fixed, GaussianStart
 from lastiterate.run.step_sizes import Constant
@@ -53,11 +54,21 @@ def changes(run: Run) -> Iterator[Change]:
         shown = ":".join([kind.word, *(f"{value:g}" for value in vars(kind).values())])
         yield f"draw batches as {shown}", lambda kind=kind: replace(run, batching=kind)
     yield "use Langevin noise of one temperature", lambda: replace(run, noise=Langevin(max(1e-6, run.temperature**0.5)))
+    yield "let every step's noise be independent", lambda: replace(run, noise=GradientNoise(run.largest_noise))
+    yield "let later steps take noise back", lambda: replace(run, noise=_taken_back(run))
     yield "project onto a ball of radius 1", lambda: replace(run, domain=Ball(1.0))
     yield "leave the projection out", lambda: replace(run, domain=Everywhere())
     yield "leave the penalty's proximal map out", lambda: replace(run, prox=None)
     yield "start at a fixed point", lambda: replace(run, start=Fixed())
     yield "start at a Gaussian point", lambda: replace(run, start=GaussianStart(1.0))
+
+
+def _taken_back(run: Run) -> Correlated:
+    """Correlated noise of the same draws, its band a pass or a tenth of the run."""
+    if not run.noise_unit:
+        raise InputError("noise", "has nothing to be a multiple of", None, "clip every record's gradient")
+    return Correlated(run.largest_noise * run.divisor / run.noise_unit, run.blocks if run.blocks > 1 else
+                      max(2, min(run.steps // 10, 100)))
 
 
 def opening(theorem: Theorem, run: Run) -> str | None:
