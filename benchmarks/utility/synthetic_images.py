@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-TEST = 3000  #: images kept for testing
+TEST = 2000  #: images kept for testing
 Pictures = tuple[np.ndarray, np.ndarray]
 """Images (n, side, side, channels) float32 and labels (n,)."""
 Maker = Callable[[np.random.Generator, int, int], Pictures]
@@ -53,9 +53,8 @@ def strokes(rng: np.random.Generator, n: int, side: int) -> Pictures:
 
 def _noise(rng: np.random.Generator, power: np.ndarray) -> np.ndarray:
     """Gaussian fields of given power spectra (n, side, side), of standard deviation 1."""
-    side = power.shape[1]
     found = np.fft.ifft2(np.fft.fft2(rng.normal(size=power.shape)) * np.sqrt(power)).real
-    return found / found.std(axis=(1, 2), keepdims=True).clip(1e-9) if side else found
+    return found / found.std(axis=(1, 2), keepdims=True).clip(1e-9)
 
 
 def _spectrum(side: int, angle: np.ndarray, slope: np.ndarray, sharp: np.ndarray) -> np.ndarray:
@@ -114,10 +113,10 @@ def scans(rng: np.random.Generator, n: int, side: int) -> Pictures:
         images += (0.5 if spot % 2 else -0.3) * np.exp(-apart / (2 * size**2))
     flat = np.zeros(n)
     for _ in range(3):
-        seen = rng.random(n) < np.where(y == 1, 0.5, 0.2)
+        seen = rng.random(n) < np.where(y == 1, 0.7, 0.15)
         where = rng.uniform(0.25, 0.75, size=(n, 2))
         apart = ((grid[None, None] - where[:, 0, None, None])**2 + (grid[None, :, None] - where[:, 1, None, None])**2)
-        patch = np.exp(-apart / (2 * 0.09**2)) * (0.12 + 0.06 * _noise(rng, _spectrum(side, flat, flat + 1, flat)))
+        patch = np.exp(-apart / (2 * 0.09**2)) * (0.25 + 0.15 * _noise(rng, _spectrum(side, flat, flat + 1, flat)))
         images += seen[:, None, None] * patch
     images += 0.03 * _noise(rng, _spectrum(side, flat, flat + 1.5, flat))
     return _light(rng, 0.4 + 0.5 * images[..., None], 0.5), y

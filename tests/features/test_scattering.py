@@ -11,7 +11,7 @@ from lastiterate.features import Scattering
 from lastiterate.features.record_fields import Grid, Number
 from lastiterate.features.row_form import RowForm
 from lastiterate.features.scattering import smaller
-from lastiterate.features.wavelet_fields import absolute_fields, pooled
+from lastiterate.features.wavelet_fields import absolute_fields, orders, pooled
 from lastiterate.features.wavelets import FREQUENCY, WIDTH, cell_means, wavelets, window_means
 
 GOLDEN = tomllib.loads((Path(__file__).parents[1] / "golden" / "scattering.toml").read_text())
@@ -90,14 +90,32 @@ def test_an_image_has_the_same_bits_alone_and_among_any_others(shape):
     assert (changed[::2] == together[::2]).all() and np.isfinite(changed).all()
 
 
-def test_rows_have_norm_1_whatever_the_image_and_0_for_black():
+def test_rows_have_norm_1_whatever_the_image():
     big = np.float32(3e38)
     images = np.zeros((8, 28, 28), np.float32)
     images[1:] = np.array([1, 1e-3, 1e-30, 1e-45, big, np.inf, -big], np.float32)[:, None, None]
     images[2, ::2] = 0
-    norms = np.linalg.norm(Scattering().apply(images), axis=1)
-    assert norms[[0, 7]].max() == 0 and np.isfinite(norms).all()
-    assert norms[[1, 2, 5, 6]] == pytest.approx(1, abs=1e-6) and norms.max() <= 1 + 1e-6
+    images[3, 0, 0] = np.nan
+    assert np.linalg.norm(Scattering().apply(images), axis=1) == pytest.approx(1, abs=1e-6)
+
+
+def test_a_row_is_the_logarithms_less_a_centre_by_their_norm():
+    found = pooled(made(), 2, 8, 4)
+    logs = np.log1p(50 * found.astype(np.float64))
+    logs[:, 0] -= 2.9
+    logs[:, [*range(1, 9), *range(73, 81)]] -= 0.55
+    logs[:, 9:73] -= 0.085
+    rows = logs.reshape(3, -1) / np.sqrt((logs**2).sum(axis=(1, 2, 3)))[:, None]
+    assert Scattering().apply(made()) == pytest.approx(rows, abs=1e-6)
+
+
+def test_orders_of_channels():
+    for scales, angles in ((1, 4), (2, 8), (3, 2)):
+        found = orders(scales, angles)
+        kinds = [fields.shape[1] for _, fields in absolute_fields(np.ones((1, 16, 16), np.float32), scales, angles)]
+        assert len(found) == sum(kinds) == Scattering(scales=scales, angles=angles).channels
+        assert found.count(0) == 1 and found.count(1) == scales * angles
+    assert orders(3, 2) == [0, 1, 1, *[2] * 8, 1, 1, *[2] * 4, 1, 1]
 
 
 def test_bytes_are_the_same_as_their_parts_of_1():

@@ -13,7 +13,7 @@ import numpy as np
 from lastiterate.errors import InputError
 from lastiterate.features.record_fields import Field, Grid, Values
 from lastiterate.features.record_map import RecordMap
-from lastiterate.features.wavelet_fields import pooled
+from lastiterate.features.wavelet_fields import orders, pooled
 from lastiterate.features.wavelets import cell_means
 from lastiterate.run.fields import settle
 from lastiterate.run.validate import whole
@@ -24,7 +24,9 @@ WORKING_SIDE = 32
 """Sides of twice as many pixels and more are averaged down to about so many first: the wavelets see shapes there."""
 COLOURS = 4
 STEEP = 50.0
-"""What coefficients are multiplied by before the logarithm (benchmarks/utility/image_rules.py)."""
+CENTRE = np.array([2.9, 0.55, 0.085], dtype=np.float32)
+"""What coefficients are multiplied by before the logarithm, and what is taken off behind it for orders 0, 1 and 2: the
+usual values of synthetic pictures (benchmarks/utility/image_rules.py), so that rows differ by more than they share."""
 
 
 CARRIED = 0.5
@@ -38,8 +40,8 @@ class Scattering(RecordMap):
 
     Images are (height, width), or with at most 4 channels behind or before. An image is divided into cells, at most
     ``cells`` each way and as many as give at most ``most`` features, over which every channel of coefficients is
-    averaged. A row holds log(1 + 50 c) of all of them, divided by the row's norm: it has norm 1, or is 0 for a black
-    image. Colours are channels of their own.
+    averaged. A row holds log(1 + 50 c) of all of them, less a public number for each order, divided by the row's norm:
+    every row has norm 1. Colours are channels of their own.
 
     **Guarantee:** a row depends on its image and on no other one, bit for bit, however many there are and in whatever
     order.
@@ -142,7 +144,8 @@ class Scattering(RecordMap):
         planes = np.moveaxis(images, 3, 1)
         planes = smaller(np.ascontiguousarray(planes).reshape(-1, *images.shape[1:3]))
         found = pooled(planes, self.scales, self.angles, cells)
-        rows = np.log1p(np.float32(STEEP) * found).reshape(len(images), -1)
+        centre = CENTRE[orders(self.scales, self.angles)][:, None, None]
+        rows = (np.log1p(np.float32(STEEP) * found) - centre).reshape(len(images), -1)
         norms = np.sqrt(np.square(rows, dtype=np.float64).sum(axis=1, keepdims=True))
         return (rows / np.where(norms > 0, norms, 1.0)).astype(np.float32)
 

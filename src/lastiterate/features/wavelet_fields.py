@@ -31,6 +31,12 @@ def absolute_fields(planes: np.ndarray, scales: int, angles: int) -> Iterator[tu
                 yield 2**second, _filtered(inner, wavelet, 2 ** (second - first))
 
 
+def orders(scales: int, angles: int) -> list[int]:
+    """How many wavelets made each channel: 0, 1 or 2, in the order of ``absolute_fields``."""
+    later = (scales - 1 - first for first in range(scales))
+    return [0, *(order for pairs in later for order in [1] * angles + [2] * (pairs * angles**2))]
+
+
 def _transform(fields: np.ndarray) -> np.ndarray:
     from scipy import fft
 
