@@ -26,6 +26,7 @@ from lastiterate.run.updates import HeavyBall
 MANY_BLOCKS, FEW_BLOCKS = 20, 10
 ENOUGH_RECORDS, FEWEST_RECORDS = 150, 50  #: in a block, of many blocks and of few
 PASSES = (50, 20, 10)  #: the first that the time budget allows
+SHORT = ((50, 5), (100, 3))  #: blocks and passes where it allows none of them, and nothing is gathered
 STEPS = (64, 128, 256)  #: of full batches
 CLIP = 0.1  #: per-example gradients of classifiers are clipped to this fraction of their bound
 RESIDUAL_CLIP = 0.2  #: of targets in [-1, 1] around their private mean
@@ -58,12 +59,15 @@ def allocation(asked: Asked) -> Iterator[Run]:
 
 def correlated(asked: Asked) -> Iterator[Run]:
     """Blocks in a public order with correlated noise: nothing about the batches is secret, and all iterates count."""
-    for blocks, passes in ((block_count(asked.task.n), passes) for passes in PASSES):
-        if blocks >= 2:
-            run = correlated_run(asked, Cyclic(-(-asked.task.n // blocks)), passes)
-            if asked.task.seconds(run) <= asked.time_budget:
-                yield run
-                return
+    few = block_count(asked.task.n)
+    short = [shape for shape in SHORT if shape[0] * ENOUGH_RECORDS <= asked.task.n]
+    shapes = [(few, passes) for passes in PASSES if few >= 2] + short
+    for blocks, passes in shapes:
+        batching = Cyclic(-(-asked.task.n // blocks))
+        plain = run_of(asked, passes * batching.blocks(asked.task.n), NoiseMultiplier(1.0), batching)
+        if asked.task.seconds(plain) <= asked.time_budget:
+            yield correlated_run(asked, batching, passes)
+            return
 
 
 def correlated_run(asked: Asked, batching: Batching, passes: int) -> Run:
