@@ -59,9 +59,10 @@ def test_the_certificate_covers_the_run_and_its_preparation():
     assert certificate.best(1e-5).evidence >= li.Evidence.ENFORCED
     # without the preparation the same verdicts charge less: it is composed in
     sizes = li.Steps(tuple(model.run_.step_sizes.tolist()))
-    bare = li.account(replace(model.run_, prelude=(), step_size=sizes))
+    bare = li.account(replace(model.run_, prelude=(), step_size=sizes, calibration=None))
     assert bare.epsilon(1e-5) < certificate.epsilon(1e-5) * 0.99
-    paid = [Gdp((1 + FLOAT_SLACK) / part.noise_multiplier) for part in model.run_.prelude]
+    parts = (*model.run_.prelude, model.run_.calibration)
+    paid = [Gdp((1 + FLOAT_SLACK) / part.noise_multiplier) for part in parts if part is not None]
     whole = li.curves.compose(bare.best(1e-5).result.curve, *paid)
     assert len(paid) == 2 and whole.epsilon(1e-5) == pytest.approx(certificate.epsilon(1e-5), rel=1e-6)
     assert 1.98 < certificate.epsilon(1e-5) <= 2.0

@@ -18,6 +18,7 @@ from lastiterate.cli.screen import (
     ALGORITHM_HELP,
     FILES,
     FLAG_HELP,
+    Calibrated,
     Json,
     Out,
     TimeBudget,
@@ -81,6 +82,7 @@ def train_command(
     report_accuracy: Annotated[float | None, typer.Option("--report-accuracy", help="show the accuracy on a tenth of "
                                "the records, held out, counted with noise; the part of the budget mu^2 it costs, such "
                                "as 0.05")] = None,
+    calibrated: Calibrated = True,
     json_: Json = False,
     unpacked_limit: UnpackedLimit = None,
 ) -> None:
@@ -120,7 +122,7 @@ def train_command(
                                    template=template, progress=tick, custody=guard,
                                    secure_noise=secure_noise, units=units, features=features,
                                    stream=stream or why is not None, scratch=scratch,
-                                   devices=devices, report_accuracy=report_accuracy)
+                                   devices=devices, report_accuracy=report_accuracy, calibrated=calibrated)
     if said is not None:
         result = replace(result, model=result.model.saying(said))
     place = committed(result.model, where, guard)

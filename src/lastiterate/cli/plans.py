@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from lastiterate.cli.screen import Json, Out, TimeBudget, app, console, emit, reports_errors
+from lastiterate.cli.screen import Calibrated, Json, Out, TimeBudget, app, console, emit, reports_errors
 from lastiterate.errors import InputError
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ def plan_command(
     stream: Annotated[bool, typer.Option("--stream", help="data that do not fit in memory")] = False,
     ledger: Annotated[Path | None, typer.Option("--ledger", help="plan for what this ledger file leaves")] = None,
     dataset: Annotated[str | None, typer.Option("--dataset", help="the data set's name in the ledger")] = None,
+    calibrated: Calibrated = True,
     out: Out = None,
     json_: Json = False,
 ) -> None:
@@ -45,6 +47,7 @@ def plan_command(
 
     given = datafile.parse_delta(delta)
     task = _task(Budget(epsilon, given, cast(Any, adjacency), time_budget), n, schema, features, classes, row_norm)
+    task = replace(task, calibrated=calibrated)
     value = automatic_delta(n) if isinstance(given, str) else given
     choice = consider(task, epsilon=epsilon, delta=value, adjacency=cast(Any, adjacency),
                       time_budget=time_budget, stream=stream, shared=custody(ledger=ledger, dataset=dataset).allowance)

@@ -112,6 +112,8 @@ Out = Annotated[Path | None, typer.Option("--out", help="where to write")]
 RunFile = Annotated[Path | None, typer.Argument(help="a run as JSON; or describe it with flags")]
 Trust = Annotated[bool, typer.Option("--trust-constants", help="rely on constants that nothing enforces")]
 Delta = Annotated[float, typer.Option("--delta")]
+Calibrated = Annotated[bool, typer.Option("--calibrated/--no-calibrated", help="whether a classifier spends 5 % "
+                                         "of mu^2 on probabilities that are frequencies")]
 TimeBudget = Annotated[float, typer.Option("--time-budget", help="seconds a fit may take, estimated on two cores")]
 
 

@@ -26,6 +26,7 @@ from lastiterate.theorems.theorem import Theorem, by_reason
 
 if TYPE_CHECKING:
     from lastiterate.release.datafile import Trained
+    from lastiterate.run.run import Run
 
 
 PROTECTS = ("one record: a row of the data. Zero-out hides whether it was used at all, replace-one also which "
@@ -121,13 +122,21 @@ def _run_rows(certificate: Certificate, delta: float) -> list[tuple[str, str]]:
     best, run = certificate.best(delta), certificate.run
     assert best is not None and best.evidence is not None
     return [("certified by", f"{best.theorem.name} ({best.evidence.name.lower()} facts)"),
-            ("secrecy", gained(certificate, delta)), ("run", run.method.words(run))]
+            ("secrecy", gained(certificate, delta)), ("run", run.method.words(run)), *_probabilities(run)]
+
+
+def _probabilities(run: Run) -> list[tuple[str, str]]:
+    """Whether probabilities are calibrated, of a classifier."""
+    if not run.loss.target_classes:
+        return []
+    return [("probabilities", "not calibrated: they rank records, and nothing more" if run.calibration is None else
+             f"calibrated by {run.calibration.rounds} noisy rounds, which are part of the guarantee")]
 
 
 def _exact_rows(model: Any) -> list[tuple[str, str]]:
     run = model.run
     return [("certified by", "exact sums, exact discrete Gaussian noise, every step charged"),
-            ("run", run.method.words(run))]
+            ("run", run.method.words(run)), *_probabilities(run)]
 
 
 def _selected_rows(model: Any) -> list[tuple[str, str]]:

@@ -64,6 +64,7 @@ class PrivateLinear(BaseEstimator):
     schema: Any
     algorithm: str
     report_accuracy: float | None = None
+    calibrated: bool = False
 
     def _train(self, features: np.ndarray, target: np.ndarray, classes: int, answers: Answers, caveats: list[str],
                progress: Any, unsupported: dict[str, Any]) -> None:
@@ -72,9 +73,11 @@ class PrivateLinear(BaseEstimator):
         if self.run is not None and part != "plain":
             raise InputError("features", "must be 'plain' where a run is given", self.features,
                              "put SquareRoots() into the run's prelude")
+        if not isinstance(self.calibrated, bool):
+            raise InputError("calibrated", "must be True or False", self.calibrated)
         places = None if self.report_accuracy is None else reserved(len(features))
         n = len(features) if places is None else len(places[0])
-        task = Task(n, features.shape[1], classes, self.public_row_norm(), feature_map=part)
+        task = Task(n, features.shape[1], classes, self.public_row_norm(), feature_map=part, calibrated=self.calibrated)
         budget = self._budget
         count = held = None
         if places is not None and self.report_accuracy is not None:

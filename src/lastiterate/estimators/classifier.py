@@ -44,6 +44,9 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
     algorithm : "automatic", or one of the names that ``lastiterate train --algorithm`` takes.
     report_accuracy : part of the budget mu^2 that a noisy count of right answers costs, such as 0.05, on a tenth of the
         records, which are not trained on; ``fitted_.accuracies`` has it with an interval; the certificate covers it.
+    calibrated : whether plans and named algorithms spend 5 % of mu^2 on probabilities that are frequencies, by noisy
+        Newton rounds on slope and intercepts, where n and the budget carry them (docs/theorems/probabilities). A given
+        ``run`` says so itself (``Run(calibration=)``).
 
     Attributes
     ----------
@@ -62,7 +65,7 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
                  time_budget: float = TIME_BUDGET, run: Run | None = None, ledger: Any = None,
                  dataset: str | None = None, verbose: int = 0,
                  features: str = "auto", algorithm: str = "automatic",
-                 report_accuracy: float | None = None, schema: Any = None) -> None:
+                 report_accuracy: float | None = None, schema: Any = None, calibrated: bool = True) -> None:
         self.epsilon = epsilon
         self.delta = delta
         self.row_norm = row_norm
@@ -78,6 +81,7 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
         self.algorithm = algorithm
         self.report_accuracy = report_accuracy
         self.schema = schema
+        self.calibrated = calibrated
 
     def fit(self, X: Any, y: Any, progress: Any = None, **unsupported: Any) -> DPLogisticRegression:
         """Train on rows X (n, d) and labels y (n,); ``progress(steps_done, steps, seconds)`` is called now and then."""
@@ -117,17 +121,16 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
         return found[:, 0] if len(self.classes_) == 2 else found
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Scores (n, classes) that are positive and sum to 1; not calibrated.
+        """Probabilities (n, classes): the softmax of the linear scores.
 
-        They are the softmax of the linear scores, which the noise of a private fit makes too steep: on small data, or
-        with a small epsilon, their log loss can be worse than that of one constant for all rows. Use them to rank rows,
-        and calibrate them on public records before they are read as chances.
+        They are calibrated where the run is (``calibrated=True``, or ``Run(calibration=)``). Without it scores are too
+        steep, and their log loss can be worse than that of one constant for all rows: they rank rows, and nothing more.
         """
         rows = self._rows(X)
         return self.fitted_.probabilities(rows)
 
     def predict_log_proba(self, X: Any) -> np.ndarray:
-        """Natural logarithms of ``predict_proba`` (n, classes); not calibrated either."""
+        """Natural logarithms of ``predict_proba`` (n, classes)."""
         return np.log(self.predict_proba(X))
 
     def predict(self, X: Any) -> np.ndarray:

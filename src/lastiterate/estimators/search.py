@@ -120,7 +120,7 @@ class DPSearchCV(MetaEstimatorMixin, BaseEstimator):
             raise InputError("param_grid", "may vary " + ", ".join(sorted(FREE)), unknown[0])
         one: Any = clone(self.estimator)
         one.set_params(**setting)
-        asked = Task(task.n, task.features, task.classes, one.public_row_norm())
+        asked = Task(task.n, task.features, task.classes, one.public_row_norm(), calibrated=one.calibrated)
 
         def planned(epsilon: float, delta: float) -> Certificate:
             budget = Budget(epsilon, delta, one.adjacency, one.time_budget)

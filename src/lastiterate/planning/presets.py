@@ -81,7 +81,7 @@ INEXACT = {
 
 def described(asked: Asked, algorithm: str, *, batching: Batching | None = None, prox: Prox | None = None,
               cap: float | None = None, charged: bool = False) -> Run:
-    """The run of a named algorithm, with one unit of noise.
+    """The run of a named algorithm, with one unit of noise, and the calibration that the task asks for.
 
     - noisy-gd: full batches (Chourasia, Ye, Shokri 2021);
     - dp-sgld: fresh batches of one size (Ryffel, Bach, Pointcheval 2022);
@@ -106,6 +106,11 @@ def described(asked: Asked, algorithm: str, *, batching: Batching | None = None,
     """
     if algorithm not in ALGORITHMS[1:]:
         raise InputError("algorithm", "must be one of " + ", ".join(ALGORITHMS), algorithm)
+    return asked.with_calibration(_described(asked, algorithm, batching, prox, cap, charged))
+
+
+def _described(asked: Asked, algorithm: str, batching: Batching | None, prox: Prox | None, cap: float | None,
+               charged: bool) -> Run:
     if cap is not None and asked.task.classes == 0:
         raise InputError("cap", "is for classes: a regression's residuals are clamped already", cap, "leave it out")
     if charged and algorithm in INEXACT:

@@ -10,6 +10,7 @@ from typing import Literal, get_args
 from lastiterate.curves.gdp import Gdp
 from lastiterate.errors import InputError
 from lastiterate.run.preparation import PrivateCovariance
+from lastiterate.run.probability_calibration import MOST_CLASSES
 from lastiterate.run.run import Run
 from lastiterate.run.validate import whole
 
@@ -19,6 +20,9 @@ FeatureMap = Literal["plain", "sqrt", "fourier"]
 """What is done to the features first: nothing, roots of their sizes (for counts, and activations of ReLU layers), or
 random cosine features of the centred rows beside them (for pictures and signals that no linear score separates)."""
 COSINES = 1024
+CALIBRATION_SHARE, RESOLVED_PARAMETERS = 0.05, 100.0
+"""Part of mu^2 that calibrated probabilities cost, and what n mu must be for every slope and bias: with less their
+noise costs more than it gains (benchmarks/utility/probabilities.py)."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +31,7 @@ class Task:
     in a ``Run``.
 
     ``feature_map``: a public choice, made without looking at private data. ``streamed``: the data do not fit in memory.
+    ``calibrated``: whether a classifier's plans pay for calibrated probabilities, of at most 100 classes.
     """
 
     n: int
@@ -37,6 +42,7 @@ class Task:
     feature_map: FeatureMap = "plain"
     streamed: bool = False
     rows_per_record: int = 1
+    calibrated: bool = False
 
     def __post_init__(self) -> None:
         whole("n", self.n)
@@ -48,6 +54,11 @@ class Task:
 
         if self.feature_map not in get_args(FeatureMap):
             raise InputError("features", "must be one of " + ", ".join(get_args(FeatureMap)), self.feature_map)
+
+    def calibration_share(self, mu: float) -> float:
+        """Part of a budget mu^2 that goes to the calibration of probabilities: 0 where that would not pay."""
+        asked = self.calibrated and 2 <= self.classes <= MOST_CLASSES
+        return CALIBRATION_SHARE if asked and self.n * mu >= RESOLVED_PARAMETERS * (self.outputs + 1) else 0.0
 
     @property
     def mapped_norm(self) -> float:

@@ -69,7 +69,7 @@ def fit_file(data: str, budget: Budget, *, schema: Schema | None = None, test: s
              progress: Callable[[int, int, float], None] | None = None, custody: Custody | None = None,
              secure_noise: bool = False, units: Units | None = None, features: str = AUTO,
              stream: bool = False, scratch: Path | None = None, devices: int = 1,
-             report_accuracy: float | None = None) -> Trained:
+             report_accuracy: float | None = None, calibrated: bool = True) -> Trained:
     """Fit on a file (with its schema) or on a bundled public set, of which a fifth is kept for testing.
 
     ``model``: one of ``MODELS``; by default the linear model that fits the target. ``custody``: pays as soon as the
@@ -79,7 +79,7 @@ def fit_file(data: str, budget: Budget, *, schema: Schema | None = None, test: s
     planner's runs (see ``Task``). ``stream``: read the file piece by piece, with scratch files in the folder
     ``scratch`` (see ``too_large``). ``devices``: how many share every batch.
     ``report_accuracy``: the part of mu^2 that a noisy count of right answers costs, on a tenth of the records that are
-    then not trained on.
+    then not trained on. ``calibrated``: whether a classifier pays for calibrated probabilities.
     """
     if (stream or devices != 1) and (model == SAMPLE or secure_noise):
         raise InputError("stream" if stream else "devices", "cannot be combined with "
@@ -105,7 +105,7 @@ def fit_file(data: str, budget: Budget, *, schema: Schema | None = None, test: s
     # where the engine draws units; elsewhere a unit pays for its rows by group privacy
     by_rows = file.bundled or secure_noise or stream or report_accuracy is not None or part == "fourier"
     drawn = file.rows_per_unit > 1 and not by_rows and devices == 1
-    task = replace(file.task_of_units if drawn else file.task, feature_map=part)
+    task = replace(file.task_of_units if drawn else file.task, feature_map=part, calibrated=calibrated)
     places = None if report_accuracy is None else reserved(task.n)
     task = task if places is None else replace(task, n=len(places[0]))
     if secure_noise:  # without an algorithm full batches: each record is charged at every step, and noise counts least
@@ -165,7 +165,7 @@ def tune_file(data: str, budget: Budget, *, schema: Schema | None = None, row_no
     delta, shared = budget.delta_for(task.n), custody.allowance
 
     def candidate(norm: float, made: Template | None) -> tuning.Candidate:
-        asked = Task(len(train), task.features, task.classes, norm)
+        asked = Task(len(train), task.features, task.classes, norm, calibrated=True)
 
         def certificate(epsilon: float, delta: float) -> Certificate:
             part = replace(budget, epsilon=epsilon, delta=delta)

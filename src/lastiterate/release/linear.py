@@ -65,7 +65,8 @@ class FittedLinear(Fitted):
         return scores(self.run, self.released, rows)
 
     def probabilities(self, x: Any) -> np.ndarray:
-        """The softmax of the scores of rows x (n, d), shape (n, classes); not calibrated: too steep on small data."""
+        """The softmax of the scores of rows x (n, d), shape (n, classes); frequencies where the run is calibrated, too
+        steep otherwise."""
         return self.answers.probabilities(self.scores(x))
 
     def predict(self, x: Any) -> np.ndarray:

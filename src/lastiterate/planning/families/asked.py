@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from lastiterate.accounting.calibration import calibrate
@@ -17,6 +17,7 @@ from lastiterate.run.facts import FLOAT_SLACK
 from lastiterate.run.losses import HuberRidge, LinearLoss, Logistic, Softmax
 from lastiterate.run.noise import NoiseMultiplier
 from lastiterate.run.preparation import PrivateMean, SquareRoots
+from lastiterate.run.probability_calibration import Calibration
 from lastiterate.run.run import Run
 from lastiterate.run.step_sizes import Constant
 
@@ -54,6 +55,16 @@ class Asked:
 
     @cached_property
     def mu(self) -> float:
+        """What one row may cost before the calibration of probabilities."""
+        return self.whole_mu * math.sqrt(1 - self.calibration_share)
+
+    @property
+    def calibration_share(self) -> float:
+        """Part of mu^2 that goes to the calibration of probabilities."""
+        return self.task.calibration_share(self.whole_mu / records_moved(self.adjacency))
+
+    @cached_property
+    def whole_mu(self) -> float:
         """What one row may cost: the budget, shared by the rows of a unit."""
         found, rows = budget(self.epsilon, self.delta), self.task.rows_per_unit
         return found if rows == 1 else found / rows * (1 - 1e-9)
@@ -103,6 +114,14 @@ class Asked:
         """What composition needs: noise that grows with the square root of the steps."""
         return NoiseMultiplier(math.sqrt(steps / (1 - spent)) / self.mu * (1 + FLOAT_SLACK))
 
+    def with_calibration(self, run: Run) -> Run:
+        """The run with the calibration of probabilities that its task asks for."""
+        share = self.calibration_share
+        if not share:
+            return run
+        moved = records_moved(self.adjacency)
+        return replace(run, calibration=Calibration(1.01 * moved / (self.whole_mu * math.sqrt(share))))
+
     def risk(self, run: Run) -> float:
         """Predicted on the public reference problem."""
         return predicted(self.task, run)
@@ -116,5 +135,5 @@ class Asked:
         return None
 
     def certificate(self, run: Run) -> Certificate:
-        """The run with the least noise that the budget allows."""
-        return calibrate(run, epsilon=self.epsilon, delta=self.delta)
+        """The run with its calibration of probabilities and the least noise that the budget allows."""
+        return calibrate(self.with_calibration(run), epsilon=self.epsilon, delta=self.delta)

@@ -52,7 +52,7 @@ def run_of(asked: Asked, share: float, *, cap: float | None = None) -> Run | Non
               noise=NoiseMultiplier(1.0), method=PerturbedMinimiser(task.parameters, LAST),
               adjacency=asked.adjacency,
               prelude=whitened.preparation(asked), rows_per_unit=task.rows_per_unit)
-    charged = whitened.spent(asked) * asked.mu**2
+    charged = whitened.spent(asked) * asked.mu**2 + asked.calibration_share * asked.whole_mu**2
     epsilon = asked.epsilon - log_determinants(run)
     left = budget(epsilon, asked.delta) ** 2 - charged if 0 < epsilon <= LARGEST_EPSILON else 0.0
     if left <= 0:

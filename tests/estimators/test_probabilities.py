@@ -1,0 +1,65 @@
+"""Probabilities of private classifiers: planned by default where they pay, as good as the data allow, and refusable."""
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+
+import lastiterate as li
+from benchmarks.utility.probabilities import calibration_error, log_loss, table
+from lastiterate.estimators import DPLogisticRegression
+from lastiterate.planning.families.asked import Asked
+from lastiterate.planning.planner import consider
+from lastiterate.planning.presets import ALGORITHMS, PERTURBED, described
+from lastiterate.planning.task import CALIBRATION_SHARE, Task, budget
+from lastiterate.run.facts import FLOAT_SLACK
+
+TASK = Task(8000, 12, 2, 2.0, calibrated=True)
+
+
+@pytest.mark.parametrize("positives", [0.04, 0.27])
+def test_probabilities_are_nearly_as_good_as_without_privacy(positives):
+    x, y, x_test, y_test = table(8000, positives, 50)
+    plain = LogisticRegression(C=1e6).fit(x, y).predict_proba(x_test)[:, 1]
+    model, bare = (DPLogisticRegression(row_norm=2.0, classes=[0, 1], calibrated=calibrated, random_state=1).fit(x, y)
+                   for calibrated in (True, False))
+    chance, steep = (one.predict_proba(x_test)[:, 1] for one in (model, bare))
+    assert log_loss(y_test, chance) < 1.05 * log_loss(y_test, plain) < 1.2 * log_loss(y_test, plain) < log_loss(
+        y_test, steep)
+    assert calibration_error(y_test, chance) < 0.03 < calibration_error(y_test, steep)
+    assert model.score(x_test, y_test) > bare.score(x_test, y_test) - 0.003
+    assert model.run_.calibration is not None and bare.run_.calibration is None
+    assert 0.99 < model.certificate_.epsilon(model.delta_) <= 1 and model.certificate_.verify()
+
+
+@pytest.mark.parametrize("adjacency, moved", [("zero-out", 1), ("replace-one", 2)])
+def test_every_plan_spends_the_share_and_no_more(adjacency, moved):
+    whole = budget(1.0, 1e-5)
+    for plan in consider(TASK, epsilon=1.0, delta=1e-5, adjacency=adjacency).plans:
+        part = plan.certificate.run.calibration
+        spent = (moved * (1 + FLOAT_SLACK) / part.noise_multiplier / whole) ** 2
+        assert 0.9 * CALIBRATION_SHARE < spent <= CALIBRATION_SHARE, plan.name
+        assert 0.97 < plan.certificate.epsilon(1e-5) <= 1, plan.name
+
+
+@pytest.mark.parametrize("algorithm", [name for name in ALGORITHMS[1:] if name != PERTURBED])
+def test_named_algorithms_are_calibrated_too(algorithm):
+    asked = Asked(TASK, 1.0, 1e-5, "zero-out", 60.0)
+    assert described(asked, algorithm).calibration == asked.with_calibration(asked.empty).calibration is not None
+
+
+UNPAID = {
+    "few records": Task(400, 12, 2, 2.0, calibrated=True), "many classes": Task(10**6, 12, 101, 2.0, calibrated=True),
+    "a regression": Task(10**6, 12, 0, 2.0, calibrated=True), "nobody asked": Task(8000, 12, 2, 2.0),
+}
+
+
+@pytest.mark.parametrize("why", UNPAID)
+def test_nothing_is_spent_where_it_would_not_pay(why):
+    asked = Asked(UNPAID[why], 1.0, 1e-5, "zero-out", 60.0)
+    assert asked.calibration_share == 0 and asked.mu == asked.whole_mu and asked.with_calibration(
+        asked.empty).calibration is None
+
+
+def test_the_choice_is_true_or_false():
+    with pytest.raises(li.InputError, match="calibrated must be True or False"):
+        DPLogisticRegression(row_norm=1.0, classes=[0, 1], calibrated="yes").fit(np.eye(4), [0, 1, 0, 1])
