@@ -18,6 +18,9 @@ from lastiterate.ledger.quote import Quote, quoted
 from lastiterate.ledger.store import Ledger
 from lastiterate.release import folder as folders
 from lastiterate.release.charging import described_hash
+from lastiterate.release.column_effects import Effect, column_effects
+from lastiterate.release.kinds import kind_of
+from lastiterate.release.linear import FittedLinear
 from lastiterate.release.loading import verify
 from lastiterate.run import strict_json
 from lastiterate.run.evidence import Evidence
@@ -46,6 +49,7 @@ class Subject:
     schema: dict[str, Any] | None = None
     described: bool = False
     ledger: Quote | None = None
+    effects: tuple[Effect, ...] = ()
 
     @property
     def delta(self) -> float:
@@ -98,8 +102,9 @@ def _read(path: str | Path, *, audit: str | Path | None, delta: float, at_least:
         stored = folders.read(place)
         found = audit if audit is not None else place / AUDIT if (place / AUDIT).is_file() else None
         text = (place / folders.CERTIFICATE).read_text(encoding="utf-8")
-        return _of(place.resolve().name, stored.certificate, text, verify(place), found, folders.WEIGHTS,
+        made = _of(place.resolve().name, stored.certificate, text, verify(place), found, folders.WEIGHTS,
                    stored.model.get("schema"))
+        return replace(made, effects=_effects(stored)) if made.checked.holds and made.schema is not None else made
     body = strict_json.read(place, "run or certificate")
     if isinstance(body, dict) and "content_sha256" in body:
         return _of(place.name, body, place.read_text(encoding="utf-8"), verify(place), audit, None, None)
@@ -117,6 +122,13 @@ def _of(name: str, body: dict[str, Any], text: str, checked: Checked, audit: str
         body = body | {"stated": json.loads(json.dumps(derived.to_dict(body["delta"])["stated"]))}
     return Subject(name, body, text, checked, derived, weights if body.get("weights_sha256") else None,
                    _audit(audit), schema if isinstance(schema, dict) else None, certificate is not None)
+
+
+def _effects(stored: folders.Stored) -> tuple[Effect, ...]:
+    """What a model on mapped rows of a table learned of its columns; of a folder that holds."""
+    kind = kind_of(stored.model, stored.certificate)
+    found = kind.read(stored, None) if kind.missing is None else None
+    return column_effects(found) if isinstance(found, FittedLinear) else ()
 
 
 NUMBERS = ("trials", "failure", "delta", "lower", "ceiling")

@@ -1,0 +1,126 @@
+"""What a linear model on mapped rows learned of every column, as curves with the noise's own band.
+
+A score is a sum over the columns up to the length that a row is divided by. That length is taken as its mean square,
+which follows from what the private preparation released: everything here is computed from the released model alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from lastiterate.data.columns import Column, Date, Numeric
+from lastiterate.features.record_fields import Choice, Field, Number
+from lastiterate.planning.reference_problem import filtered
+from lastiterate.release.linear import FittedLinear
+from lastiterate.run.losses import Abstract
+from lastiterate.run.preparation import PrivateCovariance, PrivateMean, PrivateTargetMean, TopEigenvalue, UnitRows
+
+PLACES = 49
+"""Values of a number at which its curve is computed."""
+READ = (PrivateMean, PrivateTargetMean, PrivateCovariance, TopEigenvalue, UnitRows)
+YEAR = 365.2425
+
+
+@dataclass(frozen=True)
+class Effect:
+    """How the score changes with a column, against the private mean of all records.
+
+    ``places``: values of a number, or the numbers of ``labels``. ``change``: of the score (log odds of the second
+    class, or units of half the target's range). ``band``: two standard deviations of the noise in it.
+    """
+
+    column: str
+    places: tuple[float, ...]
+    change: tuple[float, ...]
+    band: tuple[float, ...]
+    labels: tuple[str, ...] = ()
+
+    @property
+    def size(self) -> float:
+        """The largest change less the smallest one."""
+        return max(self.change) - min(self.change)
+
+
+def column_effects(model: FittedLinear) -> tuple[Effect, ...]:
+    """The effect of every number and category, the largest first; none where rows have no columns with a meaning.
+
+    These are tables by a schema whose one score is linear in the mapped row: two classes, or a regression. Text and
+    arrays have no curve.
+    """
+    schema, run = model.schema, model.run
+    if schema is None or schema.array is not None or len(model.released.weights) != 1 or isinstance(run.loss, Abstract):
+        return ()
+    form = schema.form()
+    if any(type(part) not in READ for part in run.prelude) or model.released.weights.shape[1] != form.width + 1:
+        return ()
+    slope, mean, spread = _linear(model, form.norm)
+    columns = {field.name: column for column in schema.columns for field in column.fields}
+    found, at = [], 0
+    for field, one, width in form.parts:
+        block, at = slice(at, at + width), at + width
+        for places, values, labels in _asked(field, columns[field.name]):
+            rows = (field.rows(values) if one is None else one.rows(field, values)) - mean[block]
+            change, noise = rows @ slope[block], np.linalg.norm(rows @ spread[block], axis=1)
+            found.append(Effect(field.name, tuple(places.tolist()), tuple(change.tolist()),
+                                tuple((2 * noise).tolist()), labels))
+    return tuple(sorted(found, key=lambda effect: -effect.size))
+
+
+def _asked(field: Field, column: Column) -> Iterator[tuple[np.ndarray, np.ndarray, tuple[str, ...]]]:
+    """Values of a field, what they are in the column's units, and their names."""
+    match field, column:
+        case Number(), Numeric():
+            scaled = np.linspace(-1, 1, PLACES)
+            yield column.unscaled(scaled), scaled, ()
+        case Number(), Date(_, first, _):
+            scaled, (low, high) = np.linspace(-1, 1, PLACES), column.ends
+            yield float(first[:4]) + (scaled + 1) / 2 * (high - low) / YEAR, scaled, ()
+        case Choice(_, labels), _:
+            yield np.arange(len(labels), dtype=np.float64), np.arange(len(labels)), labels
+        case _:
+            return
+
+
+def _linear(model: FittedLinear, norm: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Slope (d,) of the score in mapped rows, their private mean (d,), and the noise's spread in the slope (d, d)."""
+    run, weights = model.run, model.released.weights[0, :-1]
+    mean, matrix, length = np.zeros(len(weights)), np.eye(len(weights)), 1.0
+    for part, value in zip(run.prelude, model.released.released, strict=True):
+        if isinstance(part, PrivateMean):
+            mean = np.asarray(value, dtype=np.float64)
+        elif isinstance(part, PrivateCovariance):
+            matrix = np.asarray(value, dtype=np.float64)
+            length = _length(matrix, part.power) * math.sqrt(max(norm**2 - float(mean @ mean), 0.05 * norm**2))
+        elif isinstance(part, UnitRows):
+            length = norm
+    return matrix @ weights / length, mean, matrix * (_noise(model) / length)
+
+
+def _length(matrix: np.ndarray, power: float) -> float:
+    """Root mean square of |M u| over unit rows u, whose second moments are those that M = S^-power was made of."""
+    values = np.maximum(np.linalg.eigvalsh(matrix), 1e-12)
+    moments = values ** (-1 / power)
+    return math.sqrt(float((moments * values**2).sum() / moments.sum()))
+
+
+def _noise(model: FittedLinear) -> float:
+    """Standard deviation of the noise in a weight, at most: without curvature, or the weights' own root mean square,
+    which holds signal as well."""
+    weights, run = model.released.weights[0, :-1], model.run
+    whole = math.sqrt(float((weights**2).mean()))
+    if run.method.hides_way or not run.rule.linear:
+        return whole
+    stable = run.stabilised(list(_values(model))) if any(isinstance(part, PrivateCovariance) for part in run.prelude) \
+        else run
+    return min(whole, math.sqrt(float(filtered(stable, np.zeros(1), run.loss.ridge)[1][0])))
+
+
+def _values(model: FittedLinear) -> np.ndarray:
+    """Eigenvalues of the released M."""
+    matrix = next(value for part, value in zip(model.run.prelude, model.released.released, strict=True)
+                  if isinstance(part, PrivateCovariance))
+    return np.linalg.eigvalsh(np.asarray(matrix, dtype=np.float64))

@@ -1,0 +1,72 @@
+"""What does not fit is one sentence and exit code 2, before anything is charged or written."""
+
+import pytest
+from typer.testing import CliRunner
+
+from lastiterate.cli import app
+from lastiterate.ledger.store import Ledger
+
+SCHEMA = """
+target = "y"
+classes = ["0", "1"]
+[columns.a]
+kind = "number"
+low = 0
+high = 1
+outside = "{outside}"
+[columns.c]
+kind = "category"
+values = ["u", "v"]
+"""
+
+
+@pytest.fixture
+def files(tmp_path):
+    (tmp_path / "d.csv").write_text("a,c,y\n" + "0.25,u,0\n0.75,v,1\n" * 100)
+    (tmp_path / "s.toml").write_text(SCHEMA.format(outside="clip"))
+    assert call("ledger", "make", tmp_path / "l.db", "--dataset", "d", "--epsilon", "9", "--delta", "1e-4",
+                "--unit", "a row", "--adjacency", "zero-out").exit_code == 0
+    return tmp_path
+
+
+def call(*words):
+    return CliRunner().invoke(app, list(map(str, words)))
+
+
+@pytest.mark.parametrize(("features", "change", "words"), [
+    ("words", None, "has nothing to map: words"), ("scattering", None, "has nothing to map: scattering"),
+    ("curve", None, "must be auto, plain"), ("curves,curves", None, "must be auto, plain"),
+    ("curves", ("kind = \"number\"", "kind = \"text\"\nx = 1"), "does not exist"),
+    ("curves", ("low = 0", "low = 0\nscale = \"cubic\""), "scale must be \"linear\" or \"log\""),
+    ("plain", ("kind = \"number\"\nlow = 0\nhigh = 1\noutside = \"clip\"", "kind = \"text\""), "holds text"),
+])
+def test_maps_that_do_not_fit(files, features, change, words):
+    if change is not None:
+        text = (files / "s.toml").read_text()
+        assert change[0] in text
+        (files / "s.toml").write_text(text.replace(*change))
+    before = Ledger(files / "l.db").head()
+    found = call("train", files / "d.csv", "--schema", files / "s.toml", "--epsilon", 1, "--features", features,
+                 "--ledger", files / "l.db", "--dataset", "d", "--out", files / "m")
+    said = " ".join(found.output.split())
+    assert found.exit_code == 2 and words in said and "Traceback" not in said
+    assert not (files / "m").exists()
+    assert Ledger(files / "l.db").head() == before, "nothing was charged"
+
+
+def test_values_beyond_the_public_ends_are_named_by_their_record(files):
+    (files / "s.toml").write_text(SCHEMA.format(outside="refuse"))
+    (files / "d.csv").write_text((files / "d.csv").read_text() + "17.5,u,0\n")
+    found = call("train", files / "d.csv", "--schema", files / "s.toml", "--epsilon", 1, "--features", "curves",
+                 "--out", files / "m")
+    said = " ".join(found.output.split())
+    assert found.exit_code == 2 and "must lie in [0, 1]" in said and "record 201" in said and "17.5" not in said
+    assert not (files / "m").exists()
+
+
+def test_the_plan_says_why_rows_are_as_they_are(files):
+    found = call("train", files / "d.csv", "--schema", files / "s.toml", "--epsilon", 8, "--explain-plan",
+                 "--out", files / "m")
+    assert found.exit_code == 0, found.output
+    assert "features: curves: numbers as 8 hat functions" in " ".join(found.output.split())
+    assert "records times mu" in " ".join(found.output.split())

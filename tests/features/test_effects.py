@@ -1,0 +1,71 @@
+"""What the report draws of every column: the shape that was learned, in the column's units, with the noise's band."""
+
+import numpy as np
+import pytest
+
+import lastiterate as li
+from lastiterate.data import Category, Ignore, Numeric, Schema
+from lastiterate.data.columns import Date
+from lastiterate.estimators import DPLogisticRegression
+from lastiterate.release.column_effects import column_effects
+from lastiterate.report.effect_pictures import effects
+from lastiterate.report.subject import read
+
+N = 8000
+SCHEMA = Schema((Numeric("bent", 0.0, 10.0), Numeric("none", 0.0, 1e4, scale="log"), Category("c", ("x", "y")),
+                 Date("day", "2020-01-01", "2020-12-31"), Ignore("id")), classes=("0", "1"))
+
+
+@pytest.fixture(scope="module")
+def table():
+    rng = np.random.default_rng(3)
+    cells = {"bent": rng.uniform(0, 10, N), "none": np.exp(rng.uniform(0, 9, N)), "c": rng.choice(["x", "y"], N),
+             "day": np.datetime_as_string(np.datetime64("2020-01-01") + rng.integers(0, 366, N)), "id": np.arange(N)}
+    score = 4 * np.cos(cells["bent"]) + 2 * (cells["c"] == "y") - 1
+    return cells, (rng.random(N) < 1 / (1 + np.exp(-score))).astype(int)
+
+
+@pytest.fixture(scope="module")
+def model(table):
+    return DPLogisticRegression(epsilon=3.0, delta=1e-5, schema=SCHEMA, features="curves").fit(*table)
+
+
+def test_effects_are_the_shapes_that_were_there(model):
+    found = {effect.column: effect for effect in column_effects(model.fitted_)}
+    assert list(found) == sorted(found, key=lambda name: -found[name].size) and next(iter(found)) == "bent"
+    bent = found["bent"]
+    assert bent.places[0] == 0 and bent.places[-1] == 10
+    assert np.corrcoef(bent.change, np.cos(bent.places))[0, 1] > 0.97
+    assert found["c"].labels == ("x", "y") and found["c"].change[1] > found["c"].change[0] + max(found["c"].band)
+    assert found["none"].size < bent.size / 4 and found["none"].places[-1] == pytest.approx(1e4)
+    assert set(found) == {"bent", "none", "c", "day", "day.month", "day.weekday"}
+    assert all(min(effect.band) >= 0 and max(effect.band) > 0 for effect in found.values())
+    within = np.abs(found["none"].change) <= np.array(found["none"].band)
+    assert within.mean() > 0.8, "where nothing is to be learned the band holds what noise made"
+
+
+def test_effects_add_up_to_scores(model, table):
+    cells, _ = table
+    total = np.zeros(500)
+    for effect in column_effects(model.fitted_):
+        if effect.column in ("bent", "none"):
+            total += np.interp(cells[effect.column][:500], effect.places, effect.change)
+        elif effect.column == "c":
+            total += np.where(cells["c"][:500] == "y", effect.change[1], effect.change[0])
+    scores = model.decision_function({name: column[:500] for name, column in cells.items()})
+    assert np.corrcoef(total, scores)[0, 1] > 0.95
+    assert 0.7 < np.polyfit(total, scores, 1)[0] < 1.4, "and in the score's own units"
+
+
+def test_the_report_draws_them(model, tmp_path):
+    place = model.fitted_.save(tmp_path / "m")
+    page = str(effects(read(place)))
+    assert page.count("<svg") >= 3 and "bent" in page and "associations, not causes" in page
+    assert page.index("bent:") < page.index("none:")
+
+
+def test_models_without_columns_have_no_effects():
+    rng = np.random.default_rng(0)
+    run = li.Run(n=100, steps=5, step_size=0.1, loss=li.Logistic(row_norm=1.0))
+    plain = li.train(run, (rng.normal(size=(100, 3)), rng.integers(0, 2, 100)), epsilon=1.0, delta=1e-5)
+    assert column_effects(plain) == ()
