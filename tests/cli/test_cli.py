@@ -69,6 +69,24 @@ def model(table):
     return table / "model"
 
 
+def test_a_threshold_is_a_public_choice_and_ids_stand_beside_predictions(model, table):
+    plain, low = (list(csv.DictReader(io.StringIO(call("predict", model, table / "t.csv", "--ids", "a", *more)[1])))
+                  for more in ((), ("--threshold", "0.1")))
+    given = [row["a"] for row in csv.DictReader((table / "t.csv").open())]
+    assert list(low[0]) == ["a", "prediction", "probability_no", "probability_yes"]
+    assert [row["a"] for row in low] == given
+    assert [row["prediction"] for row in low] == [
+        "yes" if float(row["probability_yes"]) >= 0.1 else "no" for row in low]
+    assert [row["prediction"] for row in low] != [row["prediction"] for row in plain]
+    code, out, _ = call("predict", model, table / "t.csv", "--ids", "a", "--json")
+    first = json.loads(out)[0]
+    assert code == 0 and first["a"] == given[0] and isinstance(first["probability_yes"], float)
+    for wrong, words in ((("--threshold", "1.5"), "--threshold must lie between"),
+                         (("--ids", "nobody"), "--ids must be")):
+        code, _, err = call("predict", model, table / "t.csv", *wrong)
+        assert code == 2 and words in " ".join(err.split())
+
+
 def test_predict(model, table):
     code, out, _ = call("predict", model, table / "t.csv")
     rows = list(csv.DictReader(io.StringIO(out)))

@@ -60,6 +60,18 @@ def test_nothing_is_spent_where_it_would_not_pay(why):
         asked.empty).calibration is None
 
 
+def test_a_threshold_follows_from_public_costs():
+    x, y, x_test, _ = table(2000, 0.1, 51)
+    model = DPLogisticRegression(row_norm=2.0, classes=["no", "yes"], threshold=0.1).fit(x, np.array(["no", "yes"])[y])
+    chance = model.predict_proba(x_test)[:, 1]
+    assert np.array_equal(model.predict(x_test) == "yes", chance >= 0.1) and (chance >= 0.1).any()
+    for wrong in (0, 1.0, True, "half"):
+        with pytest.raises(li.InputError, match="threshold must lie between 0 and 1"):
+            DPLogisticRegression(row_norm=2.0, classes=[0, 1], threshold=wrong).fit(x, y)
+    with pytest.raises(li.InputError, match="threshold is for two classes"):
+        DPLogisticRegression(row_norm=2.0, classes=[0, 1, 2], threshold=0.5).fit(x, y)
+
+
 def test_the_choice_is_true_or_false():
     with pytest.raises(li.InputError, match="calibrated must be True or False"):
         DPLogisticRegression(row_norm=1.0, classes=[0, 1], calibrated="yes").fit(np.eye(4), [0, 1, 0, 1])

@@ -47,7 +47,9 @@ def plans(choice: Choice, delta: float) -> dict[str, Any]:
 
 
 def predictions(header: list[str], rows: list[list[str]]) -> list[dict[str, Any]]:
-    """One object per record: the prediction as text or number, and the probability of every class."""
-    numbers = [name != "prediction" or len(header) == 1 for name in header]
+    """One object per record: what stands beside it as text, the prediction as text or number, and the probability of
+    every class."""
+    at = header.index("prediction")
+    numbers = [place > at or place == at == len(header) - 1 for place in range(len(header))]
     return [{name: float(cell) if number else cell for name, number, cell in zip(header, numbers, row, strict=True)}
             for row in rows]

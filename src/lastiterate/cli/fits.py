@@ -200,14 +200,20 @@ def _asked(question: str, choices: Sequence[str]) -> str:
 @app.command("predict")
 @reports_errors
 def predict_command(model: Annotated[Path, typer.Argument(help="a folder that train wrote")],
-                    file: Annotated[str, typer.Argument(help=f"new records: {FILES}")], out: Out = None,
-                    json_: Json = False, unpacked_limit: UnpackedLimit = None) -> None:
-    """Predictions as CSV: the label (or number), and the probability of each class."""
+                    file: Annotated[str, typer.Argument(help=f"new records: {FILES}")],
+                    ids: Annotated[str | None, typer.Option("--ids", help="a column of the file that is written beside "
+                                                            "each prediction")] = None,
+                    threshold: Annotated[float | None, typer.Option("--threshold", help="of two classes: the "
+                                                                    "probability from which on the second is "
+                                                                    "predicted")] = None,
+                    out: Out = None, json_: Json = False, unpacked_limit: UnpackedLimit = None) -> None:
+    """Predictions as CSV: the label (or number), and the probability of each class; frequencies where the model is
+    calibrated (train --calibrated)."""
     from lastiterate.cli import as_json
     from lastiterate.release import datafile
     from lastiterate.release.loading import load
 
-    header, rows = datafile.prediction_rows(load(model), file)
+    header, rows = datafile.prediction_rows(load(model), file, ids=ids, threshold=threshold)
     if json_:
         emit(json.dumps(as_json.predictions(header, rows), indent=2) + "\n", out)
         return

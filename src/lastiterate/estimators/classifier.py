@@ -47,6 +47,8 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
     calibrated : whether plans and named algorithms spend 5 % of mu^2 on probabilities that are frequencies, by noisy
         Newton rounds on slope and intercepts, where n and the budget carry them (docs/theorems/probabilities). A given
         ``run`` says so itself (``Run(calibration=)``).
+    threshold : of two classes, the probability from which on the second is predicted; by default the more probable one
+        is. A public choice that costs nothing: with a false alarm that costs a and a miss that costs m, a / (a + m).
 
     Attributes
     ----------
@@ -65,7 +67,8 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
                  time_budget: float = TIME_BUDGET, run: Run | None = None, ledger: Any = None,
                  dataset: str | None = None, verbose: int = 0,
                  features: str = "auto", algorithm: str = "automatic",
-                 report_accuracy: float | None = None, schema: Any = None, calibrated: bool = True) -> None:
+                 report_accuracy: float | None = None, schema: Any = None, calibrated: bool = True,
+                 threshold: float | None = None) -> None:
         self.epsilon = epsilon
         self.delta = delta
         self.row_norm = row_norm
@@ -82,6 +85,7 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
         self.report_accuracy = report_accuracy
         self.schema = schema
         self.calibrated = calibrated
+        self.threshold = threshold
 
     def fit(self, X: Any, y: Any, progress: Any = None, **unsupported: Any) -> DPLogisticRegression:
         """Train on rows X (n, d) and labels y (n,); ``progress(steps_done, steps, seconds)`` is called now and then."""
@@ -99,6 +103,8 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
             raise InputError("classes", "must hold at least 2 labels; this classifier cannot train when only one class "
                              "is present", len(self.classes_), "pass the public labels with classes=")
         answers = Labels(tuple(self.classes_.tolist()))
+        if self.threshold is not None:
+            answers.checked(self.threshold)
         self._train(X, np.searchsorted(self.classes_, y), len(self.classes_), answers, caveats, progress,
                     unsupported)
         return self
@@ -134,6 +140,9 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
         return np.log(self.predict_proba(X))
 
     def predict(self, X: Any) -> np.ndarray:
-        """The most probable label of every row."""
-        best = self.predict_proba(X).argmax(axis=1)
-        return self.classes_[best]
+        """The most probable label of every row, or by the ``threshold``."""
+        chances = self.predict_proba(X)
+        if self.threshold is not None:
+            checked = Labels(tuple(self.classes_.tolist())).checked(self.threshold)
+            return self.classes_[(chances[:, 1] >= checked).astype(int)]
+        return self.classes_[chances.argmax(axis=1)]

@@ -26,8 +26,20 @@ class Labels:
         weights = np.exp(logits - logits.max(axis=1, keepdims=True))
         return weights / weights.sum(axis=1, keepdims=True)
 
-    def of(self, found: np.ndarray) -> np.ndarray:
-        return np.asarray(self.values)[self.probabilities(found).argmax(axis=1)]
+    def of(self, found: np.ndarray, threshold: float | None = None) -> np.ndarray:
+        """The most probable label, or of two the second where its probability reaches ``threshold``."""
+        chances = self.probabilities(found)
+        picked = chances.argmax(axis=1) if threshold is None else chances[:, 1] >= self.checked(threshold)
+        return np.asarray(self.values)[np.asarray(picked, int)]
+
+    def checked(self, threshold: float) -> float:
+        """A threshold between 0 and 1, of two labels; anything else is refused."""
+        if isinstance(threshold, bool) or not isinstance(threshold, int | float) or not 0 < threshold < 1:
+            raise InputError("threshold", "must lie between 0 and 1", threshold,
+                             "with a false alarm that costs a and a miss that costs m, it is a / (a + m)")
+        if len(self.values) != 2:
+            raise InputError("threshold", "is for two classes", len(self.values), "leave it out")
+        return float(threshold)
 
     def words(self, outputs: int) -> str:
         return f"{len(self.values)} classes"

@@ -14,6 +14,7 @@ import numpy as np
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.curves.number_of_runs import Runs
 from lastiterate.data import Schema, encode_features, read_table
+from lastiterate.data.table import Table
 from lastiterate.engine.streaming.passes import check_streams
 from lastiterate.errors import InputError
 from lastiterate.planning.families.asked import Asked
@@ -224,22 +225,44 @@ def _plain_score(records: Records) -> float:
         return float(model.fit(records.features, records.target).score(*records.held))
 
 
-def prediction_rows(model: Fitted, data: str) -> tuple[list[str], list[list[str]]]:
-    """Header and rows of the CSV that ``predict`` writes: the answer, and the probability of every class."""
+def prediction_rows(model: Fitted, data: str, *, ids: str | None = None,
+                    threshold: float | None = None) -> tuple[list[str], list[list[str]]]:
+    """Header and rows of the CSV that ``predict`` writes: the answer, and the probability of every class.
+
+    ``ids``: a column of the file that is written in front of them. ``threshold``: of two classes, the probability from
+    which on the second is the answer.
+    """
     if model.schema is None:
         raise InputError("model", "does not say how the records of a file become rows", model.kind,
                          "load it in Python with lastiterate.load and predict from arrays")
-    features = encode_features(read_table(data, model.schema), model.schema)
+    named = isinstance(model, linear.FittedLinear) and isinstance(model.answers, Labels)
+    if threshold is not None and not named:
+        raise InputError("threshold", "is for two classes", threshold, "leave it out")
+    table = read_table(data, model.schema)
+    features = encode_features(table, model.schema)
     try:
         found = model.predict(features)
     except InputError as error:
         raise InputError("data file", error.rule.removesuffix(".")) if error.argument == "x" else error from None
     if not isinstance(model, linear.FittedLinear) or not isinstance(model.answers, Labels):
-        return ["prediction"], [[f"{value:.6g}"] for value in found]
+        return _beside(table, ids, ["prediction"], [[f"{value:.6g}"] for value in found])
+    if threshold is not None:
+        found = model.answers.of(model.scores(features), threshold)
     header = ["prediction", *(f"probability_{name}" for name in model.answers.values)]
     chances = model.probabilities(features)
     pairs = zip(found, chances, strict=True)
-    return header, [[str(label), *(f"{chance:.6g}" for chance in row)] for label, row in pairs]
+    return _beside(table, ids, header, [[str(label), *(f"{chance:.6g}" for chance in row)] for label, row in pairs])
+
+
+def _beside(table: Table, ids: str | None, header: list[str],
+            rows: list[list[str]]) -> tuple[list[str], list[list[str]]]:
+    """The rows with a column of the file in front of them."""
+    if ids is None:
+        return header, rows
+    if table.cells is None or ids not in table.cells or ids in header:
+        raise InputError("ids", "must be a column of the file, and named otherwise than those of predictions", ids,
+                         "name one, or leave it out")
+    return [ids, *header], [[str(one), *row] for one, row in zip(table.cells[ids], rows, strict=True)]
 
 
 def parse_delta(text: str) -> float | Any:
