@@ -1,0 +1,75 @@
+"""Noise on the sum of all steps by strategies of this library and of jax-privacy, for mu = 1 and contributions of 1.
+
+python -m benchmarks.peers.correlated_strategies [BLOCKSxPASSES ...]
+
+Needs jax-privacy 2.0 beside this library for its rows, and says so where it is missing. In brackets the root mean
+square over all partial sums. The sensitivity of every strategy is found in the same way, from its first column.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import lastiterate as li
+from lastiterate.planning.strategies import POWERS, at_the_end, on_the_way
+
+DECAYS = 1 - np.geomspace(0.3, 0.01, 60)
+
+
+def shown(noise: li.Correlated, blocks: int, passes: int) -> str:
+    """Both figures of a strategy."""
+    steps = blocks * passes
+    return f"{at_the_end(noise, blocks, np.ones(steps)):.2f} ({on_the_way(noise, blocks, steps):.2f})"
+
+
+def stated(column: np.ndarray) -> li.Correlated:
+    """A strategy of another library by its first column, which its optimiser leaves at 0 or a rounding below."""
+    return li.Correlated(1.0, tuple((np.maximum(column, 0) / column[0]).tolist()))
+
+
+def ours(blocks: int, passes: int) -> Iterator[tuple[str, str]]:
+    """Independent noise, the square root, the best power, one array kept."""
+    ones = np.ones(blocks * passes)
+    powers = [li.Correlated(1.0, blocks, power) for power in POWERS]
+    decays = [li.Correlated(1.0, 1, decay=float(decay)) for decay in DECAYS]
+    best, one = (min(many, key=lambda noise: at_the_end(noise, blocks, ones)) for many in (powers, decays))
+    for name, noise in (("independent", li.Correlated(1.0, 1)), ("square root, band l", li.Correlated(1.0, blocks)),
+                        ("square root, band 2l", li.Correlated(1.0, 2 * blocks)),
+                        (f"power {best.power:g}, band l", best), (f"lambda-CGD, decay {one.decay:.3g}", one)):
+        yield name, shown(noise, blocks, passes)
+
+
+def theirs(blocks: int, passes: int) -> Iterator[tuple[str, str]]:
+    """Free bands as long as a pass, optimised for the last, the mean and the largest partial sum; BLT."""
+    from jax_privacy.matrix_factorization import buffered_toeplitz, toeplitz  # pyright: ignore
+
+    steps = blocks * passes
+    for name, reduction in (("last", lambda errors: errors[-1]), ("mean", jnp.mean), ("max", jnp.max)):
+        band = toeplitz.optimize_banded_toeplitz(steps, blocks, reduction_fn=reduction)
+        yield f"jax-privacy, band l, {name}", shown(stated(np.asarray(band)), blocks, passes)
+    for error in ("max", "mean"):
+        blt = buffered_toeplitz.optimize(n=steps, min_sep=blocks, max_participations=passes, error=error, max_buffers=4)
+        yield f"jax-privacy, BLT, {error}", shown(stated(np.asarray(blt.toeplitz_coefs(steps))), blocks, passes)
+
+
+def main() -> None:
+    jax.config.update("jax_enable_x64", True)
+    for shape in sys.argv[1:] or ("20x20", "100x3"):
+        blocks, passes = map(int, shape.split("x"))
+        print(f"{blocks} blocks, {passes} passes; one release of the sum: {passes}")
+        for name, found in ours(blocks, passes):
+            print(f"  {name}: {found}", flush=True)
+        try:
+            for name, found in theirs(blocks, passes):
+                print(f"  {name}: {found}", flush=True)
+        except ImportError:
+            print("  jax-privacy is not installed")
+
+
+if __name__ == "__main__":
+    main()
