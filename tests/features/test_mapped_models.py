@@ -1,10 +1,14 @@
 """A map is part of the released model: trained with, hashed, applied by predict, streamed, shown."""
 
+import json
+
 import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.data import Schema, encode, read_table, stream
+from lastiterate.data import Array, Schema, encode, encode_features, read_table, stream
+from lastiterate.data.table import array_table
+from lastiterate.features.map_table import maps_named
 from lastiterate.release.datafile import fit_file, prediction_rows
 from lastiterate.release.linear import Budget
 from lastiterate.report.exports import FORMATS
@@ -85,3 +89,18 @@ def test_norms_are_the_columns(table):
 
 def test_schemas_without_maps_are_written_as_before(table):
     assert "features" not in Schema.read(table / "s.toml").to_dict()
+
+
+def test_a_schema_knows_the_shape_that_its_maps_depend_on():
+    schema = Schema(array=Array(0.0, 1.0), classes=("0", "1"), features=maps_named("curves")).shaped((2, 3))
+    again = Schema.from_dict(json.loads(json.dumps(schema.to_dict())))
+    assert again == schema and again.array.shape == (2, 3)
+    rows = np.random.default_rng(0).random((4, 2, 3))
+    flat, square = (encode_features(array_table(x, None, answers_in="y"), schema) for x in (rows.reshape(4, 6), rows))
+    assert np.array_equal(flat, square)
+    with pytest.raises(li.InputError, match="must have 6 features"):
+        encode_features(array_table(np.zeros((4, 5)), None, answers_in="y"), schema)
+    assert "shape" not in Schema(array=Array(0.0, 1.0), classes=("0", "1")).shaped((2, 3)).to_dict()["array"]
+    for wrong in ((), (0, 2), ("a",), 3):
+        with pytest.raises(li.InputError, match="shape"):
+            Array(0.0, 1.0, shape=wrong)

@@ -210,13 +210,20 @@ def _plain_day(text: str) -> bool:
 
 @dataclass(frozen=True)
 class Array:
-    """All columns of a numeric array share one public range."""
+    """All columns of a numeric array share one public range. ``shape``: of one record, where a map depends on it; a
+    flat record of as many numbers is read as one of this shape."""
 
     low: float
     high: float
     outside: str = "clip"
+    shape: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
+        if self.shape is not None:
+            sides = tuple(self.shape) if isinstance(self.shape, list | tuple) else ()
+            if not sides or not all(type(side) is int and side > 0 for side in sides):
+                raise InputError("[array]: shape", "must be a list of positive whole numbers", self.shape)
+            object.__setattr__(self, "shape", sides)
         Numeric("(all columns of the array)", self.low, self.high, self.outside)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tomllib
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -60,9 +61,19 @@ class Schema:
 
         Errors: a map that has nothing to map.
         """
-        fields = (Grid("x", shape or (1,)),) if self.array is not None else tuple(
+        known = None if self.array is None else self.array.shape
+        if known is not None and shape is not None and math.prod(known) != math.prod(shape):
+            raise InputError("data file", f"must have {math.prod(known)} features, as the schema's arrays have",
+                             math.prod(shape))
+        fields = (Grid("x", known or shape or (1,)),) if self.array is not None else tuple(
             field for column in self.columns for field in column.fields)
         return RowForm(fields, self.features)
+
+    def shaped(self, shape: tuple[int, ...] | None) -> Schema:
+        """The same schema with the shape of one record of its arrays, where it has maps, which may depend on it."""
+        if self.array is None or not self.features or shape is None or self.array.shape is not None:
+            return self
+        return replace(self, array=replace(self.array, shape=shape))
 
     @property
     def regression(self) -> bool:
@@ -106,7 +117,7 @@ class Schema:
         if self.target_range is not None:
             body["target_range"] = list(self.target_range)
         if self.array is not None:
-            body["array"] = asdict(self.array)
+            body["array"] = {key: value for key, value in asdict(self.array).items() if value is not None}
         if self.header:
             body["header"] = list(self.header)
         if self.features:

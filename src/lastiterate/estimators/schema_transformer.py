@@ -44,6 +44,7 @@ class SchemaTransformer(TransformerMixin, BaseEstimator):
         found = as_schema(self.schema)
         self.schema_ = found if self.features is None else replace(found, features=maps_named(self.features))
         table = frame_table(X, self.schema_)
+        self.schema_ = self.schema_.shaped(table.shape)
         form = form_of(table, self.schema_)
         self.row_norm_, self.n_features_in_ = form.norm, len(table.names)
         vars(self).pop("feature_names_in_", None)

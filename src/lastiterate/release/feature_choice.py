@@ -31,16 +31,16 @@ def chosen(schema: Schema, features: str, shape: tuple[int, ...], n: int, budget
     name, a map that has nothing to map.
     """
     if features == AUTO and schema.features:
-        return FeatureChoice(schema, "plain", f"the schema says {described(schema.features)}")
+        return FeatureChoice(schema.shaped(shape), "plain", f"the schema says {described(schema.features)}")
     if features in IN_RUN:
         return FeatureChoice(replace(schema, features=()), cast(FeatureMap, features), f"{features} was asked for")
     plain = replace(schema, features=()).form(shape)
     resolved = n * worth(budget.epsilon, budget.delta_for(n))
     if features != AUTO:
-        found = replace(schema, features=maps_named(features, plain.fields, resolved))
+        found = replace(schema, features=maps_named(features, plain.fields, resolved)).shaped(shape)
         return FeatureChoice(found, "plain", f"{described(found.features)}: asked for")
     maps = automatic_maps(plain.fields, resolved)
-    found = replace(schema, features=maps)
+    found = replace(schema, features=maps).shaped(shape)
     wide, many = found.form(shape).width, len(plain.fields)
     why = f"{n} records and this budget (records times mu {resolved:.3g}) " + (
         f"carry {wide} numbers of {many} fields" if maps else f"do not carry more than {wide} numbers in a row")
