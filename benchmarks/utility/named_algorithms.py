@@ -24,8 +24,9 @@ from lastiterate.accounting.calibration import calibrate
 from lastiterate.planning.families.asked import Asked
 from lastiterate.planning.presets import ALGORITHMS, described
 from lastiterate.planning.task import Task
-from lastiterate.release import linear
-from lastiterate.release.answers import Labels
+from lastiterate.release.kinds import LINEAR
+from lastiterate.release.order import Order
+from lastiterate.release.pipeline import executed
 
 DELTA = 1e-5
 
@@ -42,8 +43,7 @@ def measured(short: str, folder: Path, name: str, seeds: int, epsilon: float = 1
     for seed in range(seeds):
         part = split(data, seed)
         began = time.perf_counter()
-        model = linear.fit(certificate, part.x, part.y, delta=DELTA, answers=Labels(tuple(range(data.classes))),
-                           seed=seed)
+        model = executed(LINEAR, Order(certificate=certificate, data=(part.x, part.y), delta=DELTA, seed=seed))
         taken.append(time.perf_counter() - began)
         found.append(float((model.predict(part.x_test) == part.y_test).mean()))
     return {"set": data.name, "n": run.n, "epsilon": epsilon, "algorithm": name,

@@ -32,8 +32,9 @@ from lastiterate.planning.families import whitened
 from lastiterate.planning.families.asked import Asked, linear_loss
 from lastiterate.planning.presets import in_a_pass
 from lastiterate.planning.task import Task
-from lastiterate.release import linear
-from lastiterate.release.answers import Labels
+from lastiterate.release.kinds import LINEAR
+from lastiterate.release.order import Order
+from lastiterate.release.pipeline import executed
 from lastiterate.run.batching import Batching
 from lastiterate.run.run import Release
 
@@ -99,7 +100,7 @@ def fit(data: Set, run: li.Run, epsilon: float, seed: int) -> dict[str, Any]:
     part, found = split(data, seed), certified(run, epsilon)
     theorem = found.best(DELTA)
     last = li.account(replace(found.run, release="last"))  # the model that is scored is the last iterate in any case
-    model = linear.fit(last, part.x, part.y, delta=DELTA, answers=Labels(tuple(range(data.classes))), seed=seed)
+    model = executed(LINEAR, Order(certificate=last, data=(part.x, part.y), delta=DELTA, seed=seed))
     assert isinstance(found.run.noise, li.NoiseMultiplier)
     return {"accuracy": float((model.predict(part.x_test) == part.y_test).mean()), "noise": found.run.noise.z,
             "theorem": theorem.theorem.name if theorem else "none"}

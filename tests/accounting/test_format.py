@@ -224,8 +224,8 @@ def test_train_refuses_a_unit_with_more_rows_than_the_run_says(tmp_path):
 
 def test_units_of_a_file_are_bounded_before_they_are_counted(tmp_path):
     from lastiterate.data.schema import Schema
-    from lastiterate.release.datafile import fit_file, template
-    from lastiterate.release.linear import Budget
+    from lastiterate.release.datafile import Wanted, fit_file
+    from lastiterate.release.linear_plans import Algorithm, Budget
     from lastiterate.release.protected_units import Units
 
     rng = np.random.default_rng(1)
@@ -233,20 +233,18 @@ def test_units_of_a_file_are_bounded_before_they_are_counted(tmp_path):
     (tmp_path / "d.csv").write_text("who,x,y\n" + "\n".join(rows) + "\n")
     schema = Schema.from_dict({"target": "y", "classes": ["a", "b"], "columns": {
         "x": {"kind": "number", "low": 0, "high": 1}, "who": {"kind": "ignore"}}})
-    found = fit_file(str(tmp_path / "d.csv"), Budget(2.0, 1e-3), schema=schema, units=Units("who", 3),
-                     template=template("permuted-sgd", None, None)).model
+    wanted = Wanted(data=str(tmp_path / "d.csv"), budget=Budget(2.0, 1e-3), schema=schema, units=Units("who", 3))
+    found = fit_file(replace(wanted, algorithm=Algorithm("permuted-sgd"))).model
     assert (found.run.n, found.run.rows_per_unit, found.run.rows_per_record) == (50, 1, 3)
     assert found.certificate.epsilon(1e-3) <= 2.0
-    exactly = fit_file(str(tmp_path / "d.csv"), Budget(4.0, 1e-3), schema=schema, units=Units("who", 3),
-                       secure_noise=True).model
+    exactly = fit_file(replace(wanted, budget=Budget(4.0, 1e-3), secure_noise=True)).model
     assert (exactly.run.n, exactly.run.rows_per_unit, exactly.run.rows_per_record) == (150, 3, 1)
-    assert exactly.certificate.epsilon(1e-3) <= 4.0
-    planned = fit_file(str(tmp_path / "d.csv"), Budget(2.0, 1e-3, time_budget=2.0), schema=schema,
-                       units=Units("who", 3)).model
+    assert exactly.certificate.epsilon(1e-3) <= 4.0 and UNCHECKED not in exactly.certificate.all_caveats()
+    planned = fit_file(replace(wanted, budget=Budget(2.0, 1e-3, time_budget=2.0))).model
     assert planned.run.rows_per_record == 3 and planned.certificate.epsilon(1e-3) <= 2.0
     for column, word in (("x", "no feature"), ("y", "not the target"), ("z", "a column of the data file")):
         with pytest.raises(InputError, match=word):
-            fit_file(str(tmp_path / "d.csv"), Budget(2.0, 1e-3), schema=schema, units=Units(column, 3))
+            fit_file(replace(wanted, units=Units(column, 3)))
 
 
 @pytest.mark.parametrize("word, said", [

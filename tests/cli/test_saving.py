@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import lastiterate as li
 from lastiterate.cli import app
-from lastiterate.release import datafile, folder
+from lastiterate.release import folder, linear
 
 TRAIN = ["train", "iris", "--epsilon", "3", "--time-budget", "2"]
 
@@ -31,7 +31,7 @@ def untrained(monkeypatch):
     def refuse(*_, **__):
         raise AssertionError("records were read")
 
-    monkeypatch.setattr(datafile.linear, "fit", refuse)
+    monkeypatch.setattr(linear, "fit", refuse)
 
 
 def test_a_full_disk_is_noticed_before_training(tmp_path, monkeypatch, untrained):
@@ -78,7 +78,7 @@ def test_what_is_reserved_is_enough_and_given_back(tmp_path, monkeypatch):
     assert call(*TRAIN, "--out", tmp_path / "m")[0] == 0
     assert sizes[0] >= sum(path.stat().st_size for path in (tmp_path / "m").iterdir())
     assert [path.name for path in tmp_path.iterdir()] == ["m"]
-    monkeypatch.setattr(datafile.linear, "fit", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr(linear, "fit", lambda *_, **__: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         call(*TRAIN, "--out", tmp_path / "n")
     assert [path.name for path in tmp_path.iterdir()] == ["m"], "after a failure as well"
@@ -96,7 +96,7 @@ def test_a_model_that_cannot_be_written_survives_elsewhere(tmp_path, monkeypatch
             raise OSError(errno.ENOSPC, "No space left on device")
         original(file)
 
-    fitted = datafile.linear.fit
+    fitted = linear.fit
 
     def slow(*args, **kwargs):
         out.mkdir()
@@ -106,7 +106,7 @@ def test_a_model_that_cannot_be_written_survives_elsewhere(tmp_path, monkeypatch
     if how == "full":
         monkeypatch.setattr(folder.os, "fsync", full)
     else:
-        monkeypatch.setattr(datafile.linear, "fit", slow)
+        monkeypatch.setattr(linear, "fit", slow)
     code, shown, err = call(*TRAIN, "--out", out)
     place = Path(re.search(r"the model was saved at (\S+): move it", err)[1])
     assert code == 2 and place.is_relative_to(elsewhere) and li.verify(place).holds

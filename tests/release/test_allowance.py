@@ -15,7 +15,7 @@ from lastiterate.estimators import DPLogisticRegression
 from lastiterate.ledger import GaussianFilter, Ledger, RenyiFilter
 from lastiterate.planning.planner import FAIR, consider
 from lastiterate.planning.task import Task
-from lastiterate.release.charging import custody
+from lastiterate.release.charging import charging_of
 
 FILTERS = {"gaussian": GaussianFilter.of(3.0, 1e-5), "no failure": GaussianFilter.of(3.0, 1e-5, 0.0),
            "renyi": RenyiFilter.of(3.0, 1e-5)}
@@ -46,7 +46,7 @@ def test_the_default_plan_fits_a_new_ledger_twice(name: str, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("name", FILTERS)
 def test_plans_are_weighed_with_what_they_take(name: str, tmp_path: Path) -> None:
-    shared = custody(ledger=made(tmp_path, name)).allowance
+    shared = charging_of(ledger=made(tmp_path, name)).allowance
     choice, alone = consider(TASK, **ASKED, shared=shared), consider(TASK, **ASKED)
     assert choice.alone == alone.best.name == "allocation" and alone.about_sharing == ""
     shares = {plan.name: plan.share for plan in choice.plans}
@@ -93,17 +93,17 @@ def test_a_refused_run_is_told_of_full_batches_and_then_of_the_largest_epsilon(t
 def test_what_is_left_decides_where_little_is(tmp_path: Path) -> None:
     """Secret batches take a little more than full ones, and do not fit what a full-batch plan still does."""
     ledger = made(tmp_path, "gaussian")
-    best = consider(TASK, **ASKED, shared=custody(ledger=ledger).allowance)
+    best = consider(TASK, **ASKED, shared=charging_of(ledger=ledger).allowance)
     shares = {plan.name: plan.share for plan in best.plans}
     assert shares["whitened"] is not None and shares["allocation"] is not None
     filter = FILTERS["gaussian"]
     assert isinstance(filter, GaussianFilter)
     used = 1 - (shares["whitened"] + shares["allocation"]) / 2
     ledger.reserve("a", Gdp(filter.mu * used**0.5), adjacency="zero-out", run="r" * 64, purpose="p")
-    choice = consider(TASK, **ASKED, shared=custody(ledger=ledger).allowance)
+    choice = consider(TASK, **ASKED, shared=charging_of(ledger=ledger).allowance)
     assert (choice.best.name, choice.best.fits) == ("whitened", True)
     ledger.reserve("a", Gdp(filter.mu * 0.3), adjacency="zero-out", run="r" * 64, purpose="p")
-    choice = consider(TASK, **ASKED, shared=custody(ledger=ledger).allowance)
+    choice = consider(TASK, **ASKED, shared=charging_of(ledger=ledger).allowance)
     assert not choice.best.fits and "no plan fits what is left" in choice.about_sharing
 
 

@@ -12,8 +12,9 @@ from lastiterate.cli import app
 from lastiterate.engine.sealed import FILE_VARIABLE, VARIABLE
 from lastiterate.estimators import DPHuberRidge, DPLogisticRegression
 from lastiterate.ledger import GaussianFilter, Ledger, RenyiFilter
-from lastiterate.release import datafile, linear, open_dataset
-from lastiterate.release.charging import custody
+from lastiterate.release import composition_reminder, datafile, linear, open_dataset
+from lastiterate.release.charging import charging_of
+from lastiterate.release.linear_plans import Budget
 
 RUN = li.Run(n=60, steps=30, step_size=0.3, batching=li.Permuted(20), loss=li.Logistic(ridge=1e-2))
 
@@ -64,12 +65,13 @@ def test_a_release_beyond_the_budget_is_refused_before_a_record_is_read(
         raise AssertionError("a record was read")
 
     monkeypatch.setattr(linear, "execute", looked)
-    monkeypatch.setattr(linear.repeated.Reminder, "sketch", looked)
+    monkeypatch.setattr(composition_reminder.Reminder, "sketch", looked)
     monkeypatch.setattr(open_dataset, "encode", looked)
     with pytest.raises(li.InputError, match="refuses this release"):
         li.train(RUN, records(), epsilon=6.0, delta=1e-5, ledger=ledger, dataset="a")
     with pytest.raises(li.InputError, match="refuses this release"):
-        datafile.fit_file("iris", linear.Budget(8.0, 1e-5), custody=custody(ledger=ledger, dataset="a"))
+        datafile.fit_file(datafile.Wanted(data="iris", budget=Budget(8.0, 1e-5)),
+                          charging=charging_of(ledger=ledger, dataset="a"))
     assert ledger.total().releases == () and ledger.total().left == (1.0, 1.0)
 
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.release.datafile import fit_file
-from lastiterate.release.linear import Budget
+from lastiterate.release.datafile import Wanted, fit_file
+from lastiterate.release.linear_plans import Budget
 from oracles.json_mutations import mutated
 from oracles.model_fuzz import certificate_outcome, folder_outcome, forge, short
 
@@ -31,8 +31,8 @@ def fitted(home):
     network = li.Run(n=40, steps=2, step_size=0.1, clip=1.0)
     models = {
         "linear": li.train(RUN, (X, Y), epsilon=5.0),
-        "file": fit_file("iris", Budget(3.0, time_budget=2.0)).model,
-        "sample": fit_file("diabetes", Budget(5.0), model="bayes-linear").model,
+        "file": fit_file(Wanted(data="iris", budget=Budget(3.0, time_budget=2.0))).model,
+        "sample": fit_file(Wanted(data="diabetes", budget=Budget(5.0), model="bayes-linear")).model,
         "network": li.train(network, (X,), model={"w": np.zeros(2), "b": [np.zeros(1)]}, epsilon=5.0,
                             loss=lambda p, x: (p["w"] @ x + p["b"][0][0]) ** 2),
     }  # fmt: skip

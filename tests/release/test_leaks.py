@@ -22,6 +22,7 @@ from lastiterate.engine import trainer
 from lastiterate.errors import ExposureWarning
 from lastiterate.ledger import GaussianFilter, Ledger
 from lastiterate.release import composition_reminder, datafile, exposure, folder, linear, open_dataset
+from lastiterate.release.linear_plans import Budget
 
 SCHEMA = """
 target = "outcome"
@@ -162,7 +163,7 @@ def test_refused_records_are_not_quoted(tmp_path: Path, record: str) -> None:
     assert found.exit_code == 2 and "error:" in found.output and SECRET[:6] not in found.output
     with pytest.raises(li.InputError) as error:
         schema = li.data.Schema.read(tmp_path / "s.toml")
-        datafile.fit_file(str(tmp_path / "d.csv"), linear.Budget(1.0), schema=schema)
+        datafile.fit_file(datafile.Wanted(data=str(tmp_path / "d.csv"), budget=Budget(1.0), schema=schema))
     assert SECRET[:6] not in said_about(error.value)
     assert not (tmp_path / "m").exists()
 

@@ -19,6 +19,9 @@ from lastiterate.errors import InputError, RepeatedFitWarning
 from lastiterate.estimators import DPHuberRidge, DPLogisticRegression, DPSearchCV
 from lastiterate.release import composition_reminder, posterior, tuning
 from lastiterate.release.answers import Labels, Range
+from lastiterate.release.kinds import SAMPLED, SELECTED
+from lastiterate.release.order import Order
+from lastiterate.release.pipeline import executed
 from lastiterate.run.arrays import check_kept
 
 RUN = li.Run(n=40, steps=3, step_size=0.5, noise=li.NoiseMultiplier(12.0), loss=li.Logistic(ridge=0.05))
@@ -26,6 +29,7 @@ RNG = np.random.default_rng(0)
 X, Y = RNG.normal(size=(40, 2)), RNG.integers(0, 2, 40)
 MASKED, IMAGINARY = np.ma.masked_array(X, X > 1), X + 1j
 SETTINGS = ProposeTestSample(model=LinearModel(), ratio_bound=5.0, spread=1.0)
+SAMPLE = posterior.certified(40, 2, row_norm=1.0, epsilon=1.0, delta=1e-5, adjacency="zero-out")
 CALLS = {
     "train x": lambda bad: li.train(RUN, (bad, Y), delta=1e-5),
     "train y": lambda bad: li.train(RUN, (X, bad[:, 0]), delta=1e-5),
@@ -37,8 +41,8 @@ CALLS = {
     "posterior": lambda bad: ClippedRows(n=40, features=2).clip(bad, Y),
     "posterior in a domain": lambda bad: sample_posterior(LinearPosterior(LinearModel(), RatioDomain(
         n=40, x_low=0.1, x_high=1.0, ratio=1.0, spread=9.0)), np.full(40, 0.5), bad[:, 0]),
-    "planned posterior": lambda bad: posterior.fit(bad, Y, row_norm=1.0, answers=Range(-1, 1), epsilon=1.0, delta=1e-5,
-                                                   adjacency="zero-out"),
+    "planned posterior": lambda bad: executed(SAMPLED, Order(certificate=SAMPLE, data=(bad, Y), delta=1e-5, model=1.0,
+                                                            answers=Range(-1, 1))),
     "propose, test, sample": lambda bad: propose_test_sample(SETTINGS, np.full(40, 0.5), bad[:, 0]),
     "search": lambda bad: DPSearchCV(DPLogisticRegression(row_norm=1.0, classes=[0, 1]), {"row_norm": [1.0]}).fit(
         bad, Y),
@@ -112,7 +116,8 @@ SEEDED = {
                                                    loss=lambda p, r: (p @ r) ** 2),
     "module": lambda x, seed: _module(x, seed=seed),
     "module, exact": lambda x, seed: _module(x, seed=seed, secure_noise=True),
-    "search": lambda x, seed: tuning.select(SEARCH, x, Y, delta=1e-5, answers=Labels((0, 1)), seed=seed),
+    "search": lambda x, seed: executed(SELECTED, Order(certificate=SEARCH, data=(x, Y), delta=1e-5, seed=seed,
+                                                        answers=Labels((0, 1)))),
 }
 
 

@@ -13,8 +13,8 @@ from lastiterate.bayes.ridge import ridge_curve
 from lastiterate.cli import app
 from lastiterate.data import BUNDLED, Schema, encode, encode_features, load_bundled, read_table
 from lastiterate.errors import InputError
-from lastiterate.release.datafile import fit_file, prediction_rows
-from lastiterate.release.linear import Budget
+from lastiterate.release.datafile import Wanted, fit_file, prediction_rows
+from lastiterate.release.linear_plans import Budget
 from lastiterate.release.posterior import GUESSES, planned, sampled, with_constant
 
 SCHEMA = """
@@ -47,7 +47,7 @@ def files(tmp_path):
 
 def fitted(files):
     schema = Schema.read(files / "schema.toml")
-    return fit_file(str(files / "data.csv"), Budget(8.0, 1e-6), schema=schema, model="bayes-linear")
+    return fit_file(Wanted(data=str(files / "data.csv"), budget=Budget(8.0, 1e-6), schema=schema, model="bayes-linear"))
 
 
 def test_file_to_folder_to_predictions(files):

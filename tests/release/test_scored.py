@@ -16,6 +16,9 @@ from lastiterate.ledger.store import Ledger
 from lastiterate.planning.task import budget
 from lastiterate.release import linear
 from lastiterate.release.answers import Labels
+from lastiterate.release.kinds import LINEAR
+from lastiterate.release.order import Order
+from lastiterate.release.pipeline import executed
 from lastiterate.release.scored import accuracy, count_for, noisy_count, reserved
 from lastiterate.run.counts import NoisyCount
 
@@ -59,8 +62,8 @@ def test_several_processes_release_one_count(monkeypatch):
     kept, out = reserved(300)
 
     def counted():
-        return linear.fit(certificate, X[kept], Y[kept], delta=DELTA, answers=Labels((0, 1)),
-                          held=(X[out], Y[out])).counted
+        return executed(LINEAR, Order(certificate=certificate, data=(X, Y), delta=DELTA, answers=Labels((0, 1)),
+                                      places=(kept, out))).counted
 
     assert counted() != counted()
     monkeypatch.setattr(linear.Devices, "same_key", lambda self, key: seeded_keys(5, 1)[0])

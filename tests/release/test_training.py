@@ -22,7 +22,7 @@ from lastiterate.errors import InputError, NotCertified
 from lastiterate.release import composition_reminder, kinds, tree
 from lastiterate.release.folder import sha256
 from lastiterate.release.kinds import Kind, register
-from lastiterate.release.linear import SEED
+from lastiterate.release.pipeline import SEED
 
 RNG = np.random.default_rng(3)
 N, D = 60, 4
@@ -154,7 +154,9 @@ def test_models_of_other_libraries_are_refused_until_their_package_registers(mon
     assert "got 'Module'; models of other libraries" in refused(data, model=Module(), **given)
     assert "structure of NumPy or JAX arrays" in refused(data, model={"a": 1.0}, **given)
     seen = []
-    home = SimpleNamespace(knows=lambda model: isinstance(model, Module), fit_order=lambda order: seen.append(order))
+    fitted = li.train(NETWORK, data, model=FIRST, loss=loss, epsilon=1.0)
+    home = SimpleNamespace(knows=lambda model: isinstance(model, Module), check=lambda order: order,
+                           fit=lambda order, key: [seen.append(order), fitted][1])
     monkeypatch.setitem(__import__("sys").modules, "another_package", home)
     register(Kind("module", "another_package"))
     li.train(NETWORK, data, model=Module(), loss=loss, epsilon=1.0, seed=4, microbatch=2)

@@ -21,8 +21,11 @@ from lastiterate.estimators import DPHuberRidge, DPLogisticRegression, DPSearchC
 from lastiterate.ledger import GaussianFilter, Ledger
 from lastiterate.release import tuning
 from lastiterate.release.answers import Labels, Range
-from lastiterate.release.charging import custody
-from lastiterate.release.tuning import NothingSelected, _draws, _score, parts, planned, select
+from lastiterate.release.charging import charging_of
+from lastiterate.release.kinds import SELECTED
+from lastiterate.release.order import Order
+from lastiterate.release.pipeline import executed
+from lastiterate.release.tuning import NothingSelected, _draws, _score, parts, planned
 
 N = 200
 
@@ -36,6 +39,11 @@ def records() -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(0)
     x = rng.uniform(-1, 1, (N, 3)).astype(np.float32)
     return x, (x[:, 0] > 0).astype(int)
+
+
+def select(certificate: Certificate, **more: object) -> "tuning.FittedSelected":
+    return executed(SELECTED, Order(certificate=certificate, data=records(), delta=1e-5, answers=Labels((0, 1)),
+                                    **more))
 
 
 @pytest.fixture(scope="module")
@@ -59,8 +67,7 @@ def test_the_score_is_part_of_every_run(certificate: Certificate) -> None:
 
 
 def test_the_good_candidate_wins(certificate: Certificate) -> None:
-    x, y = records()
-    found = [select(certificate, x, y, delta=1e-5, answers=Labels((0, 1)), seed=seed) for seed in range(8)]
+    found = [select(certificate, seed=seed) for seed in range(8)]
     steps = Counter(float(model.run.step_size.value) for model in found)
     assert steps[0.5] > steps[1e-6]
     assert all("seed" in model.certificate.all_caveats()[0] for model in found)
@@ -105,8 +112,8 @@ def test_every_record_is_trained_on_or_scored() -> None:
 
 
 def test_folders_are_saved_read_and_verified(certificate: Certificate, tmp_path: Path) -> None:
-    x, y = records()
-    model = select(certificate, x, y, delta=1e-5, answers=Labels((0, 1)))
+    x, _ = records()
+    model = select(certificate)
     model.save(tmp_path / "m")
     assert li.verify(tmp_path / "m").holds
     again = li.load(tmp_path / "m")
@@ -130,13 +137,12 @@ def test_descriptions_that_are_refused(certificate: Certificate, change: dict) -
 
 
 def test_no_run_at_all_is_said(certificate: Certificate, tmp_path: Path) -> None:
-    x, y = records()
     none = Certificate(replace(certificate.subject, law=PoissonRuns(1e-5)))
     ledger = Ledger(tmp_path / "l")
     ledger.add("a", unit="record", adjacency="zero-out", filter=GaussianFilter(3.0, 1e-6))
-    guard = custody(ledger=ledger, dataset="a", purpose="tune")
+    charging = charging_of(ledger=ledger, dataset="a", purpose="tune")
     with pytest.raises(NothingSelected, match="number of runs was 0"):
-        select(none, x, y, delta=1e-5, answers=Labels((0, 1)), custody=guard)
+        select(none, charging=charging)
     (release,) = ledger.total().releases
     assert release.state == "touched"
 
@@ -144,7 +150,6 @@ def test_no_run_at_all_is_said(certificate: Certificate, tmp_path: Path) -> None
 def test_what_leaves_says_nothing_of_the_losers(certificate: Certificate, tmp_path: Path,
                                                 capfd: pytest.CaptureFixture) -> None:
     """Two selections with different numbers of runs: the same text on the screen, the same lines in the ledger."""
-    x, y = records()
     seeds = {}
     for seed in range(40):
         seeds.setdefault(certificate.subject.law.draw(
@@ -155,9 +160,9 @@ def test_what_leaves_says_nothing_of_the_losers(certificate: Certificate, tmp_pa
     for number, count in enumerate((few, many)):
         ledger = Ledger(tmp_path / f"l{number}")
         ledger.add("a", unit="record", adjacency="zero-out", filter=GaussianFilter(3.0, 1e-6))
-        guard = custody(ledger=ledger, dataset="a", purpose="tune")
-        model = select(certificate, x, y, delta=1e-5, answers=Labels((0, 1)), seed=seeds[count], custody=guard)
-        guard.finish(model)
+        charging = charging_of(ledger=ledger, dataset="a", purpose="tune")
+        model = select(certificate, seed=seeds[count], charging=charging)
+        charging.finish(model)
         (release,) = ledger.total().releases
         told.append((release.purpose, release.run, release.curve, release.costs, release.day, release.state,
                      repr(model.certificate), model.certificate.explain(1e-5), capfd.readouterr()))

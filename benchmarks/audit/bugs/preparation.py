@@ -57,8 +57,9 @@ def without_noise(slices, n, d, part, key):
     return (sum(clip_rows(rows, part.row_norm).sum(0, dtype=np.float64) for rows in slices) / n).astype(np.float32)
 
 
-def scaled_by_the_largest(certificate, features, target, **named):
-    return fit(certificate, features / max(float(np.abs(features).max()), 1e-30), target, **named)
+def scaled_by_the_largest(order, key):
+    features, target = order.data
+    return fit(replace(order, data=(features / max(float(np.abs(features).max()), 1e-30), target)), key)
 
 
 BUGS = (

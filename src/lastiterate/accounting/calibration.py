@@ -36,6 +36,12 @@ def calibrate(
     The returned certificate's ``run`` is the calibrated one; its epsilon(delta) is at most ``epsilon``. Errors:
     ``NotCertified`` when no theorem can certify the run at any noise, ``InputError`` for a bad budget.
     """
+    return account(calibrated(run, epsilon=epsilon, delta=delta, field=field, at_least=at_least), at_least=at_least)
+
+
+def calibrated(run: Run, *, epsilon: float, delta: float, field: Literal["noise", "steps"] = "noise",
+               at_least: Evidence = Evidence.ENFORCED) -> Run:
+    """The run of ``calibrate``'s certificate, for those who compare many and certify one."""
     check_run(run)
     check_budget(epsilon, delta, run.n)
     if field not in ("noise", "steps"):
@@ -52,10 +58,8 @@ def calibrate(
         return Certificate.of(candidate, UPPER, at_least).certifies(epsilon, delta)
 
     if _require_certifiable(run, at_least, delta):
-        found = _costly_search(run, field, epsilon, delta, at_least)
-    else:
-        found = (_least_noise if field == "noise" else _most_steps)(run, within, epsilon, delta)
-    return account(found, at_least=at_least)
+        return _costly_search(run, field, epsilon, delta, at_least)
+    return (_least_noise if field == "noise" else _most_steps)(run, within, epsilon, delta)
 
 
 def with_kind_of_noise(run: Run) -> Run:

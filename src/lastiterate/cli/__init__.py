@@ -17,13 +17,14 @@ from lastiterate.cli import (  # their commands register themselves
     releases,
     reports,
     runs,
+    trainings,
     tunings,
 )
 from lastiterate.cli.names import in_flags
 from lastiterate.cli.screen import app
 
 __all__ = ["app", "audits", "backbones", "explore_command", "fits", "ledgers", "main", "plans", "published", "releases",
-           "reports", "runs", "tunings"]
+           "reports", "runs", "trainings", "tunings"]
 
 
 def main() -> None:

@@ -10,15 +10,15 @@ from lastiterate.run.correlated_noise import Correlated
 from lastiterate.run.noise import NoiseMultiplier
 
 if TYPE_CHECKING:
-    from lastiterate.release.datafile import Trained
+    from lastiterate.release.pipeline import Released
 
 
-def trained(result: Trained, where: str) -> dict[str, Any]:
+def trained(result: Released, where: str) -> dict[str, Any]:
     """A released model: its budget, what certifies it, scores on data that are public (``null`` where there are none).
     """
     model, certificate, delta = result.model, result.model.certificate, result.model.delta
     best, run = certificate.best(delta), certificate.subject.run
-    return {"model": where, "kind": model.kind, "epsilon": finite(certificate.epsilon(delta)), "delta": delta,
+    return {"model": where, "kind": model.form, "epsilon": finite(certificate.epsilon(delta)), "delta": delta,
             "adjacency": certificate.adjacency,
             "replace_one_epsilon": finite(certificate.replace_one_epsilon(delta)),
             "theorem": None if best is None else best.theorem.name,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import math
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from typing import Annotated, Any, cast
 
 import typer
 
+from lastiterate.cli.bundles import flagged
 from lastiterate.cli.flags import NUMBERS, WORDS
 from lastiterate.cli.screen import FLAG_HELP, Delta, Json, RunFile, Trust, app, console, reports_errors
 from lastiterate.errors import InputError
@@ -17,20 +19,16 @@ from lastiterate.errors import InputError
 
 def _run_flags(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the flags that describe a run."""
-    import inspect
-
-    extra = [
+    described = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[
             (str if name in WORDS else float) | None,
             typer.Option("--" + name.replace("_", "-"), help=FLAG_HELP.get(name, ""))])
         for name in (*WORDS[:3], *NUMBERS[:3], *WORDS[3:], *NUMBERS[3:])
     ]
-    own = [p for p in inspect.signature(command).parameters.values() if p.kind != inspect.Parameter.VAR_KEYWORD]
-    own = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=eval(p.annotation, globals())
-                     if isinstance(p.annotation, str) else p.annotation) for p in own]
-    cast(Any, command).__signature__ = inspect.Signature([*own, *extra])
-    command.__annotations__ = {p.name: p.annotation for p in (*own, *extra)}
-    return command
+    own = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+           for each in inspect.signature(command, eval_str=True).parameters.values()
+           if each.kind != inspect.Parameter.VAR_KEYWORD]
+    return flagged(command, command, [*own, *described])
 
 
 @app.command("account")

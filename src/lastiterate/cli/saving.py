@@ -10,19 +10,19 @@ from lastiterate.cli.terminal import Terminal
 from lastiterate.errors import InputError
 from lastiterate.ledger.store import Ledger
 from lastiterate.release import manifest
-from lastiterate.release.charging import Custody
+from lastiterate.release.charging import Charging
 from lastiterate.release.fitted import Fitted
 
 
-def committed(model: Fitted, where: Path, guard: Custody) -> Path:
+def committed(model: Fitted, where: Path, charging: Charging) -> Path:
     """Write the model, call it released, write its report: all of it, whatever is pressed meanwhile; the place."""
     interrupts.check()
     with interrupts.later():
         place = saved(model, where)
         interrupts.say(f"the model is complete, at {place}")
-        guard.finish(model)
-        show_head(guard.ledger)
-        reported(place, guard.ledger)
+        charging.finish(model)
+        show_head(charging.ledger)
+        reported(place, model, charging.ledger)
     return place
 
 
@@ -39,13 +39,13 @@ def saved(model: Fitted, where: Path) -> Path:
         return other
 
 
-def reported(place: Path, ledger: Ledger | None = None) -> None:
+def reported(place: Path, model: Fitted, ledger: Ledger | None = None) -> None:
     """Write the report into a model's folder, with the line of the ledger that was charged; where there is no space
     left for it the model is complete without."""
     from lastiterate.report import page, subject
 
     try:
-        page.write(subject.read(place, ledger=ledger), place / manifest.PAGE)
+        page.write(subject.of_release(place, model.certificate, ledger), place / manifest.PAGE)
         manifest.add(place, manifest.PAGE)
     except OSError as error:
         Terminal(stderr=True).print(f"the model is complete, but its report could not be written ({error.strerror}): "

@@ -25,7 +25,7 @@ from lastiterate.theorems import words
 from lastiterate.theorems.theorem import Theorem, by_reason
 
 if TYPE_CHECKING:
-    from lastiterate.release.datafile import Trained
+    from lastiterate.release.pipeline import Released
     from lastiterate.run.run import Run
 
 
@@ -86,7 +86,7 @@ def divergences(orders: list[float], rows: list[dict[str, Any]]) -> Table:
     return table
 
 
-def trained(console: Console, result: Trained, where: str) -> None:
+def trained(console: Console, result: Released, where: str) -> None:
     """The one screen that ``train`` ends with."""
     from lastiterate.release.answers import Labels
     from lastiterate.release.linear import FittedLinear
@@ -101,7 +101,7 @@ def trained(console: Console, result: Trained, where: str) -> None:
     linear = isinstance(model, FittedLinear)
     kinds = {"linear": lambda: _run_rows(certificate, delta), "selected": lambda: _selected_rows(model),
              "exact": lambda: _exact_rows(model)}
-    for row in kinds.get(model.kind, lambda: _sample_rows(model))():
+    for row in kinds.get(model.form, lambda: _sample_rows(model))():
         table.add_row(*row)
     if model.schema is not None and model.schema.features:
         table.add_row("features", described(model.schema.features))

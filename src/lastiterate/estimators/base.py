@@ -18,13 +18,14 @@ from lastiterate.errors import InputError
 from lastiterate.estimators.pipelines import warn_of_learned_steps
 from lastiterate.estimators.schema_transformer import SchemaTransformer, as_schema
 from lastiterate.planning.planner import Choice
-from lastiterate.planning.presets import ALGORITHMS, described
 from lastiterate.planning.task import FeatureMap, Task
-from lastiterate.release import linear
-from lastiterate.release.charging import custody
+from lastiterate.release.charging import charging_of
 from lastiterate.release.feature_choice import chosen, part_of
-from lastiterate.release.linear import Answers, Budget, FittedLinear
-from lastiterate.release.scored import count_for, reserved
+from lastiterate.release.kinds import LINEAR
+from lastiterate.release.linear import FittedLinear
+from lastiterate.release.linear_plans import Algorithm, Answers, Budget, planned
+from lastiterate.release.order import Order
+from lastiterate.release.pipeline import finish
 from lastiterate.run.arrays import check_kept
 from lastiterate.run.losses import Abstract
 from lastiterate.run.preparation import PrivateMean, TopEigenvalue
@@ -75,36 +76,21 @@ class PrivateLinear(BaseEstimator):
                              "put SquareRoots() into the run's prelude")
         if not isinstance(self.calibrated, bool):
             raise InputError("calibrated", "must be True or False", self.calibrated)
-        places = None if self.report_accuracy is None else reserved(len(features))
-        n = len(features) if places is None else len(places[0])
-        task = Task(n, features.shape[1], classes, self.public_row_norm(), feature_map=part, calibrated=self.calibrated)
-        budget = self._budget
-        count = held = None
-        if places is not None and self.report_accuracy is not None:
-            count = count_for(self.report_accuracy, self.epsilon, budget.delta_for(n), len(places[1]))
-            held = features[places[1]], target[places[1]]
-            features, target = features[places[0]], target[places[0]]
-        guard = custody(ledger=self.ledger, dataset=self.dataset, purpose=type(self).__name__)
-        plan = linear.planned(task, budget, self._described(task, budget), count, shared=guard.allowance)
+        task = Task(len(features), features.shape[1], classes, self.public_row_norm(), feature_map=part,
+                    calibrated=self.calibrated)
+        charging = charging_of(ledger=self.ledger, dataset=self.dataset, purpose=type(self).__name__)
+        plan = planned(task, self._budget, Algorithm(self.algorithm, run=self.run),
+                       report_accuracy=self.report_accuracy, shared=charging.allowance)
         seed = None if self.random_state is None else int(check_random_state(self.random_state).randint(2**31))
-        self.fitted_: FittedLinear = linear.fit(plan.certificate, features, target, delta=plan.delta, answers=answers,
-                                                seed=seed, caveats=tuple(caveats), progress=self._progress(progress),
-                                                custody=guard, held=held,
-                                                schema=None if self.schema is None else self.transformer_.schema_)
-        guard.finish(self.fitted_)
+        found = finish(LINEAR, Order(
+            certificate=plan.certificate, data=(features, target), delta=plan.delta, seed=seed,
+            progress=self._progress(progress), charging=charging, places=plan.places, answers=answers,
+            schema=None if self.schema is None else self.transformer_.schema_, caveats=tuple(caveats)))
+        assert isinstance(found, FittedLinear)
+        self.fitted_: FittedLinear = found
         self.choice_: Choice | None = plan.choice
         self.delta_ = plan.delta
         self.n_iter_ = self.run_.steps
-
-    def _described(self, task: Task, budget: Budget) -> Run | None:
-        """The run that was given, or that of a named algorithm; ``None`` where the planner chooses."""
-        if self.algorithm not in ALGORITHMS:
-            raise InputError("algorithm", "must be one of " + ", ".join(ALGORITHMS), self.algorithm)
-        if self.algorithm == "automatic":
-            return self.run
-        if self.run is not None:
-            raise InputError("algorithm", "must be 'automatic' where a run is given", self.algorithm)
-        return described(budget.asked(task), self.algorithm)
 
     def public_row_norm(self) -> float:
         """The bound on a row's norm: the run's own, or the one that the caller must state."""

@@ -15,10 +15,13 @@ from lastiterate.errors import InputError
 from lastiterate.estimators.base import PrivateLinear
 from lastiterate.planning.planner import SharedBudget
 from lastiterate.planning.task import Task, automatic_delta
-from lastiterate.release import linear, tuning
+from lastiterate.release import tuning
 from lastiterate.release.answers import Labels, Range, ordered
-from lastiterate.release.charging import custody
-from lastiterate.release.linear import Budget
+from lastiterate.release.charging import charging_of
+from lastiterate.release.kinds import SELECTED
+from lastiterate.release.linear_plans import Algorithm, Budget, candidate
+from lastiterate.release.order import Order
+from lastiterate.release.pipeline import finish
 from lastiterate.run.arrays import check_kept
 
 FREE = {"row_norm", "run", "time_budget", "adjacency"}
@@ -77,14 +80,14 @@ class DPSearchCV(MetaEstimatorMixin, BaseEstimator):
         classes = len(answers.values) if isinstance(answers, Labels) else 0
         law = tuning.law_of(self.mean_runs, self.runs)
         found: dict[int, Certificate] = {}
-        guard = custody(ledger=self.ledger, dataset=self.dataset, purpose="DPSearchCV")
-        candidates = [self._candidate(i, Task(len(train), X.shape[1], classes, 1.0), found, guard.allowance)
+        charging = charging_of(ledger=self.ledger, dataset=self.dataset, purpose="DPSearchCV")
+        candidates = [self._candidate(i, Task(len(train), X.shape[1], classes, 1.0), found, charging.allowance)
                       for i in range(len(self._settings))]
         certificate = tuning.planned(candidates, epsilon=self.epsilon, delta=delta, law=law, held_out=len(held),
                                      regression=classes == 0)
-        model = tuning.select(certificate, X, target, delta=delta, answers=answers, seed=self.random_state,
-                              custody=guard)
-        guard.finish(model)
+        model = finish(SELECTED, Order(certificate=certificate, data=(X, target), delta=delta, answers=answers,
+                                       seed=self.random_state, charging=charging))
+        assert isinstance(model, tuning.FittedSelected)
         which = next(i for i, one in found.items() if one.run == model.run)
         self.best_params_ = self._settings[which]
         best: Any = clone(self.estimator)
@@ -122,9 +125,11 @@ class DPSearchCV(MetaEstimatorMixin, BaseEstimator):
         one.set_params(**setting)
         asked = Task(task.n, task.features, task.classes, one.public_row_norm(), calibrated=one.calibrated)
 
+        made = candidate(asked, Budget(self.epsilon, self.delta, one.adjacency, one.time_budget),
+                         Algorithm(one.algorithm, run=one.run), shared)
+
         def planned(epsilon: float, delta: float) -> Certificate:
-            budget = Budget(epsilon, delta, one.adjacency, one.time_budget)
-            found[number] = linear.planned(asked, budget, one.run, shared=shared).certificate
+            found[number] = made(epsilon, delta)
             return found[number]
 
         return planned

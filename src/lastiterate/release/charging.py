@@ -32,10 +32,10 @@ EVERY = 60.0
 
 @final
 @dataclass(kw_only=True)
-class Custody:
+class Charging:
     """One fit's line in ``ledger`` against ``dataset``, and its checkpoint; either may be absent.
 
-    **Guarantee:** ``pay`` comes before a record is read, and refuses what the budget does not hold.
+    **Guarantee:** ``charge`` comes before a record is read, and refuses what the budget does not hold.
     """
 
     ledger: Ledger | None = None
@@ -48,9 +48,9 @@ class Custody:
     keeper: Keeper | None = field(init=False, default=None)
     _held: Path | None = field(init=False, default=None, repr=False)
     _token: str = field(init=False, default="", repr=False)
-    _paid: bool = field(init=False, default=False, repr=False)
+    _charged: bool = field(init=False, default=False, repr=False)
 
-    def __enter__(self) -> Custody:
+    def __enter__(self) -> Charging:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -72,18 +72,18 @@ class Custody:
 
         return "" if self.checkpoint is None or not self.checkpoint.exists() else sealed.token_of(self.checkpoint)
 
-    def pay(self, charged: Charged, size: int = 0, *, delta: float) -> None:
+    def charge(self, charged: Charged, size: int = 0, *, delta: float) -> None:
         """Charge the release of ``charged``, once, and open its checkpoint; called before records are read.
 
         ``delta``: of the release's own statement, for what a refusal says.
         ``size``: bytes that the model takes at ``place``, about; a disk that has no space for them is noticed here.
         """
-        if self._paid:
+        if self._charged:
             return
         interrupts.check()
         with interrupts.later():
             self._take(charged, size, delta)
-        self._paid = True
+        self._charged = True
 
     def _take(self, charged: Charged, size: int, delta: float) -> None:
         """Space, the charge and the checkpoint, in this order; all of it happens where any does."""
@@ -130,7 +130,7 @@ class Custody:
 
     def finish(self, model: Fitted | None) -> None:
         """The model is out: say so in the ledger, and delete the checkpoint."""
-        if self.ledger is not None and self._paid and model is not None:
+        if self.ledger is not None and self._charged and model is not None:
             from safetensors.numpy import save
 
             self.ledger.release(self._token, hashlib.sha256(save(model.contents()[1])).hexdigest())
@@ -138,9 +138,9 @@ class Custody:
             self.keeper.finish()
 
 
-def custody(*, ledger: Ledger | str | Path | None = None, dataset: str | None = None, purpose: str = "train",
+def charging_of(*, ledger: Ledger | str | Path | None = None, dataset: str | None = None, purpose: str = "train",
             checkpoint: str | Path | None = None, every: float = EVERY, key_file: str | Path | None = None,
-            place: Path | None = None) -> Custody:
+            place: Path | None = None) -> Charging:
     """What callers say, checked: paths as text, a data set only with a ledger, a key only with a checkpoint."""
     if ledger is None and dataset is not None:
         raise InputError("dataset", "names a data set of a ledger", dataset, "name the ledger too, or leave it out")
@@ -158,7 +158,7 @@ def custody(*, ledger: Ledger | str | Path | None = None, dataset: str | None = 
                          "name a file in that folder" if where.is_dir() else "make the folder first")
     if isinstance(every, bool) or not isinstance(every, int | float):
         raise InputError("checkpoint_every", "must be a number of seconds >= 0", every)
-    return Custody(ledger=book, dataset=dataset, purpose=purpose, checkpoint=where, every=every, key=key,
+    return Charging(ledger=book, dataset=dataset, purpose=purpose, checkpoint=where, every=every, key=key,
                    place=place)
 
 

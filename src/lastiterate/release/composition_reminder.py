@@ -13,14 +13,14 @@ import secrets
 import sys
 import warnings
 from collections import defaultdict, deque
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from threading import Lock
 from typing import Any
 
 import numpy as np
 
 from lastiterate.errors import RepeatedFitWarning
-from lastiterate.release.kinds import is_source
+from lastiterate.release.order import is_source
 
 SEARCHES = ("sklearn.model_selection._search", "sklearn.model_selection._validation")
 HASHES = 64  #: in a sketch, at most
@@ -50,6 +50,17 @@ class Reminder:
         self._seeds: deque[tuple[int, bytes]] = deque(maxlen=FITS)
         self._warned = False
         self._one_at_a_time = Lock()
+
+    def begins(self, data: Any, seed: int | None, *, tables: bool) -> Sketch | None:
+        """Warn of what an earlier fit makes of the one that begins; what to remember it by where it is of a table."""
+        rows = self.sketch(_rows(data)) if tables else None
+        if rows is not None:
+            self.before(rows)
+        if seed is not None:
+            import jax
+
+            self.seeded(seed, data if is_source(data) else jax.tree.leaves(data))
+        return rows
 
     def sketch(self, rows: np.ndarray) -> Sketch:
         """The smallest hashes of rows (n, d): sum of random odd numbers times the row's 32-bit words, modulo 2^64."""
@@ -88,10 +99,19 @@ class Reminder:
                 warnings.warn(SAME_SEED, RepeatedFitWarning, stacklevel=_outside())
             self._seeds.append((seed, found))
 
-    def after(self, rows: Sketch) -> None:
+    def after(self, rows: Sketch | None) -> None:
         """Remember a fit that released a model."""
-        with self._one_at_a_time:
-            self._fits.append(rows)
+        if rows is not None:
+            with self._one_at_a_time:
+                self._fits.append(rows)
+
+
+def _rows(data: Any) -> np.ndarray:
+    """Features of the records of a linear model; of a source, those of the first ones."""
+    if not is_source(data):
+        return np.asarray(data[0])
+    with closing(data.pieces(4096)) as pieces:
+        return np.asarray(next(pieces)[0])
 
 
 def _plain(part: Any) -> np.ndarray:

@@ -10,7 +10,7 @@ from lastiterate.errors import InputError
 from lastiterate.features.map_table import automatic_maps, described, maps_named
 from lastiterate.planning.task import FeatureMap
 from lastiterate.planning.task import budget as worth
-from lastiterate.release.linear import Budget
+from lastiterate.release.linear_plans import Budget
 
 AUTO, IN_RUN = "auto", get_args(FeatureMap)
 

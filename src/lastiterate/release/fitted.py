@@ -14,29 +14,38 @@ from lastiterate.accounting.certificate import Certificate
 from lastiterate.accounting.releaser_statement import check_word
 from lastiterate.data.schema import Schema
 from lastiterate.release import folder as folders
-from lastiterate.release.software import GENERATOR, recorded
+from lastiterate.release.software import EXACT, GENERATOR, recorded
 from lastiterate.release.statements import Written
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Fitted(ABC):
     """A released model. ``delta``: at which its folder states epsilon; ``schema``: how records of a file become rows;
-    ``word``: what the releaser says beside it (see ``lastiterate.accounting.releaser_statement.check_word``).
+    ``word``: what the releaser says beside it (see ``lastiterate.accounting.releaser_statement.check_word``);
+    ``exact``: whether the certificate covers the arithmetic as well.
 
     **Guarantee:** ``certificate`` speaks of the very run whose last iterate this is. That of a loaded model is derived
     again from its run when it is asked for, and refused where it differs from what is written.
     """
 
     kind: ClassVar[str]
+    exact_kind: ClassVar[str] = ""
+    conditions: ClassVar[tuple[str, ...]] = ()
     proof: Certificate | Written
     delta: float
     schema: Schema | None = None
     word: dict[str, Any] | None = None
+    exact: bool = False
     generator: ClassVar[str] = GENERATOR
 
     @cached_property
     def certificate(self) -> Certificate:
         return self.proof.derived() if isinstance(self.proof, Written) else self.proof
+
+    @property
+    def form(self) -> str:
+        """How a folder calls its kind of model."""
+        return self.exact_kind if self.exact else self.kind
 
     @abstractmethod
     def predict(self, x: Any) -> np.ndarray:
@@ -55,8 +64,8 @@ class Fitted(ABC):
         folders.free(folder)
         model, tensors = self.contents()
         schema = None if self.schema is None else self.schema.to_dict()
-        model = {"kind": self.kind, "schema": schema} | model
-        beside: dict[str, Any] = {"software": recorded(self.generator)}
+        model = {"kind": self.form, "schema": schema} | model | ({"exact_run": model["run"]} if self.exact else {})
+        beside: dict[str, Any] = {"software": recorded(EXACT if self.exact else self.generator)}
         beside |= {} if self.word is None else {"word": check_word(self.word)}
         return folders.write(folder, tensors, model, self.certificate, self.delta, beside)
 

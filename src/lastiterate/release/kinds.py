@@ -1,46 +1,45 @@
 """The kinds of released models, one row each: what ``train`` is given for it, and who reads its folder.
 
 Another package (``LATE`` has the one for PyTorch) adds its row with ``register`` when it is imported, which happens
-when such a model turns up: nothing here needs it. The module of a kind defines ``knows(model)``, ``fit_order(order)``
-and ``read(stored, like)``; it is loaded when a model of its kind turns up, so that checking a folder needs no engine.
+when such a model turns up: nothing here needs it. The module of a kind is a ``Home``; it is loaded when a model of its
+kind turns up, so that checking a folder needs no engine.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from importlib import import_module
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from lastiterate.accounting.certificate import Certificate, entry_of
+from lastiterate.accounting.certificate import entry_of
 from lastiterate.errors import InputError
-from lastiterate.release.charging import Custody
 from lastiterate.release.fitted import Fitted
 from lastiterate.release.folder import Stored
+from lastiterate.release.order import Order
+
+if TYPE_CHECKING:
+    from lastiterate.engine.gaussian_noise import Key
 
 
-@dataclass(frozen=True)
-class Order:
-    """What ``train`` was asked to execute: the certificate's run on these data, the certificate stated at ``delta``.
+class Home(Protocol):
+    """What the module of a kind defines."""
 
-    ``scratch``: the folder of scratch files, where data are read in pieces. ``devices``: how many share every batch.
-    ``unit``: who a row belongs to.
-    """
+    def knows(self, model: Any) -> bool:
+        """Whether this is what ``train`` is given for the kind; of kinds that it makes."""
+        ...
 
-    certificate: Certificate
-    data: Any
-    model: Any
-    loss: Any
-    delta: float
-    seed: int | None = None
-    microbatch: int | None = None
-    progress: Callable[[int, int, float], None] | None = None
-    custody: Custody = field(default_factory=Custody)
-    scratch: Path | None = None
-    devices: int = 1
-    unit: Any = None
+    def check(self, order: Order) -> Order:
+        """Refuse what the kind cannot execute, by the form of its data; the order as ``fit`` takes it."""
+        ...
+
+    def fit(self, order: Order, key: Key | None) -> Fitted:
+        """Execute what was checked and paid for."""
+        ...
+
+    def read(self, stored: Stored, like: Any) -> Fitted:
+        """The model in a folder; of its proof, what is written counts."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -48,8 +47,9 @@ class Kind:
     """``subject``: what its certificates are about, "run" or "problem". ``trained``: whether ``train`` makes it.
 
     ``containers``: whether it takes records in other containers than a tuple of arrays. ``streams``: whether it takes
-    records that are read in pieces. ``shared``: whether several devices may share its batches. ``exactly``: the kind
-    that is trained with exact noise instead.
+    records that are read in pieces. ``shared``: whether several devices may share its batches. ``tables``: whether its
+    records are rows of numbers, by which repeated fits are recognised. ``exactly``: how a folder calls such a model
+    with exact noise, whose certificates are about an "exact_run" (``None``: there is none).
     """
 
     name: str
@@ -59,17 +59,14 @@ class Kind:
     containers: bool = False
     streams: bool = False
     shared: bool = False
+    tables: bool = False
     exactly: str | None = None
 
-    def knows(self, model: Any) -> bool:
-        """Whether this is what ``train`` is given for the kind."""
-        return self._home.knows(model)
-
-    def fit(self, order: Order) -> Fitted:
-        return self._home.fit_order(order)
-
     def read(self, stored: Stored, like: Any) -> Fitted:
-        return self._home.read(stored, like)
+        exact = stored.model.get("kind") != self.name
+        if exact and stored.model.get("run") != stored.model.get("exact_run"):
+            raise InputError("model", "must describe the run of its certificate", None, "train again")
+        return replace(self.home.read(stored, like), exact=exact)
 
     @property
     def missing(self) -> str | None:
@@ -83,29 +80,19 @@ class Kind:
         return None
 
     @property
-    def _home(self) -> Any:
+    def home(self) -> Home:
         library = self.missing
         if library is not None:
             raise InputError("model", f"is a {library} one, and needs that library", None,
                              f"pip install lastiterate[{library}]")
-        return import_module(self.module)
+        return cast(Home, import_module(self.module))
 
 
-KINDS = {kind.name: kind for kind in (
-    Kind("linear", "lastiterate.release.linear", streams=True, shared=True, exactly="exact"),
-    Kind("network", "lastiterate.release.trained_network", streams=True, shared=True, exactly="exact-network"),
-    Kind("exact-network", "lastiterate.release.exact_network", "exact_run", trained=False),
-    Kind("exact", "lastiterate.release.exact_linear", "exact_run", trained=False),
-    Kind("selected", "lastiterate.release.tuning", "selection", trained=False),
-    Kind("posterior-sample", "lastiterate.release.posterior", "problem", trained=False),
-)}
-
-
-def is_source(data: Any) -> bool:
-    """Whether ``data`` are records that are read in pieces, such as ``lastiterate.data.stream`` gives."""
-    return all(hasattr(data, name) for name in ("pieces", "digested", "dear", "__len__"))
-
-
+LINEAR = Kind("linear", "lastiterate.release.linear", streams=True, shared=True, tables=True, exactly="exact")
+SELECTED = Kind("selected", "lastiterate.release.tuning", "selection", trained=False, tables=True)
+SAMPLED = Kind("posterior-sample", "lastiterate.release.posterior", "problem", trained=False, tables=True)
+NETWORK = Kind("network", "lastiterate.release.trained_network", streams=True, shared=True, exactly="exact-network")
+KINDS = {kind.name: kind for kind in (LINEAR, NETWORK, SELECTED, SAMPLED)}
 LATE = {"torch": "lastiterate.torch", "exact-torch": "lastiterate.torch"}
 """Name of a kind (the first is also the library's) and the package that registers it; such models exist only beside
 it."""
@@ -123,7 +110,7 @@ def kind_for(model: Any) -> Kind:
     for library, package in LATE.items():
         if library in sys.modules:
             import_module(package)
-    found = next((kind for kind in reversed(KINDS.values()) if kind.trained and kind.knows(model)), None)
+    found = next((kind for kind in reversed(KINDS.values()) if kind.trained and kind.home.knows(model)), None)
     if found is None:
         raise InputError("model", "must be a nested structure of NumPy or JAX arrays", type(model).__name__,
                          "models of other libraries need their package to be imported first (of torch, give a "
@@ -136,11 +123,13 @@ def kind_of(model: dict[str, Any], certificate: dict[str, Any]) -> Kind:
     name = model.get("kind")
     if isinstance(name, str) and name in LATE:
         import_module(LATE[name])
-    if not isinstance(name, str) or name not in KINDS:
-        raise InputError("model", "must be of a known kind: " + ", ".join(KINDS), name,
+    names = {form: kind for kind in KINDS.values() for form in (kind.name, kind.exactly) if form is not None}
+    if not isinstance(name, str) or name not in names:
+        raise InputError("model", "must be of a known kind: " + ", ".join(names), name,
                          "it may need another package to be imported")
-    kind = KINDS[name]
-    if entry_of(certificate) != kind.subject:
-        raise InputError("certificate", f"must be about a {kind.subject} where the model is a {name}",
+    kind = names[name]
+    subject = kind.subject if name == kind.name else "exact_run"
+    if entry_of(certificate) != subject:
+        raise InputError("certificate", f"must be about a {subject} where the model is a {name}",
                          entry_of(certificate))
     return kind

@@ -1,39 +1,30 @@
-"""Linear models: from a plan or a described run to a released model, and from scores to answers."""
+"""Linear models: what is refused, how a run is executed, from scores to answers, and back from a folder."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 
-from lastiterate.accounting.calibration import calibrate
-from lastiterate.accounting.certificate import Certificate, account
-from lastiterate.accounting.support import caveats_of_one, support_caveats
+from lastiterate.accounting.certificate import account
+from lastiterate.accounting.support import caveats_of_one
 from lastiterate.data.schema import Schema
-from lastiterate.engine import Model, execute, fresh_key, scores, seeded_key, seeded_keys
+from lastiterate.engine import Model, execute, fresh_key, scores, seeded_keys
+from lastiterate.engine.gaussian_noise import Key
 from lastiterate.engine.streaming.devices import Arrays, Devices
-from lastiterate.engine.streaming.passes import check_streams
-from lastiterate.engine.streaming.streamed_linear import execute_streaming, first_rows
+from lastiterate.engine.streaming.streamed_linear import execute_streaming
 from lastiterate.engine.unit_gradients import execute_units
 from lastiterate.errors import InputError
-from lastiterate.planning.families.asked import Asked
-from lastiterate.planning.planner import TIME_BUDGET, Choice, SharedBudget, consider, share_words
-from lastiterate.planning.task import Task, automatic_delta
 from lastiterate.planning.task import budget as worth
-from lastiterate.release import composition_reminder
-from lastiterate.release.answers import Labels, as_json, check_answers, from_json
-from lastiterate.release.charging import Custody
-from lastiterate.release.charging import custody as custody_of
-from lastiterate.release.exposure import warn_of_dumps
+from lastiterate.release.answers import Labels, Scores, as_json, check_answers, from_json
+from lastiterate.release.charging import charging_of
 from lastiterate.release.fitted import Fitted
 from lastiterate.release.folder import Stored
-from lastiterate.release.kinds import Order, is_source
-from lastiterate.release.linear_orders import Answers, arrays_of, check_order, check_task, indices_of
-from lastiterate.release.protected_units import check_rows, check_units, unit_records
+from lastiterate.release.linear_plans import Answers
+from lastiterate.release.order import Order, Unread, is_source
+from lastiterate.release.protected_units import check_rows, unit_records
 from lastiterate.release.scored import Accuracy, CountCharge, accuracy, noisy_count
 from lastiterate.release.statements import Written
 from lastiterate.run.arrays import check_kept
@@ -42,8 +33,6 @@ from lastiterate.run.facts import FLOAT_SLACK
 from lastiterate.run.preparation import columns
 from lastiterate.run.run import Run
 
-SEED = "the caller gave the seed: whoever knows it can subtract the noise"
-
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class FittedLinear(Fitted):
@@ -51,6 +40,7 @@ class FittedLinear(Fitted):
     counts of its run say."""
 
     kind: ClassVar[str] = "linear"
+    exact_kind: ClassVar[str] = "exact"
     run: Run
     released: Model
     answers: Answers
@@ -89,8 +79,8 @@ class FittedLinear(Fitted):
         **Guarantee:** the certificate of what is returned pays for the count beside everything else, as if every record
         were counted and trained on; the one of this model does not, and must not be shown beside the count.
         """
-        if type(self) is not FittedLinear:
-            raise InputError("model", "must be one whose certificate a count can be added to", self.kind)
+        if type(self) is not FittedLinear or self.exact:
+            raise InputError("model", "must be one whose certificate a count can be added to", self.form)
         check_kept("data", (x, y))
         mu = worth(epsilon, self.delta)
         if not 0 < mu < math.inf:
@@ -100,11 +90,11 @@ class FittedLinear(Fitted):
         said = (*check_rows(unit, wanted.records, run.rows_per_unit), *caveats_of_one(mu, self.delta))
         unseen = tuple(text for text in said if text not in old.caveats)
         proof = replace(account(run, at_least=old.at_least), caveats=(*old.caveats, *unseen))
-        guard = custody_of(ledger=ledger, dataset=dataset, purpose="private_score")
-        guard.pay(CountCharge(run, wanted, run.adjacency), delta=self.delta)
+        charging = charging_of(ledger=ledger, dataset=dataset, purpose="private_score")
+        charging.charge(CountCharge(run, wanted, run.adjacency), delta=self.delta)
         right = self.predict(x) == np.asarray(y)
         found = replace(self, proof=proof, run=run, counted=(*self.counted, noisy_count(right, wanted, fresh_key())))
-        guard.finish(found)
+        charging.finish(found)
         return found
 
     def contents(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -116,6 +106,91 @@ class FittedLinear(Fitted):
     def summary(self) -> str:
         outputs, columns = self.released.weights.shape
         return f"{columns - 1} features to {self.answers.words(outputs)}, {self.run.steps} steps, n = {self.run.n}"
+
+
+def knows(model: Any) -> bool:
+    """A linear model needs no first parameters: they are 0."""
+    return model is None
+
+
+def check(order: Order) -> Order:
+    """Refuse what linear models have no use for; rows and targets as arrays, of which only the form is looked at."""
+    run = order.certificate.run
+    if run.loss.outputs is None:
+        raise InputError("loss of the run", "must be a linear one where neither model nor loss is given", "Abstract",
+                         "use Logistic, Softmax or HuberRidge, or pass first parameters as model= and a loss=")
+    if order.microbatch is not None:
+        raise InputError("microbatch", "is for losses given as functions", order.microbatch, "leave it out")
+    if run.release != "last":
+        raise InputError("release", "must be 'last' where a model is released", run.release,
+                         "use lastiterate.engine.execute for all iterates")
+    if order.exact:
+        from lastiterate.engine.exact_sums import grid_of
+
+        grid_of(run)
+    elif len(run.counts) != (0 if order.places is None else 1):
+        raise InputError("counts", "must be one, with the records that it is about", len(run.counts),
+                         "use report_accuracy, or private_score of the model")
+    return order if isinstance(order.data, Unread) or is_source(order.data) else replace(order, data=_arrays(order))
+
+
+def _arrays(order: Order) -> tuple[np.ndarray, np.ndarray]:
+    """Rows and targets; their form is checked, their values are not looked at."""
+    run, data = order.certificate.run, order.data
+    if len(data) != 2:
+        raise InputError("data", "must be (x, y) for a linear model", f"{len(data)} parts")
+    rows, target = np.asarray(data[0]), np.asarray(data[1])
+    if rows.ndim != 2 or rows.dtype.kind not in "biuf":
+        raise InputError("x", "must be a table of numbers, shape (n, d)", f"{rows.dtype} of shape {rows.shape}")
+    trained = len(rows) if order.places is None else len(order.places[0])
+    if run.rows_per_record == 1 and trained != run.n:
+        raise InputError("x", f"must have the run's n = {run.n} rows", len(rows))
+    return rows, target
+
+
+def fit(order: Order, key: Key | None) -> FittedLinear:
+    """Execute the run on rows (n, d) and targets (n,), or on a source of them, and release its last iterate."""
+    run = order.certificate.run
+    found = FittedLinear(proof=order.certificate, delta=order.delta, schema=order.schema, exact=order.exact, run=run,
+                         released=_executed(order, key), answers=_indices_of(run) if order.answers is None
+                         else order.answers)
+    return found if order.places is None or order.exact else replace(found, counted=(_counted(found, order),))
+
+
+def _executed(order: Order, key: Key | None) -> Model:
+    """By the arithmetic that was asked for, on records as they come."""
+    run, keeper = order.certificate.run, order.charging.keeper
+    if is_source(order.data):
+        return execute_streaming(run, order.data, key, order.progress, keeper, order.scratch, order.devices)
+    rows, target = order.data
+    if order.places is not None:
+        rows, target = rows[order.places[0]], target[order.places[0]]
+    if order.exact:
+        from lastiterate.engine.exact_sums import execute_exactly
+
+        return execute_exactly(run, rows, target, key, order.progress, keeper)
+    if run.rows_per_record > 1:
+        records = unit_records((rows, target), order.units, run.rows_per_record)
+        return execute_units(run, records, key, order.progress, keeper)
+    if order.devices > 1:
+        source = Arrays((rows, target))
+        return execute_streaming(run, source, key, order.progress, keeper, order.scratch, order.devices)
+    return execute(run, rows, target, key, order.progress, keeper)
+
+
+def _counted(found: FittedLinear, order: Order) -> float:
+    """The noisy count of right answers on the records that are kept for it."""
+    assert order.places is not None and isinstance(found.answers, Labels)
+    rows, target = (part[order.places[1]] for part in order.data)
+    key = fresh_key() if order.seed is None else seeded_keys(order.seed, 2)[1]
+    right = found.predict(rows) == np.asarray(found.answers.values)[target]
+    # several processes release one number
+    return noisy_count(right, found.run.counts[0], Devices(order.devices).same_key(key))
+
+
+def _indices_of(run: Run) -> Answers:
+    """What scores mean where classes are known by their indices."""
+    return Labels(tuple(range(run.loss.target_classes))) if run.loss.target_classes else Scores()
 
 
 def read(stored: Stored, like: Any = None) -> FittedLinear:
@@ -154,130 +229,3 @@ def _outputs(run: Run) -> int:
     if run.loss.outputs is None:
         raise InputError("run", "must have a linear loss", type(run.loss).__name__)
     return run.loss.outputs
-
-
-@dataclass(frozen=True)
-class Budget:
-    """What a fit may cost. ``delta``: "auto" is a power of ten at most 1/(10 n); ``time_budget``: seconds."""
-
-    epsilon: float
-    delta: float | Literal["auto"] = "auto"
-    adjacency: Any = "zero-out"
-    time_budget: float = TIME_BUDGET
-
-    def delta_for(self, n: int) -> float:
-        if self.delta == "auto":
-            return automatic_delta(n)
-        if isinstance(self.delta, str):
-            raise InputError("delta", "must be a number in (0, 1) or \"auto\"", self.delta)
-        return self.delta
-
-    def asked(self, task: Task) -> Asked:
-        """What families of runs are asked."""
-        return Asked(task, self.epsilon, self.delta_for(task.n), self.adjacency, self.time_budget)
-
-
-@dataclass(frozen=True)
-class Planned:
-    """What will be executed, the delta of its budget, and the plans it was chosen from (``None`` for a given run)."""
-
-    certificate: Certificate
-    delta: float
-    choice: Choice | None = None
-
-
-def planned(task: Task, budget: Budget, run: Run | None = None, count: NoisyCount | None = None, *,
-            stream: bool = False, shared: SharedBudget | None = None) -> Planned:
-    """The planner's run for a task, or the given one with the least noise that the budget allows; ``stream``: the data
-    do not fit in memory. With a ``count`` that is released beside the model, it is charged as well. ``shared``: what a
-    ledger leaves. A given run that does not fit it is refused, with the name of the plan that does.
-    """
-    if count is not None:
-        found = planned(task, budget, run, stream=stream, shared=shared)
-        both = replace(found.certificate.run, counts=(count,))
-        return replace(found, certificate=calibrate(both, epsilon=budget.epsilon, delta=found.delta))
-    delta = budget.delta_for(task.n)
-    if run is None:
-        choice = consider(task, epsilon=budget.epsilon, delta=delta, adjacency=budget.adjacency,
-                          time_budget=budget.time_budget, stream=stream, shared=shared)
-        return Planned(choice.best.certificate, delta, choice)
-    check_task(run, task, budget.adjacency)
-    found = Planned(calibrate(run, epsilon=budget.epsilon, delta=delta), delta)
-    if shared is not None and not shared.fits(found.certificate):
-        choice = planned(task, budget, stream=stream, shared=shared).choice
-        if choice is not None and (best := choice.best).fits:
-            needed = share_words(shared.share(found.certificate))
-            raise InputError("ledger", f"refuses this release: it needs {needed} of the budget", None,
-                             f"the algorithm automatic fits: its plan for this ledger, "
-                             f"{best.name}, needs {share_words(best.share)}; no record was read, nothing was charged")
-    return found
-
-
-def fit(certificate: Certificate, features: Any, target: Any = None, *, delta: float, answers: Answers,
-        seed: int | None = None, caveats: tuple[str, ...] = (), schema: Schema | None = None,
-        progress: Callable[[int, int, float], None] | None = None, custody: Custody | None = None,
-        scratch: Path | None = None, held: tuple[np.ndarray, np.ndarray] | None = None, devices: int = 1,
-        unit: Any = None) -> FittedLinear:
-    """Execute the run of ``certificate`` on rows (n, d) and targets (n,), and release its last iterate.
-
-    ``target``: class indices, or numbers for regression; ``None`` where ``features`` is a source of both. ``seed``: for
-    tests only; it becomes a caveat. ``custody``: pays before a record is looked at; the caller finishes it when the
-    model is out. ``scratch``: the folder of a source's scratch files. ``devices``: how many share every batch.
-    ``held``: rows and class indices that the run's one noisy count is about, none of them among the others where it is
-    apart. ``unit``: who a row belongs to, for runs whose records are units.
-
-    **Guarantee:** the certificate of the result speaks of the run that was executed; every fit spends its budget anew.
-    """
-    if certificate.run.release != "last":
-        raise InputError("release", "must be 'last' where a model is released", certificate.run.release,
-                         "use lastiterate.engine.execute for all iterates")
-    source = features if is_source(features) else Arrays((features, target)) if devices > 1 else None
-    if source is not None:
-        check_streams(certificate.run)
-        Devices(devices)
-    if len(certificate.run.counts) != (0 if held is None else 1):
-        raise InputError("counts", "must be one, with the records that it is about", len(certificate.run.counts),
-                         "use report_accuracy, or private_score of the model")
-    check_units(certificate.run, unit)
-    check_kept("data", (features, target))
-    key, keeper = None if seed is None else seeded_key(seed), None
-    if custody is not None:
-        custody.pay(certificate, delta=delta)
-        keeper = custody.keeper
-    warn_of_dumps()
-    rows = composition_reminder.REMINDER.sketch(first_rows(features) if is_source(features) else features)
-    composition_reminder.REMINDER.before(rows)
-    composition_reminder.REMINDER.seeded(seed, features if is_source(features) else (features, target))
-    run = certificate.run
-    if run.rows_per_record > 1:
-        units = unit_records((features, target), unit, run.rows_per_record)
-        released = execute_units(run, units, key, progress, keeper)
-    elif source is None:
-        released = execute(run, features, target, key, progress, keeper)
-    else:
-        released = execute_streaming(run, source, key, progress, keeper, scratch, devices)
-    added = (*caveats, *support_caveats(certificate, delta), *(() if seed is None else (SEED,)))
-    found = FittedLinear(proof=replace(certificate, caveats=(*certificate.caveats, *added)), delta=delta, schema=schema,
-                         run=run, released=released, answers=answers)
-    if held is not None:
-        assert isinstance(answers, Labels)
-        right = found.predict(held[0]) == np.asarray(answers.values)[held[1]]
-        own = fresh_key() if seed is None else seeded_keys(seed, 2)[1]
-        own = Devices(devices).same_key(own)  # several processes release one number
-        found = replace(found, counted=(noisy_count(right, run.counts[0], own),))
-    composition_reminder.REMINDER.after(rows)
-    return found
-
-
-def knows(model: Any) -> bool:
-    """A linear model needs no first parameters: they are 0."""
-    return model is None
-
-
-def fit_order(order: Order) -> FittedLinear:
-    """The run's own loss on data (x, y), or on a source of such records."""
-    check_order(order)
-    rows, target = (order.data, None) if is_source(order.data) else arrays_of(order)
-    return fit(order.certificate, rows, target, delta=order.delta, answers=indices_of(order.certificate.run),
-               seed=order.seed, progress=order.progress, custody=order.custody, scratch=order.scratch,
-               devices=order.devices, unit=order.unit)

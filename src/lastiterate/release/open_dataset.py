@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from lastiterate.features.row_form import RowForm
 from lastiterate.planning.task import Task
 from lastiterate.release.answers import Labels, Range
 from lastiterate.release.feature_choice import FeatureChoice
+from lastiterate.release.order import Unread
 from lastiterate.release.protected_units import Units
 from lastiterate.run.preparation import PrivateCovariance, columns
 from lastiterate.run.run import Run
@@ -31,26 +32,6 @@ SHARE = 0.6
 """Of the memory that values may take."""
 MARGIN = 2**19
 """Bytes for all theorems' verdicts in a certificate, and for what else does not depend on the data's form."""
-
-
-@dataclass(frozen=True, eq=False)
-class Records:
-    """What a data file gives to train on, and what is held out of a bundled set or read from a public test file.
-
-    ``features`` is a source of rows and targets where the file is read piece by piece, and ``target`` is ``None``.
-    """
-
-    schema: Schema
-    row_norm: float
-    features: Any
-    target: Any
-    held: tuple[np.ndarray, np.ndarray] | None
-    bundled: bool
-
-    @property
-    def answers(self) -> Labels | Range:
-        bounds = self.schema.target_range
-        return Labels(self.schema.classes) if bounds is None else Range(float(bounds[0]), float(bounds[1]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +60,7 @@ class Opened:
     def task(self) -> Task:
         """What the planner may know: public numbers only."""
         classes = 0 if self.schema.regression else len(self.schema.classes)
-        n = len(split(len(self.table), seed=0)[0]) if self.bundled else len(self.table)
+        n = len(self._kept[0]) if self.bundled else len(self.table)
         return Task(n, self.features, classes, self.row_norm, self.rows_per_unit)
 
     @property
@@ -108,15 +89,40 @@ class Opened:
         said = len(json.dumps(self.schema.to_dict(), indent=2)) + (0 if run is None else 4 * len(run.to_json()))
         return 8 * numbers + 2 * said + MARGIN
 
-    def records(self) -> Records:
-        """The values."""
-        if isinstance(self.table, Encoded):
-            return Records(self.schema, self.row_norm, self.table, None, self.held, False)
-        (features, target), held = encode(self.table, self.schema), self.held
-        if self.bundled:
-            kept, out = split(len(features), seed=0)
-            features, target, held = features[kept], target[kept], (features[out], target[out])
-        return Records(self.schema, self.row_norm, features, target, held, self.bundled)
+    @property
+    def answers(self) -> Labels | Range:
+        """What scores of a model of these data mean."""
+        bounds = self.schema.target_range
+        return Labels(self.schema.classes) if bounds is None else Range(float(bounds[0]), float(bounds[1]))
+
+    @property
+    def data(self) -> Encoded | Unread:
+        """Rows and targets: a source of them, or not yet read."""
+        return self.table if isinstance(self.table, Encoded) else Unread(lambda: self.rows)
+
+    @property
+    def rows(self) -> tuple[np.ndarray, np.ndarray]:
+        """The values to train on: rows (n, d) and targets (n,)."""
+        features, target = self._encoded
+        kept = self._kept[0] if self.bundled else slice(None)
+        return features[kept], target[kept]
+
+    @property
+    def tested(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """Rows and targets that are public: what is held out of a bundled set, or a test file's."""
+        if not self.bundled:
+            return self.held
+        (features, target), out = self._encoded, self._kept[1]
+        return features[out], target[out]
+
+    @cached_property
+    def _encoded(self) -> tuple[np.ndarray, np.ndarray]:
+        assert isinstance(self.table, Table)
+        return encode(self.table, self.schema)
+
+    @property
+    def _kept(self) -> tuple[np.ndarray, np.ndarray]:
+        return split(len(self.table), seed=0)
 
 
 def open_file(data: str, *, schema: Schema | None, test: str | None, row_norm: float | None,

@@ -10,15 +10,23 @@ import numpy as np
 
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.bayes.linear_regression import LinearModel, Neighbours
-from lastiterate.bayes.posterior_subject import LinearPosterior, Problem, RidgePosterior, certify, problem_from_dict
+from lastiterate.bayes.posterior_subject import (
+    LinearPosterior,
+    Posterior,
+    Problem,
+    RidgePosterior,
+    certify,
+    problem_from_dict,
+)
 from lastiterate.bayes.ridge import ClippedRows, least_prior
 from lastiterate.bayes.samples import sample_posterior
 from lastiterate.data.schema import Schema
+from lastiterate.engine.gaussian_noise import Key
 from lastiterate.errors import InputError
 from lastiterate.release.answers import Range, Scores, as_json, check_answers, from_json
-from lastiterate.release.charging import Custody
 from lastiterate.release.fitted import Fitted
 from lastiterate.release.folder import Stored
+from lastiterate.release.order import Order
 from lastiterate.release.software import SYSTEM
 from lastiterate.release.statements import Written
 from lastiterate.run.arrays import Array, check_kept
@@ -91,30 +99,33 @@ def sampled(problem: Problem, x: Any, y: Any, *, delta: float, adjacency: Neighb
     return FittedSample(proof=made.certificate, delta=delta, problem=problem, value=made.value)
 
 
-def fit(features: Array, target: Array, *, row_norm: float, answers: Range, epsilon: float, delta: float,
-        adjacency: Neighbours, schema: Schema | None = None, custody: Custody | None = None) -> FittedSample:
-    """The planned posterior sample for rows (n, d), a constant column added, and targets (n,) in [-1, 1]."""
-    check_kept("data", (features, target))
-    n, width = np.shape(features)
-    problem = asked(n, width, row_norm=row_norm, epsilon=epsilon, delta=delta)
-    if custody is not None:
-        custody.pay(certify(problem, adjacency), delta=delta)
-    rows = with_constant(features, row_norm)
-    made = sample_posterior(problem, rows, target, adjacency=adjacency)
-    return FittedSample(proof=made.certificate, delta=delta, schema=schema, problem=problem, value=made.value,
-                        answers=answers, column=row_norm)
+def check(order: Order) -> Order:
+    """Refuse answers that are no numbers, and a certificate of something else."""
+    if not isinstance(order.certificate.subject, Posterior):
+        raise InputError("certificate", "must be about a posterior", order.certificate.subject.word,
+                         "posterior.certified makes one")
+    if not isinstance(order.answers, Range):
+        raise InputError("model", "needs a target that is a range of numbers", FittedSample.kind,
+                         "use logistic for classes")
+    return order
+
+
+def fit(order: Order, key: Key | None) -> FittedSample:
+    """The certified sample for rows (n, d), scaled to the norm ``order.model`` beside a constant column, and targets
+    (n,) in [-1, 1]."""
+    subject, (features, target) = order.certificate.subject, order.data
+    assert isinstance(subject, Posterior) and isinstance(order.answers, Range)
+    made = sample_posterior(subject.problem, with_constant(features, order.model), target,
+                            adjacency=subject.neighbours)
+    return FittedSample(proof=order.certificate, delta=order.delta, schema=order.schema, problem=subject.problem,
+                        value=made.value, answers=order.answers, column=order.model)
 
 
 def certified(n: int, features: int, *, row_norm: float, epsilon: float, delta: float,
               adjacency: Neighbours) -> Certificate:
     """The certificate of the planned sample, from public numbers only."""
-    return certify(asked(n, features, row_norm=row_norm, epsilon=epsilon, delta=delta), adjacency)
-
-
-def asked(n: int, features: int, *, row_norm: float, epsilon: float, delta: float) -> RidgePosterior:
-    """The planned posterior, of rows with a constant column."""
     domain = ClippedRows(n=n, features=features + 1, row_norm=math.hypot(row_norm, 1.0) * (1 + 1e-12))
-    return RidgePosterior(planned(domain, epsilon=epsilon, delta=delta), domain)
+    return certify(RidgePosterior(planned(domain, epsilon=epsilon, delta=delta), domain), adjacency)
 
 
 def planned(domain: ClippedRows, *, epsilon: float, delta: float) -> LinearModel:

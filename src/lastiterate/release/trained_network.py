@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import jax
 import numpy as np
 
-from lastiterate.accounting.support import support_caveats
-from lastiterate.engine import seeded_key
+from lastiterate.engine.exact_records import RecordGrid, fit_network_exactly
+from lastiterate.engine.gaussian_noise import Key
 from lastiterate.engine.network import check_fits, fit_network
-from lastiterate.engine.streaming.devices import Arrays, Devices
-from lastiterate.engine.streaming.passes import check_streams
+from lastiterate.engine.streaming.devices import Arrays
 from lastiterate.engine.streaming.streamed_network import fit_streaming
 from lastiterate.errors import InputError
-from lastiterate.release import composition_reminder, tree
-from lastiterate.release.exposure import warn_of_dumps
+from lastiterate.release import tree
 from lastiterate.release.fitted import Fitted
 from lastiterate.release.folder import Stored
-from lastiterate.release.kinds import Order, is_source
-from lastiterate.release.linear import SEED
+from lastiterate.release.order import Order, is_source
 from lastiterate.release.stateful import check_stateless
 from lastiterate.release.statements import Written
 from lastiterate.run.arrays import check_kept
@@ -40,6 +37,8 @@ class FittedNetwork(Fitted):
     """
 
     kind: ClassVar[str] = "network"
+    exact_kind: ClassVar[str] = "exact-network"
+    conditions: ClassVar[tuple[str, ...]] = (FIRST,)
     run: Run
     params: Any
 
@@ -90,31 +89,33 @@ def knows(model: Any) -> bool:
     return any(isinstance(leaf, np.ndarray | jax.Array) for leaf in jax.tree.leaves(model))
 
 
-def fit_order(order: Order) -> FittedNetwork:
+def check(order: Order) -> Order:
+    """Refuse what cannot be trained, by the shapes of the records alone."""
+    run = order.certificate.run
+    check_loss(run, order.loss)
+    check_stateless(order.model)
+    if order.exact:
+        RecordGrid.of(run)
+    if not order.in_pieces:
+        check_fits(run, order.loss, order.model, order.data, order.microbatch)
+    return order
+
+
+def fit(order: Order, key: Key | None) -> FittedNetwork:
     """Execute the run on ``loss(params, *record)`` and release the last parameters."""
     run = order.certificate.run
-    check(run, order.loss)
-    check_stateless(order.model)
-    source = order.data if is_source(order.data) else Arrays(order.data) if order.devices > 1 else None
-    if source is not None:
-        check_streams(run)
-        Devices(order.devices)
+    how: Any = {"microbatch": order.microbatch, "progress": order.progress, "keeper": order.charging.keeper}
+    if order.in_pieces:
+        source = order.data if is_source(order.data) else Arrays(order.data)
+        params = fit_streaming(run, order.loss, order.model, source, key, folder=order.scratch, devices=order.devices,
+                               **how)
     else:
-        check_fits(run, order.loss, order.model, order.data, order.microbatch)
-    added = (FIRST, *support_caveats(order.certificate, order.delta), *(() if order.seed is None else (SEED,)))
-    key = None if order.seed is None else seeded_key(order.seed)
-    order.custody.pay(order.certificate, delta=order.delta)
-    warn_of_dumps()
-    seen = order.data if is_source(order.data) else jax.tree.leaves(order.data)
-    composition_reminder.REMINDER.seeded(order.seed, seen)
-    how: Any = {"microbatch": order.microbatch, "progress": order.progress, "keeper": order.custody.keeper}
-    params = fit_network(run, order.loss, order.model, order.data, key, **how) if source is None else fit_streaming(
-        run, order.loss, order.model, source, key, folder=order.scratch, devices=order.devices, **how)
-    return FittedNetwork(proof=replace(order.certificate, caveats=(*order.certificate.caveats, *added)),
-                         delta=order.delta, run=run, params=params)
+        execute = fit_network_exactly if order.exact else fit_network
+        params = execute(run, order.loss, order.model, order.data, key, **how)
+    return FittedNetwork(proof=order.certificate, delta=order.delta, exact=order.exact, run=run, params=params)
 
 
-def check(run: Run, loss: Any) -> None:
+def check_loss(run: Run, loss: Any) -> None:
     """Refuse a run with a linear loss, and what is no function."""
     if type(run.loss) is not Abstract:
         raise InputError("loss of the run", "must be Abstract where the loss is given as a function",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +15,13 @@ from lastiterate.accounting.releaser_statement import check_word
 from lastiterate.errors import InputError, NotCertified
 from lastiterate.ledger.store import Ledger
 from lastiterate.planning.task import automatic_delta
-from lastiterate.release.charging import EVERY, custody
+from lastiterate.release.charging import EVERY, charging_of
 from lastiterate.release.fitted import Fitted
 from lastiterate.release.folder import as_path
-from lastiterate.release.kinds import KINDS, Kind, Order, is_source, kind_for
-from lastiterate.release.protected_units import UnitLoss, check_units
+from lastiterate.release.kinds import Kind, kind_for
+from lastiterate.release.order import Order, Progress, is_source
+from lastiterate.release.pipeline import check_in_pieces, finish
+from lastiterate.release.protected_units import UnitLoss
 from lastiterate.run.arrays import check_kept
 from lastiterate.run.evidence import Evidence
 from lastiterate.run.run import Run
@@ -37,7 +38,7 @@ def train(
     seed: int | None = None,
     microbatch: int | None = None,
     at_least: Evidence = Evidence.ENFORCED,
-    progress: Callable[[int, int, float], None] | None = None,
+    progress: Progress | None = None,
     checkpoint: str | Path | None = None,
     checkpoint_every: float = EVERY,
     checkpoint_key: str | Path | None = None,
@@ -79,6 +80,26 @@ def train(
 
     **Guarantee:** the certificate speaks of the very run that is executed. It covers this release only.
     """
+    _check_arguments(run, epsilon=epsilon, delta=delta, seed=seed, secure_noise=secure_noise, progress=progress,
+                     at_least=at_least, microbatch=microbatch)
+    kind = _kind_for(model, loss)
+    said = None if word is None else check_word(word)
+    _check_data(kind, data, devices, secure_noise)
+    stated = automatic_delta(run.n) if delta is None else delta
+    certificate = _certified(run, kind, epsilon, stated, None if secure_noise else at_least)
+    charging = charging_of(ledger=ledger, dataset=dataset, checkpoint=checkpoint, every=checkpoint_every,
+                           key_file=checkpoint_key)
+    found = finish(kind, Order(
+        certificate=certificate, data=data, delta=stated, model=model, loss=loss, exact=secure_noise, seed=seed,
+        microbatch=microbatch, progress=progress, charging=charging, devices=devices, unit=unit,
+        scratch=None if scratch is None else as_path(scratch, "scratch"),
+        caveats=(loss.caveat,) if isinstance(loss, UnitLoss) else ()))
+    return found if said is None else found.saying(said)
+
+
+def _check_arguments(run: Run, *, epsilon: float | None, delta: float | None, seed: int | None, secure_noise: bool,
+                     progress: Progress | None, at_least: Evidence, microbatch: int | None) -> None:
+    """Refuse arguments of another type."""
     if type(run) is not Run:
         raise InputError("run", "must be a Run", type(run).__name__, "describe one with lastiterate.Run(n=..., ...)")
     for name, value in (("epsilon", epsilon), ("delta", delta), ("seed", seed)):
@@ -89,7 +110,6 @@ def train(
         raise InputError("seed", "must be a whole number >= 0", seed)
     if not isinstance(secure_noise, bool):
         raise InputError("secure_noise", "must be True or False", secure_noise)
-    check_kept("data", data)
     if progress is not None and not callable(progress):
         raise InputError("progress", "must be a function of steps done, steps in all and seconds", progress,
                          "leave it out for none")
@@ -97,27 +117,19 @@ def train(
         raise InputError("at_least", "must be an Evidence", at_least, "write lastiterate.Evidence.ENFORCED")
     if microbatch is not None and (isinstance(microbatch, bool) or not isinstance(microbatch, int)):
         raise InputError("microbatch", "must be a positive whole number", microbatch)
-    kind = _kind_for(model, loss)
-    said = None if word is None else check_word(word)
+
+
+def _check_data(kind: Kind, data: Any, devices: int, secure_noise: bool) -> None:
+    """Refuse containers that the kind of model does not take."""
+    check_kept("data", data)
     if is_source(data) or devices != 1:
         check_in_pieces(kind, devices, secure_noise)
-    if not is_source(data) and not kind.containers and not isinstance(data, tuple):
+    if kind.containers or is_source(data):
+        return
+    if not isinstance(data, tuple):
         raise InputError("data", "must be a tuple: (x, y), or what the loss takes after the parameters",
                          type(data).__name__, "write (x, y)")
-    if not kind.containers and isinstance(data, tuple):
-        check_tensors(data)
-    stated = automatic_delta(run.n) if delta is None else delta
-    certificate = _certified(run, epsilon, stated, at_least) if not secure_noise else \
-        _exact(run, kind, epsilon, stated)
-    added = (*check_units(run, unit), *((loss.caveat,) if isinstance(loss, UnitLoss) else ()))
-    certificate = replace(certificate, caveats=(*certificate.caveats, *added))
-    guard = custody(ledger=ledger, dataset=dataset, checkpoint=checkpoint, every=checkpoint_every,
-                    key_file=checkpoint_key)
-    executed = KINDS[kind.exactly] if secure_noise and kind.exactly is not None else kind
-    found = executed.fit(Order(certificate, data, model, loss, stated, seed, microbatch, progress, guard,
-                               None if scratch is None else as_path(scratch, "scratch"), devices, unit))
-    guard.finish(found)
-    return found if said is None else found.saying(said)
+    check_tensors(data)
 
 
 def check_tensors(data: tuple[Any, ...]) -> None:
@@ -131,16 +143,6 @@ def check_tensors(data: tuple[Any, ...]) -> None:
                                  f"{part.dtype} on {part.device}", "write tensor.detach().cpu().float()") from None
 
 
-def check_in_pieces(kind: Kind, devices: Any, secure_noise: bool) -> None:
-    """Refuse records that are read in pieces, or that devices share, where one device needs the whole data."""
-    if isinstance(devices, bool) or not isinstance(devices, int) or devices < 1:
-        raise InputError("devices", "must be a positive whole number", devices)
-    if secure_noise or not kind.streams or (devices > 1 and not kind.shared):
-        raise InputError("data", "must be in the memory of one device for "
-                         + ("secure_noise" if secure_noise else kind.name + " models"), None,
-                         "linear models and losses written with JAX read them in pieces, and on several devices")
-
-
 def _kind_for(model: Any, loss: Any) -> Kind:
     """The kind of model that is asked for; anything else is refused."""
     if model is None and loss is not None:
@@ -149,24 +151,20 @@ def _kind_for(model: Any, loss: Any) -> Kind:
     return kind_for(model)
 
 
-def _exact(run: Run, kind: Kind, epsilon: float | None, delta: float) -> Certificate:
-    """The certificate of the run with exact noise."""
-    if kind.exactly is None:
+def _certified(run: Run, kind: Kind, epsilon: float | None, delta: float, at_least: Evidence | None
+               ) -> Certificate:
+    """The certificate of the run that will be executed, on facts of ``at_least`` (``None``: with exact noise); nothing
+    is trained without one."""
+    if at_least is None and kind.exactly is None:
         raise InputError("secure_noise", "is not for models of this kind: their gradients are not summed exactly",
                          kind.name, "leave it out")
     if epsilon is not None:
-        return calibrate_exactly(run, epsilon=epsilon, delta=delta)
+        return calibrate_exactly(run, epsilon=epsilon, delta=delta) if at_least is None else \
+            calibrate(run, epsilon=epsilon, delta=delta, at_least=at_least)
     if run.noise is None:
         raise InputError("epsilon", "is needed where the run has no noise", None, "state a budget, or the noise")
-    return Certificate(ExactRun(run))
-
-
-def _certified(run: Run, epsilon: float | None, delta: float, at_least: Evidence) -> Certificate:
-    """The certificate of the run that will be executed; nothing is trained without one."""
-    if epsilon is not None:
-        return calibrate(run, epsilon=epsilon, delta=delta, at_least=at_least)
-    if run.noise is None:
-        raise InputError("epsilon", "is needed where the run has no noise", None, "state a budget, or the noise")
+    if at_least is None:
+        return Certificate(ExactRun(run))
     certificate = account(run, at_least=at_least)
     if not math.isfinite(certificate.epsilon(delta)):
         raise NotCertified(certificate.why_not())

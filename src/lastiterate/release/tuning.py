@@ -7,7 +7,7 @@ process about the number of runs is not covered.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,18 +20,18 @@ from lastiterate.curves.number_of_runs import NegativeBinomial, PoissonRuns, Run
 from lastiterate.curves.private_selection import Selected
 from lastiterate.curves.renyi import Rdp
 from lastiterate.curves.tails import smallest_true
-from lastiterate.data import Schema, split
+from lastiterate.data import split
 from lastiterate.engine import execute, fresh_key, scores, seeded_key
 from lastiterate.engine.exact_noise import DiscreteGaussian
+from lastiterate.engine.gaussian_noise import Key
 from lastiterate.engine.model import Model
 from lastiterate.engine.random_bits import Bits, derived, fresh_secret
 from lastiterate.errors import InputError, NotCertified
-from lastiterate.release import composition_reminder
 from lastiterate.release.answers import Labels, Range, Scores
-from lastiterate.release.charging import Custody
 from lastiterate.release.folder import Stored
-from lastiterate.release.linear import SEED, FittedLinear
+from lastiterate.release.linear import FittedLinear
 from lastiterate.release.linear import read as read_linear
+from lastiterate.release.order import Order, Unread
 from lastiterate.release.statements import Written
 from lastiterate.run.run import Run
 
@@ -98,37 +98,49 @@ def parts(n: int) -> tuple[np.ndarray, np.ndarray]:
     return split(n, seed=0)
 
 
-def select(certificate: Certificate, features: Any, target: Any, *, delta: float,
-           answers: Labels | Range | Scores, seed: int | None = None, schema: Schema | None = None,
-           custody: Custody | None = None) -> FittedSelected:
-    """Execute the selection on rows (n, d) and targets (n,), its public split made here, and release the winner."""
-    chosen = certificate.subject
+def check(order: Order) -> Order:
+    """Refuse checkpoints, and candidates that describe other records."""
+    if order.charging.checkpoint is not None:
+        raise InputError("checkpoint", "is not kept while candidates are tried", str(order.charging.checkpoint),
+                         "leave it out")
+    if not isinstance(order.data, Unread):
+        _parts_of(order)
+    return order
+
+
+def _selection(order: Order) -> Selection:
+    chosen = order.certificate.subject
     if not isinstance(chosen, Selection):
         raise InputError("certificate", "must be about a selection", chosen.word, "tuning.planned makes one")
-    if custody is not None:
-        if custody.checkpoint is not None:
-            raise InputError("checkpoint", "is not kept while candidates are tried", str(custody.checkpoint),
-                             "leave it out")
-        custody.pay(certificate, delta=delta)
-    train, held = parts(len(features))
-    rows, labels = np.asarray(features), np.asarray(target)
-    composition_reminder.REMINDER.seeded(seed, (rows, labels))
+    return chosen
+
+
+def _parts_of(order: Order) -> tuple[np.ndarray, np.ndarray]:
+    """The public split of the records, of the sizes that are certified."""
+    chosen, (train, held) = _selection(order), parts(len(order.data[0]))
     if (len(train), len(held)) != (chosen.candidates[0].n, chosen.held_out):
         raise InputError("candidates", f"must describe the {len(train)} records that are trained on",
                          chosen.candidates[0].n)
+    return train, held
+
+
+def fit(order: Order, key: Key | None) -> FittedSelected:
+    """Execute the selection on rows (n, d) and targets (n,), its public split made here, and release the winner."""
+    assert order.answers is not None
+    chosen, (train, held) = _selection(order), _parts_of(order)
+    rows, labels = map(np.asarray, order.data)
     best: tuple[tuple[int, int], Run, Model] | None = None
-    for run, key, noise, tie in _draws(chosen, seed):
+    for run, own, noise, tie in _draws(chosen, order.seed):
         interrupts.check()
-        model = execute(run, rows[train], labels[train], key)
-        score = _score(scores(run, model, rows[held]), labels[held], answers, chosen.unit)
+        model = execute(run, rows[train], labels[train], own)
+        score = _score(scores(run, model, rows[held]), labels[held], order.answers, chosen.unit)
         value = score + int(DiscreteGaussian(chosen.score_noise * chosen.unit).sample(noise, 1)[0])
         if best is None or (value, tie) > best[0]:
             best = (value, tie), run, model
     if best is None:
         raise NothingSelected("the secret number of runs was 0: nothing is released, and the budget is spent")
-    proof = certificate if seed is None else replace(certificate, caveats=(*certificate.caveats, SEED))
-    return FittedSelected(proof=proof, delta=delta, schema=schema, run=best[1], released=best[2], answers=answers,
-                          selection=chosen)
+    return FittedSelected(proof=order.certificate, delta=order.delta, schema=order.schema, run=best[1],
+                          released=best[2], answers=order.answers, selection=chosen)
 
 
 def _draws(chosen: Selection, seed: int | None) -> Iterator[tuple[Run, Any, Bits, int]]:

@@ -86,6 +86,13 @@ def read(path: str | Path, *, audit: str | Path | None = None, delta: float = 1e
     return found if ledger is None or not found.checked.holds else replace(found, ledger=_quote(found, ledger))
 
 
+def of_release(folder: Path, certificate: Certificate, ledger: Ledger | None = None) -> Subject:
+    """The subject of a folder that was just written: its certificate is at hand, and is not derived again but once,
+    by whoever compares it with what lies there."""
+    found = _of_folder(folder, None, certificate)
+    return found if ledger is None or not found.checked.holds else replace(found, ledger=_quote(found, ledger))
+
+
 def _quote(subject: Subject, ledger: str | Path | Ledger) -> Quote:
     """The line of the subject's weights, if it is about what is certified."""
     book = ledger if isinstance(ledger, Ledger) else Ledger(Path(ledger))
@@ -99,18 +106,22 @@ def _quote(subject: Subject, ledger: str | Path | Ledger) -> Quote:
 def _read(path: str | Path, *, audit: str | Path | None, delta: float, at_least: Evidence) -> Subject:
     place = folders.as_path(path, "path")
     if place.is_dir():
-        stored = folders.read(place)
-        found = audit if audit is not None else place / AUDIT if (place / AUDIT).is_file() else None
-        text = (place / folders.CERTIFICATE).read_text(encoding="utf-8")
-        made = _of(place.resolve().name, stored.certificate, text, verify(place), found, folders.WEIGHTS,
-                   stored.model.get("schema"))
-        return replace(made, effects=_effects(stored)) if made.checked.holds and made.schema is not None else made
+        return _of_folder(place, audit if audit is not None else place / AUDIT if (place / AUDIT).is_file() else None)
     body = strict_json.read(place, "run or certificate")
     if isinstance(body, dict) and "content_sha256" in body:
         return _of(place.name, body, place.read_text(encoding="utf-8"), verify(place), audit, None, None)
     certificate = account(Run.from_dict(body), at_least=at_least)
     text = certificate.to_json(delta)
-    return _of(place.name, json.loads(text), text, Checked((), None, delta), audit, None, None, certificate)
+    found = _of(place.name, json.loads(text), text, Checked((), None, delta), audit, None, None, certificate)
+    return replace(found, described=True)
+
+
+def _of_folder(place: Path, audit: str | Path | None, certificate: Certificate | None = None) -> Subject:
+    """``certificate``: where it is at hand."""
+    stored, text = folders.read(place), (place / folders.CERTIFICATE).read_text(encoding="utf-8")
+    made = _of(place.resolve().name, stored.certificate, text, verify(place), audit, folders.WEIGHTS,
+               stored.model.get("schema"), certificate)
+    return replace(made, effects=_effects(stored)) if made.checked.holds and made.schema is not None else made
 
 
 def _of(name: str, body: dict[str, Any], text: str, checked: Checked, audit: str | Path | None, weights: str | None,
@@ -121,7 +132,7 @@ def _of(name: str, body: dict[str, Any], text: str, checked: Checked, audit: str
     if body["format"] == 1:  # what it states is derived, so that it can be shown for an old certificate as well
         body = body | {"stated": json.loads(json.dumps(derived.to_dict(body["delta"])["stated"]))}
     return Subject(name, body, text, checked, derived, weights if body.get("weights_sha256") else None,
-                   _audit(audit), schema if isinstance(schema, dict) else None, certificate is not None)
+                   _audit(audit), schema if isinstance(schema, dict) else None)
 
 
 def _effects(stored: folders.Stored) -> tuple[Effect, ...]:

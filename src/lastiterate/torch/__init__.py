@@ -6,4 +6,3 @@ from lastiterate.release.kinds import Kind, register
 __getattr__, __dir__, __all__ = attach(__name__, __file__)
 
 register(Kind("torch", "lastiterate.torch.released", containers=True, streams=True, exactly="exact-torch"))
-register(Kind("exact-torch", "lastiterate.torch.grid_sums", "exact_run", trained=False))

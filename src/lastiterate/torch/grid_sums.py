@@ -4,24 +4,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
-import numpy as np
 import torch
 
 from lastiterate.engine.exact_draws import draws_of
 from lastiterate.engine.exact_records import SHRINK, SUMMABLE, RecordGrid
 from lastiterate.engine.trainer import Draws
-from lastiterate.release.exact_linear import check_described_run
-from lastiterate.release.folder import Stored
-from lastiterate.release.kinds import Order
-from lastiterate.release.software import EXACT
-from lastiterate.release.statements import Written
 from lastiterate.torch.gradient_sums import PerRecord, among
 from lastiterate.torch.module_training import MEMORY, Prepared
 from lastiterate.torch.parameters import State
-from lastiterate.torch.released import FittedModule, fit_order_as
-from lastiterate.torch.released import read as read_module
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,18 +42,6 @@ class ExactRecords(PerRecord):
         return dict(zip(self.parameters.names, total.split(self.parameters.sizes), strict=True))
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class FittedExactModule(FittedModule):
-    """A module whose certificate covers the arithmetic of its sums as well."""
-
-    kind: ClassVar[str] = "exact-torch"
-    generator: ClassVar[str] = EXACT
-
-    def contents(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        model, tensors = FittedModule.contents(self)
-        return model | {"exact_run": self.run.to_dict()}, tensors
-
-
 def exactly(prepared: Prepared, key: Any) -> tuple[Prepared, Draws]:
     """The same run on exact sums, and their noise."""
     grid, plain, places = RecordGrid.of(prepared.run), prepared.summed, prepared.places
@@ -72,20 +52,3 @@ def exactly(prepared: Prepared, key: Any) -> tuple[Prepared, Draws]:
     summed = ExactRecords(plain.module, plain.loss, plain.parameters, plain.layers, plain.clip, plain.exact,
                           plain.wide, grid)
     return replace(prepared, summed=summed, most=most, places=places), draws_of(prepared.run, grid.step, key)
-
-
-def fit_order(order: Order) -> FittedExactModule:
-    """Execute the run on ``loss(module(x), *rest)`` exactly and release the last parameters."""
-    RecordGrid.of(order.certificate.run)  # refuses before anything is paid
-    return _exact(fit_order_as(order, exactly))
-
-
-def read(stored: Stored, like: Any = None) -> FittedExactModule:
-    """The model in a folder; ``like``: a module of the class that was trained, which is copied."""
-    check_described_run(stored)
-    return _exact(replace(read_module(stored, like), proof=Written(stored.certificate)))
-
-
-def _exact(found: FittedModule) -> FittedExactModule:
-    return FittedExactModule(proof=found.proof, delta=found.delta, run=found.run, state=found.state,
-                             module=found.module)

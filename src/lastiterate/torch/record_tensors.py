@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from lastiterate.engine.streaming.record_source import first_record
 from lastiterate.errors import InputError
-from lastiterate.release.kinds import is_source
+from lastiterate.release.order import is_source
 from lastiterate.run.run import Run
 
 

@@ -11,21 +11,18 @@ import numpy as np
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
-from lastiterate.accounting.support import support_caveats
-from lastiterate.engine.gaussian_noise import seeded_key
-from lastiterate.engine.streaming.passes import check_streams
+from lastiterate.engine.exact_records import RecordGrid
+from lastiterate.engine.gaussian_noise import Key
 from lastiterate.errors import InputError
-from lastiterate.release import composition_reminder
-from lastiterate.release.exposure import warn_of_dumps
 from lastiterate.release.fitted import Fitted
 from lastiterate.release.folder import Stored
-from lastiterate.release.kinds import Order, is_source
-from lastiterate.release.linear import SEED
+from lastiterate.release.order import Order, Unread
 from lastiterate.release.statements import Written
-from lastiterate.release.trained_network import check
+from lastiterate.release.trained_network import check_loss
 from lastiterate.run.arrays import check_kept
 from lastiterate.run.run import Run
 from lastiterate.torch.gradient_sums import in_precision
+from lastiterate.torch.grid_sums import exactly
 from lastiterate.torch.module_training import check_fits, fit_module
 from lastiterate.torch.parameters import Grouped
 from lastiterate.torch.record_tensors import inputs_of, stacked
@@ -45,6 +42,8 @@ class FittedModule(Fitted):
     """
 
     kind: ClassVar[str] = "torch"
+    exact_kind: ClassVar[str] = "exact-torch"
+    conditions: ClassVar[tuple[str, ...]] = (FIRST,)
     run: Run
     state: dict[str, torch.Tensor]
     module: torch.nn.Module | None = None
@@ -112,36 +111,29 @@ def knows(model: Any) -> bool:
     return isinstance(model, torch.nn.Module | Grouped)
 
 
-def fit_order(order: Order) -> FittedModule:
+def check(order: Order) -> Order:
+    """Refuse what cannot be trained, by the shapes of the records alone; a Dataset is read when it is paid for."""
+    run, data = order.certificate.run, order.data
+    check_loss(run, order.loss)
+    if order.exact:
+        RecordGrid.of(run)
+    check_fits(run, order.model, order.loss, data, order.microbatch, kept=order.charging.checkpoint is not None)
+    unread = isinstance(data, torch.utils.data.Dataset)
+    return replace(order, data=Unread(lambda: stacked(data, run.n))) if unread else order
+
+
+def fit(order: Order, key: Key | None) -> FittedModule:
     """Execute the run on ``loss(module(x), *rest)`` and release the last parameters."""
-    said = support_caveats(order.certificate, order.delta)
-    return fit_order_as(replace(order, certificate=replace(
-        order.certificate, caveats=(*order.certificate.caveats, *said))), None)
-
-
-def fit_order_as(order: Order, executed_as: Any) -> FittedModule:
-    """``fit_order`` by another arithmetic of the sums (see ``fit_module``)."""
     run = order.certificate.run
-    check(run, order.loss)
-    if is_source(order.data):
-        check_streams(run)
-    check_fits(run, order.model, order.loss, order.data, order.microbatch,
-               kept=order.custody.checkpoint is not None)
-    added = (FIRST, *(() if order.seed is None else (SEED,)))
-    key = None if order.seed is None else seeded_key(order.seed)
-    order.custody.pay(order.certificate, delta=order.delta)
-    warn_of_dumps()
-    how: Any = {"microbatch": order.microbatch, "progress": order.progress, "keeper": order.custody.keeper}
-    data: Any = stacked(order.data, run.n) if isinstance(order.data, torch.utils.data.Dataset) else order.data
-    composition_reminder.REMINDER.seeded(order.seed, data if is_source(data) else tree_leaves(data))
-    if is_source(data):
-        parameters, theta = fit_in_pieces(run, order.model, order.loss, data, key, folder=order.scratch, **how)
+    how: Any = {"microbatch": order.microbatch, "progress": order.progress, "keeper": order.charging.keeper}
+    if order.in_pieces:
+        parameters, theta = fit_in_pieces(run, order.model, order.loss, order.data, key, folder=order.scratch, **how)
     else:
-        parameters, theta = fit_module(run, order.model, order.loss, data, key, executed_as=executed_as, **how)
+        parameters, theta = fit_module(run, order.model, order.loss, order.data, key,
+                                       executed_as=exactly if order.exact else None, **how)
     state = parameters.released(theta)
     module = order.model.module if isinstance(order.model, Grouped) else order.model
-    proof = replace(order.certificate, caveats=(*order.certificate.caveats, *added))
-    return FittedModule(proof=proof, delta=order.delta, run=run, state=state,
+    return FittedModule(proof=order.certificate, delta=order.delta, exact=order.exact, run=run, state=state,
                         module=_with(module, state) if run.release == "last" else None)
 
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from lastiterate.accounting.calibration import calibrate
+from lastiterate.accounting.calibration import calibrate, calibrated
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.errors import NotCertified
 from lastiterate.planning.reference_problem import predicted
@@ -131,7 +131,7 @@ class Asked:
         if self.task.seconds(run) > self.time_budget:
             return None
         with suppress(NotCertified):
-            return self.certificate(run).run
+            return calibrated(run, epsilon=self.epsilon, delta=self.delta)
         return None
 
     def certificate(self, run: Run) -> Certificate:

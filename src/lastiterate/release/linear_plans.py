@@ -1,0 +1,173 @@
+"""What a linear model is trained with: the planner's run, a named algorithm's, or a given one, within a budget."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from lastiterate.accounting.calibration import calibrate
+from lastiterate.accounting.certificate import Certificate
+from lastiterate.accounting.exact_calibration import calibrate_exactly
+from lastiterate.errors import InputError
+from lastiterate.planning.families.asked import Asked
+from lastiterate.planning.planner import TIME_BUDGET, Choice, SharedBudget, consider, share_words
+from lastiterate.planning.presets import ALGORITHMS, described
+from lastiterate.planning.task import Task, automatic_delta
+from lastiterate.release.answers import Labels, Range, Scores
+from lastiterate.release.scored import count_for, reserved
+from lastiterate.run.adjacency import check_same
+from lastiterate.run.batching import Batching
+from lastiterate.run.penalties import Prox
+from lastiterate.run.run import Run
+
+Answers = Labels | Range | Scores
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What a fit may cost. ``delta``: "auto" is a power of ten at most 1/(10 n); ``time_budget``: seconds."""
+
+    epsilon: float
+    delta: float | Literal["auto"] = "auto"
+    adjacency: Any = "zero-out"
+    time_budget: float = TIME_BUDGET
+
+    def delta_for(self, n: int) -> float:
+        if self.delta == "auto":
+            return automatic_delta(n)
+        if isinstance(self.delta, str):
+            raise InputError("delta", "must be a number in (0, 1) or \"auto\"", self.delta)
+        return self.delta
+
+    def asked(self, task: Task) -> Asked:
+        """What families of runs are asked."""
+        return Asked(task, self.epsilon, self.delta_for(task.n), self.adjacency, self.time_budget)
+
+
+def parse_delta(text: str) -> float | Literal["auto"]:
+    """"auto" or a number in (0, 1)."""
+    if text == "auto":
+        return "auto"
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < 1:
+        raise InputError("delta", "must be auto or a number strictly between 0 and 1", text, "try 1e-6")
+    return value
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """The planner's choice, a named way to draw batches with its settings, or a ``run`` that is given."""
+
+    name: str = "automatic"
+    batching: Batching | None = None
+    prox: Prox | None = None
+    cap: float | None = None
+    run: Run | None = None
+
+    def __post_init__(self) -> None:
+        if self.name not in ALGORITHMS:
+            raise InputError("algorithm", "must be one of " + ", ".join(ALGORITHMS), self.name)
+        for name, value in (("batch", self.batching), ("prox", self.prox), ("cap", self.cap)):
+            if self.name == "automatic" and value is not None:
+                raise InputError(name, "needs an algorithm: the automatic plan chooses for itself", value,
+                                 "name one such as permuted-sgd")
+        if self.name != "automatic" and self.run is not None:
+            raise InputError("algorithm", "must be 'automatic' where a run is given", self.name)
+
+    @property
+    def planned(self) -> bool:
+        """Whether the planner chooses."""
+        return self.name == "automatic" and self.run is None
+
+    def described(self, asked: Asked, *, exact: bool) -> Run | None:
+        """The run, but for its noise; ``None`` where the planner chooses. ``exact``: every step is charged then, and
+        full batches are what noise counts least in."""
+        if self.run is not None or (self.planned and not exact):
+            return self.run
+        return described(asked, "noisy-gd" if self.planned else self.name, batching=self.batching, prox=self.prox,
+                         cap=self.cap, charged=exact)
+
+
+AUTOMATIC = Algorithm()
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What will be executed, the delta of its budget, and the plans it was chosen from (``None`` for a given run).
+
+    ``places``: of the records that are trained on, and of those that right answers are counted on.
+    """
+
+    certificate: Certificate
+    delta: float
+    choice: Choice | None = None
+    places: tuple[np.ndarray, np.ndarray] | None = None
+
+
+def planned(task: Task, budget: Budget, algorithm: Algorithm = AUTOMATIC, *, report_accuracy: float | None = None,
+            exact: bool = False, stream: bool = False, shared: SharedBudget | None = None) -> Planned:
+    """What an algorithm executes on a task, with the least noise that the budget allows.
+
+    ``report_accuracy``: the part of mu^2 that a noisy count of right answers costs, on a tenth of the records that are
+    then not trained on. ``exact``: for exact noise. ``stream``: the data do not fit in memory. ``shared``: what a
+    ledger leaves; a given run that does not fit it is refused, with the name of the plan that does.
+    """
+    places = None if report_accuracy is None else reserved(task.n)
+    task = task if places is None else replace(task, n=len(places[0]))
+    delta = budget.delta_for(task.n)
+    run = algorithm.described(budget.asked(task), exact=exact)
+    if exact and run is not None:
+        return Planned(calibrate_exactly(run, epsilon=budget.epsilon, delta=delta), delta)
+    found = _chosen(task, budget, stream, shared) if run is None else _given(task, budget, run, stream, shared)
+    if places is None or report_accuracy is None:
+        return found
+    count = count_for(report_accuracy, budget.epsilon, delta, len(places[1]), rows_per_unit=task.rows_per_unit)
+    both = replace(found.certificate.run, counts=(count,))
+    return replace(found, certificate=calibrate(both, epsilon=budget.epsilon, delta=delta), places=places)
+
+
+def candidate(task: Task, budget: Budget, algorithm: Algorithm, shared: SharedBudget | None
+              ) -> Callable[[float, float], Certificate]:
+    """What is planned for a task within another epsilon and delta."""
+    return lambda epsilon, delta: planned(task, replace(budget, epsilon=epsilon, delta=delta), algorithm,
+                                          shared=shared).certificate
+
+
+def _chosen(task: Task, budget: Budget, stream: bool, shared: SharedBudget | None) -> Planned:
+    """The planner's run."""
+    delta = budget.delta_for(task.n)
+    choice = consider(task, epsilon=budget.epsilon, delta=delta, adjacency=budget.adjacency,
+                      time_budget=budget.time_budget, stream=stream, shared=shared)
+    return Planned(choice.best.certificate, delta, choice)
+
+
+def _given(task: Task, budget: Budget, run: Run, stream: bool, shared: SharedBudget | None) -> Planned:
+    """A run of somebody's own, if it describes these data and the ledger pays for it."""
+    check_task(run, task, budget.adjacency)
+    delta = budget.delta_for(task.n)
+    certificate = calibrate(run, epsilon=budget.epsilon, delta=delta)
+    if shared is not None and not shared.fits(certificate):
+        choice = _chosen(task, budget, stream, shared).choice
+        if choice is not None and (best := choice.best).fits:
+            needed = share_words(shared.share(certificate))
+            raise InputError("ledger", f"refuses this release: it needs {needed} of the budget", None,
+                             f"the algorithm automatic fits: its plan for this ledger, "
+                             f"{best.name}, needs {share_words(best.share)}; no record was read, nothing was charged")
+    return Planned(certificate, delta)
+
+
+def check_task(run: Run, task: Task, adjacency: str) -> None:
+    """Refuse a run that describes other data than these."""
+    if run.n != task.n:
+        raise InputError("run", f"must describe these n = {task.n} records", run.n)
+    if (run.loss.outputs, run.loss.target_classes) != (task.outputs, task.classes):
+        raise InputError("run", f"must have a loss of {task.classes or 'no'} classes and {task.outputs} outputs",
+                         type(run.loss).__name__)
+    check_same(run.adjacency, adjacency)

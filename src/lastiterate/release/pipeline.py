@@ -1,0 +1,89 @@
+"""The one way to a released model: refuse what does not fit, charge, execute, state what is certified.
+
+Whoever wants a release opens the data's form, plans a certificate, and gives an ``Order``. What differs between kinds
+of models (``kinds``) is what they refuse and how they execute; writing the folder and showing it are behind this.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from lastiterate.accounting.support import support_caveats
+from lastiterate.errors import InputError
+from lastiterate.planning.planner import Choice
+from lastiterate.release import composition_reminder
+from lastiterate.release.exposure import warn_of_dumps
+from lastiterate.release.fitted import Fitted
+from lastiterate.release.kinds import Kind
+from lastiterate.release.order import Order, Unread, is_source
+from lastiterate.release.protected_units import check_units
+from lastiterate.run.arrays import check_kept
+
+SEED = "the caller gave the seed: whoever knows it can subtract the noise"
+
+
+@dataclass(frozen=True, eq=False)
+class Released:
+    """What came out: the model, the plans it was chosen from, and scores on data that is public (``None`` where there
+    are none)."""
+
+    model: Fitted
+    choice: Choice | None = None
+    test_score: float | None = None
+    plain_score: float | None = None
+    features: str = ""  #: why records become rows as they do
+
+
+def executed(kind: Kind, order: Order) -> Fitted:
+    """The model that an order asks for; its line in the ledger is finished when the model is out (``finish``).
+
+    **Guarantee:** everything that can be refused without a record's value is refused before the charge, and the charge
+    comes before a value is looked at. The certificate speaks of the run that was executed.
+    """
+    order = checked(kind, order)
+    key = order.key
+    order.charging.charge(order.certificate, order.size, delta=order.delta)
+    warn_of_dumps()
+    order = order.opened()
+    remembered = composition_reminder.REMINDER.begins(order.data, order.seed, tables=kind.tables)
+    found = kind.home.fit(order, key)
+    composition_reminder.REMINDER.after(remembered)
+    added = (*order.caveats, *found.conditions, *(() if order.seed is None else (SEED,)))
+    return replace(found, proof=replace(order.certificate, caveats=(*order.certificate.caveats, *added)))
+
+
+def checked(kind: Kind, order: Order) -> Order:
+    """The order with what it takes on somebody's word; refused where it cannot be executed."""
+    if order.in_pieces:
+        from lastiterate.engine.streaming.devices import Devices
+        from lastiterate.engine.streaming.passes import check_streams
+
+        check_in_pieces(kind, order.devices, order.exact)
+        check_streams(order.certificate.run)
+        Devices(order.devices)
+    if not isinstance(order.data, Unread) and not is_source(order.data):
+        check_kept("data", order.data)
+    caveats = order.caveats
+    if kind.subject == "run":
+        run = order.certificate.run
+        caveats += check_units(run, order.units)
+    if kind.subject == "run" and not order.exact:
+        caveats += support_caveats(order.certificate, order.delta)
+    return kind.home.check(replace(order, caveats=caveats))
+
+
+def check_in_pieces(kind: Kind, devices: object, exact: bool) -> None:
+    """Refuse records that are read in pieces, or that devices share, where one device needs the whole data."""
+    if isinstance(devices, bool) or not isinstance(devices, int) or devices < 1:
+        raise InputError("devices", "must be a positive whole number", devices)
+    if exact or not kind.streams or (devices > 1 and not kind.shared):
+        raise InputError("data", "must be in the memory of one device for "
+                         + ("secure_noise" if exact else kind.name + " models"), None,
+                         "linear models and losses written with JAX read them in pieces, and on several devices")
+
+
+def finish(kind: Kind, order: Order) -> Fitted:
+    """``executed``, for models that are out when they are in the caller's hands."""
+    found = executed(kind, order)
+    order.charging.finish(found)
+    return found
