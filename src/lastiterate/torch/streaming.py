@@ -15,7 +15,7 @@ import torch
 from lastiterate.engine.checkpoint import Keeper
 from lastiterate.engine.gaussian_noise import ORDER, fresh_key, stream
 from lastiterate.engine.streaming.kept import again_and_again
-from lastiterate.engine.streaming.passes import Passes, check_streams
+from lastiterate.engine.streaming.passes import Passes
 from lastiterate.engine.streaming.record_source import Piece, Source
 from lastiterate.engine.streaming.streamed_external import OutsideStreamLoop
 from lastiterate.engine.streaming.streamed_network import finite
@@ -34,7 +34,6 @@ def fit_in_pieces(run: Run, model: torch.nn.Module | Grouped, loss: Any, source:
 
     **Guarantee:** that of ``fit_module``, with the draws and noise of a run in memory with this key.
     """
-    check_streams(run)
     prepared = prepare(run, model, loss, source, microbatch)
     summed = prepared.summed
     device, constants = summed.parameters.device, summed.parameters.fixed(summed.dtype)

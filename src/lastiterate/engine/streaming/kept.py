@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from lastiterate.engine.streaming.in_order import check_streams
 from lastiterate.engine.streaming.record_pages import RecordForm
 from lastiterate.engine.streaming.record_source import Piece, Source, check_unchanged, counted, first_record, regrouped
 from lastiterate.engine.streaming.scratch import Scratch
@@ -73,9 +74,10 @@ class Readable:
 
 
 def again_and_again(run: Run, source: Source, folder: Path | None, arranged_once: bool = False) -> Readable:
-    """The source, or where it is dear and ``run`` reads it more than once a copy in a scratch file.
+    """The source of a run that reads it in order, or where it is dear and read more than once a copy in a scratch file.
 
     ``arranged_once``: its passes read records that were arranged in the first one.
     """
+    check_streams(run, source)
     passes = 1 if arranged_once or run.batching.drawn == "once" else -(-run.steps // run.blocks)
     return Readable(Kept(source, folder) if source.dear and passes + len(run.prelude) > 1 else source)

@@ -15,6 +15,7 @@ from lastiterate.engine.gaussian_noise import Key, stream
 from lastiterate.engine.samplers import sampler_of
 from lastiterate.engine.streaming.ahead import ahead
 from lastiterate.engine.streaming.chunk_buffer import Shape
+from lastiterate.engine.streaming.in_order import IN_ORDER, ORDERS
 from lastiterate.engine.streaming.kept import Kept
 from lastiterate.engine.streaming.kept_chunks import Repeated
 from lastiterate.engine.streaming.record_pages import RecordForm
@@ -32,37 +33,10 @@ from lastiterate.engine.streaming.record_source import (
 from lastiterate.engine.streaming.scratch import NoScratch, Scratch
 from lastiterate.engine.streaming.sharing import batch_counts
 from lastiterate.engine.streaming.sorting import Order, Sorted
-from lastiterate.errors import InputError
-from lastiterate.run.batching import (
-    BallsInBins,
-    Cyclic,
-    FullBatch,
-    Permuted,
-    RandomAllocation,
-    Reshuffled,
-)
 from lastiterate.run.run import Run
 
 Arrange = Callable[[Piece], Piece]
 """From records as a source gives them to records as steps read them; a map of single records."""
-ORDERS: dict[type, bool] = {Permuted: False, Reshuffled: False, RandomAllocation: True, BallsInBins: True}
-"""Batchings that are a sort by random words: whether into batches, or into one order."""
-IN_ORDER = (FullBatch, Cyclic)
-
-
-def check_streams(run: Run) -> None:
-    """Refuse batches that need random access, and noise that is not added to gradients step by step."""
-    batching = run.batching
-    if run.rows_per_record > 1:
-        raise InputError("rows_per_record", "must be 1 where records are read in pieces", run.rows_per_record,
-                         "hold the data in memory")
-    if not run.method.noisy_steps:
-        raise InputError("method", "must add noise to every step's gradient where records are read in pieces",
-                         type(run.method).__name__, "use Descent")
-    if type(batching) not in (*IN_ORDER, *ORDERS):
-        kinds = (kind.__name__ for kind in (*IN_ORDER, *ORDERS))
-        raise InputError("batching", "needs random access to the records, which are read in order here",
-                         type(batching).__name__, "use one of " + ", ".join(kinds) + ", or hold the data in memory")
 
 
 @dataclass(frozen=True)
@@ -166,7 +140,6 @@ class Passes:
     def from_pass(self, number: int) -> Generator[Pass, None, None]:
         """Pass ``number``, and those behind it; each is valid until the next is asked for."""
         batching = self.run.batching
-        check_streams(self.run)
         last = -(-self.run.steps // self.run.blocks)
         if type(batching) in IN_ORDER:
             one = Pass(self._equal, self.arranged)

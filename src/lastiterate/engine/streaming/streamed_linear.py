@@ -27,7 +27,7 @@ from lastiterate.engine.rows import clip_rows
 from lastiterate.engine.streaming.chunk_buffer import Shape
 from lastiterate.engine.streaming.devices import Devices
 from lastiterate.engine.streaming.kept import again_and_again
-from lastiterate.engine.streaming.passes import Passes, check_streams
+from lastiterate.engine.streaming.passes import Passes
 from lastiterate.engine.streaming.record_source import (
     AT_ONCE,
     Cursor,
@@ -77,7 +77,7 @@ def execute_streaming(run: Run, source: Source, key: Key | None = None, progress
     ``folder``: for scratch files (see ``Scratch``). ``devices``: how many share every chunk (see ``Devices``).
     Peak memory does not depend on the number of records.
     """
-    check_linear(run, source)
+    check_linear(source)
     shared = Devices(devices)
     shared.check_keeper(keeper)
     shared.check_records(run.n)
@@ -106,22 +106,12 @@ def execute_streaming(run: Run, source: Source, key: Key | None = None, progress
         return Model(calibrated(run, weights, scored, drawn_rounds(key), _together(shared)), released)
 
 
-def check_linear(run: Run, source: Source) -> None:
-    """Refuse, before a record counts, what cannot be streamed: another number of records, no table, drawn batches."""
-    check_streams(run)
-    if len(source) != run.n:
-        raise InputError("data", f"must have the run's n = {run.n} records", len(source))
+def check_linear(source: Source) -> None:
+    """Refuse, before a record counts, what is no table."""
     record = first_record(source)
     if len(record) != 2 or record[0].ndim != 2 or record[0].dtype.kind not in "biuf":
         raise InputError("data", "must give rows (m, d) of numbers and targets (m,) for a linear model",
                          tuple(part.shape[1:] for part in record))
-
-
-def first_rows(source: Source) -> np.ndarray:
-    """Features of the first records, for a comparison with those of other fits."""
-    pieces = source.pieces(4096)
-    with closing(pieces):  # type: ignore[type-var]
-        return np.asarray(next(pieces)[0])
 
 
 def _measurable(run: Run, source: Source, shared: Devices) -> Measurable:

@@ -15,11 +15,10 @@ from lastiterate.engine.network import Form, RecordLoss, check_finite, identity,
 from lastiterate.engine.process import check_process
 from lastiterate.engine.streaming.devices import Devices
 from lastiterate.engine.streaming.kept import again_and_again
-from lastiterate.engine.streaming.passes import Passes, check_streams
+from lastiterate.engine.streaming.passes import Passes
 from lastiterate.engine.streaming.record_source import Piece, Source, first_record
 from lastiterate.engine.streaming.steps import StreamLoop
 from lastiterate.engine.trainer import Progress
-from lastiterate.errors import InputError
 from lastiterate.run.run import Run
 
 
@@ -34,9 +33,6 @@ def fit_streaming(run: Run, loss: RecordLoss, params: Any, source: Source, key: 
     **Guarantee:** exactly the run that is accounted, with the draws and noise of a run in memory with this key.
     """
     check_process()
-    check_streams(run)
-    if len(source) != run.n:
-        raise InputError("data", f"must have the run's n = {run.n} records", len(source))
     with jax.enable_x64(True):
         objective = objective_of(run, loss, params, first_record(source), microbatch)
         initial = objective.form.vector(params)
