@@ -14,7 +14,8 @@ import lastiterate as li
 from lastiterate.engine import seeded_key
 from lastiterate.engine.checkpoint import Keeper
 from lastiterate.engine.exact_records import ExactRecords, RecordGrid, fit_network_exactly
-from lastiterate.engine.network import Form, fit_network
+from lastiterate.engine.network import fit_network
+from lastiterate.engine.parameter_form import Form
 from lastiterate.engine.sealed import Key
 
 RNG = np.random.default_rng(0)

@@ -8,7 +8,7 @@ from lastiterate.curves.curve import EpsDelta
 from lastiterate.curves.gdp import Gdp
 from lastiterate.errors import InputError
 from lastiterate.ledger import GaussianFilter, Ledger
-from lastiterate.ledger.store import Total
+from lastiterate.ledger.ledger_lines import Total
 from tiers import size
 
 MUTANTS = size(2000, 100_000, "MUTANTS")

@@ -25,7 +25,8 @@ from lastiterate.audit.outcome import AuditReport
 from lastiterate.audit.scoring import Progress, Results
 from lastiterate.audit.statistics import require_statement
 from lastiterate.engine import seeded_keys
-from lastiterate.engine.network import Form, prepared
+from lastiterate.engine.network import prepared
+from lastiterate.engine.parameter_form import Form
 from lastiterate.errors import InputError
 from lastiterate.run.evidence import Evidence
 from lastiterate.run.run import Run

@@ -14,8 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from lastiterate.engine.loop import Schedule, State, advance, drawn_for_pass, drawn_once, schedule, start
-from lastiterate.engine.network import Form, RecordLoss, prepared
+from lastiterate.engine.network import prepared
+from lastiterate.engine.parameter_form import Form
 from lastiterate.engine.program import StepProgram
+from lastiterate.engine.record_loss import RecordLoss
 from lastiterate.engine.trainer import Loop
 from lastiterate.errors import InputError
 from lastiterate.run.run import Run

@@ -15,7 +15,7 @@ from lastiterate.errors import InputError
 
 if TYPE_CHECKING:
     from lastiterate.ledger.filters import Filter
-    from lastiterate.ledger.store import Total
+    from lastiterate.ledger.ledger_lines import Total
 
 ledgers = typer.Typer(no_args_is_help=True, help="Budgets that no sequence of releases exceeds.")
 app.add_typer(ledgers, name="ledger")

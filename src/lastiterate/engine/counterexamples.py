@@ -16,8 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from lastiterate.engine.gaussian_noise import gaussian, seeded_key, stream
-from lastiterate.engine.network import Form, RecordLoss, check_loss
+from lastiterate.engine.parameter_form import Form
 from lastiterate.engine.process import check_process
+from lastiterate.engine.record_loss import RecordLoss, check_loss
 from lastiterate.errors import InputError
 from lastiterate.run.evidence import Evidence, Fact, mint
 from lastiterate.run.facts import LossFacts, as_stated

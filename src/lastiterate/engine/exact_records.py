@@ -19,7 +19,9 @@ import jax.numpy as jnp
 from lastiterate.engine.exact_draws import draws_of, places_for
 from lastiterate.engine.exact_preparation import check_independent
 from lastiterate.engine.gaussian_noise import Key
-from lastiterate.engine.network import Form, PerExample, RecordLoss, fit_network, in_precision, real_records
+from lastiterate.engine.network import PerExample, fit_network, real_records
+from lastiterate.engine.parameter_form import Form
+from lastiterate.engine.record_loss import RecordLoss, in_precision
 from lastiterate.engine.structure import numbered
 from lastiterate.engine.traced import alone
 from lastiterate.engine.trainer import Loop

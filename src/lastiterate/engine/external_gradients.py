@@ -32,7 +32,8 @@ from lastiterate.engine.loop import (
     schedule,
     start,
 )
-from lastiterate.engine.network import Form, arrange_records
+from lastiterate.engine.network import arrange_records
+from lastiterate.engine.parameter_form import Form
 from lastiterate.engine.process import check_process
 from lastiterate.engine.program import StepProgram
 from lastiterate.engine.structure import numbered

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import final
 
 from lastiterate.errors import InputError
-from lastiterate.ledger.store import Ledger, Total
+from lastiterate.ledger.ledger_lines import Total
+from lastiterate.ledger.store import Ledger
 
 
 @final

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import secrets
 import sqlite3
@@ -10,67 +9,27 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal, cast, final
+from typing import final
 
-from lastiterate.curves.composition import curve_from_dict
 from lastiterate.curves.curve import Curve
 from lastiterate.errors import InputError
 from lastiterate.ledger import history
 from lastiterate.ledger.database import make, opened, snapshot, transaction, version
-from lastiterate.ledger.filters import Charge, Filter, filter_from_dict
+from lastiterate.ledger.filters import Filter
+from lastiterate.ledger.ledger_lines import (
+    COLUMNS,
+    Release,
+    Stage,
+    Total,
+    chained,
+    charge_problems,
+    check_fits,
+    total_of,
+)
 from lastiterate.run.adjacency import check_same
 
-Stage = Literal["reserved", "touched", "released", "cancelled"]
 MOST_TEXT = 200
 """Characters of a name, a unit, a purpose."""
-COLUMNS = ", ".join(history.LINE)
-
-
-@final
-@dataclass(frozen=True)
-class Release:
-    """One line of the history. ``chain`` ties it to all lines before it; ``model`` is the hash of what was released."""
-
-    number: int
-    token: str
-    dataset: str
-    purpose: str
-    run: str
-    curve: str
-    costs: str
-    day: str
-    chain: str
-    state: Stage
-    model: str | None
-    checkpoint: int
-
-    @property
-    def charge(self) -> Charge:
-        """What the release was charged; ``InputError`` where the line holds no charge."""
-        costs = _json(self.costs)
-        if not isinstance(costs, list) or not all(type(cost) is int and cost >= 0 for cost in cast(list[Any], costs)):
-            raise InputError("ledger", f"holds no charge in line {self.number}", None, "restore it from a copy")
-        return Charge(tuple(cast(list[int], costs)))
-
-
-@final
-@dataclass(frozen=True)
-class Total:
-    """A data set's budget, what is spent of it, and the releases; ``left`` is a share in [0, 1] per dimension."""
-
-    dataset: str
-    unit: str
-    adjacency: str
-    filter: Filter
-    spent: tuple[int, ...]
-    releases: tuple[Release, ...]
-
-    @property
-    def left(self) -> tuple[float, ...]:
-        """The share of the budget that is left, in 0 .. 1, for each of its dimensions."""
-        pairs = zip(self.filter.budget, self.spent, strict=True)
-        return tuple(max(0.0, (budget - spent) / budget) if budget else 0.0 for budget, spent in pairs)
-
 
 @final
 @dataclass(frozen=True)
@@ -114,9 +73,9 @@ class Ledger:
             known = connection.execute(f"SELECT {COLUMNS} FROM releases WHERE token = ?", (token,)).fetchone()
             if known:
                 return _same(Release(*known), dataset, run, described)
-            total = _total(connection, dataset)
+            total = total_of(connection, dataset)
             check_same(total.adjacency, adjacency, "ledger")
-            _check_fits(total, charge)
+            check_fits(total, charge)
             _append(connection, token, total.dataset, purpose, run, described, json.dumps(charge.costs))
         return token
 
@@ -147,7 +106,7 @@ class Ledger:
     def total(self, dataset: str | None = None) -> Total:
         """The budget and the history of a data set (the only one, where none is named)."""
         with opened(self.path) as connection:
-            return _total(connection, dataset)
+            return total_of(connection, dataset)
 
     def datasets(self) -> tuple[str, ...]:
         """The names of all data sets."""
@@ -185,7 +144,7 @@ class Ledger:
                 return tuple(problems)
             problems = history.differences(connection, kept)
             try:
-                return (*problems, *_charges(connection))
+                return (*problems, *charge_problems(connection))
             except InputError:
                 if not problems:
                     raise
@@ -221,60 +180,13 @@ def _today() -> str:
     return datetime.now(UTC).date().isoformat()
 
 
-def _total(connection: sqlite3.Connection, dataset: str | None) -> Total:
-    rows = connection.execute("SELECT name, unit, adjacency, filter FROM datasets ORDER BY name").fetchall()
-    rows = [row for row in rows if dataset in (None, row[0])]
-    if len(rows) != 1:
-        raise InputError("dataset", "must name a data set of this ledger", dataset,
-                         "lastiterate ledger show FILE lists them")
-    name, unit, adjacency, described = rows[0]
-    found = filter_from_dict(_json(described))
-    listed = connection.execute(f"SELECT {COLUMNS} FROM releases WHERE dataset = ? ORDER BY number", (name,))
-    releases = tuple(Release(*row) for row in listed.fetchall())
-    spent = [0] * len(found.budget)
-    for release in releases:
-        costs = release.charge.costs
-        if len(costs) != len(spent):
-            raise InputError("ledger", f"holds no charge in line {release.number}", None, "restore it from a copy")
-        if release.state != "cancelled":
-            spent = [a + b for a, b in zip(spent, costs, strict=True)]
-    return Total(name, unit, adjacency, found, tuple(spent), releases)
-
-
-def _check_fits(total: Total, charge: Charge) -> None:
-    rows = zip(total.filter.budget, total.spent, charge.costs, strict=True)
-    if any(spent + cost > budget for budget, spent, cost in rows):
-        raise refusal(total, charge, "ask for a smaller epsilon; no record was read, and nothing was charged")
-
-
-def refusal(total: Total, charge: Charge | None, remedy: str) -> InputError:
-    """What is said where a budget does not suffice for a charge, or no charge pays for a curve (``None``)."""
-    said = f"refuses this release on {total.dataset}: "
-    if charge is None:
-        return InputError("ledger", said + f"its filter ({', '.join(total.filter.dimensions)}) has no charge for the "
-                          "release's curve", None, remedy)
-    name, budget, spent, cost = max(
-        zip(total.filter.dimensions, total.filter.budget, total.spent, charge.costs, strict=True),
-        key=lambda row: (row[2] + row[3] - row[1]) / max(row[1], 1))
-    return InputError("ledger", said + f"it needs {_share(cost, budget)} of the budget ({name}), and "
-                      f"{_share(max(0, budget - spent), budget)} is left", None, remedy)
-
-
-def _share(part: int, budget: int) -> str:
-    return f"{100 * part / budget:.3g}%" if budget else "more than nothing"
-
-
 def _append(connection: sqlite3.Connection, token: str, *content: str) -> None:
     last = connection.execute("SELECT number, chain FROM releases ORDER BY number DESC LIMIT 1").fetchone()
     number, before = (last[0] + 1, last[1]) if last else (1, "")
     line = (number, token, *content, _today())
-    row = (*line, _chain(before, *line), "reserved", None, 0)
+    row = (*line, chained(before, *line), "reserved", None, 0)
     connection.execute(f"INSERT INTO releases ({COLUMNS}) VALUES ({', '.join('?' * len(row))})", row)
     history.append(connection, "line", **dict(zip(history.LINE, row, strict=True)))
-
-
-def _chain(before: str, *line: Any) -> str:
-    return hashlib.sha256(json.dumps([before, *line]).encode()).hexdigest()
 
 
 def _same(release: Release, dataset: str, run: str, curve: str) -> str:
@@ -285,40 +197,3 @@ def _same(release: Release, dataset: str, run: str, curve: str) -> str:
     return release.token
 
 
-def _charges(connection: sqlite3.Connection) -> list[str]:
-    """What is wrong with charges, their chain and their sums."""
-    problems, before = list[str](), ""
-    for row in connection.execute(f"SELECT {COLUMNS} FROM releases ORDER BY number").fetchall():
-        release = Release(*row)
-        problems += _problems(connection, release, before)
-        before = release.chain
-    for (name,) in connection.execute("SELECT name FROM datasets").fetchall():
-        found = _total(connection, name)
-        if any(spent > budget for spent, budget in zip(found.spent, found.filter.budget, strict=True)):
-            problems.append(f"the releases on {name} exceed its budget")
-    return problems
-
-
-def _problems(connection: sqlite3.Connection, release: Release, before: str) -> list[str]:
-    """What is wrong with one line."""
-    where, found = f"line {release.number}", list[str]()
-    line = (release.number, release.token, release.dataset, release.purpose, release.run, release.curve, release.costs,
-            release.day)
-    if _chain(before, *line) != release.chain:
-        found.append(f"{where} was changed, or lines before it are missing")
-    if (release.model is None) == (release.state == "released"):
-        found.append(f"{where} says {release.state}, and its model does not fit")
-    total = _total(connection, release.dataset)
-    try:
-        curve = curve_from_dict(_json(release.curve))
-        covered = total.filter.covers(release.charge, curve)
-    except (TypeError, ValueError, KeyError, AttributeError, ArithmeticError, RecursionError):
-        return [*found, f"{where} holds no curve that can be charged"]
-    return found if covered else [*found, f"{where} charges less than its curve costs"]
-
-
-def _json(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        raise InputError("ledger", "holds text that is not JSON", None, "restore it from a copy") from None

@@ -20,7 +20,7 @@ from lastiterate.curves.gdp import Gdp
 from lastiterate.curves.tails import smallest_true
 from lastiterate.errors import InputError, NotCertified
 from lastiterate.ledger.filters import Charge, Filter
-from lastiterate.ledger.store import Total, refusal
+from lastiterate.ledger.ledger_lines import Total, refusal
 from lastiterate.run.batching import FullBatch
 
 LARGEST_MU = 100.0

@@ -11,8 +11,10 @@ import numpy as np
 
 from lastiterate.engine.checkpoint import Keeper
 from lastiterate.engine.gaussian_noise import ORDER, Key, fresh_key, stream
-from lastiterate.engine.network import Form, RecordLoss, check_finite, identity, objective_of
+from lastiterate.engine.network import identity, objective_of
+from lastiterate.engine.parameter_form import Form
 from lastiterate.engine.process import check_process
+from lastiterate.engine.record_loss import RecordLoss, check_finite
 from lastiterate.engine.streaming.devices import Devices
 from lastiterate.engine.streaming.kept import again_and_again
 from lastiterate.engine.streaming.passes import Passes

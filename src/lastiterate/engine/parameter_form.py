@@ -1,0 +1,80 @@
+"""Parameters in any nested structure, as one vector and back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lastiterate.errors import InputError
+
+
+@dataclass(frozen=True)
+class Form:
+    """Structure, shapes and dtypes of parameters; all of them lie in one float64 vector while the run goes on.
+
+    Where there are several vectors, (..., size), every array has their axes in front.
+
+    Leaves that are no arrays, such as activation functions, stay as they are (``fixed``: ``None`` for an array).
+    """
+
+    tree: Any
+    shapes: tuple[tuple[int, ...], ...]
+    dtypes: tuple[str, ...]
+    fixed: tuple[Any, ...]
+
+    @classmethod
+    def of(cls, params: Any) -> Form:
+        leaves, tree = jax.tree.flatten(params)
+        arrays = [leaf for leaf in leaves if hasattr(leaf, "dtype")]
+        if not arrays:
+            raise InputError("params", "must hold at least one array", type(params).__name__)
+        for path, leaf in jax.tree_util.tree_leaves_with_path(params):
+            if hasattr(leaf, "dtype"):
+                _check_array(jax.tree_util.keystr(path) or "the array", leaf)
+        fixed = tuple(None if hasattr(leaf, "dtype") else leaf for leaf in leaves)
+        return cls(tree, tuple(np.shape(leaf) for leaf in arrays), tuple(str(leaf.dtype) for leaf in arrays), fixed)
+
+    @property
+    def size(self) -> int:
+        return sum(map(math.prod, self.shapes))
+
+    def vector(self, params: Any) -> jax.Array:
+        """All entries, (size,) float64."""
+        arrays = [leaf for leaf in jax.tree.leaves(params) if hasattr(leaf, "dtype")]
+        return jnp.concatenate([jnp.ravel(leaf).astype(jnp.float64) for leaf in arrays])
+
+    def arrays(self, theta: Any, *, exact: bool) -> list[Any]:
+        """The arrays as gradients are computed with them: float32 at least, or all float64."""
+        return self._cut(theta, ["float64" if exact else str(jnp.promote_types(dtype, "float32"))
+                                 for dtype in self.dtypes])
+
+    def released(self, theta: np.ndarray) -> list[Any]:
+        """The arrays in the precision that they came in."""
+        return self._cut(theta, self.dtypes)
+
+    def _cut(self, theta: Any, dtypes: Sequence[str]) -> list[Any]:
+        ends = np.cumsum([math.prod(shape) for shape in self.shapes])[:-1]
+        xp: Any = np if isinstance(theta, np.ndarray) else jnp
+        return [part.reshape((*theta.shape[:-1], *shape)).astype(dtype) for part, shape, dtype
+                in zip(xp.split(theta, ends, axis=-1), self.shapes, dtypes, strict=True)]
+
+    def whole(self, arrays: Any) -> Any:
+        """Parameters as the loss takes them, around their arrays."""
+        rest = iter(arrays)
+        return jax.tree.unflatten(self.tree, [next(rest) if leaf is None else leaf for leaf in self.fixed])
+
+
+def _check_array(name: str, leaf: Any) -> None:
+    if not jnp.issubdtype(leaf.dtype, jnp.floating):
+        raise InputError("params", f"must be floating-point arrays, and {name} is not", str(leaf.dtype),
+                         "keep counters, keys and indices out of what is trained: of a module of Equinox train the "
+                         "first half of equinox.partition(module, equinox.is_inexact_array), and combine both in the "
+                         "loss")
+    if not np.isfinite(np.asarray(leaf, np.float64)).all():
+        raise InputError("params", "must be finite at the start", name)

@@ -1,0 +1,99 @@
+"""A loss of one record: what it is handed, and what is refused before a record is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lastiterate.engine.operations import check_operations
+from lastiterate.engine.parameter_form import Form
+from lastiterate.engine.traced import alone
+from lastiterate.errors import InputError
+from lastiterate.run.run import Run
+
+RecordLoss = Callable[..., jax.Array]
+"""``loss(params, *record)``: one number for one record."""
+
+
+def in_precision(records: Any, *, exact: bool) -> Any:
+    """Records as the loss takes them: floating-point numbers are float64 where the parameters are."""
+    def cast(a: Any) -> Any:
+        return a.astype("float64") if exact and jnp.issubdtype(a.dtype, jnp.floating) else a
+
+    return jax.tree.map(cast, records)
+
+
+def check_records(run: Run, data: tuple[Any, ...]) -> None:
+    """Refuse data whose first axis does not hold the run's n records, or that holds numbers that are not finite."""
+    check_shapes(run, data)
+    for leaf in jax.tree.leaves(data):
+        check_finite(leaf)
+
+
+def check_shapes(run: Run, data: tuple[Any, ...]) -> None:
+    """Refuse data whose first axis does not hold the run's n records."""
+    leaves = jax.tree.leaves(data)
+    for leaf in leaves:
+        if np.ndim(leaf) < 1 or np.shape(leaf)[0] != run.n:
+            raise InputError("data", f"must have the run's n = {run.n} records along the first axis of every array",
+                             np.shape(leaf))
+    if not leaves:
+        raise InputError("data", "must hold at least one array", None)
+
+
+def check_finite(values: Any) -> None:
+    """Refuse numbers that are not finite."""
+    if jnp.issubdtype(np.asarray(values).dtype, jnp.inexact) and not np.isfinite(values).all():
+        raise InputError("data", "must be finite numbers", "NaN or infinity", "fill or drop those values first")
+
+
+def check_loss(loss: RecordLoss, form: Form, exact: bool, data: tuple[Any, ...]) -> None:
+    """Refuse what is not one number for one record."""
+    arrays = form.arrays(np.zeros(form.size), exact=exact)
+    first = in_precision(jax.tree.map(lambda a: np.asarray(a)[0], data), exact=exact)
+    try:
+        closed, found = jax.make_jaxpr(lambda arrays, *record: loss(form.whole(arrays), *record),
+                                       return_shape=True)(arrays, *first)
+    except (TypeError, ValueError, IndexError, AttributeError, RuntimeError) as error:
+        half = "'NoneType'" in str(error)  # of equinox.partition, which leaves None for what is in the other one
+        raise InputError("loss", "must take the parameters and one record (without a batch axis)",
+                         str(error).splitlines()[0][:120],
+                         "put the halves of a module together with equinox.combine first" if half else "") from None
+    except NameError as error:
+        if "axis name" not in str(error):
+            raise
+        raise InputError("loss", "must treat every record alone, and this one asks for an axis over records, as batch "
+                         "normalisation does", str(error).splitlines()[0][:80], "use group normalisation") from None
+    if not hasattr(found, "shape") or found.shape != () or not jnp.issubdtype(found.dtype, jnp.floating):
+        said = getattr(found, "shape", type(found).__name__)
+        raise InputError("loss", "must return one number for one record, a floating-point scalar", said,
+                         "take no mean over a batch: the trainer hands it one record at a time")
+    check_operations(closed.jaxpr)
+
+
+def check_gradient(loss: RecordLoss, form: Form, params: Any, exact: bool, data: tuple[Any, ...]) -> None:
+    """Refuse a loss without finite gradients at the first parameters, by made-up records: zeros, ones, normal numbers.
+
+    During training a record whose gradient is not finite counts as 0, because a run that ended would reveal it.
+    This check has seen no record, and so reveals nothing.
+    """
+    rng = np.random.default_rng(0)
+    arrays = form.arrays(form.vector(params), exact=exact)
+
+    def finite(make: Callable[[tuple[int, ...]], Any]) -> bool:
+        def made(values: Any) -> Any:
+            number = jnp.issubdtype(values.dtype, jnp.floating)
+            return np.asarray(make(values.shape[1:]) if number else np.zeros(values.shape[1:])).astype(values.dtype)
+
+        record = in_precision(jax.tree.map(lambda a: made(np.asarray(a)), data), exact=exact)
+        gradient = jax.grad(lambda arrays, record: loss(form.whole(arrays), *record))
+        found = alone(gradient, arrays, record)(arrays, record)
+        return all(bool(jnp.isfinite(array).all()) for array in found)
+
+    if not any(finite(make) for make in (lambda shape: rng.normal(size=shape), np.ones, np.zeros)):
+        raise InputError("loss", "must have a finite gradient at the first parameters, and has none on made-up records",
+                         "not finite", "look for logarithms and roots of 0; nothing was trained")
