@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,6 +11,7 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
+from lastiterate.cli.bundles import bundled
 from lastiterate.cli.names import in_flags
 from lastiterate.cli.screen import Json, app, console, reports_errors
 from lastiterate.cli.terminal import Terminal
@@ -21,56 +23,67 @@ if TYPE_CHECKING:
     from lastiterate.run.run import Run
 
 
-@app.command("audit")
-@reports_errors
-def audit_command(
-    subject: Annotated[Path, typer.Argument(metavar="RUN.json|MODEL_DIR", help="a run, or a folder that train wrote")],
+@dataclass(frozen=True, kw_only=True)
+class Auditing:
+    """What ``audit`` is asked for."""
+
+    subject: Annotated[Path, typer.Argument(metavar="RUN.json|MODEL_DIR", help="a run, or a folder that train wrote")]
     attack: Annotated[str | None, typer.Option("--attack", help="projection, trajectory, learned, "
                                                "covariance, likelihood, coordinate, tails, nearest, loss-threshold, "
                                                "refusals, replay, one-run or adversarial-record; default: a "
-                                               "portfolio of them")] = None,
+                                               "portfolio of them")] = None
     trials: Annotated[int | None, typer.Option("--trials", help="models per data set that count; default: what about "
-                                               "a minute holds")] = None,
+                                               "a minute holds")] = None
     batch_models: Annotated[int | None, typer.Option("--batch-models", help="models trained at once: bounds memory"
-                                                     )] = None,
-    failure: Annotated[float, typer.Option("--failure", help="probability that a statement is wrong")] = 0.05,
-    delta: Annotated[float | None, typer.Option("--delta", help="default: the certificate's, else 1e-5")] = None,
-    features: Annotated[int | None, typer.Option("--features", help="columns of the made-up data")] = None,
-    seed: Annotated[int | None, typer.Option("--seed", help="repeat an audit")] = None,
+                                                     )] = None
+    failure: Annotated[float, typer.Option("--failure", help="probability that a statement is wrong")] = 0.05
+    delta: Annotated[float | None, typer.Option("--delta", help="default: the certificate's, else 1e-5")] = None
+    features: Annotated[int | None, typer.Option("--features", help="columns of the made-up data")] = None
+    seed: Annotated[int | None, typer.Option("--seed", help="repeat an audit")] = None
     results: Annotated[Path | None, typer.Option("--results", help="a file to resume from after an interruption")
-                       ] = None,
+                       ] = None
     law: Annotated[bool, typer.Option("--law", help="compare the last iterate with its exact law on squared error "
-                                      "instead of attacking it")] = False,
-    json_: Json = False,
-    plot: Annotated[Path | None, typer.Option("--plot", help="error rates beside what the certificate allows")] = None,
-) -> None:
+                                      "instead of attacking it")] = False
+    json_: Json = False
+    plot: Annotated[Path | None, typer.Option("--plot", help="error rates beside what the certificate allows")] = None
+
+
+@app.command("audit")
+@reports_errors
+@bundled
+def audit_command(asked: Auditing) -> None:
     """Attack the trainer of a run: a lower bound on epsilon beside the certificate's; exit code 1 if it is refuted."""
-    from lastiterate.audit import adversary, auditing, one_run
+    from lastiterate.audit import adversary, one_run
     from lastiterate.audit import audited_run as subjects
     from lastiterate.cli.digits import on_digits
-    from lastiterate.report import roc
     from lastiterate.report.plots import figure_for
 
-    found = subjects.read(subject)
-    if plot is not None:
-        figure_for(plot)  # refuse a bad name before the work
-    asked = found.delta if delta is None else delta
-    asked = 1e-5 if asked is None else asked
-    if law or attack in (one_run.NAME, adversary.NAME):
-        what = "comparisons with a law" if law else f"the attack '{attack}'"
-        for name, value in (("plot", plot), ("results", results)):
+    found = subjects.read(asked.subject)
+    if asked.plot is not None:
+        figure_for(asked.plot)  # refuse a bad name before the work
+    delta = next(value for value in (asked.delta, found.delta, 1e-5) if value is not None)
+    if asked.law or asked.attack in (one_run.NAME, adversary.NAME):
+        what = "comparisons with a law" if asked.law else f"the attack '{asked.attack}'"
+        for name, value in (("plot", asked.plot), ("results", asked.results)):
             if value is not None:
                 raise InputError(f"--{name}", f"has no meaning for {what}", str(value), "leave it out")
-    if law:
-        _show_law(found.run, trials, seed, json_)
-        return
-    if attack == one_run.NAME:
-        once = one_run.audit_one_run(found.run, failure=failure, delta=asked, seed=seed, at_least=found.at_least)
-        _show_report(once, json_)
-        return
-    if attack == adversary.NAME:
-        _show_report(on_digits(found, trials, failure, asked, seed), json_)
-        return
+    if asked.law:
+        _show_law(found.run, asked.trials, asked.seed, asked.json_)
+    elif asked.attack == one_run.NAME:
+        once = one_run.audit_one_run(found.run, failure=asked.failure, delta=delta, seed=asked.seed,
+                                     at_least=found.at_least)
+        _show_report(once, asked.json_)
+    elif asked.attack == adversary.NAME:
+        _show_report(on_digits(found, asked.trials, asked.failure, delta, asked.seed), asked.json_)
+    else:
+        _attack(asked, found, delta)
+
+
+def _attack(asked: Auditing, found: Subject, delta: float) -> None:
+    """Train many models, and show what tells them apart."""
+    from lastiterate.audit import auditing
+    from lastiterate.report import roc
+
     with _bar() as bar:
         task = bar.add_task("audit", total=None, speed="", left="compiling")
 
@@ -83,14 +96,15 @@ def audit_command(
 
         code = 0
         try:
-            report = auditing.audit(found.run, attack=attack, trials=trials, failure=failure, delta=asked,
-                                    batch_models=batch_models, results=results, seed=seed, features=features,
-                                    at_least=found.at_least, train=_train_of(found), progress=tick)
+            report = auditing.audit(found.run, attack=asked.attack, trials=asked.trials, failure=asked.failure,
+                                    delta=delta, batch_models=asked.batch_models, results=asked.results,
+                                    seed=asked.seed, features=asked.features, at_least=found.at_least,
+                                    train=_train_of(found), progress=tick)
         except auditing.Interrupted as early:
             report, code = early.report, 130
-    if plot is not None:
-        roc.receiver_curve(report, auditing.certificate_of(found.run, found.at_least), plot)
-    _show_report(report, json_, code)
+    if asked.plot is not None:
+        roc.receiver_curve(report, auditing.certificate_of(found.run, found.at_least), asked.plot)
+    _show_report(report, asked.json_, code)
 
 
 def _train_of(found: Subject) -> Any:

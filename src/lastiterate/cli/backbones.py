@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from lastiterate.cli.screen import app, console, reports_errors
 from lastiterate.errors import InputError
+
+if TYPE_CHECKING:
+    import numpy as np
 
 OWN = "scattering"
 
@@ -32,21 +36,10 @@ def features_command(
     from lastiterate.data.images import read_images
     from lastiterate.features import Scattering
 
-    if out.suffix != ".npz":
-        raise InputError("out", "must end in .npz", out.name)
-    if out.exists():
-        raise InputError("out", "must not exist yet", str(out), "choose another name")
-    if not out.parent.is_dir():
-        raise InputError("out", "must lie in an existing folder", str(out), "make the folder first")
+    _check_target(out)
     if weights is not None and not backbone.startswith(("torchvision:", "timm:")):
         raise InputError("weights", "are for a backbone of torchvision or timm", str(weights), "leave it out")
-    sets, run = read_images(images), Scattering().apply
-    if backbone != OWN:
-        try:
-            torch = import_module("lastiterate.torch.backbone")  # only what asks for torch loads it
-        except ImportError:
-            raise InputError("backbone", f"other than {OWN} needs torch", backbone, "pip install torch") from None
-        run = partial(torch.features, torch.backbone_of(backbone, weights))
+    sets, run = read_images(images), Scattering().apply if backbone == OWN else _of_torch(backbone, weights)
 
     arrays: dict[str, np.ndarray] = {}
     for each in sets:
@@ -64,3 +57,22 @@ def features_command(
         part.rename(out)
     finally:
         part.unlink(missing_ok=True)
+
+
+def _check_target(out: Path) -> None:
+    """Refuse what cannot be written, before the work."""
+    if out.suffix != ".npz":
+        raise InputError("out", "must end in .npz", out.name)
+    if out.exists():
+        raise InputError("out", "must not exist yet", str(out), "choose another name")
+    if not out.parent.is_dir():
+        raise InputError("out", "must lie in an existing folder", str(out), "make the folder first")
+
+
+def _of_torch(backbone: str, weights: Path | None) -> Callable[..., np.ndarray]:
+    """The features of a network of torch, which only who asks for it loads."""
+    try:
+        torch = import_module("lastiterate.torch.backbone")
+    except ImportError:
+        raise InputError("backbone", f"other than {OWN} needs torch", backbone, "pip install torch") from None
+    return partial(torch.features, torch.backbone_of(backbone, weights))

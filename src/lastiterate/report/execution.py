@@ -22,43 +22,22 @@ def execution(subject: Subject) -> Markup | str:
     def shown(path: str, value: float | None, none: str) -> object:
         return none if value is None else number(f"stated.{path}", value, f"{value:.6g}")
 
+    def counted(path: str, value: int) -> object:
+        return number(f"stated.{path}", value, str(value))
+
     rows: list[tuple[str, Any]] = [
-        (
-            "records and steps",
-            [
-                number("stated.records", stated["records"], str(stated["records"])),
-                " records, ",
-                number("stated.steps", stated["steps"], str(stated["steps"])),
-                " steps, released: ",
-                stated["release"],
-            ],
-        ),
-        (
-            "clipping norm",
-            shown("contributions.clipping_norm", how["clipping_norm"], "none: the loss bounds gradients"),
-        ),
+        ("records and steps", [counted("records", stated["records"]), " records, ", counted("steps", stated["steps"]),
+                               " steps, released: ", stated["release"]]),
+        ("clipping norm", shown("contributions.clipping_norm", how["clipping_norm"],
+                                "none: the loss bounds gradients")),
         ("sensitivity of a sum", shown("contributions.sensitivity", how["sensitivity"], "unknown")),
         ("divisor", [shown("contributions.divisor", how["divisor"], "-"), f": {how['divisor_is']}"]),
-        (
-            "batches",
-            [
-                f"{batches['kind']}: {batches['words']}; ",
-                number("stated.batches.blocks", batches["blocks"], str(batches["blocks"])),
-                " in a pass, of expected size ",
-                shown("batches.expected_size", batches["expected_size"], "-"),
-            ],
-        ),
-        (
-            "noise",
-            [
-                f"{noise['kind']}, ",
-                "the same at every step, " if noise["same_every_step"] else "the largest of all steps, ",
-                "standard deviation of the mean gradient ",
-                shown("noise.std_of_mean_gradient", noise["std_of_mean_gradient"], "-"),
-                ", multiplier ",
-                shown("noise.multiplier", noise["multiplier"], "-"),
-            ],
-        ),
+        ("batches", [f"{batches['kind']}: {batches['words']}; ", counted("batches.blocks", batches["blocks"]),
+                     " in a pass, of expected size ", shown("batches.expected_size", batches["expected_size"], "-")]),
+        ("noise", [f"{noise['kind']}, ", "the same at every step, " if noise["same_every_step"] else
+                   "the largest of all steps, ", "standard deviation of the mean gradient ",
+                   shown("noise.std_of_mean_gradient", noise["std_of_mean_gradient"], "-"), ", multiplier ",
+                   shown("noise.multiplier", noise["multiplier"], "-")]),
     ]
     software = subject.body.get("software")
     if software:

@@ -81,66 +81,60 @@ def _line(text: str) -> str:
 def registry(subject: Subject) -> dict[str, str]:
     """An entry of the third tier of OpenDP's deployments registry."""
     body, stated = subject.body, subject.body["stated"]
-    unstated = "not stated by the releaser"
     mechanisms = "noisy gradient descent" if "noise" in stated else "one exact posterior sample" if "problem" in body \
         else "private selection of a model"
-    entry = {
-        "status": "Draft",
-        "tier": 3,
-        "deployment": {
-            "product": {
-                "name": subject.name,
-                "data_curators": [_word(subject, "contact", unstated)],
-                "intended_use": _word(subject, "purpose", unstated),
-                "data_product_type": "Machine learning model",
-                "description": _word(subject, "note", f"a model released with {claim(subject)}"),
-            },
-            "dp_flavor": {
-                "name": "Approximate DP",
-                "input_metric": body["adjacency"],
-                "bound_on_input_distance": f"1 unit ({stated['unit']['rows']} rows)",
-                "output_measure": "hockey-stick divergence, both directions",
-                "bound_on_output_distance": claim(subject),
-                "data_domain": "; ".join(
-                    f"{one['fact']} [{one['source']}]" for one in (body.get("word") or {}).get("public_facts", [])
-                )
-                or unstated,
-                "unprotected_quantities": "every number of the run, the schema, the number of records"
-                if convertible(body["adjacency"], "zero-out")
-                else "every number of the run, the schema",
-            },
-            "privacy_loss": {
-                "privacy_unit": "record-level" if stated["unit"]["rows"] == 1 else "user-level",
-                "privacy_unit_description": _word(subject, "unit", stated["unit"]["words"]),
-                "privacy_parameters": {"epsilon": body["epsilon"], "delta": body["delta"]},
-                "privacy_parameters_description": "; ".join(
-                    f"epsilon {rounded_up(row['epsilon'])} at delta {row['delta']:g}" for row in stated["guarantees"]
-                ),
-            },
-            "model": {
-                "model_name": "Central",
-                "release_type": "One release",
-                "data_source_type": "Static",
-                "access_type": "Non-interactive",
-                "actors": "a trusted curator trains; the adversary sees the "
-                "released model, its certificate and all public numbers",
-            },
-            "accounting": {
-                "post_processing": "anything computed from the released model",
-                "composition": "; ".join(
-                    [*stated["charged"], *(f"not charged: {text}" for text in stated["not_charged"])]
-                ),
-            },
-            "implementation": {
-                "pre_processing_eda_hyperparameter_tuning": "; ".join((body.get("word") or {}).get("not_charged", []))
-                or unstated,
-                "mechanisms": f"{mechanisms}, {body.get('theorem') or 'a proof of its own'}",
-                "justification": "; ".join(body["caveats"]),
-            },
-            "resources": {"sources": f"{CERTIFICATE}, SHA-256 {_digest(subject)}; lastiterate verify derives it again"},
-        },
-    }
+    entry = {"status": "Draft", "tier": 3, "deployment": {
+        "product": {
+            "name": subject.name, "data_curators": [_word(subject, "contact", UNSTATED)],
+            "intended_use": _word(subject, "purpose", UNSTATED), "data_product_type": "Machine learning model",
+            "description": _word(subject, "note", f"a model released with {claim(subject)}")},
+        "dp_flavor": _flavour(subject),
+        "privacy_loss": _loss(subject),
+        "model": {
+            "model_name": "Central", "release_type": "One release", "data_source_type": "Static",
+            "access_type": "Non-interactive", "actors": "a trusted curator trains; the adversary sees the "
+            "released model, its certificate and all public numbers"},
+        "accounting": {
+            "post_processing": "anything computed from the released model",
+            "composition": "; ".join([*stated["charged"],
+                                      *(f"not charged: {text}" for text in stated["not_charged"])])},
+        "implementation": {
+            "pre_processing_eda_hyperparameter_tuning": "; ".join(_said(subject, "not_charged")) or UNSTATED,
+            "mechanisms": f"{mechanisms}, {body.get('theorem') or 'a proof of its own'}",
+            "justification": "; ".join(body["caveats"])},
+        "resources": {"sources": f"{CERTIFICATE}, SHA-256 {_digest(subject)}; lastiterate verify derives it again"},
+    }}
     return {"deployment.yaml": dump(entry)}
+
+
+UNSTATED = "not stated by the releaser"
+
+
+def _said(subject: Subject, name: str) -> list[Any]:
+    """A list of the releaser's word."""
+    return (subject.body.get("word") or {}).get(name, [])
+
+
+def _flavour(subject: Subject) -> dict[str, str]:
+    """What is guaranteed, of which data."""
+    adjacency, rows = subject.body["adjacency"], subject.body["stated"]["unit"]["rows"]
+    kept = "every number of the run, the schema"
+    return {"name": "Approximate DP", "input_metric": adjacency, "bound_on_input_distance": f"1 unit ({rows} rows)",
+            "output_measure": "hockey-stick divergence, both directions", "bound_on_output_distance": claim(subject),
+            "data_domain": "; ".join(f"{one['fact']} [{one['source']}]" for one in _said(subject, "public_facts"))
+            or UNSTATED,
+            "unprotected_quantities": kept + (", the number of records" if convertible(adjacency, "zero-out") else "")}
+
+
+def _loss(subject: Subject) -> dict[str, Any]:
+    """How much, for whom."""
+    body, unit = subject.body, subject.body["stated"]["unit"]
+    return {"privacy_unit": "record-level" if unit["rows"] == 1 else "user-level",
+            "privacy_unit_description": _word(subject, "unit", unit["words"]),
+            "privacy_parameters": {"epsilon": body["epsilon"], "delta": body["delta"]},
+            "privacy_parameters_description": "; ".join(
+                f"epsilon {rounded_up(row['epsilon'])} at delta {row['delta']:g}"
+                for row in body["stated"]["guarantees"])}
 
 
 def _digest(subject: Subject) -> str:

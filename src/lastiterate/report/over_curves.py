@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from lastiterate.accounting.wording import rounded_down, rounded_up
 from lastiterate.markup import Markup, tag
 from lastiterate.report import browser, charts, protocol, series
@@ -33,27 +35,22 @@ def tradeoff(subject: Subject, *, moving: bool = True) -> Markup:
     slider = tag("p", tag("label", "False-positive rate: ", for_="rate"), tag(
         "input", type="range", id="rate", min=0, max=len(found) - 1, step=1, value=len(found) // 2), class_="noprint")
     said = tag("output", "", id="rate-said", for_="rate", aria_live="polite")
-    rows = [
-        tag(
-            "tr",
-            tag(
-                "td",
-                number(
-                    f"stated.true_positive_rates.{i}.false_positive_rate",
-                    row["false_positive_rate"],
-                    f"{100 * row['false_positive_rate']:g} %",
-                ),
-                class_="num",
-            ),
-            tag("td", share(f"stated.true_positive_rates.{i}.at_most", row["at_most"]), class_="num"),
-        )
-        for i, row in enumerate(stated["true_positive_rates"])
-    ]
-    table = tag("table", tag("caption", "No test of whether a record was used does better, whatever it knows"),
-                tag("thead", tag("tr", tag("th", "false-positive rate", scope="col", class_="num"),
-                                 tag("th", "true-positive rate at most", scope="col", class_="num"))),
-                tag("tbody", rows))
+    table = _rates(stated["true_positive_rates"])
     return section(title, [picture, slider, tag("p", said), table, _audited(subject)] if moving else [picture, table])
+
+
+def _rates(stated: list[dict[str, Any]]) -> Markup:
+    """The numbers of the certified line."""
+    def cell(name: str, row: dict[str, Any]) -> Markup:
+        rate = row["false_positive_rate"]
+        return tag("td", number(f"{name}.false_positive_rate", rate, f"{100 * rate:g} %"), class_="num")
+
+    rows = [tag("tr", cell(name, row), tag("td", share(f"{name}.at_most", row["at_most"]), class_="num"))
+            for name, row in ((f"stated.true_positive_rates.{i}", row) for i, row in enumerate(stated))]
+    return tag("table", tag("caption", "No test of whether a record was used does better, whatever it knows"),
+               tag("thead", tag("tr", tag("th", "false-positive rate", scope="col", class_="num"),
+                                tag("th", "true-positive rate at most", scope="col", class_="num"))),
+               tag("tbody", rows))
 
 
 def _audited(subject: Subject) -> Markup:
