@@ -80,7 +80,7 @@ def audit_command(asked: Auditing) -> None:
 
 
 def _attack(asked: Auditing, found: Subject, delta: float) -> None:
-    """Train many models, and show what tells them apart."""
+    """Train many models, and show what distinguishes them."""
     from lastiterate.audit import auditing
     from lastiterate.report import roc
 
