@@ -44,7 +44,7 @@ def flagged(called: Callable[..., None], command: Callable[..., None], flags: li
 class Budgeted:
     """What a fit may cost."""
 
-    epsilon: Annotated[float, typer.Option("--epsilon", help="the privacy budget, of everything that is released")]
+    epsilon: Annotated[float, typer.Option("--epsilon", help="the privacy budget")]
     delta: Annotated[str, typer.Option("--delta", help="a number, or auto: at most 1/(10 n)")] = "auto"
     adjacency: Annotated[str, typer.Option("--adjacency", help="zero-out or replace-one")] = "zero-out"
     time_budget: TimeBudget = 60.0

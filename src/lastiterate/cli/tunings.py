@@ -16,6 +16,7 @@ from lastiterate.errors import InputError
 class Tuning(FromFile):
     """What ``tune`` is asked for."""
 
+    epsilon: Annotated[float, typer.Option("--epsilon", help="the budget of all candidates, scores and the release")]
     mean_runs: Annotated[float, typer.Option("--mean-runs", help="candidates trained on average")] = 10.0
     runs: Annotated[str, typer.Option("--runs", help="law of their number: logarithmic, geometric or poisson")
                     ] = "logarithmic"
