@@ -148,7 +148,7 @@ def test_channels_may_stand_before():
     assert Scattering().features((3, 32, 32)) == 972
 
 
-def test_automatic_by_the_shape_alone():
+def test_automatic_by_the_shape_and_the_budget_alone():
     for shape in ((28, 28), (8, 9, 3), (3, 32, 32)):
         assert Scattering.pays((Grid("x", shape),), 1e4) and not Scattering.pays((Grid("x", shape),), 10.0)
     for shape in ((784,), (7, 28), (28, 28, 5), (3, 32, 7)):
