@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from lastiterate.run.arrays import Array
 
@@ -24,13 +24,14 @@ def renyi(order: float, mean1: float, precision1: float, mean2: float, precision
     return float(log_part(order, (precision2 - precision1) / precision1)) + order / 2 * gap
 
 
-def log_part(order: Any, change: Any) -> Any:
+def log_part(order: ArrayLike, change: ArrayLike) -> Array:
     """Renyi divergence between centred Gaussians whose precisions are A and A (1 + change), (order - 1) change < 1.
 
     It falls for change < 0 and grows for change > 0: its derivative is order change / (2 (1 + change) (1 - (order - 1)
     change)).
     """
-    return -(np.log1p(change) + np.log1p(-(order - 1) * change) / (order - 1)) / 2
+    above, moved = np.asarray(order, dtype=np.float64) - 1, np.asarray(change, dtype=np.float64)
+    return -(np.log1p(moved) + np.log1p(-above * moved) / above) / 2
 
 
 def renyi_matrix(order: float, mean1: Array, precision1: Array, mean2: Array, precision2: Array) -> float:

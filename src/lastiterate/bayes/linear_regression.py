@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from lastiterate.bayes.gaussian import log_part
 from lastiterate.curves.renyi import Rdp
@@ -72,7 +73,7 @@ class RatioDomain:
             raise InputError("exponent", "must lie strictly between 0 and 1/2", exponent)
         return cls(n=n, ratio=ratio, spread=float(n) ** exponent, x_low=x_low, x_high=x_high)
 
-    def check(self, x: Any, y: Any) -> tuple[Array, Array]:
+    def check(self, x: ArrayLike, y: ArrayLike) -> tuple[Array, Array]:
         """The records as arrays of shape (n,), or ``InputError`` if they are not a member of the domain."""
         check_kept("data", (x, y))
         found = tuple(np.asarray(values, dtype=np.float64) for values in (x, y))
@@ -87,7 +88,7 @@ class RatioDomain:
         return found[0], found[1]
 
 
-def lemma_bound(order: Any, model: LinearModel, domain: RatioDomain) -> Array:
+def lemma_bound(order: ArrayLike, model: LinearModel, domain: RatioDomain) -> Array:
     """Heller and Fetaya 2023, Lemma IV.3 (as restored in docs/theorems/posterior-sample.md), replace or remove one.
 
     With h = x_high^2, kappa = (n - 1) x_low^2, for order <= kappa / (2 h), else infinite:
@@ -101,7 +102,7 @@ def lemma_bound(order: Any, model: LinearModel, domain: RatioDomain) -> Array:
     return np.where(2 * orders * high <= kappa, (1.5 * high / kappa + orders * mean) * SLACK, np.inf)
 
 
-def corner_bound(order: Any, model: LinearModel, domain: RatioDomain,
+def corner_bound(order: ArrayLike, model: LinearModel, domain: RatioDomain,
                  adjacency: Neighbours = "replace-one") -> Array:
     """The largest Renyi divergence between posteriors of neighbours in the domain, from its worst pair.
 

@@ -125,14 +125,18 @@ def certify(problem: Problem, adjacency: Neighbours = "replace-one", *, extra: t
 
 def problem_from_dict(stored: Any) -> Problem:
     """The problem that ``to_dict`` described."""
-    if not isinstance(stored, dict) or set(stored) != {"type", "model", "domain"}:
-        raise InputError("problem", "must be an object with the entries type, model and domain", None)
-    kinds: dict[Any, tuple[type[LinearPosterior] | type[RidgePosterior], type[Any]]] = {
-        "LinearPosterior": (LinearPosterior, RatioDomain), "RidgePosterior": (RidgePosterior, ClippedRows)}
-    if not isinstance(stored["type"], str) or stored["type"] not in kinds:
-        raise InputError("problem", "must be a LinearPosterior or a RidgePosterior", stored["type"])
-    problem, domain = kinds[stored["type"]]
+    match stored:
+        case {"type": kind, "model": model, "domain": domain, **rest} if not rest:
+            pass
+        case _:
+            raise InputError("problem", "must be an object with the entries type, model and domain", None)
     try:
-        return problem(LinearModel(**stored["model"]), domain(**stored["domain"]))
+        match kind:
+            case "LinearPosterior":
+                return LinearPosterior(LinearModel(**model), RatioDomain(**domain))
+            case "RidgePosterior":
+                return RidgePosterior(LinearModel(**model), ClippedRows(**domain))
+            case _:
+                raise InputError("problem", "must be a LinearPosterior or a RidgePosterior", kind)
     except TypeError as error:
         raise InputError("problem", "has an entry that does not belong there", str(error)[:120]) from None

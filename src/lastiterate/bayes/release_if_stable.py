@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from lastiterate.bayes.linear_regression import SLACK, LinearModel, RatioDomain, corner_bound
 from lastiterate.bayes.randomness import Source, source_of
@@ -119,7 +119,7 @@ Last = Callable[[Array, Array, Source], float]
 """The last line: a number from the kept records x, y and a source of randomness."""
 
 
-def propose_test_sample(settings: ProposeTestSample, x: Any, y: Any, *,
+def propose_test_sample(settings: ProposeTestSample, x: ArrayLike, y: ArrayLike, *,
                         generator: np.random.Generator | None = None) -> Outcome:
     """Run the algorithm on records x, y of shape (n,); n itself is treated as private.
 
@@ -135,28 +135,28 @@ def propose_test_sample(settings: ProposeTestSample, x: Any, y: Any, *,
     return run(settings, x, y, source, exact, (*caveats, PRECISION))
 
 
-def run(settings: ProposeTestSample, x: Any, y: Any, source: Source, last: Last,
+def run(settings: ProposeTestSample, x: ArrayLike, y: ArrayLike, source: Source, last: Last,
         caveats: tuple[str, ...] = ()) -> Outcome:
     """The algorithm with a last line of one's own: only that of ``propose_test_sample`` is certified."""
-    x, ratios = _clipped(settings, x, y)
-    count = x.size - settings.margin + source.laplace(1 / settings.count_epsilon)
+    rows, ratios = _clipped(settings, x, y)
+    count = rows.size - settings.margin + source.laplace(1 / settings.count_epsilon)
     if count < 2:
         return Outcome(count, None, None, None, settings, caveats)
-    weights = x * x
+    weights = rows * rows
     average = float(weights @ np.clip(ratios, -settings.ratio_bound, settings.ratio_bound)) / max(weights.sum(), 1e-300)
     centre = average + source.laplace(settings.ratio_scale(count))
     near = np.abs(ratios - centre) <= settings.spread
     kept = int(near.sum()) - settings.margin + source.laplace(1 / settings.count_epsilon)
     if not settings.passes(kept, centre):
         return Outcome(count, centre, kept, None, settings, caveats)
-    return Outcome(count, centre, kept, last(x[near], (x * ratios)[near], source), settings, caveats)
+    return Outcome(count, centre, kept, last(rows[near], (rows * ratios)[near], source), settings, caveats)
 
 
-def _clipped(settings: ProposeTestSample, x: Any, y: Any) -> tuple[Array, Array]:
+def _clipped(settings: ProposeTestSample, x: ArrayLike, y: ArrayLike) -> tuple[Array, Array]:
     """x clamped to [x_low, x_high], and the ratio y/x of what is left: each record by itself."""
     check_kept("data", (x, y))
-    x, y = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
-    if x.ndim != 1 or x.shape != y.shape or not (np.isfinite(x).all() and np.isfinite(y).all()):
-        raise InputError("data", "must be finite numbers x and y of the same shape (n,)", (x.shape, y.shape))
-    x = np.clip(x, settings.x_low, settings.x_high)
-    return x, y / x
+    one, two = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
+    if one.ndim != 1 or one.shape != two.shape or not (np.isfinite(one).all() and np.isfinite(two).all()):
+        raise InputError("data", "must be finite numbers x and y of the same shape (n,)", (one.shape, two.shape))
+    kept = np.clip(one, settings.x_low, settings.x_high)
+    return kept, two / kept

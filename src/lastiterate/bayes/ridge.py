@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from lastiterate.bayes.gaussian import log_part
 from lastiterate.bayes.linear_regression import MOST_ORDER, SLACK, LinearModel
@@ -36,7 +36,7 @@ class ClippedRows:
         positive("row_norm", self.row_norm)
         positive("label_bound", self.label_bound)
 
-    def clip(self, rows: Any, labels: Any) -> tuple[Array, Array]:
+    def clip(self, rows: ArrayLike, labels: ArrayLike) -> tuple[Array, Array]:
         """Rows of shape (n, features) and labels of shape (n,), each record moved into the domain by itself."""
         check_kept("data", (rows, labels))
         x, y = np.array(rows, dtype=np.float64), np.array(labels, dtype=np.float64)
@@ -61,7 +61,7 @@ def posterior(model: LinearModel, rows: Array, labels: Array) -> tuple[Array, Ar
     return np.asarray(mean, dtype=np.float64), precision
 
 
-def ridge_bound(order: Any, model: LinearModel, domain: ClippedRows) -> Array:
+def ridge_bound(order: ArrayLike, model: LinearModel, domain: ClippedRows) -> Array:
     """An upper bound on the Renyi divergence between posteriors of replace-one neighbours in the domain.
 
     With H = beta row_norm^2 / alpha (the largest leverage beyond the prior), T = (n - 1) H, for (order - 1) H < 1, else

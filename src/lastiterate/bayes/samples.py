@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.bayes import ridge
@@ -23,7 +23,7 @@ class PosteriorSample:
     certificate: Certificate
 
 
-def sample_posterior(problem: Problem, x: Any, y: Any, *, adjacency: Neighbours = "replace-one",
+def sample_posterior(problem: Problem, x: ArrayLike, y: ArrayLike, *, adjacency: Neighbours = "replace-one",
                      generator: np.random.Generator | None = None) -> PosteriorSample:
     """One exact sample of the posterior given records x (shape (n,), or (n, d) for ridge) and y (shape (n,)).
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -56,7 +56,7 @@ def make(path: Path, begin: Callable[[sqlite3.Connection], None]) -> None:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[sqlite3.Connection]:
+def opened(path: Path) -> Generator[sqlite3.Connection, None, None]:
     """A connection to a ledger file that holds a ledger's tables and nothing else, WAL, every commit on disk."""
     if not path.is_file():
         raise InputError("ledger", "must be an existing file", str(path), "make one with: lastiterate ledger make FILE")
@@ -92,7 +92,7 @@ def version(connection: sqlite3.Connection) -> int:
 
 
 @contextmanager
-def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+def transaction(connection: sqlite3.Connection) -> Generator[None, None, None]:
     """Everything inside happens, on disk, or nothing does; one process at a time."""
     connection.execute("BEGIN IMMEDIATE")
     try:
@@ -104,7 +104,7 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 @contextmanager
-def snapshot(connection: sqlite3.Connection) -> Iterator[None]:
+def snapshot(connection: sqlite3.Connection) -> Generator[None, None, None]:
     """Everything inside is read as it was at one moment, whatever others write meanwhile."""
     connection.execute("BEGIN")
     try:

@@ -201,10 +201,13 @@ Filter = GaussianFilter | RenyiFilter
 def filter_from_dict(data: Any) -> Filter:
     """The filter that ``to_dict`` described."""
     try:
-        if data["type"] == "GaussianFilter" and set(data) == {"type", "mu", "failure"}:
-            return GaussianFilter(float(data["mu"]), float(data["failure"]))
-        if data["type"] == "RenyiFilter" and set(data) == {"type", "slope", "orders"}:
-            return RenyiFilter(float(data["slope"]), tuple(float(order) for order in data["orders"]))
+        match data:
+            case {"type": "GaussianFilter", "mu": mu, "failure": failure, **rest} if not rest:
+                return GaussianFilter(float(mu), float(failure))
+            case {"type": "RenyiFilter", "slope": slope, "orders": orders, **rest} if not rest:
+                return RenyiFilter(float(slope), tuple(float(order) for order in orders))
+            case _:
+                pass
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise InputError("ledger", "holds a filter that cannot be read", type(error).__name__) from None
     raise InputError("ledger", "holds an unknown filter", None)

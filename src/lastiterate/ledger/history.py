@@ -42,7 +42,7 @@ def upgrade(connection: sqlite3.Connection) -> None:
     begin(connection)
 
 
-def append(connection: sqlite3.Connection, kind: str, **fields: Any) -> None:
+def append(connection: sqlite3.Connection, kind: str, **fields: object) -> None:
     """One more event, in the transaction that changes the tables; ledgers of format 1 have none."""
     if version(connection) < VERSION:
         return
