@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, get_args
 
+from lastiterate.accounting.budgets import check_range
 from lastiterate.curves.gdp import Gdp
 from lastiterate.errors import InputError
 from lastiterate.run.preparation import PrivateCovariance
@@ -107,6 +108,7 @@ def automatic_delta(n: int) -> float:
 @lru_cache(maxsize=256)
 def budget(epsilon: float, delta: float) -> float:
     """The largest mu (to 1e-9) that is (epsilon, delta)-DP."""
+    check_range(epsilon, delta)
     low, high = 0.0, 1.0
     while Gdp(high).delta(epsilon) <= delta and high < 1e6:
         low, high = high, 2 * high
