@@ -140,3 +140,12 @@ def test_words_tell_texts_apart_and_share_what_they_share():
     rows = one.rows(Text("t"), texts)
     close = rows @ rows.T
     assert close[0, 1] == pytest.approx(1) and close[0, 3] > 0.4 > abs(close[0, 2]) and not rows[4].any()
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered")
+def test_fields_without_a_map_keep_their_norm_too():
+    for field in (field for field in FIELDS if not isinstance(field, Text)):
+        form = RowForm((field,))
+        rows = form.rows([values_of(field, HOSTILE, TEXTS, 13)])
+        assert np.isfinite(rows).all() and rows.shape == (13, field.width)
+        assert np.linalg.norm(rows.astype(np.float64), axis=1).max() <= form.norm * (1 + 2e-6)
