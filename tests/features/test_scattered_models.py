@@ -12,8 +12,8 @@ import lastiterate as li
 from lastiterate.cli import app
 from lastiterate.data import Schema, encode, read_table, stream
 from lastiterate.features import Scattering
-from lastiterate.release.datafile import fit_file, prediction_rows
-from lastiterate.release.linear import Budget
+from lastiterate.release.datafile import Wanted, fit_file, prediction_rows
+from lastiterate.release.linear_plans import Budget
 from tests.data.test_idx import write
 
 DIGITS = load_digits()
@@ -35,8 +35,8 @@ def folder(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def trained(folder):
     schema = Schema.read(folder / "s.toml")
-    return fit_file(str(folder / "train-images-idx3-ubyte.gz"), Budget(8.0, 1e-5), schema=schema, features="scattering",
-                    test=str(folder / "t10k-images-idx3-ubyte.gz"))
+    return fit_file(Wanted(data=str(folder / "train-images-idx3-ubyte.gz"), budget=Budget(8.0, 1e-5), schema=schema,
+                           features="scattering", test=str(folder / "t10k-images-idx3-ubyte.gz")))
 
 
 def test_idx_images_are_trained_on_and_predicted(folder, trained, tmp_path):

@@ -154,6 +154,7 @@ def test_automatic_by_the_shape_and_the_budget_alone():
     for shape in ((784,), (7, 28), (28, 28, 5), (3, 32, 7)):
         assert not Scattering.pays((Grid("x", shape),), 1e9)
     assert not Scattering.pays((Number("a"),), 1e9)
+    assert [Scattering.sized((Grid("x", (28, 28)),), resolved).cells for resolved in (249.0, 250.0)] == [2, 4]
 
 
 def test_large_images_are_averaged_down_over_whole_blocks():

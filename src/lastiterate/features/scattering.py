@@ -6,7 +6,7 @@ import math
 import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import ClassVar, Self, final
 
 import numpy as np
 
@@ -64,10 +64,14 @@ class Scattering(RecordMap):
         whole("most of scattering", self.most, most=10**6)
 
     @classmethod
+    def sized(cls, fields: tuple[Field, ...], resolved: float) -> Self:
+        """Coarse cells for a budget that resolves little."""
+        return cls() if resolved >= FINE else cls(cells=2)
+
+    @classmethod
     def pays(cls, fields: tuple[Field, ...], resolved: float) -> bool:
-        """For pictures: arrays of two dimensions, or with few channels, that are large enough; a budget that resolves
-        little takes coarse cells."""
-        one = cls() if resolved >= FINE else cls(cells=2)
+        """For pictures: arrays of two dimensions, or with few channels, that are large enough."""
+        one = cls.sized(fields, resolved)
         shapes = [_as_image(field.shape) for field in fields if isinstance(field, Grid)]
         fit = [shape for shape in shapes if shape is not None and min(shape[:2]) >= one.least]
         return bool(fit) and len(fit) == len(shapes) and all(resolved >= CARRIED * one.features(shape) for shape in fit)
