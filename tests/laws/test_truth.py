@@ -10,6 +10,7 @@ import pytest
 import lastiterate as li
 from lastiterate.curves.gdp import Gdp
 from lastiterate.run.evidence import mint
+from lastiterate.run.facts import known
 from lastiterate.run.losses import derived
 from lastiterate.theorems import TABLE
 from lastiterate.theorems.theorem import Applies, Broken, Fails, match
@@ -228,10 +229,17 @@ BREAKS = {
     "snapshots_taken": {"method": li.Descent()},
     "unmeasured_smoothness": {"loss": derived(li.LossFacts(
         sensitivity=1.0, smooth=mint(1.0, li.Evidence.PAID, "measured"), strong=1.0))},
+    "independent_noise": {"noise": li.Correlated(1.0, 2)},
+    "correlated_noise": {"noise": li.NoiseMultiplier(1.0)},
+    "correlated-gdp: known_noise": {"noise": li.Correlated(1.0, 2)},
+    "kept_places": {"batching": li.FixedSize(10)},
     "dp_accounting_installed": {},  # broken by hiding the library
 }
 ROUGH = li.Abstract(li.LossFacts(lipschitz=1.0, hoelder=1.0, hoelder_exponent=0.5))
+SCALED = li.Abstract(li.LossFacts(sensitivity=1.0, lipschitz=1.0, smooth=1.0, strong=1.0))
+"""A loss that a noise multiplier is a multiple of something for."""
 NEEDS = {
+    "correlated_noise": {"noise": li.Correlated(1.0, 2), "loss": SCALED},
     "fixed_start": {"start": li.Fixed()},
     "secret_blocks": {"batching": li.Permuted(10)},
     "sampled_batches": {"batching": li.FixedSize(10)},
@@ -250,6 +258,7 @@ NEEDS = {
 }
 IMPLIES = {
     "known_sensitivity": {"bounded_step", "hoelder_gradient"},
+    "correlated-gdp: known_sensitivity": {"known_noise"},
     "known_noise": {
         "langevin_noise",
         "gibbs_start",
@@ -258,6 +267,7 @@ IMPLIES = {
         "hoelder_gradient",
     },
     "langevin_noise": {"gibbs_start", "log_sobolev"},
+    "independent_noise": {"langevin_noise", "gibbs_start", "log_sobolev"},
     "no_prox": {"everywhere"},
     "perturbed_objective": {"solved_objective"},
     "strongly_convex": {"gibbs_start", "contracting_step"},
@@ -282,9 +292,12 @@ def test_each_assumption_has_a_run_that_breaks_it(theorem, assumption, monkeypat
     change = BREAKS.get(f"{theorem}: {assumption.name}", BREAKS[assumption.name])
     if assumption.name == "known_noise":
         change = change | {"loss": li.Abstract(li.LossFacts(sensitivity=1.0, smooth=1.0, strong=1.0))}
+    if assumption.name == "independent_noise" and known(good["loss"].facts(), "lipschitz") is None:
+        change = change | {"loss": SCALED}
     run = li.Run(**good | change)
     fails = {asked.name for asked in TABLE[theorem].assumptions if isinstance(asked.check(run), Broken)}
-    assert assumption.name in fails and fails <= {assumption.name} | IMPLIES.get(assumption.name, set()), fails
+    assert assumption.name in fails and fails <= {assumption.name} | IMPLIES.get(
+        f"{theorem}: {assumption.name}", IMPLIES.get(assumption.name, set())), fails
     broken = match(TABLE[theorem], run)
     if assumption.name == "not_replace_one" and run.loss.facts().sensitivity is None:
         zeroed = match(TABLE[theorem], replace(run, adjacency="zero-out"))
@@ -386,6 +399,7 @@ ASKED = {
     "fixed-size-amplified": "sampled_batches",
     "restarted-fixed-size": "sampled_batches last_iterate_only plain_updates no_prox lipschitz_step "
     "unmeasured_smoothness",
+    "correlated-gdp": "correlated_noise kept_places",
     "balls-in-bins-pld": "secret_bins not_replace_one",
     "shifted-interpolation-allocated": "last_iterate_only fresh_blocks counted_records plain_updates "
     "lipschitz_step",
@@ -403,7 +417,9 @@ ASKED = {
 
 def test_no_theorem_loses_an_assumption():
     always = {name: {"noisy_steps", "known_sensitivity", "known_noise"} for name in ASKED}
-    always["lipschitz-bounded-domain"] = {"noisy_steps", "known_noise"}  # the bound on gradients says it all
+    for name in ASKED.keys() - {"correlated-gdp"}:
+        always[name] = always[name] | {"independent_noise"}
+    always["lipschitz-bounded-domain"] = {"noisy_steps", "known_noise", "independent_noise"}
     always["objective-perturbation"] = always["variance-reduction"] = set()  # their descriptions fix both
     assert {t.name: {a.name for a in t.assumptions} for t in TABLE.values()} == {
         name: always[name] | set(asked.replace("langevin", "langevin_noise no_prox").split())
