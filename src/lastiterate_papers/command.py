@@ -18,7 +18,7 @@ import lastiterate_papers
 from lastiterate import interrupts
 from lastiterate.errors import InputError, NotCertified
 from lastiterate_papers import files
-from lastiterate_papers.cells import check_writable, kept_any
+from lastiterate_papers.finished_cells import check_writable, kept_any
 from lastiterate_papers.item import Item, Progress, Work, by_name
 
 COLOURS = {"matches": "green", "restored": "green", "differs": "yellow", "not published": "dim",

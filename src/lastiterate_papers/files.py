@@ -16,7 +16,7 @@ import lastiterate
 from lastiterate import interrupts
 from lastiterate.errors import InputError
 from lastiterate_papers import real
-from lastiterate_papers.cells import Cells, check_writable, discard, writing
+from lastiterate_papers.finished_cells import Cells, check_writable, discard, writing
 from lastiterate_papers.item import Item, Result, Row, Work
 from lastiterate_papers.picture import drawn
 

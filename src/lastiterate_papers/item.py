@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from lastiterate.errors import InputError
-from lastiterate_papers.cells import Cells
+from lastiterate_papers.finished_cells import Cells
 
 Status = Literal["matches", "restored", "differs", "not published", "data not at hand"]
 Relation = Literal["=", "<=", ">="]

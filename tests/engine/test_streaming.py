@@ -23,8 +23,8 @@ from lastiterate.engine.streaming import chunk_buffer, kept_chunks, scratch, sor
 from lastiterate.engine.streaming.ahead import ahead
 from lastiterate.engine.streaming.chunk_buffer import Shape
 from lastiterate.engine.streaming.chunk_buffers import slabs
-from lastiterate.engine.streaming.in_order import IN_ORDER, ORDERS, check_streams
 from lastiterate.engine.streaming.passes import Passes
+from lastiterate.engine.streaming.public_order import IN_ORDER, ORDERS, check_streams
 from lastiterate.engine.streaming.record_pages import RecordForm
 from lastiterate.engine.streaming.record_source import regrouped
 from lastiterate.engine.streaming.scratch import Scratch

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from lastiterate.cli import app
 from lastiterate.errors import InputError
 from lastiterate_papers import ITEMS, Item, Panel, Result, Row, Setting, Trace, real
-from lastiterate_papers.cells import Cells
+from lastiterate_papers.finished_cells import Cells
 from lastiterate_papers.item import by_name
 
 ROWS, TEN, TWO = np.ones((30, 4), np.float16), np.arange(30) % 10, (np.arange(30) % 2)[:, None]

@@ -24,7 +24,7 @@ from lastiterate_papers import (
     laws,
     sampling_from_below,
 )
-from lastiterate_papers.cells import Cells
+from lastiterate_papers.finished_cells import Cells
 from lastiterate_papers.item import by_name
 
 QUICK = ("chourasia-fig1", "chourasia-tightness", "bok-table1", "bok-closed-forms", "ryffel-theorem32",

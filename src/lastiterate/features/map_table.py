@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, get_args
 
 from lastiterate.errors import InputError
-from lastiterate.features.bins import Bins
 from lastiterate.features.hashed_words import HashedWords
 from lastiterate.features.hat_functions import Curves
+from lastiterate.features.number_bins import Bins
 from lastiterate.features.record_fields import Field
 from lastiterate.features.record_map import RecordMap
 from lastiterate.features.scattering import Scattering

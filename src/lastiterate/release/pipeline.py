@@ -56,7 +56,7 @@ def checked(kind: Kind, order: Order) -> Order:
     """The order with what it takes on somebody's word; refused where it cannot be executed."""
     if order.in_pieces:
         from lastiterate.engine.streaming.devices import Devices
-        from lastiterate.engine.streaming.in_order import check_streams
+        from lastiterate.engine.streaming.public_order import check_streams
 
         check_in_pieces(kind, order.devices, order.exact)
         check_streams(order.certificate.run, order.data if is_source(order.data) else None)

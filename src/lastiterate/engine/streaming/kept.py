@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lastiterate.engine.streaming.in_order import check_streams
+from lastiterate.engine.streaming.public_order import check_streams
 from lastiterate.engine.streaming.record_pages import RecordForm
 from lastiterate.engine.streaming.record_source import Piece, Source, check_unchanged, counted, first_record, regrouped
 from lastiterate.engine.streaming.scratch import Scratch

@@ -15,9 +15,9 @@ from lastiterate.engine.gaussian_noise import Key, stream
 from lastiterate.engine.samplers import sampler_of
 from lastiterate.engine.streaming.ahead import ahead
 from lastiterate.engine.streaming.chunk_buffer import Shape
-from lastiterate.engine.streaming.in_order import IN_ORDER, ORDERS
 from lastiterate.engine.streaming.kept import Kept
 from lastiterate.engine.streaming.kept_chunks import Repeated
+from lastiterate.engine.streaming.public_order import IN_ORDER, ORDERS
 from lastiterate.engine.streaming.record_pages import RecordForm
 from lastiterate.engine.streaming.record_source import (
     SCATTERED,
