@@ -122,7 +122,7 @@ def test_json_of_train_plan_and_predict(tmp_path):
     assert li.Run.from_dict(body["plans"][0]["run"]) == li.load(tmp_path / "m").run
     (tmp_path / "s.toml").write_text('target = "y"\nclasses = ["a", "b", "c"]\n[columns.x]\nkind = "number"\nlow = 0\n'
                                      'high = 1\n[columns.z]\nkind = "category"\nvalues = ["p", "q", "r"]\n')
-    asked = ["plan", "--n", 300, "--epsilon", 1, "--time-budget", 2, "--json"]
+    asked = ["plan", "--n", 200, "--epsilon", 1, "--time-budget", 2, "--json"]
     plans = json.loads(call(*asked, "--schema", tmp_path / "s.toml")[1])
     assert plans == json.loads(call(*asked, "--features", 4, "--classes", 3, "--row-norm", 2**0.5)[1])
     assert plans["chosen"] == plans["plans"][0]["plan"] and "composition-gdp" in plans["plans"][0]["epsilon_by_theorem"]

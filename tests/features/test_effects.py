@@ -37,7 +37,7 @@ def test_effects_are_the_shapes_that_were_there(model):
     assert bent.places[0] == 0 and bent.places[-1] == 10
     assert np.corrcoef(bent.change, np.cos(bent.places))[0, 1] > 0.97
     assert found["c"].labels == ("x", "y") and found["c"].change[1] > found["c"].change[0] + max(found["c"].band)
-    assert found["none"].size < bent.size / 4 and found["none"].places[-1] == pytest.approx(1e4)
+    assert found["none"].size < bent.size / 2 and found["none"].places[-1] == pytest.approx(1e4)
     assert set(found) == {"bent", "none", "c", "day", "day.month", "day.weekday"}
     assert all(min(effect.band) >= 0 and max(effect.band) > 0 for effect in found.values())
     within = np.abs(found["none"].change) <= np.array(found["none"].band)
@@ -55,6 +55,15 @@ def test_effects_add_up_to_scores(model, table):
     scores = model.decision_function({name: column[:500] for name, column in cells.items()})
     assert np.corrcoef(total, scores)[0, 1] > 0.95
     assert 0.7 < np.polyfit(total, scores, 1)[0] < 1.4, "and in the score's own units"
+
+
+@pytest.mark.parametrize("algorithm", ["noisy-gd", "allocation-sgd"])
+def test_steps_that_follow_what_was_measured_have_effects_too(table, algorithm):
+    """Their noise is that of the steps that were taken, which the description alone does not say."""
+    cells, y = ({name: values[:2000] for name, values in table[0].items()}, table[1][:2000])
+    found = DPLogisticRegression(epsilon=3.0, delta=1e-5, schema=SCHEMA, algorithm=algorithm).fit(cells, y)
+    assert {effect.column for effect in column_effects(found.fitted_)} >= {"bent", "none", "c", "day"}
+    assert all(np.isfinite(effect.band).all() for effect in column_effects(found.fitted_))
 
 
 def test_the_report_draws_them(model, tmp_path):

@@ -9,8 +9,8 @@ import lastiterate as li
 from lastiterate.data import Array, Schema, encode, encode_features, read_table, stream
 from lastiterate.data.table import array_table
 from lastiterate.features.map_table import maps_named
-from lastiterate.release.datafile import fit_file, prediction_rows
-from lastiterate.release.linear import Budget
+from lastiterate.release.datafile import Wanted, fit_file, prediction_rows
+from lastiterate.release.linear_plans import Budget
 from lastiterate.report.exports import FORMATS
 from lastiterate.report.subject import read
 
@@ -40,15 +40,18 @@ def table(tmp_path_factory):
     return folder
 
 
+def fitted(table, features):
+    return fit_file(Wanted(data=str(table / "d.csv"), budget=Budget(1.0, 1e-5), schema=Schema.read(table / "s.toml"),
+                           features=features, test=str(table / "d.csv")))
+
+
 @pytest.fixture(scope="module")
 def trained(table):
-    return fit_file(str(table / "d.csv"), Budget(1.0, 1e-5), schema=Schema.read(table / "s.toml"), features="curves",
-                    test=str(table / "d.csv"))
+    return fitted(table, "curves")
 
 
 def test_a_curve_learns_what_a_line_cannot(table, trained):
-    plain = fit_file(str(table / "d.csv"), Budget(1.0, 1e-5), schema=Schema.read(table / "s.toml"), features="plain",
-                     test=str(table / "d.csv"))
+    plain = fitted(table, "plain")
     assert trained.test_score > 0.85 > 0.6 > plain.test_score
     assert trained.model.released.weights.shape[1] == 12 + 2 + 1
 

@@ -59,6 +59,15 @@ def test_lower_bounds_say_nothing_about_folded_weights():
     assert li.account(run).lower(DELTA) > 0 == li.account(replace(run, calibration=RUN.calibration)).lower(DELTA)
 
 
+def test_steps_relative_to_a_measured_smoothness_are_certified_and_have_no_lower_bound():
+    """What theorems read of such a run has no calibration: it is composed in, and lower bounds still say nothing."""
+    run = li.Run(n=2000, steps=50, step_size=li.RelativeToSmooth(1.0), noise=li.NoiseMultiplier(20.0), batching=
+                 li.Cyclic(100), prelude=(li.TopEigenvalue(30.0),), loss=li.Logistic(intercept=0.5), clip=1.0)
+    plain, both = li.account(run), li.account(replace(run, calibration=li.Calibration(10.0)))
+    assert both.epsilon(1e-5) > plain.epsilon(1e-5)
+    assert both.lower(DELTA) == 0
+
+
 def test_records_that_a_count_was_held_apart_for_do_not_pay_for_the_rounds():
     count = li.NoisyCount(0.1, 30, "apart")
     with_both = li.account(replace(RUN, counts=(count,)))

@@ -21,7 +21,8 @@ from lastiterate.run.adjacency import convertible, one_by_one
 from lastiterate.run.evidence import Evidence
 from lastiterate.run.run import Run, check_run
 from lastiterate.theorems import TABLE
-from lastiterate.theorems.theorem import Applies, Theorem, match
+from lastiterate.theorems.assumptions.basic import released_as_left
+from lastiterate.theorems.theorem import Applies, Broken, Fails, Theorem, match
 
 UPPER = tuple(theorem for theorem in TABLE.values() if theorem.kind in ("upper", "exact"))
 """The theorems that can certify: all that a search asks."""
@@ -75,7 +76,15 @@ class AccountedRun(OneRun):
 
     def all_verdicts(self) -> tuple[Verdict, ...]:
         accounted = as_accounted(self.run)
-        return tuple(Verdict(theorem, match(theorem, accounted), self.run) for theorem in self.theorems)
+        return tuple(Verdict(theorem, self._matched(theorem, accounted), self.run) for theorem in self.theorems)
+
+    def _matched(self, theorem: Theorem, accounted: Run) -> Applies | Fails:
+        """What a theorem says of the run as it is accounted, from which what follows the last step is left out."""
+        found = match(theorem, accounted)
+        if accounted is self.run or released_as_left not in theorem.assumptions:
+            return found
+        lost = released_as_left.check(self.run)
+        return Fails((lost.reason,)) if isinstance(found, Applies) and isinstance(lost, Broken) else found
 
     def all_curves(self) -> tuple[Curve, ...]:
         return tuple(self.curve_of(verdict) for verdict in self.certifying)

@@ -2,7 +2,8 @@
 
 In units of 1/smooth every step is ``relative`` long, whatever is measured. The run that theorems read has steps of 1
 and a data term that is ``relative``-smooth, by a fact of evidence ``PAID``: shifts and noise are scaled alike, so
-that its curve is that of the executed run for every released value. The ridge is only used to be not negative.
+that its curve is that of the executed run for every released value. What is released beside the
+steps is not in it. The ridge is only used to be not negative.
 Statement and proof: docs/theorems/paid-smoothness.
 """
 
@@ -32,7 +33,8 @@ def as_accounted(run: Run) -> Run:
         strong=mint(0.0, Evidence.PROVED, "the data term is convex") if convex else None,
         weak_convexity=mint(0.0, Evidence.PROVED, "the data term is convex") if convex else None,
     )
-    plain = replace(run, step_size=Constant(1.0), loss=derived(facts), clip=None, prelude=())
+    plain = replace(run, step_size=Constant(1.0), loss=derived(facts), clip=None, prelude=(),
+                   calibration=None)
     if not run.decided_noise.independent:
         return replace(plain, noise=run.decided_noise.scaled(run.first_noise / plain.first_noise))
     return replace(plain, noise=GradientNoise(run.first_noise if run.same_noise else tuple(run.noise_stds.tolist())))

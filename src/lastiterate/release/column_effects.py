@@ -18,6 +18,7 @@ from lastiterate.planning.reference_problem import filtered
 from lastiterate.release.linear import FittedLinear
 from lastiterate.run.losses import Abstract
 from lastiterate.run.preparation import PrivateCovariance, PrivateMean, PrivateTargetMean, TopEigenvalue, UnitRows
+from lastiterate.run.run import Run
 
 PLACES = 49
 """Values of a number at which its curve is computed."""
@@ -114,13 +115,15 @@ def _noise(model: FittedLinear) -> float:
     whole = math.sqrt(float((weights**2).mean()))
     if run.method.hides_way or not run.rule.linear:
         return whole
-    stable = run.stabilised(list(_values(model))) if any(isinstance(part, PrivateCovariance) for part in run.prelude) \
-        else run
-    return min(whole, math.sqrt(float(filtered(stable, np.zeros(1), run.loss.ridge)[1][0])))
+    return min(whole, math.sqrt(float(filtered(_executed(model), np.zeros(1), run.loss.ridge)[1][0])))
 
 
-def _values(model: FittedLinear) -> np.ndarray:
-    """Eigenvalues of the released M."""
-    matrix = next(value for part, value in zip(model.run.prelude, model.released.released, strict=True)
-                  if isinstance(part, PrivateCovariance))
-    return np.linalg.eigvalsh(np.asarray(matrix, dtype=np.float64))
+def _executed(model: FittedLinear) -> Run:
+    """The run with the steps that followed from what its preparation released."""
+    run = model.run
+    for part, value in zip(run.prelude, model.released.released, strict=True):
+        if isinstance(part, PrivateCovariance):
+            run = run.stabilised(np.linalg.eigvalsh(np.asarray(value, dtype=np.float64)).tolist())
+        elif isinstance(part, TopEigenvalue):
+            run = run.measured(float(np.asarray(value).item()), model.released.weights.shape[1])
+    return run
