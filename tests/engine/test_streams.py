@@ -131,7 +131,7 @@ MEAN, COVARIANCE = li.PrivateMean(2.0, 1.0), li.PrivateCovariance(2.0, 0.25)
 RUNS: dict[str, tuple[dict[str, Any], set[str]]] = {
     "full": ({}, set()), "permuted": ({"batching": li.Permuted(5)}, {"permuted.py"}),
     "reshuffled": ({"batching": li.Reshuffled(5)}, {"permuted.py"}),
-    "fixed": ({"batching": li.FixedSize(4)}, {"fixed_size.py"}),
+    "fixed": ({"batching": li.FixedSize(4)}, {"fixed_subsets.py"}),
     "poisson": ({"batching": li.Poisson(0.4)}, {"poisson.py"}), "bins": ({"batching": li.BallsInBins(5)}, {"bins.py"}),
     "allocation": ({"batching": li.RandomAllocation(5)}, {"bins.py"}),
     "prepared": ({"prelude": (MEAN, COVARIANCE), "batching": li.Reshuffled(5)},
