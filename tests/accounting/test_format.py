@@ -14,7 +14,7 @@ import lastiterate as li
 from lastiterate.accounting import document, stated
 from lastiterate.accounting.document import content_hash
 from lastiterate.accounting.exact_steps import ExactRun
-from lastiterate.accounting.releaser_statement import check_word, read_word
+from lastiterate.accounting.releaser_statement import check_statement, read_statement
 from lastiterate.bayes.posterior_subject import certify as certify_sample
 from lastiterate.curves.gdp import Gdp
 from lastiterate.errors import InputError
@@ -122,7 +122,7 @@ def test_every_kind_follows_the_schema_and_is_verified(name):
         edited["content_sha256"] = content_hash(edited)
         assert problems_of(json.dumps(edited)), entry
     edited = body | {"word": WORD | {"note": "other"}}
-    assert problems_of(json.dumps(edited)), "the hash covers the releaser's word"
+    assert problems_of(json.dumps(edited)), "the hash covers the releaser's statement"
 
 
 def test_a_stated_number_that_does_not_follow_is_found():
@@ -207,13 +207,13 @@ def test_train_refuses_a_unit_with_more_rows_than_the_run_says(tmp_path):
     x, y = rng.normal(size=(60, 2)), rng.integers(0, 2, 60)
     run = li.Run(n=60, steps=5, step_size=0.5, batching=li.FullBatch(), loss=li.Logistic(), rows_per_unit=2)
     unit = np.repeat(np.arange(30), 2)
-    model = li.train(run, (x, y), epsilon=4.0, delta=1e-3, unit=unit, word=WORD)
+    model = li.train(run, (x, y), epsilon=4.0, delta=1e-3, unit=unit, statement=WORD)
     assert UNCHECKED not in model.certificate.all_caveats()
     where = model.save(tmp_path / "m")
     body = json.loads((where / "certificate.json").read_text())
     assert body["word"] == WORD and body["software"]["generator"].startswith("Threefry") and len(
         body["software"]["lastiterate_sha256"]) == 64
-    assert li.verify(where).holds and li.load(where).word == WORD
+    assert li.verify(where).holds and li.load(where).statement == WORD
     jsonschema.validate(body, SCHEMA)
     assert UNCHECKED in li.train(run, (x, y), epsilon=4.0, delta=1e-3).certificate.all_caveats()
     with pytest.raises(InputError, match="at most rows_per_unit = 2 rows"):
@@ -248,29 +248,29 @@ def test_units_of_a_file_are_bounded_before_they_are_counted(tmp_path):
 
 
 @pytest.mark.parametrize("word, said", [
-    ([], "table of entries"), ({"who": "me"}, "unknown entry"), ({"unit": 3}, "word: unit"),
+    ([], "table of entries"), ({"who": "me"}, "unknown entry"), ({"unit": 3}, "statement: unit"),
     ({"charged": "x"}, "a list"),
-    ({"charged": [1]}, "word: charged"), ({"public_facts": [{"fact": "x"}]}, "public_facts: source"),
+    ({"charged": [1]}, "statement: charged"), ({"public_facts": [{"fact": "x"}]}, "public_facts: source"),
     ({"public_facts": [{"of": "x"}]}, "a table of fact, source"), ({"audit": "done"}, "a table of protocol"),
     ({"audit": {"protocol": "p", "result": 3}}, "audit: result"), ({"note": "x" * 70_000}, "shorter than"),
     ({"audit": {"protocol": "p", "result": {"x": math.nan}}}, "JSON"),
 ])
 def test_a_word_of_another_form_is_refused(word, said):
     with pytest.raises(InputError, match=said):
-        check_word(word)
+        check_statement(word)
 
 
 def test_a_word_is_read_from_toml_and_json(tmp_path):
     (tmp_path / "w.toml").write_text('unit = "one patient"\ncharged = ["a"]\n[audit]\nprotocol = "p"\n')
     (tmp_path / "w.json").write_text(json.dumps(WORD))
-    assert read_word(tmp_path / "w.toml") == {"unit": "one patient", "charged": ["a"], "audit": {"protocol": "p"}}
-    assert read_word(tmp_path / "w.json") == WORD
+    assert read_statement(tmp_path / "w.toml") == {"unit": "one patient", "charged": ["a"], "audit": {"protocol": "p"}}
+    assert read_statement(tmp_path / "w.json") == WORD
     for name, text in (("bad.toml", "unit ="), ("bad.json", "{")):
         (tmp_path / name).write_text(text)
         with pytest.raises(InputError):
-            read_word(tmp_path / name)
-    with pytest.raises(InputError, match="word must be a TOML"):
-        read_word(tmp_path / "missing.toml")
+            read_statement(tmp_path / name)
+    with pytest.raises(InputError, match="statement must be a TOML"):
+        read_statement(tmp_path / "missing.toml")
 
 
 def test_a_sample_states_what_it_can():

@@ -40,7 +40,7 @@ def test_predictions_and_exports_of_a_hostile_folder(tmp_path):
     schema = Schema.from_dict({"target": "y", "classes": [EVIL, "b"], "source": "", "columns": {},
                                "array": {"low": 0.0, "high": 1.0, "outside": "clip"}})
     model = li.train(run, (rng.random((60, 2)), rng.integers(0, 2, 60)), delta=1e-5,
-                     word={"purpose": "\u202eepsilon", "contact": "\x1b[2Jdpo"})
+                     statement={"purpose": "\u202eepsilon", "contact": "\x1b[2Jdpo"})
     where = replace(model, schema=schema, answers=Labels(schema.classes)).save(tmp_path / f"m{EVIL[:3]}\x1b")
     np.save(tmp_path / "new.npy", rng.random((5, 2)))
     exports = (["export", str(where), "--format", form] for form in ("model-card", "registry", "scai", "bibtex"))

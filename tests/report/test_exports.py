@@ -33,7 +33,7 @@ def folder(tmp_path_factory):
     schema = Schema.from_dict({"target": "y", "classes": ["no", "yes"], "source": "manual", "columns": {
         "a": {"kind": "number", "low": 0, "high": 1}, "id": {"kind": "ignore"},
         HOSTILE: {"kind": "category", "values": ["p", "q"]}}})
-    model = li.train(run, (x, rng.integers(0, 2, 60)), delta=1e-5, word={"purpose": HOSTILE, "contact": "dpo"})
+    model = li.train(run, (x, rng.integers(0, 2, 60)), delta=1e-5, statement={"purpose": HOSTILE, "contact": "dpo"})
     where = replace(model, schema=schema).save(tmp_path_factory.mktemp("e") / "m")
     (where / "audit.json").write_text(json.dumps(AUDIT))
     return where
@@ -64,7 +64,7 @@ def test_the_model_card_is_read_by_its_hub(folder):
                                              "certificate_sha256": body["content_sha256"]}
     assert found["library_name"] == "lastiterate" and "<script>" not in card.text
     assert "of 100 times instead of 50" in card.text and card.text.count("\n# ") + card.text.startswith("# ") <= 2
-    assert "(the releaser's word)" in card.text
+    assert "(the releaser's statement)" in card.text
 
 
 def test_the_registrys_entry_has_its_third_tier(folder):

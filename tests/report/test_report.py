@@ -1,6 +1,8 @@
 """The release document: what it says is the certificate's, what does not verify comes first, nothing runs in it."""
 
+import base64
 import hashlib
+import html
 import itertools
 import json
 import math
@@ -19,7 +21,7 @@ from lastiterate.accounting.stated import true_positive_rate
 from lastiterate.curves.gdp import Gdp
 from lastiterate.data.schema import Schema
 from lastiterate.errors import InputError
-from lastiterate.report import changes, page, protocol, series
+from lastiterate.report import changes, charts, page, protocol, series
 from lastiterate.report.subject import read
 from lastiterate.theorems import TABLE
 from lastiterate.theorems.theorem import Applies, match
@@ -72,7 +74,7 @@ def folders(tmp_path_factory):
     )
     word = {"note": " ".join(HOSTILE), "charged": list(HOSTILE), "audit": {"protocol": HOSTILE[0], "result": {
         HOSTILE[1]: HOSTILE[0]}}, "public_facts": [{"fact": HOSTILE[0], "source": HOSTILE[5]}]}
-    replace(model, schema=schema, word=word).save(home / "hostile")
+    replace(model, schema=schema, statement=word).save(home / "hostile")
     assumed = replace(RUN, loss=li.Abstract(li.LossFacts(lipschitz=1.0, smooth=1.0, strong=0.1)),
                       batching=li.Permuted(10), noise=li.GradientNoise(0.5))
     (home / "run.json").write_text(assumed.to_json())
@@ -168,6 +170,52 @@ def test_a_page_loads_nothing_and_can_be_read_without_eyes(folders):
     assert all(attributes.get("scope") for tag, attributes in parsed.tags if tag == "th")
 
 
+QUESTIONS = ("Released", "Trained by", "When", "What for", "Protects", "From", "What epsilon means", "Accuracy",
+             "Charged before", "Rests on", "Must stay secret", "Signed")
+
+
+def rows_of(text):
+    """Label and words of each row of the first page."""
+    first = re.search(r'<table class="facts">(.*?)</table>', text, re.DOTALL)[1]
+    pairs = re.findall(r"<tr><th scope=\"row\">(.*?)</th><td>(.*?)</td></tr>", first, re.DOTALL)
+    return {label: html.unescape(re.sub("<[^>]+>", "", words)) for label, words in pairs}
+
+
+def test_the_first_page_answers_an_officer(folders, tmp_path):
+    found = rows_of(page.page(read(folders / "good")))
+    assert tuple(found) == QUESTIONS
+    assert all(found[name] == "not stated" for name in ("Trained by", "What for", "Accuracy"))
+    assert found["Charged before"].startswith("not stated") and re.search(r"on \d{4}-\d\d-\d\d", found["When"])
+    said = {"trained_by": "the registry", "purpose": "planning beds", "accuracy": "0.91 on public data",
+            "not_charged": ["a histogram"]}
+    place = trained().saying(said).save(tmp_path / "said")
+    assert li.verify(place).holds
+    found = rows_of(page.page(read(place)))
+    for name, entry in (("Trained by", "trained_by"), ("What for", "purpose"), ("Accuracy", "accuracy")):
+        assert found[name] == f"{said[entry]} (the releaser's statement)"
+    assert "not paid for: a histogram" in found["Charged before"]
+    (place / "model.sig").write_text("x")
+    assert rows_of(page.page(replace(read(folders / "good"), signed=True)))["Signed"].startswith("a signature lies")
+    assert read(place).signed is True
+
+
+def test_theorems_that_do_not_apply_fold_away(folders):
+    text = page.page(read(folders / "good"))
+    body = json.loads((folders / "good" / "certificate.json").read_text())
+    fails = [row["theorem"] for row in body["verdicts"] if not row["applies"]]
+    shown, hidden = text.split(f"<summary>{len(fails)} theorems do not apply")
+    assert all(f">{name}</th>" not in shown and f">{name}</th>" in hidden for name in fails)
+    assert all(f">{row['theorem']}</th>" in shown for row in body["verdicts"] if row["applies"])
+
+
+@pytest.mark.parametrize("low, high", [(0.9, 1.1), (0.3, 2.5), (1, 500), (1e-9, 1e9), (5, 5.01)])
+@pytest.mark.parametrize("log", [False, True])
+def test_an_axis_has_more_than_one_tick(low, high, log):
+    ticks = charts.Axis("x", low, high, log=log).ticks()
+    assert 2 <= len(ticks) <= 12 and len({f"{tick:g}" for tick in ticks}) == len(ticks)
+    assert all(low - 1e-6 * (high - low) <= tick <= high + 1e-6 * (high - low) for tick in ticks)
+
+
 def test_what_does_not_verify_comes_first_and_alone(folders):
     code, said = report(folders / "edited", "--out", folders / "edited.html")
     text = (folders / "edited.html").read_text()
@@ -182,7 +230,12 @@ def test_a_refuted_certificate_says_so_and_exits_1(folders):
     code, said = report(folders / "good", "--out", folders / "good.html")
     assert code == 0 and (folders / "good.html").stat().st_mode & 0o777 == 0o600
     code, said = report(folders / "good", "--out", folders / "good.html")
-    assert code == 2 and "--out must not exist yet" in said
+    assert code == 2 and "--out must not exist yet" in said and "--force" in said
+    (folders / "good.html").write_text("old")
+    code, _ = report(folders / "good", "--out", folders / "good.html", "--force")
+    assert code == 0 and "Verified" in (folders / "good.html").read_text()
+    assert report(folders / "good", "--force")[0] == report(folders / "good", "--force")[0] == 0
+    assert li.verify(folders / "good").holds and report(folders / "good", "--out", folders, "--force")[0] == 2
     code, said = report(folders / "run.json", "--trust-constants", "--out", folders / "run.html")
     assert code == 0 and "Conditional" in (folders / "run.html").read_text()
     code, said = report(folders / "run.json", "--out", folders / "none.html")
@@ -334,6 +387,63 @@ def test_a_good_release_in_the_browser(browser, folders, tmp_path):
     assert (tmp_path / "good.png").stat().st_size > 50_000 and browser.complaints() == []
 
 
+WIDE = "document.documentElement.scrollWidth"
+BROKEN = """[...document.querySelectorAll('h1, h2, h3, th')].filter(e => e.offsetParent).flatMap(e => {
+  const walk = document.createTreeWalker(e, NodeFilter.SHOW_TEXT), broken = [];
+  for (let node; (node = walk.nextNode());) for (const word of node.data.matchAll(/[A-Za-z]+/g)) {
+    const range = document.createRange();
+    range.setStart(node, word.index); range.setEnd(node, word.index + word[0].length);
+    if (range.getClientRects().length > 1) broken.push(word[0]);
+  }
+  return broken;
+})"""
+
+
+@needs_browser
+@pytest.mark.parametrize("width", [390, 800])
+def test_nothing_is_cut_or_broken_on_a_narrow_screen(browser, folders, width):
+    """No row's heading breaks inside a word, and nobody scrolls sideways."""
+    browser.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=True)
+    try:
+        shown(browser, folders, "good")
+        assert browser.value(WIDE) <= width and browser.value(BROKEN) == []
+    finally:
+        browser.call("Emulation.clearDeviceMetricsOverride")
+
+
+@needs_browser
+def test_it_prints_on_two_pages(browser, folders):
+    shown(browser, folders, "good")
+    printed = base64.b64decode(browser.call("Page.printToPDF", preferCSSPageSize=True)["data"])
+    assert len(re.findall(rb"/Type\s*/Page[^s]", printed)) <= 2
+
+
+CONTRAST = """(() => {
+  const light = c => { const [r, g, b] = c.match(/[\\d.]+/g).slice(0, 3).map(v => { v /= 255;
+    return v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4; }); return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
+  const behind = e => { for (; e; e = e.parentElement) { const c = getComputedStyle(e).backgroundColor;
+    if (!c.startsWith('rgba(0, 0, 0, 0')) return c; } return 'rgb(255, 255, 255)'; };
+  return Math.min(...[...document.querySelectorAll('p, td, th, h1, h2, li, summary, text, em')].map(e => {
+    const style = getComputedStyle(e), two = light(behind(e));
+    const one = light(e.tagName === 'text' ? style.fill : style.color);
+    return (Math.max(one, two) + 0.05) / (Math.min(one, two) + 0.05); }));
+})()"""
+
+
+@needs_browser
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_text_can_be_read_in_both_colour_schemes(browser, folders, scheme):
+    """Contrast of 4.5 at least (WCAG 2.1, AA), on what lies behind it."""
+    browser.call("Emulation.setEmulatedMedia", media="", features=[{"name": "prefers-color-scheme", "value": scheme}])
+    try:
+        shown(browser, folders, "good")
+        paper = browser.value("getComputedStyle(document.body).backgroundColor")
+        assert (paper == "rgb(255, 255, 255)") == (scheme == "light")
+        assert browser.value(CONTRAST) >= 4.5
+    finally:
+        browser.call("Emulation.setEmulatedMedia", media="", features=[])
+
+
 @needs_browser
 def test_renyi_curves_are_computed_again_from_the_run(browser, folders):
     """Exact noise: noise, sensitivity and steps give epsilon; what a page leaves out it says."""
@@ -369,7 +479,7 @@ def test_an_audit_is_compared_with_what_was_fixed_before_training(folders):
     assert "was not given" in str(protocol.said(body, None)) and protocol.said({}, None) == ""
     assert protocol.settings_hash(settings) == protocol.settings_hash(dict(reversed(settings.items())))
     found = trained()
-    model = li.train(RUN, (np.zeros((60, 2)), np.arange(60) % 2), delta=1e-5, word=body["word"])
+    model = li.train(RUN, (np.zeros((60, 2)), np.arange(60) % 2), delta=1e-5, statement=body["word"])
     place = model.save(folders / "fixed")
     assert li.verify(place).holds and protocol.settings_hash(settings) in page.page(read(place))
     assert protocol.command(settings).startswith("lastiterate audit MODEL_DIR --attack projection --trials 2000")

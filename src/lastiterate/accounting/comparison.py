@@ -11,7 +11,7 @@ from typing import Any
 
 from lastiterate.accounting.document import content_hash, derived
 from lastiterate.accounting.guarantee import Guarantee
-from lastiterate.accounting.releaser_statement import check_word
+from lastiterate.accounting.releaser_statement import check_statement
 from lastiterate.accounting.stated import stated
 from lastiterate.accounting.subjects import FORMATS
 from lastiterate.errors import InputError
@@ -83,7 +83,7 @@ def _problems_of_form(stored: dict[str, Any], found: Guarantee, delta: float) ->
         problems.append(f"stated is not what follows from the {found.subject.word}")
     if form in FORMATS[1:] and "word" in stored:
         try:
-            check_word(stored["word"])
+            check_statement(stored["word"])
         except InputError as error:
             problems.append(str(error))
     if form in FORMATS[1:] and not _texts(stored.get("software", {})):

@@ -58,7 +58,7 @@ class Guarantee:
 
     @property
     def condition(self) -> str:
-        """What is taken on somebody's word ("" for nothing)."""
+        """What is assumed ("" for nothing)."""
         return self.subject.condition
 
     def verdict(self, name: str) -> Verdict:

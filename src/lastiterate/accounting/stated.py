@@ -1,7 +1,7 @@
 """What a certificate states beside epsilon, in numbers and words that readers of a release ask for.
 
 Everything here is derived from what is certified, so that ``verify`` derives it again. What cannot be derived is the
-releaser's word (``word.py``), and what the process that trained recorded of itself (``software``).
+releaser's statement (``word.py``), and what the process that trained recorded of itself (``software``).
 """
 
 from __future__ import annotations

@@ -131,7 +131,7 @@ class Subject(ABC):
 
     @property
     def condition(self) -> str:
-        """What is taken on somebody's word ("" for nothing)."""
+        """What is assumed ("" for nothing)."""
         return ""
 
     @property

@@ -23,6 +23,7 @@ def report_command(
                                                 "is quoted")] = None,
     delta: Delta = 1e-5,
     trust_constants: Trust = False,
+    force: Annotated[bool, typer.Option("--force", help="replace a page that is there")] = False,
 ) -> None:
     """One offline HTML page about a release; exit code 1 when it does not verify, or an audit refutes it.
 
@@ -34,11 +35,12 @@ def report_command(
     from lastiterate.run.evidence import Evidence
 
     where = out if out is not None else path / PAGE if path.is_dir() else path.with_suffix(".html")
-    if where.exists():
-        raise InputError("out", "must not exist yet", str(where), "name another file with --out, or remove this one")
+    if where.exists() and not (force and where.is_file()):
+        raise InputError("out", "must not exist yet", str(where), "name another file with --out, or replace this one "
+                         "with --force")
     subject = read(path, audit=audit, delta=delta, ledger=ledger,
                    at_least=Evidence.ASSUMED if trust_constants else Evidence.ENFORCED)
-    size = page.write(subject, where)
+    size = page.write(subject, where, replacing=force)
     if path.is_dir() and where.resolve() == (path / PAGE).resolve():
         add(path, PAGE)
     console.print(f"{where}: {size / 1000:.0f} kB", highlight=False, markup=False)

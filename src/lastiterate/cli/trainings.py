@@ -6,11 +6,12 @@ import json
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from lastiterate.accounting.releaser_statement import ENTRIES
 from lastiterate.cli.bundles import FromFile, bundled
 from lastiterate.cli.screen import (
     ALGORITHM_HELP,
@@ -54,8 +55,10 @@ class Training(FromFile):
     unit: Annotated[str | None, typer.Option("--unit", help="the column that says which person a row is of")] = None
     rows_per_unit: Annotated[int, typer.Option("--rows-per-unit", help="most rows of one unit that are used; a public "
                                                "number")] = 1
-    word: Annotated[Path | None, typer.Option("--word", help="a TOML file with what the releaser says: unit, purpose, "
-                                              "public_facts, charged, not_charged, audit, contact, note")] = None
+    purpose: Annotated[str | None, typer.Option("--purpose", help="what the model is for; shown in the report")] = None
+    trained_by: Annotated[str | None, typer.Option("--trained-by", help="who trains it; shown in the report")] = None
+    statement: Annotated[Path | None, typer.Option("--statement", help="a TOML file with the releaser's statement: "
+                                                   f"{', '.join(ENTRIES)}")] = None
     features: Annotated[str, typer.Option("--features", help="public maps of single records: auto (by the kinds of "
                                           f"columns, the records and the budget), plain, {', '.join(TABLE)}; or in the "
                                           "run: sqrt (for counts, ReLU features), fourier (random cosines)")] = "auto"
@@ -69,6 +72,17 @@ class Training(FromFile):
                                "as 0.05")] = None
     calibrated: Calibrated = True
     json_: Json = False
+
+    def stated(self) -> dict[str, Any]:
+        """The releaser's statement: the file's entries, and those that have a flag of their own."""
+        from lastiterate.accounting.releaser_statement import check_statement, read_statement
+
+        said = {} if self.statement is None else read_statement(self.statement)
+        for name, text in (("purpose", self.purpose), ("trained_by", self.trained_by)):
+            if text is not None and said.get(name, text) != text:
+                raise InputError(name, "differs from what the releaser's statement says", text, "say it once")
+            said |= {} if text is None else {name: text}
+        return check_statement(said)
 
     def wanted(self) -> Wanted:
         """The same, read and checked."""
@@ -98,12 +112,11 @@ class Training(FromFile):
 @bundled
 def train_command(asked: Training) -> None:
     """Train a model, certify it, write it to a folder."""
-    from lastiterate.accounting.releaser_statement import read_word
     from lastiterate.cli.saving import committed
     from lastiterate.release import datafile, open_dataset
 
     wanted = asked.wanted()
-    said, where = None if asked.word is None else read_word(asked.word), asked.folder()
+    where, said = asked.folder(), asked.stated()
     charging = asked.charging(checkpoint=asked.checkpoint, every=asked.checkpoint_every, key_file=asked.checkpoint_key,
                               place=where)
     why = None if wanted.stream else open_dataset.too_large(wanted.data)
@@ -117,7 +130,9 @@ def train_command(asked: Training) -> None:
             bar.update(task, completed=done, total=steps, visible=True)
 
         result = datafile.fit_file(wanted, progress=tick, charging=charging)
-    if said is not None:
+    if result.test_score is not None:
+        said.setdefault("accuracy", f"{result.test_score:.3f} on {asked.test or 'a bundled public test set'}")
+    if said:
         result = replace(result, model=result.model.saying(said))
     place = committed(result.model, where, charging)
     try:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from lastiterate.accounting.certificate import Certificate
-from lastiterate.accounting.releaser_statement import check_word
+from lastiterate.accounting.releaser_statement import check_statement
 from lastiterate.data.schema import Schema
 from lastiterate.release import folder as folders
 from lastiterate.release.software import EXACT, GENERATOR, recorded
@@ -21,7 +21,7 @@ from lastiterate.release.statements import Written
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Fitted(ABC):
     """A released model. ``delta``: at which its folder states epsilon; ``schema``: how records of a file become rows;
-    ``word``: what the releaser says beside it (see ``lastiterate.accounting.releaser_statement.check_word``);
+    ``statement``: what the releaser says beside it (see ``lastiterate.accounting.releaser_statement.check_statement``);
     ``exact``: whether the certificate covers the arithmetic as well.
 
     **Guarantee:** ``certificate`` speaks of the very run whose last iterate this is. That of a loaded model is derived
@@ -34,7 +34,7 @@ class Fitted(ABC):
     proof: Certificate | Written
     delta: float
     schema: Schema | None = None
-    word: dict[str, Any] | None = None
+    statement: dict[str, Any] | None = None
     exact: bool = False
     generator: ClassVar[str] = GENERATOR
 
@@ -66,12 +66,12 @@ class Fitted(ABC):
         schema = None if self.schema is None else self.schema.to_dict()
         model = {"kind": self.form, "schema": schema} | model | ({"exact_run": model["run"]} if self.exact else {})
         beside: dict[str, Any] = {"software": recorded(EXACT if self.exact else self.generator)}
-        beside |= {} if self.word is None else {"word": check_word(self.word)}
+        beside |= {} if self.statement is None else {"word": check_statement(self.statement)}
         return folders.write(folder, tensors, model, self.certificate, self.delta, beside)
 
-    def saying(self, word: dict[str, Any]) -> Self:
-        """The same model with the releaser's word, which ``save`` writes into the certificate."""
-        return replace(self, word=check_word(word))
+    def saying(self, statement: dict[str, Any]) -> Self:
+        """The same model with the releaser's statement, which ``save`` writes into the certificate."""
+        return replace(self, statement=check_statement(statement))
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self.summary()}>"

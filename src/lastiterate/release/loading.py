@@ -44,7 +44,7 @@ def verify(path: str | Path, *, key: str | Path | None = None, chain: Iterable[s
     """Derive a certificate again from what it certifies, and compare every number, text and file with it.
 
     ``path``: a model folder, or a single certificate (then no model is looked at). ``problems`` is empty where it
-    holds, ``condition`` says what it takes on somebody's word, ``uncovered`` which files of the folder were not written
+    holds, ``condition`` says what it assumes, ``uncovered`` which files of the folder were not written
     with it. A certificate that was re-issued as a whole cannot be
     distinguished from an honest one without a signature: ``key``, a public key, or ``chain``, certificates, ask for one
     (``lastiterate sign``).

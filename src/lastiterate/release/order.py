@@ -37,7 +37,7 @@ class Order:
     ``unit``: who a row belongs to. ``places``: of the rows that are trained on, and of those that the run's one noisy
     count is about. ``answers``, ``schema``: what scores of linear models mean, how records of a file become rows.
     ``scratch``: the folder of scratch files. ``devices``: how many share every batch. ``size``: bytes that the model
-    takes on disk, about. ``caveats``: what the releaser takes on somebody's word.
+    takes on disk, about. ``caveats``: what the releaser assumes.
     """
 
     certificate: Certificate

@@ -53,7 +53,7 @@ def executed(kind: Kind, order: Order) -> Fitted:
 
 
 def checked(kind: Kind, order: Order) -> Order:
-    """The order with what it takes on somebody's word; refused where it cannot be executed."""
+    """The order with what it assumes; refused where it cannot be executed."""
     if order.in_pieces:
         from lastiterate.engine.streaming.devices import Devices
         from lastiterate.engine.streaming.public_order import check_streams

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import platform
+from datetime import UTC, datetime
 from functools import cache
 from importlib import metadata
 from pathlib import Path
 
+WRITTEN = "certificate written on"
+"""The day, by the clock of the machine that wrote the certificate, in UTC."""
 LIBRARIES = ("numpy", "scipy", "jax", "jaxlib", "torch", "dp-accounting", "scikit-learn", "safetensors")
 """Whose versions are recorded, where they are installed."""
 GENERATOR = ("Threefry (JAX), its key 128 bits from the operating system; Gaussian noise of double precision by Box "
@@ -17,9 +20,9 @@ SYSTEM = "the operating system's generator; Gaussian noise of double precision b
 
 
 def recorded(generator: str) -> dict[str, str]:
-    """Names and versions; the process's own word, which no computation can check."""
-    found = {"python": platform.python_version(), "platform": platform.system(), "generator": generator,
-             "lastiterate_sha256": own_files()}
+    """The day, names and versions; the process's own word, which no computation can check."""
+    found = {WRITTEN: datetime.now(UTC).date().isoformat(), "python": platform.python_version(),
+             "platform": platform.system(), "generator": generator, "lastiterate_sha256": own_files()}
     for name in LIBRARIES:
         try:
             found[name] = metadata.version(name)

@@ -11,7 +11,7 @@ from lastiterate.accounting.calibration import calibrate
 from lastiterate.accounting.certificate import Certificate, account
 from lastiterate.accounting.exact_calibration import calibrate_exactly
 from lastiterate.accounting.exact_steps import ExactRun
-from lastiterate.accounting.releaser_statement import check_word
+from lastiterate.accounting.releaser_statement import check_statement
 from lastiterate.errors import InputError, NotCertified
 from lastiterate.ledger.store import Ledger
 from lastiterate.planning.task import automatic_delta
@@ -46,7 +46,7 @@ def train(
     dataset: str | None = None,
     secure_noise: bool = False,
     unit: Any = None,
-    word: dict[str, Any] | None = None,
+    statement: dict[str, Any] | None = None,
     scratch: str | Path | None = None,
     devices: int = 1,
 ) -> Fitted:
@@ -71,8 +71,8 @@ def train(
     ``secure_noise``: exact sums and exact discrete noise; every step is charged, and the certificate covers the
     arithmetic. ``unit``: who a row belongs to, one identifier per row; nobody may have more than the run's
     ``rows_per_unit`` rows (``kept_rows`` says which to keep). Where the run has ``rows_per_record`` its records are
-    units, of each of which the first so many rows are used; ``UnitLoss`` does this for networks. ``word``: what the
-    releaser says beside what is derived, written into the certificate.
+    units, of each of which the first so many rows are used; ``UnitLoss`` does this for networks. ``statement``: what
+    the releaser says beside what is derived, written into the certificate.
 
     Returns a model with ``certificate``, ``predict`` and ``save``. Errors: ``NotCertified`` before training, if no
     theorem certifies the run on facts of ``at_least``; ``InputError`` for bad input, a budget that does not suffice or
@@ -83,7 +83,7 @@ def train(
     _check_arguments(run, epsilon=epsilon, delta=delta, seed=seed, secure_noise=secure_noise, progress=progress,
                      at_least=at_least, microbatch=microbatch)
     kind = _kind_for(model, loss)
-    said = None if word is None else check_word(word)
+    said = None if statement is None else check_statement(statement)
     _check_data(kind, data, devices, secure_noise)
     stated = automatic_delta(run.n) if delta is None else delta
     certificate = _certified(run, kind, epsilon, stated, None if secure_noise else at_least)

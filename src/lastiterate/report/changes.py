@@ -1,4 +1,4 @@
-"""The one change of a run that would open a theorem which fails: tried, not guessed."""
+"""The one change of a run after which a theorem that fails would apply: tried, not guessed."""
 
 from __future__ import annotations
 

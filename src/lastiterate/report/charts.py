@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from lastiterate.markup import Markup, tag
 from lastiterate.report.style import STYLES
 
+LEAST, FEW = 3, 8
+"""Ticks that a logarithmic axis has at least; decades that have one each."""
 WIDE, HIGH = 640, 340
 LEFT, RIGHT, TOP, BOTTOM = 62, 16, 14, 46
 
@@ -32,10 +34,15 @@ class Axis:
         return start + (end - start) * min(max(part, 0.0), 1.0)
 
     def ticks(self) -> list[float]:
-        """Round values within the axis."""
+        """Round values within the axis: at least two, at most a dozen."""
         if self.log:
-            first, last = math.ceil(math.log10(self.low) - 1e-9), math.floor(math.log10(self.high) + 1e-9)
-            return [10.0**k for k in range(first, last + 1)]
+            first, last = math.floor(math.log10(self.low)), math.ceil(math.log10(self.high))
+            for parts in ((1,), (1, 3), (1, 2, 5), range(1, 10)):
+                every = max(1, (last - first) // FEW)
+                found = [float(f"{part}e{k}") for k in range(first, last + 1, every) for part in parts
+                         if self.low * (1 - 1e-9) <= float(f"{part}e{k}") <= self.high * (1 + 1e-9)]
+                if len(found) >= LEAST:
+                    return found
         raw = (self.high - self.low) / 5
         size = 10.0 ** math.floor(math.log10(raw)) if raw > 0 else 1.0
         stride = next(size * k for k in (1, 2, 5, 10) if size * k >= raw * (1 - 1e-9))

@@ -26,7 +26,7 @@ def effects(subject: Subject) -> Markup | str:
                   _table(effect) if effect.labels else _picture(effect, f"effect-{number}")]
     if len(found) > MOST:
         parts.append(tag("p", f"{len(found) - MOST} columns with smaller effects are not drawn.", class_="soft"))
-    return section("What the model learned of each column", parts)
+    return section("What the model learned of each column", parts, class_="screen")
 
 
 def _picture(effect: Effect, name: str) -> Markup:

@@ -1,4 +1,4 @@
-"""How the run makes the guarantee hold, the releaser's word, what the page checks, files to save."""
+"""How the run makes the guarantee hold, the releaser's statement, what the page checks, files to save."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ def execution(subject: Subject) -> Markup | str:
     if software:
         rows.append(("recorded by the process that trained", tag("ul", [tag("li", f"{name}: {text}")
                                                                         for name, text in software.items()])))
-    return tag("section", tag("h3", "How the run was described"), listed(rows))
+    return tag("section", tag("h3", "How the run was described"), listed(rows), class_="screen")
 
 
 def word(subject: Subject) -> Markup | str:
-    """The releaser's word, marked as such."""
+    """The releaser's statement, marked as such."""
     said, schema = subject.body.get("word"), subject.schema
     parts: list[Markup] = []
     for name, value in (said or {}).items():
@@ -56,8 +56,8 @@ def word(subject: Subject) -> Markup | str:
         parts += [tag("h3", "public facts about the data's columns (schema)"), tag(
             "p", f"source: {schema.get('source') or 'not stated'}"), tag(
             "p", f"records become rows by: {described(maps_from(schema.get('features', ())))}"), _columns(schema)]
-    return tag("section", tag("h3", "The releaser's word: not derived, not checked"), parts, class_="word") if parts \
-        else ""
+    return tag("section", tag("h3", "The releaser's statement: not derived, not checked"), parts,
+               class_="word screen") if parts else ""
 
 
 def ledger(subject: Subject) -> Markup | str:
@@ -129,7 +129,7 @@ def check(subject: Subject) -> Markup:
         ),
         tag("p", browser.not_computed(subject), id="not-recomputed"),
     ]
-    return section("7. Check it here", parts)
+    return section("7. Check it here", parts, class_="screen")
 
 
 def downloads() -> Markup:

@@ -1,7 +1,7 @@
 """A release in the forms that registries, hubs and output checkers read; certificates in, texts out.
 
-**Guarantee:** what is exported follows from the certificate, the model's public description, the releaser's word and an
-audit's report. No record, no prediction and no weight is in it.
+**Guarantee:** what is exported follows from the certificate, the model's public description, the releaser's statement
+and an audit's report. No record, no prediction and no weight is in it.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ STATEMENT = "https://in-toto.io/Statement/v1"
 
 
 def _word(subject: Subject, name: str, default: str) -> str:
-    """An entry of the releaser's word, said to be one."""
+    """An entry of the releaser's statement, said to be one."""
     said = (subject.body.get("word") or {}).get(name)
-    return default if said is None else f"{said} (the releaser's word)"
+    return default if said is None else f"{said} (the releaser's statement)"
 
 
 def claim(subject: Subject) -> str:
@@ -56,7 +56,7 @@ def model_card(subject: Subject) -> dict[str, str]:
         "| delta | epsilon at most |", "|---|---|", *deltas, "",
         "| false-positive rate | true-positive rate at most |", "|---|---|", *rates, "", "## Caveats", "",
         *(f"- {_line(text)}" for text in body["caveats"]), "", "## Must stay secret", "",
-        *(f"- {_line(text)}" for text in stated["secret"]), "", "## The releaser's word", "",
+        *(f"- {_line(text)}" for text in stated["secret"]), "", "## The releaser's statement", "",
         f"- purpose: {_line(_word(subject, 'purpose', 'not stated'))}",
         f"- contact: {_line(_word(subject, 'contact', 'not stated'))}", *_records(subject), "",
         "## How to check it", "",
@@ -111,7 +111,7 @@ UNSTATED = "not stated by the releaser"
 
 
 def _said(subject: Subject, name: str) -> list[Any]:
-    """A list of the releaser's word."""
+    """A list of the releaser's statement."""
     return (subject.body.get("word") or {}).get(name, [])
 
 

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 from lastiterate.markup import Markup, tag
-from lastiterate.report.frames import banner, listed, section
+from lastiterate.report.frames import banner, folded, listed, section
+from lastiterate.report.front_page import answers, beside
 from lastiterate.report.subject import Subject
-from lastiterate.report.words import number, odds
-from lastiterate.run.adjacency import records_moved
+from lastiterate.report.words import number
 from lastiterate.theorems import TABLE
 
-CONSISTENT = (
-    "Every number was derived again when this page was made, and agrees with the certificate. What was stated beside "
-    "them (added caveats, the releaser's statement, software) is taken as written. No model was looked at, and who "
-    "wrote the certificate is not shown."
-)
-VERIFIED = (
-    "When this page was made, every number was derived again, and the certificate, the weights and the model's "
-    "description agreed; what was stated beside them (added caveats, the releaser's statement, software) is taken as "
-    "written. The page cannot vouch for itself: lastiterate verify compares it, and every other "
-    "file of the folder, with the list that was written with them. Without a key neither shows who wrote them, and a "
-    "folder that was issued again as a whole, with its page, looks the same: lastiterate verify --key checks a "
-    "signature, if there is one."
-)
+CONSISTENT = ("Every number was derived again when this page was made, and agrees with the certificate.", (
+    "What was stated beside the numbers (added caveats, the releaser's statement, software) is taken as written. No "
+    "model was looked at, and who wrote the certificate is not shown."))
+VERIFIED = ("When this page was made, every number was derived again; certificate, weights and model agree.", (
+    "What was stated beside the numbers (added caveats, the releaser's statement, software) is taken as written. The "
+    "page cannot vouch for itself: lastiterate verify compares it, and every other file of the folder, with the list "
+    "that was written with them. Without a key neither shows who wrote them, and a folder that was issued again as a "
+    "whole, with its page, looks the same: lastiterate verify --key checks a signature, if there is one."))
+"""What was checked, and what that does not show."""
 
 
 def refused(subject: Subject) -> list[Markup]:
@@ -47,7 +43,7 @@ def banners(subject: Subject) -> list[Markup]:
             )
         ]
     if condition := subject.checked.condition or subject.certified.condition:
-        return [banner("warn", "Conditional: it rests on somebody's word", tag(
+        return [banner("warn", "Conditional: it rests on an assumption", tag(
             "p", condition))]
     if subject.described:
         return [
@@ -60,44 +56,19 @@ def banners(subject: Subject) -> list[Markup]:
                 ),
             )
         ]
-    return [
-        banner(
-            "good",
-            "Verified",
-            tag(
-                "p",
-                VERIFIED if subject.weights else CONSISTENT,
-            ),
-        )
-    ]
+    checked, limits = VERIFIED if subject.weights else CONSISTENT
+    return [banner("good", "Verified", [tag("p", checked), folded("What this does not show", tag("p", limits))])]
 
 
 def summary(subject: Subject) -> Markup:
+    """The first page, what others published, and the guarantee in other forms."""
     body, stated = subject.body, subject.body["stated"]
-    parts: list[Markup] = []
-    if stated["right_guesses"] is not None:
-        sentence = odds(stated["right_guesses"], body["adjacency"], stated["unit"]["rows"])
-        parts.append(tag("p", tag("data", sentence, data_path="stated.right_guesses",
-                                  value=repr(stated["right_guesses"])), class_="lead"))
-    parts.append(tag("p", "epsilon ", number("epsilon", body["epsilon"]), " at delta ",
-                     number("delta", body["delta"], f"{body['delta']:g}"), f" ({body['adjacency']})", class_="big"))
-    rows: list[tuple[str, object]] = [("protected unit", stated["unit"]["words"]),
-                                      ("neighbours", f"{body['adjacency']}: {stated['neighbours']}")]
-    if body["epsilon_replace_one"] is not None and records_moved(body["adjacency"]) == 1:
-        rows.append(("under replace-one", ["epsilon ", number("epsilon_replace_one", body["epsilon_replace_one"])]))
+    rows: list[tuple[str, object]] = []
     if stated["mu"] is not None:
         least = stated["mu"]["for_delta_of_at_least"]
-        rows.append(
-            (
-                "mu (Gaussian DP)",
-                [
-                    number("stated.mu.value", stated["mu"]["value"]),
-                    " exactly"
-                    if stated["mu"]["exact"]
-                    else f": the closest Gaussian curve above, for delta of at least {least:g}",
-                ],
-            )
-        )
+        exact = " exactly" if stated["mu"]["exact"] else \
+            f": the closest Gaussian curve above, for delta of at least {least:g}"
+        rows.append(("mu (Gaussian DP)", [number("stated.mu.value", stated["mu"]["value"]), exact]))
     if body.get("theorem"):
         rows.append(("certified by", [f"{body['theorem']}: {TABLE[body['theorem']].citation}"]))
     table = tag("table", tag("caption", "epsilon at several deltas, rounded up"),
@@ -106,5 +77,5 @@ def summary(subject: Subject) -> Markup:
                 tag("tbody", [tag("tr", tag("td", number(f"stated.guarantees.{i}.delta", row["delta"],
                                                          f"{row['delta']:g}"), class_="num"),
                                   tag("td", number(f"stated.guarantees.{i}.epsilon", row["epsilon"]), class_="num"))
-                              for i, row in enumerate(stated["guarantees"])]))
-    return section("1. The guarantee", [*parts, listed(rows), table])
+                              for i, row in enumerate(stated["guarantees"])]), class_="narrow")
+    return section("1. The guarantee", [*answers(subject), beside(subject), listed(rows), table])

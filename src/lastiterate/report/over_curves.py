@@ -8,7 +8,7 @@ from lastiterate.accounting.wording import rounded_down, rounded_up
 from lastiterate.markup import Markup, tag
 from lastiterate.report import browser, charts, protocol, series
 from lastiterate.report.charts import Axis, Series
-from lastiterate.report.frames import section
+from lastiterate.report.frames import folded, section
 from lastiterate.report.subject import Subject
 from lastiterate.report.words import number, share
 
@@ -36,7 +36,8 @@ def tradeoff(subject: Subject, *, moving: bool = True) -> Markup:
         "input", type="range", id="rate", min=0, max=len(found) - 1, step=1, value=len(found) // 2), class_="noprint")
     said = tag("output", "", id="rate-said", for_="rate", aria_live="polite")
     table = _rates(stated["true_positive_rates"])
-    return section(title, [picture, slider, tag("p", said), table, _audited(subject)] if moving else [picture, table])
+    return section(title, [picture, slider, tag("p", said), table, _audited(subject)] if moving else [picture, table],
+                   class_="half")
 
 
 def _rates(stated: list[dict[str, Any]]) -> Markup:
@@ -95,10 +96,10 @@ def steps(subject: Subject) -> Markup:
     counts = sorted({count for line in lines for count in line.steps})
     cells = [tag("tr", tag("th", f"{count}", scope="row", class_="num"), [
         tag("td", _at(line, count), class_="num") for line in lines]) for count in counts]
-    table = tag("details", tag("summary", "The numbers of this picture"), tag(
+    table = folded("The numbers of this picture", tag(
         "table", tag("thead", tag("tr", tag("th", "steps", scope="col", class_="num"), [
             tag("th", line.name, scope="col", class_="num") for line in lines])), tag("tbody", cells)))
-    return section(title, [picture, table])
+    return section(title, [picture, table], class_="half")
 
 
 def _at(line: series.Line, count: int) -> str:

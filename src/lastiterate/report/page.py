@@ -62,15 +62,24 @@ def _data(data: object) -> Markup:
 def _closing() -> Markup:
     from lastiterate import __version__
 
-    return tag("footer", tag("p", f"Made by lastiterate {__version__} on the releaser's or the reader's machine; this "
-                             "page loads nothing and sends nothing. A reader who does not trust the page runs ",
-                             tag("code", "lastiterate verify"), " on the folder: it derives every number again.",
-                             class_="soft"))
+    paper = tag("p", "On paper this is the summary. The page on a screen also has what does not apply and why, all "
+                "caveats, the run, the releaser's statement, and checks that anybody can repeat.", class_="paper soft")
+    return tag("footer", paper, tag(
+        "p", f"Made by lastiterate {__version__} on the releaser's or the reader's machine; this page loads nothing "
+        "and sends nothing. A reader who does not trust the page runs ", tag("code", "lastiterate verify"),
+        " on the folder: it derives every number again.", class_="soft"))
 
 
-def write(subject: Subject, out: Path) -> int:
-    """Write the page for its owner's eyes, to a file that does not exist yet; its size in bytes."""
+def write(subject: Subject, out: Path, *, replacing: bool = False) -> int:
+    """Write the page for its owner's eyes; its size in bytes. ``out`` must not exist yet, unless it is ``replacing``
+    one: then the old page stays until the new one is complete."""
     text = page(subject).encode()
-    with interrupts.later(), os.fdopen(os.open(out, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
-        file.write(text)
+    draft = out.with_name(f".{out.name}-{os.getpid()}") if replacing else out
+    with interrupts.later():
+        if replacing:
+            interrupts.unfinished.add(draft)
+        with os.fdopen(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
+            file.write(text)
+        if replacing:
+            os.replace(draft, out)
     return len(text)

@@ -22,6 +22,8 @@ from lastiterate.release.column_effects import Effect, column_effects
 from lastiterate.release.kinds import kind_of
 from lastiterate.release.linear import FittedLinear
 from lastiterate.release.loading import verify
+from lastiterate.release.manifest import SIGNATURE
+from lastiterate.release.scored import Accuracy
 from lastiterate.run import strict_json
 from lastiterate.run.evidence import Evidence
 from lastiterate.run.run import Run
@@ -34,9 +36,9 @@ AUDIT = "audit.json"
 class Subject:
     """``body``: the certificate as written, ``text`` its very bytes; ``certificate``: derived again, where it holds.
 
-    ``weights``: name of the file that its hash is of. ``audit``: a report of an audit, somebody's word. ``schema``:
-    the public facts of the data. ``described``: a run that nobody has executed. ``ledger``: the line that it was
-    charged to.
+    ``weights``: name of the file that its hash is of. ``audit``: a report of an audit, which nothing checks.
+    ``schema``: the public facts of the data. ``described``: a run that nobody has executed. ``ledger``: the line that
+    it was charged to. ``accuracies``: those that noisy counts paid for. ``signed``: whether a signature lies beside it.
     """
 
     name: str
@@ -50,10 +52,17 @@ class Subject:
     described: bool = False
     ledger: Quote | None = None
     effects: tuple[Effect, ...] = ()
+    accuracies: tuple[Accuracy, ...] = ()
+    signed: bool = False
 
     @property
     def delta(self) -> float:
         return self.body["delta"]
+
+    @property
+    def statement(self) -> dict[str, Any]:
+        """What the releaser states beside the numbers; nothing in it is derived."""
+        return self.body.get("word") or {}
 
     @property
     def certified(self) -> Certificate:
@@ -121,7 +130,11 @@ def _of_folder(place: Path, audit: str | Path | None, certificate: Certificate |
     stored, text = folders.read(place), (place / folders.CERTIFICATE).read_text(encoding="utf-8")
     made = _of(place.resolve().name, stored.certificate, text, verify(place), audit, folders.WEIGHTS,
                stored.model.get("schema"), certificate)
-    return replace(made, effects=_effects(stored)) if made.checked.holds and made.schema is not None else made
+    if not made.checked.holds:
+        return made
+    model = _linear(stored)
+    return replace(made, signed=(place / SIGNATURE).is_file(), accuracies=() if model is None else model.accuracies,
+                   effects=() if model is None or made.schema is None else column_effects(model))
 
 
 def _of(name: str, body: dict[str, Any], text: str, checked: Checked, audit: str | Path | None, weights: str | None,
@@ -135,11 +148,11 @@ def _of(name: str, body: dict[str, Any], text: str, checked: Checked, audit: str
                    _audit(audit), schema if isinstance(schema, dict) else None)
 
 
-def _effects(stored: folders.Stored) -> tuple[Effect, ...]:
-    """What a model on mapped rows of a table learned of its columns; of a folder that holds."""
+def _linear(stored: folders.Stored) -> FittedLinear | None:
+    """The model of a folder that holds, where it is a linear one."""
     kind = kind_of(stored.model, stored.certificate)
     found = kind.read(stored, None) if kind.missing is None else None
-    return column_effects(found) if isinstance(found, FittedLinear) else ()
+    return found if isinstance(found, FittedLinear) else None
 
 
 NUMBERS = ("trials", "failure", "delta", "lower", "ceiling")

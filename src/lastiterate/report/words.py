@@ -12,7 +12,7 @@ LADDER = {
     "PROVED": "follows from other facts by a cited lemma",
     "PAID": "measured on the private data by a mechanism that epsilon pays for",
     "TESTED": "survived a search for a counterexample; not proved",
-    "ASSUMED": "somebody's word",
+    "ASSUMED": "stated by somebody; nothing checks it",
 }
 """The ladder of evidence, as a report shows it, and what each rung means."""
 QUESTIONS = {
