@@ -18,12 +18,13 @@ from lastiterate.accounting.exact_steps import ExactRun
 from lastiterate.accounting.guarantee import Guarantee
 from lastiterate.accounting.selection import Selection
 from lastiterate.accounting.subjects import Subject
+from lastiterate.accounting.unlearning import Unlearning
 from lastiterate.errors import InputError
 from lastiterate.run import strict_json
 from lastiterate.run.evidence import Evidence
 from lastiterate.run.run import Run, check_described
 
-SUBJECTS: dict[str, type[Subject]] = {kind.entry: kind for kind in (AccountedRun, ExactRun, Selection)}
+SUBJECTS: dict[str, type[Subject]] = {kind.entry: kind for kind in (AccountedRun, ExactRun, Selection, Unlearning)}
 """What a written certificate can be about, by the entry that describes it; ``register`` adds others."""
 LATE = {"problem": "lastiterate.bayes.posterior_subject"}
 """Entries whose kind of subject is registered when its module is imported."""

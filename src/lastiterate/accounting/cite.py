@@ -11,6 +11,7 @@ LIBRARY = "@software{lastiterate,\n  title = {lastiterate: differentially privat
 OTHERS = {
     "exact": "Canonne, Kamath, Steinke: The discrete Gaussian for differential privacy, NeurIPS 2020, Theorem 4",
     "selection": "Papernot, Steinke: Hyperparameter tuning with Renyi differential privacy, ICLR 2022, Theorems 2, 6",
+    "forgetting": "Bok, Su, Altschuler: Shifted interpolation for differential privacy, ICML 2024 (arXiv:2403.00278)",
 }
 """Sources of certificates that no row of the table gives."""
 

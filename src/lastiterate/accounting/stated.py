@@ -35,9 +35,8 @@ def stated(found: Guarantee, delta: float) -> dict[str, Any]:
     """
     run, curve, best = found.subject.run, found.best_curve(delta), found.best(delta)
     facts = best.result.facts if best is not None and isinstance(best.result, Applies) else ()
-    rows, record = (1, 1) if run is None else (run.rows_per_unit, run.rows_per_record)
     body: dict[str, Any] = {
-        "unit": unit(rows, record), "neighbours": NEIGHBOURS[found.adjacency],
+        "unit": found.subject.protected, "neighbours": NEIGHBOURS[found.adjacency],
         "guarantees": [{"delta": d, "epsilon": finite(found.epsilon(d))}
                        for d in sorted({*DELTAS, delta}, reverse=True)],
         "mu": None if curve is None else closest_gaussian(curve, delta),
@@ -52,21 +51,6 @@ def stated(found: Guarantee, delta: float) -> dict[str, Any]:
         "not_charged": [CAVEATS[0]],
     }
     return body if run is None else body | execution(run)
-
-
-def unit(rows: int, record: int = 1) -> dict[str, Any]:
-    """The privacy unit in words, and how many rows of it can be in the data; ``record``: rows of one record."""
-    if record > 1:
-        return {"rows": record, "words": f"one unit with at most {record} rows of the training data, all of them "
-                                         "together; a public bound, applied before training; batches draw units, n "
-                                         "counts units, and a unit's gradient is the mean over its places, so that "
-                                         "the sensitivity is the unit's"}
-    if rows == 1:
-        return {"rows": 1, "words": "one record: one row of the training data; somebody with several rows is protected "
-                                    "as a group of that many"}
-    return {"rows": rows, "words": f"one unit with at most {rows} rows of the training data, all of them together; a "
-                                   "public bound, applied before training; theorems speak of one row, and group "
-                                   "privacy makes epsilon the unit's"}
 
 
 def execution(run: Run) -> dict[str, Any]:

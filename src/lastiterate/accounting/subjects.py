@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self
 
 from lastiterate.accounting.beside_the_model import charged_beside
 from lastiterate.accounting.verdict import Verdict
-from lastiterate.accounting.wording import units
+from lastiterate.accounting.wording import unit, units
 from lastiterate.curves.curve import Curve
 from lastiterate.errors import InputError
 from lastiterate.run.evidence import Evidence
@@ -143,6 +143,12 @@ class Subject(ABC):
     @abstractmethod
     def words(self) -> Words:
         """What is said of it."""
+
+    @property
+    def protected(self) -> dict[str, Any]:
+        """The privacy unit, JSON-ready: the most ``rows`` of the data that it has, and what it is in ``words``."""
+        rows, record = (1, 1) if self.run is None else (self.run.rows_per_unit, self.run.rows_per_record)
+        return unit(rows, record)
 
     def because(self, delta: float) -> tuple[str, ...]:
         """Lines that say what the numbers rest on, where no theorem of the table does."""

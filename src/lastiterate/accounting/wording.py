@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 NEIGHBOURS = {
     "zero-out": "one record's contribution is set to zero; the number of records is public",
     "replace-one": "one record is exchanged for any other; the number of records is public",
     "add-remove": "one record is added or removed",
+    "forgotten": "the removed records' contributions are zero from the beginning; the number of records is public",
 }
 UNIT = "A record is one row of the training data: somebody with several rows is protected as a group of that many."
 
@@ -15,6 +17,21 @@ UNIT = "A record is one row of the training data: somebody with several rows is 
 def units(rows: int) -> str:
     """What a record is not, where epsilon speaks of units of several rows."""
     return f"epsilon is for a unit of at most {rows} rows, by group privacy; holds if no unit has more rows in the data"
+
+
+def unit(rows: int, record: int = 1) -> dict[str, Any]:
+    """The privacy unit in words, and how many rows of it can be in the data; ``record``: rows of one record."""
+    if record > 1:
+        return {"rows": record, "words": f"one unit with at most {record} rows of the training data, all of them "
+                                         "together; a public bound, applied before training; batches draw units, n "
+                                         "counts units, and a unit's gradient is the mean over its places, so that "
+                                         "the sensitivity is the unit's"}
+    if rows == 1:
+        return {"rows": 1, "words": "one record: one row of the training data; somebody with several rows is protected "
+                                    "as a group of that many"}
+    return {"rows": rows, "words": f"one unit with at most {rows} rows of the training data, all of them together; a "
+                                   "public bound, applied before training; theorems speak of one row, and group "
+                                   "privacy makes epsilon the unit's"}
 
 
 CAVEATS = (

@@ -193,12 +193,13 @@ def distances_of_passes(blocks: int) -> Distances:
     return distances
 
 
-def distances_of_draws(rate: float) -> Distances:
-    """Where the record is drawn at every step with probability ``rate``: Chernoff's bound on the sum of its shifts."""
+def distances_of_draws(rate: float, records: int = 1) -> Distances:
+    """Where the record is drawn at every step with probability ``rate``: Chernoff's bound on the sum of its shifts, or
+    of those of several ``records``, each drawn at most as if by itself."""
 
     def distances(steps: Followed, failure: float, at: Array) -> Array:
         return np.minimum(_log(np.array([steps.diameter]))[0],
-                          [_shifts(steps, failure, int(first), rate) for first in at])
+                          [_shifts(steps, failure, int(first), rate, records) for first in at])
 
     return distances
 
@@ -207,7 +208,7 @@ DRAWN = 4096
 """Shifts whose draws are followed; older ones count as drawn."""
 
 
-def _shifts(steps: Followed, failure: float, first: int, rate: float) -> float:
+def _shifts(steps: Followed, failure: float, first: int, rate: float, records: int) -> float:
     """The logarithm of a bound on the distance at step ``first``, except with probability ``failure``."""
     later = np.concatenate(([0.0], np.cumsum(_log(steps.c[:first][::-1]))))
     parts = np.append(_log(steps.s[:first][::-1]) + later[:-1], _log(np.array([steps.before]))[0] + later[-1])
@@ -215,11 +216,11 @@ def _shifts(steps: Followed, failure: float, first: int, rate: float) -> float:
     if math.isinf(unit):
         return unit
     each = np.exp(parts - unit)  # what is lost below is 1e-308 of the largest
-    old, each = float(each[min(DRAWN, first):].sum()), each[:min(DRAWN, first)]
-    found, largest = float(each.sum()), float(each.max())
+    old, each = records * float(each[min(DRAWN, first):].sum()), each[:min(DRAWN, first)]
+    found, largest = records * float(each.sum()), float(each.max())
     for theta in np.geomspace(0.05, 200, 60) / largest if failure > 0 and largest > 1e-300 else ():
         growth: Array = theta * each
         large = growth > 700
         moment = float(np.log1p(rate * np.expm1(growth[~large])).sum()) + float((growth[large] + math.log(rate)).sum())
-        found = min(found, (moment - math.log(failure)) / theta)
+        found = min(found, (records * moment - math.log(failure)) / theta)
     return unit + math.log((found + old) * (1 + 1e-9))
