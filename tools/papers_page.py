@@ -1,4 +1,4 @@
-"""Write docs/papers.md and its thumbnails from the folder of a finished `lastiterate papers --all --out FOLDER`.
+"""Write docs/papers.md and its pictures from the folder of a finished `lastiterate papers --all --out FOLDER`.
 
 python tools/papers_page.py FOLDER
 """
@@ -12,7 +12,8 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
-from lastiterate_papers import ITEMS, Panel, Trace
+from lastiterate_papers import ITEMS, Item, Panel, Trace
+from lastiterate_papers.item import shown
 from lastiterate_papers.picture import drawn
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -24,8 +25,11 @@ all of them and keeps what is finished; `--quick` reduces sizes; `--data-dir` na
 finished pieces in a hidden file of the folder, and goes on there when it is started again with the same settings, seed,
 data and version; where it fails, there is neither a picture nor a JSON file. `ryffel-table3` needs Equinox:
 `pip install 'lastiterate[papers]'`. *Matches*: every published value, or
-inequality, holds within its tolerance. *Differs*: at least one does not. *Not published*: the text at hand has no value
-to compare; settings are then ours, and each item says so.
+inequality, holds within its tolerance. *Restored*: the same, where published stands for formulas that the text at hand
+lost and we restored, or that we evaluate: no printed number is compared. *Differs*: at least one does not. *Not
+published*: the text at hand has no value to compare; settings are then ours, and each item says so. Every item below
+has all values of its run, *published* beside *ours* where there are such, with its unit where it has one; numbers
+without a unit are pure (an epsilon, a divergence, a ratio, a count). *Run* says whether it was made in full or reduced.
 
 What the papers state are functions too: `lastiterate_papers.formulas` (Lemma 6 and Theorem 4 of Chourasia et al.;
 Lemmas 4.1 to 4.3, Theorems 4.1 to 4.4 and the ridge radius of Ryffel et al.), `lastiterate_papers.lemma_51` (Lemma 5.1
@@ -33,6 +37,13 @@ of the data, independent of them, and paid for), `lastiterate_papers.kong_ribero
 `lastiterate.analysis.weakly_convex_shift` (Lemma C.1, Corollaries C.2 and C.3).
 
 This page was written by `python tools/papers_page.py` from {how}.
+"""
+
+BEYOND = """## Beyond the seeds
+
+Other texts on the same subject. Not at hand, and therefore without an item: De et al. 2022 and Tramer and Boneh 2021
+(accuracies of features and networks under differential privacy); the exact statements of Altschuler and Talwar 2022 for
+batches, of Chien and Li 2024 for sampled batches, and of Feldman and Shenfeld 2026.
 """
 
 
@@ -49,17 +60,16 @@ def ours(found: dict[str, dict[str, Any]], item: str, what: str) -> str:
     return "-" if value is None else f"{value:.4g}"
 
 
-def thumbnail(body: dict[str, Any]) -> bytes:
-    """The first panel of an item, small."""
-    panel = body["panels"][0]
-    traces = tuple(Trace(t["label"], tuple(t["x"]), tuple(float("nan") if y is None else y for y in t["y"]), t["style"])
-                   for t in panel["traces"])
-    return drawn((Panel(panel["title"], panel["x_name"], panel["y_name"], traces, panel["log_x"], panel["log_y"],
-                        tuple(panel.get("names", ()))),), dpi=80)
+def picture(body: dict[str, Any]) -> bytes:
+    """All panels of an item, two in a line."""
+    panels = [Panel(**{**panel, "names": tuple(panel.get("names", ())), "traces": tuple(
+        Trace(t["label"], tuple(t["x"]), tuple(float("nan") if y is None else y for y in t["y"]), t["style"])
+        for t in panel["traces"])}) for panel in body["panels"]]
+    return drawn(panels, dpi=80, most=2)
 
 
 def table(found: dict[str, dict[str, Any]]) -> list[str]:
-    """One row per item."""
+    """One row per item, under its heading where the subject changes."""
     lines = ["| item | status | run | what | compared | largest difference | seconds | processor seconds |",
              "|---|---|---|---|---|---|---|---|"]
     for item in ITEMS:
@@ -70,22 +80,60 @@ def table(found: dict[str, dict[str, Any]]) -> list[str]:
         compared = [row for row in body["rows"] if row["published"] is not None]
         off = [row for row in compared if not row["agrees"]]
         worst = max(off, key=lambda row: abs(row["difference"] or 0), default=None)
-        said = "" if worst is None else f"{worst['difference']:.3g}: {worst['what']}"
-        size = "reduced" if body["quick"] else "in full"
-        lines.append(f"| [`{item.name}`](#{item.name}) | {body['status']} | {size} | {item.title} | "
+        said = "" if worst is None else f"{shown(worst['difference'], worst['unit'], 3)}: {worst['what']}"
+        lines.append(f"| [`{item.name}`](#{item.name}) | {body['status']} | {size(body)} | {item.title} | "
                      f"{len(compared) - len(off)} of {len(compared)} | {said} | {body['seconds']:.1f} | "
                      f"{body['processor_seconds']:.1f} |")
     return lines
 
 
+def size(body: dict[str, Any]) -> str:
+    """Whether an item was run in full, reduced, or with settings of a caller's choice."""
+    item = next(each for each in ITEMS if each.name == body["item"])
+    chosen = [f"{name}={value:g}" for name, value in body["given"].items() if value != item.settings[name].default]
+    return ("reduced" if body["quick"] else "in full") + (f", with {', '.join(chosen)}" if chosen else "")
+
+
+def values(body: dict[str, Any]) -> str:
+    """Published, ours and their difference, with units; what is published stands before what is only ours."""
+    published = any(row["published"] is not None for row in body["rows"])
+    lines = ["| | published | ours | difference | |", "|---|---|---|---|---|"] if published else ["| | ours |",
+                                                                                                "|---|---|"]
+    for row in sorted(body["rows"], key=lambda row: row["published"] is None):
+        unit, what = row["unit"], cell(row["what"])
+        if not published:
+            lines.append(f"| {what} | {shown(row['ours'], unit)} |")
+            continue
+        alone = row["published"] is None
+        relation = "" if alone or row["relation"] == "=" else f"{row['relation']} "
+        verdict = {None: "", True: "agrees", False: "**differs**"}[row["agrees"]]
+        lines.append(f"| {what} | {relation}{shown(row['published'], unit)} | {shown(row['ours'], unit)} | "
+                     f"{shown(row['difference'], unit, 2)} | {verdict} |")
+    return "\n".join(lines)
+
+
+def cell(text: str) -> str:
+    """Text that a table, or a line of Markdown, takes as it is."""
+    return text.replace("|", "\\|").replace("*", "\\*")
+
+
+def section(item: Item, body: dict[str, Any]) -> list[str]:
+    """A heading, what was found, all panels, all values and the notes of an item."""
+    run = f"{body['status']}, run {size(body)}"
+    return [f"\n### {item.name}\n", f"{item.title}. *{item.paper}.* **{run}**.\n",
+            f"{cell(item.found(body['rows']))}\n", f"![{item.title}](papers/{item.name}.png)\n",
+            f"{values(body)}\n", cell("\n".join(f"- {note}" for note in body["notes"]))]
+
+
 def sections(found: dict[str, dict[str, Any]]) -> list[str]:
-    """A heading, a thumbnail and the notes of every item."""
-    lines = list[str]()
+    """Every item that is finished; what lies beyond the seeds last, in a part of its own."""
+    lines, beyond = list[str](), False
     for item in ITEMS:
         if body := found.get(item.name):
-            notes = "\n".join(f"- {note}" for note in body["notes"]).replace("|", "\\|").replace("*", "\\*")
-            lines += [f"\n### {item.name}\n", f"{item.title}. *{item.paper}.* **{body['status']}**.\n",
-                      f"![{item.title}](papers/{item.name}.png)\n", notes]
+            if item.beyond and not beyond:
+                beyond = True
+                lines.append(f"\n{BEYOND}")
+            lines += section(item, body)
     return lines
 
 
@@ -161,7 +209,7 @@ def filled(text: str) -> str:
 
 
 def main(folder: Path) -> None:
-    """Write the page and the thumbnails."""
+    """Write the page and the pictures."""
     found = loaded(folder)
     quick = sum(body["quick"] for body in found.values())
     seconds = sum(body["seconds"] for body in found.values())
@@ -173,7 +221,7 @@ def main(folder: Path) -> None:
     for old in pictures.glob("*.png"):
         old.unlink()
     for name, body in found.items():
-        (pictures / f"{name}.png").write_bytes(thumbnail(body))
+        (pictures / f"{name}.png").write_bytes(picture(body))
     text = [filled(HEAD.format(how=how)), "", filled(findings(found)), "\n## Items\n", *table(found), "",
             filled("\n".join(sections(found)))]
     (DOCS / "papers.md").write_text("\n".join(text).rstrip() + "\n", encoding="utf-8")

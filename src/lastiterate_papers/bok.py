@@ -127,7 +127,12 @@ def _farthest(values: list[float]) -> float:
 
 
 ITEMS = (
-    Item("bok-table1", PAPER, "Table 1: epsilon of noisy cyclic gradient descent on MNIST", "matches", table_1),
+    Item("bok-table1", PAPER, "Table 1: epsilon of noisy cyclic gradient descent on MNIST", "matches", table_1,
+         finding="All entries agree to two digits: after 100 passes composition charges [100 passes: composition], the"
+                 " last iterate [100 passes, ridge 0.002: theirs], one secret permutation [100 passes, ridge 0.002: "
+                 "one secret permutation (not in the paper)]."),
     Item("bok-closed-forms", PAPER, "Theorems on NoisyGD and NoisyCGD against the optimal allocation of shifts",
-         "matches", closed_forms),
+         "matches", closed_forms,
+         finding="Our optimal shifts equal their closed forms where those are optimal, and gain on the others (down to"
+                 " [NoisyCGD's form with one block: ours / theirs, smallest] of theirs)."),
 )

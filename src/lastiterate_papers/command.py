@@ -19,7 +19,7 @@ from lastiterate import interrupts
 from lastiterate.errors import InputError, NotCertified
 from lastiterate_papers import files
 from lastiterate_papers.finished_cells import check_writable, kept_any
-from lastiterate_papers.item import Item, Progress, Work, by_name
+from lastiterate_papers.item import Item, Progress, Work, by_name, shown
 
 COLOURS = {"matches": "green", "restored": "green", "differs": "yellow", "not published": "dim",
            "data not at hand": "dim"}
@@ -138,22 +138,19 @@ def _show(console: Console, found: dict[str, Any], out: Path | None) -> None:
     for row in found["rows"][:MOST_ROWS]:
         alone = row["published"] is None
         relation = "" if alone or row["relation"] == "=" else row["relation"] + " "
+        unit = row["unit"]
         verdict = {None: "", True: "agrees", False: "[yellow]differs[/yellow]"}[row["agrees"]]
-        beside = (relation + _number(row["published"], 6), _number(row["ours"], 6), _number(row["difference"], 2),
-                  "" if alone else _number(row["tolerance"], 2), verdict)
+        beside = (relation + shown(row["published"], unit, 6), shown(row["ours"], unit, 6),
+                  shown(row["difference"], unit, 2), "" if alone else shown(row["tolerance"], unit, 2), verdict)
         table.add_row(escape(row["what"]), *(beside if compared else beside[1:2]))
     console.print(table)
     if len(found["rows"]) > MOST_ROWS:
         console.print(f"and {len(found['rows']) - MOST_ROWS} further rows: --json shows all", style="dim")
-    for note in found["notes"]:
+    for note in (*([said] if (said := found.get("finding")) else ()), *found["notes"]):
         console.print(f"- {note}", style="dim", highlight=False, markup=False)
     where = "" if out is None else f"; {out / found['item']}.png and .json"
     console.print(f"status: [{COLOURS[found['status']]}]{found['status']}[/], {found['seconds']:.1f} s{where}",
                   highlight=False)
-
-
-def _number(value: float | None, digits: int) -> str:
-    return "" if value is None else f"{value:.{digits}g}"
 
 
 @contextmanager

@@ -72,15 +72,16 @@ def _source() -> str:
 
 def as_json(item: Item, work: Work, result: Result, cost: Cost) -> dict[str, Any]:
     """Everything about a finished item, JSON-ready; ``null`` stands for numbers that are not finite."""
+    rows = [_row(row) for row in result.rows]
     return {**asked(item, work), "paper": item.paper, "title": item.title, "status": result.status,
-            "rows": [_row(row) for row in result.rows], "settings": result.settings, "notes": list(result.notes),
+            "finding": item.found(rows), "rows": rows, "settings": result.settings, "notes": list(result.notes),
             "panels": _finite([asdict(panel) for panel in result.panels]), "seconds": round(cost.seconds, 2),
             "processor_seconds": round(cost.processor, 2)}
 
 
 def _row(row: Row) -> dict[str, Any]:
     return _finite({"what": row.what, "published": row.published, "relation": row.relation, "ours": row.ours,
-                    "difference": row.difference, "tolerance": row.tolerance, "agrees": row.agrees})
+                    "difference": row.difference, "tolerance": row.tolerance, "agrees": row.agrees, "unit": row.unit})
 
 
 def _finite(value: Any) -> Any:

@@ -153,3 +153,15 @@ def theorem_44(c: Constants, epsilon: float, delta: float) -> Choice:
     """Ryffel et al., Theorem 4.4: (epsilon, delta)-DP, decreasing steps."""
     return Choice(theorem_42(c, epsilon, delta).temperature,
                   _decreasing(c, epsilon**2 * c.n**2 / (4 * math.log(1 / delta) * c.d)))
+
+
+def risk_constant(c: Constants, price: float, batch_variance: float) -> float:
+    """Ryffel et al., end of the proofs of Theorems 4.1 and 4.2. ``price``: alpha/epsilon, or 8 log(1/delta)/epsilon^2.
+
+    Their recursion loses a factor of 2 before ``batch_variance``, xi^2 (item ryffel-lemma41-proof)."""
+    return (6 * price * c.smooth * c.d * c.lipschitz**2 / (c.strong**2 * c.n**2) + batch_variance / (4 * c.strong))
+
+
+def risk_falling(c: Constants, price: float) -> float:
+    """Ryffel et al., end of the proofs of Theorems 4.3 and 4.4: mean risk of all iterates; ``price`` as above."""
+    return 18 * price * c.d * c.lipschitz**2 / (c.strong * c.n**2)

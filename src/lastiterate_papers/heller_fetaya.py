@@ -214,11 +214,19 @@ def propose(work: Work) -> Result:
 ITEMS = (
     Item("heller-fetaya-fig1", PAPER, "Figure 1: SGLD from below, the posterior from above, over passes", "matches",
          figure_1, settings={"n": Setting(1000.0, 2, 1e6, whole=True), "ratio": Setting(5623.0, 1e-6, 1e12),
-                             "delta": Setting(1e-5, 1e-15, 0.1), "exponent": Setting(1 / 64, 1e-3, 0.499)}),
-    Item("heller-fetaya-lemma-a2", PAPER, "Lemma A.2: the exact law of SGLD", "restored", lemma_a2),
+                             "delta": Setting(1e-5, 1e-15, 0.1), "exponent": Setting(1 / 64, 1e-3, 0.499)},
+         finding="SGLD on its way leaks at least [SGLD: largest bound of Appendix A-E over the passes] where one "
+                 "posterior sample costs at most [posterior sample: epsilon at most, every pair of the domain]."),
+    Item("heller-fetaya-lemma-a2", PAPER, "Lemma A.2: the exact law of SGLD", "restored", lemma_a2,
+         finding="The restored closed form equals the recursion to rounding."),
     Item("heller-fetaya-posterior", PAPER, "Lemma IV.3: one posterior sample, bounds and exact pairs", "restored",
-         posterior),
-    Item("heller-fetaya-rates", PAPER, "Theorem IV.1: the rates of both epsilons over n", "matches", scaling),
+         posterior,
+         finding="The restored lemma holds on all random pairs, with a factor of about four to spare at every order."),
+    Item("heller-fetaya-rates", PAPER, "Theorem IV.1: the rates of both epsilons over n", "matches", scaling,
+         finding="Fitted rates are [posterior: slope over n of the part that grows with c^2] and [SGLD: slope over n "
+                 "of gap^2/variance, over c^2 log(n)^2], as the theorem says."),
     Item("heller-fetaya-pts", PAPER, "Algorithm 1, Propose-Test-Sample: rates of release over n", "not published",
-         propose),
+         propose,
+         finding="From n = 5000 on clean data, and data with one outlier in a hundred, release a sample in nearly "
+                 "every run; ratios that spread widely do not before n = 100000."),
 )

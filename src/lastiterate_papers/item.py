@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
@@ -24,6 +25,7 @@ class Row:
 
     ``published``: ``None`` where the paper gives no number; it stands for a formula evaluated on the item's settings
     where the paper gives a formula. ``relation``: what the paper says ours is to it. ``tolerance``: absolute.
+    ``unit``: of all of them; none for a pure number (an epsilon, a divergence, a ratio).
     """
 
     what: str
@@ -31,6 +33,7 @@ class Row:
     published: float | None = None
     tolerance: float = 0.0
     relation: Relation = "="
+    unit: str = ""
 
     @property
     def difference(self) -> float | None:
@@ -45,6 +48,14 @@ class Row:
             return None
         within = {"=": abs(off) <= self.tolerance, "<=": off <= self.tolerance, ">=": off >= -self.tolerance}
         return math.isfinite(off) and within[self.relation]
+
+
+def shown(value: float | None, unit: str = "", digits: int = 4) -> str:
+    """A value as a reader gets it; empty where there is none, which a number that is not finite counts as."""
+    if value is None:
+        return ""
+    text = f"{value:.{digits}g}"
+    return f"{value:,.0f} {unit}".rstrip() if "e" in text and 1 <= abs(value) < 1e9 else f"{text} {unit}".rstrip()
 
 
 def near(what: str, ours: float, published: float, relative: float) -> Row:
@@ -148,6 +159,7 @@ class Work:
 class Item:
     """``name``: a slug, stable for ever. ``status``: what the full run finds (with data, where it needs them).
 
+    ``finding``: one sentence on what was found; ``[name]`` in it stands for our value in the row of that name.
     ``data``: files below ``--data-dir`` that it needs, ``optional``: that it reads where they are.
     ``settings``: numbers that a caller may choose, by name.
     """
@@ -160,6 +172,19 @@ class Item:
     data: tuple[str, ...] = ()
     settings: Mapping[str, Setting] = field(default_factory=dict[str, Setting])
     optional: tuple[str, ...] = ()
+    finding: str = ""
+
+    @property
+    def beyond(self) -> bool:
+        """Whether it is of another text than the four that the project began with."""
+        return not self.name.startswith(("chourasia-", "ryffel-", "kong-ribero-", "heller-fetaya-"))
+
+    def found(self, rows: Sequence[Mapping[str, Any]]) -> str:
+        """The finding with the values of ``rows``, as they stand in the JSON file.
+
+        Errors: ``KeyError`` where it names a row that is not there."""
+        values = {row["what"]: shown(row["ours"], row.get("unit", "")) for row in rows}
+        return re.sub(r"\[([^]]+)\]", lambda match: values[match[1]], self.finding)
 
     def work(self, work: Work, chosen: Mapping[str, float]) -> Work:
         """The work with the settings chosen, the others by default."""

@@ -71,7 +71,8 @@ def mironov_11(at: At) -> float:
 
 
 def altschuler_talwar_31(at: At) -> float:
-    """Convex losses in a bounded domain, full batches with the same noise on the sum of gradients."""
+    """Convex losses in a bounded domain: their *full batch*, with the same noise on the sum of gradients, b/n of it on
+    the mean. Not their theorem for mini-batches, whose exact statement is not at hand."""
     full = replace(at.run(convex=True, bounded=True), batching=li.FullBatch(),
                    noise=li.GradientNoise(at.sigma * at.batch / at.n))
     return curve("bounded-domain-convex", full).rdp(at.order)
@@ -82,7 +83,7 @@ SOURCES: dict[str, Callable[[At], float]] = {
     "Mironov et al., section 3.3: quadrature (zero-out)": lambda at: curve("poisson-rdp", at.poisson()).rdp(at.order),
     "Mironov et al., Theorem 11: closed form (zero-out)": mironov_11,
     "Feldman et al., Theorem 35 (convex)": lambda at: curve("pabi-convex", at.run(convex=True)).rdp(at.order),
-    "Altschuler, Talwar (convex, full batch, diameter 1)": altschuler_talwar_31,
+    "Altschuler, Talwar: full batch at b/n of the noise (convex)": altschuler_talwar_31,
     "theirs, bounded (nonconvex, diameter 1)": lambda at: curve(
         "cyclic-weakly-convex-bounded", at.run(bounded=True)).rdp(at.order),
     "theirs, unbounded (nonconvex)": lambda at: curve("cyclic-weakly-convex", at.run()).rdp(at.order),

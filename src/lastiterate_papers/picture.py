@@ -21,20 +21,20 @@ FEW = 6
 """Values of an axis that have a tick each."""
 
 
-def drawn(panels: Sequence[Panel], dpi: int = 100) -> bytes:
-    """All panels side by side, at most three in a line, as PNG."""
+def drawn(panels: Sequence[Panel], dpi: int = 100, most: int = 3) -> bytes:
+    """All panels side by side, at most so many in a line, as PNG."""
     held = io.BytesIO()
-    arranged(panels).savefig(held, format="png", dpi=dpi, metadata={"Software": None})
+    arranged(panels, most).savefig(held, format="png", dpi=dpi, metadata={"Software": None})
     return held.getvalue()
 
 
-def arranged(panels: Sequence[Panel]) -> Any:
+def arranged(panels: Sequence[Panel], most: int = 3) -> Any:
     """The figure of ``drawn``: no legend covers a line; panels whose legends are the same share one."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
         raise InputError("papers", "needs matplotlib for its pictures", None, "pip install matplotlib") from None
-    across = min(3, max(1, len(panels)))
+    across = min(most, max(1, len(panels)))
     down = math.ceil(max(1, len(panels)) / across)
     below = max([_lines(panel.traces, WIDTH)[0] for panel in panels], default=0)
     alike = len(panels) > 1 and len({tuple(map(_meaning, panel.traces)) for panel in panels}) == 1

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from lastiterate.cli import app
 from lastiterate.curves.gdp import Gdp
 from lastiterate.errors import InputError
+from lastiterate.report.style import STYLES
 from lastiterate_papers import (
     ITEMS,
     Item,
@@ -23,12 +24,14 @@ from lastiterate_papers import (
     formulas,
     laws,
     sampling_from_below,
+    utility,
 )
 from lastiterate_papers.finished_cells import Cells
 from lastiterate_papers.item import by_name
+from lastiterate_papers.picture import MARKERS
 
 QUICK = ("chourasia-fig1", "chourasia-tightness", "bok-table1", "bok-closed-forms", "ryffel-theorem32",
-         "ryffel-corollary33", "ryffel-ridge-radius", "kong-ribero-constants", "kong-ribero-unfinished",
+         "ryffel-corollary33", "ryffel-lemma41-proof", "ryffel-ridge-radius", "kong-ribero-constants", "kong-ribero-unfinished",
          "heller-fetaya-lemma-a2", "heller-fetaya-rates")
 """The cheapest items; all of them: ``lastiterate papers --all --quick``."""
 
@@ -52,10 +55,40 @@ def test_a_quick_item_finds_what_the_list_says(name, tmp_path):
     assert found["status"] == by_name(ITEMS, name).status
     assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
     assert {path.name for path in tmp_path.iterdir()} == {f"{name}.png", f"{name}.json"}
+    assert "[" not in found["finding"] and found["finding"].endswith(".")
     for row in found["rows"]:
         if row["published"] is not None:
             assert row["difference"] == row["ours"] - row["published"]
+    for panel in found["panels"]:
+        assert lines_differ(panel["traces"]), panel["title"]
     assert found["settings"] and found["seconds"] >= 0
+
+
+def lines_differ(traces):
+    """Whether no two lines of a panel have one colour and one marker, the markers of a repeated style included."""
+    styles, looks = [trace["style"] for trace in traces], []
+    for place, style in enumerate(styles):
+        marker = MARKERS[styles[:place].count(style) % len(MARKERS)] or STYLES[style].marker
+        looks.append((STYLES[style].colour, STYLES[style].dash, marker))
+    return len(set(looks)) == len(looks)
+
+
+def test_the_lines_of_a_panel_are_told_apart():
+    """Colours that two styles share, as certified and last iterate do, would be one line to a reader."""
+    assert not lines_differ([{"style": "certified"}, {"style": "last iterate"}])
+    found = by_name(ITEMS, "kong-ribero-table2").run(Work())
+    assert all(lines_differ([vars(trace) for trace in panel.traces]) for panel in found.panels)
+
+
+def test_every_item_says_what_was_found_in_one_sentence():
+    for each in ITEMS:
+        assert each.finding.endswith(".") and ". " not in each.finding, each.name
+    toy = replace(item(), finding="Ours is [a, b: c] of it.")
+    assert toy.found([{"what": "a, b: c", "ours": 12345678.0, "unit": "%"}]) == "Ours is 12,345,678 % of it."
+    assert toy.found([{"what": "a, b: c", "ours": 1.25e-7}]) == "Ours is 1.25e-07 of it."
+    assert toy.found([{"what": "a, b: c", "ours": None}]) == "Ours is  of it."
+    with pytest.raises(KeyError):
+        toy.found([])
 
 
 def test_the_54_values_of_figure_1():
@@ -93,6 +126,16 @@ def test_utility_formulas_by_hand():
     assert formulas.theorem_42(c, 0.5, 1e-5).steps == math.ceil(10 * math.log(0.25e6 / (20 * log)))
     assert formulas.theorem_43(c, 10, 0.5).steps == math.ceil(max(5 * 1e4, 1e8 / 5))
     assert formulas.theorem_44(c, 0.5, 1e-5).temperature == formulas.theorem_4(c, 0.5, 1e-5).temperature
+    assert formulas.risk_constant(c, 20.0, 0.04) == pytest.approx(6 * 20 * 0.5 * 5 * 4 / (0.01 * 1e6) + 0.1)
+    assert formulas.risk_falling(c, 20.0) == pytest.approx(18 * 20 * 5 * 4 / (0.1 * 1e6))
+
+
+def test_the_recursion_of_lemma_41_by_hand():
+    """From 1/3 one record leads to 1/6 - 1/2, the other to 0.995/3 + 1/2; what is printed lies below their mean."""
+    exact, printed, repaired = utility._one_step(1, 1.0, 0.01, 1.0, 1 / 3)
+    assert exact == pytest.approx(((1 / 6 - 0.5) ** 2 + (0.995 / 3 + 0.5) ** 2) / 2)
+    assert printed == pytest.approx(0.995 / 9 + 0.25) and repaired == pytest.approx(0.995 / 9 + 0.5)
+    assert printed < exact < repaired
 
 
 def test_exact_laws_of_mixtures():

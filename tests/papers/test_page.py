@@ -1,0 +1,49 @@
+"""The page of the papers: every item's values with units, all of its panels, and the size of its run."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+TOOL = Path(__file__).parents[2] / "tools" / "papers_page.py"
+
+
+@pytest.fixture(scope="module")
+def page():
+    spec = importlib.util.spec_from_file_location("papers_page", TOOL)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def body(**more):
+    panel = {"title": "t", "x_name": "x", "y_name": "y", "log_x": False, "log_y": False, "names": [],
+             "traces": [{"label": "a", "x": [1.0, 2.0], "y": [1.0, None], "style": "audit"}]}
+    rows = [{"what": "only ours", "published": None, "ours": 3.0, "difference": None, "relation": "=", "agrees": None,
+             "unit": "%"},
+            {"what": "a|b", "published": 70.25, "ours": 71.5, "difference": 1.25, "relation": "<=", "agrees": False,
+             "unit": "%"}]
+    return {"item": "heller-fetaya-fig2", "quick": False, "given": {"n": 0.0, "step": 0.0}, "panels": [panel] * 3,
+            "rows": rows, "notes": ["a note"], "status": "differs"} | more
+
+
+def test_values_stand_beside_what_was_published_with_their_units(page):
+    assert page.values(body()).splitlines() == [
+        "| | published | ours | difference | |", "|---|---|---|---|---|",
+        "| a\\|b | <= 70.25 % | 71.5 % | 1.2 % | **differs** |", "| only ours |  | 3 % |  |  |"]
+    ours = page.values(body(rows=body()["rows"][:1])).splitlines()
+    assert ours == ["| | ours |", "|---|---|", "| only ours | 3 % |"]
+
+
+def test_the_size_of_a_run_names_what_was_chosen(page):
+    assert page.size(body()) == "in full" and page.size(body(quick=True)) == "reduced"
+    assert page.size(body(given={"n": 500.0, "step": 0.0})) == "in full, with n=500"
+
+
+def test_all_panels_are_drawn(page):
+    from io import BytesIO
+
+    from matplotlib.image import imread
+
+    one, three = (imread(BytesIO(page.picture(body(panels=body()["panels"][:count])))).shape for count in (1, 3))
+    assert three[0] > 1.7 * one[0] and three[1] > 1.7 * one[1], "two in a line, the third below"
