@@ -31,8 +31,8 @@ from lastiterate_papers.item import by_name
 from lastiterate_papers.picture import MARKERS
 
 QUICK = ("chourasia-fig1", "chourasia-tightness", "bok-table1", "bok-closed-forms", "ryffel-theorem32",
-         "ryffel-corollary33", "ryffel-lemma41-proof", "ryffel-ridge-radius", "kong-ribero-constants", "kong-ribero-unfinished",
-         "heller-fetaya-lemma-a2", "heller-fetaya-rates")
+         "ryffel-corollary33", "ryffel-lemma41-proof", "ryffel-ridge-radius", "kong-ribero-constants",
+         "kong-ribero-unfinished", "heller-fetaya-lemma-a2", "heller-fetaya-rates")
 """The cheapest items; all of them: ``lastiterate papers --all --quick``."""
 
 
