@@ -5,13 +5,16 @@ from __future__ import annotations
 from lastiterate_papers import (
     bok,
     bok_mnist,
+    chourasia_dynamics,
     chourasia_privacy,
     heller_fetaya,
     heller_fetaya_networks,
+    heller_fetaya_sample,
     kong_ribero,
     kong_ribero_runs,
     rivals,
     ryffel_privacy,
+    ryffel_risk,
     ryffel_table3,
     ryffel_tables,
     sampling_from_below,
@@ -20,9 +23,11 @@ from lastiterate_papers import (
 from lastiterate_papers.item import Item, Panel, Result, Row, Setting, Trace, Work
 
 ITEMS: tuple[Item, ...] = (
-    *chourasia_privacy.ITEMS, *rivals.ITEMS, *utility.ITEMS, *ryffel_privacy.ITEMS, *ryffel_tables.ITEMS,
-    *ryffel_table3.ITEMS, *kong_ribero.ITEMS, *kong_ribero_runs.ITEMS, *heller_fetaya.ITEMS,
-    *heller_fetaya_networks.ITEMS, *bok.ITEMS, *bok_mnist.ITEMS, *sampling_from_below.ITEMS,
+    *chourasia_privacy.ITEMS, *chourasia_dynamics.ITEMS, *rivals.ITEMS, *utility.ITEMS,
+    *ryffel_risk.ITEMS, *ryffel_privacy.ITEMS, *ryffel_tables.ITEMS, *ryffel_table3.ITEMS,
+    *kong_ribero.ITEMS, *kong_ribero_runs.ITEMS,
+    *heller_fetaya.ITEMS, *heller_fetaya_sample.ITEMS, *heller_fetaya_networks.ITEMS,
+    *bok.ITEMS, *bok_mnist.ITEMS, *sampling_from_below.ITEMS,
 )
 """Every item, in the order in which they are listed."""
 

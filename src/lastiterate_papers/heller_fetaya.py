@@ -8,15 +8,12 @@ import numpy as np
 
 from lastiterate.bayes import (
     LinearModel,
-    ProposeTestSample,
     RatioDomain,
-    corner_bound,
     lemma_bound,
     posterior_curve,
-    propose_test_sample,
 )
 from lastiterate.curves import Rdp
-from lastiterate_papers.item import Item, Panel, Result, Row, Setting, Trace, Work, near, traced
+from lastiterate_papers.item import Item, Panel, Result, Row, Setting, Trace, Work, near
 from lastiterate_papers.sgld_law import Chain, common_law, neighbour_laws
 from lastiterate_papers.sgld_privacy import best_witness, chernoff_epsilon
 
@@ -116,35 +113,6 @@ def lemma_a2(work: Work) -> Result:
                   ("Lemma A.2 and equation 22 as restored in this project, in plain arithmetic.",), restored=True)
 
 
-def posterior(work: Work) -> Result:
-    """Lemma IV.3: the bound on a posterior sample, the best bound, and exact pairs."""
-    n, ratio, orders = 1000, 5623.0, (1.5, 2.0, 5.0, 20.0)
-    domain = RatioDomain.paper(n=n, exponent=1 / 64, ratio=ratio)
-    rng, worst = np.random.default_rng(work.seed), dict.fromkeys(orders, 0.0)
-    for trial in range(work.size(100, 2000)):
-        x = np.full(n, 0.5) if trial % 2 else rng.uniform(0.5, 1, n)
-        y = (ratio + rng.uniform(-1, 1, n) * domain.spread) * x
-        other_x, other_y = x.copy(), y.copy()
-        other_x[0] = 1.0 if trial % 3 else 0.5
-        other_y[0] = (ratio + domain.spread * rng.choice([-1, 1])) * other_x[0]
-        one, two = MODEL.posterior(x, y), MODEL.posterior(other_x, other_y)
-        for order in orders:
-            worst[order] = max(worst[order], gaussian_renyi(order, one, two), gaussian_renyi(order, two, one))
-    lemma, corner = lemma_bound(orders, MODEL, domain), corner_bound(orders, MODEL, domain)
-    rows = [Row(f"order {order:g}: largest exact divergence found, against Lemma IV.3", worst[order], float(value), 0.0,
-                "<=") for order, value in zip(orders, lemma, strict=True)]
-    rows += [Row(f"order {order:g}: the bound of the worst pair", float(value))
-             for order, value in zip(orders, corner, strict=True)]
-    traces = (Trace("Lemma IV.3", orders, tuple(map(float, lemma)), "other upper"),
-              Trace("the worst pair's bound", orders, tuple(map(float, corner))),
-              Trace("largest of random pairs", orders, tuple(worst.values()), "audit"))
-    return Result(tuple(rows), (Panel(f"posterior, n = {n}, c = {ratio:g}", "order", "Renyi divergence", traces, True,
-                                      True),),
-                  {"n": n, "ratio": ratio, "exponent": 1 / 64, "pairs": work.size(100, 2000), "x": "0.5..1"},
-                  ("The lemma's own constants are lost: published stands for its restored form, which is proved.",),
-                  restored=True)
-
-
 def gaussian_renyi(order: float, one: tuple[float, float], two: tuple[float, float]) -> float:
     """Renyi divergence of N(mean, variance) pairs; infinite where it does not exist."""
     (m1, v1), (m2, v2) = one, two
@@ -182,35 +150,6 @@ def scaling(work: Work) -> Result:
                    "not compared.",))
 
 
-def propose(work: Work) -> Result:
-    """Propose-Test-Sample: how often a sample is released, over n."""
-    settings = ProposeTestSample(model=MODEL, ratio_bound=50.0, spread=2.0)
-    ns = (3000, 5000, 10_000, 30_000, 100_000)
-    tries, rows, delta = work.size(25, 400), list[Row](), 1e-5
-    released: dict[str, list[float]] = {"clean data": [], "one in a hundred an outlier": [], "ratios spread widely": []}
-    for n in ns:
-        work.progress(f"n {n}")
-        rng = np.random.default_rng([work.seed, n])
-        for name, line in released.items():
-            count = 0
-            for _ in range(tries):
-                x = rng.uniform(0.5, 1, n)
-                ratio = 10 + rng.normal(size=n) * (20.0 if name == "ratios spread widely" else 0.3)
-                if name == "one in a hundred an outlier":
-                    ratio[: n // 100] = -50.0
-                outcome = propose_test_sample(settings, x, ratio * x, generator=rng)
-                count += outcome.value is not None
-            line.append(count / tries)
-            rows.append(Row(f"n {n}, {name}: share of runs that release a sample", count / tries))
-    rows.append(Row(f"epsilon of the whole algorithm at {delta:g}, whatever is released", settings.epsilon(delta)))
-    traces = traced(ns, released, "certified", "sampling", "composition")
-    return Result(tuple(rows), (Panel("a sample is released", "n", "share of runs", traces, True),),
-                  {"n": list(ns), "tries": tries, "ratio_bound": 50.0, "spread": 2.0, "count_epsilon": 0.25,
-                   "ratio_epsilon": 0.25, "slope": 0.02, "delta": delta},
-                  ("The listing of Algorithm 1 is lost: order of the tests, constants and accounting are our own, with "
-                   "a proof (docs/theorems/propose-test-sample).",))
-
-
 ITEMS = (
     Item("heller-fetaya-fig1", PAPER, "Figure 1: SGLD from below, the posterior from above, over passes", "matches",
          figure_1, settings={"n": Setting(1000.0, 2, 1e6, whole=True), "ratio": Setting(5623.0, 1e-6, 1e12),
@@ -219,14 +158,7 @@ ITEMS = (
                  "posterior sample costs at most [posterior sample: epsilon at most, every pair of the domain]."),
     Item("heller-fetaya-lemma-a2", PAPER, "Lemma A.2: the exact law of SGLD", "restored", lemma_a2,
          finding="The restored closed form equals the recursion to rounding."),
-    Item("heller-fetaya-posterior", PAPER, "Lemma IV.3: one posterior sample, bounds and exact pairs", "restored",
-         posterior,
-         finding="The restored lemma holds on all random pairs, with a factor of about four to spare at every order."),
     Item("heller-fetaya-rates", PAPER, "Theorem IV.1: the rates of both epsilons over n", "matches", scaling,
          finding="Fitted rates are [posterior: slope over n of the part that grows with c^2] and [SGLD: slope over n "
                  "of gap^2/variance, over c^2 log(n)^2], as the theorem says."),
-    Item("heller-fetaya-pts", PAPER, "Algorithm 1, Propose-Test-Sample: rates of release over n", "not published",
-         propose,
-         finding="From n = 5000 on clean data, and data with one outlier in a hundred, release a sample in nearly "
-                 "every run; ratios that spread widely do not before n = 100000."),
 )

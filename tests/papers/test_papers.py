@@ -4,6 +4,7 @@ import json
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -20,19 +21,20 @@ from lastiterate_papers import (
     Setting,
     Trace,
     Work,
+    chourasia_dynamics,
     files,
     formulas,
     laws,
+    ryffel_risk,
     sampling_from_below,
-    utility,
 )
 from lastiterate_papers.finished_cells import Cells
 from lastiterate_papers.item import by_name
 from lastiterate_papers.picture import MARKERS
 
 QUICK = ("chourasia-fig1", "chourasia-tightness", "bok-table1", "bok-closed-forms", "ryffel-theorem32",
-         "ryffel-corollary33", "ryffel-lemma41-proof", "ryffel-ridge-radius", "kong-ribero-constants",
-         "kong-ribero-unfinished", "heller-fetaya-lemma-a2", "heller-fetaya-rates")
+         "ryffel-corollary33", "ryffel-lemma41-proof", "ryffel-ridge-radius", "chourasia-dynamics",
+         "kong-ribero-constants", "kong-ribero-unfinished", "heller-fetaya-lemma-a2", "heller-fetaya-rates")
 """The cheapest items; all of them: ``lastiterate papers --all --quick``."""
 
 
@@ -132,10 +134,21 @@ def test_utility_formulas_by_hand():
 
 def test_the_recursion_of_lemma_41_by_hand():
     """From 1/3 one record leads to 1/6 - 1/2, the other to 0.995/3 + 1/2; what is printed lies below their mean."""
-    exact, printed, repaired = utility._one_step(1, 1.0, 0.01, 1.0, 1 / 3)
+    exact, printed, repaired = ryffel_risk._one_step(1, 1.0, 0.01, 1.0, 1 / 3)
     assert exact == pytest.approx(((1 / 6 - 0.5) ** 2 + (0.995 / 3 + 0.5) ** 2) / 2)
     assert printed == pytest.approx(0.995 / 9 + 0.25) and repaired == pytest.approx(0.995 / 9 + 0.5)
     assert printed < exact < repaired
+
+
+def test_the_densities_of_a_step_in_two_ways():
+    """The Fokker-Planck equation with the drift of one data set gives its density, and not that of the other one."""
+    grid = chourasia_dynamics.Grid(np.linspace(-6, 6, 401))
+    start = np.exp(-grid.x**2 / 2) / math.sqrt(2 * math.pi)
+    flowed = grid.flowed(start, 0.05, 1, 30)
+    ours, other = (grid.law(start, chourasia_dynamics.STEP, sign).density for sign in (1, -1))
+    assert np.abs(flowed - ours).sum() * grid.gap < 1e-3 < 0.1 < np.abs(flowed - other).sum() * grid.gap
+    law = grid.law(start, 0.2, 1)
+    assert law.slope[1:-1] == pytest.approx(np.gradient(np.log(law.density), grid.gap)[1:-1], abs=2e-3)
 
 
 def test_exact_laws_of_mixtures():
