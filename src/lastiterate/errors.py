@@ -44,7 +44,7 @@ class RepeatedFitWarning(UserWarning):
 
 
 class BudgetWarning(UserWarning):
-    """A privacy budget that promises little: delta above 1/n."""
+    """A privacy budget that promises little: delta above 1/n, epsilon above 20."""
 
 
 class ExposureWarning(UserWarning):

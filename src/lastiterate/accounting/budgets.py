@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 
 from lastiterate.curves.curve import check_delta
@@ -10,6 +11,8 @@ from lastiterate.run.validate import number
 
 LARGEST_EPSILON, LARGEST_DELTA = 1e3, 0.5
 """Beyond them a guarantee rules out nothing that anybody could observe: odds of e^1000, or every second release."""
+LARGE_EPSILON = 20.0
+"""Beyond this epsilon next to nothing is promised: e^20 is half a billion."""
 
 
 def check_range(epsilon: float, delta: float, n: int | None = None) -> None:
@@ -27,6 +30,15 @@ def check_budget(epsilon: float, delta: float, n: int) -> None:
     """The same, and warn where delta exceeds 1/n, n the number of records."""
     check_range(epsilon, delta, n)
     warn_of_delta(delta, n, stacklevel=4)
+    warn_of_epsilon(epsilon, stacklevel=4)
+
+
+def warn_of_epsilon(epsilon: float, stacklevel: int = 3) -> None:
+    """Warn where next to nothing is promised."""
+    if LARGE_EPSILON < epsilon < math.inf:
+        warnings.warn(f"epsilon = {epsilon:.4g} promises next to nothing: somebody's odds of guessing right may grow "
+                      f"by a factor of e^{epsilon:.4g}; beyond {LARGE_EPSILON:g} it is a number for comparisons, not a "
+                      "protection", BudgetWarning, stacklevel=stacklevel)
 
 
 def warn_of_delta(delta: float, n: int, stacklevel: int = 3) -> None:

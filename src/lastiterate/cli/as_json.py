@@ -11,11 +11,12 @@ from lastiterate.run.noise import NoiseMultiplier
 
 if TYPE_CHECKING:
     from lastiterate.release.pipeline import Released
+    from lastiterate.run.run import Run
 
 
 def trained(result: Released, where: str) -> dict[str, Any]:
-    """A released model: its budget, what certifies it, scores on data that are public (``null`` where there are none).
-    """
+    """A released model in short: its budget, what certifies it, scores on data that are public (``null`` where there
+    are none), the run in a few numbers. The folder's ``certificate.json`` has all of it."""
     model, certificate, delta = result.model, result.model.certificate, result.model.delta
     best, run = certificate.best(delta), certificate.subject.run
     return {"model": where, "kind": model.form, "epsilon": finite(certificate.epsilon(delta)), "delta": delta,
@@ -24,10 +25,17 @@ def trained(result: Released, where: str) -> dict[str, Any]:
             "theorem": None if best is None else best.theorem.name,
             "accuracies": [vars(found) for found in getattr(model, "accuracies", ())], "test_score": result.test_score,
             "plain_score": result.plain_score,
-            "run": None if run is None else run.to_dict(),
-            "features": result.features or None,
-            "plans": None if result.choice is None else plans(result.choice, delta)["plans"],
+            "run": None if run is None else summary(run), "features": result.features or None,
+            "plan": None if result.choice is None else result.choice.best.name,
             "caveats": list(certificate.all_caveats())}
+
+
+def summary(run: Run) -> dict[str, Any]:
+    """A run in a few numbers."""
+    noise = run.noise
+    return {"n": run.n, "steps": run.steps, "batching": run.batching.word, "expected_batch":
+            run.batching.expected_batch(run.n), "noise_multiplier": noise.z if isinstance(
+                noise, NoiseMultiplier | Correlated) else None, "method": run.method.words(run)}
 
 
 def plans(choice: Choice, delta: float) -> dict[str, Any]:

@@ -14,6 +14,7 @@ import typer
 from lastiterate.cli.bundles import flagged
 from lastiterate.cli.flags import NUMBERS, WORDS
 from lastiterate.cli.screen import FLAG_HELP, Delta, Json, RunFile, Trust, app, console, reports_errors
+from lastiterate.cli.spreadsheets import Csv, Latex, as_csv, as_latex, one_form
 from lastiterate.errors import InputError
 
 
@@ -34,17 +35,21 @@ def _run_flags(command: Callable[..., None]) -> Callable[..., None]:
 @app.command("account")
 @_run_flags
 @reports_errors
-def account_command(run: RunFile = None, delta: Delta = 1e-5, json_: Json = False, trust_constants: Trust = False,
+def account_command(run: RunFile = None, delta: Delta = 1e-5, json_: Json = False, csv: Csv = False,
+            latex: Latex = False, trust_constants: Trust = False,
+            every: Annotated[bool, typer.Option("--all", help="also sources, and why the other theorems do not apply")
+                             ] = False,
             plot: Annotated[Path | None, typer.Option("--plot", help="epsilon over steps, as a picture")] = None,
             renyi: Annotated[str | None, typer.Option("--renyi", help="orders such as 1.5,2,8: Renyi divergences too"
                                                       )] = None,
             **flags: Any) -> None:
-    """Every theorem's verdict on a run, best first; exit code 1 where none certifies it."""
+    """What a run is certified with, by the theorems that apply, best first; exit code 1 where none certifies it."""
+    one_form(json=json_, csv=csv, latex=latex)
     from lastiterate.accounting import calibration as accounting
     from lastiterate.accounting import theorem_rows
-    from lastiterate.accounting.budgets import warn_of_delta
+    from lastiterate.accounting.budgets import warn_of_delta, warn_of_epsilon
     from lastiterate.cli import flags as grammar
-    from lastiterate.cli import show
+    from lastiterate.cli import verdict_tables
     from lastiterate.run.evidence import Evidence
 
     at_least = Evidence.ASSUMED if trust_constants else Evidence.ENFORCED
@@ -56,13 +61,17 @@ def account_command(run: RunFile = None, delta: Delta = 1e-5, json_: Json = Fals
         from lastiterate.report.plots import epsilon_over_steps
 
         epsilon_over_steps(certificate, delta, plot)
-    if json_:
+    warn_of_epsilon(certificate.epsilon(delta))
+    if csv or latex:
+        header, rows = verdict_tables.verdict_rows(certificate, delta)
+        print(as_csv(header, rows) if csv else as_latex(header, verdict_tables.rounded(rows)), end="")
+    elif json_:
         more = {"renyi": {"orders": orders, "theorems": divergences}} if orders else {}
         print(json.dumps(certificate.answer(delta) | more, indent=2))
     else:
-        show.accounted(console, certificate, delta)
+        verdict_tables.accounted(console, certificate, delta, every=every)
         if orders:
-            console.print(show.divergences(orders, divergences))
+            console.print(verdict_tables.divergences(orders, divergences))
     if math.isinf(certificate.epsilon(delta)):
         raise typer.Exit(1)
 
@@ -70,13 +79,14 @@ def account_command(run: RunFile = None, delta: Delta = 1e-5, json_: Json = Fals
 @app.command("calibrate")
 @_run_flags
 @reports_errors
-def calibrate_command(run: RunFile = None, *, epsilon: Annotated[float, typer.Option("--epsilon")], delta: Delta = 1e-5,
+def calibrate_command(run: RunFile = None, *, epsilon: Annotated[float, typer.Option("--epsilon", help="the budget")],
+              delta: Delta = 1e-5,
               field: Annotated[str, typer.Option("--field", help="noise or steps")] = "noise", json_: Json = False,
               trust_constants: Trust = False, **flags: Any) -> None:
     """The least noise, or the most steps, that a budget allows."""
     from lastiterate.accounting import calibration as accounting
     from lastiterate.cli import flags as grammar
-    from lastiterate.cli import show
+    from lastiterate.cli import verdict_tables
     from lastiterate.run.evidence import Evidence
 
     described = grammar.describe(run, flags, searched=field)
@@ -86,29 +96,36 @@ def calibrate_command(run: RunFile = None, *, epsilon: Annotated[float, typer.Op
         print(json.dumps(found.answer(delta), indent=2))
         return
     console.print(found.run.method.calibrated(found.run), highlight=False)
-    show.accounted(console, found, delta)
+    verdict_tables.accounted(console, found, delta)
 
 
 @app.command("theorems")
 @reports_errors
 def theorems_command(name: Annotated[str | None, typer.Argument(help="one theorem in full")] = None,
-                     delta: Delta = 1e-5, json_: Json = False, plot: Annotated[Path | None, typer.Option(
-                         "--plot", help="a picture of it on an example")] = None) -> None:
-    """The table of theorems."""
-    from lastiterate.cli import show
+                     delta: Delta = 1e-5, json_: Json = False, csv: Csv = False, latex: Latex = False,
+                     plot: Annotated[Path | None, typer.Option("--plot", help="a picture of it on an example")] = None
+                     ) -> None:
+    """The table of theorems, a line each; with a name, one of them in full."""
+    one_form(json=json_, csv=csv, latex=latex)
+    from lastiterate.cli import theorem_tables
     from lastiterate.theorems import TABLE, by_name
 
     if name is None and plot is not None:
         raise InputError("plot", "needs the name of a theorem", None, "one of " + ", ".join(TABLE))
     if json_:
         chosen = TABLE.values() if name is None else (by_name(name),)
-        print(json.dumps([show.as_json(theorem) for theorem in chosen], indent=2))
+        print(json.dumps([theorem_tables.as_json(theorem) for theorem in chosen], indent=2))
+        return
+    if csv or latex:
+        chosen = TABLE if name is None else {name: by_name(name)}
+        print((as_csv if csv else as_latex)(*theorem_tables.theorem_rows(chosen)), end="")
         return
     if name is None:
-        console.print(show.theorems(TABLE))
+        theorem_tables.theorems(console, TABLE)
+        console.print("lastiterate theorems NAME: formula, assumptions and source in full", style="dim")
         return
     found = by_name(name)
-    show.theorem(console, found)
+    theorem_tables.theorem(console, found)
     if plot is not None:
         from lastiterate.report.plots import theorem_over_steps
 

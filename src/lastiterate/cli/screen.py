@@ -34,6 +34,16 @@ FLAG_HELP = {
     "batch": "full, or a kind and its size or rate: cyclic:B, permuted:B, poisson:Q ...; any other word lists all",
     "start": "fixed or gaussian:STD",
     "prox": "l1:W, l2-squared:W, elastic-net:L1,L2, group-lasso:W or nuclear-norm:W",
+    "momentum": "update rule: none, nesterov, heavy-ball:BETA or adam", "release": "last (default) or all iterates",
+    "adjacency": "zero-out (default), replace-one or add-remove",
+    "sensitivity": "largest change of the summed data gradient between neighbours",
+    "lipschitz": "bound on the norm of a record's gradient",
+    "smooth": "Lipschitz constant of the gradient of the mean loss", "strong": "strong convexity of the mean loss",
+    "weak_convexity": "the mean loss plus half of this times |theta|^2 is convex",
+    "log_sobolev": "log-Sobolev constant of the law of every iterate",
+    "hoelder": "Hoelder constant of a record's gradient", "hoelder_exponent": "its exponent, between 0 and 1",
+    "radius": "radius of the ball around 0 that iterates are projected onto",
+    "clip": "norm to which every record's gradient is clipped",
 }
 
 ALGORITHM_HELP = ("automatic: planned; or noisy-gd, dp-sgld, cyclic-dp-sgd, permuted-sgd, bins-sgd, "
@@ -111,7 +121,7 @@ UnpackedLimit = Annotated[int | None, typer.Option("--unpacked-limit", help="byt
 Out = Annotated[Path | None, typer.Option("--out", help="where to write")]
 RunFile = Annotated[Path | None, typer.Argument(help="a run as JSON; or describe it with flags")]
 Trust = Annotated[bool, typer.Option("--trust-constants", help="rely on constants that nothing enforces")]
-Delta = Annotated[float, typer.Option("--delta")]
+Delta = Annotated[float, typer.Option("--delta", help="the delta at which epsilon is stated")]
 Calibrated = Annotated[bool, typer.Option("--calibrated/--no-calibrated", help="whether a classifier spends 5 % "
                                          "of mu^2 on probabilities that are frequencies")]
 TimeBudget = Annotated[float, typer.Option("--time-budget", help="seconds a fit may take, estimated on two cores")]

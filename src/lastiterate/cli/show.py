@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, Group
@@ -10,19 +9,15 @@ from rich.markup import escape
 from rich.panel import Panel
 from rich.table import Table
 
-from lastiterate.accounting import explain
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.accounting.secrecy import gained
-from lastiterate.accounting.wording import rounded_down, rounded_up
+from lastiterate.accounting.wording import rounded_up
 from lastiterate.cli.names import in_flags
-from lastiterate.curves.curve import check_delta
 from lastiterate.features.map_table import described
 from lastiterate.planning.planner import Choice, share_words
 from lastiterate.run.correlated_noise import Correlated
 from lastiterate.run.noise import NoiseMultiplier
 from lastiterate.run.updates import HeavyBall
-from lastiterate.theorems import words
-from lastiterate.theorems.theorem import Theorem, by_reason
 
 if TYPE_CHECKING:
     from lastiterate.release.pipeline import Released
@@ -32,58 +27,6 @@ if TYPE_CHECKING:
 PROTECTS = ("one record: a row of the data. Zero-out hides whether it was used at all, replace-one also which "
             "values it had; a person with k rows needs k times as much")
 """What the numbers above it are about."""
-
-
-def verdicts(certificate: Certificate, delta: float) -> Table:
-    """The theorems that apply, best first."""
-    table = Table(title=f"epsilon at delta = {delta:g}, {certificate.run.adjacency} adjacency", title_justify="left")
-    table.add_column("theorem", no_wrap=True)
-    table.add_column("kind")
-    table.add_column("epsilon", justify="right")
-    table.add_column("rests on facts")
-    rows = [row for row in certificate.rows(delta) if row["applies"]]
-    for row in sorted(rows, key=lambda r: (r["epsilon"] is None, r["epsilon"] or 0.0)):
-        epsilon: float | None = row["epsilon"]
-        lower = row["kind"] == "lower" and epsilon is not None
-        shown = f">= {rounded_down(epsilon)}" if lower and epsilon is not None else rounded_up(epsilon)
-        table.add_row(row["theorem"], row["kind"], shown, row["evidence"].lower())
-    return table
-
-
-def refusals(console: Console, certificate: Certificate, delta: float) -> None:
-    """The theorems that do not apply, and why."""
-    failures = {row["theorem"]: row["reasons"] for row in certificate.rows(delta) if not row["applies"]}
-    if failures:
-        console.print("does not apply:", style="dim")
-        console.print(in_flags(by_reason(failures)), style="dim", highlight=False, markup=False)
-
-
-def accounted(console: Console, certificate: Certificate, delta: float) -> None:
-    """The screen of ``account``."""
-    check_delta(delta)
-    certified = math.isfinite(certificate.epsilon(delta))
-    console.print(in_flags(explain.headline(certificate, delta)), highlight=False, markup=False)
-    if certified:
-        other = certificate.replace_one_epsilon(delta)
-        console.print(f"under replace-one: epsilon {rounded_up(other)}", highlight=False)
-    if any(row["applies"] for row in certificate.rows(delta)):
-        console.print(verdicts(certificate, delta))
-    if certified:
-        refusals(console, certificate, delta)
-    for caveat in certificate.all_caveats():
-        console.print(in_flags(f"- {caveat}"), style="dim", highlight=False)
-
-
-def divergences(orders: list[float], rows: list[dict[str, Any]]) -> Table:
-    """Renyi divergences by theorem and order, rounded up."""
-    table = Table(title="Renyi divergence of order", title_justify="left")
-    table.add_column("theorem", no_wrap=True)
-    table.add_column("kind")
-    for order in orders:
-        table.add_column(f"{order:g}", justify="right")
-    for row in rows:
-        table.add_row(row["theorem"], row["kind"], *(rounded_up(value) for value in row["epsilon"]))
-    return table
 
 
 def trained(console: Console, result: Released, where: str) -> None:
@@ -114,7 +57,7 @@ def trained(console: Console, result: Released, where: str) -> None:
         table.add_row("", f"{result.plain_score:.3f} without privacy (shown because this set is public)")
     table.add_row("model", escape(where))
     notes = "\n".join(f"- {escape(in_flags(caveat))}" for caveat in certificate.all_caveats())
-    console.print(Panel(Group(table, "", f"[dim]{notes}[/dim]"), title="trained in the dark, released once",
+    console.print(Panel(Group(table, "", f"[dim]{notes}[/dim]"), title="released: the last iterate, once",
                         expand=False))
 
 
@@ -188,35 +131,3 @@ def plans(console: Console, choice: Choice, delta: float) -> None:
     console.print(sentence[0].upper() + sentence[1:] + ".", highlight=False)
 
 
-def as_json(found: Theorem) -> dict[str, Any]:
-    """One theorem, JSON-ready."""
-    title, text = words(found)
-    return {"name": found.name, "kind": found.kind, "title": title, "text": text, "formula": found.formula,
-            "assumptions": [assumption.needs for assumption in found.assumptions], "remark": found.remark,
-            "citation": found.citation}
-
-
-def theorems(table: dict[str, Theorem]) -> Table:
-    """The table of theorems, a row each."""
-    shown = Table()
-    for name in ("theorem", "kind", "needs", "source"):
-        shown.add_column(name, overflow="fold", no_wrap=name == "theorem")
-    for theorem in table.values():
-        needs = "; ".join(a.needs for a in theorem.assumptions if a.name not in ("known_sensitivity", "known_noise"))
-        shown.add_row(theorem.name, theorem.kind, escape(needs or "nothing more"), escape(theorem.citation))
-    return shown
-
-
-def theorem(console: Console, found: Theorem) -> None:
-    """One theorem in full."""
-    title, text = words(found)
-    console.print(f"[bold]{found.name}[/bold] ({found.kind})\n\n{escape(title)}\n", highlight=False)
-    console.print(f"  {found.formula}\n", highlight=False, markup=False)
-    for paragraph in text.split("\n\n"):
-        console.print(" ".join(paragraph.split()) + "\n", highlight=False, markup=False)
-    console.print("Assumptions:", highlight=False)
-    for assumption in found.assumptions:
-        console.print(f"  - {assumption.needs}", highlight=False, markup=False)
-    if found.remark:
-        console.print(f"\n{found.remark}", highlight=False, markup=False)
-    console.print(f"\nSource: {found.citation}", highlight=False, markup=False)

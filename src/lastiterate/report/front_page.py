@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lastiterate.accounting.budgets import LARGE_EPSILON
 from lastiterate.markup import Markup, tag
 from lastiterate.release.software import WRITTEN
 from lastiterate.report.deployments import DEPLOYMENTS
@@ -12,8 +13,6 @@ from lastiterate.run.adjacency import records_moved
 
 UNSTATED = tag("em", "not stated", class_="unstated")
 """Visible, so that nobody takes silence for an answer."""
-LARGE = 20.0
-"""Beyond this epsilon next to nothing is promised: e^20 is half a billion."""
 
 
 def answers(subject: Subject) -> list[Markup]:
@@ -100,8 +99,8 @@ def _meaning(subject: Subject) -> object:
     if body["epsilon_replace_one"] is not None and records_moved(body["adjacency"]) == 1:
         parts.append(tag("p", "Which of two versions of a record was used (replace-one): epsilon ",
                          number("epsilon_replace_one", body["epsilon_replace_one"]), "."))
-    if body["epsilon"] > LARGE:
-        parts.append(tag("p", f"Epsilon above {LARGE:g} promises next to nothing.", class_="no"))
+    if body["epsilon"] > LARGE_EPSILON:
+        parts.append(tag("p", f"Epsilon above {LARGE_EPSILON:g} promises next to nothing.", class_="no"))
     return parts
 
 

@@ -1,0 +1,111 @@
+"""What the screen shows fits 80 columns, leads with the answer, and can be taken elsewhere."""
+
+import csv
+import io
+import json
+import warnings
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+import lastiterate as li
+from lastiterate.accounting.budgets import warn_of_epsilon
+from lastiterate.cli import app
+from lastiterate.cli.spreadsheets import as_csv, as_latex
+from lastiterate.theorems import TABLE
+
+RUN = ["--n", "6000", "--steps", "300", "--step-size", "0.05", "--noise-multiplier", "3", "--clip", "1", "--batch",
+       "cyclic:1500", "--smooth", "1", "--strong", "0.01", "--trust-constants"]
+
+
+@pytest.fixture(autouse=True)
+def eighty_columns(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+
+
+def call(*arguments):
+    done = CliRunner().invoke(app, [str(each) for each in arguments])
+    return done.exit_code, done.output
+
+
+def test_the_theorems_take_one_line_each():
+    code, out = call("theorems")
+    lines = out.splitlines()
+    assert code == 0 and max(map(len, lines)) <= 80 and len(lines) == len(TABLE) + 2
+    assert all(line.split()[:2] == [name, TABLE[name].kind] for name, line in zip(TABLE, lines[1:], strict=False))
+
+
+def test_account_leads_with_the_answer_and_folds_the_rest():
+    code, out = call("account", *RUN)
+    fails = sum(not row["applies"] for row in json.loads(call("account", *RUN, "--json")[1])["verdicts"])
+    assert code == 0 and out.startswith("epsilon ") and len(out.splitlines()) < 30 and fails > 20
+    assert f"{fails} theorems do not apply" in " ".join(out.split()) and "sources:" not in out
+    _, every = call("account", *RUN, "--all")
+    joined = " ".join(every.split())
+    assert every.startswith(out.splitlines()[0]) and "sources:" in every and "does not apply:" in every
+    assert all(name in joined for name in TABLE)
+
+
+def test_tables_for_other_programs_hold_the_same_numbers_and_round_to_the_safe_side():
+    verdicts = {row["theorem"]: row for row in json.loads(call("account", *RUN, "--json")[1])["verdicts"]}
+    rows = list(csv.DictReader(io.StringIO(call("account", *RUN, "--csv")[1])))
+    assert len(rows) == len(verdicts)
+    for row in rows:
+        wanted = verdicts[row["theorem"]]
+        assert (row["applies"] == "yes") == wanted["applies"]
+        assert (float(row["epsilon"]) if row["epsilon"] else None) == wanted["epsilon"]
+    shown = call("account", *RUN, "--latex")[1]
+    assert shown.startswith(r"\begin{tabular}{lllrll}") and shown.count(r"\\") == len(verdicts) + 1
+    for line in shown.splitlines()[4:-2]:
+        name, kind, _, epsilon, *_ = (cell.strip() for cell in line.removesuffix(r"\\").split(" & "))
+        exact = verdicts[name]["epsilon"]
+        if exact is None:
+            assert epsilon == "--"
+        else:
+            assert exact * 0.998 <= float(epsilon) <= exact if kind == "lower" else exact <= float(epsilon)
+    assert len(list(csv.reader(io.StringIO(call("theorems", "--csv")[1])))) == len(TABLE) + 1
+    code, said = call("account", *RUN, "--csv", "--json")
+    assert code == 2 and "cannot be combined" in said
+
+
+def test_no_text_of_a_cell_can_become_latex_or_another_cell():
+    rows = [["a & b\\", 'x,"y"\n', "50 % {$_^~#}"]]
+    assert list(csv.reader(io.StringIO(as_csv(["1", "2", "3"], rows))))[1] == rows[0]
+    line = as_latex(["1", "2", "3"], rows).splitlines()[4]
+    assert line.count(" & ") == 2 and r"a \& b\textbackslash{} & " in line and r"50 \% \{\$\_" in line
+
+
+def every_flag(command, name):
+    for word, inner in getattr(command, "commands", {}).items():
+        yield from every_flag(inner, f"{name} {word}")
+    yield from ((name, each) for each in command.params)
+
+
+def test_every_flag_has_help():
+    missing = [f"{name} {each.opts[0]}" for name, each in every_flag(typer.main.get_command(app), "lastiterate")
+               if not getattr(each, "help", None)]
+    assert not missing
+
+
+def test_an_epsilon_that_promises_next_to_nothing_is_warned_of():
+    with pytest.warns(li.errors.BudgetWarning, match="next to nothing"):
+        warn_of_epsilon(20.1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warn_of_epsilon(20.0)
+    with pytest.warns(li.errors.BudgetWarning, match="epsilon = 50 promises"):
+        li.calibrate(li.Run(n=1000, steps=10, step_size=0.1, clip=1.0, loss=li.Logistic()), epsilon=50.0, delta=1e-5)
+    weak = [*RUN[:7], "0.5", *RUN[8:]]
+    with pytest.warns(li.errors.BudgetWarning, match="next to nothing"):
+        call("account", *weak, "--release", "all")
+
+
+def test_json_of_train_is_a_summary(tmp_path):
+    code, out = call("train", "breast_cancer", "--epsilon", "4", "--algorithm", "noisy-gd", "--json", "--purpose",
+                     "a test", "--trained-by", "us", "--out", tmp_path / "m")
+    body = json.loads(out[out.index("{"):])
+    assert code == 0 and len(out) < 2500 and body["run"]["n"] > 400 and "certificate" not in body
+    said = json.loads((tmp_path / "m" / "certificate.json").read_text())["word"]
+    assert said["purpose"] == "a test" and said["trained_by"] == "us"
+    assert said["accuracy"] == f"{body['test_score']:.3f} on a bundled public test set"
