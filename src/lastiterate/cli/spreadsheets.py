@@ -13,7 +13,8 @@ from lastiterate.errors import InputError
 
 Csv = Annotated[bool, typer.Option("--csv", help="the table as comma-separated values, numbers in full")]
 Latex = Annotated[bool, typer.Option("--latex", help="the table as LaTeX (package booktabs)")]
-Header, Rows = Sequence[str], Sequence[Sequence[object]]
+Header = Sequence[str]
+Rows = Sequence[Sequence[object]]
 _ESCAPES = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}",
             ">": r"\textgreater{}", **{letter: "\\" + letter for letter in "&%$#_{}"}}
 
