@@ -2,7 +2,10 @@
 
 import json
 import re
+import tomllib
 from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,9 +15,12 @@ from typer.testing import CliRunner
 
 import lastiterate as li
 from lastiterate import cli
+from lastiterate.accounting import cite
 from lastiterate.accounting.cite import entry
+from lastiterate.accounting.wording import rounded_up
 from lastiterate.data.schema import Schema
-from lastiterate.report import exports
+from lastiterate.release.folder import HASHES
+from lastiterate.report import evidence_sheets, exports
 from lastiterate.report.subject import read
 from lastiterate.report.yaml_text import dump
 from lastiterate.theorems import TABLE
@@ -98,7 +104,7 @@ def test_the_output_checkers_folder(folder, tmp_path):
     target = yaml.safe_load((tmp_path / "s" / "target.yaml").read_text())
     features = {int(key): value for key, value in target["features"].items()}
     assert [one["indices"] for one in features.values()] == [[0], [1, 2]] and features[1]["encoding"] == "onehot"
-    assert target["X_train_path"] == target["proba_test_path"] == "" and np.isnan(target["generalisation_error"])
+    assert target["X_train_path"] == target["proba_test_path"] == "" and "generalisation_error" not in target
     report = json.loads((tmp_path / "s" / "report.json").read_text())
     assert report["metadata"]["global_metrics"]["lower"] == 0.4
     assert report["attack_experiment_logger"]["attack_instance_logger"]["instance_0"]["fpr_upper"] == 0.2
@@ -114,6 +120,79 @@ def test_references_are_those_of_the_theorems(folder):
         made_of = entry(theorem.name, theorem.citation)
         assert made_of.startswith(f"@misc{{{theorem.name},\n") and "title = {" in made_of
     assert "author" not in entry("k", "this project, docs/theorems/x (on A, B: C 2020)")
+
+
+def test_a_citation_cites(folder):
+    root = Path(__file__).parents[2]
+    text, stated = made(folder, "bibtex")["references.bib"], yaml.safe_load((root / "CITATION.cff").read_text())
+    declared = tomllib.loads((root / "pyproject.toml").read_text())["project"]
+    assert f"author = {{{{{cite.AUTHORS}}}}}" in text and f"year = {{{cite.YEAR}}}" in text
+    assert f"version = {{{li.__version__}}}" in text
+    assert stated["title"] == cite.TITLE and stated["authors"] == [{"name": cite.AUTHORS}] == declared["authors"]
+    assert stated["version"] == li.__version__ == declared["version"] and stated["license"] == declared["license"]
+    assert stated["date-released"].year == cite.YEAR and stated["cff-version"] == "1.2.0"
+
+
+def test_the_models_card_is_valid_cyclonedx(folder):
+    """Against the official schema, where the package that carries it is installed."""
+    from jsonschema import Draft7Validator
+    from referencing import Registry, Resource
+
+    found = json.loads(made(folder, "cyclonedx")["bom.cdx.json"])
+    (model,) = found["components"]
+    listed = {one["name"].removeprefix("lastiterate:"): one["value"] for one in model["modelCard"]["properties"]}
+    assert float(listed["epsilon"]) >= body_of(folder)["epsilon"] and listed["adjacency"] == "zero-out"
+    assert {one["content"] for one in model["hashes"]} == {body_of(folder)[name] for name in HASHES.values()}
+    assert made(folder, "cyclonedx") == made(folder, "cyclonedx")
+    place = find_spec("cyclonedx")
+    if place is None:
+        pytest.skip("cyclonedx-python-lib is not installed")
+    home = Path(place.submodule_search_locations[0]) / "schema" / "_res"
+    schemas = [json.loads((home / f"{name}.SNAPSHOT.schema.json").read_text()) for name in ("bom-1.7", "jsf-0.82",
+                                                                                          "spdx", "cryptography-defs")
+               if (home / f"{name}.SNAPSHOT.schema.json").is_file()]
+    registry = Registry().with_resources([(one["$id"], Resource.from_contents(one)) for one in schemas])
+    validator = Draft7Validator(schemas[0], registry=registry)
+    assert [error.message for error in validator.iter_errors(found)] == []
+    model["modelCard"]["considerations"]["risk"] = "x"
+    assert list(validator.iter_errors(found)), "an entry that the schema does not know is found"
+
+
+def test_the_models_card_is_valid_spdx(folder):
+    """Read by the classes that SPDX makes of its own shapes."""
+    text = made(folder, "spdx")["model.spdx.json"]
+    found = {each["type"]: each for each in json.loads(text)["@graph"]}
+    listed = {one["key"]: one["value"] for one in found["ai_AIPackage"]["ai_hyperparameter"]}
+    assert float(listed["epsilon"]) >= body_of(folder)["epsilon"]
+    spdx = pytest.importorskip("spdx_python_model").v3_0_1
+    objects = spdx.SHACLObjectSet()
+    spdx.JSONLDDeserializer().deserialize_data(json.loads(text), objects)
+    (package,) = objects.foreach_type("ai_AIPackage")
+    assert package.software_primaryPurpose.endswith("model") and len(package.verifiedUsing) == 2
+    assert not [link for link in objects.missing_ids if not str(link).startswith("https://spdx.org/")]
+    wrong = json.loads(text)
+    next(each for each in wrong["@graph"] if each["type"] == "ai_AIPackage")["ai_autonomyType"] = "perhaps"
+    with pytest.raises((ValueError, TypeError)):
+        spdx.JSONLDDeserializer().deserialize_data(wrong, spdx.SHACLObjectSet())
+
+
+@pytest.mark.parametrize("form, rows", [("nist", evidence_sheets.NIST), ("edpb", evidence_sheets.EDPB),
+                                        ("w3c", evidence_sheets.W3C)])
+def test_evidence_sheets_answer_every_question_and_say_whose_answer_it_is(folder, form, rows):
+    (text,) = made(folder, form).values()
+    lines = [line for line in text.splitlines() if line.startswith("| ")][1:]
+    assert len(lines) == len(rows) and all(re.split(r"(?<!\\)\|", line)[3].strip() for line in lines)
+    assert f"epsilon {rounded_up(body_of(folder)['epsilon'])}" in text and "<script>" not in text
+    assert {row.whose for row in rows} <= {evidence_sheets.OURS, evidence_sheets.THEIRS, evidence_sheets.BOTH}
+    silent = "".join(exports.FORMATS[form](replace(read(folder), audit=None, body={
+        key: value for key, value in read(folder).body.items() if key not in ("word", "software")})).values())
+    assert "not stated by the releaser" in silent or "not recorded" in silent
+
+
+def test_the_help_names_every_form():
+    from lastiterate.cli.releases import FORMS
+
+    assert all(re.search(rf"\b{form}\b", FORMS) for form in exports.FORMATS)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,10 @@ from collections.abc import Iterable
 
 from lastiterate.theorems.theorem import Theorem
 
-LIBRARY = "@software{lastiterate,\n  title = {lastiterate: differentially private training with hidden iterates},\n}\n"
+TITLE = "lastiterate: differentially private training with hidden iterates"
+AUTHORS = "The lastiterate authors"
+YEAR = 2026
+"""What a citation of the library says; CITATION.cff says the same."""
 OTHERS = {
     "exact": "Canonne, Kamath, Steinke: The discrete Gaussian for differential privacy, NeurIPS 2020, Theorem 4",
     "selection": "Papernot, Steinke: Hyperparameter tuning with Renyi differential privacy, ICLR 2022, Theorems 2, 6",
@@ -19,7 +22,15 @@ OTHERS = {
 def bibtex(theorems: Iterable[Theorem], others: Iterable[str] = ()) -> str:
     """One entry per theorem, its key the theorem's name, and one for the library."""
     entries = [entry(theorem.name, theorem.citation) for theorem in theorems]
-    return "\n".join([*entries, *(entry(name, OTHERS[name]) for name in others), LIBRARY])
+    return "\n".join([*entries, *(entry(name, OTHERS[name]) for name in others), library()])
+
+
+def library() -> str:
+    """The library's own entry."""
+    from lastiterate import __version__
+
+    return "\n".join(["@software{lastiterate,", f"  author = {{{{{AUTHORS}}}}},", f"  title = {{{TITLE}}},",
+                      f"  year = {{{YEAR}}},", f"  version = {{{__version__}}},", "}", ""])
 
 
 def entry(key: str, citation: str) -> str:

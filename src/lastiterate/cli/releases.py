@@ -13,17 +13,22 @@ from lastiterate.cli.screen import Out, app, console, reports_errors
 from lastiterate.cli.terminal import visible
 from lastiterate.errors import InputError
 
+FORMS = ("model-card (Hugging Face), registry (OpenDP), scai (in-toto), sacro, bibtex, cyclonedx, spdx; evidence for "
+         "guidelines: nist (SP 800-226), edpb (Opinion 28/2024), w3c")
+"""What ``report.exports.FORMATS`` holds, in words."""
+
 
 @app.command("export")
 @reports_errors
 def export_command(
     model: Annotated[Path, typer.Argument(metavar="MODEL_DIR", help="a folder that train wrote")],
-    form: Annotated[str, typer.Option("--format", help="model-card, registry, scai, sacro or bibtex")],
+    form: Annotated[str, typer.Option("--format", help=FORMS)],
     out: Out = None,
     audit: Annotated[Path | None, typer.Option("--audit", help="what audit --json printed; default: audit.json in the "
                                                "folder")] = None,
+    ledger: Annotated[Path | None, typer.Option("--ledger", help="the ledger that the model was charged to")] = None,
 ) -> None:
-    """The release as a model card, a registry's entry, an attestation, an output checker's folder or references.
+    """The release in other people's forms: cards, entries of registries, bills of materials, evidence for guidelines.
 
     One file goes to standard output, or to --out; sacro writes a folder.
     """
@@ -32,7 +37,7 @@ def export_command(
 
     if form not in FORMATS:
         raise InputError("--format", "must be one of " + ", ".join(FORMATS), form)
-    subject = read(model, audit=audit)
+    subject = read(model, audit=audit, ledger=ledger)
     if not subject.checked.holds:
         raise InputError("model", "must verify before it is exported", subject.checked.problems[0],
                          "lastiterate verify lists everything")

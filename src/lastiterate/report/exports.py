@@ -6,7 +6,6 @@ and an audit's report. No record, no prediction and no weight is in it.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import uuid
 from collections.abc import Callable
@@ -17,8 +16,17 @@ from lastiterate.accounting.wording import rounded_up
 from lastiterate.data.schema import Schema
 from lastiterate.features.map_table import described, maps_from
 from lastiterate.features.record_fields import Choice
-from lastiterate.markup import plain
 from lastiterate.release.folder import CERTIFICATE, HASHES
+from lastiterate.report.bills_of_materials import cyclonedx, spdx
+from lastiterate.report.evidence_sheets import edpb, nist, w3c
+from lastiterate.report.exported_text import (
+    UNSTATED,
+    certificate_digest,
+    claim,
+    line,
+    listed_by_releaser,
+    stated_by_releaser,
+)
 from lastiterate.report.subject import Subject
 from lastiterate.report.words import odds, percent
 from lastiterate.report.yaml_text import dump
@@ -26,18 +34,6 @@ from lastiterate.run.adjacency import convertible
 
 SCAI = "https://in-toto.io/attestation/scai/v0.3"
 STATEMENT = "https://in-toto.io/Statement/v1"
-
-
-def _word(subject: Subject, name: str, default: str) -> str:
-    """An entry of the releaser's statement, said to be one."""
-    said = (subject.body.get("word") or {}).get(name)
-    return default if said is None else f"{said} (the releaser's statement)"
-
-
-def claim(subject: Subject) -> str:
-    """The guarantee in one line."""
-    body = subject.body
-    return f"epsilon {rounded_up(body['epsilon'])} at delta {body['delta']:g} ({body['adjacency']})"
 
 
 def model_card(subject: Subject) -> dict[str, str]:
@@ -50,15 +46,15 @@ def model_card(subject: Subject) -> dict[str, str]:
              stated["true_positive_rates"]]
     deltas = [f"| {row['delta']:g} | {rounded_up(row['epsilon'])} |" for row in stated["guarantees"]]
     parts = [
-        f"# {_line(subject.name)}", "", "## Privacy", "", _line(odds(
+        f"# {line(subject.name)}", "", "## Privacy", "", line(odds(
             stated["right_guesses"], body["adjacency"], stated["unit"]["rows"])), "", f"**{claim(subject)}**", "",
-        f"- protected unit: {_line(stated['unit']['words'])}", f"- neighbours: {_line(stated['neighbours'])}", "",
+        f"- protected unit: {line(stated['unit']['words'])}", f"- neighbours: {line(stated['neighbours'])}", "",
         "| delta | epsilon at most |", "|---|---|", *deltas, "",
         "| false-positive rate | true-positive rate at most |", "|---|---|", *rates, "", "## Caveats", "",
-        *(f"- {_line(text)}" for text in body["caveats"]), "", "## Must stay secret", "",
-        *(f"- {_line(text)}" for text in stated["secret"]), "", "## The releaser's statement", "",
-        f"- purpose: {_line(_word(subject, 'purpose', 'not stated'))}",
-        f"- contact: {_line(_word(subject, 'contact', 'not stated'))}", *_records(subject), "",
+        *(f"- {line(text)}" for text in body["caveats"]), "", "## Must stay secret", "",
+        *(f"- {line(text)}" for text in stated["secret"]), "", "## The releaser's statement", "",
+        f"- purpose: {line(stated_by_releaser(subject, 'purpose', 'not stated'))}",
+        f"- contact: {line(stated_by_releaser(subject, 'contact', 'not stated'))}", *_records(subject), "",
         "## How to check it", "",
         "`lastiterate verify` on this folder derives every number again. SHA-256 of the weights: "
         f"`{body['weights_sha256']}`.", ""]
@@ -69,13 +65,7 @@ def _records(subject: Subject) -> list[str]:
     """How records become rows, where the schema says it."""
     if subject.schema is None:
         return []
-    return [f"- records become rows by: {_line(described(maps_from(subject.schema.get('features', ()))))}"]
-
-
-def _line(text: str) -> str:
-    """A text as one line of Markdown that is nothing but text."""
-    safe = " ".join(plain(str(text)).split())
-    return "".join(f"\\{letter}" if letter in "\\`*_{}[]<>#|!~&" else letter for letter in safe)
+    return [f"- records become rows by: {line(described(maps_from(subject.schema.get('features', ()))))}"]
 
 
 def registry(subject: Subject) -> dict[str, str]:
@@ -85,9 +75,9 @@ def registry(subject: Subject) -> dict[str, str]:
         else "private selection of a model"
     entry = {"status": "Draft", "tier": 3, "deployment": {
         "product": {
-            "name": subject.name, "data_curators": [_word(subject, "contact", UNSTATED)],
-            "intended_use": _word(subject, "purpose", UNSTATED), "data_product_type": "Machine learning model",
-            "description": _word(subject, "note", f"a model released with {claim(subject)}")},
+            "name": subject.name, "data_curators": [stated_by_releaser(subject, "contact")],
+            "intended_use": stated_by_releaser(subject, "purpose"), "data_product_type": "Machine learning model",
+            "description": stated_by_releaser(subject, "note", f"a model released with {claim(subject)}")},
         "dp_flavor": _flavour(subject),
         "privacy_loss": _loss(subject),
         "model": {
@@ -99,30 +89,24 @@ def registry(subject: Subject) -> dict[str, str]:
             "composition": "; ".join([*stated["charged"],
                                       *(f"not charged: {text}" for text in stated["not_charged"])])},
         "implementation": {
-            "pre_processing_eda_hyperparameter_tuning": "; ".join(_said(subject, "not_charged")) or UNSTATED,
+            "pre_processing_eda_hyperparameter_tuning":
+                "; ".join(listed_by_releaser(subject, "not_charged")) or UNSTATED,
             "mechanisms": f"{mechanisms}, {body.get('theorem') or 'a proof of its own'}",
             "justification": "; ".join(body["caveats"])},
-        "resources": {"sources": f"{CERTIFICATE}, SHA-256 {_digest(subject)}; lastiterate verify derives it again"},
+        "resources": {"sources": f"{CERTIFICATE}, SHA-256 {certificate_digest(subject)}; lastiterate verify derives it "
+                                 "again"},
     }}
     return {"deployment.yaml": dump(entry)}
-
-
-UNSTATED = "not stated by the releaser"
-
-
-def _said(subject: Subject, name: str) -> list[Any]:
-    """A list of the releaser's statement."""
-    return (subject.body.get("word") or {}).get(name, [])
 
 
 def _flavour(subject: Subject) -> dict[str, str]:
     """What is guaranteed, of which data."""
     adjacency, rows = subject.body["adjacency"], subject.body["stated"]["unit"]["rows"]
     kept = "every number of the run, the schema"
+    facts = [f"{one['fact']} [{one['source']}]" for one in listed_by_releaser(subject, "public_facts")]
     return {"name": "Approximate DP", "input_metric": adjacency, "bound_on_input_distance": f"1 unit ({rows} rows)",
             "output_measure": "hockey-stick divergence, both directions", "bound_on_output_distance": claim(subject),
-            "data_domain": "; ".join(f"{one['fact']} [{one['source']}]" for one in _said(subject, "public_facts"))
-            or UNSTATED,
+            "data_domain": "; ".join(facts) or UNSTATED,
             "unprotected_quantities": kept + (", the number of records" if convertible(adjacency, "zero-out") else "")}
 
 
@@ -130,21 +114,17 @@ def _loss(subject: Subject) -> dict[str, Any]:
     """How much, for whom."""
     body, unit = subject.body, subject.body["stated"]["unit"]
     return {"privacy_unit": "record-level" if unit["rows"] == 1 else "user-level",
-            "privacy_unit_description": _word(subject, "unit", unit["words"]),
+            "privacy_unit_description": stated_by_releaser(subject, "unit", unit["words"]),
             "privacy_parameters": {"epsilon": body["epsilon"], "delta": body["delta"]},
             "privacy_parameters_description": "; ".join(
                 f"epsilon {rounded_up(row['epsilon'])} at delta {row['delta']:g}"
                 for row in body["stated"]["guarantees"])}
 
 
-def _digest(subject: Subject) -> str:
-    return hashlib.sha256(subject.text.encode()).hexdigest()
-
-
 def scai(subject: Subject) -> dict[str, str]:
     """An in-toto statement with the predicate SCAI: attributes of the weights, the certificate their evidence."""
     body, stated = subject.body, subject.body["stated"]
-    evidence = {"name": CERTIFICATE, "digest": {"sha256": _digest(subject)}, "mediaType": "application/json"}
+    evidence = {"name": CERTIFICATE, "digest": {"sha256": certificate_digest(subject)}, "mediaType": "application/json"}
     attributes = [{"attribute": "DIFFERENTIALLY_PRIVATE", "evidence": evidence, "conditions": {
         "epsilon": body["epsilon"], "delta": body["delta"], "adjacency": body["adjacency"], "unit": stated["unit"],
         "theorem": body.get("theorem"), "rests_on": sorted({fact["evidence"] for fact in stated["rests_on"]}),
@@ -170,8 +150,8 @@ def scai(subject: Subject) -> dict[str, str]:
 def sacro(subject: Subject) -> dict[str, str]:
     """SACRO-ML's ``target.yaml`` and a report of results, with no model and no array: nothing of a record."""
     arrays = [f"{part}_{kind}" for kind in ("train", "test", "orig", "train_orig", "test_orig") for part in ("X", "y")]
-    target = {"dataset_name": _word(subject, "unit", subject.name), "dataset_module_path": "", "features":
-              _features(subject), "generalisation_error": float("nan"), "safemodel": [_disclosure(subject)],
+    target = {"dataset_name": stated_by_releaser(subject, "unit", subject.name), "dataset_module_path": "", "features":
+              _features(subject), "safemodel": [_disclosure(subject)],
               "model_type": "", "model_name": "lastiterate", "model_params": {},
               **{f"{name}_path": "" for name in [*arrays, "proba_train", "proba_test"]}}
     audit = subject.audit or {}
@@ -220,5 +200,6 @@ def references(subject: Subject) -> dict[str, str]:
 
 
 FORMATS: dict[str, Callable[[Subject], dict[str, str]]] = {
-    "model-card": model_card, "registry": registry, "scai": scai, "sacro": sacro, "bibtex": references}
+    "model-card": model_card, "registry": registry, "scai": scai, "sacro": sacro, "bibtex": references, "nist": nist,
+    "edpb": edpb, "w3c": w3c, "cyclonedx": cyclonedx, "spdx": spdx}
 """Names of formats, and what makes their files: name to text."""
