@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any, get_args
@@ -87,7 +87,11 @@ def _part(flag: str, text: str, kinds: Mapping[str, Any], forms: list[str]) -> A
     of = fields(kinds[word]) if word in kinds else ()
     if word not in kinds or not sum(item.default is MISSING for item in of) <= len(given) <= len(of):
         raise InputError(flag, f"must be {', '.join(forms[:-1])} or {forms[-1]}", text)
-    readers = {"int": whole_number, "float": number}
+    readers: dict[str, Callable[[str, str], Any]] = {
+        "int": whole_number, "float": number, "float | None": number, "str": lambda _, part: part}
+    if any(str(item.type) not in readers for item, _ in zip(of, given, strict=False)):
+        raise InputError(flag, f"takes at most {sum(str(item.type) in readers for item in of)} entries after {word}",
+                         text, "a JSON file of the run says the others")
     return kinds[word](*(readers[str(item.type)](flag, part) for item, part in zip(of, given, strict=False)))
 
 

@@ -38,6 +38,7 @@ from lastiterate.engine.program import StepProgram
 from lastiterate.errors import InputError
 from lastiterate.run.domains import AffineBall, Box
 from lastiterate.run.run import Run, check_described
+from lastiterate.run.update_rule import UpdateRule
 
 Progress = Callable[[int, int, float], None]
 """Called with steps done, steps in all, seconds; never with anything that depends on the data."""
@@ -54,6 +55,7 @@ class Loop:
     run: Run
     objective: Objective
     draws: Draws | None = None  #: exact noise, added to sums; without it the noise of the run is drawn by the program
+    rule: UpdateRule | None = None  #: a caller's optimizer, where the run says that there is one
 
     def __post_init__(self) -> None:
         check_described(self.run)
@@ -61,7 +63,7 @@ class Loop:
     @cached_property
     def program(self) -> StepProgram:
         """What the steps are compiled for, and their numbers."""
-        return StepProgram.of(self.run, self.objective)
+        return StepProgram.of(self.run, self.objective, self.rule)
 
     def execute(self, initial: Any, data: Any, key: Key, progress: Progress | None,
                 keeper: Keeper | None = None) -> np.ndarray:
