@@ -12,13 +12,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lastiterate.engine.ahead import ahead
 from lastiterate.engine.checkpoint import Keeper
 from lastiterate.engine.gaussian_noise import NOISE, Key, gaussian, stream
 from lastiterate.engine.growth import check_growth, check_released
 from lastiterate.engine.loop import Schedule, State, ended, looked_from, noise_at, schedule, start
 from lastiterate.engine.objective import Objective
 from lastiterate.engine.program import StepProgram
-from lastiterate.engine.streaming.ahead import ahead
 from lastiterate.engine.streaming.chunk_buffer import Shape, Slab
 from lastiterate.engine.streaming.chunk_buffers import slabs
 from lastiterate.engine.streaming.devices import Devices

@@ -11,6 +11,7 @@ import jax
 import numpy as np
 
 from lastiterate import interrupts
+from lastiterate.engine.ahead import ahead
 from lastiterate.engine.checkpoint import Keeper
 from lastiterate.engine.external_gradients import OutsideLoop, noise_of, streams_of
 from lastiterate.engine.external_steps import StepEnds
@@ -19,7 +20,6 @@ from lastiterate.engine.growth import check_growth, check_released
 from lastiterate.engine.loop import looked_from, schedule, start
 from lastiterate.engine.process import check_process
 from lastiterate.engine.program import StepProgram
-from lastiterate.engine.streaming.ahead import ahead
 from lastiterate.engine.streaming.passes import Passes
 from lastiterate.engine.streaming.record_source import AT_ONCE, Cursor, Piece, joined
 from lastiterate.engine.trainer import STRETCHES, Progress, check_dimension
