@@ -70,8 +70,8 @@ def compiled(run):
         data, plan = arrange(run, X, Y), schedule(run)
         state, blocks = start(program, np.zeros((1, D + 1)), KEY), program.sampler.blocks
         for first in range(0, run.steps, blocks):
-            state = advance(program, noise_ahead(4), state, drawn_for_pass(program, data, KEY, first // blocks), KEY, plan, first,
-                            min(first + blocks, run.steps))
+            one_pass = drawn_for_pass(program, data, KEY, first // blocks)
+            state = advance(program, noise_ahead(4), state, one_pass, KEY, plan, first, min(first + blocks, run.steps))
         return np.asarray(state.theta)
 
 
