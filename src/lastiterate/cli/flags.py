@@ -39,6 +39,25 @@ def number(flag: str, text: str) -> float:
     return value
 
 
+def threshold(text: str | None) -> float | tuple[float, float] | None:
+    """``PROBABILITY``, or ``A:M``: the costs of a false alarm and of a miss."""
+    if text is None:
+        return None
+    first, costs, second = text.partition(":")
+    return (number("--threshold", first), number("--threshold", second)) if costs else number("--threshold", first)
+
+
+def class_weight(text: str | None) -> dict[str, float] | None:
+    """``LABEL=WEIGHT,LABEL=WEIGHT``."""
+    if text is None:
+        return None
+    if "=" not in text:
+        raise InputError("--class-weight", "must be LABEL=WEIGHT,LABEL=WEIGHT, of public numbers (balanced would count "
+                         "private labels)", text)
+    parts = [part.rpartition("=") for part in text.split(",")]
+    return {label.strip(): number("--class-weight", weight) for label, _, weight in parts}
+
+
 def whole_number(flag: str, text: str) -> int:
     """A whole number; 1e6 is one."""
     value = number(flag, text)
