@@ -9,7 +9,7 @@ import pytest
 
 import lastiterate as li
 from lastiterate.analysis.continuity import Modulus, restarted_mu
-from lastiterate.analysis.shift_allocation import best_restart
+from lastiterate.analysis.shift_allocation import best_restart, optimal_mu
 from lastiterate.curves.gdp import Gdp
 from lastiterate.run.facts import FLOAT_SLACK
 from lastiterate.theorems import TABLE
@@ -173,3 +173,15 @@ def test_monotone(name):
             {"loss": li.Abstract(li.LossFacts(**facts | {"hoelder": 1.5 * H}))},
         ):
             assert mu_of(name, replace(run, **change)) >= now * (1 - 3e-3), (change, run)  # paths are searched
+
+
+def test_no_restart_is_better_than_the_one_that_is_found():
+    """Against every restart, on schedules whose cost over restarts has bumps: one behind each step of the record."""
+    rng = np.random.default_rng(0)
+    for _ in range(60):
+        steps, blocks, grown = int(rng.integers(2, 90)), int(rng.integers(1, 12)), rng.choice([1.0, 1.15])
+        c, v, s = rng.uniform(0.6, 1, steps) * grown, rng.uniform(0.1, 1, steps), np.zeros(steps)
+        s[rng.integers(blocks)::blocks] = rng.uniform(0.1, 1)
+        diameter = 10 ** rng.uniform(-2, 1)
+        every = min(optimal_mu(c[-w:], s[-w:], v[-w:], diameter) for w in range(1, steps + 1))
+        assert every <= best_restart(c, s, v, diameter) <= every * (1 + 1e-12)

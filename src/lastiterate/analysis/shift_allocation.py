@@ -75,14 +75,28 @@ def optimal_mu(c: Any, s: Any, v: Any, start: float = 0.0) -> float:
     return mu * (1 + allowance(c.size, float(later.max())))
 
 
+ALL = 2**15
+"""Steps times restarts up to which every restart is tried."""
+
+
 def best_restart(c: Array, s: Array, v: Array, diameter: float) -> float:
-    """The smallest mu over restarts at distance ``diameter``; any subset of restart times is a valid bound."""
+    """The smallest mu over restarts at distance ``diameter``; any subset of restart times is a valid bound.
+
+    A restart at an earlier step without the record costs no more where that step's map does not expand: it begins at
+    most as far apart, and more noise hides the distance. So restarts right behind the record's steps are all.
+    """
     steps = c.size
 
     def cost(window: int) -> float:
         return optimal_mu(c[steps - window :], s[steps - window :], v[steps - window :], diameter)
 
-    return search(cost, steps)
+    def numbered(number: int) -> float:
+        return cost(windows[number - 1])
+
+    behind = steps - 1 - np.flatnonzero(s > 0)[::-1]
+    windows = np.append(behind[behind > 0], steps).tolist()
+    found = min(map(cost, windows)) if len(windows) * steps <= ALL else search(numbered, len(windows))
+    return min(found, search(cost, steps)) if len(windows) < steps and (c > 1).any() else found
 
 
 def search(cost: Any, longest: int) -> float:
