@@ -8,8 +8,7 @@ import jax.numpy as jnp
 
 from benchmarks.audit.bugs import runs
 from benchmarks.audit.bugs.bug import Bug
-from lastiterate.engine import gathered, loop, trainer
-from lastiterate.engine.samplers.dealt import words
+from lastiterate.engine import loop, trainer
 from lastiterate.engine.samplers.poisson import PoissonDraws
 
 step_at, summed, drawn, for_pass = loop.step_at, loop.batch_sum, PoissonDraws.batch_sum, loop.drawn_for_pass
@@ -40,8 +39,7 @@ PUBLIC_ORDER = (trainer, "drawn_once", lambda program, data, key: data)
 IN_PLACE = (trainer, "places", lambda run, key: None)
 ONE_DRAW = ((loop, "drawn_for_pass", lambda program, data, key, number: for_pass(program, data, key, 0 * number)),
             (trainer, "drawn_for_pass",
-             lambda program, data, key, number: for_pass(program, data, key, 0 * jnp.asarray(number))),
-            (gathered, "words", lambda key, first, last, n: (next(words(key, 0, 1, n)) for _ in range(first, last))))
+             lambda program, data, key, number: for_pass(program, data, key, 0 * jnp.asarray(number))))
 
 BUGS = (
     Bug("a short last block divided by its own size", runs.SHORT_BLOCK, ((loop, "batch_sum", own_size),)),

@@ -65,6 +65,10 @@ class Subject(ABC):
         """What the numbers follow from, JSON-ready: a ledger's line has its hash."""
         return self.description()
 
+    def charged_as(self) -> dict[str, Any]:
+        """What a ledger is charged for, JSON-ready: the same, where epsilon is about everybody."""
+        return self.described()
+
     def details(self) -> dict[str, Any]:
         """What a written certificate says of it beside ``entry``, JSON-ready."""
         return {}
@@ -181,9 +185,7 @@ class OneRun(Subject):
     def of_the_run(self) -> tuple[str, ...]:
         """Caveats that the run itself brings."""
         several = (units(self.run.rows_per_unit),) if self.run.rows_per_unit > 1 else ()
-        update = self.run.update
-        stated = (update.stated,) if update is not None and update.stated else ()
-        return (*self.words.secret, *several, *stated)
+        return (*self.words.secret, *several)
 
     @property
     def words(self) -> Words:

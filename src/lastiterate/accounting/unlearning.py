@@ -77,6 +77,10 @@ class Unlearning(Subject):
         return {"training": self.training.to_dict(),
                 "requests": [{"removed": part.removed, "run": part.run.to_dict()} for part in self.requests]}
 
+    def charged_as(self) -> dict[str, Any]:
+        """The last steps alone, for those who stay: what was before them was charged before."""
+        return self.requests[-1].run.to_dict()
+
     @classmethod
     def from_dict(cls, data: Any) -> Unlearning:
         """What ``description`` described; ``InputError`` for anything else."""

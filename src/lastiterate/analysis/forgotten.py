@@ -22,7 +22,7 @@ from lastiterate.curves.gdp import Gdp
 from lastiterate.run.arrays import Array
 from lastiterate.run.by_method import last_noise, minimiser_of
 from lastiterate.run.facts import FLOAT_SLACK
-from lastiterate.run.ridge_minimiser import RidgeMinimiser
+from lastiterate.run.ridge_minimiser import NORM_SLACK, RidgeMinimiser
 from lastiterate.run.run import Run
 
 FAILURES = (1e-12, 1e-9, 1e-7)
@@ -101,7 +101,7 @@ def _trained(training: Training, total: int, failure: float) -> Moves:
     """What one of ``total`` records does to a training."""
     if isinstance(training, RidgeMinimiser):
         facts = training.loss.facts()
-        moved = facts.fact("lipschitz") / training.n / facts.fact("strong")
+        moved = facts.fact("lipschitz") * (1 + NORM_SLACK) / training.n / facts.fact("strong")
         return _ended(moved + 2 * training.residual / facts.fact("strong") / total, 0.0)
     if minimiser_of(training) is not None:
         facts = training.loss.facts()

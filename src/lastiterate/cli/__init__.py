@@ -11,6 +11,7 @@ from lastiterate.cli import (  # their commands register themselves
     backbones,
     explore_command,
     fits,
+    forget_command,
     ledgers,
     plans,
     published,
@@ -23,8 +24,8 @@ from lastiterate.cli import (  # their commands register themselves
 from lastiterate.cli.names import in_flags
 from lastiterate.cli.screen import app
 
-__all__ = ["app", "audits", "backbones", "explore_command", "fits", "ledgers", "main", "plans", "published", "releases",
-           "reports", "runs", "trainings", "tunings"]
+__all__ = ["app", "audits", "backbones", "explore_command", "fits", "forget_command", "ledgers", "main", "plans",
+           "published", "releases", "reports", "runs", "trainings", "tunings"]
 
 
 def main() -> None:

@@ -48,7 +48,7 @@ FLAG_HELP = {
 
 ALGORITHM_HELP = ("automatic: planned; or noisy-gd, dp-sgld, cyclic-dp-sgd, permuted-sgd, bins-sgd, "
                   "allocation-sgd, poisson-dp-sgd, correlated-sgd, noisy-sgd, dp-svrg, objective-perturbation, "
-                  "output-perturbation with usual settings")
+                  "output-perturbation, forgetting-sgd with usual settings")
 
 
 def _version(asked: bool) -> None:
@@ -124,8 +124,6 @@ Trust = Annotated[bool, typer.Option("--trust-constants", help="rely on constant
 Delta = Annotated[float, typer.Option("--delta", help="the delta at which epsilon is stated")]
 Calibrated = Annotated[bool, typer.Option("--calibrated/--no-calibrated", help="whether a classifier spends 5 % "
                                          "of mu^2 on probabilities that are frequencies")]
-Threshold = Annotated[str | None, typer.Option("--threshold", help="of two classes: the probability from which on the "
-                                               "second is predicted, or A:M, the costs of a false alarm and of a miss")]
 TimeBudget = Annotated[float, typer.Option("--time-budget", help="seconds a fit may take, estimated on two cores")]
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,7 +20,6 @@ from lastiterate.cli.screen import (
     FLAG_HELP,
     Calibrated,
     Json,
-    Threshold,
     app,
     console,
     reports_errors,
@@ -72,9 +73,6 @@ class Training(FromFile):
                                "the records, held out, counted with noise; the part of the budget mu^2 it costs, such "
                                "as 0.05")] = None
     calibrated: Calibrated = True
-    class_weight: Annotated[str | None, typer.Option("--class-weight", help="public weights LABEL=WEIGHT,LABEL=WEIGHT "
-                                                     "of the records of every class; only ratios matter")] = None
-    threshold: Threshold = None
     json_: Json = False
 
     def stated(self) -> dict[str, Any]:
@@ -108,8 +106,7 @@ class Training(FromFile):
                       algorithm=Algorithm(self.algorithm, batching, flags.prox(self.prox), self.cap),
                       row_norm=self.row_norm, units=None if self.unit is None else Units(self.unit, self.rows_per_unit),
                       features=self.features, secure_noise=self.secure_noise, stream=self.stream, scratch=self.scratch,
-                      devices=self.devices, report_accuracy=self.report_accuracy, calibrated=self.calibrated,
-                      class_weight=flags.class_weight(self.class_weight), threshold=flags.threshold(self.threshold))
+                      devices=self.devices, report_accuracy=self.report_accuracy, calibrated=self.calibrated)
 
 
 @app.command("train")
@@ -128,12 +125,7 @@ def train_command(asked: Training) -> None:
     if why is not None:
         wanted = replace(wanted, stream=True)
         Terminal(stderr=True).print(f"the data are read piece by piece: {why}", highlight=False, soft_wrap=True)
-    with charging, _progress() as bar:
-        task = bar.add_task("training", total=None, visible=False)  # until the data are read
-
-        def tick(done: int, steps: int, seconds: float) -> None:
-            bar.update(task, completed=done, total=steps, visible=True)
-
+    with charging, steps_bar("training") as tick:
         result = datafile.fit_file(wanted, progress=tick, charging=charging)
     if result.test_score is not None:
         said.setdefault("accuracy", f"{result.test_score:.3f} on {asked.test or 'a bundled public test set'}")
@@ -167,7 +159,10 @@ def _show(result: Released, where: str, asked: Training) -> None:
     show.trained(console, result, where)
 
 
-def _progress() -> Progress:
+@contextmanager
+def steps_bar(what: str) -> Iterator[Callable[[int, int, float], None]]:
     """Steps and time; nothing that depends on the data."""
-    return Progress(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
-                    TimeRemainingColumn(), console=Terminal(stderr=True))
+    with Progress(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
+                  TimeRemainingColumn(), console=Terminal(stderr=True)) as bar:
+        task = bar.add_task(what, total=None, visible=False)  # until the data are read
+        yield lambda done, steps, seconds: bar.update(task, completed=done, total=steps, visible=True)

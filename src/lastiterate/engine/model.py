@@ -32,12 +32,13 @@ class Model:
 
 
 def execute(run: Run, features: Any, target: Any, key: Key | None = None,
-            progress: Progress | None = None, keeper: Keeper | None = None, absent: Sequence[int] = ()) -> Model:
+            progress: Progress | None = None, keeper: Keeper | None = None, absent: Sequence[int] = (),
+            initial: np.ndarray | None = None) -> Model:
     """Run every step of ``run``, in order; the only way from data in memory to a released model.
 
     ``keeper``: checkpoints of it; a resumed run draws what it drew before, its private preparation included.
-    ``absent``: records whose gradients are zeroed, for audits; their rows and answers must be 0, so that sums do not
-    hold them either.
+    ``absent``: records whose gradients are zeroed; their rows and answers must be 0, so that sums do not hold them
+    either. ``initial``: first weights (k, d + 1) instead of 0, public or hidden as the caller accounts for them.
     """
     if keeper is not None:
         key = keeper.begin(run, (features, target), key, "linear")
@@ -51,7 +52,7 @@ def execute(run: Run, features: Any, target: Any, key: Key | None = None,
         return rows_of_batches(run, features, released, order)
 
     done, released = settled(run, (0, *np.shape(features))[-1], released, key, batches)
-    model = Model(Trainer(done).fit(features, target, key, progress, released, absent, keeper), released)
+    model = Model(Trainer(done).fit(features, target, key, progress, released, absent, keeper, initial), released)
     return with_calibration(run, model, features, target, key, absent)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -16,7 +15,6 @@ import numpy as np
 
 from lastiterate import interrupts
 from lastiterate.engine.checkpoint import Keeper
-from lastiterate.engine.gathered import batches
 from lastiterate.engine.gaussian_noise import Key, fresh_key
 from lastiterate.engine.gradients import Linear, outputs
 from lastiterate.engine.growth import check_growth, check_released
@@ -40,7 +38,6 @@ from lastiterate.engine.program import StepProgram
 from lastiterate.errors import InputError
 from lastiterate.run.domains import AffineBall, Box
 from lastiterate.run.run import Run, check_described
-from lastiterate.run.update_rule import UpdateRule
 
 Progress = Callable[[int, int, float], None]
 """Called with steps done, steps in all, seconds; never with anything that depends on the data."""
@@ -57,7 +54,6 @@ class Loop:
     run: Run
     objective: Objective
     draws: Draws | None = None  #: exact noise, added to sums; without it the noise of the run is drawn by the program
-    rule: UpdateRule | None = None  #: a caller's optimizer, where the run says that there is one
 
     def __post_init__(self) -> None:
         check_described(self.run)
@@ -65,7 +61,7 @@ class Loop:
     @cached_property
     def program(self) -> StepProgram:
         """What the steps are compiled for, and their numbers."""
-        return StepProgram.of(self.run, self.objective, self.rule)
+        return StepProgram.of(self.run, self.objective)
 
     def execute(self, initial: Any, data: Any, key: Key, progress: Progress | None,
                 keeper: Keeper | None = None) -> np.ndarray:
@@ -83,29 +79,33 @@ class Loop:
 
     def _last(self, state: State, data: Any, key: Any, progress: Progress | None, keeper: Keeper | None) -> np.ndarray:
         plan, steps, program = schedule(self.run), self.run.steps, self.program
+        blocks, each_pass = program.sampler.blocks, program.sampler.drawn == "each pass"
         whole = progress is None and keeper is None
         began, done, ahead = time.perf_counter(), 0, noise_ahead(state.theta.size)
         if keeper is not None and (found := keeper.state)[1]:
             done, state = found[0], State.restored(found[1])
-        with closing(batches(program, data, key, done, steps)) as every:
-            for group in every:
-                while done < group.end:
-                    interrupts.check()
-                    until = min(group.end, done + math.ceil(steps / (1 if whole else STRETCHES)))
-                    if self.draws is None:
-                        state = advance(group.program, ahead, state, group.data, key, plan, done, until)
-                    else:
-                        until = min(until, done + ahead)
-                        noise = self.draws(done, until, ahead, state.theta.shape)
-                        state = advance_exactly(group.program, state, group.data, key, plan, noise, done, until)
-                    done = until
-                    if not whole or done == group.end:
-                        state.theta.block_until_ready()  # the group's memory is used again
-                    if keeper is not None and done < steps and keeper.due:
-                        keeper.keep(done, state.kept())
-                    if progress is not None:
-                        progress(done, steps, time.perf_counter() - began)
-                del group  # before the next one takes its memory
+        current, number = data, -1
+        while done < steps:
+            interrupts.check()
+            until = min(steps, done + math.ceil(steps / (1 if whole else STRETCHES)))
+            if each_pass:
+                until = min(until, (done // blocks + 1) * blocks)
+                if done // blocks != number:
+                    number, current = done // blocks, None  # before the next pass takes its memory
+                    current = drawn_for_pass(program, data, key, number)
+            if self.draws is None:
+                state = advance(program, ahead, state, current, key, plan, done, until)
+            else:
+                until = min(until, done + ahead)
+                noise = self.draws(done, until, ahead, state.theta.shape)
+                state = advance_exactly(program, state, current, key, plan, noise, done, until)
+            done = until
+            if not whole:
+                state.theta.block_until_ready()
+            if keeper is not None and done < steps and keeper.due:
+                keeper.keep(done, state.kept())
+            if progress is not None:
+                progress(done, steps, time.perf_counter() - began)
         return np.asarray(state.theta)
 
     def _all(self, state: State, data: Any, key: Any) -> np.ndarray:
@@ -138,21 +138,23 @@ class Loop:
             found.append(np.asarray(part))
         return np.concatenate(found)[:steps]
 
-    def many(self, initial: Any, data: Any, keys: Any) -> np.ndarray:
-        """What is released for every key, in a single vectorised program; ``data`` in public order."""
+    def many(self, initial: Any, data: Any, keys: Any, firsts: np.ndarray | None = None) -> np.ndarray:
+        """What is released for every key, in a single vectorised program; ``data`` in public order. ``firsts``: the
+        first parameters for every key, where they are not all ``initial``."""
         check_dimension(self.run, math.prod(np.shape(initial)))
         plan = schedule(self.run)
+        begun = jnp.broadcast_to(initial, (len(keys), *np.shape(initial))) if firsts is None else jnp.asarray(firsts)
         if self.run.release == "all":
-            return np.asarray(_many_traced(self.program, initial, data, keys, plan, self.run.steps))
-        return np.asarray(_many(self.program, initial, data, keys, plan, self.run.steps))
+            return np.asarray(_many_traced(self.program, begun, data, keys, plan, self.run.steps))
+        return np.asarray(_many(self.program, begun, data, keys, plan, self.run.steps))
 
 
 @jax.jit
-def _many(program: StepProgram, initial: Any, data: Any, keys: Any, plan: Any, steps: Any) -> jax.Array:
+def _many(program: StepProgram, firsts: Any, data: Any, keys: Any, plan: Any, steps: Any) -> jax.Array:
     blocks = program.sampler.blocks
 
-    def one(key: Key) -> jax.Array:
-        state, arranged = start(program, initial, key), drawn_once(program, data, key)
+    def one(key: Key, first: jax.Array) -> jax.Array:
+        state, arranged = start(program, first, key), drawn_once(program, data, key)
         if program.sampler.drawn != "each pass":
             return advance(program, 1, state, arranged, key, plan, 0, steps).theta
 
@@ -162,15 +164,15 @@ def _many(program: StepProgram, initial: Any, data: Any, keys: Any, plan: Any, s
 
         return jax.lax.fori_loop(0, -(-steps // blocks), one_pass, state).theta
 
-    return jax.vmap(one)(keys)
+    return jax.vmap(one)(keys, firsts)
 
 
 @partial(jax.jit, static_argnums=5)
-def _many_traced(program: StepProgram, initial: Any, data: Any, keys: Any, plan: Any, steps: int) -> jax.Array:
+def _many_traced(program: StepProgram, firsts: Any, data: Any, keys: Any, plan: Any, steps: int) -> jax.Array:
     blocks = program.sampler.blocks
 
-    def one(key: Key) -> jax.Array:
-        state = start(program, initial, key)
+    def one(key: Key, first: jax.Array) -> jax.Array:
+        state = start(program, first, key)
         if program.sampler.drawn != "each pass":
             return trace(program, state, drawn_once(program, data, key), key, plan, 0, steps)[1]
 
@@ -182,7 +184,7 @@ def _many_traced(program: StepProgram, initial: Any, data: Any, keys: Any, plan:
         whole = whole.reshape(passes * blocks, *state.theta.shape)
         return jnp.concatenate((whole, one_pass(state, passes, left)[1])) if left else whole
 
-    return jax.vmap(one)(keys)
+    return jax.vmap(one)(keys, firsts)
 
 
 def check_dimension(run: Run, parameters: int) -> None:
@@ -214,11 +216,12 @@ class Trainer:
 
     def fit(self, features: Any, target: Any, key: Key | None = None, progress: Progress | None = None,
             released: tuple[np.ndarray, ...] = (), absent: Sequence[int] = (),
-            keeper: Keeper | None = None) -> np.ndarray:
+            keeper: Keeper | None = None, initial: np.ndarray | None = None) -> np.ndarray:
         """Train and return the last iterate, (k, d + 1) float64 (all of them, (T, k, d + 1), for release="all").
 
         ``key``: only for tests and audits; by default 128 fresh bits from the operating system. ``released``:
-        what each part of the run's preparation found. ``absent``: records whose gradients are zeroed, for audits.
+        what each part of the run's preparation found. ``absent``: records whose gradients are zeroed. ``initial``:
+        the first weights, (k, d + 1), to which the run's start adds; 0 by default.
         Errors: bad data, or a diverging run; then nothing is returned.
 
         **Guarantee:** exactly the run that is accounted: rows clipped, noise at every step, no other output.
@@ -233,20 +236,28 @@ class Trainer:
             data: Any = jax.device_put(rows, may_alias=True), jnp.asarray(labels)
             if order is None:
                 data = drawn_once(self.loop.program, data, key)
-            return self.loop.execute(self.zero(rows), data, key, progress, keeper)
+            return self.loop.execute(self.first(rows, initial), data, key, progress, keeper)
 
-    def fit_many(self, features: Any, target: Any, keys: Any, absent: Sequence[int] = ()) -> np.ndarray:
+    def fit_many(self, features: Any, target: Any, keys: Any, absent: Sequence[int] = (),
+                 initial: np.ndarray | None = None) -> np.ndarray:
         """Train one model per key in a single vectorised program, for tests and audits; (models, k, d + 1), with all
-        iterates (models, T, k, d + 1)."""
+        iterates (models, T, k, d + 1). ``initial``: the first weights of every model, (models, k, d + 1)."""
         check_process()
         rows, labels = arrange(self.run, features, target, absent=absent)
         with jax.enable_x64(True):
             if (solver := solver_of(self.run)) is not None:
                 return solver.many(self.run, rows, labels, keys)
-            return self.loop.many(self.zero(rows), (rows, labels), keys)
+            return self.loop.many(self.zero(rows), (rows, labels), keys, initial)
+
+    def first(self, rows: Any, initial: np.ndarray | None) -> np.ndarray:
+        """The first weights for arranged rows; those that are given must have their shape."""
+        zero = self.zero(rows)
+        if initial is not None and np.shape(initial) != zero.shape:
+            raise InputError("initial", f"must have shape {zero.shape}", np.shape(initial))
+        return zero if initial is None else np.asarray(initial, np.float64)
 
     def zero(self, rows: Any) -> np.ndarray:
-        """The first weights, for arranged rows."""
+        """Weights of 0, for arranged rows."""
         return np.zeros((outputs(linear_loss(self.run)), rows.shape[-1]))
 
 

@@ -52,6 +52,17 @@ def append(connection: sqlite3.Connection, kind: str, **fields: object) -> None:
     connection.execute("INSERT INTO events VALUES (?, ?, ?)", (number, text, _chained(before, number, text)))
 
 
+def digest_of(connection: sqlite3.Connection, token: str) -> str | None:
+    """The keyed digest of the records of a release, the last that was kept; ``None`` where there is none."""
+    if version(connection) < VERSION:
+        return None
+    found = None
+    for (text,) in connection.execute("SELECT event FROM events ORDER BY number"):
+        kind, fields = json.loads(text)
+        found = fields["digest"] if kind == "records" and fields["token"] == token else found
+    return found
+
+
 def head(connection: sqlite3.Connection) -> str | None:
     """The last event's chain; ``None`` for a ledger of format 1."""
     if version(connection) < VERSION:
@@ -124,6 +135,9 @@ def _replayed(rows: Iterable[tuple[int, str, str]]) -> tuple[dict[Any, dict[str,
                 if fields["state"] not in NEXT[line["state"]]:
                     raise ValueError
                 line |= {"state": fields["state"], "model": fields["model"]}
+            case "records":
+                if set(fields) != {"token", "digest"} or fields["token"] not in by_token:
+                    raise ValueError
             case "checkpoint":
                 by_token[fields["token"]]["checkpoint"] = fields["checkpoint"]
             case _:

@@ -39,7 +39,7 @@ class Ledger:
     **Guarantee:** the releases on a data set never exceed the filter that was fixed when the ledger was made. What was
     reserved counts until it is cancelled, and only what never touched a record can be. Whatever changes is an event of
     one chain (``history``), whose ``head`` can be kept in another place. Nothing in the file depends on
-    records: no digest, no time of day, no outcome but the hash of a released model.
+    records but the hash of a released model and a digest of its records under a random key: no time of day, no outcome.
     """
 
     path: Path
@@ -102,6 +102,20 @@ class Ledger:
             if checkpoint > self._one(connection, token).checkpoint:
                 connection.execute("UPDATE releases SET checkpoint = ? WHERE token = ?", (checkpoint, token))
                 history.append(connection, "checkpoint", token=token, checkpoint=checkpoint)
+
+    def remember(self, token: str, digest: str) -> None:
+        """Keep a keyed digest of the records that a release was trained on; ledgers of format 1 keep none."""
+        with opened(self.path) as connection, transaction(connection):
+            self._one(connection, token)
+            history.append(connection, "records", token=token, digest=digest)
+
+    def remembered(self, model_sha256: str) -> tuple[str, str] | None:
+        """The token of the release with these weights and the digest of its records, if both are known."""
+        with opened(self.path) as connection:
+            row = connection.execute("SELECT token FROM releases WHERE model = ?", (model_sha256,)).fetchone()
+            token = "" if row is None else str(row[0])
+            digest = history.digest_of(connection, token)
+        return None if digest is None else (token, digest)
 
     def total(self, dataset: str | None = None) -> Total:
         """The budget and the history of a data set (the only one, where none is named)."""

@@ -16,7 +16,7 @@ from lastiterate.errors import InputError
 from lastiterate.planning.families import whitened, whitened_minimiser
 from lastiterate.planning.families.asked import Asked, linear_loss
 from lastiterate.planning.families.one_record import one_record_run
-from lastiterate.planning.families.output import output_run
+from lastiterate.planning.families.output import balanced_ridge, output_run
 from lastiterate.planning.families.svrg import snapshot_run
 from lastiterate.run.adjacency import records_moved
 from lastiterate.run.batching import (
@@ -32,13 +32,14 @@ from lastiterate.run.batching import (
 from lastiterate.run.losses import HuberRidge, LinearLoss
 from lastiterate.run.noise import NoiseMultiplier
 from lastiterate.run.penalties import Prox
-from lastiterate.run.preparation import TopEigenvalue
+from lastiterate.run.preparation import TopEigenvalue, UnitRows
 from lastiterate.run.run import Run
 from lastiterate.run.step_sizes import Constant, RelativeToSmooth
 
 FEWEST_BLOCKS = 10
 PASSES = 20  #: over sampled batches; the fewest over blocks in one order
 MOST_PASSES = 200
+FORGETTING_BLOCKS = 50  #: at most, where a model is to forget
 FULL_STEPS = (100, 500)  #: the fewest and the most steps of full batches
 CAP = 0.1
 WAY = 0.54  #: the length of all steps on capped losses, relative to that with clips and momentum
@@ -67,12 +68,13 @@ NAMED = {
     "poisson-dp-sgd": Named(lambda n, size: Poisson(size / n), True),
 }
 PERTURBED, LAST_NOISE, REDUCED, ONE_RECORD = "objective-perturbation", "output-perturbation", "dp-svrg", "noisy-sgd"
-CORRELATED = "correlated-sgd"
-ALGORITHMS = ("automatic", *NAMED, CORRELATED, ONE_RECORD, REDUCED, PERTURBED, LAST_NOISE)
+CORRELATED, FORGETTING = "correlated-sgd", "forgetting-sgd"
+ALGORITHMS = ("automatic", *NAMED, CORRELATED, ONE_RECORD, REDUCED, PERTURBED, LAST_NOISE, FORGETTING)
 INEXACT = {
     PERTURBED: "its noise is drawn once, as a term of the objective, and a minimiser is no sum",
     LAST_NOISE: "every step is charged then, and all but one have no noise",
     ONE_RECORD: "every step is charged then, and it takes tens of thousands of them",
+    FORGETTING: "every step is charged then, and all but one have no noise",
     REDUCED: "its noise follows the parameters, and no grid fits all of its sizes",
     CORRELATED: "its later steps take noise back, in parts that are no whole number of grid steps",
 }
@@ -97,6 +99,8 @@ def described(asked: Asked, algorithm: str, *, batching: Batching | None = None,
     - dp-svrg: noisy full gradients at snapshots, and noisy differences to them over Poisson batches between (after
       Wang, Ye, Xu 2017);
     - output-perturbation: gradient descent on a ridge problem with noise on its last step alone (Zhang et al. 2017);
+    - forgetting-sgd: the same over blocks in a public order, on rows of unit length that nothing else prepares, and
+      without a calibration: all that records leave behind is in weights that forget (``lastiterate.forget``);
     - objective-perturbation: no steps at all, the minimiser of an objective with a random linear term (Chaudhuri,
       Monteleoni, Sarwate 2011), for classes and zero-out; the ridge is that of the lowest predicted risk.
 
@@ -106,7 +110,8 @@ def described(asked: Asked, algorithm: str, *, batching: Batching | None = None,
     """
     if algorithm not in ALGORITHMS[1:]:
         raise InputError("algorithm", "must be one of " + ", ".join(ALGORITHMS), algorithm)
-    return asked.with_calibration(_described(asked, algorithm, batching, prox, cap, charged))
+    found = _described(asked, algorithm, batching, prox, cap, charged)
+    return found if algorithm == FORGETTING else asked.with_calibration(found)
 
 
 def _described(asked: Asked, algorithm: str, batching: Batching | None, prox: Prox | None, cap: float | None,
@@ -125,6 +130,8 @@ def _described(asked: Asked, algorithm: str, batching: Batching | None, prox: Pr
     if algorithm == LAST_NOISE:
         batches = FullBatch() if batching is None else batching
         return output_run(asked, batches, in_a_pass(asked, batches), _capped_loss(asked, cap), prox)
+    if algorithm == FORGETTING:
+        return _forgetting(asked, batching, _capped_loss(asked, cap), prox)
     size = -(-asked.task.n // max(FEWEST_BLOCKS, whitened.block_count(asked.task.n)))
     if algorithm == CORRELATED:
         return _with(_correlated(asked, Cyclic(size) if batching is None else batching), prox, cap)
@@ -134,6 +141,14 @@ def _described(asked: Asked, algorithm: str, batching: Batching | None, prox: Pr
         steps = whitened.STEPS[-1] if type(batches) is FullBatch else PASSES * in_a_pass(asked, batches)
         return _with(whitened.run_of(asked, steps, NoiseMultiplier(1.0), batches), prox, cap)
     return _capped(asked, batches, prox, cap)
+
+
+def _forgetting(asked: Asked, batching: Batching | None, loss: LinearLoss, prox: Prox | None) -> Run:
+    """Blocks so many that a pass forgets about as much as theory allows before distances within it add up."""
+    loss = replace(loss, ridge=balanced_ridge(asked, loss))
+    count = int(loss.facts().fact("smooth") / (2 * loss.ridge))
+    batches = Cyclic(-(-asked.task.n // max(1, min(count, FORGETTING_BLOCKS)))) if batching is None else batching
+    return replace(output_run(asked, batches, in_a_pass(asked, batches), loss, prox), prelude=(UnitRows(),))
 
 
 def _with(run: Run, prox: Prox | None, cap: float | None) -> Run:
@@ -158,7 +173,7 @@ def in_a_pass(asked: Asked, batching: Batching) -> int:
 
 
 def _capped_loss(asked: Asked, cap: float | None) -> LinearLoss:
-    loss = linear_loss(asked.task, 1.0, whitened.RESIDUAL_CLIP)
+    loss = linear_loss(asked.task.classes, 1.0, whitened.RESIDUAL_CLIP)
     return loss if isinstance(loss, HuberRidge) else replace(loss, cap=CAP if cap is None else cap)
 
 

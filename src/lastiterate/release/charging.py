@@ -8,12 +8,15 @@ it was charged stays charged, and goes on from its checkpoint under the same lin
 from __future__ import annotations
 
 import hashlib
+import hmac
 import json
 import secrets
 import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Any, final
+
+import numpy as np
 
 from lastiterate import interrupts
 from lastiterate.errors import InputError
@@ -28,6 +31,8 @@ if TYPE_CHECKING:
 
 EVERY = 60.0
 """Seconds between checkpoints."""
+AT_ONCE = 4096
+"""Records whose digest is taken at once."""
 
 
 @final
@@ -118,6 +123,23 @@ class Charging:
                        purpose=self.purpose, token=self._token)
         ledger.touch(self._token)
 
+    def remember(self, data: Any) -> None:
+        """Keep a keyed digest of the records that were trained on: who forgets some of them later must have the same.
+        """
+        if self.ledger is not None and self._charged:
+            self.ledger.remember(self._token, keyed_digest(self._token, data))
+
+    def compare(self, model: Fitted | None, data: Any) -> None:
+        """Refuse data that are not those that ``model`` was trained on, as the ledger knows them."""
+        assert self.ledger is not None
+        known = None if model is None else self.ledger.remembered(weights_hash(model))
+        if known is None:
+            raise InputError("ledger", "must be the one that the model was charged to, and know its data", None,
+                             "name that ledger; data that were read piece by piece are not kept in mind")
+        if not hmac.compare_digest(keyed_digest(known[0], data), known[1]):
+            raise InputError("data", "must be those that the model was trained on, without the records that it forgot "
+                             "before: the ledger knows others", None, "give the same records, in the same order")
+
     def _opened(self) -> Keeper:
         from lastiterate.engine.checkpoint import Keeper
 
@@ -131,9 +153,7 @@ class Charging:
     def finish(self, model: Fitted | None) -> None:
         """The model is out: say so in the ledger, and delete the checkpoint."""
         if self.ledger is not None and self._charged and model is not None:
-            from safetensors.numpy import save
-
-            self.ledger.release(self._token, hashlib.sha256(save(model.contents()[1])).hexdigest())
+            self.ledger.release(self._token, weights_hash(model))
         if self.keeper is not None:
             self.keeper.finish()
 
@@ -162,6 +182,32 @@ def charging_of(*, ledger: Ledger | str | Path | None = None, dataset: str | Non
                    place=place)
 
 
+def weights_hash(model: Fitted) -> str:
+    """SHA-256 of a model's file of weights."""
+    from safetensors.numpy import save
+
+    return hashlib.sha256(save(model.contents()[1])).hexdigest()
+
+
+def keyed_digest(key: str, data: Any) -> str:
+    """HMAC-SHA256 of records, in double precision and in order; ``data``: a tuple of arrays (n, ...).
+
+    **Guarantee:** without the key, a random token of the ledger's line that is in no model folder, nobody can find out
+    whether a guess of the records is right.
+    """
+    found = hmac.new(key.encode(), digestmod=hashlib.sha256)
+    for part in map(np.asarray, data):
+        found.update(f"{part.shape}".encode())
+        for first in range(0, len(part), AT_ONCE):
+            found.update(np.ascontiguousarray(part[first:first + AT_ONCE], dtype=np.float64).tobytes())
+    return found.hexdigest()
+
+
 def described_hash(charged: Charged) -> str:
     """SHA-256 of what its numbers follow from: a line of a ledger has it."""
-    return hashlib.sha256(json.dumps(charged.described(), sort_keys=True).encode()).hexdigest()
+    return hash_of(charged.described())
+
+
+def hash_of(description: dict[str, Any]) -> str:
+    """SHA-256 of the canonical JSON of a description."""
+    return hashlib.sha256(json.dumps(description, sort_keys=True).encode()).hexdigest()

@@ -29,10 +29,6 @@ class Home(Protocol):
         """Whether this is what ``train`` is given for the kind; of kinds that it makes."""
         ...
 
-    def named(self, optimizer: Any) -> str:
-        """What a certificate calls an optimizer; of kinds that take one."""
-        ...
-
     def check(self, order: Order) -> Order:
         """Refuse what the kind cannot execute, by the form of its data; the order as ``fit`` takes it."""
         ...
@@ -95,8 +91,9 @@ class Kind:
 LINEAR = Kind("linear", "lastiterate.release.linear", streams=True, shared=True, tables=True, exactly="exact")
 SELECTED = Kind("selected", "lastiterate.release.tuning", "selection", trained=False, tables=True)
 SAMPLED = Kind("posterior-sample", "lastiterate.release.posterior", "problem", trained=False, tables=True)
+UNLEARNED = Kind("unlearned", "lastiterate.release.unlearned_model", "unlearning", trained=False)
 NETWORK = Kind("network", "lastiterate.release.trained_network", streams=True, shared=True, exactly="exact-network")
-KINDS = {kind.name: kind for kind in (LINEAR, NETWORK, SELECTED, SAMPLED)}
+KINDS = {kind.name: kind for kind in (LINEAR, NETWORK, SELECTED, UNLEARNED, SAMPLED)}
 LATE = {"torch": "lastiterate.torch", "exact-torch": "lastiterate.torch"}
 """Name of a kind (the first is also the library's) and the package that registers it; such models exist only beside
 it."""

@@ -18,7 +18,6 @@ from lastiterate.release.kinds import Kind
 from lastiterate.release.order import Order, Unread, is_source
 from lastiterate.release.protected_units import check_units
 from lastiterate.run.arrays import check_kept
-from lastiterate.run.updates import PostProcessing
 
 SEED = "the caller gave the seed: whoever knows it can subtract the noise"
 
@@ -43,9 +42,11 @@ def executed(kind: Kind, order: Order) -> Fitted:
     """
     order = checked(kind, order)
     key = order.key
-    order.charging.charge(order.certificate, order.size, delta=order.delta)
+    order.charging.charge(order.charged or order.certificate, order.size, delta=order.delta)
     warn_of_dumps()
     order = order.opened()
+    if (kind.tables or order.kept is not None) and not order.in_pieces:
+        order.charging.remember(order.data if order.kept is None else order.kept)
     remembered = composition_reminder.REMINDER.begins(order.data, order.seed, tables=kind.tables)
     found = kind.home.fit(order, key)
     composition_reminder.REMINDER.after(remembered)
@@ -67,9 +68,6 @@ def checked(kind: Kind, order: Order) -> Order:
     caveats = order.caveats
     if kind.subject == "run":
         run = order.certificate.run
-        if (type(run.update) is PostProcessing) != (order.optimizer is not None):
-            raise InputError("optimizer", "is needed where the run's update is PostProcessing, and for no other", None,
-                             "give train the optimizer, or leave the update to it")
         caveats += check_units(run, order.units)
     if kind.subject == "run" and not order.exact:
         caveats += support_caveats(order.certificate, order.delta)

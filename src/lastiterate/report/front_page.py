@@ -9,7 +9,7 @@ from lastiterate.report.deployments import DEPLOYMENTS
 from lastiterate.report.frames import bullets, listed
 from lastiterate.report.subject import Subject
 from lastiterate.report.words import LADDER, QUESTIONS, number, odds, share
-from lastiterate.run.adjacency import records_moved
+from lastiterate.run.adjacency import ADJACENCIES, records_moved
 
 UNSTATED = tag("em", "not stated", class_="unstated")
 """Visible, so that nobody takes silence for an answer."""
@@ -41,7 +41,7 @@ def beside(subject: Subject) -> Markup:
                         one.delta or "not in the source", one.unit, one.source)) for one in DEPLOYMENTS]
     cells = [(high, tag("tr", tag("th", cell[0], scope="row"), [tag("td", text) for text in cell[1:]]))
              for high, cell in rows]
-    if body["epsilon"] is not None:
+    if body["epsilon"] is not None and body["adjacency"] in ADJACENCIES:
         mine = tag("tr", tag("th", "this release", scope="row"), tag("td", number("epsilon", body["epsilon"])),
                    tag("td", number("delta", body["delta"], f"{body['delta']:g}")),
                    tag("td", "one record" if body["stated"]["unit"]["rows"] == 1 else "one unit"),

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from lastiterate.accounting.unlearning import Unlearning
 from lastiterate.accounting.wording import rounded_down, rounded_up
 from lastiterate.markup import Markup, tag
 from lastiterate.report import browser, charts, protocol, series
 from lastiterate.report.charts import Axis, Series
+from lastiterate.report.forgetting_picture import over_passes
 from lastiterate.report.frames import folded, section
 from lastiterate.report.subject import Subject
 from lastiterate.report.words import number, share
@@ -76,6 +78,8 @@ STYLES = {"last iterate": "last iterate", "sampling": "sampling", "composition":
 def steps(subject: Subject) -> Markup:
     """Epsilon over steps."""
     title = "3. Epsilon over steps"
+    if isinstance(subject.certified.subject, Unlearning):
+        return over_passes(subject.certified.subject, subject.delta)
     if not subject.certified.verdicts:
         return section(title, tag("p", "This release has one guarantee as a whole; it is not accounted step by step."))
     lines = series.over_steps(subject.certified, subject.delta)

@@ -17,7 +17,7 @@ from lastiterate.errors import InputError
 from lastiterate.ledger.quote import Quote, quoted
 from lastiterate.ledger.store import Ledger
 from lastiterate.release import folder as folders
-from lastiterate.release.charging import described_hash
+from lastiterate.release.charging import hash_of
 from lastiterate.release.column_effects import Effect, column_effects
 from lastiterate.release.kinds import kind_of
 from lastiterate.release.linear import FittedLinear
@@ -106,7 +106,7 @@ def _quote(subject: Subject, ledger: str | Path | Ledger) -> Quote:
     """The line of the subject's weights, if it is about what is certified."""
     book = ledger if isinstance(ledger, Ledger) else Ledger(Path(ledger))
     found = quoted(book, subject.body.get("weights_sha256") or "")
-    if found.run != described_hash(subject.certified):
+    if found.run != hash_of(subject.certified.subject.charged_as()):
         raise InputError("ledger", "has a line of these weights that is about another run", found.number,
                          "the certificate or the ledger was changed")
     return found

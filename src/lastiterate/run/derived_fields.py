@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, TypeVar
 
-import numpy as np
-
 from lastiterate.errors import InputError
 from lastiterate.run.adjacency import Adjacency
 from lastiterate.run.arrays import Array
@@ -22,8 +20,7 @@ from lastiterate.run.preparation import Preparation
 from lastiterate.run.record_bounds import facts_of, noise_unit
 from lastiterate.run.starts import Fixed, Start
 from lastiterate.run.step_sizes import StepSize, as_step_size
-from lastiterate.run.update_rule import UpdateRule
-from lastiterate.run.updates import Plain, Update
+from lastiterate.run.updates import Plain, Update, UpdateRule
 
 Release = Literal["last", "all"]
 
@@ -69,10 +66,7 @@ class Described:
     @property
     def rule(self) -> UpdateRule:
         """What every step makes of its noisy mean gradient."""
-        def stds() -> Array:
-            return np.array([self.first_noise]) if self.same_noise else self.noise_stds
-
-        return Plain() if self.update is None else self.update.following(stds)
+        return Plain() if self.update is None else self.update
 
     @property
     def divisor(self) -> float:

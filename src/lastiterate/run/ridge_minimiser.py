@@ -11,6 +11,9 @@ from lastiterate.run.fields import settle
 from lastiterate.run.losses import HuberRidge, LinearLoss, Logistic, Softmax
 from lastiterate.run.validate import positive, whole
 
+NORM_SLACK = 1e-6
+"""How much longer than the loss's ``row_norm``, relatively, rows may be: they are looked at and not clipped."""
+
 
 @final
 @dataclass(frozen=True, kw_only=True)

@@ -6,14 +6,12 @@ from dataclasses import dataclass
 from typing import Any, final
 
 import jax
-import numpy as np
 
 from lastiterate.engine.gaussian_noise import Key
-from lastiterate.engine.samplers.dealt import Dealt, in_order
 from lastiterate.engine.samplers.permuted import moved
 from lastiterate.engine.samplers.reading import block_sum
 from lastiterate.engine.samplers.record_layout import Layout, in_blocks
-from lastiterate.engine.samplers.sampler import DealtEachPass, Read
+from lastiterate.engine.samplers.sampler import Read, Sampler
 from lastiterate.engine.structure import numbered
 from lastiterate.run.batching import Reshuffled
 
@@ -21,7 +19,7 @@ from lastiterate.run.batching import Reshuffled
 @final
 @numbered
 @dataclass(frozen=True)
-class ReshuffledEachPass(DealtEachPass):
+class ReshuffledEachPass(Sampler):
     """A fresh uniform order of the records in every pass.
 
     **Guarantee:** orders of different passes are independent: every pass has a stream of its own.
@@ -29,18 +27,7 @@ class ReshuffledEachPass(DealtEachPass):
 
     layout: Layout
     n: int
-
-    @property
-    def records(self) -> int:
-        return self.n
-
-    @property
-    def rows_read(self) -> int:
-        return self.layout.rows
-
-    def dealt(self, words: np.ndarray) -> Dealt:
-        begins = np.minimum(np.arange(self.layout.blocks + 1) * self.layout.size, self.n)
-        return Dealt(self.layout.slot(in_order(words)), begins)
+    drawn = "each pass"
 
     def arranged(self, data: Any, key: Key) -> Any:
         return moved(self.layout, self.n, data, key)

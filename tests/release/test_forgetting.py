@@ -1,0 +1,263 @@
+"""Forgetting end to end: what is executed, what is certified and charged, what is refused, and that nothing is left."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+from typer.testing import CliRunner
+
+import lastiterate as li
+from lastiterate.accounting.unlearning import Unlearning
+from lastiterate.analysis.forgotten import Continued
+from lastiterate.cli import app
+from lastiterate.ledger.store import Ledger
+from lastiterate.planning import unlearning_plans
+from lastiterate.planning.unlearning_plans import least_noise, planned
+from lastiterate.release import unlearned_model
+from lastiterate.release.forget import trained
+from lastiterate.run.ridge_minimiser import RidgeMinimiser
+
+N, D = 1500, 6
+
+
+def table(seed=0, classes=2):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(N, D))
+    y = (x @ rng.normal(size=(D, classes)) + rng.normal(size=(N, classes)) / 2).argmax(axis=1)
+    return x / np.linalg.norm(x, axis=1, keepdims=True), y
+
+
+X, Y = table()
+
+
+def fitted(x=X, y=Y, ridge=0.01):
+    return LogisticRegression(C=1 / (ridge * len(x)), fit_intercept=False).fit(x, y)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_a_plain_ridge_model_forgets(classes, tmp_path):
+    x, y = table(1, classes)
+    names = np.array(["red", "green", "blue"])[y]
+    model = fitted(x, names)
+    found = li.forget(model, x, names, remove=[3, 70, 3], epsilon=1.0, delta=1e-5, row_norm=1.0, seed=0)
+    subject = found.certificate.subject
+    assert isinstance(subject, Unlearning) and subject.removed == 2 and found.certificate.adjacency == "forgotten"
+    assert 0.99 < found.certificate.epsilon(1e-5) <= 1.0, "all of the budget, and no more"
+    assert isinstance(subject.training, RidgeMinimiser) and subject.training.loss.ridge == pytest.approx(0.01)
+    assert abs((found.predict(x) == names).mean() - model.score(x, names)) < 0.02
+    found.save(tmp_path / "m")
+    assert li.verify(tmp_path / "m").holds
+    again = li.load(tmp_path / "m")
+    assert np.array_equal(again.released.weights, found.released.weights) and again.unlearning == subject
+    assert (again.predict(x) == found.predict(x)).all()
+
+
+def test_requests_in_a_row_are_one_longer_run():
+    first = li.forget(fitted(), X, Y, remove=[1, 2], epsilon=1.0, delta=1e-5, row_norm=1.0, seed=0)
+    x, y = np.delete(X, [1, 2], axis=0), np.delete(Y, [1, 2])
+    second = li.forget(first, x, y, remove=[9], epsilon=1.0, delta=1e-5, seed=1)
+    subject = second.certificate.subject
+    assert [part.removed for part in subject.requests] == [2, 1] and subject.removed == 3
+    assert second.certificate.epsilon(1e-5) <= 1.0
+    with pytest.raises(li.InputError, match="must hold the 1497 records that are left"):
+        li.forget(second, x, y, remove=[0], epsilon=1.0)
+
+
+def test_what_was_removed_leaves_no_trace_of_its_values():
+    """The same weights whatever the removed records hold: only the weights before them remember."""
+    other, label = X.copy(), Y.copy()
+    other[[4, 8]], label[[4, 8]] = 0.1, 1 - Y[[4, 8]]
+    run = li.Run(n=N, steps=20, step_size=1.0, noise=li.GradientNoise(0.0), loss=li.Logistic(ridge=0.01))
+    weights = np.full((1, D + 1), 0.3)
+    one, two = (li.forget((run, weights), *data, remove=[4, 8], epsilon=1.0, seed=5)
+                for data in ((X, Y), (other, label)))
+    assert np.array_equal(one.released.weights, two.released.weights)
+    three = li.forget((run, weights + 0.1), X, Y, remove=[4, 8], epsilon=1.0, seed=5)
+    assert not np.array_equal(one.released.weights, three.released.weights)
+
+
+def test_the_law_is_the_one_that_is_certified():
+    """On clamped residuals the mean and the variance of the last weights are those of the linear recursion."""
+    n, run = 40, li.Run(n=40, steps=12, step_size=0.5, noise=li.GradientNoise(0.0), batching=li.Cyclic(10),
+                        loss=li.HuberRidge(row_norm=1.0, residual_clip=1.0, ridge=0.4, intercept=0.0))
+    x, y = np.ones((n, 1)), np.full(n, 1e20)
+    start = np.array([[2.0, 0.0]])
+    plan = planned(run, (), 3, 1, epsilon=1.0, delta=1e-5, most=1)
+    drawn = np.array([li.forget((run, start), x, y, remove=[0, 1, 2], epsilon=1.0, delta=1e-5, passes=1, seed=seed
+                                ).released.weights[0, 0] for seed in range(200)])
+    mean, variance = 2.0, plan.run.start.std**2
+    for k, eta in enumerate(plan.run.step_sizes):
+        block = np.arange(n)[k % plan.run.blocks * int(plan.run.divisor):][:int(plan.run.divisor)]
+        mean = (1 - 0.4 * eta) * mean + eta * (block > 2).sum() / plan.run.divisor
+        variance *= (1 - 0.4 * eta) ** 2
+    assert drawn.mean() == pytest.approx(mean, abs=4 * (variance / 200) ** 0.5)
+    assert drawn.std() == pytest.approx(variance**0.5, rel=0.25)
+
+
+def test_private_trainings_go_on_privately(tmp_path):
+    run = li.Run(n=N, steps=100, step_size=1.0, batching=li.Cyclic(150), loss=li.Logistic(ridge=0.02))
+    model = li.train(run, (X, Y), epsilon=1.0, delta=1e-5, seed=0)
+    found = li.forget(model, X, Y, remove=[5], epsilon=0.5, delta=1e-5, seed=1)
+    steps = found.unlearning.requests[-1].run
+    assert steps.noise_stds.min() >= model.run.noise_stds.min() and found.certificate.epsilon(1e-5) <= 0.5
+    assert li.account(steps).epsilon(1e-5) < 2.0, "everybody else is still protected"
+    assert found.unlearning.training == model.run
+
+
+def test_plans_follow_public_numbers_alone():
+    loss = li.Logistic(row_norm=1.0, ridge=0.01, intercept=0.0)
+    exactly = RidgeMinimiser(n=100_000, loss=loss, residual=1e-8)
+    few, many = (planned(exactly, (), removed, 50, epsilon=1.0, delta=1e-6) for removed in (1, 1000))
+    assert few.run.start.std < many.run.start.std / 500 and few.passes <= many.passes
+    assert few.certificate.certifies(1.0, 1e-6) and few.everybody_else() is None
+    assert few.excess <= unlearning_plans.GOOD and few.anew is not None
+    quiet = replace(few.run, start=li.Fixed())
+    std = least_noise(exactly, (), 1, quiet, 1.0, 1e-6)
+    assert not Unlearning(exactly, (Continued(replace(quiet, start=li.GaussianStart(std * 0.999)), 1),)).curves[
+        0].delta(1.0) <= 1e-6
+
+
+REFUSED = [
+    (dict(remove=[N]), "must name records of the data, 0 .. 1499"),
+    (dict(remove=[]), "must be a list of places"),
+    (dict(remove=range(N)), "must leave some records"),
+    (dict(remove=[0.5]), "must be a list of places"),
+    (dict(row_norm=0.5), "must be a public bound on the norm"),
+    (dict(remove=np.flatnonzero(Y == 1)), "must leave a record of every class"),
+    (dict(passes=0), "passes must be a whole number"),
+]
+
+
+@pytest.mark.parametrize(("given", "why"), REFUSED)
+def test_bad_input_is_refused(given, why):
+    with pytest.raises(li.InputError, match=why):
+        li.forget(fitted(), X, Y, **dict(remove=[1], epsilon=1.0, delta=1e-5, row_norm=1.0) | given)
+
+
+def test_models_that_are_not_known_to_forget():
+    with pytest.raises(li.InputError, match="fit_intercept of the model must be False"):
+        li.forget(LogisticRegression(C=1e-2).fit(X, Y), X, Y, remove=[1], epsilon=1.0, row_norm=1.0)
+    with pytest.raises(li.InputError, match="must be the minimiser of its objective on these data"):
+        other = fitted()
+        other.coef_ = other.coef_ * np.nan
+        li.forget(other, X, Y, remove=[1], epsilon=1.0, row_norm=1.0)
+    run = li.Run(n=N, steps=50, step_size=0.5, clip=1.0, loss=li.Logistic(), update=li.HeavyBall(0.9))
+    model = li.train(run, (X, Y), epsilon=1.0, delta=1e-5, seed=0)
+    with pytest.raises(li.NotCertified, match="its own differential privacy gives epsilon 1 at delta"):
+        li.forget(model, X, Y, remove=[1], epsilon=1.0, delta=1e-5)
+    network = li.train(replace(run, loss=li.Abstract(), update=None), (X, Y), model=np.zeros(D), epsilon=1.0,
+                       delta=1e-5, loss=lambda w, x, y: (w @ x - y) ** 2, seed=0)
+    with pytest.raises(li.NotCertified, match="network model forgets"):
+        li.forget(network, X, Y, remove=[1], epsilon=1.0)
+
+
+def test_a_skipped_removal_is_not_what_is_executed(monkeypatch):
+    honest = li.forget(fitted(), X, Y, remove=[2], epsilon=1.0, delta=1e-5, row_norm=1.0, seed=0)
+    monkeypatch.setattr(unlearned_model, "without", lambda rows, target, removed, n: (rows, target, []))
+    broken = li.forget(fitted(), X, Y, remove=[2], epsilon=1.0, delta=1e-5, row_norm=1.0, seed=0)
+    assert not np.array_equal(honest.released.weights, broken.released.weights)
+
+
+# The command line.
+
+SCHEMA = """target = "member"
+classes = ["no", "yes"]
+source = "made up"
+[columns.id]
+kind = "id"
+[columns.age]
+kind = "number"
+low = 0
+high = 1
+"""
+
+
+@pytest.fixture(scope="module")
+def released(tmp_path_factory):
+    """A folder with a table, its schema, a ledger and a model that can forget."""
+    place, rng = tmp_path_factory.mktemp("forget"), np.random.default_rng(0)
+    ages = rng.random(600)
+    rows = [f"p{i // 2},{age:.4f},{'yes' if age + rng.normal() / 5 > 0.5 else 'no'}" for i, age in enumerate(ages)]
+    (place / "data.csv").write_text("\n".join(["id,age,member", *rows]) + "\n")
+    (place / "schema.toml").write_text(SCHEMA)
+    (place / "ids.txt").write_text("p5\n\np77\n")
+    command("ledger", "make", place / "budget.db", "--dataset", "members", "--unit", "person", "--epsilon", 20,
+            "--delta", 1e-4)
+    command("train", place / "data.csv", "--schema", place / "schema.toml", "--epsilon", 1, "--algorithm",
+            "forgetting-sgd", "--out", place / "model", "--ledger", place / "budget.db", "--dataset", "members")
+    return place
+
+
+def command(*words, code=0):
+    found = CliRunner().invoke(app, list(map(str, words)))
+    assert found.exit_code == code, found.output
+    return " ".join(found.output.split())
+
+
+def asked(place, *more, remove="ids.txt", data="data.csv", model="model", ids=("--ids", "id"), epsilon=1):
+    return ("forget", place / model, place / data, "--remove", place / remove, *ids, "--epsilon", epsilon, "--delta",
+            1e-4, *more)
+
+
+def test_from_the_folder_to_the_next_request(released, tmp_path):
+    ledger = ("--ledger", released / "budget.db", "--dataset", "members")
+    said = command(*asked(released, "--out", tmp_path / "two", "--reserve", 20, *ledger))
+    assert "4 records, 4 in all of 1 requests" in said and "20 more records" in said and "epsilon" in said
+    assert "holds" in command("verify", tmp_path / "two")
+    page = (tmp_path / "two" / "report.html").read_text()
+    assert "Epsilon over passes" in page and "4 removed records together" in page
+    stored = json.loads((tmp_path / "two" / "certificate.json").read_text())
+    assert stored["adjacency"] == "forgotten" and stored["unlearning"]["requests"][0]["removed"] == 4
+    lines = Ledger(released / "budget.db").total("members").releases
+    assert [line.purpose for line in lines] == ["train", "forget"] and lines[-1].state == "released"
+    # the file without these people is what the next request is made on, and nothing else
+    kept = [line for line in (released / "data.csv").read_text().splitlines() if not line.startswith(("p5,", "p77,"))]
+    (tmp_path / "left.csv").write_text("\n".join(kept) + "\n")
+    (tmp_path / "more.txt").write_text("1\n")
+    again = ("forget", tmp_path / "two", "--remove", tmp_path / "more.txt", "--epsilon", 1, "--delta", 1e-4, *ledger)
+    refused = command(*again, released / "data.csv", "--out", tmp_path / "three", code=2)
+    assert "the ledger knows others" in refused and not (tmp_path / "three").exists()
+    said = command(*again, tmp_path / "left.csv", "--out", tmp_path / "three")
+    assert "1 records, 5 in all of 2 requests" in said
+    assert not Ledger(released / "budget.db").verify()
+
+
+BAD = {
+    "unknown id": (dict(remove="none.txt"), "1 of 2 lines do not, the first is line 2"),
+    "empty list": (dict(remove="empty.txt"), "must name at least one record"),
+    "no such column": (dict(ids=("--ids", "name")), "--ids must be a column of the data file"),
+    "everybody": (dict(remove="all.txt"), "--remove must leave some records"),
+    "a class": (dict(remove="class.txt", ids=()), "must leave a record of every class"),
+    "another data set": (dict(data="other.csv"), "the ledger knows others"),
+    "small epsilon": (dict(epsilon=-1), "epsilon"),
+    "no model": (dict(model="nowhere"), "must be a folder that train wrote"),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_bad_input_ends_with_one_sentence(released, tmp_path, what):
+    rows = (released / "data.csv").read_text().splitlines()
+    (released / "none.txt").write_text("p5\nnobody\n")
+    (released / "empty.txt").write_text("\n\n")
+    (released / "all.txt").write_text("\n".join(f"p{i}" for i in range(300)))
+    (released / "class.txt").write_text("\n".join(str(i) for i, row in enumerate(rows) if row.endswith("yes")))
+    (released / "other.csv").write_text("\n".join([*rows[:5], rows[5].replace(",0.", ",0.9"), *rows[6:]]) + "\n")
+    given, why = BAD[what]
+    before = Ledger(released / "budget.db").head()
+    said = command(*asked(released, "--out", tmp_path / "m", "--ledger", released / "budget.db", "--dataset", "members",
+                          **given), code=2)
+    assert why in said and said.count("error:") == 1 and "nobody" not in said
+    assert not list(tmp_path.iterdir()) and Ledger(released / "budget.db").head() == before
+
+
+def test_without_a_ledger_it_says_that_nobody_compared_the_data(released, tmp_path):
+    said = command(*asked(released, "--out", tmp_path / "m"))
+    assert "nobody compared the data" in said and "holds" in command("verify", tmp_path / "m")
+
+
+def test_an_estimator_and_a_ledger_do_not_go_together(released):
+    with pytest.raises(li.InputError, match="cannot be charged for steps without noise"):
+        li.forget(fitted(), X, Y, remove=[1], epsilon=1.0, row_norm=1.0, ledger=released / "budget.db")
+    assert trained(fitted(), X, Y, 1.0).earlier == ()
