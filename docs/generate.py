@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import sys
 import tempfile
+import tomllib
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -30,8 +31,22 @@ NOTE = re.compile(r"docs/theorems/([a-z-]+)(\.md)?")
 
 def marked(text: str) -> str:
     """Plain text as Markdown: nothing in it is markup, and mentions of proof notes are links from ``table/``."""
-    plain = re.sub(r"([\\*_`\[\]<>|#])", r"\\\1", text)
+    plain = re.sub(r"([\\*_`\[\]|#])", r"\\\1", text.replace("&", "&amp;").replace("<", "&lt;"))
     return NOTE.sub(r"[\1](../theorems/\1.md)", plain)
+
+
+@lru_cache(maxsize=1)
+def formulas() -> dict[str, str]:
+    """The formulas of all theorems as LaTeX, by name."""
+    return tomllib.loads((Path(__file__).parent / "formulas.toml").read_text(encoding="utf-8"))
+
+
+def mathematics(name: str) -> str:
+    """A formula as MathML, which browsers set by themselves: no script, and nothing that is loaded; a line a part."""
+    from latex2mathml.converter import convert
+
+    return "\n".join(convert(part.strip(), display="block").replace("\n", " ")
+                     for part in formulas()[name].split(r"\quad"))
 
 
 def page(theorem: Theorem) -> str:
@@ -48,6 +63,8 @@ def page(theorem: Theorem) -> str:
 {marked(title)}
 
 *{KINDS[theorem.kind]}*
+
+{mathematics(theorem.name)}
 
 ```text
 {theorem.formula}

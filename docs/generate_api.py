@@ -82,7 +82,7 @@ def pages() -> dict[str, str]:
         path = home(name, value)
         public = f"li.{name.removeprefix('lastiterate.')}" if name.count(".") == 1 else name
         blocks[page_of(path)].setdefault(path, public)  # the first, shortest name counts
-    made = {"reference/command-line.md": command_line()}
+    made = {"reference/index.md": index(blocks), "reference/command-line.md": command_line()}
     for page, (title, about, _) in PAGES.items():
         parts = [f"# {title}", about]
         # names of one module stand together, the run itself first
@@ -91,6 +91,17 @@ def pages() -> dict[str, str]:
         if blocks[page]:
             made[f"reference/{page}.md"] = "\n\n".join(parts) + "\n"
     return made
+
+
+def index(blocks: dict[str, dict[str, str]]) -> str:
+    """All reference pages, and every public name with the page that describes it."""
+    lines = ["# Reference", "Every public name and every command, from their own docstrings and help.",
+             "\n".join(["- [Command line](command-line.md): every command with its options", *(
+                 f"- [{title}]({page}.md): {about}" for page, (title, about, _) in PAGES.items() if blocks[page])]),
+             "## Every name", "| name | page |\n|---|---|\n" + "\n".join(
+                 f"| [`{public}`]({page}.md#{path}) | {PAGES[page][0]} |" for page, names in blocks.items()
+                 for path, public in sorted(names.items(), key=lambda item: item[1].lower()))]
+    return "\n\n".join(lines) + "\n"
 
 
 def command_line() -> str:
@@ -121,7 +132,8 @@ def cell(text: str) -> str:
 def on_config(config: Any) -> Any:
     """Put the generated pages into the section Reference, behind the glossary."""
     section = next(part["Reference"] for part in config.nav if "Reference" in part)
-    section += [{PAGES[page][0] if page in PAGES else "Command line": f"reference/{page}.md"}
+    titles = {"command-line": "Command line", "index": "Every name"}
+    section += [{PAGES[page][0] if page in PAGES else titles[page]: f"reference/{page}.md"}
                 for page in (path.split("/")[1].removesuffix(".md") for path in pages())]
     return config
 
