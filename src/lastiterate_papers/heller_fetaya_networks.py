@@ -42,12 +42,17 @@ class Attack:
     seed: int
 
     @classmethod
-    def of(cls, work: Work) -> Attack:
-        """By the item's settings; ``--quick`` takes fewer records and models, and a smaller network."""
-        n = int(work.number("n")) or work.size(1000, 2000)
-        chosen = (int(work.number("passes")) or work.size(4, 10), int(work.number("trials")) or work.size(75, 100),
-                  work.size(25, 50), work.size(25, 30), work.number("step") or work.size(24, 1) * STEP,
-                  work.size(25, 30), work.quick)
+    def of(cls, work: Work, clip: float | None) -> Attack:
+        """By the item's settings; ``--quick`` takes fewer records and models, and a smaller network.
+
+        Clipped runs take more records, longer steps and more passes: what they learn, beside the noise, grows with clip
+        n sqrt(step passes / parameters), and at the sizes of the others it is nothing.
+        """
+        n = int(work.number("n")) or (2000 if clip else work.size(1000, 2000))
+        passes, longer = (work.size(6, 20), 96) if clip else (work.size(4, 10), work.size(24, 1))
+        chosen = (int(work.number("passes")) or passes, int(work.number("trials")) or work.size(75, 100),
+                  work.size(25, 50), work.size(25, 30), work.number("step") or longer * STEP, work.size(25, 30),
+                  work.quick)
         return cls(n, *chosen, *images_of(work, "train", n), work.seed)
 
     @property
@@ -138,7 +143,7 @@ def attacked(work: Work, clip: float | None) -> Result:
     """The attack over passes: a lower bound on epsilon, the certificate's upper bound, test accuracy."""
     from lastiterate.audit import Effort, attack_network
 
-    this = Attack.of(work)
+    this = Attack.of(work, clip)
     pair = this.neighbours(*work.cell("crafting a record", this.crafted))
     run, after = this.run(clip), this.checkpoints
     reports = attack_network(

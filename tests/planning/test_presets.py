@@ -53,6 +53,15 @@ def test_every_algorithm_is_certified_by_a_row_about_its_own_batches(name, class
     assert batching is li.FullBatch or run.n / run.divisor >= 10
 
 
+@pytest.mark.parametrize("epsilon", [0.5, 8.0])
+def test_steps_of_one_record_fall_at_any_budget(epsilon):
+    """A ridge for the noise of the minimiser alone shrinks with the budget, until the steps never fall."""
+    task = Task(60_000, 784, 10, 28.0)
+    run = described(Asked(task, epsilon, 1e-5, "zero-out", 60.0), "noisy-sgd")
+    sizes = run.step_sizes
+    assert run.steps == 40_000 and sizes[-1] < 0.02 * sizes[0]
+
+
 @pytest.mark.parametrize("n", [500, 100_000])
 def test_large_batches_pay_for_their_smoothness(n):
     for name in ("noisy-gd", "permuted-sgd", "cyclic-dp-sgd"):
