@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from lastiterate.accounting.certificate import Certificate
+from lastiterate.accounting.unlearning import Unlearning
 from lastiterate.errors import InputError
 from lastiterate.release import folder
 from lastiterate.run import strict_json
@@ -20,6 +22,7 @@ class Subject:
     delta: float | None = None
     at_least: Evidence = Evidence.ENFORCED
     kind: str = "run"  #: of the released model, where there is one
+    forgetting: Certificate | None = None  #: of a model that forgot, whose last steps ``run`` is
 
 
 def read(path: Path) -> Subject:
@@ -37,6 +40,9 @@ def read(path: Path) -> Subject:
     if "exact_run" in stored:
         raise InputError("audit", "attacks runs whose noise is in floating point, and this release has exact noise",
                          str(model.get("kind")), "write the run to a file and audit that")
+    if "unlearning" in stored:
+        found = Unlearning.read(stored)
+        return Subject(found.requests[-1].run, delta, kind=str(model.get("kind")), forgetting=Certificate(found))
     if "run" not in stored or not isinstance(delta, float) or evidence not in Evidence.__members__:
         raise InputError("certificate", "must be one of a run that lastiterate wrote, complete", None,
                          "check it with lastiterate verify")

@@ -4,18 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.audit import trajectory
-from lastiterate.audit.adversarial_image import ImageNeighbours
 from lastiterate.audit.attacks import count
 from lastiterate.audit.claim import Claim
-from lastiterate.audit.neighbours import Neighbours
 from lastiterate.audit.outcome import AuditReport, Rate, Seen
 from lastiterate.audit.statistics import CombinedBounds, ceiling, gaussian_epsilon
 from lastiterate.curves.curve import Curve
+
+
+class Pair(Protocol):
+    """The two data sets, in words, and whether both released laws are Gaussian with one covariance."""
+
+    @property
+    def about(self) -> str: ...
+
+    @property
+    def gaussian(self) -> bool: ...
+
 
 EXACT = ("projection", trajectory.NAME)
 """Attacks whose score is linear in Gaussian parameters."""
@@ -26,7 +36,7 @@ class Judged:
     """One attack on one pair: thresholds fixed before, its share of the failure probability, and both sets' scores."""
 
     attack: str
-    pair: Neighbours | ImageNeighbours
+    pair: Pair
     thresholds: tuple[float, ...]
     share: float
     scores: tuple[np.ndarray, np.ndarray]
@@ -53,17 +63,24 @@ def conclude(certificate: Certificate, judged: Sequence[Judged], *, failure: flo
              seed: int | None, caveats: tuple[str, ...] = (), claim: Claim | None = None,
              violations: tuple[str, ...] = (), pairs: int = 1) -> AuditReport:
     """The report; the favourite is judged first. ``pairs``: how many were tried on pilot models."""
-    curves = [certificate.curve(verdict) for verdict in certificate.certifying]
+    curves = certificate.subject.curves
     claim = Claim.of(certificate) if claim is None else claim
     seen = tuple(one.seen(delta, failure, claim, () if place else curves) for place, one in enumerate(judged))
-    best, first = certificate.best(delta), seen[0]
+    first = seen[0]
     gaussian = [one.lower_gaussian for one in seen if one.lower_gaussian is not None]
     trials = min(len(part) for part in judged[0].scores)
     return AuditReport(
-        attack=first.attack, neighbours=first.neighbours, adjacency=certificate.run.adjacency, trials=trials,
+        attack=first.attack, neighbours=first.neighbours, adjacency=certificate.adjacency, trials=trials,
         pilot=pilot, failure=failure, delta=delta, lower=max(one.lower for one in seen),
         lower_gaussian=max(gaussian, default=None), mu_lower=max(one.mu_lower for one in seen),
         ceiling=max(ceiling(trials, failure * one.share, delta, len(one.rates)) for one in seen),
-        upper=certificate.epsilon(delta), theorem=None if best is None else best.theorem.name,
+        upper=certificate.epsilon(delta), theorem=_source(certificate, delta),
         refuted_at=next((one.refuted_at for one in seen if one.refuted_at is not None), None), rates=first.rates,
         seed=seed, caveats=caveats, seen=seen, violations=violations, pairs=pairs, scores=judged[0].scores)
+
+
+def _source(certificate: Certificate, delta: float) -> str | None:
+    """What certifies: a theorem of the table, or a proof of the subject's own."""
+    best = certificate.best(delta)
+    own = certificate.subject.word if certificate.subject.curves and not certificate.verdicts else None
+    return own if best is None else best.theorem.name

@@ -18,6 +18,7 @@ from lastiterate.cli.terminal import Terminal
 from lastiterate.errors import InputError
 
 if TYPE_CHECKING:
+    from lastiterate.accounting.certificate import Certificate
     from lastiterate.audit import AuditReport, OneRunReport
     from lastiterate.audit.audited_run import Subject
     from lastiterate.run.run import Run
@@ -67,7 +68,9 @@ def audit_command(asked: Auditing) -> None:
         for name, value in (("plot", asked.plot), ("results", asked.results)):
             if value is not None:
                 raise InputError(f"--{name}", f"has no meaning for {what}", str(value), "leave it out")
-    if asked.law:
+    if found.forgetting is not None:
+        _forgotten(asked, found.forgetting, delta)
+    elif asked.law:
         _show_law(found.run, asked.trials, asked.seed, asked.json_)
     elif asked.attack == one_run.NAME:
         once = one_run.audit_one_run(found.run, failure=asked.failure, delta=delta, seed=asked.seed,
@@ -77,6 +80,19 @@ def audit_command(asked: Auditing) -> None:
         _show_report(on_digits(found, asked.trials, asked.failure, delta, asked.seed), asked.json_)
     else:
         _attack(asked, found, delta)
+
+
+def _forgotten(asked: Auditing, certificate: Certificate, delta: float) -> None:
+    """Forgotten against never seen: one attack, on made-up records."""
+    from lastiterate.audit import forgotten_records
+
+    for name, value in (("attack", asked.attack), ("plot", asked.plot), ("results", asked.results),
+                        ("batch_models", asked.batch_models), ("features", asked.features), ("law", asked.law or None)):
+        if value is not None:
+            raise InputError(name, "has no meaning for a model that forgot, which has one attack", None, "leave it out")
+    trials = forgotten_records.TRIALS if asked.trials is None else asked.trials
+    _show_report(forgotten_records.audit_forgetting(certificate, trials=trials, failure=asked.failure, delta=delta,
+                                                    seed=asked.seed), asked.json_)
 
 
 def _attack(asked: Auditing, found: Subject, delta: float) -> None:
