@@ -14,7 +14,9 @@ from lastiterate.audit.families import families
 from lastiterate.audit.law import compare
 from lastiterate.audit.outcome import OTHER
 from lastiterate.audit.whole import end_to_end
+from lastiterate.engine import Trainer, seeded_keys
 from lastiterate.estimators import DPLogisticRegression
+from lastiterate.run import record_bounds
 
 LOSS = li.HuberRidge(row_norm=1.0, residual_clip=1.0, ridge=0.5, intercept=0.5)
 RUN = li.calibrate(li.Run(n=6, steps=12, step_size=0.5, loss=LOSS), epsilon=1.0, delta=1e-5).run
@@ -101,6 +103,37 @@ def test_pairs_have_one_shape_and_bounded_directions(changes):
     for pair in found[1:]:
         empty = pair.without_record
         assert empty.absent is None or (not empty.features[empty.absent].any() and empty.target[empty.absent] == 0)
+
+
+@pytest.mark.parametrize("changes", [{}, {"batching": li.Permuted(2)}, {"adjacency": "replace-one"},
+                                     {"loss": li.Softmax(classes=3, row_norm=2.0, ridge=0.1)},
+                                     {"loss": li.Logistic(ridge=0.1), "batching": li.RandomAllocation(2)}], ids=str)
+def test_pairs_are_turned_by_the_seed_and_a_right_trainer_leaks_as_much(changes):
+    """The tight pair stays; the record of a pair that is turned moves a model along the direction that is turned."""
+    run = replace(RUN, **changes)
+    one, other, again = (families(run, seed=seed) for seed in (1, 2, 1))
+    assert all(np.array_equal(a.with_record.features, b.with_record.features) for a, b in zip(one, again, strict=True))
+    np.testing.assert_array_equal(one[0].with_record.features, other[0].with_record.features)
+    if run.batching.drawn != "never":
+        assert len({pair.record for found in (one, other) for pair in found}) > 3, "places are drawn, too"
+    assert sum(not np.array_equal(a.with_record.features, b.with_record.features)
+               for a, b in zip(one, other, strict=True)) > len(one) // 2
+    trainer = Trainer(replace(run, noise=li.NoiseMultiplier(0.0), steps=1, batching=li.FullBatch()))
+    for pair in (*one[1:], *other[1:]):
+        if pair.direction is None:
+            continue
+        key, absent = seeded_keys(3, 1), () if pair.without_record.absent is None else (pair.record,)
+        moved = trainer.fit_many(pair.with_record.features, pair.with_record.target, key) - trainer.fit_many(
+            pair.without_record.features, pair.without_record.target, key, absent=absent)
+        cosine = (moved[0] * pair.direction).sum() / np.linalg.norm(moved) / np.linalg.norm(pair.direction)
+        assert cosine > (0.86 if run.loss.outputs == 3 else 0.999), pair.about  # at 0 a third class has a share
+
+
+def test_an_exchange_that_the_accountant_counts_as_one_record_is_refuted(patched):
+    """The audit makes neighbours from the word of the adjacency, and shares no count of records with the accountant."""
+    patched(record_bounds, "records_moved", lambda adjacency: 1)
+    run = li.calibrate(replace(RUN, adjacency="replace-one"), epsilon=1.0, delta=1e-5).run
+    assert audit(run, trials=4000, seed=1).refuted
 
 
 def test_private_preparation_is_attacked_with_its_noise(patched):

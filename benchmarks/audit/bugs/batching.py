@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import jax
 import jax.numpy as jnp
 
 from benchmarks.audit.bugs import runs
 from benchmarks.audit.bugs.bug import Bug
 from lastiterate.engine import loop, trainer
 from lastiterate.engine.samplers.poisson import PoissonDraws
+from lastiterate.engine.samplers.random_allocation import AllocatedEachPass
+from lastiterate.engine.samplers.reading import taken, until_end
 
 step_at, summed, drawn, for_pass = loop.step_at, loop.batch_sum, PoissonDraws.batch_sum, loop.drawn_for_pass
 
@@ -34,6 +37,18 @@ def drawn_count(sampler, read, data, key, k):
     return total * sampler.rate * sampler.layout.size / jnp.maximum(held, 1.0)
 
 
+def overlapping(sampler, read, data, key, k):
+    """A block begins with the last record of the block before it."""
+    records, order, begins = data
+    first, end, n = begins[k % sampler.parts], begins[k % sampler.parts + 1], sampler.layout.size
+
+    def at(place):
+        places = jax.lax.dynamic_slice_in_dim(order, place, sampler.count)
+        return read(taken(records, jnp.where(place + jnp.arange(sampler.count) < end, places, n), n))
+
+    return until_end(jnp.maximum(first - 1, 0), end, sampler.count, at)
+
+
 TWO_BATCHES = (loop, "step_at", repeated)
 PUBLIC_ORDER = (trainer, "drawn_once", lambda program, data, key: data)
 IN_PLACE = (trainer, "places", lambda run, key: None)
@@ -53,4 +68,6 @@ BUGS = (
           places(replace(sampler, rate=2 * sampler.rate), key, number, begin)),)),
     Bug("public order instead of a permutation", runs.CONTRACTING, (PUBLIC_ORDER, IN_PLACE)),
     Bug("one allocation for all passes", runs.ALLOCATED, ONE_DRAW),
+    Bug("a secret block that begins with its neighbour's last record", runs.ALLOCATED,
+        ((AllocatedEachPass, "batch_sum", overlapping),)),
 )

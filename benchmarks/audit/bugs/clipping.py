@@ -78,6 +78,10 @@ def uncapped(loss, scores, target):
     return jax.nn.sigmoid(scores) - target[None, :]
 
 
+def capped_but_for_the_first_class(loss, scores, target):
+    return jnp.where(target[None, :] == 0, uncapped(loss, scores, target), residuals(loss, scores, target))
+
+
 def weighted(loss, scores, target):
     """Classes weigh as much as each other: by their shares in the batch."""
     share = (target[None, :] == target[:, None]).mean(1)
@@ -104,5 +108,7 @@ BUGS = (
         ((prepare, "clip_rows", unclipped_above_a_quantile),)),
     Bug("softmax clipped per class", runs.SOFTMAX_CLIPPED, ((gradients, "clip_residuals", per_class),)),
     Bug("a cap that is ignored", runs.CAPPED, ((gradients, "residuals", uncapped),)),
+    Bug("a cap that leaves the first class out", runs.CAPPED,
+        ((gradients, "residuals", capped_but_for_the_first_class),)),
     Bug("class weights", runs.LOGISTIC, ((gradients, "residuals", weighted),)),
 )

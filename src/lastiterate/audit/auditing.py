@@ -88,7 +88,8 @@ def audit(run: Any, *, attack: str | None = None, trials: int | None = None, fai
         ("trials", trials), ("batch_models", batch_models), ("seed", seed)))
     if attack != replay.NAME and trials is not None:
         require_statement(trials, failure, delta, THRESHOLDS)
-    pairs = _pairs(run, neighbours, attack, features if whole is None else whole.columns)
+    seed = int.from_bytes(os.urandom(4), "little") if seed is None else seed
+    pairs = _pairs(run, neighbours, attack, features if whole is None else whole.columns, seed)
     for pair in pairs:
         check_adjacency(pair, run)
     certificate = certificate_of(run, at_least) if whole is None else whole.certificate
@@ -96,7 +97,6 @@ def audit(run: Any, *, attack: str | None = None, trials: int | None = None, fai
         return _replayed(run, pairs[0], certificate, trials, failure, delta, caveats, progress)
     if attack is not None:
         by_name(attack)
-    seed = int.from_bytes(os.urandom(4), "little") if seed is None else seed
     own = train is None and whole is None and attack is None
     if (own and run.prelude) or whole is not None:
         batch_models = AT_ONCE if batch_models is None else batch_models
@@ -166,13 +166,14 @@ class _Task:
                 if len(values[0])]
 
 
-def _pairs(run: Run, neighbours: Neighbours | None, attack: str | None, columns: int | None) -> tuple[Neighbours, ...]:
+def _pairs(run: Run, neighbours: Neighbours | None, attack: str | None, columns: int | None,
+           seed: int) -> tuple[Neighbours, ...]:
     if neighbours is not None:
         return (neighbours,)
     if networks.stands_in(run):
-        found = networks.families(run)
+        found = networks.families(run, seed)
         return found if attack is None else found[:1]
-    return families(run, columns) if attack is None else (worst_case(run, columns),)
+    return families(run, columns, seed) if attack is None else (worst_case(run, columns),)
 
 
 def _replayed(run: Run, pair: Neighbours, certificate: Certificate, trials: int | None, failure: float, delta: float,

@@ -16,6 +16,7 @@ import numpy as np
 
 from lastiterate.audit.canaries import FAR, LONG, columns, place, stated, without, worst_case
 from lastiterate.audit.neighbours import DataSet, Neighbours, is_replace_one
+from lastiterate.audit.symmetries import moved, turned
 from lastiterate.engine.prepare import linear_loss
 from lastiterate.engine.rows import clip_rows
 from lastiterate.run.domains import Everywhere
@@ -31,34 +32,21 @@ ORDINARY = (0.2, 3.0, 0.3)
 EXTREME = 1e3
 
 
-def families(run: Run, features: int | None = None) -> tuple[Neighbours, ...]:
-    """All pairs that fit the run, of one shape, the tight one first."""
+def families(run: Run, features: int | None = None, seed: int = 0) -> tuple[Neighbours, ...]:
+    """All pairs that fit the run, of one shape: the tight one first, as it is, the others as ``seed`` turns them."""
     width = columns(run, features if features is not None or stated(run) else WIDTH)
-    made = _Maker(run, linear_loss(run), width)
-    pairs = [worst_case(run, width), *(_labels if made.loss.target_classes else _numbers)(made)]
-    return tuple(_moved(run, pairs[0])) + tuple(pairs[1:]) if run.batching.drawn == "never" else tuple(pairs)
+    made, rng = _Maker(run, linear_loss(run), width), np.random.default_rng(seed)
+    tight = worst_case(run, width)
+    others = [*(_moved(run, tight) if run.batching.drawn == "never" else ()),
+              *(_labels if made.loss.target_classes else _numbers)(made)]
+    return (tight, *(turned(run, made.loss, pair, rng) for pair in others))
 
 
 def _moved(run: Run, tight: Neighbours) -> list[Neighbours]:
-    """The tight pair with its record as it is, first and last in public order."""
-    found = [tight]
-    if run.blocks > 1:
-        for record, about in ((run.n - 1, "the last record"), (0, "the first record")):
-            if record != tight.record:
-                found.append(swapped(tight, record, f"{about}: {tight.about}"))
-    return found
-
-
-def swapped(pair: Neighbours, record: int, about: str) -> Neighbours:
-    """The same records, with the pair's own in another place of the public order."""
-    order = np.arange(len(pair.with_record.target))
-    order[[record, pair.record]] = order[[pair.record, record]]
-
-    def moved(found: DataSet) -> DataSet:
-        return DataSet(found.features[order], found.target[order], None if found.absent is None else record)
-
-    return replace(pair, with_record=moved(pair.with_record), without_record=moved(pair.without_record), record=record,
-                   about=about)
+    """The tight pair with its record first and last in public order."""
+    return [replace(moved(tight, record), about=f"{about}: {tight.about}")
+            for record, about in ((run.n - 1, "the last record"), (0, "the first record"))
+            if run.blocks > 1 and record != tight.record]
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from lastiterate.errors import InputError
-from lastiterate.run.adjacency import records_moved
 from lastiterate.run.run import Run
 
 Train = Callable[..., np.ndarray]
@@ -65,8 +64,9 @@ class Neighbours:
 
 
 def is_replace_one(run: Run) -> bool:
-    """Whether neighbours hold another record in the place of one, instead of none."""
-    return records_moved(run.adjacency) == 2
+    """Whether neighbours hold another record in the place of one, instead of none: by the word, not by what the
+    accountant makes of it."""
+    return run.adjacency == "replace-one"
 
 
 def check_adjacency(neighbours: Neighbours, run: Run) -> None:

@@ -8,6 +8,7 @@ gradient that it is made of, worst cases included (crafted gradients: Cebere, Be
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -15,8 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from lastiterate.audit.canaries import LONG, place, without
-from lastiterate.audit.families import swapped
 from lastiterate.audit.neighbours import DataSet, Neighbours, Train, is_replace_one
+from lastiterate.audit.symmetries import moved, placed
 from lastiterate.engine import seeded_keys
 from lastiterate.engine.network import fit_network, prepared
 from lastiterate.run.domains import Everywhere
@@ -72,8 +73,8 @@ def violations(run: Run, pair: Neighbours, size: int) -> tuple[str, ...]:
     return () if close else ("fit and fit_many give two models under one key",)
 
 
-def families(run: Run) -> tuple[Neighbours, ...]:
-    """Pairs of data sets whose rows are gradients, the tight one first."""
+def families(run: Run, seed: int = 0) -> tuple[Neighbours, ...]:
+    """Pairs of data sets whose rows are gradients, the tight one first; the others' places are drawn by ``seed``."""
     assert run.clip is not None
     n, record, clip = run.n, place(run), run.clip
     axis, dense = np.eye(SIZE)[0], np.ones(SIZE) / np.sqrt(SIZE)
@@ -89,9 +90,10 @@ def families(run: Run) -> tuple[Neighbours, ...]:
     found += [_pair(run, f"a gradient of {length:g} times the clip", nothing, record, length * axis)
               for length in LENGTHS]
     if run.batching.drawn == "never" and run.blocks > 1:
-        found[1:1] = [swapped(found[0], where, f"{about} has a long gradient, the others none")
+        found[1:1] = [replace(moved(found[0], where), about=f"{about} has a long gradient, the others none")
                       for where, about in ((n - 1, "the last record"), (0, "the first record")) if where != record]
-    return tuple(found)
+    rng = np.random.default_rng(seed)
+    return (found[0], *(placed(run, pair, rng) for pair in found[1:]))
 
 
 def _pair(run: Run, about: str, others: np.ndarray, record: int, gradient: np.ndarray) -> Neighbours:
