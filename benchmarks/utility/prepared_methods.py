@@ -84,7 +84,7 @@ def run_of(asked: Asked, method: Method, setting: Setting) -> li.Run:
         assert isinstance(run.step_size, li.StableSteps)
         steps = tuple(setting.step * size for size in run.step_size.values)
         return replace(run, release=method.release, step_size=li.StableSteps(steps))
-    loss = replace(linear_loss(asked.task.classes, 1.0), cap=setting.cap)
+    loss = replace(linear_loss(asked.task, 1.0), cap=setting.cap)
     measured = li.TopEigenvalue(asked.multiplier(SMOOTH_SHARE))
     return li.Run(n=n, steps=BLOCKS * PASSES, noise=li.NoiseMultiplier(1.0), batching=batching, loss=loss,
                   step_size=li.RelativeToSmooth(setting.step), prelude=(*whitened.preparation(asked), measured),

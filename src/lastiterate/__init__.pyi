@@ -19,6 +19,7 @@ from lastiterate.release.protected_units import kept_rows as kept_rows
 from lastiterate.release.training import train as train
 from lastiterate.run import domains as domains
 from lastiterate.run import penalties as penalties
+from lastiterate.run.adam import Adam as Adam
 from lastiterate.run.batching import BallsInBins as BallsInBins
 from lastiterate.run.batching import Cyclic as Cyclic
 from lastiterate.run.batching import FixedSize as FixedSize
@@ -57,9 +58,9 @@ from lastiterate.run.step_sizes import InverseDecay as InverseDecay
 from lastiterate.run.step_sizes import RelativeToSmooth as RelativeToSmooth
 from lastiterate.run.step_sizes import StableSteps as StableSteps
 from lastiterate.run.step_sizes import Steps as Steps
-from lastiterate.run.updates import Adam as Adam
 from lastiterate.run.updates import HeavyBall as HeavyBall
 from lastiterate.run.updates import Nesterov as Nesterov
+from lastiterate.run.updates import PostProcessing as PostProcessing
 from lastiterate.run.variance_reduced_steps import VarianceReduced as VarianceReduced
 
 __version__: str

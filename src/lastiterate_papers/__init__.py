@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from lastiterate_papers import (
+    beyond,
     bok,
     bok_mnist,
+    chien,
     chourasia_dynamics,
     chourasia_privacy,
     heller_fetaya,
@@ -27,7 +29,7 @@ ITEMS: tuple[Item, ...] = (
     *ryffel_risk.ITEMS, *ryffel_privacy.ITEMS, *ryffel_tables.ITEMS, *ryffel_table3.ITEMS,
     *kong_ribero.ITEMS, *kong_ribero_runs.ITEMS,
     *heller_fetaya.ITEMS, *heller_fetaya_sample.ITEMS, *heller_fetaya_networks.ITEMS,
-    *bok.ITEMS, *bok_mnist.ITEMS, *sampling_from_below.ITEMS,
+    *bok.ITEMS, *bok_mnist.ITEMS, *sampling_from_below.ITEMS, *beyond.ITEMS, *chien.ITEMS,
 )
 """Every item, in the order in which they are listed."""
 

@@ -87,6 +87,33 @@ def test_a_threshold_is_a_public_choice_and_ids_stand_beside_predictions(model, 
         assert code == 2 and words in " ".join(err.split())
 
 
+def test_weights_and_a_threshold_are_asked_for_once_and_kept(table, tmp_path):
+    """The folder's threshold is used without being named again; an id of the schema stands beside predictions."""
+    text = (table / "s.toml").read_text().replace('[columns.a]\nkind = "number"', '[columns.a]\nkind = "id"\n#')
+    text = "\n".join(line for line in text.split("\n") if not line.startswith("#"))
+    lines = text.split("[columns.b]")[0].split("[columns.a]")
+    schema = lines[0] + '[columns.a]\nkind = "id"\n[columns.b]' + text.split("[columns.b]")[1]
+    (tmp_path / "s.toml").write_text(schema)
+    options = ["train", table / "t.csv", "--schema", tmp_path / "s.toml", "--epsilon", "4"]
+    code, out, _ = call(*options, "--class-weight", "no=1,yes=3", "--threshold", "1:9", "--out", tmp_path / "m")
+    assert code == 0 and "0.3333, 1 of a record" in " ".join(out.split())
+    run = json.loads((tmp_path / "m" / "model.json").read_text())["run"]
+    assert run["loss"]["class_weights"] == [1 / 3, 1.0]
+    rows = list(csv.DictReader(io.StringIO(call("predict", tmp_path / "m", table / "t.csv")[1])))
+    assert list(rows[0]) == ["a", "prediction", "probability_no", "probability_yes"]
+    assert [row["prediction"] for row in rows] == [
+        "yes" if float(row["probability_yes"]) >= 0.1 else "no" for row in rows]
+    half = list(csv.DictReader(io.StringIO(call("predict", tmp_path / "m", table / "t.csv", "--threshold", "0.5")[1])))
+    assert [row["prediction"] for row in rows] != [row["prediction"] for row in half]
+    for wrong, words in ((("--class-weight", "balanced"), "--class-weight must be LABEL=WEIGHT"),
+                         (("--class-weight", "no=1"), "one weight for each of the classes"),
+                         (("--class-weight", "no=1,yes=x"), "--class-weight must be a finite number"),
+                         (("--threshold", "1:2:3"), "--threshold must be a finite number"),
+                         (("--threshold", "0"), "--threshold must lie between")):
+        code, _, err = call(*options, *wrong, "--out", tmp_path / "bad")
+        assert code == 2 and words in " ".join(err.split()) and not (tmp_path / "bad").exists()
+
+
 def test_predict(model, table):
     code, out, _ = call("predict", model, table / "t.csv")
     rows = list(csv.DictReader(io.StringIO(out)))

@@ -87,19 +87,26 @@ def fit(run, X, y, noise, theta=None, batches=None):
         velocity = run.update.beta * velocity + g if isinstance(run.update, HeavyBall) else g
         if isinstance(run.update, Adam):
             gradients.append(g)
-            velocity = adam(run.update, np.array(gradients))
+            velocity = adam(run.update, np.array(gradients), run.noise_stds)
         moved = prox(run.prox, run.step_sizes[k], point - run.step_sizes[k] * velocity)
         before, theta = theta, project(run.domain, moved)
         out.append(theta)
     return np.array(out)
 
 
-def adam(rule, gradients):
-    """Kingma and Ba (2015), section 2: exponentially weighted means of all gradients so far, weights summing to one."""
+def adam(rule, gradients, stds):
+    """Kingma and Ba (2015), section 2: exponentially weighted means of all gradients so far, weights summing to one.
+
+    With a floor the noise's variance is taken off the squares (Tang, Shpilevskiy and Lecuyer 2023, Algorithm 1).
+    """
     def mean(beta, values):
         weights = beta ** np.arange(len(values))[::-1]
         return np.tensordot(weights / weights.sum(), values, 1)
-    return mean(rule.beta1, gradients) / (np.sqrt(mean(rule.beta2, gradients**2)) + rule.stabiliser)
+    squares = mean(rule.beta2, gradients**2)
+    if rule.noise_floor is not None:
+        noise = mean(rule.beta2, stds[:len(gradients)]**2)
+        squares = np.maximum(squares - noise, rule.noise_floor * noise)
+    return mean(rule.beta1, gradients) / (np.sqrt(squares) + rule.stabiliser)
 
 
 def quadratic_law(run, X, y, batches=None):

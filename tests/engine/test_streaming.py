@@ -14,13 +14,13 @@ import pytest
 
 import lastiterate as li
 from lastiterate.engine import execute, seeded_key
+from lastiterate.engine.ahead import ahead
 from lastiterate.engine.checkpoint import Keeper
 from lastiterate.engine.gaussian_noise import bits, words_between
 from lastiterate.engine.network import fit_network
 from lastiterate.engine.samplers import TABLE
 from lastiterate.engine.sealed import Key
 from lastiterate.engine.streaming import chunk_buffer, kept_chunks, scratch, sorting
-from lastiterate.engine.streaming.ahead import ahead
 from lastiterate.engine.streaming.chunk_buffer import Shape
 from lastiterate.engine.streaming.chunk_buffers import slabs
 from lastiterate.engine.streaming.passes import Passes

@@ -56,7 +56,6 @@ def test_sparse_rows_are_refused_and_lists_are_rows(rows, word):
 @pytest.mark.parametrize("model", [DPLogisticRegression(classes=[0, 1]), DPHuberRidge(target_range=(0.0, 1.0))],
                          ids=["classifier", "regressor"])
 @pytest.mark.parametrize(("name", "word"), [("sample_weight", "contributes beyond the bound"),
-                                            ("class_weight", "class frequencies are private"),
                                             ("colour", "fit takes X, y and progress")])
 def test_arguments_that_privacy_does_not_allow(model, name, word):
     with pytest.raises(li.InputError, match=f"{name} is not supported; .*{word}"):

@@ -7,6 +7,7 @@ from sklearn.linear_model import LogisticRegression
 import lastiterate as li
 from benchmarks.utility.probabilities import calibration_error, log_loss, table
 from lastiterate.estimators import DPLogisticRegression
+from lastiterate.ledger import GaussianFilter, Ledger
 from lastiterate.planning.families.asked import Asked
 from lastiterate.planning.planner import consider
 from lastiterate.planning.presets import ALGORITHMS, PERTURBED, described
@@ -70,6 +71,55 @@ def test_a_threshold_follows_from_public_costs():
             DPLogisticRegression(row_norm=2.0, classes=[0, 1], threshold=wrong).fit(x, y)
     with pytest.raises(li.InputError, match="threshold is for two classes"):
         DPLogisticRegression(row_norm=2.0, classes=[0, 1, 2], threshold=0.5).fit(x, y)
+
+
+def test_a_threshold_of_two_costs_is_kept_in_the_folder(tmp_path):
+    x, y, x_test, _ = table(2000, 0.1, 51)
+    labels = ["no", "yes"]
+    model = DPLogisticRegression(row_norm=2.0, classes=labels, threshold=(1, 9)).fit(x, np.array(labels)[y])
+    model.fitted_.save(tmp_path / "model")
+    read = li.load(tmp_path / "model")
+    assert read.answers.threshold == 0.1
+    assert np.array_equal(read.predict(x_test), model.predict(x_test))
+    assert np.array_equal(model.predict(x_test) == "yes", model.predict_proba(x_test)[:, 1] >= 0.1)
+    for wrong in ((1, 0), (-1, 2), (1, 2, 3), (1, float("inf")), (True, 2)):
+        with pytest.raises(li.InputError, match="costs of a false alarm and of a miss"):
+            DPLogisticRegression(row_norm=2.0, classes=[0, 1], threshold=wrong).fit(x, y)
+
+
+def test_weights_of_classes_are_in_the_run_the_certificate_and_the_answers():
+    x, y, x_test, y_test = table(8000, 0.1, 51)
+    found = {}
+    for weight in (None, {0: 1, 1: 9}):
+        model = DPLogisticRegression(epsilon=2.0, row_norm=2.0, classes=[0, 1], class_weight=weight, random_state=3)
+        found[weight is None] = model.fit(x, y)
+    weighted, plain = found[False], found[True]
+    assert weighted.run_.loss.class_weights == (1 / 9, 1.0)
+    assert weighted.certificate_.epsilon(weighted.delta_) <= 2 and weighted.certificate_.verify()
+    assert "class_weights" in weighted.certificate_.to_json(weighted.delta_)
+    recalled = [float((one.predict(x_test)[y_test == 1] == 1).mean()) for one in (weighted, plain)]
+    assert recalled[0] > 0.5 > 0.35 > recalled[1]
+    reference = LogisticRegression(C=1e6, class_weight={0: 1, 1: 9}).fit(x, y).predict_proba(x_test)[:, 1]
+    assert abs(weighted.predict_proba(x_test)[:, 1].mean() - reference.mean()) < 0.06
+
+
+@pytest.mark.parametrize(("given", "words"), [("balanced", "count private labels"), ({0: 1}, "each of the classes"),
+                                              ({0: 1, 1: -1}, "positive numbers")])
+def test_what_is_no_public_weighting_is_refused_before_anything_is_charged(tmp_path, given, words):
+    ledger = Ledger(tmp_path / "l")
+    ledger.add("d", unit="record", adjacency="zero-out", filter=GaussianFilter.of(3.0, 1e-5))
+    x, y, *_ = table(2000, 0.1, 51)
+    with pytest.raises(li.InputError, match=words):
+        DPLogisticRegression(row_norm=2.0, classes=[0, 1], class_weight=given, ledger=ledger, dataset="d").fit(x, y)
+    assert not ledger.total("d").releases
+
+
+def test_a_run_says_its_weights_itself():
+    run = li.Run(n=400, steps=3, step_size=0.1, clip=1.0, loss=li.Logistic(class_weights=(0.5, 1.0)))
+    x, y, *_ = table(400, 0.3, 51)
+    assert DPLogisticRegression(classes=[0, 1], run=run).fit(x, y).run_.loss.class_weights == (0.5, 1.0)
+    with pytest.raises(li.InputError, match="class_weight must be left out where a run is given"):
+        DPLogisticRegression(classes=[0, 1], run=run, class_weight={0: 1, 1: 2}).fit(x, y)
 
 
 def test_the_choice_is_true_or_false():

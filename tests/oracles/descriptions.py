@@ -34,11 +34,13 @@ PARTS: dict[type, Any] = {type(part): part for part in (
     domains.AffineBall(2.0, ((1.0, 0.5),), (0.25,)),
     penalties.L1(0.1), penalties.L2Squared(0.1), penalties.ElasticNet(0.1, 0.2), penalties.GroupLasso(0.1, 1),
     penalties.NuclearNorm(0.1),
-    Fixed(), li.GaussianStart(0.5), li.Nesterov(), li.HeavyBall(0.9), li.Adam(), li.PrivateMean(5.0, 1.0),
+    Fixed(), li.GaussianStart(0.5), li.Nesterov(), li.HeavyBall(0.9),
+    li.Adam(noise_floor=0.1), li.PostProcessing("adamw", "coupled"), li.PrivateMean(5.0, 1.0),
     PrivateTargetMean(5.0), SquareRoots(), UnitRows(),
     CosineFeatures(5.0, 7), PrivateCovariance(5.0), TopEigenvalue(5.0),
     NoisyCount(5.0, 20, "apart"), li.Calibration(5.0),
-    li.Logistic(ridge=0.1), li.Softmax(classes=3, row_norm=2.0, cap=0.2), li.HuberRidge(residual_clip=0.5),
+    li.Logistic(ridge=0.1), li.Softmax(classes=3, row_norm=2.0, cap=0.2, class_weights=(0.5, 1.0, 0.1)),
+    li.HuberRidge(residual_clip=0.5),
     li.Abstract(li.LossFacts(lipschitz=1.0, smooth=2.0, strong=0.5)),
 )}
 
@@ -57,6 +59,8 @@ def holding(part: Any, run: li.Run = BASE) -> li.Run:
         found |= {"noise": li.NoiseMultiplier(2.0), "clip": None, "loss": li.Logistic(ridge=0.1)}
     if isinstance(part, li.VarianceReduced):
         found |= {"noise": li.NoiseMultiplier(2.0), "clip": None, "loss": li.Logistic(), "batching": li.Poisson(0.1)}
+    if isinstance(part, li.PostProcessing):
+        found |= {"step_size": li.Constant(1.0)}
     if isinstance(part, RelativeToSmooth):
         found |= {"prelude": (TopEigenvalue(5.0),), "noise": li.NoiseMultiplier(1.0), "loss": li.Logistic()}
     return replace(run, **found)

@@ -32,9 +32,11 @@ from lastiterate_papers.finished_cells import Cells
 from lastiterate_papers.item import by_name
 from lastiterate_papers.picture import MARKERS
 
-QUICK = ("chourasia-fig1", "chourasia-tightness", "bok-table1", "bok-closed-forms", "ryffel-theorem32",
-         "ryffel-corollary33", "ryffel-lemma41-proof", "ryffel-ridge-radius", "chourasia-dynamics",
-         "kong-ribero-constants", "kong-ribero-unfinished", "heller-fetaya-lemma-a2", "heller-fetaya-rates")
+QUICK = ("chourasia-fig1", "chourasia-tightness", "chourasia-dynamics", "ryffel-theorem32", "ryffel-corollary33",
+         "ryffel-lemma41-proof", "ryffel-ridge-radius", "kong-ribero-constants", "kong-ribero-unfinished",
+         "heller-fetaya-lemma-a2", "heller-fetaya-rates", "heller-fetaya-claim-iv9", "bok-table1", "bok-closed-forms",
+         "annamalai-no-amplification", "chien-forgetting", "chien-li-convergence", "ye-shokri-sampling",
+         "feldman-shenfeld-allocation")
 """The cheapest items; all of them: ``lastiterate papers --all --quick``."""
 
 
@@ -170,7 +172,8 @@ def test_a_shuffled_pass_of_one_batch_is_the_gaussian_mechanism():
 def test_names_are_slugs_of_their_papers_and_stand_once():
     names = [each.name for each in ITEMS]
     assert len(names) == len(set(names))
-    first = ("chourasia-", "ryffel-", "kong-ribero-", "heller-fetaya-", "bok-", "steinke-", "chua-")
+    first = ("chourasia-", "ryffel-", "kong-ribero-", "heller-fetaya-", "bok-", "steinke-", "chua-",
+             "feldman-shenfeld-", "ye-shokri-", "chien-", "annamalai-", "cebere-")
     assert all(name.startswith(first) and name == name.lower() for name in names)
 
 

@@ -9,7 +9,8 @@ import jax.numpy as jnp
 
 from benchmarks.audit.bugs import runs
 from benchmarks.audit.bugs.bug import Bug
-from lastiterate.engine import loop, trainer
+from lastiterate.engine import gathered, loop, trainer
+from lastiterate.engine.samplers.dealt import words
 from lastiterate.engine.samplers.poisson import PoissonDraws
 from lastiterate.engine.samplers.random_allocation import AllocatedEachPass
 from lastiterate.engine.samplers.reading import taken, until_end
@@ -54,7 +55,8 @@ PUBLIC_ORDER = (trainer, "drawn_once", lambda program, data, key: data)
 IN_PLACE = (trainer, "places", lambda run, key: None)
 ONE_DRAW = ((loop, "drawn_for_pass", lambda program, data, key, number: for_pass(program, data, key, 0 * number)),
             (trainer, "drawn_for_pass",
-             lambda program, data, key, number: for_pass(program, data, key, 0 * jnp.asarray(number))))
+             lambda program, data, key, number: for_pass(program, data, key, 0 * jnp.asarray(number))),
+            (gathered, "words", lambda key, first, last, n: (next(words(key, 0, 1, n)) for _ in range(first, last))))
 
 BUGS = (
     Bug("a short last block divided by its own size", runs.SHORT_BLOCK, ((loop, "batch_sum", own_size),)),

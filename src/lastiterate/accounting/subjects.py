@@ -185,7 +185,9 @@ class OneRun(Subject):
     def of_the_run(self) -> tuple[str, ...]:
         """Caveats that the run itself brings."""
         several = (units(self.run.rows_per_unit),) if self.run.rows_per_unit > 1 else ()
-        return (*self.words.secret, *several)
+        update = self.run.update
+        stated = (update.stated,) if update is not None and update.stated else ()
+        return (*self.words.secret, *several, *stated)
 
     @property
     def words(self) -> Words:

@@ -19,7 +19,7 @@ from lastiterate.audit.neighbours import DataSet, Neighbours, is_replace_one
 from lastiterate.engine.prepare import linear_loss
 from lastiterate.errors import InputError
 from lastiterate.run.domains import Box, Everywhere
-from lastiterate.run.losses import LinearLoss
+from lastiterate.run.losses import HuberRidge, LinearLoss
 from lastiterate.run.run import Run
 from lastiterate.theorems.quadratic_witness import witness_mus
 
@@ -112,8 +112,10 @@ def _clamped(run: Run, loss: LinearLoss, width: int) -> Neighbours:
 def _opposed(run: Run, loss: LinearLoss, width: int) -> Neighbours:
     record, radius = place(run), LONG * loss.row_norm
     rows, target = np.zeros((run.n, width), np.float32), np.zeros(run.n, np.int64)
-    target[record] = 1
-    signs = np.array([1.0]) if loss.outputs == 1 else np.eye(loss.outputs)[1] - np.eye(loss.outputs)[0]
+    own, others = _classes(loss)
+    target[:], target[record] = others, own
+    signs = np.array([float(own - others)]) if loss.outputs == 1 else \
+        np.eye(loss.outputs)[own] - np.eye(loss.outputs)[others]
     if is_replace_one(run):
         return _leaning(run, rows, target, record, signs, radius)
     rows[:, 0] = radius
@@ -122,6 +124,13 @@ def _opposed(run: Run, loss: LinearLoss, width: int) -> Neighbours:
     about = "one record among equal rows with the opposite label; the other data set zeroes it"
     present = DataSet(rows, target)
     return Neighbours(present, without(present, record), record, about, np.outer(signs, row))
+
+
+def _classes(loss: LinearLoss) -> tuple[int, int]:
+    """The canary's class, which counts most, and that of all others: 1 and 0 where all count alike."""
+    weights = None if isinstance(loss, HuberRidge) else loss.class_weights
+    own = 1 if weights is None else int(np.argmax(weights))
+    return own, int(own == 0)
 
 
 def _leaning(run: Run, rows: np.ndarray, target: np.ndarray, record: int, signs: np.ndarray, radius: float

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lastiterate.cli.screen import FILES, Json, Out, UnpackedLimit, app, console, emit, reports_errors
+from lastiterate.cli.screen import FILES, Json, Out, Threshold, UnpackedLimit, app, console, emit, reports_errors
 
 if TYPE_CHECKING:
     from lastiterate.accounting.comparison import Checked
@@ -61,18 +61,17 @@ def _asked(question: str, choices: Sequence[str]) -> str:
 def predict_command(model: Annotated[Path, typer.Argument(help="a folder that train wrote")],
                     file: Annotated[str, typer.Argument(help=f"new records: {FILES}")],
                     ids: Annotated[str | None, typer.Option("--ids", help="a column of the file that is written beside "
-                                                            "each prediction")] = None,
-                    threshold: Annotated[float | None, typer.Option("--threshold", help="of two classes: the "
-                                                                    "probability from which on the second is "
-                                                                    "predicted")] = None,
+                                                            "each prediction; by default the schema's id")] = None,
+                    threshold: Threshold = None,
                     out: Out = None, json_: Json = False, unpacked_limit: UnpackedLimit = None) -> None:
     """Predictions as CSV: the label (or number), and the probability of each class; frequencies where the model is
     calibrated (train --calibrated)."""
     from lastiterate.cli import as_json
+    from lastiterate.cli.flags import threshold as threshold_from
     from lastiterate.release import datafile
     from lastiterate.release.loading import load
 
-    header, rows = datafile.prediction_rows(load(model), file, ids=ids, threshold=threshold)
+    header, rows = datafile.prediction_rows(load(model), file, ids=ids, threshold=threshold_from(threshold))
     if json_:
         emit(json.dumps(as_json.predictions(header, rows), indent=2) + "\n", out)
         return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any, get_args
@@ -37,6 +37,25 @@ def number(flag: str, text: str) -> float:
     if not math.isfinite(value):
         raise InputError(flag, "must be a finite number", text)
     return value
+
+
+def threshold(text: str | None) -> float | tuple[float, float] | None:
+    """``PROBABILITY``, or ``A:M``: the costs of a false alarm and of a miss."""
+    if text is None:
+        return None
+    first, costs, second = text.partition(":")
+    return (number("--threshold", first), number("--threshold", second)) if costs else number("--threshold", first)
+
+
+def class_weight(text: str | None) -> dict[str, float] | None:
+    """``LABEL=WEIGHT,LABEL=WEIGHT``."""
+    if text is None:
+        return None
+    if "=" not in text:
+        raise InputError("--class-weight", "must be LABEL=WEIGHT,LABEL=WEIGHT, of public numbers (balanced would count "
+                         "private labels)", text)
+    parts = [part.rpartition("=") for part in text.split(",")]
+    return {label.strip(): number("--class-weight", weight) for label, _, weight in parts}
 
 
 def whole_number(flag: str, text: str) -> int:
@@ -87,7 +106,11 @@ def _part(flag: str, text: str, kinds: Mapping[str, Any], forms: list[str]) -> A
     of = fields(kinds[word]) if word in kinds else ()
     if word not in kinds or not sum(item.default is MISSING for item in of) <= len(given) <= len(of):
         raise InputError(flag, f"must be {', '.join(forms[:-1])} or {forms[-1]}", text)
-    readers = {"int": whole_number, "float": number}
+    readers: dict[str, Callable[[str, str], Any]] = {
+        "int": whole_number, "float": number, "float | None": number, "str": lambda _, part: part}
+    if any(str(item.type) not in readers for item, _ in zip(of, given, strict=False)):
+        raise InputError(flag, f"takes at most {sum(str(item.type) in readers for item in of)} entries after {word}",
+                         text, "a JSON file of the run says the others")
     return kinds[word](*(readers[str(item.type)](flag, part) for item, part in zip(of, given, strict=False)))
 
 

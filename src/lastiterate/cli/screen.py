@@ -124,6 +124,8 @@ Trust = Annotated[bool, typer.Option("--trust-constants", help="rely on constant
 Delta = Annotated[float, typer.Option("--delta", help="the delta at which epsilon is stated")]
 Calibrated = Annotated[bool, typer.Option("--calibrated/--no-calibrated", help="whether a classifier spends 5 % "
                                          "of mu^2 on probabilities that are frequencies")]
+Threshold = Annotated[str | None, typer.Option("--threshold", help="of two classes: the probability from which on the "
+                                               "second is predicted, or A:M, the costs of a false alarm and of a miss")]
 TimeBudget = Annotated[float, typer.Option("--time-budget", help="seconds a fit may take, estimated on two cores")]
 
 

@@ -16,6 +16,7 @@ from lastiterate.cli.names import in_flags
 from lastiterate.features.map_table import described
 from lastiterate.planning.planner import Choice, share_words
 from lastiterate.run.correlated_noise import Correlated
+from lastiterate.run.losses import Abstract, HuberRidge
 from lastiterate.run.noise import NoiseMultiplier
 from lastiterate.run.updates import HeavyBall
 
@@ -72,8 +73,12 @@ def _probabilities(run: Run) -> list[tuple[str, str]]:
     """Whether probabilities are calibrated, of a classifier."""
     if not run.loss.target_classes:
         return []
-    return [("probabilities", "not calibrated: they rank records, and nothing more" if run.calibration is None else
-             f"calibrated by {run.calibration.rounds} noisy rounds, which are part of the guarantee")]
+    weights = None if isinstance(run.loss, Abstract | HuberRidge) else run.loss.class_weights
+    counted = [] if weights is None else [("class weights", ", ".join(f"{weight:.4g}" for weight in weights)
+                                           + " of a record, in the order of the classes")]
+    said = "not calibrated: they rank records, and nothing more" if run.calibration is None else \
+        f"calibrated by {run.calibration.rounds} noisy rounds, which are part of the guarantee"
+    return [*counted, ("probabilities", said)]
 
 
 def _exact_rows(model: Any) -> list[tuple[str, str]]:

@@ -20,6 +20,7 @@ from lastiterate.cli.screen import (
     FLAG_HELP,
     Calibrated,
     Json,
+    Threshold,
     app,
     console,
     reports_errors,
@@ -73,6 +74,9 @@ class Training(FromFile):
                                "the records, held out, counted with noise; the part of the budget mu^2 it costs, such "
                                "as 0.05")] = None
     calibrated: Calibrated = True
+    class_weight: Annotated[str | None, typer.Option("--class-weight", help="public weights LABEL=WEIGHT,LABEL=WEIGHT "
+                                                     "of the records of every class; only ratios matter")] = None
+    threshold: Threshold = None
     json_: Json = False
 
     def stated(self) -> dict[str, Any]:
@@ -106,7 +110,8 @@ class Training(FromFile):
                       algorithm=Algorithm(self.algorithm, batching, flags.prox(self.prox), self.cap),
                       row_norm=self.row_norm, units=None if self.unit is None else Units(self.unit, self.rows_per_unit),
                       features=self.features, secure_noise=self.secure_noise, stream=self.stream, scratch=self.scratch,
-                      devices=self.devices, report_accuracy=self.report_accuracy, calibrated=self.calibrated)
+                      devices=self.devices, report_accuracy=self.report_accuracy, calibrated=self.calibrated,
+                      class_weight=flags.class_weight(self.class_weight), threshold=flags.threshold(self.threshold))
 
 
 @app.command("train")

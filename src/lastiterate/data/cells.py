@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from lastiterate.data.columns import INDICATOR, MISSING, Category, Column, Date, Ignore, Numeric, Words, day_number
+from lastiterate.data.columns import INDICATOR, MISSING, Category, Column, Date, Id, Ignore, Numeric, Words, day_number
 from lastiterate.data.table import Cells
 from lastiterate.errors import InputError
 from lastiterate.features.record_fields import Values
@@ -26,7 +26,7 @@ def values_of(column: Column, cells: Cells, first: int) -> tuple[Values, ...]:
             return _days(column, cells, first)
         case Words():
             return (["" if str(cell).lower() in MISSING else str(cell) for cell in cells],)
-        case Ignore():
+        case Id() | Ignore():
             return ()
 
 

@@ -186,10 +186,23 @@ class Words(Described):
 @final
 @dataclass(frozen=True)
 class Ignore(Described):
-    """A column that is not used, such as a number that names a person."""
+    """A column that is not used."""
 
     name: str
     kind: ClassVar[str] = "ignore"
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        return ()
+
+
+@final
+@dataclass(frozen=True)
+class Id(Described):
+    """A number or name of the record, which is never trained on; ``predict`` writes it beside the prediction."""
+
+    name: str
+    kind: ClassVar[str] = "id"
 
     @property
     def fields(self) -> tuple[Field, ...]:
@@ -227,4 +240,4 @@ class Array:
         Numeric("(all columns of the array)", self.low, self.high, self.outside)
 
 
-Column = Numeric | Category | Date | Words | Ignore
+Column = Numeric | Category | Date | Words | Id | Ignore

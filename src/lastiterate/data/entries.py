@@ -7,7 +7,7 @@ from dataclasses import fields
 from types import UnionType
 from typing import Any
 
-from lastiterate.data.columns import Category, Column, Date, Ignore, Numeric, Words
+from lastiterate.data.columns import Category, Column, Date, Id, Ignore, Numeric, Words
 from lastiterate.errors import InputError
 
 ENTRIES: dict[str, tuple[type | UnionType, str]] = {
@@ -93,8 +93,8 @@ def _count(name: str, high: float, **rest: Any) -> Numeric:
 
 
 MAKE: dict[str, Callable[..., Column]] = {"number": Numeric, "count": _count, "date": Date, "text": Words,
-                                          "id": Ignore, "ignore": Ignore}
-"""What makes a column of an entry, by its kind; a count is a number, an id is ignored."""
+                                          "id": Id, "ignore": Ignore}
+"""What makes a column of an entry, by its kind; a count is a number."""
 
 
 def as_entry(column: Column) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from functools import cached_property
 import numpy as np
 from scipy.special import expit, softmax
 
-from lastiterate.run.losses import LinearLoss
+from lastiterate.run.losses import HuberRidge, LinearLoss
 
 OF_ONE, OF_SEVERAL = 3.33, 2.0
 """What the Hessian is multiplied by, of one output and of several."""
@@ -87,6 +87,12 @@ class Queries:
     def _weight(self) -> float:
         return OF_SEVERAL if self.several else OF_ONE
 
+    @cached_property
+    def _of_classes(self) -> np.ndarray | None:
+        """What a record of each class counts, at most 1; the probabilities are then those of the weighted records."""
+        weights = None if isinstance(self.loss, HuberRidge) else self.loss.class_weights
+        return None if weights is None else np.array(weights)
+
     @property
     def _units(self) -> np.ndarray:
         """Of the parameters w: what turns a slope and biases into them."""
@@ -121,7 +127,8 @@ class Queries:
         gradient, hessian = found
         above = np.triu_indices(self.parameters)
         entries = hessian[:, above[0], above[1]] * np.where(above[0] == above[1], 1.0, math.sqrt(2))
-        return UNIT * np.concatenate((gradient, self._weight * entries), axis=1)
+        found = UNIT * np.concatenate((gradient, self._weight * entries), axis=1)
+        return found if self._of_classes is None else self._of_classes[target][:, None] * found
 
     def derivatives(self, total: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Gradient (p,) and symmetric Hessian (p, p) of a noisy sum of vectors (size,)."""

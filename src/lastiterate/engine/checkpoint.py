@@ -120,7 +120,7 @@ class Keeper:
         """Seal the state after ``done`` steps."""
         self._state = {DONE: np.array([done]), **arrays}
         kept = {KEY: self._secret, GIVEN: self._given, **self._state}
-        body = save({name: np.ascontiguousarray(array) for name, array in kept.items()})
+        body = save({name: np.asarray(array, order="C") for name, array in kept.items()})  # of any shape, () too
         sealed.seal(self.path, self.key, self._owner, self._number + 1, body)
         self._number += 1
         self.counted(self._number)

@@ -24,7 +24,7 @@ from lastiterate.engine.exact_draws import draws_of, places_for, preparation_bit
 from lastiterate.engine.exact_preparation import EXACT, check_exact
 from lastiterate.engine.exact_rounds import exact_rounds
 from lastiterate.engine.gaussian_noise import Key, fresh_key
-from lastiterate.engine.gradients import AT_ONCE, clip_residuals, outputs, residuals
+from lastiterate.engine.gradients import AT_ONCE, clip_residuals, outputs, residuals, weighted
 from lastiterate.engine.loop import drawn_once
 from lastiterate.engine.measured import Measurable, prepare_privately
 from lastiterate.engine.model import Model, in_memory, scored_in_memory
@@ -135,7 +135,7 @@ class ExactLinear:
         rows, target = chunk[0].astype(jnp.float64), chunk[1]
         found = residuals(self.loss, times(theta, rows.T), target)
         found = clip_residuals(rows, jnp.where(jnp.isfinite(found), found, 0.0), self.clip)
-        whole = jnp.trunc(found * scale)
+        whole = jnp.trunc(weighted(self.loss, found, target) * scale)
         squared = (whole.astype(jnp.int64) ** 2).sum(0)
         within = squared <= self.most_squared
         if self.clip is not None:

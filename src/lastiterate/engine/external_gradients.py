@@ -18,6 +18,7 @@ import numpy as np
 
 from lastiterate import interrupts
 from lastiterate.engine.checkpoint import Keeper
+from lastiterate.engine.external_steps import StepEnds, ended_outside
 from lastiterate.engine.gaussian_noise import NOISE, ORDER, Key, gaussian, stream
 from lastiterate.engine.growth import check_growth, check_released
 from lastiterate.engine.loop import (
@@ -26,7 +27,6 @@ from lastiterate.engine.loop import (
     batch_sum,
     drawn_for_pass,
     drawn_once,
-    ended,
     looked_from,
     noise_at,
     schedule,
@@ -39,6 +39,8 @@ from lastiterate.engine.program import StepProgram
 from lastiterate.engine.structure import numbered
 from lastiterate.engine.trainer import STRETCHES, Draws, Progress, check_dimension
 from lastiterate.run.run import Run, check_described
+from lastiterate.run.update_rule import UpdateRule
+from lastiterate.run.updates import Plain
 
 Sums = Callable[[np.ndarray, np.ndarray], np.ndarray]
 """From parameters (size,) and the numbers of a batch's records (m,) to the sum of their clipped gradients, (size,)."""
@@ -80,6 +82,7 @@ class OutsideLoop:
     run: Run
     shapes: tuple[tuple[int, ...], ...]
     draws: Draws | None = None  #: exact noise, added to sums, which must be multiples of its grid
+    rule: UpdateRule | None = None  #: a caller's optimizer, which runs in the other library
 
     def __post_init__(self) -> None:
         check_described(self.run)
@@ -87,7 +90,7 @@ class OutsideLoop:
     @cached_property
     def program(self) -> StepProgram:
         form = Form.of([np.zeros(shape) for shape in self.shapes])
-        return StepProgram.of(self.run, Counted(form, self.run.n, self.run.n))
+        return StepProgram.of(self.run, Counted(form, self.run.n, self.run.n), None if self.rule is None else Plain())
 
     def _numbers(self) -> Any:
         return arrange_records(self.run, (np.arange(self.run.n),), self.run.n)
@@ -101,9 +104,9 @@ class OutsideLoop:
         run, program, plan = self.run, self.program, schedule(self.run)
         began, found, done = time.perf_counter(), list[np.ndarray](), 0
         with jax.enable_x64(True):
-            state = start(program, initial, key)
+            state, ending = start(program, initial, key), StepEnds(program, plan, self.rule)
             if keeper is not None and (kept := keeper.state)[1]:
-                done, state = kept[0], State.restored(kept[1])
+                done, state = kept[0], ending.restored(kept[1])
             numbers = drawn_once(program, self._numbers(), key)
             current, number, own = numbers, -1, streams_of(key)
             for k in range(done, run.steps):
@@ -119,12 +122,12 @@ class OutsideLoop:
                 else:
                     noise = 0.0
                     total = sums(np.asarray(point), np.flatnonzero(places)) + self.draws(k, k + 1, 1, initial.shape)[0]
-                state = ended_outside(program, state, point, total, noise, plan, k)
+                state = ending.ended(state, point, total, noise, k)
                 if run.release == "all":
                     found.append(np.asarray(state.theta))
                 if (k + 1) % max(1, run.steps // STRETCHES) == 0 or k + 1 == run.steps:
                     if keeper is not None and k + 1 < run.steps and keeper.due:
-                        keeper.keep(k + 1, state.kept())
+                        keeper.keep(k + 1, ending.kept(state))
                     if progress is not None:
                         progress(k + 1, run.steps, time.perf_counter() - began)
             released = np.stack(found) if run.release == "all" else np.asarray(state.theta)
@@ -181,14 +184,6 @@ def _looked_from(program: StepProgram, state: State, k: Any) -> jax.Array:
 def noise_of(program: StepProgram, state: State, own: Streams, plan: Schedule, k: Any) -> tuple[jax.Array, State]:
     """The noise of step k, shaped like the parameters, and the state that remembers it."""
     return noise_at(program, state, gaussian(own.noise, k, state.theta.shape), plan, k)
-
-
-@jax.jit
-def ended_outside(program: StepProgram, state: State, point: Any, total: Any, noise: Any, plan: Schedule,
-                  k: Any) -> State:
-    """Step k from the sum that came from outside."""
-    step_size = plan.step_size[jnp.minimum(k, plan.step_size.shape[0] - 1)]
-    return ended(program, state, point, total, noise, k, step_size)
 
 
 @jax.jit

@@ -25,7 +25,7 @@ def fingerprint(program: Any, *beside: Any) -> str:
     give the program of the gradient.
     """
     found = hashlib.sha256(ADDRESS.sub("", f"{program.jaxpr} {beside!r}").encode())
-    for value in _constants(program):
+    for value in constants(program):
         array = np.asarray(jax.random.key_data(value) if _is_key(value) else value)
         found.update(f"{array.dtype} {array.shape};".encode() + array.tobytes())
     return found.hexdigest()
@@ -35,7 +35,8 @@ def _is_key(value: Any) -> bool:
     return hasattr(value, "dtype") and jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
 
 
-def _constants(program: Any) -> Iterator[Any]:
+def constants(program: Any) -> Iterator[Any]:
+    """All numbers that a program holds."""
     yield from program.consts
     for eqn in equations(program):
         yield from (var.val for var in eqn.invars if hasattr(var, "val"))

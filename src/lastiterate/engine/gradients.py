@@ -40,6 +40,13 @@ def residuals(loss: LinearLoss, scores: jax.Array, target: jax.Array) -> jax.Arr
             return jnp.clip(scores - target[None, :], -bound, bound)
 
 
+def weighted(loss: LinearLoss, found: jax.Array, target: jax.Array) -> jax.Array:
+    """Clipped residuals (k, m) times the public weight of each record's class, which is at most 1."""
+    if isinstance(loss, HuberRidge) or loss.class_weights is None:
+        return found
+    return found * jnp.asarray(loss.class_weights, found.dtype)[target]
+
+
 def clip_residuals(rows: jax.Array, found: jax.Array, clip: float | jax.Array | None) -> jax.Array:
     """Per-example gradient clipping: a gradient's norm is |residual| |row|; rows (m, d), found (k, m)."""
     if clip is None:
@@ -88,7 +95,7 @@ class Linear:
         norm ``longest`` by its own; (k, d) float64."""
         rows, target = chunk[0].astype(jnp.float64), chunk[1]
         here, there = (self._residuals(point @ rows.T, target) for point in (theta, origin))
-        return clip_residuals(rows, here - there, longest) @ rows
+        return weighted(self.loss, clip_residuals(rows, here - there, longest), target) @ rows
 
     def _residuals(self, scores: jax.Array, target: jax.Array) -> jax.Array:
         found = residuals(self.loss, scores, target)
@@ -99,6 +106,7 @@ class Linear:
         times = partial(jnp.matmul, precision="highest")
         rows = rows.astype(dtype)
         found = clip_residuals(rows, self._residuals(times(theta.astype(dtype), rows.T), target), self.clip)
+        found = weighted(self.loss, found, target)
         groups = 1 if self.exact else -(-rows.shape[0] // CHUNK)
         if groups == 1:
             return times(found, rows).astype(jnp.float64)

@@ -72,10 +72,20 @@ def looked_from(program: StepProgram, state: State, k: Any) -> jax.Array:
 def ended(program: StepProgram, state: State, point: jax.Array, total: jax.Array, noise: Any, k: Any,
           step_size: Any) -> State:
     """Step k from the sum ``total`` of its batch's gradients at ``point``."""
-    gradient = total / program.divisor + program.objective.ridge * point + noise
+    gradient = noisy_mean(program, point, total, noise)
     direction, memory = program.rule.update(gradient, state.memory, state.theta, k)
+    return moved_against(program, state._replace(memory=memory), point, direction, step_size)
+
+
+def noisy_mean(program: StepProgram, point: Any, total: Any, noise: Any) -> jax.Array:
+    """What a step makes of the sum of its batch's gradients, before its update rule."""
+    return total / program.divisor + program.objective.ridge * point + noise
+
+
+def moved_against(program: StepProgram, state: State, point: Any, direction: Any, step_size: Any) -> State:
+    """The end of a step: against a direction, by the penalty's proximal map, onto the domain."""
     moved = program.objective.leafwise(partial(proximal, program.prox, step_size), point - step_size * direction)
-    return state._replace(theta=project(program.domain, moved), memory=memory)
+    return state._replace(theta=project(program.domain, moved))
 
 
 def batch_sum(program: StepProgram, theta: jax.Array, data: Any, order: Key, k: Any) -> jax.Array:

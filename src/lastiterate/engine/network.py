@@ -15,6 +15,7 @@ from lastiterate.engine.dense import clipped_sum
 from lastiterate.engine.fingerprint import fingerprint
 from lastiterate.engine.gaussian_noise import Key, fresh_key
 from lastiterate.engine.loop import drawn_once
+from lastiterate.engine.optimizer_rule import GradientTransformation, OptimizerRule, coupled, rule_of
 from lastiterate.engine.parameter_form import Form
 from lastiterate.engine.prepare import hidden
 from lastiterate.engine.process import check_process
@@ -81,22 +82,25 @@ def real_records(chunk: Any) -> tuple[Any, jax.Array]:
 
 def fit_network(run: Run, loss: RecordLoss, params: Any, data: tuple[Any, ...], key: Key | None = None, *,
                 microbatch: int | None = None, progress: Progress | None = None, keeper: Keeper | None = None,
-                executed_as: Callable[[Loop, Key], Loop] | None = None) -> Any:
+                executed_as: Callable[[Loop, Key], Loop] | None = None,
+                optimizer: GradientTransformation | None = None) -> Any:
     """Execute ``run`` on ``loss(params, *record)``; the last parameters, structured like ``params``.
 
     ``params``: public first parameters. ``data``: arrays or pytrees of arrays whose first axis are the records, such as
     (x, y). For release="all" every array has the steps as its first axis. ``key``: for tests and audits only.
     ``keeper``: checkpoints, which know the data, the first parameters and the traced gradient of the loss.
-    ``executed_as``: another arithmetic for the same loop (``exact_records``).
+    ``executed_as``: another arithmetic for the same loop (``exact_records``). ``optimizer``: what makes the steps.
 
     **Guarantee:** exactly the run that is accounted: per-example clips, noise at every step, no other output.
     """
     with jax.enable_x64(True):
-        loop, initial, arranged = prepared(run, loss, params, data, microbatch)
+        loop, initial, arranged = prepared(run, loss, params, data, microbatch, optimizer)
         if keeper is not None:
             assert isinstance(loop.objective, PerExample)
             exactly = "" if executed_as is None else ", exact sums"
-            key = keeper.begin(run, jax.tree.leaves((data, initial)), key, identity(loop.objective, data) + exactly)
+            assert loop.rule is None or isinstance(loop.rule, OptimizerRule)
+            known = identity(loop.objective, data, loop.rule) + exactly
+            key = keeper.begin(run, jax.tree.leaves((data, initial)), key, known)
         key = fresh_key() if key is None else key
         loop = loop if executed_as is None else executed_as(loop, key)
         arranged = drawn_once(loop.program, arranged, key)
@@ -106,13 +110,15 @@ def fit_network(run: Run, loss: RecordLoss, params: Any, data: tuple[Any, ...], 
 
 
 def prepared(run: Run, loss: RecordLoss, params: Any, data: tuple[Any, ...],
-             microbatch: int | None = None) -> tuple[Loop, jax.Array, Any]:
+             microbatch: int | None = None,
+             optimizer: GradientTransformation | None = None) -> tuple[Loop, jax.Array, Any]:
     """The loop of a run on a network, its first parameters as one vector, and the records arranged in public order."""
     check_process()
     records = tuple(data)
     check_records(run, records)
     objective = objective_of(run, loss, params, records, microbatch)
-    return Loop(run, objective), objective.form.vector(params), arrange_records(run, records, objective.most)
+    rule = rule_of(optimizer, objective.form, params)
+    return Loop(run, objective, rule=rule), objective.form.vector(params), arrange_records(run, records, objective.most)
 
 
 def objective_of(run: Run, loss: RecordLoss, params: Any, records: tuple[Any, ...],
@@ -133,22 +139,25 @@ def objective_of(run: Run, loss: RecordLoss, params: Any, records: tuple[Any, ..
     return PerExample(loss, form, run.clip, exact, most)
 
 
-def identity(objective: PerExample, records: tuple[Any, ...]) -> str:
-    """What a checkpoint knows of a loss and of the structure of its parameters; of ``records`` shapes and types count.
-    """
+def identity(objective: PerExample, records: tuple[Any, ...], rule: OptimizerRule | None = None) -> str:
+    """What a checkpoint knows of a loss, of the structure of its parameters and of an optimizer; of ``records`` shapes
+    and types count."""
     form, exact = objective.form, objective.exact
     first = in_precision(jax.tree.map(lambda a: np.zeros_like(np.asarray(a)[0]), records), exact=exact)
     gradient = jax.grad(lambda arrays, record: objective.loss(form.whole(arrays), *record))
     closed, _ = program(gradient, form.arrays(np.zeros(form.size), exact=exact), first)
-    return fingerprint(closed, str(form.tree), form.shapes, form.dtypes, exact)
+    known = "" if rule is None else f", optimizer {rule.identity}"
+    return fingerprint(closed, str(form.tree), form.shapes, form.dtypes, exact) + known
 
 
-def check_fits(run: Run, loss: RecordLoss, params: Any, data: tuple[Any, ...], microbatch: int | None) -> None:
+def check_fits(run: Run, loss: RecordLoss, params: Any, data: tuple[Any, ...], microbatch: int | None,
+               optimizer: GradientTransformation | None = None) -> None:
     """Refuse what cannot be trained, by the shapes of the records alone: before a record is read, or paid for."""
     check_shapes(run, data)
     with jax.enable_x64(True):
         blank = jax.tree.map(lambda a: np.zeros((1, *np.shape(a)[1:]), np.asarray(a).dtype), tuple(data))
-        objective_of(run, loss, params, blank, microbatch)
+        form = objective_of(run, loss, params, blank, microbatch).form
+        rule_of(optimizer, form, params, coupled=coupled(run))
 
 
 def arrange_records(run: Run, data: tuple[Any, ...], most: int) -> tuple[Any, ...]:

@@ -17,7 +17,7 @@ from lastiterate.engine.structure import Described
 from lastiterate.run.penalties import Prox
 from lastiterate.run.run import Run
 from lastiterate.run.starts import Start
-from lastiterate.run.updates import UpdateRule
+from lastiterate.run.update_rule import UpdateRule
 
 
 @jax.tree_util.register_pytree_node_class
@@ -40,10 +40,10 @@ class StepProgram:
     follows: Any = None  #: what steps follow in place of a batch's sum with the run's own noise (``methods``)
 
     @classmethod
-    def of(cls, run: Run, objective: Objective) -> StepProgram:
-        """The program of ``run``."""
+    def of(cls, run: Run, objective: Objective, rule: UpdateRule | None = None) -> StepProgram:
+        """The program of ``run``; ``rule``: what a description names and does not hold, a caller's optimizer."""
         return cls(sampler_of(run.batching, run.n, objective.most), objective, run.divisor, executed(run.domain),
-                   run.prox, run.rule, run.start, NoiseRecursion.of(run), followed_by(run))
+                   run.prox, rule or run.rule, run.start, NoiseRecursion.of(run), followed_by(run))
 
     def tree_flatten(self) -> tuple[tuple[Any, ...], None]:
         described = (self.domain, self.prox, self.rule, self.start, self.follows)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -15,6 +16,7 @@ import numpy as np
 
 from lastiterate import interrupts
 from lastiterate.engine.checkpoint import Keeper
+from lastiterate.engine.gathered import batches
 from lastiterate.engine.gaussian_noise import Key, fresh_key
 from lastiterate.engine.gradients import Linear, outputs
 from lastiterate.engine.growth import check_growth, check_released
@@ -38,6 +40,7 @@ from lastiterate.engine.program import StepProgram
 from lastiterate.errors import InputError
 from lastiterate.run.domains import AffineBall, Box
 from lastiterate.run.run import Run, check_described
+from lastiterate.run.update_rule import UpdateRule
 
 Progress = Callable[[int, int, float], None]
 """Called with steps done, steps in all, seconds; never with anything that depends on the data."""
@@ -54,6 +57,7 @@ class Loop:
     run: Run
     objective: Objective
     draws: Draws | None = None  #: exact noise, added to sums; without it the noise of the run is drawn by the program
+    rule: UpdateRule | None = None  #: a caller's optimizer, where the run says that there is one
 
     def __post_init__(self) -> None:
         check_described(self.run)
@@ -61,7 +65,7 @@ class Loop:
     @cached_property
     def program(self) -> StepProgram:
         """What the steps are compiled for, and their numbers."""
-        return StepProgram.of(self.run, self.objective)
+        return StepProgram.of(self.run, self.objective, self.rule)
 
     def execute(self, initial: Any, data: Any, key: Key, progress: Progress | None,
                 keeper: Keeper | None = None) -> np.ndarray:
@@ -79,33 +83,29 @@ class Loop:
 
     def _last(self, state: State, data: Any, key: Any, progress: Progress | None, keeper: Keeper | None) -> np.ndarray:
         plan, steps, program = schedule(self.run), self.run.steps, self.program
-        blocks, each_pass = program.sampler.blocks, program.sampler.drawn == "each pass"
         whole = progress is None and keeper is None
         began, done, ahead = time.perf_counter(), 0, noise_ahead(state.theta.size)
         if keeper is not None and (found := keeper.state)[1]:
             done, state = found[0], State.restored(found[1])
-        current, number = data, -1
-        while done < steps:
-            interrupts.check()
-            until = min(steps, done + math.ceil(steps / (1 if whole else STRETCHES)))
-            if each_pass:
-                until = min(until, (done // blocks + 1) * blocks)
-                if done // blocks != number:
-                    number, current = done // blocks, None  # before the next pass takes its memory
-                    current = drawn_for_pass(program, data, key, number)
-            if self.draws is None:
-                state = advance(program, ahead, state, current, key, plan, done, until)
-            else:
-                until = min(until, done + ahead)
-                noise = self.draws(done, until, ahead, state.theta.shape)
-                state = advance_exactly(program, state, current, key, plan, noise, done, until)
-            done = until
-            if not whole:
-                state.theta.block_until_ready()
-            if keeper is not None and done < steps and keeper.due:
-                keeper.keep(done, state.kept())
-            if progress is not None:
-                progress(done, steps, time.perf_counter() - began)
+        with closing(batches(program, data, key, done, steps)) as every:
+            for group in every:
+                while done < group.end:
+                    interrupts.check()
+                    until = min(group.end, done + math.ceil(steps / (1 if whole else STRETCHES)))
+                    if self.draws is None:
+                        state = advance(group.program, ahead, state, group.data, key, plan, done, until)
+                    else:
+                        until = min(until, done + ahead)
+                        noise = self.draws(done, until, ahead, state.theta.shape)
+                        state = advance_exactly(group.program, state, group.data, key, plan, noise, done, until)
+                    done = until
+                    if not whole or done == group.end:
+                        state.theta.block_until_ready()  # the group's memory is used again
+                    if keeper is not None and done < steps and keeper.due:
+                        keeper.keep(done, state.kept())
+                    if progress is not None:
+                        progress(done, steps, time.perf_counter() - began)
+                del group  # before the next one takes its memory
         return np.asarray(state.theta)
 
     def _all(self, state: State, data: Any, key: Any) -> np.ndarray:

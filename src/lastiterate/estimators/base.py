@@ -19,6 +19,7 @@ from lastiterate.estimators.pipelines import warn_of_learned_steps
 from lastiterate.estimators.schema_transformer import SchemaTransformer, as_schema
 from lastiterate.planning.planner import Choice
 from lastiterate.planning.task import FeatureMap, Task
+from lastiterate.release.answers import Labels
 from lastiterate.release.charging import charging_of
 from lastiterate.release.feature_choice import chosen, part_of
 from lastiterate.release.kinds import LINEAR
@@ -27,6 +28,7 @@ from lastiterate.release.linear_plans import Algorithm, Answers, Budget, planned
 from lastiterate.release.order import Order
 from lastiterate.release.pipeline import finish
 from lastiterate.run.arrays import check_kept
+from lastiterate.run.class_weights import relative_weights
 from lastiterate.run.losses import Abstract
 from lastiterate.run.preparation import PrivateMean, TopEigenvalue
 from lastiterate.run.run import Run
@@ -66,6 +68,7 @@ class PrivateLinear(BaseEstimator):
     algorithm: str
     report_accuracy: float | None = None
     calibrated: bool = False
+    class_weight: Any = None
 
     def _train(self, features: np.ndarray, target: np.ndarray, classes: int, answers: Answers, caveats: list[str],
                progress: Any, unsupported: dict[str, Any]) -> None:
@@ -76,8 +79,12 @@ class PrivateLinear(BaseEstimator):
                              "put SquareRoots() into the run's prelude")
         if not isinstance(self.calibrated, bool):
             raise InputError("calibrated", "must be True or False", self.calibrated)
+        if self.run is not None and self.class_weight is not None:
+            raise InputError("class_weight", "must be left out where a run is given", None,
+                             "put class_weights into the run's loss")
+        labels = answers.values if isinstance(answers, Labels) else ()
         task = Task(len(features), features.shape[1], classes, self.public_row_norm(), feature_map=part,
-                    calibrated=self.calibrated)
+                    calibrated=self.calibrated, class_weights=relative_weights(self.class_weight, labels))
         charging = charging_of(ledger=self.ledger, dataset=self.dataset, purpose=type(self).__name__)
         plan = planned(task, self._budget, Algorithm(self.algorithm, run=self.run),
                        report_accuracy=self.report_accuracy, shared=charging.allowance)
@@ -198,7 +205,6 @@ class PrivateLinear(BaseEstimator):
 
 WHY_NOT = {
     "sample_weight": "a weight would multiply what one record contributes beyond the bound that the noise hides",
-    "class_weight": "a class's weight would multiply what its records contribute, and class frequencies are private",
     "coef_init": "first parameters that were fitted on the data would have to be paid for",
     "intercept_init": "first parameters that were fitted on the data would have to be paid for",
 }

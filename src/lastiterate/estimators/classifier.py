@@ -15,7 +15,7 @@ from lastiterate.estimators.base import PrivateLinear, public_labels
 from lastiterate.estimators.pipelines import warn_of_learned_steps
 from lastiterate.estimators.schema_transformer import as_schema, labels_of
 from lastiterate.planning.planner import TIME_BUDGET
-from lastiterate.release.answers import Labels
+from lastiterate.release.answers import Labels, picked, threshold_of
 from lastiterate.run.arrays import check_kept
 from lastiterate.run.run import Run
 
@@ -47,8 +47,13 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
     calibrated : whether plans and named algorithms spend 5 % of mu^2 on probabilities that are frequencies, by noisy
         Newton rounds on slope and intercepts, where n and the budget carry them (docs/theorems/probabilities). A given
         ``run`` says so itself (``Run(calibration=)``).
-    threshold : of two classes, the probability from which on the second is predicted; by default the more probable one
-        is. A public choice that costs nothing: with a false alarm that costs a and a miss that costs m, a / (a + m).
+    threshold : of two classes, the probability from which on the second is predicted, or the public costs (a, m) of a
+        false alarm and of a miss, which make it a / (a + m); by default the more probable class is predicted. It costs
+        no privacy, and is kept in the model's folder.
+    class_weight : a public dictionary from every label to what its records count, of which only ratios matter; each
+        contribution is clipped first and then weighted by at most 1, so that the bounds on a record hold. Predictions
+        and probabilities are those of the weighted records: where probabilities shall be frequencies, set a
+        ``threshold`` instead. "balanced" would count private labels. A given ``run`` says so in its loss.
 
     Attributes
     ----------
@@ -68,7 +73,7 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
                  dataset: str | None = None, verbose: int = 0,
                  features: str = "auto", algorithm: str = "automatic",
                  report_accuracy: float | None = None, schema: Any = None, calibrated: bool = True,
-                 threshold: float | None = None) -> None:
+                 threshold: Any = None, class_weight: Any = None) -> None:
         self.epsilon = epsilon
         self.delta = delta
         self.row_norm = row_norm
@@ -86,6 +91,7 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
         self.schema = schema
         self.calibrated = calibrated
         self.threshold = threshold
+        self.class_weight = class_weight
 
     def fit(self, X: Any, y: Any, progress: Any = None, **unsupported: Any) -> DPLogisticRegression:
         """Train on rows X (n, d) and labels y (n,); ``progress(steps_done, steps, seconds)`` is called now and then."""
@@ -102,9 +108,7 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
         if len(self.classes_) < 2:
             raise InputError("classes", "must hold at least 2 labels; this classifier cannot train when only one class "
                              "is present", len(self.classes_), "pass the public labels with classes=")
-        answers = Labels(tuple(self.classes_.tolist()))
-        if self.threshold is not None:
-            answers.checked(self.threshold)
+        answers = self._answers(tuple(self.classes_.tolist()))
         self._train(X, np.searchsorted(self.classes_, y), len(self.classes_), answers, caveats, progress,
                     unsupported)
         return self
@@ -116,9 +120,13 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
         if len(rows) != len(target):
             raise InputError("y", f"must have one label for each of {len(rows)} records", len(target))
         self.classes_ = labels
-        answers = Labels(self.transformer_.schema_.classes)
+        answers = self._answers(self.transformer_.schema_.classes)
         self._train(rows, target, len(labels), answers, [], progress, unsupported)
         return self
+
+    def _answers(self, labels: tuple[Any, ...]) -> Labels:
+        """The labels, with the threshold of two."""
+        return Labels(labels, threshold_of(self.threshold, len(labels)))
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Scores: (n,) for two classes, (n, classes) otherwise."""
@@ -142,7 +150,4 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
     def predict(self, X: Any) -> np.ndarray:
         """The most probable label of every row, or by the ``threshold``."""
         chances = self.predict_proba(X)
-        if self.threshold is not None:
-            checked = Labels(tuple(self.classes_.tolist())).checked(self.threshold)
-            return self.classes_[(chances[:, 1] >= checked).astype(int)]
-        return self.classes_[chances.argmax(axis=1)]
+        return self.classes_[picked(chances, threshold_of(self.threshold, len(self.classes_)))]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from lastiterate.release.linear_plans import Algorithm, Budget, candidate
 from lastiterate.release.order import Order
 from lastiterate.release.pipeline import finish
 from lastiterate.run.arrays import check_kept
+from lastiterate.run.class_weights import relative_weights
 
 FREE = {"row_norm", "run", "time_budget", "adjacency"}
 """Parameters that a grid may vary; the budget belongs to the search."""
@@ -81,7 +83,10 @@ class DPSearchCV(MetaEstimatorMixin, BaseEstimator):
         law = tuning.law_of(self.mean_runs, self.runs)
         found: dict[int, Certificate] = {}
         charging = charging_of(ledger=self.ledger, dataset=self.dataset, purpose="DPSearchCV")
-        candidates = [self._candidate(i, Task(len(train), X.shape[1], classes, 1.0), found, charging.allowance)
+        weights = relative_weights(self.estimator.class_weight,
+                                   answers.values if isinstance(answers, Labels) else ())
+        asked = Task(len(train), X.shape[1], classes, 1.0, class_weights=weights)
+        candidates = [self._candidate(i, asked, found, charging.allowance)
                       for i in range(len(self._settings))]
         certificate = tuning.planned(candidates, epsilon=self.epsilon, delta=delta, law=law, held_out=len(held),
                                      regression=classes == 0)
@@ -123,8 +128,7 @@ class DPSearchCV(MetaEstimatorMixin, BaseEstimator):
             raise InputError("param_grid", "may vary " + ", ".join(sorted(FREE)), unknown[0])
         one: Any = clone(self.estimator)
         one.set_params(**setting)
-        asked = Task(task.n, task.features, task.classes, one.public_row_norm(), calibrated=one.calibrated)
-
+        asked = replace(task, row_norm=one.public_row_norm(), calibrated=one.calibrated)
         made = candidate(asked, Budget(self.epsilon, self.delta, one.adjacency, one.time_budget),
                          Algorithm(one.algorithm, run=one.run), shared)
 

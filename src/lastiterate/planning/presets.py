@@ -173,7 +173,7 @@ def in_a_pass(asked: Asked, batching: Batching) -> int:
 
 
 def _capped_loss(asked: Asked, cap: float | None) -> LinearLoss:
-    loss = linear_loss(asked.task.classes, 1.0, whitened.RESIDUAL_CLIP)
+    loss = linear_loss(asked.task, 1.0, whitened.RESIDUAL_CLIP)
     return loss if isinstance(loss, HuberRidge) else replace(loss, cap=CAP if cap is None else cap)
 
 

@@ -10,6 +10,7 @@ from typing import Literal, get_args
 from lastiterate.accounting.budgets import check_range
 from lastiterate.curves.gdp import Gdp
 from lastiterate.errors import InputError
+from lastiterate.run.class_weights import Weights
 from lastiterate.run.preparation import PrivateCovariance
 from lastiterate.run.probability_calibration import MOST_CLASSES
 from lastiterate.run.run import Run
@@ -33,6 +34,7 @@ class Task:
 
     ``feature_map``: a public choice, made without looking at private data. ``streamed``: the data do not fit in memory.
     ``calibrated``: whether a classifier's plans pay for calibrated probabilities, of at most 100 classes.
+    ``class_weights``: what a record of each class counts, as in its loss.
     """
 
     n: int
@@ -44,6 +46,7 @@ class Task:
     streamed: bool = False
     rows_per_record: int = 1
     calibrated: bool = False
+    class_weights: Weights = None
 
     def __post_init__(self) -> None:
         whole("n", self.n)
@@ -52,9 +55,10 @@ class Task:
             raise InputError("classes", "must be at least 2", self.classes, "one class needs no model")
         if not 0 < self.row_norm < math.inf:
             raise InputError("row_norm", "must be a positive number", self.row_norm)
-
         if self.feature_map not in get_args(FeatureMap):
             raise InputError("features", "must be one of " + ", ".join(get_args(FeatureMap)), self.feature_map)
+        if self.class_weights is not None and self.classes == 0:
+            raise InputError("class_weight", "is for classes", self.class_weights, "leave it out")
 
     def calibration_share(self, mu: float) -> float:
         """Part of a budget mu^2 that goes to the calibration of probabilities: 0 where that would not pay."""

@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from lastiterate.data.schema import Schema
 from lastiterate.errors import InputError
+from lastiterate.run.validate import NUMBERS
 
 LABELS = {str, int, float, bool}
 
 
 @dataclass(frozen=True)
 class Labels:
-    """The public labels, in the order of their class indices; one score for two of them, else one score each."""
+    """The public labels, in the order of their class indices; one score for two of them, else one score each.
+
+    ``threshold``: of two, the probability from which on the second is the answer (``None``: the more probable one is).
+    """
 
     values: tuple[str | int | float, ...]
+    threshold: float | None = None
+
+    def __post_init__(self) -> None:
+        threshold_of(self.threshold, len(self.values))
 
     def probabilities(self, found: np.ndarray) -> np.ndarray:
         """Softmax of scores (n, k), shape (n, classes); a single score stands against 0."""
@@ -26,23 +34,32 @@ class Labels:
         weights = np.exp(logits - logits.max(axis=1, keepdims=True))
         return weights / weights.sum(axis=1, keepdims=True)
 
-    def of(self, found: np.ndarray, threshold: float | None = None) -> np.ndarray:
-        """The most probable label, or of two the second where its probability reaches ``threshold``."""
-        chances = self.probabilities(found)
-        picked = chances.argmax(axis=1) if threshold is None else chances[:, 1] >= self.checked(threshold)
-        return np.asarray(self.values)[np.asarray(picked, int)]
-
-    def checked(self, threshold: float) -> float:
-        """A threshold between 0 and 1, of two labels; anything else is refused."""
-        if isinstance(threshold, bool) or not isinstance(threshold, int | float) or not 0 < threshold < 1:
-            raise InputError("threshold", "must lie between 0 and 1", threshold,
-                             "with a false alarm that costs a and a miss that costs m, it is a / (a + m)")
-        if len(self.values) != 2:
-            raise InputError("threshold", "is for two classes", len(self.values), "leave it out")
-        return float(threshold)
+    def of(self, found: np.ndarray) -> np.ndarray:
+        """The most probable label, or of two the second where its probability reaches the threshold."""
+        return np.asarray(self.values)[picked(self.probabilities(found), self.threshold)]
 
     def words(self, outputs: int) -> str:
         return f"{len(self.values)} classes"
+
+
+def picked(chances: np.ndarray, threshold: float | None) -> np.ndarray:
+    """Class indices (n,) that probabilities (n, classes) make the answer."""
+    return chances.argmax(axis=1) if threshold is None else (chances[:, 1] >= threshold).astype(int)
+
+
+def threshold_of(given: Any, classes: int) -> float | None:
+    """A threshold between 0 and 1 of two classes, stated itself or by the costs of a false alarm and of a miss."""
+    if given is None:
+        return None
+    if classes != 2:
+        raise InputError("threshold", "is for two classes", classes, "leave it out")
+    stated = list[Any](given) if isinstance(given, tuple | list) else [given]
+    found = [float(cost) for cost in stated if type(cost) in NUMBERS and 0 < cost < math.inf]
+    share = found[0] / sum(found) if len(found) == 2 else found[0] if len(found) == 1 else math.nan
+    if len(found) != len(stated) or not 0 < share < 1:
+        raise InputError("threshold", "must lie between 0 and 1, or be the positive costs of a false alarm and of a "
+                         "miss", given, "with costs a and m it is a / (a + m)")
+    return share
 
 
 @dataclass(frozen=True)
@@ -84,8 +101,10 @@ class Scores:
 
 def as_json(answers: Labels | Range | Scores) -> dict[str, Any]:
     match answers:
-        case Labels(values):
+        case Labels(values, None):
             return {"labels": list(values)}
+        case Labels(values, threshold):
+            return {"labels": list(values), "threshold": threshold}
         case Range(low, high):
             return {"range": [low, high]}
         case Scores():
@@ -95,8 +114,9 @@ def as_json(answers: Labels | Range | Scores) -> dict[str, Any]:
 def from_json(stored: Any) -> Labels | Range | Scores:
     """What ``as_json`` wrote; everything else is refused."""
     match stored:
-        case {"labels": [_, _, *_] as labels, **rest} if not rest and {type(x) for x in labels} <= LABELS:
-            return Labels(tuple(labels))
+        case {"labels": [_, _, *_] as labels, **rest} if {type(x) for x in labels} <= LABELS and (
+                not rest or (set(rest) == {"threshold"} and type(rest["threshold"]) is float)):
+            return Labels(tuple(labels), rest.get("threshold"))
         case {"range": [low, high], **rest} if not rest and type(low) is type(high) is float and low < high:
             return Range(low, high)
         case dict() if not stored:
@@ -114,7 +134,8 @@ def check_answers(schema: Schema | None, answers: Labels | Range | Scores) -> No
         known = (Labels(schema.classes), Labels(tuple(range(len(schema.classes)))))
     else:
         known = (Range(float(schema.target_range[0]), float(schema.target_range[1])), Scores())
-    if answers not in known:
+    plain = replace(answers, threshold=None) if isinstance(answers, Labels) else answers
+    if plain not in known:
         raise InputError("answers", "must be the classes, or the range, of the model's schema", None,
                          "model.json says two things")
 

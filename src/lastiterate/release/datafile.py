@@ -11,12 +11,13 @@ import numpy as np
 
 from lastiterate.curves.number_of_runs import Runs
 from lastiterate.data import Schema, encode_features, read_table
+from lastiterate.data.columns import Id
 from lastiterate.data.table import Table
 from lastiterate.errors import InputError
 from lastiterate.planning.planner import Choice
 from lastiterate.planning.task import Task
 from lastiterate.release import posterior, tuning
-from lastiterate.release.answers import Labels
+from lastiterate.release.answers import Labels, threshold_of
 from lastiterate.release.charging import Charging
 from lastiterate.release.feature_choice import AUTO, IN_RUN, FeatureChoice, chosen
 from lastiterate.release.fitted import Fitted
@@ -27,6 +28,7 @@ from lastiterate.release.open_dataset import SAMPLE, Opened, open_file
 from lastiterate.release.order import Order, Progress
 from lastiterate.release.pipeline import Released, executed
 from lastiterate.release.protected_units import Units
+from lastiterate.run.class_weights import relative_weights
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +40,8 @@ class Wanted:
     the place of the schema's own, or of a part of the planner's runs (see ``Task``). ``stream``: read the file piece by
     piece, with scratch files in the folder ``scratch`` (see ``too_large``). ``devices``: how many share every batch.
     ``report_accuracy``: the part of mu^2 that a noisy count of right answers costs, on a tenth of the records that are
-    then not trained on. ``calibrated``: whether a classifier pays for calibrated probabilities.
+    then not trained on. ``calibrated``: whether a classifier pays for calibrated probabilities. ``class_weight``: what
+    records of every label count. ``threshold``: of two labels, see ``Labels``; or the costs of both mistakes.
     """
 
     data: str
@@ -56,6 +59,8 @@ class Wanted:
     devices: int = 1
     report_accuracy: float | None = None
     calibrated: bool = True
+    class_weight: dict[str, float] | None = None
+    threshold: float | tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
         sample, planned = self.model == SAMPLE, self.algorithm.planned
@@ -70,6 +75,9 @@ class Wanted:
             raise InputError("algorithm", f"cannot be combined with {SAMPLE}, which draws one posterior sample", None)
         if sample and self.units is not None:
             raise InputError("unit", f"cannot be combined with {SAMPLE}, whose bound is for one row", self.units.column)
+        for name, value in (("class_weight", self.class_weight), ("threshold", self.threshold)):
+            if sample and value is not None:
+                raise InputError(name, f"is for classes, and {SAMPLE} learns a number", value, "leave it out")
         if self.features in IN_RUN and self.features != "plain" and (sample or not planned):
             raise InputError("features", "is for the automatic plan", self.features,
                              "leave it out, or name no algorithm")
@@ -102,12 +110,16 @@ def _linear(wanted: Wanted, file: Opened, charging: Charging) -> Plan:
     by_rows = (wanted.secure_noise or wanted.stream or wanted.report_accuracy is not None
                or part == "fourier" or wanted.devices != 1)
     task = file.task_of_units if file.rows_per_unit > 1 and not by_rows else file.task
-    plan = planned(replace(task, feature_map=part, calibrated=wanted.calibrated), wanted.budget, wanted.algorithm,
+    weights = relative_weights(wanted.class_weight, file.schema.classes)
+    task = replace(task, feature_map=part, calibrated=wanted.calibrated, class_weights=weights)
+    plan = planned(task, wanted.budget, wanted.algorithm,
                    report_accuracy=wanted.report_accuracy, exact=wanted.secure_noise, stream=wanted.stream,
                    shared=charging.allowance)
     order = _ordered(file, charging, plan.certificate, plan.delta, file.size(plan.certificate.run))
-    return LINEAR, replace(order, exact=wanted.secure_noise, scratch=wanted.scratch, devices=wanted.devices,
-                           unit=file.who, places=plan.places), plan.choice
+    threshold = threshold_of(wanted.threshold, task.classes)
+    answers = replace(file.answers, threshold=threshold) if isinstance(file.answers, Labels) else file.answers
+    return LINEAR, replace(order, answers=answers, exact=wanted.secure_noise, scratch=wanted.scratch,
+                           devices=wanted.devices, unit=file.who, places=plan.places), plan.choice
 
 
 def _sampled(wanted: Wanted, file: Opened, charging: Charging) -> Plan:
@@ -171,11 +183,11 @@ def _plain_score(file: Opened) -> float:
 
 
 def prediction_rows(model: Fitted, data: str, *, ids: str | None = None,
-                    threshold: float | None = None) -> tuple[list[str], list[list[str]]]:
+                    threshold: float | tuple[float, float] | None = None) -> tuple[list[str], list[list[str]]]:
     """Header and rows of the CSV that ``predict`` writes: the answer, and the probability of every class.
 
-    ``ids``: a column of the file that is written in front of them. ``threshold``: of two classes, the probability from
-    which on the second is the answer.
+    ``ids``: a column of the file that is written in front of them; by default the one that the schema calls an id,
+    where the file has it. ``threshold``: in the place of the model's own.
     """
     if model.schema is None:
         raise InputError("model", "does not say how the records of a file become rows", model.kind,
@@ -184,6 +196,8 @@ def prediction_rows(model: Fitted, data: str, *, ids: str | None = None,
     if threshold is not None and not named:
         raise InputError("threshold", "is for two classes", threshold, "leave it out")
     table = read_table(data, model.schema)
+    if ids is None and table.cells is not None:
+        ids = next((c.name for c in model.schema.columns if isinstance(c, Id) and c.name in table.cells), None)
     features = encode_features(table, model.schema)
     try:
         found = model.predict(features)
@@ -192,7 +206,8 @@ def prediction_rows(model: Fitted, data: str, *, ids: str | None = None,
     if not isinstance(model, FittedLinear) or not isinstance(model.answers, Labels):
         return _beside(table, ids, ["prediction"], [[f"{value:.6g}"] for value in found])
     if threshold is not None:
-        found = model.answers.of(model.scores(features), threshold)
+        other = replace(model.answers, threshold=threshold_of(threshold, len(model.answers.values)))
+        found = other.of(model.scores(features))
     header = ["prediction", *(f"probability_{name}" for name in model.answers.values)]
     chances = model.probabilities(features)
     pairs = zip(found, chances, strict=True)

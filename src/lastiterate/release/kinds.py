@@ -29,6 +29,10 @@ class Home(Protocol):
         """Whether this is what ``train`` is given for the kind; of kinds that it makes."""
         ...
 
+    def named(self, optimizer: Any) -> str:
+        """What a certificate calls an optimizer; of kinds that take one."""
+        ...
+
     def check(self, order: Order) -> Order:
         """Refuse what the kind cannot execute, by the form of its data; the order as ``fit`` takes it."""
         ...

@@ -113,6 +113,11 @@ def knows(model: Any) -> bool:
     return model is None
 
 
+def named(optimizer: object) -> str:
+    """Linear models take no optimizer of a caller."""
+    raise InputError("optimizer", "is for losses given as functions", None, "use update=Adam(), or another rule")
+
+
 def check(order: Order) -> Order:
     """Refuse what linear models have no use for; rows and targets as arrays, of which only the form is looked at."""
     run = order.certificate.run
@@ -121,6 +126,8 @@ def check(order: Order) -> Order:
                          "use Logistic, Softmax or HuberRidge, or pass first parameters as model= and a loss=")
     if order.microbatch is not None:
         raise InputError("microbatch", "is for losses given as functions", order.microbatch, "leave it out")
+    if order.optimizer is not None:
+        raise InputError("optimizer", "is for losses given as functions", None, "use update=Adam(), or another rule")
     if run.release != "last":
         raise InputError("release", "must be 'last' where a model is released", run.release,
                          "use lastiterate.engine.execute for all iterates")

@@ -18,6 +18,7 @@ from lastiterate.release.kinds import Kind
 from lastiterate.release.order import Order, Unread, is_source
 from lastiterate.release.protected_units import check_units
 from lastiterate.run.arrays import check_kept
+from lastiterate.run.updates import PostProcessing
 
 SEED = "the caller gave the seed: whoever knows it can subtract the noise"
 
@@ -68,6 +69,9 @@ def checked(kind: Kind, order: Order) -> Order:
     caveats = order.caveats
     if kind.subject == "run":
         run = order.certificate.run
+        if (type(run.update) is PostProcessing) != (order.optimizer is not None):
+            raise InputError("optimizer", "is needed where the run's update is PostProcessing, and for no other", None,
+                             "give train the optimizer, or leave the update to it")
         caveats += check_units(run, order.units)
     if kind.subject == "run" and not order.exact:
         caveats += support_caveats(order.certificate, order.delta)

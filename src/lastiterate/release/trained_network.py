@@ -97,14 +97,15 @@ def check(order: Order) -> Order:
     if order.exact:
         RecordGrid.of(run)
     if not order.in_pieces:
-        check_fits(run, order.loss, order.model, order.data, order.microbatch)
+        check_fits(run, order.loss, order.model, order.data, order.microbatch, order.optimizer)
     return order
 
 
 def fit(order: Order, key: Key | None) -> FittedNetwork:
     """Execute the run on ``loss(params, *record)`` and release the last parameters."""
     run = order.certificate.run
-    how: Any = {"microbatch": order.microbatch, "progress": order.progress, "keeper": order.charging.keeper}
+    how: Any = {"microbatch": order.microbatch, "progress": order.progress, "keeper": order.charging.keeper,
+                "optimizer": order.optimizer}
     if order.in_pieces:
         source = order.data if is_source(order.data) else Arrays(order.data)
         params = fit_streaming(run, order.loss, order.model, source, key, folder=order.scratch, devices=order.devices,
@@ -113,6 +114,11 @@ def fit(order: Order, key: Key | None) -> FittedNetwork:
         execute = fit_network_exactly if order.exact else fit_network
         params = execute(run, order.loss, order.model, order.data, key, **how)
     return FittedNetwork(proof=order.certificate, delta=order.delta, exact=order.exact, run=run, params=params)
+
+
+def named(optimizer: Any) -> str:
+    """What a certificate calls an optimizer: functions have no name of their own."""
+    return "an optax transformation"
 
 
 def check_loss(run: Run, loss: Any) -> None:

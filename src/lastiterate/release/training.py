@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from lastiterate.release.protected_units import UnitLoss
 from lastiterate.run.arrays import check_kept
 from lastiterate.run.evidence import Evidence
 from lastiterate.run.run import Run
+from lastiterate.run.updates import PostProcessing
 
 
 def train(
@@ -37,6 +39,7 @@ def train(
     delta: float | None = None,
     seed: int | None = None,
     microbatch: int | None = None,
+    optimizer: Any = None,
     at_least: Evidence = Evidence.ENFORCED,
     progress: Progress | None = None,
     checkpoint: str | Path | None = None,
@@ -64,6 +67,9 @@ def train(
     ``epsilon``: the budget; the run is executed with the least noise that keeps it. It is needed where the run has no
     noise, otherwise the run is executed as it is. ``delta``: by default a power of ten at most 1/(10 n). ``seed``: for
     tests only, and a caveat. ``microbatch``: records whose gradients are in memory at once; it changes nothing else.
+    ``optimizer``: what makes steps of the noisy mean gradients in place of the run's own update, with step sizes of its
+    own (the run's is 1): for a loss written with JAX a gradient transformation of optax, for a module a function from a
+    list of parameters to a ``torch.optim.Optimizer`` or to a scheduler around one. Every iterate is charged.
     ``progress(steps_done, steps, seconds)`` is called now and then. ``checkpoint``: a file that the state is sealed in
     every ``checkpoint_every`` seconds, under the key in the file ``checkpoint_key`` or in the environment; the same
     call goes on from it with the same bits, and it is deleted at the end. ``ledger``: a file (``lastiterate ledger
@@ -83,6 +89,8 @@ def train(
     _check_arguments(run, epsilon=epsilon, delta=delta, seed=seed, secure_noise=secure_noise, progress=progress,
                      at_least=at_least, microbatch=microbatch)
     kind = _kind_for(model, loss)
+    run = run if optimizer is None or run.update is not None else replace(
+        run, update=PostProcessing(kind.home.named(optimizer)))
     said = None if statement is None else check_statement(statement)
     _check_data(kind, data, devices, secure_noise)
     stated = automatic_delta(run.n) if delta is None else delta
@@ -91,7 +99,7 @@ def train(
                            key_file=checkpoint_key)
     found = finish(kind, Order(
         certificate=certificate, data=data, delta=stated, model=model, loss=loss, exact=secure_noise, seed=seed,
-        microbatch=microbatch, progress=progress, charging=charging, devices=devices, unit=unit,
+        microbatch=microbatch, optimizer=optimizer, progress=progress, charging=charging, devices=devices, unit=unit,
         scratch=None if scratch is None else as_path(scratch, "scratch"),
         caveats=(loss.caveat,) if isinstance(loss, UnitLoss) else ()))
     return found if said is None else found.saying(said)

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, TypeVar
 
+import numpy as np
+
 from lastiterate.errors import InputError
 from lastiterate.run.adjacency import Adjacency
 from lastiterate.run.arrays import Array
@@ -20,7 +22,8 @@ from lastiterate.run.preparation import Preparation
 from lastiterate.run.record_bounds import facts_of, noise_unit
 from lastiterate.run.starts import Fixed, Start
 from lastiterate.run.step_sizes import StepSize, as_step_size
-from lastiterate.run.updates import Plain, Update, UpdateRule
+from lastiterate.run.update_rule import UpdateRule
+from lastiterate.run.updates import Plain, Update
 
 Release = Literal["last", "all"]
 
@@ -66,7 +69,10 @@ class Described:
     @property
     def rule(self) -> UpdateRule:
         """What every step makes of its noisy mean gradient."""
-        return Plain() if self.update is None else self.update
+        def stds() -> Array:
+            return np.array([self.first_noise]) if self.same_noise else self.noise_stds
+
+        return Plain() if self.update is None else self.update.following(stds)
 
     @property
     def divisor(self) -> float:

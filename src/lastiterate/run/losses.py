@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import Any, ClassVar, final
 
 from lastiterate.errors import InputError
+from lastiterate.run.class_weights import Weights, check_class_weights
 from lastiterate.run.evidence import Evidence, mint
 from lastiterate.run.facts import LossFacts, as_stated
 from lastiterate.run.fields import settle
@@ -56,17 +57,21 @@ class Logistic(Objective):
 
     ``cap``: the probability that the other class gets, 1 - p_y, counts at most this much in a gradient. The loss goes
     on as a straight line beyond, and stays convex and as smooth.
+
+    ``class_weights``: what a record of each class counts, at most 1; its contribution is clipped first, then weighted.
     """
 
     row_norm: float = 1.0
     ridge: float = 0.0
     intercept: float = 1.0
     cap: float | None = None
+    class_weights: Weights = None
     scalar_residual = True
 
     def __post_init__(self) -> None:
         _check_linear(self)
         _check_cap(self.cap)
+        check_class_weights(self.class_weights, 2)
 
     @property
     def outputs(self) -> int:
@@ -78,6 +83,7 @@ class Logistic(Objective):
         return 2
 
     def facts(self) -> LossFacts:
+        """Constants of the class that counts most, whose weight is 1: weights below it make them no larger."""
         b = math.hypot(self.row_norm, self.intercept)
         if self.cap is None:
             return _convex(b, b * b / 4, self.ridge, "|sigmoid - label| <= 1, its slope at most 1/4")
@@ -94,7 +100,7 @@ class Softmax(Objective):
 
     ``cap``: the probability that the other classes get, 1 - p_y, counts at most this much: the gradient p - e_y by the
     scores is scaled by min(1, cap / (1 - p_y)). It is the gradient of a convex function, as smooth as before, which
-    clipping the vector is not (docs/theorems/capped-losses).
+    clipping the vector is not (docs/theorems/capped-losses). ``class_weights``: as for ``Logistic``.
     """
 
     classes: int
@@ -102,12 +108,14 @@ class Softmax(Objective):
     ridge: float = 0.0
     intercept: float = 1.0
     cap: float | None = None
+    class_weights: Weights = None
     scalar_residual = False
 
     def __post_init__(self) -> None:
         _check_linear(self)
         _check_cap(self.cap)
         whole("classes", self.classes, least=2, most=10**6)
+        check_class_weights(self.class_weights, self.classes)
 
     @property
     def outputs(self) -> int:

@@ -82,6 +82,8 @@ class Run(Described):
                 raise InputError(name, f"needs one value for each of {self.steps} steps", length)
         if self.noise is not None:
             self.noise.check(self.steps)
+        if self.update is not None:
+            self.update.check(self.step_size, self.noise)
         check_relative(self)
         check_stable(self)
         check_targets(self.prelude, self.loss.target_classes)

@@ -1,46 +1,16 @@
-"""Update rules: what a step makes of its noisy mean gradient, as ``(init, update)`` on arrays of any library.
-
-A rule is read by everybody who follows a run: the engine, the planner, attacks and witnesses. Step k takes its gradient
-at ``point``, and
-
-    direction, memory = update(gradient, memory, theta, k);  theta' = Project(Prox(point - step direction)).
-"""
+"""The update rules that a run can name."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar, Literal, final
 
 from lastiterate.errors import InputError
+from lastiterate.run.adam import Adam
 from lastiterate.run.fields import settle
-
-Memory = tuple[Any, ...]
-"""What a rule remembers between steps: arrays shaped like the parameters."""
-
-
-class UpdateRule(ABC):
-    """The questions that every rule answers, in arithmetic that numbers and arrays share.
-
-    ``word``: its name in a sentence and on the command line. ``linear``: whether the direction is the gradient plus a
-    linear function of parameters and memory, so that gradients can be read off the iterates, and risks follow from
-    curvature.
-    """
-
-    linear: ClassVar[bool] = True
-    word: ClassVar[str]
-
-    @abstractmethod
-    def init(self, theta: Any) -> Memory:
-        """What is remembered before the first step."""
-
-    def point(self, theta: Any, memory: Memory, k: Any) -> Any:
-        """Where step k = 0, 1, ... takes its gradient."""
-        return theta
-
-    @abstractmethod
-    def update(self, gradient: Any, memory: Memory, theta: Any, k: Any) -> tuple[Any, Memory]:
-        """The direction that step k goes against, and what is remembered after it."""
+from lastiterate.run.noise import Noise
+from lastiterate.run.step_sizes import Constant, StepSize
+from lastiterate.run.update_rule import Memory, UpdateRule
 
 
 @final
@@ -97,35 +67,41 @@ class HeavyBall(UpdateRule):
 
 @final
 @dataclass(frozen=True)
-class Adam(UpdateRule):
-    """Kingma and Ba (2015), Algorithm 1: means of gradients and of their squares, corrected for their zero start.
+class PostProcessing(UpdateRule):
+    """Any other rule, by its ``name``: what ``train(optimizer=...)`` is given makes steps of noisy gradients.
 
-    Coordinates are divided by a random number, so that nothing is known of how steps contract: every theorem that
-    covers such a run charges all of its iterates, of which steps are post-processing.
+    Whatever it is, it is applied to what counts as released, so that only theorems certify that charge every iterate.
+    That it looks at noisy gradients, parameters and public numbers alone is the caller's word. Step sizes belong to the
+    rule: the run's is 1. ``decay``: "coupled" where weight decay is added to the gradients that a running mean is made
+    of (Loshchilov and Hutter 2019 say why that is seldom meant).
     """
 
     linear: ClassVar[bool] = False
-    word: ClassVar[str] = "adam"
-    beta1: float = 0.9
-    beta2: float = 0.999
-    stabiliser: float = 1e-8
+    word: ClassVar[str] = "post-processing"
+    name: str = "optimizer"
+    decay: Literal["decoupled", "coupled"] = "decoupled"
 
     def __post_init__(self) -> None:
         settle(self)
-        for name in ("beta1", "beta2"):
-            if not 0 <= getattr(self, name) < 1:
-                raise InputError(f"{name} of Adam", "must lie in [0, 1)", getattr(self, name))
-        if not self.stabiliser > 0:
-            raise InputError("stabiliser of Adam", "must be positive", self.stabiliser)
+        if not self.name.isprintable() or not 0 < len(self.name) <= 80:
+            raise InputError("name of the optimizer", "must be up to 80 printable characters", len(self.name))
+
+    @property
+    def stated(self) -> str:
+        return (f"update: post-processing, stated: {self.name} is taken to look at noisy gradients, parameters and "
+                "public numbers alone")
+
+    def check(self, step_size: StepSize, noise: Noise | None) -> None:
+        if step_size != Constant(1.0):
+            raise InputError("step_size", "must be 1 where an optimizer makes the steps", type(step_size).__name__,
+                             "give the learning rate, or its schedule, to the optimizer")
 
     def init(self, theta: Any) -> Memory:
-        return 0.0 * theta, 0.0 * theta
+        raise InputError("optimizer", "is needed to execute this run: its code is no part of a description", self.name,
+                         "give it to train, or describe the same guarantee with update=HeavyBall(0.9)")
 
     def update(self, gradient: Any, memory: Memory, theta: Any, k: Any) -> tuple[Any, Memory]:
-        mean = self.beta1 * memory[0] + (1 - self.beta1) * gradient
-        square = self.beta2 * memory[1] + (1 - self.beta2) * gradient * gradient
-        scale = (square / (1 - self.beta2 ** (k + 1.0))) ** 0.5 + self.stabiliser
-        return mean / (1 - self.beta1 ** (k + 1.0)) / scale, (mean, square)
+        raise NotImplementedError
 
 
-Update = Nesterov | HeavyBall | Adam
+Update = Nesterov | HeavyBall | Adam | PostProcessing

@@ -15,6 +15,7 @@ from torch.utils._pytree import tree_leaves
 from lastiterate.engine.checkpoint import Keeper
 from lastiterate.engine.external_gradients import OutsideLoop
 from lastiterate.engine.gaussian_noise import fresh_key
+from lastiterate.engine.optimizer_rule import coupled
 from lastiterate.engine.prepare import batches_move, hidden_state
 from lastiterate.engine.trainer import Draws
 from lastiterate.errors import InputError
@@ -24,6 +25,7 @@ from lastiterate.run.run import Run
 from lastiterate.run.starts import GaussianStart
 from lastiterate.torch.gradient_sums import PerRecord, as_theta, full_precision
 from lastiterate.torch.graphs import identity
+from lastiterate.torch.module_optimizer import Make, ModuleOptimizer
 from lastiterate.torch.modules import check_parts, made_up_pair, settled
 from lastiterate.torch.parameters import Grouped, Parameters, State
 from lastiterate.torch.record_positions import Places, drawn, usual
@@ -45,15 +47,17 @@ class Prepared:
     records: tuple[Any, ...]
     most: int
     places: Places | None = None  #: where a record that is drawn moves others
+    rule: ModuleOptimizer | None = None  #: a caller's optimizer
 
     @property
     def identity(self) -> str:
         """What a checkpoint knows of the module and of the loss."""
-        return identity(self.summed, as_theta(self.initial, self.summed.parameters.device), self.records)
+        known = "" if self.rule is None else f", optimizer {self.rule.identity(self.run.steps)}"
+        return identity(self.summed, as_theta(self.initial, self.summed.parameters.device), self.records) + known
 
     @property
     def loop(self) -> OutsideLoop:
-        return OutsideLoop(self.run, self.summed.parameters.shapes)
+        return OutsideLoop(self.run, self.summed.parameters.shapes, rule=self.rule)
 
     def execute(self, key: Any, progress: Callable[[int, int, float], None] | None = None,
                 keeper: Keeper | None = None, draws: Draws | None = None) -> np.ndarray:
@@ -150,7 +154,7 @@ def checked(run: Run, model: torch.nn.Module | Grouped, microbatch: int | None) 
 
 
 def prepare(run: Run, model: torch.nn.Module | Grouped, loss: Any, data: Any,
-            microbatch: int | None = None) -> Prepared:
+            microbatch: int | None = None, optimizer: Make | None = None) -> Prepared:
     """Check a run, a module, a loss and data, and put them together; nothing is executed on a record."""
     parameters = checked(run, model, microbatch)
     records = records_of(run, data, parameters.device)
@@ -160,7 +164,7 @@ def prepare(run: Run, model: torch.nn.Module | Grouped, loss: Any, data: Any,
         most = min(most, usual(run.divisor))
         places = places_of(summed, records, as_theta(initial, parameters.device), most)
         summed = summed if places is not None else replace(summed, exact=True)
-    return Prepared(run, summed, initial, records, most, places)
+    return Prepared(run, summed, initial, records, most, places, ModuleOptimizer.of(optimizer, parameters, initial))
 
 
 def on_made_up(run: Run, model: torch.nn.Module | Grouped, loss: Any, parameters: Parameters,
@@ -175,7 +179,7 @@ def on_made_up(run: Run, model: torch.nn.Module | Grouped, loss: Any, parameters
 
 
 def check_fits(run: Run, model: torch.nn.Module | Grouped, loss: Any, data: Any, microbatch: int | None, *,
-               kept: bool = False) -> None:
+               kept: bool = False, optimizer: Make | None = None) -> None:
     """Refuse what cannot be trained, by the shapes of the records alone: before a record is read, or paid for.
 
     ``kept``: refuse too what a checkpoint would not know again.
@@ -183,6 +187,10 @@ def check_fits(run: Run, model: torch.nn.Module | Grouped, loss: Any, data: Any,
     Shapes of a Dataset, or of records that are read in pieces, are known once one is read: after they are paid for.
     """
     parameters = checked(run, model, microbatch)
+    module = model.module if isinstance(model, Grouped) else model
+    rule = ModuleOptimizer.of(optimizer, parameters, parameters.vector(module), coupled=coupled(run))
+    if kept and rule is not None:
+        rule.identity(run.steps)
     if isinstance(data, torch.utils.data.TensorDataset):
         data = data.tensors
     if isinstance(data, tuple) and len(data) > 0:
@@ -212,15 +220,16 @@ def chunk(summed: PerRecord, microbatch: int | None) -> int:
 
 def fit_module(run: Run, model: torch.nn.Module | Grouped, loss: Any, data: Any, key: Any = None, *,
                microbatch: int | None = None, progress: Callable[[int, int, float], None] | None = None,
-               keeper: Keeper | None = None, executed_as: Arithmetic | None = None) -> tuple[Parameters, np.ndarray]:
+               keeper: Keeper | None = None, executed_as: Arithmetic | None = None,
+               optimizer: Make | None = None) -> tuple[Parameters, np.ndarray]:
     """Execute ``run`` on ``loss(module(x), *rest)``, one record at a time; what is trained, and its last iterate.
 
-    ``executed_as``: another arithmetic of the sums, and their noise (``exact``).
+    ``executed_as``: another arithmetic of the sums, and their noise (``exact``). ``optimizer``: what makes the steps.
 
     **Guarantee:** exactly the run that is accounted: per-record clips, noise at every step, no other output. The module
     that was given is not changed.
     """
-    prepared = prepare(run, model, loss, data, microbatch)
+    prepared = prepare(run, model, loss, data, microbatch, optimizer)
     if keeper is not None:
         arrays = [leaf.cpu().numpy() for leaf in tree_leaves(prepared.records)]
         exactly = "" if executed_as is None else ", exact sums"

@@ -23,6 +23,7 @@ from lastiterate.run.arrays import check_kept
 from lastiterate.run.run import Run
 from lastiterate.torch.gradient_sums import in_precision
 from lastiterate.torch.grid_sums import exactly
+from lastiterate.torch.module_optimizer import name_of
 from lastiterate.torch.module_training import check_fits, fit_module
 from lastiterate.torch.parameters import Grouped
 from lastiterate.torch.record_tensors import inputs_of, stacked
@@ -111,13 +112,19 @@ def knows(model: Any) -> bool:
     return isinstance(model, torch.nn.Module | Grouped)
 
 
+def named(optimizer: Any) -> str:
+    """The names of its classes, as it makes them for one number."""
+    return name_of(optimizer)
+
+
 def check(order: Order) -> Order:
     """Refuse what cannot be trained, by the shapes of the records alone; a Dataset is read when it is paid for."""
     run, data = order.certificate.run, order.data
     check_loss(run, order.loss)
     if order.exact:
         RecordGrid.of(run)
-    check_fits(run, order.model, order.loss, data, order.microbatch, kept=order.charging.checkpoint is not None)
+    check_fits(run, order.model, order.loss, data, order.microbatch, kept=order.charging.checkpoint is not None,
+               optimizer=order.optimizer)
     unread = isinstance(data, torch.utils.data.Dataset)
     return replace(order, data=Unread(lambda: stacked(data, run.n))) if unread else order
 
@@ -125,7 +132,8 @@ def check(order: Order) -> Order:
 def fit(order: Order, key: Key | None) -> FittedModule:
     """Execute the run on ``loss(module(x), *rest)`` and release the last parameters."""
     run = order.certificate.run
-    how: Any = {"microbatch": order.microbatch, "progress": order.progress, "keeper": order.charging.keeper}
+    how: Any = {"microbatch": order.microbatch, "progress": order.progress, "keeper": order.charging.keeper,
+                "optimizer": order.optimizer}
     if order.in_pieces:
         parameters, theta = fit_in_pieces(run, order.model, order.loss, order.data, key, folder=order.scratch, **how)
     else:

@@ -22,6 +22,7 @@ from lastiterate.engine.streaming.streamed_network import finite
 from lastiterate.engine.trainer import Progress
 from lastiterate.run.run import Run
 from lastiterate.torch.gradient_sums import full_precision
+from lastiterate.torch.module_optimizer import Make
 from lastiterate.torch.module_training import prepare
 from lastiterate.torch.parameters import Grouped, Parameters
 from lastiterate.torch.record_tensors import tensors_of
@@ -29,12 +30,12 @@ from lastiterate.torch.record_tensors import tensors_of
 
 def fit_in_pieces(run: Run, model: torch.nn.Module | Grouped, loss: Any, source: Source, key: Any = None, *,
                   microbatch: int | None = None, progress: Progress | None = None, keeper: Keeper | None = None,
-                  folder: Path | None = None) -> tuple[Parameters, np.ndarray]:
+                  folder: Path | None = None, optimizer: Make | None = None) -> tuple[Parameters, np.ndarray]:
     """As ``fit_module``, on a source's records; ``folder``: for scratch files (see ``Scratch``).
 
     **Guarantee:** that of ``fit_module``, with the draws and noise of a run in memory with this key.
     """
-    prepared = prepare(run, model, loss, source, microbatch)
+    prepared = prepare(run, model, loss, source, microbatch, optimizer)
     summed = prepared.summed
     device, constants = summed.parameters.device, summed.parameters.fixed(summed.dtype)
     if keeper is not None:
@@ -47,7 +48,7 @@ def fit_in_pieces(run: Run, model: torch.nn.Module | Grouped, loss: Any, source:
         part = replace(prepared, records=tensors_of(piece))
         return part.total(point, constants, torch.arange(len(piece[0])))
 
-    loop = OutsideStreamLoop(run, summed.parameters.shapes)
+    loop = OutsideStreamLoop(run, summed.parameters.shapes, prepared.rule)
     with closing(again_and_again(run, source, folder)) as records, \
             closing(Passes(run, records.source, finite, order, folder)) as passes, \
             full_precision(device), torch.no_grad():

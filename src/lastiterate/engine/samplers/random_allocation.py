@@ -7,12 +7,14 @@ from typing import Any, final
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from lastiterate.engine.gaussian_noise import Key
 from lastiterate.engine.samplers.bins import sorted_by_bin
+from lastiterate.engine.samplers.dealt import Dealt, into_bins
 from lastiterate.engine.samplers.reading import at_once, taken, until_end
 from lastiterate.engine.samplers.record_layout import Layout, in_a_row
-from lastiterate.engine.samplers.sampler import Read, Sampler
+from lastiterate.engine.samplers.sampler import DealtEachPass, Read
 from lastiterate.engine.structure import numbered
 from lastiterate.run.batching import RandomAllocation
 
@@ -20,7 +22,7 @@ from lastiterate.run.batching import RandomAllocation
 @final
 @numbered
 @dataclass(frozen=True)
-class AllocatedEachPass(Sampler):
+class AllocatedEachPass(DealtEachPass):
     """A pass is one list of places: blocks in order, each from the front of the data to their end. No record is copied.
 
     **Guarantee:** every record's block is uniform and independent of all others and of other passes; every record is in
@@ -30,11 +32,21 @@ class AllocatedEachPass(Sampler):
     layout: Layout
     parts: int
     count: int
-    drawn = "each pass"
 
     @property
     def blocks(self) -> int:
         return self.parts
+
+    @property
+    def records(self) -> int:
+        return self.layout.size
+
+    @property
+    def rows_read(self) -> int:
+        return self.count
+
+    def dealt(self, words: np.ndarray) -> Dealt:
+        return into_bins(words, self.parts)
 
     def arranged(self, data: Any, key: Key) -> tuple[Any, jax.Array, jax.Array]:
         """The data as they are, the records' places block by block, and where every block begins; (blocks + 1,)."""

@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from typing import Any, final
 
 import jax
+import numpy as np
 
 from lastiterate.engine.gaussian_noise import Key
+from lastiterate.engine.samplers.dealt import Dealt, in_order
 from lastiterate.engine.samplers.permuted import moved
 from lastiterate.engine.samplers.reading import block_sum
 from lastiterate.engine.samplers.record_layout import Layout, in_blocks
-from lastiterate.engine.samplers.sampler import Read, Sampler
+from lastiterate.engine.samplers.sampler import DealtEachPass, Read
 from lastiterate.engine.structure import numbered
 from lastiterate.run.batching import Reshuffled
 
@@ -19,7 +21,7 @@ from lastiterate.run.batching import Reshuffled
 @final
 @numbered
 @dataclass(frozen=True)
-class ReshuffledEachPass(Sampler):
+class ReshuffledEachPass(DealtEachPass):
     """A fresh uniform order of the records in every pass.
 
     **Guarantee:** orders of different passes are independent: every pass has a stream of its own.
@@ -27,7 +29,18 @@ class ReshuffledEachPass(Sampler):
 
     layout: Layout
     n: int
-    drawn = "each pass"
+
+    @property
+    def records(self) -> int:
+        return self.n
+
+    @property
+    def rows_read(self) -> int:
+        return self.layout.rows
+
+    def dealt(self, words: np.ndarray) -> Dealt:
+        begins = np.minimum(np.arange(self.layout.blocks + 1) * self.layout.size, self.n)
+        return Dealt(self.layout.slot(in_order(words)), begins)
 
     def arranged(self, data: Any, key: Key) -> Any:
         return moved(self.layout, self.n, data, key)

@@ -7,8 +7,10 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 import jax
+import numpy as np
 
 from lastiterate.engine.gaussian_noise import Key
+from lastiterate.engine.samplers.dealt import Dealt
 from lastiterate.engine.samplers.record_layout import Layout
 from lastiterate.run.batching import Drawn
 
@@ -41,3 +43,23 @@ class Sampler(ABC):
     @abstractmethod
     def batch_sum(self, read: Read, data: Any, key: Key, k: Any) -> jax.Array:
         """Sum of the gradients of step k's batch; ``data`` as arranged, ``key``: the stream of secret draws."""
+
+
+class DealtEachPass(Sampler):
+    """A sampler whose draws cut every pass into batches, which the host may gather (``gathered``)."""
+
+    drawn = "each pass"
+
+    @property
+    @abstractmethod
+    def records(self) -> int:
+        """How many there are."""
+
+    @property
+    @abstractmethod
+    def rows_read(self) -> int:
+        """Records of a batch that are read at once."""
+
+    @abstractmethod
+    def dealt(self, words: np.ndarray) -> Dealt:
+        """The draw of a pass that ``arranged`` makes inside of programs, from every record's random word, (n,)."""

@@ -11,9 +11,9 @@ from typing import Any
 import jax
 import numpy as np
 
+from lastiterate.engine.ahead import ahead
 from lastiterate.engine.gaussian_noise import Key, stream
 from lastiterate.engine.samplers import sampler_of
-from lastiterate.engine.streaming.ahead import ahead
 from lastiterate.engine.streaming.chunk_buffer import Shape
 from lastiterate.engine.streaming.kept import Kept
 from lastiterate.engine.streaming.kept_chunks import Repeated

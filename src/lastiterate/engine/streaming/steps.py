@@ -12,13 +12,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lastiterate.engine.ahead import ahead
 from lastiterate.engine.checkpoint import Keeper
 from lastiterate.engine.gaussian_noise import NOISE, Key, gaussian, stream
 from lastiterate.engine.growth import check_growth, check_released
 from lastiterate.engine.loop import Schedule, State, ended, looked_from, noise_at, schedule, start
 from lastiterate.engine.objective import Objective
 from lastiterate.engine.program import StepProgram
-from lastiterate.engine.streaming.ahead import ahead
 from lastiterate.engine.streaming.chunk_buffer import Shape, Slab
 from lastiterate.engine.streaming.chunk_buffers import slabs
 from lastiterate.engine.streaming.devices import Devices
@@ -26,6 +26,7 @@ from lastiterate.engine.streaming.passes import Passes, rows_of_chunk
 from lastiterate.engine.trainer import STRETCHES, Progress, check_dimension
 from lastiterate.errors import InputError
 from lastiterate.run.run import Run, check_described
+from lastiterate.run.update_rule import UpdateRule
 
 
 def advance_slab(program: StepProgram, state: State, total: jax.Array, records: Any, steps: Any, ends: Any, used: Any,
@@ -67,6 +68,7 @@ class StreamLoop:
     run: Run
     objective: Objective
     devices: Devices = ONE
+    rule: UpdateRule | None = None  #: as in ``Loop``
 
     def __post_init__(self) -> None:
         check_described(self.run)
@@ -77,7 +79,7 @@ class StreamLoop:
     @cached_property
     def program(self) -> StepProgram:
         """Without its sampler: batches come as they were drawn, so that all batchings share one compiled program."""
-        return replace(StepProgram.of(self.run, self.objective), sampler=None)  # type: ignore[arg-type]
+        return replace(StepProgram.of(self.run, self.objective, self.rule), sampler=None)  # type: ignore[arg-type]
 
     def execute(self, initial: Any, passes: Passes, key: Key, progress: Progress | None = None,
                 keeper: Keeper | None = None) -> np.ndarray:

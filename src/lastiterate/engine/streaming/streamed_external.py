@@ -11,19 +11,21 @@ import jax
 import numpy as np
 
 from lastiterate import interrupts
+from lastiterate.engine.ahead import ahead
 from lastiterate.engine.checkpoint import Keeper
-from lastiterate.engine.external_gradients import OutsideLoop, ended_outside, noise_of, streams_of
+from lastiterate.engine.external_gradients import OutsideLoop, noise_of, streams_of
+from lastiterate.engine.external_steps import StepEnds
 from lastiterate.engine.gaussian_noise import Key
 from lastiterate.engine.growth import check_growth, check_released
-from lastiterate.engine.loop import State, looked_from, schedule, start
+from lastiterate.engine.loop import looked_from, schedule, start
 from lastiterate.engine.process import check_process
 from lastiterate.engine.program import StepProgram
-from lastiterate.engine.streaming.ahead import ahead
 from lastiterate.engine.streaming.passes import Passes
 from lastiterate.engine.streaming.record_source import AT_ONCE, Cursor, Piece, joined
 from lastiterate.engine.trainer import STRETCHES, Progress, check_dimension
 from lastiterate.errors import InputError
 from lastiterate.run.run import Run
+from lastiterate.run.update_rule import UpdateRule
 
 PieceSums = Callable[[np.ndarray, Piece], np.ndarray]
 """From parameters (size,) and records to the sum of their clipped gradients, (size,)."""
@@ -41,6 +43,7 @@ class OutsideStreamLoop:
 
     run: Run
     shapes: tuple[tuple[int, ...], ...]
+    rule: UpdateRule | None = None  #: as in ``OutsideLoop``
 
     def __post_init__(self) -> None:
         if self.run.release != "last":
@@ -54,11 +57,11 @@ class OutsideStreamLoop:
         check_dimension(self.run, initial.size)
         check_growth(self.run, initial, 0.0)
         run, plan, began, done = self.run, schedule(self.run), time.perf_counter(), 0
-        program: StepProgram = replace(OutsideLoop(run, self.shapes).program, sampler=None)  # type: ignore[arg-type]
+        program: StepProgram = replace(OutsideLoop(run, self.shapes, rule=self.rule).program, sampler=None)  # type: ignore[arg-type]
         with jax.enable_x64(True):
-            state, own = start(program, initial, key), streams_of(key)
+            state, own, ending = start(program, initial, key), streams_of(key), StepEnds(program, plan, self.rule)
             if keeper is not None and (kept := keeper.state)[1]:
-                done, state = kept[0], State.restored(kept[1])
+                done, state = kept[0], ending.restored(kept[1])
             with closing(ahead(shares(passes, done))) as every:
                 total, point = np.zeros(initial.size), looked_from(program, state, done)
                 for k, last, records in every:
@@ -68,11 +71,11 @@ class OutsideStreamLoop:
                     if not last:
                         continue
                     noise, state = noise_of(program, state, own, plan, k)
-                    state = ended_outside(program, state, point, total, noise, plan, k)
+                    state = ending.ended(state, point, total, noise, k)
                     total, point = np.zeros(initial.size), looked_from(program, state, k + 1)
                     if (k + 1) % max(1, run.steps // STRETCHES) == 0 or k + 1 == run.steps:
                         if keeper is not None and k + 1 < run.steps and keeper.due:
-                            keeper.keep(k + 1, state.kept())
+                            keeper.keep(k + 1, ending.kept(state))
                         if progress is not None:
                             progress(k + 1, run.steps, time.perf_counter() - began)
             released = np.asarray(state.theta)

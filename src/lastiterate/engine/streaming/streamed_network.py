@@ -12,6 +12,7 @@ import numpy as np
 from lastiterate.engine.checkpoint import Keeper
 from lastiterate.engine.gaussian_noise import ORDER, Key, fresh_key, stream
 from lastiterate.engine.network import identity, objective_of
+from lastiterate.engine.optimizer_rule import GradientTransformation, rule_of
 from lastiterate.engine.parameter_form import Form
 from lastiterate.engine.process import check_process
 from lastiterate.engine.record_loss import RecordLoss, check_finite
@@ -26,7 +27,8 @@ from lastiterate.run.run import Run
 
 def fit_streaming(run: Run, loss: RecordLoss, params: Any, source: Source, key: Key | None = None, *,
                   microbatch: int | None = None, progress: Progress | None = None, keeper: Keeper | None = None,
-                  folder: Path | None = None, devices: int = 1) -> Any:
+                  folder: Path | None = None, devices: int = 1,
+                  optimizer: GradientTransformation | None = None) -> Any:
     """Execute ``run`` on ``loss(params, *record)``; the last parameters, structured like ``params``.
 
     As ``fit_network``, with records that come in pieces. ``folder``: for scratch files (see ``Scratch``).
@@ -37,18 +39,18 @@ def fit_streaming(run: Run, loss: RecordLoss, params: Any, source: Source, key: 
     check_process()
     with jax.enable_x64(True):
         objective = objective_of(run, loss, params, first_record(source), microbatch)
-        initial = objective.form.vector(params)
+        initial, rule = objective.form.vector(params), rule_of(optimizer, objective.form, params)
         shared = Devices(devices)
         shared.check_keeper(keeper)
         shared.check_records(run.n)
         if keeper is not None:
             key = keeper.begin(run, (*source.digested(), np.asarray(initial)), key,
-                               identity(objective, first_record(source)))
+                               identity(objective, first_record(source), rule))
         key = shared.same_key(fresh_key() if key is None else key)
         order = np.asarray(stream(key, ORDER))
         with closing(again_and_again(run, source, folder)) as records, \
                 closing(Passes(run, records.source, with_flags, order, folder, part=shared.part)) as passes:
-            found = StreamLoop(run, objective, shared).execute(initial, passes, key, progress, keeper)
+            found = StreamLoop(run, objective, shared, rule).execute(initial, passes, key, progress, keeper)
         form = Form.of(params)
         return form.whole(form.released(found))
 

@@ -28,14 +28,14 @@ MEAN_SHARE = 0.08  #: part of the budget mu^2 spent on the mean
 LAST_STEP = 0.1  #: falling steps end near this fraction of the first, which lets noise die out
 
 
-def linear_loss(classes: int, row_norm: float, residual_clip: float = 0.5) -> LinearLoss:
-    """The loss of a task's model on rows of this norm; ``classes`` 0: regression on targets in [-1, 1]."""
-    intercept = INTERCEPT * row_norm
-    if classes == 0:
+def linear_loss(task: Task, row_norm: float, residual_clip: float = 0.5) -> LinearLoss:
+    """The loss of a task's model on rows of this norm; of a regression, on targets in [-1, 1]."""
+    intercept, weights = INTERCEPT * row_norm, task.class_weights
+    if task.classes == 0:
         return HuberRidge(row_norm=row_norm, residual_clip=residual_clip, intercept=intercept)
-    if classes == 2:
-        return Logistic(row_norm=row_norm, intercept=intercept)
-    return Softmax(classes=classes, row_norm=row_norm, intercept=intercept)
+    if task.classes == 2:
+        return Logistic(row_norm=row_norm, intercept=intercept, class_weights=weights)
+    return Softmax(classes=task.classes, row_norm=row_norm, intercept=intercept, class_weights=weights)
 
 
 def falling(first: float, steps: int) -> tuple[float, ...]:
@@ -72,7 +72,7 @@ class Asked:
     @cached_property
     def loss(self) -> LinearLoss:
         """On centred rows."""
-        return linear_loss(self.task.classes, CENTRED * self.task.mapped_norm)
+        return linear_loss(self.task, CENTRED * self.task.mapped_norm)
 
     @cached_property
     def empty(self) -> Run:

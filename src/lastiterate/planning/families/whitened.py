@@ -103,7 +103,7 @@ def block_count(n: int) -> int:
 def run_of(asked: Asked, steps: int, noise: Noise, batching: Batching) -> Run:
     """Clipped gradients, momentum, steps that are stable for what was released of the whitened rows."""
     task = asked.task
-    loss = linear_loss(task.classes, 1.0, RESIDUAL_CLIP)
+    loss = linear_loss(task, 1.0, RESIDUAL_CLIP)
     clip = CLIP * loss.facts().fact("lipschitz") if task.classes else None
     run = Run(n=task.n, steps=steps, step_size=StableSteps(falling(1.0, steps)), noise=noise, batching=batching,
               loss=loss, clip=clip, update=HeavyBall(BETA), adjacency=asked.adjacency,

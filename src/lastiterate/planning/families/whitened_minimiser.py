@@ -44,7 +44,7 @@ def run_of(asked: Asked, share: float, *, cap: float | None = None) -> Run | Non
     takes epsilon by itself, where epsilon is out of range, or double precision cannot reach the tolerance.
     """
     task = asked.task
-    loss = linear_loss(task.classes, 1.0)
+    loss = linear_loss(task, 1.0)
     assert isinstance(loss, Logistic | Softmax)
     loss = replace(loss, cap=cap)
     loss = replace(loss, ridge=share * loss.facts().fact("smooth"))

@@ -63,7 +63,7 @@ last_iterate_only = _plain("last_iterate_only", "only the last iterate is releas
                            "it speaks of the last iterate only, and this run releases all of them")
 plain_updates = Assumption("plain_updates", "no momentum and no other update rule", lambda run: Held()
                            if run.update is None else Broken(
-                               f"the proof covers plain steps, and this run's update rule is {run.rule.word}"))
+                               f"the proof covers plain steps, and this run's update rule is {run.update.word}"))
 released_as_left = _plain("released_as_left", "weights that are released as the last step leaves them",
                           lambda run: run.calibration is None,
                           "a calibration changes the weights that the last step leaves")

@@ -1,0 +1,63 @@
+"""How steps end whose gradients another library computes, and whose optimizer may be that library's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lastiterate.engine.loop import Schedule, State, ended, moved_against, noisy_mean
+from lastiterate.engine.program import StepProgram
+from lastiterate.run.update_rule import Memory, UpdateRule
+
+
+@dataclass
+class StepEnds:
+    """How steps end; what an optimizer of another library remembers is held here, beside the state of the loop."""
+
+    program: StepProgram
+    plan: Schedule
+    rule: UpdateRule | None
+    memory: Memory = ()
+
+    def ended(self, state: State, point: Any, total: Any, noise: Any, k: int) -> State:
+        """Step k from the sum that came from outside."""
+        if self.rule is None:
+            return ended_outside(self.program, state, point, total, noise, self.plan, k)
+        gradient = np.asarray(_mean_outside(self.program, point, total, noise))
+        direction, self.memory = self.rule.update(gradient, self.memory, np.asarray(state.theta), k)
+        return _moved_outside(self.program, state, point, direction, self.plan, k)
+
+    def kept(self, state: State) -> dict[str, np.ndarray]:
+        """What a checkpoint holds."""
+        return (state if self.rule is None else state._replace(memory=self.memory)).kept()
+
+    def restored(self, arrays: Mapping[str, np.ndarray]) -> State:
+        """The state that ``kept`` gave."""
+        state = State.restored(arrays)
+        if self.rule is None:
+            return state
+        self.memory = tuple(np.asarray(array) for array in state.memory)
+        return state._replace(memory=())
+
+
+@jax.jit
+def ended_outside(program: StepProgram, state: State, point: Any, total: Any, noise: Any, plan: Schedule,
+                  k: Any) -> State:
+    """Step k from the sum that came from outside."""
+    step_size = plan.step_size[jnp.minimum(k, plan.step_size.shape[0] - 1)]
+    return ended(program, state, point, total, noise, k, step_size)
+
+
+@jax.jit
+def _mean_outside(program: StepProgram, point: Any, total: Any, noise: Any) -> jax.Array:
+    return noisy_mean(program, point, total, noise)
+
+
+@jax.jit
+def _moved_outside(program: StepProgram, state: State, point: Any, direction: Any, plan: Schedule, k: Any) -> State:
+    return moved_against(program, state, point, direction, plan.step_size[jnp.minimum(k, plan.step_size.shape[0] - 1)])

@@ -1,0 +1,58 @@
+"""What is drawn for one pass, on the host: the words of a compiled program, sorted by counting, 16 bits at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lastiterate.engine.gaussian_noise import ORDER, Key, bits, stream
+
+DIGIT = 16
+"""Bits of a digit: NumPy sorts numbers of 16 bits by counting, several times faster than longer ones."""
+
+
+AT_ONCE = 2**17
+"""Words that are drawn at once, where passes have fewer."""
+
+
+class Dealt(NamedTuple):
+    """Where the records of a pass lie, batch by batch, (n,); where every batch begins among them, (blocks + 1,)."""
+
+    places: np.ndarray
+    begins: np.ndarray
+
+
+@partial(jax.jit, static_argnums=(2, 3))
+def _of_passes(key: Key, first: Any, many: int, n: int) -> jax.Array:
+    order = stream(key, ORDER)
+    return jax.vmap(lambda number: bits(stream(order, number), 0, n))(first + jnp.arange(many, dtype=jnp.uint64))
+
+
+def words(key: Key, first: int, last: int, n: int) -> Iterator[np.ndarray]:
+    """The random words of ``n`` records in the passes ``first`` .. ``last`` - 1, uint64; ``key``: of the run."""
+    many = max(1, min(AT_ONCE // n, last - first))
+    for begin in range(first, last, many):
+        with jax.enable_x64(True):
+            found = np.asarray(_of_passes(key, np.uint64(begin), many, n))
+        yield from found[:last - begin]
+
+
+def in_order(numbers: np.ndarray, largest: int = 2**64 - 1) -> np.ndarray:
+    """A stable sort of whole numbers, uint64, up to ``largest``: places, (n,)."""
+    order = np.argsort(numbers.astype(np.uint16), kind="stable")
+    for shift in range(DIGIT, largest.bit_length(), DIGIT):
+        digit = (numbers >> np.uint64(shift)).astype(np.uint16)
+        order = order[np.argsort(digit[order], kind="stable")]
+    return order
+
+
+def into_bins(found: np.ndarray, bins: int) -> Dealt:
+    """Records with these random words in uniform batches, in public order within each; as ``bins.sorted_by_bin``."""
+    found = found % np.uint64(bins)
+    counts = np.bincount(found.astype(np.int64), minlength=bins)
+    return Dealt(in_order(found, bins - 1), np.concatenate(([0], np.cumsum(counts))))

@@ -1,0 +1,207 @@
+"""Optimizers of torch, with their schedules, as the rule of a run.
+
+They are given parameters of their own, float64 on the CPU, with the noisy mean gradient as ``.grad``. Nobody can prove
+of a function that it looks at nothing else; what can be seen is refused.
+"""
+
+# pyright: reportMissingImports=false
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
+
+from lastiterate.errors import InputError
+from lastiterate.run.update_rule import Memory, UpdateRule
+from lastiterate.run.updates import PostProcessing
+from lastiterate.torch.parameters import Parameters
+
+Make = Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer | LRScheduler]
+"""A caller's function: from parameters to an optimizer, or to a scheduler around one."""
+
+
+@dataclass(frozen=True, eq=False)
+class Made:
+    """One optimizer with its scheduler and its parameters."""
+
+    parameters: list[torch.nn.Parameter]
+    optimizer: torch.optim.Optimizer
+    scheduler: LRScheduler | None
+
+    @classmethod
+    def by(cls, make: Make, shapes: tuple[tuple[int, ...], ...]) -> Made:
+        """What a caller's function makes, checked."""
+        if not callable(make) or isinstance(make, torch.optim.Optimizer | type):
+            raise InputError("optimizer", "must be a function from parameters to an optimizer", type(make).__name__,
+                             "write lambda p: torch.optim.AdamW(p, lr=1e-3)")
+        parameters = [torch.nn.Parameter(torch.zeros(shape, dtype=torch.float64)) for shape in shapes]
+        try:
+            made = make(list(parameters))
+        except (RuntimeError, TypeError, ValueError, AttributeError, IndexError) as error:
+            raise InputError("optimizer", "must be made of a list of parameters", str(error).splitlines()[0][:120],
+                             "write lambda p: torch.optim.AdamW(p, lr=1e-3)") from None
+        scheduler = made if isinstance(made, LRScheduler) else None
+        optimizer = made if scheduler is None else scheduler.optimizer
+        if not isinstance(optimizer, torch.optim.Optimizer):
+            raise InputError("optimizer", "must be a torch.optim.Optimizer or a scheduler around one",
+                             type(made).__name__, "write lambda p: torch.optim.AdamW(p, lr=1e-3)")
+        found = cls(parameters, optimizer, scheduler)
+        found._check()
+        return found
+
+    def _check(self) -> None:
+        held = [id(tensor) for group in self.optimizer.param_groups for tensor in group["params"]]
+        if sorted(held) != sorted(map(id, self.parameters)):
+            raise InputError("optimizer", "must hold every parameter that it is handed, and no other", len(held),
+                             "freeze the others by requires_grad=False in the module")
+        if isinstance(self.scheduler, ReduceLROnPlateau):
+            raise InputError("optimizer", "must not follow a measured loss, which is a function of the data",
+                             "ReduceLROnPlateau", "use a schedule that is known beforehand, such as LambdaLR")
+        hooks = (self.optimizer._optimizer_step_pre_hooks, self.optimizer._optimizer_step_post_hooks)
+        if any(hooks):
+            raise InputError("optimizer", "must have no hooks, which could look at anything", None, "remove them")
+
+    def step(self, gradients: list[torch.Tensor]) -> None:
+        """One step, and one of the schedule."""
+        for parameter, gradient in zip(self.parameters, gradients, strict=True):
+            parameter.grad = gradient
+        self.optimizer.step()
+        if self.scheduler is not None:
+            self.scheduler.step()
+
+    def state(self) -> Memory:
+        """All numbers that the optimizer remembers, in one order; tensors are not copied."""
+        return tuple(value.detach().numpy() if isinstance(value, torch.Tensor) else np.asarray(value)
+                     for _, _, value in self._remembered())
+
+    def _remembered(self) -> list[tuple[dict[str, Any], str, Any]]:
+        return [(held, name, held[name]) for held in map(self.optimizer.state.__getitem__, self.parameters)
+                for name in sorted(held) if isinstance(held[name], torch.Tensor | int | float)]
+
+    def restored(self, memory: Memory, done: int) -> Made:
+        """The same after ``done`` steps, with what it remembered then; of an optimizer that has made none."""
+        if not done:
+            return self
+        self.step([torch.zeros_like(parameter) for parameter in self.parameters])  # so that it holds all that it will
+        for _ in range(done - 1 if self.scheduler is not None else 0):
+            self.scheduler.step()  # pyright: ignore[reportOptionalMemberAccess]
+        for (held, name, value), array in zip(self._remembered(), memory, strict=True):
+            if isinstance(value, torch.Tensor):
+                value.copy_(torch.from_numpy(np.array(array)))
+            else:
+                held[name] = array.item()
+        return self
+
+
+@dataclass(eq=False)
+class ModuleOptimizer(UpdateRule):
+    """What ``make`` makes, as a rule: its memory are the numbers that the optimizer remembers."""
+
+    linear: ClassVar[bool] = False
+    word: ClassVar[str] = PostProcessing.word
+    make: Make
+    shapes: tuple[tuple[int, ...], ...]
+    _made: Made | None = field(default=None, init=False)
+    _memory: Memory = field(default=(), init=False)  #: the memory that ``_made`` stands at, by identity
+
+    @classmethod
+    def of(cls, make: Make | None, parameters: Parameters, initial: np.ndarray, *,
+           coupled: bool = True) -> ModuleOptimizer | None:
+        """The rule, tried on made-up gradients at the first parameters; None for None.
+
+        Errors: what needs more than gradients, and weight decay in running means unless ``coupled`` says so.
+        """
+        if make is None:
+            return None
+        if set(parameters.scales) != {1.0}:
+            raise InputError("speeds", "must be 1 or 0 where an optimizer makes the steps", None,
+                             "give its groups of parameters learning rates of their own")
+        rule = cls(make, parameters.shapes)
+        rule._check_step(initial)
+        if not coupled and rule._decays_in_state(np.where(initial == 0, 1.0, initial)):
+            raise InputError("optimizer", "adds weight decay to the noisy gradients that its running means are made of",
+                             None, 'use AdamW, or say update=PostProcessing(name, "coupled")')
+        return rule
+
+    def init(self, theta: Any) -> Memory:
+        return ()
+
+    def update(self, gradient: Any, memory: Memory, theta: Any, k: Any) -> tuple[Any, Memory]:
+        """The engine goes against a direction: from the parameters after the step to those before it."""
+        if self._made is None or memory is not self._memory:
+            self._made = Made.by(self.make, self.shapes).restored(memory, int(k))
+        made = self._made
+        with torch.no_grad():
+            for parameter, value in zip(made.parameters, self._cut(theta), strict=True):
+                parameter.copy_(value)
+        made.step(self._cut(gradient))
+        self._memory = made.state()
+        after = torch.cat([parameter.detach().reshape(-1) for parameter in made.parameters]).numpy()
+        return np.asarray(theta) - after, self._memory
+
+    def _cut(self, vector: Any) -> list[torch.Tensor]:
+        sizes = [int(np.prod(shape)) for shape in self.shapes]
+        parts = torch.from_numpy(np.array(vector)).split(sizes)
+        return [part.reshape(shape) for part, shape in zip(parts, self.shapes, strict=True)]
+
+    def _check_step(self, initial: np.ndarray) -> None:
+        gradient, random = np.random.default_rng(0).normal(size=initial.size), torch.random.get_rng_state()
+        alone = ModuleOptimizer(self.make, self.shapes)
+        try:
+            moved, memory = alone.update(gradient, (), initial, 0)
+            alone.update(gradient, memory, initial - moved, 1)
+        except InputError:
+            raise
+        except (RuntimeError, TypeError, ValueError, AttributeError, KeyError) as error:
+            raise InputError("optimizer", "must make a step of gradients alone", str(error).splitlines()[0][:120],
+                             "closures, as LBFGS needs them, compute gradients that nobody clips") from None
+        if not torch.equal(random, torch.random.get_rng_state()):
+            raise InputError("optimizer", "must draw no random numbers: the run's noise is all that is counted", None,
+                             "leave that part out")
+
+    def _decays_in_state(self, theta: np.ndarray) -> bool:
+        """Whether gradients of 0 leave in its state what is made of the parameters, and is not the parameters
+        themselves."""
+        made = Made.by(self.make, self.shapes)
+        values = self._cut(theta)
+        with torch.no_grad():
+            for parameter, value in zip(made.parameters, values, strict=True):
+                parameter.copy_(value)
+        made.step([torch.zeros_like(value) for value in values])
+        copies = {value.detach().numpy().tobytes() for value in (*values, *made.parameters)}
+        return any(np.ndim(held) and np.shape(held) in self.shapes and np.any(held) and held.tobytes() not in copies
+                   for held in made.state())
+
+    def identity(self, steps: int) -> str:
+        """What a checkpoint knows of it: the classes, and their settings at every step.
+
+        Errors: classes that are not torch's own, of whose code nothing is known.
+        """
+        made = Made.by(self.make, self.shapes)
+        classes = [type(part) for part in (made.optimizer, made.scheduler) if part is not None]
+        if foreign := [kind.__name__ for kind in classes if not kind.__module__.startswith("torch.optim.")]:
+            raise InputError("checkpoint", "needs an optimizer of torch.optim, so that it knows it again", foreign[0],
+                             "leave it out")
+        place = {id(parameter): number for number, parameter in enumerate(made.parameters)}
+        found = hashlib.sha256(repr([kind.__qualname__ for kind in classes]).encode())
+        for k in range(steps if made.scheduler is not None else 1):
+            groups = [{name: [place[id(each)] for each in value] if name == "params" else value
+                       for name, value in sorted(group.items())} for group in made.optimizer.param_groups]
+            found.update(repr(groups).encode())
+            if k == 0:
+                made.step([torch.zeros_like(parameter) for parameter in made.parameters])
+            elif made.scheduler is not None and k + 1 < steps:
+                made.scheduler.step()
+        return found.hexdigest()
+
+
+def name_of(make: Make) -> str:
+    """The names of the classes that a caller's function makes."""
+    made = Made.by(make, ((1,),))
+    scheduler = "" if made.scheduler is None else f", {type(made.scheduler).__name__}"
+    return f"{type(made.optimizer).__name__}{scheduler}"

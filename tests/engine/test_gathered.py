@@ -1,0 +1,117 @@
+"""Batches that the host gathers: the draws of the compiled samplers, and the same model bit for bit."""
+
+from contextlib import closing
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import lastiterate as li
+from lastiterate.engine import gathered, seeded_key
+from lastiterate.engine.gaussian_noise import ORDER, stream
+from lastiterate.engine.gradients import Linear
+from lastiterate.engine.loop import advance, drawn_for_pass, noise_ahead, schedule, start
+from lastiterate.engine.prepare import arrange, hidden
+from lastiterate.engine.program import StepProgram
+from lastiterate.engine.samplers import sampler_of
+from lastiterate.engine.samplers.dealt import in_order, into_bins, words
+from lastiterate.engine.trainer import Loop, Trainer
+
+N, D = 103, 3
+X = np.random.default_rng(0).normal(size=(N, D))
+Y = (X[:, 0] > 0).astype(int)
+KEY = seeded_key(5)
+BATCHINGS = (li.RandomAllocation(20), li.Reshuffled(20), li.Reshuffled(103), li.RandomAllocation(1))
+
+
+def described(batching, steps=17):
+    return li.Run(n=N, loss=li.Logistic(), steps=steps, batching=batching, step_size=0.5, noise=li.NoiseMultiplier(2.0))
+
+
+@pytest.mark.parametrize("largest", [1, 5, 70_000, 2**40, 2**64 - 1])
+def test_sorted_by_counting_is_a_stable_sort(largest):
+    rng = np.random.default_rng(largest % 1000)
+    drawn = rng.integers(0, largest, 5000, np.uint64, endpoint=True)
+    drawn[::7] = drawn[0]  # equal numbers keep their order
+    np.testing.assert_array_equal(in_order(drawn, largest), np.argsort(drawn, kind="stable"))
+
+
+@pytest.mark.parametrize("batching", BATCHINGS, ids=str)
+@pytest.mark.parametrize("number", [0, 3])
+def test_the_host_deals_what_the_program_arranges(batching, number):
+    with jax.enable_x64(True):
+        sampler = sampler_of(batching, N, 7)
+        own = stream(stream(KEY, ORDER), number)
+        dealt = sampler.dealt(list(words(KEY, 0, 4, N))[number])
+        numbers = jnp.arange(1, sampler.layout.slots + 1).reshape(sampler.layout.shape)
+        arranged = sampler.arranged(numbers, own)
+    if isinstance(batching, li.RandomAllocation):
+        _, order, begins = arranged
+        np.testing.assert_array_equal(dealt.places, order[:N])
+        np.testing.assert_array_equal(dealt.begins, begins)
+        return
+    slots = np.flatnonzero(np.asarray(numbers).ravel())  # where arranged records lie: block by block
+    real = sampler.layout.slot(np.arange(N))
+    np.testing.assert_array_equal(np.asarray(arranged).ravel()[real] - 1, slots[dealt.places])
+    assert dealt.begins[-1] == N and (np.diff(dealt.begins) <= batching.size).all()
+
+
+def test_words_do_not_depend_on_how_many_passes_are_drawn_at_once():
+    whole = list(words(KEY, 0, 5, 10))
+    np.testing.assert_array_equal(next(words(KEY, 4, 5, 10)), whole[4])
+    assert len({each.tobytes() for each in whole}) == 5
+
+
+def compiled(run):
+    """The run with every pass arranged by the compiled program."""
+    with jax.enable_x64(True):
+        program = StepProgram.of(run, Linear(run.loss, run.clip, hidden(run), 1))
+        data, plan = arrange(run, X, Y), schedule(run)
+        state, blocks = start(program, np.zeros((1, D + 1)), KEY), program.sampler.blocks
+        for first in range(0, run.steps, blocks):
+            one_pass = drawn_for_pass(program, data, KEY, first // blocks)
+            state = advance(program, noise_ahead(4), state, one_pass, KEY, plan, first, min(first + blocks, run.steps))
+        return np.asarray(state.theta)
+
+
+@pytest.mark.parametrize("batching", BATCHINGS, ids=str)
+@pytest.mark.parametrize("size", [1, 700, 2**25])
+def test_bits_do_not_depend_on_who_gathers_and_how_much_at_once(batching, size, monkeypatch):
+    monkeypatch.setattr(gathered, "GROUP", size)
+    run = described(batching, steps=17 if batching.size > 1 else 150)
+    np.testing.assert_array_equal(Trainer(run).fit(X, Y, KEY), compiled(run))
+
+
+def test_a_batch_far_larger_than_expected_is_read_to_its_end(monkeypatch):
+    """All records in one of 103 batches, in a buffer for a few: none may be left out."""
+    monkeypatch.setattr(gathered, "words", lambda key, first, last, n: (np.full(n, 102, np.uint64)
+                                                                        for _ in range(first, last)))
+    run, found = described(li.RandomAllocation(1), steps=206), []
+    for size in (1, 2**25):  # the second has a place for every record of a pass
+        monkeypatch.setattr(gathered, "GROUP", size)
+        found.append(Trainer(run).fit(X, Y, KEY))
+    np.testing.assert_array_equal(*found)
+
+
+@pytest.mark.parametrize("first", [0, 1, 6, 7, 16])
+def test_groups_begin_at_any_step(first, monkeypatch):
+    """A run that goes on in the midst of a pass reads the batches of that pass."""
+    monkeypatch.setattr(gathered, "GROUP", 700)
+    run = described(li.RandomAllocation(20))
+    trainer = Trainer(run)
+    with jax.enable_x64(True):
+        data, loop = arrange(run, X, Y), Loop(run, trainer.loop.objective)
+        read = {}
+        with closing(gathered.batches(loop.program, data, KEY, first, run.steps)) as every:
+            at = first
+            for group in every:
+                (rows, _), begins = group.data
+                for k in range(at, group.end):
+                    read[k] = np.asarray(rows)[begins[k % 6]:begins[k % 6 + 1]].copy()
+                at = group.end
+    assert list(read) == list(range(first, 17))
+    drawn = [into_bins(each, 6) for each in words(KEY, 0, 3, N)]
+    for k, rows in read.items():
+        dealt = drawn[k // 6]
+        np.testing.assert_array_equal(rows, data[0][dealt.places[dealt.begins[k % 6]:dealt.begins[k % 6 + 1]]])

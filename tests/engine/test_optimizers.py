@@ -1,0 +1,213 @@
+"""A caller's optimizer on a loss written with JAX: post-processing of noisy gradients, stated, kept and charged."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import lastiterate as li
+from lastiterate.engine import seeded_key
+from lastiterate.engine.checkpoint import Keeper
+from lastiterate.engine.network import fit_network
+from lastiterate.engine.sealed import Key as Sealing
+from lastiterate.engine.streaming.devices import Arrays
+from lastiterate.errors import InputError
+from lastiterate.theorems.assumptions.basic import plain_updates
+from lastiterate.theorems.theorem import Applies
+
+N = 24
+X = np.random.default_rng(0).normal(size=(N, 4)).astype(np.float32)
+Y = (np.arange(N) % 2).astype(np.float32)
+FIRST = {"a": np.full(4, 0.3), "b": np.full(1, 0.2)}
+PLAIN = li.Run(n=N, steps=9, step_size=1.0, noise=li.GradientNoise(0.2), clip=0.7, batching=li.RandomAllocation(8))
+RUN = replace(PLAIN, update=li.PostProcessing("mine"))
+
+
+def loss(params: Any, x: Any, y: Any) -> Any:
+    return (params["a"] @ x + params["b"][0] - y) ** 2
+
+
+class Rule(NamedTuple):
+    """The form of optax, without optax."""
+
+    init: Any
+    update: Any
+
+
+def adam(rate: float, decay: float = 0.0, apart: bool = True, held: Any = 0.0) -> Rule:
+    def init(params: Any) -> Any:
+        zeros = jax.tree.map(jnp.zeros_like, params)
+        return jnp.zeros((), jnp.int32), zeros, zeros
+
+    def update(gradient: Any, state: Any, params: Any) -> Any:
+        gradient = gradient if apart else jax.tree.map(lambda g, p: g + decay * p, gradient, params)
+        count = state[0] + 1
+        mean = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, state[1], gradient)
+        square = jax.tree.map(lambda v, g: 0.999 * v + 0.001 * g * g, state[2], gradient)
+        moved = jax.tree.map(lambda m, v, p: -rate * (m / (1 - 0.9**count) / (jnp.sqrt(v / (1 - 0.999**count)) + 1e-8)
+                                                      + (decay * p if apart else 0.0) + jnp.sum(jnp.asarray(held))),
+                             mean, square, params)
+        return moved, (count, mean, square)
+
+    return Rule(init, update)
+
+
+@pytest.mark.parametrize("change", [{}, {"release": "all"}, {"batching": li.Cyclic(8)}, {"batching": li.Poisson(0.3)},
+                                    {"noise": li.Correlated(1.0, 4), "batching": li.Cyclic(8)},
+                                    {"domain": li.domains.Ball(0.4), "prox": li.penalties.L1(0.01)}], ids=str)
+def test_an_optimizer_is_the_rule_of_its_name(change: dict[str, Any]):
+    ours = replace(PLAIN, update=li.Adam(), **change)
+    theirs = replace(RUN, **change)
+    expected = fit_network(ours, loss, FIRST, (X, Y), seeded_key(3))
+    found = fit_network(theirs, loss, FIRST, (X, Y), seeded_key(3), optimizer=adam(1.0))
+    for name in FIRST:
+        np.testing.assert_allclose(found[name], expected[name], rtol=1e-9, atol=1e-9)
+
+
+def test_the_run_says_it_and_only_what_charges_every_iterate_certifies_it():
+    convex = li.Abstract(li.LossFacts(lipschitz=0.7, smooth=0.5, strong=0.1))
+    known = replace(PLAIN, clip=None, loss=convex, batching=li.Cyclic(8))
+    model = li.train(replace(known, loss=li.Abstract(li.LossFacts(lipschitz=0.7))), (X, Y), model=FIRST, loss=loss,
+                     optimizer=adam(0.1), seed=1, at_least=li.Evidence.ASSUMED)
+    assert model.run.update == li.PostProcessing("an optax transformation")
+    assert li.Run.from_json(model.run.to_json()) == model.run
+    assert any(text.startswith("update: post-processing, stated") for text in model.certificate.all_caveats())
+    plain = li.account(known, at_least=li.Evidence.ASSUMED)
+    assert any(plain_updates in v.theorem.assumptions for v in plain.verdicts if isinstance(v.result, Applies))
+    other = li.account(replace(known, update=li.PostProcessing()), at_least=li.Evidence.ASSUMED)
+    charged = [v.theorem for v in other.verdicts if isinstance(v.result, Applies) and v.theorem.kind == "upper"]
+    assert charged and not any(plain_updates in theorem.assumptions for theorem in charged)
+    everything = li.account(replace(known, release="all"), at_least=li.Evidence.ASSUMED)
+    assert other.epsilon(1e-5) == everything.epsilon(1e-5) > plain.epsilon(1e-5)
+
+
+def test_it_is_calibrated_saved_verified_and_loaded(tmp_path: Path):
+    run = replace(PLAIN, noise=None)
+    model = li.train(run, (X, Y), model=FIRST, loss=loss, optimizer=adam(0.1), epsilon=2.0, delta=1e-5)
+    folder = model.save(tmp_path / "model")
+    assert li.verify(folder).holds
+    again = li.load(folder, like=FIRST)
+    assert again.run == model.run and again.certificate.epsilon(1e-5) <= 2.0
+    np.testing.assert_array_equal(again.params["a"], model.params["a"])
+
+
+class Interrupted(Exception):
+    pass
+
+
+def interrupt(done: int, *_: Any) -> None:
+    if done >= 4:
+        raise Interrupted
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> dict[str, Any]:
+    (tmp_path / "key").write_text("ab" * 32)
+    (tmp_path / "key").chmod(0o600)
+    return dict(checkpoint=tmp_path / "c", checkpoint_every=0.0, checkpoint_key=tmp_path / "key")
+
+
+@pytest.mark.parametrize("data", [(X, Y), Arrays((X, Y))], ids=["in memory", "in pieces"])
+def test_an_interrupted_run_goes_on_with_the_state_of_its_optimizer(kept: dict[str, Any], data: Any):
+    order: Any = dict(model=FIRST, loss=loss, seed=2)
+    whole = li.train(PLAIN, data, optimizer=adam(0.1, 0.01), **order)
+    with pytest.raises(Interrupted):
+        li.train(PLAIN, data, optimizer=adam(0.1, 0.01), progress=interrupt, **order, **kept)
+    with pytest.raises(InputError, match="another loss or model"):
+        li.train(PLAIN, data, optimizer=adam(0.2, 0.01), **order, **kept)
+    again = li.train(PLAIN, data, optimizer=adam(0.1, 0.01), **order, **kept)
+    for name in FIRST:
+        assert np.array_equal(again.params[name], whole.params[name])
+
+
+def test_counters_come_back_in_their_own_shape(tmp_path: Path):
+    keeper = Keeper(tmp_path / "c", Sealing(bytes(32)), 0.0)
+    keeper.begin(PLAIN, (X,), seeded_key(1), "loss")
+    keeper.keep(3, {"theta": np.ones((2, 3)).T, "memory0": np.array(7, np.int32)})
+    again = Keeper(tmp_path / "c", Sealing(bytes(32)), 0.0)
+    again.begin(PLAIN, (X,), seeded_key(1), "loss")
+    done, arrays = again.state
+    assert done == 3 and arrays["memory0"].shape == () and arrays["memory0"] == 7 and arrays["theta"].shape == (3, 2)
+
+
+def test_exact_noise_takes_one():
+    model = li.train(PLAIN, (X, Y), model=FIRST, loss=loss, optimizer=adam(0.1), seed=1, secure_noise=True)
+    assert model.exact and np.isfinite(model.params["a"]).all()
+
+
+def printing(gradient: Any, state: Any, params: Any) -> Any:
+    jax.debug.print("{}", gradient["a"][0])
+    return gradient, state
+
+
+def searching(gradient: Any, state: Any, params: Any, *, value_fn: Any) -> Any:
+    return gradient, state
+
+
+REFUSED = {
+    "code outside of JAX": (Rule(lambda p: (), printing), "operations of JAX"),
+    "what needs the loss again": (Rule(lambda p: (), searching), "gradients, its own state"),
+    "an array that could be records": (adam(0.1, held=jnp.asarray(X)), "could be records"),
+    "weight decay in running means": (adam(0.1, 0.1, apart=False), "coupled"),
+    "a class": (Rule, "as optax has them"),
+    "an instance of another library": (0.1, "as optax has them"),
+    "another number of parameters": (Rule(lambda p: (), lambda g, s, p: ({"a": g["a"]}, s)), "one number for each"),
+    "keys": (Rule(lambda p: jax.random.key(0), lambda g, s, p: (g, s)), "state of numbers"),
+}
+
+
+@pytest.mark.parametrize("refused", REFUSED)
+def test_what_is_refused_before_anything_is_trained(refused: str):
+    optimizer, said = REFUSED[refused]
+    with pytest.raises(InputError, match=said):
+        li.train(PLAIN, (X, Y), model=FIRST, loss=loss, optimizer=optimizer, seed=1)
+
+
+def test_coupled_decay_is_taken_where_the_run_says_so():
+    run = replace(PLAIN, update=li.PostProcessing("mine", "coupled"))
+    assert li.train(run, (X, Y), model=FIRST, loss=loss, optimizer=adam(0.1, 0.1, apart=False), seed=1).run == run
+
+
+def test_an_optimizer_and_a_description_of_one_go_together():
+    with pytest.raises(InputError, match="is needed where"):
+        li.train(RUN, (X, Y), model=FIRST, loss=loss, seed=1)
+    with pytest.raises(InputError, match="is needed where"):
+        li.train(replace(PLAIN, update=li.Adam()), (X, Y), model=FIRST, loss=loss, optimizer=adam(0.1), seed=1)
+    with pytest.raises(InputError, match="must be 1 where an optimizer"):
+        li.train(replace(PLAIN, step_size=0.1), (X, Y), model=FIRST, loss=loss, optimizer=adam(0.1), seed=1)
+    linear = replace(PLAIN, loss=li.Logistic(), clip=None)
+    with pytest.raises(InputError, match="losses given as functions"):
+        li.train(linear, (X, Y), optimizer=adam(0.1), seed=1)
+    with pytest.raises(InputError, match="is needed where"):
+        li.train(replace(linear, update=li.PostProcessing()), (X, Y), seed=1)
+
+
+def test_the_transformations_of_optax(kept: dict[str, Any]):
+    optax = pytest.importorskip("optax")
+    order: Any = dict(model=FIRST, loss=loss, seed=2)
+    rate = optax.warmup_cosine_decay_schedule(0.0, 0.3, 3, 9)
+    for optimizer in (optax.adamw(rate, weight_decay=0.1), optax.sgd(0.1, momentum=0.9, nesterov=True),
+                      optax.lamb(0.1), optax.chain(optax.clip_by_global_norm(1.0), optax.rmsprop(0.1)),
+                      optax.multi_transform({"s": optax.sgd(0.1), "z": optax.set_to_zero()}, {"a": "s", "b": "z"}),
+                      optax.inject_hyperparams(optax.adam)(learning_rate=rate), optax.lion(0.01)):
+        model = li.train(PLAIN, (X, Y), optimizer=optimizer, **order)
+        assert not np.array_equal(model.params["a"], FIRST["a"])
+    assert np.array_equal(li.train(PLAIN, (X, Y), optimizer=optax.multi_transform(
+        {"s": optax.sgd(0.1), "z": optax.set_to_zero()}, {"a": "s", "b": "z"}), **order).params["b"], FIRST["b"])
+    ours = li.train(replace(PLAIN, update=li.Adam()), (X, Y), **order)
+    theirs = li.train(PLAIN, (X, Y), optimizer=optax.adam(1.0), **order)
+    np.testing.assert_allclose(theirs.params["a"], ours.params["a"], rtol=1e-6)
+    for optimizer in (optax.lbfgs(), optax.polyak_sgd(), optax.contrib.reduce_on_plateau()):
+        with pytest.raises(InputError, match="alone"):
+            li.train(PLAIN, (X, Y), optimizer=optimizer, **order)
+    with pytest.raises(InputError, match="coupled"):
+        li.train(PLAIN, (X, Y), optimizer=optax.chain(optax.add_decayed_weights(0.1), optax.adam(0.1)), **order)
+    with pytest.raises(Interrupted):
+        li.train(PLAIN, (X, Y), optimizer=optax.adamw(rate), progress=interrupt, **order, **kept)
+    again = li.train(PLAIN, (X, Y), optimizer=optax.adamw(rate), **order, **kept)
+    whole = li.train(PLAIN, (X, Y), optimizer=optax.adamw(rate), **order)
+    assert np.array_equal(again.params["a"], whole.params["a"])

@@ -1,0 +1,183 @@
+"""Optimizers and schedules of torch on a module: post-processing of noisy gradients, stated, kept and charged."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.optim import lr_scheduler
+
+import lastiterate as li
+from lastiterate.engine.streaming.devices import Arrays
+from lastiterate.errors import InputError
+from lastiterate.torch import Grouped
+
+N = 24
+X = np.random.default_rng(0).normal(size=(N, 4)).astype(np.float32)
+Y = np.arange(N) % 3
+PLAIN = li.Run(n=N, steps=8, step_size=1.0, noise=li.GradientNoise(0.2), clip=0.7, batching=li.RandomAllocation(8))
+LOSS = torch.nn.functional.cross_entropy
+
+
+def module() -> torch.nn.Module:
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.Tanh(), torch.nn.Linear(5, 3)).double()
+
+
+def train(optimizer: Any, run: li.Run = PLAIN, **more: Any) -> Any:
+    return li.train(run, more.pop("data", (X, Y)), model=more.pop("model", module()), loss=LOSS, seed=2,
+                    optimizer=optimizer, **more)
+
+
+def adamw(p: Any) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(p, lr=0.05, weight_decay=0.1)
+
+
+def scheduled(p: Any) -> Any:
+    return lr_scheduler.LambdaLR(torch.optim.SGD(p, lr=0.5, momentum=0.9), lambda k: 1 / (1 + k))
+
+
+@pytest.mark.parametrize("update, optimizer", [
+    (li.Adam(), lambda p: torch.optim.Adam(p, lr=1.0)), (li.HeavyBall(0.9), lambda p: torch.optim.SGD(p, 1.0, 0.9)),
+], ids=["adam", "heavy ball"])
+@pytest.mark.parametrize("change", [{}, {"release": "all"}, {"domain": li.domains.Ball(2.0)}], ids=str)
+def test_an_optimizer_is_the_rule_of_its_name(update: Any, optimizer: Any, change: dict[str, Any]):
+    ours, theirs = train(None, replace(PLAIN, update=update, **change)), train(optimizer, replace(PLAIN, **change))
+    for name, tensor in ours.state.items():
+        np.testing.assert_allclose(theirs.state[name].numpy(), tensor.numpy(), rtol=1e-7, atol=1e-9)
+
+
+def test_a_schedule_is_that_of_the_run():
+    rates = tuple(0.5 / (1 + k) for k in range(PLAIN.steps))
+    ours = train(None, replace(PLAIN, step_size=li.Steps(rates)))
+    theirs = train(lambda p: lr_scheduler.LambdaLR(torch.optim.SGD(p, lr=0.5), lambda k: 1 / (1 + k)))
+    for name, tensor in ours.state.items():
+        np.testing.assert_allclose(theirs.state[name].numpy(), tensor.numpy(), rtol=1e-7, atol=1e-9)
+
+
+def test_the_run_says_it_and_it_is_calibrated_saved_verified_and_loaded(tmp_path: Path):
+    model = train(scheduled, replace(PLAIN, noise=None), epsilon=2.0, delta=1e-5)
+    assert model.run.update == li.PostProcessing("SGD, LambdaLR")
+    folder = model.save(tmp_path / "model")
+    assert li.verify(folder).holds
+    again = li.load(folder, like=module())
+    assert any(text.startswith("update: post-processing, stated: SGD, LambdaLR")
+               for text in again.certificate.all_caveats())
+    assert again.run == model.run and again.certificate.epsilon(1e-5) <= 2.0
+
+
+class Interrupted(Exception):
+    pass
+
+
+def interrupt(done: int, *_: Any) -> None:
+    if done >= 4:
+        raise Interrupted
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> dict[str, Any]:
+    (tmp_path / "key").write_text("ab" * 32)
+    (tmp_path / "key").chmod(0o600)
+    return dict(checkpoint=tmp_path / "c", checkpoint_every=0.0, checkpoint_key=tmp_path / "key")
+
+
+OPTIMIZERS = {
+    "adamw": adamw, "schedule": scheduled, "nadam": lambda p: torch.optim.NAdam(p, lr=0.01),
+    "one cycle": lambda p: lr_scheduler.OneCycleLR(torch.optim.SGD(p, lr=0.1, momentum=0.9), 0.5, total_steps=8),
+    "chained": lambda p: lr_scheduler.SequentialLR(o := torch.optim.RAdam(p, lr=0.1), [
+        lr_scheduler.LinearLR(o, 0.1, total_iters=3), lr_scheduler.CosineAnnealingLR(o, 5)], milestones=[3]),
+    "groups": lambda p: torch.optim.SGD([{"params": p[:2], "lr": 0.5}, {"params": p[2:], "lr": 0.1}], momentum=0.5),
+    "adagrad": lambda p: torch.optim.Adagrad(p, lr=0.1), "asgd": lambda p: torch.optim.ASGD(p, lr=0.1, t0=2),
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_an_interrupted_run_goes_on_with_the_state_of_its_optimizer(kept: dict[str, Any], name: str):
+    make = OPTIMIZERS[name]
+    whole = train(make)
+    with pytest.raises(Interrupted):
+        train(make, progress=interrupt, **kept)
+    with pytest.raises(InputError, match=r"another (run|loss or model)"):
+        train(lambda p: torch.optim.SGD(p, lr=0.123), **kept)
+    again = train(make, **kept)
+    assert all(torch.equal(again.state[name], tensor) for name, tensor in whole.state.items())
+
+
+def test_in_pieces_too(kept: dict[str, Any]):
+    more: Any = {"data": Arrays((X, Y))}
+    whole = train(adamw, **dict(more))
+    with pytest.raises(Interrupted):
+        train(adamw, progress=interrupt, **dict(more), **kept)
+    again = train(adamw, **dict(more), **kept)
+    assert all(torch.equal(again.state[name], tensor) for name, tensor in whole.state.items())
+    assert not torch.equal(whole.state["0.weight"], module()[0].weight)
+
+
+def test_exact_noise_takes_one():
+    assert train(adamw, secure_noise=True).exact
+
+
+def test_a_schedule_that_differs_at_one_step_is_another_one(kept: dict[str, Any]):
+    def later(p: Any) -> Any:
+        return lr_scheduler.LambdaLR(torch.optim.SGD(p, lr=0.5, momentum=0.9), lambda k: 1 / (1 + k) + (k == 7) / 10)
+
+    with pytest.raises(Interrupted):
+        train(scheduled, progress=interrupt, **kept)
+    with pytest.raises(InputError, match=r"another (run|loss or model)"):
+        train(later, **kept)
+
+
+class Own(torch.optim.SGD):
+    pass
+
+
+class Random(torch.optim.SGD):
+    def step(self, closure: Any = None) -> Any:
+        torch.randn(3)
+        return super().step(closure)
+
+
+def hooked(p: Any) -> torch.optim.Optimizer:
+    found = adamw(p)
+    found.register_step_pre_hook(lambda *_: None)
+    return found
+
+
+REFUSED = {
+    "closures": (lambda p: torch.optim.LBFGS(p), "gradients alone"),
+    "a measured loss": (lambda p: lr_scheduler.ReduceLROnPlateau(torch.optim.SGD(p, 0.1)), "must not follow"),
+    "an optimizer that is bound": (torch.optim.SGD(module().parameters(), 0.1), "must be a function"),
+    "a class": (torch.optim.SGD, "must be a function"),
+    "other parameters": (lambda p: torch.optim.SGD(module().parameters(), 0.1), "every parameter that it is handed"),
+    "some of them": (lambda p: torch.optim.SGD(p[:2], 0.1), "every parameter that it is handed"),
+    "no optimizer": (lambda p: None, "must be a torch.optim.Optimizer"),
+    "coupled decay": (lambda p: torch.optim.Adam(p, lr=0.1, weight_decay=0.1), "coupled"),
+    "coupled decay in momentum": (lambda p: torch.optim.SGD(p, 0.1, 0.9, weight_decay=0.1), "coupled"),
+    "random numbers": (lambda p: Random(p, 0.1), "no random numbers"),
+    "hooks": (hooked, "no hooks"),
+    "sparse": (lambda p: torch.optim.SparseAdam(p), "gradients alone"),
+}
+
+
+@pytest.mark.parametrize("refused", REFUSED)
+def test_what_is_refused_before_anything_is_trained(refused: str):
+    optimizer, said = REFUSED[refused]
+    with pytest.raises(InputError, match=said):
+        train(optimizer)
+
+
+def test_what_the_run_says_is_taken_and_what_is_harmless(kept: dict[str, Any]):
+    coupled = replace(PLAIN, update=li.PostProcessing("Adam", "coupled"))
+    assert train(lambda p: torch.optim.Adam(p, lr=0.1, weight_decay=0.1), coupled).run == coupled
+    assert train(lambda p: torch.optim.SGD(p, lr=0.1, weight_decay=0.1))  # the same as decay apart
+    assert train(lambda p: torch.optim.AdamW(p, lr=0.1, weight_decay=0.1))
+    assert train(lambda p: Own(p, lr=0.1)).run.update == li.PostProcessing("Own")
+    with pytest.raises(InputError, match="needs an optimizer of torch"):
+        train(lambda p: Own(p, lr=0.1), **kept)
+    with pytest.raises(InputError, match="speeds"):
+        train(adamw, model=Grouped(module(), {"0": 0.5, "2": 1.0}))
+    frozen = train(adamw, model=Grouped(module(), {"2": 1.0}))
+    assert set(frozen.state) == {"2.weight", "2.bias"}
