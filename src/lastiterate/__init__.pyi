@@ -20,6 +20,8 @@ from lastiterate.release.training import train as train
 from lastiterate.run import domains as domains
 from lastiterate.run import penalties as penalties
 from lastiterate.run.adam import Adam as Adam
+from lastiterate.run.averages import ExponentialAverage as ExponentialAverage
+from lastiterate.run.averages import TailAverage as TailAverage
 from lastiterate.run.batching import BallsInBins as BallsInBins
 from lastiterate.run.batching import Cyclic as Cyclic
 from lastiterate.run.batching import FixedSize as FixedSize

@@ -187,6 +187,7 @@ BREAKS = {
     "known_noise": {"noise": li.NoiseMultiplier(1.0)},
     "last_iterate_only": {"release": "all"},
     "plain_updates": {"update": li.HeavyBall(0.5)},
+    "not_averaged": {"method": li.TailAverage()},
     "released_as_left": {"calibration": li.Calibration(5.0), "loss": li.Logistic(ridge=0.1)},
     "no_prox": {"prox": li.penalties.L1(0.1)},
     "full_batch": {"batching": li.Cyclic(10)},

@@ -27,7 +27,7 @@ PARTS: dict[type, Any] = {type(part): part for part in (
     li.StableSteps((0.3, 0.2, 0.1)),
     li.GradientNoise((0.1, 0.2, 0.3)), li.Langevin(0.1), li.NoiseMultiplier(2.0),
     li.Correlated(2.0, (1.0, 0.5, 0.2), decay=0.3),
-    li.Descent(), li.PerturbedMinimiser(6), li.VarianceReduced(3, 1.5),
+    li.Descent(), li.TailAverage(0.3), li.ExponentialAverage(0.9), li.PerturbedMinimiser(6), li.VarianceReduced(3, 1.5),
     li.FullBatch(), li.Cyclic(30), li.Permuted(30), li.Reshuffled(30), li.FixedSize(10), li.BallsInBins(7),
     li.RandomAllocation(7), li.Poisson(0.1),
     domains.Everywhere(), domains.Ball(2.0), domains.Box(-1.0, 1.0, 4), domains.Simplex(1.0),

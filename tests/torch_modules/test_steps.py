@@ -45,6 +45,8 @@ CHANGES = {
     "heavy ball, all iterates": {"update": li.HeavyBall(0.5), "release": "all"},
     "correlated noise": {"noise": li.Correlated(1.0, 5), "batching": li.Cyclic(7)},
     "adam": {"update": li.Adam(0.8, 0.99, 1e-3), "batching": li.RandomAllocation(6)},
+    "averaged": {"method": li.TailAverage(0.5), "batching": li.RandomAllocation(6)},
+    "averaged, adam": {"method": li.ExponentialAverage(0.7), "update": li.Adam(stabiliser=1e-3)},
     "adam, without the noise": {"update": li.Adam(0.8, 0.99, 1e-3, noise_floor=0.1), "batching": li.Cyclic(6)},
     "smooth, so double precision": {"loss": li.Abstract(li.LossFacts(smooth=9.0)), "batching": li.Cyclic(7),
                                     "step_size": li.InverseDecay(1.0, 0.5)},

@@ -13,6 +13,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from itertools import combinations, permutations, product
+from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from lastiterate.errors import InputError
 from lastiterate.run.batching import FixedSize, FullBatch, Poisson
 from lastiterate.run.domains import Everywhere
 from lastiterate.run.losses import Abstract, HuberRidge
+from lastiterate.run.method import Descent
 from lastiterate.run.noise import GradientNoise
 from lastiterate.run.run import Run
 from lastiterate.run.step_sizes import Steps
@@ -87,6 +89,9 @@ def compare(run: Run, *, models: int = MODELS, seed: int = 0) -> LawReport:
 
 def on_a_quadratic(run: Run) -> Run:
     """The run with its batches, schedule, momentum and start on four records of squared error."""
+    for name, part in (("update", run.update), ("method", run.method)):
+        if type(part) not in (NoneType, Nesterov, HeavyBall, Descent):
+            raise InputError(name, "has no law that is written out here", type(part).__name__)
     known = not isinstance(run.loss, Abstract)
     loss = HuberRidge(row_norm=50.0, residual_clip=FAR, ridge=min(run.loss.ridge, 0.5) if known else 0.0,
                       intercept=min(getattr(run.loss, "intercept", 0.5), 1.0))
@@ -187,7 +192,7 @@ def gaussian(run: Run, rows: np.ndarray, batches: Batches) -> tuple[np.ndarray, 
                 move, towards, noisy = np.block([[(1 + ahead) * shrink, -ahead * shrink], [eye, none]]), \
                     (push, 0 * push), (1.0, 0.0)
             case _:
-                raise InputError("update", "has no law that is written out here", type(run.update).__name__)
+                raise AssertionError  # refused before
         way = np.kron(np.array(noisy)[:, None], eye)
         mean = move @ mean + eta * np.concatenate(towards)
         spread = move @ spread @ move.T

@@ -29,6 +29,7 @@ from lastiterate.engine.loop import (
     drawn_once,
     looked_from,
     noise_at,
+    outcome,
     schedule,
     start,
 )
@@ -130,7 +131,7 @@ class OutsideLoop:
                         keeper.keep(k + 1, ending.kept(state))
                     if progress is not None:
                         progress(k + 1, run.steps, time.perf_counter() - began)
-            released = np.stack(found) if run.release == "all" else np.asarray(state.theta)
+            released = np.stack(found) if run.release == "all" else np.asarray(outcome(program, state))
         check_released(released)
         return released
 
@@ -154,7 +155,7 @@ class OutsideLoop:
                 totals = sums(np.asarray(points), np.asarray(places))
                 noise, state = _noise_many(program, state, own, plan, k)
                 state = _ended_many(program, state, points, totals, noise, plan, k)
-            return np.asarray(state.theta)
+            return np.asarray(jax.vmap(lambda one: outcome(program, one))(state))
 
 
 class Streams(NamedTuple):

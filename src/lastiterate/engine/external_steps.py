@@ -60,4 +60,5 @@ def _mean_outside(program: StepProgram, point: Any, total: Any, noise: Any) -> j
 
 @jax.jit
 def _moved_outside(program: StepProgram, state: State, point: Any, direction: Any, plan: Schedule, k: Any) -> State:
-    return moved_against(program, state, point, direction, plan.step_size[jnp.minimum(k, plan.step_size.shape[0] - 1)])
+    return moved_against(program, state, point, direction, k,
+                         plan.step_size[jnp.minimum(k, plan.step_size.shape[0] - 1)])

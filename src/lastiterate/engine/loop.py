@@ -18,8 +18,8 @@ from lastiterate.run.starts import GaussianStart
 
 
 class State(NamedTuple):
-    """Parameters, float64; what the update rule remembers; what the method follows, such as a snapshot; what the last
-    steps made of their draws of noise."""
+    """Parameters, float64; what the update rule remembers; what the method follows, a snapshot or an average; what the
+    last steps made of their draws of noise."""
 
     theta: jax.Array
     memory: tuple[jax.Array, ...]
@@ -74,7 +74,7 @@ def ended(program: StepProgram, state: State, point: jax.Array, total: jax.Array
     """Step k from the sum ``total`` of its batch's gradients at ``point``."""
     gradient = noisy_mean(program, point, total, noise)
     direction, memory = program.rule.update(gradient, state.memory, state.theta, k)
-    return moved_against(program, state._replace(memory=memory), point, direction, step_size)
+    return moved_against(program, state._replace(memory=memory), point, direction, k, step_size)
 
 
 def noisy_mean(program: StepProgram, point: Any, total: Any, noise: Any) -> jax.Array:
@@ -82,10 +82,18 @@ def noisy_mean(program: StepProgram, point: Any, total: Any, noise: Any) -> jax.
     return total / program.divisor + program.objective.ridge * point + noise
 
 
-def moved_against(program: StepProgram, state: State, point: Any, direction: Any, step_size: Any) -> State:
-    """The end of a step: against a direction, by the penalty's proximal map, onto the domain."""
+def moved_against(program: StepProgram, state: State, point: Any, direction: Any, k: Any, step_size: Any) -> State:
+    """The end of step k: against a direction, by the penalty's proximal map, onto the domain; and into the average."""
     moved = program.objective.leafwise(partial(proximal, program.prox, step_size), point - step_size * direction)
-    return state._replace(theta=project(program.domain, moved))
+    theta = project(program.domain, moved)
+    if program.average is None:
+        return state._replace(theta=theta)
+    return state._replace(theta=theta, followed=(program.average.after(state.followed[0], theta, k),))
+
+
+def outcome(program: StepProgram, state: State) -> jax.Array:
+    """What a run releases: its last iterate, or an average."""
+    return state.theta if program.average is None else state.followed[0]
 
 
 def batch_sum(program: StepProgram, theta: jax.Array, data: Any, order: Key, k: Any) -> jax.Array:
@@ -100,6 +108,7 @@ def start(program: StepProgram, initial: Any, key: Key) -> State:
         theta = theta + program.start.std * gaussian(stream(key, START), 0, theta.shape)
     theta = project(program.domain, theta)
     followed = () if program.follows is None else program.follows.memory(theta)
+    followed = followed if program.average is None else (theta,)
     recent = () if program.recursion is None else program.recursion.memory(theta)
     return State(theta, program.rule.init(theta), followed, recent)
 

@@ -37,15 +37,15 @@ def batches_move(run: Run) -> bool:
 def hidden_state(run: Run) -> bool:
     """Whether the run's theorems may rely on a hidden state, and so compare a step at two different parameters.
 
-    Otherwise every step is charged: with momentum, with all iterates released, and where nothing is known of the loss
-    but what its clip bounds.
+    Otherwise every step is charged: with momentum, with all iterates or an average released, and where nothing is known
+    of the loss but what its clip bounds.
     """
     if isinstance(run.loss, Abstract):
         known = run.loss.facts()
         curved = (known.smooth, known.hoelder, known.log_sobolev)
         if all(fact is None for fact in curved) and math.isinf(run.domain.diameter()):
             return False
-    return run.release == "last" and run.update is None
+    return run.release == "last" and run.update is None and not run.method.averaged
 
 
 def places(run: Run, key: Key) -> np.ndarray | None:

@@ -7,7 +7,8 @@ from typing import Any
 
 import jax
 
-from lastiterate.engine.methods import followed_by
+from lastiterate.engine.methods import averaged_by, followed_by
+from lastiterate.engine.methods.averages import RunningMean
 from lastiterate.engine.noise_recursion import NoiseRecursion
 from lastiterate.engine.objective import Objective
 from lastiterate.engine.prox import executed
@@ -38,19 +39,20 @@ class StepProgram:
     start: Start
     recursion: NoiseRecursion | None = None  #: of noise that later steps take back in part
     follows: Any = None  #: what steps follow in place of a batch's sum with the run's own noise (``methods``)
+    average: RunningMean | None = None  #: of iterates, released in the place of the last one
 
     @classmethod
     def of(cls, run: Run, objective: Objective, rule: UpdateRule | None = None) -> StepProgram:
         """The program of ``run``; ``rule``: what a description names and does not hold, a caller's optimizer."""
         return cls(sampler_of(run.batching, run.n, objective.most), objective, run.divisor, executed(run.domain),
-                   run.prox, rule or run.rule, run.start, NoiseRecursion.of(run), followed_by(run))
+                   run.prox, rule or run.rule, run.start, NoiseRecursion.of(run), followed_by(run), averaged_by(run))
 
     def tree_flatten(self) -> tuple[tuple[Any, ...], None]:
-        described = (self.domain, self.prox, self.rule, self.start, self.follows)
+        described = (self.domain, self.prox, self.rule, self.start, self.follows, self.average)
         return (self.sampler, self.objective, self.divisor, self.recursion, *map(Described, described)), None
 
     @classmethod
     def tree_unflatten(cls, _: None, held: Any) -> StepProgram:
         sampler, objective, divisor, recursion, *described = held
-        domain, prox, rule, start, follows = (one.value for one in described)
-        return cls(sampler, objective, divisor, domain, prox, rule, start, recursion, follows)
+        domain, prox, rule, start, follows, average = (one.value for one in described)
+        return cls(sampler, objective, divisor, domain, prox, rule, start, recursion, follows, average)

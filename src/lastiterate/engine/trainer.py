@@ -27,6 +27,7 @@ from lastiterate.engine.loop import (
     drawn_for_pass,
     drawn_once,
     noise_ahead,
+    outcome,
     schedule,
     start,
     trace,
@@ -106,7 +107,7 @@ class Loop:
                     if progress is not None:
                         progress(done, steps, time.perf_counter() - began)
                 del group  # before the next one takes its memory
-        return np.asarray(state.theta)
+        return np.asarray(outcome(program, state))
 
     def _all(self, state: State, data: Any, key: Any) -> np.ndarray:
         plan, steps, program = schedule(self.run), self.run.steps, self.program
@@ -156,13 +157,13 @@ def _many(program: StepProgram, firsts: Any, data: Any, keys: Any, plan: Any, st
     def one(key: Key, first: jax.Array) -> jax.Array:
         state, arranged = start(program, first, key), drawn_once(program, data, key)
         if program.sampler.drawn != "each pass":
-            return advance(program, 1, state, arranged, key, plan, 0, steps).theta
+            return outcome(program, advance(program, 1, state, arranged, key, plan, 0, steps))
 
         def one_pass(number: Any, current: State) -> State:
             arranged, first = drawn_for_pass(program, data, key, number), number * blocks
             return advance(program, 1, current, arranged, key, plan, first, jnp.minimum(first + blocks, steps))
 
-        return jax.lax.fori_loop(0, -(-steps // blocks), one_pass, state).theta
+        return outcome(program, jax.lax.fori_loop(0, -(-steps // blocks), one_pass, state))
 
     return jax.vmap(one)(keys, firsts)
 

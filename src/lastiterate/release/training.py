@@ -24,7 +24,9 @@ from lastiterate.release.order import Order, Progress, is_source
 from lastiterate.release.pipeline import check_in_pieces, finish
 from lastiterate.release.protected_units import UnitLoss
 from lastiterate.run.arrays import check_kept
+from lastiterate.run.averages import ExponentialAverage, TailAverage
 from lastiterate.run.evidence import Evidence
+from lastiterate.run.method import Descent
 from lastiterate.run.run import Run
 from lastiterate.run.updates import PostProcessing
 
@@ -40,6 +42,7 @@ def train(
     seed: int | None = None,
     microbatch: int | None = None,
     optimizer: Any = None,
+    average: TailAverage | ExponentialAverage | None = None,
     at_least: Evidence = Evidence.ENFORCED,
     progress: Progress | None = None,
     checkpoint: str | Path | None = None,
@@ -70,6 +73,7 @@ def train(
     ``optimizer``: what makes steps of the noisy mean gradients in place of the run's own update, with step sizes of its
     own (the run's is 1): for a loss written with JAX a gradient transformation of optax, for a module a function from a
     list of parameters to a ``torch.optim.Optimizer`` or to a scheduler around one. Every iterate is charged.
+    ``average``: of iterates, released in the place of the last one, as the run's ``method``: every iterate is charged.
     ``progress(steps_done, steps, seconds)`` is called now and then. ``checkpoint``: a file that the state is sealed in
     every ``checkpoint_every`` seconds, under the key in the file ``checkpoint_key`` or in the environment; the same
     call goes on from it with the same bits, and it is deleted at the end. ``ledger``: a file (``lastiterate ledger
@@ -89,6 +93,7 @@ def train(
     _check_arguments(run, epsilon=epsilon, delta=delta, seed=seed, secure_noise=secure_noise, progress=progress,
                      at_least=at_least, microbatch=microbatch)
     kind = _kind_for(model, loss)
+    run = run if average is None else _averaging(run, average)
     run = run if optimizer is None or run.update is not None else replace(
         run, update=PostProcessing(kind.home.named(optimizer)))
     said = None if statement is None else check_statement(statement)
@@ -125,6 +130,16 @@ def _check_arguments(run: Run, *, epsilon: float | None, delta: float | None, se
         raise InputError("at_least", "must be an Evidence", at_least, "write lastiterate.Evidence.ENFORCED")
     if microbatch is not None and (isinstance(microbatch, bool) or not isinstance(microbatch, int)):
         raise InputError("microbatch", "must be a positive whole number", microbatch)
+
+
+def _averaging(run: Run, average: TailAverage | ExponentialAverage) -> Run:
+    """The run that releases an average."""
+    if type(average) not in (TailAverage, ExponentialAverage):
+        raise InputError("average", "must be a TailAverage or an ExponentialAverage", type(average).__name__)
+    if run.method not in (Descent(), average):
+        raise InputError("average", "is of noisy steps whose last iterate would be released otherwise",
+                         type(run.method).__name__, "leave it out, or use method=Descent()")
+    return replace(run, method=average)
 
 
 def _check_data(kind: Kind, data: Any, devices: int, secure_noise: bool) -> None:

@@ -14,12 +14,14 @@ class ReleaseMethod(ABC):
 
     ``noisy_steps``: whether every step adds noise to its mean gradient, of a size that is known beforehand: what
     ``noise_stds`` gives. ``hides_way``: whether what is visited before the end has no noise, and no guarantee.
-    ``charges_way``: whether every iterate counts as released, whatever is released.
+    ``charges_way``: whether every iterate counts as released, whatever is released. ``averaged``: whether what is
+    released is an average of iterates.
     """
 
     noisy_steps: ClassVar[bool] = False
     hides_way: ClassVar[bool] = False
     charges_way: ClassVar[bool] = False
+    averaged: ClassVar[bool] = False
 
     @property
     def model_parameters(self) -> int | None:
@@ -56,10 +58,8 @@ class ReleaseMethod(ABC):
         return None
 
 
-@final
-@dataclass(frozen=True)
-class Descent(ReleaseMethod):
-    """Steps along noisy mean gradients: what most runs do."""
+class NoisySteps(ReleaseMethod):
+    """What methods answer alike that step along noisy mean gradients."""
 
     noisy_steps: ClassVar[bool] = True
 
@@ -92,6 +92,12 @@ class Descent(ReleaseMethod):
         multiplier = "" if not unit else f"noise multiplier {run.largest_noise * run.divisor / unit:.6g}, "
         return (f"{run.steps} steps with {multiplier}standard deviation {run.largest_noise:.6g} per coordinate of the "
                 f"mean gradient{_of_steps(run)}")
+
+
+@final
+@dataclass(frozen=True)
+class Descent(NoisySteps):
+    """Steps along noisy mean gradients, of which the last iterate is released: what most runs do."""
 
 
 def _of_steps(run: Described) -> str:

@@ -24,6 +24,7 @@ from lastiterate.theorems.assumptions.basic import (
     constant_schedule,
     full_batch,
     last_iterate_only,
+    not_averaged,
     plain_updates,
 )
 from lastiterate.theorems.assumptions.geometry import convex, nonexpansive_step
@@ -51,7 +52,7 @@ THEOREM = Theorem(
     citation="Altschuler, Talwar: Privacy of noisy stochastic gradient descent: more iterations without more privacy "
              "loss, NeurIPS 2022 (arXiv:2205.13710), full batch (constants by docs/theorems/shifted-interpolation)",
     formula="mu^2 = min(T s^2, min_k (D + k s)^2 / k) / v; epsilon(alpha) = alpha mu^2 / 2",
-    assumptions=(*NOISY_STEPS, last_iterate_only, full_batch, plain_updates, constant_schedule,
+    assumptions=(*NOISY_STEPS, last_iterate_only, full_batch, plain_updates, not_averaged, constant_schedule,
                  bounded_domain, convex, nonexpansive_step),
     bound=_bound,
     remark="D is the diameter, not the radius.",

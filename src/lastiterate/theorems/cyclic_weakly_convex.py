@@ -18,6 +18,7 @@ from lastiterate.theorems.assumptions.basic import (
     NOISY_STEPS,
     constant_schedule,
     last_iterate_only,
+    not_averaged,
     plain_updates,
     public_order,
 )
@@ -36,7 +37,7 @@ THEOREM = Theorem(
     kind="upper",
     citation=f"{PAPER}, Theorem 2.3 (docs/theorems/cyclic-weakly-convex)",
     formula="mu^2 = (s^2/v) ((ceil(T/l) - 1) theta_L(l) + 1); epsilon(alpha) = alpha mu^2 / 2",
-    assumptions=(*NOISY_STEPS, last_iterate_only, public_order, plain_updates, constant_schedule,
+    assumptions=(*NOISY_STEPS, last_iterate_only, public_order, plain_updates, not_averaged, constant_schedule,
                  weakly_convex_step),
     bound=_bound,
     remark="shifted-interpolation has the exact constant of the step and the optimal shifts, and is never worse.",

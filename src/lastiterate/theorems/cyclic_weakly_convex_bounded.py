@@ -25,6 +25,7 @@ from lastiterate.theorems.assumptions.basic import (
     bounded_domain,
     constant_schedule,
     last_iterate_only,
+    not_averaged,
     plain_updates,
     public_order,
 )
@@ -84,7 +85,7 @@ THEOREM = Theorem(
     kind="upper",
     citation=f"{PAPER}, Theorem 2.2 (docs/theorems/cyclic-weakly-convex)",
     formula="mu^2 = min((D + 2 eta C)^2, (L D + s)^2) / v; epsilon(alpha) = alpha mu^2 / 2",
-    assumptions=(*NOISY_STEPS, last_iterate_only, public_order, plain_updates, constant_schedule,
+    assumptions=(*NOISY_STEPS, last_iterate_only, public_order, plain_updates, not_averaged, constant_schedule,
                  bounded_domain, bounded_step),
     bound=_bound,
     remark="D is the diameter, not the radius. The number of steps does not enter.",

@@ -19,6 +19,7 @@ from lastiterate.theorems.assumptions.basic import (
     constant_schedule,
     counted_batches,
     last_iterate_only,
+    not_averaged,
     plain_updates,
 )
 from lastiterate.theorems.assumptions.geometry import hoelder_gradient
@@ -45,7 +46,7 @@ THEOREM = Theorem(
              "proved in docs/theorems/bounded-domain",
     formula="mu^2 = min sum_t a_t^2 / (eta noise_std)^2 over z_t = z_{t-1} + min(eta H z_{t-1}^l + "
             "eta sensitivity / b, 2 eta L) - a_t, from z_tau = D (or z_0 = 0) to z_T = 0",
-    assumptions=(*NOISY_STEPS, last_iterate_only, counted_batches, plain_updates, constant_schedule,
+    assumptions=(*NOISY_STEPS, last_iterate_only, counted_batches, plain_updates, not_averaged, constant_schedule,
                  bounded_domain, hoelder_gradient),
     bound=_bound,
 )

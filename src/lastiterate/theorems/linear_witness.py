@@ -24,6 +24,7 @@ from lastiterate.theorems.assumptions.basic import (
     NOISY_STEPS,
     drawn_anew,
     everywhere,
+    not_averaged,
     plain_updates,
     released_as_left,
 )
@@ -138,7 +139,7 @@ THEOREM = Theorem(
     citation="exact mixture on linear losses (docs/theorems/linear-witness)",
     formula="delta >= H_eps(sum over draws of P[draws] N(S / sqrt(X), 1) || N(0, 1)), S = sum of eta_u (L / b) R_u "
             "over the steps that the record is drawn in",
-    assumptions=(*NOISY_STEPS, drawn_anew, plain_updates, released_as_left, everywhere, idle_clip,
+    assumptions=(*NOISY_STEPS, drawn_anew, plain_updates, not_averaged, released_as_left, everywhere, idle_clip,
                  public_curvature),
     bound=_bound,
     remark="The worst loss with these constants, not necessarily yours.",

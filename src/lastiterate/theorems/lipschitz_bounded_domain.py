@@ -21,6 +21,7 @@ from lastiterate.theorems.assumptions.basic import (
     known_noise,
     last_iterate_only,
     noisy_steps,
+    not_averaged,
     plain_updates,
 )
 from lastiterate.theorems.assumptions.geometry import bounded_gradient
@@ -41,7 +42,7 @@ THEOREM = Theorem(
              "(arXiv:2407.05237 v3), Theorem 2.2, and docs/theorems/bounded-domain",
     formula="mu^2 = min(T (2 eta L)^2, min over k <= T of (D + 2 k eta L)^2 / k) / (eta noise_std)^2",
     assumptions=(noisy_steps, known_noise, independent_noise, last_iterate_only, counted_batches, plain_updates,
-                 constant_schedule, bounded_domain, bounded_gradient),
+                 not_averaged, constant_schedule, bounded_domain, bounded_gradient),
     bound=lambda run: Gdp(scaled_mu(Modulus(0.0, 1.0, largest_move(run)), run)),
     remark="Holds for any loss whose gradients are clipped, convex or not.",
 )

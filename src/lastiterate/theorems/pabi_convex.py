@@ -16,6 +16,7 @@ from lastiterate.theorems.assumptions.basic import (
     NOISY_STEPS,
     constant_schedule,
     last_iterate_only,
+    not_averaged,
     plain_updates,
     public_order,
 )
@@ -28,7 +29,7 @@ THEOREM = Theorem(
     citation="Feldman, Mironov, Talwar, Thakurta: Privacy amplification by iteration, FOCS 2018 (arXiv:1808.06651), "
              "Theorems 23 and 35 (docs/theorems/cyclic-weakly-convex)",
     formula="mu^2 = (s^2/v) ((ceil(T/l) - 1)/l + 1); epsilon(alpha) = alpha mu^2 / 2",
-    assumptions=(*NOISY_STEPS, last_iterate_only, public_order, plain_updates, constant_schedule,
+    assumptions=(*NOISY_STEPS, last_iterate_only, public_order, plain_updates, not_averaged, constant_schedule,
                  convex, nonexpansive_step),
     bound=lambda run: Gdp(cyclic_mu(run, log_square=0.0)),
 )

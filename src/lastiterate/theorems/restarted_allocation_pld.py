@@ -21,6 +21,7 @@ from lastiterate.theorems.assumptions.basic import (
     fresh_blocks,
     last_iterate_only,
     no_prox,
+    not_averaged,
     not_replace_one,
     plain_updates,
 )
@@ -41,6 +42,6 @@ THEOREM = Theorem(
     formula="delta(eps) = H_eps(prod_(e > r) (1/l) sum_j N(e_j / (z_e sqrt(beta)), I) x N(mu, 1) || "
             "prod_e N(0, I) x N(0, 1)) + P[unusual blocks]",
     assumptions=(*NOISY_STEPS, last_iterate_only, fresh_blocks, counted_records, not_replace_one,
-                 plain_updates, no_prox, lipschitz_step),
+                 plain_updates, not_averaged, no_prox, lipschitz_step),
     bound=_bound,
 )

@@ -18,6 +18,7 @@ from lastiterate.theorems.assumptions.basic import (
     NOISY_STEPS,
     last_iterate_only,
     no_prox,
+    not_averaged,
     plain_updates,
     sampled_batches,
 )
@@ -31,7 +32,7 @@ THEOREM = Theorem(
              "Gaboardi 2018)",
     formula="fixed-size-amplified's pairs of steps t > r at noise sqrt(beta) z_t / (1 + M k_t zeta_t / S), x N(mu, 1) "
             "against N(0, 1); mu^2 = zeta_r^2 prod c^2 / ((1 - beta) sum v_t prod c^2); + P[unusual draws]",
-    assumptions=(*NOISY_STEPS, sampled_batches, last_iterate_only, plain_updates, no_prox,
+    assumptions=(*NOISY_STEPS, sampled_batches, last_iterate_only, plain_updates, not_averaged, no_prox,
                  lipschitz_step, unmeasured_smoothness),
     bound=restarted_subsets,
 )

@@ -15,6 +15,7 @@ from lastiterate.curves.gdp import Gdp
 from lastiterate.theorems.assumptions.basic import (
     NOISY_STEPS,
     last_iterate_only,
+    not_averaged,
     plain_updates,
     public_order,
 )
@@ -27,6 +28,6 @@ THEOREM = Theorem(
     citation="Bok, Su, Altschuler: Shifted interpolation for differential privacy, ICML 2024 (arXiv:2403.00278), "
              "generalised in docs/theorems/shifted-interpolation",
     formula="mu^2 = min sum_t a_t^2 / v_t over z_t = c_t z_{t-1} + s_t - a_t >= 0, z_0 = 0 (or restart at D), z_T = 0",
-    assumptions=(*NOISY_STEPS, last_iterate_only, public_order, plain_updates, lipschitz_step),
+    assumptions=(*NOISY_STEPS, last_iterate_only, public_order, plain_updates, not_averaged, lipschitz_step),
     bound=lambda run: Gdp(float(place_mus(run).max())),
 )

@@ -16,6 +16,7 @@ from lastiterate.theorems.assumptions.basic import (
     counted_records,
     fresh_blocks,
     last_iterate_only,
+    not_averaged,
     plain_updates,
 )
 from lastiterate.theorems.assumptions.geometry import lipschitz_step
@@ -27,7 +28,7 @@ THEOREM = Theorem(
     citation="this project, docs/theorems/random-allocation (on Bok, Su, Altschuler 2024)",
     formula="delta(eps) <= sum_g P[g] delta_{mu_g}(eps) + l E P[Bin(n - 1, 1/l) > m], mu_g as for reshuffled blocks "
             "with at most m others in any block of any of E passes",
-    assumptions=(*NOISY_STEPS, last_iterate_only, fresh_blocks, counted_records, plain_updates,
+    assumptions=(*NOISY_STEPS, last_iterate_only, fresh_blocks, counted_records, plain_updates, not_averaged,
                  lipschitz_step),
     bound=mean_over_fresh_blocks,
 )

@@ -13,6 +13,7 @@ from lastiterate.analysis.loads import mean_over_bins
 from lastiterate.theorems.assumptions.basic import (
     NOISY_STEPS,
     last_iterate_only,
+    not_averaged,
     plain_updates,
     secret_bins,
 )
@@ -25,6 +26,6 @@ THEOREM = Theorem(
     citation="this project, docs/theorems/balls-in-bins (on Bok, Su, Altschuler 2024)",
     formula="delta(eps) <= (1/l) sum_j delta_{mu_j}(eps) + l P[Bin(n - 1, 1/l) > m], mu_j by shifted-interpolation "
             "with the record in bin j and at most m others in any bin",
-    assumptions=(*NOISY_STEPS, last_iterate_only, secret_bins, plain_updates, lipschitz_step),
+    assumptions=(*NOISY_STEPS, last_iterate_only, secret_bins, plain_updates, not_averaged, lipschitz_step),
     bound=mean_over_bins,
 )

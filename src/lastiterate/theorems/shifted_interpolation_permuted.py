@@ -15,6 +15,7 @@ from lastiterate.run.run import Run
 from lastiterate.theorems.assumptions.basic import (
     NOISY_STEPS,
     last_iterate_only,
+    not_averaged,
     plain_updates,
     secret_blocks,
 )
@@ -32,6 +33,6 @@ THEOREM = Theorem(
     kind="upper",
     citation="this project, docs/theorems/shifted-interpolation-permuted (on Bok, Su, Altschuler 2024)",
     formula="delta(eps) <= sum_j (n_j / n) delta_{mu_j}(eps), mu_j by shifted-interpolation with the record in block j",
-    assumptions=(*NOISY_STEPS, last_iterate_only, secret_blocks, plain_updates, lipschitz_step),
+    assumptions=(*NOISY_STEPS, last_iterate_only, secret_blocks, plain_updates, not_averaged, lipschitz_step),
     bound=_bound,
 )

@@ -14,6 +14,7 @@ from lastiterate.theorems.assumptions.basic import (
     NOISY_STEPS,
     fresh_permutations,
     last_iterate_only,
+    not_averaged,
     plain_updates,
 )
 from lastiterate.theorems.assumptions.geometry import lipschitz_step
@@ -25,6 +26,6 @@ THEOREM = Theorem(
     citation="this project, docs/theorems/shifted-interpolation-reshuffled (on Bok, Su, Altschuler 2024)",
     formula="delta(eps) <= sum_g P[g] delta_{mu_g}(eps), mu_g by shifted-interpolation with the record at the latest "
             "places of group g of the last passes, and at the end of every earlier pass",
-    assumptions=(*NOISY_STEPS, last_iterate_only, fresh_permutations, plain_updates, lipschitz_step),
+    assumptions=(*NOISY_STEPS, last_iterate_only, fresh_permutations, plain_updates, not_averaged, lipschitz_step),
     bound=mean_over_fresh_places,
 )

@@ -21,6 +21,7 @@ from lastiterate.theorems.assumptions.basic import (
     bounded_domain,
     constant_schedule,
     last_iterate_only,
+    not_averaged,
     plain_updates,
     sampled_batches,
 )
@@ -48,7 +49,7 @@ THEOREM = Theorem(
              "(refuted in docs/theorems/smooth-bounded-domain)",
     formula="epsilon(alpha) = alpha min(A T, (sqrt A + sqrt B)^2), A = 2 C^2 / (n b std^2), "
             "B = ((1 + eta M) D / (eta std))^2 / 2",
-    assumptions=(*NOISY_STEPS, last_iterate_only, sampled_batches, plain_updates, constant_schedule,
+    assumptions=(*NOISY_STEPS, last_iterate_only, sampled_batches, plain_updates, not_averaged, constant_schedule,
                  bounded_domain, lipschitz_step),
     bound=_bound,
     remark="Refuted at low noise: it averages divergences over the draw of the batch "

@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from lastiterate.engine.methods.averages import RunningMean
 from lastiterate.engine.methods.minimiser import many_minimised, minimised
 from lastiterate.engine.methods.variance_reduced import Reduction
+from lastiterate.run.averages import ExponentialAverage, TailAverage
 from lastiterate.run.method import Descent
 from lastiterate.run.perturbed_minimiser import PerturbedMinimiser
 from lastiterate.run.run import Run
@@ -26,14 +28,18 @@ class Solver:
 
 @dataclass(frozen=True)
 class Executed:
-    """How a method is executed: ``follows`` gives what its steps follow in the loop, or ``solver`` takes its place."""
+    """How a method is executed: ``follows`` gives what its steps follow in the loop, or ``solver`` takes its place;
+    ``averages``: what is released in the place of the last iterate."""
 
     follows: Callable[[Run], Any] | None = None
     solver: Solver | None = None
+    averages: Callable[[Run], RunningMean] | None = None
 
 
 METHODS: dict[type, Executed] = {
     Descent: Executed(),
+    TailAverage: Executed(averages=RunningMean.of),
+    ExponentialAverage: Executed(averages=RunningMean.of),
     VarianceReduced: Executed(follows=Reduction.of),
     PerturbedMinimiser: Executed(solver=Solver(minimised, many_minimised)),
 }
@@ -42,6 +48,12 @@ METHODS: dict[type, Executed] = {
 def solver_of(run: Run) -> Solver | None:
     """What executes the run in place of the loop; ``None`` where the loop does."""
     return METHODS[type(run.method)].solver
+
+
+def averaged_by(run: Run) -> RunningMean | None:
+    """What a run makes of its iterates, where it does not release the last one."""
+    averages = METHODS[type(run.method)].averages
+    return None if averages is None else averages(run)
 
 
 def followed_by(run: Run) -> Any:

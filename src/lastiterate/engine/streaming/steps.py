@@ -16,7 +16,7 @@ from lastiterate.engine.ahead import ahead
 from lastiterate.engine.checkpoint import Keeper
 from lastiterate.engine.gaussian_noise import NOISE, Key, gaussian, stream
 from lastiterate.engine.growth import check_growth, check_released
-from lastiterate.engine.loop import Schedule, State, ended, looked_from, noise_at, schedule, start
+from lastiterate.engine.loop import Schedule, State, ended, looked_from, noise_at, outcome, schedule, start
 from lastiterate.engine.objective import Objective
 from lastiterate.engine.program import StepProgram
 from lastiterate.engine.streaming.chunk_buffer import Shape, Slab
@@ -102,7 +102,7 @@ class StreamLoop:
                     shown = done
                     progress(done, self.run.steps, time.perf_counter() - began)
         passes.check()
-        released = np.asarray(state.theta)
+        released = np.asarray(outcome(self.program, state))
         check_released(released)
         return released
 

@@ -17,7 +17,7 @@ from lastiterate.engine.external_gradients import OutsideLoop, noise_of, streams
 from lastiterate.engine.external_steps import StepEnds
 from lastiterate.engine.gaussian_noise import Key
 from lastiterate.engine.growth import check_growth, check_released
-from lastiterate.engine.loop import looked_from, schedule, start
+from lastiterate.engine.loop import looked_from, outcome, schedule, start
 from lastiterate.engine.process import check_process
 from lastiterate.engine.program import StepProgram
 from lastiterate.engine.streaming.passes import Passes
@@ -78,7 +78,7 @@ class OutsideStreamLoop:
                             keeper.keep(k + 1, ending.kept(state))
                         if progress is not None:
                             progress(k + 1, run.steps, time.perf_counter() - began)
-            released = np.asarray(state.theta)
+            released = np.asarray(outcome(program, state))
         passes.check()
         check_released(released)
         return released

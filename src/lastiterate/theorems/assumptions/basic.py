@@ -64,6 +64,9 @@ last_iterate_only = _plain("last_iterate_only", "only the last iterate is releas
 plain_updates = Assumption("plain_updates", "no momentum and no other update rule", lambda run: Held()
                            if run.update is None else Broken(
                                f"the proof covers plain steps, and this run's update rule is {run.update.word}"))
+not_averaged = _plain("not_averaged", "the last iterate itself, no average of iterates",
+                      lambda run: not run.method.averaged,
+                      "what hides in the last iterate shows in an average of all: use method=Descent()")
 released_as_left = _plain("released_as_left", "weights that are released as the last step leaves them",
                           lambda run: run.calibration is None,
                           "a calibration changes the weights that the last step leaves")

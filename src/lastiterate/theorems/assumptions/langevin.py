@@ -8,6 +8,7 @@ from lastiterate.theorems.assumptions.basic import (
     full_batch,
     last_iterate_only,
     no_prox,
+    not_averaged,
     plain_updates,
 )
 from lastiterate.theorems.assumptions.diffusion import langevin_noise
@@ -22,5 +23,5 @@ ALGORITHM = (*NOISY_STEPS, full_batch, constant_step, langevin_noise, no_prox)
 
 
 
-LAST_ITERATE = (*ALGORITHM, last_iterate_only, plain_updates)
+LAST_ITERATE = (*ALGORITHM, last_iterate_only, plain_updates, not_averaged)
 """The same with a hidden state: only theta_K is released, by plain steps."""

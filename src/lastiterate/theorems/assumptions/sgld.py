@@ -6,6 +6,7 @@ from lastiterate.theorems.assumptions.basic import (
     NOISY_STEPS,
     last_iterate_only,
     no_prox,
+    not_averaged,
     plain_updates,
 )
 from lastiterate.theorems.assumptions.diffusion import gibbs_start, langevin_noise, log_sobolev
@@ -16,7 +17,7 @@ PAPER = "Ryffel, Bach, Pointcheval: Differential privacy guarantees for stochast
 
 
 
-ALGORITHM = (*NOISY_STEPS, langevin_noise, last_iterate_only, plain_updates, no_prox)
+ALGORITHM = (*NOISY_STEPS, langevin_noise, last_iterate_only, plain_updates, not_averaged, no_prox)
 """What their Algorithm 1 fixes, but for the batches."""
 
 
