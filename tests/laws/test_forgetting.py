@@ -1,13 +1,17 @@
 """What is left of removed records: exact Gaussian laws, mixtures over draws, and distances by brute force."""
 
 import itertools
+import json
 import math
 from dataclasses import replace
+from pathlib import Path
 
+import jsonschema
 import numpy as np
 import pytest
 
 import lastiterate as li
+from lastiterate.accounting import document
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.accounting.unlearning import Unlearning
 from lastiterate.analysis.forgotten import Continued, forgotten_curve
@@ -267,6 +271,7 @@ def test_description_and_certificate_survive_json():
         assert Unlearning.from_dict(subject.description()) == subject and subject.removed == 3
         stored = Certificate(subject).to_dict(1e-5)
         assert Certificate.check(stored).holds and stored["adjacency"] == "forgotten"
+        jsonschema.validate(stored, json.loads((Path(document.__file__).parent / "certificate.schema.json").read_text()))
         assert stored["stated"]["unit"]["rows"] == 3 and stored["epsilon_replace_one"] is None
         fewer = subject.description()
         fewer["requests"][0]["removed"] = 0

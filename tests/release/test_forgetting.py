@@ -206,6 +206,11 @@ def test_from_the_folder_to_the_next_request(released, tmp_path):
     said = command(*asked(released, "--out", tmp_path / "two", "--reserve", 20, *ledger))
     assert "4 records, 4 in all of 1 requests" in said and "20 more records" in said and "epsilon" in said
     assert "holds" in command("verify", tmp_path / "two")
+    assert "about the removed records alone" in command("verify", tmp_path / "two")
+    for form in ("model-card", "registry", "scai", "sacro"):
+        said = command("export", tmp_path / "two", "--format", form, "--out", tmp_path / form, code=2)
+        assert "states the differential privacy of every record" in said and not (tmp_path / form).exists()
+    assert "@misc{forgetting," in command("export", tmp_path / "two", "--format", "bibtex")
     page = (tmp_path / "two" / "report.html").read_text()
     assert "Epsilon over passes" in page and "4 removed records together" in page
     stored = json.loads((tmp_path / "two" / "certificate.json").read_text())

@@ -75,7 +75,8 @@ class Certificate(Guarantee):
         A certificate that was re-issued as a whole cannot be distinguished from an honest one without a signature.
         """
         delta, fresh = proper_delta(stored), cls.derived(stored)
-        return Checked(tuple(differences(stored, fresh, delta)), stored.get("epsilon"), delta, fresh.condition)
+        return Checked(tuple(differences(stored, fresh, delta)), stored.get("epsilon"), delta, fresh.condition,
+                       limit=fresh.subject.limit)
 
     @classmethod
     def from_dict(cls, stored: dict[str, Any]) -> Certificate:

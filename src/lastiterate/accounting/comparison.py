@@ -28,13 +28,14 @@ UPPER_BOUNDS = ("epsilon", "epsilon_replace_one", "verdicts", "stated")
 @dataclass(frozen=True)
 class Checked:
     """Outcome of a verification: the problems found (none when it holds), what was claimed, on what condition, and what
-    of a folder nobody vouches for (``uncovered``)."""
+    of a folder nobody vouches for (``uncovered``). ``limit``: see ``Subject``."""
 
     problems: tuple[str, ...]
     epsilon: float | None
     delta: float | None
     condition: str = ""
     uncovered: tuple[str, ...] = ()
+    limit: str = ""
 
     @property
     def holds(self) -> bool:

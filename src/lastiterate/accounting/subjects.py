@@ -40,7 +40,8 @@ class Subject(ABC):
     """A description from which every number of a certificate follows; kinds of subjects answer what differs.
 
     ``entry``: of a written certificate that describes it; ``word``: what it is called. ``composes_steps``:
-    whether its curve is that of all steps together, one after the other.
+    whether its curve is that of all steps together, one after the other. ``limit``: what epsilon is, where it is not
+    the differential privacy of every record ("" where it is).
 
     **Guarantee:** its fields are the description alone: copies and pickles derive everything else again.
     """
@@ -48,6 +49,7 @@ class Subject(ABC):
     entry: ClassVar[str]
     word: ClassVar[str]
     composes_steps: ClassVar[bool] = False
+    limit: ClassVar[str] = ""
 
     def __reduce__(self) -> tuple[type[Self], tuple[object, ...]]:
         return type(self), tuple(vars(self)[item.name] for item in fields(self))

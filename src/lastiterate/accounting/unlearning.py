@@ -50,6 +50,8 @@ class Unlearning(Subject):
 
     entry: ClassVar[str] = "unlearning"
     word: ClassVar[str] = "forgetting"
+    limit: ClassVar[str] = ("it is about the removed records alone, against a model that never saw them, and no "
+                            "differential privacy of the others")
 
     training: Training
     requests: tuple[Continued, ...]

@@ -95,7 +95,8 @@ def verify_command(path: Annotated[Path, typer.Argument(help="a model folder, or
     if json_:
         print(json.dumps({"holds": found.holds, "problems": list(found.problems), "epsilon": found.epsilon,
                           "delta": found.delta, "condition": found.condition,
-                          "uncovered": list(found.uncovered)}, indent=2))
+                          "uncovered": list(found.uncovered)} | ({"limit": found.limit} if found.limit else {}),
+                         indent=2))
     elif found.problems:
         console.print("[bold red]the certificate does not hold[/bold red]")
         for problem in found.problems:
@@ -103,6 +104,8 @@ def verify_command(path: Annotated[Path, typer.Argument(help="a model folder, or
     else:
         what = "weights, model and certificate agree" if path.is_dir() else "the certificate is consistent"
         console.print(f"holds: {claim(found)}; {what}.", highlight=False, markup=False)
+        if found.limit:
+            console.print(f"What epsilon is: {found.limit}.", style="bold", highlight=False, markup=False)
         for what in found.uncovered:
             console.print(f"not covered: {what}.", style="bold yellow", highlight=False, markup=False)
         if found.condition:

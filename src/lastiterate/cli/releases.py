@@ -32,7 +32,7 @@ def export_command(
 
     One file goes to standard output, or to --out; sacro writes a folder.
     """
-    from lastiterate.report.exports import FORMATS
+    from lastiterate.report.exports import FORMATS, exported
     from lastiterate.report.subject import read
 
     if form not in FORMATS:
@@ -43,7 +43,7 @@ def export_command(
                          "lastiterate verify lists everything")
     if subject.body["epsilon"] is None:
         raise InputError("model", "must be certified before it is exported", None)
-    made = FORMATS[form](subject)
+    made = exported(subject, form)
     if len(made) > 1 and out is None:
         raise InputError("out", "is needed: the form has several files", ", ".join(made), "name a folder with --out")
     if out is None:

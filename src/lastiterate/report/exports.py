@@ -14,6 +14,7 @@ from typing import Any
 
 from lastiterate.accounting.wording import rounded_up
 from lastiterate.data.schema import Schema
+from lastiterate.errors import InputError
 from lastiterate.features.map_table import described, maps_from
 from lastiterate.features.record_fields import Choice
 from lastiterate.release.folder import CERTIFICATE, HASHES
@@ -203,3 +204,12 @@ FORMATS: dict[str, Callable[[Subject], dict[str, str]]] = {
     "model-card": model_card, "registry": registry, "scai": scai, "sacro": sacro, "bibtex": references, "nist": nist,
     "edpb": edpb, "w3c": w3c, "cyclonedx": cyclonedx, "spdx": spdx}
 """Names of formats, and what makes their files: name to text."""
+
+
+def exported(subject: Subject, form: str) -> dict[str, str]:
+    """The files of a format, by name; refused where others would read differential privacy of every record from it."""
+    limit = subject.certified.subject.limit
+    if limit and form != "bibtex":
+        raise InputError("format", "states the differential privacy of every record, which this certificate does not: "
+                         + limit, form, "hand on the folder with its page instead")
+    return FORMATS[form](subject)
