@@ -101,6 +101,7 @@ def test_private_trainings_go_on_privately(tmp_path):
     model = li.train(run, (X, Y), epsilon=1.0, delta=1e-5, seed=0)
     found = li.forget(model, X, Y, remove=[5], epsilon=0.5, delta=1e-5, seed=1)
     steps = found.unlearning.requests[-1].run
+    assert planned(model.run, (), 1, D, epsilon=0.5, delta=1e-5).anew == 10, "passes of the training itself"
     assert steps.noise_stds.min() >= model.run.noise_stds.min() and found.certificate.epsilon(1e-5) <= 0.5
     assert li.account(steps).epsilon(1e-5) < 2.0, "everybody else is still protected"
     assert found.unlearning.training == model.run

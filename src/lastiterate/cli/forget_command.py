@@ -109,6 +109,6 @@ def _show(found: Forgot, where: str) -> None:
 
 def _anew(passes: int | None, worth_it: bool) -> str:
     if passes is None:
-        return "is predicted to take more passes than were looked at"
-    return f"is predicted to take {passes} passes" + (
+        return "would take more passes than were looked at"
+    return f"would take about {passes} passes" + (
         "" if worth_it else ": no more than this, and it leaves nothing to certify; consider it")

@@ -54,8 +54,8 @@ TOLERANCE = 1e-4
 class Forgetting:
     """What is executed, and what was predicted for it.
 
-    ``passes``: over the data; ``excess``: of the loss, in nats; ``anew``: passes that training from the beginning would
-    take for an excess of its own of at most ``GOOD`` (``None``: more than any that is tried).
+    ``passes``: over the data; ``excess``: of the loss, in nats; ``anew``: passes that training from the beginning took,
+    or is predicted to take for an excess of its own of at most ``GOOD`` (``None``: more than any that is tried).
     """
 
     certificate: Certificate
@@ -194,10 +194,12 @@ def predicted(run: Run, features: int) -> tuple[float, float]:
 
 
 def anew(training: Training, features: int) -> int | None:
-    """Passes that training from weights of 0 would take, predicted like the steps of a request."""
-    runs = [(passes, run) for passes, run in candidates(training) if run.largest_noise == 0]
+    """Passes that training anew would take: those of the run itself, or predicted like the steps of a request where a
+    solver found the minimiser."""
+    if isinstance(training, Run):
+        return max(1, math.ceil(training.gradient_evaluations / training.n))
     first = math.log(max(2, training.loss.target_classes or 2))
-    for passes, run in runs:
+    for passes, run in candidates(training):
         h, count, _ = _spectrum(run, features)
         left = float((count * _left(run, h)[0] ** 2).sum() / count.sum())
         if first * left + predicted(run, features)[1] <= GOOD:
