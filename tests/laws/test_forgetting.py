@@ -19,6 +19,7 @@ from lastiterate.run.facts import FLOAT_SLACK
 from lastiterate.run.ridge_minimiser import RidgeMinimiser
 from oracles.gaussian import gdp_delta, mixture_delta
 
+SCHEMA = json.loads((Path(document.__file__).parent / "certificate.schema.json").read_text())
 N, RIDGE = 6, 0.4
 LOSS = li.HuberRidge(row_norm=1.0, residual_clip=1.0, ridge=RIDGE, intercept=0.0)
 """Residuals stay clamped in what follows: a record pulls with a gradient of one length, only the ridge bends."""
@@ -135,6 +136,35 @@ def test_mixtures_over_draws_of_every_step(batching):
             laws[mean] = laws.get(mean, 0.0) + chance
         assert sum(laws.values()) == pytest.approx(1)
         mixture([(weight, mean) for mean, weight in laws.items()], variance, curve)
+
+
+def distances(training, removed):
+    """The distances that the bound starts from, by the probability that records are drawn more often."""
+    tiny = li.Run(n=training.n, steps=1, step_size=1e-9, noise=QUIET, start=li.GaussianStart(1.0), loss=training.loss)
+    return {curve.failure: curve.curve.mu for curve in forgotten_curve(training, (Continued(tiny, removed),)).curves}
+
+
+@pytest.mark.parametrize("batching", [li.Poisson(1 / 3), li.FixedSize(2)])
+def test_draws_that_are_not_rare_enough_count_in_full(batching):
+    """Records are drawn at every step with a probability far above what is given up: they are as far as can be."""
+    eta, steps = 0.5, 4
+    run = li.Run(n=N, steps=steps, step_size=eta, noise=QUIET, batching=batching, loss=LOSS)
+    farthest = sum(2 * eta * PULL / 2 * (1 - eta * RIDGE) ** k for k in range(steps))
+    assert all(found >= farthest for found in distances(run, 2).values())
+
+
+@pytest.mark.parametrize("batching", [li.Poisson(0.02), li.FixedSize(20)])
+def test_distances_over_draws_by_simulation(batching):
+    """Twenty of a thousand records: none of 20,000 trainings lies beyond, and the bound is far below the worst case."""
+    n, steps, eta, removed, rng = 1000, 150, 0.5, 20, np.random.default_rng(11)
+    run = li.Run(n=n, steps=steps, step_size=eta, noise=QUIET, batching=batching, loss=LOSS)
+    shape = (20_000, steps)
+    drawn = rng.binomial(removed, 0.02, shape) if type(batching) is li.Poisson else \
+        rng.hypergeometric(removed, n - removed, 20, shape)
+    apart = drawn @ (eta * PULL / 20 * (1 - eta * RIDGE) ** np.arange(steps - 1, -1, -1.0))
+    found = distances(run, removed)
+    worst = removed * PULL / 20 / RIDGE
+    assert apart.max() < found[1e-7] <= found[1e-9] <= found[1e-12] < 0.5 * worst
 
 
 def _chance(batching, count):
@@ -271,7 +301,7 @@ def test_description_and_certificate_survive_json():
         assert Unlearning.from_dict(subject.description()) == subject and subject.removed == 3
         stored = Certificate(subject).to_dict(1e-5)
         assert Certificate.check(stored).holds and stored["adjacency"] == "forgotten"
-        jsonschema.validate(stored, json.loads((Path(document.__file__).parent / "certificate.schema.json").read_text()))
+        jsonschema.validate(stored, SCHEMA)
         assert stored["stated"]["unit"]["rows"] == 3 and stored["epsilon_replace_one"] is None
         fewer = subject.description()
         fewer["requests"][0]["removed"] = 0
