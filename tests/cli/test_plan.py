@@ -50,6 +50,7 @@ def test_training_explains_its_plan(tmp_path: Path) -> None:
     result = runner.invoke(app, flags)
     assert result.exit_code == 0, result.output
     assert "plans considered" in result.output and "chosen:" in result.output
+    assert "log loss" in result.output and "accuracy" in result.output
 
 
 def test_roots_of_features_travel_with_the_model(tmp_path: Path) -> None:

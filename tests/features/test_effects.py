@@ -73,6 +73,28 @@ def test_the_report_draws_them(model, tmp_path):
     assert page.index("bent:") < page.index("none:")
 
 
+def test_every_class_has_effects_against_the_mean_of_all(tmp_path):
+    """Three classes whose scores are a line up, a line down and nothing of one column, and nothing of the other."""
+    rng = np.random.default_rng(5)
+    cells = {"a": rng.uniform(0, 10, N), "b": rng.uniform(0, 10, N)}
+    lean = (cells["a"] - 5) / 2
+    y = np.argmax(np.column_stack((lean, -lean, np.zeros(N))) + rng.gumbel(size=(N, 3)), axis=1)
+    schema = Schema((Numeric("a", 0.0, 10.0), Numeric("b", 0.0, 10.0)), classes=("up", "down", "flat"))
+    found = DPLogisticRegression(epsilon=3.0, delta=1e-5, schema=schema, features="curves").fit(
+        cells, np.array(schema.classes)[y])
+    drawn = {(one.column, one.answer): one for one in column_effects(found.fitted_)}
+    assert set(drawn) == {(column, answer) for column in "ab" for answer in schema.classes}
+    up, down, flat = (np.array(drawn["a", answer].change) for answer in schema.classes)
+    np.testing.assert_allclose(up + down + flat, 0, atol=1e-9)
+    assert up[-1] - up[0] > 2 and down[0] - down[-1] > 2
+    assert max(drawn["b", answer].size for answer in schema.classes) < drawn["a", "up"].size / 3
+    within = np.concatenate([np.abs(drawn["b", answer].change) <= np.array(drawn["b", answer].band)
+                             for answer in schema.classes])
+    assert within.mean() > 0.8
+    page = str(effects(read(found.fitted_.save(tmp_path / "m"))))
+    assert "a, up:" in page and "against the mean of all" in page
+
+
 def test_models_without_columns_have_no_effects():
     rng = np.random.default_rng(0)
     run = li.Run(n=100, steps=5, step_size=0.1, loss=li.Logistic(row_norm=1.0))

@@ -12,10 +12,11 @@ from sklearn.compose import ColumnTransformer
 from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer, StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import lastiterate as li
 from lastiterate import InputError
-from lastiterate.data import Category, Numeric, Schema, encode_features, read_table
+from lastiterate.data import Array, Category, Numeric, Schema, encode_features, read_table
 from lastiterate.estimators import DPHuberRidge, DPLogisticRegression, DPSearchCV
 from lastiterate.estimators.pipelines import UnpaidStepWarning
 from lastiterate.features import Bins, Curves, SchemaTransformer
@@ -43,6 +44,12 @@ def frames(cells):
     return found
 
 
+@parametrize_with_checks([SchemaTransformer(Schema(array=Array(-5.0, 5.0), classes=("0", "1")))])
+def test_scikit_learns_own_checks(estimator, check):
+    """Of an array's schema: what these checks make up has no columns with names."""
+    check(estimator)
+
+
 def test_every_kind_of_table_gives_the_rows_of_a_file(tmp_path):
     cells, label = columns(50)
     lines = [f"{'' if np.isnan(a) else repr(float(a))},{c},{y}" for a, c, y in zip(*cells.values(), label, strict=True)]
@@ -65,7 +72,9 @@ def test_it_is_a_transformer_of_scikit_learn():
     made = SchemaTransformer(SCHEMA)
     assert clone(made).schema is made.schema or clone(made).schema == made.schema
     with pytest.raises(Exception, match="not fitted"):
-        made.transform(table)
+        made.get_feature_names_out()
+    assert np.array_equal(made.transform(table), clone(made).fit(table).transform(table))
+    assert "schema_" not in vars(made), "what learns nothing needs no fit"
     again = pickle.loads(pickle.dumps(made.fit(table)))
     assert np.array_equal(again.transform(table), made.transform(table))
     with pytest.raises(ValueError, match="input_features"):

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from lastiterate.accounting.wording import finite
 from lastiterate.planning.planner import Choice
+from lastiterate.planning.predicted_scores import predicted_scores
 from lastiterate.run.correlated_noise import Correlated
 from lastiterate.run.noise import NoiseMultiplier
 
@@ -46,7 +47,11 @@ def plans(choice: Choice, delta: float) -> dict[str, Any]:
         noise = certificate.run.noise
         charged = {row["theorem"]: row["epsilon"] for row in certificate.rows(delta)
                    if row["applies"] and row["kind"] == "upper" and row["epsilon"] is not None}
-        listed.append({"plan": plan.name, "predicted_risk": finite(plan.risk), "seconds": plan.seconds,
+        scores = predicted_scores(certificate.run, plan.risk)
+        listed.append({"plan": plan.name, "predicted_risk": finite(plan.risk),
+                       "predicted_log_loss_above_best": None if scores is None else finite(scores.log_loss),
+                       "predicted_accuracy_below_best": None if scores is None else finite(scores.accuracy),
+                       "seconds": plan.seconds,
                        "noise_multiplier": noise.z if isinstance(noise, NoiseMultiplier | Correlated) else None,
                        "ledger_share": None if plan.share is None else finite(plan.share), "fits_ledger": plan.fits,
                        "epsilon_by_theorem": charged, "run": certificate.run.to_dict()})

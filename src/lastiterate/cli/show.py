@@ -15,6 +15,7 @@ from lastiterate.accounting.wording import rounded_up
 from lastiterate.cli.names import in_flags
 from lastiterate.features.map_table import described
 from lastiterate.planning.planner import Choice, share_words
+from lastiterate.planning.predicted_scores import predicted_scores
 from lastiterate.run.correlated_noise import Correlated
 from lastiterate.run.losses import Abstract, HuberRidge
 from lastiterate.run.noise import NoiseMultiplier
@@ -104,25 +105,16 @@ def _sample_rows(model: Any) -> list[tuple[str, str]]:
 
 def plans(console: Console, choice: Choice, delta: float) -> None:
     """The plans that were considered, what the theorems charge for each, and why the first won."""
-    table = Table(title="plans considered", title_justify="left")
-    shared = choice.alone is not None
-    for name in ("plan", "predicted", "run", "noise multiplier", "seconds", *(("ledger",) if shared else ())):
-        table.add_column(name, justify="left" if name in ("plan", "run") else "right")
+    shared, classes = choice.alone is not None, bool(choice.best.certificate.run.loss.target_classes)
+    console.print(_plan_table(choice, shared, classes))
+    console.print("predicted: excess loss on a public reference problem; no data are read." + (
+        " Log loss, of calibrated or of too steep probabilities, and accuracy are against the best possible ones."
+        if classes else ""), style="dim")
     charges: list[str] = []
-    for place, plan in enumerate(choice.plans):
-        run = plan.certificate.run
-        momentum = f", momentum {run.update.beta:.3g}" if isinstance(run.update, HeavyBall) else ""
-        blocks = f"{run.steps // run.blocks} passes of {run.blocks} blocks" if run.blocks > 1 else f"{run.steps} steps"
-        ridge = f", ridge {strong:.3g}" if (strong := run.loss.facts().fact("strong")) else ""
-        multiplier = f"{run.noise.z:.4g}" if isinstance(run.noise, NoiseMultiplier | Correlated) else ""
-        table.add_row(plan.name, rounded_up(plan.risk), blocks + momentum + ridge, multiplier, f"{plan.seconds:.2g}",
-                      *((share_words(plan.share),) if shared else ()), style="bold" if place == 0 else "")
+    for plan in choice.plans:
         charged = [(row["epsilon"], row["theorem"]) for row in plan.certificate.rows(delta)
                    if row["applies"] and row["kind"] == "upper" and row["epsilon"] is not None]
         charges.append(f"  {plan.name}: " + ", ".join(f"{name} {rounded_up(value)}" for value, name in sorted(charged)))
-    table.add_row("output perturbation", rounded_up(choice.floor), "for comparison, not executed", "", "", style="dim")
-    console.print(table)
-    console.print("predicted: excess loss on a public reference problem; no data are read.", style="dim")
     console.print(f"epsilon at delta = {delta:g} that each theorem charges:", *charges, sep="\n", highlight=False)
     first, *others = choice.plans
     rival = min(others, key=lambda plan: plan.risk, default=None)
@@ -136,3 +128,23 @@ def plans(console: Console, choice: Choice, delta: float) -> None:
     console.print(sentence[0].upper() + sentence[1:] + ".", highlight=False)
 
 
+def _plan_table(choice: Choice, shared: bool, classes: bool) -> Table:
+    """A row for every plan, the chosen one first; with what the ledger is charged, and with scores of classifiers."""
+    table = Table(title="plans considered", title_justify="left")
+    means, ledger = ("log loss", "accuracy") if classes else ("predicted",), ("ledger",) if shared else ()
+    for name in ("plan", *means, "run", "noise multiplier", "seconds", *ledger):
+        table.add_column(name, justify="left" if name in ("plan", "run") else "right")
+    for place, plan in enumerate(choice.plans):
+        run = plan.certificate.run
+        momentum = f", momentum {run.update.beta:.3g}" if isinstance(run.update, HeavyBall) else ""
+        blocks = f"{run.steps // run.blocks} passes of {run.blocks} blocks" if run.blocks > 1 else f"{run.steps} steps"
+        ridge = f", ridge {strong:.3g}" if (strong := run.loss.facts().fact("strong")) else ""
+        multiplier = f"{run.noise.z:.4g}" if isinstance(run.noise, NoiseMultiplier | Correlated) else ""
+        scores = predicted_scores(run, plan.risk)
+        means = (rounded_up(plan.risk),) if scores is None else (f"+{scores.log_loss:.3g}", f"-{scores.accuracy:.2g}")
+        share = (share_words(plan.share),) if shared else ()
+        table.add_row(plan.name, *means, blocks + momentum + ridge, multiplier,
+                      f"{plan.seconds:.2g}", *share, style="bold" if place == 0 else "")
+    table.add_row("output perturbation", *(("+" if classes else "") + rounded_up(choice.floor), "")[:len(means)],
+                  "for comparison, not executed", "", "", style="dim")
+    return table

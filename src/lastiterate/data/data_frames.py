@@ -26,6 +26,9 @@ def frame_table(data: Any, schema: Schema) -> Table:
     """
     if isinstance(data, np.ndarray):
         return _array(data, schema)
+    sparse = sys.modules.get("scipy.sparse")
+    if sparse is not None and sparse.issparse(data):
+        raise InputError("X", "must not be sparse: " + NEEDED, type(data).__name__, "use its toarray()")
     columns: Mapping[str, Any] = data if isinstance(data, Mapping) else _arrow_columns(data)
     if not columns:
         raise InputError("X", NEEDED, type(data).__name__)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -54,9 +55,14 @@ class SchemaTransformer(TransformerMixin, BaseEstimator):
         return self
 
     def transform(self, X: Any) -> np.ndarray:
-        """Rows (n, d) float32 of the records of X. Errors: columns or cells that the schema refuses."""
-        self._fitted()
-        return encode_features(frame_table(X, self.schema_), self.schema_)
+        """Rows (n, d) float32 of the records of X; ``fit`` may be left out. Errors: columns or cells that the schema
+        refuses."""
+        if "schema_" not in vars(self):
+            return SchemaTransformer(self.schema, self.features).fit(X).transform(X)
+        table = frame_table(X, self.schema_)
+        if table.shape is not None and self._shape is not None and math.prod(table.shape) != math.prod(self._shape):
+            raise InputError("X", f"must have {math.prod(self._shape)} features, as in fit", math.prod(table.shape))
+        return encode_features(table, self.schema_)
 
     @property
     def form_(self) -> RowForm:
@@ -80,8 +86,10 @@ class SchemaTransformer(TransformerMixin, BaseEstimator):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = tags.input_tags.string = tags.input_tags.categorical = True
+        columns = not isinstance(self.schema, Schema) or self.schema.array is None
+        tags.input_tags.allow_nan = tags.input_tags.string = tags.input_tags.categorical = columns
         tags.requires_fit = False  # nothing is learned: only names of columns are looked at
+        tags.transformer_tags.preserves_dtype = ["float32"]
         tags.no_validation = True
         return tags
 

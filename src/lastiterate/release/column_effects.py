@@ -31,7 +31,8 @@ class Effect:
     """How the score changes with a column, against the private mean of all records.
 
     ``places``: values of a number, or the numbers of ``labels``. ``change``: of the score (log odds of the second
-    class, or units of half the target's range). ``band``: two standard deviations of the noise in it.
+    class, units of half the target's range, or of several classes the score of ``answer`` against the mean of all).
+    ``band``: two standard deviations of the noise in it.
     """
 
     column: str
@@ -39,6 +40,7 @@ class Effect:
     change: tuple[float, ...]
     band: tuple[float, ...]
     labels: tuple[str, ...] = ()
+    answer: str = ""
 
     @property
     def size(self) -> float:
@@ -49,25 +51,27 @@ class Effect:
 def column_effects(model: FittedLinear) -> tuple[Effect, ...]:
     """The effect of every number and category, the largest first; none where rows have no columns with a meaning.
 
-    These are tables by a schema whose one score is linear in the mapped row: two classes, or a regression. Text and
-    arrays have no curve.
+    These are tables by a schema whose scores are linear in the mapped row. Text and arrays have no curve.
     """
     schema, run = model.schema, model.run
-    if schema is None or schema.array is not None or len(model.released.weights) != 1 or isinstance(run.loss, Abstract):
+    if schema is None or schema.array is not None or isinstance(run.loss, Abstract):
         return ()
     form = schema.form()
     if any(type(part) not in READ for part in run.prelude) or model.released.weights.shape[1] != form.width + 1:
         return ()
-    slope, mean, spread = _linear(model, form.norm)
+    slopes, mean, spread = _linear(model, form.norm)
+    answers = ("",) if len(slopes) == 1 else tuple(map(str, schema.classes))
     columns = {field.name: column for column in schema.columns for field in column.fields}
     found, at = [], 0
     for field, one, width in form.parts:
         block, at = slice(at, at + width), at + width
         for places, values, labels in _asked(field, columns[field.name]):
             rows = (field.rows(values) if one is None else one.rows(field, values)) - mean[block]
-            change, noise = rows @ slope[block], np.linalg.norm(rows @ spread[block], axis=1)
-            found.append(Effect(field.name, tuple(places.tolist()), tuple(change.tolist()),
-                                tuple((2 * noise).tolist()), labels))
+            noise = np.linalg.norm(rows @ spread[block], axis=1)
+            for answer, slope in zip(answers, slopes, strict=True):
+                change = rows @ slope[block]
+                found.append(Effect(field.name, tuple(places.tolist()), tuple(change.tolist()),
+                                    tuple((2 * noise).tolist()), labels, answer))
     return tuple(sorted(found, key=lambda effect: -effect.size))
 
 
@@ -87,9 +91,13 @@ def _asked(field: Field, column: Column) -> Iterator[tuple[np.ndarray, np.ndarra
 
 
 def _linear(model: FittedLinear, norm: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Slope (d,) of the score in mapped rows, their private mean (d,), and the noise's spread in the slope (d, d)."""
-    run, weights = model.run, model.released.weights[0, :-1]
-    mean, matrix, length = np.zeros(len(weights)), np.eye(len(weights)), 1.0
+    """Slopes (k, d) of the scores in mapped rows, their private mean (d,), and the noise's spread in a slope (d, d).
+
+    Several scores count against their mean, which every score may have added; its noise is the smaller for that.
+    """
+    run, weights = model.run, model.released.weights[:, :-1]
+    outputs, width = weights.shape
+    mean, matrix, length = np.zeros(width), np.eye(width), 1.0
     for part, value in zip(run.prelude, model.released.released, strict=True):
         if isinstance(part, PrivateMean):
             mean = np.asarray(value, dtype=np.float64)
@@ -98,7 +106,10 @@ def _linear(model: FittedLinear, norm: float) -> tuple[np.ndarray, np.ndarray, n
             length = _length(matrix, part.power) * math.sqrt(max(norm**2 - float(mean @ mean), 0.05 * norm**2))
         elif isinstance(part, UnitRows):
             length = norm
-    return matrix @ weights / length, mean, matrix * (_noise(model) / length)
+    if outputs > 1:
+        weights = weights - weights.mean(axis=0)
+    kept = math.sqrt(1 - 1 / outputs) if outputs > 1 else 1.0
+    return weights @ matrix.T / length, mean, matrix * (kept * _noise(model) / length)
 
 
 def _length(matrix: np.ndarray, power: float) -> float:
@@ -111,7 +122,7 @@ def _length(matrix: np.ndarray, power: float) -> float:
 def _noise(model: FittedLinear) -> float:
     """Standard deviation of the noise in a weight, at most: without curvature, or the weights' own root mean square,
     which holds signal as well."""
-    weights, run = model.released.weights[0, :-1], model.run
+    weights, run = model.released.weights[:, :-1], model.run
     whole = math.sqrt(float((weights**2).mean()))
     if run.method.hides_way or run.method.averaged or not run.rule.linear:
         return whole

@@ -17,16 +17,22 @@ def effects(subject: Subject) -> Markup | str:
     found = subject.effects
     if not found:
         return ""
+    several = " Of several classes each score counts against the mean of all." if found[0].answer else ""
     parts: list[Markup] = [tag("p", "How the score changes with each column, against the mean of all records (released "
                                "with noise), the largest change first. The band is two standard deviations of the "
                                "run's own noise: what stays within it around 0 may be noise. Nothing here looks at a "
-                               "record, so that it costs no privacy; it shows associations, not causes.")]
+                               "record, so that it costs no privacy; it shows associations, not causes." + several)]
     for number, effect in enumerate(found[:MOST]):
-        parts += [tag("h3", f"{effect.column}: {effect.size:.3g} from the smallest to the largest"),
+        parts += [tag("h3", f"{_name(effect)}: {effect.size:.3g} from the smallest to the largest"),
                   _table(effect) if effect.labels else _picture(effect, f"effect-{number}")]
     if len(found) > MOST:
-        parts.append(tag("p", f"{len(found) - MOST} columns with smaller effects are not drawn.", class_="soft"))
+        parts.append(tag("p", f"{len(found) - MOST} smaller effects are not drawn.", class_="soft"))
     return section("What the model learned of each column", parts, class_="screen")
+
+
+def _name(effect: Effect) -> str:
+    """The column, and of several classes which one its effect speaks for."""
+    return f"{effect.column}, {effect.answer}" if effect.answer else effect.column
 
 
 def _picture(effect: Effect, name: str) -> Markup:
@@ -36,7 +42,7 @@ def _picture(effect: Effect, name: str) -> Markup:
     values = [y for _, y in (*low, *high)]
     lines = [Series("effect on the score", "certified", tuple(zip(effect.places, middle, strict=True))),
              Series("two standard deviations of the noise", "chance", low), Series("", "chance", high)]
-    return chart(f"Effect of {effect.column}", f"The score changes by {effect.size:.3g} over its public range.",
+    return chart(f"Effect of {_name(effect)}", f"The score changes by {effect.size:.3g} over its public range.",
                  Axis(effect.column, effect.places[0], effect.places[-1]), Axis("score", min(values), max(values)),
                  lines, name=name)
 
