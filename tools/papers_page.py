@@ -152,8 +152,15 @@ def findings(found: dict[str, dict[str, Any]]) -> str:
 - Ryffel, Bach and Pointcheval, Theorem 3.2 for sampled batches: one step with a batch of one record in a hundred has a
   Renyi divergence of order 2 of {value("ryffel-theorem32", theorem)} where 0.116 is claimed, and delta
   {value("ryffel-theorem32", "n 100, m 1: true delta at that epsilon")} at the epsilon that is claimed for 1e-5. With
-  full
-  batches the theorem holds (`ryffel-full-batch`), and with 2L/m in place of 2L/n it is repaired.
+  full batches the theorem holds (`ryffel-full-batch`), and with 2L/m in place of 2L/n it is repaired; a bound that has
+  sampling and forgetting together is another one ([restarted-fixed-size](theorems/restarted-fixed-size.md)).
+- The recursion in the proof of their Lemma 4.1 loses a factor of 2: exact
+  {value("ryffel-lemma41-proof", "1 step: exact squared distance against (11) as printed")} where 0.361 is claimed after
+  one step (`ryffel-lemma41-proof`). The lemma with twice its variance follows; no case was found that breaks
+  the printed one.
+- Theorem 1 of the blog post on Chourasia, Ye and Shokri lacks the curvature in its exponent: 0.0417 where 0.0238 is
+  claimed (`chourasia-blog-theorem1`); Corollary 1 of the paper has it. Lemma 1 of the paper has one drift as minus the
+  other, which they are not (`chourasia-dynamics`); nothing rests on it.
 - A bound in passes completed is false for a run that ends inside a pass: exact 4/3 against 1
   (`kong-ribero-unfinished`).
 - Clipped steps are not nonexpansive: convex losses with per-example clips need a constant above 1

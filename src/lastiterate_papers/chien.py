@@ -19,9 +19,9 @@ def chien_li(work: Work) -> Result:
     counts = (10, 100, 1000, 10_000)
     base = li.Run(n=100, steps=1, step_size=0.1, noise=li.GradientNoise(0.5), adjacency="replace-one",
                   domain=li.domains.Ball(0.05), loss=assumed(lipschitz=1.0, smooth=1.0, weak_convexity=0.05))
-    rough = replace(base, loss=assumed(lipschitz=1.0, hoelder=0.05, hoelder_exponent=0.5))
+    hoelder = replace(base, loss=assumed(lipschitz=1.0, hoelder=0.05, hoelder_exponent=0.5))
     cases = {"composition": ("composition-gdp", base), "nonconvex, smooth": ("shifted-interpolation", base),
-             "Hoelder gradients, exponent 1/2": ("hoelder-bounded-domain", rough)}
+             "Hoelder gradients, exponent 1/2": ("hoelder-bounded-domain", hoelder)}
     lines = {name: [curve(row, replace(run, steps=k)).epsilon(DELTA) for k in counts]
              for name, (row, run) in cases.items()}
     rows = [Row(f"{name}, {k} steps: epsilon at {DELTA:g}", value) for name, line in lines.items()

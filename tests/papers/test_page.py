@@ -5,7 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from lastiterate_papers import ITEMS
+from lastiterate_papers.item import by_name
+
 TOOL = Path(__file__).parents[2] / "tools" / "papers_page.py"
+PAGE = (TOOL.parents[1] / "docs" / "papers.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
@@ -47,3 +51,11 @@ def test_all_panels_are_drawn(page):
 
     one, three = (imread(BytesIO(page.picture(body(panels=body()["panels"][:count])))).shape for count in (1, 3))
     assert three[0] > 1.7 * one[0] and three[1] > 1.7 * one[1], "two in a line, the third below"
+
+
+@pytest.mark.parametrize("item", [each.name for each in ITEMS])
+def test_the_page_has_every_item_with_its_picture(item):
+    assert f"\n### {item}\n" in PAGE and f"](papers/{item}.png)" in PAGE
+    assert (TOOL.parents[1] / "docs" / "papers" / f"{item}.png").is_file()
+    part = PAGE.split(f"\n### {item}\n")[1].split("\n### ")[0]
+    assert "|---|" in part and by_name(ITEMS, item).title in " ".join(part.split())
