@@ -133,8 +133,8 @@ def crafted(work: Work) -> Result:
                   {"steps": steps, "noise multiplier": multiplier, "delta": DELTA, "audit": "projection"},
                   ("At hand in outline: where the crafted gradient enters at every step the audit of the last iterate "
                    "reaches the accountant of all iterates, where it enters rarely there is amplification. Linear "
-                   "losses attain both, full batches for the first and one pass over blocks for the second. Their networks, "
-                   "where a gap remains, are not repeated.",))
+                   "losses attain both, full batches for the first and one pass over blocks for the second. Their "
+                   "networks, where a gap remains, are not repeated.",))
 
 
 def _audited(report: object) -> tuple[float, float]:
