@@ -1,4 +1,6 @@
-"""Write docs/leaderboard.md from benchmarks/leaderboard.json: algorithms by data sets and budgets.
+"""Write docs/leaderboard.md and .json: everybody's methods (leaderboard_screen.py), then our named algorithms.
+
+The latter are those of benchmarks/leaderboard.json: algorithms by data sets and budgets.
 
 Rows of benchmarks/named_algorithms.json (epsilon 1) join them where they have more splits of the same run. What the
 first command has measured already it keeps, so that it adds the cells that are missing.
@@ -16,16 +18,19 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from leaderboard_screen import screen, summary
+
 from lastiterate.planning.presets import ALGORITHMS
 
 ROOT = Path(__file__).parents[1]
 BUDGETS, SPLITS = (0.5, 1.0, 3.0, 8.0), 3
-HEAD = """# Leaderboard
+HEAD = """
+# Named algorithms
 
-Test accuracy of the named algorithms (`lastiterate train --algorithm`), delta 1e-5, zero-out; the mean over random
-splits and noise with its standard deviation. Nothing is tuned on the sets: runs follow from n, the number of features
-and classes, and the budget. Seconds are of a fit on two loaded cores; *passes*: gradient evaluations over n. The row
-that certifies a run is the best of the table of theorems. Written by `python tools/leaderboard_page.py` from
+Test accuracy on plain rows, without a map, of the named algorithms (`lastiterate train --algorithm`), delta 1e-5,
+zero-out; the mean over random splits and noise with its standard deviation. Nothing is tuned on the sets: runs follow
+from n, the number of features and classes, and the budget. Seconds are of a fit on two loaded cores; *passes*: gradient
+evaluations over n. The row that certifies a run is the best of the table of theorems. From
 `benchmarks/leaderboard.json` and, at epsilon 1, `benchmarks/named_algorithms.json`, where runs agree. CIFAR-10
 features are those of a DenseNet that was trained on CIFAR-100.
 """
@@ -84,4 +89,6 @@ def missing(rows: list[dict[str, Any]]) -> list[str]:
 if __name__ == "__main__":
     both = (json.loads((ROOT / "benchmarks" / f"{name}.json").read_text(encoding="utf-8"))
             for name in ("leaderboard", "named_algorithms"))
-    (ROOT / "docs" / "leaderboard.md").write_text(page(joined(*both)), encoding="utf-8")
+    found = summary(ROOT / "benchmarks" / "board.jsonl")
+    (ROOT / "docs" / "leaderboard.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    (ROOT / "docs" / "leaderboard.md").write_text(screen(found) + "\n" + page(joined(*both)), encoding="utf-8")

@@ -60,6 +60,7 @@ class Library:
 OPACUS = Library("opacus", ("torch", "opacus"), "torch opacus")
 JAX_PRIVACY = Library("jaxprivacy", ("jax_privacy", "optax"), "jax-privacy optax")
 TORCH = Library("torch", ("torch",), "torch")
+INTERPRET = Library("interpret", ("interpret.privacy",), "interpret-core==0.7.8")
 DIFFPRIVLIB = Library("diffprivlib", ("sklearn", "diffprivlib.models"), "diffprivlib 'scikit-learn<1.6'")
 
 

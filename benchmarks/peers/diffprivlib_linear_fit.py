@@ -13,6 +13,7 @@ returns what L-BFGS reached.
 from __future__ import annotations
 
 import sys
+import time
 import warnings
 from functools import lru_cache
 from typing import Any
@@ -23,10 +24,11 @@ import sklearn
 from diffprivlib.models import LogisticRegression
 
 from benchmarks.peers.child_process import serve
+from benchmarks.peers.measures import measures
 
 
 def main(path: str) -> None:
-    """Answer with accuracy."""
+    """Answer with accuracy, AUROC and log loss."""
     warnings.simplefilter("ignore")
     if tuple(map(int, sklearn.__version__.split(".")[:2])) >= (1, 6):
         sys.exit(f"diffprivlib fails with scikit-learn {sklearn.__version__}: pip install 'scikit-learn<1.6'")
@@ -51,8 +53,9 @@ def main(path: str) -> None:
     def answer(*, seed: int, epsilon: float, C: float, norm: float) -> dict[str, Any]:
         x, y, x_test, y_test = load(seed, norm)
         model = LogisticRegression(epsilon=epsilon, data_norm=1.0, C=C, fit_intercept=False, random_state=seed)
+        began = time.process_time()
         model.fit(x, y)
-        return {"accuracy": float(model.score(x_test, y_test))}
+        return {"cpu_seconds": time.process_time() - began} | measures(y_test.astype(int), model.predict_proba(x_test))
 
     serve({"name": f"diffprivlib {diffprivlib.__version__}, scikit-learn {sklearn.__version__}"}, answer)
 

@@ -30,6 +30,7 @@ from opacus.optimizers import DPOptimizerFastGradientClipping
 from opacus.utils.fast_gradient_clipping_utils import DPLossFastGradientClipping
 
 from benchmarks.peers.child_process import serve
+from benchmarks.peers.measures import measures
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,25 +98,28 @@ def train(data: Data, *, batch: int, steps: int, step_size: float, clip: float, 
     return layer, time.process_time() - began
 
 
-def accuracy(layer: torch.nn.Linear, data: Data) -> float:
+def scored(layer: torch.nn.Linear, data: Data) -> dict[str, float]:
+    """Accuracy, AUROC and log loss on the test records."""
     with torch.no_grad():
-        scores = layer(data.test_rows)
-    guess = scores.argmax(dim=1) if data.classes > 2 else (scores[:, 0] > 0).long()
-    return float((guess == data.test_target).double().mean())
+        scores = layer(data.test_rows).double()
+    both = scores if data.classes > 2 else torch.cat((torch.zeros_like(scores), scores), dim=1)
+    return measures(data.test_target.long().numpy(), torch.softmax(both, dim=1).numpy())
 
 
 def main(path: str) -> None:
-    """Answer with accuracy, CPU time, the noise multiplier and what Opacus' own accountants say."""
+    """Answer with the measures, CPU time, the noise multiplier and, with a delta, what Opacus' accountants say."""
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     load = loader(path)
 
-    def answer(*, seed: int, batch: int, steps: int, delta: float, **setting: float) -> dict[str, Any]:
+    def answer(*, seed: int, batch: int, steps: int, delta: float | None = None, **setting: float) -> dict[str, Any]:
         data, z = load(seed), setting["noise_multiplier"]
         layer, seconds = train(data, batch=batch, steps=steps, seed=seed, **setting)
+        found = scored(layer, data) | {"cpu_seconds": seconds, "noise_multiplier": z}
+        if delta is None:
+            return found
         prv, rdp = epsilons(z, batch / len(data.rows), steps, delta)
-        return {"accuracy": accuracy(layer, data), "cpu_seconds": seconds, "noise_multiplier": z,
-                "epsilon_prv": prv, "epsilon_rdp": rdp}
+        return found | {"epsilon_prv": prv, "epsilon_rdp": rdp}
 
     serve({"name": f"Opacus {opacus.__version__}, torch {torch.__version__}"}, answer)
 

@@ -1,0 +1,156 @@
+"""The first screen of docs/leaderboard.md and its JSON, from benchmarks/board.jsonl.
+
+leaderboard_page.py writes both.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from pathlib import Path
+from statistics import median, quantiles
+from typing import Any
+
+MEASURES = {"accuracy": 1, "auroc": 1, "log_loss": -1}
+"""What is compared, and whether more (1) or less (-1) is better."""
+NAMES = {"lastiterate": "lastiterate", "dp-ebm": "DP-EBM", "opacus": "Opacus, tuned on the test part",
+         "diffprivlib": "diffprivlib, tuned on the test part", "objective": "objective perturbation",
+         "none": "no privacy, plain columns", "none-mapped": "no privacy, the same map", "best": "best possible"}
+EPSILONS = (0.3, 1.0, 3.0, 8.0)
+LAST = ("randhie", "fair")
+COLOUR = "#b45309"
+PUBLISHED = (
+    ("MNIST", "3", "accuracy .987", "Tramer and Boneh, ICLR 2021 (arXiv:2011.11660), scattering and a network"),
+    ("MNIST", "1", "accuracy .9817", "DPSUR, Fu et al., VLDB 2024 (arXiv:2311.14056), a network"),
+    ("PneumoniaMNIST", "no privacy", "accuracy .854, AUROC .944",
+     "Yang et al., Scientific Data 2023 (arXiv:2110.14795), ResNet-18 on 28 x 28"),
+    ("PneumoniaMNIST", "no privacy", "accuracy .946", "the same, Google AutoML Vision"),
+)
+HEAD = """# Leaderboard
+
+`DPLogisticRegression` as it comes (`features="auto"`, calibrated probabilities, nothing chosen) beside other ways to
+spend the same budget: delta 1e-5, the same records, splits and seeds for all. Medians over seeds, with the range
+between the quartiles where there are at least three. Sets with a test part of their own (Adult, synthetic tables,
+PneumoniaMNIST, MNIST, CIFAR-10 features) keep it, and seeds vary the noise; of the others every seed draws a fifth.
+DP-EBM is interpret 0.7.8 with its defaults, two classes only, and gets the same public ranges, categories and
+logarithmic scales; Opacus (DP-SGD) and diffprivlib are tuned on the test part, which nobody may do with private data,
+and see the rows of our maps less their exact mean. Neighbours are zero-out for us, add-remove for DP-EBM and Opacus;
+diffprivlib promises pure epsilon-DP. Seconds are of a fit, the map included, on two loaded cores, for orientation.
+Written by `python tools/leaderboard_page.py` from `benchmarks/board.jsonl`
+(`python -m benchmarks.utility.board DATA_DIR --log benchmarks/board.jsonl`), figures in
+[leaderboard.json](leaderboard.json).
+
+Nothing was chosen on these sets: constants follow from synthetic families, other ones than the synthetic tables here.
+*RAND health insurance* and *Fair's survey* were named beforehand and fitted once, after everything else stood still.
+"""
+
+
+def summary(log: Path) -> list[dict[str, Any]]:
+    """One entry for every set, method and epsilon: medians, quartiles, seeds; the best possible where it is known."""
+    groups = defaultdict[tuple[str, str, float | None], list[dict[str, Any]]](list)
+    for line in log.read_text(encoding="utf-8").splitlines():
+        fit = json.loads(line)
+        groups[fit["set"], fit["method"], fit["epsilon"]].append(fit)
+        if "best possible" in fit:
+            groups[fit["set"], "best", None] = [fit | fit["best possible"] | {"seconds": 0.0}]
+    found = []
+    for (short, method, epsilon), fits in groups.items():
+        title = fits[0]["title"].removesuffix(" pixels/255")
+        entry: dict[str, Any] = {"set": short, "title": title, "n": fits[0]["n"], "method": method,
+                                 "epsilon": epsilon, "seeds": len({fit["seed"] for fit in fits})}
+        for name in MEASURES:
+            values = [fit[name] for fit in fits]
+            entry[name] = round(median(values), 4)
+            if len(values) >= 3:
+                low, _, high = quantiles(values, n=4, method="inclusive")
+                entry[f"{name}_spread"] = round(high - low, 4)
+        entry["seconds"] = round(median(fit["seconds"] + fit.get("map_seconds", 0.0) for fit in fits), 3)
+        found.append(entry)
+    return found
+
+
+def cell(entry: dict[str, Any] | None) -> str:
+    """Accuracy, AUROC and log loss."""
+    return " / ".join(f"{entry[name]:.4f}"[1:] if 0 <= entry[name] < 1 else f"{entry[name]:.3f}"
+                      for name in MEASURES) if entry else ""
+
+
+def first_screen(entries: list[dict[str, Any]], epsilon: float = 1.0) -> list[str]:
+    """All sets at one budget."""
+    methods = ("lastiterate", "dp-ebm", "opacus", "objective", "none", "none-mapped", "best")
+    lines = [f"## At epsilon {epsilon:g}: accuracy / AUROC / log loss\n",
+             "| set | n | " + " | ".join(NAMES[method] for method in methods) + " |",
+             "|---|---|" + "---|" * len(methods)]
+    for short in dict.fromkeys(entry["set"] for entry in entries):
+        here = {entry["method"]: entry for entry in entries
+                if entry["set"] == short and entry["epsilon"] in (epsilon, None)}
+        some = next(iter(here.values()))
+        lines.append(f"| {some['title']}{' (looked at once)' if short in LAST else ''} | {some['n']} | "
+                     + " | ".join(cell(here.get(method)) for method in methods) + " |")
+    return lines
+
+
+def behind(entries: list[dict[str, Any]]) -> tuple[int, list[tuple[str, float, list[str]]]]:
+    """How many cells (set, budget, measure) DP-EBM has, and those where our median is not better."""
+    ours = {(e["set"], e["epsilon"]): e for e in entries if e["method"] == "lastiterate"}
+    cells, found = 0, list[tuple[str, float, list[str]]]()
+    for entry in entries:
+        mine = ours.get((entry["set"], entry["epsilon"]))
+        if entry["method"] != "dp-ebm" or mine is None:
+            continue
+        cells += len(MEASURES)
+        worse = [f"{name.replace('_', ' ')} {mine[name]:.4f} against {entry[name]:.4f}"
+                 for name, sign in MEASURES.items() if sign * (mine[name] - entry[name]) <= 0]
+        if worse:
+            found.append((entry["title"], entry["epsilon"], worse))
+    return cells, found
+
+
+def against_boosting(entries: list[dict[str, Any]]) -> list[str]:
+    """Where DP-EBM is ahead, and why."""
+    cells, found = behind(entries)
+    count = sum(len(worse) for *_, worse in found)
+    lines = ["\n## Against DP-EBM\n", f"Better in {cells - count} of {cells} cells (set, budget, measure; medians)."]
+    if found:
+        lines += ["\nNot better:\n", *(f"- {title}, epsilon {epsilon:g}: {'; '.join(worse)}"
+                                     for title, epsilon, worse in found), "", WHY]
+    return lines
+
+
+WHY = """*Few records* (1,000 records, effects that are waves): curves need records times mu of 60 for each number of a
+record to stand out of the noise, and get 89 and 268 for six numbers at these budgets. The automatic map is therefore
+plain, and no straight line shows a wave: the same rows without privacy reach an AUROC of .661. At epsilon 0.3 there is
+not enough for calibrated probabilities either (records times mu below 200), so that they are too steep, and their log
+loss is worse than that of a constant (.693)."""
+
+
+def published() -> list[str]:
+    """Other people's figures, in another colour."""
+    lines = [f'\n## <span style="color:{COLOUR}">Published figures</span>\n',
+             "Not run by us, and not on our splits or seeds.\n", "| set | epsilon | figure | source |",
+             "|---|---|---|---|"]
+    return lines + [f'| {short} | {epsilon} | <span style="color:{COLOUR}">{figure}</span> | {source} |'
+                    for short, epsilon, figure, source in PUBLISHED]
+
+
+def every_budget(entries: list[dict[str, Any]]) -> list[str]:
+    """A table for every set: methods by budgets."""
+    lines = list[str]()
+    for short in dict.fromkeys(entry["set"] for entry in entries):
+        here = [entry for entry in entries if entry["set"] == short]
+        lines += [f"\n## {here[0]['title']}, every budget\n", f"n = {here[0]['n']}.\n",
+                  "| epsilon | method | accuracy | AUROC | log loss | seconds | seeds |",
+                  "|---|---|---|---|---|---|---|"]
+        order = {method: place for place, method in enumerate(NAMES)}
+        for entry in sorted(here, key=lambda e: (e["epsilon"] or 99.0, order[e["method"]])):
+            numbers = [f"{entry[name]:.4f}" + (f" ({entry[f'{name}_spread']:.4f})" if f"{name}_spread" in entry else "")
+                       for name in MEASURES]
+            budget = "" if entry["epsilon"] is None else f"{entry['epsilon']:g}"
+            lines.append(f"| {budget} | {NAMES[entry['method']]} | " + " | ".join(numbers)
+                         + f" | {entry['seconds']:.2g} | {entry['seeds']} |")
+    return lines
+
+
+def screen(entries: list[dict[str, Any]]) -> str:
+    """The whole first part of the page."""
+    return "\n".join([HEAD, *first_screen(entries), *against_boosting(entries), *published(), *every_budget(entries)])
