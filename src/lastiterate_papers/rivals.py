@@ -162,7 +162,10 @@ def table_1(work: Work) -> Result:
                    "mechanisms and sampled ones, composed.",
                    "Objective perturbation has no gradient evaluations in the table; ours are those of its solver.",
                    "Every run is certified by a row of our table of theorems at the same budget (zero-out), each "
-                   "by its own; the problem is ours."))
+                   "by its own; the problem is ours.",
+                   "restarted-fixed-size, which lets batches of a fixed size forget, gives DP-SGLD no more than "
+                   "fixed-size-amplified in 20 passes of falling steps (epsilon 11.1 by both at n 2000 and noise 1.4); "
+                   "after 200 passes it is 36.2 of 37.7, and long runs with constant steps gain most."))
 
 
 def real_problems(work: Work) -> dict[str, Problem]:
