@@ -24,15 +24,15 @@ docs: $(VENV)/installed
 	$(BIN)/python -m pip install --quiet -e '.[docs]'
 	$(BIN)/mkdocs build --strict
 
-$(VENV)/installed: pyproject.toml
+$(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "lastiterate needs Python 3.11 or newer"'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet -e .
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e .
 	touch $@
 
 $(VENV)/installed-test: $(VENV)/installed
 	@$(BIN)/python -m pip install --quiet 'torch==2.13.0' && $(BIN)/python -m pip install --quiet opacus \
 	  || echo "no torch for this Python here: its tests are skipped"
-	$(BIN)/python -m pip install --quiet -e '.[test]'
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[test]'
 	touch $@
