@@ -26,8 +26,11 @@ NOISES: dict[str, Any] = {
     "Correlated": li.Correlated(5.0, 5)}
 """A noise of each kind."""
 INDEPENDENT = "independent noise (GradientNoise, NoiseMultiplier, Langevin)"
-UPDATES: dict[str, Any] = {"HeavyBall": li.HeavyBall(0.9), "Nesterov": li.Nesterov(), "Adam": li.Adam()}
+UPDATES: dict[str, Any] = {"HeavyBall": li.HeavyBall(0.9), "Nesterov": li.Nesterov(), "Adam": li.Adam(),
+                           "PostProcessing": li.PostProcessing("optax.lion")}
 """A rule of each kind; ``None`` is plain steps."""
+STEP_SIZES: dict[str | None, float] = {"PostProcessing": 1.0}
+"""Rules that have step sizes of their own."""
 LOSSES: dict[str, Any] = {
     "strongly convex": (li.Logistic(ridge=0.01), None,
                         "a linear model with a ridge: convex, smooth, bounded gradients"),
@@ -64,7 +67,7 @@ def cell(batching: str, noise: str, adjacency: str, update: str | None, loss: st
     """What the accountant says of one small run."""
     described, clip, _ = LOSSES[loss]
     try:
-        run = li.Run(n=N, steps=30, step_size=0.1, noise=NOISES[noise], batching=batchings()[batching], clip=clip,
+        run = li.Run(n=N, steps=30, step_size=STEP_SIZES.get(update, 0.1), noise=NOISES[noise], batching=batchings()[batching], clip=clip,
                      adjacency=adjacency, update=None if update is None else UPDATES[update], loss=described,
                      release=release)
         found = li.account(run)

@@ -70,3 +70,20 @@ def test_commands_on_pages_exist():
 def test_a_name_that_is_gone_is_noticed():
     assert resolves("lastiterate.curves.gdp.Gdp") and resolves("lastiterate.audit.audit")
     assert not resolves("lastiterate.nothing") and not resolves("lastiterate.curves.gdp.Nothing")
+
+
+def test_every_version_of_the_changelog_has_sections():
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    versions = re.split(r"^## ", text, flags=re.MULTILINE)[1:]
+    assert versions[0].startswith(li.__version__)
+    for version in versions:
+        before, *sections = re.split(r"^### ", version, flags=re.MULTILINE)
+        assert sections and "\n- " not in before, "every entry stands in a section"
+        assert {part.split("\n")[0] for part in sections} <= {"Security", "Changed", "Fixed", "Added"}
+
+
+def test_pages_that_are_shipped_are_no_larger_than_they_say():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    assert len(readme) <= 120
+    shown = (ROOT / "docs" / "assets" / "example-report.html").read_text(encoding="utf-8")
+    assert "Verified" in shown and "Trained by" in shown and "://" not in shown.split("report-data")[0]
