@@ -67,9 +67,9 @@ def cell(batching: str, noise: str, adjacency: str, update: str | None, loss: st
     """What the accountant says of one small run."""
     described, clip, _ = LOSSES[loss]
     try:
-        run = li.Run(n=N, steps=30, step_size=STEP_SIZES.get(update, 0.1), noise=NOISES[noise], batching=batchings()[batching], clip=clip,
-                     adjacency=adjacency, update=None if update is None else UPDATES[update], loss=described,
-                     release=release)
+        run = li.Run(n=N, steps=30, step_size=STEP_SIZES.get(update, 0.1), noise=NOISES[noise], clip=clip,
+                     batching=batchings()[batching], adjacency=adjacency, loss=described, release=release,
+                     update=None if update is None else UPDATES[update])
         found = li.account(run)
     except InputError as error:
         return Cell(refused=str(error).split(", got ")[0].rstrip("."))
