@@ -17,6 +17,7 @@ from lastiterate.engine import Model
 from lastiterate.errors import InputError
 from lastiterate.estimators.pipelines import warn_of_learned_steps
 from lastiterate.estimators.schema_transformer import SchemaTransformer, as_schema
+from lastiterate.estimators.streamed import data_of
 from lastiterate.planning.planner import Choice
 from lastiterate.planning.task import FeatureMap, Task
 from lastiterate.release.answers import Labels
@@ -69,6 +70,7 @@ class PrivateLinear(BaseEstimator):
     report_accuracy: float | None = None
     calibrated: bool = False
     class_weight: Any = None
+    stream: bool = False
 
     def _train(self, features: np.ndarray, target: np.ndarray, classes: int, answers: Answers, caveats: list[str],
                progress: Any, unsupported: dict[str, Any]) -> None:
@@ -87,10 +89,10 @@ class PrivateLinear(BaseEstimator):
                     calibrated=self.calibrated, class_weights=relative_weights(self.class_weight, labels))
         charging = charging_of(ledger=self.ledger, dataset=self.dataset, purpose=type(self).__name__)
         plan = planned(task, self._budget, Algorithm(self.algorithm, run=self.run),
-                       report_accuracy=self.report_accuracy, shared=charging.allowance)
+                       report_accuracy=self.report_accuracy, stream=self.stream, shared=charging.allowance)
         seed = None if self.random_state is None else int(check_random_state(self.random_state).randint(2**31))
         found = finish(LINEAR, Order(
-            certificate=plan.certificate, data=(features, target), delta=plan.delta, seed=seed,
+            certificate=plan.certificate, data=data_of(self, features, target), delta=plan.delta, seed=seed,
             progress=self._progress(progress), charging=charging, places=plan.places, answers=answers,
             schema=None if self.schema is None else self.transformer_.schema_, caveats=tuple(caveats)))
         assert isinstance(found, FittedLinear)
@@ -177,6 +179,9 @@ class PrivateLinear(BaseEstimator):
 
     def _mapped(self, table: Any) -> np.ndarray:
         """Rows of a table by the schema, and by the maps that it, the caller or the data's shape names."""
+        if self.stream:
+            raise InputError("stream", "must be False with a schema, whose tables are held in memory", True,
+                             "lastiterate train --stream reads files by their schema")
         warn_of_learned_steps(self)
         schema = as_schema(self.schema)
         cells = frame_table(table, schema)

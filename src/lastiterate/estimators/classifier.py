@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import validate_data
 
 from lastiterate.errors import InputError
 from lastiterate.estimators.base import PrivateLinear, public_labels
 from lastiterate.estimators.pipelines import warn_of_learned_steps
 from lastiterate.estimators.schema_transformer import as_schema, labels_of
+from lastiterate.estimators.streamed import checked
 from lastiterate.planning.planner import TIME_BUDGET
 from lastiterate.release.answers import Labels, picked, threshold_of
 from lastiterate.run.arrays import check_kept
@@ -54,6 +54,8 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
         contribution is clipped first and then weighted by at most 1, so that the bounds on a record hold. Predictions
         and probabilities are those of the weighted records: where probabilities shall be frequencies, set a
         ``threshold`` instead. "balanced" would count private labels. A given ``run`` says so in its loss.
+    stream : rows are read in pieces, as ``lastiterate train --stream`` reads them: for ``np.load(file, mmap_mode="r")``
+        that does not fit in memory. Batches that need random access are refused.
 
     Attributes
     ----------
@@ -73,7 +75,7 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
                  dataset: str | None = None, verbose: int = 0,
                  features: str = "auto", algorithm: str = "automatic",
                  report_accuracy: float | None = None, schema: Any = None, calibrated: bool = True,
-                 threshold: Any = None, class_weight: Any = None) -> None:
+                 threshold: Any = None, class_weight: Any = None, stream: bool = False) -> None:
         self.epsilon = epsilon
         self.delta = delta
         self.row_norm = row_norm
@@ -92,6 +94,7 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
         self.calibrated = calibrated
         self.threshold = threshold
         self.class_weight = class_weight
+        self.stream = stream
 
     def fit(self, X: Any, y: Any, progress: Any = None, **unsupported: Any) -> DPLogisticRegression:
         """Train on rows X (n, d) and labels y (n,); ``progress(steps_done, steps, seconds)`` is called now and then."""
@@ -99,7 +102,7 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
             return self._fit_table(X, y, progress, unsupported)
         warn_of_learned_steps(self)
         check_kept("X", (X, y))
-        X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], ensure_min_samples=2)
+        X, y = checked(self, X, y)
         with warnings.catch_warnings():  # one that counts the labels of private records
             warnings.filterwarnings("ignore", message="The number of unique classes")
             check_classification_targets(y)

@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import RegressorMixin
-from sklearn.utils.validation import check_array, check_consistent_length, validate_data
+from sklearn.utils.validation import check_array, check_consistent_length
 
 from lastiterate.errors import InputError
 from lastiterate.estimators.base import PrivateLinear
 from lastiterate.estimators.pipelines import warn_of_learned_steps
 from lastiterate.estimators.schema_transformer import as_schema, range_of
+from lastiterate.estimators.streamed import checked
 from lastiterate.planning.planner import TIME_BUDGET
 from lastiterate.release.answers import Range, ordered
 from lastiterate.run.arrays import check_kept
@@ -27,14 +28,15 @@ class DPHuberRidge(RegressorMixin, PrivateLinear):
         ``DPLogisticRegression``.
     target_range : public (low, high) of the target, which must be given; values outside are clipped.
     verbose : 1 prints steps and time.
-    features, algorithm, schema : as for ``DPLogisticRegression``; a schema says the ``target_range``, too.
+    features, algorithm, schema, stream : as for ``DPLogisticRegression``; a schema says the ``target_range``, too.
     """
 
     def __init__(self, epsilon: float = 1.0, delta: Any = "auto", row_norm: float | None = None,
                  target_range: tuple[float, float] | None = None, adjacency: str = "zero-out",
                  random_state: int | None = None, time_budget: float = TIME_BUDGET, run: Run | None = None,
                  ledger: Any = None, dataset: str | None = None, verbose: int = 0,
-                 features: str = "auto", algorithm: str = "automatic", schema: Any = None) -> None:
+                 features: str = "auto", algorithm: str = "automatic", schema: Any = None,
+                 stream: bool = False) -> None:
         self.epsilon = epsilon
         self.delta = delta
         self.row_norm = row_norm
@@ -49,6 +51,7 @@ class DPHuberRidge(RegressorMixin, PrivateLinear):
         self.features = features
         self.algorithm = algorithm
         self.schema = schema
+        self.stream = stream
 
     def fit(self, X: Any, y: Any, progress: Any = None, **unsupported: Any) -> DPHuberRidge:
         """Train on rows X (n, d), or a table with a schema, and targets y (n,)."""
@@ -62,7 +65,7 @@ class DPHuberRidge(RegressorMixin, PrivateLinear):
             return self
         warn_of_learned_steps(self)
         check_kept("X", (X, y))
-        X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], y_numeric=True, ensure_min_samples=2)
+        X, y = checked(self, X, y, y_numeric=True)
         if self.target_range is None:
             raise InputError("target_range", "must be given: the public (low, high) of the target", None,
                              "a range that is read off private targets is not private; values outside are clipped")

@@ -73,6 +73,8 @@ class DPSearchCV(MetaEstimatorMixin, BaseEstimator):
         if self.estimator.schema is not None:
             raise InputError("schema of the estimator", "must be None in a search, which takes rows", None,
                              "put a SchemaTransformer before it, or use its rows")
+        if self.estimator.stream:
+            raise InputError("stream of the estimator", "must be False in a search, which holds rows in memory", True)
         check_kept("X", (X, y))
         X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], ensure_min_samples=10)
         self._settings, target = list(ParameterGrid(self.param_grid)), y
