@@ -410,3 +410,13 @@ def test_verify_says_what_a_certificate_is_conditional_on(tmp_path):
     assert found.holds and "lipschitz given by the caller" in found.condition
     plain = li.train(NETWORK, (X, Y), model=FIRST, loss=loss, epsilon=1.0)
     assert li.verify(plain.save(tmp_path / "n")).condition == ""
+
+
+def test_a_bar_shows_steps_on_standard_error(capsys):
+    run = li.Run(n=12, steps=4, step_size=0.1, noise=li.GradientNoise(0.5), loss=li.Logistic())
+    x, y = np.eye(12), np.arange(12) % 2
+    li.train(run, (x, y), seed=5, progress=True)
+    shown = capsys.readouterr()
+    assert "training" in shown.err and "4/4" in shown.err and not shown.out
+    li.train(run, (x, y), seed=5, progress=False)
+    assert not capsys.readouterr().err

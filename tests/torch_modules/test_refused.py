@@ -90,7 +90,7 @@ def frozen():
 
 
 MODULES = {
-    "batch norm": (dense(torch.nn.BatchNorm1d(3)), "BatchNorm1d at '1'\"; use torch.nn.GroupNorm"),
+    "batch norm": (dense(torch.nn.BatchNorm1d(3)), "BatchNorm1d at '1'\"; use lastiterate.torch.private"),
     "batch norm without statistics": (dense(torch.nn.BatchNorm1d(3, track_running_stats=False)).eval(), "BatchNorm1d"),
     "synchronised": (dense(torch.nn.SyncBatchNorm(3)), "SyncBatchNorm"),
     "instance norm": (dense(torch.nn.InstanceNorm1d(3, track_running_stats=True)), "must not collect statistics"),

@@ -46,18 +46,20 @@ class Forgetting(Charged):
 def forget_command(asked: Forgetting) -> None:
     """Forget records: go on without them until the model is certified as if it had never seen them."""
     from lastiterate.cli.saving import committed
-    from lastiterate.cli.trainings import steps_bar
+    from lastiterate.cli.terminal import Terminal
     from lastiterate.release import folder
     from lastiterate.release.datafile import unused_folder
     from lastiterate.release.forget_file import Request, forget_file
     from lastiterate.release.linear_plans import parse_delta
+    from lastiterate.release.steps_bar import steps_bar
 
     if asked.reserve < 0:
         raise InputError("reserve", "must be a whole number of records", asked.reserve)
     where, delta = folder.free(unused_folder(asked.data) if asked.out is None else asked.out), parse_delta(asked.delta)
     wanted = Request(model=asked.model, data=asked.data, remove=asked.remove, epsilon=asked.epsilon, ids=asked.ids,
                      delta=None if delta == "auto" else delta, passes=asked.passes, reserve=asked.reserve)
-    with asked.charging(purpose="forget", place=where) as charging, steps_bar("forgetting") as tick:
+    shown = Terminal(stderr=True)
+    with asked.charging(purpose="forget", place=where) as charging, steps_bar("forgetting", shown) as tick:
         result = forget_file(wanted, charging=charging, progress=tick)
     place = committed(result.model, where, charging)
     if asked.json_:

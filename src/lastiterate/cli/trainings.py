@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from lastiterate.accounting.releaser_statement import ENTRIES
 from lastiterate.cli.bundles import FromFile, bundled
@@ -121,6 +118,7 @@ def train_command(asked: Training) -> None:
     """Train a model, certify it, write it to a folder."""
     from lastiterate.cli.saving import committed
     from lastiterate.release import datafile, open_dataset
+    from lastiterate.release.steps_bar import steps_bar
 
     wanted = asked.wanted()
     where, said = asked.folder(), asked.stated()
@@ -130,7 +128,7 @@ def train_command(asked: Training) -> None:
     if why is not None:
         wanted = replace(wanted, stream=True)
         Terminal(stderr=True).print(f"the data are read piece by piece: {why}", highlight=False, soft_wrap=True)
-    with charging, steps_bar("training") as tick:
+    with charging, steps_bar("training", Terminal(stderr=True)) as tick:
         result = datafile.fit_file(wanted, progress=tick, charging=charging)
     if result.test_score is not None:
         said.setdefault("accuracy", f"{result.test_score:.3f} on {asked.test or 'a bundled public test set'}")
@@ -162,12 +160,3 @@ def _show(result: Released, where: str, asked: Training) -> None:
         if result.features:
             console.print(f"features: {result.features}", highlight=False, markup=False)
     show.trained(console, result, where)
-
-
-@contextmanager
-def steps_bar(what: str) -> Iterator[Callable[[int, int, float], None]]:
-    """Steps and time; nothing that depends on the data."""
-    with Progress(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
-                  TimeRemainingColumn(), console=Terminal(stderr=True)) as bar:
-        task = bar.add_task(what, total=None, visible=False)  # until the data are read
-        yield lambda done, steps, seconds: bar.update(task, completed=done, total=steps, visible=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from lastiterate.release.kinds import Kind, kind_for
 from lastiterate.release.order import Order, Progress, is_source
 from lastiterate.release.pipeline import check_in_pieces, finish
 from lastiterate.release.protected_units import UnitLoss
+from lastiterate.release.steps_bar import steps_bar
 from lastiterate.run.arrays import check_kept
 from lastiterate.run.averages import ExponentialAverage, TailAverage
 from lastiterate.run.evidence import Evidence
@@ -44,7 +46,7 @@ def train(
     optimizer: Any = None,
     average: TailAverage | ExponentialAverage | None = None,
     at_least: Evidence = Evidence.ENFORCED,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
     checkpoint: str | Path | None = None,
     checkpoint_every: float = EVERY,
     checkpoint_key: str | Path | None = None,
@@ -74,7 +76,8 @@ def train(
     own (the run's is 1): for a loss written with JAX a gradient transformation of optax, for a module a function from a
     list of parameters to a ``torch.optim.Optimizer`` or to a scheduler around one. Every iterate is charged.
     ``average``: of iterates, released in the place of the last one, as the run's ``method``: every iterate is charged.
-    ``progress(steps_done, steps, seconds)`` is called now and then. ``checkpoint``: a file that the state is sealed in
+    ``progress(steps_done, steps, seconds)`` is called now and then, and True shows a bar.
+    ``checkpoint``: a file that the state is sealed in
     every ``checkpoint_every`` seconds, under the key in the file ``checkpoint_key`` or in the environment; the same
     call goes on from it with the same bits, and it is deleted at the end. ``ledger``: a file (``lastiterate ledger
     make``) that the release is charged to, under the name ``dataset``, before ``data`` are looked at.
@@ -102,16 +105,17 @@ def train(
     certificate = _certified(run, kind, epsilon, stated, None if secure_noise else at_least)
     charging = charging_of(ledger=ledger, dataset=dataset, checkpoint=checkpoint, every=checkpoint_every,
                            key_file=checkpoint_key)
-    found = finish(kind, Order(
-        certificate=certificate, data=data, delta=stated, model=model, loss=loss, exact=secure_noise, seed=seed,
-        microbatch=microbatch, optimizer=optimizer, progress=progress, charging=charging, devices=devices, unit=unit,
-        scratch=None if scratch is None else as_path(scratch, "scratch"),
-        caveats=(loss.caveat,) if isinstance(loss, UnitLoss) else ()))
+    with steps_bar("training") if progress is True else nullcontext(progress or None) as shown:
+        found = finish(kind, Order(
+            certificate=certificate, data=data, delta=stated, model=model, loss=loss, exact=secure_noise, seed=seed,
+            microbatch=microbatch, optimizer=optimizer, progress=shown, charging=charging, devices=devices, unit=unit,
+            scratch=None if scratch is None else as_path(scratch, "scratch"),
+            caveats=(loss.caveat,) if isinstance(loss, UnitLoss) else ()))
     return found if said is None else found.saying(said)
 
 
 def _check_arguments(run: Run, *, epsilon: float | None, delta: float | None, seed: int | None, secure_noise: bool,
-                     progress: Progress | None, at_least: Evidence, microbatch: int | None) -> None:
+                     progress: Progress | bool | None, at_least: Evidence, microbatch: int | None) -> None:
     """Refuse arguments of another type."""
     if type(run) is not Run:
         raise InputError("run", "must be a Run", type(run).__name__, "describe one with lastiterate.Run(n=..., ...)")
@@ -123,8 +127,8 @@ def _check_arguments(run: Run, *, epsilon: float | None, delta: float | None, se
         raise InputError("seed", "must be a whole number >= 0", seed)
     if not isinstance(secure_noise, bool):
         raise InputError("secure_noise", "must be True or False", secure_noise)
-    if progress is not None and not callable(progress):
-        raise InputError("progress", "must be a function of steps done, steps in all and seconds", progress,
+    if progress is not None and not isinstance(progress, bool) and not callable(progress):
+        raise InputError("progress", "must be True, or a function of steps done, steps in all and seconds", progress,
                          "leave it out for none")
     if type(at_least) is not Evidence:
         raise InputError("at_least", "must be an Evidence", at_least, "write lastiterate.Evidence.ENFORCED")

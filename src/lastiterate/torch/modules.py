@@ -16,6 +16,7 @@ from lastiterate.torch.record_gradients import check_alone, made_up, normal, sai
 
 MIXING = (torch.nn.modules.batchnorm._BatchNorm,)
 SPREAD = (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel)
+SHARDED = ("FullyShardedDataParallel", "FSDPModule")
 RANDOM = (torch.nn.modules.dropout._DropoutNd, torch.nn.RReLU)
 ALWAYS_RANDOM = (torch.nn.FractionalMaxPool2d, torch.nn.FractionalMaxPool3d)
 
@@ -23,13 +24,17 @@ ALWAYS_RANDOM = (torch.nn.FractionalMaxPool2d, torch.nn.FractionalMaxPool3d)
 def check_parts(module: torch.nn.Module) -> None:
     """Refuse, by name, parts that mix the records of a batch or that draw random numbers."""
     for name, part in module.named_modules():
+        if any(kind.__name__ in SHARDED and kind.__module__.startswith("torch.distributed")
+               for kind in type(part).__mro__):
+            raise InputError("model", "must lie whole on one device, and this one is cut into shards",
+                             type(part).__name__, "train it before it is sharded")
         if isinstance(part, SPREAD):
             raise InputError("model", "must lie on one device, and this one copies itself to several",
                              type(part).__name__, "give the module inside of it, which is its .module")
         at = f"{type(part).__name__} at {name!r}" if name else type(part).__name__
         if isinstance(part, MIXING) and (part.training or not part.track_running_stats):
             raise InputError("model", "must treat every record alone, and batch normalisation mixes them", at,
-                             "use torch.nn.GroupNorm, or freeze its statistics with .eval()")
+                             "use lastiterate.torch.private_version(module), or freeze its statistics with .eval()")
         if isinstance(part, torch.nn.modules.instancenorm._InstanceNorm) and part.training and part.track_running_stats:
             raise InputError("model", "must not collect statistics of the records", at,
                              "set track_running_stats=False")
