@@ -8,7 +8,7 @@ from typing import Any
 import jax
 
 from lastiterate.engine.methods import averaged_by, followed_by
-from lastiterate.engine.methods.averages import RunningMean
+from lastiterate.engine.methods.running_mean import RunningMean
 from lastiterate.engine.noise_recursion import NoiseRecursion
 from lastiterate.engine.objective import Objective
 from lastiterate.engine.prox import executed

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from lastiterate.engine.methods.averages import RunningMean
 from lastiterate.engine.methods.minimiser import many_minimised, minimised
+from lastiterate.engine.methods.running_mean import RunningMean
 from lastiterate.engine.methods.variance_reduced import Reduction
 from lastiterate.run.averages import ExponentialAverage, TailAverage
 from lastiterate.run.method import Descent
