@@ -38,7 +38,7 @@ def lost_with_the_record(program, *rest):
 
 
 def with_momentum(momentum) -> tuple[Patch, ...]:
-    return ((trainer.StepProgram, "of", lambda run, model: replace(of(run, model), rule=momentum)),)
+    return ((trainer.StepProgram, "of", lambda *given: replace(of(*given), rule=momentum)),)
 
 
 AVERAGED = 6
