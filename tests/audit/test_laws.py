@@ -35,7 +35,7 @@ def test_the_law_of_the_last_iterate_catches(patch, patched):
 @pytest.mark.parametrize("momentum", [li.Nesterov(), li.HeavyBall(0.3)], ids=str)
 def test_the_law_catches_momentum_left_on(momentum, patched):
     of = trainer.StepProgram.of
-    patched(trainer.StepProgram, "of", lambda run, model: replace(of(run, model), rule=momentum))
+    patched(trainer.StepProgram, "of", lambda *given: replace(of(*given), rule=momentum))
     assert not agrees(sample(BASE), BASE)
     print(f"{momentum}: z = {strength(BASE):.0f}")
 
