@@ -10,13 +10,17 @@ from typer.testing import CliRunner
 
 import lastiterate as li
 from lastiterate.accounting.unlearning import Unlearning
+from lastiterate.analysis import perturbed_objective
 from lastiterate.analysis.forgotten import Continued
 from lastiterate.cli import app
 from lastiterate.ledger.store import Ledger
 from lastiterate.planning import unlearning_plans
 from lastiterate.planning.unlearning_plans import least_noise, planned
 from lastiterate.release import unlearned_model
-from lastiterate.release.forget import trained
+from lastiterate.release.charging import charging_of
+from lastiterate.release.forget import ordered, planned_for, trained
+from lastiterate.release.kinds import UNLEARNED
+from lastiterate.release.pipeline import finish
 from lastiterate.run.ridge_minimiser import RidgeMinimiser
 
 N, D = 1500, 6
@@ -118,6 +122,57 @@ def test_plans_follow_public_numbers_alone():
     std = least_noise(exactly, (), 1, quiet, 1.0, 1e-6)
     assert not Unlearning(exactly, (Continued(replace(quiet, start=li.GaussianStart(std * 0.999)), 1),)).curves[
         0].delta(1.0) <= 1e-6
+
+
+def test_others_pay_under_one_adjacency():
+    """An exchange of a record that stays moves the steps by twice what its absence does."""
+    training = li.Run(n=N, steps=50, step_size=1.0, noise=li.GradientNoise(0.02), loss=li.Logistic(ridge=0.05),
+                      adjacency="replace-one")
+    plan = planned(training, (), 1, D, epsilon=0.5, delta=1e-5)
+    assert plan.run.adjacency == "replace-one"
+    first, steps = unlearning_plans.private(training), plan.everybody_else()
+    absent = unlearning_plans.private(replace(plan.run, adjacency="zero-out"))
+    assert first is not None and steps is not None and absent is not None
+    both, mixed = (unlearning_plans.together(first, one) for one in (steps, absent))
+    assert both is not None and mixed is not None and mixed.epsilon(1e-5) == both.epsilon(1e-5)
+    assert both.epsilon(1e-5) > max(first.epsilon(1e-5), absent.epsilon(1e-5) * 2)
+    alone = replace(training, batching=li.Poisson(0.1), adjacency="add-remove")
+    assert unlearning_plans.together(unlearning_plans.private(alone), steps) is None, "other neighbours"
+
+
+def test_a_solver_that_may_end_farther_away_is_in_delta():
+    """The distance to a perturbed minimiser holds for linear terms of the usual length, and not for all."""
+    loss = li.Logistic(row_norm=1.0, ridge=0.05)
+    training = li.Run(n=N, steps=2000, step_size=1.5, noise=li.NoiseMultiplier(1.0), loss=loss,
+                      method=li.PerturbedMinimiser(D + 1))
+    steps = li.Run(n=N, steps=5, step_size=1.0, noise=li.GradientNoise(0.0), loss=loss)
+    assert Unlearning(training, (Continued(steps, 1),)).curves[0].delta(1e6) >= perturbed_objective.FAILURE
+
+
+def test_a_model_that_says_more_than_its_certificate_is_refused():
+    run = li.Run(n=N, steps=20, step_size=1.0, noise=li.GradientNoise(0.05), loss=li.Logistic(ridge=0.05))
+    model = li.train(run, (X, Y), seed=0)
+    loud = replace(model, run=replace(run, noise=li.GradientNoise(50.0)))
+    with pytest.raises(li.InputError, match="must be described as its certificate says"):
+        li.forget(loud, X, Y, remove=[3], epsilon=0.1)
+    found = li.forget(model, X, Y, remove=[3], epsilon=1.0, seed=0)
+    more = replace(found, unlearning=Unlearning(replace(run, noise=li.GradientNoise(50.0)), found.unlearning.requests))
+    with pytest.raises(li.InputError, match="must be described as its certificate says"):
+        li.forget(more, np.delete(X, 3, axis=0), np.delete(Y, 3), remove=[3], epsilon=0.1)
+
+
+def test_as_many_records_are_removed_as_are_certified():
+    before = trained(fitted(), X, Y, 1.0)
+    order = ordered(before, planned_for(before, 1, epsilon=1.0, delta=1e-5, most=80), (X, Y), (1, 2, 3), 1e-5,
+                    charging_of())
+    with pytest.raises(li.InputError, match="must name the 1 records of the certificate"):
+        finish(UNLEARNED, order)
+
+
+def test_a_certificate_says_that_requests_must_not_follow_models():
+    steps = li.Run(n=N, steps=5, step_size=1.0, noise=li.GradientNoise(0.0), loss=li.Logistic(ridge=0.05))
+    said = Unlearning(steps, (Continued(replace(steps, start=li.GaussianStart(1.0)), 1),)).caveats
+    assert any("nobody chose which records to remove" in text for text in said)
 
 
 REFUSED = [

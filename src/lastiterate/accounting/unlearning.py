@@ -33,6 +33,7 @@ SILENT = (
     "that mention the same people",
     "is no differential privacy for the records that stay",
     "holds if the data are those that the model was trained on, and the removed records took part in nothing else",
+    "holds if nobody chose which records to remove, or how often to ask, by looking at a model that had seen them",
 )
 
 

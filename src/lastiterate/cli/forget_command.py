@@ -79,6 +79,7 @@ def as_json(found: Forgot, where: str) -> dict[str, Any]:
             "reference": plan.subject.reference, "passes": plan.passes, "steps": plan.run.steps,
             "noise_before": plan.run.start.std, "predicted_excess": plan.excess, "passes_anew": plan.anew,
             "epsilon_of_others": found.whole, "epsilon_of_others_by_these_steps": found.steps,
+            "adjacency_of_others": plan.run.adjacency,
             "later": None if found.later is None else {"records": found.reserve, "passes": found.later.passes,
                                                        "predicted_excess": found.later.excess},
             "caveats": list(model.certificate.all_caveats())}
@@ -98,9 +99,9 @@ def _show(found: Forgot, where: str) -> None:
     if found.later is not None:
         table.add_row("later", f"{found.reserve} more records: {found.later.passes} passes, predicted excess loss "
                                f"{rounded_up(found.later.excess)}")
-    table.add_row("everybody else", "nothing is promised to the records that stay: training or steps had no noise"
-                  if found.whole is None else f"epsilon {rounded_up(found.whole)} for all of it, of which these steps "
-                  f"alone {rounded_up(found.steps)}")
+    table.add_row("everybody else", "nothing is promised to the records that stay: training or steps had no noise, "
+                  "or are about other neighbours" if found.whole is None else f"epsilon {rounded_up(found.whole)} "
+                  f"({plan.run.adjacency}) for all of it, of which these steps alone {rounded_up(found.steps)}")
     table.add_row("now", "delete these records from the data, and every copy of the old model that you can reach; the "
                          "next request is made on what is left")
     table.add_row("model", escape(where))

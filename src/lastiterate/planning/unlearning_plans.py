@@ -24,6 +24,7 @@ from lastiterate.curves.curve import Curve
 from lastiterate.curves.tails import smallest_true
 from lastiterate.errors import InputError, NotCertified
 from lastiterate.planning.task import budget
+from lastiterate.run.adjacency import Adjacency
 from lastiterate.run.arrays import Array
 from lastiterate.run.batching import Batching, Cyclic, FullBatch
 from lastiterate.run.domains import Everywhere
@@ -152,7 +153,14 @@ def candidates(training: Training) -> Iterator[tuple[int, Run]]:
             for size in _sizes(training, noisy, smooth):
                 std = _tail(training, steps) if isinstance(training, Run) and noisy else 0.0
                 yield passes, Run(n=n, steps=steps, step_size=size, noise=GradientNoise(std), batching=batching,
-                                  loss=loss, clip=training.clip if isinstance(training, Run) else None, domain=domain)
+                                  loss=loss, clip=training.clip if isinstance(training, Run) else None, domain=domain,
+                                  adjacency=_adjacency(training, batching))
+
+
+def _adjacency(training: Training, batching: Batching) -> Adjacency:
+    """The training's, so that what both cost a record that stays is about the same neighbours, where it is defined."""
+    wanted = training.adjacency if isinstance(training, Run) else "zero-out"
+    return wanted if wanted in batching.adjacencies else "zero-out"
 
 
 def _tail(training: Run, steps: int) -> float | tuple[float, ...]:
@@ -231,6 +239,9 @@ def private(run: Run) -> Certificate | None:
 
 
 def together(*certificates: Certificate | None) -> Curve | None:
-    """What several releases cost a record that stays; ``None`` where one of them promises nothing."""
-    curves = [one.curve() for one in certificates if one is not None]
+    """What several releases cost a record that stays, under the adjacency of the first; ``None`` where one of them
+    promises nothing under it."""
+    first = certificates[0]
+    found = [None if one is None or first is None else one.under(first.adjacency) for one in certificates]
+    curves = [one.curve() for one in found if one is not None and one.subject.curves]
     return compose(*curves) if len(curves) == len(certificates) else None

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from lastiterate.accounting.unlearning import Unlearning
 from lastiterate.accounting.wording import rounded_up
 from lastiterate.analysis.forgotten import Continued, Training
 from lastiterate.data.schema import Schema
@@ -126,10 +127,12 @@ def trained(model: Any, x: Any, y: Any, row_norm: float | None) -> Trained:
         model = load(model)
     if isinstance(model, FittedUnlearned):
         known = model.unlearning
+        check_certified(known, model.certificate.subject)
         return Trained(known.training, model.released, model.answers, known.requests, model.schema, model)
     if isinstance(model, FittedLinear):
         if type(model) is not FittedLinear or model.exact:
             raise InputError("model", "must be a linear model that was trained once, without exact noise", model.form)
+        check_certified(model.run, model.certificate.run)
         return Trained(model.run, model.released, model.answers, (), model.schema, model)
     if isinstance(model, Fitted):
         raise NotCertified(f"nothing says that a {model.kind} model forgets: distances between two trainings are known "
@@ -139,6 +142,12 @@ def trained(model: Any, x: Any, y: Any, row_norm: float | None) -> Trained:
         count = run.loss.target_classes
         return Trained(run, Model(weights), Labels(tuple(range(count))) if count else Scores())
     return Trained(*minimised(model, np.asarray(x), np.asarray(y), row_norm))
+
+
+def check_certified(described: Run | Unlearning, certified: object) -> None:
+    """Refuse a model that says of itself what its certificate does not: more noise, or another training."""
+    if described != certified:
+        raise InputError("model", "must be described as its certificate says", None, "load it anew, or train again")
 
 
 def places(remove: Sequence[int] | np.ndarray, records: int) -> tuple[int, ...]:

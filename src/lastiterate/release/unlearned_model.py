@@ -59,6 +59,9 @@ def check(order: Order) -> Order:
     if order.in_pieces or isinstance(order.data, Unread):
         raise InputError("data", "must be in memory where a model forgets", None, "load them as arrays")
     rows, target = (np.asarray(part) for part in order.data)
+    named = len(set(order.model.removed)) if isinstance(order.model, Before) else 0
+    if named != subject.requests[-1].removed:
+        raise InputError("remove", f"must name the {subject.requests[-1].removed} records of the certificate", named)
     left = subject.training.n - subject.removed + subject.requests[-1].removed
     if rows.ndim != 2 or len(rows) != left or target.shape != (left,):
         raise InputError("data", f"must hold the {left} records that are left of those that the model was trained on",
