@@ -13,6 +13,7 @@ import lastiterate as li
 from lastiterate.engine.streaming.devices import Arrays
 from lastiterate.errors import InputError
 from lastiterate.torch import Grouped
+from lastiterate.torch.module_optimizer import ModuleOptimizer
 
 N = 24
 X = np.random.default_rng(0).normal(size=(N, 4)).astype(np.float32)
@@ -55,6 +56,18 @@ def test_a_schedule_is_that_of_the_run():
     theirs = train(lambda p: lr_scheduler.LambdaLR(torch.optim.SGD(p, lr=0.5), lambda k: 1 / (1 + k)))
     for name, tensor in ours.state.items():
         np.testing.assert_allclose(theirs.state[name].numpy(), tensor.numpy(), rtol=1e-7, atol=1e-9)
+
+
+def test_every_run_of_a_rule_begins_at_the_beginning_of_its_schedule():
+    """An optimizer that remembers no numbers looks the same after a run as before it."""
+    rule = ModuleOptimizer(lambda p: lr_scheduler.StepLR(torch.optim.SGD(p, lr=1.0), 1, 0.1), ((2,),))
+    for _ in range(2):
+        theta, memory, moved = np.zeros(2), rule.init(np.zeros(2)), []
+        for k in range(3):
+            direction, memory = rule.update(np.ones(2), memory, theta, k)
+            moved.append(direction[0])
+            theta = theta - direction
+        assert moved == pytest.approx([1.0, 0.1, 0.01])
 
 
 def test_the_run_says_it_and_it_is_calibrated_saved_verified_and_loaded(tmp_path: Path):

@@ -133,7 +133,7 @@ class ModuleOptimizer(UpdateRule):
 
     def update(self, gradient: Any, memory: Memory, theta: Any, k: Any) -> tuple[Any, Memory]:
         """The engine goes against a direction: from the parameters after the step to those before it."""
-        if self._made is None or memory is not self._memory:
+        if self._made is None or memory is not self._memory or not int(k):  # every run begins with a new one
             self._made = Made.by(self.make, self.shapes).restored(memory, int(k))
         made = self._made
         with torch.no_grad():
