@@ -10,7 +10,7 @@ from lastiterate.accounting.theorem_rows import rows
 from lastiterate.accounting.wording import NEIGHBOURS, UNIT, Text, rounded_down, rounded_up
 from lastiterate.curves.curve import check_delta
 from lastiterate.markup import Markup, table, tag
-from lastiterate.run.adjacency import ADJACENCIES, records_moved
+from lastiterate.run.adjacency import says_exchanges
 from lastiterate.theorems.theorem import by_reason
 
 
@@ -51,7 +51,7 @@ def _meaning(certificate: Guarantee, delta: float) -> list[str]:
     most = 1 if run is None else max(run.rows_per_unit, run.rows_per_record)
     lines = [f"Neighbours ({adjacency}): {NEIGHBOURS[adjacency]}. {UNIT}"] if most == 1 else [
         f"Neighbours ({adjacency}): {NEIGHBOURS[adjacency]}, for all rows of one unit, {most} at most."]
-    if adjacency in ADJACENCIES and records_moved(adjacency) == 1:
+    if says_exchanges(adjacency):
         other = certificate.replace_one_epsilon(delta)
         lines.append(f"Under replace-one: epsilon {rounded_up(other)}." if math.isfinite(other)
                      else "Under replace-one nothing is claimed.")

@@ -19,6 +19,7 @@ from lastiterate.analysis.shift_allocation import best_restart, optimal_mu
 from lastiterate.curves.curve import BestOf, Curve
 from lastiterate.curves.failure import WithFailure
 from lastiterate.curves.gdp import Gdp
+from lastiterate.run.adjacency import of_single_records
 from lastiterate.run.arrays import Array
 from lastiterate.run.by_method import last_noise, minimiser_of
 from lastiterate.run.facts import FLOAT_SLACK
@@ -126,7 +127,7 @@ def _ended(apart: float, std: float) -> Moves:
 
 def _followed(run: Run, failure: float) -> Followed:
     """The run's last steps for a record that is zeroed, with batches of usual sizes."""
-    alone = run if run.adjacency == "add-remove" else replace(run, adjacency="zero-out")
+    alone = replace(run, adjacency=of_single_records(run.adjacency))
     chance = run.batching.inclusion_probability(run.n) or 1 / run.blocks
     return last_steps(alone, chance, failure, run.blocks, None if run.batching.sizes == "random" else run.shares)
 

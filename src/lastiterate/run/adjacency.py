@@ -39,6 +39,16 @@ def records_moved(adjacency: str) -> int:
     return 2 if adjacency == "replace-one" else 1
 
 
+def of_single_records(adjacency: Adjacency) -> Adjacency:
+    """The adjacency whose neighbours differ by what one record adds, and by nothing in its place."""
+    return adjacency if adjacency == "add-remove" else "zero-out"
+
+
+def says_exchanges(adjacency: str) -> bool:
+    """Whether neighbours of a run, and not of another release, follow from one record that is left out."""
+    return adjacency in ADJACENCIES and records_moved(adjacency) == 1
+
+
 def convertible(one: str, other: str) -> bool:
     """Whether constants of single records give a run's account under both: add-remove stands alone."""
     return one == other or "add-remove" not in (one, other)
