@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 import lastiterate as li
 from lastiterate.cli import app
 from lastiterate.release import folder, linear
+from lastiterate.theorems import TABLE
 
 TRAIN = ["train", "iris", "--epsilon", "3", "--time-budget", "2"]
 
@@ -119,7 +120,9 @@ def test_json_of_train_plan_and_predict(tmp_path):
     body = json.loads(out)
     assert code == 0 and body["epsilon"] <= 3 < body["replace_one_epsilon"] and body["delta"] == 1e-5
     assert body["model"] == str(tmp_path / "m") and 0 < body["test_score"] <= 1 and body["run"]["n"] == 120
-    assert li.Run.from_dict(body["plans"][0]["run"]) == li.load(tmp_path / "m").run
+    model = li.load(tmp_path / "m")
+    assert body["run"]["steps"] == model.run.steps and body["plan"] and body["theorem"] in TABLE
+    assert body["epsilon"] == model.certificate.epsilon(1e-5) and len(out) < 3000, "the folder has the rest"
     (tmp_path / "s.toml").write_text('target = "y"\nclasses = ["a", "b", "c"]\n[columns.x]\nkind = "number"\nlow = 0\n'
                                      'high = 1\n[columns.z]\nkind = "category"\nvalues = ["p", "q", "r"]\n')
     asked = ["plan", "--n", 200, "--epsilon", 1, "--time-budget", 2, "--json"]

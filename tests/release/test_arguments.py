@@ -21,7 +21,7 @@ def sentence(said, called):
 
 
 @pytest.mark.parametrize("given, said", [
-    ({"progress": True}, "progress must be a function"), ({"at_least": "enforced"}, "at_least must be an Evidence"),
+    ({"progress": "yes"}, "progress must be"), ({"at_least": "enforced"}, "at_least must be an Evidence"),
     ({"microbatch": "32"}, "microbatch must be"), ({"microbatch": True}, "microbatch must be"),
     ({"scratch": 3}, "scratch must be a path"), ({"ledger": 3}, "ledger must be a path"),
     ({"checkpoint": 3}, "checkpoint must be a path"), ({"epsilon": "1"}, "epsilon must be a number"),

@@ -58,7 +58,7 @@ def test_a_page_for_every_theorem():
         assert theorem.citation.split(" (")[0].split(",")[0] in plain and '"type": "Run"' in plain
         told = {"claimed": "claimed to be", "lower": "at least"}.get(theorem.kind, "at most")
         assert told in text.split("## Example")[1]
-    assert generate.marked("a*b_c <d> |e|") == r"a\*b\_c \<d\> \|e\|"
+    assert generate.marked("a*b_c <d> |e|") == r"a\*b\_c &lt;d> \|e\|"
     assert generate.marked("see docs/theorems/sgld.") == "see [sgld](../theorems/sgld.md)."
 
 

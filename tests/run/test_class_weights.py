@@ -37,7 +37,7 @@ def test_only_ratios_count(given: object, labels: tuple[object, ...], found: obj
     ("balanced", "'balanced' would count private labels"), ([1, 2], "must be a dictionary"),
     ({0: 1}, "one weight for each of the classes"), ({0: 1, 1: 2, 2: 3}, "one weight for each of the classes"),
     ({0: 1, 1: 0}, "positive numbers"), ({0: 1, 1: -2}, "positive numbers"), ({0: 1, 1: float("inf")}, "positive"),
-    ({0: 1, 1: float("nan")}, "positive"), ({0: 1, 1: 1e-9}, "millionth"), ({0: 1, 1: "2"}, "must be a number"),
+    ({0: 1, 1: float("nan")}, "positive"), ({0: 1, 1: 1e-10}, "billionth"), ({0: 1, 1: "2"}, "must be a number"),
     ({0: 1, 1: 2, "1": 3}, "one weight for each of the classes"),
 ])
 def test_what_is_no_public_weighting_is_refused(given: object, words: str) -> None:

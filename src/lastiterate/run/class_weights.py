@@ -13,7 +13,7 @@ from typing import Any, cast
 from lastiterate.errors import InputError
 from lastiterate.run.validate import number
 
-LEAST = 1e-6
+LEAST = 1e-9
 Weights = tuple[float, ...] | None
 """One for every class, in the order of class indices; ``None``: all count alike."""
 
@@ -50,6 +50,6 @@ def relative_weights(given: Any, labels: Sequence[Any]) -> Weights:
     weights = [number(f"class_weight of {label}", named[str(label)]) for label in labels]
     largest = max(weights)
     if not all(math.isfinite(weight) and weight > 0 for weight in weights) or min(weights) < LEAST * largest:
-        raise InputError("class_weight", "must hold positive numbers, none less than a millionth of the largest",
+        raise InputError("class_weight", "must hold positive numbers, none less than a billionth of the largest",
                          weights, "leave out records that must not count")
     return None if min(weights) == largest else tuple(weight / largest for weight in weights)
