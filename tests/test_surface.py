@@ -4,7 +4,9 @@ import ast
 import subprocess
 import sys
 from collections import Counter
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -59,6 +61,15 @@ def test_the_stub_is_the_only_list():
     for stub in SOURCE.rglob("__init__.pyi"):
         seen = {a.name for n in ast.parse(stub.read_text()).body if isinstance(n, ast.ImportFrom) for a in n.names}
         assert set(lazy.attach("lastiterate", str(stub.with_suffix(".py")))[2]) == seen
+
+
+def test_no_file_hides_a_public_name():
+    """Importing a file of that name, anywhere in the process, would put the module in the place of what it defines."""
+    for stub in SOURCE.rglob("__init__.pyi"):
+        files = {path.stem if path.suffix == ".py" else path.name for path in stub.parent.iterdir()}
+        found = import_module(".".join(stub.parent.relative_to(SOURCE.parent).parts))
+        for name in files & set(found.__all__):
+            assert isinstance(getattr(found, name), ModuleType), name
 
 
 def test_a_public_name_means_one_thing():
