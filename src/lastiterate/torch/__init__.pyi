@@ -3,8 +3,8 @@ from lastiterate.torch.attacked import trainer as trainer
 from lastiterate.torch.described import describe as describe
 from lastiterate.torch.module_classifier import DPNetClassifier as DPNetClassifier
 from lastiterate.torch.parameters import Grouped as Grouped
+from lastiterate.torch.released import FittedModule as FittedModule
 from lastiterate.torch.trainable_modules import PrivateVersion as PrivateVersion
 from lastiterate.torch.trainable_modules import private_version as private_version
-from lastiterate.torch.released import FittedModule as FittedModule
 
 __all__: list[str]
