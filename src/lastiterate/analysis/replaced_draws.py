@@ -8,13 +8,23 @@ what the record adds. Proof: docs/theorems/restarted-fixed-size.
 
 from __future__ import annotations
 
-from lastiterate.analysis.restart import Lengthened, Restart, distances_of_draws, nothing_added, restarted
+import numpy as np
+
+from lastiterate.analysis.restart import (
+    Lengthened,
+    Restart,
+    by_itself,
+    distances_of_draws,
+    nothing_added,
+    restarted,
+)
 from lastiterate.analysis.sampled_steps import levels
 from lastiterate.analysis.step_map import step_map
 from lastiterate.curves.curve import Curve
 from lastiterate.curves.fixed_size_composition import FixedSizeSteps
 from lastiterate.curves.gdp import Gdp
 from lastiterate.run.adjacency import records_moved
+from lastiterate.run.arrays import Array
 from lastiterate.run.facts import known
 from lastiterate.run.run import Run
 
@@ -35,7 +45,13 @@ def restarted_subsets(run: Run) -> Curve:
                               records_moved(run.adjacency) == 2, at.mu)
 
     return restarted(run, chance=rate, every=1, distances=distances_of_draws(rate), curve=tail,
-                     shares=((run.divisor - 1) / run.divisor, 1.0), lengthened=factor)
+                     shares=((run.divisor - 1) / run.divisor, 1.0), lengthened=factor,
+                     seen=by_itself if records_moved(run.adjacency) == 2 else instead_of_another)
+
+
+def instead_of_another(square: Array) -> Array:
+    """The chi-squared distance of N(2/z) to N(1/z) where most of the law is N(0): a record that takes a place."""
+    return np.exp(4 / square) - 2 * np.exp(2 / square) + np.exp(1 / square)
 
 
 def lengthened(run: Run) -> Lengthened:

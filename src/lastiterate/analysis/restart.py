@@ -70,17 +70,28 @@ class Restart:
     closed: float = 0.0
 
 
+Seen = Callable[[Array], Array]
+"""From the square of a noise multiplier to the chi-squared distance of what a record that is drawn for certain adds."""
+
+
+def by_itself(square: Array) -> Array:
+    """Of N(1/z) to N(0)."""
+    return np.expm1(1 / square)
+
+
 def nothing_added(apart: float, closed: float) -> float:
     """What the record adds is as long as it is."""
     return 1.0
 
 
 def restarted(run: Run, *, chance: float, every: int, distances: Distances, curve: Callable[[Run, Restart], Curve],
-              shares: tuple[float, float] | None = None, lengthened: Lengthened = nothing_added) -> Curve:
+              shares: tuple[float, float] | None = None, lengthened: Lengthened = nothing_added,
+              seen: Seen = by_itself) -> Curve:
     """The best restarts for several failures; ``curve`` with a restart at step 0 is composition of sampled steps.
 
     ``chance``: of another record to be in a batch; ``every``: restarts lie at its multiples (a pass, or a step).
-    ``shares``: the least and the largest load of a batch where it is not drawn; ``lengthened``: see ``Lengthened``.
+    ``shares``: the least and the largest load of a batch where it is not drawn; ``lengthened``: see ``Lengthened``;
+    ``seen`` orders choices.
     """
     found: list[Restart] = []
     curves, maps = [curve(run, Restart(math.inf, 0, 1.0, 0.0))], None
@@ -88,12 +99,12 @@ def restarted(run: Run, *, chance: float, every: int, distances: Distances, curv
         return curves[0]  # the record adds nothing
     for failure in FAILURES:
         steps = last_steps(run, chance, failure / 2, every, shares)
-        whole = _sampled(steps.z, chance, 1.0)
+        whole = _sampled(steps.z, chance, 1.0, seen)
         same = maps is not None and np.array_equal(maps, steps.c) and every > 1
         maps = steps.c
         if same:
             continue  # a larger failure buys nothing
-        best = min(candidates(steps, chance, run.steps, every, distances, failure / 2, lengthened),
+        best = min(candidates(steps, chance, run.steps, every, distances, failure / 2, lengthened, seen),
                    key=lambda one: one.size, default=None)
         if best is not None and best.size < min((one.size for one in found), default=whole) * (1 - 1e-3):
             found.append(best)
@@ -124,7 +135,7 @@ def last_steps(run: Run, chance: float, failure: float, every: int,
 
 
 def candidates(steps: Followed, chance: float, total: int, every: int, distances: Distances, failure: float,
-               lengthened: Lengthened = nothing_added) -> list[Restart]:
+               lengthened: Lengthened = nothing_added, seen: Seen = by_itself) -> list[Restart]:
     """Restarts at some steps with some shares; each is valid."""
     count = steps.c.size
     far = np.unique(np.round(np.geomspace(1, max(1, (count - 1) // every), RESTARTS)).astype(int)) * every
@@ -143,7 +154,7 @@ def candidates(steps: Followed, chance: float, total: int, every: int, distances
         apart = np.exp(begun - _least(later[:-1])[first] + slack)  # without shifts, z_t = z_r c_r ... c_{t-1}
         # shifts a_{t+1} = z_r c_r ... c_{T-1} v_t c_{t+1} ... c_{T-1} / sum_u v_u (c_{u+1} ... c_{T-1})^2, over c_t
         closed = np.exp(begun - noise[first] - _least(log_c - log_v - later[1:])[first] + slack)
-    return [Restart(_sampled(steps.z[at:] / lengthened(wide, part), chance, share) + shift / (1 - share),
+    return [Restart(_sampled(steps.z[at:] / lengthened(wide, part), chance, share, seen) + shift / (1 - share),
                     total - count + int(at), share, math.sqrt(shift / (1 - share)), wide, part)
             for at, shift, wide, part in zip(first, cost.tolist(), apart.tolist(), closed.tolist(), strict=True)
             if not math.isnan(shift + wide + part) and math.isfinite(shift) for share in SHARES]
@@ -170,10 +181,10 @@ def _rounding(later: Array, steps: Followed) -> float:
     return 2.0**-48 * (steps.c.size + 16) * (1 + sum(float(x.max()) for x in parts if x.size)) + 1e-9
 
 
-def _sampled(z: Array, chance: float, share: float) -> float:
+def _sampled(z: Array, chance: float, share: float, seen: Seen) -> float:
     """About the squared mu of sampled steps (central limit theorem, Dong, Roth, Su 2022); it orders choices only."""
     with np.errstate(over="ignore", divide="ignore"):
-        return float(chance**2 * np.expm1(1 / (share * z * z)).sum())
+        return float(chance**2 * seen(share * z * z).sum())
 
 
 def distances_of_passes(blocks: int) -> Distances:

@@ -5,8 +5,7 @@ gradient of one record (under replace-one: the largest difference of two) to the
 m-Gaussian mechanism and e^eps = 1 + (e^e - 1)/q, one step has at e >= 0
 
     replace-one, both orders:                        q delta_{1/z}(eps)
-    zero-out, the record removed (P with, Q without): q ((1 - beta) delta_{2/z}(eps) + beta delta_{1/z}(eps)),
-                                                     beta = e^{e - eps}
+    zero-out, the record removed (P with, Q without): that of q N(2/z) + (1 - q) N(0) against q N(1/z) + (1 - q) N(0)
     zero-out, the record added:                      q delta_{1/z}(eps)
 
 Proof: docs/theorems/fixed-size. Both orders together bound E_Q[(Y - g)_+] for all g > 0, and chords between nodes
@@ -31,7 +30,7 @@ from lastiterate.curves.profile_renyi import divergence_of
 from lastiterate.curves.ratio_law import Ratio, coarsened
 from lastiterate.curves.ratio_powers import product
 from lastiterate.curves.sampled_renyi import check_sampled
-from lastiterate.curves.tails import gdp_delta
+from lastiterate.curves.tails import drawn_delta, gdp_delta
 from lastiterate.run.arrays import Array
 
 LEAST, LARGEST = 0.1, 1e6
@@ -172,12 +171,7 @@ def _profile(rate: float, z: float, replaced: bool) -> tuple[Array, Array, Array
 def _orders(losses: Array, rate: float, z: float, replaced: bool) -> tuple[Array, Array]:
     """Upper ends of delta at ``losses`` >= 0 (the first is 0) with the record removed, and added."""
     added = rate * _gaussian(losses, rate, 1 / z)
-    removed = added.copy()
-    if not replaced:
-        share = np.exp(losses) / (1 + np.expm1(losses) / rate)
-        removed = rate * (1 - share) * _gaussian(losses, rate, 2 / z) + share * added
-        removed[0] = min(removed[0], added[0])  # both bound the total variation
-    return removed, added
+    return (added.copy() if replaced else drawn_delta(losses, rate, 1 / z)), added
 
 
 def _gaussian(losses: Array, rate: float, mu: float) -> Array:

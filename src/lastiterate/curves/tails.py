@@ -35,6 +35,27 @@ def gdp_delta(epsilon: float | Array, mu: Array) -> Array:
     return np.clip(out, 0.0, 1.0)
 
 
+def drawn_delta(loss: Array, rate: float, mu: float) -> Array:
+    """Upper ends of delta of q N(2 mu) + (1 - q) N(0) against q N(mu) + (1 - q) N(0) at losses e >= 0, q = ``rate``.
+
+    With k = (e^e - 1)(1 - q)/q the best half line begins at x + 2 mu, mu x = log u - mu^2 / 2, u the root of u^2 =
+    e^e u + k e^(-mu^2); there delta = q (Phi(-x) - (e^e / u) exp(-x^2/2)/2 erfcx((x + mu)/sqrt 2) - ...). Rounding is
+    that of ``gdp_delta``, which this is at q = 1.
+    """
+    from scipy.special import erfcx, ndtr  # pyright: ignore
+
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        grown, others = np.exp(loss), np.expm1(loss) * (1 - rate) / rate * math.exp(-mu * mu)
+        u = (grown + np.sqrt(grown * grown + 4 * others)) / 2
+        x = np.log(u) / mu - mu / 2
+        p, gauss = x / _SQRT2, np.exp(-x * x / 2) / 2
+        first: Any = erfcx(np.maximum(p, 0.0))
+        behind: Any = grown / u * erfcx(p + mu / _SQRT2) + others / u / u * erfcx(p + 2 * mu / _SQRT2)
+        low = gauss * (first - behind + 2e-14 * first) * (1 + 2e-15 * (1 + x * x + np.log(u)))
+        high = (ndtr(-x) - gauss * behind) * (1 + 2e-14) + 4e-15
+    return rate * np.clip(cast(Array, np.where(p >= 0, low, high)), 0.0, 1.0)
+
+
 def smallest_true(holds: Callable[[float], bool], low: float, high: float, tolerance: float = 1e-12) -> float:
     """A point where ``holds`` is true, within ``tolerance`` (relative, and absolute near 0) of where it turns true.
 

@@ -3,11 +3,11 @@
 A step draws b of n records, q = b/n, z_t = noise_std_t b / S with S the run's sensitivity. At e >= 0, with e^eps = 1 +
 (e^e - 1)/q and delta_m the curve of the m-Gaussian mechanism, a step has q delta_{1/z_t}(eps) in both orders under
 replace-one; under zero-out that is the order in which the record is added, and the other one, where a drawn record
-takes the place of another, is q ((1 - beta) delta_{2/z_t}(eps) + beta delta_{1/z_t}(eps)), beta = e^{e - eps}. Pairs
-with these curves compose.
+takes the place of another, has the curve of q N(2/z_t, 1) + (1 - q) N(0, 1) against q N(1/z_t, 1) + (1 - q) N(0, 1),
+which some losses attain. Pairs with these curves compose.
 
-Source: Balle, Barthe, Gaboardi 2018 (arXiv:1807.01647), Theorems 2 and 11; Zhu, Dong, Wang 2022 (arXiv:2106.08567),
-Theorem 10; docs/theorems/fixed-size. Regime: any loss, any schedule (many different noises are rounded down to a few).
+Source: docs/theorems/fixed-size (on Balle, Barthe, Gaboardi 2018, arXiv:1807.01647, Theorem 11); Zhu, Dong, Wang 2022
+(arXiv:2106.08567), Theorem 10. Regime: any loss, any schedule (many different noises are rounded down to a few).
 """
 
 from __future__ import annotations
@@ -38,9 +38,10 @@ THEOREM = Theorem(
     name="fixed-size-amplified",
     kind="upper",
     citation="Balle, Barthe, Gaboardi: Privacy amplification by subsampling, NeurIPS 2018 (arXiv:1807.01647), "
-             "Theorems 2 and 11; composed in docs/theorems/fixed-size",
-    formula="a step at e >= 0: q delta_{1/z}(log(1 + (e^e - 1)/q)); zero-out, record removed: q ((1 - beta) "
-            "delta_{2/z} + beta delta_{1/z}); z = noise_std b / sensitivity; dominating pairs of all steps composed",
+             "Theorem 11; sharpened and composed in docs/theorems/fixed-size",
+    formula="a step at e >= 0: q delta_{1/z}(log(1 + (e^e - 1)/q)); zero-out, record removed: that of q N(2/z, "
+            "1) + (1 - q) N(0, 1) against q N(1/z, 1) + (1 - q) N(0, 1); z = noise_std b / sensitivity; dominating "
+            "pairs of all steps composed",
     assumptions=(*NOISY_STEPS, sampled_batches),
     bound=_bound,
     remark="Holds for any loss, with momentum, and when all iterates are released.",
