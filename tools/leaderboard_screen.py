@@ -6,9 +6,9 @@ leaderboard_page.py writes both.
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
-from statistics import median, quantiles
+from statistics import mean, median, quantiles, stdev
 from typing import Any
 
 MEASURES = {"accuracy": 1, "auroc": 1, "log_loss": -1}
@@ -36,8 +36,10 @@ noise; of the others every seed draws a fifth. DP-EBM is interpret 0.7.8 with it
 the same public ranges, categories and logarithmic scales; Opacus (DP-SGD) and diffprivlib are tuned on the test part,
 which nobody may do with private data, and see the rows of our maps less their exact mean. Neighbours are zero-out for
 us, add-remove for DP-EBM and Opacus; diffprivlib promises pure epsilon-DP. Seconds are of a fit, the map included, on
-two loaded cores, for orientation. Written by `python tools/leaderboard_page.py` from `benchmarks/board.jsonl` (`python
--m benchmarks.utility.board DATA_DIR --log benchmarks/board.jsonl`), figures in [leaderboard.json](leaderboard.json).
+two loaded cores, for orientation. Two methods are compared by the mean difference over the seeds that both have: where
+it is not larger than its standard error, paired by seed, they are a *tie*; where they share one seed, its sign decides.
+Written by `python tools/leaderboard_page.py` from `benchmarks/board.jsonl` (`python -m benchmarks.utility.board
+DATA_DIR --log benchmarks/board.jsonl`), figures in [leaderboard.json](leaderboard.json).
 
 Nothing was chosen on these sets: constants follow from synthetic families, other ones than the synthetic tables here.
 *RAND health insurance* and *Fair's survey* were named beforehand and fitted once, after everything else stood still.
@@ -64,20 +66,45 @@ def summary(log: Path) -> list[dict[str, Any]]:
                 low, _, high = quantiles(values, n=4, method="inclusive")
                 entry[f"{name}_spread"] = round(high - low, 4)
         entry["seconds"] = round(median(fit["seconds"] + fit.get("map_seconds", 0.0) for fit in fits), 3)
+        if epsilon is not None and method != "lastiterate" and (short, "lastiterate", epsilon) in groups:
+            entry["behind"] = paired(groups[short, "lastiterate", epsilon], fits)
         found.append(entry)
     return found
 
 
+def paired(ours: list[dict[str, Any]], theirs: list[dict[str, Any]]) -> dict[str, list[float | None]]:
+    """How far others are behind us by every measure: the mean over common seeds, and its standard error if there are
+    at least two."""
+    by_seed = {fit["seed"]: fit for fit in ours}
+    pairs = [(by_seed[fit["seed"]], fit) for fit in theirs if fit["seed"] in by_seed]
+    found: dict[str, list[float | None]] = {}
+    for name, sign in MEASURES.items():
+        apart = [sign * (mine[name] - fit[name]) for mine, fit in pairs]
+        error = stdev(apart) / len(apart) ** 0.5 if len(apart) > 1 else None
+        found[name] = [round(mean(apart), 5), None if error is None else round(error, 5)]
+    return found
+
+
+def verdict(behind: list[float | None]) -> str:
+    """Who is ahead by more than a standard error: ``better`` (we are), ``worse``, or a ``tie``."""
+    difference, error = behind[0] or 0.0, behind[1] or 0.0
+    return "tie" if abs(difference) <= error else "better" if difference > 0 else "worse"
+
+
 def cell(entry: dict[str, Any] | None) -> str:
-    """Accuracy, AUROC and log loss."""
-    return " / ".join(f"{entry[name]:.4f}"[1:] if 0 <= entry[name] < 1 else f"{entry[name]:.3f}"
-                      for name in MEASURES) if entry else ""
+    """Accuracy, AUROC and log loss; bold where better than ours by more than a standard error, in italics in a tie."""
+    if entry is None:
+        return ""
+    marks = {name: {"worse": "**", "tie": "*"}.get(verdict(pair), "") for name, pair in entry.get("behind", {}).items()}
+    numbers = {name: f"{entry[name]:.4f}"[1:] if 0 <= entry[name] < 1 else f"{entry[name]:.3f}" for name in MEASURES}
+    return " / ".join(f"{marks.get(name, '')}{number}{marks.get(name, '')}" for name, number in numbers.items())
 
 
 def first_screen(entries: list[dict[str, Any]], epsilon: float = 1.0) -> list[str]:
     """All sets at one budget."""
     methods = ("lastiterate", "dp-ebm", "opacus", "objective", "none", "none-mapped", "best")
-    lines = [f"## At epsilon {epsilon:g}: accuracy / AUROC / log loss\n",
+    lines = [f"## At epsilon {epsilon:g}: accuracy / AUROC / log loss\n", "Of the other private methods, a number in "
+             "**bold** is better than that of lastiterate, one in *italics* is a tie.\n",
              "| set | n | " + " | ".join(NAMES[method] for method in methods) + " |",
              "|---|---|" + "---|" * len(methods)]
     for short in dict.fromkeys(entry["set"] for entry in entries):
@@ -89,30 +116,28 @@ def first_screen(entries: list[dict[str, Any]], epsilon: float = 1.0) -> list[st
     return lines
 
 
-def behind(entries: list[dict[str, Any]], rival: str) -> tuple[int, list[tuple[str, float, list[str]]]]:
-    """How many cells (set, budget, measure) a rival has, and those where our median is not better."""
-    ours = {(e["set"], e["epsilon"]): e for e in entries if e["method"] == "lastiterate"}
-    cells, found = 0, list[tuple[str, float, list[str]]]()
+def compared(entries: list[dict[str, Any]], rival: str) -> tuple[str, list[tuple[str, float, list[str]]]]:
+    """In how many cells (set, budget, measure) we are better than a rival, and those where we are not."""
+    counts, found = Counter[str](), list[tuple[str, float, list[str]]]()
     for entry in entries:
-        mine = ours.get((entry["set"], entry["epsilon"]))
-        if entry["method"] != rival or mine is None:
+        if entry["method"] != rival or "behind" not in entry:
             continue
-        cells += len(MEASURES)
-        worse = [f"{name.replace('_', ' ')} {mine[name]:.4f} against {entry[name]:.4f}"
-                 for name, sign in MEASURES.items() if sign * (mine[name] - entry[name]) <= 0]
-        if worse:
-            found.append((entry["title"], entry["epsilon"], worse))
-    return cells, found
+        verdicts = {name: verdict(pair) for name, pair in entry["behind"].items()}
+        counts.update(verdicts.values())
+        others = [f"{name.replace('_', ' ')} {said}" for name, said in verdicts.items() if said != "better"]
+        if others:
+            found.append((entry["title"], entry["epsilon"], others))
+    return (f"better in {counts['better']} of {counts.total()} cells (set, budget, measure), a tie in {counts['tie']}, "
+            f"worse in {counts['worse']}"), found
 
 
 def against_boosting(entries: list[dict[str, Any]]) -> list[str]:
-    """Where DP-EBM is ahead, and why."""
-    cells, found = behind(entries, "dp-ebm")
-    count = sum(len(worse) for *_, worse in found)
-    lines = ["\n## Against DP-EBM\n", f"Better in {cells - count} of {cells} cells (set, budget, measure; medians)."]
+    """Where DP-EBM is not behind, and why."""
+    said, found = compared(entries, "dp-ebm")
+    lines = ["\n## Against DP-EBM\n", f"{said[0].upper()}{said[1:]}."]
     if found:
-        lines += ["\nNot better:\n", *(f"- {title}, epsilon {epsilon:g}: {'; '.join(worse)}"
-                                     for title, epsilon, worse in found), "", WHY]
+        lines += ["\nNot better:\n", *(f"- {title}, epsilon {epsilon:g}: {', '.join(others)}"
+                                     for title, epsilon, others in found), "", WHY]
     return lines
 
 
@@ -124,15 +149,12 @@ loss is worse than that of a constant (.693)."""
 
 
 def against_others(entries: list[dict[str, Any]]) -> list[str]:
-    """How often each other private method is at least as good, and on which sets at epsilon 1."""
+    """How often each other private method is behind, and on which sets at epsilon 1 it is not."""
     lines = ["\n## Against the others\n"]
     for rival in ("objective", "opacus", "diffprivlib"):
-        cells, found = behind(entries, rival)
-        if not cells:
-            continue
-        count = sum(len(worse) for *_, worse in found)
-        where = [f"{title} ({len(worse)} of {len(MEASURES)})" for title, epsilon, worse in found if epsilon == 1]
-        lines.append(f"- {NAMES[rival]}: better in {cells - count} of {cells} cells; not better at epsilon 1 on "
+        said, found = compared(entries, rival)
+        where = [f"{title} ({', '.join(others)})" for title, epsilon, others in found if epsilon == 1]
+        lines.append(f"- {NAMES[rival]}: {said}; not better at epsilon 1 on "
                      + (", ".join(where) if where else "no set") + ".")
     return [*lines, "", OTHERS]
 
