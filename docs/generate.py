@@ -6,6 +6,7 @@ the example is accounted and drawn while the page is made.
 
 from __future__ import annotations
 
+import html
 import re
 import sys
 import tempfile
@@ -27,6 +28,10 @@ KINDS = {
     "claimed": "A published claim without a valid proof. It is shown for comparison and never certifies.",
 }
 NOTE = re.compile(r"docs/theorems/([a-z-]+)(\.md)?")
+WRITTEN = re.compile(r'<(span|div) class="arithmatex">\s*\\[(\[](.*?)\\[)\]]\s*</\1>', re.DOTALL)
+"""A formula that a page has between dollars, as the extension of Markdown leaves it: a span, or a div on its own."""
+LONG = 40
+"""Letters of LaTeX from which a formula in a sentence may be wider than a phone, and scrolls by itself."""
 
 
 def marked(text: str) -> str:
@@ -43,10 +48,14 @@ def formulas() -> dict[str, str]:
 
 def mathematics(name: str) -> str:
     """A formula as MathML, which browsers set by themselves: no script, and nothing that is loaded; a line a part."""
+    return "\n".join(mathml(part, "block") for part in formulas()[name].split(r"\quad"))
+
+
+def mathml(tex: str, display: str) -> str:
+    """LaTeX as MathML on one line; ``display``: ``block`` or ``inline``."""
     from latex2mathml.converter import convert
 
-    return "\n".join(convert(part.strip(), display="block").replace("\n", " ")
-                     for part in formulas()[name].split(r"\quad"))
+    return convert(tex.strip(), display=display).replace("\n", " ")
 
 
 def page(theorem: Theorem) -> str:
@@ -127,6 +136,18 @@ def on_config(config: Any) -> Any:
     section = next(part["Theorems"] for part in config.nav if "Theorems" in part)
     section.insert(0, {"Every theorem": ["table/index.md", *pages]})
     return config
+
+
+def on_page_content(text: str, **_: Any) -> str:
+    """Set the formulas that a page has between dollars."""
+    def one(found: re.Match[str]) -> str:
+        tex = html.unescape(found[2])
+        if found[1] == "div":
+            return mathml(tex, "block")
+        made = mathml(tex, "inline")
+        return made if len(tex) < LONG else f'<span class="long-formula">{made}</span>'
+
+    return WRITTEN.sub(one, text)
 
 
 def on_files(files: Any, config: Any) -> Any:

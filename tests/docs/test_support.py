@@ -18,6 +18,7 @@ from lastiterate.theorems import TABLE
 
 DOCS = Path(__file__).parents[2] / "docs"
 sys.path.insert(0, str(DOCS))
+import generate  # noqa: E402
 import generate_support as support  # noqa: E402
 
 sys.path.remove(str(DOCS))
@@ -80,11 +81,52 @@ def test_another_formula_is_noticed():
     assert letters("alpha S / eta") != letters(r"\alpha S / \sigma") and letters("H_eps(") == {"epsilon"}
 
 
-def test_formulas_are_mathematics_that_needs_no_script():
-    pytest.importorskip("latex2mathml")
+NOTES = sorted((DOCS / "theorems").glob("*.md"))
+
+
+def between_dollars(text):
+    """Formulas of a note, and what remains of it without them, without code and without links."""
+    for nothing in (r"```.*?```", r"`[^`]*`", r"\]\([^)]*\)"):
+        text = re.sub(nothing, "", text, flags=re.DOTALL)
+    found = re.findall(r"\$\$(.+?)\$\$|\$([^$]+)\$", text)
+    return [block or inline for block, inline in found], re.sub(r"\$\$.+?\$\$|\$[^$]+\$", "", text)
+
+
+def set_well(tex):
+    """Whether LaTeX becomes MathML whole: no command and no brace is left, and brackets of one part are in balance."""
     from latex2mathml.converter import convert
 
-    for name, tex in FORMULAS.items():
-        for part in tex.split(r"\quad"):
-            made = convert(part, display="block")
-            assert made.startswith("<math") and "merror" not in made and "<script" not in made, name
+    made = convert(tex, display="block")
+    plain = re.sub(r"<[^>]*>", "", made)
+    return made.startswith("<math") and "merror" not in made and "\\" not in plain and "<script" not in made
+
+
+@pytest.mark.parametrize("note", NOTES, ids=lambda path: path.stem)
+def test_formulas_of_a_note_are_mathematics_that_needs_no_script(note):
+    pytest.importorskip("latex2mathml")
+    found, rest = between_dollars(note.read_text(encoding="utf-8"))
+    assert found and not [tex for tex in found if tex != tex.strip() or not set_well(tex)]
+    assert not [tex for tex in found if tex.count("{") != tex.count("}")]
+    left = re.findall(r"\$|[A-Za-z]_[{A-Za-z0-9]|\w\^|[<>]=|\bsqrt\b", rest)
+    assert not left, "a formula as plain text"
+
+
+def test_formulas_of_theorems_are_mathematics_that_needs_no_script():
+    pytest.importorskip("latex2mathml")
+    assert not [name for name, tex in FORMULAS.items() if not all(map(set_well, tex.split(r"\quad")))]
+
+
+def test_a_formula_that_is_not_set_is_noticed():
+    pytest.importorskip("latex2mathml")
+    assert set_well(r"\mu^2 \le \sum_t a_t") and not set_well(r"\unknowncommand x")
+    assert between_dollars("a $x_1$ and `y_2`, b_3\n\n$$z$$") == (["x_1", "z"], "a  and , b_3\n\n")
+
+
+def test_a_formula_of_a_page_takes_the_place_of_its_dollars():
+    pytest.importorskip("latex2mathml")
+    made = generate.on_page_content('<p>if <span class="arithmatex">\\(a &lt; b\\)</span>:</p>\n'
+                                    '<div class="arithmatex">\n\\[c\\]\n</div>', page=None)
+    assert made.count("<math") == 2 and "arithmatex" not in made and 'display="block"' in made
+    assert "&#x0003C;" in made and "lt;" not in made, "what the page escaped is not escaped twice"
+    long = generate.on_page_content(rf'<span class="arithmatex">\({"x + " * 12} x\)</span>')
+    assert long.startswith('<span class="long-formula"><math')
