@@ -32,7 +32,7 @@ $(VENV)/installed: pyproject.toml constraints.txt
 	touch $@
 
 $(VENV)/installed-test: $(VENV)/installed
-	@$(BIN)/python -m pip install --quiet 'torch==2.13.0' && $(BIN)/python -m pip install --quiet opacus \
+	@$(BIN)/python -m pip install --quiet 'torch==2.13.0' && $(BIN)/python -m pip install --quiet -c constraints.txt opacus transformers peft \
 	  || echo "no torch for this Python here: its tests are skipped"
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[test]'
 	touch $@

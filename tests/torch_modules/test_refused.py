@@ -143,7 +143,7 @@ def test_data_are_n_finite_records():
     broken[3, 1] = np.nan
     message = refused(module, data=(broken, Y))
     assert "must be finite numbers" in message and "3" not in message, "no record is named"
-    assert "must be a Dataset, or a tuple" in refused(module, data=X)
+    assert "must be a Dataset, a dictionary, or a tuple" in refused(module, data=X)
     assert "arrays of numbers" in refused(module, data=(X, np.array(list("abcdef"))))
 
     class Stream(torch.utils.data.IterableDataset):

@@ -30,7 +30,6 @@ class Fitted(ABC):
 
     kind: ClassVar[str]
     exact_kind: ClassVar[str] = ""
-    conditions: ClassVar[tuple[str, ...]] = ()
     proof: Certificate | Written
     delta: float
     schema: Schema | None = None
@@ -41,6 +40,11 @@ class Fitted(ABC):
     @cached_property
     def certificate(self) -> Certificate:
         return self.proof.derived() if isinstance(self.proof, Written) else self.proof
+
+    @property
+    def conditions(self) -> tuple[str, ...]:
+        """What the certificate says of this fit besides."""
+        return ()
 
     @property
     def form(self) -> str:

@@ -38,9 +38,12 @@ class FittedNetwork(Fitted):
 
     kind: ClassVar[str] = "network"
     exact_kind: ClassVar[str] = "exact-network"
-    conditions: ClassVar[tuple[str, ...]] = (FIRST,)
     run: Run
     params: Any
+
+    @property
+    def conditions(self) -> tuple[str, ...]:
+        return (FIRST,)
 
     def predict(self, x: Any, forward: Callable[[Any, Any], Any] | None = None) -> np.ndarray:
         """``forward(params, record)`` for every record of ``x`` (arrays with the records along their first axis)."""

@@ -13,8 +13,8 @@ place, whose norms no clip bounds, and so the rounding of single precision would
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -28,6 +28,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from lastiterate.run.facts import CHUNK
 from lastiterate.torch.contributions import TINY, Contribution, Stored
 from lastiterate.torch.layers import Layer, Tapped
+from lastiterate.torch.module_outputs import without_batch
 from lastiterate.torch.own_rules import NoOwnRules
 from lastiterate.torch.parameters import Parameters, State
 
@@ -130,7 +131,7 @@ class PerRecord:
             losses, inputs = vmap(one)(zeros, rest, in_precision(records, self.dtype))
             return losses.sum(), inputs
 
-        with NoOwnRules():
+        with NoOwnRules(), traced():
             (slopes, each), inputs = grad(total, argnums=(0, 1), has_aux=True)(zeros, rest)
         found: dict[str, Contribution] = {name: Stored(values) for name, values in each.items()}
         for layer in self.layers:
@@ -151,18 +152,21 @@ def arguments(first: Any) -> tuple[Any, Any]:
     return tuple(tensor.unsqueeze(0) for tensor in (first if isinstance(first, tuple) else (first,))), {}
 
 
-def without_batch(output: Any) -> Any:
-    """What the module answers for one record, of all tensors in it."""
-    if isinstance(output, torch.Tensor):
-        return output[0]
-    if isinstance(output, tuple | list):
-        return tuple(without_batch(each) for each in output)
-    return {name: without_batch(each) for name, each in output.items()}
-
-
 def in_precision(records: Any, dtype: torch.dtype) -> Any:
     """Records whose floating-point tensors are as precise as the parameters."""
     return tree_map(lambda a: a.to(dtype) if a.is_floating_point() else a, records)
+
+
+@contextmanager
+def traced() -> Iterator[None]:
+    """What asks ``torch.compiler.is_compiling()`` is told yes: like a trace, vectorised code takes the same way for all
+    records, and libraries leave shortcuts out then that depend on numbers, such as a mask that hides nothing."""
+    before = torch.compiler._is_compiling_flag
+    torch.compiler._is_compiling_flag = True
+    try:
+        yield
+    finally:
+        torch.compiler._is_compiling_flag = before
 
 
 class full_precision:

@@ -13,7 +13,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._pytree import tree_map
 
 from lastiterate.errors import InputError
-from lastiterate.torch.gradient_sums import PerRecord, full_precision
+from lastiterate.torch.gradient_sums import PerRecord, full_precision, traced
 from lastiterate.torch.parameters import State
 from lastiterate.torch.record_gradients import made_up, normal, said
 from lastiterate.torch.record_positions import drawn
@@ -36,7 +36,7 @@ def identity(summed: PerRecord, theta: torch.Tensor, records: Any) -> str:
         return torch.func.grad(lambda own: summed.value(constants | own, record))(trained)
 
     try:
-        with full_precision(theta.device):
+        with full_precision(theta.device), traced():
             graph = make_fx(gradient)(trained, constants, record)
     except Exception as error:  # the code in a trace raises errors of many kinds
         raise InputError("checkpoint", "needs a module and a loss that torch can trace, so that it knows them again",

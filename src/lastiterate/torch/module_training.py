@@ -23,13 +23,14 @@ from lastiterate.run.domains import Everywhere
 from lastiterate.run.facts import CHUNK
 from lastiterate.run.run import Run
 from lastiterate.run.starts import GaussianStart
+from lastiterate.torch.effect import check_constants
 from lastiterate.torch.gradient_sums import PerRecord, as_theta, full_precision
 from lastiterate.torch.graphs import identity
 from lastiterate.torch.module_optimizer import Make, ModuleOptimizer
 from lastiterate.torch.modules import check_parts, made_up_pair, settled
 from lastiterate.torch.parameters import Grouped, Parameters, State
 from lastiterate.torch.record_positions import Places, drawn, usual
-from lastiterate.torch.record_tensors import blank, records_of, taken
+from lastiterate.torch.record_tensors import blank, records_of, taken, whole
 
 MEMORY = 2**23
 """Numbers of per-record gradients that are stored at once, where the caller does not say."""
@@ -71,7 +72,9 @@ class Prepared:
             return self.total(point, constants, torch.from_numpy(places), held)
 
         with full_precision(device), torch.no_grad():
-            return replace(self.loop, draws=draws).execute(self.initial, sums, key, progress, keeper)
+            found = replace(self.loop, draws=draws).execute(self.initial, sums, key, progress, keeper)
+        check_constants(self.summed, constants)
+        return found
 
     def total(self, point: np.ndarray, constants: State, numbers: torch.Tensor,
               held: torch.Tensor | None = None) -> np.ndarray:
@@ -108,7 +111,8 @@ class Prepared:
             raise
         except (RuntimeError, IndexError, ValueError, TypeError):
             raise InputError("data", "must hold records that the module and the loss take, and hold one that raises "
-                             "an error there", None, "look for labels beyond the module's outputs") from None
+                             "an error there", None, "look for labels beyond the module's outputs, and for what is "
+                             "written in place") from None
 
     def many(self, keys: Any, absent: tuple[int, ...] = ()) -> np.ndarray:
         """The last iterate for every key, (models, size), in one vectorised computation; for tests and audits."""
@@ -193,6 +197,7 @@ def check_fits(run: Run, model: torch.nn.Module | Grouped, loss: Any, data: Any,
         rule.identity(run.steps)
     if isinstance(data, torch.utils.data.TensorDataset):
         data = data.tensors
+    data = whole(data)
     if isinstance(data, tuple) and len(data) > 0:
         records = blank(data)
         initial, summed = on_made_up(run, model, loss, parameters, records)

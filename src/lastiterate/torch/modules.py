@@ -7,11 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_map
 
 from lastiterate.errors import InputError
 from lastiterate.torch.gradient_sums import PerRecord, arguments, in_precision
 from lastiterate.torch.layers import Layer, Uses
+from lastiterate.torch.module_outputs import tensors_in
+from lastiterate.torch.parameters import State
 from lastiterate.torch.record_gradients import check_alone, made_up, normal, said
 
 MIXING = (torch.nn.modules.batchnorm._BatchNorm,)
@@ -61,13 +63,7 @@ def settled(summed: PerRecord, records: Any, theta: torch.Tensor) -> PerRecord:
     """
     dtype, pair = summed.dtype, made_up_pair(summed, records, theta)
     constants, trained = summed.parameters.fixed(dtype), summed.parameters.tensors(theta, dtype)
-    before = {name: tensor.clone() for name, tensor in constants.items()}
     _check_module(summed, constants | trained, pair)
-    changed = [name for name, tensor in constants.items() if not torch.equal(tensor, before[name])]
-    if changed:
-        raise InputError("model", "must not change its buffers in a forward pass", changed[0],
-                         "freeze that part with .eval(), or leave it out")
-    constants = before
     one = tree_map(lambda a: a[0], pair)
     _check_loss(summed, constants | trained, one)
     check_alone(summed, theta, constants, records)
@@ -79,29 +75,41 @@ def settled(summed: PerRecord, records: Any, theta: torch.Tensor) -> PerRecord:
     return found
 
 
-def _check_module(summed: PerRecord, named: Any, pair: Any) -> None:
-    """One output for each record, the same alone and beside another."""
+def _check_module(summed: PerRecord, named: State, pair: Any) -> None:
+    """One output for each record, the same alone and beside another, and nothing that is written to the module."""
     given, random = pair[0], torch.random.get_rng_state()
+    before = {name: tensor.clone() for name, tensor in named.items()}
     args = (), given
     if not isinstance(given, dict):
         args = (given if isinstance(given, tuple) else (given,)), {}
     try:
         with torch.no_grad():
-            both = tree_leaves(summed.call(named, *args))
-            single = tree_leaves(summed.call(named, *arguments(tree_map(lambda a: a[0], given))))
+            both = list(tensors_in(summed.call(named, *args)))
+            single = list(tensors_in(summed.call(named, *arguments(tree_map(lambda a: a[0], given)))))
     except (RuntimeError, TypeError, ValueError, IndexError) as error:
         raise InputError("model", "must take a batch of records", said(error)) from None
+    _check_unwritten(summed, named, before)
     if not torch.equal(random, torch.random.get_rng_state()):
         raise InputError("model", "must draw no random numbers: the certificate counts the noise of the run alone",
                          type(summed.module).__name__, "leave that part out")
-    if not all(isinstance(a, torch.Tensor) and a.dim() > 0 and len(a) == 2 for a in both):
+    if not both or not all(len(a) == 2 for a in both):
         raise InputError("model", "must answer for each record of a batch, along the first axis",
-                         str([tuple(a.shape) for a in both if isinstance(a, torch.Tensor)][:3]),
-                         "leave means over records to the trainer")
+                         str([tuple(a.shape) for a in both][:3]), "leave means over records to the trainer")
     for two, alone in zip(both, single, strict=True):
-        if two.is_floating_point() and not torch.allclose(two[:1], alone, rtol=1e-3, atol=1e-5, equal_nan=True):
+        same = two.shape[1:] == alone.shape[1:] and (
+            not two.is_floating_point() or torch.allclose(two[:1], alone, rtol=1e-3, atol=1e-5, equal_nan=True))
+        if not same:
             raise InputError("model", "must treat every record alone, and a record's output depends on its batch",
                              type(summed.module).__name__, "normalise within records instead, as GroupNorm does")
+
+
+def _check_unwritten(summed: PerRecord, named: State, before: State) -> None:
+    """Refuse a forward pass that writes to what the module holds."""
+    changed = [name for name, tensor in named.items() if not torch.equal(tensor, before[name])]
+    if changed:
+        what = "buffers" if changed[0] in dict(summed.module.named_buffers()) else "parameters"
+        raise InputError("model", f"must not change its {what} in a forward pass", changed[0],
+                         "freeze that part with .eval(), or leave it out")
 
 
 def _check_loss(summed: PerRecord, named: Any, one: Any) -> None:
@@ -133,8 +141,9 @@ def _right(summed: PerRecord, layers: tuple[Layer, ...], theta: torch.Tensor, co
 
 
 def _check_gradient(summed: PerRecord, theta: torch.Tensor, constants: Any, records: Any) -> None:
-    """A finite gradient on some made-up record: during training one that is not finite counts as 0."""
-    every = tuple(name for name in summed.parameters.names)
+    """A finite gradient on some made-up record, by every parameter: during training one that is not finite counts as 0,
+    and a parameter that no record's loss depends on would be given nothing but noise."""
+    every, reached, finite = summed.parameters.names, set[str](), False
     for fill in FILLS:
         record = in_precision(tree_map(lambda a: a.to(theta.device), made_up(records, summed.dtype, fill, 1)),
                               summed.dtype)
@@ -144,7 +153,13 @@ def _check_gradient(summed: PerRecord, theta: torch.Tensor, constants: Any, reco
         if not found.requires_grad:
             break
         slopes = torch.autograd.grad(found, [leaves[name] for name in every], allow_unused=True)
-        if all(slope is None or bool(torch.isfinite(slope).all()) for slope in slopes):
+        reached.update(name for name, slope in zip(every, slopes, strict=True) if slope is not None)
+        finite = finite or all(slope is None or bool(torch.isfinite(slope).all()) for slope in slopes)
+        if finite and len(reached) == len(every):
             return
+    if finite:
+        raise InputError("model", "must train only what the loss depends on, and a parameter would be given noise "
+                         "alone", next(name for name in every if name not in reached),
+                         "freeze it with requires_grad_(False)")
     raise InputError("loss", "must have a finite gradient at the first parameters, and has none on made-up records",
                      "not finite or none", "look for logarithms and roots of 0; nothing was trained")

@@ -13,6 +13,7 @@ from lastiterate.engine.streaming.record_source import first_record
 from lastiterate.errors import InputError
 from lastiterate.release.order import is_source
 from lastiterate.run.run import Run
+from lastiterate.torch.module_outputs import as_dictionary
 
 
 def records_of(run: Run, data: Any, device: torch.device) -> tuple[Any, ...]:
@@ -27,10 +28,10 @@ def records_of(run: Run, data: Any, device: torch.device) -> tuple[Any, ...]:
         if len(data) != n:
             raise InputError("data", f"must have the run's n = {n} records", len(data))
         n, data = 1, first_record(data)
-    found = stacked(data, n) if isinstance(data, torch.utils.data.Dataset) else data
+    found = stacked(data, n) if isinstance(data, torch.utils.data.Dataset) else whole(data)
     if not isinstance(found, tuple) or len(found) < 1:
-        raise InputError("data", "must be a Dataset, or a tuple: what the module takes, then what the loss takes",
-                         type(found).__name__, "write (x, y)")
+        raise InputError("data", "must be a Dataset, a dictionary, or a tuple: what the module takes, then what the "
+                         "loss takes", type(found).__name__, "write (x, y)")
     records = tensors_of(found)
     leaves = tree_leaves(records)
     for leaf in leaves:
@@ -45,6 +46,13 @@ def records_of(run: Run, data: Any, device: torch.device) -> tuple[Any, ...]:
     if not leaves:
         raise InputError("data", "must hold at least one tensor", None)
     return records
+
+
+def whole(data: Any) -> Any:
+    """Records as a tuple of their parts: a dictionary is all that the module takes, with nothing for the loss besides.
+    """
+    data = as_dictionary(data)
+    return (data,) if isinstance(data, dict) else tuple(map(as_dictionary, data)) if isinstance(data, tuple) else data
 
 
 def tensors_of(records: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -95,7 +103,7 @@ def stacked(data: Any, n: int) -> tuple[Any, ...]:
 
 
 def inputs_of(x: Any) -> Any:
-    """What a module takes, of records without the rest: tensors of one length, nested as they are given.
+    """What a module takes, of records with or without the rest: tensors of one length, nested as they are given.
 
     A Dataset's items are read, and of each the first part is taken. Errors: anything else, and lengths that differ.
     """
@@ -103,6 +111,9 @@ def inputs_of(x: Any) -> Any:
         raise InputError("x", "must be arrays, tensors or a Dataset", type(x).__name__, "read the records first")
     if isinstance(x, torch.utils.data.Dataset):
         x = stacked(x, len(x) if hasattr(x, "__len__") else 0)[0]  # type: ignore[arg-type]
+    x = as_dictionary(x)
+    if isinstance(x, tuple) and x and isinstance(as_dictionary(x[0]), dict):
+        x = as_dictionary(x[0])  # the records of ``train``, whose first part a module takes by name
     if not isinstance(x, tuple | dict | torch.Tensor):
         x = np.asarray(x)
     found = _tensors(x, "x")

@@ -21,11 +21,13 @@ from lastiterate.release.statements import Written
 from lastiterate.release.trained_network import check_loss
 from lastiterate.run.arrays import check_kept
 from lastiterate.run.run import Run
+from lastiterate.torch.effect import Effect, check_like, digest, effect_of
 from lastiterate.torch.gradient_sums import in_precision
 from lastiterate.torch.grid_sums import exactly
 from lastiterate.torch.module_optimizer import name_of
+from lastiterate.torch.module_outputs import as_arrays, joined
 from lastiterate.torch.module_training import check_fits, fit_module
-from lastiterate.torch.parameters import Grouped
+from lastiterate.torch.parameters import Grouped, Parameters
 from lastiterate.torch.record_tensors import inputs_of, stacked
 from lastiterate.torch.streaming import fit_in_pieces
 
@@ -40,14 +42,19 @@ class FittedModule(Fitted):
 
     ``state``: the trained parameters by name, or all iterates of each, (T, ...), for release="all". ``module``: a
     module of the caller's class with these parameters (``None`` where a folder was loaded without ``like=module``).
+    ``effect``: what the training changed, and the digest of all that it did not.
     """
 
     kind: ClassVar[str] = "torch"
     exact_kind: ClassVar[str] = "exact-torch"
-    conditions: ClassVar[tuple[str, ...]] = (FIRST,)
     run: Run
     state: dict[str, torch.Tensor]
     module: torch.nn.Module | None = None
+    effect: Effect | None = None
+
+    @property
+    def conditions(self) -> tuple[str, ...]:
+        return (FIRST,) if self.effect is None else (FIRST, self.effect.words)
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """What ``module.load_state_dict`` takes; without a module, the trained parameters alone."""
@@ -64,7 +71,8 @@ class FittedModule(Fitted):
 
         ``x``: what the module takes, as ``train`` takes it: arrays or tensors with the records along their first axis,
         a tuple or a dictionary of them for several inputs, or a Dataset, of whose items the first part counts. Outputs
-        are shaped like the module's own, as arrays.
+        are the module's own for each record, as arrays in tuples or dictionaries; what it answers for a batch as a
+        whole is left out, such as the loss of labels that are among its inputs.
         """
         if self.module is None or self.run.release == "all":
             raise InputError("model", "must be a module with the last iterate to predict", None,
@@ -78,28 +86,32 @@ class FittedModule(Fitted):
             with torch.no_grad():
                 some = [tree_map(lambda a, at=first: a[at:at + AT_ONCE].to(where.device), records)
                         for first in range(0, max(1, len(tree_leaves(records)[0])), AT_ONCE)]
-                found = [_answered(self.module, part) for part in some]
+                found = [as_arrays(_answered(self.module, part), len(tree_leaves(part)[0])) for part in some]
         except (RuntimeError, TypeError, IndexError, ValueError, AttributeError) as error:
             raise InputError("x", "must hold records that the module takes", str(error).splitlines()[0][:120]) from None
         finally:
             for part in training:
                 part.training = True
-        return tree_map(lambda *parts: np.concatenate(parts), *found)
+        if any(part is None for part in found):
+            raise InputError("x", "must hold records for each of which the module answers", None)
+        return joined(found)
 
     def contents(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         dtypes = {name: str(tensor.dtype).removeprefix("torch.") for name, tensor in self.state.items()}
-        return {"run": self.run.to_dict(), "parameters": dtypes}, {name: _plain(t) for name, t in self.state.items()}
+        effect = {} if self.effect is None else {"effect": self.effect.to_dict()}
+        tensors = {name: _plain(tensor) for name, tensor in self.state.items()}
+        return {"run": self.run.to_dict(), "parameters": dtypes} | effect, tensors
 
     def summary(self) -> str:
         count = sum(tensor.numel() for tensor in self.state.values())
-        return f"{count:,} parameters in {len(self.state)} tensors, {self.run.steps} steps, n = {self.run.n}"
+        kept = "" if self.effect is None else f", {self.effect.kept} others as they were"
+        return f"{count:,} parameters in {len(self.state)} tensors{kept}, {self.run.steps} steps, n = {self.run.n}"
 
 
 def _answered(module: torch.nn.Module, records: Any) -> Any:
-    """What the module answers for some records, as arrays."""
-    found = module(**records) if isinstance(records, dict) else \
+    """What the module answers for some records."""
+    return module(**records) if isinstance(records, dict) else \
         module(*(records if isinstance(records, tuple) else (records,)))
-    return tree_map(lambda tensor: tensor.cpu().numpy(), found)
 
 
 def _plain(tensor: torch.Tensor) -> np.ndarray:
@@ -134,15 +146,17 @@ def fit(order: Order, key: Key | None) -> FittedModule:
     run = order.certificate.run
     how: Any = {"microbatch": order.microbatch, "progress": order.progress, "keeper": order.charging.keeper,
                 "optimizer": order.optimizer}
+    module = order.model.module if isinstance(order.model, Grouped) else order.model
+    known = digest(Parameters.of(order.model).constants)
     if order.in_pieces:
         parameters, theta = fit_in_pieces(run, order.model, order.loss, order.data, key, folder=order.scratch, **how)
     else:
         parameters, theta = fit_module(run, order.model, order.loss, order.data, key,
                                        executed_as=exactly if order.exact else None, **how)
     state = parameters.released(theta)
-    module = order.model.module if isinstance(order.model, Grouped) else order.model
+    released = _with(module, state) if run.release == "last" else None
     return FittedModule(proof=order.certificate, delta=order.delta, exact=order.exact, run=run, state=state,
-                        module=_with(module, state) if run.release == "last" else None)
+                        module=released, effect=effect_of(run, parameters, module, released, known, state))
 
 
 def _with(module: torch.nn.Module, state: dict[str, torch.Tensor]) -> torch.nn.Module:
@@ -170,6 +184,7 @@ def read(stored: Stored, like: Any = None) -> FittedModule:
             if run.release == "last" and (name not in named or named[name].shape != tensor.shape):
                 shape = tuple(named[name].shape) if name in named else "missing"
                 raise InputError("like", f"must have a parameter {name} of shape {tuple(tensor.shape)}", shape)
+        check_like(like, state, stored.model.get("effect"))
         module = _with(like, state) if run.release == "last" else None
     return FittedModule(proof=Written(stored.certificate), delta=stored.certificate["delta"], run=run, state=state,
                         module=module)

@@ -21,6 +21,7 @@ from lastiterate.engine.streaming.streamed_external import OutsideStreamLoop
 from lastiterate.engine.streaming.streamed_network import finite
 from lastiterate.engine.trainer import Progress
 from lastiterate.run.run import Run
+from lastiterate.torch.effect import check_constants
 from lastiterate.torch.gradient_sums import full_precision
 from lastiterate.torch.module_optimizer import Make
 from lastiterate.torch.module_training import prepare
@@ -52,4 +53,6 @@ def fit_in_pieces(run: Run, model: torch.nn.Module | Grouped, loss: Any, source:
     with closing(again_and_again(run, source, folder)) as records, \
             closing(Passes(run, records.source, finite, order, folder)) as passes, \
             full_precision(device), torch.no_grad():
-        return summed.parameters, loop.execute(prepared.initial, sums, passes, key, progress, keeper)
+        found = loop.execute(prepared.initial, sums, passes, key, progress, keeper)
+    check_constants(summed, constants)
+    return summed.parameters, found

@@ -1,0 +1,107 @@
+"""What a training did to a module: the trained parameters changed, and every other number is bit for bit as before."""
+
+# pyright: reportMissingImports=false
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from lastiterate.errors import InputError
+from lastiterate.run.domains import Everywhere
+from lastiterate.run.run import Run
+from lastiterate.torch.gradient_sums import PerRecord
+from lastiterate.torch.parameters import Parameters, State
+
+TRAINED, KEPT = "trained", "kept"
+
+
+@dataclass(frozen=True)
+class Effect:
+    """``trained``, ``numbers``: tensors that were clipped, noised and released, and the numbers in them; ``changed``:
+    how many of the numbers differ from the first ones; ``kept``: all other tensors of the module, frozen parameters and
+    buffers; ``digest``: SHA-256 over their names, shapes and bits."""
+
+    trained: int
+    numbers: int
+    changed: int
+    kept: int
+    digest: str
+
+    @property
+    def words(self) -> str:
+        """The sentence of a certificate."""
+        kept = f"the other {self.kept} are bit for bit those that were given, SHA-256 {self.digest}" if self.kept else \
+            "it has no other"
+        return (f"the training changed {self.changed:,} of {self.numbers:,} numbers in the {self.trained} tensors that "
+                f"it was to train, and no other tensor of the module: {kept}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """The entry of model.json."""
+        return {TRAINED: {"tensors": self.trained, "numbers": self.numbers, "changed": self.changed},
+                KEPT: {"tensors": self.kept, "sha256": self.digest}}
+
+
+def others(module: torch.nn.Module, trained: Mapping[str, Any]) -> State:
+    """All tensors of a module but the trained ones: frozen parameters and buffers."""
+    every = (*module.named_parameters(), *module.named_buffers())
+    return {name: tensor.detach() for name, tensor in every if name not in trained}
+
+
+def digest(tensors: State) -> str:
+    """SHA-256 over names, types, shapes and bits."""
+    found = hashlib.sha256()
+    for name, tensor in sorted(tensors.items()):
+        plain = tensor.cpu().contiguous()
+        found.update(f"{name} {plain.dtype} {tuple(plain.shape)};".encode())
+        found.update(plain.reshape(-1).view(torch.uint8).numpy().data)
+    return found.hexdigest()
+
+
+def check_constants(summed: PerRecord, constants: State) -> None:
+    """Refuse a run whose forward passes wrote to the copies of what is not trained: later gradients would follow from
+    earlier records."""
+    if digest(constants) != digest(summed.parameters.fixed(summed.dtype)):
+        raise moved("a frozen parameter or a buffer")
+
+
+def effect_of(run: Run, parameters: Parameters, module: torch.nn.Module, released: torch.nn.Module | None, known: str,
+              state: State) -> Effect:
+    """What a run did to a module, compared number by number.
+
+    ``known``: the digest of what is not trained, before; ``state``: the trained tensors after, or all iterates of each;
+    ``released``: a copy of the module that holds them.
+
+    **Guarantee:** a module of which anything but the trained parameters differs, bit by bit, is refused, and so is one
+    with a trained tensor that kept all its bits though noise was added to it.
+    """
+    for each in (module, *(() if released is None else (released,))):
+        if digest(others(each, state)) != known:
+            raise moved("a frozen parameter or a buffer")
+    first = dict(module.named_parameters())
+    last = {name: tensor if run.release == "last" else tensor[-1] for name, tensor in state.items()}
+    differ = {name: int((tensor != first[name].detach().cpu()).sum()) for name, tensor in last.items()}
+    still = [name for name, count in differ.items() if not count and last[name].numel()]
+    if still and run.prox is None and isinstance(run.domain, Everywhere) and max(run.noise_stds) > 0:
+        raise InputError("model", "must be changed by its training, and a tensor has the bits that it had before",
+                         still[0], "train in single precision, or with longer steps: rounding has removed every one")
+    return Effect(len(last), sum(tensor.numel() for tensor in last.values()), sum(differ.values()),
+                  len(parameters.constants), known)
+
+
+def moved(what: str) -> InputError:
+    """The refusal of what changed without a clip and without noise; nothing is shown of it."""
+    return InputError("model", "must change in its trained parameters alone, and a forward pass wrote to others", what,
+                      "leave out what is written in place, or freeze that part with .eval()")
+
+
+def check_like(like: torch.nn.Module, state: State, entry: Any) -> None:
+    """Refuse a module whose other tensors are not those that were trained beside."""
+    kept = entry.get(KEPT) if isinstance(entry, dict) else None
+    known = kept.get("sha256") if isinstance(kept, dict) else None
+    if known is not None and digest(others(like, state)) != known:
+        raise InputError("like", "must hold the frozen parameters and buffers that were trained beside, bit for bit",
+                         "others", "load those first: the folder holds the trained parameters alone")

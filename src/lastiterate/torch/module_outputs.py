@@ -1,0 +1,53 @@
+"""What a module takes and answers beside plain tensors: dictionaries, classes of its own, caches, means of a batch."""
+
+# pyright: reportMissingImports=false
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils._pytree import tree_leaves, tree_map
+
+
+def as_dictionary(given: Any) -> Any:
+    """A mapping of a class of its own, as tokenizers give one, as a dictionary; anything else as it is."""
+    return dict(given) if isinstance(given, Mapping) else given
+
+
+def tensors_in(output: Any) -> Iterator[torch.Tensor]:
+    """The tensors with axes that a module answers. Numbers without one are means over the batch, such as a loss that
+    the module computes itself; what is no tensor, such as a cache for later words, is nobody's answer."""
+    for leaf in tree_leaves(output):
+        if isinstance(leaf, torch.Tensor):
+            if leaf.dim() > 0:
+                yield leaf
+        elif isinstance(leaf, Mapping):
+            yield from tensors_in(dict(leaf))
+
+
+def without_batch(output: Any) -> Any:
+    """What the module answers for one record: its tensors without the batch axis, all else as it is, in its classes."""
+    def one(leaf: Any) -> Any:
+        if isinstance(leaf, torch.Tensor):
+            return leaf[0] if leaf.dim() > 0 else leaf
+        return without_batch(dict(leaf)) if isinstance(leaf, Mapping) else leaf
+
+    return tree_map(one, output)
+
+
+def as_arrays(output: Any, count: int) -> Any:
+    """What the module answers for each of ``count`` records, as arrays in tuples and dictionaries; None for nothing."""
+    if isinstance(output, torch.Tensor):
+        return output.cpu().numpy() if output.dim() > 0 and len(output) == count else None
+    if isinstance(output, Mapping):
+        return {name: found for name, each in output.items() if (found := as_arrays(each, count)) is not None} or None
+    if isinstance(output, tuple | list):
+        return tuple(found for each in output if (found := as_arrays(each, count)) is not None) or None
+    return None
+
+
+def joined(parts: list[Any]) -> Any:
+    """Answers for some records after another as one."""
+    return tree_map(lambda *each: np.concatenate(each), *parts)
