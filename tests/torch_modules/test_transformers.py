@@ -24,7 +24,8 @@ RUN = li.Run(n=N, steps=2, step_size=0.1, noise=li.NoiseMultiplier(1.0), clip=0.
 
 def adapted(model, task):
     """With factors of which none is 0 at the start, so that every gradient is looked at."""
-    return peft.get_peft_model(model, peft.LoraConfig(task_type=task, r=2, lora_alpha=4, init_lora_weights=False)).eval()
+    config = peft.LoraConfig(task_type=task, r=2, lora_alpha=4, init_lora_weights=False)
+    return peft.get_peft_model(model, config).eval()
 
 
 def writer():

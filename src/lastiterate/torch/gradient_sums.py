@@ -159,8 +159,8 @@ def in_precision(records: Any, dtype: torch.dtype) -> Any:
 
 @contextmanager
 def traced() -> Iterator[None]:
-    """What asks ``torch.compiler.is_compiling()`` is told yes: like a trace, vectorised code takes the same way for all
-    records, and libraries leave shortcuts out then that depend on numbers, such as a mask that hides nothing."""
+    """``torch.compiler.is_compiling()`` says yes: like a trace, vectorised code takes the same way for all records, and
+    libraries that ask leave shortcuts out that depend on numbers, such as the one for a mask that hides nothing."""
     before = torch.compiler._is_compiling_flag
     torch.compiler._is_compiling_flag = True
     try:
