@@ -44,8 +44,7 @@ BEYOND = """## Beyond the seeds
 Other texts on the same subject, by the statements of them that are at hand. Not at hand, and therefore not compared: De
 et al. 2022 and Tramer and Boneh 2021 (accuracies of features and networks under differential privacy), the theorems of
 Altschuler and Talwar 2022 for batches with their conditions, the nonlinear programmes of Chien and Li 2024, the
-theorems of Feldman and Shenfeld 2026, the constructions of Annamalai 2024 and of Cebere, Bellet and Papernot 2024, and
-the constants of Chien, Wang, Chen and Li 2024.
+theorems of Feldman and Shenfeld 2026, and the constructions of Annamalai 2024 and of Cebere, Bellet and Papernot 2024.
 """
 
 

@@ -60,8 +60,7 @@ def measured(n: int, features: int, rounds: int) -> list[str]:
     """A row for every batching: milliseconds of a pass beyond the first, and its ratios inside a round."""
     rows, target = table(n, features)
     copy, plain = np.empty_like(rows), numpy_pass(rows, target)
-    pairs = {name: (fit(name, rows, target, 1), fit(name, rows, target, 1 + PASSES)) for name in BATCHINGS
-             if name != "fixed size" or n <= 100_000}  # seconds a pass: every step orders all records
+    pairs = {name: (fit(name, rows, target, 1), fit(name, rows, target, 1 + PASSES)) for name in BATCHINGS}
     for short, _ in pairs.values():
         short()  # compile
     found: dict[str, list[tuple[float, ...]]] = {name: [] for name in pairs}

@@ -60,7 +60,8 @@ def forgetting(work: Work) -> Result:
         counts, {"continued without the record": epsilons}, "certified"), True, True),),
                   {"contraction": c, "noise on the iterate": std, "distance": apart, "delta": DELTA},
                   ("Published stands for mu = z c^K/sqrt(sum of v c^(2k)), in our form (docs/theorems/forgetting); "
-                   "their constants are for Renyi divergences and not at hand.",), restored=True)
+                   "their bound for whole trainings is compared in benchmarks/utility/forgetting_bounds.py.",),
+                  restored=True)
 
 
 ITEMS = (

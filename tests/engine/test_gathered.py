@@ -30,9 +30,10 @@ def described(batching, steps=17):
 
 
 @pytest.mark.parametrize("largest", [1, 5, 70_000, 2**40, 2**64 - 1])
-def test_sorted_by_counting_is_a_stable_sort(largest):
+def test_a_stable_sort(largest):
     rng = np.random.default_rng(largest % 1000)
     drawn = rng.integers(0, largest, 5000, np.uint64, endpoint=True)
+    drawn[1::5] = drawn[1] // 8192 * 8192 + drawn[1::5] % 4096  # numbers that their last bits alone tell apart
     drawn[::7] = drawn[0]  # equal numbers keep their order
     np.testing.assert_array_equal(in_order(drawn, largest), np.argsort(drawn, kind="stable"))
 
