@@ -35,7 +35,9 @@ REDUCED = {
 }
 """What is executed in the place of what would take minutes, and why that shows the same."""
 
-NEEDED = {"docs/guides/from-opacus.md": ("torch", "opacus"), "docs/guides/fine-tuning.md": ("torch",)}
+NEEDED = {"docs/guides/from-opacus.md": ("torch", "opacus"), "docs/guides/fine-tuning.md": ("torch",),
+          "docs/guides/cannot-be-private.md": ("torch",), "docs/guides/from-optax.md": ("optax",),
+          "docs/guides/lora.md": ("torch", "transformers", "peft")}
 """Pages whose blocks need a library that is no dependency."""
 
 MY = "\n".join(f"{age},{town},{'yes' if age > 50 else 'no'}" for age, town in zip(

@@ -132,6 +132,28 @@ def test_one_that_writes_later_with_torch_is_refused_by_torch():
         trained(module, run=LONG)
 
 
+class Copied(Reader):
+    """A module that is copied in a way of its own."""
+
+    def __deepcopy__(self, memo):
+        return self.copied()
+
+
+@pytest.mark.parametrize(("part", "said"), [("scale", "change in its trained parameters alone"),
+                                            ("classes.weight", "hold what was trained, .* got 'classes.weight'")])
+def test_a_copy_that_is_not_what_was_trained_is_not_released(part, said, monkeypatch):
+    """A frozen number that differs in it alone, or a trained tensor that it does not take."""
+    module, copied = Copied(), Reader()
+    module.copied = lambda: copied
+    every = dict(copied.named_parameters()) | dict(copied.named_buffers())
+    if part == "scale":
+        every[part].mul_(2.0)
+    else:
+        monkeypatch.setattr(every[part], "copy_", lambda other: None)
+    with pytest.raises(InputError, match=said):
+        trained(module)
+
+
 def test_a_parameter_that_no_loss_depends_on_is_refused():
     """It would be given noise alone. One whose first gradient is 0, as a low-rank factor's, is trained."""
     def guessed(output, words):

@@ -81,6 +81,8 @@ def effect_of(run: Run, parameters: Parameters, module: torch.nn.Module, release
     for each in (module, *(() if released is None else (released,))):
         if digest(others(each, state)) != known:
             raise moved("a frozen parameter or a buffer")
+    if released is not None:
+        check_holds(released, state)
     first = dict(module.named_parameters())
     last = {name: tensor if run.release == "last" else tensor[-1] for name, tensor in state.items()}
     differ = {name: int((tensor != first[name].detach().cpu()).sum()) for name, tensor in last.items()}
@@ -90,6 +92,15 @@ def effect_of(run: Run, parameters: Parameters, module: torch.nn.Module, release
                          still[0], "train in single precision, or with longer steps: rounding has removed every one")
     return Effect(len(last), sum(tensor.numel() for tensor in last.values()), sum(differ.values()),
                   len(parameters.constants), known)
+
+
+def check_holds(released: torch.nn.Module, state: State) -> None:
+    """Refuse a copy that does not hold what was trained, as modules with a way of their own to be copied make one."""
+    held = dict(released.named_parameters())
+    missing = [name for name, tensor in state.items() if not torch.equal(held[name].detach().cpu(), tensor)]
+    if missing:
+        raise InputError("model", "must hold what was trained, and a copy of it holds other numbers", missing[0],
+                         "look at how the module copies itself")
 
 
 def moved(what: str) -> InputError:
