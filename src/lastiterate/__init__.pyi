@@ -32,6 +32,7 @@ from lastiterate.run.batching import RandomAllocation as RandomAllocation
 from lastiterate.run.batching import Reshuffled as Reshuffled
 from lastiterate.run.correlated_noise import Correlated as Correlated
 from lastiterate.run.counts import NoisyCount as NoisyCount
+from lastiterate.run.counts import NoisyGroups as NoisyGroups
 from lastiterate.run.evidence import Evidence as Evidence
 from lastiterate.run.evidence import Fact as Fact
 from lastiterate.run.facts import LossFacts as LossFacts

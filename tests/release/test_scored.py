@@ -19,8 +19,19 @@ from lastiterate.release.answers import Labels
 from lastiterate.release.kinds import LINEAR
 from lastiterate.release.order import Order
 from lastiterate.release.pipeline import executed
-from lastiterate.release.scored import accuracy, count_for, noisy_count, reserved
-from lastiterate.run.counts import NoisyCount
+from lastiterate.release.scored import (
+    CountCharge,
+    accuracies,
+    accuracy,
+    count_for,
+    noisy_count,
+    noisy_numbers,
+    reserved,
+)
+from lastiterate.report.bills_of_materials import cyclonedx
+from lastiterate.report.front_page import answers
+from lastiterate.report.subject import read
+from lastiterate.run.counts import NoisyCount, NoisyGroups
 
 DELTA = 1e-5
 RNG = np.random.default_rng(6)
@@ -187,3 +198,89 @@ def test_nobody_may_have_more_counted_rows_than_is_charged(estimator):
     units = li.train(replace(RUN, n=150, rows_per_record=2, clip=None), (X, Y), unit=person // 2)
     with pytest.raises(li.InputError, match="counts must be empty where records are units"):
         units.private_score(X, Y, epsilon=1.0, unit=person // 2)
+
+
+# by groups
+
+
+def moved_most(exchange):
+    """The farthest, in Euclidean norm, that one record moves how many are right and wrong in three groups, by trying
+    all there are: right or wrong, of a group or of none; zeroed, or exchanged for any other."""
+    silent, records = NoisyGroups(1e-12, 3, ("a", "b", "c")), [(r, g) for r in (True, False) for g in "abcz"]
+
+    def counts(*rows):
+        rows = [*rows, (True, "z"), (False, "z"), (True, "z")][:3]
+        right, by = zip(*rows, strict=True)
+        return np.array(noisy_numbers(np.array(right), by, silent, seeded_keys(0, 1)[0]))
+
+    others = records if exchange else [(True, "z")]  # of no group: counted nowhere, like a record that is not there
+    common = (False, "b")
+    return max(np.linalg.norm(counts(one, common) - counts(two, common)) for one in records for two in others)
+
+
+def test_what_groups_cost_is_what_one_record_can_move():
+    for adjacency, exchange in (("zero-out", False), ("replace-one", True)):
+        run = replace(RUN, adjacency=adjacency, counts=(NoisyGroups(1 / 0.4, 300, ("a", "b", "c")),))
+        most = moved_most(exchange)
+        assert most == pytest.approx(math.sqrt(2) if exchange else 1.0)
+        beside = math.sqrt(li.account(run).curve("composition-gdp").mu ** 2
+                           - li.account(replace(run, counts=())).curve("composition-gdp").mu ** 2)
+        assert 0.4 * most < beside < 0.41 * most, "not less than what is moved"
+        charge = CountCharge(run, run.counts[0], adjacency)
+        assert charge.curve().mu == pytest.approx(0.4 * most, rel=0.02)
+        assert charge.under("replace-one").curve().mu == pytest.approx(0.4 * math.sqrt(2), rel=0.02)
+        people = CountCharge(replace(run, rows_per_unit=3), run.counts[0], adjacency)
+        assert people.curve().mu == pytest.approx(3 * charge.curve().mu)
+
+
+def test_groups_are_scored_for_the_price_of_one_count(estimator, tmp_path):
+    model, labels = estimator.fitted_, np.array(["no", "yes"])[Y]
+    by = np.where(X[:, 1] > 0, "women", "men")
+    by[:9] = "not said"
+    ledger = Ledger(tmp_path / "book")
+    ledger.add("data", unit="row", adjacency="zero-out", filter=GaussianFilter(1.2 * budget(2.0, DELTA), 1e-7))
+    scored = model.private_score(X, labels, epsilon=2.0, by=by, groups=("women", "men"), ledger=ledger, dataset="data")
+    whole = model.private_score(X, labels, epsilon=2.0)
+    assert scored.certificate.epsilon(DELTA) == whole.certificate.epsilon(DELTA)
+    assert scored.run.counts[-1].noise_multiplier == whole.run.counts[-1].noise_multiplier
+    women, men = scored.accuracies[-2:]
+    assert (women.group, men.group) == ("women", "men") and str(women).startswith("women: ")
+    right = model.predict(X) == labels
+    for found in (women, men):
+        own, reach = by == found.group, 8 * scored.run.counts[-1].noise_multiplier
+        assert abs(found.records - own.sum()) < reach and found.low <= right[own].mean() <= found.high
+    assert women.records + men.records < 300 + reach, "who is of no group is counted nowhere"
+    with pytest.raises(li.InputError, match="refuses"):
+        model.private_score(X, labels, epsilon=2.0, by=by, groups=("women", "men"), ledger=ledger, dataset="data")
+    scored.save(tmp_path / "model")
+    assert li.load(tmp_path / "model").accuracies == scored.accuracies and li.verify(tmp_path / "model").holds
+    shown = read(tmp_path / "model")
+    assert str(women) in "".join(map(str, answers(shown))) and '"slice": "women"' in cyclonedx(shown)["bom.cdx.json"]
+    again = scored.private_score(X, labels, epsilon=1.0)
+    assert len(again.accuracies) == 4 and again.accuracies[:3] == scored.accuracies
+
+
+def test_intervals_of_groups_cover():
+    count, rng = NoisyGroups(4.0, 400, ("a", "b")), np.random.default_rng(1)
+    hits = 0
+    for _ in range(400):
+        right = rng.binomial(150, 0.8), rng.binomial(60, 0.6)
+        truth = np.array([right[0], 150 - right[0], right[1], 60 - right[1]])
+        one, two = accuracies((count,), tuple(truth + 4.0 * rng.normal(size=4)))
+        hits += (one.low <= 0.8 <= one.high) + (two.low <= 0.6 <= two.high)
+        assert one.low <= one.value <= one.high and two.low <= two.value <= two.high
+    assert hits >= 0.95 * 800
+    empty, _ = accuracies((count,), (-9.0, -3.0, 40.0, 2.0))
+    assert (empty.low, empty.high, empty.records) == (0.0, 1.0, 0)
+
+
+def test_groups_are_named_beforehand(estimator):
+    model, labels = estimator.fitted_, np.array(["no", "yes"])[Y]
+    for given, word in (({"by": labels}, "belong together"), ({"groups": ("no", "yes")}, "belong together"),
+                        ({"by": labels, "groups": ("no",)}, "two or more names"),
+                        ({"by": labels, "groups": ("no", "no")}, "all different"),
+                        ({"by": labels[1:], "groups": ("no", "yes")}, "by must have 300 entries")):
+        with pytest.raises(li.InputError, match=word):
+            model.private_score(X, labels, epsilon=1.0, **given)
+    with pytest.raises(li.InputError, match="counts must be one"):
+        li.train(replace(RUN, counts=(NoisyGroups(1.0, 30, ("a", "b")),)), (X[:270], Y[:270]), delta=DELTA)

@@ -7,7 +7,7 @@ from lastiterate.curves.curve import Curve
 from lastiterate.curves.failure import WithFailure
 from lastiterate.curves.gdp import Gdp
 from lastiterate.curves.private_selection import WorstOf
-from lastiterate.run.counts import NoisyCount
+from lastiterate.run.counts import Count
 from lastiterate.run.facts import FLOAT_SLACK
 from lastiterate.run.measured_smoothness import by_block
 from lastiterate.run.preparation import Preparation
@@ -44,23 +44,21 @@ def calibration_curve(run: Run) -> Curve:
 def with_later_parts(curve: Curve, run: Run) -> Curve:
     """``curve`` of the training with the calibration and the noisy counts that follow it.
 
-    **Guarantee:** a count moves by 1 at most, whatever model it is of. A record that was trained on may be counted too:
-    costs add. One of a part that the library split off by public places is only counted, there alone: such counts are
-    charged to it, and the training to the others, so that every record pays the worse of the two.
+    **Guarantee:** a count moves by what it says at most, whatever model it is of. A record that was trained on may be
+    counted too: costs add. One of a part that the library split off by public places is only counted, there alone: such
+    counts are charged to it, and the training to the others, so that every record pays the worse of the two.
     """
     if run.calibration is not None:
         curve = compose(curve, calibration_curve(run))
-    both = tuple(_counted(count, run) for count in run.counts if not count.apart)
-    alone = tuple(_counted(count, run) for count in run.counts if count.apart)
+    both = tuple(counted_curve(count, run, run.adjacency) for count in run.counts if not count.apart)
+    alone = tuple(counted_curve(count, run, run.adjacency) for count in run.counts if count.apart)
     trained = compose(curve, *both) if both else curve
     return WorstOf((trained, compose(*alone, *both))) if alone else trained
 
 
 def charged_beside(run: Run) -> tuple[str, ...]:
     """What the run's preparation is charged for, and counts that are released beside the model, in words."""
-    counted = tuple(f"accuracy: a count over {count.records} records, "
-                    + ("apart from those that are trained on" if count.apart else "which may be trained on too")
-                    + f", noise multiplier {count.noise_multiplier:g}" for count in run.counts)
+    counted = tuple(f"accuracy: {count.words}, noise multiplier {count.noise_multiplier:g}" for count in run.counts)
     rounds = () if run.calibration is None else (
         f"calibration of probabilities: {run.calibration.rounds} rounds, noise multiplier "
         f"{run.calibration.noise_multiplier:g}",)
@@ -68,9 +66,9 @@ def charged_beside(run: Run) -> tuple[str, ...]:
                  for part in run.prelude if part.noise_multiplier is not None) + rounds + counted
 
 
-def _counted(count: NoisyCount, run: Run) -> Curve:
-    """Exchanging a record, too, moves the count by 1 at most; a unit's rows by their number."""
-    return Gdp(run.rows_per_unit * (1 + FLOAT_SLACK) / count.noise_multiplier)
+def counted_curve(count: Count, run: Run, adjacency: str) -> Curve:
+    """The curve of one count by itself; a unit's rows move it by their number times what one does."""
+    return Gdp(run.rows_per_unit * count.moved(adjacency) * (1 + FLOAT_SLACK) / count.noise_multiplier)
 
 
 def _curve(part: Preparation, run: Run) -> Curve:

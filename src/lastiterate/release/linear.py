@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -25,11 +26,9 @@ from lastiterate.release.folder import Stored
 from lastiterate.release.linear_plans import Answers
 from lastiterate.release.order import Order, Unread, is_source
 from lastiterate.release.protected_units import check_rows, unit_records
-from lastiterate.release.scored import Accuracy, CountCharge, accuracy, noisy_count
+from lastiterate.release.scored import Accuracy, CountCharge, accuracies, count_of, noisy_count, noisy_numbers
 from lastiterate.release.statements import Written
 from lastiterate.run.arrays import check_kept
-from lastiterate.run.counts import NoisyCount
-from lastiterate.run.facts import FLOAT_SLACK
 from lastiterate.run.preparation import columns
 from lastiterate.run.run import Run
 
@@ -66,26 +65,28 @@ class FittedLinear(Fitted):
     @property
     def accuracies(self) -> tuple[Accuracy, ...]:
         """What the noisy counts say that are released with the model, each with its interval."""
-        return tuple(accuracy(*pair) for pair in zip(self.run.counts, self.counted, strict=True))
+        return accuracies(self.run.counts, self.counted)
 
-    def private_score(self, x: Any, y: Any, *, epsilon: float, unit: Any = None, ledger: Any = None,
-                      dataset: str | None = None) -> FittedLinear:
+    def private_score(self, x: Any, y: Any, *, epsilon: float, by: Any = None, groups: Sequence[str] = (),
+                      unit: Any = None, ledger: Any = None, dataset: str | None = None) -> FittedLinear:
         """The model with one more accuracy, counted with noise on private records x (n, d) and their labels y (n,).
 
-        ``epsilon``: what the count costs by itself, at the model's delta. ``unit``: who a row belongs to; nobody may
-        have more of these than the run's ``rows_per_unit``. ``ledger``, ``dataset``: charged before a record is looked
-        at. Read it as ``accuracies[-1]`` of the model that is returned.
+        ``epsilon``: what the count costs by itself, at the model's delta. ``groups``, ``by``: one accuracy for each of
+        these public names instead, ``by`` (n,) the name of every record's group; for all of them together the same
+        ``epsilon``, since a record is of one group. ``unit``: who a row belongs to; nobody may have more of these than
+        the run's ``rows_per_unit``. ``ledger``, ``dataset``: charged before a record is looked at. Read it as the last
+        of ``accuracies`` of the model that is returned.
 
         **Guarantee:** the certificate of what is returned pays for the count beside everything else, as if every record
         were counted and trained on; the one of this model does not, and must not be shown beside the count.
         """
         if type(self) is not FittedLinear or self.exact:
             raise InputError("model", "must be one whose certificate a count can be added to", self.form)
-        check_kept("data", (x, y))
+        check_kept("data", (x, y) if by is None else (x, y, by))
         mu = worth(epsilon, self.delta)
         if not 0 < mu < math.inf:
             raise InputError("epsilon", "must be a positive number", epsilon)
-        wanted = NoisyCount(self.run.rows_per_unit * (1 + FLOAT_SLACK) / mu * (1 + 1e-9), int(np.shape(x)[0]))
+        wanted = count_of(self.run, mu, int(np.shape(x)[0]), by, tuple(groups))
         run, old = replace(self.run, counts=(*self.run.counts, wanted)), self.certificate
         said = (*check_rows(unit, wanted.records, run.rows_per_unit), *caveats_of_one(mu, self.delta))
         unseen = tuple(text for text in said if text not in old.caveats)
@@ -93,7 +94,8 @@ class FittedLinear(Fitted):
         charging = charging_of(ledger=ledger, dataset=dataset, purpose="private_score")
         charging.charge(CountCharge(run, wanted, run.adjacency), delta=self.delta)
         right = self.predict(x) == np.asarray(y)
-        found = replace(self, proof=proof, run=run, counted=(*self.counted, noisy_count(right, wanted, fresh_key())))
+        numbers = noisy_numbers(right, by, wanted, fresh_key())
+        found = replace(self, proof=proof, run=run, counted=(*self.counted, *numbers))
         charging.finish(found)
         return found
 
@@ -135,7 +137,7 @@ def check(order: Order) -> Order:
         from lastiterate.engine.exact_sums import grid_of
 
         grid_of(run)
-    elif len(run.counts) != (0 if order.places is None else 1):
+    elif len(run.counts) != (0 if order.places is None else 1) or any(count.numbers > 1 for count in run.counts):
         raise InputError("counts", "must be one, with the records that it is about", len(run.counts),
                          "use report_accuracy, or private_score of the model")
     return order if isinstance(order.data, Unread) or is_source(order.data) else replace(order, data=_arrays(order))
@@ -207,8 +209,8 @@ def read(stored: Stored, like: Any = None) -> FittedLinear:
     run, tensors = Run.from_dict(stored.model["run"]), stored.tensors()
     names = ["weights", *(f"prepared_{i}" for i in range(len(run.prelude)))]
     counted = tuple(map(float, tensors.pop("counted", np.zeros(0)).ravel()))
-    if len(counted) != len(run.counts) or not np.isfinite(counted).all():
-        raise InputError("model", "must hold one number for every count of its run", len(counted), "train again")
+    if len(counted) != sum(count.numbers for count in run.counts) or not np.isfinite(counted).all():
+        raise InputError("model", "must hold the numbers of every count of its run", len(counted), "train again")
     if sorted(tensors) != sorted(names) or not all(np.isfinite(array).all() for array in tensors.values()):
         raise InputError("model", "must hold the weights of its run", sorted(tensors), "train again")
     weights = tensors["weights"]

@@ -47,7 +47,8 @@ def cyclonedx(subject: Subject) -> dict[str, str]:
     hashes = [{"alg": "SHA-256", "content": body[entry]} for entry in HASHES.values() if body.get(entry)]
     score = stated_by_releaser(subject, "accuracy")
     metrics = [{"type": "accuracy, counted with noise that epsilon pays for", "value": f"{found.value:.4g}",
-                "confidenceInterval": {"lowerBound": f"{found.low:.4g}", "upperBound": f"{found.high:.4g}"}}
+                "confidenceInterval": {"lowerBound": f"{found.low:.4g}", "upperBound": f"{found.high:.4g}"},
+                **({"slice": found.group} if found.group else {})}
                for found in subject.accuracies] or ([] if score == UNSTATED else [{"type": "score", "value": score}])
     risk = {"name": "somebody learns from the model whether a record was used",
             "mitigationStrategy": f"differential privacy: {claim(subject)}"}

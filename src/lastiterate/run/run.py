@@ -11,7 +11,7 @@ from lastiterate.errors import InputError
 from lastiterate.run import codec, older, strict_json
 from lastiterate.run.adjacency import check_adjacency
 from lastiterate.run.batching import Batching
-from lastiterate.run.counts import NoisyCount, check_counts
+from lastiterate.run.counts import Count, check_counts
 from lastiterate.run.derived_fields import Described
 from lastiterate.run.domains import Domain
 from lastiterate.run.evidence import Fact, TestedFact
@@ -62,7 +62,7 @@ class Run(Described):
     """
 
     method: Method = Descent()
-    counts: tuple[NoisyCount, ...] = ()
+    counts: tuple[Count, ...] = ()
     calibration: Calibration | None = None
 
     def __post_init__(self) -> None:
@@ -150,7 +150,7 @@ DESCRIPTIONS: dict[str, tuple[type, ...]] = {
     "step_size": get_args(StepSize), "noise": get_args(Noise), "batching": get_args(Batching),
     "domain": get_args(Domain), "prox": get_args(Prox), "start": get_args(Start), "update": get_args(Update),
     "prelude": get_args(Preparation), "loss": get_args(Loss), "method": get_args(Method),
-    "counts": (NoisyCount,), "calibration": (Calibration,),
+    "counts": get_args(Count), "calibration": (Calibration,),
 }
 """The classes that each field of a run may hold."""
 _CLASSES: dict[str, type] = {kind.__name__: kind for kinds in DESCRIPTIONS.values() for kind in kinds} \

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from lastiterate.errors import InputError
-from lastiterate.run.counts import NoisyCount
+from lastiterate.run.counts import Count
 from lastiterate.run.derived_fields import Described
 from lastiterate.run.losses import Abstract
 from lastiterate.run.preparation import CosineFeatures, TopEigenvalue
 from lastiterate.run.validate import whole
 
 
-def check_units(run: Described, counts: tuple[NoisyCount, ...]) -> None:
+def check_units(run: Described, counts: tuple[Count, ...]) -> None:
     """Refuse units as records where the engine would not take their mean, and group privacy on top of them."""
     whole("rows_per_record", run.rows_per_record, most=10**6)
     if run.rows_per_record == 1:
