@@ -26,7 +26,7 @@ from lastiterate.release.folder import Stored
 from lastiterate.release.linear_plans import Answers
 from lastiterate.release.order import Order, Unread, is_source
 from lastiterate.release.protected_units import check_rows, unit_records
-from lastiterate.release.scored import Accuracy, CountCharge, accuracies, count_of, noisy_count, noisy_numbers
+from lastiterate.release.scored import Accuracy, CountCharge, accuracies, count_of, noisy_numbers
 from lastiterate.release.statements import Written
 from lastiterate.run.arrays import check_kept
 from lastiterate.run.preparation import columns
@@ -163,7 +163,7 @@ def fit(order: Order, key: Key | None) -> FittedLinear:
     found = FittedLinear(proof=order.certificate, delta=order.delta, schema=order.schema, exact=order.exact, run=run,
                          released=_executed(order, key), answers=_indices_of(run) if order.answers is None
                          else order.answers)
-    return found if order.places is None or order.exact else replace(found, counted=(_counted(found, order),))
+    return found if order.places is None or order.exact else replace(found, counted=_counted(found, order))
 
 
 def _executed(order: Order, key: Key | None) -> Model:
@@ -187,14 +187,14 @@ def _executed(order: Order, key: Key | None) -> Model:
     return execute(run, rows, target, key, order.progress, keeper)
 
 
-def _counted(found: FittedLinear, order: Order) -> float:
+def _counted(found: FittedLinear, order: Order) -> tuple[float, ...]:
     """The noisy count of right answers on the records that are kept for it."""
     assert order.places is not None and isinstance(found.answers, Labels)
     rows, target = (part[order.places[1]] for part in order.data)
     key = fresh_key() if order.seed is None else seeded_keys(order.seed, 2)[1]
     right = found.predict(rows) == np.asarray(found.answers.values)[target]
     # several processes release one number
-    return noisy_count(right, found.run.counts[0], Devices(order.devices).same_key(key))
+    return noisy_numbers(right, None, found.run.counts[0], Devices(order.devices).same_key(key))
 
 
 def _indices_of(run: Run) -> Answers:
