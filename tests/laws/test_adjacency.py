@@ -93,7 +93,7 @@ def test_replace_one_stands_beside_zero_out():
         assert zero.replace_one_epsilon(DELTA) == swap.epsilon(DELTA)
         if batch == "poisson":  # sampling theorems speak of one record: one is removed, another one added
             assert swap.epsilon(DELTA) < zero.group(2, DELTA)
-            assert swap.best(DELTA).theorem.name == zero.best(DELTA).theorem.name == "poisson-pld"
+            assert swap.best(DELTA).theorem.name == zero.best(DELTA).theorem.name == "delayed-shifts-poisson"
         assert swap.under("zero-out").epsilon(DELTA) == zero.epsilon(DELTA)
     added = li.account(replace(RUN, batching=BATCHES["poisson"], adjacency="add-remove"))
     assert added.under("replace-one") is None and added.replace_one_epsilon(DELTA) == math.inf

@@ -22,9 +22,9 @@ ROWS = {
     li.FixedSize: {"fixed-size-amplified", "restarted-fixed-size"},
     li.BallsInBins: {"shifted-interpolation-bins", "balls-in-bins-pld"},
     li.RandomAllocation: {"shifted-interpolation-allocated", "random-allocation-pld", "restarted-allocation-pld"},
-    li.Poisson: {"poisson-rdp", "poisson-pld", "restarted-poisson-pld"},
+    li.Poisson: {"poisson-rdp", "poisson-pld", "restarted-poisson-pld", "delayed-shifts-poisson"},
 }
-SLOW = {"poisson-rdp", "poisson-pld", "restarted-poisson-pld", "restarted-fixed-size"}
+SLOW = {"poisson-rdp", "poisson-pld", "restarted-poisson-pld", "delayed-shifts-poisson", "restarted-fixed-size"}
 """Rows that take a third of a second each; test_poisson and test_restarted have laws of their own."""
 FAR = {"poisson-rdp", "langevin-linear", "cyclic-weakly-convex"}
 """Rows that no quadratic attains."""

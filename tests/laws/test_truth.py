@@ -411,6 +411,8 @@ ASKED = {
     "lipschitz_step",
     "restarted-poisson-pld": "poisson_batches not_replace_one dp_accounting_installed last_iterate_only "
     "counted_records plain_updates no_prox lipschitz_step",
+    "delayed-shifts-poisson": "poisson_batches not_replace_one dp_accounting_installed last_iterate_only "
+    "counted_records plain_updates no_prox lipschitz_step",
     "shifted-interpolation-bins": "last_iterate_only secret_bins plain_updates lipschitz_step",
     "linear-witness": "not_averaged drawn_anew plain_updates released_as_left everywhere idle_clip public_curvature",
 }

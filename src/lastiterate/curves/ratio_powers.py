@@ -98,7 +98,8 @@ def _window(parts: list[tuple[int, Array, int]], h: float) -> tuple[int, int]:
             for (_, masses, count), x in zip(parts, values, strict=True):
                 exponents = rate * x
                 top = float(exponents.max())
-                bound += count * (top + math.log(float((masses * np.exp(exponents - top)).sum())))
+                moment = max(float((masses * np.exp(exponents - top)).sum()), 1e-300)  # above what underflows
+                bound += count * (top + math.log(moment))
             if sign > 0:
                 high = min(high, math.ceil(bound / rate / h) + 1)
             else:

@@ -1,0 +1,93 @@
+"""Which intervals hide what a drawn record adds: a few choices of their lengths, compared, for Poisson batches.
+
+Every choice is valid. Proof: docs/theorems/delayed-shifts.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from lastiterate.analysis.restart import Followed, last_steps
+from lastiterate.curves.curve import BestOf, Curve
+from lastiterate.curves.delayed_shifts import DelayedShifts, hidden
+from lastiterate.curves.failure import WithFailure
+from lastiterate.curves.gdp import Gdp
+from lastiterate.run.arrays import Array
+from lastiterate.run.facts import known
+from lastiterate.run.run import Run
+
+GROWTHS, WIDEST = (1.2, 1.6), (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+"""Choices of intervals, counted from the last step: how much longer each is, and the longest."""
+FAILURES = (0.0, 1e-20, 1e-12, 1e-9, 1e-7, 1e-6)
+"""Probabilities that a batch holds more or fewer records than usual."""
+WORSE = 4.0
+"""Choices that cost so many times as much as the best one, in squared mu, are left out."""
+STARTS = 12
+"""Steps from which a run in a bounded domain is followed."""
+MOST_KINDS = 64
+"""Different steps that are distinguished: runs of neighbours count with the worst of each constant."""
+REPRESENTATIVES = 24
+"""Weights by which choices are ordered."""
+
+
+def delayed(run: Run) -> Curve:
+    """The best choices for several probabilities that batches are of unusual size."""
+    rate, sensitivity = run.batching.inclusion_probability(run.n), known(run.facts(), "sensitivity")
+    assert rate is not None and sensitivity is not None
+    if sensitivity.value == 0:
+        return Gdp(0.0)
+    found: list[tuple[float, Curve]] = []
+    maps = None
+    for failure in FAILURES:
+        steps = last_steps(run, rate, failure, 1)
+        if maps is not None and np.array_equal(maps, steps.c):
+            continue  # a larger failure buys nothing
+        maps = steps.c
+        size, curve = min(((about(one), one) for one in choices(steps, rate)), key=lambda pair: pair[0])
+        if not found or size < min(other for other, _ in found) * (1 - 1e-3):
+            found.append((size, WithFailure(curve, failure) if failure else curve))
+    least = min(size for size, _ in found)
+    curves = tuple(curve for size, curve in found if size <= WORSE * least)
+    return curves[0] if len(curves) == 1 else BestOf(curves)
+
+
+def choices(steps: Followed, rate: float) -> list[DelayedShifts]:
+    """Intervals of some lengths, from the first step that is followed or, in a bounded domain, from later ones."""
+    total = steps.c.size
+    starts = [(0, steps.before)]
+    if math.isfinite(steps.diameter):
+        later = total - np.unique(np.geomspace(2, max(2, total), STARTS).astype(int))
+        starts += [(int(at), steps.diameter) for at in later if at > 0]
+    found: list[DelayedShifts] = []
+    for first, before in starts:
+        like = kinds(steps.c[first:], steps.s[first:], np.sqrt(steps.v)[first:])
+        for widest in (x for x in WIDEST if x == 1 or x < total - first):
+            found += [DelayedShifts(rate, *like, growth, widest, before) for growth in GROWTHS[: 1 + (widest > 1)]]
+    return found
+
+
+Kinds = tuple[tuple[int, ...], tuple[float, ...], tuple[float, ...], tuple[float, ...]]
+
+
+def kinds(c: Array, s: Array, std: Array) -> Kinds:
+    """Runs of equal steps: how many, the constants, the shifts, the noise."""
+    different = np.flatnonzero((np.diff(c) != 0) | (np.diff(s) != 0) | (np.diff(std) != 0)) + 1
+    parts = (np.split(np.arange(c.size), different) if different.size < MOST_KINDS else
+             np.array_split(np.arange(c.size), MOST_KINDS))
+    return (tuple(p.size for p in parts), tuple(float(c[p].max()) for p in parts),
+            tuple(float(s[p].max()) for p in parts), tuple(float(std[p].min()) for p in parts))
+
+
+def about(curve: DelayedShifts) -> float:
+    """About the squared mu of all pairs; it orders choices and bounds nothing."""
+    certain, pairs = hidden(replace(curve, mu=0.0))
+    total = min(certain, 1e9) ** 2
+    for weights, count in pairs:
+        parts = np.array_split(np.sort(np.minimum(weights, 1e9)), min(REPRESENTATIVES, weights.size))
+        each, size = np.array([part.mean() for part in parts]), np.array([part.size for part in parts])
+        squares = np.log1p(curve.rate**2 * np.expm1(np.minimum(np.outer(each, each), 500.0)))
+        total += count * float(size @ squares @ size)
+    return total

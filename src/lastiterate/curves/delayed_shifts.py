@@ -1,0 +1,178 @@
+"""Steps that draw a record with a fixed probability, when what it adds is hidden later, by the noise of other steps.
+
+The steps are cut into intervals. What the record adds in one of them, S = sum of s_t R_t over its draws (R_t the
+product of the later Lipschitz constants), is hidden by the noise of the next, X = sum of v_t R_t^2 there: a pair
+E N(S / sqrt(X), 1) against N(0, 1), in which the draws stay secret. The last interval is one step, which hides its own
+draw as well. Pairs of all intervals compose. Proof: docs/theorems/delayed-shifts.
+
+Larger weights, and laws of S that are stochastically larger, only make pairs easier to distinguish.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import final
+
+import numpy as np
+
+from lastiterate.curves.curve import UP, Curve, check_delta, check_epsilon
+from lastiterate.curves.exchanged import Exchanged
+from lastiterate.curves.gdp import Gdp
+from lastiterate.curves.grouped import Grouped, confirmed_epsilon
+from lastiterate.curves.profile_renyi import renyi_divergence
+from lastiterate.curves.ratio_law import Ratio, coarsened
+from lastiterate.curves.ratio_powers import product
+from lastiterate.curves.shift_mixtures import mixture_profile, shift_law
+from lastiterate.errors import InputError
+from lastiterate.run.arrays import Array
+
+FINE, COARSE = 50, 12
+"""Nodes per standard deviation of one interval's loss, and of the composition's."""
+MOST_NODES = 2**18
+LARGEST = 300.0
+"""A shift over the noise beyond which there are no numbers."""
+FAINT = 1e-4
+"""Shifts that count as if they were certain."""
+Weights = tuple[Array, int]
+"""What a draw of each step of an interval adds, over the noise that hides it, and how many intervals are alike."""
+
+
+@final
+@dataclass(frozen=True)
+class DelayedShifts(Curve):
+    """``counts[i]`` steps with Lipschitz constant ``factors[i]``, to which a record that is drawn, with probability
+    ``rate``, adds ``shifts[i]``, and noise ``stds[i]``; in order. A Gaussian mechanism ``mu`` on the same data.
+
+    ``before``: a bound on the distance at the first step. Intervals are 1, then ``growth`` times as long each, rounded
+    down, up to ``widest``, counted from the last step. It holds the description; numbers are computed when asked for.
+    """
+
+    rate: float
+    counts: tuple[int, ...]
+    factors: tuple[float, ...]
+    shifts: tuple[float, ...]
+    stds: tuple[float, ...]
+    growth: float
+    widest: int
+    before: float = 0.0
+    mu: float = 0.0
+    coarse: bool = False
+
+    def __post_init__(self) -> None:
+        if not 0 < self.rate <= 1:
+            raise InputError("rate", "must lie in (0, 1]", self.rate)
+        if not len(self.counts) == len(self.factors) == len(self.shifts) == len(self.stds) or min(self.counts) < 1:
+            raise InputError("counts", "need one positive entry for every kind of step", self.counts)
+        if not all(x >= 0 for x in (*self.factors, *self.shifts, *self.stds, self.before, self.mu)):
+            raise InputError("factors", "and shifts, noise and distances must be numbers >= 0", self.factors)
+        if not (self.growth >= 1 and self.widest >= 1):
+            raise InputError("growth", "must be at least 1, as the widest interval", self.growth)
+
+    @property
+    def known_draws(self) -> Gdp:
+        """The curve if the record were in every batch."""
+        certain, pairs = hidden(self)
+        return Gdp(math.sqrt(certain**2 + self.mu**2 + sum(n * float(w.sum()) ** 2 for w, n in pairs)) * UP)
+
+    def directions(self, epsilon: float) -> tuple[float, float]:
+        check_epsilon(epsilon)
+        known, found = self.known_draws.delta(epsilon), _composed(self)
+        if found is None:
+            return known, known
+        law, certain = found
+        removed, added = law.deltas(epsilon, math.hypot(self.mu, certain) * UP)
+        return min(removed, known), min(added, known)
+
+    def delta(self, epsilon: float) -> float:
+        return max(self.directions(epsilon))
+
+    def epsilon(self, delta: float) -> float:
+        check_delta(delta)
+        return _epsilon(self, delta)
+
+    def rdp(self, alpha: float) -> float:
+        return renyi_divergence(self, alpha, self.known_draws.mu)
+
+    def group(self, size: int) -> Curve:
+        return Grouped(self, size)
+
+    def exchanged(self) -> Exchanged:
+        return Exchanged(self)
+
+    def with_gaussian(self, mu: float) -> DelayedShifts:
+        """The composition with a ``mu``-Gaussian-DP mechanism."""
+        return replace(self, mu=math.hypot(self.mu, mu) * UP)
+
+    def coarser(self) -> DelayedShifts:
+        return replace(self, coarse=True)
+
+
+@lru_cache(maxsize=256)
+def _epsilon(curve: DelayedShifts, delta: float) -> float:
+    return min(curve.known_draws.epsilon(delta), confirmed_epsilon(curve, delta))
+
+
+def interval_ends(steps: int, growth: float, widest: int) -> list[int]:
+    """Where intervals end, and 0 first."""
+    ends, length = [steps], 1.0
+    while ends[-1] > 0:
+        ends.append(max(0, ends[-1] - min(widest, math.floor(length))))
+        length = min(length * growth, float(widest))
+    return ends[::-1]
+
+
+@lru_cache(maxsize=64)
+def hidden(curve: DelayedShifts) -> tuple[float, tuple[Weights, ...]]:
+    """mu of what counts as certain, and the weights of the other pairs."""
+    with np.errstate(divide="ignore"):
+        c, s, std = (np.log(np.repeat(x, curve.counts)) for x in (curve.factors, curve.shifts, curve.stds))
+    ends = interval_ends(c.size, curve.growth, curve.widest)
+    found: dict[tuple[bytes, int, bool], Weights] = {}
+    certain = 0.0 if curve.before == 0 or len(ends) > 2 else math.inf  # a single step hides its own draw
+    if curve.before > 0 and len(ends) > 2:
+        certain = float(_weights(c[: ends[1]], np.full(1, math.log(curve.before)), std[: ends[1]], 0, earlier=True)[0])
+    for begin, middle, end in zip(ends[:-2] or [0], ends[1:-1] or [0], ends[2:] or ends[1:], strict=True):
+        key = np.stack([x[begin:end] for x in (c, s, std)]).tobytes(), middle - begin, end == c.size
+        if key not in found:
+            shift = _weights(c[begin:end], s[begin : end if end == c.size else middle], std[begin:end], middle - begin)
+            found[key] = shift[shift > 0], 0
+        found[key] = found[key][0], found[key][1] + 1
+    faint = [(w, n) for w, n in found.values() if float(w.sum()) <= FAINT]
+    certain = math.sqrt(certain**2 + sum(n * float(w.sum()) ** 2 for w, n in faint)) * UP
+    return certain, tuple((w, n) for w, n in found.values() if float(w.sum()) > FAINT)
+
+
+def _weights(c: Array, s: Array, std: Array, middle: int, *, earlier: bool = False) -> Array:
+    """What the first steps add over what the steps from ``middle`` on hide; all arguments are logarithms.
+
+    ``earlier``: the shift is a distance before the first step. Sums of logarithms are off by 2^-53 of the largest
+    each, so that the result is raised by far more.
+    """
+    whole = np.append(np.cumsum(c[::-1])[::-1], 0.0)
+    later, size = whole[1:], np.abs(whole[np.isfinite(whole)]).max(initial=0.0)
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        noise = np.logaddexp.reduce(2 * (std[middle:] + later[middle:]))
+        shift = s + (whole[:1] if earlier else later[: s.size])
+        found = np.exp(shift - noise / 2 + 1e-10 + 2.0**-48 * (c.size + 16) * (1 + size))
+    return np.where(np.isneginf(shift), 0.0, np.where(np.isnan(found), math.inf, found))
+
+
+@lru_cache(maxsize=16)
+def _composed(curve: DelayedShifts) -> tuple[Ratio, float] | None:
+    """The law of the likelihood ratio of all pairs and mu of the rest; ``None`` where there is no statement."""
+    certain, pairs = hidden(curve)
+    if not certain <= LARGEST or not pairs or not all(float(w.sum()) <= LARGEST for w, _ in pairs):
+        return None
+    resolution = COARSE if curve.coarse else FINE
+    profiles = [(mixture_profile(*shift_law(w, curve.rate)), n) for w, n in pairs]
+    variance = sum(n * profile.variance for profile, n in profiles) / sum(n for _, n in profiles)
+    h = max(math.sqrt(variance) / resolution, max(profile.largest for profile, _ in profiles) / MOST_NODES, 1e-7)
+    try:
+        found = product(tuple((profile.on_nodes(h), n) for profile, n in profiles))
+    except (ValueError, OverflowError):
+        return None
+    while found.h * 4 * resolution < found.spread:
+        found = coarsened(found)
+    return found, certain

@@ -1,0 +1,166 @@
+"""Draws that later steps hide: every choice of intervals lies above the exact law, and it is used."""
+
+import itertools
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+import lastiterate as li
+from lastiterate.analysis.delayed_draws import about, choices
+from lastiterate.analysis.restart import last_steps
+from lastiterate.curves.composition import compose, curve_from_dict
+from lastiterate.curves.delayed_shifts import DelayedShifts, hidden, interval_ends
+from lastiterate.curves.gdp import Gdp
+from lastiterate.curves.pld import Pld
+from lastiterate.curves.shift_mixtures import mixture_profile, shift_law
+from lastiterate.theorems import TABLE
+from lastiterate.theorems.theorem import Applies, Fails, match
+from laws.test_restarted import EPSILONS, draws, law, runs
+from tiers import size
+
+NAME = "delayed-shifts-poisson"
+
+
+def test_every_choice_of_intervals_lies_above_the_exact_law():
+    rng, near = np.random.default_rng(7), 0.0
+    for _ in range(size(25, 1000, "DELAYED")):
+        run, c = runs(rng, li.Poisson(float(rng.uniform(0.05, 0.7))), int(rng.integers(1, 9)))
+        c = c * float(rng.choice([1.0, 1.0, 1.3]))
+        exact, rate = law(run, list(draws(run)), c), run.batching.rate
+        found = choices(replace(last_steps(run, rate, 0.0, 1), c=c), rate)
+        for curve in rng.permutation(np.array(found, dtype=object))[:3]:
+            for epsilon, true in zip(EPSILONS, exact, strict=True):
+                ours = curve.delta(epsilon)
+                assert ours >= true * (1 - 1e-4) - 1e-9, (run, curve, epsilon)
+                near = max(near, true / ours if true > 1e-3 else 0.0)
+    assert near > 0.9
+
+
+def orders(p, q, cell, epsilon):
+    return [np.maximum(a - math.exp(epsilon) * b, 0).sum() * cell for a, b in ((p, q), (q, p))]
+
+
+def test_shifts_that_the_past_chooses_are_no_worse_than_aligned_ones():
+    """Two steps, some secret ways; at the second step every way's shift is a function of what the first one showed."""
+    rng, near = np.random.default_rng(3), 0.0
+    axis = np.linspace(-8, 9, 341)
+    cell, first = (axis[1] - axis[0]) ** 2, axis[:, None]
+    q = np.multiply.outer(norm.pdf(axis), norm.pdf(axis))
+    for trial in range(size(40, 1000, "ALIGNED")):
+        count = int(rng.integers(2, 5))
+        chances, most = rng.dirichlet(np.ones(count)), rng.uniform(0, 2, (count, 2)) * rng.integers(0, 2, (count, 2))
+        p = aligned = 0.0
+        for chance, (one, two) in zip(chances, most, strict=True):
+            sign, turn = rng.choice([-1.0, 1.0]), rng.uniform(-2, 2)
+            shift = two * (np.where(axis > turn, sign, -sign) if trial % 2 else np.tanh(sign * (axis - turn)))
+            p = p + chance * norm.pdf(first - one * (1.0 if trial % 3 else sign)) * norm.pdf(axis - shift[:, None])
+            aligned = aligned + chance * norm.pdf(first - one) * norm.pdf(axis - two)
+        for epsilon in EPSILONS:
+            for true, worst in zip(orders(p, q, cell, epsilon), orders(aligned, q, cell, epsilon), strict=True):
+                assert true <= worst * (1 + 1e-3) + 1e-6, (chances, most, epsilon)
+                near = max(near, true / worst if worst > 1e-2 else 0.0)
+    assert near > 0.8
+
+
+def test_the_pair_of_an_interval():
+    """Its curve on nodes is at least the exact one, and hardly more, in both orders."""
+    x = np.linspace(-12, 17, 20_001)
+    for weights, rate in (([0.7] * 6, 0.05), ([1.2, 0.8, 0.3, 0.1], 0.3), ([2.5], 0.01), ([0.3] * 3, 1.0)):
+        ways = [(math.prod(rate if b else 1 - rate for b in taken), np.dot(weights, taken))
+                for taken in itertools.product((0, 1), repeat=len(weights))]
+        p = sum(chance * norm.pdf(x - shift) for chance, shift in ways if chance)
+        found = mixture_profile(*shift_law(np.array(weights), rate)).on_nodes(1e-3)
+        assert found.q.sum() + found.zero == pytest.approx(1, abs=1e-6)
+        for epsilon in (0.0, 0.1, 0.5, 1.0, 2.0):
+            for true, ours in zip(orders(p, norm.pdf(x), x[1] - x[0], epsilon), found.deltas(epsilon), strict=True):
+                assert true * (1 - 1e-6) - 1e-9 <= ours <= true * 1.02 + 1e-6
+
+
+def test_laws_of_shifts_are_rounded_up():
+    rng = np.random.default_rng(6)
+    for _ in range(20):
+        weights = rng.uniform(0.01, 1, int(rng.integers(1, 9))) if rng.random() < 0.7 else np.full(5, 0.37)
+        rate = float(rng.uniform(0.02, 1))
+        chances, values, lost = shift_law(weights, rate)
+        assert 1 - 1e-12 <= chances.sum() + lost <= 1 + 1e-9 and lost < 1e-12
+        for level in rng.uniform(0, weights.sum(), 5):
+            true = sum(math.prod(rate if b else 1 - rate for b in taken)
+                       for taken in itertools.product((0, 1), repeat=weights.size) if np.dot(weights, taken) > level)
+            assert chances[values > level].sum() + lost >= true * (1 - 1e-12)
+        assert (chances * values).sum() <= rate * weights.sum() * 1.05
+
+
+def test_intervals_and_what_hides_them():
+    assert interval_ends(10, 2.0, 3) == [0, 1, 4, 7, 9, 10] and interval_ends(3, 1.0, 1) == [0, 1, 2, 3]
+    assert interval_ends(1, 2.0, 5) == [0, 1]
+    curve = DelayedShifts(0.2, (3, 2), (0.5, 2.0), (1.0, 0.3), (0.7, 0.4), 2.0, 2, 5.0)  # ends 0, 2, 4, 5
+    certain, pairs = hidden(curve)
+    assert certain == pytest.approx(5 * 0.25 / (0.7 * math.sqrt(1.25)), rel=1e-6)
+    noise, last = math.sqrt((0.7 * 2) ** 2 + 0.4**2), 0.4
+    wanted = [[0.5 * 0.5 * 2 / noise, 1 * 0.5 * 2 / noise], [1 * 2 * 2 / last, 0.3 * 2 / last, 0.3 / last]]
+    assert [list(w) for w, _ in pairs] == [pytest.approx(one, rel=1e-6) for one in wanted]
+    (single,) = hidden(DelayedShifts(0.2, (1,), (1.0,), (1.0,), (2.0,), 1.0, 1))[1]
+    assert list(single[0]) == pytest.approx([0.5]) and single[1] == 1
+    assert hidden(DelayedShifts(0.2, (1,), (1.0,), (1.0,), (2.0,), 1.0, 1, before=0.1))[0] == math.inf
+
+
+def test_one_step_is_sampled():
+    for rate, z in ((0.05, 1.0), (0.3, 2.0)):
+        ours, theirs = DelayedShifts(rate, (1,), (1.0,), (1.0,), (z,), 1.0, 1), Pld(rate, (z,), (1,))
+        for epsilon in (0.1, 0.5, 1.0):
+            assert ours.delta(epsilon) == pytest.approx(theirs.delta(epsilon), rel=2e-3)
+
+
+def test_the_curve():
+    curve = DelayedShifts(0.05, (100,), (1.0,), (1.0,), (2.0,), 1.2, 4)
+    epsilon = curve.epsilon(1e-5)
+    assert curve.delta(epsilon) <= 1e-5 < curve.delta(epsilon * (1 - 1e-6))
+    assert curve_from_dict(json.loads(json.dumps(curve.to_dict()))) == curve
+    together = compose(Gdp(0.1), curve)
+    assert isinstance(together, DelayedShifts) and epsilon < together.epsilon(1e-5) < 1.5 * epsilon
+    assert epsilon <= curve.coarser().epsilon(1e-5) <= epsilon * 1.05
+    assert Pld(0.05, (2.0,), (100,)).rdp(8.0) / 2 < curve.rdp(8.0) <= curve.known_draws.rdp(8.0) * 1.001
+    assert curve.group(2).epsilon(1e-4) > epsilon
+    assert replace(curve, stds=(0.0,)).epsilon(1e-5) == math.inf
+
+
+BASE = li.Run(n=10_000, steps=400, step_size=1 / 0.35, noise=li.NoiseMultiplier(2.0), batching=li.Poisson(0.05),
+              loss=li.Logistic(row_norm=1.0, intercept=0.0, ridge=0.1))
+
+
+def curve(run, name=NAME):
+    found = match(TABLE[name], run)
+    assert isinstance(found, Applies), found
+    return found.curve
+
+
+def test_what_it_buys():
+    contracting, flat = BASE, replace(BASE, step_size=4.0, loss=li.Logistic(row_norm=1.0, intercept=0.0), steps=4000,
+                                      noise=li.NoiseMultiplier(0.8))
+    assert curve(contracting).epsilon(1e-5) < 0.75 * curve(contracting, "restarted-poisson-pld").epsilon(1e-5)
+    found = curve(flat).epsilon(1e-5)
+    assert found < 0.65 * curve(flat, "poisson-pld").epsilon(1e-5)
+    assert found < 1.05 * match(TABLE["linear-witness"], flat).bound.epsilon(1e-5), "nobody can say much less"
+    small = replace(flat, domain=li.domains.Ball(0.05))
+    assert curve(small).epsilon(1e-5) < found / 2, "a small domain forgets"
+
+
+def test_steps_of_many_kinds_count_with_the_worst():
+    steps = tuple(float(x) for x in np.linspace(2.0, 2.8, 400))
+    varied = curve(replace(BASE, step_size=steps)).epsilon(1e-5)
+    assert curve(replace(BASE, step_size=2.0)).epsilon(1e-5) < varied * 1.5 and varied < 0.6
+
+
+def test_sizes_order_choices_as_epsilons_do():
+    few, many = (DelayedShifts(0.05, (4000,), (1.0,), (1.0,), (0.8,), 1.2, widest) for widest in (1, 64))
+    assert about(many) < about(few) and many.epsilon(1e-5) < few.epsilon(1e-5)
+
+
+@pytest.mark.parametrize("change", [{"release": "all"}, {"update": li.HeavyBall(0.5)},
+                                    {"prox": li.penalties.L2Squared(0.1)}, {"batching": li.FixedSize(500)}])
+def test_what_the_proof_does_not_cover(change):
+    assert isinstance(match(TABLE[NAME], replace(BASE, **change)), Fails)
