@@ -267,16 +267,18 @@ def test_a_target_mean_is_paid_for_and_for_regressions_only():
 
 
 def test_an_audit_reads_the_steps_as_they_are_stated():
-    bare, caveats = auditable(stable())
-    assert bare.prelude == () and bare.step_sizes[0] == 5e4 and "neither attacked" in caveats[0]
+    found = auditable(stable())
+    assert found.run.prelude == () and found.run.step_sizes[0] == 5e4
+    assert {text.split()[0] for text in found.lacking} == {"prelude", "step_size"}
 
 
 def test_an_audit_takes_the_public_smoothness_for_a_measured_one():
     loss = li.Softmax(classes=3, cap=0.1)
     run = li.Run(n=N, steps=6, step_size=li.RelativeToSmooth(1.5), noise=li.NoiseMultiplier(1.0), loss=loss,
                  prelude=(li.PrivateMean(QUIET, 2.0), li.TopEigenvalue(QUIET)))
-    bare, caveats = auditable(run)
-    assert bare.prelude == () and bare.first_step == 1.5 / loss.facts().fact("smooth") and len(caveats) == 2
+    found = auditable(run)
+    assert found.run.prelude == () and found.run.first_step == 1.5 / loss.facts().fact("smooth")
+    assert {text.split()[0] for text in found.lacking} == {"prelude", "step_size"}
 
 
 def test_roots_are_maps_of_single_records_with_a_public_norm():

@@ -6,9 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lastiterate.accounting.certificate import Certificate
+from lastiterate.accounting.exact_steps import ExactRun
 from lastiterate.accounting.unlearning import Unlearning
+from lastiterate.audit.auditing import certificate_of
 from lastiterate.errors import InputError
 from lastiterate.release import folder
+from lastiterate.release.linear import FittedLinear
 from lastiterate.run import strict_json
 from lastiterate.run.evidence import Evidence
 from lastiterate.run.run import Run
@@ -23,6 +26,17 @@ class Subject:
     at_least: Evidence = Evidence.ENFORCED
     kind: str = "run"  #: of the released model, where there is one
     forgetting: Certificate | None = None  #: of a model that forgot, whose last steps ``run`` is
+    exact: bool = False  #: whether the noise of ``run`` is exact
+
+    @property
+    def attacked(self) -> Run | ExactRun:
+        """What ``audit`` takes."""
+        return ExactRun(self.run) if self.exact else self.run
+
+    @property
+    def certificate(self) -> Certificate:
+        """Of what is attacked."""
+        return Certificate(ExactRun(self.run)) if self.exact else certificate_of(self.run, self.at_least)
 
 
 def read(path: Path) -> Subject:
@@ -38,8 +52,10 @@ def read(path: Path) -> Subject:
     stored, model = whole.certificate, whole.model
     delta, evidence = stored.get("delta"), str(stored.get("at_least"))
     if "exact_run" in stored:
-        raise InputError("audit", "attacks runs whose noise is in floating point, and this release has exact noise",
-                         str(model.get("kind")), "write the run to a file and audit that")
+        if model.get("kind") != FittedLinear.exact_kind:
+            raise InputError("audit", "attacks exact noise of linear models only, and this release has exact noise",
+                             str(model.get("kind")), "write the run to a file and audit that")
+        return Subject(Run.from_dict(stored["exact_run"]), delta, kind=str(model.get("kind")), exact=True)
     if "unlearning" in stored:
         found = Unlearning.read(stored)
         return Subject(found.requests[-1].run, delta, kind=str(model.get("kind")), forgetting=Certificate(found))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 
 from lastiterate.accounting.certificate import Certificate, account
-from lastiterate.audit import executed, networks, replay, trajectory
+from lastiterate.accounting.exact_steps import ExactRun
+from lastiterate.audit import executed, networks, public_ways, replay
+from lastiterate.audit.attacked_run import Attacked, auditable
 from lastiterate.audit.attacks import PORTFOLIO, by_name
 from lastiterate.audit.canaries import worst_case
 from lastiterate.audit.claim import Claim
@@ -28,23 +30,22 @@ from lastiterate.audit.scoring import (
     batch_size,
     check_pure,
     collect,
+    in_batches,
     pilots_of,
     settings,
 )
 from lastiterate.audit.shared import on_devices
 from lastiterate.audit.sizes import planned
 from lastiterate.audit.statistics import require_statement
-from lastiterate.audit.whole import AT_ONCE, audited_whole, end_to_end, one_by_one
+from lastiterate.audit.whole import AT_ONCE, alone, end_to_end, exactly, one_by_one
 from lastiterate.engine import Trainer
 from lastiterate.errors import InputError
 from lastiterate.run.evidence import Evidence
 from lastiterate.run.run import Run
-from lastiterate.run.stable import without_preparation
-from lastiterate.run.step_sizes import RelativeToSmooth
 
 THRESHOLDS = 2
-STAND_IN = "the loss is a stand-in whose gradients are the records: a user's own loss is not looked at"
-WHOLE = "the estimator's fit was attacked as a whole, under replace-one"
+SINGLE = "the public ways to train: one attack was asked for"
+OTHER_TRAINER = "the public ways to train: a trainer or an estimator was given"
 REPLAYED = 100
 """Models per data set by default where they are trained one by one."""
 
@@ -67,7 +68,8 @@ def audit(run: Any, *, attack: str | None = None, trials: int | None = None, fai
           ) -> AuditReport:
     """Attack the trainer of ``run``: a lower bound on epsilon at ``delta`` beside the certificate's upper bound.
 
-    ``run``: a Run, or one of the library's estimators, which is attacked as a whole on ``n`` made-up records.
+    ``run``: a Run, an ``ExactRun`` with its exact noise, or one of the library's estimators, which is attacked as a
+    whole on ``n`` made-up records.
 
     ``attack``: one of ``ATTACKS``, or replay, on the tight pair; by default a portfolio on the two most decisive of
     many pairs, and a look at whether ``fit`` does what is audited. ``trials``: models per data set that count; by
@@ -81,8 +83,10 @@ def audit(run: Any, *, attack: str | None = None, trials: int | None = None, fai
 
     **Guarantee:** that of ``AuditReport``; nothing is chosen on the models that are counted.
     """
-    whole = None if type(run) is Run else end_to_end(run, n, features)
-    run, caveats = auditable(run) if whole is None else (whole.run, (WHOLE,))
+    exact = type(run) is ExactRun
+    whole = None if type(run) is Run else exactly(run, features) if exact else end_to_end(run, n, features)
+    attacked = auditable(run) if whole is None else Attacked(whole.run, (), (whole.said,))
+    run, caveats, left = attacked.run, attacked.caveats, attacked.lacking
     begun = settings(results)
     trials, batch_models, seed = (begun.get(name) if value is None else value for name, value in (
         ("trials", trials), ("batch_models", batch_models), ("seed", seed)))
@@ -98,20 +102,24 @@ def audit(run: Any, *, attack: str | None = None, trials: int | None = None, fai
     if attack is not None:
         by_name(attack)
     own = train is None and whole is None and attack is None
-    if (own and run.prelude) or whole is not None:
+    if (own and alone(run)) or whole is not None:
         batch_models = AT_ONCE if batch_models is None else batch_models
     most = batch_size(run, pairs[0].with_record.features.shape[1]) if batch_models is None else batch_models
     trained = train or (default_train(run) if whole is None else whole.train)
     plan, pairs = planned(run, pairs, trained, trials, batch_models, seed, most)
     require_statement(plan.trials, failure, delta, THRESHOLDS)
     task = _Task(run, pairs, trained, plan, certificate, failure, delta, progress)
-    statements, broken = task.piloted(attack, own=own)
+    statements = task.piloted(attack)
+    if own or (exact and attack is None):
+        broken, unused = task.as_described(exact=exact)
+    else:
+        broken, unused = (), (SINGLE if attack is not None else OTHER_TRAINER,)
     judged = task.counted(statements, attack, results)
     short = len(judged[0].scores[0]) < plan.trials
     if short:
         caveats = (*caveats, f"interrupted: {plan.trials} models per data set were planned")
     report = conclude(certificate, judged, failure=failure, delta=delta, pilot=plan.pilot, seed=seed, caveats=caveats,
-                      claim=task.claim, violations=broken, pairs=len(pairs))
+                      claim=task.claim, violations=broken, pairs=len(pairs), not_executed=(*left, *unused))
     if short:
         raise Interrupted(report)
     return report
@@ -134,16 +142,24 @@ class _Task:
     def claim(self) -> Claim:
         return Claim.of(self.certificate)
 
-    def piloted(self, attack: str | None, *, own: bool) -> tuple[list[Statement], tuple[str, ...]]:
-        """The statements that will be counted, and what the library's ``own`` trainer does not do."""
+    def as_described(self, *, exact: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """What the library's own trainer does not do, and what of it was not executed."""
+        run, pair, size = self.run, self.pairs[0], self.plan.batch_models
+        network = networks.stands_in(run)
+        call = networks.public(run, pair) if network else public_ways.linear(run, pair, exact=exact)
+        broken, left = public_ways.checked(call, lambda keys: in_batches(run, pair.with_record, self.train, keys, size),
+                                           noisy=executed.noisy(run))
+        steps = () if exact else (networks if network else executed).violations(run, pair, size)
+        return (*steps, *broken), left
+
+    def piloted(self, attack: str | None) -> list[Statement]:
+        """The statements that will be counted."""
         run, plan, began = self.run, self.plan, time.perf_counter()
-        found, broken = list[Statement](), tuple[str, ...]()
+        found = list[Statement]()
         for number, pair in enumerate(self.pairs):
             pilots = pilots_of(run, number, pair, self.train, plan)
             if number == 0:
                 check_pure(run, pair, self.train, plan, pilots[0])
-                check = networks.violations if networks.stands_in(run) else executed.violations
-                broken = check(run, pair, plan.batch_models) if own else ()
             found += fitted(run, number, pair, pilots, self.claim, PORTFOLIO if attack is None else (attack,))
         if not found:
             raise InputError("attack", "does not fit these neighbours", attack, "leave it out")
@@ -152,7 +168,7 @@ class _Task:
             rate = 2 * plan.pilot * len(self.pairs) / (time.perf_counter() - began)
             total = 2 * plan.trials * len({one.pair for one in found})
             self.progress(0, total, 60 * rate, total / rate)
-        return [found[0].with_thresholds(plan.trials, self.delta, self.failure * found[0].share), *found[1:]], broken
+        return [found[0].with_thresholds(plan.trials, self.delta, self.failure * found[0].share), *found[1:]]
 
     def counted(self, statements: list[Statement], attack: str | None, results: str | Path | None) -> list[Judged]:
         """Scores of the models that count, the favourite's first."""
@@ -185,35 +201,17 @@ def _replayed(run: Run, pair: Neighbours, certificate: Certificate, trials: int 
                     seed=None, caveats=caveats)
 
 
-def auditable(run: Run) -> tuple[Run, tuple[str, ...]]:
-    """The part of the run that is attacked, and what is left out."""
-    caveats: tuple[str, ...] = ()
-    if run.counts:
-        run, caveats = replace(run, counts=()), ("noisy counts of right answers are neither attacked nor counted",)
-    if run.calibration is not None:
-        run, caveats = replace(run, calibration=None), (*caveats, "the calibration is neither attacked nor counted")
-    if run.prelude and not audited_whole(run):
-        if type(run.step_size) is RelativeToSmooth:
-            caveats += ("steps are as long as the public smoothness allows: those of a fit follow a measured one",)
-        run, caveats = without_preparation(run), (*caveats, "the private preparation is neither attacked nor counted")
-    if networks.stands_in(run):
-        caveats += (STAND_IN,)
-    if run.release == "all" and not trajectory.readable(run):
-        caveats += ("all iterates are attacked as they are: what single steps added cannot be read off them",)
-    return run, caveats
-
-
 def default_train(run: Run) -> Train:
     """What the library itself does with the run, on all devices; one model after the other where rows are prepared
     privately."""
-    if run.prelude and not networks.stands_in(run):
+    if alone(run) and not networks.stands_in(run):
         return one_by_one(run)
     return on_devices(networks.train_many(run) if networks.stands_in(run) else Trainer(run).fit_many)
 
 
 def certificate_of(run: Run, at_least: Evidence = Evidence.ENFORCED) -> Certificate:
     """The certificate that an audit of ``run`` is held against: of the part that is attacked."""
-    return account(auditable(run)[0], at_least=at_least)
+    return account(auditable(run).run, at_least=at_least)
 
 
 def identity(run: Run, pairs: tuple[Neighbours, ...], attack: str | None, plan: TrialPlan, delta: float, failure: float

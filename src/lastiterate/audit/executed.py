@@ -7,6 +7,7 @@ is released lies in the domain; and two fits without a key differ, from each oth
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -28,7 +29,7 @@ REPLAYED = 2
 
 def violations(run: Run, pair: Neighbours, size: int) -> tuple[str, ...]:
     """What does not hold of the run's steps (private preparation is left out), in words; ``size``: models at once."""
-    run = without_preparation(run)
+    run = replace(without_preparation(run), rows_per_record=1)
     return tuple(words for words, holds in CHECKS.items() if not holds(run, pair, size))
 
 
@@ -66,14 +67,18 @@ def _no_trace(run: Run, pair: Neighbours, size: int) -> bool:
 
 def _fresh(run: Run, pair: Neighbours, size: int) -> bool:
     """Two fits without a key, neither of them from a key that can be guessed; without noise all are alike."""
-    assert run.noise is not None
-    if run.method.noisy_steps and not run.noise_stds.any():
+    if not noisy(run):
         return True
     try:
         present, without = replay.scores(run, pair, REPLAYED, size=size)
     except InputError:
         return True
     return not (present.any() or without.any())
+
+
+def noisy(run: Run) -> bool:
+    """Whether two keys give two models."""
+    return not run.method.noisy_steps or bool(run.noise_stds.any())
 
 
 def _inside(run: Run, pair: Neighbours, size: int) -> bool:

@@ -61,7 +61,7 @@ class Judged:
 
 def conclude(certificate: Certificate, judged: Sequence[Judged], *, failure: float, delta: float, pilot: int,
              seed: int | None, caveats: tuple[str, ...] = (), claim: Claim | None = None,
-             violations: tuple[str, ...] = (), pairs: int = 1) -> AuditReport:
+             violations: tuple[str, ...] = (), pairs: int = 1, not_executed: tuple[str, ...] = ()) -> AuditReport:
     """The report; the favourite is judged first. ``pairs``: how many were tried on pilot models."""
     curves = certificate.subject.curves
     claim = Claim.of(certificate) if claim is None else claim
@@ -76,7 +76,8 @@ def conclude(certificate: Certificate, judged: Sequence[Judged], *, failure: flo
         ceiling=max(ceiling(trials, failure * one.share, delta, len(one.rates)) for one in seen),
         upper=certificate.epsilon(delta), theorem=_source(certificate, delta),
         refuted_at=next((one.refuted_at for one in seen if one.refuted_at is not None), None), rates=first.rates,
-        seed=seed, caveats=caveats, seen=seen, violations=violations, pairs=pairs, scores=judged[0].scores)
+        seed=seed, caveats=caveats, seen=seen, violations=violations, pairs=pairs,
+        not_executed=not_executed, scores=judged[0].scores)
 
 
 def _source(certificate: Certificate, delta: float) -> str | None:

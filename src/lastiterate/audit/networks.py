@@ -17,9 +17,11 @@ import numpy as np
 
 from lastiterate.audit.canaries import LONG, place, without
 from lastiterate.audit.neighbours import DataSet, Neighbours, Train, is_replace_one
+from lastiterate.audit.public_ways import Public
 from lastiterate.audit.symmetries import moved, placed
 from lastiterate.engine import seeded_keys
 from lastiterate.engine.network import fit_network, prepared
+from lastiterate.errors import InputError
 from lastiterate.run.domains import Everywhere
 from lastiterate.run.losses import Abstract
 from lastiterate.run.run import Run
@@ -29,6 +31,8 @@ SHAPES = {"first": (3,), "second": (2, 2)}
 SIZE = 7
 LENGTHS = (0.01, 0.1, 0.3, 2.0, 1e3)
 """Lengths of canary gradients, in units of the clip."""
+BEYOND = 1e4
+"""A number whose exponential is infinite."""
 
 
 def stands_in(run: Run) -> bool:
@@ -59,18 +63,31 @@ def start() -> dict[str, np.ndarray]:
     return {name: np.zeros(shape, np.float32) for name, shape in SHAPES.items()}
 
 
+def public(run: Run, pair: Neighbours) -> Public:
+    """What a user calls, on the stand-in; a few records at a time."""
+    def numbers(model: Any) -> np.ndarray:
+        return np.concatenate([np.ravel(np.asarray(model.params[name], np.float64)) for name in SHAPES])
+
+    data = (np.asarray(pair.with_record.features, np.float32),)
+    return Public(run, data, numbers, {"model": start(), "loss": loss, "microbatch": 2}, close=1e-5)  # float32
+
+
 def violations(run: Run, pair: Neighbours, size: int) -> tuple[str, ...]:
-    """Whether what a user's call trains is the model that audits train under one key."""
-    key = seeded_keys(11, size)
-    rows = pair.with_record.features
-    one = fit_network(run, loss, start(), (np.asarray(rows, np.float32),), key[0])
-    axis = 1 if run.release == "all" else 0
-    found = np.concatenate([np.asarray(one[name], np.float64).reshape(*np.shape(one[name])[:axis], -1)
-                            for name in SHAPES], axis=-1)
-    many = train_many(run)(rows, pair.with_record.target, key)[0]
-    scale = max(float(np.abs(many).max()), 1e-300)
-    close = found.shape == many.shape and bool((np.abs(found - many) <= 1e-5 * scale).all())  # released in float32
-    return () if close else ("fit and fit_many give two models under one key",)
+    """Whether a record whose gradient is no number leaves a trace, beyond that of an absent one."""
+    def grown(params: Any, record: Any) -> jax.Array:
+        return loss(params, jnp.expm1(record))
+
+    key = seeded_keys(11, 1)[0]
+    empty = np.zeros((run.n, SIZE), np.float32)
+    infinite = empty.copy()
+    infinite[pair.record] = BEYOND
+    two = fit_network(run, grown, start(), (empty,), key)
+    try:
+        one = fit_network(run, grown, start(), (infinite,), key)
+    except InputError:  # refused because of a record
+        one = {}
+    same = all(np.array_equal(one.get(name), two[name]) for name in SHAPES)
+    return () if same else ("a record whose gradient is no number changes the model",)
 
 
 def families(run: Run, seed: int = 0) -> tuple[Neighbours, ...]:

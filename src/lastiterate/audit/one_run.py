@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from lastiterate.audit.auditing import auditable, certificate_of
+from lastiterate.audit.attacked_run import auditable
+from lastiterate.audit.auditing import certificate_of
 from lastiterate.audit.canaries import FAR, LONG, columns
 from lastiterate.audit.neighbours import Train, is_replace_one, takes_absent
 from lastiterate.audit.one_run_statistics import one_run_epsilon
@@ -97,7 +98,8 @@ def audit_one_run(run: Run, *, canaries: int | None = None, guesses: int | None 
 
     **Guarantee:** that of ``OneRunReport``. Source: Steinke, Nasr, Jagielski 2023.
     """
-    run, caveats = auditable(run)
+    attacked = auditable(run, steps_only=True)
+    run, caveats = attacked.run, (*attacked.caveats, *(f"not executed: {name}" for name in attacked.lacking))
     if is_replace_one(run):
         raise InputError("adjacency", "must be zero-out or add-remove: canaries are included or left out",
                          run.adjacency, "describe the run under zero-out")

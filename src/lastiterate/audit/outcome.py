@@ -119,6 +119,7 @@ class AuditReport:
     caveats: tuple[str, ...] = ()
     seen: tuple[Seen, ...] = ()
     violations: tuple[str, ...] = ()
+    not_executed: tuple[str, ...] = ()  #: of the description, and of what users call
     pairs: int = 1  #: pairs of data sets that were tried on pilot models
     scores: tuple[np.ndarray, np.ndarray] | None = field(default=None, repr=False, compare=False)
     """With and without the record, for pictures."""
@@ -168,6 +169,7 @@ class AuditReport:
             *((("tried", f"on '{pair}': " + ", ".join(map(_saw, attacks))) for pair, attacks in tried.items())
               if several else ()),
             *(("does not hold", words) for words in self.violations),
+            *(("not executed", words) for words in self.not_executed),
             *((("would have been seen", SEEN), ("cannot be seen", UNSEEN)) if several else ()),
             ("at most, certified", claimed(self.upper, self.theorem)),
             ("ceiling of this attack", shown(self.ceiling, math.ceil)), ("verdict", self.verdict),

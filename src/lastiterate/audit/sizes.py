@@ -6,6 +6,7 @@ from lastiterate.audit import pace
 from lastiterate.audit.neighbours import Neighbours, Train
 from lastiterate.audit.portfolio import PAIRS
 from lastiterate.audit.scoring import TrialPlan
+from lastiterate.audit.whole import alone
 from lastiterate.errors import InputError
 from lastiterate.run.run import Run
 
@@ -28,7 +29,7 @@ def planned(run: Run, pairs: tuple[Neighbours, ...], train: Train, trials: int |
     if len(pairs) == 1:
         return _of_one(run, pairs[0], train, trials, batch_models, seed, most), pairs
     if trials is not None:
-        pairs = pairs[:LEAST] if at_once(run, pairs[0]) < FEW else pairs
+        pairs = pairs[:LEAST] if alone(run) or at_once(run, pairs[0]) < FEW else pairs
         pilot = min(max(trials // 4, min(FEW, max(trials // 2, 50))), MANY)
         size = min(most, pilot, at_once(run, pairs[0])) if batch_models is None else batch_models
         return TrialPlan(trials, pilot, min(size, trials), seed), pairs

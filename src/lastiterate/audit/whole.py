@@ -13,8 +13,13 @@ from typing import Any
 import numpy as np
 
 from lastiterate.accounting.certificate import Certificate
+from lastiterate.accounting.exact_steps import ExactRun
 from lastiterate.audit.neighbours import Train
 from lastiterate.engine import Model, execute
+from lastiterate.engine.exact_sums import execute_exactly
+from lastiterate.engine.prepare import linear_loss
+from lastiterate.engine.unit_arrays import UnitRecords
+from lastiterate.engine.unit_gradients import execute_units
 from lastiterate.errors import InputError
 from lastiterate.run.preparation import TopEigenvalue
 from lastiterate.run.run import Run
@@ -28,11 +33,15 @@ RECORDS, COLUMNS = 60, 3
 """Size of the made-up data where nothing is said."""
 
 
+WHOLE = "the estimator's fit was attacked as a whole, under replace-one"
+EXACT = "the exact noise was attacked as it is drawn, model by model"
+
+
 def audited_whole(run: Run) -> bool:
     """Whether models are trained with their preparation: where that is quick enough for hundreds, and an absent record
     can be kept out of every part (the eigenvalue's intercept cannot)."""
     measured = any(isinstance(part, TopEigenvalue) for part in run.prelude)
-    return run.n * run.steps <= QUICK and type(run.step_size) is not StableSteps and not measured
+    return run.n * run.steps * run.rows_per_record <= QUICK and type(run.step_size) is not StableSteps and not measured
 
 
 def flat(model: Model) -> np.ndarray:
@@ -40,12 +49,31 @@ def flat(model: Model) -> np.ndarray:
     return np.concatenate([np.ravel(part).astype(np.float64) for part in (model.weights, *model.released)])
 
 
-def one_by_one(run: Run) -> Train:
-    """The whole run, private preparation included; (models, p)."""
+def alone(run: Run) -> bool:
+    """Whether a run has more than steps on rows, so that its models are trained one by one."""
+    return bool(run.prelude) or run.calibration is not None or run.rows_per_record > 1
+
+
+def one_by_one(run: Run, *, exact: bool = False) -> Train:
+    """The whole run, private preparation and calibration included; (models, p). A record that is a unit has its row in
+    all of its places; ``exact``: on exact sums with exact noise."""
+    def model(features: Any, target: Any, key: Any, absent: Sequence[int]) -> Model:
+        if run.rows_per_record > 1:
+            return execute_units(run, as_units(run, features, target, absent), key)
+        return (execute_exactly if exact else execute)(run, features, target, key, absent=absent)
+
     def train(features: Any, target: Any, keys: Any, absent: Sequence[int] = ()) -> np.ndarray:
-        return np.stack([flat(execute(run, features, target, key, absent=absent)) for key in keys])
+        return np.stack([flat(model(features, target, np.asarray(key), absent)) for key in keys])
 
     return train
+
+
+def as_units(run: Run, features: Any, target: Any, absent: Sequence[int]) -> UnitRecords:
+    """Records whose places hold one row each; those that are absent have no place."""
+    present = np.ones((run.n, run.rows_per_record), bool)
+    present[list(absent)] = False
+    rows, answers = (np.repeat(np.asarray(part)[:, None], run.rows_per_record, axis=1) for part in (features, target))
+    return UnitRecords(np.where(present[..., None], rows, 0), np.where(present, answers, 0), present)
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,8 +82,19 @@ class EndToEnd:
 
     run: Run
     certificate: Certificate
-    columns: int
+    columns: int | None
     train: Train
+    said: str
+
+
+def exactly(subject: ExactRun, features: int | None) -> EndToEnd:
+    """A linear run on exact sums with exact noise, one model after the other."""
+    run = subject.run
+    if run.n * run.steps > QUICK:
+        raise InputError("exact noise", f"is audited for at most {QUICK} records times steps", run.n * run.steps,
+                         "audit the same run with fewer records or steps")
+    linear_loss(run)
+    return EndToEnd(run, Certificate(subject), features, one_by_one(run, exact=True), EXACT)
 
 
 def end_to_end(estimator: Any, n: int | None, features: int | None) -> EndToEnd:
@@ -89,4 +128,4 @@ def end_to_end(estimator: Any, n: int | None, features: int | None) -> EndToEnd:
     first = fitted(np.ones((n, columns)), target, 0)
     if type(first.run_) is not Run:
         raise InputError("estimator", "must plan a run of steps", type(first.run_).__name__, "give it run=")
-    return EndToEnd(first.run_, first.certificate_, columns, train)
+    return EndToEnd(first.run_, first.certificate_, columns, train, WHOLE)

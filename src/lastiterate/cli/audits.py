@@ -68,6 +68,8 @@ def audit_command(asked: Auditing) -> None:
         for name, value in (("plot", asked.plot), ("results", asked.results)):
             if value is not None:
                 raise InputError(f"--{name}", f"has no meaning for {what}", str(value), "leave it out")
+        if found.exact:
+            raise InputError("audit", f"knows {what} for noise in floating point only", None, "leave the flag out")
     if found.forgetting is not None:
         _forgotten(asked, found.forgetting, delta)
     elif asked.law:
@@ -112,14 +114,14 @@ def _attack(asked: Auditing, found: Subject, delta: float) -> None:
 
         code = 0
         try:
-            report = auditing.audit(found.run, attack=asked.attack, trials=asked.trials, failure=asked.failure,
+            report = auditing.audit(found.attacked, attack=asked.attack, trials=asked.trials, failure=asked.failure,
                                     delta=delta, batch_models=asked.batch_models, results=asked.results,
                                     seed=asked.seed, features=asked.features, at_least=found.at_least,
                                     train=_train_of(found), progress=tick)
         except auditing.Interrupted as early:
             report, code = early.report, 130
     if asked.plot is not None:
-        roc.receiver_curve(report, auditing.certificate_of(found.run, found.at_least), asked.plot)
+        roc.receiver_curve(report, found.certificate, asked.plot)
     _show_report(report, asked.json_, code)
 
 

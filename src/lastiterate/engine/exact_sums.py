@@ -9,7 +9,7 @@ Everything after is post-processing of sums whose law is known exactly (docs/the
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
@@ -167,8 +167,8 @@ def prepare_exactly(run: Run, features: Any, target: Any, key: Key) -> tuple[np.
 
 
 def execute_exactly(run: Run, features: Any, target: Any, key: Key | None = None, progress: Progress | None = None,
-                    keeper: Keeper | None = None) -> Model:
-    """The preparation and every step of ``run`` on exact sums with exact noise.
+                    keeper: Keeper | None = None, absent: Sequence[int] = ()) -> Model:
+    """The preparation and every step of ``run`` on exact sums with exact noise; ``absent``: as ``execute`` has it.
 
     **Guarantee:** what leaves a step, or a part of the preparation, is a function of sum + noise, both whole numbers of
     grid steps, added exactly.
@@ -183,7 +183,7 @@ def execute_exactly(run: Run, features: Any, target: Any, key: Key | None = None
         run = run.stabilised(np.linalg.eigvalsh(released[-1]).tolist())
     with jax.enable_x64(True):
         order = places(run, key)
-        rows, labels = arrange(run, features, target, order, released)
+        rows, labels = arrange(run, features, target, order, released, absent)
         loop = Loop(run, ExactLinear.of(run, grid), draws_of(run, grid.step, key))
         data: Any = jnp.asarray(on_grid(rows, loss, grid)), jnp.asarray(labels)
         if order is None:
@@ -192,5 +192,5 @@ def execute_exactly(run: Run, features: Any, target: Any, key: Key | None = None
     model = Model(weights, released)
     if run.calibration is None:
         return model
-    scored = scored_in_memory(run, model, features, target)
+    scored = scored_in_memory(run, model, features, target, absent)
     return Model(calibrated(run, weights, scored, exact_rounds(run.n, key)), released)

@@ -1,0 +1,205 @@
+"""What a run describes and what users call is executed by an audit, or named as not executed."""
+
+import inspect
+from dataclasses import fields, replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import lastiterate as li
+from lastiterate.accounting.exact_steps import ExactRun
+from lastiterate.audit import audit, networks, public_ways, whole, worst_case
+from lastiterate.audit.attacked_run import auditable
+from lastiterate.audit.auditing import default_train
+from lastiterate.audit.neighbours import execute
+from lastiterate.audit.whole import one_by_one
+from lastiterate.engine import Trainer, checkpoint, dense, exact_sums, model, seeded_keys
+from lastiterate.run.run import DESCRIPTIONS, Run
+from tiers import unless
+
+NUMBERS = li.HuberRidge(row_norm=1.0, residual_clip=1.0, ridge=0.5, intercept=0.5)
+CLASSES = li.Logistic(ridge=0.1)
+RUN = li.Run(n=6, steps=4, step_size=0.5, loss=NUMBERS, noise=li.NoiseMultiplier(0.7), batching=li.Cyclic(3))
+WIDE = {"prelude": (li.PrivateCovariance(9.0), ), "step_size": li.StableSteps((0.3,) * 4), "clip": 0.1,
+        "update": li.HeavyBall(0.5)}
+MEASURED = {"prelude": (li.TopEigenvalue(9.0),), "step_size": li.RelativeToSmooth(0.5)}
+CASES: dict[str, list[tuple[str, dict]]] = {
+    "step_size": [("Constant", {"step_size": 0.2}), ("InverseDecay", {"step_size": li.InverseDecay(0.5, 0.5)}),
+                  ("Steps", {"step_size": (0.5, 0.4, 0.3, 0.2)}), ("RelativeToSmooth", MEASURED),
+                  ("StableSteps", WIDE)],
+    "noise": [("GradientNoise", {"noise": li.GradientNoise(0.3)}),
+              ("NoiseMultiplier", {"noise": li.NoiseMultiplier(2)}),
+              ("Langevin", {"noise": li.Langevin(0.5)}), ("Correlated", {"noise": li.Correlated(0.7, 3)})],
+    "batching": [("FullBatch", {"batching": li.FullBatch()}), ("Cyclic", {"batching": li.Cyclic(2)}),
+                 ("Permuted", {"batching": li.Permuted(2)}), ("Reshuffled", {"batching": li.Reshuffled(2)}),
+                 ("FixedSize", {"batching": li.FixedSize(2)}), ("Poisson", {"batching": li.Poisson(0.4)}),
+                 ("BallsInBins", {"batching": li.BallsInBins(2)}),
+                 ("RandomAllocation", {"batching": li.RandomAllocation(2)})],
+    "domain": [("Everywhere", {"batching": li.FullBatch()}), ("Ball", {"domain": li.domains.Ball(0.1)}),
+               ("Box", {"domain": li.domains.Box(-0.1, 0.1)}), ("Simplex", {"domain": li.domains.Simplex()}),
+               ("AffineBall", {"domain": li.domains.AffineBall(1.0, ((1.0, 1.0),), (0.1,))})],
+    "prox": [("L1", {"prox": li.penalties.L1(0.1)}), ("L2Squared", {"prox": li.penalties.L2Squared(0.1)}),
+             ("ElasticNet", {"prox": li.penalties.ElasticNet(0.1, 0.1)}),
+             ("GroupLasso", {"prox": li.penalties.GroupLasso(0.1)}),
+             ("NuclearNorm", {"prox": li.penalties.NuclearNorm(0.1)})],
+    "start": [("Fixed", {"steps": 5}), ("GaussianStart", {"start": li.GaussianStart(1.0)})],
+    "update": [("HeavyBall", {"update": li.HeavyBall(0.5)}), ("Nesterov", {"update": li.Nesterov()}),
+               ("Adam", {"update": li.Adam(), "clip": 1.0}),
+               ("PostProcessing", {"update": li.PostProcessing("mine"), "step_size": 1.0, "clip": 1.0,
+                                   "loss": li.Abstract(li.LossFacts())})],
+    "prelude": [("PrivateMean", {"prelude": (li.PrivateMean(9.0, 1.0),)}),
+                ("PrivateTargetMean", {"prelude": (li.PrivateTargetMean(9.0, 1.0),)}),
+                ("SquareRoots", {"prelude": (li.SquareRoots(),)}), ("UnitRows", {"prelude": (li.UnitRows(),)}),
+                ("CosineFeatures", {"prelude": (li.CosineFeatures(9.0, 4),)}),
+                ("PrivateCovariance", {"prelude": (li.PrivateCovariance(9.0),)}), ("TopEigenvalue", MEASURED)],
+    "loss": [("Logistic", {"loss": CLASSES}), ("Softmax", {"loss": li.Softmax(classes=3)}),
+             ("HuberRidge", {"loss": replace(NUMBERS, ridge=0.1)}),
+             ("Abstract", {"loss": li.Abstract(li.LossFacts()), "clip": 1.0})],
+    "method": [("Descent", {"steps": 5}), ("TailAverage", {"method": li.TailAverage(0.5)}),
+               ("ExponentialAverage", {"method": li.ExponentialAverage(0.9)}),
+               ("VarianceReduced", {"method": li.VarianceReduced(2, 1.0), "batching": li.FullBatch()}),
+               ("PerturbedMinimiser", {"method": li.PerturbedMinimiser(2), "loss": CLASSES, "steps": 1,
+                                       "batching": li.FullBatch(), "step_size": 1.0})],
+    "counts": [("NoisyCount", {"counts": (li.NoisyCount(5.0, 6),), "loss": CLASSES})],
+    "calibration": [("Calibration", {"calibration": li.Calibration(9.0, 1), "loss": CLASSES})],
+    "n": [("", {"n": 7})], "steps": [("", {"steps": 5})], "clip": [("", {"clip": 0.1})],
+    "release": [("", {"release": "all"})], "adjacency": [("", {"adjacency": "replace-one"})],
+    "rows_per_unit": [("", {"rows_per_unit": 2})], "rows_per_record": [("", {"rows_per_record": 2})],
+}
+"""Every class that a field of a run may hold, and a run that differs in it."""
+EVERY = [(field, kind) for field, found in CASES.items() for kind, _ in found]
+QUICK = {"Langevin", "Permuted", "Simplex", "L1", "GaussianStart", "HeavyBall", "PostProcessing", "TopEigenvalue",
+         "StableSteps", "NoisyCount", "Calibration", "Abstract", ""}
+FREE = {"n", "clip", "steps"}
+"""Changes of numbers that other tests look at, in the exhaustive tier here."""
+
+
+def test_the_cases_are_all_that_a_run_can_describe() -> None:
+    assert set(CASES) == {item.name for item in fields(Run)}
+    for field, kinds in DESCRIPTIONS.items():
+        wanted = {kind.__name__ for kind in kinds} - {"NoneType"}
+        assert {kind for kind, _ in CASES[field]} == wanted, field
+
+
+def shown(run: Run) -> np.ndarray:
+    """What an audit trains of a run under one key, on both data sets of its first pair."""
+    pair = networks.families(run)[0] if networks.stands_in(run) else worst_case(run, None if run.method.model_parameters
+                                                                                or run.prelude else 1)
+    train = default_train(run)
+    found = [np.ravel(execute(run, data, train, seeded_keys(3, 1))) for data in (pair.with_record, pair.without_record)]
+    return np.concatenate(found)
+
+
+@pytest.mark.parametrize(("field", "kind"), unless(lambda case: case[1] in QUICK and case[0] not in FREE, EVERY))
+def test_every_described_part_is_executed_or_named(field: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It changes what is trained, or the report says that it is not executed."""
+    described = replace(RUN, **dict(CASES[field])[kind])
+    found = auditable(described)
+    named = {text.split()[0] for text in found.lacking}
+    if field in named:
+        assert not kind or kind in next(text for text in found.lacking if text.split()[0] == field) or field == "loss"
+        return
+    if kind == "PostProcessing":
+        with pytest.raises(li.InputError, match="optimizer"):
+            shown(found.run)
+        return
+    if field == "rows_per_record":  # places with the same row give the model of that row
+        monkeypatch.setattr(whole, "execute_units", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            shown(found.run)
+        return
+    plain = replace(found.run, calibration=None) if field == "calibration" else RUN
+    one, two = shown(found.run), shown(plain)
+    assert one.shape != two.shape or not np.allclose(one, two, rtol=1e-6), "it is executed"
+
+
+def test_parameters_of_train_that_no_way_uses_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = public_ways.train
+
+    def grown(run: Run, data: object, *, colour: str = "", **given: object) -> object:
+        return real(run, data, **given)
+
+    every = [*inspect.signature(real).parameters.values()]
+    extra = inspect.Parameter("colour", inspect.Parameter.KEYWORD_ONLY, default="")
+    grown.__signature__ = inspect.Signature([*every, extra])  # type: ignore[attr-defined]
+    monkeypatch.setattr(public_ways, "train", grown)
+    broken, left = ways(RUN)
+    assert broken == () and "colour" in left[-1] and left[-1].startswith("of train: model, loss, epsilon")
+    used = {"seed", "checkpoint", "ledger", "scratch", "progress"}
+    assert not used & set(left[-1].removeprefix("of train: ").split(", "))
+
+
+def ways(run: Run) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    pair = worst_case(run)
+    return public_ways.checked(public_ways.linear(run, pair), lambda keys: default_train(run)(
+        pair.with_record.features, pair.with_record.target, keys))
+
+
+def test_what_is_refused_is_named_with_the_reason() -> None:
+    broken, left = ways(replace(RUN, noise=li.GradientNoise(0.0)))
+    assert broken == () and left[0].endswith("train, stopped and resumed (nothing certifies the run)")
+    assert public_ways.checked(public_ways.linear(replace(RUN, steps=10**6), worst_case(RUN)), lambda _: 1 / 0)[1]
+
+
+def test_a_pipeline_that_trains_another_model_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    fit = Trainer.fit
+    monkeypatch.setattr(Trainer, "fit", lambda self, *given, **named: 1.01 * fit(self, *given, **named))
+    broken, _ = ways(RUN)
+    assert broken == tuple(f"{words} gives another model than the one that is attacked"
+                           for words in ("train", "train, stopped and resumed"))
+
+
+def test_a_checkpoint_that_loses_a_step_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    state = checkpoint.Keeper.state.fget
+    assert state is not None
+
+    def lost(keeper: checkpoint.Keeper) -> tuple[int, dict[str, np.ndarray]]:
+        done, arrays = state(keeper)
+        return max(done - 1, 0), arrays
+
+    monkeypatch.setattr(checkpoint.Keeper, "state", property(lost))
+    assert ways(RUN)[0] == ("train, stopped and resumed gives another model than the one that is attacked",)
+
+
+def test_a_key_that_is_no_fresh_one_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model, "fresh_key", lambda: seeded_keys(9, 1)[0])
+    assert ways(RUN)[0] == ("two calls of train give one model",)
+
+
+class Loose:
+    """Array functions for which every number is a finite one."""
+
+    def __getattr__(self, name: str) -> object:
+        return (lambda given: jnp.ones_like(given, bool)) if name == "isfinite" else getattr(jnp, name)
+
+
+def test_gradients_that_are_no_numbers_leave_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = li.Run(n=6, steps=2, step_size=0.5, clip=1.0, noise=li.NoiseMultiplier(0.7), batching=li.Cyclic(3))
+    pair = networks.families(run)[0]
+    assert networks.violations(run, pair, 1) == ()
+    monkeypatch.setattr(dense, "jnp", Loose())
+    jax.clear_caches()
+    assert "no number" in networks.violations(run, pair, 1)[0]
+    jax.clear_caches()
+
+
+def test_exact_noise_is_attacked_as_it_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = replace(RUN, noise=li.NoiseMultiplier(2.0), batching=li.FullBatch())
+    pair = worst_case(run)
+    right = audit(ExactRun(run), neighbours=pair, trials=120, seed=1)
+    assert not right.refuted and "of train: " in right.not_executed[-1] and "secure" not in right.not_executed[-1]
+    draws_of = exact_sums.draws_of
+    monkeypatch.setattr(exact_sums, "draws_of", lambda *given: lambda *asked: 0 * draws_of(*given)(*asked))
+    assert audit(ExactRun(run), neighbours=pair, trials=120, seed=1).refuted
+
+
+def test_units_of_several_rows_are_attacked_as_units() -> None:
+    """A unit whose places hold one row moves the model as that row moves it where it is a record."""
+    units = replace(RUN, rows_per_record=3, noise=li.GradientNoise(0.3))
+    pair = worst_case(units)
+    for data in (pair.with_record, pair.without_record):
+        rows = execute(RUN, data, Trainer(replace(units, rows_per_record=1)).fit_many, seeded_keys(1, 1))
+        found = execute(RUN, data, one_by_one(units), seeded_keys(1, 1))
+        np.testing.assert_allclose(np.ravel(found), np.ravel(rows), rtol=1e-6)
