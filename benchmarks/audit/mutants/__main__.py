@@ -2,8 +2,9 @@
 
 Changes of ``engine``, ``torch`` and ``release`` are drawn by the seed, in two halves; each is written into a copy of
 the sources (never into these), and executed on the cases of the bank that reach its line. What leaks is audited as a
-user would audit it (with fewer models), compared with the exact law, and given to the tests that import the changed file. One JSON line per
-change in FOLDER/log.jsonl; the same command goes on where it was stopped. ``--table`` counts what is there.
+user would audit it (with fewer models), compared with the exact law, and given to the tests that import the changed
+file. One JSON line per change in FOLDER/log.jsonl; the same command goes on where it was stopped. ``--table`` counts
+what is there.
 """
 
 from __future__ import annotations
