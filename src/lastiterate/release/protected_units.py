@@ -69,7 +69,8 @@ class UnitLoss:
     """The mean of ``loss`` over the rows of one unit: with it a record of a run is a unit of at most ``rows`` rows.
 
     Called as ``unit_loss(params, present, *rows)``: ``present`` (rows,) says which places hold a row, and the sum is
-    divided by the public ``rows``. Batches then sample units, n counts units, ``clip`` bounds the gradient of a unit.
+    divided by the public ``rows``. Of a module ``PerUnit(module)`` takes the rows, and ``present`` is the first part of
+    a record behind them. Batches then sample units, n counts units, ``clip`` bounds the gradient of a unit.
     """
 
     loss: Callable[..., Any]

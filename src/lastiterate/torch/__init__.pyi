@@ -6,5 +6,6 @@ from lastiterate.torch.parameters import Grouped as Grouped
 from lastiterate.torch.released import FittedModule as FittedModule
 from lastiterate.torch.trainable_modules import PrivateVersion as PrivateVersion
 from lastiterate.torch.trainable_modules import private_version as private_version
+from lastiterate.torch.unit_rows import PerUnit as PerUnit
 
 __all__: list[str]

@@ -3,7 +3,7 @@
 # pyright: reportMissingImports=false
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -37,15 +37,22 @@ def without_batch(output: Any) -> Any:
     return tree_map(one, output)
 
 
-def as_arrays(output: Any, count: int) -> Any:
-    """What the module answers for each of ``count`` records, as arrays in tuples and dictionaries; None for nothing."""
+def by_record(output: Any, count: int, make: Callable[[torch.Tensor], Any]) -> Any:
+    """What ``make`` makes of the tensors that a module answers for each of ``count`` records, in tuples and
+    dictionaries; None where there are none."""
     if isinstance(output, torch.Tensor):
-        return output.cpu().numpy() if output.dim() > 0 and len(output) == count else None
+        return make(output) if output.dim() > 0 and len(output) == count else None
     if isinstance(output, Mapping):
-        return {name: found for name, each in output.items() if (found := as_arrays(each, count)) is not None} or None
+        parts = {name: by_record(each, count, make) for name, each in output.items()}
+        return {name: found for name, found in parts.items() if found is not None} or None
     if isinstance(output, tuple | list):
-        return tuple(found for each in output if (found := as_arrays(each, count)) is not None) or None
+        return tuple(found for each in output if (found := by_record(each, count, make)) is not None) or None
     return None
+
+
+def as_arrays(output: Any, count: int) -> Any:
+    """The same as arrays."""
+    return by_record(output, count, lambda found: found.cpu().numpy())
 
 
 def joined(parts: list[Any]) -> Any:

@@ -30,6 +30,7 @@ from lastiterate.torch.module_training import check_fits, fit_module
 from lastiterate.torch.parameters import Grouped, Parameters
 from lastiterate.torch.record_tensors import inputs_of, stacked
 from lastiterate.torch.streaming import fit_in_pieces
+from lastiterate.torch.unit_rows import loss_of
 
 FIRST = "the module's first parameters and buffers are taken to be chosen without looking at the data"
 AT_ONCE = 256
@@ -135,6 +136,7 @@ def check(order: Order) -> Order:
     check_loss(run, order.loss)
     if order.exact:
         RecordGrid.of(run)
+    order = replace(order, loss=loss_of(order.loss))
     check_fits(run, order.model, order.loss, data, order.microbatch, kept=order.charging.checkpoint is not None,
                optimizer=order.optimizer)
     unread = isinstance(data, torch.utils.data.Dataset)
