@@ -145,3 +145,14 @@ def test_what_contracts_is_forgotten():
     short, long = (curve(RUN), curve(li.Run.from_dict(RUN.to_dict() | {"steps": 50_000})))
     composed = match(TABLE["fixed-size-amplified"], RUN).curve
     assert long.epsilon(1e-5) <= short.epsilon(1e-5) * 1.01 < composed.epsilon(1e-5) / 4
+
+
+def test_what_a_step_is_ranked_by_is_never_no_number():
+    """The chi-squared distance of q N(2/z) + (1 - q) N(0) to q N(1/z) + (1 - q) N(0) over q^2, for small q; with little
+    noise it overflows, and must rank last."""
+    found = replaced_draws.instead_of_another(np.array([1e-4, 4.0, 1e6]))
+    x, z = np.linspace(-30, 30, 60_001), 2.0
+    density = [np.exp(-((x - place) ** 2) / 2) / math.sqrt(2 * math.pi) for place in (0.0, 1 / z, 2 / z)]
+    near = ((density[2] - density[1]) ** 2 / density[0]).sum() * (x[1] - x[0])
+    assert found[0] == math.inf and found[1] == pytest.approx(near, rel=1e-6)
+    assert found[2] == pytest.approx(1e-6, rel=1e-3)
