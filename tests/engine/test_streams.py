@@ -1,9 +1,13 @@
 """Keys hold 128 random bits, and no random bits are used twice: not by two purposes, and not by two steps."""
 
+import ast
 import itertools
+import os
 import sys
+import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,8 +28,11 @@ from lastiterate.engine import (
     seeded_keys,
 )
 from lastiterate.engine.exact_sums import execute_exactly
+from lastiterate.engine.external_gradients import OutsideLoop
 from lastiterate.engine.gaussian_noise import NOISE, ORDER, PREPARATION, START, gaussian, stream
 from lastiterate.engine.random_bits import Bits, fresh_secret
+from lastiterate.engine.streaming.devices import Arrays
+from lastiterate.engine.streaming.streamed_linear import execute_streaming
 
 N, D = 13, 3
 X = np.random.default_rng(0).normal(size=(N, D)).astype(np.float32)
@@ -150,26 +157,94 @@ RUNS: dict[str, tuple[dict[str, Any], set[str]]] = {
     "measured": ({"prelude": (li.TopEigenvalue(2.0, 1e-6),), "step_size": li.RelativeToSmooth(0.5)},
                  {"eigenvalue.py"}),
     "start": ({"start": li.GaussianStart(1.0), "batching": li.Poisson(0.4)}, {"loop.py start", "poisson.py"}),
+    "calibrated": ({"calibration": li.Calibration(2.0, 2), "steps": 2}, {"newton_rounds.py"}),
+    "target": ({"prelude": (li.PrivateTargetMean(2.0, 1.0), MEAN), "loss": li.HuberRidge(), "steps": 2},
+               {"target_mean.py"}),
+    "cosines": ({"prelude": (li.CosineFeatures(2.0, 1),), "steps": 1}, {"cosines.py"}),
+    "minimiser": ({"method": li.PerturbedMinimiser(D + 1), "steps": 1, "step_size": 1.0,
+                   "noise": li.NoiseMultiplier(1.0)}, {"minimiser.py"}),
 }
+OTHERS = {
+    "steps.py": "records in pieces, below", "sorting.py": "records in pieces, below",
+    "external_gradients.py": "modules, below",
+    "exact_noise.py": "takes its bits as an argument", "exact_draws.py": "exact noise, below",
+    "exact_preparation.py": "takes its bits as an argument", "exact_rounds.py": "exact noise, below",
+    "scored.py": "has a key of its own, below", "tuning.py": "has a secret of its own: tests/release",
+    "counterexamples.py": "draws public points, under a seed",
+}
+"""Files that draw and are no case of RUNS, and where they are looked at."""
 
 
 @pytest.mark.parametrize("name", RUNS)
 def test_no_two_purposes_share_bits(name: str, used: Used) -> None:
     """Preparation, start, order and steps draw from different blocks of the cipher, and every step from its own."""
     changed, wanted = RUNS[name]
-    execute(li.Run(**LINEAR | changed), X, Y, seeded_key(1))
+    run = li.Run(**LINEAR | changed)
+    execute(run, X, Y, seeded_key(1))
     assert not used.shared()
     assert all(used.of(word) for word in wanted), used.purposes
-    assert {step for _, _, step in used.of("loop.py <lambda>")} >= set(range(6))
+    if run.method.noisy_steps:
+        assert {step for _, _, step in used.of("loop.py <lambda>")} >= set(range(run.steps))
+
+
+def test_every_file_that_draws_is_looked_at() -> None:
+    """By what it imports; a new one belongs to a case above, or to one of its own."""
+    drawing = {"gaussian", "uniform", "bits", "below", "permutation", "words", "words_between", "Bits"}
+    found = set()
+    for path in Path(li.__file__).parent.rglob("*.py"):
+        imported = {alias.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom)
+                    and str(node.module).endswith((".gaussian_noise", ".random_bits")) for alias in node.names}
+        if imported & drawing:
+            found.add(path.name)
+    looked_at = {word.split()[0] for _, wanted in RUNS.values() for word in wanted}
+    assert found == (looked_at | set(OTHERS) | {"loop.py"}) & found, found - looked_at - set(OTHERS)
+    assert set(OTHERS) <= found
+
+
+def test_no_two_purposes_share_bits_where_records_come_in_pieces(used: Used) -> None:
+    run = li.Run(**LINEAR | {"batching": li.Permuted(5), "prelude": (MEAN,), "calibration": li.Calibration(2.0, 1),
+                             "steps": 2})
+    execute_streaming(run, Arrays((X, Y)), seeded_key(1))
+    assert not used.shared()
+    assert all(used.of(word) for word in ("steps.py", "sorting.py", "mean.py", "newton_rounds.py")), used.purposes
+
+
+def test_no_two_purposes_share_bits_where_gradients_come_from_a_module(used: Used) -> None:
+    run = li.Run(n=N, steps=4, step_size=0.2, clip=1.0, noise=li.GradientNoise(0.3), batching=li.Poisson(0.4),
+                 start=li.GaussianStart(1.0))
+    OutsideLoop(run, ((2,),)).execute(np.zeros(2), lambda point, places: point + len(places), seeded_key(1))
+    assert not used.shared()
+    assert used.of("external_gradients.py noise") and used.of("poisson.py"), used.purposes
 
 
 @pytest.mark.parametrize("prelude", [(), (MEAN,)], ids=["plain", "prepared"])
 def test_no_two_purposes_share_exact_bits(prelude: tuple[Any, ...], used: Used) -> None:
-    run = li.Run(**LINEAR | {"noise": li.GradientNoise(0.3), "prelude": prelude, "batching": li.Poisson(0.4)})
+    run = li.Run(**LINEAR | {"noise": li.GradientNoise(0.3), "prelude": prelude, "batching": li.Poisson(0.4),
+                             "calibration": li.Calibration(2.0, 2) if prelude else None})
     execute_exactly(run, X, Y, seeded_key(1))
     assert not used.shared()
     assert len(used.of("exact_draws.py draws")) == 6 and len(used.of("preparation_bits")) == len(prelude)
-    assert used.of("poisson.py")
+    assert used.of("poisson.py") and len(used.of("exact_rounds.py")) == 2 * len(prelude)
+
+
+def test_threads_and_forks_draw_keys_of_their_own() -> None:
+    """Nothing of a key's randomness lies in the process, where a thread would share it and a fork would copy it."""
+    with ThreadPoolExecutor(8) as pool:
+        keys = list(pool.map(lambda _: fresh_key().tobytes(), range(400)))
+    for _ in range(8):
+        reading, writing = os.pipe()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the child draws keys and does nothing else
+            child = os.fork()
+        if child == 0:
+            os.write(writing, b"".join(fresh_key().tobytes() + fresh_secret() for _ in range(4)))
+            os._exit(0)
+        os.close(writing)
+        with os.fdopen(reading, "rb") as pipe:
+            whole = pipe.read()
+        os.waitpid(child, 0)
+        keys += [whole[first:first + 16] for first in range(0, len(whole), 16)]
+    assert len(set(keys)) == len(keys) == 400 + 64
 
 
 def test_a_count_draws_from_a_key_of_its_own() -> None:
