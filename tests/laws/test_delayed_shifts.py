@@ -11,6 +11,7 @@ from scipy.stats import norm
 
 import lastiterate as li
 from lastiterate.analysis.delayed_draws import about, choices
+from lastiterate.analysis.published_draws import mean_over_draws
 from lastiterate.analysis.restart import last_steps
 from lastiterate.curves.composition import compose, curve_from_dict
 from lastiterate.curves.delayed_shifts import DelayedShifts, hidden, interval_ends
@@ -20,6 +21,7 @@ from lastiterate.curves.shift_mixtures import mixture_profile, shift_law
 from lastiterate.theorems import TABLE
 from lastiterate.theorems.theorem import Applies, Fails, match
 from laws.test_restarted import EPSILONS, draws, law, runs
+from laws.test_restarted_fixed_size import drawn, exact
 from tiers import size
 
 NAME = "delayed-shifts-poisson"
@@ -30,10 +32,10 @@ def test_every_choice_of_intervals_lies_above_the_exact_law():
     for _ in range(size(25, 1000, "DELAYED")):
         run, c = runs(rng, li.Poisson(float(rng.uniform(0.05, 0.7))), int(rng.integers(1, 9)))
         c = c * float(rng.choice([1.0, 1.0, 1.3]))
-        exact, rate = law(run, list(draws(run)), c), run.batching.rate
+        truth, rate = law(run, list(draws(run)), c), run.batching.rate
         found = choices(replace(last_steps(run, rate, 0.0, 1), c=c), rate)
         for curve in rng.permutation(np.array(found, dtype=object))[:3]:
-            for epsilon, true in zip(EPSILONS, exact, strict=True):
+            for epsilon, true in zip(EPSILONS, truth, strict=True):
                 ours = curve.delta(epsilon)
                 assert ours >= true * (1 - 1e-4) - 1e-9, (run, curve, epsilon)
                 near = max(near, true / ours if true > 1e-3 else 0.0)
@@ -158,6 +160,44 @@ def test_steps_of_many_kinds_count_with_the_worst():
 def test_sizes_order_choices_as_epsilons_do():
     few, many = (DelayedShifts(0.05, (4000,), (1.0,), (1.0,), (0.8,), 1.2, widest) for widest in (1, 64))
     assert about(many) < about(few) and many.epsilon(1e-5) < few.epsilon(1e-5)
+
+
+FIXED = "delayed-shifts-fixed-size"
+
+
+def test_published_draws_lie_above_the_exact_law_of_curved_losses():
+    rng, near = np.random.default_rng(5), 0.0
+    for _ in range(size(15, 300, "PUBLISHED")):
+        run, targets, other = drawn(rng)
+        found = curve(run, FIXED)
+        for epsilon, orders_of in zip((0.0, 0.2, 0.7, 1.5), exact(run, targets, other), strict=True):
+            assert max(orders_of) <= found.delta(epsilon) * (1 + 1e-3) + 1e-5, (run, targets, other, epsilon)
+            near = max(near, max(orders_of) / found.delta(epsilon) if max(orders_of) > 1e-3 else 0.0)
+    assert near > 0.5
+
+
+def test_the_mean_over_draws_is_exact_for_two_steps():
+    """All four ways of two steps, hidden by the second one, and by both where the first is followed by one more."""
+    rate, shifts, stds = 0.3, (1.0, 0.5, 2.0), (2.0, 1.5, 1.2)
+    plan = DelayedShifts(rate, (1, 1, 1), (0.9, 1.1, 0.8), shifts, stds, 1.0, 1)
+    found = mean_over_draws(plan)
+    for epsilon in (0.0, 0.4, 1.0):
+        true = 0.0
+        for b in itertools.product((0, 1), repeat=3):
+            second, third = 1.1 * b[0] / 1.5, (0.8 * 0.5 * b[1] + 2.0 * b[2]) / 1.2
+            chance = math.prod(rate if one else 1 - rate for one in b)
+            mu = math.hypot(second, third)
+            true += chance * (Gdp(mu).delta(epsilon) if mu else 0.0)
+        assert true <= found.delta(epsilon) <= true * 1.01
+
+
+def test_published_draws_cost_less_where_noise_is_little():
+    flat = li.Run(n=10_000, steps=4000, step_size=4.0, noise=li.NoiseMultiplier(0.8), batching=li.FixedSize(500),
+                  loss=li.Logistic(row_norm=1.0, intercept=0.0))
+    ours, sampled = (curve(flat, name).epsilon(1e-5) for name in (FIXED, "restarted-fixed-size"))
+    assert match(TABLE["linear-witness"], flat).bound.epsilon(1e-5) < ours < sampled / 4
+    assert curve(replace(flat, steps=4100), FIXED).epsilon(1e-5) > ours
+    assert curve(replace(flat, noise=li.NoiseMultiplier(0.0)), FIXED).epsilon(1e-5) == math.inf
 
 
 @pytest.mark.parametrize("change", [{"release": "all"}, {"update": li.HeavyBall(0.5)},

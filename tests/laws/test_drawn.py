@@ -19,7 +19,7 @@ ROWS = {
     li.Cyclic: {"shifted-interpolation", "cyclic-weakly-convex"},
     li.Permuted: {"shifted-interpolation-permuted", "sgld-strongly-convex-batch"},
     li.Reshuffled: {"shifted-interpolation-reshuffled"},
-    li.FixedSize: {"fixed-size-amplified", "restarted-fixed-size"},
+    li.FixedSize: {"fixed-size-amplified", "restarted-fixed-size", "delayed-shifts-fixed-size"},
     li.BallsInBins: {"shifted-interpolation-bins", "balls-in-bins-pld"},
     li.RandomAllocation: {"shifted-interpolation-allocated", "random-allocation-pld", "restarted-allocation-pld"},
     li.Poisson: {"poisson-rdp", "poisson-pld", "restarted-poisson-pld", "delayed-shifts-poisson"},

@@ -19,7 +19,8 @@ UPPER = [theorem.name for theorem in TABLE.values() if theorem.kind == "upper"]
 SECRET = {"composition-gdp", "shifted-interpolation-permuted", "sgld-strongly-convex-batch"}
 POISSON = {"poisson-rdp", "poisson-pld", "restarted-poisson-pld", "delayed-shifts-poisson"}
 # exact mixtures: test_poisson, test_restarted, test_delayed_shifts
-SAMPLED_PAIR = {"fixed-size-amplified", "restarted-fixed-size"}  # test_fixed_size, test_restarted_fixed_size
+SAMPLED_PAIR = {"fixed-size-amplified", "restarted-fixed-size", "delayed-shifts-fixed-size"}
+# test_fixed_size, test_restarted_fixed_size, test_delayed_shifts
 ALLOCATED = {"random-allocation-pld", "shifted-interpolation-allocated", "restarted-allocation-pld"}
 # against exact laws in test_random_allocation, test_allocated, test_restarted
 BINS = {"balls-in-bins-pld", "shifted-interpolation-bins"}  # monotone in test_balls_in_bins

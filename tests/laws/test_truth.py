@@ -400,6 +400,8 @@ ASKED = {
     "fixed-size-amplified": "sampled_batches",
     "restarted-fixed-size": "sampled_batches last_iterate_only plain_updates no_prox lipschitz_step "
     "unmeasured_smoothness",
+    "delayed-shifts-fixed-size": "sampled_batches last_iterate_only plain_updates no_prox lipschitz_step "
+    "unmeasured_smoothness",
     "correlated-gdp": "correlated_noise kept_places",
     "balls-in-bins-pld": "secret_bins not_replace_one",
     "shifted-interpolation-allocated": "last_iterate_only fresh_blocks counted_records plain_updates "

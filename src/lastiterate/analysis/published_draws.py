@@ -1,0 +1,98 @@
+"""Batches of a fixed size whose draws are published: the mean over the draws of what later noise hides.
+
+Given which steps draw the record the last iterate is mu-Gaussian-DP, mu^2 = sum over intervals of S_{i-1}^2 / X_i
+(docs/theorems/delayed-shifts). The draws are independent from step to step, so that mu^2 is a sum of independent
+terms, whose law is rounded up on a lattice; delta is at most the mean of delta_mu.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from lastiterate.analysis.delayed_draws import choices
+from lastiterate.analysis.restart import last_steps
+from lastiterate.curves.curve import BestOf, Curve
+from lastiterate.curves.delayed_shifts import DelayedShifts, hidden
+from lastiterate.curves.gdp import Gdp
+from lastiterate.curves.mixtures import GdpMixture
+from lastiterate.curves.shift_mixtures import shift_law
+from lastiterate.run.arrays import Array
+from lastiterate.run.facts import known
+from lastiterate.run.run import Run
+
+PLACES, ATOMS, TRIED = 2**13, 400, 3
+"""Places of the lattice of mu^2, atoms of the mixture, choices of intervals that are evaluated."""
+TAIL = 1e-18
+"""Probability of the largest mu^2, which counts as no privacy."""
+UP = 1 + 1e-9
+"""Above the rounding of a sum of squares."""
+
+
+def averaged(run: Run) -> Curve:
+    """The best of a few choices of intervals for a run whose steps draw ``run.divisor`` records each."""
+    rate, sensitivity = run.batching.inclusion_probability(run.n), known(run.facts(), "sensitivity")
+    assert rate is not None and sensitivity is not None
+    if sensitivity.value == 0:
+        return Gdp(0.0)
+    steps = last_steps(run, rate, 0.0, 1, ((run.divisor - 1) / run.divisor, 1.0))
+    ordered = sorted(((_about(one), one) for one in choices(steps, rate)), key=lambda pair: pair[0])
+    if not ordered[0][0] < math.inf:
+        return Gdp(math.inf)
+    return BestOf(tuple(mean_over_draws(one) for size, one in ordered[:TRIED] if size < math.inf))
+
+
+def _about(curve: DelayedShifts) -> float:
+    """The mean of mu^2 and three of its standard deviations, about; it orders choices and bounds nothing."""
+    certain, pairs = hidden(curve)
+    mean, variance = certain**2, 0.0
+    for weights, count in pairs:
+        expected, spread = curve.rate * float(weights.sum()), curve.rate * (1 - curve.rate) * float((weights**2).sum())
+        mean += count * (expected**2 + spread)
+        variance += count * (4 * expected**2 * spread + 2 * spread**2)
+    return mean + 3 * math.sqrt(variance) if math.isfinite(mean) and math.isfinite(variance) else math.inf
+
+
+def mean_over_draws(curve: DelayedShifts) -> GdpMixture:
+    """The mixture over the draws that ``curve`` keeps secret."""
+    certain, pairs = hidden(curve)
+    laws = [(*shift_law(weights, curve.rate), count) for weights, count in pairs]
+    width = sum(count * float(chances @ values**2) for chances, values, _, count in laws)
+    width += 12 * math.sqrt(sum(count * float(chances @ values**4) for chances, values, _, count in laws))
+    unit = max(width, 1e-12) / PLACES
+    total, lost = np.ones(1), 0.0
+    for chances, values, missing, count in laws:
+        places = np.ceil(values * values * UP / unit).astype(np.int64)
+        kept = places <= PLACES
+        lost += count * (missing + float(chances[~kept].sum()))
+        one = np.zeros(int(places[kept].max(initial=0)) + 1)
+        np.add.at(one, places[kept], chances[kept])
+        total, more = _added(total, one, count)
+        lost += more
+    starts = np.append(0, np.arange(1, total.size, -(-total.size // ATOMS)))  # no draw at all stands alone
+    highest = np.append(starts[1:], total.size) - 1.0
+    weights: Array = np.add.reduceat(total, starts)
+    rest = max(0.0, 1 - float(weights.sum()), lost)  # what is missing from 1 counts as seen
+    mus: Array = np.sqrt(highest * unit + certain**2) * UP
+    return GdpMixture((*(weights * ((1 - rest) / float(weights.sum()))).tolist(), rest), (*mus.tolist(), math.inf))
+
+
+def _added(total: Array, one: Array, count: int) -> tuple[Array, float]:
+    """``count`` draws of ``one`` added to ``total``, and the mass that is cut off above."""
+    lost = 0.0
+    while count:
+        if count & 1:
+            total, cut = _cut(np.convolve(total, one))
+            lost += cut
+        count >>= 1
+        if count:
+            one, cut = _cut(np.convolve(one, one))
+            lost += 2 * cut * count
+    return total, lost
+
+
+def _cut(law: Array) -> tuple[Array, float]:
+    above = np.cumsum(law[::-1])[::-1]
+    last = min(law.size, 2 * PLACES, max(1, int(np.searchsorted(-above, -TAIL))))
+    return law[:last], float(law[last:].sum())
