@@ -16,6 +16,13 @@ def as_dictionary(given: Any) -> Any:
     return dict(given) if isinstance(given, Mapping) else given
 
 
+def answered(module: torch.nn.Module, records: Any) -> Any:
+    """What a module answers for some records, which it takes by name where they are a dictionary."""
+    if isinstance(records, dict):
+        return module(**records)
+    return module(*(records if isinstance(records, tuple) else (records,)))
+
+
 def tensors_in(output: Any) -> Iterator[torch.Tensor]:
     """The tensors with axes that a module answers. Numbers without one are means over the batch, such as a loss that
     the module computes itself; what is no tensor, such as a cache for later words, is nobody's answer."""

@@ -91,7 +91,7 @@ def _check_module(summed: PerRecord, named: State, pair: Any) -> None:
     _check_unwritten(summed, named, before)
     if not torch.equal(random, torch.random.get_rng_state()):
         raise InputError("model", "must draw no random numbers: the certificate counts the noise of the run alone",
-                         type(summed.module).__name__, "leave that part out")
+                         type(summed.module).__name__, "leave that part out, or switch it off with .eval()")
     if not both or not all(len(a) == 2 for a in both):
         raise InputError("model", "must answer for each record of a batch, along the first axis",
                          str([tuple(a.shape) for a in both][:3]), "leave means over records to the trainer")

@@ -25,7 +25,7 @@ from lastiterate.torch.effect import Effect, check_like, digest, effect_of
 from lastiterate.torch.gradient_sums import in_precision
 from lastiterate.torch.grid_sums import exactly
 from lastiterate.torch.module_optimizer import name_of
-from lastiterate.torch.module_outputs import as_arrays, joined
+from lastiterate.torch.module_outputs import answered, as_arrays, joined
 from lastiterate.torch.module_training import check_fits, fit_module
 from lastiterate.torch.parameters import Grouped, Parameters
 from lastiterate.torch.record_tensors import inputs_of, stacked
@@ -87,7 +87,7 @@ class FittedModule(Fitted):
             with torch.no_grad():
                 some = [tree_map(lambda a, at=first: a[at:at + AT_ONCE].to(where.device), records)
                         for first in range(0, max(1, len(tree_leaves(records)[0])), AT_ONCE)]
-                found = [as_arrays(_answered(self.module, part), len(tree_leaves(part)[0])) for part in some]
+                found = [as_arrays(answered(self.module, part), len(tree_leaves(part)[0])) for part in some]
         except (RuntimeError, TypeError, IndexError, ValueError, AttributeError) as error:
             raise InputError("x", "must hold records that the module takes", str(error).splitlines()[0][:120]) from None
         finally:
@@ -107,12 +107,6 @@ class FittedModule(Fitted):
         count = sum(tensor.numel() for tensor in self.state.values())
         kept = "" if self.effect is None else f", {self.effect.kept} others as they were"
         return f"{count:,} parameters in {len(self.state)} tensors{kept}, {self.run.steps} steps, n = {self.run.n}"
-
-
-def _answered(module: torch.nn.Module, records: Any) -> Any:
-    """What the module answers for some records."""
-    return module(**records) if isinstance(records, dict) else \
-        module(*(records if isinstance(records, tuple) else (records,)))
 
 
 def _plain(tensor: torch.Tensor) -> np.ndarray:
