@@ -52,6 +52,7 @@ from lastiterate.run.preparation import PrivateTargetMean as PrivateTargetMean
 from lastiterate.run.preparation import SquareRoots as SquareRoots
 from lastiterate.run.preparation import TopEigenvalue as TopEigenvalue
 from lastiterate.run.preparation import UnitRows as UnitRows
+from lastiterate.run.probability_calibration import AssumedSlope as AssumedSlope
 from lastiterate.run.probability_calibration import Calibration as Calibration
 from lastiterate.run.run import Run as Run
 from lastiterate.run.starts import Fixed as Fixed

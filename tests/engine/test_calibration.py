@@ -286,3 +286,20 @@ def test_bad_noise_is_refused(wrong):
         li.Calibration(wrong)
     with pytest.raises(InputError, match="rounds"):
         li.Calibration(1.0, rounds=0)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_a_public_factor_multiplies_scores_and_changes_no_answer(classes):
+    rng = np.random.default_rng(classes)
+    x, y = rng.normal(size=(60, 4)), rng.integers(0, classes, 60)
+    loss = li.Logistic(row_norm=2.0) if classes == 2 else li.Softmax(classes=classes, row_norm=2.0)
+    run = li.Run(n=60, steps=5, step_size=0.5, noise=li.NoiseMultiplier(1.0), loss=loss)
+    plain, scaled = (scores(one, execute(one, x, y, seeded_key(3)), x)
+                     for one in (run, replace(run, calibration=li.AssumedSlope(0.37))))
+    np.testing.assert_allclose(scaled, 0.37 * plain, rtol=1e-6)
+
+
+@pytest.mark.parametrize("slope", [0.0, -1.0, 1.5, float("nan")])
+def test_a_factor_that_turns_answers_around_or_makes_them_steeper_is_refused(slope):
+    with pytest.raises(InputError, match="slope must"):
+        li.AssumedSlope(slope)

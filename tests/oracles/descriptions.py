@@ -38,7 +38,7 @@ PARTS: dict[type, Any] = {type(part): part for part in (
     li.Adam(noise_floor=0.1), li.PostProcessing("adamw", "coupled"), li.PrivateMean(5.0, 1.0),
     PrivateTargetMean(5.0), SquareRoots(), UnitRows(),
     CosineFeatures(5.0, 7), PrivateCovariance(5.0), TopEigenvalue(5.0),
-    NoisyCount(5.0, 20, "apart"), NoisyGroups(5.0, 20, ("a", "b")), li.Calibration(5.0),
+    NoisyCount(5.0, 20, "apart"), NoisyGroups(5.0, 20, ("a", "b")), li.Calibration(5.0), li.AssumedSlope(0.5),
     li.Logistic(ridge=0.1), li.Softmax(classes=3, row_norm=2.0, cap=0.2, class_weights=(0.5, 1.0, 0.1)),
     li.HuberRidge(residual_clip=0.5),
     li.Abstract(li.LossFacts(lipschitz=1.0, smooth=2.0, strong=0.5)),
@@ -49,7 +49,7 @@ def holding(part: Any, run: li.Run = BASE) -> li.Run:
     """The run with ``part`` in the field of its kind."""
     field = next(name for name, kinds in DESCRIPTIONS.items() if any(isinstance(part, kind) for kind in kinds))
     found = {field: (part,) if field in ("prelude", "counts") else part}
-    if isinstance(part, NoisyCount | NoisyGroups | li.Calibration):
+    if isinstance(part, NoisyCount | NoisyGroups | li.Calibration | li.AssumedSlope):
         found |= {"loss": li.Logistic()}
     if isinstance(part, PrivateTargetMean):
         found |= {"loss": li.HuberRidge()}

@@ -194,6 +194,14 @@ def test_roots_of_features_are_a_public_choice() -> None:
         Task(3000, 16, 3, feature_map=cast("Any", "log"))
 
 
+@pytest.mark.parametrize("classes", [2, 3])
+def test_records_that_count_less_are_predicted_to_teach_less(classes: int) -> None:
+    few, half = (Task(3000, 16, classes, class_weights=(weight,) * (classes - 1) + (1.0,)) for weight in (0.1, 0.5))
+    for found in consider(Task(3000, 16, classes), epsilon=1.0, delta=1e-6).plans:
+        run = found.certificate.run
+        assert predicted(few, run) > predicted(half, run) > predicted(Task(3000, 16, classes), run), found.name
+
+
 def test_less_privacy_is_predicted_to_cost_less() -> None:
     risks = [consider(TASKS[1], epsilon=epsilon, delta=1e-6).best.risk for epsilon in (0.3, 1.0, 3.0)]
     assert risks[0] > risks[1] > risks[2]

@@ -153,3 +153,13 @@ def test_what_cannot_be_paid_is_refused_before_a_ledger_is_charged(tmp_path):
     assert not ledger.total("people").releases
     li.train(RUN, data(), delta=DELTA, **under)
     assert len(ledger.total("people").releases) == 1
+
+
+def test_a_public_factor_is_free():
+    plain = replace(PLAIN, clip=None)
+    run = replace(plain, calibration=li.AssumedSlope(0.5))
+    before, after = li.account(plain), li.account(run)
+    assert after.epsilon(DELTA) == before.epsilon(DELTA)
+    assert beyond_support(after, DELTA) == beyond_support(before, DELTA)
+    assert li.Run.from_json(run.to_json()) == run
+    assert Certificate.from_json(after.to_json(DELTA)).epsilon(DELTA) == after.epsilon(DELTA)

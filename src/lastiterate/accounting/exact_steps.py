@@ -13,6 +13,7 @@ from lastiterate.run.adjacency import convertible, keeps_places
 from lastiterate.run.evidence import Evidence
 from lastiterate.run.facts import FLOAT_SLACK, known
 from lastiterate.run.preparation import CosineFeatures, TopEigenvalue
+from lastiterate.run.probability_calibration import measured
 from lastiterate.run.run import Run, check_described
 from lastiterate.theorems.composition_gdp import THEOREM, composition_mu
 from lastiterate.theorems.theorem import Fails, Theorem, match
@@ -93,8 +94,8 @@ def preparation_squared(run: Run) -> float:
             raise NotCertified("exact noise: a sum of cosines is computed in floating point and not on a grid")
         if part.noise_multiplier is not None:
             found += (part.moved(run.adjacency) * (1 + FLOAT_SLACK) / part.noise_multiplier) ** 2
-    if run.calibration is not None:
-        found += (run.calibration.moved(run.adjacency) * (1 + FLOAT_SLACK) / run.calibration.noise_multiplier) ** 2
+    if (rounds := measured(run)) is not None:
+        found += (rounds.moved(run.adjacency) * (1 + FLOAT_SLACK) / rounds.noise_multiplier) ** 2
     return found
 
 

@@ -19,6 +19,7 @@ from lastiterate.planning.predicted_scores import predicted_scores
 from lastiterate.run.correlated_noise import Correlated
 from lastiterate.run.losses import Abstract, HuberRidge
 from lastiterate.run.noise import NoiseMultiplier
+from lastiterate.run.probability_calibration import AssumedSlope, Calibration
 from lastiterate.run.updates import HeavyBall
 
 if TYPE_CHECKING:
@@ -77,8 +78,13 @@ def _probabilities(run: Run) -> list[tuple[str, str]]:
     weights = None if isinstance(run.loss, Abstract | HuberRidge) else run.loss.class_weights
     counted = [] if weights is None else [("class weights", ", ".join(f"{weight:.4g}" for weight in weights)
                                            + " of a record, in the order of the classes")]
-    said = "not calibrated: they rank records, and nothing more" if run.calibration is None else \
-        f"calibrated by {run.calibration.rounds} noisy rounds, which are part of the guarantee"
+    match run.calibration:
+        case None:
+            said = "not calibrated: they rank records, and nothing more"
+        case AssumedSlope(slope):
+            said = f"scores are multiplied by {slope:g}, a public factor: records are too few to measure one"
+        case Calibration():
+            said = f"calibrated by {run.calibration.rounds} noisy rounds, which are part of the guarantee"
     return [*counted, ("probabilities", said)]
 
 

@@ -23,6 +23,9 @@ class Tuning(FromFile):
     row_norms: Annotated[str | None, typer.Option("--row-norms", help="candidates, such as 0.5,1,2")] = None
     algorithms: Annotated[str, typer.Option("--algorithms", help="candidates, by commas; " + ALGORITHM_HELP)
                           ] = "automatic"
+    class_weight: Annotated[str | None, typer.Option("--class-weight", help="public weights LABEL=WEIGHT,LABEL=WEIGHT "
+                                                    "that candidates are trained with; their scores count all answers "
+                                                    "alike")] = None
     time_budget: TimeBudget = 10.0
 
     @property
@@ -42,7 +45,7 @@ def tune_command(asked: Tuning) -> None:
 
     What is shown while it runs says nothing: neither how many candidates there are, nor their scores.
     """
-    from lastiterate.cli import show
+    from lastiterate.cli import flags, show
     from lastiterate.cli.saving import committed
     from lastiterate.release import datafile, open_dataset, tuning
     from lastiterate.release.linear_plans import Algorithm
@@ -52,7 +55,8 @@ def tune_command(asked: Tuning) -> None:
     algorithms = tuple(Algorithm(name.strip()) for name in asked.algorithms.split(","))
     with asked.charging(purpose="tune", place=where) as charging:
         result = datafile.tune_file(asked.data, asked.budget, schema=schema, row_norms=norms, algorithms=algorithms,
-                                    law=tuning.law_of(asked.mean_runs, asked.runs), charging=charging)
+                                    law=tuning.law_of(asked.mean_runs, asked.runs), charging=charging,
+                                    class_weight=flags.class_weight(asked.class_weight))
     place = committed(result.model, where, charging)
     show.trained(console, result, str(place))
     if place != where:

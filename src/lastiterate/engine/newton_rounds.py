@@ -12,6 +12,7 @@ from lastiterate.engine.calibration_queries import Queries
 from lastiterate.engine.gaussian_noise import CALIBRATION, Key, gaussian, stream
 from lastiterate.engine.preparation.sliced_sums import each_sum
 from lastiterate.engine.prepare import linear_loss
+from lastiterate.run.probability_calibration import AssumedSlope, Calibration
 from lastiterate.run.run import Run
 
 LONGEST = 4.0
@@ -33,8 +34,13 @@ def calibrated(run: Run, weights: np.ndarray, scored: Scored, noisy: Noisy,
     **Guarantee:** what is computed of records are noisy sums of vectors of norm at most 1, one per record, each a
     function of that record and of what was released before; of units with several places, means over the places.
     """
-    if run.calibration is None:
-        return weights
+    match run.calibration:
+        case None:
+            return weights
+        case AssumedSlope(slope):
+            return slope * weights
+        case Calibration():
+            pass
     queries = Queries(linear_loss(run), weights)
     found = queries.start
     for number, std in enumerate(run.calibration.stds.tolist()):

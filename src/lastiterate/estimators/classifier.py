@@ -45,8 +45,8 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
     report_accuracy : part of the budget mu^2 that a noisy count of right answers costs, such as 0.05, on a tenth of the
         records, which are not trained on; ``fitted_.accuracies`` has it with an interval; the certificate covers it.
     calibrated : whether plans and named algorithms spend 5 % of mu^2 on probabilities that are frequencies, by noisy
-        Newton rounds on slope and intercepts, where n and the budget carry them (docs/theorems/probabilities). A given
-        ``run`` says so itself (``Run(calibration=)``).
+        Newton rounds on slope and intercepts, where n and the budget carry them (docs/theorems/probabilities), and
+        scores times a public factor elsewhere. A given ``run`` says so itself (``Run(calibration=)``).
     threshold : of two classes, the probability from which on the second is predicted, or the public costs (a, m) of a
         false alarm and of a miss, which make it a / (a + m); by default the more probable class is predicted. It costs
         no privacy, and is kept in the model's folder.
@@ -142,6 +142,7 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
 
         They are calibrated where the run is (``calibrated=True``, or ``Run(calibration=)``). Without it scores are too
         steep, and their log loss can be worse than that of one constant for all rows: they rank rows, and nothing more.
+        A public factor (``AssumedSlope``), where records are too few to measure one, makes them less so.
         """
         rows = self._rows(X)
         return self.fitted_.probabilities(rows)

@@ -36,6 +36,11 @@ class RowForm:
         idle = next((one for one in self.maps if one not in used), None)
         if idle is not None:
             kinds = " or ".join(sorted(kind.__name__.lower() for kind in idle.takes))
+            before = next((one.name for one in self.maps for field in self.fields
+                           if self._of(field) == one and isinstance(field, idle.takes)), None)
+            if before is not None:
+                raise InputError("features", f"has nothing left to map for {idle.name}: {before} maps the fields of kind "
+                                 f"{kinds}", None, f'leave out one of the two: "{before}" or "{idle.name}"')
             raise InputError("features", f"has nothing to map: {idle.name} is for fields of kind {kinds}", None,
                              "use features=\"auto\", or \"plain\" for none")
 

@@ -68,7 +68,16 @@ class Reference:
     def centred(cls, task: Task, run: Run) -> Reference:
         """For rows around their private mean, clipped to the norm of the run's loss."""
         assert not isinstance(run.loss, Abstract)
-        return cls.of(task.features, task.classes, math.hypot(run.loss.row_norm, run.loss.intercept))
+        found = cls.of(task.features, task.classes, math.hypot(run.loss.row_norm, run.loss.intercept))
+        return found.weighted(task)
+
+    def weighted(self, task: Task) -> Reference:
+        """With records of some classes that count less than one: steps learn less of them, and noise is as before.
+
+        All classes are as frequent here: how many records each has is not public.
+        """
+        weights = task.class_weights or (1.0,)
+        return replace(self, flatness=self.flatness * sum(weights) / len(weights))
 
     def whitened(self, offset: float, floor: float, power: float) -> tuple[Reference, np.ndarray]:
         """For unit rows that are whitened in part, and the released eigenvalues of M in every direction.
@@ -125,7 +134,7 @@ def predicted(task: Task, run: Run) -> float:
     found, released = plain.whitened(float(offset), floor, covariance.power)
     if run.method.hides_way:  # no hard clip
         found = replace(found, flatness=1.0, width=1.0)
-    return found.risk(run.stabilised(released.tolist())) + (0.0 if task.classes else NORMALISED)
+    return found.weighted(task).risk(run.stabilised(released.tolist())) + (0.0 if task.classes else NORMALISED)
 
 
 def filtered(run: Run, curvature: np.ndarray, ridge: float) -> tuple[np.ndarray, np.ndarray]:

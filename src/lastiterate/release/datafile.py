@@ -136,17 +136,21 @@ def _ordered(file: Opened, charging: Charging, certificate: Any, delta: float, s
 
 
 def tune_file(data: str, budget: Budget, *, schema: Schema | None = None, row_norms: tuple[float, ...] = (),
-              algorithms: tuple[Algorithm, ...] = (AUTOMATIC,), law: Runs, charging: Charging) -> Released:
+              algorithms: tuple[Algorithm, ...] = (AUTOMATIC,), law: Runs, charging: Charging,
+              class_weight: dict[str, float] | None = None) -> Released:
     """Select one of ``algorithms`` times ``row_norms`` privately on a file, or on a bundled public set.
 
     A bundled set's own held-out fifth scores the released model. The other records are split once more, in public
-    places, into those that candidates are trained on and those that they are scored on.
+    places, into those that candidates are trained on and those that they are scored on. ``class_weight``: what a record
+    of each class counts in training; scores are counts of right answers, whatever their class.
     """
     file = open_file(data, schema=schema, test=None, row_norm=None)
     task, shared = file.task, charging.allowance
     train, held = tuning.parts(task.n)
     delta = budget.delta_for(task.n)
-    listed = [candidate(Task(len(train), task.features, task.classes, norm, calibrated=True), budget, algorithm, shared)
+    weights = relative_weights(class_weight, file.schema.classes)
+    listed = [candidate(Task(len(train), task.features, task.classes, norm, calibrated=True, class_weights=weights),
+                        budget, algorithm, shared)
               for norm in row_norms or (file.row_norm,) for algorithm in algorithms]
     certificate = tuning.planned(listed, epsilon=budget.epsilon, delta=delta, law=law, held_out=len(held),
                                  regression=task.classes == 0)

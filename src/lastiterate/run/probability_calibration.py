@@ -1,9 +1,9 @@
-"""Noisy Newton rounds after the last step, which make probabilities of a classifier's scores."""
+"""What makes probabilities of a classifier's scores after the last step: noisy Newton rounds, or a public factor."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import final
+from typing import ClassVar, final
 
 import numpy as np
 
@@ -54,7 +54,41 @@ class Calibration:
         return self.noise_multiplier * np.sqrt(parts.sum() / parts)
 
 
-def check_calibration(run: Described, calibration: Calibration | None) -> None:
+@final
+@dataclass(frozen=True)
+class AssumedSlope:
+    """A public factor for a released model's scores, where records are too few to measure one.
+
+    ``slope``: in (0, 1]; closely clipped contributions make scores too steep, whatever the data are.
+
+    It goes into ``Run(calibration=)``, for what ``Calibration`` is for. **Guarantee:** nothing is measured and nothing
+    is charged: the weights that are released are those that the last step leaves times a public number.
+    """
+
+    slope: float
+    rounds: ClassVar[int] = 0
+
+    def __post_init__(self) -> None:
+        settle(self)
+        if not 0 < self.slope <= 1:
+            raise InputError("slope", "must lie in (0, 1]", self.slope)
+
+    def moved(self, adjacency: str) -> float:
+        """Neighbouring data sets move nothing."""
+        return 0.0
+
+    @property
+    def stds(self) -> np.ndarray:
+        """Of no round; shape (0,)."""
+        return np.zeros(0)
+
+
+def measured(run: Described) -> Calibration | None:
+    """The run's calibration where it reads records."""
+    return run.calibration if isinstance(run.calibration, Calibration) else None
+
+
+def check_calibration(run: Described, calibration: Calibration | AssumedSlope | None) -> None:
     """Refuse a calibration of what has no probabilities, or of weights that biases cannot be folded into."""
     if calibration is None:
         return

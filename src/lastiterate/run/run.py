@@ -24,7 +24,7 @@ from lastiterate.run.methods import Method
 from lastiterate.run.noise import Noise
 from lastiterate.run.penalties import Prox
 from lastiterate.run.preparation import Preparation, check_targets
-from lastiterate.run.probability_calibration import Calibration, check_calibration
+from lastiterate.run.probability_calibration import AssumedSlope, Calibration, check_calibration
 from lastiterate.run.stable import check_stable, stabilised
 from lastiterate.run.starts import Start
 from lastiterate.run.step_sizes import StepSize
@@ -63,7 +63,7 @@ class Run(Described):
 
     method: Method = Descent()
     counts: tuple[Count, ...] = ()
-    calibration: Calibration | None = None
+    calibration: Calibration | AssumedSlope | None = None
 
     def __post_init__(self) -> None:
         settle(self)
@@ -150,7 +150,7 @@ DESCRIPTIONS: dict[str, tuple[type, ...]] = {
     "step_size": get_args(StepSize), "noise": get_args(Noise), "batching": get_args(Batching),
     "domain": get_args(Domain), "prox": get_args(Prox), "start": get_args(Start), "update": get_args(Update),
     "prelude": get_args(Preparation), "loss": get_args(Loss), "method": get_args(Method),
-    "counts": get_args(Count), "calibration": (Calibration,),
+    "counts": get_args(Count), "calibration": (Calibration, AssumedSlope),
 }
 """The classes that each field of a run may hold."""
 _CLASSES: dict[str, type] = {kind.__name__: kind for kinds in DESCRIPTIONS.values() for kind in kinds} \

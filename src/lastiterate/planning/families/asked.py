@@ -10,6 +10,7 @@ from functools import cached_property
 from lastiterate.accounting.calibration import calibrate, calibrated
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.errors import NotCertified
+from lastiterate.planning.clipped_scores import public_slope
 from lastiterate.planning.reference_problem import predicted
 from lastiterate.planning.task import Task, budget
 from lastiterate.run.adjacency import Adjacency, records_moved
@@ -17,7 +18,7 @@ from lastiterate.run.facts import FLOAT_SLACK
 from lastiterate.run.losses import HuberRidge, LinearLoss, Logistic, Softmax
 from lastiterate.run.noise import NoiseMultiplier
 from lastiterate.run.preparation import PrivateMean, SquareRoots
-from lastiterate.run.probability_calibration import Calibration
+from lastiterate.run.probability_calibration import MOST_CLASSES, AssumedSlope, Calibration
 from lastiterate.run.run import Run
 from lastiterate.run.step_sizes import Constant
 
@@ -115,10 +116,13 @@ class Asked:
         return NoiseMultiplier(math.sqrt(steps / (1 - spent)) / self.mu * (1 + FLOAT_SLACK))
 
     def with_calibration(self, run: Run) -> Run:
-        """The run with the calibration of probabilities that its task asks for."""
+        """The run with the calibration of probabilities that its task asks for; a public factor where that would not
+        pay."""
         share = self.calibration_share
         if not share:
-            return run
+            asked = self.task.calibrated and 2 <= self.task.classes <= MOST_CLASSES and run.calibration is None
+            slope = public_slope(run) if asked else 1.0
+            return run if slope == 1 else replace(run, calibration=AssumedSlope(slope))
         moved = records_moved(self.adjacency)
         return replace(run, calibration=Calibration(1.01 * moved / (self.whole_mu * math.sqrt(share))))
 
