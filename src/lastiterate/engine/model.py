@@ -20,6 +20,7 @@ from lastiterate.engine.process import check_process
 from lastiterate.engine.rows import clip_rows
 from lastiterate.engine.trainer import Progress, Trainer
 from lastiterate.run.measured_smoothness import by_block
+from lastiterate.run.probability_calibration import measured
 from lastiterate.run.run import Run
 
 
@@ -66,7 +67,10 @@ def with_calibration(run: Run, model: Model, features: Any, target: Any, key: Ke
 
 
 def scored_in_memory(run: Run, model: Model, features: Any, target: Any, absent: Sequence[int] = ()) -> Scored:
-    """Scores and targets of rows, computed once; without the records ``absent``, which add nothing."""
+    """Scores and targets of rows, computed once; without the records ``absent``, which add nothing. None for a run whose
+    calibration measures nothing."""
+    if measured(run) is None:
+        return lambda: iter(())
     rows, answers = np.asarray(features), checked_answers(run, np.asarray(target))
     kept = np.ones(len(rows), bool)
     kept[list(absent)] = False
