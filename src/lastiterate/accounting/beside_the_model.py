@@ -27,7 +27,7 @@ def prepared_curves(run: Run) -> tuple[Curve, ...]:
 
 def after_steps(run: Run) -> bool:
     """Whether the run measures anything on records after its last step."""
-    return bool(run.counts) or measured(run) is not None
+    return bool(run.counts) or measured(run.calibration) is not None
 
 
 def calibration_curve(run: Run) -> Curve:
@@ -36,7 +36,7 @@ def calibration_curve(run: Run) -> Curve:
     **Guarantee:** each is a Gaussian mechanism on the records and on what was released before (docs/theorems/
     probabilities); their mu add in squares. A unit's rows move them by their number.
     """
-    rounds = measured(run)
+    rounds = measured(run.calibration)
     if rounds is None:
         return Gdp(0.0)
     moved = run.rows_per_unit * rounds.moved(run.adjacency)
@@ -50,7 +50,7 @@ def with_later_parts(curve: Curve, run: Run) -> Curve:
     counted too: costs add. One of a part that the library split off by public places is only counted, there alone: such
     counts are charged to it, and the training to the others, so that every record pays the worse of the two.
     """
-    if measured(run) is not None:
+    if measured(run.calibration) is not None:
         curve = compose(curve, calibration_curve(run))
     both = tuple(counted_curve(count, run, run.adjacency) for count in run.counts if not count.apart)
     alone = tuple(counted_curve(count, run, run.adjacency) for count in run.counts if count.apart)
@@ -61,7 +61,7 @@ def with_later_parts(curve: Curve, run: Run) -> Curve:
 def charged_beside(run: Run) -> tuple[str, ...]:
     """What the run's preparation is charged for, and counts that are released beside the model, in words."""
     counted = tuple(f"accuracy: {count.words}, noise multiplier {count.noise_multiplier:g}" for count in run.counts)
-    found = measured(run)
+    found = measured(run.calibration)
     rounds = () if found is None else (
         f"calibration of probabilities: {found.rounds} rounds, noise multiplier {found.noise_multiplier:g}",)
     return tuple(f"private preparation: {type(part).__name__}, noise multiplier {part.noise_multiplier:g}"

@@ -94,7 +94,7 @@ def preparation_squared(run: Run) -> float:
             raise NotCertified("exact noise: a sum of cosines is computed in floating point and not on a grid")
         if part.noise_multiplier is not None:
             found += (part.moved(run.adjacency) * (1 + FLOAT_SLACK) / part.noise_multiplier) ** 2
-    if (rounds := measured(run)) is not None:
+    if (rounds := measured(run.calibration)) is not None:
         found += (rounds.moved(run.adjacency) * (1 + FLOAT_SLACK) / rounds.noise_multiplier) ** 2
     return found
 

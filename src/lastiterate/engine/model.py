@@ -67,9 +67,9 @@ def with_calibration(run: Run, model: Model, features: Any, target: Any, key: Ke
 
 
 def scored_in_memory(run: Run, model: Model, features: Any, target: Any, absent: Sequence[int] = ()) -> Scored:
-    """Scores and targets of rows, computed once; without the records ``absent``, which add nothing. None for a run whose
-    calibration measures nothing."""
-    if measured(run) is None:
+    """Scores and targets of rows, computed once; without the records ``absent``, which add nothing. None for a run
+    whose calibration measures nothing."""
+    if measured(run.calibration) is None:
         return lambda: iter(())
     rows, answers = np.asarray(features), checked_answers(run, np.asarray(target))
     kept = np.ones(len(rows), bool)

@@ -39,8 +39,8 @@ class RowForm:
             before = next((one.name for one in self.maps for field in self.fields
                            if self._of(field) == one and isinstance(field, idle.takes)), None)
             if before is not None:
-                raise InputError("features", f"has nothing left to map for {idle.name}: {before} maps the fields of kind "
-                                 f"{kinds}", None, f'leave out one of the two: "{before}" or "{idle.name}"')
+                rule = f"has nothing left to map for {idle.name}: {before} maps all its fields"
+                raise InputError("features", rule, None, f'use one of the two, "{before}" or "{idle.name}"')
             raise InputError("features", f"has nothing to map: {idle.name} is for fields of kind {kinds}", None,
                              "use features=\"auto\", or \"plain\" for none")
 

@@ -11,16 +11,15 @@ from __future__ import annotations
 from functools import lru_cache
 
 import numpy as np
-from scipy.optimize import brentq
-from scipy.special import expit
 
+from lastiterate.curves.tails import smallest_true
 from lastiterate.planning.reference_problem import MARGIN
 from lastiterate.run.losses import Logistic, Softmax
 from lastiterate.run.run import Run
 
 POINTS, FARTHEST = 2001, 8.0
 """Scores that the mean is taken over, and the last ones in standard deviations."""
-STEEPEST = 100.0
+STEEPEST, FOUND = 100.0, 1e-4
 
 
 def public_slope(run: Run) -> float:
@@ -40,11 +39,11 @@ def slope_of(clip: float) -> float:
     places = np.linspace(-FARTHEST, FARTHEST, POINTS)
     weights, scores = np.exp(-places**2 / 2), MARGIN * places
     weights /= weights.sum()
-    chance = expit(scores)
+    chance = 1 / (1 + np.exp(-scores))
 
-    def pull(steep: float) -> float:
-        said = expit(steep * scores)
+    def pulled_back(steep: float) -> bool:
+        said = 1 / (1 + np.exp(-steep * scores))
         residual = chance * np.clip(said - 1, -clip, clip) + (1 - chance) * np.clip(said, -clip, clip)
-        return float(weights @ (scores * residual))
+        return float(weights @ (scores * residual)) >= 0
 
-    return max(0.01, round(1 / brentq(pull, 1.0, STEEPEST), 2))
+    return max(0.01, round(1 / smallest_true(pulled_back, 1.0, STEEPEST, FOUND), 2))

@@ -83,9 +83,9 @@ class AssumedSlope:
         return np.zeros(0)
 
 
-def measured(run: Described) -> Calibration | None:
-    """The run's calibration where it reads records."""
-    return run.calibration if isinstance(run.calibration, Calibration) else None
+def measured(calibration: Calibration | AssumedSlope | None) -> Calibration | None:
+    """A run's calibration where it reads records."""
+    return calibration if isinstance(calibration, Calibration) else None
 
 
 def check_calibration(run: Described, calibration: Calibration | AssumedSlope | None) -> None:
