@@ -39,10 +39,10 @@ def slope_of(clip: float) -> float:
     places = np.linspace(-FARTHEST, FARTHEST, POINTS)
     weights, scores = np.exp(-places**2 / 2), MARGIN * places
     weights /= weights.sum()
-    chance = 1 / (1 + np.exp(-scores))
+    chance = (1 + np.tanh(scores / 2)) / 2
 
     def pulled_back(steep: float) -> bool:
-        said = 1 / (1 + np.exp(-steep * scores))
+        said = (1 + np.tanh(steep * scores / 2)) / 2
         residual = chance * np.clip(said - 1, -clip, clip) + (1 - chance) * np.clip(said, -clip, clip)
         return float(weights @ (scores * residual)) >= 0
 
