@@ -54,6 +54,7 @@ from lastiterate.run.preparation import TopEigenvalue as TopEigenvalue
 from lastiterate.run.preparation import UnitRows as UnitRows
 from lastiterate.run.probability_calibration import AssumedSlope as AssumedSlope
 from lastiterate.run.probability_calibration import Calibration as Calibration
+from lastiterate.run.record_draws import RecordDraws as RecordDraws
 from lastiterate.run.run import Run as Run
 from lastiterate.run.starts import Fixed as Fixed
 from lastiterate.run.starts import GaussianStart as GaussianStart

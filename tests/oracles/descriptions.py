@@ -39,6 +39,7 @@ PARTS: dict[type, Any] = {type(part): part for part in (
     PrivateTargetMean(5.0), SquareRoots(), UnitRows(),
     CosineFeatures(5.0, 7), PrivateCovariance(5.0), TopEigenvalue(5.0),
     NoisyCount(5.0, 20, "apart"), NoisyGroups(5.0, 20, ("a", "b")), li.Calibration(5.0), li.AssumedSlope(0.5),
+    li.RecordDraws("flips", 4),
     li.Logistic(ridge=0.1), li.Softmax(classes=3, row_norm=2.0, cap=0.2, class_weights=(0.5, 1.0, 0.1)),
     li.HuberRidge(residual_clip=0.5),
     li.Abstract(li.LossFacts(lipschitz=1.0, smooth=2.0, strong=0.5)),

@@ -187,8 +187,7 @@ class OneRun(Subject):
     def of_the_run(self) -> tuple[str, ...]:
         """Caveats that the run itself brings."""
         several = (units(self.run.rows_per_unit),) if self.run.rows_per_unit > 1 else ()
-        update = self.run.update
-        stated = (update.stated,) if update is not None and update.stated else ()
+        stated = (part.stated for part in (self.run.update, self.run.record_draws) if part is not None and part.stated)
         return (*self.words.secret, *several, *stated)
 
     @property

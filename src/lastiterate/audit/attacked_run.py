@@ -26,7 +26,7 @@ class Attacked:
 
 def auditable(run: Run, *, steps_only: bool = False) -> Attacked:
     """What is attacked of ``run``; ``steps_only``: by models without preparation and calibration."""
-    attacked = replace(run, counts=(), rows_per_unit=1)
+    attacked = replace(run, counts=(), rows_per_unit=1, record_draws=None)
     if steps_only or not audited_whole(run) or networks.stands_in(run):
         attacked = without_preparation(replace(attacked, calibration=None, rows_per_record=1))
     caveats: tuple[str, ...] = (STAND_IN,) if networks.stands_in(run) else ()

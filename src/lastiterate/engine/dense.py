@@ -32,6 +32,12 @@ class Dense:
     inner: int
     shape: tuple[int, ...]
 
+    def means(self, inputs: jax.Array, slopes: jax.Array, copies: int) -> jax.Array:
+        """Gradients by the matrix, the mean over the copies of every record: (m, ...)."""
+        left, right = (slopes, inputs) if self.inner else (inputs, slopes)
+        pair = (values.reshape(-1, copies, values.shape[-1]) for values in (left, right))
+        return jnp.einsum("mko,mki->moi", *pair, precision="highest") / copies
+
 
 @dataclass(frozen=True, eq=False)
 class Convolution:
@@ -100,12 +106,14 @@ TINY = 2.0**-126
 """Smaller scales are subnormal in single precision, where rounding could double them; 0 instead."""
 
 
-def clipped_sum(loss: PerRecord, clip: float | None, params: Any, records: tuple[Any, ...], real: jax.Array) -> Any:
+def clipped_sum(loss: PerRecord, clip: float | None, params: Any, records: tuple[Any, ...], real: jax.Array,
+                copies: int = 1) -> Any:
     """Sum of the per-example gradients scaled to norm at most ``clip``, shaped like ``params``, in float32 or float64.
 
-    At most ``CHUNK`` records (m, ...), real (m,). A gradient that is not finite counts as 0, with a clip or without,
-    and so does one that is too long for a sum without a clip to be finite: if it ended the run instead, one record
-    could be recognised by that alone.
+    At most ``CHUNK`` records (m, ...), real (m,). With ``copies`` every record stands so often, one after the other, in
+    ``records`` (m copies, ...), and its gradient is the mean over them. A gradient that is not finite counts as 0, with
+    a clip or without, and so does one that is too long for a sum without a clip to be finite: if it ended the run
+    instead, one record could be recognised by that alone.
 
     **Guarantee:** a record's gradient is a function of that record and of the parameters alone (``alone``); norms are
     summed in float64, scaled gradients stay below the clip after rounding, and the sum has at
@@ -133,9 +141,13 @@ def clipped_sum(loss: PerRecord, clip: float | None, params: Any, records: tuple
         return slopes, inputs, rest
 
     slopes, inputs, rest = jax.vmap(alone(one, leaves, first), (None, 0))(leaves, records)
-    dense = {i: layer for i, layer in layers.items() if isinstance(layer, Dense)}
+    dense = {i: layer for i, layer in layers.items() if isinstance(layer, Dense) and copies == 1}
     each = dict(zip(others, rest, strict=True))
     each |= {i: layer.gradients(inputs[i], slopes[i]) for i, layer in layers.items() if isinstance(layer, Convolution)}
+    if copies > 1:
+        each = {i: values.reshape(-1, copies, *values.shape[1:]).mean(1) for i, values in each.items()}
+        each |= {i: layer.means(inputs[i], slopes[i], copies)
+                 for i, layer in layers.items() if isinstance(layer, Dense)}
     squares = sum((_squares(slopes[i]) * _squares(inputs[i]) for i in dense), jnp.zeros(real.shape, jnp.float64))
     squares = sum(map(_squares, each.values()), squares)
     norms = jnp.sqrt(squares)

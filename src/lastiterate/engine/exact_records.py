@@ -21,6 +21,7 @@ from lastiterate.engine.exact_preparation import check_independent
 from lastiterate.engine.gaussian_noise import Key
 from lastiterate.engine.network import PerExample, fit_network, real_records
 from lastiterate.engine.parameter_form import Form
+from lastiterate.engine.record_keys import in_copies
 from lastiterate.engine.record_loss import RecordLoss, in_precision
 from lastiterate.engine.structure import numbered
 from lastiterate.engine.traced import alone
@@ -77,6 +78,7 @@ class ExactRecords:
     places: int
     most_squared: int
     most: int
+    copies: int = 0  #: as in ``PerExample``
     ridge: float = 0.0
 
     def chunk_sum(self, theta: jax.Array, chunk: Any) -> jax.Array:
@@ -89,7 +91,9 @@ class ExactRecords:
             return jnp.concatenate([jnp.ravel(leaf).astype(jnp.float64) for leaf in found])
 
         given = in_precision(records, exact=False)
+        given = in_copies(given) if self.copies else given
         each = jax.vmap(alone(one, arrays, jax.tree.map(lambda a: a[0], given)), (None, 0))(arrays, given)
+        each = each.reshape(len(real), -1, each.shape[1]).mean(1) if self.copies > 1 else each
         squares = (each**2).sum(1)
         counted = real & jnp.isfinite(squares)
         factor = jnp.minimum(1.0, self.clip * SHRINK / jnp.maximum(jnp.sqrt(squares), 1e-300))
@@ -113,7 +117,7 @@ def fit_network_exactly(run: Run, loss: RecordLoss, params: Any, data: tuple[Any
         plain: Any = loop.objective
         assert isinstance(plain, PerExample) and run.clip is not None
         return replace(loop, draws=draws_of(run, grid.step, key), objective=ExactRecords(
-            plain.loss, plain.form, run.clip, grid.places, grid.most_squared, plain.most))
+            plain.loss, plain.form, run.clip, grid.places, grid.most_squared, plain.most, plain.copies))
 
     return fit_network(run, loss, params, data, key, executed_as=exactly, **more)
 

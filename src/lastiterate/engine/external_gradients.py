@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -37,14 +37,16 @@ from lastiterate.engine.network import arrange_records
 from lastiterate.engine.parameter_form import Form
 from lastiterate.engine.process import check_process
 from lastiterate.engine.program import StepProgram
+from lastiterate.engine.record_keys import keys_of_batch
 from lastiterate.engine.structure import numbered
 from lastiterate.engine.trainer import STRETCHES, Draws, Progress, check_dimension
 from lastiterate.run.run import Run, check_described
 from lastiterate.run.update_rule import UpdateRule
 from lastiterate.run.updates import Plain
 
-Sums = Callable[[np.ndarray, np.ndarray], np.ndarray]
-"""From parameters (size,) and the numbers of a batch's records (m,) to the sum of their clipped gradients, (size,)."""
+Sums = Callable[[np.ndarray, np.ndarray, np.ndarray | None], np.ndarray]
+"""From parameters (size,), the numbers of a batch's records (m,) and their keys of this step, where they draw
+something, to the sum of their clipped gradients, (size,)."""
 ManySums = Callable[[np.ndarray, np.ndarray], np.ndarray]
 """The same for many models: parameters (models, size), batches as weights 0 or 1 (models, n); sums (models, size)."""
 
@@ -91,7 +93,8 @@ class OutsideLoop:
     @cached_property
     def program(self) -> StepProgram:
         form = Form.of([np.zeros(shape) for shape in self.shapes])
-        return StepProgram.of(self.run, Counted(form, self.run.n, self.run.n), None if self.rule is None else Plain())
+        found = StepProgram.of(self.run, Counted(form, self.run.n, self.run.n), None if self.rule is None else Plain())
+        return replace(found, copies=0)  # numbers are what is asked for: keys follow from them outside
 
     def _numbers(self) -> Any:
         return arrange_records(self.run, (np.arange(self.run.n),), self.run.n)
@@ -116,13 +119,14 @@ class OutsideLoop:
                     number = k // program.sampler.blocks
                     current = drawn_for_pass(program, numbers, key, number)
                 places = _places(program, state, current, own, k)
-                point = _looked_from(program, state, k)
+                point, batch = _looked_from(program, state, k), np.flatnonzero(places)
+                keys = None if run.record_draws is None else keys_of_batch(own.order, batch, k)
                 if self.draws is None:
                     noise, state = noise_of(program, state, own, plan, k)  # in the background while a sum is computed
-                    total = sums(np.asarray(point), np.flatnonzero(places))
+                    total = sums(np.asarray(point), batch, keys)
                 else:
                     noise = 0.0
-                    total = sums(np.asarray(point), np.flatnonzero(places)) + self.draws(k, k + 1, 1, initial.shape)[0]
+                    total = sums(np.asarray(point), batch, keys) + self.draws(k, k + 1, 1, initial.shape)[0]
                 state = ending.ended(state, point, total, noise, k)
                 if run.release == "all":
                     found.append(np.asarray(state.theta))

@@ -13,6 +13,7 @@ import numpy as np
 from lastiterate.engine.gaussian_noise import NOISE, ORDER, START, Key, gaussian, stream
 from lastiterate.engine.program import StepProgram
 from lastiterate.engine.prox import project, proximal
+from lastiterate.engine.record_keys import with_keys
 from lastiterate.run.run import Run
 from lastiterate.run.starts import GaussianStart
 
@@ -98,7 +99,13 @@ def outcome(program: StepProgram, state: State) -> jax.Array:
 
 def batch_sum(program: StepProgram, theta: jax.Array, data: Any, order: Key, k: Any) -> jax.Array:
     """Sum of the clipped data gradients of step k's batch; ``order``: the stream of secret draws."""
-    return program.sampler.batch_sum(lambda chunk: program.objective.chunk_sum(theta, chunk), data, order, k)
+    return program.sampler.batch_sum(lambda chunk: chunk_sum(program, theta, chunk, order, k), data, order, k)
+
+
+def chunk_sum(program: StepProgram, theta: jax.Array, chunk: Any, order: Key, k: Any) -> jax.Array:
+    """Sum of the clipped data gradients of a chunk of step k, whose records have keys where they brought numbers."""
+    chunk = with_keys(chunk, order, k, program.copies) if program.copies else chunk
+    return program.objective.chunk_sum(theta, chunk)
 
 
 def start(program: StepProgram, initial: Any, key: Key) -> State:

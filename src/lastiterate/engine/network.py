@@ -12,6 +12,7 @@ import numpy as np
 
 from lastiterate.engine.checkpoint import Keeper
 from lastiterate.engine.dense import clipped_sum
+from lastiterate.engine.drawing_loss import BLANK, Augment, drawing
 from lastiterate.engine.fingerprint import fingerprint
 from lastiterate.engine.gaussian_noise import Key, fresh_key
 from lastiterate.engine.loop import drawn_once
@@ -19,6 +20,7 @@ from lastiterate.engine.optimizer_rule import GradientTransformation, OptimizerR
 from lastiterate.engine.parameter_form import Form
 from lastiterate.engine.prepare import hidden
 from lastiterate.engine.process import check_process
+from lastiterate.engine.record_keys import in_copies
 from lastiterate.engine.record_loss import (
     RecordLoss,
     check_gradient,
@@ -45,6 +47,8 @@ MICROBATCH = 32
 class PerExample:
     """Per-example gradients of any loss, clipped; a chunk is records (pytrees of (m, ...)) and which are real, (m,).
 
+    ``copies``: of every record, whose keys are its last part (0: records draw nothing); their mean is clipped.
+
     **Guarantee:** every record's gradient is scaled to norm at most ``clip`` by its own computed norm (one that is not
     finite counts as 0, without a clip too), and chunks of at most ``CHUNK`` records are summed in at least single
     precision (see ``FLOAT_SLACK``). With ``exact`` everything that depends on the parameters is float64, for theorems
@@ -56,6 +60,7 @@ class PerExample:
     clip: float | None
     exact: bool
     most: int
+    copies: int = 0
     ridge: float = 0.0
 
     def chunk_sum(self, theta: jax.Array, chunk: Any) -> jax.Array:
@@ -63,7 +68,8 @@ class PerExample:
         records, real = real_records(chunk)
         records = in_precision(records, exact=self.exact)
         arrays = self.form.arrays(theta, exact=self.exact)
-        found = clipped_sum(self._of_arrays, self.clip, arrays, records, real)
+        records = in_copies(records) if self.copies else records
+        found = clipped_sum(self._of_arrays, self.clip, arrays, records, real, self.copies or 1)
         return jnp.where(real.any(), self.form.vector(found), 0.0)
 
     def _of_arrays(self, arrays: Any, *record: Any) -> jax.Array:
@@ -83,18 +89,19 @@ def real_records(chunk: Any) -> tuple[Any, jax.Array]:
 def fit_network(run: Run, loss: RecordLoss, params: Any, data: tuple[Any, ...], key: Key | None = None, *,
                 microbatch: int | None = None, progress: Progress | None = None, keeper: Keeper | None = None,
                 executed_as: Callable[[Loop, Key], Loop] | None = None,
-                optimizer: GradientTransformation | None = None) -> Any:
+                optimizer: GradientTransformation | None = None, augment: Augment | None = None) -> Any:
     """Execute ``run`` on ``loss(params, *record)``; the last parameters, structured like ``params``.
 
     ``params``: public first parameters. ``data``: arrays or pytrees of arrays whose first axis are the records, such as
     (x, y). For release="all" every array has the steps as its first axis. ``key``: for tests and audits only.
     ``keeper``: checkpoints, which know the data, the first parameters and the traced gradient of the loss.
     ``executed_as``: another arithmetic for the same loop (``exact_records``). ``optimizer``: what makes the steps.
+    ``augment``: ``augment(key, x)``, before the loss.
 
     **Guarantee:** exactly the run that is accounted: per-example clips, noise at every step, no other output.
     """
     with jax.enable_x64(True):
-        loop, initial, arranged = prepared(run, loss, params, data, microbatch, optimizer)
+        loop, initial, arranged = prepared(run, loss, params, data, microbatch, optimizer, augment)
         if keeper is not None:
             assert isinstance(loop.objective, PerExample)
             exactly = "" if executed_as is None else ", exact sums"
@@ -111,18 +118,20 @@ def fit_network(run: Run, loss: RecordLoss, params: Any, data: tuple[Any, ...], 
 
 def prepared(run: Run, loss: RecordLoss, params: Any, data: tuple[Any, ...],
              microbatch: int | None = None,
-             optimizer: GradientTransformation | None = None) -> tuple[Loop, jax.Array, Any]:
+             optimizer: GradientTransformation | None = None,
+             augment: Augment | None = None) -> tuple[Loop, jax.Array, Any]:
     """The loop of a run on a network, its first parameters as one vector, and the records arranged in public order."""
     check_process()
     records = tuple(data)
     check_records(run, records)
-    objective = objective_of(run, loss, params, records, microbatch)
+    objective = objective_of(run, loss, params, records, microbatch, augment)
     rule = rule_of(optimizer, objective.form, params)
-    return Loop(run, objective, rule=rule), objective.form.vector(params), arrange_records(run, records, objective.most)
+    columns = records if run.record_draws is None else (*records, np.arange(run.n))
+    return Loop(run, objective, rule=rule), objective.form.vector(params), arrange_records(run, columns, objective.most)
 
 
 def objective_of(run: Run, loss: RecordLoss, params: Any, records: tuple[Any, ...],
-                 microbatch: int | None = None) -> PerExample:
+                 microbatch: int | None = None, augment: Augment | None = None) -> PerExample:
     """The per-example gradients of a loss at parameters like ``params``; of ``records`` shapes and dtypes count."""
     form = Form.of(params)
     if run.prelude:
@@ -133,16 +142,18 @@ def objective_of(run: Run, loss: RecordLoss, params: Any, records: tuple[Any, ..
         raise InputError("microbatch", "must be a positive whole number", microbatch)
     if isinstance(run.start, GaussianStart) and bool(form.vector(params).any()):
         raise InputError("params", "must be 0 where the run starts at random", None, "or use start=Fixed()")
-    exact = hidden(run)
+    exact, copies = hidden(run), 0 if run.record_draws is None else run.record_draws.copies
+    loss, records = drawing(run, loss, augment, records, exact=exact)
     check_loss(loss, form, exact, records)
     check_gradient(loss, form, params, exact, records)
-    return PerExample(loss, form, run.clip, exact, most)
+    return PerExample(loss, form, run.clip, exact, most, copies)
 
 
 def identity(objective: PerExample, records: tuple[Any, ...], rule: OptimizerRule | None = None) -> str:
     """What a checkpoint knows of a loss, of the structure of its parameters and of an optimizer; of ``records`` shapes
     and types count."""
     form, exact = objective.form, objective.exact
+    records = (*records, BLANK) if objective.copies else records
     first = in_precision(jax.tree.map(lambda a: np.zeros_like(np.asarray(a)[0]), records), exact=exact)
     gradient = jax.grad(lambda arrays, record: objective.loss(form.whole(arrays), *record))
     closed, _ = program(gradient, form.arrays(np.zeros(form.size), exact=exact), first)
@@ -151,12 +162,12 @@ def identity(objective: PerExample, records: tuple[Any, ...], rule: OptimizerRul
 
 
 def check_fits(run: Run, loss: RecordLoss, params: Any, data: tuple[Any, ...], microbatch: int | None,
-               optimizer: GradientTransformation | None = None) -> None:
+               optimizer: GradientTransformation | None = None, augment: Augment | None = None) -> None:
     """Refuse what cannot be trained, by the shapes of the records alone: before a record is read, or paid for."""
     check_shapes(run, data)
     with jax.enable_x64(True):
         blank = jax.tree.map(lambda a: np.zeros((1, *np.shape(a)[1:]), np.asarray(a).dtype), tuple(data))
-        form = objective_of(run, loss, params, blank, microbatch).form
+        form = objective_of(run, loss, params, blank, microbatch, augment).form
         rule_of(optimizer, form, params, coupled=coupled(run))
 
 

@@ -33,25 +33,25 @@ KEYS = "key<fry>"
 """The random keys whose bits are those of the key alone when they are vectorised (threefry)."""
 
 
-def check_operations(jaxpr: Any) -> None:
+def check_operations(jaxpr: Any, named: str = "loss") -> None:
     """Refuse a program, of one record, that may read other records, show them or leave something behind.
 
     Equations in all nested programs are looked at. Code of custom derivatives is seen where it has been traced: look at
-    the program of the gradient.
+    the program of the gradient. ``named``: what it is called in an error.
     """
     for eqn in equations(jaxpr):
         name = eqn.primitive.name
         if name not in ALLOWED:
-            raise InputError("loss", "must be made of operations of JAX that treat every record alone", name,
+            raise InputError(named, "must be made of operations of JAX that treat every record alone", name,
                              "leave out callbacks, foreign functions, prints and custom_vmap: they are given all "
                              "records of a batch at once")
         for var in (*eqn.invars, *eqn.outvars):
             if str(var.aval.dtype if hasattr(var.aval, "dtype") else "").startswith("key<") and \
                     str(var.aval.dtype) != KEYS:
-                raise InputError("loss", "must draw bits from keys of threefry, whose bits do not depend on other "
+                raise InputError(named, "must draw bits from keys of threefry, whose bits do not depend on other "
                                  "records", str(var.aval.dtype), 'write jax.random.key(seed, impl="threefry2x32")')
     if jaxpr.effects:
-        raise InputError("loss", "must leave nothing behind but its result", str(next(iter(jaxpr.effects)))[:120])
+        raise InputError(named, "must leave nothing behind but its result", str(next(iter(jaxpr.effects)))[:120])
 
 
 def equations(program: Any) -> Iterator[Any]:

@@ -40,19 +40,21 @@ class StepProgram:
     recursion: NoiseRecursion | None = None  #: of noise that later steps take back in part
     follows: Any = None  #: what steps follow in place of a batch's sum with the run's own noise (``methods``)
     average: RunningMean | None = None  #: of iterates, released in the place of the last one
+    copies: int = 0  #: keys of every record that the objective is given in the place of its number, where it brings one
 
     @classmethod
     def of(cls, run: Run, objective: Objective, rule: UpdateRule | None = None) -> StepProgram:
         """The program of ``run``; ``rule``: what a description names and does not hold, a caller's optimizer."""
         return cls(sampler_of(run.batching, run.n, objective.most), objective, run.divisor, executed(run.domain),
-                   run.prox, rule or run.rule, run.start, NoiseRecursion.of(run), followed_by(run), averaged_by(run))
+                   run.prox, rule or run.rule, run.start, NoiseRecursion.of(run), followed_by(run), averaged_by(run),
+                   0 if run.record_draws is None else run.record_draws.copies)
 
-    def tree_flatten(self) -> tuple[tuple[Any, ...], None]:
+    def tree_flatten(self) -> tuple[tuple[Any, ...], int]:
         described = (self.domain, self.prox, self.rule, self.start, self.follows, self.average)
-        return (self.sampler, self.objective, self.divisor, self.recursion, *map(Described, described)), None
+        return (self.sampler, self.objective, self.divisor, self.recursion, *map(Described, described)), self.copies
 
     @classmethod
-    def tree_unflatten(cls, _: None, held: Any) -> StepProgram:
+    def tree_unflatten(cls, copies: int, held: Any) -> StepProgram:
         sampler, objective, divisor, recursion, *described = held
         domain, prox, rule, start, follows, average = (one.value for one in described)
-        return cls(sampler, objective, divisor, domain, prox, rule, start, recursion, follows, average)
+        return cls(sampler, objective, divisor, domain, prox, rule, start, recursion, follows, average, copies)

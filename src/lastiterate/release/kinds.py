@@ -33,6 +33,10 @@ class Home(Protocol):
         """What a certificate calls an optimizer; of kinds that take one."""
         ...
 
+    def draws(self, model: Any, loss: Any, augment: Any) -> list[str]:
+        """What draws random numbers for every record, by name; of kinds that ``train`` makes."""
+        ...
+
     def check(self, order: Order) -> Order:
         """Refuse what the kind cannot execute, by the form of its data; the order as ``fit`` takes it."""
         ...

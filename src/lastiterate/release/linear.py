@@ -120,6 +120,13 @@ def named(optimizer: object) -> str:
     raise InputError("optimizer", "is for losses given as functions", None, "use update=Adam(), or another rule")
 
 
+def draws(model: object, loss: object, augment: object) -> list[str]:
+    """Nothing: a linear model's loss is the run's own."""
+    if augment is not None:
+        raise InputError("augment", "is for losses given as functions, and for modules", None, "leave it out")
+    return []
+
+
 def check(order: Order) -> Order:
     """Refuse what linear models have no use for; rows and targets as arrays, of which only the form is looked at."""
     run = order.certificate.run

@@ -37,10 +37,10 @@ class Order:
     parameters, a module, a row norm. ``exact``: the arithmetic: exact sums and exact noise, not double precision.
     ``unit``: who a row belongs to. ``places``: of the rows that are trained on, and of those that the run's one noisy
     count is about. ``answers``, ``schema``: what scores of linear models mean, how records of a file become rows.
-    ``optimizer``: what makes the steps, where the run says that a caller's does. ``scratch``: the folder of scratch
-    files. ``devices``: how many share every batch. ``size``: bytes that the model takes on disk, about. ``caveats``:
-    what the releaser assumes. ``charged``: what a ledger pays for, where it is not the certificate. ``kept``: the data
-    that the ledger's keyed digest is of, where they are not ``data``.
+    ``optimizer``: what makes the steps, where the run says that a caller's does. ``augment``: what records draw.
+    ``scratch``: the folder of scratch files. ``devices``: how many share every batch. ``size``: bytes that the model
+    takes on disk, about. ``caveats``: what the releaser assumes. ``charged``: what a ledger pays for, where it is not
+    the certificate. ``kept``: the data that the ledger's keyed digest is of, where they are not ``data``.
     """
 
     certificate: Certificate
@@ -52,6 +52,7 @@ class Order:
     seed: int | None = None
     microbatch: int | None = None
     optimizer: Any = None
+    augment: Callable[[Any, Any], Any] | None = None
     progress: Progress | None = None
     charging: Charging = field(default_factory=Charging)
     scratch: Path | None = None

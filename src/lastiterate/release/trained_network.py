@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import jax
 import numpy as np
 
+from lastiterate.engine.drawing_loss import asks_for_key
 from lastiterate.engine.exact_records import RecordGrid, fit_network_exactly
 from lastiterate.engine.gaussian_noise import Key
 from lastiterate.engine.network import check_fits, fit_network
@@ -16,6 +17,7 @@ from lastiterate.engine.streaming.devices import Arrays
 from lastiterate.engine.streaming.streamed_network import fit_streaming
 from lastiterate.errors import InputError
 from lastiterate.release import tree
+from lastiterate.release.augmented import augmented_by
 from lastiterate.release.fitted import Fitted
 from lastiterate.release.folder import Stored
 from lastiterate.release.order import Order, is_source
@@ -100,7 +102,7 @@ def check(order: Order) -> Order:
     if order.exact:
         RecordGrid.of(run)
     if not order.in_pieces:
-        check_fits(run, order.loss, order.model, order.data, order.microbatch, order.optimizer)
+        check_fits(run, order.loss, order.model, order.data, order.microbatch, order.optimizer, order.augment)
     return order
 
 
@@ -108,7 +110,7 @@ def fit(order: Order, key: Key | None) -> FittedNetwork:
     """Execute the run on ``loss(params, *record)`` and release the last parameters."""
     run = order.certificate.run
     how: Any = {"microbatch": order.microbatch, "progress": order.progress, "keeper": order.charging.keeper,
-                "optimizer": order.optimizer}
+                "optimizer": order.optimizer, "augment": order.augment}
     if order.in_pieces:
         source = order.data if is_source(order.data) else Arrays(order.data)
         params = fit_streaming(run, order.loss, order.model, source, key, folder=order.scratch, devices=order.devices,
@@ -122,6 +124,11 @@ def fit(order: Order, key: Key | None) -> FittedNetwork:
 def named(optimizer: Any) -> str:
     """What a certificate calls an optimizer: functions have no name of their own."""
     return "an optax transformation"
+
+
+def draws(model: object, loss: Any, augment: Any) -> list[str]:
+    """An augmentation, and a loss that takes a key."""
+    return [*augmented_by(augment), *(["the loss"] if asks_for_key(loss) else [])]
 
 
 def check_loss(run: Run, loss: Any) -> None:

@@ -29,6 +29,7 @@ from lastiterate.run.arrays import check_kept
 from lastiterate.run.averages import ExponentialAverage, TailAverage
 from lastiterate.run.evidence import Evidence
 from lastiterate.run.method import Descent
+from lastiterate.run.record_draws import RecordDraws
 from lastiterate.run.run import Run
 from lastiterate.run.updates import PostProcessing
 
@@ -45,6 +46,8 @@ def train(
     microbatch: int | None = None,
     optimizer: Any = None,
     average: TailAverage | ExponentialAverage | None = None,
+    augment: Callable[[Any, Any], Any] | None = None,
+    copies: int | None = None,
     at_least: Evidence = Evidence.ENFORCED,
     progress: Progress | bool | None = None,
     checkpoint: str | Path | None = None,
@@ -76,6 +79,9 @@ def train(
     own (the run's is 1): for a loss written with JAX a gradient transformation of optax, for a module a function from a
     list of parameters to a ``torch.optim.Optimizer`` or to a scheduler around one. Every iterate is charged.
     ``average``: of iterates, released in the place of the last one, as the run's ``method``: every iterate is charged.
+    ``augment(key, x)``: another form of what a record's first part is, drawn under a key of the record's own at every
+    step: of JAX for a loss, a ``lastiterate.torch.RecordKey`` for a module. A record's gradient is the mean over
+    ``copies`` of them (1), and is clipped then. A loss ``loss(params, x, y, *, key)`` is given such a key as well.
     ``progress(steps_done, steps, seconds)`` is called now and then, and True shows a bar.
     ``checkpoint``: a file that the state is sealed in
     every ``checkpoint_every`` seconds, under the key in the file ``checkpoint_key`` or in the environment; the same
@@ -99,6 +105,7 @@ def train(
     run = run if average is None else _averaging(run, average)
     run = run if optimizer is None or run.update is not None else replace(
         run, update=PostProcessing(kind.home.named(optimizer)))
+    run = _drawing(run, kind, model, loss, augment, copies)
     said = None if statement is None else check_statement(statement)
     _check_data(kind, data, devices, secure_noise)
     stated = automatic_delta(run.n) if delta is None else delta
@@ -108,7 +115,8 @@ def train(
     with steps_bar("training") if progress is True else nullcontext(progress or None) as shown:
         found = finish(kind, Order(
             certificate=certificate, data=data, delta=stated, model=model, loss=loss, exact=secure_noise, seed=seed,
-            microbatch=microbatch, optimizer=optimizer, progress=shown, charging=charging, devices=devices, unit=unit,
+            microbatch=microbatch, optimizer=optimizer, augment=augment, progress=shown, charging=charging,
+            devices=devices, unit=unit,
             scratch=None if scratch is None else as_path(scratch, "scratch"),
             caveats=(loss.caveat,) if isinstance(loss, UnitLoss) else ()))
     return found if said is None else found.saying(said)
@@ -144,6 +152,18 @@ def _averaging(run: Run, average: TailAverage | ExponentialAverage) -> Run:
         raise InputError("average", "is of noisy steps whose last iterate would be released otherwise",
                          type(run.method).__name__, "leave it out, or use method=Descent()")
     return replace(run, method=average)
+
+
+def _drawing(run: Run, kind: Kind, model: Any, loss: Any, augment: Any, copies: int | None) -> Run:
+    """The run that says what its records draw."""
+    names = kind.home.draws(model, loss, augment)
+    if not names and copies is not None:
+        raise InputError("copies", "are of records that draw something", copies, "add augment=, or leave it out")
+    if run.record_draws is None:
+        return replace(run, record_draws=RecordDraws(" and ".join(names), copies or 1)) if names else run
+    if copies not in (None, run.record_draws.copies):
+        raise InputError("copies", f"must be those of the run, {run.record_draws.copies}", copies, "leave it out")
+    return run
 
 
 def _check_data(kind: Kind, data: Any, devices: int, secure_noise: bool) -> None:

@@ -25,6 +25,7 @@ from lastiterate.run.noise import Noise
 from lastiterate.run.penalties import Prox
 from lastiterate.run.preparation import Preparation, check_targets
 from lastiterate.run.probability_calibration import AssumedSlope, Calibration, check_calibration
+from lastiterate.run.record_draws import RecordDraws, check_record_draws
 from lastiterate.run.stable import check_stable, stabilised
 from lastiterate.run.starts import Start
 from lastiterate.run.step_sizes import StepSize
@@ -50,8 +51,8 @@ class Run(Described):
     ``rows_per_record``: for linear models, most rows of a unit that is one record: n counts units, batches draw units,
     a unit's gradient is the mean over so many places, empty ones counted as 0. ``counts``: noisy counts of what the
     model is right about, released beside it. ``calibration``: of a classifier's probabilities, after the last step;
-    folded into the released weights. Errors: ``InputError`` for values out of range, or that do not fit
-    together.
+    folded into the released weights. ``record_draws``: random numbers of a record's own, augmentations and dropout.
+    Errors: ``InputError`` for values out of range, or that do not fit together.
 
     Step k = 0, 1, ... computes ``Project(Prox(theta - step_k (data gradient sum / b + ridge theta + noise_std_k
     N(0, I))))`` with the public divisor b. ``noise_std_k`` is per coordinate of the mean gradient. A number or several
@@ -64,6 +65,7 @@ class Run(Described):
     method: Method = Descent()
     counts: tuple[Count, ...] = ()
     calibration: Calibration | AssumedSlope | None = None
+    record_draws: RecordDraws | None = None
 
     def __post_init__(self) -> None:
         settle(self)
@@ -91,6 +93,7 @@ class Run(Described):
         check_counts(self, self.counts)
         check_units(self, self.counts)
         check_calibration(self, self.calibration)
+        check_record_draws(self, self.record_draws)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Copies and pickles are what is described: checked again, and nothing that was derived comes along."""
@@ -150,7 +153,7 @@ DESCRIPTIONS: dict[str, tuple[type, ...]] = {
     "step_size": get_args(StepSize), "noise": get_args(Noise), "batching": get_args(Batching),
     "domain": get_args(Domain), "prox": get_args(Prox), "start": get_args(Start), "update": get_args(Update),
     "prelude": get_args(Preparation), "loss": get_args(Loss), "method": get_args(Method),
-    "counts": get_args(Count), "calibration": (Calibration, AssumedSlope),
+    "counts": get_args(Count), "calibration": (Calibration, AssumedSlope), "record_draws": (RecordDraws,),
 }
 """The classes that each field of a run may hold."""
 _CLASSES: dict[str, type] = {kind.__name__: kind for kinds in DESCRIPTIONS.values() for kind in kinds} \

@@ -59,6 +59,10 @@ class Stored(Held):
         """Every record's gradient, (m, entries) float64."""
         return self.values.reshape(self.values.shape[0], -1).double()
 
+    def merged(self, copies: int) -> Stored:
+        """Sums over the copies of every record, which stand one after the other."""
+        return Stored(self.values.reshape(-1, copies, *self.values.shape[1:]).sum(1)) if copies > 1 else self
+
 
 @dataclass(frozen=True, eq=False)
 class Outer:
@@ -80,6 +84,12 @@ class Outer:
         left = torch.where(left.abs() < TINY, 0.0, left)  # rounded there, and multiplied by what may be large
         return (left.double().T @ right.double() if wide else left.T @ right).reshape(-1)
 
+    def merged(self, copies: int) -> Stored | Outer:
+        if copies == 1:
+            return self
+        left, right = (part.reshape(-1, copies, part.shape[-1]) for part in self.parts)
+        return Stored(left.transpose(1, 2) @ right)
+
     def each(self) -> torch.Tensor:
         return (self.left.double()[:, :, None] * self.right.double()[:, None, :]).flatten(1)
 
@@ -94,6 +104,19 @@ class Rows(Held):
     numbers: torch.Tensor
     values: torch.Tensor
     count: int
+
+    @classmethod
+    def of(cls, numbers: torch.Tensor, slopes: torch.Tensor, count: int) -> Rows:
+        """What one record's places add to the same row is added first: so every term of the sum over a chunk is part of
+        one record's clipped gradient, and no longer than the clip."""
+        same = numbers[:, :, None] == numbers[:, None, :]
+        first = ~same.tril(-1).any(2)
+        return cls(numbers, (same & first[:, :, None]).to(slopes.dtype) @ slopes, count)
+
+    def merged(self, copies: int) -> Rows:
+        numbers = self.numbers.reshape(-1, copies * self.numbers.shape[1])
+        values = self.values.reshape(len(numbers), -1, self.values.shape[-1])
+        return Rows.of(numbers, values, self.count) if copies > 1 else self
 
     def total(self, scale: torch.Tensor, counted: Any, *, wide: bool) -> torch.Tensor:
         values = summable(self.values, counted)

@@ -31,6 +31,7 @@ from lastiterate.torch.layers import Layer, Tapped
 from lastiterate.torch.module_outputs import without_batch
 from lastiterate.torch.own_rules import NoOwnRules
 from lastiterate.torch.parameters import Parameters, State
+from lastiterate.torch.record_drawing import Drawing
 
 Loss = Callable[..., torch.Tensor]
 """``loss(output, *rest of the record)``: one number for one record."""
@@ -57,6 +58,7 @@ class PerRecord:
     clip: float | None
     exact: bool
     wide: bool = False
+    drawing: Drawing | None = None  #: what records draw; then the last part of each is its key
 
     @property
     def dtype(self) -> torch.dtype:
@@ -79,7 +81,16 @@ class PerRecord:
         return functional_call(self.module, every, args, given, tie_weights=False)
 
     def value(self, named: State, record: tuple[Any, ...]) -> torch.Tensor:
-        """One record's loss; ``named``: all tensors of the module."""
+        """One record's loss, the mean over its copies; ``named``: all tensors of the module."""
+        if self.drawing is None:
+            return self._of_copy(named, record)
+        return torch.stack([self._of_copy(named, each) for each in self.drawing.each(record)]).mean()
+
+    def taken(self, record: tuple[Any, ...]) -> tuple[Any, ...]:
+        """One record as the module and the loss take it; of several copies the first."""
+        return record if self.drawing is None else next(self.drawing.each(record))
+
+    def _of_copy(self, named: State, record: tuple[Any, ...]) -> torch.Tensor:
         first, *rest = record
         output = self.call(named, *arguments(first))
         return self.loss(without_batch(output), *rest)
@@ -117,7 +128,8 @@ class PerRecord:
         tapped = {name for layer in self.layers for name in layer.names}
         count, device = tree_leaves(records)[0].shape[0], next(iter(trained.values())).device
         rest = {name: tensor.expand(count, *tensor.shape) for name, tensor in trained.items() if name not in tapped}
-        zeros = {layer.names[0]: torch.zeros(count, *layer.output_shape, dtype=self.dtype, device=device)
+        axes = (count,) if self.drawing is None else (count, self.drawing.copies)
+        zeros = {layer.names[0]: torch.zeros(*axes, *layer.output_shape, dtype=self.dtype, device=device)
                  for layer in self.layers}
         held = {name: tensor for name, tensor in trained.items() if name in tapped}
 
@@ -127,15 +139,22 @@ class PerRecord:
                 output = self.call(constants | held | rest, *arguments(first))
             return self.loss(without_batch(output), *others), tap.inputs
 
+        whole = one if self.drawing is None else self.drawing.averaged(one)
+
         def total(zeros: State, rest: State) -> tuple[torch.Tensor, State]:
-            losses, inputs = vmap(one)(zeros, rest, in_precision(records, self.dtype))
+            losses, inputs = vmap(whole)(zeros, rest, in_precision(records, self.dtype))
             return losses.sum(), inputs
 
         with NoOwnRules(), traced():
             (slopes, each), inputs = grad(total, argnums=(0, 1), has_aux=True)(zeros, rest)
         found: dict[str, Contribution] = {name: Stored(values) for name, values in each.items()}
         for layer in self.layers:
-            found |= layer.contributions(inputs[layer.names[0]], slopes[layer.names[0]])
+            pair = inputs[layer.names[0]], slopes[layer.names[0]]
+            if self.drawing is None:
+                found |= layer.contributions(*pair)
+            else:
+                of_copies = layer.contributions(*(values.flatten(0, 1) for values in pair))
+                found |= {name: each.merged(self.drawing.copies) for name, each in of_copies.items()}
         return found
 
 

@@ -50,5 +50,5 @@ def exactly(prepared: Prepared, key: Any) -> tuple[Prepared, Draws]:
         places = places.within(most)
         plain = plain if places is not None else replace(plain, exact=True)
     summed = ExactRecords(plain.module, plain.loss, plain.parameters, plain.layers, plain.clip, plain.exact,
-                          plain.wide, grid)
+                          plain.wide, plain.drawing, grid)
     return replace(prepared, summed=summed, most=most, places=places), draws_of(prepared.run, grid.step, key)

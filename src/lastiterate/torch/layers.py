@@ -115,15 +115,10 @@ class Layer:
 
 
 def looked_up(numbers: torch.Tensor, slopes: torch.Tensor, count: int, padding: int | None) -> Rows:
-    """Gradients by a table of ``count`` rows: what one record's places add to the same row is added first.
-
-    So every term of the sum over a chunk is part of one record's clipped gradient, and no longer than the clip.
-    """
+    """Gradients by a table of ``count`` rows, that of padding left out."""
     if padding is not None:
         slopes = torch.where((numbers == padding % count)[:, :, None], 0.0, slopes)
-    same = numbers[:, :, None] == numbers[:, None, :]
-    first = ~same.tril(-1).any(2)
-    return Rows(numbers, (same & first[:, :, None]).to(slopes.dtype) @ slopes, count)
+    return Rows.of(numbers, slopes, count)
 
 
 class Uses(TorchFunctionMode):
@@ -140,7 +135,7 @@ class Uses(TorchFunctionMode):
         given = kwargs or {}
         found = func(*args, **given)
         self.kept.append((args, given))
-        for tensor in _tensors((args, given)):
+        for tensor in all_tensors((args, given)):
             if id(tensor) in self._names:
                 self._counts[self._names[id(tensor)]] += 1
         if func in FUNCTIONS:
@@ -199,7 +194,7 @@ def _bound(func: Any, args: Any, kwargs: Any) -> dict[str, Any]:
     return dict(zip(FUNCTIONS[func][1], args, strict=False)) | kwargs
 
 
-def _tensors(values: Any) -> list[torch.Tensor]:
+def all_tensors(values: Any) -> list[torch.Tensor]:
     """All tensors in nested arguments."""
     if isinstance(values, torch.Tensor):
         return [values]
@@ -207,4 +202,4 @@ def _tensors(values: Any) -> list[torch.Tensor]:
         values = values.values()
     elif not isinstance(values, list | tuple):
         return []
-    return [tensor for value in values for tensor in _tensors(value)]
+    return [tensor for value in values for tensor in all_tensors(value)]

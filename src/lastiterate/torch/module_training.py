@@ -23,12 +23,15 @@ from lastiterate.run.domains import Everywhere
 from lastiterate.run.facts import CHUNK
 from lastiterate.run.run import Run
 from lastiterate.run.starts import GaussianStart
+from lastiterate.torch.drawing_checks import drawing_of, with_blank_keys
 from lastiterate.torch.effect import check_constants
 from lastiterate.torch.gradient_sums import PerRecord, as_theta, full_precision
 from lastiterate.torch.graphs import identity
 from lastiterate.torch.module_optimizer import Make, ModuleOptimizer
 from lastiterate.torch.modules import check_parts, made_up_pair, settled
 from lastiterate.torch.parameters import Grouped, Parameters, State
+from lastiterate.torch.record_drawing import Augment
+from lastiterate.torch.record_key import as_words
 from lastiterate.torch.record_positions import Places, drawn, usual
 from lastiterate.torch.record_tensors import blank, records_of, taken, whole
 
@@ -53,8 +56,9 @@ class Prepared:
     @property
     def identity(self) -> str:
         """What a checkpoint knows of the module and of the loss."""
+        records = with_blank_keys(self.records) if self.summed.drawing is not None else self.records
         known = "" if self.rule is None else f", optimizer {self.rule.identity(self.run.steps)}"
-        return identity(self.summed, as_theta(self.initial, self.summed.parameters.device), self.records) + known
+        return identity(self.summed, as_theta(self.initial, self.summed.parameters.device), records) + known
 
     @property
     def loop(self) -> OutsideLoop:
@@ -68,8 +72,8 @@ class Prepared:
         # one for all steps, because fresh memory is slow: a step is over when the next one asks for its parameters
         held = torch.empty(self.initial.size, dtype=torch.float64, device=device)
 
-        def sums(point: np.ndarray, places: np.ndarray) -> np.ndarray:
-            return self.total(point, constants, torch.from_numpy(places), held)
+        def sums(point: np.ndarray, places: np.ndarray, keys: np.ndarray | None) -> np.ndarray:
+            return self.total(point, constants, torch.from_numpy(places), held, keys)
 
         with full_precision(device), torch.no_grad():
             found = replace(self.loop, draws=draws).execute(self.initial, sums, key, progress, keeper)
@@ -77,15 +81,19 @@ class Prepared:
         return found
 
     def total(self, point: np.ndarray, constants: State, numbers: torch.Tensor,
-              held: torch.Tensor | None = None) -> np.ndarray:
-        """The sum over the records of these numbers, at the parameters ``point``; both (size,). It lies in ``held``."""
+              held: torch.Tensor | None = None, keys: np.ndarray | None = None) -> np.ndarray:
+        """The sum over the records of these numbers, at the parameters ``point``; both (size,). It lies in ``held``.
+
+        ``keys``: of each of these records, where they draw something.
+        """
+        words = None if keys is None else as_words(keys)
         parameters, device = self.summed.parameters, self.summed.parameters.device
         trained = parameters.tensors(as_theta(point, device), self.summed.dtype)
         total = torch.empty(len(point), dtype=torch.float64, device=device) if held is None else held
         if not len(numbers):
             total.zero_()  # otherwise the first chunk is written, all others are added
-        for place, (part, used) in enumerate(self._cut(numbers)):
-            found = self._chunk(trained, constants, part, used)
+        for place, (part, used) in enumerate(self._cut(torch.arange(len(numbers)))):
+            found = self._chunk(trained, constants, numbers[part], used, None if words is None else words[part])
             for name, own in zip(parameters.names, total.split(parameters.sizes), strict=True):
                 own.add_(found[name]) if place else own.copy_(found[name])
         return total.cpu().numpy()
@@ -102,10 +110,13 @@ class Prepared:
             begin += used
             yield torch.cat([part, part[:1].expand(size - used)]), used
 
-    def _chunk(self, trained: State, constants: State, part: torch.Tensor, used: int | None) -> State:
+    def _chunk(self, trained: State, constants: State, part: torch.Tensor, used: int | None,
+               keys: torch.Tensor | None) -> State:
         """The sums over one chunk; what a module or a loss cannot take is said without the record."""
         try:
-            records = taken(self.records, part, self.summed.parameters.device)
+            device = self.summed.parameters.device
+            records = taken(self.records, part, device)
+            records = records if keys is None else (*records, keys.to(device))
             return self.summed.sums(trained, constants, records, None, used)
         except torch.OutOfMemoryError:
             raise
@@ -158,32 +169,35 @@ def checked(run: Run, model: torch.nn.Module | Grouped, microbatch: int | None) 
 
 
 def prepare(run: Run, model: torch.nn.Module | Grouped, loss: Any, data: Any,
-            microbatch: int | None = None, optimizer: Make | None = None) -> Prepared:
+            microbatch: int | None = None, optimizer: Make | None = None, augment: Augment | None = None) -> Prepared:
     """Check a run, a module, a loss and data, and put them together; nothing is executed on a record."""
     parameters = checked(run, model, microbatch)
     records = records_of(run, data, parameters.device)
-    initial, summed = on_made_up(run, model, loss, parameters, records)
+    initial, summed, formed = on_made_up(run, model, loss, parameters, records, augment)
     most, places = chunk(summed, microbatch), None
     if batches_move(run) and not summed.exact:
         most = min(most, usual(run.divisor))
-        places = places_of(summed, records, as_theta(initial, parameters.device), most)
+        places = places_of(summed, formed, as_theta(initial, parameters.device), most)
         summed = summed if places is not None else replace(summed, exact=True)
     return Prepared(run, summed, initial, records, most, places, ModuleOptimizer.of(optimizer, parameters, initial))
 
 
 def on_made_up(run: Run, model: torch.nn.Module | Grouped, loss: Any, parameters: Parameters,
-               records: tuple[Any, ...]) -> tuple[np.ndarray, PerRecord]:
-    """The first parameters, and the sums of a module and a loss that were tried on made-up records: of ``records``
-    shapes and types count."""
+               records: tuple[Any, ...], augment: Augment | None) -> tuple[np.ndarray, PerRecord, tuple[Any, ...]]:
+    """The first parameters, the sums of a module and a loss that were tried on made-up records, and records of the form
+    that they take: of ``records`` shapes and types count."""
     module = model.module if isinstance(model, Grouped) else model
     initial = parameters.vector(module)
     summed = PerRecord(module, loss, parameters, (), run.clip, hidden_state(run), batches_move(run))
+    drawing = drawing_of(run, augment, records, summed.dtype)
+    formed = records if drawing is None else with_blank_keys(records)
+    summed = replace(summed, drawing=drawing)
     with full_precision(parameters.device):
-        return initial, settled(summed, records, as_theta(initial, parameters.device))
+        return initial, settled(summed, formed, as_theta(initial, parameters.device)), formed
 
 
 def check_fits(run: Run, model: torch.nn.Module | Grouped, loss: Any, data: Any, microbatch: int | None, *,
-               kept: bool = False, optimizer: Make | None = None) -> None:
+               kept: bool = False, optimizer: Make | None = None, augment: Augment | None = None) -> None:
     """Refuse what cannot be trained, by the shapes of the records alone: before a record is read, or paid for.
 
     ``kept``: refuse too what a checkpoint would not know again.
@@ -200,7 +214,7 @@ def check_fits(run: Run, model: torch.nn.Module | Grouped, loss: Any, data: Any,
     data = whole(data)
     if isinstance(data, tuple) and len(data) > 0:
         records = blank(data)
-        initial, summed = on_made_up(run, model, loss, parameters, records)
+        initial, summed, records = on_made_up(run, model, loss, parameters, records, augment)
         if kept:
             identity(summed, as_theta(initial, parameters.device), records)
 
@@ -217,7 +231,8 @@ def chunk(summed: PerRecord, microbatch: int | None) -> int:
     """Records whose gradients are in memory at once: as many as the caller says, or as fit in ``MEMORY``."""
     if microbatch is not None:
         return min(microbatch, WIDE if summed.wide else CHUNK)
-    known = {layer.weight: layer.stored for layer in summed.layers}
+    several = summed.drawing is not None and summed.drawing.copies > 1  # whose mean is stored
+    known = {} if several else {layer.weight: layer.stored for layer in summed.layers}
     stored = sum(known.get(name, size) for name, size
                  in zip(summed.parameters.names, summed.parameters.sizes, strict=True))
     return max(1, min(WIDE if summed.wide else CHUNK, MEMORY // max(stored, 1)))
@@ -226,15 +241,16 @@ def chunk(summed: PerRecord, microbatch: int | None) -> int:
 def fit_module(run: Run, model: torch.nn.Module | Grouped, loss: Any, data: Any, key: Any = None, *,
                microbatch: int | None = None, progress: Callable[[int, int, float], None] | None = None,
                keeper: Keeper | None = None, executed_as: Arithmetic | None = None,
-               optimizer: Make | None = None) -> tuple[Parameters, np.ndarray]:
+               optimizer: Make | None = None, augment: Augment | None = None) -> tuple[Parameters, np.ndarray]:
     """Execute ``run`` on ``loss(module(x), *rest)``, one record at a time; what is trained, and its last iterate.
 
     ``executed_as``: another arithmetic of the sums, and their noise (``exact``). ``optimizer``: what makes the steps.
+    ``augment``: of what the module takes.
 
     **Guarantee:** exactly the run that is accounted: per-record clips, noise at every step, no other output. The module
     that was given is not changed.
     """
-    prepared = prepare(run, model, loss, data, microbatch, optimizer)
+    prepared = prepare(run, model, loss, data, microbatch, optimizer, augment)
     if keeper is not None:
         arrays = [leaf.cpu().numpy() for leaf in tree_leaves(prepared.records)]
         exactly = "" if executed_as is None else ", exact sums"

@@ -69,7 +69,7 @@ def settled(summed: PerRecord, records: Any, theta: torch.Tensor) -> PerRecord:
     check_alone(summed, theta, constants, records)
     seen = Uses(trained)
     with seen:
-        summed.call(constants | trained, *arguments(one[0]))
+        summed.call(constants | trained, *arguments(summed.taken(one)[0]))
     found = replace(summed, layers=_right(summed, seen.layers, theta, constants, pair))
     _check_gradient(found, theta, constants, records)
     return found
@@ -77,7 +77,9 @@ def settled(summed: PerRecord, records: Any, theta: torch.Tensor) -> PerRecord:
 
 def _check_module(summed: PerRecord, named: State, pair: Any) -> None:
     """One output for each record, the same alone and beside another, and nothing that is written to the module."""
-    given, random = pair[0], torch.random.get_rng_state()
+    random = torch.random.get_rng_state()
+    ones = [summed.taken(tree_map(lambda a, at=i: a[at], pair))[0] for i in range(2)]
+    given = tree_map(lambda *parts: torch.stack(parts), *ones)
     before = {name: tensor.clone() for name, tensor in named.items()}
     args = (), given
     if not isinstance(given, dict):

@@ -14,6 +14,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from lastiterate.engine.exact_records import RecordGrid
 from lastiterate.engine.gaussian_noise import Key
 from lastiterate.errors import InputError
+from lastiterate.release.augmented import augmented_by
 from lastiterate.release.fitted import Fitted
 from lastiterate.release.folder import Stored
 from lastiterate.release.order import Order, Unread
@@ -124,6 +125,11 @@ def named(optimizer: Any) -> str:
     return name_of(optimizer)
 
 
+def draws(model: object, loss: object, augment: Any) -> list[str]:
+    """An augmentation."""
+    return augmented_by(augment)
+
+
 def check(order: Order) -> Order:
     """Refuse what cannot be trained, by the shapes of the records alone; a Dataset is read when it is paid for."""
     run, data = order.certificate.run, order.data
@@ -132,7 +138,7 @@ def check(order: Order) -> Order:
         RecordGrid.of(run)
     order = replace(order, loss=loss_of(order.loss))
     check_fits(run, order.model, order.loss, data, order.microbatch, kept=order.charging.checkpoint is not None,
-               optimizer=order.optimizer)
+               optimizer=order.optimizer, augment=order.augment)
     unread = isinstance(data, torch.utils.data.Dataset)
     return replace(order, data=Unread(lambda: stacked(data, run.n))) if unread else order
 
@@ -141,7 +147,7 @@ def fit(order: Order, key: Key | None) -> FittedModule:
     """Execute the run on ``loss(module(x), *rest)`` and release the last parameters."""
     run = order.certificate.run
     how: Any = {"microbatch": order.microbatch, "progress": order.progress, "keeper": order.charging.keeper,
-                "optimizer": order.optimizer}
+                "optimizer": order.optimizer, "augment": order.augment}
     module = order.model.module if isinstance(order.model, Grouped) else order.model
     known = digest(Parameters.of(order.model).constants)
     if order.in_pieces:

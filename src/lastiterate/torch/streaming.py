@@ -15,6 +15,7 @@ import torch
 from lastiterate.engine.checkpoint import Keeper
 from lastiterate.engine.gaussian_noise import ORDER, fresh_key, stream
 from lastiterate.engine.streaming.kept import again_and_again
+from lastiterate.engine.streaming.numbered_source import numbered
 from lastiterate.engine.streaming.passes import Passes
 from lastiterate.engine.streaming.record_source import Piece, Source
 from lastiterate.engine.streaming.streamed_external import OutsideStreamLoop
@@ -26,17 +27,19 @@ from lastiterate.torch.gradient_sums import full_precision
 from lastiterate.torch.module_optimizer import Make
 from lastiterate.torch.module_training import prepare
 from lastiterate.torch.parameters import Grouped, Parameters
+from lastiterate.torch.record_drawing import Augment
 from lastiterate.torch.record_tensors import tensors_of
 
 
 def fit_in_pieces(run: Run, model: torch.nn.Module | Grouped, loss: Any, source: Source, key: Any = None, *,
                   microbatch: int | None = None, progress: Progress | None = None, keeper: Keeper | None = None,
-                  folder: Path | None = None, optimizer: Make | None = None) -> tuple[Parameters, np.ndarray]:
+                  folder: Path | None = None, optimizer: Make | None = None,
+                  augment: Augment | None = None) -> tuple[Parameters, np.ndarray]:
     """As ``fit_module``, on a source's records; ``folder``: for scratch files (see ``Scratch``).
 
     **Guarantee:** that of ``fit_module``, with the draws and noise of a run in memory with this key.
     """
-    prepared = prepare(run, model, loss, source, microbatch, optimizer)
+    prepared = prepare(run, model, loss, source, microbatch, optimizer, augment)
     summed = prepared.summed
     device, constants = summed.parameters.device, summed.parameters.fixed(summed.dtype)
     if keeper is not None:
@@ -45,13 +48,13 @@ def fit_in_pieces(run: Run, model: torch.nn.Module | Grouped, loss: Any, source:
     with jax.enable_x64(True):
         order = np.asarray(stream(key, ORDER))
 
-    def sums(point: np.ndarray, piece: Piece) -> np.ndarray:
+    def sums(point: np.ndarray, piece: Piece, keys: np.ndarray | None) -> np.ndarray:
         part = replace(prepared, records=tensors_of(piece))
-        return part.total(point, constants, torch.arange(len(piece[0])))
+        return part.total(point, constants, torch.arange(len(piece[0])), None, keys)
 
     loop = OutsideStreamLoop(run, summed.parameters.shapes, prepared.rule)
     with closing(again_and_again(run, source, folder)) as records, \
-            closing(Passes(run, records.source, finite, order, folder)) as passes, \
+            closing(Passes(run, numbered(run, records.source), finite, order, folder)) as passes, \
             full_precision(device), torch.no_grad():
         found = loop.execute(prepared.initial, sums, passes, key, progress, keeper)
     check_constants(summed, constants)

@@ -14,9 +14,19 @@ import numpy as np
 
 from lastiterate.engine.ahead import ahead
 from lastiterate.engine.checkpoint import Keeper
-from lastiterate.engine.gaussian_noise import NOISE, Key, gaussian, stream
+from lastiterate.engine.gaussian_noise import NOISE, ORDER, Key, gaussian, stream
 from lastiterate.engine.growth import check_growth, check_released
-from lastiterate.engine.loop import Schedule, State, ended, looked_from, noise_at, outcome, schedule, start
+from lastiterate.engine.loop import (
+    Schedule,
+    State,
+    chunk_sum,
+    ended,
+    looked_from,
+    noise_at,
+    outcome,
+    schedule,
+    start,
+)
 from lastiterate.engine.objective import Objective
 from lastiterate.engine.program import StepProgram
 from lastiterate.engine.streaming.chunk_buffer import Shape, Slab
@@ -36,13 +46,13 @@ def advance_slab(program: StepProgram, state: State, total: jax.Array, records: 
     **Guarantee:** noise of step k is added once, when step k ends, from the one stream of the run's noise: how the rows
     of a chunk are shared by devices changes where sums are computed, and not what the program means.
     """
-    noise_key = stream(key, NOISE)
+    noise_key, order = stream(key, NOISE), stream(key, ORDER)
 
     def one(i: Any, held: tuple[State, jax.Array]) -> tuple[State, jax.Array]:
         now, so_far = held
         k = steps[i]
         point = looked_from(program, now, k)
-        so_far = so_far + program.objective.chunk_sum(point, jax.tree.map(lambda a: a[i], records))
+        so_far = so_far + chunk_sum(program, point, jax.tree.map(lambda a: a[i], records), order, k)
 
         def end(now: State, so_far: jax.Array) -> tuple[State, jax.Array]:
             step_size = plan.step_size[jnp.minimum(k, plan.step_size.shape[0] - 1)]

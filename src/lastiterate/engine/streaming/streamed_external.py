@@ -20,6 +20,7 @@ from lastiterate.engine.growth import check_growth, check_released
 from lastiterate.engine.loop import looked_from, outcome, schedule, start
 from lastiterate.engine.process import check_process
 from lastiterate.engine.program import StepProgram
+from lastiterate.engine.record_keys import keys_of_batch
 from lastiterate.engine.streaming.passes import Passes
 from lastiterate.engine.streaming.record_source import AT_ONCE, Cursor, Piece, joined
 from lastiterate.engine.trainer import STRETCHES, Progress, check_dimension
@@ -27,8 +28,9 @@ from lastiterate.errors import InputError
 from lastiterate.run.run import Run
 from lastiterate.run.update_rule import UpdateRule
 
-PieceSums = Callable[[np.ndarray, Piece], np.ndarray]
-"""From parameters (size,) and records to the sum of their clipped gradients, (size,)."""
+PieceSums = Callable[[np.ndarray, Piece, np.ndarray | None], np.ndarray]
+"""From parameters (size,), records and their keys of this step (where they draw something) to the sum of their clipped
+gradients, (size,)."""
 Share = tuple[int, bool, Piece | None]
 """A step's number, whether these are its last records, and the records (``None``: a batch without any)."""
 
@@ -67,7 +69,11 @@ class OutsideStreamLoop:
                 for k, last, records in every:
                     interrupts.check()
                     if records is not None:
-                        total = total + sums(np.asarray(point), records)
+                        keys = None
+                        if run.record_draws is not None:
+                            *parts, numbers = records
+                            records, keys = tuple(parts), keys_of_batch(own.order, numbers, k)
+                        total = total + sums(np.asarray(point), records, keys)
                     if not last:
                         continue
                     noise, state = noise_of(program, state, own, plan, k)

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from lastiterate.engine.checkpoint import Keeper
+from lastiterate.engine.drawing_loss import Augment
 from lastiterate.engine.gaussian_noise import ORDER, Key, fresh_key, stream
 from lastiterate.engine.network import identity, objective_of
 from lastiterate.engine.optimizer_rule import GradientTransformation, rule_of
@@ -18,6 +19,7 @@ from lastiterate.engine.process import check_process
 from lastiterate.engine.record_loss import RecordLoss, check_finite
 from lastiterate.engine.streaming.devices import Devices
 from lastiterate.engine.streaming.kept import again_and_again
+from lastiterate.engine.streaming.numbered_source import numbered
 from lastiterate.engine.streaming.passes import Passes
 from lastiterate.engine.streaming.record_source import Piece, Source, first_record
 from lastiterate.engine.streaming.steps import StreamLoop
@@ -28,7 +30,7 @@ from lastiterate.run.run import Run
 def fit_streaming(run: Run, loss: RecordLoss, params: Any, source: Source, key: Key | None = None, *,
                   microbatch: int | None = None, progress: Progress | None = None, keeper: Keeper | None = None,
                   folder: Path | None = None, devices: int = 1,
-                  optimizer: GradientTransformation | None = None) -> Any:
+                  optimizer: GradientTransformation | None = None, augment: Augment | None = None) -> Any:
     """Execute ``run`` on ``loss(params, *record)``; the last parameters, structured like ``params``.
 
     As ``fit_network``, with records that come in pieces. ``folder``: for scratch files (see ``Scratch``).
@@ -38,7 +40,7 @@ def fit_streaming(run: Run, loss: RecordLoss, params: Any, source: Source, key: 
     """
     check_process()
     with jax.enable_x64(True):
-        objective = objective_of(run, loss, params, first_record(source), microbatch)
+        objective = objective_of(run, loss, params, first_record(source), microbatch, augment)
         initial, rule = objective.form.vector(params), rule_of(optimizer, objective.form, params)
         shared = Devices(devices)
         shared.check_keeper(keeper)
@@ -49,7 +51,8 @@ def fit_streaming(run: Run, loss: RecordLoss, params: Any, source: Source, key: 
         key = shared.same_key(fresh_key() if key is None else key)
         order = np.asarray(stream(key, ORDER))
         with closing(again_and_again(run, source, folder)) as records, \
-                closing(Passes(run, records.source, with_flags, order, folder, part=shared.part)) as passes:
+                closing(Passes(run, numbered(run, records.source), with_flags, order, folder,
+                               part=shared.part)) as passes:
             found = StreamLoop(run, objective, shared, rule).execute(initial, passes, key, progress, keeper)
         form = Form.of(params)
         return form.whole(form.released(found))

@@ -1,0 +1,160 @@
+"""Augmentations of what a module takes, under keys of the record's own: the mean over copies is clipped."""
+
+from dataclasses import replace
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import lastiterate as li
+from lastiterate.engine import seeded_key
+from lastiterate.engine.gaussian_noise import ORDER, stream
+from lastiterate.engine.record_keys import keys_of_batch
+from lastiterate.engine.streaming.devices import Arrays
+from lastiterate.errors import InputError
+from lastiterate.torch.grid_sums import exactly
+from lastiterate.torch.module_training import fit_module, prepare
+from lastiterate.torch.record_key import RecordKey, as_words
+from lastiterate.torch.streaming import fit_in_pieces
+
+N, CLIP = 20, 0.7
+X = np.random.default_rng(0).normal(size=(N, 1, 5, 5)).astype(np.float32)
+Y = np.arange(N) % 3
+RUN = li.Run(n=N, steps=4, step_size=0.5, noise=li.GradientNoise(0.01), clip=CLIP, batching=li.RandomAllocation(5),
+             record_draws=li.RecordDraws("shaken", 3))
+
+
+def shaken(key: RecordKey, x: torch.Tensor) -> torch.Tensor:
+    flip, noise = key.split()
+    return torch.where(flip.uniform() < 0.5, x.flip(-1), x) + 0.3 * noise.normal(*x.shape)
+
+
+def violent(key: RecordKey, x: torch.Tensor) -> torch.Tensor:
+    drawn = key.uniform() - 0.5
+    return x * drawn.sign() * torch.exp(100 * drawn.abs())
+
+
+def net() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(18, 3))
+
+
+def entropy(out: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    return nn.functional.cross_entropy(out, target)
+
+
+def flat(state: dict[str, torch.Tensor]) -> np.ndarray:
+    return np.concatenate([tensor.double().numpy().reshape(len(tensor), -1) for tensor in state.values()], axis=1)
+
+
+@pytest.mark.parametrize("exact", [False, True])
+@pytest.mark.parametrize("copies", [1, 3])
+def test_the_mean_over_copies_is_clipped_and_then_added(copies: int, exact: bool):
+    run = replace(RUN, record_draws=li.RecordDraws("shaken", copies))
+    module = net()
+    prepared = prepare(run, module, entropy, (X, Y), augment=shaken)
+    key = seeded_key(3)
+    summed = (exactly(prepared, key)[0] if exact else prepared)
+    keys = np.random.default_rng(1).integers(0, 2**32, (N, 2), dtype=np.uint32)
+    constants = summed.summed.parameters.fixed(summed.summed.dtype)
+    found = summed.total(prepared.initial, constants, torch.arange(N), None, keys)
+    total = np.zeros(prepared.initial.size)
+    for x, y, word in zip(torch.from_numpy(X), torch.from_numpy(Y), as_words(keys), strict=True):
+        module.zero_grad()
+        for copy in range(copies):
+            form = shaken(RecordKey(word).fold_in(copy).fold_in(0), x)
+            (entropy(module(form[None])[0], y) / copies).backward()
+        mean = torch.cat([part.grad.reshape(-1) for part in module.parameters()]).double().numpy()  # type: ignore[union-attr]
+        total += mean * min(1, CLIP / np.linalg.norm(mean))
+        assert np.linalg.norm(mean) > CLIP
+    np.testing.assert_allclose(found, total, atol=1e-4)
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_one_record_moves_no_sum_by_more_than_the_clip_whatever_is_drawn(exact: bool):
+    run = replace(RUN, release="all", steps=16, noise=li.GradientNoise(1e-3))
+    without = X.copy()
+    without[3] = 0
+    module = nn.Sequential(nn.Flatten(), nn.Linear(25, 1, bias=False))
+    one, other = (flat(parameters.released(theta)) for parameters, theta in (
+        fit_module(run, module, lambda out, _: out.sum(), (rows, Y), seeded_key(1), augment=violent,
+                   executed_as=exactly if exact else None) for rows in (X, without)))
+    moved = np.diff(one - other, axis=0, prepend=0) * run.divisor / 0.5
+    norms = np.linalg.norm(moved, axis=1)
+    assert 0.9 * CLIP < norms.max() <= CLIP * (1 + 1e-5)
+    assert len({tuple(np.round(step, 4) + 0) for step in moved[norms > 0.1]}) > 1, "draws of two steps differ"
+
+
+@pytest.mark.parametrize("batching", [li.Cyclic(6), li.RandomAllocation(5)], ids=str)
+def test_what_a_record_draws_follows_from_its_number_and_not_from_its_place(batching: Any):
+    run = replace(RUN, batching=batching)
+    found = fit_module(run, net(), entropy, (X, Y), seeded_key(1), augment=shaken)[1]
+    apart = fit_module(run, net(), entropy, (X, Y), seeded_key(1), augment=shaken, microbatch=2)[1]
+    np.testing.assert_allclose(found, apart, atol=1e-6)
+    pieces = fit_in_pieces(run, net(), entropy, Arrays((X, Y)), seeded_key(1), augment=shaken)[1]
+    np.testing.assert_array_equal(found, pieces)
+
+
+def test_a_table_of_embeddings_adds_up_what_several_copies_look_up():
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Embedding(4, 2), nn.Flatten(), nn.Linear(6, 3))
+    words = np.random.default_rng(0).integers(0, 4, (N, 3))
+
+    def turned(key: RecordKey, x: torch.Tensor) -> torch.Tensor:
+        return (x + key.integers(0, 4)) % 4
+
+    prepared = prepare(replace(RUN, clip=0.2), module, entropy, (words, Y), augment=turned)
+    with jax.enable_x64(True):
+        keys = keys_of_batch(stream(seeded_key(1), ORDER), np.arange(N), 0)
+    constants = prepared.summed.parameters.fixed(prepared.summed.dtype)
+    quick = prepared.total(prepared.initial, constants, torch.arange(N), None, keys)
+    slow = replace(prepared, summed=replace(prepared.summed, layers=())).total(
+        prepared.initial, constants, torch.arange(N), None, keys)
+    assert prepared.summed.layers and np.abs(slow).max() > 0.1
+    np.testing.assert_allclose(quick, slow, atol=1e-5)
+
+
+def test_numbers_of_a_key_are_uniform_and_those_of_other_keys_are_others():
+    keys = [RecordKey(torch.tensor(word)) for word in (0, 1, 2**62, -1)]
+    every = torch.stack([each.fold_in(step).uniform(4000) for each in keys for step in range(3)])
+    assert every.min() >= 0 and every.max() < 1 and len(every.unique()) > 0.99 * every.numel()
+    assert abs(float(every.mean()) - 0.5) < 0.005 and abs(float(every.var()) - 1 / 12) < 0.002
+    assert float(torch.corrcoef(every).fill_diagonal_(0).abs().max()) < 0.07
+    normal = keys[0].normal(40000)
+    assert abs(float(normal.mean())) < 0.02 and abs(float(normal.std()) - 1) < 0.02 and bool(normal.isfinite().all())
+    counts = torch.bincount(keys[1].integers(2, 5, 30000), minlength=5)
+    assert counts[:2].sum() == 0 and int(counts[2:].min()) > 9700
+    many = torch.func.vmap(lambda word: RecordKey(word).uniform(3))(torch.stack([each.word for each in keys]))
+    assert all(torch.equal(row, each.uniform(3)) for row, each in zip(many, keys, strict=True))
+
+
+HELD = torch.from_numpy(X)
+REFUSED = {
+    "generator": (lambda key, x: x + torch.randn_like(x), "draws from the generator"),
+    "records": (lambda key, x: HELD[key.integers(0, N)], "one entry for every record"),
+    "average": (lambda key, x: x - HELD.mean(0), "one entry for every record"),
+    "if": (lambda key, x: x if float(x.sum()) > 0 else -x, "vmap"),
+    "form": (lambda key, x: (x, x), "form"),
+    "arguments": (lambda x: x, "key and one record"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_an_augmentation_that_may_look_at_other_records_is_refused(name: str):
+    augment, said = REFUSED[name]
+    with pytest.raises(InputError, match=said) as caught:
+        li.train(RUN, (X, Y), model=net(), loss=entropy, augment=augment)
+    assert "\n" not in str(caught.value)
+
+
+def test_train_says_what_is_drawn_and_a_checkpoint_knows_it():
+    plain = replace(RUN, record_draws=None)
+    model = li.train(plain, (X, Y), model=net(), loss=entropy, augment=shaken, copies=3)
+    assert model.certificate.run.record_draws == RUN.record_draws  # type: ignore[union-attr]
+    first, other = (prepare(RUN, net(), entropy, (X, Y), augment=one).identity for one in (shaken, violent))
+    assert first != other and first == prepare(RUN, net(), entropy, (X, Y), augment=shaken).identity
+    with pytest.raises(InputError, match="record_draws"):
+        li.torch.trainer(RUN, net(), entropy)(X, Y, np.asarray(seeded_key(1))[None])
