@@ -67,7 +67,7 @@ def square(params: Any, x: Any, y: Any) -> Any:
     return (params @ x - y) ** 2
 
 
-@pytest.mark.parametrize("copies", [1, 4])
+@pytest.mark.parametrize("copies", unless(lambda copies: copies > 1, [1, 4]))
 def test_the_mean_over_copies_is_clipped_and_then_added(copies: int):
     run = replace(RUN, steps=2, noise=li.GradientNoise(1e-9), release="all", record_draws=li.RecordDraws("s", copies))
     released = fit_network(run, loss, FIRST, (X, Y), seeded_key(1), augment=shaken)
@@ -90,8 +90,8 @@ def test_the_mean_over_copies_is_clipped_and_then_added(copies: int):
         np.testing.assert_allclose(values[1], values[0] - 0.5 * total[name] / N, atol=3e-6)
 
 
-@pytest.mark.parametrize("batching, exact", [(li.RandomAllocation(5), False), (li.Poisson(0.5), False),
-                                             (li.Cyclic(5), True)], ids=str)
+@pytest.mark.parametrize("batching, exact", unless(lambda case: type(case[0]) is not li.Poisson, [
+    (li.RandomAllocation(5), False), (li.Poisson(0.5), False), (li.Cyclic(5), True)]), ids=str)
 def test_one_record_moves_no_sum_by_more_than_the_clip_whatever_is_drawn(batching: Batching, exact: bool):
     run = replace(RUN, batching=batching, release="all", steps=20, noise=li.GradientNoise(1e-3))
     without = X.copy()
@@ -106,8 +106,7 @@ def test_one_record_moves_no_sum_by_more_than_the_clip_whatever_is_drawn(batchin
     assert len(several) > 1 and len({tuple(np.round(step, 4)) for step in moved[norms > 1e-6]}) > 1
 
 
-@pytest.mark.parametrize("batching", unless(lambda one: type(one) in (li.RandomAllocation, li.Poisson),
-                                            [*BATCHINGS, *MORE]), ids=str)
+@pytest.mark.parametrize("batching", unless(lambda one: type(one) is li.RandomAllocation, [*BATCHINGS, *MORE]), ids=str)
 def test_what_a_record_draws_follows_from_its_number_and_not_from_its_place(batching: Batching):
     run = replace(RUN, batching=batching)
     found = fit_network(run, square, np.zeros(6, np.float32), (X, Y), seeded_key(1), augment=shaken)

@@ -111,7 +111,7 @@ class Prepared:
             yield torch.cat([part, part[:1].expand(size - used)]), used
 
     def _chunk(self, trained: State, constants: State, part: torch.Tensor, used: int | None,
-               keys: torch.Tensor | None) -> State:
+               keys: torch.Tensor | None = None) -> State:
         """The sums over one chunk; what a module or a loss cannot take is said without the record."""
         try:
             device = self.summed.parameters.device
