@@ -36,6 +36,13 @@ def test_a_difference_within_its_paired_standard_error_is_a_tie(monkeypatch):
     assert behind(best, row) == "0.0050 (tie)" and behind(best, {"accuracy": [0.79, 0.77, 0.79, 0.78]}) == "0.0225"
 
 
+def test_the_board_has_rows_without_privacy_and_of_other_libraries():
+    _, _, text = (ROOT / "docs" / "leaderboard.md").read_text().partition("# Named algorithms")
+    tables = text.split("\n## ")[1:-1]
+    assert len(tables) == 24 and all("| *no privacy* |" in table and "noisy-sgd" in table for table in tables)
+    assert sum("| Opacus" in table for table in tables) == 6
+
+
 def test_every_method_saw_the_same_seeds_and_enough_sets_are_on_the_board():
     found = json.loads((ROOT / "docs" / "leaderboard.json").read_text())
     ours = {(one["set"], one["epsilon"]): one for one in found if one["method"] == "lastiterate"}
