@@ -4,8 +4,8 @@ python -m benchmarks.figures.slack docs/figures/slack.png benchmarks/slack.json 
 
 Logistic regression on rows of norm 1, 20 batches in a pass, steps 1/smooth, zero-out, only the last iterate is
 released. Lower bounds are exact laws of losses of the class: of ``linear-witness`` and ``quadratic-witness`` (nobody
-else pulls), and, where batches have one size, of losses whose other records all pull against the record: then
-a record that is drawn takes the place of one that pulls the other way (``against``).
+else has a gradient), and, where batches have one size, of losses whose other records all oppose it: then
+a record that is drawn takes the place of one that opposes it (``against``).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def characteristic(batches: str, weights: np.ndarray, at: np.ndarray) -> np.ndar
 
 
 def against(batches: str, ridge: float, z: float, passes: int) -> float:
-    """Epsilon of the losses whose others pull against the record: the laws of 2 S and S plus noise, by Fourier.
+    """Epsilon of the losses whose others oppose the record: the laws of 2 S and S plus noise, by Fourier.
 
     Densities are good to 1e-15, so that a delta of 1e-5 is known where epsilon is below 15; without a ridge S of a pass
     is 1 for permutations, where nothing is gained, and S of a fixed size is binomial.
@@ -94,8 +94,8 @@ def cell(batches: str, n: int, ridge: float, z: float, passes: int) -> dict[str,
     certificate = li.account(described(batches, n, ridge, z, passes))
     rows = [row for row in certificate.rows(DELTA) if row["applies"] and row["kind"] == "lower"]
     lower, by = max(((row["epsilon"], row["theorem"]) for row in rows), default=(0.0, ""))
-    if batches in EXCHANGED and (pulled := against(batches, ridge, z, passes)) > lower:
-        lower, by = pulled, "others pull against the record"
+    if batches in EXCHANGED and (opposed := against(batches, ridge, z, passes)) > lower:
+        lower, by = opposed, "others oppose the record"
     upper = certificate.epsilon(DELTA)
     return {"batches": batches, "n": n, "rho": round(ridge / (0.25 + ridge), 4), "z": z, "passes": passes,
             "upper": upper, "row": certificate.best(DELTA).theorem.name, "lower": lower, "witness": by,
