@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.audit import law, trajectory
+from lastiterate.audit import executed, law, trajectory, worst_case
 from lastiterate.audit.noise_covariance import columns, noise_p
 from lastiterate.engine.noise_recursion import NoiseRecursion
 from lastiterate.theorems import TABLE
@@ -71,6 +71,15 @@ def test_the_last_iterate_follows_its_law(change):
 def test_the_law_catches_noise_of_another_strategy(mutant, patched):
     patched(mutant)
     assert not law.compare(RUN, models=4000).holds
+
+
+def test_a_default_audit_looks_at_the_noise_of_all_steps(patched):
+    """What later steps take back is looked at in every audit, not only where the law is asked for."""
+    holds = executed.CHECKS["the noise of all steps has another covariance than the described one"]
+    pair = worst_case(RUN)
+    assert holds(RUN, pair, 16)
+    patched(other_sign)
+    assert not holds(RUN, pair, 16)
 
 
 @pytest.mark.parametrize("noise", [NOISE, li.Correlated(0.3, 20), li.GradientNoise((0.1, 0.2, 0.3) * 4)], ids=str)

@@ -12,19 +12,25 @@ from dataclasses import replace
 import numpy as np
 
 from lastiterate.audit import replay
+from lastiterate.audit.law import ROWS, TARGET, P, on_a_quadratic
 from lastiterate.audit.neighbours import DataSet, Neighbours, execute
+from lastiterate.audit.noise_covariance import noise_p
 from lastiterate.audit.scoring import in_batches, sides
 from lastiterate.engine import Trainer, seeded_keys
 from lastiterate.errors import InputError
 from lastiterate.run.domains import AffineBall, Ball, Box, Everywhere, Simplex
 from lastiterate.run.run import Run
 from lastiterate.run.stable import without_preparation
+from lastiterate.run.starts import Fixed
 
 SAME = 1e-6
 """Relative distance below which two models are the same: batches of another size may round differently."""
 JUNK = 3.0
 """What stands in the row of a record that is absent."""
 REPLAYED = 2
+PLACES = 40
+"""Binary places of a draw that single precision does not have beyond 2^-16, and double precision has up to 2^12."""
+NOISE_SEED = 17
 
 
 def violations(run: Run, pair: Neighbours, size: int) -> tuple[str, ...]:
@@ -86,11 +92,36 @@ def _inside(run: Run, pair: Neighbours, size: int) -> bool:
     return all(inside(run, execute(run, part, Trainer(run).fit_many, keys)) for part in sides(pair))
 
 
+def _noise_as_described(run: Run, pair: Neighbours, size: int) -> bool:
+    """Where later steps take noise back, the noise of all steps together has the described covariance: a strategy that
+    is another one shows in no single step, and need not show on any pair."""
+    if run.decided_noise.independent:
+        return True
+    try:
+        return noise_p(on_a_quadratic(run), NOISE_SEED) > P
+    except InputError:  # no law is written out for its update
+        return True
+
+
+def _fine_noise(run: Run, pair: Neighbours, size: int) -> bool:
+    """The noise of a first step alone, in units of its deviation, is no multiple of 2^-``PLACES``: draws in single
+    precision are, and whoever knows what they were added to reads off whether a guess of it is right."""
+    try:
+        small = replace(on_a_quadratic(run), start=Fixed()).shortened(1)
+    except InputError:
+        return True
+    released = Trainer(small).fit_many(0 * ROWS, 0 * TARGET, seeded_keys(NOISE_SEED, size))
+    draws = released[released != 0] / (small.first_step * small.first_noise or 1.0) * 2.0**PLACES
+    return draws.size == 0 or bool((np.abs(draws - np.round(draws)) < 2.0**-8).mean() < 0.5)
+
+
 CHECKS: dict[str, Callable[[Run, Neighbours, int], bool]] = {
     "fit and fit_many give two models under one key": _one_model,
     "the row of an absent record changes the model": _no_trace,
     "a fit's key can be guessed": _fresh,
     "a released model lies outside of the domain": _inside,
+    "the noise has fewer binary places than double precision holds": _fine_noise,
+    "the noise of all steps has another covariance than the described one": _noise_as_described,
 }
 
 
