@@ -98,7 +98,7 @@ MODULES = {
     "random slopes": (dense(torch.nn.RReLU()), "must draw no random numbers"),
     "dropout in attention": (torch.nn.TransformerEncoderLayer(4, 2, 8), "MultiheadAttention at 'self_attn'"),
     "dropout in a recurrent layer": (torch.nn.LSTM(4, 3, 2, dropout=0.1), "LSTM"),
-    "recurrent without a rule": (Last(), "of recurrent layers use the cells"),
+    "recurrent without a rule": (Last(), "private_version"),
     "random pooling": (dense(torch.nn.FractionalMaxPool2d(2, 2)).eval(), "FractionalMaxPool2d"),
     "own noise": (Noisy(), "must draw no random numbers"),
     "centred by the batch": (Centred(), "a record's output depends on its batch"),

@@ -20,6 +20,7 @@ MIXING = (torch.nn.modules.batchnorm._BatchNorm,)
 SPREAD = (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel)
 SHARDED = ("FullyShardedDataParallel", "FSDPModule")
 RANDOM = (torch.nn.modules.dropout._DropoutNd, torch.nn.RReLU)
+FUSED = (torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN)
 ALWAYS_RANDOM = (torch.nn.FractionalMaxPool2d, torch.nn.FractionalMaxPool3d)
 
 
@@ -37,6 +38,10 @@ def check_parts(module: torch.nn.Module) -> None:
         if isinstance(part, MIXING) and (part.training or not part.track_running_stats):
             raise InputError("model", "must treat every record alone, and batch normalisation mixes them", at,
                              "use lastiterate.torch.private_version(module), or freeze its statistics with .eval()")
+        if isinstance(part, FUSED):
+            raise InputError("model", "must be made of operations that torch vectorises over records, and kernels of "
+                             "recurrent layers are none", at, "use lastiterate.torch.private_version(module), which "
+                             "has the same layer of ordinary operations")
         if isinstance(part, torch.nn.modules.instancenorm._InstanceNorm) and part.training and part.track_running_stats:
             raise InputError("model", "must not collect statistics of the records", at,
                              "set track_running_stats=False")

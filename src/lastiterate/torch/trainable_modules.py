@@ -9,7 +9,8 @@ from typing import NamedTuple
 import torch
 
 from lastiterate.errors import InputError
-from lastiterate.torch.modules import MIXING, RANDOM, SPREAD
+from lastiterate.torch.modules import FUSED, MIXING, RANDOM, SPREAD
+from lastiterate.torch.unrolled import UnrolledRecurrence
 
 MOST_GROUPS, LEAST_CHANNELS = 32, 4
 """Groups of a normalisation at most, and channels in one of them at least (Wu and He 2018 have 32 and 16)."""
@@ -23,11 +24,14 @@ class PrivateVersion(NamedTuple):
 
 
 def private_version(module: torch.nn.Module) -> PrivateVersion:
-    """A copy without batch normalisation, dropout and copies to several devices; the module itself stays as it is.
+    """A copy without batch normalisation, dropout, recurrent kernels and copies to several devices; the module itself
+    stays as it is.
 
     Batch normalisation becomes group normalisation within a record, with the same weights and biases and without the
     statistics of other records that it had collected: a net that was trained with them answers otherwise, and is
     looked at on public records first. Dropout is switched off, instance normalisation collects no statistics.
+    LSTM, GRU and RNN become the same layers of ordinary operations, whose parameters have the same names: outputs are
+    equal to rounding, and a state dictionary of one is one of the other.
     Errors: a lazy part that has seen no batch yet.
     """
     for name, tensor in (*module.named_parameters(), *module.named_buffers()):
@@ -56,6 +60,8 @@ def private_version(module: torch.nn.Module) -> PrivateVersion:
 
 def _exchanged(part: torch.nn.Module) -> torch.nn.Module:
     """What stands in the place of a part."""
+    if isinstance(part, FUSED) and type(part) in FUSED:  # a subclass may do anything else
+        return UnrolledRecurrence(part)
     return _grouped(part) if isinstance(part, MIXING) else part
 
 
@@ -63,6 +69,9 @@ def _said(part: torch.nn.Module, new: torch.nn.Module) -> str | None:
     """What was changed about a part, which is changed where it may stay."""
     if isinstance(new, torch.nn.GroupNorm) and new is not part:
         return f"{type(part).__name__} is GroupNorm({new.num_groups}, {new.num_channels})"
+    if isinstance(new, UnrolledRecurrence) and isinstance(part, FUSED):
+        dropped = ", without its dropout" if part.dropout > 0 and part.num_layers > 1 else ""
+        return f"{type(part).__name__} is made of ordinary operations, one time step after the other{dropped}"
     if isinstance(part, torch.nn.modules.instancenorm._InstanceNorm) and part.track_running_stats:
         part.track_running_stats, part.running_mean, part.running_var = False, None, None
         return f"{type(part).__name__} collects no statistics"
