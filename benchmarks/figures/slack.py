@@ -129,7 +129,7 @@ def picture(cells: list[dict[str, Any]], path: Path) -> None:
             axes.plot([at], [one["upper"]], "v", color=colour, markersize=5)
     labels = [f"rho {ridge / (0.25 + ridge):.3g}, z {z:g}, E {passes}" for ridge, z, passes in SETTINGS]
     axes.set_xticks(range(len(SETTINGS)), labels, fontsize=8)
-    axes.set(yscale="log", ylabel="epsilon at delta 1e-5: certified, and leaked by some loss")
+    axes.set(yscale="log", ylabel="epsilon at delta 1e-5", title="From what some loss leaks to what is certified")
     axes.legend(frameon=False, fontsize=8, loc="upper center", ncol=5)
     made.savefig(path, dpi=150)
 
