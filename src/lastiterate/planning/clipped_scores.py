@@ -1,9 +1,9 @@
 """How much too steep the scores of closely clipped contributions are, whatever the data: a public factor.
 
 With scores s ~ N(0, MARGIN^2) between two classes, and y = 1 with probability sigma(s), a long training on residuals
-that are clipped to c ends near a s, where E s clip(sigma(a s) - y, -c, c) = 0: a = 2.7 for c = 0.1. A model's scores
-times 1/a are then log odds. Nothing is measured on anybody's data; margins that are wider want a larger factor
-(docs/theorems/probabilities).
+that are clipped to c ends near a s, where E s clip(sigma(a s) - y, -c, c) = 0: a = 2.7 for c = 0.1. A short one ends
+before scores are steep, and wide margins make them less so: the factor is halfway between 1 and 1/a, on a logarithmic
+scale. Nothing is measured on anybody's data (docs/theorems/probabilities).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def public_slope(run: Run) -> float:
 
 @lru_cache(maxsize=64)
 def slope_of(clip: float) -> float:
-    """1/a for residuals clipped to ``clip`` in (0, 1], in hundredths."""
+    """1 / sqrt a for residuals clipped to ``clip`` in (0, 1], in hundredths."""
     if clip == 1:
         return 1.0
     places = np.linspace(-FARTHEST, FARTHEST, POINTS)
@@ -46,4 +46,4 @@ def slope_of(clip: float) -> float:
         residual = chance * np.clip(said - 1, -clip, clip) + (1 - chance) * np.clip(said, -clip, clip)
         return float(weights @ (scores * residual)) >= 0
 
-    return max(0.01, round(1 / smallest_true(pulled_back, 1.0, STEEPEST, FOUND), 2))
+    return max(0.01, round(smallest_true(pulled_back, 1.0, STEEPEST, FOUND) ** -0.5, 2))
