@@ -98,6 +98,33 @@ def test_what_a_record_draws_follows_from_its_number_and_not_from_its_place(batc
     np.testing.assert_array_equal(found, pieces)
 
 
+@pytest.mark.parametrize("microbatch", [None, 3])
+def test_dropout_drops_by_the_record_and_the_step(microbatch: int | None):
+    run = replace(RUN, batching=li.FullBatch(), step_size=1.0, noise=li.GradientNoise(1e-9), clip=1e3, release="all",
+                  record_draws=li.RecordDraws("dropout", 1))
+    module = nn.Sequential(nn.Dropout(0.5), nn.Linear(N, 1, bias=False))
+    data = (np.eye(N, dtype=np.float32), Y)
+    theta = fit_module(run, module, lambda out, _: out.sum(), data, seeded_key(1), microbatch=microbatch)[1]
+    kept = -np.diff(theta, axis=0) * N  # record i moves entry i alone, twice as far where it is kept
+    with jax.enable_x64(True):
+        keys = [keys_of_batch(stream(seeded_key(1), ORDER), np.arange(N), k) for k in range(1, run.steps)]
+    wanted = [[2.0 * float(RecordKey(word).fold_in(0).fold_in(1).fold_in(1).uniform(1, N)[0, i] >= 0.5)
+               for i, word in enumerate(as_words(each))] for each in keys]
+    np.testing.assert_allclose(kept, wanted, atol=1e-4)
+    assert len({tuple(row) for row in wanted}) == len(wanted) and 0.3 < np.mean(wanted) < 1.7
+
+
+def test_train_gives_keys_to_dropout_that_is_switched_on_and_says_so():
+    module = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Dropout2d(0.5), nn.Flatten(), nn.Dropout(0.3), nn.Linear(18, 3))
+    run = replace(RUN, record_draws=None)
+    model = li.train(run, (X, Y), model=module, loss=entropy, augment=shaken, copies=2)
+    assert model.certificate.run.record_draws == li.RecordDraws("shaken and dropout", 2)  # type: ignore[union-attr]
+    np.testing.assert_array_equal(model.predict(X), model.predict(X))
+    assert li.train(run, (X, Y), model=module.eval(), loss=entropy).certificate.run.record_draws is None
+    with pytest.raises(InputError, match="AlphaDropout"):
+        li.train(run, (X, Y), model=nn.Sequential(nn.AlphaDropout(0.5), nn.Flatten(), nn.Linear(25, 3)), loss=entropy)
+
+
 def test_a_table_of_embeddings_adds_up_what_several_copies_look_up():
     torch.manual_seed(0)
     module = nn.Sequential(nn.Embedding(4, 2), nn.Flatten(), nn.Linear(6, 3))

@@ -94,7 +94,7 @@ MODULES = {
     "batch norm without statistics": (dense(torch.nn.BatchNorm1d(3, track_running_stats=False)).eval(), "BatchNorm1d"),
     "synchronised": (dense(torch.nn.SyncBatchNorm(3)), "SyncBatchNorm"),
     "instance norm": (dense(torch.nn.InstanceNorm1d(3, track_running_stats=True)), "must not collect statistics"),
-    "dropout": (dense(torch.nn.Dropout(0.5)), "Dropout at '1'"),
+    "dropout": (dense(torch.nn.AlphaDropout(0.5)), "AlphaDropout at '1'"),
     "random slopes": (dense(torch.nn.RReLU()), "must draw no random numbers"),
     "dropout in attention": (torch.nn.TransformerEncoderLayer(4, 2, 8), "MultiheadAttention at 'self_attn'"),
     "dropout in a recurrent layer": (torch.nn.LSTM(4, 3, 2, dropout=0.1), "LSTM"),

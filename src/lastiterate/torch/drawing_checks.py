@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_leaves, tree_map, tree_structure
 
 from lastiterate.errors import InputError
 from lastiterate.run.run import Run
+from lastiterate.torch.keyed_dropout import drops
 from lastiterate.torch.layers import all_tensors
 from lastiterate.torch.own_rules import NoOwnRules
 from lastiterate.torch.record_drawing import Augment, Drawing
@@ -28,17 +29,27 @@ BESIDE = 3
 """Made-up records that are vectorised together."""
 
 
-def drawing_of(run: Run, augment: Augment | None, records: tuple[Any, ...], dtype: torch.dtype) -> Drawing | None:
+def drawing_of(run: Run, module: torch.nn.Module, augment: Augment | None, records: tuple[Any, ...],
+               dtype: torch.dtype) -> Drawing | None:
     """What the run's records draw, tried on made-up ones; of ``records`` shapes and types count.
 
     Errors: a run that says something else; what is no function of one record and its key alone.
     """
-    if (run.record_draws is not None) != (augment is not None):
+    dropping = any(drops(part) for part in module.modules())
+    if (run.record_draws is not None) != (dropping or augment is not None):
         raise InputError("record_draws of the run", "must say what records draw, and nothing else", None,
                          "give train(augment=..., copies=...), and leave the run's to it")
-    if run.record_draws is None or augment is None:
+    if run.record_draws is None:
         return None
-    found, first = Drawing(augment, run.record_draws.copies), made_up(records[0], dtype, normal, BESIDE)
+    found = Drawing(augment, run.record_draws.copies)
+    if augment is not None:
+        _check_augment(run, found, records, dtype)
+    return found
+
+
+def _check_augment(run: Run, found: Drawing, records: tuple[Any, ...], dtype: torch.dtype) -> None:
+    """Refuse what is no function of one record and its key alone."""
+    first = made_up(records[0], dtype, normal, BESIDE)
     words, random = torch.arange(BESIDE), torch.random.get_rng_state()
     with HoldsNoRecords(run, records[0]):
         alone = [_tried(found, tree_map(lambda a, at=i: a[at], first), words[i]) for i in range(BESIDE)]
@@ -57,7 +68,6 @@ def drawing_of(run: Run, augment: Augment | None, records: tuple[Any, ...], dtyp
                                                                 equal_nan=True):
                 raise InputError("augment", "must look at one record, and what it makes depends on those that it is "
                                  "vectorised with", None, "look for functions with a vmap of their own")
-    return found
 
 
 def _tried(drawing: Drawing, first: Any, word: torch.Tensor) -> Any:

@@ -84,11 +84,11 @@ class PerRecord:
         """One record's loss, the mean over its copies; ``named``: all tensors of the module."""
         if self.drawing is None:
             return self._of_copy(named, record)
-        return torch.stack([self._of_copy(named, each) for each in self.drawing.each(record)]).mean()
+        return self.drawing.mean(record, lambda each: self._of_copy(named, each))
 
     def taken(self, record: tuple[Any, ...]) -> tuple[Any, ...]:
         """One record as the module and the loss take it; of several copies the first."""
-        return record if self.drawing is None else next(self.drawing.each(record))
+        return record if self.drawing is None else self.drawing.first_form(record)
 
     def _of_copy(self, named: State, record: tuple[Any, ...]) -> torch.Tensor:
         first, *rest = record

@@ -158,7 +158,7 @@ def checked(run: Run, model: torch.nn.Module | Grouped, microbatch: int | None) 
                          "leave it out")
     if microbatch is not None and (isinstance(microbatch, bool) or not isinstance(microbatch, int) or microbatch < 1):
         raise InputError("microbatch", "must be a positive whole number", microbatch)
-    check_parts(module)
+    check_parts(module, drawing=run.record_draws is not None)
     parameters = Parameters.of(model)
     if set(parameters.scales) != {1.0} and (run.prox is not None or not isinstance(run.domain, Everywhere)):
         raise InputError("speeds", "must be 1 where the run has a domain or a penalty", None,
@@ -189,7 +189,7 @@ def on_made_up(run: Run, model: torch.nn.Module | Grouped, loss: Any, parameters
     module = model.module if isinstance(model, Grouped) else model
     initial = parameters.vector(module)
     summed = PerRecord(module, loss, parameters, (), run.clip, hidden_state(run), batches_move(run))
-    drawing = drawing_of(run, augment, records, summed.dtype)
+    drawing = drawing_of(run, module, augment, records, summed.dtype)
     formed = records if drawing is None else with_blank_keys(records)
     summed = replace(summed, drawing=drawing)
     with full_precision(parameters.device):

@@ -11,6 +11,7 @@ from torch.utils._pytree import tree_map
 
 from lastiterate.errors import InputError
 from lastiterate.torch.gradient_sums import PerRecord, arguments, in_precision
+from lastiterate.torch.keyed_dropout import KeyedDropout, drops
 from lastiterate.torch.layers import Layer, Uses
 from lastiterate.torch.module_outputs import tensors_in
 from lastiterate.torch.parameters import State
@@ -24,8 +25,11 @@ FUSED = (torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN)
 ALWAYS_RANDOM = (torch.nn.FractionalMaxPool2d, torch.nn.FractionalMaxPool3d)
 
 
-def check_parts(module: torch.nn.Module) -> None:
-    """Refuse, by name, parts that mix the records of a batch or that draw random numbers."""
+def check_parts(module: torch.nn.Module, *, drawing: bool = False) -> None:
+    """Refuse, by name, parts that mix the records of a batch or that draw random numbers.
+
+    ``drawing``: dropout draws under keys of records.
+    """
     for name, part in module.named_modules():
         if any(kind.__name__ in SHARDED and kind.__module__.startswith("torch.distributed")
                for kind in type(part).__mro__):
@@ -47,7 +51,7 @@ def check_parts(module: torch.nn.Module) -> None:
                              "set track_running_stats=False")
         dropped = getattr(part, "p" if isinstance(part, RANDOM) else "dropout", 0.0)
         random = isinstance(part, torch.nn.RReLU) or (isinstance(dropped, float) and dropped > 0)
-        if isinstance(part, ALWAYS_RANDOM) or (random and part.training):
+        if isinstance(part, ALWAYS_RANDOM) or (random and part.training and not (drawing and drops(part))):
             raise InputError("model", "must draw no random numbers: the certificate counts the noise of the run alone",
                              at, "set its probability to 0, or switch it off with .eval()")
 
@@ -68,12 +72,13 @@ def settled(summed: PerRecord, records: Any, theta: torch.Tensor) -> PerRecord:
     """
     dtype, pair = summed.dtype, made_up_pair(summed, records, theta)
     constants, trained = summed.parameters.fixed(dtype), summed.parameters.tensors(theta, dtype)
-    _check_module(summed, constants | trained, pair)
+    with KeyedDropout(None):
+        _check_module(summed, constants | trained, pair)
     one = tree_map(lambda a: a[0], pair)
     _check_loss(summed, constants | trained, one)
     check_alone(summed, theta, constants, records)
     seen = Uses(trained)
-    with seen:
+    with seen, KeyedDropout(None):
         summed.call(constants | trained, *arguments(summed.taken(one)[0]))
     found = replace(summed, layers=_right(summed, seen.layers, theta, constants, pair))
     _check_gradient(found, theta, constants, records)

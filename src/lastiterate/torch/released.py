@@ -25,6 +25,7 @@ from lastiterate.run.run import Run
 from lastiterate.torch.effect import Effect, check_like, digest, effect_of
 from lastiterate.torch.gradient_sums import in_precision
 from lastiterate.torch.grid_sums import exactly
+from lastiterate.torch.keyed_dropout import drops
 from lastiterate.torch.module_optimizer import name_of
 from lastiterate.torch.module_outputs import answered, as_arrays, joined
 from lastiterate.torch.module_training import check_fits, fit_module
@@ -125,9 +126,10 @@ def named(optimizer: Any) -> str:
     return name_of(optimizer)
 
 
-def draws(model: object, loss: object, augment: Any) -> list[str]:
-    """An augmentation."""
-    return augmented_by(augment)
+def draws(model: Any, loss: object, augment: Any) -> list[str]:
+    """An augmentation, and dropout that is switched on."""
+    module: torch.nn.Module = model.module if isinstance(model, Grouped) else model
+    return [*augmented_by(augment), *(["dropout"] if any(drops(part) for part in module.modules()) else [])]
 
 
 def check(order: Order) -> Order:
