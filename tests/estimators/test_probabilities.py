@@ -13,6 +13,7 @@ from lastiterate.planning.planner import consider
 from lastiterate.planning.presets import ALGORITHMS, FORGETTING, PERTURBED, described
 from lastiterate.planning.task import CALIBRATION_SHARE, Task, budget
 from lastiterate.run.facts import FLOAT_SLACK
+from lastiterate.run.probability_calibration import measured
 
 TASK = Task(8000, 12, 2, 2.0, calibrated=True)
 
@@ -58,8 +59,8 @@ UNPAID = {
 @pytest.mark.parametrize("why", UNPAID)
 def test_nothing_is_spent_where_it_would_not_pay(why):
     asked = Asked(UNPAID[why], 1.0, 1e-5, "zero-out", 60.0)
-    assert asked.calibration_share == 0 and asked.mu == asked.whole_mu and asked.with_calibration(
-        asked.empty).calibration is None
+    assert asked.calibration_share == 0 and asked.mu == asked.whole_mu
+    assert measured(asked.with_calibration(asked.empty).calibration) is None
 
 
 def test_a_threshold_follows_from_public_costs():
