@@ -64,7 +64,8 @@ def check_alone(summed: PerRecord, theta: torch.Tensor, constants: Any, records:
         found = replace(summed, layers=()).contributions(trained, constants, several)
     except RuntimeError as error:
         raise InputError("model", "must be one that torch.func.vmap takes, without random numbers or changes in place",
-                         said(error), "lastiterate.torch.private_version(module) exchanges recurrent layers") from None
+                         said(error), "lastiterate.torch.private_version(module) exchanges recurrent layers; a "
+                         "smaller microbatch is for what checkpointed layers are") from None
     for i, one in enumerate(alone):
         size = max(float(slope.abs().max()) if slope.numel() else 0.0 for slope in one.values())
         for name, slope in one.items() if math.isfinite(size) else ():

@@ -1,0 +1,113 @@
+"""The table of what works and what is refused is executed: every row of it, on a module that has the part."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.checkpoint import checkpoint
+
+import lastiterate as li
+from lastiterate.errors import InputError
+from lastiterate.torch import private_version
+from lastiterate.torch.modules import SHARDED
+
+PAGE = Path(__file__).parents[2] / "docs" / "guides" / "from-opacus.md"
+ROW = re.compile(r"^\| ([^|]+) \| (works|refused) \|", re.MULTILINE)
+ROWS = {match[1]: match[2] for match in ROW.finditer(PAGE.read_text())}
+X = np.random.default_rng(0).normal(size=(8, 3, 4)).astype(np.float32)
+Y = np.arange(8) % 2
+RUN = li.Run(n=8, steps=1, step_size=0.1, noise=li.GradientNoise(0.1), clip=1.0)
+
+
+def around(*parts: nn.Module) -> nn.Module:
+    return nn.Sequential(*parts, nn.Flatten(), nn.Linear(12, 2))
+
+
+class Read(nn.Module):
+    """A recurrent layer's outputs."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x)[0]
+
+
+class Tied(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.one = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.one(torch.tanh(self.one(x)))
+
+
+class Checkpointed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.one = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return checkpoint(self.one, x, use_reentrant=False)
+
+
+def spread() -> nn.Module:
+    """As a process of a job would hold it."""
+    found = DistributedDataParallel.__new__(DistributedDataParallel)
+    nn.Module.__init__(found)
+    found.module = nn.Linear(4, 4)
+    return found
+
+
+def sharded() -> nn.Module:
+    return type(SHARDED[0], (nn.Linear,), {"__module__": "torch.distributed.fsdp"})(4, 4)
+
+
+def weighted(out: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    return nn.functional.cross_entropy(out, target, weight=torch.tensor([0.2, 1.0]), reduction="sum")
+
+
+CASES: dict[str, Callable[[], nn.Module]] = {
+    "`BatchNorm` that trains": lambda: around(nn.BatchNorm1d(3)),
+    "`BatchNorm` in `.eval()`": lambda: around(nn.BatchNorm1d(3).eval()),
+    "`BatchNorm` after `private_version`": lambda: private_version(nn.Sequential(
+        nn.BatchNorm1d(3), nn.Flatten(), nn.Linear(12, 2))).module,
+    "`GroupNorm`, `LayerNorm`": lambda: around(nn.GroupNorm(1, 3), nn.LayerNorm(4)),
+    "`Dropout`, `Dropout1d` to `3d`": lambda: around(nn.Dropout(0.5), nn.Dropout1d(0.5)),
+    "`AlphaDropout`, `RReLU`, dropout inside of attention": lambda: around(nn.AlphaDropout(0.5)),
+    "`LSTM`, `GRU`, `RNN`": lambda: around(Read(nn.LSTM(4, 4, batch_first=True))),
+    "`LSTM`, `GRU`, `RNN` after `private_version`": lambda: private_version(nn.Sequential(
+        Read(nn.GRU(4, 3, batch_first=True)), nn.Flatten(), nn.Linear(9, 2))).module,
+    "tied weights": lambda: around(Tied()),
+    "layers under `torch.utils.checkpoint`": lambda: around(Checkpointed()),
+    "`bfloat16` parameters": lambda: around(nn.Linear(4, 4)).to(torch.bfloat16),
+    "class weights in the loss": lambda: around(),
+    "`DataParallel`": lambda: around(nn.DataParallel(nn.Linear(4, 4))),
+    "`DistributedDataParallel`": lambda: around(spread()),
+    "`FSDP`, `fully_shard`": lambda: around(sharded()),
+}
+
+
+def test_every_row_has_a_case():
+    assert list(ROWS) == list(CASES)
+
+
+@pytest.mark.parametrize("row", CASES)
+def test_what_the_table_says_is_what_happens(row: str):
+    torch.manual_seed(0)
+    module = CASES[row]()
+    loss = weighted if row == "class weights in the loss" else nn.functional.cross_entropy
+    if ROWS.get(row) == "refused":
+        with pytest.raises(InputError, match="model must"):
+            li.train(RUN, (X, Y), model=module, loss=loss)
+        return
+    found = li.train(RUN, (X, Y), model=module, loss=loss)
+    wanted = torch.bfloat16 if "bfloat" in row else torch.float32
+    assert all(tensor.dtype == wanted for tensor in found.state.values())
