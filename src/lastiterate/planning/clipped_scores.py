@@ -41,9 +41,9 @@ def slope_of(clip: float) -> float:
     weights /= weights.sum()
     chance = (1 + np.tanh(scores / 2)) / 2
 
-    def pulled_back(steep: float) -> bool:
+    def too_steep(steep: float) -> bool:
         said = (1 + np.tanh(steep * scores / 2)) / 2
         residual = chance * np.clip(said - 1, -clip, clip) + (1 - chance) * np.clip(said, -clip, clip)
         return float(weights @ (scores * residual)) >= 0
 
-    return max(0.01, round(smallest_true(pulled_back, 1.0, STEEPEST, FOUND) ** -0.5, 2))
+    return max(0.01, round(smallest_true(too_steep, 1.0, STEEPEST, FOUND) ** -0.5, 2))
