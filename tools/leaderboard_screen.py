@@ -43,6 +43,13 @@ DATA_DIR --log benchmarks/board.jsonl`), figures in [leaderboard.json](leaderboa
 
 Nothing was chosen on these sets: constants follow from synthetic families, other ones than the synthetic tables here.
 *RAND health insurance* and *Fair's survey* were named beforehand and fitted once, after everything else stood still.
+That log loss of *iris* rose with the budget was seen here. What mends it, a public factor for scores of too few records
+to calibrate (`AssumedSlope`), was chosen on the planner's reference problem and synthetic tables; a first form of it
+was given up after it had made *digits* much worse here (.265 to .602 at epsilon 1). The 14 pairs of set and budget
+without calibration were fitted again with the second: mean log loss is lower in 6 (*few records* at 0.3: 1.01 to .78;
+*iris* at 3: .48 to .37) and higher in 8, where classes hardly overlap (*digits* at 1: .28 to .35). Rivals that are
+tuned on the test part were run three times on tables and PneumoniaMNIST, in part on digits, and not on MNIST and
+CIFAR-10 features.
 """
 
 
@@ -144,8 +151,8 @@ def against_boosting(entries: list[dict[str, Any]]) -> list[str]:
 WHY = """*Few records* (1,000 records, effects that are waves): curves need records times mu of 60 for each number of a
 record to stand out of the noise, and get 89 and 268 for six numbers at these budgets. The automatic map is therefore
 plain, and no straight line shows a wave: the same rows without privacy reach an AUROC of .661. At epsilon 0.3 there is
-not enough for calibrated probabilities either (records times mu below 200), so that they are too steep, and their log
-loss is worse than that of a constant (.693)."""
+not enough for calibrated probabilities either (records times mu below 200), so that they are too steep, also after the
+public factor, and their log loss is worse than that of a constant (.693)."""
 
 
 def against_others(entries: list[dict[str, Any]]) -> list[str]:
@@ -159,10 +166,21 @@ def against_others(entries: list[dict[str, Any]]) -> list[str]:
     return [*lines, "", OTHERS]
 
 
-OTHERS = """Objective perturbation is one of this library's algorithms (`algorithm="objective-perturbation"`), without
-calibration: its minimiser has no clip, so that its probabilities are not steep to begin with. On tables of few mapped
-columns it is ahead of the automatic plan, also on both sets that were looked at once, although the planner predicts a
-higher risk for it. Whoever wants it names it; the plan is not changed after this look."""
+OTHERS = """Objective perturbation is one of this library's algorithms (`algorithm="objective-perturbation"`), here
+without calibration. *Why it is ahead where it is*, on synthetic tables alone (`benchmarks.utility.weak_signals`: 8,000
+records, scores with a standard deviation of 0.8 / 1.5 / 3; both calibrated; log loss above the best possible one): at
+epsilon 1 the blocks of the automatic plan lose .0082 / .0090 / .0121 and the perturbed objective .0120 / .0152 / .0214,
+at epsilon 8 .0070 / .0074 / .0085 and .0056 / .0065 / .0077. The planner predicts .0019 and .0113, then .0002 and
+.0003: it counts noise and what is not learnt, which is nearly everything at small budgets, and not that records are a
+sample, which is nearly everything at large ones (.005 without privacy). Contributions that are clipped to a tenth have
+a ninth more of that on the planner's reference problem, and a ridge takes part of it off. How much is a matter of how
+strong the signal is, which is not public: on 8,000 Gaussian rows at epsilon 1 a ridge of .01 loses .0064 against .0107
+of the blocks where scores are 0.8 wide, and .0327 against .0146 where they are 3 wide. Both sets that were looked at
+once have weak signals (AUROC .67 and .76 without privacy). A planner that counts the sample was tried on 29 drawn
+problems of six synthetic families: it took the perturbed objective on 12, where log loss was lower on 4 (by .004 at
+most), higher on 4 (by .017 at most, where classes hardly overlap) and the same on 4, and accuracy higher on 7 (by .002
+at most) and lower on 3 (by .005 at most). That is no gain to rely on, and the plan stays. Whoever knows that signals
+are weak names the algorithm."""
 
 
 def published() -> list[str]:
