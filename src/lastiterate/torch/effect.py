@@ -64,8 +64,10 @@ def digest(tensors: State) -> str:
 def check_constants(summed: PerRecord, constants: State) -> None:
     """Refuse a run whose forward passes wrote to the copies of what is not trained: later gradients would follow from
     earlier records."""
-    if digest(constants) != digest(summed.parameters.fixed(summed.dtype)):
-        raise moved("a frozen parameter or a buffer")
+    for name, given in summed.parameters.constants.items():  # one at a time: a third copy of a large model is too much
+        taken = given.to(summed.dtype) if given.is_floating_point() else given
+        if digest({name: taken}) != digest({name: constants[name]}):
+            raise moved("a frozen parameter or a buffer")
 
 
 def effect_of(run: Run, parameters: Parameters, module: torch.nn.Module, released: torch.nn.Module | None, known: str,
