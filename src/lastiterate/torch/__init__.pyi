@@ -1,5 +1,6 @@
 from lastiterate.torch.accountant import OpacusAccountant as OpacusAccountant
 from lastiterate.torch.attacked import trainer as trainer
+from lastiterate.torch.dataset_pieces import DatasetPieces as DatasetPieces
 from lastiterate.torch.described import describe as describe
 from lastiterate.torch.module_classifier import DPNetClassifier as DPNetClassifier
 from lastiterate.torch.parameters import Grouped as Grouped
