@@ -21,7 +21,8 @@ ROWS = {
     li.Reshuffled: {"shifted-interpolation-reshuffled"},
     li.FixedSize: {"fixed-size-amplified", "restarted-fixed-size", "delayed-shifts-fixed-size"},
     li.BallsInBins: {"shifted-interpolation-bins", "balls-in-bins-pld"},
-    li.RandomAllocation: {"shifted-interpolation-allocated", "random-allocation-pld", "restarted-allocation-pld"},
+    li.RandomAllocation: {"shifted-interpolation-allocated", "random-allocation-pld", "restarted-allocation-pld",
+                          "delayed-shifts-allocated"},
     li.Poisson: {"poisson-rdp", "poisson-pld", "restarted-poisson-pld", "delayed-shifts-poisson"},
 }
 SLOW = {"poisson-rdp", "poisson-pld", "restarted-poisson-pld", "delayed-shifts-poisson", "restarted-fixed-size"}

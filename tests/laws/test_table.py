@@ -21,7 +21,8 @@ POISSON = {"poisson-rdp", "poisson-pld", "restarted-poisson-pld", "delayed-shift
 # exact mixtures: test_poisson, test_restarted, test_delayed_shifts
 SAMPLED_PAIR = {"fixed-size-amplified", "restarted-fixed-size", "delayed-shifts-fixed-size"}
 # test_fixed_size, test_restarted_fixed_size, test_delayed_shifts
-ALLOCATED = {"random-allocation-pld", "shifted-interpolation-allocated", "restarted-allocation-pld"}
+ALLOCATED = {"random-allocation-pld", "shifted-interpolation-allocated", "restarted-allocation-pld",
+             "delayed-shifts-allocated"}
 # against exact laws in test_random_allocation, test_allocated, test_restarted
 BINS = {"balls-in-bins-pld", "shifted-interpolation-bins"}  # monotone in test_balls_in_bins
 ROUGH = {"lipschitz-bounded-domain", "hoelder-bounded-domain"}  # constants that are not drawn here: test_bounded_domain

@@ -411,6 +411,8 @@ ASKED = {
     "variance-reduction": "snapshots_taken not_replace_one dp_accounting_installed",
     "restarted-allocation-pld": "last_iterate_only fresh_blocks counted_records not_replace_one plain_updates no_prox "
     "lipschitz_step",
+    "delayed-shifts-allocated": "last_iterate_only fresh_blocks counted_records not_replace_one plain_updates no_prox "
+    "lipschitz_step",
     "restarted-poisson-pld": "poisson_batches not_replace_one dp_accounting_installed last_iterate_only "
     "counted_records plain_updates no_prox lipschitz_step",
     "delayed-shifts-poisson": "poisson_batches not_replace_one dp_accounting_installed last_iterate_only "

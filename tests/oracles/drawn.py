@@ -20,7 +20,7 @@ EPSILONS = (0.0, 0.4, 1.0, 2.5)
 MOST_WAYS, MOST_POINTS = 5_000, 3_000_000
 INDEPENDENT = (li.BallsInBins, li.RandomAllocation, li.Poisson)
 THROUGH_ABSENCE = {"balls-in-bins-pld", "random-allocation-pld", "restarted-allocation-pld", "restarted-poisson-pld",
-                   "delayed-shifts-poisson", "poisson-pld", "poisson-rdp"}
+                   "delayed-shifts-poisson", "delayed-shifts-allocated", "poisson-pld", "poisson-rdp"}
 """Rows whose replace-one goes through the record's absence: its gradient must be bounded, so it has no curvature."""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from lastiterate.curves.allocated_shifts import AllocatedShifts
 from lastiterate.curves.allocation_composition import AllocationPld
 from lastiterate.curves.curve import UP, BestOf, Curve, EpsDelta
 from lastiterate.curves.delayed_shifts import DelayedShifts
@@ -59,11 +60,11 @@ def _pair(one: Curve, two: Curve) -> Curve:
             mixture, single = (one, two) if isinstance(one, GdpMixture) else (two, one)
             assert isinstance(mixture, GdpMixture) and isinstance(single, Gdp)
             return GdpMixture(mixture.weights, tuple(math.hypot(mu, single.mu) * UP for mu in mixture.mus))
-        case (Pld() | SecretBins() | FixedSizeSteps() | AllocationPld() | DelayedShifts() | PerturbedObjective()
-              as sampled, Gdp(mu)):
+        case (Pld() | SecretBins() | FixedSizeSteps() | AllocationPld() | DelayedShifts() | AllocatedShifts()
+              | PerturbedObjective() as sampled, Gdp(mu)):
             return sampled.with_gaussian(mu)
         case (Gdp(mu), Pld() | SecretBins() | FixedSizeSteps() | AllocationPld() | DelayedShifts()
-              | PerturbedObjective() as sampled):
+              | AllocatedShifts() | PerturbedObjective() as sampled):
             return sampled.with_gaussian(mu)
         case EpsDelta(), EpsDelta():
             return EpsDelta((one.at_epsilon + two.at_epsilon) * UP, min(1.0, one.at_delta + two.at_delta))
@@ -87,7 +88,7 @@ def curve_from_dict(data: dict[str, Any]) -> Curve:
     """The curve that ``to_dict`` described."""
     kinds: dict[str, type[Curve]] = {
         kind.__name__: kind for kind in (Gdp, GdpMixture, Rdp, EpsDelta, Pld, SampledRenyi, SecretBins, FixedSizeSteps,
-                                         AllocationPld, DelayedShifts, PerturbedObjective)
+                                         AllocationPld, DelayedShifts, AllocatedShifts, PerturbedObjective)
     }
     body: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items() if k != "type"}  # pyright: ignore
     if data.get("type") == "BestOf":

@@ -132,11 +132,11 @@ def hidden(curve: DelayedShifts) -> tuple[float, tuple[Weights, ...]]:
     found: dict[tuple[bytes, int, bool], Weights] = {}
     certain = 0.0 if curve.before == 0 or len(ends) > 2 else math.inf  # a single step hides its own draw
     if curve.before > 0 and len(ends) > 2:
-        certain = float(_weights(c[: ends[1]], np.full(1, math.log(curve.before)), std[: ends[1]], 0, earlier=True)[0])
+        certain = float(carried(c[: ends[1]], np.full(1, math.log(curve.before)), std[: ends[1]], 0, earlier=True)[0])
     for begin, middle, end in zip(ends[:-2] or [0], ends[1:-1] or [0], ends[2:] or ends[1:], strict=True):
         key = np.stack([x[begin:end] for x in (c, s, std)]).tobytes(), middle - begin, end == c.size
         if key not in found:
-            shift = _weights(c[begin:end], s[begin : end if end == c.size else middle], std[begin:end], middle - begin)
+            shift = carried(c[begin:end], s[begin : end if end == c.size else middle], std[begin:end], middle - begin)
             found[key] = shift[shift > 0], 0
         found[key] = found[key][0], found[key][1] + 1
     faint = [(w, n) for w, n in found.values() if float(w.sum()) <= FAINT]
@@ -144,7 +144,7 @@ def hidden(curve: DelayedShifts) -> tuple[float, tuple[Weights, ...]]:
     return certain, tuple((w, n) for w, n in found.values() if float(w.sum()) > FAINT)
 
 
-def _weights(c: Array, s: Array, std: Array, middle: int, *, earlier: bool = False) -> Array:
+def carried(c: Array, s: Array, std: Array, middle: int, *, earlier: bool = False) -> Array:
     """What the first steps add over what the steps from ``middle`` on hide; all arguments are logarithms.
 
     ``earlier``: the shift is a distance before the first step. Sums of logarithms are off by 2^-53 of the largest

@@ -1,0 +1,168 @@
+"""Fresh secret blocks in every pass, when what a record adds is hidden later, by the noise of other steps.
+
+The passes are cut into intervals, the last one a single step. If the record's block lies in one of them, what it adds
+there is hidden by the noise of the next interval (docs/theorems/delayed-shifts). The likelihood ratio of a pass is the
+mean over its blocks of log-normal variables; those of different intervals are independent. Pairs of passes compose.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import final
+
+import numpy as np
+
+from lastiterate.curves.allocation_composition import COARSE_SHARE, SHARE, Composed, composed
+from lastiterate.curves.curve import UP, Curve, check_delta, check_epsilon
+from lastiterate.curves.delayed_shifts import carried
+from lastiterate.curves.exchanged import Exchanged
+from lastiterate.curves.gdp import Gdp
+from lastiterate.curves.grouped import Grouped, confirmed_epsilon
+from lastiterate.curves.profile_renyi import renyi_divergence
+from lastiterate.curves.ratio_grid import RatioGrid, mean_of_two
+from lastiterate.curves.shift_mixtures import mixture_grid
+from lastiterate.errors import InputError
+from lastiterate.run.arrays import Array
+
+LEAST, LARGEST, LONGEST = 1e-4, 20.0, 10**5
+"""Shifts are raised to ``LEAST``; beyond ``LARGEST`` times the noise, and for more passes, there are no numbers."""
+NODES, COARSE_NODES = 600, 250
+Parts = tuple[tuple[float, Array], ...]
+"""Of every interval of a pass: the probability that it holds the record, and what it adds in each of its blocks."""
+
+
+@final
+@dataclass(frozen=True)
+class AllocatedShifts(Curve):
+    """Steps over ``blocks`` fresh secret blocks in every pass: ``counts[i]`` of them with Lipschitz constant
+    ``factors[i]``, to which the record adds ``shifts[i]``, and noise ``stds[i]``; in order, beginning with a pass.
+
+    ``before``: a bound on the distance at the first step. Intervals are 1, then ``growth`` times as long each, rounded
+    down, up to ``widest``, counted from the last step, and end where a pass begins.
+    """
+
+    blocks: int
+    counts: tuple[int, ...]
+    factors: tuple[float, ...]
+    shifts: tuple[float, ...]
+    stds: tuple[float, ...]
+    growth: float
+    widest: int
+    before: float = 0.0
+    mu: float = 0.0
+    coarse: bool = False
+
+    def __post_init__(self) -> None:
+        if not len(self.counts) == len(self.factors) == len(self.shifts) == len(self.stds) or min(self.counts) < 1:
+            raise InputError("counts", "need one positive entry for every kind of step", self.counts)
+        if not all(x >= 0 for x in (*self.factors, *self.shifts, *self.stds, self.before, self.mu)):
+            raise InputError("factors", "and shifts, noise and distances must be numbers >= 0", self.factors)
+        if not (self.growth >= 1 and self.widest >= 1 and self.blocks >= 1):
+            raise InputError("growth", "must be at least 1, as the widest interval and the blocks", self.growth)
+
+    @property
+    def known_blocks(self) -> Gdp:
+        """The curve if it were known which blocks hold the record."""
+        certain, passes = hidden_passes(self)
+        squares = sum(n * max((float(w.max()) for _, w in parts), default=0.0) ** 2 for parts, n in passes)
+        return Gdp(math.sqrt(certain**2 + self.mu**2 + squares) * UP)
+
+    def directions(self, epsilon: float) -> tuple[float, float]:
+        check_epsilon(epsilon)
+        known, found = self.known_blocks.delta(epsilon), _distribution(self)
+        if found is None:
+            return known, known
+        law, certain = found
+        removed, added = law.deltas(epsilon, math.hypot(self.mu, certain) * UP)
+        return min(removed, known), min(added, known)
+
+    def delta(self, epsilon: float) -> float:
+        return max(self.directions(epsilon))
+
+    def epsilon(self, delta: float) -> float:
+        check_delta(delta)
+        return _epsilon(self, delta)
+
+    def rdp(self, alpha: float) -> float:
+        return renyi_divergence(self, alpha, self.known_blocks.mu)
+
+    def group(self, size: int) -> Curve:
+        return Grouped(self, size)
+
+    def exchanged(self) -> Exchanged:
+        return Exchanged(self)
+
+    def with_gaussian(self, mu: float) -> AllocatedShifts:
+        """The composition with a ``mu``-Gaussian-DP mechanism."""
+        return replace(self, mu=math.hypot(self.mu, mu) * UP)
+
+    def coarser(self) -> AllocatedShifts:
+        return replace(self, coarse=True)
+
+
+@lru_cache(maxsize=256)
+def _epsilon(curve: AllocatedShifts, delta: float) -> float:
+    return min(curve.known_blocks.epsilon(delta), confirmed_epsilon(curve, delta))
+
+
+def pass_ends(steps: int, blocks: int, growth: float, widest: int) -> list[int]:
+    """Where intervals end, and 0 first."""
+    ends, length = [steps], 1.0
+    while ends[-1] > 0:
+        begins = (ends[-1] - 1) // blocks * blocks
+        ends.append(max(begins, ends[-1] - min(widest, math.floor(length))))
+        length = min(length * growth, float(widest))
+    return ends[::-1]
+
+
+@lru_cache(maxsize=64)
+def hidden_passes(curve: AllocatedShifts) -> tuple[float, tuple[tuple[Parts, int], ...]]:
+    """mu of the distance before, and the parts of every kind of pass, with how many are alike.
+
+    Where the last step begins a pass, two passes would be hidden by it: there is no statement (an infinite mu).
+    """
+    with np.errstate(divide="ignore"):
+        c, s, std = (np.log(np.repeat(x, curve.counts)) for x in (curve.factors, curve.shifts, curve.stds))
+    ends, blocks = pass_ends(c.size, curve.blocks, curve.growth, curve.widest), curve.blocks
+    if (c.size > 1 and (c.size - 1) % blocks == 0) or (curve.before > 0 and len(ends) == 2):
+        return math.inf, ()
+    certain = 0.0
+    passes: list[list[tuple[float, Array]]] = [[] for _ in range(-(-c.size // blocks))]
+    if curve.before > 0:
+        certain = float(carried(c[: ends[1]], np.full(1, math.log(curve.before)), std[: ends[1]], 0, earlier=True)[0])
+    for begin, middle, end in zip(ends[:-2] or [0], ends[1:-1] or [0], ends[2:] or ends[1:], strict=True):
+        source = end if end == c.size else middle
+        shift = np.maximum(carried(c[begin:end], s[begin:source], std[begin:end], middle - begin), LEAST)
+        passes[begin // blocks].append(((source - begin) / blocks, shift))
+    found: dict[tuple[bytes, ...], tuple[Parts, int]] = {}
+    for parts in passes:
+        key = tuple(shift.tobytes() for _, shift in parts)
+        found[key] = tuple(parts), found.get(key, ((), 0))[1] + 1
+    return certain, tuple(found.values())
+
+
+@lru_cache(maxsize=16)
+def _distribution(curve: AllocatedShifts) -> tuple[Composed, float] | None:
+    """``None`` where there are no numbers."""
+    certain, passes = hidden_passes(curve)
+    if not certain <= LARGEST or not passes or sum(n for _, n in passes) > LONGEST:
+        return None
+    if not all(float(shift.max()) <= LARGEST for parts, _ in passes for _, shift in parts):
+        return None
+    laws = tuple((pass_law(parts, COARSE_NODES if curve.coarse else NODES), n) for parts, n in passes)
+    try:
+        return composed(laws, COARSE_SHARE if curve.coarse else SHARE), certain
+    except ValueError:  # too many nodes
+        return None
+
+
+def pass_law(parts: Parts, nodes: int) -> RatioGrid:
+    """The likelihood ratio of one pass: sum of probability times ratio over its intervals, and 1 for what is left."""
+    ordered = sorted(parts, key=lambda part: float(part[1].max()))
+    have, law = ordered[0][0], mixture_grid(ordered[0][1])
+    for share, shift in ordered[1:]:
+        law = mean_of_two(law, mixture_grid(shift), have / (have + share), max(1.0, 1 / (have + share)), nodes)
+        have += share
+    return law if have > 1 - 1e-12 else law.mixed(have)

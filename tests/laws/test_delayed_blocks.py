@@ -1,0 +1,97 @@
+"""Secret blocks that later steps hide: every choice of intervals lies above the exact law, and it is used."""
+
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import lastiterate as li
+from lastiterate.analysis.delayed_blocks import choices
+from lastiterate.analysis.restart import last_steps
+from lastiterate.curves.allocated_shifts import AllocatedShifts, hidden_passes, pass_ends
+from lastiterate.curves.allocation_composition import AllocationPld
+from lastiterate.curves.composition import compose, curve_from_dict
+from lastiterate.curves.gdp import Gdp
+from lastiterate.theorems import TABLE
+from lastiterate.theorems.theorem import Applies, Fails, match
+from laws.test_restarted import EPSILONS, allocations, law, runs
+from tiers import size
+
+NAME = "delayed-shifts-allocated"
+
+
+def test_every_choice_of_intervals_lies_above_the_exact_law():
+    rng, near = np.random.default_rng(9), 0.0
+    for _ in range(size(25, 1000, "DELAYED_BLOCKS")):
+        blocks = int(rng.choice([1, 2, 3]))
+        run, c = runs(rng, li.RandomAllocation(6 // blocks), int(rng.integers(1, 3 * blocks + 2)))
+        c = c * float(rng.choice([1.0, 1.0, 1.3]))
+        truth = law(run, list(allocations(run)), c)
+        found = choices(replace(last_steps(run, 1 / blocks, 0.0, blocks), c=c), blocks)
+        for curve in rng.permutation(np.array(found, dtype=object))[:4]:
+            for epsilon, true in zip(EPSILONS, truth, strict=True):
+                ours = curve.delta(epsilon)
+                assert ours >= true * (1 - 1e-4) - 1e-9, (run, curve, epsilon)
+                near = max(near, true / ours if true > 1e-3 else 0.0)
+    assert near > 0.9
+
+
+def test_intervals_and_what_hides_them():
+    assert pass_ends(8, 3, 2.0, 2) == [0, 1, 3, 4, 6, 7, 8] and pass_ends(6, 3, 2.0, 3) == [0, 3, 5, 6]
+    curve = AllocatedShifts(2, (3, 1), (0.5, 2.0), (1.0, 0.3), (0.7, 0.4), 2.0, 2, 5.0)  # ends 0, 2, 3, 4
+    certain, passes = hidden_passes(curve)
+    assert certain == pytest.approx(5 * 0.25 / (0.7 * math.sqrt(1.25)), rel=1e-6)
+    (first, second), last = passes, 0.4
+    assert first[1] == second[1] == 1 and [share for share, _ in (*first[0], *second[0])] == [1.0, 1.0]
+    assert list(first[0][0][1]) == pytest.approx([0.5 * 0.5 / 0.7, 0.5 / 0.7], rel=1e-6)
+    assert list(second[0][0][1]) == pytest.approx([2.0 / last, 0.3 / last], rel=1e-6)
+    lonely = AllocatedShifts(2, (3,), (1.0,), (1.0,), (1.0,), 1.0, 1)
+    assert hidden_passes(lonely)[0] == math.inf == lonely.epsilon(1e-5), "the last step begins a pass"
+
+
+def test_one_step_of_a_pass_is_sampled():
+    ours = AllocatedShifts(20, (1,), (1.0,), (1.0,), (1.5,), 1.0, 1)
+    theirs = AllocationPld(20, (), (), 1.5, 1)
+    for epsilon in (0.05, 0.3, 1.0):
+        assert ours.delta(epsilon) == pytest.approx(theirs.delta(epsilon), rel=5e-3)
+
+
+def test_the_curve():
+    curve = AllocatedShifts(20, (100,), (1.0,), (1.0,), (0.8,), 1.6, 10)
+    epsilon = curve.epsilon(1e-5)
+    assert curve.delta(epsilon) <= 1e-5 < curve.delta(epsilon * (1 - 1e-6))
+    assert curve_from_dict(json.loads(json.dumps(curve.to_dict()))) == curve
+    together = compose(Gdp(0.1), curve)
+    assert isinstance(together, AllocatedShifts) and epsilon < together.epsilon(1e-5) < 1.5 * epsilon
+    assert epsilon <= curve.coarser().epsilon(1e-5) <= epsilon * 1.05
+    assert curve.rdp(8.0) <= curve.known_blocks.rdp(8.0) * 1.001 and curve.group(2).epsilon(1e-4) > epsilon
+    assert replace(curve, stds=(0.0,)).epsilon(1e-5) == math.inf
+
+
+BASE = li.Run(n=10_000, steps=200, step_size=1 / 0.35, noise=li.NoiseMultiplier(2.0), batching=li.RandomAllocation(500),
+              loss=li.Logistic(row_norm=1.0, intercept=0.0, ridge=0.1))
+
+
+def curve(run, name=NAME):
+    found = match(TABLE[name], run)
+    assert isinstance(found, Applies), found
+    return found.curve
+
+
+def test_what_it_buys():
+    assert curve(BASE).epsilon(1e-5) < 0.75 * curve(BASE, "restarted-allocation-pld").epsilon(1e-5)
+    flat = replace(BASE, step_size=4.0, loss=li.Logistic(row_norm=1.0, intercept=0.0), steps=100,
+                   noise=li.NoiseMultiplier(0.8))
+    found = curve(flat).epsilon(1e-5)
+    assert found < 0.8 * min(curve(flat, name).epsilon(1e-5) for name in (
+        "random-allocation-pld", "shifted-interpolation-allocated"))
+    small = replace(flat, domain=li.domains.Ball(0.005))
+    assert curve(small).epsilon(1e-5) < found
+
+
+@pytest.mark.parametrize("change", [{"release": "all"}, {"update": li.HeavyBall(0.5)},
+                                    {"prox": li.penalties.L2Squared(0.1)}, {"batching": li.Reshuffled(500)}])
+def test_what_the_proof_does_not_cover(change):
+    assert isinstance(match(TABLE[NAME], replace(BASE, **change)), Fails)
