@@ -78,7 +78,7 @@ def test_the_glossary_has_the_words_of_descriptions():
         assert f'`"{value}"`' in GLOSSARY, value
     words = {"n", "step_size", "noise", "batching", "domain", "prox", "start", "clip", "update", "method", "prelude",
              "release", "adjacency", "loss", "steps", "rows_per_unit", "rows_per_record", "counts",
-             "calibration"}
+             "calibration", "record_draws"}
     assert {field.name for field in dataclasses.fields(Run)} <= words, "a new field of Run needs a word in the glossary"
     for word in words - {"n", "noise", "batching", "loss", "steps"}:
         assert re.search(rf"`(Run\()?{word}", GLOSSARY), word

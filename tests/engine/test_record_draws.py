@@ -11,6 +11,7 @@ import pytest
 from jax.custom_batching import custom_vmap
 
 import lastiterate as li
+from lastiterate.audit.attacked_run import auditable
 from lastiterate.engine import seeded_key
 from lastiterate.engine.checkpoint import Keeper
 from lastiterate.engine.exact_records import fit_network_exactly
@@ -184,6 +185,11 @@ def test_an_augmentation_that_may_look_at_other_records_is_refused(name: str):
     with pytest.raises(InputError, match=said) as caught:
         li.train(RUN, (X, Y), model=np.zeros(6), loss=square, seed=1, augment=augment)
     assert "\n" not in str(caught.value)
+
+
+def test_an_audit_attacks_the_run_without_draws_and_says_so():
+    found = auditable(RUN)
+    assert found.run.record_draws is None and any("record_draws" in name for name in found.lacking)
 
 
 def test_what_is_said_and_what_is_done_are_the_same():
