@@ -85,11 +85,15 @@ def test_the_pair_of_an_interval():
 def test_laws_of_shifts_are_rounded_up():
     rng = np.random.default_rng(6)
     for _ in range(20):
-        weights = rng.uniform(0.01, 1, int(rng.integers(1, 9))) if rng.random() < 0.7 else np.full(5, 0.37)
+        weights = rng.uniform(rng.choice([0.01, 0.8]), 1, int(rng.integers(1, 10)))
+        kind = rng.integers(4)  # any, all equal, or places of the lattice: nothing is rounded but by what merges them
+        whole = np.append(rng.integers(200, 256, 8), 256) / 256
+        weights = weights if kind < 2 else np.full(5, 0.37) if kind == 2 else whole
         rate = float(rng.uniform(0.02, 1))
         chances, values, lost = shift_law(weights, rate)
         assert 1 - 1e-12 <= chances.sum() + lost <= 1 + 1e-9 and lost < 1e-12
-        for level in rng.uniform(0, weights.sum(), 5):
+        attained = rng.integers(0, 2, (5, weights.size)) @ weights * (1 - 1e-9)  # just below what some draws add
+        for level in (*rng.uniform(0, weights.sum(), 3), *attained[attained > 0]):
             true = sum(math.prod(rate if b else 1 - rate for b in taken)
                        for taken in itertools.product((0, 1), repeat=weights.size) if np.dot(weights, taken) > level)
             assert chances[values > level].sum() + lost >= true * (1 - 1e-12)
