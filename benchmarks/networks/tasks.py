@@ -131,12 +131,12 @@ def made_texts(n: int) -> Data:
 
 
 def made_images(n: int) -> Data:
-    """32 x 32 pixels in three colours: one of ten patterns somewhere, under noise."""
+    """32 x 32 pixels in three colours: one of ten coarse patterns, a few pixels off its place, under noise."""
     rng = np.random.default_rng(3)
-    patterns, y = rng.normal(size=(10, 3, 12, 12)), rng.integers(0, 10, n + 2000)
+    patterns, y = rng.normal(size=(10, 3, 4, 4), scale=0.2).repeat(6, 2).repeat(6, 3), rng.integers(0, 10, n + 2000)
     x = rng.normal(size=(len(y), 3, 32, 32)).astype(np.float32)
-    for i, (down, right) in enumerate(rng.integers(8, 13, (len(y), 2))):
-        x[i, :, down:down + 12, right:right + 12] += patterns[y[i]]
+    for i, (down, right) in enumerate(rng.integers(2, 7, (len(y), 2))):
+        x[i, :, down:down + 24, right:right + 24] += patterns[y[i]]
     return x[:n], y[:n], x[n:], y[n:]
 
 
@@ -160,7 +160,7 @@ def tasks(folder: Path | None, small: bool = False) -> list[Task]:
     found = [Task("rows, 20-64-2", made_rows(n), rows, scores_of_rows, n // 20, steps, (0.5, 2.0)),
              Task("texts, 2,000 words", made_texts(n), Texts, scores_of_texts, n // 20, steps, (1.0, 4.0)),
              Task("32 x 32 x 3, two convolutions", made_images(n), coloured_images, scores_of_colours, n // 20, steps,
-                  (0.1, 0.4))]
+                  (0.2, 0.6))]
     if folder is not None:
         found.insert(0, Task("MNIST, two convolutions", digits(folder, 4 * n), images_of_digits, scores_of_digits,
                              n // 5, steps, (0.5, 1.0)))
