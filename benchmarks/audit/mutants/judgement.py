@@ -1,10 +1,10 @@
 """What a change of the sources does to what cases show, judged against the unchanged sources.
 
-``leaks``: a record moves what is released further, in standard deviations of its noise, than the certificate of a
-Gaussian run allows or, where batches are secret and the law is a mixture, further than under the unchanged sources with
-the same keys; or data are refused because of a record. ``other law``: the distribution differs otherwise. ``other
-bits``: what comes out differs, and its distribution does not visibly. Spreads are estimates: what is called a leak lies
-more than ``MORE`` (of many models) or ``MUCH_MORE`` (of few) above.
+``leaks``: a record moves what is released further, in standard deviations of its noise, than under the unchanged
+sources with the same keys; or data are refused because of a record. The certificate is not asked: where it has room,
+such a change may stay within it. ``other law``: the distribution differs otherwise. ``other bits``: what comes out
+differs, and its distribution does not visibly. Spreads are estimates: what is called a leak lies more than ``MORE``
+(of many models) or ``MUCH_MORE`` (of few) above.
 """
 
 from __future__ import annotations
