@@ -233,6 +233,14 @@ def test_what_groups_cost_is_what_one_record_can_move():
         assert people.curve().mu == pytest.approx(3 * charge.curve().mu)
 
 
+@pytest.mark.parametrize("names", [("a", "a\0"), ("a\0", "b"), ("a", "b\n")])
+def test_a_record_is_of_one_group(names):
+    """Arrays of text take "a" and "a\\0" for the same name: such groups would count a record twice."""
+    assert np.array(["a"])[0] == np.array(["a\0"])[0]
+    with pytest.raises(li.InputError, match="groups must be printable"):
+        NoisyGroups(1.0, 300, names)
+
+
 def test_groups_are_scored_for_the_price_of_one_count(estimator, tmp_path):
     model, labels = estimator.fitted_, np.array(["no", "yes"])[Y]
     by = np.where(X[:, 1] > 0, "women", "men")

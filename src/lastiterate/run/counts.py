@@ -63,9 +63,9 @@ class NoisyCount:
 class NoisyGroups:
     """How many of ``records`` records the released model is right and wrong about in each of ``groups``, with noise.
 
-    ``groups``: their public names, at least two, all different; a record is of one of them or of none. Two numbers for
-    every group, right and wrong, each with Gaussian noise of standard deviation ``noise_multiplier``, in records: how
-    many records a group has is private. Records may be among those that the run trains on: costs add.
+    ``groups``: their public printable names, two or more, all different; a record is of one of them or of none. Two
+    numbers for every group, right and wrong, each with Gaussian noise of standard deviation ``noise_multiplier``, in
+    records: how many records a group has is private. Records may be among those that the run trains on: costs add.
 
     **Guarantee:** a Gaussian mechanism on the released model. A record is in one of the numbers: zeroing, adding or
     removing it moves them by 1 in Euclidean norm, as it moves a single count. Exchanging it can take 1 from one number
@@ -83,6 +83,9 @@ class NoisyGroups:
         if len(self.groups) < 2 or len({*self.groups}) < len(self.groups) or not all(self.groups):
             raise InputError("groups", "must be two or more names, all different", ", ".join(self.groups),
                              "one count over all records is private_score without groups=")
+        if not all(name.isprintable() for name in self.groups):  # arrays of text drop null characters at the end
+            raise InputError("groups", "must be printable names: others may stand for the same records",
+                             ", ".join(map(ascii, self.groups)))
 
     @property
     def apart(self) -> bool:
