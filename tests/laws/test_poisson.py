@@ -40,6 +40,7 @@ def run_of(rate=0.01, z=1.0, steps=10_000, **more):
         noise=li.NoiseMultiplier(z),
         batching=li.Poisson(rate),
         loss=LOSS,
+        release="all",  # what composition says, which rows about the last iterate may undercut
     )
     return li.Run(**settings | more)
 
