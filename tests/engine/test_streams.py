@@ -212,7 +212,8 @@ def test_no_two_purposes_share_bits_where_records_come_in_pieces(used: Used) -> 
 def test_no_two_purposes_share_bits_where_gradients_come_from_a_module(used: Used) -> None:
     run = li.Run(n=N, steps=4, step_size=0.2, clip=1.0, noise=li.GradientNoise(0.3), batching=li.Poisson(0.4),
                  start=li.GaussianStart(1.0))
-    OutsideLoop(run, ((2,),)).execute(np.zeros(2), lambda point, places: point + len(places), seeded_key(1))
+    OutsideLoop(run, ((2,),)).execute(np.zeros(2), lambda point, places, keys: point + len(places),
+                                   seeded_key(1))
     assert not used.shared()
     assert used.of("external_gradients.py noise") and used.of("poisson.py"), used.purposes
 
