@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from lastiterate.analysis.delayed_draws import FAILURES, WORSE, kinds
+from lastiterate.analysis.delayed_draws import FAILURES, LONGEST, WORSE, kinds
 from lastiterate.analysis.restart import Followed, last_steps
 from lastiterate.curves.allocated_shifts import AllocatedShifts, hidden_passes
 from lastiterate.curves.curve import BestOf, Curve
@@ -26,8 +26,8 @@ def delayed_blocks(run: Run) -> Curve:
     """The best choices for several probabilities that blocks are of unusual size."""
     sensitivity = known(run.facts(), "sensitivity")
     assert sensitivity is not None
-    if sensitivity.value == 0:
-        return Gdp(0.0)
+    if sensitivity.value == 0 or run.steps > LONGEST:
+        return Gdp(0.0 if sensitivity.value == 0 else math.inf)
     found: list[tuple[float, Curve]] = []
     maps = None
     for failure in FAILURES:

@@ -27,6 +27,8 @@ WORSE = 4.0
 """Choices that cost so many times as much as the best one, in squared mu, are left out."""
 STARTS = 12
 """Steps from which a run in a bounded domain is followed."""
+LONGEST = 4096
+"""Steps of a run beyond which nothing is said: calibration would take minutes."""
 MOST_KINDS = 64
 """Different steps that are distinguished: runs of neighbours count with the worst of each constant."""
 REPRESENTATIVES = 24
@@ -37,8 +39,8 @@ def delayed(run: Run) -> Curve:
     """The best choices for several probabilities that batches are of unusual size."""
     rate, sensitivity = run.batching.inclusion_probability(run.n), known(run.facts(), "sensitivity")
     assert rate is not None and sensitivity is not None
-    if sensitivity.value == 0:
-        return Gdp(0.0)
+    if sensitivity.value == 0 or run.steps > LONGEST:
+        return Gdp(0.0 if sensitivity.value == 0 else math.inf)
     found: list[tuple[float, Curve]] = []
     maps = None
     for failure in FAILURES:

@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from lastiterate.analysis.delayed_draws import choices
+from lastiterate.analysis.delayed_draws import LONGEST, choices
 from lastiterate.analysis.restart import last_steps
 from lastiterate.curves.curve import BestOf, Curve
 from lastiterate.curves.delayed_shifts import DelayedShifts, hidden
@@ -34,8 +34,8 @@ def averaged(run: Run) -> Curve:
     """The best of a few choices of intervals for a run whose steps draw ``run.divisor`` records each."""
     rate, sensitivity = run.batching.inclusion_probability(run.n), known(run.facts(), "sensitivity")
     assert rate is not None and sensitivity is not None
-    if sensitivity.value == 0:
-        return Gdp(0.0)
+    if sensitivity.value == 0 or run.steps > LONGEST:
+        return Gdp(0.0 if sensitivity.value == 0 else math.inf)
     steps = last_steps(run, rate, 0.0, 1, ((run.divisor - 1) / run.divisor, 1.0))
     ordered = sorted(((_about(one), one) for one in choices(steps, rate)), key=lambda pair: pair[0])
     if not ordered[0][0] < math.inf:
