@@ -156,6 +156,7 @@ def test_models_of_other_libraries_are_refused_until_their_package_registers(mon
     seen = []
     fitted = li.train(NETWORK, data, model=FIRST, loss=loss, epsilon=1.0)
     home = SimpleNamespace(knows=lambda model: isinstance(model, Module), check=lambda order: order,
+                           draws=lambda model, loss, augment: [],
                            fit=lambda order, key: [seen.append(order), fitted][1])
     monkeypatch.setitem(__import__("sys").modules, "another_package", home)
     register(Kind("module", "another_package"))
