@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 import lastiterate as li
+from lastiterate.curves.allocated_shifts import AllocatedShifts
 from lastiterate.curves.allocation_composition import AllocationPld
 from lastiterate.curves.composition import compose
 from lastiterate.curves.curve import BestOf, Curve, EpsDelta
+from lastiterate.curves.delayed_shifts import DelayedShifts
 from lastiterate.curves.exchanged import PARTS, Exchanged
 from lastiterate.curves.failure import WithFailure
 from lastiterate.curves.fixed_size_composition import FixedSizeSteps
@@ -64,6 +66,8 @@ COSTLY = {
     SecretBins: SecretBins((1.0,), (20,)),
     FixedSizeSteps: FixedSizeSteps(0.05, (3.0,), (100,)),
     AllocationPld: AllocationPld(20, (2.0,), (3,)),
+    DelayedShifts: DelayedShifts(0.05, (30, 10), (1.0, 0.9), (1.0, 0.8), (2.0, 2.5), 1.6, 4),
+    AllocatedShifts: AllocatedShifts(10, (25,), (0.95,), (1.0,), (1.5,), 1.6, 5),
     PerturbedObjective: PerturbedObjective(0.8, 6, 0.05, 0.02, 1e-12),
     Selected: Selected(Gdp(0.3), NegativeBinomial(1.0, 0.1)),
 }

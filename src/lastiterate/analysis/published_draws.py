@@ -46,11 +46,11 @@ def averaged(run: Run) -> Curve:
 def _about(curve: DelayedShifts) -> float:
     """The mean of mu^2 and three of its standard deviations, about; it orders choices and bounds nothing."""
     certain, pairs = hidden(curve)
-    mean, variance = certain**2, 0.0
+    mean, variance = certain * certain, 0.0  # floats' own powers raise where they overflow
     for weights, count in pairs:
         expected, spread = curve.rate * float(weights.sum()), curve.rate * (1 - curve.rate) * float((weights**2).sum())
-        mean += count * (expected**2 + spread)
-        variance += count * (4 * expected**2 * spread + 2 * spread**2)
+        mean += count * (expected * expected + spread)
+        variance += count * (4 * expected * expected * spread + 2 * spread * spread)
     return mean + 3 * math.sqrt(variance) if math.isfinite(mean) and math.isfinite(variance) else math.inf
 
 

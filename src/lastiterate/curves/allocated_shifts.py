@@ -66,8 +66,8 @@ class AllocatedShifts(Curve):
     def known_blocks(self) -> Gdp:
         """The curve if it were known which blocks hold the record."""
         certain, passes = hidden_passes(self)
-        squares = sum(n * max((float(w.max()) for _, w in parts), default=0.0) ** 2 for parts, n in passes)
-        return Gdp(math.sqrt(certain**2 + self.mu**2 + squares) * UP)
+        most = (math.sqrt(n) * max((float(w.max()) for _, w in parts), default=0.0) for parts, n in passes)
+        return Gdp(math.hypot(certain, self.mu, *most) * UP)
 
     def directions(self, epsilon: float) -> tuple[float, float]:
         check_epsilon(epsilon)

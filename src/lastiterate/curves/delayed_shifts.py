@@ -74,7 +74,7 @@ class DelayedShifts(Curve):
     def known_draws(self) -> Gdp:
         """The curve if the record were in every batch."""
         certain, pairs = hidden(self)
-        return Gdp(math.sqrt(certain**2 + self.mu**2 + sum(n * float(w.sum()) ** 2 for w, n in pairs)) * UP)
+        return Gdp(math.hypot(certain, self.mu, *(math.sqrt(n) * float(w.sum()) for w, n in pairs)) * UP)
 
     def directions(self, epsilon: float) -> tuple[float, float]:
         check_epsilon(epsilon)
@@ -140,7 +140,7 @@ def hidden(curve: DelayedShifts) -> tuple[float, tuple[Weights, ...]]:
             found[key] = shift[shift > 0], 0
         found[key] = found[key][0], found[key][1] + 1
     faint = [(w, n) for w, n in found.values() if float(w.sum()) <= FAINT]
-    certain = math.sqrt(certain**2 + sum(n * float(w.sum()) ** 2 for w, n in faint)) * UP
+    certain = math.hypot(certain, *(math.sqrt(n) * float(w.sum()) for w, n in faint)) * UP
     return certain, tuple((w, n) for w, n in found.values() if float(w.sum()) > FAINT)
 
 
