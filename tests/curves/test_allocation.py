@@ -195,8 +195,8 @@ def test_extreme_values(blocks, z, passes, epsilon):
 @pytest.mark.parametrize("z, passes", [(1e-3, 3), (0.0, 1), (1e9, 1), (5.0, 10**8)])
 def test_beyond_the_numbers_blocks_count_as_known(z, passes):
     found = curve_of(20, z, passes)
-    assert found.directions(1.0) == (found.known_blocks.delta(1.0),) * 2
-    assert found.epsilon(1e-6) == found.known_blocks.epsilon(1e-6)
+    assert found.directions(1.0) == (found.known.delta(1.0),) * 2
+    assert found.epsilon(1e-6) == found.known.epsilon(1e-6)
     assert replace(found, last_multiplier=0.0, last_reached=3).epsilon(1e-6) == math.inf
 
 
@@ -211,11 +211,11 @@ def test_composition_groups_and_renyi():
     # integer orders in closed form: E[Y^2] = 1 + (e^(1/z^2) - 1) / l, and the other order hardly differs
     exact = 10 * math.log1p(math.expm1(0.25) / 20)
     assert exact <= curve.rdp(2.0) <= 1.01 * exact
-    assert curve.rdp(2.0) < curve.rdp(3.0) <= curve.known_blocks.rdp(3.0)
+    assert curve.rdp(2.0) < curve.rdp(3.0) <= curve.known.rdp(3.0)
 
 
 def test_round_trips_and_refusals():
-    for curve in (AllocationPld(20, (1.5, 3.0), (5, 20), 2.0, 7, 0.3), curve_of(20, 2.0, 10).group(2)):
+    for curve in (AllocationPld(20, (1.5, 3.0), (5, 20), 2.0, 7, mu=0.3), curve_of(20, 2.0, 10).group(2)):
         again = curve_from_dict(json.loads(json.dumps(curve.to_dict())))
         assert again == curve and again.epsilon(1e-5) == curve.epsilon(1e-5)
     assert AllocationPld(20, (), (), mu=1.0).epsilon(1e-6) == Gdp(1.0 * (1 + 1e-12)).epsilon(1e-6)

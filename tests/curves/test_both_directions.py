@@ -1,5 +1,6 @@
 """delta(epsilon(d)) is at most d: every kind of curve, its groups, exchanges and coarser forms, and certificates."""
 
+import inspect
 import math
 from dataclasses import replace
 from itertools import pairwise
@@ -61,7 +62,7 @@ CHEAP = {
     Exchanged: lambda rng: Exchanged(mixture(rng)),
 }
 COSTLY = {
-    Pld: Pld(0.05, (1.5,), (100,), 0.1),
+    Pld: Pld(0.05, (1.5,), (100,), mu=0.1),
     SampledRenyi: SampledRenyi(0.05, (1.5,), (100,)),
     SecretBins: SecretBins((1.0,), (20,)),
     FixedSizeSteps: FixedSizeSteps(0.05, (3.0,), (100,)),
@@ -78,7 +79,8 @@ def kinds(cls=Curve):
 
 
 def test_every_kind_is_looked_at():
-    assert set(CHEAP) | set(COSTLY) == {kind for kind in kinds() if kind.__module__.startswith("lastiterate")}
+    found = {kind for kind in kinds() if kind.__module__.startswith("lastiterate") and not inspect.isabstract(kind)}
+    assert set(CHEAP) | set(COSTLY) == found
 
 
 def forms(curve):

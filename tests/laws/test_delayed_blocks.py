@@ -66,7 +66,7 @@ def test_the_curve():
     together = compose(Gdp(0.1), curve)
     assert isinstance(together, AllocatedShifts) and epsilon < together.epsilon(1e-5) < 1.5 * epsilon
     assert epsilon <= curve.coarser().epsilon(1e-5) <= epsilon * 1.05
-    assert curve.rdp(8.0) <= curve.known_blocks.rdp(8.0) * 1.001 and curve.group(2).epsilon(1e-4) > epsilon
+    assert curve.rdp(8.0) <= curve.known.rdp(8.0) * 1.001 and curve.group(2).epsilon(1e-4) > epsilon
     assert replace(curve, stds=(0.0,)).epsilon(1e-5) == math.inf
 
 

@@ -182,7 +182,7 @@ def test_the_curve():
     # it costs more than Poisson batches, and less than if each removal were an exchange
     poisson = Pld(0.05, (4.0,), (100,)).epsilon(1e-6)
     assert poisson < epsilon < FixedSizeSteps(0.05, (2.0,), (100,), True).epsilon(1e-6)
-    assert curve.rdp(8.0) < curve.in_full.rdp(8.0) / 5
+    assert curve.rdp(8.0) < curve.known.rdp(8.0) / 5
     assert FixedSizeSteps(0.05, (0.05,), (3,)).epsilon(1e-6) == pytest.approx(Gdp(math.sqrt(3) / 0.05).epsilon(1e-6))
     assert FixedSizeSteps(0.05, (0.0,), (3,)).epsilon(1e-6) == math.inf
 
@@ -235,7 +235,7 @@ def test_renyi_divergences_of_steps():
             assert renyi(order, q, z) <= found <= FixedSizeSteps(q, (z / 2,), (1,), True).rdp(order)
             assert renyi(order, q, z / 2) <= FixedSizeSteps(q, (z / 2,), (1,), True).rdp(order) * (1 + 1e-6)
             assert FixedSizeSteps(q, (z,), (7,), mu=0.5).rdp(order) == pytest.approx(
-                min(7 * found + order / 8, FixedSizeSteps(q, (z,), (7,), mu=0.5).in_full.rdp(order)), rel=1e-6)
+                min(7 * found + order / 8, FixedSizeSteps(q, (z,), (7,), mu=0.5).known.rdp(order)), rel=1e-6)
 
 
 def test_hulls_of_random_points():
@@ -252,7 +252,7 @@ def test_hulls_of_random_points():
 
 def test_known_batches_and_both_orders():
     curve = FixedSizeSteps(0.05, (2.0, 4.0), (3, 20), mu=0.7)
-    assert curve.in_full.mu == pytest.approx(math.sqrt(3 / 4 + 20 / 16 + 0.49))
+    assert curve.known.mu == pytest.approx(math.sqrt(3 / 4 + 20 / 16 + 0.49))
     removed, added = replace(curve, mu=0.0).directions(0.3)
     assert removed > 1.05 * added and replace(curve, mu=0.0).delta(0.3) == removed
     both = replace(curve, mu=0.0, replaced=True).directions(0.3)

@@ -210,7 +210,7 @@ def test_group_privacy_is_the_triangle_inequality():
 
 def test_json_and_pickle_round_trips():
     curves = (
-        Pld(0.1, (1.0, 2.0), (3, 4), 0.5),
+        Pld(0.1, (1.0, 2.0), (3, 4), mu=0.5),
         SampledRenyi(0.1, (1.0, 2.0), (3, 4)),
         Grouped(Gdp(1.0), 3),
         Pld(0.1, (1.0,), (3,)).group(2),

@@ -42,7 +42,7 @@ def restarted_subsets(run: Run) -> Curve:
         if found is None:
             return Gdp(at.mu)
         return FixedSizeSteps(rate, tuple(z / longer for z, _ in found), tuple(count for _, count in found),
-                              records_moved(run.adjacency) == 2, at.mu)
+                              records_moved(run.adjacency) == 2, mu=at.mu)
 
     return restarted(run, chance=rate, every=1, distances=distances_of_draws(rate), curve=tail,
                      shares=((run.divisor - 1) / run.divisor, 1.0), lengthened=factor,

@@ -54,7 +54,7 @@ def poisson_steps(run: Run, first: int = 0, share: float = 1.0, mu: float = 0.0)
     assert rate is not None
     if found is None:
         return Gdp(mu)
-    return Pld(rate, tuple(z for z, _ in found), tuple(count for _, count in found), mu)
+    return Pld(rate, tuple(z for z, _ in found), tuple(count for _, count in found), mu=mu)
 
 
 def allocated_passes(run: Run, first: int = 0, share: float = 1.0, mu: float = 0.0) -> Curve:
@@ -71,4 +71,4 @@ def allocated_passes(run: Run, first: int = 0, share: float = 1.0, mu: float = 0
         full, rest = np.split(run.noise_stds[first:], [passes * run.blocks])
         levels = dict(sorted(Counter[float]((full.reshape(passes, run.blocks).min(axis=1) * unit).tolist()).items()))
         last = float(rest.min()) * unit if reached else 0.0
-    return AllocationPld(run.blocks, tuple(levels), tuple(levels.values()), last if reached else 0.0, reached, mu)
+    return AllocationPld(run.blocks, tuple(levels), tuple(levels.values()), last if reached else 0.0, reached, mu=mu)

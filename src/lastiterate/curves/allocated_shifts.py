@@ -8,19 +8,17 @@ mean over its blocks of log-normal variables; those of different intervals are i
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import final
 
 import numpy as np
 
 from lastiterate.curves.allocation_composition import COARSE_SHARE, SHARE, Composed, composed
-from lastiterate.curves.curve import UP, Curve, check_delta, check_epsilon
+from lastiterate.curves.curve import UP
 from lastiterate.curves.delayed_shifts import carried
-from lastiterate.curves.exchanged import Exchanged
+from lastiterate.curves.dominating_pair import DominatingPair
 from lastiterate.curves.gdp import Gdp
-from lastiterate.curves.grouped import Grouped, confirmed_epsilon
-from lastiterate.curves.profile_renyi import renyi_divergence
 from lastiterate.curves.ratio_grid import RatioGrid, mean_of_two
 from lastiterate.curves.shift_mixtures import mixture_grid
 from lastiterate.errors import InputError
@@ -35,7 +33,7 @@ Parts = tuple[tuple[float, Array], ...]
 
 @final
 @dataclass(frozen=True)
-class AllocatedShifts(Curve):
+class AllocatedShifts(DominatingPair):
     """Steps over ``blocks`` fresh secret blocks in every pass: ``counts[i]`` of them with Lipschitz constant
     ``factors[i]``, to which the record adds ``shifts[i]``, and noise ``stds[i]``; in order, beginning with a pass.
 
@@ -51,60 +49,34 @@ class AllocatedShifts(Curve):
     growth: float
     widest: int
     before: float = 0.0
-    mu: float = 0.0
-    coarse: bool = False
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not len(self.counts) == len(self.factors) == len(self.shifts) == len(self.stds) or min(self.counts) < 1:
             raise InputError("counts", "need one positive entry for every kind of step", self.counts)
-        if not all(x >= 0 for x in (*self.factors, *self.shifts, *self.stds, self.before, self.mu)):
+        if not all(x >= 0 for x in (*self.factors, *self.shifts, *self.stds, self.before)):
             raise InputError("factors", "and shifts, noise and distances must be numbers >= 0", self.factors)
         if not (self.growth >= 1 and self.widest >= 1 and self.blocks >= 1):
             raise InputError("growth", "must be at least 1, as the widest interval and the blocks", self.growth)
 
     @property
-    def known_blocks(self) -> Gdp:
+    def known(self) -> Gdp:
         """The curve if it were known which blocks hold the record."""
         certain, passes = hidden_passes(self)
         most = (math.sqrt(n) * max((float(w.max()) for _, w in parts), default=0.0) for parts, n in passes)
         return Gdp(math.hypot(certain, self.mu, *most) * UP)
 
-    def directions(self, epsilon: float) -> tuple[float, float]:
-        check_epsilon(epsilon)
-        known, found = self.known_blocks.delta(epsilon), _distribution(self)
-        if found is None:
-            return known, known
-        law, certain = found
-        removed, added = law.deltas(epsilon, math.hypot(self.mu, certain) * UP)
-        return min(removed, known), min(added, known)
-
-    def delta(self, epsilon: float) -> float:
-        return max(self.directions(epsilon))
-
-    def epsilon(self, delta: float) -> float:
-        check_delta(delta)
-        return _epsilon(self, delta)
-
-    def rdp(self, alpha: float) -> float:
-        return renyi_divergence(self, alpha, self.known_blocks.mu)
-
-    def group(self, size: int) -> Curve:
-        return Grouped(self, size)
-
-    def exchanged(self) -> Exchanged:
-        return Exchanged(self)
-
-    def with_gaussian(self, mu: float) -> AllocatedShifts:
-        """The composition with a ``mu``-Gaussian-DP mechanism."""
-        return replace(self, mu=math.hypot(self.mu, mu) * UP)
-
-    def coarser(self) -> AllocatedShifts:
-        return replace(self, coarse=True)
-
-
-@lru_cache(maxsize=256)
-def _epsilon(curve: AllocatedShifts, delta: float) -> float:
-    return min(curve.known_blocks.epsilon(delta), confirmed_epsilon(curve, delta))
+    def law(self) -> tuple[Composed, float] | None:
+        certain, passes = hidden_passes(self)
+        if not certain <= LARGEST or not passes or sum(n for _, n in passes) > LONGEST:
+            return None
+        if not all(float(shift.max()) <= LARGEST for parts, _ in passes for _, shift in parts):
+            return None
+        laws = tuple((pass_law(parts, COARSE_NODES if self.coarse else NODES), n) for parts, n in passes)
+        try:
+            return composed(laws, COARSE_SHARE if self.coarse else SHARE), certain
+        except ValueError:  # too many nodes
+            return None
 
 
 def pass_ends(steps: int, blocks: int, growth: float, widest: int) -> list[int]:
@@ -142,20 +114,6 @@ def hidden_passes(curve: AllocatedShifts) -> tuple[float, tuple[tuple[Parts, int
         found[key] = tuple(parts), found.get(key, ((), 0))[1] + 1
     return certain, tuple(found.values())
 
-
-@lru_cache(maxsize=16)
-def _distribution(curve: AllocatedShifts) -> tuple[Composed, float] | None:
-    """``None`` where there are no numbers."""
-    certain, passes = hidden_passes(curve)
-    if not certain <= LARGEST or not passes or sum(n for _, n in passes) > LONGEST:
-        return None
-    if not all(float(shift.max()) <= LARGEST for parts, _ in passes for _, shift in parts):
-        return None
-    laws = tuple((pass_law(parts, COARSE_NODES if curve.coarse else NODES), n) for parts, n in passes)
-    try:
-        return composed(laws, COARSE_SHARE if curve.coarse else SHARE), certain
-    except ValueError:  # too many nodes
-        return None
 
 
 def pass_law(parts: Parts, nodes: int) -> RatioGrid:

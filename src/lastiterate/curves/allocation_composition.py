@@ -10,20 +10,18 @@ blocks, (r/l) of the mean of r of them plus 1 - r/l. Proof: docs/theorems/random
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import final
 
 import numpy as np
 
-from lastiterate.curves.curve import UP, Curve, check_delta, check_epsilon
-from lastiterate.curves.exchanged import Exchanged
+from lastiterate.curves import ratio_powers
+from lastiterate.curves.curve import UP
+from lastiterate.curves.dominating_pair import DominatingPair
 from lastiterate.curves.gdp import Gdp
-from lastiterate.curves.grouped import Grouped, confirmed_epsilon
-from lastiterate.curves.profile_renyi import renyi_divergence
 from lastiterate.curves.ratio_grid import UNIT, RatioGrid, mean_of_copies
-from lastiterate.curves.ratio_law import Ratio, coarsened
-from lastiterate.curves.ratio_powers import product
+from lastiterate.curves.ratio_law import Ratio
 from lastiterate.curves.subsampled import merged
 from lastiterate.errors import InputError
 
@@ -42,14 +40,11 @@ FEW, FINE_LEVELS, COARSE_LEVELS = 4, 64, 8
 
 @final
 @dataclass(frozen=True)
-class AllocationPld(Curve):
+class AllocationPld(DominatingPair):
     """``counts[i]`` full passes of noise multiplier ``multipliers[i]`` (the least within the pass) over ``blocks``
-    fresh secret blocks, one pass of ``last_multiplier`` that ends after ``last_reached`` blocks (0: none), and a
-    Gaussian mechanism ``mu`` on the same data.
+    fresh secret blocks, and one pass of ``last_multiplier`` that ends after ``last_reached`` blocks (0: none).
 
-    It holds the description; the distribution is computed when a number is asked for (``coarse``: on wider grids), so
-    that equal curves always give equal numbers. ``multipliers`` are sorted; many different ones are rounded down to a
-    few.
+    ``multipliers`` are sorted; many different ones are rounded down to a few.
     """
 
     blocks: int
@@ -57,15 +52,14 @@ class AllocationPld(Curve):
     counts: tuple[int, ...]
     last_multiplier: float = 0.0
     last_reached: int = 0
-    mu: float = 0.0
-    coarse: bool = False
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if len(self.multipliers) != len(self.counts) or any(count < 1 for count in self.counts):
             raise InputError("counts", "need one positive entry for every multiplier", self.counts)
         if self.blocks < 1 or not 0 <= self.last_reached < self.blocks:
             raise InputError("last_reached", "must lie between 0 and the number of blocks", self.last_reached)
-        if not all(z >= 0 for z in (*self.multipliers, self.last_multiplier, self.mu)):
+        if not all(z >= 0 for z in (*self.multipliers, self.last_multiplier)):
             raise InputError("multipliers", "must be numbers >= 0", self.multipliers)
 
     @property
@@ -75,47 +69,26 @@ class AllocationPld(Curve):
         return (*full, (self.last_multiplier, self.last_reached, 1)) if self.last_reached else full
 
     @property
-    def known_blocks(self) -> Gdp:
+    def known(self) -> Gdp:
         """The curve if it were known which blocks hold the record."""
         if any(z == 0 for z, _, _ in self.passes):
             return Gdp(math.inf)
         return Gdp(math.sqrt(sum(n / z**2 for z, _, n in self.passes) + self.mu**2) * UP)
 
-    def directions(self, epsilon: float) -> tuple[float, float]:
-        check_epsilon(epsilon)
-        known, found = self.known_blocks.delta(epsilon), _distribution(self)
-        if found is None:
-            return known, known
-        removed, added = found.deltas(epsilon, self.mu * UP)
-        return min(removed, known), min(added, known)
-
-    def delta(self, epsilon: float) -> float:
-        return max(self.directions(epsilon))
-
-    def epsilon(self, delta: float) -> float:
-        check_delta(delta)
-        return _epsilon(self, delta)
-
-    def rdp(self, alpha: float) -> float:
-        return renyi_divergence(self, alpha, self.known_blocks.mu)
-
-    def group(self, size: int) -> Curve:
-        return Grouped(self, size)
-
-    def exchanged(self) -> Exchanged:
-        return Exchanged(self)
-
-    def with_gaussian(self, mu: float) -> AllocationPld:
-        """The composition with a ``mu``-Gaussian-DP mechanism."""
-        return replace(self, mu=math.hypot(self.mu, mu) * UP)
-
-    def coarser(self) -> AllocationPld:
-        return replace(self, coarse=True)
-
-
-@lru_cache(maxsize=256)
-def _epsilon(curve: AllocationPld, delta: float) -> float:
-    return min(curve.known_blocks.epsilon(delta), confirmed_epsilon(curve, delta))
+    def law(self) -> tuple[Composed, float] | None:
+        if not self.passes or sum(n for _, _, n in self.passes) > LONGEST:
+            return None
+        if not all(LEAST <= z <= LARGEST for z, _, _ in self.passes):
+            return None
+        full = merged(tuple(zip(self.multipliers, self.counts, strict=True)),
+                      COARSE_LEVELS if self.coarse else FINE_LEVELS) if self.counts else ()
+        passes = [(z, self.blocks, n) for z, n in full] + [one for one in self.passes if one[1] < self.blocks]
+        nodes = COARSE_NODES if self.coarse else VARIED_NODES if len(passes) > FEW else NODES
+        laws = tuple((pass_ratio(self.blocks, z, reached, nodes), n) for z, reached, n in passes)
+        try:
+            return composed(laws, COARSE_SHARE if self.coarse else SHARE), 0.0
+        except ValueError:  # too many nodes
+            return None
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,24 +109,6 @@ class Composed:
         return min(1.0, removed / share), min(1.0, added / share)
 
 
-@lru_cache(maxsize=16)
-def _distribution(curve: AllocationPld) -> Composed | None:
-    """``None`` where there are no numbers."""
-    if not curve.passes or sum(n for _, _, n in curve.passes) > LONGEST:
-        return None
-    if not all(LEAST <= z <= LARGEST for z, _, _ in curve.passes):
-        return None
-    full = merged(tuple(zip(curve.multipliers, curve.counts, strict=True)),
-                  COARSE_LEVELS if curve.coarse else FINE_LEVELS) if curve.counts else ()
-    passes = [(z, curve.blocks, n) for z, n in full] + [one for one in curve.passes if one[1] < curve.blocks]
-    nodes = COARSE_NODES if curve.coarse else VARIED_NODES if len(passes) > FEW else NODES
-    laws = tuple((pass_ratio(curve.blocks, z, reached, nodes), n) for z, reached, n in passes)
-    try:
-        return composed(laws, COARSE_SHARE if curve.coarse else SHARE)
-    except ValueError:  # too many nodes
-        return None
-
-
 @lru_cache(maxsize=128)
 def pass_ratio(blocks: int, multiplier: float, reached: int, nodes: int = NODES) -> RatioGrid:
     """The likelihood ratio of one pass that ends after ``reached`` of its ``blocks``; noise is rounded down."""
@@ -167,9 +122,7 @@ def composed(laws: tuple[tuple[RatioGrid, int], ...], share: float = SHARE) -> C
     variance = min(sum(n * spread[order] for spread, n in spreads) for order in (0, 1))
     grid = math.sqrt(variance / sum(n for _, n in laws)) / share
     parts = tuple((on_losses(law, grid), n) for law, n in laws)
-    law = parts[0][0] if len(parts) == 1 and parts[0][1] == 1 else product(parts)
-    while law.h * 4 * share < law.spread:
-        law = coarsened(law)
+    law = ratio_powers.composed(parts, share)
     last = max(abs(part.low) + part.q.size for part, _ in parts) * grid
     mass_error = sum(n * (law.mass_error + law.ratio_error + 2 * law.value.size * UNIT) for law, n in laws)
     return Composed(law, mass_error, sum(n * (law.ratio_error + (8 + 2 * last) * UNIT) for law, n in laws))

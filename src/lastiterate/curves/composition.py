@@ -9,6 +9,7 @@ from lastiterate.curves.allocated_shifts import AllocatedShifts
 from lastiterate.curves.allocation_composition import AllocationPld
 from lastiterate.curves.curve import UP, BestOf, Curve, EpsDelta
 from lastiterate.curves.delayed_shifts import DelayedShifts
+from lastiterate.curves.dominating_pair import BesideGaussian
 from lastiterate.curves.exchanged import Exchanged
 from lastiterate.curves.failure import WithFailure
 from lastiterate.curves.fixed_size_composition import FixedSizeSteps
@@ -60,12 +61,9 @@ def _pair(one: Curve, two: Curve) -> Curve:
             mixture, single = (one, two) if isinstance(one, GdpMixture) else (two, one)
             assert isinstance(mixture, GdpMixture) and isinstance(single, Gdp)
             return GdpMixture(mixture.weights, tuple(math.hypot(mu, single.mu) * UP for mu in mixture.mus))
-        case (Pld() | SecretBins() | FixedSizeSteps() | AllocationPld() | DelayedShifts() | AllocatedShifts()
-              | PerturbedObjective() as sampled, Gdp(mu)):
-            return sampled.with_gaussian(mu)
-        case (Gdp(mu), Pld() | SecretBins() | FixedSizeSteps() | AllocationPld() | DelayedShifts()
-              | AllocatedShifts() | PerturbedObjective() as sampled):
-            return sampled.with_gaussian(mu)
+        case (BesideGaussian() | PerturbedObjective() as exact, Gdp(mu)) | (
+              Gdp(mu), BesideGaussian() | PerturbedObjective() as exact):
+            return exact.with_gaussian(mu)
         case EpsDelta(), EpsDelta():
             return EpsDelta((one.at_epsilon + two.at_epsilon) * UP, min(1.0, one.at_delta + two.at_delta))
         case (EpsDelta(), _) | (_, EpsDelta()):

@@ -11,19 +11,17 @@ Larger weights, and laws of S that are stochastically larger, only make pairs ea
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import final
 
 import numpy as np
 
-from lastiterate.curves.curve import UP, Curve, check_delta, check_epsilon
-from lastiterate.curves.exchanged import Exchanged
+from lastiterate.curves.curve import UP
+from lastiterate.curves.dominating_pair import DominatingPair
 from lastiterate.curves.gdp import Gdp
-from lastiterate.curves.grouped import Grouped, confirmed_epsilon
-from lastiterate.curves.profile_renyi import renyi_divergence
-from lastiterate.curves.ratio_law import Ratio, coarsened
-from lastiterate.curves.ratio_powers import product
+from lastiterate.curves.ratio_law import Ratio
+from lastiterate.curves.ratio_powers import composed
 from lastiterate.curves.shift_mixtures import mixture_profile, shift_law
 from lastiterate.errors import InputError
 from lastiterate.run.arrays import Array
@@ -41,12 +39,12 @@ Weights = tuple[Array, int]
 
 @final
 @dataclass(frozen=True)
-class DelayedShifts(Curve):
+class DelayedShifts(DominatingPair):
     """``counts[i]`` steps with Lipschitz constant ``factors[i]``, to which a record that is drawn, with probability
-    ``rate``, adds ``shifts[i]``, and noise ``stds[i]``; in order. A Gaussian mechanism ``mu`` on the same data.
+    ``rate``, adds ``shifts[i]``, and noise ``stds[i]``; in order.
 
     ``before``: a bound on the distance at the first step. Intervals are 1, then ``growth`` times as long each, rounded
-    down, up to ``widest``, counted from the last step. It holds the description; numbers are computed when asked for.
+    down, up to ``widest``, counted from the last step.
     """
 
     rate: float
@@ -57,61 +55,36 @@ class DelayedShifts(Curve):
     growth: float
     widest: int
     before: float = 0.0
-    mu: float = 0.0
-    coarse: bool = False
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not 0 < self.rate <= 1:
             raise InputError("rate", "must lie in (0, 1]", self.rate)
         if not len(self.counts) == len(self.factors) == len(self.shifts) == len(self.stds) or min(self.counts) < 1:
             raise InputError("counts", "need one positive entry for every kind of step", self.counts)
-        if not all(x >= 0 for x in (*self.factors, *self.shifts, *self.stds, self.before, self.mu)):
+        if not all(x >= 0 for x in (*self.factors, *self.shifts, *self.stds, self.before)):
             raise InputError("factors", "and shifts, noise and distances must be numbers >= 0", self.factors)
         if not (self.growth >= 1 and self.widest >= 1):
             raise InputError("growth", "must be at least 1, as the widest interval", self.growth)
 
     @property
-    def known_draws(self) -> Gdp:
+    def known(self) -> Gdp:
         """The curve if the record were in every batch."""
         certain, pairs = hidden(self)
         return Gdp(math.hypot(certain, self.mu, *(math.sqrt(n) * float(w.sum()) for w, n in pairs)) * UP)
 
-    def directions(self, epsilon: float) -> tuple[float, float]:
-        check_epsilon(epsilon)
-        known, found = self.known_draws.delta(epsilon), _composed(self)
-        if found is None:
-            return known, known
-        law, certain = found
-        removed, added = law.deltas(epsilon, math.hypot(self.mu, certain) * UP)
-        return min(removed, known), min(added, known)
-
-    def delta(self, epsilon: float) -> float:
-        return max(self.directions(epsilon))
-
-    def epsilon(self, delta: float) -> float:
-        check_delta(delta)
-        return _epsilon(self, delta)
-
-    def rdp(self, alpha: float) -> float:
-        return renyi_divergence(self, alpha, self.known_draws.mu)
-
-    def group(self, size: int) -> Curve:
-        return Grouped(self, size)
-
-    def exchanged(self) -> Exchanged:
-        return Exchanged(self)
-
-    def with_gaussian(self, mu: float) -> DelayedShifts:
-        """The composition with a ``mu``-Gaussian-DP mechanism."""
-        return replace(self, mu=math.hypot(self.mu, mu) * UP)
-
-    def coarser(self) -> DelayedShifts:
-        return replace(self, coarse=True)
-
-
-@lru_cache(maxsize=256)
-def _epsilon(curve: DelayedShifts, delta: float) -> float:
-    return min(curve.known_draws.epsilon(delta), confirmed_epsilon(curve, delta))
+    def law(self) -> tuple[Ratio, float] | None:
+        certain, pairs = hidden(self)
+        if not certain <= LARGEST or not pairs or not all(float(w.sum()) <= LARGEST for w, _ in pairs):
+            return None
+        resolution = COARSE if self.coarse else FINE
+        profiles = [(mixture_profile(*shift_law(w, self.rate)), n) for w, n in pairs]
+        variance = sum(n * profile.variance for profile, n in profiles) / sum(n for _, n in profiles)
+        h = max(math.sqrt(variance) / resolution, max(profile.largest for profile, _ in profiles) / MOST_NODES, 1e-7)
+        try:
+            return composed(tuple((profile.on_nodes(h), n) for profile, n in profiles), resolution), certain
+        except (ValueError, OverflowError):
+            return None
 
 
 def interval_ends(steps: int, growth: float, widest: int) -> list[int]:
@@ -158,21 +131,3 @@ def carried(c: Array, s: Array, std: Array, middle: int, *, earlier: bool = Fals
         found = np.exp(shift - noise / 2 + 1e-10 + 2.0**-48 * (c.size + 16) * (1 + size))
     return np.where(np.isneginf(shift), 0.0, np.where(np.isnan(found), math.inf, found))
 
-
-@lru_cache(maxsize=16)
-def _composed(curve: DelayedShifts) -> tuple[Ratio, float] | None:
-    """The law of the likelihood ratio of all pairs and mu of the rest; ``None`` where there is no statement."""
-    certain, pairs = hidden(curve)
-    if not certain <= LARGEST or not pairs or not all(float(w.sum()) <= LARGEST for w, _ in pairs):
-        return None
-    resolution = COARSE if curve.coarse else FINE
-    profiles = [(mixture_profile(*shift_law(w, curve.rate)), n) for w, n in pairs]
-    variance = sum(n * profile.variance for profile, n in profiles) / sum(n for _, n in profiles)
-    h = max(math.sqrt(variance) / resolution, max(profile.largest for profile, _ in profiles) / MOST_NODES, 1e-7)
-    try:
-        found = product(tuple((profile.on_nodes(h), n) for profile, n in profiles))
-    except (ValueError, OverflowError):
-        return None
-    while found.h * 4 * resolution < found.spread:
-        found = coarsened(found)
-    return found, certain

@@ -15,20 +15,19 @@ e^{kh} (their convex hull) are the curve of a pair on these nodes: the pairs of 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import final
 
 import numpy as np
 
 from lastiterate.curves import subsampled
-from lastiterate.curves.curve import UP, Curve, check_delta, check_epsilon
-from lastiterate.curves.exchanged import Exchanged
+from lastiterate.curves.curve import UP
+from lastiterate.curves.dominating_pair import DominatingPair
 from lastiterate.curves.gdp import Gdp
-from lastiterate.curves.grouped import Grouped, confirmed_epsilon
 from lastiterate.curves.profile_renyi import divergence_of
-from lastiterate.curves.ratio_law import Ratio, coarsened
-from lastiterate.curves.ratio_powers import product
+from lastiterate.curves.ratio_law import Ratio
+from lastiterate.curves.ratio_powers import composed
 from lastiterate.curves.sampled_renyi import check_sampled
 from lastiterate.curves.tails import drawn_delta, gdp_delta
 from lastiterate.run.arrays import Array
@@ -46,90 +45,52 @@ REACH = 9.7
 
 @final
 @dataclass(frozen=True)
-class FixedSizeSteps(Curve):
-    """``counts[i]`` steps of noise multiplier ``multipliers[i]``, all with batches of ``rate`` n records drawn afresh,
-    and a Gaussian mechanism ``mu`` (0: none) on the same data.
+class FixedSizeSteps(DominatingPair):
+    """``counts[i]`` steps of noise multiplier ``multipliers[i]``, all with batches of ``rate`` n records drawn afresh.
 
-    ``replaced``: a record is exchanged for another (replace-one); otherwise its gradient becomes 0. Everything is
-    computed when a number is asked for (``coarse``: on a wider grid).
+    ``replaced``: a record is exchanged for another (replace-one); otherwise its gradient becomes 0.
     """
 
     rate: float
     multipliers: tuple[float, ...]
     counts: tuple[int, ...]
     replaced: bool = False
-    mu: float = 0.0
-    coarse: bool = False
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_sampled(self.rate, self.multipliers, self.counts)
 
     @property
-    def in_full(self) -> Gdp:
+    def known(self) -> Gdp:
         """The curve of the same steps when the batches are known: one record is one term of a sum."""
         if min(self.multipliers) == 0:
             return Gdp(math.inf)
         squares = sum(n / z**2 for z, n in zip(self.multipliers, self.counts, strict=True))
         return Gdp(math.sqrt(squares + self.mu**2) * UP)
 
-    def directions(self, epsilon: float) -> tuple[float, float]:
-        check_epsilon(epsilon)
-        known = self.in_full.delta(epsilon)
-        found = _composed(self.rate, self.multipliers, self.counts, self.replaced, self.coarse)
-        if found is None:
-            return known, known
-        removed, added = found.deltas(epsilon, self.mu * UP)
-        return min(known, removed), min(known, added)
-
-    def delta(self, epsilon: float) -> float:
-        return max(self.directions(epsilon))
-
-    def epsilon(self, delta: float) -> float:
-        check_delta(delta)
-        return min(self.in_full.epsilon(delta), confirmed_epsilon(self, delta))
+    def law(self) -> tuple[Ratio, float] | None:
+        if not LEAST <= min(self.multipliers) <= LARGEST:
+            return None
+        resolution = COARSE if self.coarse else FINE
+        given = tuple(sorted((z * (1 - 1e-9), n) for z, n in zip(self.multipliers, self.counts, strict=True)))
+        levels = subsampled.merged(given, COARSE_LEVELS if self.coarse else FINE_LEVELS)
+        steps = sum(n for _, n in levels)
+        # about the variance of the losses: Y - 1 = q (e^{m Z - m^2/2} - 1)
+        variance = sum(n * min(self.rate**2 * math.expm1(min(z**-2, 700.0)), z**-2) for z, n in levels)
+        largest = max(_largest_loss(z, self.rate) for z, _ in levels)
+        h = max(math.sqrt(variance / steps) / resolution, largest / MOST_NODES)
+        try:
+            return composed(tuple((one_step(self.rate, z, self.replaced, h), n) for z, n in levels), resolution), 0.0
+        except (ValueError, OverflowError):
+            return None
 
     def rdp(self, alpha: float) -> float:
         if min(self.multipliers) < LEAST:
-            return self.in_full.rdp(alpha)
+            return self.known.rdp(alpha)
         apart = 1 if self.replaced else 2
         total = sum(n * divergence_of(_profile(self.rate, z, self.replaced), alpha, apart / z, self.rate)
                     for z, n in zip(self.multipliers, self.counts, strict=True))
-        return min(self.in_full.rdp(alpha), (total + alpha * self.mu**2 / 2) * UP)
-
-    def group(self, size: int) -> Curve:
-        return Grouped(self, size)
-
-    def exchanged(self) -> Exchanged:
-        return Exchanged(self)
-
-    def with_gaussian(self, mu: float) -> FixedSizeSteps:
-        """The composition with a ``mu``-Gaussian-DP mechanism."""
-        return replace(self, mu=math.hypot(self.mu, mu) * UP)
-
-    def coarser(self) -> FixedSizeSteps:
-        return replace(self, coarse=True)
-
-
-@lru_cache(maxsize=16)
-def _composed(rate: float, multipliers: tuple[float, ...], counts: tuple[int, ...], replaced: bool,
-              coarse: bool) -> Ratio | None:
-    """The law of the likelihood ratio of all steps; ``None`` where there is no statement."""
-    if not LEAST <= min(multipliers) <= LARGEST:
-        return None
-    resolution = COARSE if coarse else FINE
-    given = tuple(sorted((z * (1 - 1e-9), n) for z, n in zip(multipliers, counts, strict=True)))
-    levels = subsampled.merged(given, COARSE_LEVELS if coarse else FINE_LEVELS)
-    steps = sum(n for _, n in levels)
-    # about the variance of the losses: Y - 1 = q (e^{m Z - m^2/2} - 1)
-    variance = sum(n * min(rate**2 * math.expm1(min(z**-2, 700.0)), z**-2) for z, n in levels)
-    h = max(math.sqrt(variance / steps) / resolution, max(_largest_loss(z, rate) for z, _ in levels) / MOST_NODES)
-    try:
-        found = product(tuple((one_step(rate, z, replaced, h), n) for z, n in levels))
-    except (ValueError, OverflowError):
-        return None
-    while found.h * 4 * resolution < found.spread:
-        found = coarsened(found)
-    return found
+        return min(self.known.rdp(alpha), (total + alpha * self.mu**2 / 2) * UP)
 
 
 def _largest_loss(z: float, rate: float) -> float:

@@ -9,12 +9,12 @@ from typing import Any, final
 
 from lastiterate.curves import subsampled
 from lastiterate.curves.curve import UP, BestOf, Curve, check_delta, check_epsilon
+from lastiterate.curves.dominating_pair import BesideGaussian
 from lastiterate.curves.exchanged import Exchanged
 from lastiterate.curves.gdp import Gdp
 from lastiterate.curves.grouped import Grouped, confirmed_epsilon
 from lastiterate.curves.renyi import renyi_sum
 from lastiterate.curves.sampled_renyi import SampledRenyi, check_sampled
-from lastiterate.errors import InputError
 
 LEAST, LONGEST = 1e-2, 10**7
 """Noise multipliers below ``LEAST`` (losses of thousands in one step) and runs longer than ``LONGEST`` steps (rounding
@@ -25,25 +25,21 @@ FINE_LEVELS, COARSE_LEVELS = 64, 8
 
 @final
 @dataclass(frozen=True)
-class Pld(Curve):
-    """``counts[i]`` Poisson-sampled Gaussian steps of noise multiplier ``multipliers[i]``, all with sampling ``rate``,
-    and a Gaussian mechanism ``mu`` (0: none) on the same data.
+class Pld(BesideGaussian):
+    """``counts[i]`` Poisson-sampled Gaussian steps of noise multiplier ``multipliers[i]``, all with sampling ``rate``.
 
     It holds the description and not the distribution: that is computed when a number is asked for, on a grid chosen
-    from the description (``coarse``: a wider one), so that equal curves always give equal numbers. ``multipliers`` are
+    from the description, so that equal curves always give equal numbers. ``multipliers`` are
     sorted; many different ones are rounded down to a few.
     """
 
     rate: float
     multipliers: tuple[float, ...]
     counts: tuple[int, ...]
-    mu: float = 0.0
-    coarse: bool = False
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_sampled(self.rate, self.multipliers, self.counts)
-        if not self.mu >= 0:
-            raise InputError("mu", "must be a number >= 0", self.mu)
 
     def _losses(self) -> tuple[Any, float]:
         """The distribution, and the allowance for its rounding; ``None`` where there is no statement."""
@@ -57,9 +53,6 @@ class Pld(Curve):
             return subsampled.losses(levels, self.rate, mu, grid), subsampled.allowance(levels, self.rate, grid)
         except (ValueError, OverflowError, MemoryError):  # outside what the library can compute
             return None, 1.0
-
-    def delta(self, epsilon: float) -> float:
-        return max(self.directions(epsilon))
 
     def directions(self, epsilon: float) -> tuple[float, float]:
         check_epsilon(epsilon)
@@ -96,10 +89,6 @@ class Pld(Curve):
         """The same mechanism by Renyi divergences."""
         sampled = SampledRenyi(self.rate, self.multipliers, self.counts, coarse)
         return renyi_sum(sampled.table(), Gdp(self.mu)) if self.mu > 0 else sampled
-
-    def with_gaussian(self, mu: float) -> Pld:
-        """The composition with a ``mu``-Gaussian-DP mechanism."""
-        return replace(self, mu=math.hypot(self.mu, mu) * UP)
 
     def coarser(self) -> Curve:
         return self.renyi(coarse=True) if self.coarse else replace(self, coarse=True)

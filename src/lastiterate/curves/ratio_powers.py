@@ -11,7 +11,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from lastiterate.curves.ratio_law import Ratio
+from lastiterate.curves.ratio_law import Ratio, coarsened
 from lastiterate.run.arrays import Array
 
 CUT = 1e-18
@@ -55,6 +55,14 @@ def _convolved(parts: list[tuple[int, Array, int]], h: float) -> tuple[Array, in
         total = total * _raised(transform, count)
     masses = np.roll(np.fft.irfft(total, size), -(low % size))
     return np.maximum(masses[: high - low + 1], 0.0), low, 2 * CUT + _rounding(transforms, counts, total, size)
+
+
+def composed(parts: tuple[tuple[Ratio, int], ...], resolution: float) -> Ratio:
+    """The product, on ``resolution`` to four times as many nodes for each standard deviation of its loss."""
+    found = parts[0][0] if len(parts) == 1 and parts[0][1] == 1 else product(parts)
+    while found.h * 4 * resolution < found.spread:
+        found = coarsened(found)
+    return found
 
 
 def _rounding(transforms: list[NDArray[np.complex128]], counts: list[int], total: NDArray[np.complex128],

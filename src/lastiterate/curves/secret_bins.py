@@ -11,15 +11,13 @@ Proof: docs/theorems/balls-in-bins. One pass of blocks drawn anew is the same pa
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import final
 
-from lastiterate.curves.curve import UP, Curve, check_delta, check_epsilon
-from lastiterate.curves.exchanged import Exchanged
+from lastiterate.curves.curve import UP
+from lastiterate.curves.dominating_pair import DominatingPair
 from lastiterate.curves.gdp import Gdp
-from lastiterate.curves.grouped import Grouped, confirmed_epsilon
-from lastiterate.curves.profile_renyi import renyi_divergence
 from lastiterate.curves.ratio_law import COARSE, FINE, Ratio, certain, joined, mean_of
 from lastiterate.errors import InputError
 
@@ -32,58 +30,31 @@ FINE_LEVELS, COARSE_LEVELS = 12, 4
 
 @final
 @dataclass(frozen=True)
-class SecretBins(Curve):
-    """``counts[i]`` bins of strength ``strengths[i]``, and a Gaussian mechanism ``mu`` (0: none) on the same data.
+class SecretBins(DominatingPair):
+    """``counts[i]`` bins of strength ``strengths[i]``.
 
-    It holds the description; the law of the likelihood ratio is computed when a number is asked for (``coarse``: on a
-    wider grid). The strongest bin alone, if it were known, would be a max(strengths)-GDP mechanism.
+    The strongest bin alone, if it were known, would be a max(strengths)-GDP mechanism.
     """
 
     strengths: tuple[float, ...]
     counts: tuple[int, ...]
-    mu: float = 0.0
-    coarse: bool = False
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if len(self.strengths) != len(self.counts) or not self.counts or min(self.counts) < 1:
             raise InputError("counts", "need one positive entry for every strength", self.counts)
-        if not all(a >= 0 for a in (*self.strengths, self.mu)):
+        if not all(a >= 0 for a in self.strengths):
             raise InputError("strengths", "must be numbers >= 0", self.strengths)
 
     @property
-    def known_bin(self) -> Gdp:
+    def known(self) -> Gdp:
         """The curve if the record's bin were known."""
         return Gdp(math.hypot(max(self.strengths), self.mu) * UP)
 
-    def directions(self, epsilon: float) -> tuple[float, float]:
-        check_epsilon(epsilon)
+    def law(self) -> tuple[Ratio, float] | None:
         if max(self.strengths) > LARGEST:
-            known = self.known_bin.delta(epsilon)
-            return known, known
-        return likelihood_ratio(self.strengths, self.counts, self.coarse).deltas(epsilon, self.mu * UP)
-
-    def delta(self, epsilon: float) -> float:
-        return max(self.directions(epsilon))
-
-    def epsilon(self, delta: float) -> float:
-        check_delta(delta)
-        return min(self.known_bin.epsilon(delta), confirmed_epsilon(self, delta))
-
-    def rdp(self, alpha: float) -> float:
-        return renyi_divergence(self, alpha, self.known_bin.mu)
-
-    def group(self, size: int) -> Curve:
-        return Grouped(self, size)
-
-    def exchanged(self) -> Exchanged:
-        return Exchanged(self)
-
-    def with_gaussian(self, mu: float) -> SecretBins:
-        """The composition with a ``mu``-Gaussian-DP mechanism."""
-        return replace(self, mu=math.hypot(self.mu, mu) * UP)
-
-    def coarser(self) -> SecretBins:
-        return replace(self, coarse=True)
+            return None
+        return likelihood_ratio(self.strengths, self.counts, self.coarse), 0.0
 
 
 @lru_cache(maxsize=32)

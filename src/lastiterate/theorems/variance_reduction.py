@@ -33,7 +33,7 @@ def _bound(run: Run) -> Curve:
     assert rate is not None
     mu = math.sqrt(taken) * longer / method.snapshot_multiplier(run) * UP
     between = run.steps - taken
-    return Pld(rate, (method.difference_multiplier(run) / longer / UP,), (between,), mu) if between else Gdp(mu)
+    return Pld(rate, (method.difference_multiplier(run) / longer / UP,), (between,), mu=mu) if between else Gdp(mu)
 
 
 THEOREM = Theorem(
