@@ -1,6 +1,10 @@
 """Weighted contributions: as long as the bounds say, in the ratios that were asked for, whatever the parameters."""
 
+import copy
+import json
+import pickle
 from dataclasses import replace
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -10,8 +14,10 @@ import pytest
 import lastiterate as li
 from lastiterate.engine import execute, seeded_key
 from lastiterate.engine.calibration_queries import Queries
+from lastiterate.engine.exact_records import ExactRecords, RecordGrid
 from lastiterate.engine.exact_sums import ExactLinear, grid_of, on_grid
 from lastiterate.engine.gradients import Linear
+from lastiterate.engine.network import fit_network, prepared
 
 WEIGHTS = {2: (0.2, 1.0), 3: (1.0, 0.05, 0.4)}
 LOSSES = [li.Logistic(class_weights=WEIGHTS[2]), li.Logistic(cap=0.2, class_weights=WEIGHTS[2]),
@@ -92,3 +98,82 @@ def test_a_small_weight_moves_answers_to_the_other_class() -> None:
         score = np.column_stack((x, np.full(4000, run.loss.intercept))) @ model.weights[0]
         found.append((score > 0).mean())
     assert found[2] < 0.2 < found[0] < 0.8 < found[1]
+
+
+FIRST = {"a": np.random.default_rng(7).normal(size=(5, 4)).astype(np.float32), "b": np.ones((3, 5), np.float32) / 4}
+OWN = li.Run(n=30, steps=2, step_size=0.3, noise=li.GradientNoise(0.05), clip=0.3,
+             loss=li.Abstract(class_weights=WEIGHTS[3]))
+
+
+def own_loss(params: dict, x: jax.Array, y: jax.Array) -> jax.Array:
+    return -jax.nn.log_softmax(params["b"] @ jnp.tanh(params["a"] @ x))[y]
+
+
+@pytest.mark.parametrize("batching", [li.Cyclic(10), li.Poisson(0.3)], ids=["single precision", "double precision"])
+@pytest.mark.parametrize("exactly", [False, True])
+def test_a_network_sums_clipped_gradients_times_weights(exactly: bool, batching: li.Cyclic | li.Poisson) -> None:
+    """Beyond the clip too: a record of class c is as long as the clip times the weight of c, and no longer."""
+    rng, target = np.random.default_rng(2), np.arange(30) % 3
+    x = rng.normal(size=(30, 4)).astype(np.float32) * np.repeat([0.01, 1.0, 30.0], 10)[:, None]
+    sums = []
+    with jax.enable_x64(True):
+        for weights in (WEIGHTS[3], None):
+            run = replace(OWN, batching=batching, loss=li.Abstract(class_weights=weights))
+            loop, theta, _ = prepared(run, own_loss, FIRST, (x, target))
+            model = loop.objective
+            if exactly:
+                grid = RecordGrid.of(run)
+                model = ExactRecords(model.loss, model.form, run.clip, grid.places, grid.most_squared, model.most,
+                                     weights=model.weights)
+            one = jax.jit(model.chunk_sum)
+            given = jnp.asarray(x), jnp.asarray(target)
+            sums.append([np.asarray(one(theta, (*given, jnp.arange(30) == i))) for i in range(30)])
+            total = np.asarray(one(theta, (*given, jnp.ones(30, bool))))
+            np.testing.assert_allclose(total, np.sum(sums[-1], axis=0), atol=1e-6)
+    found, plain = map(np.array, sums)
+    counted = np.array(WEIGHTS[3])[target]
+    np.testing.assert_allclose(found, plain * counted[:, None], rtol=1e-5, atol=1e-6)
+    lengths = np.linalg.norm(found, axis=1)
+    assert (lengths <= 0.3 * counted + 1e-6).all() and (lengths[20:] > 0.29 * counted[20:]).all()
+
+
+def test_weights_of_a_network_are_in_its_description_and_its_certificate(tmp_path: Path) -> None:
+    data = np.random.default_rng(2).normal(size=(30, 4)).astype(np.float32), np.arange(30) % 3
+    run = replace(OWN, loss=li.Abstract())
+    model = li.train(run, data, model=FIRST, loss=own_loss, class_weight={0: 10, 1: 0.5, 2: 4}, delta=1e-3, seed=0)
+    assert model.run.loss.class_weights == WEIGHTS[3] and li.Run.from_json(model.run.to_json()) == model.run
+    assert model.certificate.epsilon(1e-3) == li.account(run).epsilon(1e-3)
+    model.save(tmp_path / "model")
+    written = json.loads((tmp_path / "model" / "certificate.json").read_text())
+    assert written["run"]["loss"]["class_weights"] == list(WEIGHTS[3])
+    assert copy.copy(run).loss == run.loss and pickle.loads(pickle.dumps(model.run)) == model.run
+    with jax.enable_x64(True):
+        known = [fit_network(one, own_loss, FIRST, data, seeded_key(0))["a"] for one in (model.run, run)]
+    np.testing.assert_array_equal(model.params["a"], known[0])
+    assert np.abs(known[1] - known[0]).max() > 1e-5
+
+
+NO_CLASS = {"one-hot": np.eye(3)[np.arange(30) % 3], "numbers": np.linspace(0, 1, 30), "others": np.arange(30),
+            "negative": np.arange(30) - 1, "missing": None}
+
+
+@pytest.mark.parametrize("second", NO_CLASS.values(), ids=[*NO_CLASS])
+def test_weights_are_refused_where_records_have_no_class(second: np.ndarray | None) -> None:
+    x = np.ones((30, 4), np.float32)
+    data = (x,) if second is None else (x, second)
+    with pytest.raises(li.InputError, match="class ind"):
+        li.train(OWN, data, model=FIRST, loss=lambda p, x, *y: (p["a"] @ x).sum() + p["b"].sum(), delta=1e-3)
+
+
+def test_weights_of_a_run_are_refused_beside_constants_and_other_weights() -> None:
+    with pytest.raises(li.InputError, match="constants"):
+        li.Abstract(li.LossFacts(smooth=1.0), class_weights=(1.0, 0.5))
+    with pytest.raises(li.InputError, match="largest must be 1"):
+        li.Abstract(class_weights=(0.5, 0.5))
+    data = np.ones((30, 4), np.float32), np.arange(30) % 3
+    for given, why in (({0: 1, 1: 2, 2: 3}, "must be that of the run"), ("balanced", "private labels"),
+                       ({1: 1, 2: 5, 3: 4}, "the classes are 0, 1, 2")):
+        with pytest.raises(li.InputError, match=why):
+            li.train(OWN, data, model=FIRST, loss=own_loss, class_weight=given, delta=1e-3)
+    with pytest.raises(li.InputError, match="is for classes"):
+        li.train(replace(OWN, loss=li.HuberRidge()), data, class_weight={0: 1, 1: 2}, delta=1e-3)

@@ -8,8 +8,10 @@ import torch
 import torch.nn.functional as functional
 
 import lastiterate as li
+from lastiterate.engine import seeded_key
 from lastiterate.run.facts import FLOAT_SLACK
 from lastiterate.torch.gradient_sums import CLIP_SHRINK, as_theta, full_precision
+from lastiterate.torch.grid_sums import exactly
 from lastiterate.torch.module_training import prepare
 
 N = 6
@@ -256,3 +258,43 @@ def test_a_long_chunk_is_summed_within_the_allowance():
     found = summed(prepared, torch.ones(n, dtype=torch.bool))
     expected = one_by_one(module, functional.cross_entropy, data, 0.1 * CLIP_SHRINK)
     assert float((found - expected).norm()) < 0.1 * FLOAT_SLACK / 10
+
+
+@pytest.mark.parametrize("exact", [False, True], ids=["real arithmetic", "exact sums"])
+@pytest.mark.parametrize("name", ["dense", "images"])
+def test_clipped_gradients_are_multiplied_by_the_weights_of_classes(name, exact):
+    make, shape, _ = MODULES[name]
+    torch.manual_seed(0)
+    module, weights = make(), (1.0, 0.05, 0.4)
+    x = torch.randn(N, *shape) * torch.tensor([0.01, 1, 30] * 2).view(-1, *[1] * len(shape))
+    target = np.array([0, 1, 2, 2, 0, 1])
+    module(x)
+    sums = []
+    for given in (weights, None):
+        run = replace(RUN, clip=2.0, loss=li.Abstract(class_weights=given))
+        made = prepare(run, module, functional.cross_entropy, (x, target))
+        made = exactly(made, seeded_key(0))[0] if exact else made
+        constants = made.summed.parameters.fixed(made.summed.dtype)
+        with torch.no_grad():
+            each = [made.total(made.initial, constants, torch.tensor([i])).copy() for i in range(N)]
+            whole = made.total(made.initial, constants, torch.arange(N)).copy()
+        np.testing.assert_allclose(whole, np.sum(each, axis=0), atol=1e-6)
+        sums.append(np.array(each))
+    counted = np.array(weights)[target]
+    np.testing.assert_allclose(sums[0], sums[1] * counted[:, None], rtol=1e-5, atol=1e-6)
+    lengths = np.linalg.norm(sums[0], axis=1)
+    assert (lengths <= 2 * counted + 1e-6).all() and (lengths < 1.9 * counted).any() and lengths[5] > 0.09
+
+
+def test_weights_of_classes_are_refused_where_a_record_has_none():
+    torch.manual_seed(0)
+    x, module = np.ones((N, 4), np.float32), torch.nn.Linear(4, 3)
+    for second in (np.linspace(0, 1, N), np.arange(N), np.eye(3)[Y]):
+        with pytest.raises(li.InputError, match="class ind"):
+            li.train(RUN, (x, second), model=module, loss=lambda out, y: (out * y).sum(), delta=1e-3,
+                     class_weight={0: 1, 1: 2, 2: 3})
+    with pytest.raises(li.InputError, match="class ind"):
+        li.train(RUN, {"input": x}, model=module, loss=lambda out: out.sum(), delta=1e-3, class_weight={0: 1, 1: 2})
+    model = li.train(RUN, torch.utils.data.TensorDataset(torch.from_numpy(x), torch.from_numpy(Y)), model=module,
+                     loss=functional.cross_entropy, delta=1e-3, class_weight={0: 1, 1: 2, 2: 4})
+    assert model.run.loss.class_weights == (0.25, 0.5, 1.0)

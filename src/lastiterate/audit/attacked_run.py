@@ -29,6 +29,8 @@ def auditable(run: Run, *, steps_only: bool = False) -> Attacked:
     attacked = replace(run, counts=(), rows_per_unit=1, record_draws=None)
     if steps_only or not audited_whole(run) or networks.stands_in(run):
         attacked = without_preparation(replace(attacked, calibration=None, rows_per_record=1))
+    if networks.stands_in(run) and isinstance(run.loss, Abstract):  # whose records have no class: each counts fully
+        attacked = replace(attacked, loss=replace(run.loss, class_weights=None))
     caveats: tuple[str, ...] = (STAND_IN,) if networks.stands_in(run) else ()
     if run.release == "all" and not trajectory.readable(run):
         caveats += (AS_THEY_ARE,)

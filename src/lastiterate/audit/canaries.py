@@ -19,7 +19,7 @@ from lastiterate.audit.neighbours import DataSet, Neighbours, is_replace_one
 from lastiterate.engine.prepare import linear_loss
 from lastiterate.errors import InputError
 from lastiterate.run.domains import Box, Everywhere
-from lastiterate.run.losses import HuberRidge, LinearLoss
+from lastiterate.run.losses import LinearLoss
 from lastiterate.run.run import Run
 from lastiterate.theorems.quadratic_witness import witness_mus
 
@@ -128,7 +128,7 @@ def _opposed(run: Run, loss: LinearLoss, width: int) -> Neighbours:
 
 def _classes(loss: LinearLoss) -> tuple[int, int]:
     """The canary's class, which counts most, and that of all others: 1 and 0 where all count alike."""
-    weights = None if isinstance(loss, HuberRidge) else loss.class_weights
+    weights = loss.class_weights
     own = 1 if weights is None else int(np.argmax(weights))
     return own, int(own == 0)
 

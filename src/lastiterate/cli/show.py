@@ -17,7 +17,6 @@ from lastiterate.features.map_table import described
 from lastiterate.planning.planner import Choice, share_words
 from lastiterate.planning.predicted_scores import predicted_scores
 from lastiterate.run.correlated_noise import Correlated
-from lastiterate.run.losses import Abstract, HuberRidge
 from lastiterate.run.noise import NoiseMultiplier
 from lastiterate.run.probability_calibration import AssumedSlope, Calibration
 from lastiterate.run.updates import HeavyBall
@@ -73,11 +72,11 @@ def _run_rows(certificate: Certificate, delta: float) -> list[tuple[str, str]]:
 
 def _probabilities(run: Run) -> list[tuple[str, str]]:
     """Whether probabilities are calibrated, of a classifier."""
-    if not run.loss.target_classes:
-        return []
-    weights = None if isinstance(run.loss, Abstract | HuberRidge) else run.loss.class_weights
+    weights = run.loss.class_weights
     counted = [] if weights is None else [("class weights", ", ".join(f"{weight:.4g}" for weight in weights)
                                            + " of a record, in the order of the classes")]
+    if not run.loss.target_classes:
+        return counted
     match run.calibration:
         case None:
             said = "not calibrated: they rank records, and nothing more"

@@ -21,7 +21,7 @@ from functools import cached_property
 import numpy as np
 from scipy.special import expit, softmax
 
-from lastiterate.run.losses import HuberRidge, LinearLoss
+from lastiterate.run.losses import LinearLoss
 
 OF_ONE, OF_SEVERAL = 3.33, 2.0
 """What the Hessian is multiplied by, of one output and of several."""
@@ -90,7 +90,7 @@ class Queries:
     @cached_property
     def _of_classes(self) -> np.ndarray | None:
         """What a record of each class counts, at most 1; the probabilities are then those of the weighted records."""
-        weights = None if isinstance(self.loss, HuberRidge) else self.loss.class_weights
+        weights = self.loss.class_weights
         return None if weights is None else np.array(weights)
 
     @property

@@ -107,13 +107,14 @@ TINY = 2.0**-126
 
 
 def clipped_sum(loss: PerRecord, clip: float | None, params: Any, records: tuple[Any, ...], real: jax.Array,
-                copies: int = 1) -> Any:
+                copies: int = 1, counts: jax.Array | None = None) -> Any:
     """Sum of the per-example gradients scaled to norm at most ``clip``, shaped like ``params``, in float32 or float64.
 
     At most ``CHUNK`` records (m, ...), real (m,). With ``copies`` every record stands so often, one after the other, in
     ``records`` (m copies, ...), and its gradient is the mean over them. A gradient that is not finite counts as 0, with
     a clip or without, and so does one that is too long for a sum without a clip to be finite: if it ended the run
-    instead, one record could be recognised by that alone.
+    instead, one record could be recognised by that alone. ``counts``: what clipped gradients are multiplied by, at most
+    1, (m,).
 
     **Guarantee:** a record's gradient is a function of that record and of the parameters alone (``alone``); norms are
     summed in float64, scaled gradients stay below the clip after rounding, and the sum has at
@@ -156,6 +157,7 @@ def clipped_sum(loss: PerRecord, clip: float | None, params: Any, records: tuple
     counted = real & jnp.isfinite(squares) & (norms <= most)
     bound = math.inf if clip is None else clip * (1 - 2.0**-18)
     scale = jnp.where(counted, jnp.minimum(1.0, bound / jnp.maximum(norms, 1e-300)), 0.0)
+    scale = scale if counts is None else scale * counts
     scale = jnp.where(scale < TINY, 0.0, scale)
     found: list[Any] = [None] * len(leaves)
     for i, layer in dense.items():

@@ -19,6 +19,7 @@ import jax.numpy as jnp
 from lastiterate.engine.exact_draws import draws_of, places_for
 from lastiterate.engine.exact_preparation import check_independent
 from lastiterate.engine.gaussian_noise import Key
+from lastiterate.engine.gradients import counts
 from lastiterate.engine.network import PerExample, fit_network, real_records
 from lastiterate.engine.parameter_form import Form
 from lastiterate.engine.record_keys import in_copies
@@ -27,6 +28,7 @@ from lastiterate.engine.structure import numbered
 from lastiterate.engine.traced import alone
 from lastiterate.engine.trainer import Loop
 from lastiterate.errors import InputError
+from lastiterate.run.class_weights import Weights
 from lastiterate.run.run import Run
 
 FINEST, COARSEST = 30, 12
@@ -78,7 +80,8 @@ class ExactRecords:
     places: int
     most_squared: int
     most: int
-    copies: int = 0  #: as in ``PerExample``
+    copies: int = 0  #: as in ``PerExample``, and so are ``weights``
+    weights: Weights = None
     ridge: float = 0.0
 
     def chunk_sum(self, theta: jax.Array, chunk: Any) -> jax.Array:
@@ -97,6 +100,7 @@ class ExactRecords:
         squares = (each**2).sum(1)
         counted = real & jnp.isfinite(squares)
         factor = jnp.minimum(1.0, self.clip * SHRINK / jnp.maximum(jnp.sqrt(squares), 1e-300))
+        factor = factor if self.weights is None else factor * counts(self.weights, records[1])
         whole = jnp.trunc(jnp.where(counted[:, None], each * factor[:, None], 0.0) * scale)
         within = ((whole**2).sum(1) < SUMMABLE) & ((whole.astype(jnp.int64) ** 2).sum(1) <= self.most_squared)
         return jnp.where(within[:, None], whole, 0.0).sum(0) / scale
@@ -117,7 +121,7 @@ def fit_network_exactly(run: Run, loss: RecordLoss, params: Any, data: tuple[Any
         plain: Any = loop.objective
         assert isinstance(plain, PerExample) and run.clip is not None
         return replace(loop, draws=draws_of(run, grid.step, key), objective=ExactRecords(
-            plain.loss, plain.form, run.clip, grid.places, grid.most_squared, plain.most, plain.copies))
+            plain.loss, plain.form, run.clip, grid.places, grid.most_squared, plain.most, plain.copies, plain.weights))
 
     return fit_network(run, loss, params, data, key, executed_as=exactly, **more)
 

@@ -40,11 +40,14 @@ def residuals(loss: LinearLoss, scores: jax.Array, target: jax.Array) -> jax.Arr
             return jnp.clip(scores - target[None, :], -bound, bound)
 
 
+def counts(weights: tuple[float, ...], target: jax.Array) -> jax.Array:
+    """What clipped contributions are multiplied by, the public weight of each record's class, (m,)."""
+    return jnp.asarray(weights)[target]
+
+
 def weighted(loss: LinearLoss, found: jax.Array, target: jax.Array) -> jax.Array:
     """Clipped residuals (k, m) times the public weight of each record's class, which is at most 1."""
-    if isinstance(loss, HuberRidge) or loss.class_weights is None:
-        return found
-    return found * jnp.asarray(loss.class_weights, found.dtype)[target]
+    return found if loss.class_weights is None else found * counts(loss.class_weights, target).astype(found.dtype)
 
 
 def clip_residuals(rows: jax.Array, found: jax.Array, clip: float | jax.Array | None) -> jax.Array:

@@ -15,6 +15,7 @@ from lastiterate.engine.dense import clipped_sum
 from lastiterate.engine.drawing_loss import BLANK, Augment, drawing
 from lastiterate.engine.fingerprint import fingerprint
 from lastiterate.engine.gaussian_noise import Key, fresh_key
+from lastiterate.engine.gradients import counts
 from lastiterate.engine.loop import drawn_once
 from lastiterate.engine.optimizer_rule import GradientTransformation, OptimizerRule, coupled, rule_of
 from lastiterate.engine.parameter_form import Form
@@ -23,6 +24,7 @@ from lastiterate.engine.process import check_process
 from lastiterate.engine.record_keys import in_copies
 from lastiterate.engine.record_loss import (
     RecordLoss,
+    check_classes,
     check_gradient,
     check_loss,
     check_records,
@@ -34,6 +36,7 @@ from lastiterate.engine.structure import numbered
 from lastiterate.engine.traced import program
 from lastiterate.engine.trainer import Loop, Progress
 from lastiterate.errors import InputError
+from lastiterate.run.class_weights import Weights
 from lastiterate.run.facts import CHUNK
 from lastiterate.run.run import Run
 from lastiterate.run.starts import GaussianStart
@@ -48,6 +51,7 @@ class PerExample:
     """Per-example gradients of any loss, clipped; a chunk is records (pytrees of (m, ...)) and which are real, (m,).
 
     ``copies``: of every record, whose keys are its last part (0: records draw nothing); their mean is clipped.
+    ``weights``: of classes, by which clipped gradients are multiplied; a record's second part is its class.
 
     **Guarantee:** every record's gradient is scaled to norm at most ``clip`` by its own computed norm (one that is not
     finite counts as 0, without a clip too), and chunks of at most ``CHUNK`` records are summed in at least single
@@ -61,15 +65,17 @@ class PerExample:
     exact: bool
     most: int
     copies: int = 0
+    weights: Weights = None
     ridge: float = 0.0
 
     def chunk_sum(self, theta: jax.Array, chunk: Any) -> jax.Array:
         """Sum of the (clipped) gradients of the real records, (size,) float64."""
         records, real = real_records(chunk)
+        counted = None if self.weights is None else counts(self.weights, records[1])
         records = in_precision(records, exact=self.exact)
         arrays = self.form.arrays(theta, exact=self.exact)
         records = in_copies(records) if self.copies else records
-        found = clipped_sum(self._of_arrays, self.clip, arrays, records, real, self.copies or 1)
+        found = clipped_sum(self._of_arrays, self.clip, arrays, records, real, self.copies or 1, counted)
         return jnp.where(real.any(), self.form.vector(found), 0.0)
 
     def _of_arrays(self, arrays: Any, *record: Any) -> jax.Array:
@@ -142,11 +148,12 @@ def objective_of(run: Run, loss: RecordLoss, params: Any, records: tuple[Any, ..
         raise InputError("microbatch", "must be a positive whole number", microbatch)
     if isinstance(run.start, GaussianStart) and bool(form.vector(params).any()):
         raise InputError("params", "must be 0 where the run starts at random", None, "or use start=Fixed()")
+    check_classes(run, records)
     exact, copies = hidden(run), 0 if run.record_draws is None else run.record_draws.copies
     loss, records = drawing(run, loss, augment, records, exact=exact)
     check_loss(loss, form, exact, records)
     check_gradient(loss, form, params, exact, records)
-    return PerExample(loss, form, run.clip, exact, most, copies)
+    return PerExample(loss, form, run.clip, exact, most, copies, run.loss.class_weights)
 
 
 def identity(objective: PerExample, records: tuple[Any, ...], rule: OptimizerRule | None = None) -> str:

@@ -51,6 +51,21 @@ def check_finite(values: Any) -> None:
         raise InputError("data", "must be finite numbers", "NaN or infinity", "fill or drop those values first")
 
 
+def check_classes(run: Run, records: tuple[Any, ...]) -> None:
+    """Refuse records without a class where classes have weights: their second part must be its index."""
+    weights = run.loss.class_weights
+    if weights is None:
+        return
+    target = records[1] if len(records) > 1 else None
+    if not isinstance(target, np.ndarray | jax.Array) or target.ndim != 1 or target.dtype.kind not in "iu":
+        said = f"{target.dtype} of shape {target.shape}" if isinstance(target, np.ndarray | jax.Array) else None
+        raise InputError("class_weight", "is for records (x, y, ...) whose second part y is a class index, one whole "
+                         "number for each", said, "leave it out, or put weights into the loss, before the clip")
+    if not np.isin(np.asarray(target), np.arange(len(weights))).all():
+        raise InputError("data", f"must have class indices 0..{len(weights) - 1} where so many classes have weights",
+                         None, "encode labels first")
+
+
 def check_loss(loss: RecordLoss, form: Form, exact: bool, data: tuple[Any, ...]) -> None:
     """Refuse what is not one number for one record."""
     arrays = form.arrays(np.zeros(form.size), exact=exact)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +18,7 @@ from lastiterate.errors import InputError, NotCertified
 from lastiterate.ledger.store import Ledger
 from lastiterate.planning.task import automatic_delta
 from lastiterate.release.charging import EVERY, charging_of
+from lastiterate.release.described_run import averaging, drawing, weighing
 from lastiterate.release.fitted import Fitted
 from lastiterate.release.folder import as_path
 from lastiterate.release.kinds import Kind, kind_for
@@ -28,8 +29,6 @@ from lastiterate.release.steps_bar import steps_bar
 from lastiterate.run.arrays import check_kept
 from lastiterate.run.averages import ExponentialAverage, TailAverage
 from lastiterate.run.evidence import Evidence
-from lastiterate.run.method import Descent
-from lastiterate.run.record_draws import RecordDraws
 from lastiterate.run.run import Run
 from lastiterate.run.updates import PostProcessing
 
@@ -48,6 +47,7 @@ def train(
     average: TailAverage | ExponentialAverage | None = None,
     augment: Callable[[Any, Any], Any] | None = None,
     copies: int | None = None,
+    class_weight: Mapping[int, float] | None = None,
     at_least: Evidence = Evidence.ENFORCED,
     progress: Progress | bool | None = None,
     checkpoint: str | Path | None = None,
@@ -82,6 +82,8 @@ def train(
     ``augment(key, x)``: another form of what a record's first part is, drawn under a key of the record's own at every
     step: of JAX for a loss, a ``lastiterate.torch.RecordKey`` for a module. A record's gradient is the mean over
     ``copies`` of them (1), and is clipped then. A loss ``loss(params, x, y, *, key)`` is given such a key as well.
+    ``class_weight``: a public dictionary from class indices 0, 1, ... to what their records count, of which only ratios
+    matter: the gradient of a record (x, y, ...) is clipped first, then multiplied by at most 1.
     ``progress(steps_done, steps, seconds)`` is called now and then, and True shows a bar.
     ``checkpoint``: a file that the state is sealed in
     every ``checkpoint_every`` seconds, under the key in the file ``checkpoint_key`` or in the environment; the same
@@ -102,10 +104,11 @@ def train(
     _check_arguments(run, epsilon=epsilon, delta=delta, seed=seed, secure_noise=secure_noise, progress=progress,
                      at_least=at_least, microbatch=microbatch)
     kind = _kind_for(model, loss)
-    run = run if average is None else _averaging(run, average)
+    run = run if average is None else averaging(run, average)
     run = run if optimizer is None or run.update is not None else replace(
         run, update=PostProcessing(kind.home.named(optimizer)))
-    run = _drawing(run, kind, model, loss, augment, copies)
+    run = run if class_weight is None else weighing(run, class_weight)
+    run = drawing(run, kind, model, loss, augment, copies)
     said = None if statement is None else check_statement(statement)
     _check_data(kind, data, devices, secure_noise)
     stated = automatic_delta(run.n) if delta is None else delta
@@ -142,28 +145,6 @@ def _check_arguments(run: Run, *, epsilon: float | None, delta: float | None, se
         raise InputError("at_least", "must be an Evidence", at_least, "write lastiterate.Evidence.ENFORCED")
     if microbatch is not None and (isinstance(microbatch, bool) or not isinstance(microbatch, int)):
         raise InputError("microbatch", "must be a positive whole number", microbatch)
-
-
-def _averaging(run: Run, average: TailAverage | ExponentialAverage) -> Run:
-    """The run that releases an average."""
-    if type(average) not in (TailAverage, ExponentialAverage):
-        raise InputError("average", "must be a TailAverage or an ExponentialAverage", type(average).__name__)
-    if run.method not in (Descent(), average):
-        raise InputError("average", "is of noisy steps whose last iterate would be released otherwise",
-                         type(run.method).__name__, "leave it out, or use method=Descent()")
-    return replace(run, method=average)
-
-
-def _drawing(run: Run, kind: Kind, model: Any, loss: Any, augment: Any, copies: int | None) -> Run:
-    """The run that says what its records draw."""
-    names = kind.home.draws(model, loss, augment)
-    if not names and copies is not None:
-        raise InputError("copies", "are of records that draw something", copies, "add augment=, or leave it out")
-    if run.record_draws is None:
-        return replace(run, record_draws=RecordDraws(" and ".join(names), copies or 1)) if names else run
-    if copies not in (None, run.record_draws.copies):
-        raise InputError("copies", f"must be those of the run, {run.record_draws.copies}", copies, "leave it out")
-    return run
 
 
 def _check_data(kind: Kind, data: Any, devices: int, secure_noise: bool) -> None:

@@ -26,10 +26,12 @@ class Objective(ABC):
 
     ``outputs``: rows of the weight matrix, ``None`` where it is unknown. ``ridge``: what the trainer adds outside the
     records (0 where the loss is known only by its constants). ``scalar_residual``: whether a record's data gradient is
-    a number times its row, so that clipping it keeps the loss convex and smooth.
+    a number times its row, so that clipping it keeps the loss convex and smooth. ``class_weights``: what a record of
+    each class counts, at most 1; its contribution is clipped first, then weighted.
     """
 
     ridge: float
+    class_weights: Weights
     scalar_residual: ClassVar[bool]
 
     @property
@@ -152,6 +154,7 @@ class HuberRidge(Objective):
     residual_clip: float = 1.0
     ridge: float = 0.0
     intercept: float = 1.0
+    class_weights = None
     scalar_residual = True
 
     def __post_init__(self) -> None:
@@ -177,22 +180,32 @@ class HuberRidge(Objective):
 class Abstract(Objective):
     """Any other loss, known only through its ``constants``: what is not stated is unknown.
 
-    Composition needs a clipping norm or a sensitivity; a network's loss is described like this.
+    Composition needs a clipping norm or a sensitivity; a network's loss is described like this. ``class_weights``: as
+    for ``Logistic``, of records whose second part is their class; not beside constants, which speak of records that
+    count alike.
 
     **Guarantee:** constants are the caller's word, however well they were known of the loss that they were derived
     for; those that survived a search (``falsify``) stay ``TESTED``. Copies and pickles are looked at again.
     """
 
     constants: LossFacts = LossFacts()
+    class_weights: Weights = None
     ridge = 0.0
     scalar_residual = False
 
     def __post_init__(self) -> None:
         settle(self)
         object.__setattr__(self, "constants", as_stated(self.constants))
+        if self.class_weights is None:
+            return
+        check_class_weights(self.class_weights, max(2, len(self.class_weights)))
+        if self.constants != LossFacts():
+            raise InputError("class_weights", "must be left out beside constants of the loss, which speak of "
+                             "records that count alike", self.class_weights, "leave the constants out")
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         object.__setattr__(self, "constants", state["constants"])
+        object.__setattr__(self, "class_weights", state.get("class_weights"))
         self.__post_init__()
 
     @property

@@ -8,6 +8,7 @@ from typing import final
 
 from lastiterate.errors import InputError
 from lastiterate.run.derived_fields import Described
+from lastiterate.run.facts import LossFacts
 from lastiterate.run.fields import settle
 from lastiterate.run.losses import Abstract
 from lastiterate.run.validate import whole
@@ -52,7 +53,7 @@ def check_record_draws(run: Described, draws: RecordDraws | None) -> None:
         return
     if run.clip is None:
         raise InputError("clip", "is needed where a record's gradient draws random numbers", None, "add clip=")
-    if type(run.loss) is not Abstract or run.loss != Abstract():
+    if type(run.loss) is not Abstract or run.loss.constants != LossFacts():
         raise InputError("loss of the run", "must be Abstract without constants where a record's gradient draws random "
                          "numbers: constants speak of records as they are", type(run.loss).__name__,
                          "leave loss out of the run")

@@ -25,6 +25,7 @@ from torch.func import functional_call, grad, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import tree_leaves, tree_map
 
+from lastiterate.run.class_weights import Weights
 from lastiterate.run.facts import CHUNK
 from lastiterate.torch.contributions import TINY, Contribution, Stored
 from lastiterate.torch.layers import Layer, Tapped
@@ -59,6 +60,7 @@ class PerRecord:
     exact: bool
     wide: bool = False
     drawing: Drawing | None = None  #: what records draw; then the last part of each is its key
+    weights: Weights = None  #: of classes, which multiply clipped gradients; a record's second part is its class
 
     @property
     def dtype(self) -> torch.dtype:
@@ -116,12 +118,19 @@ class PerRecord:
         counted = among(torch.isfinite(squares) & (squares.sqrt() <= most), real, used)
         bound = math.inf if self.clip is None else self.clip * CLIP_SHRINK
         scale = torch.clamp(bound / torch.clamp(squares.sqrt(), min=1e-300), max=1.0)
+        scale = self.weighted(scale, records)
         scale = torch.where(counted & (scale >= TINY), scale, 0.0)
         first = len(counted) if used is None else used
         kept = first if real is None and bool(counted[:first].all()) else counted
         sums = {name: found[name].total(scale, kept, wide=self.wide) for name in scales}
         return {name: sums[name] if factor == 1 else sums[name].to(torch.float64) * factor
                 for name, factor in scales.items()}
+
+    def weighted(self, scale: torch.Tensor, records: tuple[Any, ...]) -> torch.Tensor:
+        """What clips scale records by, (m,) float64, times the weight of each record's class, at most 1."""
+        if self.weights is None:
+            return scale
+        return scale * torch.tensor(self.weights, dtype=torch.float64, device=scale.device)[records[1]]
 
     def contributions(self, trained: State, constants: State, records: tuple[Any, ...]) -> dict[str, Contribution]:
         """Per-record gradients of the records (m, ...), by the module's own parameters."""

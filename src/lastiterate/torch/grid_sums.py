@@ -36,6 +36,7 @@ class ExactRecords(PerRecord):
         squares = flat.square().sum(1)
         counted = among(torch.isfinite(squares), real, used)
         factor = torch.clamp(self.clip * SHRINK / torch.clamp(squares.sqrt(), min=1e-300), max=1.0)
+        factor = self.weighted(factor, records)
         whole = torch.where(counted[:, None], flat * factor[:, None], 0.0).mul(2.0**self.grid.places).trunc()
         within = (whole.square().sum(1) < SUMMABLE) & (whole.long().square().sum(1) <= self.grid.most_squared)
         total = torch.where(within[:, None], whole, 0.0).sum(0) * self.grid.step
@@ -50,5 +51,5 @@ def exactly(prepared: Prepared, key: Any) -> tuple[Prepared, Draws]:
         places = places.within(most)
         plain = plain if places is not None else replace(plain, exact=True)
     summed = ExactRecords(plain.module, plain.loss, plain.parameters, plain.layers, plain.clip, plain.exact,
-                          plain.wide, plain.drawing, grid)
+                          plain.wide, plain.drawing, plain.weights, grid)
     return replace(prepared, summed=summed, most=most, places=places), draws_of(prepared.run, grid.step, key)

@@ -17,6 +17,7 @@ from lastiterate.engine.external_gradients import OutsideLoop
 from lastiterate.engine.gaussian_noise import fresh_key
 from lastiterate.engine.optimizer_rule import coupled
 from lastiterate.engine.prepare import batches_move, hidden_state
+from lastiterate.engine.record_loss import check_classes
 from lastiterate.engine.trainer import Draws
 from lastiterate.errors import InputError
 from lastiterate.run.domains import Everywhere
@@ -33,7 +34,7 @@ from lastiterate.torch.parameters import Grouped, Parameters, State
 from lastiterate.torch.record_drawing import Augment
 from lastiterate.torch.record_key import as_words
 from lastiterate.torch.record_positions import Places, drawn, usual
-from lastiterate.torch.record_tensors import blank, records_of, taken, whole
+from lastiterate.torch.record_tensors import blank, numpy_targets, records_of, taken, whole
 
 MEMORY = 2**23
 """Numbers of per-record gradients that are stored at once, where the caller does not say."""
@@ -186,9 +187,11 @@ def on_made_up(run: Run, model: torch.nn.Module | Grouped, loss: Any, parameters
                records: tuple[Any, ...], augment: Augment | None) -> tuple[np.ndarray, PerRecord, tuple[Any, ...]]:
     """The first parameters, the sums of a module and a loss that were tried on made-up records, and records of the form
     that they take: of ``records`` shapes and types count."""
+    check_classes(run, numpy_targets(records))
     module = model.module if isinstance(model, Grouped) else model
     initial = parameters.vector(module)
-    summed = PerRecord(module, loss, parameters, (), run.clip, hidden_state(run), batches_move(run))
+    summed = PerRecord(module, loss, parameters, (), run.clip, hidden_state(run), batches_move(run),
+                       weights=run.loss.class_weights)
     drawing = drawing_of(run, module, augment, records, summed.dtype)
     formed = records if drawing is None else with_blank_keys(records)
     summed = replace(summed, drawing=drawing)

@@ -60,6 +60,12 @@ def tensors_of(records: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(_tensors(part) for part in records)
 
 
+def numpy_targets(records: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The first two parts of records, the second as an array of NumPy where it is one tensor: what a class is read of.
+    """
+    return (records[0], *(part.numpy(force=True) if isinstance(part, torch.Tensor) else part for part in records[1:2]))
+
+
 def blank(records: tuple[Any, ...]) -> tuple[Any, ...]:
     """One record of zeros, of the shapes and types of these; no number is read."""
     def one(value: Any) -> torch.Tensor:

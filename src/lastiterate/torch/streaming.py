@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from lastiterate.engine.streaming.numbered_source import numbered
 from lastiterate.engine.streaming.passes import Passes
 from lastiterate.engine.streaming.record_source import Piece, Source
 from lastiterate.engine.streaming.streamed_external import OutsideStreamLoop
-from lastiterate.engine.streaming.streamed_network import finite
+from lastiterate.engine.streaming.streamed_network import checked
 from lastiterate.engine.trainer import Progress
 from lastiterate.run.run import Run
 from lastiterate.torch.effect import check_constants
@@ -54,7 +55,7 @@ def fit_in_pieces(run: Run, model: torch.nn.Module | Grouped, loss: Any, source:
 
     loop = OutsideStreamLoop(run, summed.parameters.shapes, prepared.rule)
     with closing(again_and_again(run, source, folder)) as records, \
-            closing(Passes(run, numbered(run, records.source), finite, order, folder)) as passes, \
+            closing(Passes(run, numbered(run, records.source), partial(checked, run), order, folder)) as passes, \
             full_precision(device), torch.no_grad():
         found = loop.execute(prepared.initial, sums, passes, key, progress, keeper)
     check_constants(summed, constants)

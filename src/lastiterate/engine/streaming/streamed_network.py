@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from lastiterate.engine.network import identity, objective_of
 from lastiterate.engine.optimizer_rule import GradientTransformation, rule_of
 from lastiterate.engine.parameter_form import Form
 from lastiterate.engine.process import check_process
-from lastiterate.engine.record_loss import RecordLoss, check_finite
+from lastiterate.engine.record_loss import RecordLoss, check_classes, check_finite
 from lastiterate.engine.streaming.devices import Devices
 from lastiterate.engine.streaming.kept import again_and_again
 from lastiterate.engine.streaming.numbered_source import numbered
@@ -51,20 +52,21 @@ def fit_streaming(run: Run, loss: RecordLoss, params: Any, source: Source, key: 
         key = shared.same_key(fresh_key() if key is None else key)
         order = np.asarray(stream(key, ORDER))
         with closing(again_and_again(run, source, folder)) as records, \
-                closing(Passes(run, numbered(run, records.source), with_flags, order, folder,
+                closing(Passes(run, numbered(run, records.source), partial(with_flags, run), order, folder,
                                part=shared.part)) as passes:
             found = StreamLoop(run, objective, shared, rule).execute(initial, passes, key, progress, keeper)
         form = Form.of(params)
         return form.whole(form.released(found))
 
 
-def finite(piece: Piece) -> Piece:
-    """Records of finite numbers as they are."""
+def checked(run: Run, piece: Piece) -> Piece:
+    """Records of finite numbers, of classes that have weights, as they are."""
     for part in piece:
         check_finite(part)
+    check_classes(run, piece)
     return piece
 
 
-def with_flags(piece: Piece) -> Piece:
+def with_flags(run: Run, piece: Piece) -> Piece:
     """Records, and behind them that they are no empty slots."""
-    return (*finite(piece), np.ones(len(piece[0]), np.uint8))
+    return (*checked(run, piece), np.ones(len(piece[0]), np.uint8))
