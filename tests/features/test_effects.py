@@ -1,5 +1,7 @@
 """What the report draws of every column: the shape that was learned, in the column's units, with the noise's band."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -8,12 +10,14 @@ from lastiterate.data import Category, Ignore, Numeric, Schema
 from lastiterate.data.columns import Date
 from lastiterate.estimators import DPLogisticRegression
 from lastiterate.release.column_effects import column_effects
+from lastiterate.report.charts import Axis
 from lastiterate.report.effect_pictures import effects
+from lastiterate.report.exports import model_card
 from lastiterate.report.subject import read
 
 N = 8000
 SCHEMA = Schema((Numeric("bent", 0.0, 10.0), Numeric("none", 0.0, 1e4, scale="log"), Category("c", ("x", "y")),
-                 Date("day", "2020-01-01", "2020-12-31"), Ignore("id")), classes=("0", "1"))
+                 Date("day", "2020-01-01", "2020-12-31", missing="indicator"), Ignore("id")), classes=("0", "1"))
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +25,8 @@ def table():
     rng = np.random.default_rng(3)
     cells = {"bent": rng.uniform(0, 10, N), "none": np.exp(rng.uniform(0, 9, N)), "c": rng.choice(["x", "y"], N),
              "day": np.datetime_as_string(np.datetime64("2020-01-01") + rng.integers(0, 366, N)), "id": np.arange(N)}
-    score = 4 * np.cos(cells["bent"]) + 2 * (cells["c"] == "y") - 1
+    cells["day"][rng.random(N) < 0.2] = ""
+    score = 4 * np.cos(cells["bent"]) + 2 * (cells["c"] == "y") + 3 * (cells["day"] == "") - 2
     return cells, (rng.random(N) < 1 / (1 + np.exp(-score))).astype(int)
 
 
@@ -38,6 +43,8 @@ def test_effects_are_the_shapes_that_were_there(model):
     assert np.corrcoef(bent.change, np.cos(bent.places))[0, 1] > 0.97
     assert found["c"].labels == ("x", "y") and found["c"].change[1] > found["c"].change[0] + max(found["c"].band)
     assert found["none"].size < bent.size / 2 and found["none"].places[-1] == pytest.approx(1e4)
+    gone = [found[name].missing for name in ("day", "day.month", "day.weekday")]
+    assert found["none"].missing is None and sum(change for change, _ in gone) > 1.5
     assert set(found) == {"bent", "none", "c", "day", "day.month", "day.weekday"}
     assert all(min(effect.band) >= 0 and max(effect.band) > 0 for effect in found.values())
     within = np.abs(found["none"].change) <= np.array(found["none"].band)
@@ -50,6 +57,8 @@ def test_effects_add_up_to_scores(model, table):
     for effect in column_effects(model.fitted_):
         if effect.column in ("bent", "none"):
             total += np.interp(cells[effect.column][:500], effect.places, effect.change)
+        elif effect.missing is not None:  # of a day that is not there: its place, its month and its weekday
+            total += np.where(cells["day"][:500] == "", effect.missing[0], 0)
         elif effect.column == "c":
             total += np.where(cells["c"][:500] == "y", effect.change[1], effect.change[0])
     scores = model.decision_function({name: column[:500] for name, column in cells.items()})
@@ -67,10 +76,31 @@ def test_steps_that_follow_what_was_measured_have_effects_too(table, algorithm):
 
 
 def test_the_report_draws_them(model, tmp_path):
-    place = model.fitted_.save(tmp_path / "m")
-    page = str(effects(read(place)))
+    subject = read(model.fitted_.save(tmp_path / "m"))
+    page = str(effects(subject))
     assert page.count("<svg") >= 3 and "bent" in page and "associations, not causes" in page
     assert page.index("bent:") < page.index("none:")
+    assert page.count("where it is missing: ") == 3, "what a missing day changes, beside each part of a day"
+    assert "</svg></li>" not in page, "every line that the legend lists has a name"
+    card = model_card(subject)["README.md"]
+    assert 0 < card.index("| bent |") < card.index("| none |") and " at (missing) |" in card
+
+
+def test_a_column_on_a_logarithmic_scale_is_drawn_on_one(model):
+    """Half of its public range on that scale is half of the picture, and round numbers are written there."""
+    found = next(effect for effect in column_effects(model.fitted_) if effect.column == "none")
+    axis = Axis("none", found.places[0], found.places[-1], True, found.origin)
+    drawn = [axis.place(place, 0.0, 1.0) for place in found.places]
+    np.testing.assert_allclose(drawn, np.linspace(0, 1, len(drawn)), atol=1e-9)
+    assert axis.ticks() == [0, 1, 10, 100, 1000, 10000]
+    assert next(effect for effect in column_effects(model.fitted_) if effect.column == "bent").origin is None
+
+
+def test_text_is_said_to_have_no_picture(model, tmp_path):
+    subject = read(model.fitted_.save(tmp_path / "m"))
+    said = replace(subject, schema=SCHEMA.to_dict() | {"columns": {"remark": {"kind": "text"}}})
+    assert "Not drawn" not in str(effects(subject)) and "Not drawn: remark." in str(effects(said))
+    assert "Not shown: remark" in model_card(said)["README.md"]
 
 
 def test_every_class_has_effects_against_the_mean_of_all(tmp_path):

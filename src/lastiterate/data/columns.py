@@ -82,6 +82,11 @@ class Numeric(Described):
     def fields(self) -> tuple[Field, ...]:
         return (Number(self.name, self.missing == INDICATOR),)
 
+    @property
+    def origin(self) -> float | None:
+        """What logarithms count from: the scaled number is linear in log(x - origin); ``None`` without a logarithm."""
+        return None if self.scale == "linear" else 0.0 if self.low > 0 else float(self.low) - 1
+
     def scaled(self, values: np.ndarray) -> np.ndarray:
         """Numbers in the public range (n,), float64, on their way from -1 to 1; NaN stays."""
         low, high = float(self.low), float(self.high)

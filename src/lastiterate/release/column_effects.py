@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lastiterate.data.columns import Column, Date, Numeric
+from lastiterate.data.columns import INDICATOR, Column, Date, Numeric
 from lastiterate.features.record_fields import Choice, Field, Number
 from lastiterate.planning.reference_problem import filtered
 from lastiterate.release.linear import FittedLinear
@@ -32,7 +32,8 @@ class Effect:
 
     ``places``: values of a number, or the numbers of ``labels``. ``change``: of the score (log odds of the second
     class, units of half the target's range, or of several classes the score of ``answer`` against the mean of all).
-    ``band``: two standard deviations of the noise in it.
+    ``band``: two standard deviations of the noise in it. ``missing``: both where the column's value is missing
+    and has an indicator. ``origin``: of a number on a logarithmic scale, what its distances are counted from.
     """
 
     column: str
@@ -41,11 +42,14 @@ class Effect:
     band: tuple[float, ...]
     labels: tuple[str, ...] = ()
     answer: str = ""
+    missing: tuple[float, float] | None = None
+    origin: float | None = None
 
     @property
     def size(self) -> float:
-        """The largest change less the smallest one."""
-        return max(self.change) - min(self.change)
+        """The largest change less the smallest one, of a missing value too."""
+        every = self.change if self.missing is None else (*self.change, self.missing[0])
+        return max(every) - min(every)
 
 
 def column_effects(model: FittedLinear) -> tuple[Effect, ...]:
@@ -64,14 +68,18 @@ def column_effects(model: FittedLinear) -> tuple[Effect, ...]:
     columns = {field.name: column for column in schema.columns for field in column.fields}
     found, at = [], 0
     for field, one, width in form.parts:
-        block, at = slice(at, at + width), at + width
-        for places, values, labels in _asked(field, columns[field.name]):
-            rows = (field.rows(values) if one is None else one.rows(field, values)) - mean[block]
-            noise = np.linalg.norm(rows @ spread[block], axis=1)
+        block, at, column = slice(at, at + width), at + width, columns[field.name]
+        lacks = isinstance(column, Numeric | Date) and column.missing == INDICATOR
+        for places, values, labels in _asked(field, column):
+            asked = np.append(values, math.nan if isinstance(field, Number) else -1) if lacks else values
+            rows = (field.rows(asked) if one is None else one.rows(field, asked)) - mean[block]
+            band = (2 * np.linalg.norm(rows @ spread[block], axis=1)).tolist()
             for answer, slope in zip(answers, slopes, strict=True):
-                change = rows @ slope[block]
-                found.append(Effect(field.name, tuple(places.tolist()), tuple(change.tolist()),
-                                    tuple((2 * noise).tolist()), labels, answer))
+                change, many = (rows @ slope[block]).tolist(), len(places)
+                missing = (change[-1], band[-1]) if lacks else None
+                origin = column.origin if isinstance(column, Numeric) else None
+                found.append(Effect(field.name, tuple(places.tolist()), tuple(change[:many]), tuple(band[:many]),
+                                    labels, answer, missing, origin))
     return tuple(sorted(found, key=lambda effect: -effect.size))
 
 

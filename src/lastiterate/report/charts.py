@@ -17,17 +17,21 @@ LEFT, RIGHT, TOP, BOTTOM = 62, 16, 14, 46
 
 @dataclass(frozen=True)
 class Axis:
-    """A linear or logarithmic axis; ``ticks`` are values with a label each."""
+    """A linear or logarithmic axis; ``ticks`` are values with a label each.
+
+    ``origin``: what logarithms count from, below ``low``.
+    """
 
     label: str
     low: float
     high: float
     log: bool = False
+    origin: float = 0.0
 
     def place(self, value: float, start: float, end: float) -> float:
         """Where ``value`` lies between two pixels."""
         if self.log:
-            low, high, at = math.log(self.low), math.log(self.high), math.log(max(value, self.low))
+            low, high, at = (math.log(one - self.origin) for one in (self.low, self.high, max(value, self.low)))
         else:
             low, high, at = self.low, self.high, value
         part = (at - low) / (high - low) if high > low else 0.0
@@ -35,6 +39,10 @@ class Axis:
 
     def ticks(self) -> list[float]:
         """Round values within the axis: at least two, at most a dozen."""
+        if self.log and self.origin:  # round distances from the lower end, which has one itself
+            apart = self.high - self.low
+            found = Axis("", 1.0 if apart > LEAST else apart / 100, apart, log=True).ticks()
+            return [self.low, *(self.low + one for one in found)]
         if self.log:
             first, last = math.floor(math.log10(self.low)), math.ceil(math.log10(self.high))
             for parts in ((1,), (1, 3), (1, 2, 5), range(1, 10)):
@@ -115,6 +123,8 @@ def _drawn(line: Series, at: object) -> Markup:
 def _legend(series: Sequence[Series]) -> Markup:
     entries: list[Markup] = []
     for line in series:
+        if not line.name:  # the other edge of a band
+            continue
         look = STYLES[line.style]
         sample = tag("line", x1=0, x2=34, y1=6, y2=6, stroke=look.colour, stroke_width=look.width,
                      stroke_dasharray=look.dash or None)

@@ -1,7 +1,8 @@
 """A release in the forms that registries, hubs and output checkers read; certificates in, texts out.
 
 **Guarantee:** what is exported follows from the certificate, the model's public description, the releaser's statement
-and an audit's report. No record, no prediction and no weight is in it.
+and an audit's report; a model card also says what the released weights make of each column. No record and no prediction
+is in it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from lastiterate.features.map_table import described, maps_from
 from lastiterate.features.record_fields import Choice
 from lastiterate.release.folder import CERTIFICATE, HASHES
 from lastiterate.report.bills_of_materials import cyclonedx, spdx
+from lastiterate.report.effect_pictures import effects_as_markdown
 from lastiterate.report.evidence_sheets import edpb, nist, w3c
 from lastiterate.report.exported_text import (
     UNSTATED,
@@ -56,6 +58,7 @@ def model_card(subject: Subject) -> dict[str, str]:
         *(f"- {line(text)}" for text in stated["secret"]), "", "## The releaser's statement", "",
         f"- purpose: {line(stated_by_releaser(subject, 'purpose', 'not stated'))}",
         f"- contact: {line(stated_by_releaser(subject, 'contact', 'not stated'))}", *_records(subject), "",
+        *effects_as_markdown(subject),
         "## How to check it", "",
         "`lastiterate verify` on this folder derives every number again. SHA-256 of the weights: "
         f"`{body['weights_sha256']}`.", ""]
