@@ -81,6 +81,7 @@ def test_a_threshold_is_a_public_choice_and_ids_stand_beside_predictions(model, 
     code, out, _ = call("predict", model, table / "t.csv", "--ids", "a", "--json")
     first = json.loads(out)[0]
     assert code == 0 and first["a"] == given[0] and isinstance(first["probability_yes"], float)
+    assert call("predict", model, table / "t.csv", "--ids", "a", "--json", "--probabilities")[1] == out
     for wrong, words in ((("--threshold", "1.5"), "--threshold must lie between"),
                          (("--ids", "nobody"), "--ids must be")):
         code, _, err = call("predict", model, table / "t.csv", *wrong)
@@ -214,6 +215,8 @@ def test_bundled_set_shows_both_accuracies(tmp_path):
     code, out, _ = call("train", "diabetes", "--epsilon", "3", "--model", "huber-ridge", "--out", tmp_path / "r")
     assert code == 0 and "R^2" in out
     assert call("verify", tmp_path / "r")[0] == 0
+    code, _, err = call("predict", tmp_path / "r", "new.csv", "--probabilities")
+    assert code == 2 and "--probabilities are those of classes" in err
 
 
 def test_account_json_and_text():

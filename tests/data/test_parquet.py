@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lastiterate.data import Schema, encode, read_table, schema_template
-from lastiterate.data.parquet import read_types
+from lastiterate.data.parquet import cells_of, read_types
 from lastiterate.errors import InputError
 
 CSV = "age,job,note,label\n20,cook,a,yes\n60.5,,b,no\n,clerk,c,yes\n120,cook,d,no\n"
@@ -74,6 +74,14 @@ def test_same_as_csv(tmp_path, compression):
 )
 def test_cells(tmp_path, array, cells):
     assert read_table(write(tmp_path / "t.parquet", {"x": array})).cells == {"x": cells}
+
+
+def test_categories_whose_values_arrow_cannot_cast():
+    """As polars hands its categories over, in pieces with lists of values of their own."""
+    pieces = [pa.DictionaryArray.from_arrays(pa.array(codes, pa.uint32()), pa.array(values, pa.string_view()))
+              for codes, values in (([1, None, 0], ["a", " b "]), ([0, 0], ["c"]))]
+    assert cells_of("x", pieces[0]) == ["b", "", "a"]
+    assert cells_of("x", pa.chunked_array(pieces)) == ["b", "", "a", "c", "c"]
 
 
 @pytest.mark.parametrize(

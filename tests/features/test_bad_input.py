@@ -34,8 +34,9 @@ def call(*words):
 
 
 @pytest.mark.parametrize(("features", "change", "words"), [
-    ("words", None, "has nothing to map: words"), ("curves,bins", None, "nothing left to map for bins: curves maps"),
-    ("scattering", None, "has nothing to map: scattering"),
+    ("words", None, "has nothing to map: words is for columns of text"),
+    ("curves,bins", None, "nothing left to map for bins: curves maps"),
+    ("scattering", None, "has nothing to map: scattering is for arrays, such as images"),
     ("curve", None, "must be auto, plain"), ("curves,curves", None, "must be auto, plain"),
     ("curves", ("kind = \"number\"", "kind = \"text\"\nx = 1"), "does not exist"),
     ("curves", ("low = 0", "low = 0\nscale = \"cubic\""), "scale must be \"linear\" or \"log\""),

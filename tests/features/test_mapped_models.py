@@ -40,9 +40,9 @@ def table(tmp_path_factory):
     return folder
 
 
-def fitted(table, features):
+def fitted(table, features, **more):
     return fit_file(Wanted(data=str(table / "d.csv"), budget=Budget(1.0, 1e-5), schema=Schema.read(table / "s.toml"),
-                           features=features, test=str(table / "d.csv")))
+                           features=features, test=str(table / "d.csv"), **more))
 
 
 @pytest.fixture(scope="module")
@@ -51,9 +51,11 @@ def trained(table):
 
 
 def test_a_curve_learns_what_a_line_cannot(table, trained):
-    plain = fitted(table, "plain")
+    plain = fitted(table, "plain", calibrated=False)
     assert trained.test_score > 0.85 > 0.6 > plain.test_score
     assert trained.model.released.weights.shape[1] == 12 + 2 + 1
+    with pytest.warns(UserWarning, match="the probabilities are not calibrated on records"):
+        prediction_rows(plain.model, str(table / "d.csv"), probabilities=True)
 
 
 def test_the_map_travels_with_the_model(table, trained, tmp_path):
@@ -61,7 +63,8 @@ def test_the_map_travels_with_the_model(table, trained, tmp_path):
     again = li.load(place)
     assert again.schema == trained.model.schema and [one.name for one in again.schema.features] == ["curves"]
     assert li.verify(place).holds
-    assert prediction_rows(again, str(table / "d.csv")) == prediction_rows(trained.model, str(table / "d.csv"))
+    assert prediction_rows(again, str(table / "d.csv"), probabilities=True) == prediction_rows(
+        trained.model, str(table / "d.csv")), "calibrated: without a warning, which would be an error here"
     card = FORMATS["model-card"](read(place))["README.md"]
     assert "records become rows by: curves" in card
     listed = FORMATS["sacro"](read(place))["target.yaml"]

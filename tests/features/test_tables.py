@@ -106,6 +106,8 @@ def test_schemas_come_from_files_and_dictionaries(tmp_path):
                                      'values = ["x", "y"]\n')
     for given in (tmp_path / "s.toml", str(tmp_path / "s.toml"), SCHEMA.to_dict()):
         assert SchemaTransformer(given).fit(cells).schema_.columns[1] == SCHEMA.columns[1]
+    with pytest.raises(InputError, match="must name public maps here, or be plain or None, got 'auto'"):
+        SchemaTransformer(SCHEMA, features="auto").fit(cells)
     with pytest.raises(InputError, match="schema must be a Schema"):
         SchemaTransformer(3).fit(cells)
 

@@ -63,6 +63,9 @@ def predict_command(model: Annotated[Path, typer.Argument(help="a folder that tr
                     ids: Annotated[str | None, typer.Option("--ids", help="a column of the file that is written beside "
                                                             "each prediction; by default the schema's id")] = None,
                     threshold: Threshold = None,
+                    probabilities: Annotated[bool, typer.Option("--probabilities", help="rely on the probabilities, "
+                                             "which are written anyway: a model of numbers is refused, and a warning "
+                                             "says where they are not calibrated")] = False,
                     out: Out = None, json_: Json = False, unpacked_limit: UnpackedLimit = None) -> None:
     """Predictions as CSV: the label (or number), and the probability of each class; frequencies where the model is
     calibrated (train --calibrated)."""
@@ -71,7 +74,8 @@ def predict_command(model: Annotated[Path, typer.Argument(help="a folder that tr
     from lastiterate.release import datafile
     from lastiterate.release.loading import load
 
-    header, rows = datafile.prediction_rows(load(model), file, ids=ids, threshold=threshold_from(threshold))
+    header, rows = datafile.prediction_rows(load(model), file, ids=ids, threshold=threshold_from(threshold),
+                                            probabilities=probabilities)
     if json_:
         emit(json.dumps(as_json.predictions(header, rows), indent=2) + "\n", out)
         return

@@ -48,11 +48,12 @@ def _arrow_columns(data: Any) -> dict[str, Any]:
         raise InputError("X", "as a data frame needs pyarrow", type(data).__name__,
                          "install it with: pip install lastiterate[parquet]") from None
     pandas = sys.modules.get("pandas")
+    frame = pandas is not None and isinstance(data, pandas.DataFrame)
+    if frame:
+        column_names(list(map(str, data.columns)))  # which Arrow refuses without a reason where two are alike
     try:
-        if pandas is not None and isinstance(data, pandas.DataFrame):  # an index is no column
-            found = pyarrow.Table.from_pandas(data, preserve_index=False)
-        else:
-            found = pyarrow.table(data)
+        # an index is no column
+        found = pyarrow.Table.from_pandas(data, preserve_index=False) if frame else pyarrow.table(data)
     except (TypeError, ValueError, pyarrow.ArrowException):  # their texts show values
         raise InputError("X", NEEDED + ", each column of one type", type(data).__name__) from None
     return {name: column.combine_chunks() for name, column in zip(found.column_names, found.columns, strict=True)}

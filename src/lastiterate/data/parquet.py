@@ -101,11 +101,12 @@ def read_types(path: Path) -> dict[str, str]:
 
 def cells_of(name: str, column: Any) -> list[str]:
     """The cells of one column (an array of Arrow) as text."""
-    from pyarrow import ArrowException, string, types
+    from pyarrow import ArrowException, ChunkedArray, string, types
 
-    if types.is_dictionary(column.type):  # a categorical: its values, and not their codes
-        column = column.cast(column.type.value_type)
     kind = column.type
+    if types.is_dictionary(kind):  # a categorical: its values, and not their codes; Arrow cannot cast all of them
+        return [cell for part in (column.chunks if isinstance(column, ChunkedArray) else [column])
+                for cell in _decoded(cells_of(name, part.dictionary), part.indices.to_pylist())]
     if types.is_floating(kind):
         return [_number(value) for value in column.to_pylist()]
     if types.is_string(kind) or types.is_large_string(kind) or types.is_integer(kind) or types.is_boolean(kind) \
@@ -119,6 +120,10 @@ def cells_of(name: str, column: Any) -> list[str]:
                              str(error).split("\n")[0][:120]) from None
     raise InputError(f"column {name!r}", "must hold numbers, text, categories, true/false or dates", str(kind),
                      "leave nested and binary columns out, or spread a list over columns of its own")
+
+
+def _decoded(values: list[str], codes: list[int | None]) -> list[str]:
+    return ["" if code is None else values[code] for code in codes]
 
 
 def _number(value: float | None) -> str:

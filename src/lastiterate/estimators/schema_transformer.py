@@ -14,9 +14,10 @@ from lastiterate.data.data_frames import frame_table
 from lastiterate.data.encode import encode_features, form_of, label_text
 from lastiterate.data.schema import Schema
 from lastiterate.errors import InputError
-from lastiterate.features.map_table import maps_named
+from lastiterate.features.map_table import PLAIN, maps_named
 from lastiterate.features.row_form import RowForm
 from lastiterate.release.answers import Range
+from lastiterate.release.feature_choice import AUTO, IN_RUN
 
 
 class SchemaTransformer(TransformerMixin, BaseEstimator):
@@ -43,6 +44,9 @@ class SchemaTransformer(TransformerMixin, BaseEstimator):
     def fit(self, X: Any, y: Any = None) -> SchemaTransformer:
         """Check the columns of X, a data frame (pandas, polars, pyarrow), a dictionary of columns, or an array."""
         found = as_schema(self.schema)
+        if self.features in (AUTO, *IN_RUN) and self.features != PLAIN:
+            raise InputError("features", "must name public maps here, or be plain or None", self.features,
+                             "DPLogisticRegression(schema=) knows a budget and takes the others")
         self.schema_ = found if self.features is None else replace(found, features=maps_named(self.features))
         table = frame_table(X, self.schema_)
         self.schema_ = self.schema_.shaped(table.shape)

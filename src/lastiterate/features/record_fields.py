@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import final
+from typing import ClassVar, final
 
 import numpy as np
 
@@ -16,12 +16,13 @@ Values = np.ndarray | list[str]
 
 
 class Field(ABC):
-    """One field of a record. ``name``: of its column.
+    """One field of a record. ``name``: of its column. ``words``: what such fields are called.
 
     A field answers what a map answers, for records that no map speaks of: how many numbers it becomes (``width``), how
     they are called, how long they are at most (``norm``), and what they are for given values.
     """
 
+    words: ClassVar[str]
     name: str
 
     @property
@@ -49,6 +50,7 @@ class Field(ABC):
 class Number(Field):
     """A number in [-1, 1], as its public range scales it; NaN where it is missing and ``indicator`` says so."""
 
+    words: ClassVar[str] = "columns of numbers"
     name: str
     indicator: bool = False
 
@@ -75,6 +77,7 @@ class Number(Field):
 class Choice(Field):
     """One of some public values: the place of the value in the list, -1 where it is none of them."""
 
+    words: ClassVar[str] = "columns of categories"
     name: str
     labels: tuple[str, ...]
 
@@ -106,6 +109,7 @@ class Grid(Field):
     Its values are rows (n, d), d the product of the shape.
     """
 
+    words: ClassVar[str] = "arrays, such as images"
     name: str
     shape: tuple[int, ...]
 
@@ -130,6 +134,7 @@ class Grid(Field):
 class Text(Field):
     """Free text, which becomes numbers by a map only."""
 
+    words: ClassVar[str] = "columns of text"
     name: str
 
     @property

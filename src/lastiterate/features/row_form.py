@@ -35,13 +35,13 @@ class RowForm:
         used = {self._of(field) for field in self.fields}
         idle = next((one for one in self.maps if one not in used), None)
         if idle is not None:
-            kinds = " or ".join(sorted(kind.__name__.lower() for kind in idle.takes))
+            kinds = " or ".join(kind.words for kind in idle.takes)
             before = next((one.name for one in self.maps for field in self.fields
                            if self._of(field) == one and isinstance(field, idle.takes)), None)
             if before is not None:
                 rule = f"has nothing left to map for {idle.name}: {before} maps all its fields"
                 raise InputError("features", rule, None, f'use one of the two, "{before}" or "{idle.name}"')
-            raise InputError("features", f"has nothing to map: {idle.name} is for fields of kind {kinds}", None,
+            raise InputError("features", f"has nothing to map: {idle.name} is for {kinds}", None,
                              "use features=\"auto\", or \"plain\" for none")
 
     def _of(self, field: Field) -> RecordMap | None:

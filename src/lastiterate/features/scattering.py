@@ -167,7 +167,8 @@ def checked_shape(shape: tuple[int, ...]) -> tuple[int, int, int]:
     found = _as_image(shape)
     if found is None:
         raise InputError("images", "must have shape (height, width), or with at most 4 channels behind or before",
-                         shape, "use features=\"plain\"")
+                         shape, "state [array] shape = [height, width] in the schema of flat rows, or use "
+                         "features=\"plain\"")
     return found
 
 

@@ -29,6 +29,7 @@ from lastiterate.release.order import Order, Progress
 from lastiterate.release.pipeline import Released, executed
 from lastiterate.release.protected_units import Units
 from lastiterate.run.class_weights import relative_weights
+from lastiterate.run.probability_calibration import Calibration
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,11 +188,13 @@ def _plain_score(file: Opened) -> float:
 
 
 def prediction_rows(model: Fitted, data: str, *, ids: str | None = None,
-                    threshold: float | tuple[float, float] | None = None) -> tuple[list[str], list[list[str]]]:
+                    threshold: float | tuple[float, float] | None = None, probabilities: bool = False
+                    ) -> tuple[list[str], list[list[str]]]:
     """Header and rows of the CSV that ``predict`` writes: the answer, and the probability of every class.
 
     ``ids``: a column of the file that is written in front of them; by default the one that the schema calls an id,
-    where the file has it. ``threshold``: in the place of the model's own.
+    where the file has it. ``threshold``: in the place of the model's own. ``probabilities``: they are relied
+    on, so that a model without any is refused, and a warning says where nothing made frequencies of them.
     """
     if model.schema is None:
         raise InputError("model", "does not say how the records of a file become rows", model.kind,
@@ -199,6 +202,12 @@ def prediction_rows(model: Fitted, data: str, *, ids: str | None = None,
     named = isinstance(model, FittedLinear) and isinstance(model.answers, Labels)
     if threshold is not None and not named:
         raise InputError("threshold", "is for two classes", threshold, "leave it out")
+    if probabilities and not named:
+        raise InputError("probabilities", "are those of classes, which this model does not tell apart", None,
+                         "leave it out")
+    if probabilities and isinstance(model, FittedLinear) and not isinstance(model.run.calibration, Calibration):
+        warnings.warn("the probabilities are not calibrated on records: their order means something, and frequencies "
+                      "they are not", UserWarning, stacklevel=2)
     table = read_table(data, model.schema)
     if ids is None and table.cells is not None:
         ids = next((c.name for c in model.schema.columns if isinstance(c, Id) and c.name in table.cells), None)
