@@ -203,7 +203,7 @@ def prediction_rows(model: Fitted, data: str, *, ids: str | None = None,
     if threshold is not None and not named:
         raise InputError("threshold", "is for two classes", threshold, "leave it out")
     if probabilities and not named:
-        raise InputError("probabilities", "are those of classes, which this model does not tell apart", None,
+        raise InputError("probabilities", "are those of classes, and this model gives numbers", None,
                          "leave it out")
     if probabilities and isinstance(model, FittedLinear) and not isinstance(model.run.calibration, Calibration):
         warnings.warn("the probabilities are not calibrated on records: their order means something, and frequencies "
