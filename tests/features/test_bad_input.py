@@ -1,10 +1,15 @@
 """What does not fit is one sentence and exit code 2, before anything is charged or written."""
 
+import re
+
 import pytest
 from typer.testing import CliRunner
 
 from lastiterate.cli import app
+from lastiterate.data import Schema
 from lastiterate.ledger.store import Ledger
+from lastiterate.release.feature_choice import OtherRows, chosen
+from lastiterate.release.linear_plans import Budget
 
 SCHEMA = """
 target = "y"
@@ -71,4 +76,11 @@ def test_the_plan_says_why_rows_are_as_they_are(files):
                  "--out", files / "m")
     assert found.exit_code == 0, found.output
     assert "features: curves: numbers as 8 hat functions" in " ".join(found.output.split())
-    assert "records times mu" in " ".join(found.output.split())
+    said = " ".join(found.output.split())
+    assert "records times mu" in said
+    rows = re.search(r"cost (\S+) of log loss with 10 numbers in a row, and (\S+) with 3 \(plain\): these pay where "
+                     r".* down by more than (\S+)\.\s", said)
+    assert rows and float(rows[1]) > float(rows[2]) > 0
+    assert float(rows[3]) == pytest.approx(float(rows[1]) - float(rows[2]), rel=0.1)
+    few = chosen(Schema.read(files / "s.toml"), "auto", (2,), 200, Budget(0.3, 1e-5))
+    assert few.schema.features == () and few.other == OtherRows(10, 2**0.5, "curves"), "which is said in their place"

@@ -15,6 +15,7 @@ from lastiterate.errors import InputError
 
 if TYPE_CHECKING:
     from lastiterate.planning.task import Task
+    from lastiterate.release.feature_choice import FeatureChoice
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,13 +34,13 @@ class Planning(Charged, Budgeted):
     json_: Json = False
 
     @property
-    def task(self) -> Task:
-        """The public numbers, from flags or from a schema (whose array does not say how wide it is)."""
+    def rows(self) -> tuple[Task, FeatureChoice | None]:
+        """The public numbers, from flags or from a schema (whose array does not say how wide it is), and its maps."""
         from lastiterate.data import Schema
         from lastiterate.planning.task import Task
         from lastiterate.release.feature_choice import AUTO, chosen
 
-        features, classes, row_norm = self.features, self.classes, self.row_norm
+        features, classes, row_norm, maps = self.features, self.classes, self.row_norm, None
         if self.schema is not None:
             facts = Schema.read(self.schema)
             for name, value in (("features", None if facts.array is not None else features), ("classes", classes)):
@@ -48,13 +49,14 @@ class Planning(Charged, Budgeted):
             classes = len(facts.classes)
             if features is not None or facts.array is None:
                 shape = (1 if features is None else features,)
-                form = chosen(facts, AUTO, shape, self.n, self.budget).schema.form(shape)
+                maps = chosen(facts, AUTO, shape, self.n, self.budget)
+                form = maps.schema.form(shape)
                 features, row_norm = form.width, form.norm if row_norm is None else row_norm
         if features is None:
             raise InputError("features", "is needed: how many columns of numbers a row has", None,
                              "give it, or the --schema of a table")
         return Task(self.n, features, 2 if classes is None else classes, 1.0 if row_norm is None else row_norm,
-                    calibrated=self.calibrated)
+                    calibrated=self.calibrated), maps
 
 
 @app.command("plan")
@@ -65,7 +67,7 @@ def plan_command(asked: Planning) -> None:
     from lastiterate.cli import as_json, show
     from lastiterate.planning.planner import consider
 
-    task, budget = asked.task, asked.budget
+    (task, maps), budget = asked.rows, asked.budget
     delta = budget.delta_for(asked.n)
     choice = consider(task, epsilon=budget.epsilon, delta=delta, adjacency=budget.adjacency,
                       time_budget=budget.time_budget, stream=asked.stream, shared=asked.charging().allowance)
@@ -73,5 +75,9 @@ def plan_command(asked: Planning) -> None:
         print(json.dumps(as_json.plans(choice, delta), indent=2))
     else:
         show.plans(console, choice, delta)
+        if maps is not None:
+            console.print(f"features: {maps.why}", highlight=False, markup=False)
+            if said := maps.weighed(task, choice.best, budget, stream=asked.stream):
+                console.print(f"more features? {said}.", highlight=False, markup=False)
     if asked.out is not None:
         emit(choice.best.certificate.run.to_json() + "\n", asked.out)

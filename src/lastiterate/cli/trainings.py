@@ -159,4 +159,6 @@ def _show(result: Released, where: str, asked: Training) -> None:
         show.plans(console, result.choice, result.model.delta)
         if result.features:
             console.print(f"features: {result.features}", highlight=False, markup=False)
+        if result.weigh is not None and (said := result.weigh()):
+            console.print(f"more features? {said}.", highlight=False, markup=False)
     show.trained(console, result, where)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +99,12 @@ def fit_file(wanted: Wanted, *, progress: Progress | None = None, charging: Char
                      stream=wanted.stream, choose=wanted.chosen)
     plan = _sampled if wanted.model == SAMPLE else _linear
     kind, order, choice = plan(wanted, file, Charging() if charging is None else charging)
-    return _scored(executed(kind, replace(order, progress=progress)), file, choice)
+    found = _scored(executed(kind, replace(order, progress=progress)), file, choice)
+    if choice is None or file.choice is None:
+        return found
+    task = file.task_of_units if choice.best.certificate.run.rows_per_record > 1 else file.task
+    task = replace(task, n=choice.best.certificate.run.n, calibrated=wanted.calibrated)
+    return replace(found, weigh=partial(file.choice.weighed, task, choice.best, wanted.budget, stream=wanted.stream))
 
 
 Plan = tuple[Kind, Order, Choice | None]

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import cast, get_args
 
 from lastiterate.data.schema import Schema
 from lastiterate.errors import InputError
-from lastiterate.features.map_table import automatic_maps, described, maps_named
-from lastiterate.planning.task import FeatureMap
+from lastiterate.features.map_table import PLAIN, automatic_maps, described, maps_named
+from lastiterate.features.record_fields import Text
+from lastiterate.planning.planner import Plan, consider
+from lastiterate.planning.predicted_scores import predicted_scores
+from lastiterate.planning.task import FeatureMap, Task
 from lastiterate.planning.task import budget as worth
 from lastiterate.release.linear_plans import Budget
 
@@ -16,12 +20,50 @@ AUTO, IN_RUN = "auto", get_args(FeatureMap)
 
 
 @dataclass(frozen=True)
+class OtherRows:
+    """Rows that a choice stands against: numbers in a row, its largest norm, and which maps make it."""
+
+    width: int
+    norm: float
+    words: str
+
+
+@dataclass(frozen=True)
 class FeatureChoice:
-    """A schema with its maps, what the run's preparation does beside them (see ``Task``), and why, in one sentence."""
+    """A schema with its maps, what the run's preparation does beside them (see ``Task``), and why, in one sentence.
+
+    ``other``: plain rows where maps were chosen, and where they were not the rows of maps that larger budgets carry.
+    """
 
     schema: Schema
     part: FeatureMap
     why: str
+    other: OtherRows | None = None
+
+    def weighed(self, task: Task, best: Plan, budget: Budget, *, stream: bool = False) -> str:
+        """What the noise is predicted to cost with these rows and with the others, in a sentence; empty without others.
+
+        ``task``, ``best``: of these rows. The others are planned for, which takes the time of a plan; no value is read.
+        """
+        if self.other is None:
+            return ""
+        rows = replace(task, features=self.other.width, row_norm=self.other.norm)
+        try:
+            found = consider(rows, epsilon=budget.epsilon, delta=budget.delta_for(task.n), adjacency=budget.adjacency,
+                             time_budget=budget.time_budget, stream=stream).best
+        except InputError as error:
+            return f"{self.other.words}, {self.other.width} numbers in a row, cannot be planned for: {error}"
+        (here, what), (there, _) = _predicted(best), _predicted(found)
+        wider = "these" if task.features > self.other.width else "those"
+        return (f"noise is predicted to cost {here:.2g} of {what} with {task.features} numbers in a row, and "
+                f"{there:.2g} with {self.other.width} ({self.other.words}): {wider} pay where they bring the best "
+                f"possible {what} down by more than {abs(here - there):.2g}")
+
+
+def _predicted(plan: Plan) -> tuple[float, str]:
+    """What a plan loses by its noise, on the planner's public reference problem."""
+    found = predicted_scores(plan.certificate.run, plan.risk)
+    return (plan.risk, "loss") if found is None else (found.log_loss, "log loss")
 
 
 def chosen(schema: Schema, features: str, shape: tuple[int, ...], n: int, budget: Budget) -> FeatureChoice:
@@ -30,21 +72,36 @@ def chosen(schema: Schema, features: str, shape: tuple[int, ...], n: int, budget
     ``shape``: of one record of an array. Only public numbers and kinds of columns are looked at. Errors: an unknown
     name, a map that has nothing to map.
     """
-    if features == AUTO and schema.features:
-        return FeatureChoice(schema.shaped(shape), "plain", f"the schema says {described(schema.features)}")
-    if features in IN_RUN:
+    if features in IN_RUN and features != PLAIN:
         return FeatureChoice(replace(schema, features=()), cast(FeatureMap, features), f"{features} was asked for")
-    plain = replace(schema, features=()).form(shape)
+    fields = replace(schema, features=()).form(shape).fields
     resolved = n * worth(budget.epsilon, budget.delta_for(n))
-    if features != AUTO:
-        found = replace(schema, features=maps_named(features, plain.fields, resolved)).shaped(shape)
-        return FeatureChoice(found, "plain", f"{described(found.features)}: asked for")
-    maps = automatic_maps(plain.fields, resolved)
+    by_schema = features == AUTO and bool(schema.features)
+    maps = schema.features if by_schema else automatic_maps(fields, resolved) if features == AUTO else maps_named(
+        features, fields, resolved)
     found = replace(schema, features=maps).shaped(shape)
-    wide, many = found.form(shape).width, len(plain.fields)
+    other = _other(found, shape, resolved)
+    if by_schema:
+        return FeatureChoice(found, PLAIN, f"the schema says {described(maps)}", other)
+    if features != AUTO:
+        return FeatureChoice(found, PLAIN, f"{described(maps)}: asked for", other)
+    wide, many = found.form(shape).width, len(fields)
     why = f"{n} records and this budget (records times mu {resolved:.3g}) " + (
         f"carry {wide} numbers of {many} fields" if maps else f"do not carry more than {wide} numbers in a row")
-    return FeatureChoice(found, "plain", f"{described(maps)}: {why}")
+    return FeatureChoice(found, PLAIN, f"{described(maps)}: {why}", other)
+
+
+def _other(schema: Schema, shape: tuple[int, ...], resolved: float) -> OtherRows | None:
+    """The rows without the schema's maps, but for those that text needs; where it has no others, the rows of the maps
+    that ``auto`` takes for any budget."""
+    fields = replace(schema, features=()).form(shape).fields
+    maps = tuple(one for one in schema.features if Text in one.takes)
+    if maps == schema.features:
+        maps = tuple(type(one).sized(fields, resolved) for one in automatic_maps(fields, math.inf))
+    if maps == schema.features:
+        return None
+    form = replace(schema, features=maps).form(shape)
+    return OtherRows(form.width, form.norm, ", ".join(one.name for one in maps) or PLAIN)
 
 
 def part_of(features: str) -> FeatureMap:

@@ -6,6 +6,7 @@ of models (``kinds``) is what they refuse and how they execute; writing the fold
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from lastiterate.accounting.support import support_caveats
@@ -33,6 +34,7 @@ class Released:
     test_score: float | None = None
     plain_score: float | None = None
     features: str = ""  #: why records become rows as they do
+    weigh: Callable[[], str] | None = None  #: whether more features pay; plans once more
 
 
 def executed(kind: Kind, order: Order) -> Fitted:
