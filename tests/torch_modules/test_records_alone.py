@@ -107,20 +107,36 @@ def test_functions_without_one_are_taken():
 class Peeking(torch.nn.Module):
     """Looks at the numbers behind a batched tensor, which no rule of torch sees."""
 
-    def __init__(self):
+    def __init__(self, weight=1.0):
         super().__init__()
-        self.own = torch.nn.Linear(4, 3)
+        self.own, self.weight = torch.nn.Linear(4, 3), weight
 
     def forward(self, x):
         batched, size = x, x.mean(1, keepdim=True)
         while torch._C._functorch.is_functorch_wrapped_tensor(batched):
             batched = torch._C._functorch.get_unwrapped(batched)
             size = batched.mean()
-        return self.own(x) * (1 + size)
+        return self.own(x) * (1 + self.weight * size)
+
+
+class Short(torch.nn.Module):
+    """Of half precision, whose rounding would hide a little of what is mixed."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = Peeking(0.03)
+
+    def forward(self, x):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return self.inner(x).float()
 
 
 def test_what_no_name_gives_away_shows_in_the_gradients(tmp_path):
     refused("depends on those that it is vectorised with", tmp_path, Peeking())
+
+
+def test_what_rounding_could_hide_shows_in_the_bits(tmp_path):
+    refused("depends on those that it is vectorised with", tmp_path, Short())
 
 
 @pytest.mark.parametrize("way", ["of the records", "of records without a derivative"])

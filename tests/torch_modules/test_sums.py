@@ -298,3 +298,52 @@ def test_weights_of_classes_are_refused_where_a_record_has_none():
     model = li.train(RUN, torch.utils.data.TensorDataset(torch.from_numpy(x), torch.from_numpy(Y)), model=module,
                      loss=functional.cross_entropy, delta=1e-3, class_weight={0: 1, 1: 2, 2: 4})
     assert model.run.loss.class_weights == (0.25, 0.5, 1.0)
+
+
+class Short(torch.nn.Module):
+    """A forward pass in bfloat16, by automatic casts of its own or by hand."""
+
+    def __init__(self, inner, *, automatic=True):
+        super().__init__()
+        self.inner, self.automatic = inner, automatic
+
+    def forward(self, x):
+        if self.automatic:
+            with torch.autocast(x.device.type, dtype=torch.bfloat16):
+                return self.inner(x).float()
+        cast = {name: tensor.to(torch.bfloat16) for name, tensor in self.inner.named_parameters()}
+        return torch.func.functional_call(self.inner, cast, (x.to(torch.bfloat16),)).float()
+
+
+@pytest.mark.parametrize("batching", [li.Cyclic(3), li.Poisson(0.5)], ids=["in order", "drawn"])
+@pytest.mark.parametrize("automatic", [True, False])
+@pytest.mark.parametrize("name", ["dense", "images"])
+def test_a_forward_pass_in_bfloat16_is_clipped_and_added_in_single_precision(name, automatic, batching):
+    make, shape, _ = MODULES[name]
+    torch.manual_seed(0)
+    inner, x = make(), torch.randn(N, *shape) * 3
+    inner(x)
+    run = replace(RUN, clip=0.5, batching=batching)
+    made, plain = (prepare(run, module, functional.cross_entropy, (x, Y))
+                   for module in (Short(inner, automatic=automatic), inner))
+    if automatic:
+        assert len(made.summed.layers) == len(plain.summed.layers)  # no gradient is stored that was not
+    sums = []
+    for one in (made, plain):
+        constants = one.summed.parameters.fixed(one.summed.dtype)
+        with torch.no_grad():
+            each = np.array([one.total(one.initial, constants, torch.tensor([i])).copy() for i in range(N)])
+            whole = one.total(one.initial, constants, torch.arange(N)).copy()
+            parts = one.summed.contributions(one.summed.parameters.tensors(as_theta(one.initial, torch.device("cpu")),
+                                                                           one.summed.dtype), constants, one.records)
+        assert all(part.dtype == torch.float32 for held in parts.values() for part in held.parts)
+        assert (np.linalg.norm(each, axis=1) <= 0.5).all() and np.linalg.norm(each, axis=1).max() > 0.499
+        np.testing.assert_allclose(whole, each.sum(0), atol=3e-7)
+        sums.append(each)
+    assert 0 < np.abs(sums[0] - sums[1]).max() < 0.03
+
+
+def test_bfloat16_is_refused_where_everything_must_be_double_precision():
+    torch.manual_seed(0)
+    with pytest.raises(li.InputError, match="casts to fewer bits"):
+        prepare(EXACT, Short(torch.nn.Linear(4, 3), automatic=False), functional.cross_entropy, (torch.ones(N, 4), Y))

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 from typing import Any, final
 
 import jax
@@ -21,7 +22,9 @@ from lastiterate.engine.exact_preparation import check_independent
 from lastiterate.engine.gaussian_noise import Key
 from lastiterate.engine.gradients import counts
 from lastiterate.engine.network import PerExample, fit_network, real_records
+from lastiterate.engine.one_by_one import one_by_one
 from lastiterate.engine.parameter_form import Form
+from lastiterate.engine.prepare import batches_move
 from lastiterate.engine.record_keys import in_copies
 from lastiterate.engine.record_loss import RecordLoss, in_precision
 from lastiterate.engine.structure import numbered
@@ -82,12 +85,17 @@ class ExactRecords:
     most: int
     copies: int = 0  #: as in ``PerExample``, and so are ``weights``
     weights: Weights = None
+    alone: bool = False  #: records are read one by one, where batches move them
     ridge: float = 0.0
 
     def chunk_sum(self, theta: jax.Array, chunk: Any) -> jax.Array:
         """Sum of the rounded gradients of the real records, (size,) float64, a multiple of the grid."""
+        read = partial(self._sum, self.form.arrays(theta, exact=False))
+        return one_by_one(read, chunk, self.form.size) if self.alone else read(chunk)
+
+    def _sum(self, arrays: Any, chunk: Any) -> jax.Array:
         records, real = real_records(chunk)
-        arrays, scale = self.form.arrays(theta, exact=False), 2.0**self.places
+        scale = 2.0**self.places
 
         def one(arrays: list[Any], record: Any) -> jax.Array:
             found = jax.grad(lambda own: self.loss(self.form.whole(own), *record))(arrays)
@@ -121,7 +129,8 @@ def fit_network_exactly(run: Run, loss: RecordLoss, params: Any, data: tuple[Any
         plain: Any = loop.objective
         assert isinstance(plain, PerExample) and run.clip is not None
         return replace(loop, draws=draws_of(run, grid.step, key), objective=ExactRecords(
-            plain.loss, plain.form, run.clip, grid.places, grid.most_squared, plain.most, plain.copies, plain.weights))
+            plain.loss, plain.form, run.clip, grid.places, grid.most_squared, plain.most, plain.copies, plain.weights,
+            alone=batches_move(run)))
 
     return fit_network(run, loss, params, data, key, executed_as=exactly, **more)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -17,6 +18,7 @@ from lastiterate.engine.fingerprint import fingerprint
 from lastiterate.engine.gaussian_noise import Key, fresh_key
 from lastiterate.engine.gradients import counts
 from lastiterate.engine.loop import drawn_once
+from lastiterate.engine.one_by_one import arithmetic, one_by_one
 from lastiterate.engine.optimizer_rule import GradientTransformation, OptimizerRule, coupled, rule_of
 from lastiterate.engine.parameter_form import Form
 from lastiterate.engine.prepare import hidden
@@ -56,7 +58,8 @@ class PerExample:
     **Guarantee:** every record's gradient is scaled to norm at most ``clip`` by its own computed norm (one that is not
     finite counts as 0, without a clip too), and chunks of at most ``CHUNK`` records are summed in at least single
     precision (see ``FLOAT_SLACK``). With ``exact`` everything that depends on the parameters is float64, for theorems
-    about a hidden state.
+    about a hidden state. ``alone``: records of a chunk are read one by one, so that no bit of a gradient depends on
+    its place.
     """
 
     loss: RecordLoss
@@ -66,14 +69,19 @@ class PerExample:
     most: int
     copies: int = 0
     weights: Weights = None
+    alone: bool = False
     ridge: float = 0.0
 
     def chunk_sum(self, theta: jax.Array, chunk: Any) -> jax.Array:
         """Sum of the (clipped) gradients of the real records, (size,) float64."""
+        arrays = self.form.arrays(theta, exact=self.exact)
+        read = partial(self._sum, arrays)
+        return one_by_one(read, chunk, self.form.size) if self.alone else read(chunk)
+
+    def _sum(self, arrays: Any, chunk: Any) -> jax.Array:
         records, real = real_records(chunk)
         counted = None if self.weights is None else counts(self.weights, records[1])
         records = in_precision(records, exact=self.exact)
-        arrays = self.form.arrays(theta, exact=self.exact)
         records = in_copies(records) if self.copies else records
         found = clipped_sum(self._of_arrays, self.clip, arrays, records, real, self.copies or 1, counted)
         return jnp.where(real.any(), self.form.vector(found), 0.0)
@@ -149,11 +157,12 @@ def objective_of(run: Run, loss: RecordLoss, params: Any, records: tuple[Any, ..
     if isinstance(run.start, GaussianStart) and bool(form.vector(params).any()):
         raise InputError("params", "must be 0 where the run starts at random", None, "or use start=Fixed()")
     check_classes(run, records)
-    exact, copies = hidden(run), 0 if run.record_draws is None else run.record_draws.copies
-    loss, records = drawing(run, loss, augment, records, exact=exact)
-    check_loss(loss, form, exact, records)
+    copies = 0 if run.record_draws is None else run.record_draws.copies
+    loss, records = drawing(run, loss, augment, records, exact=hidden(run))
+    check_loss(loss, form, hidden(run), records)
+    exact, alone = arithmetic(run, loss, form, records)
     check_gradient(loss, form, params, exact, records)
-    return PerExample(loss, form, run.clip, exact, most, copies, run.loss.class_weights)
+    return PerExample(loss, form, run.clip, exact, most, copies, run.loss.class_weights, alone)
 
 
 def identity(objective: PerExample, records: tuple[Any, ...], rule: OptimizerRule | None = None) -> str:
@@ -165,7 +174,7 @@ def identity(objective: PerExample, records: tuple[Any, ...], rule: OptimizerRul
     gradient = jax.grad(lambda arrays, record: objective.loss(form.whole(arrays), *record))
     closed, _ = program(gradient, form.arrays(np.zeros(form.size), exact=exact), first)
     known = "" if rule is None else f", optimizer {rule.identity}"
-    return fingerprint(closed, str(form.tree), form.shapes, form.dtypes, exact) + known
+    return fingerprint(closed, str(form.tree), form.shapes, form.dtypes, exact, objective.alone) + known
 
 
 def check_fits(run: Run, loss: RecordLoss, params: Any, data: tuple[Any, ...], microbatch: int | None,

@@ -158,7 +158,7 @@ class PerRecord:
             (slopes, each), inputs = grad(total, argnums=(0, 1), has_aux=True)(zeros, rest)
         found: dict[str, Contribution] = {name: Stored(values) for name, values in each.items()}
         for layer in self.layers:
-            pair = inputs[layer.names[0]], slopes[layer.names[0]]
+            pair = in_precision((inputs[layer.names[0]], slopes[layer.names[0]]), self.dtype)
             if self.drawing is None:
                 found |= layer.contributions(*pair)
             else:

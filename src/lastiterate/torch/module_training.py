@@ -32,6 +32,7 @@ from lastiterate.torch.module_optimizer import Make, ModuleOptimizer
 from lastiterate.torch.modules import check_parts, made_up_pair, settled
 from lastiterate.torch.parameters import Grouped, Parameters, State
 from lastiterate.torch.record_drawing import Augment
+from lastiterate.torch.record_gradients import check_alone
 from lastiterate.torch.record_key import as_words
 from lastiterate.torch.record_positions import Places, drawn, usual
 from lastiterate.torch.record_tensors import blank, numpy_targets, records_of, taken, whole
@@ -179,7 +180,9 @@ def prepare(run: Run, model: torch.nn.Module | Grouped, loss: Any, data: Any,
     if batches_move(run) and not summed.exact:
         most = min(most, usual(run.divisor))
         places = places_of(summed, formed, as_theta(initial, parameters.device), most)
-        summed = summed if places is not None else replace(summed, exact=True)
+        if places is None:
+            summed = replace(summed, exact=True)
+            check_alone(summed, as_theta(initial, parameters.device), parameters.fixed(summed.dtype), formed)
     return Prepared(run, summed, initial, records, most, places, ModuleOptimizer.of(optimizer, parameters, initial))
 
 

@@ -10,6 +10,7 @@ import torch
 from torch.utils._pytree import tree_map
 
 from lastiterate.errors import InputError
+from lastiterate.torch.coarse_arithmetic import Coarsest
 from lastiterate.torch.gradient_sums import PerRecord, arguments, in_precision
 from lastiterate.torch.keyed_dropout import KeyedDropout, drops
 from lastiterate.torch.layers import Layer, Uses
@@ -76,11 +77,11 @@ def settled(summed: PerRecord, records: Any, theta: torch.Tensor) -> PerRecord:
         _check_module(summed, constants | trained, pair)
     one = tree_map(lambda a: a[0], pair)
     _check_loss(summed, constants | trained, one)
-    check_alone(summed, theta, constants, records)
+    tolerance = check_alone(summed, theta, constants, records)
     seen = Uses(trained)
     with seen, KeyedDropout(None):
         summed.call(constants | trained, *arguments(summed.taken(one)[0]))
-    found = replace(summed, layers=_right(summed, seen.layers, theta, constants, pair))
+    found = replace(summed, layers=_right(summed, seen.layers, theta, constants, pair, tolerance))
     _check_gradient(found, theta, constants, records)
     return found
 
@@ -95,7 +96,7 @@ def _check_module(summed: PerRecord, named: State, pair: Any) -> None:
     if not isinstance(given, dict):
         args = (given if isinstance(given, tuple) else (given,)), {}
     try:
-        with torch.no_grad():
+        with torch.no_grad(), Coarsest() as seen:
             both = list(tensors_in(summed.call(named, *args)))
             single = list(tensors_in(summed.call(named, *arguments(tree_map(lambda a: a[0], given)))))
     except (RuntimeError, TypeError, ValueError, IndexError) as error:
@@ -109,7 +110,8 @@ def _check_module(summed: PerRecord, named: State, pair: Any) -> None:
                          str([tuple(a.shape) for a in both][:3]), "leave means over records to the trainer")
     for two, alone in zip(both, single, strict=True):
         same = two.shape[1:] == alone.shape[1:] and (
-            not two.is_floating_point() or torch.allclose(two[:1], alone, rtol=1e-3, atol=1e-5, equal_nan=True))
+            not two.is_floating_point() or torch.allclose(two[:1], alone, rtol=seen.tolerance,
+                                                          atol=seen.tolerance / 100, equal_nan=True))
         if not same:
             raise InputError("model", "must treat every record alone, and a record's output depends on its batch",
                              type(summed.module).__name__, "normalise within records instead, as GroupNorm does")
@@ -138,8 +140,8 @@ def _check_loss(summed: PerRecord, named: Any, one: Any) -> None:
 
 
 def _right(summed: PerRecord, layers: tuple[Layer, ...], theta: torch.Tensor, constants: Any,
-           pair: Any) -> tuple[Layer, ...]:
-    """The layers, if they give what plain differentiation gives; otherwise none."""
+           pair: Any, tolerance: float) -> tuple[Layer, ...]:
+    """The layers, if they give what plain differentiation gives, but for rounding; otherwise none."""
     real = torch.ones(2, dtype=torch.bool, device=theta.device)
     plain = replace(summed, layers=(), clip=None)
     slow = plain.chunk_sum(theta, constants, pair, real)
@@ -148,7 +150,7 @@ def _right(summed: PerRecord, layers: tuple[Layer, ...], theta: torch.Tensor, co
     except (RuntimeError, KeyError):  # a layer that takes another way where its weights have no gradient
         return ()
     size = float(slow.abs().max())
-    same = torch.allclose(slow, quick, rtol=1e-3, atol=1e-4 * size)
+    same = torch.allclose(slow, quick, rtol=tolerance, atol=tolerance * size / 10)
     return layers if same else ()
 
 

@@ -12,6 +12,7 @@ import torch
 from torch.utils._pytree import tree_map
 
 from lastiterate.errors import InputError
+from lastiterate.torch.coarse_arithmetic import Coarsest
 from lastiterate.torch.gradient_sums import PerRecord, in_precision
 from lastiterate.torch.record_positions import drawn
 
@@ -45,21 +46,24 @@ def _of_both_signs(values: torch.Tensor) -> torch.Tensor:
     return found
 
 
-def check_alone(summed: PerRecord, theta: torch.Tensor, constants: Any, records: Any) -> None:
+def check_alone(summed: PerRecord, theta: torch.Tensor, constants: Any, records: Any) -> float:
     """Refuse a module or a loss that mixes records when it is vectorised: on made-up records every gradient must be
     the one that the record has alone, computed without ``vmap``; beside the first parameters, where none is 0 by
-    chance."""
+    chance. How far, relatively, rounding may move a gradient."""
     trained = {name: tensor.detach() for name, tensor in summed.parameters.tensors(drawn(theta), summed.dtype).items()}
     for varied in (True, False) if theta.device.type == "cpu" else (False,):  # elsewhere a bad index ends the process
         several = made_up(records, summed.dtype, _of_both_signs, BESIDE, varied=varied)
         several = tree_map(lambda a: a.to(theta.device), several)
         try:
-            alone = [_alone(summed, trained, constants, tree_map(lambda a, at=i: a[at], several))
-                     for i in range(BESIDE)]
+            with Coarsest() as seen:
+                alone = [_alone(summed, trained, constants, tree_map(lambda a, at=i: a[at], several))
+                         for i in range(BESIDE)]
             break
         except (RuntimeError, IndexError):
             if not varied:
                 raise
+    if summed.exact:
+        seen.check_double()
     try:
         found = replace(summed, layers=()).contributions(trained, constants, several)
     except RuntimeError as error:
@@ -69,10 +73,20 @@ def check_alone(summed: PerRecord, theta: torch.Tensor, constants: Any, records:
     for i, one in enumerate(alone):
         size = max(float(slope.abs().max()) if slope.numel() else 0.0 for slope in one.values())
         for name, slope in one.items() if math.isfinite(size) else ():
-            if not torch.allclose(found[name].each()[i], slope, rtol=1e-3, atol=1e-4 * size + 1e-9):
-                raise InputError("model", "must treat every record alone, and a record's gradient depends on those "
-                                 "that it is vectorised with", type(summed.module).__name__,
-                                 "look for functions with a vmap of their own")
+            close = seen.tolerance, seen.tolerance * size / 10 + 1e-9
+            if not torch.allclose(found[name].each()[i], slope, rtol=close[0], atol=close[1]):
+                raise _mixing(summed)
+    if seen.coarse:  # beside its own copies a record must have the same bits, whatever the tolerance
+        twins = tree_map(lambda a: a[:1].expand_as(a).contiguous(), several)
+        again = replace(summed, layers=()).contributions(trained, constants, twins)
+        if not all(torch.equal(found[name].each()[0], again[name].each()[0]) for name in found):
+            raise _mixing(summed)
+    return seen.tolerance
+
+
+def _mixing(summed: PerRecord) -> InputError:
+    return InputError("model", "must treat every record alone, and a record's gradient depends on those that it is "
+                      "vectorised with", type(summed.module).__name__, "look for functions with a vmap of their own")
 
 
 def _alone(summed: PerRecord, trained: Any, constants: Any, record: Any) -> dict[str, torch.Tensor]:

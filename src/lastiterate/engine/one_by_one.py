@@ -1,0 +1,72 @@
+"""Chunks that are read one record at a time: the same compiled step for each, wherever it stands.
+
+Where batches are drawn a record that is in one moves others to other places of a chunk. Vectorised code may round a
+record's gradient differently there, because what a kernel adds in which order can depend on the place; a loop whose
+body reads one record cannot. So single precision, or less where a loss casts by itself, is a function of the record and
+of the parameters, bit by bit, and only sums, which are double precision, know an order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lastiterate.engine.operations import equations
+from lastiterate.engine.parameter_form import Form
+from lastiterate.engine.prepare import hidden, hidden_state
+from lastiterate.engine.record_loss import RecordLoss, in_precision
+from lastiterate.errors import InputError
+from lastiterate.run.run import Run
+
+LARGE = 2**13
+"""Parameters from which on a CPU is quicker one by one in single precision than vectorised in double precision."""
+
+
+def one_by_one(read: Callable[[Any], jax.Array], chunk: Any, size: int) -> jax.Array:
+    """Sum of ``read`` (chunks of one record, to (size,) float64) over a chunk, up to its last real record."""
+    real = chunk[-1] > 0
+    end = jnp.max(jnp.where(real, jnp.arange(len(real)) + 1, 0))
+
+    def add(i: Any, total: jax.Array) -> jax.Array:
+        return total + read(jax.tree.map(lambda a: jax.lax.dynamic_slice_in_dim(a, i, 1), chunk))
+
+    return jax.lax.fori_loop(0, end, add, jnp.zeros(size, jnp.float64))
+
+
+def arithmetic(run: Run, loss: RecordLoss, form: Form, records: tuple[Any, ...]) -> tuple[bool, bool]:
+    """Whether everything that depends on parameters is double precision, and whether records are read one by one.
+
+    One of them is needed where batches move records, and the first where theorems compare a step at two parameters.
+    """
+    if not hidden(run):
+        return False, False
+    first = in_precision(jax.tree.map(lambda a: np.zeros_like(np.asarray(a)[0]), records), exact=True)
+    own = rounds(lambda arrays, *record: loss(form.whole(arrays), *record),
+                 form.arrays(np.zeros(form.size), exact=True), first)
+    if not hidden_state(run):
+        alone = own or (form.size >= LARGE and jax.default_backend() == "cpu")
+        return not alone, alone
+    if own:
+        raise InputError("loss", "must be computed in double precision where theorems compare one step at two "
+                         "different parameters, and rounds what it makes of them to fewer bits", None,
+                         "leave the cast out, or the constants and the bounded domain that such theorems need")
+    return True, False
+
+
+def rounds(loss: Callable[..., jax.Array], arrays: Any, record: tuple[Any, ...]) -> bool:
+    """Whether a loss of double precision makes something of its parameters that is less precise.
+
+    What it makes of ``record`` alone, numbers of one record, is computed and not looked at.
+    """
+    traced = jax.make_jaxpr(lambda own: loss(own, *record))(arrays)
+
+    def bits(var: Any) -> int:
+        dtype = getattr(var.aval, "dtype", np.dtype(bool))
+        return 8 * dtype.itemsize if jnp.issubdtype(dtype, jnp.floating) else 0
+
+    return any(0 < bits(made) < 64 and any(bits(given) == 64 for given in eqn.invars)
+               for eqn in equations(traced.jaxpr) for made in eqn.outvars)

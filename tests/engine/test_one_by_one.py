@@ -1,0 +1,92 @@
+"""Where batches move records, no bit of a record's gradient depends on its place, whatever a loss casts to."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import lastiterate as li
+from lastiterate.engine import one_by_one
+from lastiterate.engine.exact_records import ExactRecords, RecordGrid
+from lastiterate.engine.network import prepared
+
+N, D, H = 24, 37, 19
+RNG = np.random.default_rng(0)
+X, Y = RNG.normal(size=(N, D)).astype(np.float32), np.arange(N) % 3
+FIRST = {"a": RNG.normal(size=(H, D)).astype(np.float32), "b": RNG.normal(size=(3, H)).astype(np.float32)}
+RUN = li.Run(n=N, steps=2, step_size=0.3, noise=li.GradientNoise(0.1), clip=0.4, batching=li.Poisson(0.5),
+             adjacency="add-remove")
+
+
+def loss(params: dict, x: jax.Array, y: jax.Array) -> jax.Array:
+    return -jax.nn.log_softmax(params["b"] @ jnp.tanh(params["a"] @ x))[y]
+
+
+def short(params: dict, x: jax.Array, y: jax.Array) -> jax.Array:
+    """In bfloat16 but for the last step; what is trained is in single precision."""
+    cast = jax.tree.map(lambda a: a.astype(jnp.bfloat16), params)
+    return -jax.nn.log_softmax((cast["b"] @ jnp.tanh(cast["a"] @ x.astype(jnp.bfloat16))).astype(jnp.float32))[y]
+
+
+def places(model: object, theta: jax.Array) -> set[bytes]:
+    """What record 0 adds to a chunk at each of its places, beside records that do not count, as bits."""
+    total, found = jax.jit(model.chunk_sum), set[bytes]()
+    for at in range(N):
+        order = np.roll(np.arange(N), at)
+        found.add(np.asarray(total(theta, (X[order] * 9, Y[order], (order == 0).astype(np.uint8)))).tobytes())
+    return found
+
+
+@pytest.mark.parametrize("exactly", [False, True], ids=["real arithmetic", "exact sums"])
+@pytest.mark.parametrize("given", [loss, short], ids=["single precision", "bfloat16"])
+def test_a_gradient_has_the_same_bits_at_every_place(given, exactly: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(one_by_one, "LARGE", 1)
+    with jax.enable_x64(True):
+        loop, theta, _ = prepared(RUN, given, FIRST, (X, Y), 32)
+        model = loop.objective
+        assert model.alone and not model.exact
+        if exactly:
+            grid = RecordGrid.of(RUN)
+            model = ExactRecords(given, model.form, RUN.clip, grid.places, grid.most_squared, 32, alone=True)
+        read, sizes = type(model)._sum, set[tuple[int, ...]]()
+        monkeypatch.setattr(type(model), "_sum", lambda self, arrays, chunk: sizes.add(chunk[-1].shape) or read(
+            self, arrays, chunk))
+        (bits,) = places(model, theta)
+        assert sizes == {(1,)}  # the loop's body knows one record, so that places of vectorised code do not matter
+        one = np.frombuffer(bits)
+        assert 0.39 < np.linalg.norm(one) <= 0.4
+        total, ones = jax.jit(model.chunk_sum), np.ones(N, np.uint8)
+        each = [total(theta, (X * 9, Y, (np.arange(N) == i).astype(np.uint8))) for i in range(N)]
+        assert max(float(jnp.linalg.norm(each_one)) for each_one in each) <= 0.4
+        assert float(jnp.abs(total(theta, (X * 9, Y, ones)) - sum(each)).max()) < 1e-14
+        assert not np.asarray(total(theta, (X * 9, Y, ones * 0))).any()
+        scattered = total(theta, (X * 9, Y, (np.arange(N) % 5 == 3).astype(np.uint8)))
+        assert float(jnp.abs(scattered - sum(each[3::5])).max()) < 1e-14
+
+
+def test_small_models_and_blocks_in_order_are_vectorised_unless_they_round() -> None:
+    runs = {"drawn": RUN, "in order": replace(RUN, batching=li.Cyclic(8), adjacency="zero-out")}
+    with jax.enable_x64(True):
+        known = {(name, given.__name__): prepared(run, given, FIRST, (X, Y))[0].objective
+                 for name, run in runs.items() for given in (loss, short)}
+    assert {name: (model.exact, model.alone) for name, model in known.items()} == {
+        ("drawn", "loss"): (True, False), ("drawn", "short"): (False, True),
+        ("in order", "loss"): (False, False), ("in order", "short"): (False, False)}
+
+
+def test_short_forward_passes_are_released_in_the_precision_that_was_given() -> None:
+    model = li.train(RUN, (X * 9, Y), model=FIRST, loss=short, delta=1e-3, seed=0)
+    assert model.params["a"].dtype == np.float32
+    assert model.certificate.epsilon(1e-3) == li.account(RUN).epsilon(1e-3)
+
+
+def test_casts_are_refused_where_theorems_compare_steps() -> None:
+    """Of what depends on parameters: records may be cast."""
+    run = replace(RUN, batching=li.Cyclic(8), adjacency="zero-out", loss=li.Abstract(li.LossFacts(smooth=9.0)))
+    with pytest.raises(li.InputError, match="rounds what it makes of them to fewer bits"):
+        li.train(run, (X, Y), model=FIRST, loss=short, delta=1e-3)
+    with jax.enable_x64(True):
+        loop, _, _ = prepared(run, lambda p, x, y: loss(p, x.astype(jnp.bfloat16), y), FIRST, (X, Y))
+    assert loop.objective.exact
