@@ -487,12 +487,15 @@ KNOWN = {  # of the authors' Random123, for 20 rounds: counter, key, block
 }
 
 
+@pytest.mark.parametrize("few", [0, 1])
 @pytest.mark.parametrize("name", KNOWN)
-def test_the_cipher_gives_the_published_blocks(name):
+def test_the_cipher_gives_the_published_blocks(name, few, monkeypatch):
+    """With rounds written out, as for many blocks, and in a loop, as for few."""
+    monkeypatch.setattr(cipher, "FEW", few)
     counter, key, block = (np.array(words, np.uint32) for words in KNOWN[name])
     with jax.enable_x64(True):
         first, second = (jnp.asarray(words.astype(np.uint64)) for words in (counter[:2], counter[2:]))
-        pair = encrypted(jnp.asarray(key), *(low | (high << np.uint64(32)) for low, high in (first, second)))
+        pair = cipher._encrypted(jnp.asarray(key), *(low | (high << np.uint64(32)) for low, high in (first, second)))
         assert [int(word) for word in parts(pair)] == block.tolist()
 
 

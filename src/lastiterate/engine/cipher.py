@@ -17,12 +17,15 @@ PARITY = np.uint32(0x1BD11BDA)
 TURNS = ((10, 26), (11, 21), (13, 27), (23, 5), (6, 20), (17, 11), (25, 10), (18, 20))
 """Bits that two words are rotated by in a round; the eighth is followed by the first again."""
 ROUNDS = 20
+PLACES = np.array([[(group + i) % 5 for i in range(4)] for group in range(1, ROUNDS // 4 + 1)])
+NUMBERS = np.array([[0, 0, 0, group] for group in range(1, ROUNDS // 4 + 1)], np.uint32)
+"""What is added after every fourth round, and the key before the first: words of the schedule, a number to the last."""
 Pair = tuple[jax.Array, jax.Array]
 Words = tuple[Any, Any, Any, Any]
 
 
-AT_ONCE = 2**16
-"""Blocks that are encrypted at once: their words stay in the cache."""
+AT_ONCE, FEW = 2**16, 2**13
+"""Blocks that are encrypted at once (their words stay in the cache), and up to which rounds are a loop."""
 
 
 @jax.jit
@@ -44,39 +47,54 @@ def _encrypted(key: Any, first: jax.Array, second: jax.Array) -> Pair:
     """All blocks at once."""
     words = [key[i] for i in range(4)]
     schedule = [*words, words[0] ^ words[1] ^ words[2] ^ words[3] ^ PARITY]
-
-    def with_key(state: Words, number: int) -> Words:
-        a, b, c, d = (state[i] + schedule[(number + i) % 5] for i in range(4))
-        return a, b, c, d + np.uint32(number)
-
-    def four(number: int) -> Callable[[Words], Words]:
-        return lambda state: with_key(mixed(state, number % 2 * 4), number + 1)
-
-    groups = [four(number) for number in range(ROUNDS // 4)]
-    # a loop, though every group of rounds differs: what is written out takes very long to compile
-    a, b, c, d = jax.lax.fori_loop(jnp.int32(0), jnp.int32(len(groups)),
-                                   lambda i, state: jax.lax.switch(i, groups, state),
-                                   with_key(parts((first, second)), 0))
+    state = with_key(parts((first, second)), schedule[:4])
+    a, b, c, d = (rolled if first.size <= FEW else written_out)(state, schedule)
     return joined(a, b), joined(c, d)
 
 
-def mixed(state: Words, begin: int) -> Words:
-    """Four rounds, the first of which is round ``begin`` of eight."""
-    a, b, c, d = state
-    for number in range(begin, begin + 4):
-        one, two = TURNS[number]
-        if number % 2 == 0:
-            a, c = a + b, c + d
-            b, d = turned(b, one) ^ a, turned(d, two) ^ c
-        else:
-            a, c = a + d, c + b
-            d, b = turned(d, one) ^ a, turned(b, two) ^ c
+def written_out(state: Words, schedule: list[Any]) -> Words:
+    """All rounds, four at a time: the quickest for many blocks."""
+    def four(group: int) -> Callable[[Words], Words]:
+        def rounds(state: Words) -> Words:
+            for number in range(4 * group, 4 * group + 4):
+                state = mixed(state, *map(np.uint32, TURNS[number % 8]))
+            return with_key(state, [schedule[place] + NUMBERS[group, i] for i, place in enumerate(PLACES[group])])
+        return rounds
+
+    groups = [four(group) for group in range(ROUNDS // 4)]
+    # a loop, though every group of rounds differs: what is written out takes very long to compile
+    return jax.lax.fori_loop(jnp.int32(0), jnp.int32(len(groups)), lambda i, state: jax.lax.switch(i, groups, state),
+                             state)
+
+
+def rolled(state: Words, schedule: list[Any]) -> Words:
+    """A loop over single rounds: a third of the instructions, which are most of what a small program has to compile."""
+    turns = jnp.asarray(np.array([TURNS[number % 8] for number in range(ROUNDS)], np.uint32))
+    added = jnp.stack(schedule)[PLACES] + NUMBERS
+    keys = jnp.pad(added[:, None], ((0, 0), (3, 0), (0, 0))).reshape(ROUNDS, 4)
+
+    def body(state: Words, round: tuple[jax.Array, jax.Array]) -> tuple[Words, None]:
+        return with_key(mixed(state, *round[0]), round[1]), None
+
+    return jax.lax.scan(body, state, (turns, keys))[0]
+
+
+def with_key(state: Words, added: Any) -> Words:
+    """Words of the schedule are added."""
+    a, b, c, d = (word + added[i] for i, word in enumerate(state))
     return a, b, c, d
 
 
-def turned(word: Any, bits: int) -> Any:
-    """32 bits rotated to the left."""
-    return (word << np.uint32(bits)) | (word >> np.uint32(32 - bits))
+def mixed(state: Words, one: Any, two: Any) -> Words:
+    """A round; the second word and the fourth change places in every one."""
+    a, b, c, d = state
+    a, c = a + b, c + d
+    return a, turned(d, two) ^ c, c, turned(b, one) ^ a
+
+
+def turned(word: Any, bits: Any) -> Any:
+    """32 bits rotated to the left by ``bits``, 1 to 31."""
+    return (word << bits) | (word >> (np.uint32(32) - bits))
 
 
 def parts(pair: Pair) -> Words:
