@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 MEAN, STD, DELTA = 0.1307, 0.3081, 1e-5
 LOW, HIGH = -MEAN / STD, (1 - MEAN) / STD
-STEP, TESTED, HIDDEN = 1 / 240, 500, 16
+STEP, TESTED = 1 / 240, 500
 SETTINGS = {"n": Setting(0.0, 0, 60_000, whole=True), "passes": Setting(0.0, 0, 1000, whole=True),
             "trials": Setting(0.0, 0, 100_000, whole=True), "step": Setting(0.0, 0, 10)}
 """0: the size that --quick or the full run has; n = 60000, passes = 10, trials = 200 is about the paper's."""
@@ -35,6 +35,7 @@ class Attack:
     pilot: int
     crafting: int
     step: float
+    plain: float  #: the step of runs without a clip, of which the record is crafted
     at_once: int
     small: bool
     images: np.ndarray
@@ -45,14 +46,16 @@ class Attack:
     def of(cls, work: Work, clip: float | None) -> Attack:
         """By the item's settings; ``--quick`` takes fewer records and models, and a smaller network.
 
-        Clipped runs take more records, longer steps and more passes: what they learn, beside the noise, grows with clip
-        n sqrt(step passes / parameters), and at the sizes of the others it is nothing.
+        Clipped runs take more records and longer steps: what they learn, beside the noise, grows with clip n
+        sqrt(step passes / parameters), and at the sizes of the others it is nothing. At those steps LeNet5 without a
+        clip diverges.
         """
-        n = int(work.number("n")) or (2000 if clip else work.size(1000, 2000))
-        passes, longer = (work.size(6, 20), 96) if clip else (work.size(4, 10), work.size(24, 1))
+        n = int(work.number("n")) or (work.size(2000, 20_000) if clip else work.size(1000, 2000))
+        passes, longer = (work.size(6, 2), work.size(96, 5)) if clip else (work.size(4, 10), work.size(24, 1))
+        step = work.number("step") or longer * STEP
         chosen = (int(work.number("passes")) or passes, int(work.number("trials")) or work.size(75, 100),
-                  work.size(25, 50), work.size(25, 30), work.number("step") or longer * STEP, work.size(25, 30),
-                  work.quick)
+                  work.size(25, 50), work.size(25, 30), step, STEP if clip and not work.quick else step,
+                  work.size(25, 10), work.quick)
         return cls(n, *chosen, *images_of(work, "train", n), work.seed)
 
     @property
@@ -64,7 +67,7 @@ class Attack:
         """SGLD, clipped or not."""
         from lastiterate_papers.langevin_network import langevin_run
 
-        return langevin_run(self.n, self.passes, step_size=self.step, clip=clip)
+        return langevin_run(self.n, self.passes, step_size=self.step if clip else self.plain, clip=clip)
 
     @property
     def model(self) -> ImageModel:
@@ -72,10 +75,13 @@ class Attack:
         from lastiterate.audit import ImageModel
         from lastiterate_papers.langevin_network import with_prior
         from lastiterate_papers.lenet import lenet_logits, lenet_loss, lenet_parameters
+        from lastiterate_papers.lenet_chains import chains
+        from lastiterate_papers.small_network import small_logits, small_loss, small_parameters
 
         if self.small:
             return ImageModel(small_logits, with_prior(small_loss, self.n), small_parameters(self.seed))
-        return ImageModel(lenet_logits, with_prior(lenet_loss, self.n), lenet_parameters(self.seed))
+        params = lenet_parameters(self.seed)
+        return ImageModel(lenet_logits, with_prior(lenet_loss, self.n), params, partial(chains, params, 1 / self.n))
 
     def crafted(self) -> tuple[list[float], int, int]:
         """A record of the wrong class for models of unclipped SGLD: its pixels, its place, and that class."""
@@ -94,7 +100,7 @@ class Attack:
         return ImageNeighbours(self.images, present, self.labels, record, adversarial)
 
     def accuracies(self, clip: float | None, test: np.ndarray, answers: np.ndarray) -> list[float]:
-        """Test accuracy in per cent after the checkpoints, the mean over as many models as are trained at once."""
+        """Test accuracy in per cent after the checkpoints, the mean over as many models as a record is crafted on."""
         import jax
 
         from lastiterate.audit import all_logits, fit_networks
@@ -102,34 +108,12 @@ class Attack:
 
         model, run, found = self.model, self.run(clip), list[float]()
         trained = fit_networks(run, model.loss, model.params, (self.images, self.labels),
-                               seeded_keys(self.seed + 1, self.at_once), batch_models=self.at_once,
+                               seeded_keys(self.seed + 1, self.crafting), batch_models=self.at_once, many=model.many,
                                checkpoints=[run.blocks * passes for passes in self.checkpoints])
         for place in range(len(self.checkpoints)):
             then = jax.tree.map(lambda leaf, place=place: leaf[:, place], trained)
             found.append(100 * float((all_logits(model, then, test).argmax(axis=2) == answers[:, None]).mean()))
         return found
-
-
-def small_parameters(seed: int, inputs: int = 64, hidden: int = HIDDEN, classes: int = 10) -> dict[str, Any]:
-    """First parameters of a network with one hidden layer on means over 4 x 4 pixels, chosen without data."""
-    rng = np.random.default_rng(seed)
-    return {"in": (rng.normal(size=(hidden, inputs)) / math.sqrt(inputs)).astype(np.float32),
-            "bias": np.zeros(hidden, np.float32), "out": np.zeros((classes, hidden), np.float32)}
-
-
-def small_logits(params: dict[str, Any], image: Any) -> Any:
-    """Logits (classes,) of one image."""
-    import jax.numpy as jnp
-
-    means = image.reshape(8, 4, 8, 4).mean(axis=(1, 3)).ravel()
-    return params["out"] @ jnp.maximum(params["in"] @ means + params["bias"], 0)
-
-
-def small_loss(params: dict[str, Any], image: Any, label: Any) -> Any:
-    """Cross-entropy of one record."""
-    import jax
-
-    return -jax.nn.log_softmax(small_logits(params, image))[label]
 
 
 def images_of(work: Work, part: str, n: int) -> tuple[np.ndarray, np.ndarray]:
@@ -174,15 +158,22 @@ def attacked(work: Work, clip: float | None) -> Result:
                                 Panel(f"n = {this.n}", "passes", "test accuracy, %", accuracy)),
                   {"n": this.n, "passes": this.passes, "models per data set": this.trials, "pilot": this.pilot,
                    "crafting": this.crafting, "batch": 4, "clip": clip, "delta": DELTA, "adjacency": "replace-one",
-                   "step": this.step, "temperature": 1 / this.n,
+                   "step": this.step, "step without a clip": this.plain, "temperature": 1 / this.n,
                    "network": "one hidden layer" if this.small else "LeNet5"}, _notes(this, clip))
 
 
 def _notes(this: Attack, clip: float | None) -> tuple[str, ...]:
+    from lastiterate_papers.small_network import HIDDEN
+
     longer = "the same step" if this.step == STEP else f"a step {this.step / STEP:g} times theirs"
+    longer += f", {this.plain / STEP:g} times where nothing is clipped" if this.plain != this.step else ""
     net = f"; one hidden layer of {HIDDEN} on 64 means of pixels stands for LeNet5" if this.small else ""
     return ("The values that the figures draw are not in the text at hand. The paper's size is n = 60000 "
             f"(--set n=60000); here it is reduced, with {longer} (lr n / 2){net}.",
+            *(() if this.small else (
+                f"Networks are trained {this.at_once} at a time by a program of their own, in single precision and by "
+                "the law of the run (lastiterate_papers.lenet_chains); the record is crafted on, and accuracies are "
+                f"means of, {this.crafting} others.",)),
             "Statements after all passes that are shown hold together with probability 95 %.",
             "What appendix E says: the attack shows nothing of a clipped run, whose accuracy is lower. In their "
             "clipped run the prior's gradient stands outside the clip, here within it." if clip else

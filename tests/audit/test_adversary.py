@@ -17,11 +17,12 @@ from lastiterate.audit import (
     ImageNeighbours,
     attack_network,
     instantiate,
+    weights_after,
 )
 from lastiterate.audit.checkpoints import looked_at
 from lastiterate.audit.deepfool import fool_all
 from lastiterate.audit.statistics import ceiling
-from lastiterate.engine import seeded_key, seeded_keys
+from lastiterate.engine import Trainer, seeded_key, seeded_keys
 from lastiterate.engine.network import fit_network, prepared
 from lastiterate.errors import InputError
 from lastiterate_papers.langevin_network import langevin_run, with_prior
@@ -149,6 +150,18 @@ def test_a_look_is_the_last_iterate_of_the_shorter_run(batching):
         for place, steps in enumerate((4, 15)):
             short = prepared(run.shortened(steps), squared, params, data)
             assert found[:, place] == pytest.approx(short[0].many(*short[1:], seeded_keys(3, 2)), abs=1e-6)
+
+
+@pytest.mark.parametrize("batching", [li.Cyclic(4), li.Permuted(4)])
+def test_linear_models_are_looked_at_like_shorter_runs(batching):
+    run = li.Run(n=N, steps=15, step_size=0.5, noise=li.GradientNoise(0.1), batching=batching,
+                 loss=li.Logistic(row_norm=1.0, ridge=0.1))
+    x, y = np.random.default_rng(0).normal(size=(N, 3)), np.arange(N) % 2
+    found = weights_after(run, x, y, seeded_keys(3, 2), [4, 15])
+    for place, steps in enumerate((4, 15)):
+        assert found[:, place] == pytest.approx(Trainer(run.shortened(steps)).fit_many(x, y, seeded_keys(3, 2)))
+    with pytest.raises(InputError, match="depends on how long"):
+        weights_after(replace(run, method=li.TailAverage()), x, y, seeded_keys(3, 2), [4])
 
 
 def test_langevin_run_is_sgld():

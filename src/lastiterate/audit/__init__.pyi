@@ -10,6 +10,7 @@ from lastiterate.audit.attacks import ATTACKS as ATTACKS
 from lastiterate.audit.auditing import audit as audit
 from lastiterate.audit.canaries import worst_case as worst_case
 from lastiterate.audit.checkpoints import fit_networks as fit_networks
+from lastiterate.audit.checkpoints import weights_after as weights_after
 from lastiterate.audit.neighbours import DataSet as DataSet
 from lastiterate.audit.neighbours import Neighbours as Neighbours
 from lastiterate.audit.one_run import OneRunReport as OneRunReport

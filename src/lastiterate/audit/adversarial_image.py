@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from lastiterate.audit.checkpoints import fit_networks
+from lastiterate.audit.checkpoints import Many, fit_networks
 from lastiterate.audit.deepfool import Logits, fool_all
 from lastiterate.audit.neighbours import is_replace_one
 from lastiterate.engine import seeded_keys
@@ -23,11 +23,15 @@ AT_ONCE = 32
 
 @dataclass(frozen=True)
 class ImageModel:
-    """``logits(params, image)``, ``loss(params, image, label)`` of one record, and the public first parameters."""
+    """``logits(params, image)``, ``loss(params, image, label)`` of one record, and the public first parameters.
+
+    ``many``: what trains many such networks, where it is not the library's trainer; it is then what is attacked.
+    """
 
     logits: Logits
     loss: Callable[..., jax.Array]
     params: Any
+    many: Many | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +100,7 @@ def instantiate(run: Run, model: ImageModel, images: np.ndarray, labels: np.ndar
     if record is not None and not 0 <= record < len(labels):
         raise InputError("record", f"must lie within 0 .. {len(labels) - 1}", record)
     trained = fit_networks(run, model.loss, model.params, (images, labels), seeded_keys(seed, models),
-                           batch_models=batch_models)
+                           batch_models=batch_models, many=model.many)
     record = _known(model, trained, images, labels, record)
     crafted, said = fool_all(model.logits, trained, images[record], int(labels[record]), low, high)
     present = np.array(images)

@@ -19,13 +19,12 @@ import numpy as np
 
 from lastiterate.audit.adversarial_image import ImageModel, ImageNeighbours, check_replace_one
 from lastiterate.audit.auditing import certificate_of
-from lastiterate.audit.checkpoints import looked_at
+from lastiterate.audit.checkpoints import trainer
 from lastiterate.audit.judged import Judged, conclude
 from lastiterate.audit.outcome import AuditReport
 from lastiterate.audit.scoring import Progress, Results
 from lastiterate.audit.statistics import require_statement
 from lastiterate.engine import seeded_keys
-from lastiterate.engine.network import prepared
 from lastiterate.engine.parameter_form import Form
 from lastiterate.errors import InputError
 from lastiterate.run.evidence import Evidence
@@ -127,12 +126,12 @@ def _features(run: Run, model: ImageModel, neighbours: ImageNeighbours, data_set
 
     keys, found, clock = effort.keys(data_set), list[np.ndarray](), _Clock(data_set, effort, progress)
     with jax.enable_x64(True):
-        loop, first, arranged = prepared(run, model.loss, model.params, (images, neighbours.labels))
+        trained = trainer(run, model.loss, model.params, (images, neighbours.labels), model.many)
         for begin in range(0, len(keys), effort.batch_models):
             part = keys[begin:begin + effort.batch_models]
             values = kept.get(data_set, begin, len(part))
             if values is None:
-                values = looked_at(loop, first, arranged, part, checkpoints, look).astype(np.float64)
+                values = np.asarray(trained(part, checkpoints, look), np.float64)
                 kept.put(data_set, begin, values)
                 clock.trained(len(part))
             found.append(values)
@@ -159,7 +158,7 @@ class _Clock:
 
 
 def _digest(model: ImageModel, neighbours: ImageNeighbours) -> str:
-    digest = hashlib.sha256(str(neighbours.adversarial).encode())
+    digest = hashlib.sha256(f"{neighbours.adversarial}{model.many is not None or ''}".encode())
     arrays = [leaf for leaf in jax.tree.leaves(model.params) if hasattr(leaf, "dtype")]
     for array in (neighbours.with_record, neighbours.without_record, neighbours.labels, *arrays):
         digest.update(np.ascontiguousarray(array).tobytes())

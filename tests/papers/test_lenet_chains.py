@@ -1,0 +1,107 @@
+"""The quick trainer of many LeNet5: gradients, clips and steps are the run's, and its noise is normal."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.flatten_util import ravel_pytree
+from scipy import stats
+
+from lastiterate.audit import Effort, ImageModel, ImageNeighbours, attack_network, fit_networks
+from lastiterate.engine import seeded_keys
+from lastiterate_papers.langevin_network import langevin_run, with_prior
+from lastiterate_papers.lenet import lenet_logits, lenet_loss, lenet_parameters
+from lastiterate_papers.lenet_chains import chains, clipped_sums, patches_of
+from lastiterate_papers.single_noise import normal, streams
+
+N = 6
+PARAMS = lenet_parameters(0)
+START, WHOLE = ravel_pytree(PARAMS)
+SIZE = len(START)
+SUMS = jax.jit(clipped_sums)
+
+
+@pytest.fixture(scope="module")
+def data():
+    """Images with even borders, where many places of a maximum are equal, and labels."""
+    rng = np.random.default_rng(0)
+    images = rng.normal(size=(N, 1, 32, 32)).astype(np.float32)
+    images[:, :, :9] = -0.4
+    return images, rng.integers(0, 10, N).astype(np.int32)
+
+
+@pytest.fixture(scope="module")
+def records(data):
+    """Parameters of two models, (2, size), and the gradient of every record's loss at them, (2, N, size)."""
+    def one(theta, image, label):
+        with_the_prior = with_prior(lenet_loss, N)
+        return jax.grad(lambda theta: with_the_prior(WHOLE(theta), image, label))(theta)
+
+    thetas = (START + np.random.default_rng(1).normal(0, 0.05, (2, SIZE))).astype(np.float32)
+    every = jax.jit(jax.vmap(jax.vmap(one, (None, 0, 0)), (0, None, None)))
+    return thetas, np.asarray(every(thetas, *data), np.float64)
+
+
+@pytest.mark.parametrize("clip", [np.inf, 0.2, 6.0])
+def test_sums_are_those_of_clipped_gradients(data, records, clip):
+    """Of a batch that is not full; 6 lies between the norms of these records."""
+    images, labels = data
+    thetas, gradients = records
+    real, norms = np.array([1, 1, 1, 1, 1, 0], np.uint8), np.linalg.norm(gradients, axis=2)
+    assert norms.min() < 6 < norms.max()
+    theirs = (gradients * (real * np.minimum(1, clip / norms))[:, :, None]).sum(1)
+    ours = SUMS(thetas, patches_of(images), labels, real, 1 / N, clip)
+    assert np.linalg.norm(theirs - ours, axis=1).max() < 1e-5 * np.linalg.norm(theirs, axis=1).min()
+
+
+def test_a_gradient_that_is_no_number_counts_as_0(data, records):
+    images, broken = data[0], data[0].copy()
+    broken[0] = np.inf
+    found, alone = (SUMS(records[0], patches_of(part), data[1], real, 1 / N, 1.0)
+                    for part, real in ((broken, np.ones(N, np.uint8)), (images, np.arange(N, dtype=np.uint8))))
+    np.testing.assert_allclose(found, alone, atol=1e-6)
+
+
+def test_steps_without_noise_are_those_of_the_run(data):
+    """Three steps over blocks in public order, looked at after one and after three."""
+    run = replace(langevin_run(N, 2, clip=3.0), steps=3, noise=replace(langevin_run(N, 1).noise, sigma=0.0))
+    keys, after = seeded_keys(0, 2), [1, 3]
+    theirs = fit_networks(run, with_prior(lenet_loss, N), PARAMS, data, keys, checkpoints=after)
+    ours = fit_networks(run, with_prior(lenet_loss, N), PARAMS, data, keys, checkpoints=after,
+                        many=lambda *given: chains(PARAMS, 1 / N, *given))
+    for mine, other in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+        np.testing.assert_allclose(mine, other, atol=2e-6)
+
+
+def test_noise_is_normal_and_its_scale_the_runs(data):
+    words = streams(seeded_keys(3, 2), 20_001)
+    first, second = (np.asarray(normal(jnp.asarray(next(words)), 20_001)) for _ in range(2))
+    every = np.concatenate([first.ravel(), second.ravel()])
+    assert stats.kstest(every, "norm").pvalue > 1e-3
+    assert abs(np.mean(every**4) - 3) < 0.25 and np.abs(np.corrcoef(np.concatenate([first, second]))
+                                                        - np.eye(4)).max() < 0.04
+    half = first[:, :10_001], first[:, 10_000:]  # the two numbers of a pair
+    assert abs(np.corrcoef(half[0].ravel(), half[1].ravel())[0, 1]) < 0.04
+    run = replace(langevin_run(N, 1), steps=1)
+    kept = [chains(PARAMS, 1 / N, replace(run, noise=noise), data, seeded_keys(4, 1), [1], lambda theta: theta)
+            for noise in (run.noise, replace(run.noise, sigma=0.0))]
+    spread = (kept[0] - kept[1]).std()
+    assert spread == pytest.approx((2 * run.first_step / N) ** 0.5, rel=0.02)
+
+
+def test_an_attack_is_made_on_the_models_of_another_trainer(data):
+    """A trainer that shows the record is caught; its answers come from no network."""
+    images, labels = data
+    moved = images.copy()
+    moved[-1] += 1
+    pair = ImageNeighbours(images, moved, labels, N - 1, (int(labels[-1]) + 1) % 10)
+
+    def shows(run, given, keys, checkpoints, look):
+        shifted = np.asarray(START) * (3.0 if given[0][-1, 0, 0, 0] > 0 else 1.0)
+        return np.stack([look(jnp.asarray([shifted] * len(keys)))] * len(checkpoints), axis=1)
+
+    model = ImageModel(lenet_logits, with_prior(lenet_loss, N), PARAMS, shows)
+    report, = attack_network(langevin_run(N, 1), model, pair, effort=Effort(40, 10, 25), checkpoints=[2])
+    assert report.lower > 1
