@@ -29,7 +29,8 @@ inequality, holds within its tolerance. *Restored*: the same, where published st
 lost and we restored, or that we evaluate: no printed number is compared. *Differs*: at least one does not. *Not
 published*: the text at hand has no value to compare; settings are then ours, and each item says so. Every item below
 has all values of its run, *published* beside *ours* where there are such, with its unit where it has one; numbers
-without a unit are pure (an epsilon, a divergence, a ratio, a count). *Run* says whether it was made in full or reduced.
+without a unit are pure (an epsilon, a divergence, a ratio, a count). *Run* says whether it was made in full or reduced,
+and the line below its values at which size and settings.
 
 What the papers state are functions too: `lastiterate_papers.formulas` (Lemma 6 and Theorem 4 of Chourasia et al.;
 Lemmas 4.1 to 4.3, Theorems 4.1 to 4.4 and the ridge radius of Ryffel et al.), `lastiterate_papers.lemma_51` (Lemma 5.1
@@ -121,9 +122,30 @@ def cell(text: str) -> str:
 def section(item: Item, body: dict[str, Any]) -> list[str]:
     """A heading, what was found, all panels, all values and the notes of an item."""
     run = f"{body['status']}, run {size(body)}"
+    data = " --data-dir DATA" * bool(item.data or item.optional)
+    fully = f"In full: `lastiterate papers {item.name}{data} --out DIR`, which goes on where it was interrupted.\n"
     return [f"\n### {item.name}\n", f"{item.title}. *{item.paper}.* **{run}**.\n",
             f"{cell(item.found(body['rows']))}\n", f"![{item.title}](papers/{item.name}.png)\n",
-            f"{values(body)}\n", cell("\n".join(f"- {note}" for note in body["notes"]))]
+            f"{values(body)}\n", f"Size and settings: {cell(settings(body['settings']))}.\n",
+            *([fully] if body["quick"] else []), cell("\n".join(f"- {note}" for note in body["notes"]))]
+
+
+def settings(value: Any) -> str:
+    """What a run rests on, in a line: names before their numbers."""
+    match value:
+        case dict():
+            return ", ".join(f"{name} ({settings(part)})" if isinstance(part, dict) else f"{name} {settings(part)}"
+                             for name, part in value.items())
+        case list():
+            return " / ".join(f"({settings(part)})" if isinstance(part, list) else settings(part) for part in value)
+        case None:
+            return "none"
+        case float() if not value.is_integer():
+            return f"{value:.4g}"
+        case float():
+            return f"{value:g}"
+        case _:
+            return str(value)
 
 
 def sections(found: dict[str, dict[str, Any]]) -> list[str]:

@@ -28,7 +28,9 @@ def body(**more):
             {"what": "a|b", "published": 70.25, "ours": 71.5, "difference": 1.25, "relation": "<=", "agrees": False,
              "unit": "%"}]
     return {"item": "heller-fetaya-fig2", "quick": False, "given": {"n": 0.0, "step": 0.0}, "panels": [panel] * 3,
-            "rows": rows, "notes": ["a note"], "status": "differs"} | more
+            "rows": rows, "notes": ["a note"], "status": "differs",
+            "settings": {"n": 2000, "step": 0.3333333, "clip": None, "orders": [2, [3, 4.0]], "tests": {"a": "b"}},
+            **more}
 
 
 def test_values_stand_beside_what_was_published_with_their_units(page):
@@ -42,6 +44,16 @@ def test_values_stand_beside_what_was_published_with_their_units(page):
 def test_the_size_of_a_run_names_what_was_chosen(page):
     assert page.size(body()) == "in full" and page.size(body(quick=True)) == "reduced"
     assert page.size(body(given={"n": 500.0, "step": 0.0})) == "in full, with n=500"
+
+
+def test_the_page_names_the_size_and_how_a_reduced_item_is_made_in_full(page):
+    assert page.settings(body()["settings"]) == "n 2000, step 0.3333, clip none, orders 2 / (3 / 4), tests (a b)"
+    item = by_name(ITEMS, "heller-fetaya-fig2")
+    for quick in (True, False):
+        text = "\n".join(page.section(item, body(quick=quick, rows=[
+            {**body()["rows"][0], "what": "largest epsilon shown"}])))
+        assert "Size and settings: n 2000, step" in text
+        assert quick == ("`lastiterate papers heller-fetaya-fig2 --data-dir DATA --out DIR`, which goes on" in text)
 
 
 def test_all_panels_are_drawn(page):
@@ -58,4 +70,4 @@ def test_the_page_has_every_item_with_its_picture(item):
     assert f"\n### {item}\n" in PAGE and f"](papers/{item}.png)" in PAGE
     assert (TOOL.parents[1] / "docs" / "papers" / f"{item}.png").is_file()
     part = PAGE.split(f"\n### {item}\n")[1].split("\n### ")[0]
-    assert "|---|" in part and by_name(ITEMS, item).title in " ".join(part.split())
+    assert "|---|" in part and "\nSize and settings: " in part and by_name(ITEMS, item).title in " ".join(part.split())
