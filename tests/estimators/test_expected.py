@@ -1,5 +1,6 @@
 """What scikit-learn users expect of estimators, and what is refused with a reason."""
 
+import traceback
 import warnings
 
 import numpy as np
@@ -30,6 +31,18 @@ def test_a_target_range_must_be_given():
 def test_a_row_norm_must_be_given(model):
     with pytest.raises(li.InputError, match="row_norm must be given: a public bound"):
         model.fit(X, Y)
+
+
+@pytest.mark.parametrize(("rows", "target"), [([["Ann's income", 1, 2]] * 400, Y), (X, ["Ann's income"] * 400)])
+def test_text_where_numbers_are_needed_is_not_shown(classifier, rows, target):
+    """The data holder's terminal is told what is wrong; a value of a record is never part of it."""
+    model = DPHuberRidge(row_norm=1.0, target_range=(0.0, 1.0))
+    fits = [lambda: model.fit(rows, target)] + ([lambda: classifier.predict(rows)] if rows is not X else [])
+    for fit in fits:
+        with pytest.raises(li.InputError, match="must hold numbers") as caught:
+            fit()
+        told = "".join(traceback.format_exception(caught.value))
+        assert "Ann" not in told and "schema=" in told
 
 
 def test_no_warning_depends_on_private_labels():

@@ -15,6 +15,7 @@ from lastiterate.accounting.certificate import Certificate
 from lastiterate.data.data_frames import frame_table
 from lastiterate.engine import Model
 from lastiterate.errors import InputError
+from lastiterate.estimators.numbers_only import numbers_only
 from lastiterate.estimators.pipelines import warn_of_learned_steps
 from lastiterate.estimators.schema_transformer import SchemaTransformer, as_schema
 from lastiterate.estimators.streamed import data_of
@@ -199,7 +200,8 @@ class PrivateLinear(BaseEstimator):
         if self.schema is not None:
             return self.transformer_.transform(features)
         check_kept("X", features)
-        return np.asarray(validate_data(self, features, reset=False, dtype=[np.float64, np.float32]))
+        with numbers_only("X"):
+            return np.asarray(validate_data(self, features, reset=False, dtype=[np.float64, np.float32]))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -10,6 +10,7 @@ from sklearn.utils.validation import check_array, check_consistent_length
 
 from lastiterate.errors import InputError
 from lastiterate.estimators.base import PrivateLinear
+from lastiterate.estimators.numbers_only import numbers_only
 from lastiterate.estimators.pipelines import warn_of_learned_steps
 from lastiterate.estimators.schema_transformer import as_schema, range_of
 from lastiterate.estimators.streamed import checked
@@ -58,7 +59,8 @@ class DPHuberRidge(RegressorMixin, PrivateLinear):
         if self.schema is not None:
             found = as_schema(self.schema)
             bounds = range_of(found, self.target_range)
-            y = check_array(y, ensure_2d=False, dtype="float64")
+            with numbers_only("y"):
+                y = check_array(y, ensure_2d=False, dtype="float64")
             rows = self._mapped(X)
             check_consistent_length(rows, y)
             self._train(rows, bounds.scaled(y), 0, bounds, [], progress, unsupported)
@@ -66,6 +68,8 @@ class DPHuberRidge(RegressorMixin, PrivateLinear):
         warn_of_learned_steps(self)
         check_kept("X", (X, y))
         X, y = checked(self, X, y, y_numeric=True)
+        with numbers_only("y"):
+            y = y if y.dtype.kind in "biuf" else y.astype(np.float64)
         if self.target_range is None:
             raise InputError("target_range", "must be given: the public (low, high) of the target", None,
                              "a range that is read off private targets is not private; values outside are clipped")

@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.errors import InputError
 from lastiterate.estimators.base import PrivateLinear
+from lastiterate.estimators.numbers_only import numbers_only
 from lastiterate.planning.planner import SharedBudget
 from lastiterate.planning.task import Task, automatic_delta
 from lastiterate.release import tuning
@@ -76,7 +77,8 @@ class DPSearchCV(MetaEstimatorMixin, BaseEstimator):
         if self.estimator.stream:
             raise InputError("stream of the estimator", "must be False in a search, which holds rows in memory", True)
         check_kept("X", (X, y))
-        X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], ensure_min_samples=10)
+        with numbers_only("X or y"):
+            X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], ensure_min_samples=10)
         self._settings, target = list(ParameterGrid(self.param_grid)), y
         answers, target = self._answers(y)
         train, held = tuning.parts(len(X))

@@ -9,6 +9,7 @@ from sklearn.utils.validation import check_array, check_consistent_length, valid
 
 from lastiterate.engine.streaming.devices import Arrays
 from lastiterate.errors import InputError
+from lastiterate.estimators.numbers_only import numbers_only
 
 
 def checked(estimator: Any, X: Any, y: Any, **how: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -17,7 +18,8 @@ def checked(estimator: Any, X: Any, y: Any, **how: Any) -> tuple[np.ndarray, np.
     if not isinstance(estimator.stream, bool):
         raise InputError("stream", "must be True or False", estimator.stream)
     if not estimator.stream:
-        found: Any = validate_data(estimator, X, y, dtype=kinds, ensure_min_samples=2, **how)
+        with numbers_only("X or y"):
+            found: Any = validate_data(estimator, X, y, dtype=kinds, ensure_min_samples=2, **how)
         return found
     if estimator.report_accuracy is not None:
         raise InputError("report_accuracy", "must be left out where rows are streamed", estimator.report_accuracy,

@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.errors import InputError
 from lastiterate.estimators.base import public_labels, refuse
+from lastiterate.estimators.numbers_only import numbers_only
 from lastiterate.release import composition_reminder
 from lastiterate.release.training import train
 from lastiterate.run.arrays import check_kept
@@ -74,7 +75,8 @@ class DPNetClassifier(ClassifierMixin, BaseEstimator):
         """Train on records X (n, ...) and labels y (n,); ``progress(steps_done, steps, seconds)`` as in ``train``."""
         refuse(unsupported)
         check_kept("X", (X, y))
-        X, y = validate_data(self, X, y, dtype=_precision(X), allow_nd=True, ensure_min_samples=2)
+        with numbers_only("X"):
+            X, y = validate_data(self, X, y, dtype=_precision(X), allow_nd=True, ensure_min_samples=2)
         check_classification_targets(y)
         caveats: list[str] = []
         self.classes_ = public_labels(self.classes, np.unique(y), caveats)
@@ -128,7 +130,8 @@ class DPNetClassifier(ClassifierMixin, BaseEstimator):
     def _outputs(self, X: Any) -> np.ndarray:
         check_is_fitted(self, "fitted_")
         check_kept("X", X)
-        records = validate_data(self, X, reset=False, dtype=_precision(X), allow_nd=True)
+        with numbers_only("X"):
+            records = validate_data(self, X, reset=False, dtype=_precision(X), allow_nd=True)
         records = _as_taken(records, self.module_)
         found = self.fitted_.predict(np.asarray(records)).astype(np.float64)
         if found.shape[1:] != (len(self.classes_),):
