@@ -239,6 +239,11 @@ def test_run_files(tmp_path):
     again = json.loads(call("account", tmp_path / "run.json", "--json", "--trust-constants")[1])
     assert again["epsilon"] == out["epsilon"]
     assert call("account", tmp_path / "run.json", "--n", "3")[0] == 2
+    (tmp_path / "run.json").write_text(json.dumps(out))
+    code, _, err = call("account", tmp_path / "run.json")
+    assert code == 2 and "this is a certificate" in err and "verify" in err
+    (tmp_path / "run.json").write_bytes(b"\xff")
+    assert call("account", tmp_path / "run.json")[0] == 2
 
 
 FLAGS = [

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from lastiterate.errors import InputError
+from lastiterate.run import strict_json
 from lastiterate.run.batching import Batching
 from lastiterate.run.correlated_noise import Correlated
 from lastiterate.run.domains import Ball, Everywhere
@@ -180,6 +181,14 @@ def noise(std: float | None, sigma: float | None, multiplier: float | None, band
     return given[0]
 
 
+def _read(file: Path) -> Run:
+    body = strict_json.loads(file.read_bytes(), "run")
+    if isinstance(body, dict) and "verdicts" in body:
+        raise InputError("run file", "must describe a run and nothing else, and this is a certificate", str(file),
+                         "lastiterate verify and report read certificates; its entry \"run\" is a run")
+    return Run.from_dict(body)
+
+
 def describe(file: Path | None, flags: dict[str, Any], *, searched: str = "") -> Run:
     """The run in a JSON file, or the one that the flags describe; ``searched`` (noise or steps) may be left out."""
     if searched == "steps" and flags.get("steps") is None and file is None:
@@ -191,7 +200,7 @@ def describe(file: Path | None, flags: dict[str, Any], *, searched: str = "") ->
                              "edit the file, or use flags alone")
         if not file.is_file():
             raise InputError("run file", "must be an existing file", str(file))
-        return Run.from_json(file.read_text(encoding="utf-8"))
+        return _read(file)
     for name in ("n", "steps", "step_size"):
         if flags.get(name) is None:
             raise InputError(f"--{name.replace('_', '-')}", "is needed to describe a run", None,
