@@ -158,7 +158,8 @@ def _losses(each: Any, zeros: Any, params: Any, columns: jax.Array, labels: jax.
     x = each["conv1"]["w"].reshape(models, m, 6, 25) @ columns
     x = _halved(x.reshape(models, m, 6, 4, 2, 2, 7, 7), 3) + each["conv1"]["b"].reshape(models, m, 6, 1, 1, 1, 1)
     kernel = each["conv2"]["w"].reshape(models, m, 16, 150)
-    x = _halved((kernel @ _patches(jax.nn.relu(x))).reshape(models, m, 16, 4, 25), 3)
+    patches = jax.lax.optimization_barrier(_patches(jax.nn.relu(x)))  # made once: otherwise every use makes its own
+    x = _halved((kernel @ patches).reshape(models, m, 16, 4, 25), 3)
     x = jax.nn.relu(x + each["conv2"]["b"][..., None]).reshape(models, m, 400)
     inputs, outputs = dict[str, jax.Array](), dict[str, jax.Array]()
     for name in VECTORS:
