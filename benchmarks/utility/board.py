@@ -168,22 +168,39 @@ def opacus_grid(size: int) -> list[tuple[int, int, float, float]]:
 
 def tuned(prepared: Prepared, method: str, python: str, epsilon: float, seeds: list[int], done: Callable[..., None]
           ) -> None:
-    """The best setting by the first seed's test accuracy, then every seed with the best three of them."""
+    """The best setting by the first seed's test accuracy, then every seed with the best three of them.
+
+    With the first seed the whole grid is tried, and then the best one's neighbours, until none of them is better.
+    """
     rows, *_ = prepared.rows(epsilon, 0)
     grid: list[Any] = opacus_grid(rows.size) if method == "opacus" else list(product((1.0, 0.03, 0.001), (0.5, 1.0)))
     found: dict[Any, list[Fit]] = {}
+
+    def scored(setting: Any) -> float:
+        return float(np.mean([fit["accuracy"] for fit in found[setting]]))
     for seed in seeds:
         with tempfile.TemporaryDirectory() as folder, Child(
                 python, f"{method}_linear_fit", str(linear_arrays(prepared, epsilon, seed, Path(folder)))) as child:
-            for setting in grid:
-                found.setdefault(setting, []).append(asked(child, method, setting, len(rows), epsilon, seed))
-        # with the first seed all are tried, and with the others the three best
-        grid = sorted(grid, key=lambda one: -float(np.mean([fit["accuracy"] for fit in found[one]])))[:3]
-    best = max(grid, key=lambda one: float(np.mean([fit["accuracy"] for fit in found[one]])))
+            wanted = grid
+            while wanted:
+                for setting in wanted:
+                    found.setdefault(setting, []).append(asked(child, method, setting, len(rows), epsilon, seed))
+                near = neighbours(method, max(found, key=scored)) if seed == seeds[0] else []
+                wanted = [setting for setting in near if setting not in found]
+        grid = sorted(found if seed == seeds[0] else grid, key=lambda one: -scored(one))[:3]
+    best = max(grid, key=scored)
     for seed, fit in zip(seeds, found[best], strict=True):
         done(seed, {name: fit[name] for name in ("accuracy", "auroc", "log_loss")} | {
             "seconds": fit["cpu_seconds"], "processor": fit["cpu_seconds"], "setting": list(best),
             "features": rows.shape[1]})
+
+
+def neighbours(method: str, setting: Any) -> list[Any]:
+    """Settings next to one: Opacus' clip and its step over the clip, or diffprivlib's C and norm, about three times as
+    large and as small."""
+    def times(place: int, factor: float) -> Any:
+        return tuple(float(f"{value * factor:.1g}") if at == place else value for at, value in enumerate(setting))
+    return [times(place, factor) for place in ((2, 3) if method == "opacus" else (0, 1)) for factor in (10 / 3, 1 / 3)]
 
 
 def asked(child: Child, method: str, setting: Any, n: int, epsilon: float, seed: int) -> Fit:
