@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from lastiterate.data.columns import day_number
 from lastiterate.data.entries import NEEDS
@@ -15,6 +16,7 @@ HEAD = """\
 # sensor's range, a law), never from the data: a range measured on private data is not private.
 """
 KINDS = tuple(NEEDS)
+Read = TypeVar("Read")
 OUTSIDE, OWN = "outside = \"clip\"     # or \"refuse\"", "\"indicator\" for a feature of its own"
 EMPTY = {
     "number": ("low = \"?\"", "high = \"?\"", OUTSIDE,
@@ -77,11 +79,8 @@ def _target(target: str, known: Mapping[str, Any], ask: Callable[[str, Sequence[
     if target == known.get("target") and known.get("classes"):
         return [f"classes = [{', '.join(_text(str(x)) for x in known['classes'])}]"]
     if ask is not None:
-        answer = ask(f"{target}: every class it can have, separated by commas; or its range as LOW..HIGH", ())
-        low, dots, high = answer.partition("..")
-        if dots:
-            return [f"target_range = [{_number(low)}, {_number(high)}]"]
-        return [f"classes = [{', '.join(_text(part.strip()) for part in answer.split(',') if part.strip())}]"]
+        return [_answer(ask, f"{target}: every class it can have, separated by commas; or its range as LOW..HIGH",
+                      _classes_or_range)]
     return ["classes = [\"?\"]   # every label it can have; for regression use target_range = [low, high] instead"]
 
 
@@ -104,15 +103,15 @@ def _answered(name: str, kind: str, ask: Callable[[str, Sequence[str]], str]) ->
     """What a person says of a column of this kind."""
     if kind in ("number", "date"):
         what, form = ("range", _number) if kind == "number" else ("first and last day", _day)
-        low, _, high = ask(f"{name}: its public {what} as LOW..HIGH", ()).partition("..")
+        low, high = _answer(ask, f"{name}: its public {what} as LOW..HIGH", lambda text: _ends(text, form))
         ends = ("low", "high") if kind == "number" else ("first", "last")
-        lines = [f"{ends[0]} = {form(low)}", f"{ends[1]} = {form(high)}", "outside = \"clip\""]
+        lines = [f"{ends[0]} = {low}", f"{ends[1]} = {high}", "outside = \"clip\""]
         if kind == "number":
             tail = ask(f"{name}: are a few values far larger than most, as of incomes? [no]", ("yes", "no"))
             lines += ["scale = \"log\""] if tail == "yes" else []
         return [*lines, f"missing = {_missing(name, ask)}"]
     if kind == "count":
-        return [f"high = {_number(ask(f'{name}: the largest count that can be', ()))}", "outside = \"clip\"",
+        return [f"high = {_answer(ask, f'{name}: the largest count that can be', _number)}", "outside = \"clip\"",
                 f"missing = {_missing(name, ask)}"]
     if kind == "category":
         values = ask(f"{name}: every category it can have, separated by commas", ())
@@ -128,9 +127,33 @@ def _missing(name: str, ask: Callable[[str, Sequence[str]], str], otherwise: str
     return _text("indicator" if ask(question, ("yes", "no")) == "yes" else otherwise)
 
 
+def _answer(ask: Callable[[str, Sequence[str]], str], question: str, read: Callable[[str], Read]) -> Read:
+    """What ``read`` makes of an answer; where it makes nothing of it, the same is asked again."""
+    said = ""
+    while True:
+        try:
+            return read(ask(said + question, ()))
+        except InputError as error:
+            said = f"{error} "
+
+
+def _classes_or_range(answer: str) -> str:
+    if ".." in answer:
+        return f"target_range = [{', '.join(_ends(answer, _number))}]"
+    listed = [_text(part.strip()) for part in answer.split(",") if part.strip()]
+    if len(listed) < 2:
+        raise InputError("classes", "must be at least two, separated by commas", answer)
+    return f"classes = [{', '.join(listed)}]"
+
+
+def _ends(text: str, form: Callable[[str], str]) -> tuple[str, str]:
+    low, _, high = text.partition("..")
+    return form(low), form(high)
+
+
 def _day(text: str) -> str:
     if day_number(text.strip()) is None:
-        raise InputError("range", "must be two days such as 2000-01-01..2026-12-31", text)
+        raise InputError("answer", "must be two days such as 2000-01-01..2026-12-31", text)
     return _text(text.strip())
 
 
@@ -145,9 +168,12 @@ def array_template(facts: FormatFacts | None) -> str:
 
 def _number(text: str) -> str:
     try:
-        return repr(float(text))
+        found = float(text)
     except ValueError:
-        raise InputError("range", "must be two numbers, LOW..HIGH", text) from None
+        found = math.nan
+    if not math.isfinite(found):
+        raise InputError("answer", "must be a number; a range is two of them, LOW..HIGH", text)
+    return repr(found)
 
 
 def _value(value: Any) -> str:
