@@ -50,9 +50,9 @@ def test_a_gradient_has_the_same_bits_at_every_place(given, exactly: bool, monke
         if exactly:
             grid = RecordGrid.of(RUN)
             model = ExactRecords(given, model.form, RUN.clip, grid.places, grid.most_squared, 32, alone=True)
-        read, sizes = type(model)._sum, set[tuple[int, ...]]()
-        monkeypatch.setattr(type(model), "_sum", lambda self, arrays, chunk: sizes.add(chunk[-1].shape) or read(
-            self, arrays, chunk))
+        read, sizes = type(model)._read, set[tuple[int, ...]]()
+        monkeypatch.setattr(type(model), "_read",
+                            lambda self, *given: sizes.add(given[-1][-1].shape) or read(self, *given))
         (bits,) = places(model, theta)
         assert sizes == {(1,)}  # the loop's body knows one record, so that places of vectorised code do not matter
         one = np.frombuffer(bits)

@@ -120,7 +120,24 @@ def clipped_sum(loss: PerRecord, clip: float | None, params: Any, records: tuple
     summed in float64, scaled gradients stay below the clip after rounding, and the sum has at
     least single precision, whatever that of the parameters.
     """
-    leaves, tree = jax.tree.flatten(params)
+    sums, factors = clipped_parts(loss, clip, params, records, real, copies, counts)
+    products = {i: jnp.matmul(left.T, right, precision="highest") for i, (left, right) in factors.items()}
+    return assembled(params, sums | products)
+
+
+def assembled(params: Any, found: dict[int, jax.Array]) -> Any:
+    """Arrays by their numbers, structured like ``params``."""
+    return jax.tree.unflatten(jax.tree.structure(params), [found[i] for i in range(len(found))])
+
+
+Factors = dict[int, tuple[jax.Array, jax.Array]]
+"""Of every array that a dense layer multiplies with: matrices (m, rows) and (m, columns), whose product is the sum."""
+
+
+def clipped_parts(loss: PerRecord, clip: float | None, params: Any, records: tuple[Any, ...], real: jax.Array,
+                  copies: int = 1, counts: jax.Array | None = None) -> tuple[dict[int, jax.Array], Factors]:
+    """``clipped_sum`` by numbers of arrays: sums, and for dense layers the factors of what would be one."""
+    leaves = jax.tree.leaves(params)
     first = jax.tree.map(lambda a: a[0], records)
     closed, _ = program(loss, params, *first)
     layers = layers_of(closed.jaxpr, len(leaves))
@@ -159,17 +176,15 @@ def clipped_sum(loss: PerRecord, clip: float | None, params: Any, records: tuple
     scale = jnp.where(counted, jnp.minimum(1.0, bound / jnp.maximum(norms, 1e-300)), 0.0)
     scale = scale if counts is None else scale * counts
     scale = jnp.where(scale < TINY, 0.0, scale)
-    found: list[Any] = [None] * len(leaves)
+    factors: Factors = {}
     for i, layer in dense.items():
         left, right = _summable(slopes[i], counted), _summable(inputs[i], counted)
         left = left * scale.astype(left.dtype)[:, None]
         left = jnp.where(jnp.abs(left) < TINY, 0.0, left)  # rounded there, and multiplied by what may be large
-        outer = jnp.matmul(left.T, right, precision="highest")
-        found[i] = outer.T if layer.inner == 0 else outer
-    for i, leaf in each.items():
-        leaf = _summable(leaf, counted)
-        found[i] = jnp.einsum("m,m...->...", scale.astype(leaf.dtype), leaf, precision="highest")
-    return jax.tree.unflatten(tree, found)
+        factors[i] = (left, right) if layer.inner else (right, left)
+    summable = {i: _summable(leaf, counted) for i, leaf in each.items()}
+    return {i: jnp.einsum("m,m...->...", scale.astype(leaf.dtype), leaf, precision="highest")
+            for i, leaf in summable.items()}, factors
 
 
 def _wide(values: Any) -> Any:

@@ -90,10 +90,10 @@ class ExactRecords:
 
     def chunk_sum(self, theta: jax.Array, chunk: Any) -> jax.Array:
         """Sum of the rounded gradients of the real records, (size,) float64, a multiple of the grid."""
-        read = partial(self._sum, self.form.arrays(theta, exact=False))
-        return one_by_one(read, chunk, self.form.size) if self.alone else read(chunk)
+        read = partial(self._read, self.form.arrays(theta, exact=False))
+        return one_by_one(lambda one: ({0: read(one)}, {}), chunk)[0] if self.alone else read(chunk)
 
-    def _sum(self, arrays: Any, chunk: Any) -> jax.Array:
+    def _read(self, arrays: Any, chunk: Any) -> jax.Array:
         records, real = real_records(chunk)
         scale = 2.0**self.places
 

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lastiterate.engine.checkpoint import Keeper
-from lastiterate.engine.dense import clipped_sum
+from lastiterate.engine.dense import assembled, clipped_parts, clipped_sum
 from lastiterate.engine.drawing_loss import BLANK, Augment, drawing
 from lastiterate.engine.fingerprint import fingerprint
 from lastiterate.engine.gaussian_noise import Key, fresh_key
@@ -75,16 +75,17 @@ class PerExample:
     def chunk_sum(self, theta: jax.Array, chunk: Any) -> jax.Array:
         """Sum of the (clipped) gradients of the real records, (size,) float64."""
         arrays = self.form.arrays(theta, exact=self.exact)
-        read = partial(self._sum, arrays)
-        return one_by_one(read, chunk, self.form.size) if self.alone else read(chunk)
+        if self.alone:
+            return self.form.vector(assembled(arrays, one_by_one(partial(self._read, clipped_parts, arrays), chunk)))
+        return jnp.where((chunk[-1] > 0).any(), self.form.vector(self._read(clipped_sum, arrays, chunk)), 0.0)
 
-    def _sum(self, arrays: Any, chunk: Any) -> jax.Array:
+    def _read(self, how: Callable[..., Any], arrays: Any, chunk: Any) -> Any:
+        """``clipped_sum`` or ``clipped_parts`` of a chunk."""
         records, real = real_records(chunk)
         counted = None if self.weights is None else counts(self.weights, records[1])
         records = in_precision(records, exact=self.exact)
         records = in_copies(records) if self.copies else records
-        found = clipped_sum(self._of_arrays, self.clip, arrays, records, real, self.copies or 1, counted)
-        return jnp.where(real.any(), self.form.vector(found), 0.0)
+        return how(self._of_arrays, self.clip, arrays, records, real, self.copies or 1, counted)
 
     def _of_arrays(self, arrays: Any, *record: Any) -> jax.Array:
         return self.loss(self.form.whole(arrays), *record)

@@ -15,46 +15,74 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lastiterate.engine.dense import Convolution, Factors, layers_of
 from lastiterate.engine.operations import equations
 from lastiterate.engine.parameter_form import Form
 from lastiterate.engine.prepare import hidden, hidden_state
 from lastiterate.engine.record_loss import RecordLoss, in_precision
+from lastiterate.engine.traced import program
 from lastiterate.errors import InputError
 from lastiterate.run.run import Run
 
 LARGE = 2**13
-"""Parameters from which on a CPU is quicker one by one in single precision than vectorised in double precision."""
+"""Parameters from which on a CPU is quicker one by one: what a record needs stays in its cache."""
 
 
-def one_by_one(read: Callable[[Any], jax.Array], chunk: Any, size: int) -> jax.Array:
-    """Sum of ``read`` (chunks of one record, to (size,) float64) over a chunk, up to its last real record."""
+Parts = tuple[dict[int, jax.Array], Factors]
+
+
+def one_by_one(read: Callable[[Any], Parts], chunk: Any) -> dict[int, jax.Array]:
+    """Sums in float64 of what ``read`` makes of chunks of one record, over a chunk up to its last real record.
+
+    Factors of dense layers, a row for each record, are multiplied in float64 at the end.
+    """
     real = chunk[-1] > 0
     end = jnp.max(jnp.where(real, jnp.arange(len(real)) + 1, 0))
 
-    def add(i: Any, total: jax.Array) -> jax.Array:
-        return total + read(jax.tree.map(lambda a: jax.lax.dynamic_slice_in_dim(a, i, 1), chunk))
+    def single(i: Any) -> Parts:
+        return read(jax.tree.map(lambda a: jax.lax.dynamic_slice_in_dim(a, i, 1), chunk))
 
-    return jax.lax.fori_loop(0, end, add, jnp.zeros(size, jnp.float64))
+    def add(i: Any, held: Parts) -> Parts:
+        sums, factors = single(i)
+        return (jax.tree.map(lambda total, own: total + own.astype(jnp.float64), held[0], sums),
+                jax.tree.map(lambda rows, own: jax.lax.dynamic_update_slice_in_dim(rows, own, i, 0), held[1], factors))
+
+    sums, factors = jax.eval_shape(single, 0)
+    begin = (jax.tree.map(lambda a: jnp.zeros(a.shape, jnp.float64), sums),
+             jax.tree.map(lambda a: jnp.zeros((len(real), *a.shape[1:]), a.dtype), factors))
+    sums, factors = jax.lax.fori_loop(0, end, add, begin)
+    return sums | {i: jnp.matmul(left.astype(jnp.float64).T, right.astype(jnp.float64))
+                   for i, (left, right) in factors.items()}
 
 
 def arithmetic(run: Run, loss: RecordLoss, form: Form, records: tuple[Any, ...]) -> tuple[bool, bool]:
     """Whether everything that depends on parameters is double precision, and whether records are read one by one.
 
     One of them is needed where batches move records, and the first where theorems compare a step at two parameters.
+    Else it is a matter of time: patches of many records' convolutions leave the cache.
     """
+    def of_arrays(arrays: Any, *record: Any) -> jax.Array:
+        return loss(form.whole(arrays), *record)
+
+    large = form.size >= LARGE and jax.default_backend() == "cpu"
+    first = in_precision(jax.tree.map(lambda a: np.zeros_like(np.asarray(a)[0]), records), exact=hidden(run))
+    arrays = form.arrays(np.zeros(form.size), exact=hidden(run))
     if not hidden(run):
-        return False, False
-    first = in_precision(jax.tree.map(lambda a: np.zeros_like(np.asarray(a)[0]), records), exact=True)
-    own = rounds(lambda arrays, *record: loss(form.whole(arrays), *record),
-                 form.arrays(np.zeros(form.size), exact=True), first)
+        return False, large and convolves(of_arrays, arrays, first)
+    own = rounds(of_arrays, arrays, first)
     if not hidden_state(run):
-        alone = own or (form.size >= LARGE and jax.default_backend() == "cpu")
-        return not alone, alone
+        return not (own or large), own or large
     if own:
         raise InputError("loss", "must be computed in double precision where theorems compare one step at two "
                          "different parameters, and rounds what it makes of them to fewer bits", None,
                          "leave the cast out, or the constants and the bounded domain that such theorems need")
     return True, False
+
+
+def convolves(loss: Callable[..., jax.Array], arrays: Any, record: tuple[Any, ...]) -> bool:
+    """Whether a loss has convolutions whose gradients are materialised."""
+    traced, _ = program(loss, arrays, *record)
+    return any(isinstance(layer, Convolution) for layer in layers_of(traced.jaxpr, len(arrays)).values())
 
 
 def rounds(loss: Callable[..., jax.Array], arrays: Any, record: tuple[Any, ...]) -> bool:
