@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from lastiterate import InputError
 from lastiterate.features.map_table import TABLE, as_data, automatic_maps, described, maps_from, maps_named
-from lastiterate.features.record_fields import Choice, Field, Grid, Number, Text
+from lastiterate.features.record_fields import Choice, Field, Grid, Number, Record, Text
 from lastiterate.features.record_map import RecordMap
 from lastiterate.features.row_form import RowForm
 
 MEMBERS = sorted(TABLE)
 FIELDS = (Number("a"), Number("b", indicator=True), Choice("c", ("x", "y", "z")), Grid("g", (8, 8)),
-          Grid("h", (9, 8, 3)), Text("t"))
+          Grid("h", (9, 8, 3)), Text("t"), Record(tuple("abcdefg"), 2.0))
 HOSTILE = [np.nan, np.inf, -np.inf, 1e308, -1e308, 1e-310, -0.0, 0.0, 1.0, -1.0, 0.3, 5.0]
 TEXTS = ["", " ", "\0", "a", "a a a a", "ß" * 3000, "drop table; --", "\U0001f600 \u202e", "1e999", "the cat sat"]
 
@@ -32,7 +32,7 @@ def values_of(field: Field, numbers: list[float], texts: list[str], n: int):
             return np.resize(np.array(numbers), n)
         case Choice(_, labels):
             return np.arange(n) % (len(labels) + 1) - 1
-        case Grid():
+        case Grid() | Record():
             return np.resize(np.array(numbers, dtype=np.float32), (n, field.width))
         case _:
             return [texts[i % len(texts)] for i in range(n)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, get_args
 
 from lastiterate.errors import InputError
+from lastiterate.features.half_spaces import Gated
 from lastiterate.features.hashed_words import HashedWords
 from lastiterate.features.hat_functions import Curves
 from lastiterate.features.number_bins import Bins
@@ -13,7 +14,7 @@ from lastiterate.features.record_map import RecordMap
 from lastiterate.features.scattering import Scattering
 from lastiterate.run import codec
 
-Maps = Curves | Bins | HashedWords | Scattering
+Maps = Curves | Bins | HashedWords | Scattering | Gated
 TABLE: dict[str, type[RecordMap]] = {one.name: one for one in get_args(Maps)}
 PLAIN = "plain"
 

@@ -156,3 +156,31 @@ class Text(Field):
         return InputError(f"column {self.name!r}", "holds text, which becomes numbers by a map only", None,
                           "use features=\"words\" or \"auto\", say features = \"words\" in the schema, or make it "
                          "kind = \"category\" or \"ignore\"")
+
+
+@final
+@dataclass(frozen=True)
+class Record(Field):
+    """A whole record: the row that its fields have become, for maps that look at all of it at once.
+
+    ``labels``: what its numbers are called. ``longest``: its largest norm.
+    """
+
+    labels: tuple[str, ...]
+    longest: float
+    name = "record"
+
+    @property
+    def width(self) -> int:
+        return len(self.labels)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.labels
+
+    @property
+    def norm(self) -> float:
+        return self.longest
+
+    def rows(self, values: Values) -> np.ndarray:
+        return np.asarray(values)

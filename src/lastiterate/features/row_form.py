@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import final
@@ -11,19 +11,22 @@ from typing import final
 import numpy as np
 
 from lastiterate.errors import InputError
-from lastiterate.features.record_fields import Field, Values
+from lastiterate.features.record_fields import Field, Record, Values
 from lastiterate.features.record_map import RecordMap
 
 SLICE = 4096
 """Records that are mapped at once."""
 SLACK = 1 + 1e-6
 """Of single precision, in a row's norm."""
+Parts = tuple[tuple[Field, RecordMap | None, int], ...]
+"""Fields, their maps, and how many numbers of a row each becomes."""
 
 
 @final
 @dataclass(frozen=True)
 class RowForm:
-    """The fields of a record in their order, and the maps in theirs; the first that takes a field maps it.
+    """The fields of a record in their order, and the maps in theirs; the first that takes a field maps it. Maps of whole
+    records are applied to the row that this gives, one after the other.
 
     Errors: a map that takes none of the fields.
     """
@@ -33,7 +36,7 @@ class RowForm:
 
     def __post_init__(self) -> None:
         used = {self._of(field) for field in self.fields}
-        idle = next((one for one in self.maps if one not in used), None)
+        idle = next((one for one in self.maps if one not in used and Record not in one.takes), None)
         if idle is not None:
             kinds = " or ".join(kind.words for kind in idle.takes)
             before = next((one.name for one in self.maps for field in self.fields
@@ -45,13 +48,23 @@ class RowForm:
                              "use features=\"auto\", or \"plain\" for none")
 
     def _of(self, field: Field) -> RecordMap | None:
-        return next((one for one in self.maps if isinstance(field, one.takes)), None)
+        return next((one for one in self.maps if isinstance(field, one.takes) and Record not in one.takes), None)
 
     @cached_property
-    def parts(self) -> tuple[tuple[Field, RecordMap | None, int], ...]:
-        """Every field, its map, and how many numbers of a row it becomes."""
+    def levels(self) -> tuple[Parts, ...]:
+        """What is applied in turn: maps of fields, then every map of whole records."""
         pairs = [(field, self._of(field)) for field in self.fields]
-        return tuple((field, one, field.width if one is None else one.width(field)) for field, one in pairs)
+        found: list[Parts] = [tuple((field, one, field.width if one is None else one.width(field))
+                                    for field, one in pairs)]
+        for one in (one for one in self.maps if Record in one.takes):
+            record = Record(_names(found[-1]), _norm(found[-1]))
+            found.append(((record, one, one.width(record)),))
+        return tuple(found)
+
+    @property
+    def parts(self) -> Parts:
+        """What a row consists of."""
+        return self.levels[-1]
 
     @property
     def width(self) -> int:
@@ -61,13 +74,12 @@ class RowForm:
     @property
     def names(self) -> tuple[str, ...]:
         """What they are called."""
-        return tuple(name for field, one, _ in self.parts
-                     for name in (field.names if one is None else one.names(field)))
+        return _names(self.parts)
 
     @property
     def norm(self) -> float:
         """The largest Euclidean norm of a row; a public number, the same for all records."""
-        return math.sqrt(sum((field.norm if one is None else one.norm(field)) ** 2 for field, one, _ in self.parts))
+        return _norm(self.parts)
 
     def rows(self, values: Iterable[Values]) -> np.ndarray:
         """Rows (n, width) float32 of values, one array (n, ...) or list for each field.
@@ -78,14 +90,29 @@ class RowForm:
         given = list(values)
         out = np.empty((len(given[0]), self.width), dtype=np.float32)
         for first in range(0, len(out), SLICE):
+            columns = [column[first:first + SLICE] for column in given]
+            for level in self.levels[:-1]:
+                columns = [np.concatenate(list(_mapped(level, columns)), axis=1)]
             at = 0
-            for (field, one, width), column in zip(self.parts, given, strict=True):
-                part = column[first:first + SLICE]
-                found = _bounded(field.rows(part), field.norm) if one is None else \
-                    _bounded(one.rows(field, part), one.norm(field))
-                out[first:first + SLICE, at:at + width] = found
-                at += width
+            for found in _mapped(self.parts, columns):
+                out[first:first + SLICE, at:at + found.shape[1]] = found
+                at += found.shape[1]
         return out
+
+
+def _names(parts: Parts) -> tuple[str, ...]:
+    return tuple(name for field, one, _ in parts for name in (field.names if one is None else one.names(field)))
+
+
+def _norm(parts: Parts) -> float:
+    return math.sqrt(sum((field.norm if one is None else one.norm(field)) ** 2 for field, one, _ in parts))
+
+
+def _mapped(parts: Parts, columns: list[Values]) -> Iterator[np.ndarray]:
+    """Every field's part of the rows, at most as long as it says."""
+    for (field, one, _), values in zip(parts, columns, strict=True):
+        yield _bounded(field.rows(values), field.norm) if one is None else _bounded(one.rows(field, values),
+                                                                                   one.norm(field))
 
 
 def _bounded(rows: np.ndarray, most: float) -> np.ndarray:

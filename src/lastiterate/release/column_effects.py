@@ -68,7 +68,7 @@ def column_effects(model: FittedLinear) -> tuple[Effect, ...]:
     columns = {field.name: column for column in schema.columns for field in column.fields}
     found, at = [], 0
     for field, one, width in form.parts:
-        block, at, column = slice(at, at + width), at + width, columns[field.name]
+        block, at, column = slice(at, at + width), at + width, columns.get(field.name)
         lacks = isinstance(column, Numeric | Date) and column.missing == INDICATOR
         for places, values, labels in _asked(field, column):
             asked = np.append(values, math.nan if isinstance(field, Number) else -1) if lacks else values
@@ -83,7 +83,7 @@ def column_effects(model: FittedLinear) -> tuple[Effect, ...]:
     return tuple(sorted(found, key=lambda effect: -effect.size))
 
 
-def _asked(field: Field, column: Column) -> Iterator[tuple[np.ndarray, np.ndarray, tuple[str, ...]]]:
+def _asked(field: Field, column: Column | None) -> Iterator[tuple[np.ndarray, np.ndarray, tuple[str, ...]]]:
     """Values of a field, what they are in the column's units, and their names."""
     match field, column:
         case Number(), Numeric():
