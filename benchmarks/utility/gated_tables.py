@@ -4,9 +4,9 @@
     python -m benchmarks.utility.gated_tables DATA_DIR --log FILE.jsonl [--sets adult breast_cancer products mnist]
 
 Synthetic scores are lines, products of all pairs of numbers, networks, or clusters of records. There a fit is noisy
-accelerated descent on unit rows, the best of 16, 48 and 160 steps, which costs no planning. Sets of the board are fitted
-by ``DPLogisticRegression`` with its defaults, delta 1e-5, zero-out; seeds vary the split, or the noise where a set has a
-test part. ``--log`` keeps every finished fit, so that an interrupted run goes on.
+accelerated descent on unit rows, the best of 16, 48 and 160 steps, which costs no planning. Sets of the board are
+fitted by ``DPLogisticRegression`` with its defaults, delta 1e-5, zero-out; seeds vary the split, or the noise where a
+set has a test part. ``--log`` keeps every finished fit, so that an interrupted run goes on.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def fitted(data: BoardSet, features: str, epsilon: float, seed: int) -> dict[str
     chances /= chances.sum(axis=1, keepdims=True)
     auroc = roc_auc_score(test.y, chances[:, 1] if data.classes == 2 else chances, multi_class="ovr")
     return {"accuracy": float((chances.argmax(axis=1) == test.y).mean()), "auroc": float(auroc), "processor": seconds,
-            "plan": model.choice_.best.name if model.choice_ is not None else "", "width": model.coef_.shape[1]}
+            "width": model.model_.weights.shape[1], "plan": "" if model.choice_ is None else model.choice_.best.name}
 
 
 def main() -> None:

@@ -46,11 +46,12 @@ def test_no_order_of_sums_moves_a_gate():
     one = Gated(32)
     rows = rng.integers(-8, 9, (300, width)).astype(np.float32) / 8
     gates = directions(0, width, 32)
-    rows[:, 0] -= ((rows.astype(np.float64) @ gates[:, 0]) / gates[0, 0]).astype(np.float32)  # near the first gate's border
+    rows[:, 0] -= ((rows.astype(np.float64) @ gates[:, 0]) / gates[0, 0]).astype(np.float32)  # near a gate's border
     together = one.opened(rows)
     assert np.array_equal(together, np.concatenate([one.opened(row[None]) for row in rows]))
-    exact = [[sum(int(a) * int(g) for a, g in zip(np.rint(np.clip(row.astype(float), -8, 8) * 2**20), gate, strict=True))
-              >= 0 for gate in gates.T[:2]] for row in rows[:20]]
+    places = np.rint(np.clip(rows[:20].astype(float), -8, 8) * 2**20)
+    exact = [[sum(int(a) * int(g) for a, g in zip(row, gate, strict=True)) >= 0 for gate in gates.T[:2]]
+             for row in places]
     assert np.array_equal(together[:20, :2], exact)
 
 
@@ -83,7 +84,7 @@ def test_as_many_gates_as_records_and_budget_carry():
 
 def test_what_does_not_fit_is_one_sentence():
     for wrong in ({"count": 0}, {"count": 10**5}, {"count": 2.5}, {"seed": -1}, {"seed": "x"}):
-        with pytest.raises(InputError, match="of gates|Gated\\."):
+        with pytest.raises(InputError, match=r"of gates|Gated\."):
             Gated(**wrong)
     with pytest.raises(InputError, match="at most 65536 numbers"):
         RowForm((Grid("x", (300, 300)),), (Gated(),)).width  # noqa: B018

@@ -6,41 +6,26 @@ Proof: docs/theorems/delayed-shifts.
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import numpy as np
 
-from lastiterate.analysis.delayed_draws import FAILURES, LONGEST, WORSE, kinds
-from lastiterate.analysis.restart import Followed, last_steps
+from lastiterate.analysis.delayed_draws import best_of_failures, in_units_of_noise, kinds, sized
+from lastiterate.analysis.restart import Followed
 from lastiterate.curves.allocated_shifts import AllocatedShifts, hidden_passes
-from lastiterate.curves.curve import BestOf, Curve
-from lastiterate.curves.failure import WithFailure
-from lastiterate.curves.gdp import Gdp
-from lastiterate.run.facts import known
+from lastiterate.curves.curve import Curve
+from lastiterate.run.arrays import Array
 from lastiterate.run.run import Run
 
 GROWTHS, FEW = (1.3, 1.6, 2.0), (2, 4, 8)
 """Choices of intervals: how much longer each is, and the longest, besides half a pass and a pass."""
+FEW_SHIFTS = 12
+"""Shifts of an interval by which choices are ordered."""
 
 
 def delayed_blocks(run: Run) -> Curve:
     """The best choices for several probabilities that blocks are of unusual size."""
-    sensitivity = known(run.facts(), "sensitivity")
-    assert sensitivity is not None
-    if sensitivity.value == 0 or run.steps > LONGEST:
-        return Gdp(0.0 if sensitivity.value == 0 else math.inf)
-    found: list[tuple[float, Curve]] = []
-    maps = None
-    for failure in FAILURES:
-        steps = last_steps(run, 1 / run.blocks, failure, run.blocks)
-        if maps is not None and np.array_equal(maps, steps.c):
-            continue  # a larger failure buys nothing
-        maps = steps.c
-        size, curve = min(((about(one), one) for one in choices(steps, run.blocks)), key=lambda pair: pair[0])
-        if not found or size < min(other for other, _ in found) * (1 - 1e-3):
-            found.append((size, WithFailure(curve, failure) if failure else curve))
-    least = min(size for size, _ in found)
-    curves = tuple(curve for size, curve in found if size <= WORSE * least)
-    return curves[0] if len(curves) == 1 else BestOf(curves)
+    return best_of_failures(run, 1 / run.blocks, run.blocks, lambda steps: sized(choices(steps, run.blocks), about))
 
 
 def choices(steps: Followed, blocks: int) -> list[AllocatedShifts]:
@@ -56,12 +41,21 @@ def choices(steps: Followed, blocks: int) -> list[AllocatedShifts]:
 
 def about(curve: AllocatedShifts) -> float:
     """About the squared mu of all passes; it orders choices and bounds nothing."""
-    certain, passes = hidden_passes(curve)
-    total = min(certain, 1e9) ** 2
-    for parts, count in passes:
-        squares = 0.0
-        for share, shift in parts:
-            few = np.minimum(np.quantile(shift, np.linspace(0, 1, min(16, shift.size))), 1e6)
-            squares += share**2 * float(np.expm1(np.minimum(np.outer(few, few), 500.0)).mean())
-        total += count * math.log1p(squares)
+    top, one = in_units_of_noise(curve)
+    certain, passes = _represented(one)
+    total = min(certain / top, 1e9) ** 2
+    for shares, shifts, count in passes:
+        squares = np.expm1(np.minimum(shifts[:, :, None] * shifts[:, None, :] / top / top, 500.0)).mean(axis=(1, 2))
+        total += count * math.log1p(float(shares**2 @ squares))
     return total
+
+
+@lru_cache(maxsize=1024)
+def _represented(curve: AllocatedShifts) -> tuple[float, tuple[tuple[Array, Array, int], ...]]:
+    """mu of the distance before; of every kind of pass the shares of its intervals, some shifts of each, and how many
+    passes are alike."""
+    certain, passes = hidden_passes(curve)
+    places = np.linspace(0, 1, FEW_SHIFTS)
+    return certain, tuple((np.array([share for share, _ in parts]),
+                           np.array([np.minimum(np.quantile(shift, places), 1e100) for _, shift in parts]), count)
+                          for parts, count in passes)

@@ -6,11 +6,15 @@ Every choice is valid. Proof: docs/theorems/delayed-shifts.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
+from functools import lru_cache
+from typing import TypeVar
 
 import numpy as np
 
 from lastiterate.analysis.restart import Followed, last_steps
+from lastiterate.curves.allocated_shifts import AllocatedShifts
 from lastiterate.curves.curve import BestOf, Curve
 from lastiterate.curves.delayed_shifts import DelayedShifts, hidden
 from lastiterate.curves.failure import WithFailure
@@ -31,29 +35,54 @@ LONGEST = 4096
 """Steps of a run beyond which nothing is said: calibration would take minutes."""
 MOST_KINDS = 64
 """Different steps that are distinguished: runs of neighbours count with the worst of each constant."""
-REPRESENTATIVES = 24
+REPRESENTATIVES = 12
 """Weights by which choices are ordered."""
 
 
 def delayed(run: Run) -> Curve:
     """The best choices for several probabilities that batches are of unusual size."""
-    rate, sensitivity = run.batching.inclusion_probability(run.n), known(run.facts(), "sensitivity")
-    assert rate is not None and sensitivity is not None
+    rate = run.batching.inclusion_probability(run.n)
+    assert rate is not None
+    return best_of_failures(run, rate, 1, lambda steps: sized(choices(steps, rate), about))
+
+
+def best_of_failures(run: Run, chance: float, every: int, best: Callable[[Followed], tuple[float, Curve]]) -> Curve:
+    """``best`` of the last steps, and about its squared mu, for several probabilities that batches, which hold another
+    record with probability ``chance``, are of unusual size; ``every``: steps of a pass that is followed as a whole."""
+    sensitivity = known(run.facts(), "sensitivity")
+    assert sensitivity is not None
     if sensitivity.value == 0 or run.steps > LONGEST:
         return Gdp(0.0 if sensitivity.value == 0 else math.inf)
     found: list[tuple[float, Curve]] = []
     maps = None
     for failure in FAILURES:
-        steps = last_steps(run, rate, failure, 1)
+        steps = last_steps(run, chance, failure, every)
         if maps is not None and np.array_equal(maps, steps.c):
             continue  # a larger failure buys nothing
         maps = steps.c
-        size, curve = min(((about(one), one) for one in choices(steps, rate)), key=lambda pair: pair[0])
+        size, curve = best(steps)
         if not found or size < min(other for other, _ in found) * (1 - 1e-3):
             found.append((size, WithFailure(curve, failure) if failure else curve))
     least = min(size for size, _ in found)
     curves = tuple(curve for size, curve in found if size <= WORSE * least)
     return curves[0] if len(curves) == 1 else BestOf(curves)
+
+
+Described = TypeVar("Described", DelayedShifts, AllocatedShifts)
+
+
+def sized(found: list[Described], about: Callable[[Described], float]) -> tuple[float, Described]:
+    """The one with the least of what it is about."""
+    return min(((about(one), one) for one in found), key=lambda pair: pair[0])
+
+
+def in_units_of_noise(curve: Described) -> tuple[float, Described]:
+    """The largest noise, and the curve in its units, rounded: one and the same while a search scales all of the noise.
+    What it orders is compared in this way, and not bounded."""
+    top = max(curve.stds)
+    if not 0 < top < math.inf:
+        return 1.0, curve
+    return top, replace(curve, mu=0.0, stds=tuple(float(f"{x / top:.12g}") for x in curve.stds))
 
 
 def choices(steps: Followed, rate: float) -> list[DelayedShifts]:
@@ -85,11 +114,20 @@ def kinds(c: Array, s: Array, std: Array) -> Kinds:
 
 def about(curve: DelayedShifts) -> float:
     """About the squared mu of all pairs; it orders choices and bounds nothing."""
-    certain, pairs = hidden(replace(curve, mu=0.0))
-    total = min(certain, 1e9) ** 2
-    for weights, count in pairs:
-        parts = np.array_split(np.sort(np.minimum(weights, 1e9)), min(REPRESENTATIVES, weights.size))
-        each, size = np.array([part.mean() for part in parts]), np.array([part.size for part in parts])
-        squares = np.log1p(curve.rate**2 * np.expm1(np.minimum(np.outer(each, each), 500.0)))
-        total += count * float(size @ squares @ size)
-    return total
+    top, one = in_units_of_noise(curve)
+    certain, weights, size, counts = _represented(one)
+    products = weights[:, :, None] * weights[:, None, :]
+    squares = np.log1p(curve.rate**2 * np.expm1(np.minimum(products / top / top, 500.0)))
+    return min(certain / top, 1e9) ** 2 + float(counts @ np.einsum("pi,pij,pj->p", size, squares, size))
+
+
+@lru_cache(maxsize=1024)
+def _represented(curve: DelayedShifts) -> tuple[float, Array, Array, Array]:
+    """mu of what is certain; of every pair some weights, for how many draws they stand, and how many are alike."""
+    certain, pairs = hidden(curve)
+    weights, size = np.zeros((len(pairs), REPRESENTATIVES)), np.zeros((len(pairs), REPRESENTATIVES))
+    for place, (given, _) in enumerate(pairs):
+        parts = np.array_split(np.sort(np.minimum(given, 1e100)), min(REPRESENTATIVES, given.size))
+        weights[place, :len(parts)] = [part.mean() for part in parts]
+        size[place, :len(parts)] = [part.size for part in parts]
+    return certain, weights, size, np.array([float(count) for _, count in pairs])

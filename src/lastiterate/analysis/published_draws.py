@@ -8,6 +8,8 @@ terms, whose law is rounded up on a lattice; delta is at most the mean of delta_
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -28,6 +30,12 @@ TAIL = 1e-18
 """Probability of the largest mu^2, which counts as no privacy."""
 UP = 1 + 1e-9
 """Above the rounding of a sum of squares."""
+UNIT = 2.0**-6
+"""The largest noise over the largest shift for which laws are computed; what is faint there is so for useful noise."""
+CLOSE = 2.0
+"""Choices that cost so many times as much as the best one, in squared mu, are not evaluated."""
+USELESS = 1e-6, 300.0
+"""A mu with known draws below the first, and a mu above the second, are charged as if all draws were known."""
 
 
 def averaged(run: Run) -> Curve:
@@ -37,10 +45,33 @@ def averaged(run: Run) -> Curve:
     if sensitivity.value == 0 or run.steps > LONGEST:
         return Gdp(0.0 if sensitivity.value == 0 else math.inf)
     steps = last_steps(run, rate, 0.0, 1, ((run.divisor - 1) / run.divisor, 1.0))
-    ordered = sorted(((_about(one), one) for one in choices(steps, rate)), key=lambda pair: pair[0])
-    if not ordered[0][0] < math.inf:
+    loud, far = float(np.sqrt(steps.v).max()), float(steps.s.max())
+    if not (0 < loud < math.inf and 0 < far < math.inf):
+        return Gdp(0.0 if far == 0 else math.inf)
+    # mu falls in proportion to noise: all that takes time is one and the same while a search scales all of the noise
+    noise, scale = UNIT * far, UNIT * far / loud * UP
+    ordered = _ordered(tuple(replace(one, stds=tuple(_rounded_down(x / loud) * noise for x in one.stds))
+                             for one in choices(steps, rate)))
+    least, best = ordered[0]
+    if not least < math.inf:
         return Gdp(math.inf)
-    return BestOf(tuple(mean_over_draws(one) for size, one in ordered[:TRIED] if size < math.inf))
+    sure = best.known.mu * scale * UP
+    if sure < USELESS[0] or math.sqrt(least) * scale > USELESS[1]:
+        return Gdp(sure)
+    return BestOf(tuple(_scaled(mean_over_draws(one), scale) for size, one in ordered[:TRIED] if size <= CLOSE * least))
+
+
+def _rounded_down(share: float) -> float:
+    return float(f"{share * (1 - 1e-11):.12g}")
+
+
+def _scaled(curve: GdpMixture, scale: float) -> GdpMixture:
+    return replace(curve, mus=tuple(mu * scale * UP for mu in curve.mus))
+
+
+@lru_cache(maxsize=64)
+def _ordered(curves: tuple[DelayedShifts, ...]) -> list[tuple[float, DelayedShifts]]:
+    return sorted(((_about(one), one) for one in curves), key=lambda pair: pair[0])
 
 
 def _about(curve: DelayedShifts) -> float:
@@ -54,6 +85,7 @@ def _about(curve: DelayedShifts) -> float:
     return mean + 3 * math.sqrt(variance) if math.isfinite(mean) and math.isfinite(variance) else math.inf
 
 
+@lru_cache(maxsize=64)
 def mean_over_draws(curve: DelayedShifts) -> GdpMixture:
     """The mixture over the draws that ``curve`` keeps secret."""
     certain, pairs = hidden(curve)

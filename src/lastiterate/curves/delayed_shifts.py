@@ -22,7 +22,7 @@ from lastiterate.curves.dominating_pair import DominatingPair
 from lastiterate.curves.gdp import Gdp
 from lastiterate.curves.ratio_law import Ratio
 from lastiterate.curves.ratio_powers import composed
-from lastiterate.curves.shift_mixtures import mixture_profile, shift_law
+from lastiterate.curves.shift_mixtures import FEW_ATOMS, FEW_POINTS, MOST_ATOMS, POINTS, mixture_profile, shift_law
 from lastiterate.errors import InputError
 from lastiterate.run.arrays import Array
 
@@ -77,8 +77,8 @@ class DelayedShifts(DominatingPair):
         certain, pairs = hidden(self)
         if not certain <= LARGEST or not pairs or not all(float(w.sum()) <= LARGEST for w, _ in pairs):
             return None
-        resolution = COARSE if self.coarse else FINE
-        profiles = [(mixture_profile(*shift_law(w, self.rate)), n) for w, n in pairs]
+        resolution, atoms, points = ((COARSE, FEW_ATOMS, FEW_POINTS) if self.coarse else (FINE, MOST_ATOMS, POINTS))
+        profiles = [(mixture_profile(*shift_law(w, self.rate, atoms), points), n) for w, n in pairs]
         variance = sum(n * profile.variance for profile, n in profiles) / sum(n for _, n in profiles)
         h = max(math.sqrt(variance) / resolution, max(profile.largest for profile, _ in profiles) / MOST_NODES, 1e-7)
         try:

@@ -16,17 +16,19 @@ from lastiterate.curves.ratio_grid import RatioGrid
 from lastiterate.curves.ratio_law import Ratio
 from lastiterate.run.arrays import Array
 
-PARTS, MOST_PLACES, MOST_ATOMS = 256, 20_000, 1500
-"""Places of the lattice of shifts for the largest weight, in all, and shifts that are distinguished afterwards."""
+PARTS, MOST_PLACES, MOST_ATOMS, FEW_ATOMS = 256, 20_000, 1500, 300
+"""Places of the lattice of shifts for the largest weight, in all, and shifts that are distinguished afterwards, on fine
+and coarse curves."""
 TAIL = 1e-20
 """Probability of the largest shifts, which count as seen."""
-POINTS, REACH = 1200, 9.7
-"""Points x, and how many standard deviations they reach beyond all shifts: less than 2e-22 lies there."""
+POINTS, FEW_POINTS, REACH = 1200, 400, 9.7
+"""Points x, those of coarse curves, and how many standard deviations they reach beyond all shifts: less than 2e-22 lies
+there."""
 
 
-def shift_law(weights: Array, rate: float) -> tuple[Array, Array, float]:
+def shift_law(weights: Array, rate: float, atoms: int = MOST_ATOMS) -> tuple[Array, Array, float]:
     """Chances and values of sum_t weights[t] B_t, B_t = 1 with probability ``rate``, rounded up, and the chance of what
-    is larger. All terms are non-negative: errors are relative, below 2^-51 for each step."""
+    is larger; at most ``atoms`` of them. All terms are non-negative: errors are relative, below 2^-51 for each step."""
     top = float(weights.max())
     even = bool(weights.min() > top * (1 - 1e-12))
     unit = top if even else max(top / PARTS, float(weights.sum()) / MOST_PLACES)
@@ -39,7 +41,7 @@ def shift_law(weights: Array, rate: float) -> tuple[Array, Array, float]:
         above = np.cumsum(longer[::-1])[::-1]
         chances = longer[: int(np.searchsorted(-above, -TAIL / weights.size))]  # what is cut off is missing below
     values = np.arange(chances.size, dtype=np.float64) * (unit * (1 + 1e-11))
-    width = -(-chances.size // MOST_ATOMS)
+    width = -(-chances.size // atoms)
     starts = np.arange(0, chances.size, width)
     merged: Array = np.add.reduceat(chances, starts)
     highest: Array = values[np.minimum(starts + width, values.size) - 1]
@@ -75,11 +77,11 @@ class Profile:
         return Ratio(h, -last, q, p, float(added[-1]), float(removed[-1]))
 
 
-def mixture_profile(chances: Array, shifts: Array, lost: float) -> Profile:
+def mixture_profile(chances: Array, shifts: Array, lost: float, points: int = POINTS) -> Profile:
     """Of sum_k chances[k] N(shifts[k], 1), and ``lost`` of it seen for certain, against N(0, 1)."""
     from scipy.special import ndtr  # pyright: ignore
 
-    x = np.linspace(-REACH, REACH + float(shifts[-1]), POINTS)
+    x = np.linspace(-REACH, REACH + float(shifts[-1]), points)
     exponents = np.log(chances) + shifts * (x[:, None] - shifts / 2)
     top = exponents.max(axis=1)
     log_ratio: Array = top + np.log(np.exp(exponents - top[:, None]).sum(axis=1))

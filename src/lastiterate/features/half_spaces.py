@@ -21,7 +21,8 @@ PER_NUMBER = 2.0
 (benchmarks.utility.gated_tables)."""
 ENTRIES, GATES = 2.0**20, 2.0**10
 """Steps of the grids on which gates are evaluated. Products of both and their sums are whole numbers below 2^53, which
-double precision adds without rounding in any order: a gate is open or not on every machine, however many rows there are."""
+double precision adds without rounding in any order: a gate is open or not on every machine, whatever rows are beside.
+"""
 WIDEST = 2**16
 LARGEST = 8.0
 """Entries of a row are taken for at most so large where a gate looks at them."""

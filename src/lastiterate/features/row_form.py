@@ -25,8 +25,9 @@ Parts = tuple[tuple[Field, RecordMap | None, int], ...]
 @final
 @dataclass(frozen=True)
 class RowForm:
-    """The fields of a record in their order, and the maps in theirs; the first that takes a field maps it. Maps of whole
-    records are applied to the row that this gives, one after the other.
+    """The fields of a record in their order, and the maps in theirs; the first that takes a field maps it.
+
+    Maps of whole records are applied to the row that this gives, one after the other.
 
     Errors: a map that takes none of the fields.
     """
