@@ -88,8 +88,10 @@ def fitted(data: BoardSet, features: str, epsilon: float, seed: int) -> dict[str
     model = DPLogisticRegression(epsilon=epsilon, delta=1e-5, schema=data.schema, features=features, random_state=seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # one seed for several sets
-        model.fit(train.records, train.y)
+        labels = np.array(data.schema.classes)
+        model.fit(train.records, labels[train.y])
     seconds, chances = time.process_time() - began, np.asarray(model.predict_proba(test.records), np.float64)
+    chances = chances[:, [list(map(str, model.classes_)).index(label) for label in data.schema.classes]]
     chances /= chances.sum(axis=1, keepdims=True)
     auroc = roc_auc_score(test.y, chances[:, 1] if data.classes == 2 else chances, multi_class="ovr")
     return {"accuracy": float((chances.argmax(axis=1) == test.y).mean()), "auroc": float(auroc), "processor": seconds,

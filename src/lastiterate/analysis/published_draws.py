@@ -30,8 +30,9 @@ TAIL = 1e-18
 """Probability of the largest mu^2, which counts as no privacy."""
 UP = 1 + 1e-9
 """Above the rounding of a sum of squares."""
-UNIT = 2.0**-6
-"""The largest noise over the largest shift for which laws are computed; what is faint there is so for useful noise."""
+UNIT = 16.0
+"""The largest noise over the largest shift for which laws are computed: shifts that are faint there count as certain,
+which costs less than a place of the lattice each."""
 CLOSE = 2.0
 """Choices that cost so many times as much as the best one, in squared mu, are not evaluated."""
 USELESS = 1e-6, 300.0

@@ -16,12 +16,12 @@ from lastiterate.curves.ratio_grid import RatioGrid
 from lastiterate.curves.ratio_law import Ratio
 from lastiterate.run.arrays import Array
 
-PARTS, MOST_PLACES, MOST_ATOMS, FEW_ATOMS = 256, 20_000, 1500, 300
+PARTS, MOST_PLACES, MOST_ATOMS, FEW_ATOMS = 256, 20_000, 1500, 500
 """Places of the lattice of shifts for the largest weight, in all, and shifts that are distinguished afterwards, on fine
 and coarse curves."""
 TAIL = 1e-20
 """Probability of the largest shifts, which count as seen."""
-POINTS, FEW_POINTS, REACH = 1200, 400, 9.7
+POINTS, FEW_POINTS, REACH = 1200, 600, 9.7
 """Points x, those of coarse curves, and how many standard deviations they reach beyond all shifts: less than 2e-22 lies
 there."""
 
