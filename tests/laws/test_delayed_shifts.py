@@ -187,7 +187,7 @@ def test_the_mean_over_draws_is_exact_for_two_steps(places, most, monkeypatch):
     rate, shifts, stds = 0.3, (1.0, 0.5, 2.0), (2.0, 1.5, 1.2)
     plan = DelayedShifts(rate, (1, 1, 1), (0.9, 1.1, 0.8), shifts, stds, 1.0, 1)
     monkeypatch.setattr(published_draws, "PLACES", places)
-    found = mean_over_draws(plan)
+    found = mean_over_draws.__wrapped__(plan)  # no law of other places
     for epsilon in (0.0, 0.4, 1.0):
         true = 0.0
         for b in itertools.product((0, 1), repeat=3):
@@ -205,6 +205,25 @@ def test_published_draws_cost_less_where_noise_is_little():
     assert match(TABLE["linear-witness"], flat).bound.epsilon(1e-5) < ours < sampled / 4
     assert curve(replace(flat, steps=4100), FIXED).epsilon(1e-5) > ours
     assert curve(replace(flat, noise=li.NoiseMultiplier(0.0)), FIXED).epsilon(1e-5) == math.inf
+
+
+def test_a_search_for_noise_computes_the_law_of_published_draws_once():
+    run = li.Run(n=1000, steps=40, step_size=2.0, noise=li.NoiseMultiplier(0.9), batching=li.FixedSize(50),
+                 loss=li.Logistic(row_norm=1.0, ridge=0.02))
+    first = curve(run, FIXED)
+    before = mean_over_draws.cache_info().misses
+    for z in (0.7, 3.0, 1 / 3):
+        found = curve(replace(run, noise=li.NoiseMultiplier(z)), FIXED)
+        for one, other in zip(first.curves, found.curves, strict=True):
+            assert np.allclose(np.array(other.mus[:-1]) * z, np.array(one.mus[:-1]) * 0.9, rtol=1e-8, atol=0)
+    assert mean_over_draws.cache_info().misses == before
+
+
+def test_coarse_curves_lie_above_and_not_far():
+    for widest in (1, 8, 64):
+        plan = DelayedShifts(0.05, (100,), (0.97,), (1.0,), (1.3,), 1.2, widest)
+        for epsilon in (0.1, 0.5, 1.0):
+            assert plan.delta(epsilon) * (1 - 1e-6) <= plan.coarser().delta(epsilon) <= 1.05 * plan.delta(epsilon)
 
 
 @pytest.mark.parametrize("change", [{"release": "all"}, {"update": li.HeavyBall(0.5)},

@@ -41,10 +41,9 @@ def shift_law(weights: Array, rate: float, atoms: int = MOST_ATOMS) -> tuple[Arr
         above = np.cumsum(longer[::-1])[::-1]
         chances = longer[: int(np.searchsorted(-above, -TAIL / weights.size))]  # what is cut off is missing below
     values = np.arange(chances.size, dtype=np.float64) * (unit * (1 + 1e-11))
-    width = -(-chances.size // atoms)
-    starts = np.arange(0, chances.size, width)
+    starts = np.append(0, np.arange(1, chances.size, -(-chances.size // atoms)))  # no draw at all stands alone
     merged: Array = np.add.reduceat(chances, starts)
-    highest: Array = values[np.minimum(starts + width, values.size) - 1]
+    highest: Array = values[np.append(starts[1:], chances.size) - 1]
     return merged[merged > 0], highest[merged > 0], TAIL + 2.0**-50 * weights.size
 
 
