@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import final
@@ -91,7 +91,7 @@ class RowForm:
         given = list(values)
         out = np.empty((len(given[0]), self.width), dtype=np.float32)
         for first in range(0, len(out), SLICE):
-            columns = [column[first:first + SLICE] for column in given]
+            columns: Sequence[Values] = [column[first:first + SLICE] for column in given]
             for level in self.levels[:-1]:
                 columns = [np.concatenate(list(_mapped(level, columns)), axis=1)]
             at = 0
@@ -109,7 +109,7 @@ def _norm(parts: Parts) -> float:
     return math.sqrt(sum((field.norm if one is None else one.norm(field)) ** 2 for field, one, _ in parts))
 
 
-def _mapped(parts: Parts, columns: list[Values]) -> Iterator[np.ndarray]:
+def _mapped(parts: Parts, columns: Sequence[Values]) -> Iterator[np.ndarray]:
     """Every field's part of the rows, at most as long as it says."""
     for (field, one, _), values in zip(parts, columns, strict=True):
         yield _bounded(field.rows(values), field.norm) if one is None else _bounded(one.rows(field, values),
