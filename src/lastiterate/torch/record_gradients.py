@@ -12,10 +12,12 @@ import torch
 from torch.utils._pytree import tree_map
 
 from lastiterate.errors import InputError
-from lastiterate.torch.coarse_arithmetic import Coarsest
+from lastiterate.torch.coarse_arithmetic import LEAST, Coarsest
 from lastiterate.torch.gradient_sums import PerRecord, in_precision
 from lastiterate.torch.record_positions import drawn
 
+COARSE = 0.5
+"""How far, of their length, gradients may be moved by rounding to half precision."""
 BESIDE = 3
 """Made-up records that are vectorised together."""
 
@@ -70,13 +72,16 @@ def check_alone(summed: PerRecord, theta: torch.Tensor, constants: Any, records:
         raise InputError("model", "must be one that torch.func.vmap takes, without random numbers or changes in place",
                          said(error), "lastiterate.torch.private_version(module) exchanges recurrent layers; a "
                          "smaller microbatch is for what checkpointed layers are") from None
-    for i, one in enumerate(alone):
+    for i, one in enumerate(alone if not seen.coarse else ()):
         size = max(float(slope.abs().max()) if slope.numel() else 0.0 for slope in one.values())
         for name, slope in one.items() if math.isfinite(size) else ():
-            close = seen.tolerance, seen.tolerance * size / 10 + 1e-9
-            if not torch.allclose(found[name].each()[i], slope, rtol=close[0], atol=close[1]):
+            if not torch.allclose(found[name].each()[i], slope, rtol=LEAST, atol=LEAST * size / 10 + 1e-9):
                 raise _mixing(summed)
-    if seen.coarse:  # beside its own copies a record must have the same bits, whatever the tolerance
+    if seen.coarse:  # rounding turns units on and off; beside its own copies a record must have the same bits
+        wanted = torch.cat([one[name] for one in alone for name in one])
+        given = torch.cat([found[name].each()[i] for i, one in enumerate(alone) for name in one])
+        if float((given - wanted).norm()) > COARSE * float(wanted.norm()):
+            raise _mixing(summed)
         twins = tree_map(lambda a: a[:1].expand_as(a).contiguous(), several)
         again = replace(summed, layers=()).contributions(trained, constants, twins)
         if not all(torch.equal(found[name].each()[0], again[name].each()[0]) for name in found):
