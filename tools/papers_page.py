@@ -123,7 +123,9 @@ def section(item: Item, body: dict[str, Any]) -> list[str]:
     """A heading, what was found, all panels, all values and the notes of an item."""
     run = f"{body['status']}, run {size(body)}"
     data = " --data-dir DATA" * bool(item.data or item.optional)
-    fully = f"In full: `lastiterate papers {item.name}{data} --out DIR`, which goes on where it was interrupted.\n"
+    long = f" (about {item.minutes} minutes of processor time)" if item.minutes else ""
+    command = f"`lastiterate papers {item.name}{data} --out DIR`"
+    fully = f"In full{long}: {command}, which goes on where it was interrupted.\n"
     return [f"\n### {item.name}\n", f"{item.title}. *{item.paper}.* **{run}**.\n",
             f"{cell(item.found(body['rows']))}\n", f"![{item.title}](papers/{item.name}.png)\n",
             f"{values(body)}\n", f"Size and settings: {cell(settings(body['settings']))}.\n",

@@ -46,9 +46,8 @@ class Attack:
     def of(cls, work: Work, clip: float | None) -> Attack:
         """By the item's settings; ``--quick`` takes fewer records and models, and a smaller network.
 
-        Clipped runs take more records and longer steps: what they learn, beside the noise, grows with clip n
-        sqrt(step passes / parameters), and at the sizes of the others it is nothing. At those steps LeNet5 without a
-        clip diverges.
+        Clipped runs take more records and longer steps, at which LeNet5 without a clip diverges: what they learn,
+        beside the noise, grows with clip n sqrt(step passes / parameters); at the sizes of the others it is nothing.
         """
         n = int(work.number("n")) or (work.size(2000, 20_000) if clip else work.size(1000, 2000))
         passes, longer = (work.size(6, 2), work.size(96, 5)) if clip else (work.size(4, 10), work.size(24, 1))
@@ -192,10 +191,10 @@ def figure_3(work: Work) -> Result:
 
 ITEMS = (
     Item("heller-fetaya-fig2", PAPER, "Figure 2: an attack on SGLD over passes, MNIST and LeNet5", "not published",
-         figure_2, real.MNIST, SETTINGS,
+         figure_2, real.MNIST, SETTINGS, minutes=25,
          finding="The attack shows an epsilon of at least [largest epsilon shown] for unclipped SGLD."),
     Item("heller-fetaya-fig3", PAPER, "Figure 3: the same on clipped SGLD, beside its certificate", "not published",
-         figure_3, real.MNIST, SETTINGS,
+         figure_3, real.MNIST, SETTINGS, minutes=50,
          finding="Against the clipped run the same attack shows [largest epsilon shown], and its accuracy stays below "
                  "that of the unclipped one."),
 )

@@ -161,7 +161,8 @@ class Item:
 
     ``finding``: one sentence on what was found; ``[name]`` in it stands for our value in the row of that name.
     ``data``: files below ``--data-dir`` that it needs, ``optional``: that it reads where they are.
-    ``settings``: numbers that a caller may choose, by name.
+    ``settings``: numbers that a caller may choose, by name. ``minutes``: of processor time that it takes in full, where
+    that is long; measured or estimated, on one core.
     """
 
     name: str
@@ -173,6 +174,7 @@ class Item:
     settings: Mapping[str, Setting] = field(default_factory=dict[str, Setting])
     optional: tuple[str, ...] = ()
     finding: str = ""
+    minutes: int = 0
 
     @property
     def beyond(self) -> bool:
