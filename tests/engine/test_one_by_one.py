@@ -39,6 +39,19 @@ def places(model: object, theta: jax.Array) -> set[bytes]:
     return found
 
 
+FIXED = RNG.normal(size=(D, D)).astype(np.float32) / 6
+
+
+def features(params: dict, x: jax.Array, y: jax.Array) -> jax.Array:
+    """Of features that a public matrix makes of a record, in single precision."""
+    return loss(params, jnp.tanh(x.astype(jnp.float32) @ FIXED), y)
+
+
+def parts(params: dict, x: jax.Array, y: jax.Array) -> jax.Array:
+    """The same in complex numbers of two times 32 bits."""
+    return loss(params, jnp.tanh((x.astype(jnp.complex64) @ FIXED.astype(np.complex64)).real), y)
+
+
 @pytest.mark.parametrize("exactly", [False, True], ids=["real arithmetic", "exact sums"])
 @pytest.mark.parametrize("given", [loss, short], ids=["single precision", "bfloat16"])
 def test_a_gradient_has_the_same_bits_at_every_place(given, exactly: bool, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,6 +87,32 @@ def test_small_models_and_blocks_in_order_are_vectorised_unless_they_round() -> 
     assert {name: (model.exact, model.alone) for name, model in known.items()} == {
         ("drawn", "loss"): (True, False), ("drawn", "short"): (False, True),
         ("in order", "loss"): (False, False), ("in order", "short"): (False, False)}
+
+
+@pytest.mark.parametrize("given", [features, parts])
+def test_what_records_become_in_fewer_bits_is_read_one_by_one_where_batches_move(given) -> None:
+    """Whatever is known of the loss, and whatever precision its parameters have."""
+    curved = replace(RUN, adjacency="zero-out", loss=li.Abstract(li.LossFacts(smooth=9.0)))
+    with jax.enable_x64(True):
+        found = [prepared(run, given, FIRST, (X, Y))
+                 for run in (RUN, curved, replace(curved, batching=li.Cyclic(8)))]
+        known = [loop.objective for loop, _, _ in found]
+        assert [(model.exact, model.alone) for model in known] == [(False, True), (True, True), (True, False)]
+        assert len(places(known[1], found[1][1])) == 1
+
+
+def test_numbers_of_records_that_are_rounded_one_by_one_are_vectorised() -> None:
+    with jax.enable_x64(True):
+        model = prepared(RUN, lambda p, x, y: loss(p, x.astype(jnp.float32) / 255, y), FIRST,
+                         (X.astype(np.uint8), Y))[0].objective
+    assert model.exact and not model.alone
+
+
+def test_parameters_in_short_complex_numbers_are_refused_where_theorems_compare_steps() -> None:
+    run = replace(RUN, batching=li.Cyclic(8), adjacency="zero-out", loss=li.Abstract(li.LossFacts(smooth=9.0)))
+    with pytest.raises(li.InputError, match="rounds what it makes of them to fewer bits"):
+        li.train(run, (X, Y), loss=lambda p, x, y: loss({**p, "a": p["a"].astype(jnp.complex64).real}, x, y),
+                 model=FIRST, delta=1e-3)
 
 
 def test_short_forward_passes_are_released_in_the_precision_that_was_given() -> None:

@@ -18,14 +18,18 @@ import numpy as np
 from lastiterate.engine.dense import Convolution, Factors, layers_of
 from lastiterate.engine.operations import equations
 from lastiterate.engine.parameter_form import Form
-from lastiterate.engine.prepare import hidden, hidden_state
+from lastiterate.engine.prepare import batches_move, hidden, hidden_state
 from lastiterate.engine.record_loss import RecordLoss, in_precision
-from lastiterate.engine.traced import program
+from lastiterate.engine.traced import inlined, program
 from lastiterate.errors import InputError
 from lastiterate.run.run import Run
 
 LARGE = 2**13
 """Parameters from which on a CPU is quicker one by one: what a record needs stays in its cache."""
+PLACELESS = frozenset((
+    "convert_element_type", "add", "sub", "mul", "div", "neg", "max", "min", "select_n", "eq", "ne", "lt", "le", "gt",
+    "ge", "broadcast_in_dim", "reshape", "squeeze", "transpose", "slice", "dynamic_slice", "concatenate", "gather"))
+"""Operations that round every number alone, and those that only move numbers: the same wherever a record stands."""
 
 
 Parts = tuple[dict[int, jax.Array], Factors]
@@ -59,6 +63,7 @@ def arithmetic(run: Run, loss: RecordLoss, form: Form, records: tuple[Any, ...])
     """Whether everything that depends on parameters is double precision, and whether records are read one by one.
 
     One of them is needed where batches move records, and the first where theorems compare a step at two parameters.
+    Both are where batches move records of which a loss makes something in fewer bits, whatever it does with parameters.
     Else it is a matter of time: patches of many records' convolutions leave the cache.
     """
     def of_arrays(arrays: Any, *record: Any) -> jax.Array:
@@ -69,14 +74,15 @@ def arithmetic(run: Run, loss: RecordLoss, form: Form, records: tuple[Any, ...])
     arrays = form.arrays(np.zeros(form.size), exact=hidden(run))
     if not hidden(run):
         return False, large and convolves(of_arrays, arrays, first)
+    short = batches_move(run) and computes_short(of_arrays, arrays, first)
     own = rounds(of_arrays, arrays, first)
     if not hidden_state(run):
-        return not (own or large), own or large
+        return not (own or short or large), own or short or large
     if own:
         raise InputError("loss", "must be computed in double precision where theorems compare one step at two "
                          "different parameters, and rounds what it makes of them to fewer bits", None,
                          "leave the cast out, or the constants and the bounded domain that such theorems need")
-    return True, False
+    return True, short
 
 
 def convolves(loss: Callable[..., jax.Array], arrays: Any, record: tuple[Any, ...]) -> bool:
@@ -91,10 +97,24 @@ def rounds(loss: Callable[..., jax.Array], arrays: Any, record: tuple[Any, ...])
     What it makes of ``record`` alone, numbers of one record, is computed and not looked at.
     """
     traced = jax.make_jaxpr(lambda own: loss(own, *record))(arrays)
-
-    def bits(var: Any) -> int:
-        dtype = getattr(var.aval, "dtype", np.dtype(bool))
-        return 8 * dtype.itemsize if jnp.issubdtype(dtype, jnp.floating) else 0
-
     return any(0 < bits(made) < 64 and any(bits(given) == 64 for given in eqn.invars)
                for eqn in equations(traced.jaxpr) for made in eqn.outvars)
+
+
+def computes_short(loss: Callable[..., jax.Array], arrays: Any, record: tuple[Any, ...]) -> bool:
+    """Whether a loss computes anything, of parameters or of a record alone, in fewer bits than double precision.
+
+    Casts and what else is ``PLACELESS`` do not count, nor programs that equations hold: their own equations do.
+    """
+    traced, _ = program(loss, arrays, *record)
+    computed = [eqn for eqn in equations(traced.jaxpr) if eqn.primitive.name not in PLACELESS and not inlined(eqn)]
+    return any(0 < bits(made) < 64 for eqn in computed for made in eqn.outvars) or any(
+        0 < max(map(bits, eqn.invars), default=0) < 64 for eqn in computed)
+
+
+def bits(var: Any) -> int:
+    """Of a floating-point number, or of each part of a complex one; 0 for all else."""
+    dtype = getattr(var.aval, "dtype", np.dtype(bool))
+    if not jnp.issubdtype(dtype, jnp.inexact):
+        return 0
+    return 8 * dtype.itemsize // (2 if jnp.issubdtype(dtype, jnp.complexfloating) else 1)

@@ -130,7 +130,7 @@ class PerRecord:
         """What clips scale records by, (m,) float64, times the weight of each record's class, at most 1."""
         if self.weights is None:
             return scale
-        return scale * torch.tensor(self.weights, dtype=torch.float64, device=scale.device)[records[1]]
+        return scale * torch.tensor(self.weights, dtype=torch.float64, device=scale.device)[records[1].long()]
 
     def contributions(self, trained: State, constants: State, records: tuple[Any, ...]) -> dict[str, Contribution]:
         """Per-record gradients of the records (m, ...), by the module's own parameters."""
