@@ -122,9 +122,9 @@ class Peeking(torch.nn.Module):
 class Short(torch.nn.Module):
     """Of half precision, whose rounding would hide a little of what is mixed."""
 
-    def __init__(self):
+    def __init__(self, weight=0.03):
         super().__init__()
-        self.inner = Peeking(0.03)
+        self.inner = Peeking(weight)
 
     def forward(self, x):
         with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -137,6 +137,12 @@ def test_what_no_name_gives_away_shows_in_the_gradients(tmp_path):
 
 def test_what_rounding_could_hide_shows_in_the_bits(tmp_path):
     refused("depends on those that it is vectorised with", tmp_path, Short())
+
+
+@pytest.mark.parametrize("module", [Peeking(1e-6), Short(1e-4)], ids=["single precision", "bfloat16"])
+def test_loud_records_show_what_little_is_mixed(module):
+    with pytest.raises(li.InputError, match="depends on those that it is vectorised with"):
+        prepare(RUN, module, functional.cross_entropy, (X, Y))
 
 
 @pytest.mark.parametrize("way", ["of the records", "of records without a derivative"])
