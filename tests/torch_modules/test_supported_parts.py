@@ -58,6 +58,16 @@ class Checkpointed(nn.Module):
         return checkpoint(self.one, x, use_reentrant=False)
 
 
+class Cast(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.one = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cpu", torch.bfloat16):
+            return self.one(x).float()
+
+
 def spread() -> nn.Module:
     """As a process of a job would hold it."""
     found = DistributedDataParallel.__new__(DistributedDataParallel)
@@ -88,7 +98,9 @@ CASES: dict[str, Callable[[], nn.Module]] = {
     "tied weights": lambda: around(Tied()),
     "layers under `torch.utils.checkpoint`": lambda: around(Checkpointed()),
     "`bfloat16` parameters": lambda: around(nn.Linear(4, 4)).to(torch.bfloat16),
+    "`torch.autocast` inside of `forward`": lambda: around(Cast()),
     "class weights in the loss": lambda: around(),
+    "`class_weight={0: 1, 1: 5}` of `train`": lambda: around(),
     "`DataParallel`": lambda: around(nn.DataParallel(nn.Linear(4, 4))),
     "`DistributedDataParallel`": lambda: around(spread()),
     "`FSDP`, `fully_shard`": lambda: around(sharded()),
@@ -108,6 +120,8 @@ def test_what_the_table_says_is_what_happens(row: str):
         with pytest.raises(InputError, match="model must"):
             li.train(RUN, (X, Y), model=module, loss=loss)
         return
-    found = li.train(RUN, (X, Y), model=module, loss=loss)
+    weights = {"class_weight": {0: 1, 1: 5}} if "class_weight" in row else {}
+    found = li.train(RUN, (X, Y), model=module, loss=loss, **weights)
+    assert found.certificate.run.loss.class_weights == ((0.2, 1.0) if weights else None)
     wanted = torch.bfloat16 if "bfloat" in row else torch.float32
     assert all(tensor.dtype == wanted for tensor in found.state.values())
