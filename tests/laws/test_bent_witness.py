@@ -1,0 +1,70 @@
+"""Losses whose other records oppose one and bend: against runs followed step by step, and against closed laws."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from benchmarks.figures import bent_witness, slack
+from lastiterate.curves.tails import drawn_delta
+
+BLOCKS = bent_witness.BLOCKS
+
+
+def places(rng, batches, runs, passes):
+    """Whether the record is in the batch of a step; shape (steps, runs)."""
+    if batches == "fixed size":
+        return rng.random((passes * BLOCKS, runs)) < 1 / BLOCKS
+    drawn = rng.integers(BLOCKS, size=(1 if batches == "permuted" else passes, runs)).repeat(
+        passes if batches == "permuted" else 1, axis=0)
+    return (np.arange(BLOCKS)[None, :, None] == drawn[:, None, :]).reshape(passes * BLOCKS, runs)
+
+
+def followed(rng, batches, a, slope, bend, b, z, gradient, start, passes, runs=10_000):
+    """theta of runs whose batches hold b records of gradients -1 that rise beyond ``bend``, or the one of ``gradient``.
+
+    One unit is what a gradient of 1 moves. Distances from the bend are returned.
+    """
+    theta = np.full(runs, start)
+    for mine in places(rng, batches, runs, passes):
+        others = np.minimum(-1 + np.maximum(theta - bend, 0) * slope / b, 1)
+        theta = (1 - a) * theta - np.where(mine, (b - 1) * others + gradient, b * others) + rng.normal(0, z, runs)
+    return theta - bend
+
+
+@pytest.mark.parametrize("batches", slack.EXCHANGED)
+@pytest.mark.parametrize("a", [0.3, 0.0])
+def test_the_laws_are_those_of_runs(batches, a):
+    rng, b, z, slope = np.random.default_rng(5), 40 if a else 120, 0.8, 0.8 * (1 - a)
+    passes = bent_witness.FORGOTTEN if a else 2
+    if a:
+        window = 2.0
+        bend = (b - (a + slope) * window) / a
+        laws, width, start = bent_witness.with_ridge(batches, a, slope, window, b, z), z / 10, bend + window
+    else:
+        window, steps = 4.0, passes * BLOCKS
+        bend, start = 0.0, window - (steps - 1) * b + 1.5 * passes
+        laws, width = bent_witness.without_ridge(batches, slope, window, b, z, passes), z / 5
+    for gradient, law in zip((1.0, 0.0), laws, strict=True):
+        seen = followed(rng, batches, a, slope, bend, b, z, gradient, start, passes)
+        if a:
+            grid = window + np.arange(-30 * z - 20, 30 * z + 20, z / 10)
+        else:  # what is not curved drifts by b in the last step
+            spread = z * np.sqrt(steps - 1)
+            grid, seen = bent_witness.drifting(window, spread, passes, z), seen - b
+        shares = np.searchsorted(np.sort(seen), grid + width / 2) / seen.size
+        assert np.abs(np.cumsum(law) * width - shares).max() < 2 / np.sqrt(seen.size)  # 5 in 10,000 (DKW)
+
+
+@pytest.mark.parametrize("batches", slack.EXCHANGED)
+def test_without_a_bend_they_are_those_of_linear_losses(batches):
+    p, q = bent_witness.with_ridge(batches, 0.1 / 0.35, 0.0, 0.0, 500, 2.0)
+    assert slack.epsilon_of(p, q, 0.2) == pytest.approx(slack.against(batches, 0.1, 2.0, 50), rel=1e-3)
+
+
+@pytest.mark.parametrize("batches", slack.EXCHANGED)
+def test_what_forgets_everything_shows_one_batch_of_a_fixed_size(batches):
+    p, q = bent_witness.with_ridge(batches, 0.1 / 0.35, 1 - 0.1 / 0.35, 14.0, 10**9, 2.0)
+    epsilon = slack.epsilon_of(bent_witness.finer(p), bent_witness.finer(q), 0.2 / bent_witness.FINER)
+    assert float(drawn_delta(np.array([epsilon]), 1 / BLOCKS, 0.5)[0]) == pytest.approx(slack.DELTA, rel=1e-3)
+    assert epsilon == pytest.approx(0.745, abs=1e-3)
