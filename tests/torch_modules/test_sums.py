@@ -352,3 +352,21 @@ def test_bfloat16_is_refused_where_everything_must_be_double_precision():
     torch.manual_seed(0)
     with pytest.raises(li.InputError, match="casts to fewer bits"):
         prepare(EXACT, Short(torch.nn.Linear(4, 3), automatic=False), functional.cross_entropy, (torch.ones(N, 4), Y))
+
+
+@pytest.mark.parametrize("short", [torch.float32, torch.complex64], ids=["real", "complex"])
+def test_parameters_in_single_precision_are_refused_where_theorems_compare_steps(short):
+    class Single(torch.nn.Module):
+        def __init__(self, given):
+            super().__init__()
+            self.own, self.given = torch.nn.Linear(4, 3), given
+
+        def forward(self, x):
+            given = [part.to(self.given or x.dtype) for part in (x, self.own.weight)]
+            return functional.linear(*given).real.to(x.dtype) + self.own.bias
+
+    run = replace(RUN, step_size=0.01, loss=li.Abstract(li.LossFacts(smooth=9.0)))
+    x = np.ones((N, 4), np.float32)
+    assert prepare(run, Single(None), functional.cross_entropy, (x, Y)).summed.exact
+    with pytest.raises(li.InputError, match="must be computed in double precision"):
+        prepare(run, Single(short), functional.cross_entropy, (x, Y))

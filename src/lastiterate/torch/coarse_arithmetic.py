@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -19,6 +20,21 @@ from lastiterate.errors import InputError
 ROUNDINGS = 16
 """Results may differ by so many times the spacing of their numbers, or by ``LEAST``; never by more than ``MOST``."""
 LEAST, MOST = 1e-3, 0.125
+
+
+class Rounding(TorchFunctionMode):
+    """``seen``: whether anything that depends on what is differentiated by became less precise than double."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen = False
+
+    def __torch_function__(self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = func(*args, **(kwargs or {}))
+        self.seen = self.seen or any(
+            isinstance(value, torch.Tensor) and value.requires_grad and torch.finfo(value.dtype).bits < 64
+            for value in tree_leaves(found))
+        return found
 
 
 class Coarsest(TorchDispatchMode):
@@ -40,9 +56,10 @@ class Coarsest(TorchDispatchMode):
         """Relative, of results that are equal but for rounding."""
         return min(MOST, max(LEAST, ROUNDINGS * self.spacing))
 
-    def check_double(self) -> None:
-        """Refuse half precision where everything that depends on parameters must be double precision."""
-        if self.coarse:
+    def check_double(self, *, rounded: bool) -> None:
+        """Refuse fewer bits where everything that depends on parameters must be double precision; ``rounded``: some of
+        it has fewer."""
+        if self.coarse or rounded:
             raise InputError("model", "must be computed in double precision where theorems compare one step at two "
                              "different parameters, or where no size of chunks gives a record the same bits at every "
                              "place, and it casts to fewer bits by itself", f"spacing {self.spacing:g}",

@@ -12,7 +12,7 @@ import torch
 from torch.utils._pytree import tree_map
 
 from lastiterate.errors import InputError
-from lastiterate.torch.coarse_arithmetic import LEAST, Coarsest
+from lastiterate.torch.coarse_arithmetic import LEAST, Coarsest, Rounding
 from lastiterate.torch.gradient_sums import PerRecord, in_precision
 from lastiterate.torch.record_positions import drawn
 
@@ -59,7 +59,7 @@ def check_alone(summed: PerRecord, theta: torch.Tensor, constants: Any, records:
         several = made_up(records, summed.dtype, _of_both_signs, BESIDE, varied=varied)
         several = tree_map(lambda a: a.to(theta.device), several)
         try:
-            with Coarsest() as seen:
+            with Coarsest() as seen, Rounding() as short:
                 alone = [_alone(summed, trained, constants, tree_map(lambda a, at=i: a[at], several))
                          for i in range(BESIDE)]
             break
@@ -67,7 +67,7 @@ def check_alone(summed: PerRecord, theta: torch.Tensor, constants: Any, records:
             if not varied:
                 raise
     if summed.exact:
-        seen.check_double()
+        seen.check_double(rounded=short.seen)
     try:
         found = replace(summed, layers=()).contributions(trained, constants, several)
     except RuntimeError as error:
