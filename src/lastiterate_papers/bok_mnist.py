@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,6 +13,9 @@ import lastiterate as li
 from lastiterate_papers import real
 from lastiterate_papers.bok import BATCH, DELTA, PAPER, SIGMA, STEP
 from lastiterate_papers.item import Item, Panel, Result, Row, Work, traced
+
+if TYPE_CHECKING:
+    from lastiterate.engine import Model
 
 CLIP, ROW = 5.0, 8.0
 """Clips of a record's gradient and of a row, as in their experiment."""
@@ -40,7 +44,7 @@ def accuracy(work: Work) -> Result:
             runs["no privacy"] = replace(base, noise=li.GradientNoise(0.0))
         for name, run in runs.items():
             found = work.cell(f"ridge {ridge}, {name}",
-                              partial(accuracies, run, (x, labels), (x_test, answers), seeds, counts))
+                              partial(accuracies_after, run, (x, labels), (x_test, answers), seeds, counts))
             lines[f"{name}, ridge {ridge}"] = [float(np.mean(of_seeds)) for of_seeds in found]
             for passes, right in zip(counts, lines[f"{name}, ridge {ridge}"], strict=True):
                 what = f"ridge {ridge}, {passes} passes, {name}"
@@ -63,17 +67,31 @@ def accuracy(work: Work) -> Result:
                    "of so many passes releases."))
 
 
-def accuracies(run: li.Run, train: real.Labelled, test: real.Labelled, seeds: range,
-               counts: tuple[int, ...]) -> list[list[float]]:
-    """Test accuracy in per cent after every number of passes, of one execution per seed: the first passes of a run are
-    those of a shorter one, so that nothing is trained twice, and the seeds read every block together."""
+def accuracies(run: li.Run, train: real.Labelled, test: real.Labelled, seeds: range) -> list[float]:
+    """Test accuracy in per cent of one execution per seed."""
+    from lastiterate.engine import execute, seeded_key
+
+    return [right(run, execute(run, *train, seeded_key(seed)), test) for seed in seeds]
+
+
+def accuracies_after(run: li.Run, train: real.Labelled, test: real.Labelled, seeds: range,
+                     counts: tuple[int, ...]) -> list[list[float]]:
+    """The same after every number of passes: the first passes of a run are those of a shorter one, so that nothing is
+    trained twice, and the seeds read every block together."""
     from lastiterate.audit import weights_after
-    from lastiterate.engine import Model, scores, seeded_key
+    from lastiterate.engine import Model, seeded_key
 
     keys = np.stack([seeded_key(seed) for seed in seeds])
     weights = weights_after(run, *train, keys, [passes * run.blocks for passes in counts])
-    return [[100 * float((scores(run, Model(one), test[0]).argmax(axis=1) == test[1]).mean())
-             for one in weights[:, place]] for place in range(len(counts))]
+    return [[right(run, Model(one), test) for one in weights[:, place]] for place in range(len(counts))]
+
+
+def right(run: li.Run, model: Model, test: real.Labelled) -> float:
+    """Test accuracy in per cent."""
+    from lastiterate.engine import scores
+
+    return 100 * float((scores(run, model, test[0]).argmax(axis=1) == test[1]).mean())
+
 
 
 ITEMS = (
