@@ -36,7 +36,7 @@ from lastiterate.release.kinds import LINEAR
 from lastiterate.release.order import Order
 from lastiterate.release.pipeline import executed
 from lastiterate.run.batching import Batching
-from lastiterate.run.run import Release
+from lastiterate.run.derived_fields import Release
 
 DELTA, BLOCKS, PASSES = 1e-5, 20, 50
 SMOOTH_SHARE = 0.03

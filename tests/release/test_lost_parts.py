@@ -1,5 +1,6 @@
 """What conversions and seeds would lose without a word is refused, or warned of."""
 
+import sys
 import warnings
 from dataclasses import replace
 from types import SimpleNamespace
@@ -14,9 +15,11 @@ from lastiterate.bayes import LinearPosterior, ProposeTestSample, propose_test_s
 from lastiterate.bayes.linear_regression import LinearModel, RatioDomain
 from lastiterate.bayes.ridge import ClippedRows
 from lastiterate.curves.number_of_runs import NegativeBinomial
+from lastiterate.data import Numeric, Schema
 from lastiterate.engine.streaming.devices import Arrays
 from lastiterate.errors import InputError, RepeatedFitWarning
 from lastiterate.estimators import DPHuberRidge, DPLogisticRegression, DPSearchCV
+from lastiterate.estimators.schema_transformer import SchemaTransformer
 from lastiterate.release import composition_reminder, posterior, tuning
 from lastiterate.release.answers import Labels, Range
 from lastiterate.release.kinds import SAMPLED, SELECTED
@@ -28,6 +31,7 @@ RUN = li.Run(n=40, steps=3, step_size=0.5, noise=li.NoiseMultiplier(12.0), loss=
 RNG = np.random.default_rng(0)
 X, Y = RNG.normal(size=(40, 2)), RNG.integers(0, 2, 40)
 MASKED, IMAGINARY = np.ma.masked_array(X, X > 1), X + 1j
+SCHEMA = Schema((Numeric("a", -1, 1), Numeric("b", 0, 1)), classes=("0", "1"))
 SETTINGS = ProposeTestSample(model=LinearModel(), ratio_bound=5.0, spread=1.0)
 SAMPLE = posterior.certified(40, 2, row_norm=1.0, epsilon=1.0, delta=1e-5, adjacency="zero-out")
 CALLS = {
@@ -36,6 +40,8 @@ CALLS = {
     "network": lambda bad: li.train(li.Run(n=40, steps=2, step_size=0.1, clip=1.0), ({"a": bad},), model=np.zeros(2),
                                     loss=lambda p, r: (p @ r["a"]) ** 2, epsilon=5.0),
     "classifier": lambda bad: DPLogisticRegression(row_norm=1.0, classes=[0, 1]).fit(bad, Y),
+    "columns of a schema": lambda bad: DPLogisticRegression(schema=SCHEMA).fit({"a": bad[:, 0], "b": Y}, Y),
+    "rows of a schema": lambda bad: SchemaTransformer(SCHEMA).fit(X).transform(bad),
     "regressor": lambda bad: DPHuberRidge(row_norm=1.0, target_range=(0, 1)).fit(X, bad[:, 0]),
     "predict": lambda bad: li.train(RUN, (X, Y), delta=1e-5).predict(bad),
     "posterior": lambda bad: ClippedRows(n=40, features=2).clip(bad, Y),
@@ -58,6 +64,16 @@ CALLS = {
 def test_masks_and_imaginary_parts_are_refused(name, bad, word):
     with pytest.raises(InputError, match=word):
         CALLS[name](bad)
+
+
+@pytest.mark.parametrize("model", [DPLogisticRegression(schema=SCHEMA),
+                                   DPLogisticRegression(row_norm=1.0, classes=[0, 1])])
+def test_queries_that_are_still_to_be_run_say_how_to_run_them(model, monkeypatch):
+    """As polars' LazyFrame, which is installed in few places where tests run."""
+    lazy = type("LazyFrame", (), {})
+    monkeypatch.setitem(sys.modules, "polars", SimpleNamespace(LazyFrame=lazy))
+    with pytest.raises(InputError, match=r"X must not be a query .* collect\(\)"):
+        model.fit(lazy(), Y)
 
 
 def test_a_record_beyond_double_precision_is_clipped_like_any_other():

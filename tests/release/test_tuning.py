@@ -190,11 +190,14 @@ def test_search_over_estimators(tmp_path: Path) -> None:
 def test_the_command_line(tmp_path: Path) -> None:
     found = CliRunner().invoke(app, ["tune", "iris", "--epsilon", "6", "--mean-runs", "2", "--algorithms",
                                      "noisy-gd,permuted-sgd", "--class-weight", "0=1,1=2,2=4",
-                                     "--out", str(tmp_path / "m")])
+                                     "--features", "curves", "--out", str(tmp_path / "m")])
     assert found.exit_code == 0, found.output
-    assert li.load(tmp_path / "m").run.loss.class_weights == (0.25, 0.5, 1.0)
+    model = li.load(tmp_path / "m")
+    assert model.run.loss.class_weights == (0.25, 0.5, 1.0)
+    assert [one.name for one in model.schema.features] == ["curves"]
     assert "secret number of runs" in found.output and li.verify(tmp_path / "m").holds
     for words in (["--row-norms", "a"], ["--runs", "fixed"], ["--mean-runs", "0.5"], ["--algorithms", "x"],
-                  ["--class-weight", "0=1"], ["--class-weight", "balanced"]):
+                  ["--class-weight", "0=1"], ["--class-weight", "balanced"], ["--features", "scattering"],
+                  ["--features", "sqrt", "--algorithms", "noisy-gd"]):
         found = CliRunner().invoke(app, ["tune", "iris", "--epsilon", "6", *words, "--out", str(tmp_path / "n")])
         assert found.exit_code == 2 and not (tmp_path / "n").exists(), found.output

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast, get_type_hints
 import typer
 
 from lastiterate.cli.screen import FILES, Out, TimeBudget, UnpackedLimit
+from lastiterate.features.map_table import TABLE
 
 if TYPE_CHECKING:
     from lastiterate.release.charging import Charging
@@ -78,6 +79,9 @@ class FromFile(Charged, Budgeted):
 
     data: Annotated[str, typer.Argument(help=f"{FILES}; or digits, breast_cancer, wine, iris, diabetes")]
     schema: Annotated[Path | None, typer.Option("--schema", help="public facts: lastiterate schema FILE")] = None
+    features: Annotated[str, typer.Option("--features", help="public maps of single records: auto (by the kinds of "
+                                          f"columns, the records and the budget), plain, {', '.join(TABLE)}; or in the "
+                                          "run: sqrt (for counts, ReLU features), fourier (random cosines)")] = "auto"
     out: Out = None
     unpacked_limit: UnpackedLimit = None
 

@@ -24,7 +24,6 @@ from lastiterate.cli.screen import (
 )
 from lastiterate.cli.terminal import Terminal
 from lastiterate.errors import InputError
-from lastiterate.features.map_table import TABLE
 
 if TYPE_CHECKING:
     from lastiterate.release.datafile import Wanted
@@ -59,9 +58,6 @@ class Training(FromFile):
     trained_by: Annotated[str | None, typer.Option("--trained-by", help="who trains it; shown in the report")] = None
     statement: Annotated[Path | None, typer.Option("--statement", help="a TOML file with the releaser's statement: "
                                                    f"{', '.join(ENTRIES)}")] = None
-    features: Annotated[str, typer.Option("--features", help="public maps of single records: auto (by the kinds of "
-                                          f"columns, the records and the budget), plain, {', '.join(TABLE)}; or in the "
-                                          "run: sqrt (for counts, ReLU features), fourier (random cosines)")] = "auto"
     stream: Annotated[bool, typer.Option("--stream", help="read the file piece by piece, also where its values would "
                                          "fit in memory")] = False
     scratch: Annotated[Path | None, typer.Option("--scratch", help="a folder for encrypted scratch files without a "

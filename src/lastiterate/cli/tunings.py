@@ -56,7 +56,7 @@ def tune_command(asked: Tuning) -> None:
     with asked.charging(purpose="tune", place=where) as charging:
         result = datafile.tune_file(asked.data, asked.budget, schema=schema, row_norms=norms, algorithms=algorithms,
                                     law=tuning.law_of(asked.mean_runs, asked.runs), charging=charging,
-                                    class_weight=flags.class_weight(asked.class_weight))
+                                    class_weight=flags.class_weight(asked.class_weight), features=asked.features)
     place = committed(result.model, where, charging)
     show.trained(console, result, str(place))
     if place != where:

@@ -13,6 +13,7 @@ from lastiterate.data.schema import Schema
 from lastiterate.data.sources.parts import cells_by_kind
 from lastiterate.data.table import Cells, Table, array_table, column_names
 from lastiterate.errors import InputError
+from lastiterate.run.arrays import check_kept
 
 NEEDED = ("must be a data frame of pandas, polars or pyarrow, a dictionary of columns, or an array whose columns are "
           "those of the schema")
@@ -24,6 +25,7 @@ def frame_table(data: Any, schema: Schema) -> Table:
     Columns that the schema does not name as numbers become text as in a file: 3.0 is "3", what is missing is "".
     Errors: other kinds of data, columns of unequal length, nested columns.
     """
+    check_kept("X", data)
     if isinstance(data, np.ndarray):
         return _array(data, schema)
     sparse = sys.modules.get("scipy.sparse")

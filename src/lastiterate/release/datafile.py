@@ -16,11 +16,10 @@ from lastiterate.data.columns import Id
 from lastiterate.data.table import Table
 from lastiterate.errors import InputError
 from lastiterate.planning.planner import Choice
-from lastiterate.planning.task import Task
 from lastiterate.release import posterior, tuning
 from lastiterate.release.answers import Labels, threshold_of
 from lastiterate.release.charging import Charging
-from lastiterate.release.feature_choice import AUTO, IN_RUN, FeatureChoice, chosen
+from lastiterate.release.feature_choice import AUTO, FeatureChoice, check_planned, chosen
 from lastiterate.release.fitted import Fitted
 from lastiterate.release.kinds import LINEAR, SAMPLED, SELECTED, Kind
 from lastiterate.release.linear import FittedLinear
@@ -80,9 +79,7 @@ class Wanted:
         for name, value in (("class_weight", self.class_weight), ("threshold", self.threshold)):
             if sample and value is not None:
                 raise InputError(name, f"is for classes, and {SAMPLE} learns a number", value, "leave it out")
-        if self.features in IN_RUN and self.features != "plain" and (sample or not planned):
-            raise InputError("features", "is for the automatic plan", self.features,
-                             "leave it out, or name no algorithm")
+        check_planned(self.features, planned=planned and not sample)
         if sample and self.test is not None:
             raise InputError("test", f"is not scored for {SAMPLE}", self.test, "leave it out")
 
@@ -144,20 +141,28 @@ def _ordered(file: Opened, charging: Charging, certificate: Any, delta: float, s
 
 def tune_file(data: str, budget: Budget, *, schema: Schema | None = None, row_norms: tuple[float, ...] = (),
               algorithms: tuple[Algorithm, ...] = (AUTOMATIC,), law: Runs, charging: Charging,
-              class_weight: dict[str, float] | None = None) -> Released:
+              class_weight: dict[str, float] | None = None, features: str = AUTO) -> Released:
     """Select one of ``algorithms`` times ``row_norms`` privately on a file, or on a bundled public set.
 
     A bundled set's own held-out fifth scores the released model. The other records are split once more, in public
     places, into those that candidates are trained on and those that they are scored on. ``class_weight``: what a record
-    of each class counts in training; scores are counts of right answers, whatever their class.
+    of each class counts in training; scores are counts of right answers, whatever their class. ``features``: as in
+    ``Wanted``; "auto" looks at what one candidate may cost.
     """
-    file = open_file(data, schema=schema, test=None, row_norm=None)
+    check_planned(features, planned=all(one.planned for one in algorithms))
+
+    def choose(schema: Schema, shape: tuple[int, ...], n: int) -> FeatureChoice:
+        each = tuning.first_share(budget.epsilon, budget.delta_for(n), law)
+        return chosen(schema, features, shape, len(tuning.parts(n)[0]), replace(budget, epsilon=each[0], delta=each[1]))
+
+    file = open_file(data, schema=schema, test=None, row_norm=None, choose=choose)
+    assert file.choice is not None
     task, shared = file.task, charging.allowance
     train, held = tuning.parts(task.n)
     delta = budget.delta_for(task.n)
     weights = relative_weights(class_weight, file.schema.classes)
-    listed = [candidate(Task(len(train), task.features, task.classes, norm, calibrated=True, class_weights=weights),
-                        budget, algorithm, shared)
+    listed = [candidate(replace(task, n=len(train), row_norm=norm, calibrated=True, class_weights=weights,
+                                feature_map=file.choice.part), budget, algorithm, shared)
               for norm in row_norms or (file.row_norm,) for algorithm in algorithms]
     certificate = tuning.planned(listed, epsilon=budget.epsilon, delta=delta, law=law, held_out=len(held),
                                  regression=task.classes == 0)

@@ -104,6 +104,12 @@ def _other(schema: Schema, shape: tuple[int, ...], resolved: float) -> OtherRows
     return OtherRows(form.width, form.norm, ", ".join(one.name for one in maps) or PLAIN)
 
 
+def check_planned(features: str, *, planned: bool) -> None:
+    """Refuse parts of the planner's runs where the planner does not choose."""
+    if features in IN_RUN and features != PLAIN and not planned:
+        raise InputError("features", "is for the automatic plan", features, "leave it out, or name no algorithm")
+
+
 def part_of(features: str) -> FeatureMap:
     """What the run's preparation does, where there is no schema. Errors: maps, which need one."""
     if features == AUTO:

@@ -75,9 +75,7 @@ def planned(candidates: Sequence[Candidate], *, epsilon: float, delta: float, la
     """Every candidate with the largest budget of its own for which all of it keeps (epsilon, delta)."""
     if not candidates:
         raise InputError("candidates", "must hold at least one", 0)
-    inner = delta / max(1.0, law.mean)
-    inverse = smallest_true(lambda i: Selected(Gdp(1 / i), law).epsilon(delta) <= epsilon, 1e-2, 1e6, 1e-4)
-    share = Gdp(1 / inverse).epsilon(inner)
+    share, inner = first_share(epsilon, delta, law)
     for _ in range(PATIENCE):
         noise = _score_noise(share, inner)
         runs = tuple(dict.fromkeys(candidate(share, inner).run for candidate in candidates))
@@ -86,6 +84,13 @@ def planned(candidates: Sequence[Candidate], *, epsilon: float, delta: float, la
             return found
         share *= 0.95
     raise NotCertified("no budget of a single run keeps the whole: ask for a larger epsilon, or for fewer runs")
+
+
+def first_share(epsilon: float, delta: float, law: Runs) -> tuple[float, float]:
+    """Epsilon and delta of one candidate that ``planned`` begins with."""
+    inner = delta / max(1.0, law.mean)
+    inverse = smallest_true(lambda i: Selected(Gdp(1 / i), law).epsilon(delta) <= epsilon, 1e-2, 1e6, 1e-4)
+    return Gdp(1 / inverse).epsilon(inner), inner
 
 
 def _score_noise(epsilon: float, delta: float) -> float:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -22,10 +24,14 @@ def frozen(values: Array) -> Array:
 
 
 def check_kept(name: str, value: object) -> None:
-    """Refuse arrays of which a conversion to plain numbers would drop a part in silence: masks, imaginary parts.
+    """Refuse arrays of which a conversion to plain numbers would drop a part in silence, masks and imaginary parts, and
+    queries that hold no values yet.
 
     What is looked at is the kind of array, never a value; structures, lists and tables of arrays are looked through.
     """
+    polars = sys.modules.get("polars")
+    if polars is not None and isinstance(value, polars.LazyFrame):
+        raise InputError(name, "must not be a query that is still to be run", None, "use its collect()")
     if isinstance(value, dict):
         value = tuple(value.values())  # pyright: ignore
     if isinstance(value, tuple | list):
