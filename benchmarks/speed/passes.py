@@ -15,9 +15,10 @@ import numpy as np
 
 import lastiterate as li
 from lastiterate.engine import Trainer, seeded_key
+from lastiterate.run.batching import Batching
 
 BLOCKS, ROUNDS, PASSES = 20, 9, 10
-BATCHINGS: dict[str, Callable[[int], li.Batching]] = {
+BATCHINGS: dict[str, Callable[[int], Batching]] = {
     "cyclic": lambda n: li.Cyclic(n // BLOCKS), "permuted": lambda n: li.Permuted(n // BLOCKS),
     "bins": lambda n: li.BallsInBins(n // BLOCKS), "reshuffled": lambda n: li.Reshuffled(n // BLOCKS),
     "allocation": lambda n: li.RandomAllocation(n // BLOCKS), "poisson": lambda n: li.Poisson(1 / BLOCKS),

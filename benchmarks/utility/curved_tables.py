@@ -18,9 +18,12 @@ from sklearn.metrics import roc_auc_score
 from lastiterate.data import Category, Numeric, Schema, Table, encode
 from lastiterate.features import Curves
 from lastiterate.planning.task import Task
-from lastiterate.release import linear, linear_plans
+from lastiterate.release import linear_plans
 from lastiterate.release.answers import Labels
+from lastiterate.release.kinds import LINEAR
 from lastiterate.release.linear_plans import Budget
+from lastiterate.release.order import Order
+from lastiterate.release.pipeline import executed
 
 TEST = 8000
 SIZES, KNOTS = (500, 2000, 8000, 30_000), (0, 4, 8, 12, 16, 32)
@@ -74,7 +77,8 @@ def measured(seed: int, n: int, numbers: int, knots: int, epsilon: float, lines:
     held, _ = encode(Table(names, part(table, slice(n, None)).cells | {"y": table.cells["y"][n:]}), schema)
     task = Task(n, x.shape[1], 2, schema.form().norm)
     plan = linear_plans.planned(task, Budget(epsilon, 1e-6))
-    model = linear.fit(plan.certificate, x, target, delta=1e-6, answers=Labels((0, 1)), seed=seed)
+    model = executed(LINEAR, Order(certificate=plan.certificate, data=(x, target), delta=1e-6, answers=Labels((0, 1)),
+                                   seed=seed))
     scores, truth = model.scores(held)[:, 0], chance[n:]
     right = np.where(scores > 0, truth, 1 - truth).mean()
     assert plan.choice is not None
