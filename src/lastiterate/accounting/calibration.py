@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Literal
 
 from lastiterate.accounting.accounted_run import UPPER
@@ -22,6 +23,9 @@ from lastiterate.theorems.theorem import Theorem
 
 MOST_STEPS = 10**7
 """The longest run that ``calibrate`` looks for."""
+NEARLY = 1 + 1e-6
+"""Noise is found within this factor."""
+
 
 def calibrate(
     run: Run,
@@ -54,12 +58,18 @@ def calibrated(run: Run, *, epsilon: float, delta: float, field: Literal["noise"
         # a constant of the laws at one noise and number of steps says nothing about others
         run = replace(run, loss=Abstract(replace(run.loss.facts(), log_sobolev=None)))
 
-    def within(candidate: Run) -> bool:
-        return Certificate.of(candidate, UPPER, at_least).certifies(epsilon, delta)
+    def within(candidate: Run, theorems: tuple[Theorem, ...] = UPPER) -> bool:
+        return Certificate.of(candidate, theorems, at_least).certifies(epsilon, delta)
 
-    if _require_certifiable(run, at_least, delta):
-        return _costly_search(run, field, epsilon, delta, at_least)
-    return (_least_noise if field == "noise" else _most_steps)(run, within, epsilon, delta)
+    probe = _certifiable(run, at_least, delta)
+    holding = tuple(verdict.theorem for verdict in probe.certifying)
+    if probe.expensive:
+        return _costly_search(run, field, epsilon, delta, at_least, holding)
+    if field == "steps":
+        return _most_steps(run, within, epsilon, delta)
+    # what a theorem assumes seldom depends on the size of the noise: those that hold for the probe decide, all confirm
+    found = _least_noise(run, partial(within, theorems=holding), epsilon, delta)
+    return found if not within(scale_noise(found, 1 / NEARLY)) else _least_noise(run, within, epsilon, delta)
 
 
 def with_kind_of_noise(run: Run) -> Run:
@@ -81,19 +91,21 @@ def with_unit_noise(run: Run) -> Run:
     return replace(run, noise=run.noise.with_unit())
 
 
-def _require_certifiable(run: Run, at_least: Evidence, delta: float) -> bool:
-    """Refuse what nothing certifies at any noise; whether a search should use coarse curves."""
+def _certifiable(run: Run, at_least: Evidence, delta: float) -> Certificate:
+    """The certificate of ``run`` with noise 1; what nothing certifies at any noise is refused."""
     probe = Certificate.of(with_unit_noise(run), UPPER, at_least)
     if not any(math.isfinite(probe.curve(verdict).epsilon(delta)) for verdict in probe.certifying):
         raise NotCertified(probe.why_not())
-    return probe.expensive
+    return probe
 
 
-def _costly_search(run: Run, field: str, epsilon: float, delta: float, at_least: Evidence) -> Run:
+def _costly_search(run: Run, field: str, epsilon: float, delta: float, at_least: Evidence,
+                   holding: tuple[Theorem, ...]) -> Run:
     """The search where curves are costly: roots of -log(log(delta found) / log(delta)) on ever finer curves, the last
     exact. Gaussian tails make it nearly a line: log(delta found) grows with the square of the noise.
 
-    Only the theorem that wins on coarse curves is asked for its exact one, and its answer is confirmed.
+    Of those that hold with noise 1 only the theorem that wins on coarse curves is asked for its exact one, and its
+    answer is confirmed.
     """
     if field == "steps":
         _require_free_schedule(run)
@@ -111,10 +123,10 @@ def _costly_search(run: Run, field: str, epsilon: float, delta: float, at_least:
 
         return found
 
-    asked, root = UPPER, Root(0.0 if field == "noise" else -math.log(run.steps), 2.0)
+    asked, root = holding, Root(0.0 if field == "noise" else -math.log(run.steps), 2.0)
     for times, tolerance, tries, longest in ((2, 0.02, 60, 4.0), (1, 1.5e-3, 40, 0.1), (0, 4e-4, 3, 0.1)):
         if times == 0:
-            asked = (Certificate.of(candidate(root.at), UPPER, at_least).coarse_best(epsilon, 1).theorem,)
+            asked = (Certificate.of(candidate(root.at), asked, at_least).coarse_best(epsilon, 1).theorem,)
         found = falling_root(excess(times, asked), root.at, root.slope, tolerance=tolerance, tries=tries,
                              longest=longest)
         root = root if found is None else found
@@ -157,7 +169,7 @@ def _least_noise(run: Run, within: Callable[[Run], bool], epsilon: float, delta:
             high = low
         else:
             return scale_noise(base, high)
-    while high > low * (1 + 1e-6):
+    while high > low * NEARLY:
         middle = math.sqrt(low * high)
         low, high = (low, middle) if within(scale_noise(base, middle)) else (middle, high)
     return scale_noise(base, high)

@@ -12,7 +12,7 @@ import logging
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib.util import find_spec
 from typing import Any
 
@@ -32,6 +32,7 @@ MOST_SINGLE, MOST_TOTAL = 2**15, 2**20
 where more would be needed."""
 
 
+@cache
 def installed() -> bool:
     """Whether dp-accounting can be imported."""
     try:

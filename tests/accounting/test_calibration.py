@@ -1,0 +1,48 @@
+"""The search for the least noise asks few theorems, and finds what all of them allow."""
+
+from dataclasses import replace
+
+import pytest
+
+import lastiterate as li
+from lastiterate.accounting import calibration
+from lastiterate.curves.gdp import Gdp
+from lastiterate.theorems import TABLE
+from lastiterate.theorems.theorem import Assumption, Broken, Held
+
+RUN = li.Run(n=1000, steps=50, step_size=li.Constant(0.5), batching=li.Permuted(100), loss=li.Logistic())
+BUDGET = {"epsilon": 1.0, "delta": 1e-6}
+
+
+def counted(monkeypatch):
+    """How many theorems each question of the search was about."""
+    asked, true = [], calibration.Certificate.of
+    monkeypatch.setattr(calibration.Certificate, "of", staticmethod(
+        lambda run, theorems, at_least: (asked.append(len(theorems)), true(run, theorems, at_least))[1]))
+    return asked
+
+
+def test_the_search_asks_the_theorems_that_hold_and_all_of_them_confirm(monkeypatch):
+    asked = counted(monkeypatch)
+    found = li.calibrate(RUN, **BUDGET)
+    assert found.epsilon(1e-6) <= 1
+    assert li.account(calibration.scale_noise(found.run, 1 - 2e-6)).epsilon(1e-6) > 1
+    assert asked[0] == asked[-1] == len(calibration.UPPER)
+    assert len(asked) > 10 and all(number < 10 for number in asked[1:-1])
+
+
+@pytest.mark.parametrize("share", [0.3, 0.6, 0.9])
+def test_a_theorem_that_needs_more_noise_than_the_first_question_is_not_forgotten(monkeypatch, share):
+    """It halves mu wherever the noise is at least ``share`` of what is needed without it; the first question is about
+    noise 1, where it does not hold.
+    """
+    known = TABLE["composition-gdp"]
+    monkeypatch.setattr(calibration, "UPPER", (known,))
+    plain = calibration.calibrated(RUN, **BUDGET).noise.z
+    enough = Assumption("enough", "enough noise",
+                        lambda run: Held() if run.noise.z >= share * plain else Broken("too little noise"))
+    made = replace(known, name="made", assumptions=(*known.assumptions, enough),
+                   bound=lambda run: Gdp(known.bound(run).mu / 2))
+    monkeypatch.setattr(calibration, "UPPER", (known, made))
+    assert share * plain > 1
+    assert calibration.calibrated(RUN, **BUDGET).noise.z == pytest.approx(max(share, 0.5) * plain, rel=3e-6)
