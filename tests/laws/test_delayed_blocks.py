@@ -24,7 +24,7 @@ NAME = "delayed-shifts-allocated"
 
 def test_every_choice_of_intervals_lies_above_the_exact_law():
     rng, near = np.random.default_rng(9), 0.0
-    for _ in range(size(25, 1000, "DELAYED_BLOCKS")):
+    for _ in range(size(50, 1000, "DELAYED_BLOCKS")):
         blocks = int(rng.choice([1, 2, 3]))
         run, c = runs(rng, li.RandomAllocation(6 // blocks), int(rng.integers(1, 3 * blocks + 2)))
         c = c * float(rng.choice([1.0, 1.0, 1.3]))

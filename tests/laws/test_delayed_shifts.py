@@ -30,7 +30,7 @@ NAME = "delayed-shifts-poisson"
 
 def test_every_choice_of_intervals_lies_above_the_exact_law():
     rng, near = np.random.default_rng(7), 0.0
-    for _ in range(size(25, 1000, "DELAYED")):
+    for _ in range(size(50, 1000, "DELAYED")):
         run, c = runs(rng, li.Poisson(float(rng.uniform(0.05, 0.7))), int(rng.integers(1, 9)))
         c = c * float(rng.choice([1.0, 1.0, 1.3]))
         truth, rate = law(run, list(draws(run)), c), run.batching.rate
@@ -53,7 +53,7 @@ def test_shifts_that_the_past_chooses_are_no_worse_than_aligned_ones():
     axis = np.linspace(-8, 9, 341)
     cell, first = (axis[1] - axis[0]) ** 2, axis[:, None]
     q = np.multiply.outer(norm.pdf(axis), norm.pdf(axis))
-    for trial in range(size(40, 1000, "ALIGNED")):
+    for trial in range(size(50, 1000, "ALIGNED")):
         count = int(rng.integers(2, 5))
         chances, most = rng.dirichlet(np.ones(count)), rng.uniform(0, 2, (count, 2)) * rng.integers(0, 2, (count, 2))
         p = aligned = 0.0
@@ -135,6 +135,14 @@ def test_the_curve():
     assert replace(curve, stds=(0.0,)).epsilon(1e-5) == math.inf
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("shift, numbers", [(27.9, True), (28.1, False), (60.0, False)])
+def test_where_likelihood_ratios_overflow_draws_count_as_known(shift, numbers):
+    curve = DelayedShifts(0.1, (1,), (1.0,), (shift,), (1.0,), 1.2, 1)
+    assert (curve.law() is not None) == numbers
+    assert curve.delta(1.0) == pytest.approx(0.1 if numbers else 1.0, rel=1e-6)
+
+
 BASE = li.Run(n=10_000, steps=400, step_size=1 / 0.35, noise=li.NoiseMultiplier(2.0), batching=li.Poisson(0.05),
               loss=li.Logistic(row_norm=1.0, intercept=0.0, ridge=0.1))
 
@@ -172,7 +180,7 @@ FIXED = "delayed-shifts-fixed-size"
 
 def test_published_draws_lie_above_the_exact_law_of_curved_losses():
     rng, near = np.random.default_rng(5), 0.0
-    for _ in range(size(15, 300, "PUBLISHED")):
+    for _ in range(size(50, 1000, "PUBLISHED")):
         run, targets, other = drawn(rng)
         found = curve(run, FIXED)
         for epsilon, orders_of in zip((0.0, 0.2, 0.7, 1.5), exact(run, targets, other), strict=True):

@@ -25,8 +25,9 @@ ROWS = {
                           "delayed-shifts-allocated"},
     li.Poisson: {"poisson-rdp", "poisson-pld", "restarted-poisson-pld", "delayed-shifts-poisson"},
 }
-SLOW = {"poisson-rdp", "poisson-pld", "restarted-poisson-pld", "delayed-shifts-poisson", "restarted-fixed-size"}
-"""Rows that take a third of a second each; test_poisson and test_restarted have laws of their own."""
+SLOW = {"poisson-rdp", "poisson-pld", "restarted-poisson-pld"}
+"""Rows that take a third of a second each, of which 8 runs are drawn in ``make test``; test_poisson and test_restarted
+have laws of their own."""
 FAR = {"poisson-rdp", "langevin-linear", "cyclic-weakly-convex"}
 """Rows that no quadratic attains."""
 

@@ -18,6 +18,7 @@ from lastiterate.curves.ratio_powers import product
 from lastiterate.curves.tails import drawn_delta
 from lastiterate.theorems import TABLE
 from lastiterate.theorems.theorem import Applies, match
+from tiers import size as tier
 
 EPSILONS = (0.0, 0.05, 0.3, 1.0)
 
@@ -40,7 +41,7 @@ def orders(p, q, width, epsilon):
 def test_one_and_two_steps_lie_below_the_pair(replaced):
     """Gradients in [-1, 1]; the last record is removed or replaced; the same batch law twice, both sums released."""
     rng, near = np.random.default_rng(21), 0.0
-    for trial in range(40):
+    for trial in range(tier(50, 1000, "SUBSETS")):
         n = int(rng.integers(2, 7))
         size, std = int(rng.integers(1, n)), float(rng.uniform(0.5, 4))
         others = rng.uniform(-1, 1, n - 1) if trial % 3 else np.full(n - 1, -1.0)

@@ -29,8 +29,8 @@ from lastiterate.run.arrays import Array
 FINE, COARSE = 50, 12
 """Nodes per standard deviation of one interval's loss, and of the composition's."""
 MOST_NODES = 2**18
-LARGEST = 300.0
-"""A shift over the noise beyond which there are no numbers."""
+LARGEST = 28.0
+"""A shift over the noise beyond which there are no numbers: likelihood ratios up to e^(28^2 / 2 + 28 REACH) are."""
 FAINT = 1e-4
 """Shifts that count as if they were certain."""
 Weights = tuple[Array, int]
