@@ -39,14 +39,14 @@ def described(batches: str, n: int, ridge: float, z: float, passes: int) -> li.R
                   batching=BATCHES[batches](n // BLOCKS), loss=li.Logistic(row_norm=1.0, intercept=0.0, ridge=ridge))
 
 
-def characteristic(batches: str, weights: np.ndarray, at: np.ndarray) -> np.ndarray:
-    """E exp(i w S) of S = the sum of the weights of the steps that the record is drawn in."""
+def characteristic(batches: str, weights: np.ndarray, at: np.ndarray, rate: float = 1 / BLOCKS) -> np.ndarray:
+    """E exp(i w S), S the sum of the weights of the steps that draw the record; ``rate``: that of a fixed size."""
     def each(part: np.ndarray) -> np.ndarray:
         return np.exp(1j * at * part[:, None])
 
     seen = weights[weights > 1e-12]
     if batches == "fixed size":
-        return np.prod(1 + (each(seen) - 1) / BLOCKS, axis=0)
+        return np.prod(1 + (each(seen) - 1) * rate, axis=0)
     passes = weights.reshape(-1, BLOCKS)
     if batches == "permuted":
         return each(passes.sum(0)).mean(0)
@@ -64,20 +64,28 @@ def against(batches: str, ridge: float, z: float, passes: int) -> float:
     weights /= z * math.sqrt((weights**2).sum())
     if ridge == 0 and batches != "fixed size":
         return 0.0
-    if ridge == 0:
-        from scipy.stats import binom
+    if ridge > 0:
+        return opposed(batches, weights)
+    from scipy.stats import binom
 
-        count = np.arange(steps + 1)
-        laws = [(binom.pmf(count, steps, 1 / BLOCKS), count * weights[0] * times) for times in (2, 1)]
-        x = np.linspace(-9, 9 + 2 * laws[1][1][binom.ppf(1 - 1e-14, steps, 1 / BLOCKS).astype(int)], 4001)
-        p, q = (np.exp(-((x[:, None] - mean) ** 2) / 2) @ chance / math.sqrt(2 * math.pi) for chance, mean in laws)
-    else:
-        width = 40 + 4 * float(weights.sum())
-        at = 2 * math.pi * np.arange(int(9 * width / (2 * math.pi)) + 1) / width
-        x = np.linspace(-9, 12 + 2 * float(weights.sum()), 4001)
-        back = np.exp(-1j * x[:, None] * at)
-        p, q = (np.maximum((back @ (characteristic(batches, weights * times, at) * np.exp(-at * at / 2))).real * 2 - 1,
-                           0.0) / width for times in (2, 1))
+    count = np.arange(steps + 1)
+    laws = [(binom.pmf(count, steps, 1 / BLOCKS), count * weights[0] * times) for times in (2, 1)]
+    x = np.linspace(-9, 9 + 2 * laws[1][1][binom.ppf(1 - 1e-14, steps, 1 / BLOCKS).astype(int)], 4001)
+    p, q = (np.exp(-((x[:, None] - mean) ** 2) / 2) @ chance / math.sqrt(2 * math.pi) for chance, mean in laws)
+    return epsilon_of(p, q, x[1] - x[0])
+
+
+def opposed(batches: str, weights: np.ndarray, rate: float = 1 / BLOCKS) -> float:
+    """Epsilon of 2 S against S, each plus standard normal noise: a record that others oppose, under zero-out.
+
+    ``weights``: what is left of a step's move at the end, over the noise; ``rate``: of a fixed size.
+    """
+    width = 40 + 4 * float(weights.sum())
+    at = 2 * math.pi * np.arange(int(9 * width / (2 * math.pi)) + 1) / width
+    x = np.linspace(-9, 12 + 2 * float(weights.sum()), 4001)
+    back = np.exp(-1j * x[:, None] * at)
+    p, q = (np.maximum((back @ (characteristic(batches, weights * times, at, rate) * np.exp(-at * at / 2))).real * 2
+                       - 1, 0.0) / width for times in (2, 1))
     return epsilon_of(p, q, x[1] - x[0])
 
 

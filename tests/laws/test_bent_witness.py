@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
-from benchmarks.figures import bent_witness, slack
+from benchmarks.figures import bent_witness, slack, witnesses
+from lastiterate.curves.gdp import Gdp
 from lastiterate.curves.tails import drawn_delta
 
 BLOCKS = bent_witness.BLOCKS
@@ -68,3 +71,28 @@ def test_what_forgets_everything_shows_one_batch_of_a_fixed_size(batches):
     epsilon = slack.epsilon_of(bent_witness.finer(p), bent_witness.finer(q), 0.2 / bent_witness.FINER)
     assert float(drawn_delta(np.array([epsilon]), 1 / BLOCKS, 0.5)[0]) == pytest.approx(slack.DELTA, rel=1e-3)
     assert epsilon == pytest.approx(0.745, abs=1e-3)
+
+
+def test_opposed_records_that_are_always_drawn_are_a_gaussian_mechanism():
+    weights = 0.9 ** np.arange(30.0)[::-1] / 8
+    assert slack.opposed("fixed size", weights, 1.0) == pytest.approx(Gdp(weights.sum()).epsilon(slack.DELTA), rel=1e-4)
+    one = slack.opposed("fixed size", np.full(1, 1 / 1.5), 0.01)
+    assert float(drawn_delta(np.array([one]), 0.01, 1 / 1.5)[0]) == pytest.approx(slack.DELTA, rel=1e-4)
+
+
+def test_what_long_training_on_subsets_leaks_at_least():
+    """10,000 records, batches of 100, noise multiplier 1.5, ridge .0385, step 1: the figure of restarted-fixed-size."""
+    kept = (1 - 0.0385) ** np.arange(700.0)[::-1]  # what is older adds and hides nothing
+    leaked = slack.opposed("fixed size", kept / (1.5 * math.sqrt((kept**2).sum())), 0.01)
+    assert 0.256 < leaked < 0.257
+
+
+def test_two_phases_count_draws_before_and_after_the_step_that_contracts():
+    chances, sums = witnesses.draws("permuted", 0.5, 25, 3)  # of 60 steps the last 25 count whole
+    assert list(sums) == [2.0] * 15 + [2.5] * 5 and chances.sum() == pytest.approx(1)
+    assert list(witnesses.draws("reshuffled", 0.5, 25, 3)[1]) == [2.0] * 15 + [2.5] * 5
+    chances, sums = witnesses.draws("fixed size", 0.5, 25, 3)
+    assert chances @ sums == pytest.approx((0.5 * 35 + 25) / BLOCKS)
+    for batches in ("reshuffled", "fixed size"):
+        flat = witnesses.curved(batches, 0.0, 2.0, 5) if batches == "reshuffled" else slack.against(batches, 0, 2.0, 5)
+        assert witnesses.two_phases(batches, 1.0, 7, 2.0, 5) == pytest.approx(flat, rel=1e-3)

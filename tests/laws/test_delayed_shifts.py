@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy.stats import norm
+from scipy.stats import binom, norm
 
 import lastiterate as li
 from lastiterate.analysis import published_draws
@@ -213,6 +213,16 @@ def test_published_draws_cost_less_where_noise_is_little():
     assert match(TABLE["linear-witness"], flat).bound.epsilon(1e-5) < ours < sampled / 4
     assert curve(replace(flat, steps=4100), FIXED).epsilon(1e-5) > ours
     assert curve(replace(flat, noise=li.NoiseMultiplier(0.0)), FIXED).epsilon(1e-5) == math.inf
+
+
+def test_rare_draws_fit_on_the_lattice():
+    rare = li.Run(n=100_000, steps=1000, step_size=4.0, noise=li.NoiseMultiplier(0.8), batching=li.FixedSize(100),
+                  loss=li.Logistic(row_norm=1.0, intercept=0.0))
+    assert curve(rare, FIXED).epsilon(1e-5) < 0.7 * curve(rare, "restarted-fixed-size").epsilon(1e-5)
+    for rate, count in ((0.001, 1), (0.001, 1000), (0.3, 20)):
+        chances, values = np.array([1 - rate, rate]), np.array([0.0, 3.0])
+        exact = 9 * binom.isf(published_draws.BEYOND, count, rate)
+        assert exact <= published_draws._reach([(chances, values, 0.0, count)]) <= max(1.2 * exact, exact + 20)
 
 
 def test_a_search_for_noise_computes_the_law_of_published_draws_once():

@@ -26,6 +26,8 @@ from lastiterate.run.run import Run
 
 PLACES, ATOMS, TRIED = 2**13, 400, 3
 """Places of the lattice of mu^2, atoms of the mixture, choices of intervals that are evaluated."""
+BEYOND, EXPONENTS = 1e-12, 65
+"""Probability of the mu^2 beyond the lattice, about, and exponents that are tried for it."""
 TAIL = 1e-18
 """Probability of the largest mu^2, which counts as no privacy."""
 UP = 1 + 1e-9
@@ -91,9 +93,7 @@ def mean_over_draws(curve: DelayedShifts) -> GdpMixture:
     """The mixture over the draws that ``curve`` keeps secret."""
     certain, pairs = hidden(curve)
     laws = [(*shift_law(weights, curve.rate), count) for weights, count in pairs]
-    width = sum(count * float(chances @ values**2) for chances, values, _, count in laws)
-    width += 12 * math.sqrt(sum(count * float(chances @ values**4) for chances, values, _, count in laws))
-    unit = max(width, 1e-12) / PLACES
+    unit = max(_reach(laws), 1e-12) / PLACES
     total, lost = np.ones(1), 0.0
     for chances, values, missing, count in laws:
         places = np.ceil(values * values * UP / unit).astype(np.int64)
@@ -109,6 +109,18 @@ def mean_over_draws(curve: DelayedShifts) -> GdpMixture:
     rest = max(0.0, 1 - float(weights.sum()), lost)  # what is missing from 1 counts as seen
     mus: Array = np.sqrt(highest * unit + certain**2) * UP
     return GdpMixture((*(weights * ((1 - rest) / float(weights.sum()))).tolist(), rest), (*mus.tolist(), math.inf))
+
+
+def _reach(laws: list[tuple[Array, Array, float, int]]) -> float:
+    """What mu^2 exceeds with a probability of at most ``BEYOND``, by Chernoff's inequality at several exponents."""
+    squares = [(np.log(chances), values * values, count) for chances, values, _, count in laws]
+    top = max((float(square[-1]) for _, square, _ in squares), default=0.0)
+    if not 0 < top < math.inf:
+        return 0.0
+    exponents = np.geomspace(1e-4, 1e4, EXPONENTS) / top
+    total = sum((count * np.logaddexp.reduce(logs + np.multiply.outer(exponents, square), axis=1)
+                 for logs, square, count in squares), np.full(EXPONENTS, -math.log(BEYOND)))
+    return float((total / exponents).min())
 
 
 def _added(total: Array, one: Array, count: int) -> tuple[Array, float]:
