@@ -5,14 +5,22 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.optimize import linprog
+from scipy.special import ndtr, ndtri
+from scipy.stats import binom
 from typer.testing import CliRunner
 
 import lastiterate as li
 from benchmarks.audit.bugs import noise
 from lastiterate.audit import audit_one_run, one_run_epsilon
-from lastiterate.audit.one_run import _guesses
+from lastiterate.audit.claim import EPSILONS
+from lastiterate.audit.one_run import GAUSSIAN, _guesses
+from lastiterate.audit.one_run_canaries import trainer
+from lastiterate.audit.one_run_curves import impossible, of_deltas
+from lastiterate.audit.one_run_gaussian import gaussian_mu, shares_of_move
 from lastiterate.audit.outcome import BUG, CEILING, NO_CONTRADICTION
 from lastiterate.cli import app
+from lastiterate.curves.gdp import Gdp
 from lastiterate.engine import Trainer
 from lastiterate.errors import InputError
 
@@ -48,8 +56,9 @@ def test_right_trainers_stand_and_leak_what_they_may(name):
 
 def test_the_bound_is_that_of_the_right_guesses():
     report = audit_one_run(calibrated(3.0), canaries=300, guesses=60, failure=0.1, delta=1e-4, seed=5)
-    assert report.lower == one_run_epsilon(report.correct, 60, 300, 1e-4, 0.1)
-    assert report.ceiling == one_run_epsilon(60, 60, 300, 1e-4, 0.1) > report.lower
+    left = (1 - GAUSSIAN) * 0.1  # what the Gaussian bound leaves of the failure probability
+    assert report.lower == one_run_epsilon(report.correct, 60, 300, 1e-4, left)
+    assert report.ceiling == one_run_epsilon(60, 60, 300, 1e-4, left) > report.lower
     assert report == audit_one_run(calibrated(3.0), canaries=300, guesses=60, failure=0.1, delta=1e-4, seed=5)
     assert report != audit_one_run(calibrated(3.0), canaries=300, guesses=60, failure=0.1, delta=1e-4, seed=6)
 
@@ -81,6 +90,76 @@ def test_broken_trainers_are_refuted_by_one_run(patched, patch):
 def test_the_number_of_guesses_is_the_best_of_those_considered():
     few, many = _guesses(1000, 8.0, 1e-5, 0.05), _guesses(1000, 1.0, 1e-5, 0.05)
     assert few < many, "a private run is guessed by many weak guesses, a leaky one by few sure ones"
+
+
+@pytest.mark.parametrize("changes", [{}, {"loss": li.Abstract(li.LossFacts()), "clip": 1.0}], ids=["rows", "network"])
+def test_half_the_noise_is_refuted_by_one_run(changes):
+    run = calibrated(1.0, n=1000, **changes)
+    weak = replace(run, noise=li.GradientNoise(run.first_noise / 2))
+    for described, refuted in ((run, False), (weak, True)):
+        def train(features, target, keys, absent, described=described):
+            return trainer(described, features.shape[1])(features, target, keys, absent=absent)
+
+        report = audit_one_run(run, seed=3, train=train)
+        assert report.refuted == refuted and report.lower < report.upper, "only the Gaussian bound shows it"
+        assert (report.lower_gaussian > report.upper) == refuted
+
+
+def test_the_gaussian_bound_holds_as_often_as_it_says_and_shows_half_of_epsilon_1():
+    rng, mu, repetitions = np.random.default_rng(0), 0.26805, 400  # epsilon 1 at delta 1e-5
+    for shares in (np.ones(1000), np.repeat([1.0, -0.9, 0.5, 0.0], 250)):
+        found = []
+        for _ in range(repetitions):
+            present = rng.random(1000) < 0.5
+            found.append(gaussian_mu(3.0 + 2 * (mu * shares * present + rng.normal(size=1000)), present, shares, 0.04))
+        assert (np.array(found) > mu).sum() <= 0.04 * repetitions + 4 * np.sqrt(0.04 * 0.96 * repetitions)
+        assert Gdp(float(np.median(found))).epsilon(1e-5) > (0.5 if shares.all() and shares.min() > 0 else 0.3)
+
+
+def test_scores_of_another_law_have_no_gaussian_bound():
+    rng = np.random.default_rng(1)
+    present = rng.random(1000) < 0.5
+    noise = rng.normal(size=1000)
+    for scores in (present + rng.standard_cauchy(1000), (1 + present) * noise, 1.0 * present):
+        assert gaussian_mu(scores, present, np.ones(1000), 0.05) is None
+    assert gaussian_mu(present + noise, present, np.ones(1000), 0.05) > 0.7
+
+
+def test_shares_are_those_of_the_blocks():
+    run = calibrated(1.0, n=400, batching=li.Cyclic(100), steps=6, loss=replace(LOSS, ridge=0.0))
+    assert shares_of_move(run).reshape(4, 100).T.tolist() == [[1.0, 1.0, 0.5, 0.5]] * 100
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.5, 0.0), (1.0, 0.05)])
+def test_right_guesses_are_as_likely_as_the_curve_allows(epsilon, delta):
+    """The largest probability of so many right guesses is that of a linear program over all their distributions."""
+    records, guesses = 7, 5
+
+    def allowed(y):
+        return max(0.0, (y - delta) * np.exp(-epsilon), 1 - delta - np.exp(epsilon) * (1 - y))
+
+    for correct in range(3, guesses + 1):
+        j = np.arange(guesses + 1)
+        rows, bounds = [], []
+        for i in range(1, guesses + 1):
+            right, wrong = np.where(j >= i, j, 0) / records, np.where(j >= i - 1, guesses - j, 0) / records
+            rows += [right * np.exp(-epsilon) - wrong, right * np.exp(epsilon) - wrong]
+            bounds += [delta * np.exp(-epsilon), np.exp(epsilon) + delta - 1]
+        found = linprog(-1.0 * (j >= correct), rows, bounds, [np.ones(guesses + 1)], [1.0])
+        assert not impossible(allowed, correct, guesses, records, -found.fun - 1e-6)
+        assert impossible(allowed, correct, guesses, records, -found.fun + 1e-6)
+
+
+def test_a_whole_curve_is_contradicted_no_earlier_than_its_own_guesses_allow():
+    deltas = np.array([Gdp(0.5).delta(float(epsilon)) for epsilon in EPSILONS])
+    for correct in (560, 600, 620, 640):
+        chance = float(binom.sf(correct - 1, 1000, ndtr(0.25)))  # every record on its own
+        assert not impossible(of_deltas(deltas), correct, 1000, 1000, chance)
+    one = float(ndtr(0.25))
+    assert not impossible(lambda y: ndtr(ndtri(y) - 0.5), 1, 1, 1, one - 1e-6)
+    assert impossible(lambda y: ndtr(ndtri(y) - 0.5), 1, 1, 1, one + 1e-6)
+    assert impossible(of_deltas(deltas), 900, 1000, 1000, 0.01)
+    assert not impossible(of_deltas(deltas), 650, 1000, 1000, 0.01)
 
 
 @pytest.mark.parametrize(

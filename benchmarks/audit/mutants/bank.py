@@ -6,10 +6,7 @@ of the noise is estimated, from many models of one data set.
 
 from __future__ import annotations
 
-import contextlib
 import json
-import tempfile
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,12 +15,12 @@ from typing import Any
 import numpy as np
 
 import lastiterate as li
+from benchmarks.audit.mutants.ways import WAYS
 from lastiterate.audit import networks
 from lastiterate.audit.families import families
 from lastiterate.audit.neighbours import DataSet, Neighbours, Train, execute
-from lastiterate.audit.whole import flat, one_by_one
+from lastiterate.audit.whole import one_by_one
 from lastiterate.engine import Trainer, seeded_keys
-from lastiterate.ledger import GaussianFilter, Ledger
 
 BATCH, BATCHES, FEW, KEYS, WIDTH = 512, 6, 40, 4, 2
 """Models at once, one size, so that every program is compiled once; batches that a spread is estimated from; models
@@ -56,6 +53,8 @@ PREPARED: dict[str, dict[str, Any]] = {
 STAND_IN: dict[str, dict[str, Any]] = {
     "network": {"batching": li.Poisson(0.5)}, "network, adam": {"update": li.Adam(), "batching": li.Cyclic(2)},
     "network, reshuffled": {"batching": li.Reshuffled(2)}}
+AT_ONCE = {*LINEAR, *STAND_IN, "module"}
+"""Cases whose models are trained many at once."""
 
 
 @dataclass(frozen=True)
@@ -67,11 +66,14 @@ class Case:
     pairs: tuple[Neighbours, ...]
     quick: bool
 
-    def shown(self) -> dict[str, Any]:
-        """What every pair shows under a few keys, (pairs, 2, keys, p), and models of the first pair."""
+    def shown(self, *, few: bool = False) -> dict[str, Any]:
+        """What every pair shows under a few keys, (pairs, 2, keys, p), and models of the first pair; ``few``: without
+        these where they are trained one by one."""
         keys = seeded_keys(5, BATCH if self.quick else KEYS)
         found = [[self.models(data, keys)[:KEYS] for data in (pair.with_record, pair.without_record)]
                  for pair in self.pairs]
+        if few and not self.quick:
+            return {"pairs": found, "many": found[0][0]}
         spread = np.split(seeded_keys(6, BATCH * BATCHES), BATCHES) if self.quick else [seeded_keys(6, FEW)]
         many = [self.models(self.pairs[0].with_record, part) for part in spread]
         refused = [part for part in many if isinstance(part, str)]
@@ -113,6 +115,15 @@ def cases(held: Path) -> dict[str, Callable[[], Case]]:
     return made
 
 
+def described(held: Path, name: str) -> tuple[Any, bool]:
+    """The run of a case, and whether it is trained as modules are."""
+    found = {name: li.Run.from_dict(text) for name, text in json.loads(held.read_text()).items()}
+    if name in WAYS:
+        return replace(found[WAYS[name][0]], adjacency="replace-one", rows_per_record=2 if name == "units" else 1), \
+            name == "trained module"
+    return found["network" if name == "module" else name], name == "module"
+
+
 def _of(run: Any, train: Train, quick: bool = True) -> Case:
     pairs = networks.families(run) if networks.stands_in(run) else families(run, WIDTH, 0)
     return Case(run, train, pairs if quick else pairs[:3], quick)
@@ -129,85 +140,3 @@ def _module(run: Any) -> Case:
     from lastiterate.torch.attacked import stand_in
 
     return Case(run, stand_in(run, networks.SHAPES), networks.families(run)[:4], True)
-
-
-def trained(run: Any, data: Any, seed: int, **given: Any) -> np.ndarray:
-    """The numbers of a model that ``train`` releases."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about seeds
-        return _numbers(li.train(run, data, seed=seed, at_least=li.Evidence.ASSUMED, **given))
-
-
-def _numbers(model: Any) -> np.ndarray:
-    if hasattr(model, "released"):
-        return flat(model.released)
-    parts = model.params if hasattr(model, "params") else model.weights
-    return np.concatenate([np.ravel(np.asarray(parts[name], np.float64)) for name in sorted(parts)])
-
-
-def streamed(run: Any, x: Any, y: Any, seed: int) -> np.ndarray:
-    from lastiterate.engine.streaming.devices import Arrays
-
-    return trained(run, Arrays((np.asarray(x, np.float32), y)), seed)
-
-
-def exactly(run: Any, x: Any, y: Any, seed: int) -> np.ndarray:
-    return trained(run, (x, y), seed, secure_noise=True)
-
-
-def kept(run: Any, x: Any, y: Any, seed: int) -> np.ndarray:
-    """Interrupted and resumed, charged to a ledger, saved and loaded."""
-    with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder)
-        ledger = Ledger(place / "l")
-        ledger.add("d", unit="record", adjacency=run.adjacency, filter=GaussianFilter.of(100.0, 1e-3))
-        (place / "k").write_text(bytes(range(32)).hex())
-        (place / "k").chmod(0o600)
-        given: dict[str, Any] = {"checkpoint": place / "c", "checkpoint_every": 0.0, "checkpoint_key": place / "k",
-                                     "ledger": ledger, "dataset": "d", "seed": seed, "at_least": li.Evidence.ASSUMED}
-
-        def stop(done: int, *_: Any) -> None:
-            if done >= run.steps // 2:
-                raise KeyboardInterrupt
-
-        with contextlib.suppress(KeyboardInterrupt):
-            li.train(run, (x, y), progress=stop, **given)
-        model = li.train(run, (x, y), **given)
-        model.save(place / "m")
-        again = li.load(place / "m")
-        return np.concatenate((_numbers(model), _numbers(again)))
-
-
-def by_units(run: Any, x: Any, y: Any, seed: int) -> np.ndarray:
-    who = np.repeat(np.arange(run.n), 2)
-    return trained(replace(run, rows_per_record=2, clip=None), (np.repeat(x, 2, 0), np.repeat(y, 2)), seed, unit=who)
-
-
-def squared(params: Any, row: Any, label: Any) -> Any:
-    """Of one record, under a small network."""
-    import jax.numpy as jnp
-
-    return (jnp.tanh(row @ params["a"] + params["b"]) @ params["c"] - label) ** 2
-
-
-def by_network(run: Any, x: Any, y: Any, seed: int) -> np.ndarray:
-    first = {"a": np.full((np.shape(x)[1], 2), 0.3, np.float32), "b": np.ones(2, np.float32),
-             "c": np.ones(2, np.float32)}
-    return trained(run, (np.clip(np.float32(x), -9, 9), np.clip(np.float32(y), -9, 9)), seed, model=first, loss=squared)
-
-
-def by_module(run: Any, x: Any, y: Any, seed: int) -> np.ndarray:
-    import torch
-
-    torch.manual_seed(0)
-    module = torch.nn.Sequential(torch.nn.Unflatten(1, (1, -1)), torch.nn.Conv1d(1, 2, 2), torch.nn.Tanh(),
-                                 torch.nn.Flatten(), torch.nn.LazyLinear(1))
-    data = (np.clip(np.float32(x), -9, 9), np.clip(np.float32(y), -9, 9))
-    module(torch.from_numpy(data[0]))
-    return trained(run, data, seed, model=module, loss=lambda out, y: ((out[:, 0] - y) ** 2).sum())
-
-
-WAYS: dict[str, tuple[str, Callable[..., np.ndarray]]] = {
-    "streamed": ("reshuffled", streamed), "streamed, poisson": ("poisson", streamed),
-    "exact": ("poisson", exactly), "kept": ("cyclic", kept), "units": ("full", by_units),
-    "trained network": ("network", by_network), "trained module": ("network, reshuffled", by_module)}

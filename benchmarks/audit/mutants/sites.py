@@ -41,9 +41,11 @@ class Mutant:
     def into(self, sources: Path) -> None:
         """Write it into a copy of the sources."""
         path = sources / self.file
-        whole = path.read_text()
-        path.unlink()  # a copy may share its files with the sources
-        path.write_text(whole[:self.first] + self.text + whole[self.last:])
+        path.write_text(self.applied(path.read_text()))
+
+    def applied(self, whole: str) -> str:
+        """The file's text with the change."""
+        return whole[:self.first] + self.text + whole[self.last:]
 
 
 @dataclass(frozen=True)

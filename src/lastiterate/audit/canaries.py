@@ -88,6 +88,12 @@ def place(run: Run) -> int:
     return (run.steps - 1) % run.blocks * size
 
 
+def linear_in_noise(run: Run) -> bool:
+    """Whether what is released is linear in the noise where gradients are constant, so that it is Gaussian: nothing
+    secret is drawn beside the noise, and neither domain, penalty nor update rule bends it."""
+    return isinstance(run.domain, Everywhere) and run.prox is None and run.batching.drawn == "never" and run.rule.linear
+
+
 def _clamped(run: Run, loss: LinearLoss, width: int) -> Neighbours:
     record, rows = place(run), np.zeros((run.n, width), np.float32)
     rows[record, 0] = LONG * loss.row_norm
@@ -98,7 +104,7 @@ def _clamped(run: Run, loss: LinearLoss, width: int) -> Neighbours:
         target[np.arange(run.n) % 2 != record % 2] = -FAR
     direction = np.zeros((1, width + 1))
     direction[0, [0, -1]] = loss.row_norm, loss.intercept
-    exact = isinstance(run.domain, Everywhere) and run.prox is None and run.batching.drawn == "never"
+    exact = linear_in_noise(run)
     present, about = DataSet(rows, target), "one record contributes its largest gradient, the others no curvature"
     if is_replace_one(run):
         opposite = target.copy()

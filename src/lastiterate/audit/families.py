@@ -14,12 +14,11 @@ from functools import cached_property
 
 import numpy as np
 
-from lastiterate.audit.canaries import FAR, LONG, columns, place, stated, without, worst_case
+from lastiterate.audit.canaries import FAR, LONG, columns, linear_in_noise, place, stated, without, worst_case
 from lastiterate.audit.neighbours import DataSet, Neighbours, is_replace_one
 from lastiterate.audit.symmetries import moved, turned
 from lastiterate.engine.prepare import linear_loss
 from lastiterate.engine.rows import clip_rows
-from lastiterate.run.domains import Everywhere
 from lastiterate.run.losses import LinearLoss
 from lastiterate.run.run import Run
 
@@ -97,7 +96,7 @@ class _Maker:
 def _numbers(made: _Maker) -> list[Neighbours]:
     """Pairs for squared error with clamped residuals."""
     run, n = made.run, made.run.n
-    exact = isinstance(run.domain, Everywhere) and run.prox is None and run.batching.drawn == "never"
+    exact = linear_in_noise(run)
     empty = np.zeros((n, made.width))
     turns = np.where(np.arange(n) % 2 == made.record % 2, FAR, -FAR) if run.batching.drawn == "never" \
         else np.full(n, FAR)

@@ -7,7 +7,7 @@ gradient that it is made of, worst cases included (crafted gradients: Cebere, Be
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,14 +15,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lastiterate.audit.canaries import LONG, place, without
+from lastiterate.audit.canaries import LONG, linear_in_noise, place, without
 from lastiterate.audit.neighbours import DataSet, Neighbours, Train, is_replace_one
 from lastiterate.audit.public_ways import Public
 from lastiterate.audit.symmetries import moved, placed
 from lastiterate.engine import seeded_keys
 from lastiterate.engine.network import fit_network, prepared
 from lastiterate.errors import InputError
-from lastiterate.run.domains import Everywhere
 from lastiterate.run.losses import Abstract
 from lastiterate.run.run import Run
 
@@ -41,26 +40,28 @@ def stands_in(run: Run) -> bool:
 
 
 def loss(params: Any, record: Any) -> jax.Array:
-    """-<parameters, record>, a record (``SIZE``,)."""
-    return -(jnp.concatenate([jnp.ravel(params[name]) for name in SHAPES]) * record).sum()
+    """-<parameters, record>, a record as long as all parameters."""
+    return -(jnp.concatenate([jnp.ravel(params[name]) for name in sorted(params)]) * record).sum()
 
 
-def train_many(run: Run) -> Train:
-    """The library's network trainer on the stand-in: (features, target, keys) -> (models, ``SIZE``), or all iterates.
+def train_many(run: Run, shapes: Mapping[str, tuple[int, ...]] = SHAPES) -> Train:
+    """The library's network trainer on the stand-in: (features, target, keys) -> (models, size), or all iterates.
 
-    Absent records have no gradient because their rows are 0.
+    Absent records have no gradient because their rows become 0.
     """
     def train(features: Any, target: Any, keys: Any, absent: Sequence[int] = ()) -> np.ndarray:
+        rows = np.array(features, np.float32)
+        rows[list(absent)] = 0.0
         with jax.enable_x64(True):
-            loop, initial, arranged = prepared(run, loss, start(), (np.asarray(features, np.float32),))
+            loop, initial, arranged = prepared(run, loss, start(shapes), (rows,))
             return loop.many(initial, arranged, keys)
 
     return train
 
 
-def start() -> dict[str, np.ndarray]:
+def start(shapes: Mapping[str, tuple[int, ...]] = SHAPES) -> dict[str, np.ndarray]:
     """First parameters: 0."""
-    return {name: np.zeros(shape, np.float32) for name, shape in SHAPES.items()}
+    return {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
 
 
 def public(run: Run, pair: Neighbours) -> Public:
@@ -117,7 +118,7 @@ def _pair(run: Run, about: str, others: np.ndarray, record: int, gradient: np.nd
     features = others.astype(np.float32).copy()
     features[record] = gradient * (run.clip or 1.0)
     present = DataSet(features, np.zeros(run.n))
-    exact = isinstance(run.domain, Everywhere) and run.prox is None and run.batching.drawn == "never"
+    exact = linear_in_noise(run)
     direction = gradient / max(float(np.linalg.norm(gradient)), 1e-300)
     if is_replace_one(run):
         other = DataSet(features.copy(), present.target)

@@ -1,8 +1,7 @@
 """An audit of a single training run: every canary is included with probability 1/2, and the attack guesses which.
 
-Steinke, Nasr, Jagielski 2023. Canaries have orthogonal rows, so that each moves the model along a direction of its
-own and hides no other; for squared error with clamped residuals each contributes its largest gradient at every
-participation.
+The number of right guesses bounds epsilon for any trainer (Steinke, Nasr, Jagielski 2023) and is held against the whole
+certified curve (Mahloujifar, Melis, Chaudhuri 2024); where a right trainer's scores are Gaussian, they say much more.
 """
 
 from __future__ import annotations
@@ -11,27 +10,29 @@ import json
 import math
 import os
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 
 from lastiterate.audit.attacked_run import auditable
 from lastiterate.audit.auditing import certificate_of
-from lastiterate.audit.canaries import FAR, LONG, columns
+from lastiterate.audit.canaries import linear_in_noise
+from lastiterate.audit.claim import Claim
 from lastiterate.audit.neighbours import Train, is_replace_one, takes_absent
+from lastiterate.audit.one_run_canaries import how_many, table, trainer
+from lastiterate.audit.one_run_curves import impossible, of_deltas
+from lastiterate.audit.one_run_gaussian import gaussian_mu, shares_of_move
 from lastiterate.audit.one_run_statistics import one_run_epsilon
 from lastiterate.audit.outcome import claimed, shown, shown_in_notebooks, verdict_of
+from lastiterate.audit.statistics import gaussian_epsilon
 from lastiterate.curves.gdp import Gdp
-from lastiterate.engine import Trainer, seeded_keys
-from lastiterate.engine.prepare import linear_loss
 from lastiterate.errors import InputError
-from lastiterate.run.domains import Box
 from lastiterate.run.evidence import Evidence
 from lastiterate.run.run import Run
 
 NAME = "one-run"
-MOST, ENTRIES = 4000, 2**26
-"""Canaries by default, at most, and entries of the made-up table, which has a column for each of them."""
+GAUSSIAN = 0.8
+"""Share of the failure probability that the Gaussian bound takes where there is one; guesses keep the rest."""
+NOT_GAUSSIAN = "the canaries' scores do not look as the description says: there is no Gaussian bound"
 
 
 @dataclass(frozen=True)
@@ -39,8 +40,9 @@ class OneRunReport:
     """A lower bound on epsilon from one training run, beside the certificate's upper bound.
 
     **Guarantee:** with probability at least 1 - ``failure``, ``lower`` does not exceed the audited trainer's true
-    epsilon at ``delta``. The random inclusions are the attack's own; how many guesses are made was
-    fixed before the training.
+    epsilon at ``delta``, ``curve_refuted`` is set only if the certificate is wrong, and ``lower_gaussian`` holds if the
+    canaries' scores are Gaussian with one spread, as a right trainer's are on these records; it is ``None`` where they
+    need not be. The random inclusions are the attack's own; how many guesses are made was fixed before the training.
     """
 
     canaries: int
@@ -55,11 +57,13 @@ class OneRunReport:
     adjacency: str
     seed: int
     caveats: tuple[str, ...] = ()
+    lower_gaussian: float | None = None
+    curve_refuted: bool = False  #: so many right guesses contradict the certified deltas, taken together
 
     @property
     def refuted(self) -> bool:
-        """Whether the lower bound lies above the certificate's upper bound."""
-        return self.lower > self.upper
+        """Whether a lower bound lies above the certificate's upper bound, or the guesses contradict its whole curve."""
+        return max(self.lower, self.lower_gaussian or 0.0) > self.upper or self.curve_refuted
 
     @property
     def verdict(self) -> str:
@@ -81,14 +85,16 @@ class OneRunReport:
             ("attack", NAME), ("canaries", f"{self.canaries}, each in or out with probability 1/2 ({self.adjacency})"),
             ("guesses", f"{self.correct} of {self.guesses} are correct"), ("failure probability", f"{self.failure:g}"),
             ("epsilon at delta", f"{self.delta:g}"), ("at least", f"{shown(self.lower, math.floor)} (any trainer)"),
+            *([("at least", f"{shown(self.lower_gaussian, math.floor)} (all scores are Gaussian)")]
+              if self.lower_gaussian is not None else []),
             ("at most, certified", claimed(self.upper, self.theorem)),
             ("ceiling of this attack", shown(self.ceiling, math.ceil)), ("verdict", self.verdict),
         ]
 
 
 def audit_one_run(run: Run, *, canaries: int | None = None, guesses: int | None = None, failure: float = 0.05,
-               delta: float = 1e-5, seed: int | None = None, train: Train | None = None,
-               at_least: Evidence = Evidence.ENFORCED) -> OneRunReport:
+                  delta: float = 1e-5, seed: int | None = None, train: Train | None = None,
+                  at_least: Evidence = Evidence.ENFORCED) -> OneRunReport:
     """Audit the trainer of ``run`` by training one model on made-up data.
 
     ``canaries``: records that are included at random (default: up to 4,000; the last ones in public order, which later
@@ -103,33 +109,39 @@ def audit_one_run(run: Run, *, canaries: int | None = None, guesses: int | None 
     if is_replace_one(run):
         raise InputError("adjacency", "must be zero-out or add-remove: canaries are included or left out",
                          run.adjacency, "describe the run under zero-out")
-    train = Trainer(run).fit_many if train is None else train
+    count = how_many(run, canaries)
+    train = trainer(run, count) if train is None else train
     if not takes_absent(train):
         raise InputError("train", "takes no absent=, the records whose gradients are zeroed", None, "add it")
-    count = _canaries(run, canaries)
-    certificate = certificate_of(run, at_least)
+    certificate, made = certificate_of(run, at_least), table(run, count)
     upper, best = certificate.epsilon(delta), certificate.best(delta)
-    guesses = _guesses(count, upper, delta, failure) if guesses is None else guesses
-    ceiling = one_run_epsilon(guesses, guesses, count, delta, failure)
+    shares = shares_of_move(run) if linear_in_noise(run) and made.constant else None
+    of_guesses = failure if shares is None else (1 - GAUSSIAN) * failure
+    guesses = _guesses(count, upper, delta, of_guesses) if guesses is None else guesses
+    ceiling = one_run_epsilon(guesses, guesses, count, delta, of_guesses)
     if ceiling <= 0:
         raise InputError("canaries", "are too few for any statement, even if every guess were correct", count,
                          "take more canaries, a smaller delta or a larger failure probability, or audit by many runs")
     seed = int.from_bytes(os.urandom(4), "little") if seed is None else seed
     present = np.random.default_rng(seed).random(count) < 0.5
-    scores = _scores(run, present, train, seed)
-    likeliest = np.argsort(-np.abs(scores), kind="stable")[:guesses]
-    correct = int((present[likeliest] == (scores[likeliest] > 0)).sum())
-    lower = one_run_epsilon(correct, guesses, count, delta, failure)
-    return OneRunReport(count, guesses, correct, failure, delta, lower, ceiling, upper,
-                        None if best is None else best.theorem.name, run.adjacency, seed, caveats)
+    scores = made.scores(run, present, train, seed)
+    correct = _correct(scores, present, guesses)
+    allowed = of_deltas(Claim.of(certificate).deltas)
+    gaussian = None if shares is None else gaussian_mu(scores, present, shares[made.places], GAUSSIAN * failure)
+    if shares is not None and gaussian is None and run.noise_stds.any():
+        caveats = (*caveats, NOT_GAUSSIAN)
+    return OneRunReport(count, guesses, correct, failure, delta,
+                        one_run_epsilon(correct, guesses, count, delta, of_guesses), ceiling, upper,
+                        None if best is None else best.theorem.name, run.adjacency, seed, caveats,
+                        None if gaussian is None else gaussian_epsilon(gaussian, delta),
+                        impossible(allowed, correct, guesses, count, of_guesses))
 
 
-def _canaries(run: Run, asked: int | None) -> int:
-    most = columns(run, None) if isinstance(run.domain, Box) and run.domain.dimension is not None else run.n
-    count = min(most, run.n, MOST, max(1, ENTRIES // run.n)) if asked is None else asked
-    if not 1 <= count <= min(most, run.n):
-        raise InputError("canaries", f"must lie within 1 .. {min(most, run.n)}", count)
-    return count
+def _correct(scores: np.ndarray, present: np.ndarray, guesses: int) -> int:
+    """How many of the likeliest guesses are right, half way between what is in and what is out."""
+    found = scores - (np.quantile(scores, 0.1) + np.quantile(scores, 0.9)) / 2
+    likeliest = np.argsort(-np.abs(found), kind="stable")[:guesses]
+    return int((present[likeliest] == (found[likeliest] > 0)).sum())
 
 
 def _guesses(count: int, upper: float, delta: float, failure: float) -> int:
@@ -152,28 +164,3 @@ def _guesses(count: int, upper: float, delta: float, failure: float) -> int:
         return expected, (accuracy - 0.5) * math.sqrt(size)  # where nothing is expected: most standard deviations
 
     return max(sizes, key=shows)
-
-
-def _scores(run: Run, present: np.ndarray, train: Train, seed: int) -> np.ndarray:
-    """How far the one model lies in every canary's direction, from half way between in and out; (canaries,)."""
-    loss, count = linear_loss(run), len(present)
-    width = columns(run, None if isinstance(run.domain, Box) and run.domain.dimension is not None else count)
-    places, turn = run.n - count + np.arange(count), np.arange(count)
-    rows = np.zeros((run.n, width), np.float32)
-    rows[places, turn] = LONG * loss.row_norm
-    classes = max(2, loss.target_classes)
-    target: Any = np.zeros(run.n, np.int64)
-    target[places] = turn % classes
-    signs = 2.0 * (turn % 2) - 1
-    if loss.target_classes == 0:
-        target = np.where(np.arange(run.n) % 2 == run.n % 2, FAR, -FAR)
-        signs = np.sign(target[places])
-    absent = tuple(int(i) for i in np.concatenate((np.arange(run.n - count), places[~present])))
-    released = np.asarray(train(rows, target, seeded_keys(seed, 1), absent=absent))[0]
-    weights = (released[-1] if run.release == "all" else released)[:, turn]
-    if loss.outputs > 1:
-        own = weights[turn % classes, turn]
-        found = own - (weights.sum(axis=0) - own) / (classes - 1)
-    else:
-        found = signs * weights[0]
-    return found - (np.quantile(found, 0.1) + np.quantile(found, 0.9)) / 2

@@ -1,4 +1,4 @@
-"""Which way a record moves the last iterate, by theory: the run on a line, without noise, as the witnesses have it."""
+"""How a record moves the last iterate, by theory: the run on a line, without noise, as the witnesses have it."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ LONGEST = 200_000
 """Steps that are looked at, the last ones."""
 
 
-def sign_of_shift(run: Run, record: int) -> float:
-    """+1 where the record's gradient moves the last iterate against itself, as one step does; -1 where steps beyond
-    2/smooth or momentum turn it round.
+def shift(run: Run, record: int) -> float:
+    """How far a record whose gradient is always 1 lets the last iterate go against it.
 
     Steps that draw whether the record takes part count with its share. Curvature is the ridge's alone.
     """
@@ -28,4 +27,10 @@ def sign_of_shift(run: Run, record: int) -> float:
         point = rule.point(theta, memory, k)
         direction, memory = rule.update(ridge * point - float(uses[k]), memory, theta, k)
         theta = point - float(eta[k]) * direction
-    return -1.0 if theta < 0 else 1.0
+    return float(theta)
+
+
+def sign_of_shift(run: Run, record: int) -> float:
+    """+1 where the record's gradient moves the last iterate against itself, as one step does; -1 where steps beyond
+    2/smooth or momentum turn it round."""
+    return -1.0 if shift(run, record) < 0 else 1.0
