@@ -1,4 +1,4 @@
-"""Ways to release a model that users take, one model per key: in pieces, with exact noise, kept and resumed, by units."""
+"""Ways to release a model that users take, one model per key: in pieces, exact noise, resumed, by units."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from lastiterate.audit.one_run_curves import impossible, of_deltas
 from lastiterate.audit.one_run_gaussian import gaussian_mu, shares_of_move
 from lastiterate.audit.one_run_statistics import one_run_epsilon
 from lastiterate.audit.outcome import claimed, shown, shown_in_notebooks, verdict_of
-from lastiterate.audit.statistics import gaussian_epsilon
+from lastiterate.audit.statistics import check_failure, gaussian_epsilon
 from lastiterate.curves.gdp import Gdp
 from lastiterate.errors import InputError
 from lastiterate.run.evidence import Evidence
@@ -104,6 +104,7 @@ def audit_one_run(run: Run, *, canaries: int | None = None, guesses: int | None 
 
     **Guarantee:** that of ``OneRunReport``. Source: Steinke, Nasr, Jagielski 2023.
     """
+    check_failure(failure)
     attacked = auditable(run, steps_only=True)
     run, caveats = attacked.run, (*attacked.caveats, *(f"not executed: {name}" for name in attacked.lacking))
     if is_replace_one(run):

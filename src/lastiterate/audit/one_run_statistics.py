@@ -11,6 +11,7 @@ import math
 
 import numpy as np
 
+from lastiterate.audit.statistics import check_failure
 from lastiterate.errors import InputError
 
 
@@ -47,8 +48,7 @@ def one_run_epsilon(correct: int, guesses: int, records: int, delta: float, fail
     search stops at the first one that is not excluded.
     """
     _check(correct, guesses, records, delta)
-    if not 0 < failure < 1:
-        raise InputError("failure", "must lie strictly between 0 and 1", failure, "0.05 is a common choice")
+    check_failure(failure)
     low, high = 0.0, 1.0
     if one_run_p_value(correct, guesses, records, 0.0, delta) > failure:
         return 0.0

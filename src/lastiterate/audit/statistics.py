@@ -111,10 +111,14 @@ def ceiling(trials: int, failure: float, delta: float, thresholds: int = 1) -> f
     return float(epsilon_at(bound, bound, delta))
 
 
-def require_statement(trials: int, failure: float, delta: float, thresholds: int = 1) -> None:
-    """Refuse an audit whose ceiling is zero: no outcome could say anything."""
+def check_failure(failure: float) -> None:
     if not 0 < failure < 1:
         raise InputError("failure", "must lie strictly between 0 and 1", failure, "0.05 is a common choice")
+
+
+def require_statement(trials: int, failure: float, delta: float, thresholds: int = 1) -> None:
+    """Refuse an audit whose ceiling is zero: no outcome could say anything."""
+    check_failure(failure)
     if not 0 <= delta < 1:
         raise InputError("delta", "must lie in [0, 1)", delta, "choose less than 1/n, such as 1e-6")
     if trials < 1 or ceiling(trials, failure, 0.0, thresholds) <= 0:
