@@ -64,6 +64,5 @@ def gaussian_mu(scores: np.ndarray, present: np.ndarray, shares: np.ndarray, fai
 
     if t <= 0 or beyond(0.0) <= 0:
         return 0.0
-    high = t
-    least = float(brentq(beyond, 0.0, high, xtol=1e-9 * max(t, 1.0)))
+    least = float(brentq(beyond, 0.0, t, xtol=1e-9 * max(t, 1.0)))  # type: ignore[arg-type]
     return max(0.0, least - 1e-8 * max(t, 1.0)) / math.sqrt(square)
