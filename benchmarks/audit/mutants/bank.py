@@ -43,11 +43,16 @@ LINEAR: dict[str, dict[str, Any]] = {
     "averaged": {"method": li.ExponentialAverage(0.7)},
     "correlated": {"noise": li.Correlated(1.0, 3, decay=0.5), "batching": li.Cyclic(2)},
     "snapshots": {"method": li.VarianceReduced(3, 1.0), "batching": li.Poisson(0.5), "loss": LOGISTIC},
+    "grouped": {"prox": li.penalties.GroupLasso(0.01), "loss": li.Softmax(classes=3, row_norm=1.0, ridge=0.1)},
+    "simplex": {"domain": li.domains.Simplex(1.0), "batching": li.Permuted(3), "loss": LOGISTIC},
 }
 PREPARED: dict[str, dict[str, Any]] = {
     "prepared": {"prelude": (li.PrivateMean(9.0, 1.0), li.PrivateCovariance(9.0, 0.25)), "batching": li.Permuted(2)},
     "target": {"prelude": (li.PrivateTargetMean(9.0, 1.0),)},
     "calibrated": {"loss": LOGISTIC, "calibration": li.Calibration(9.0, 2)},
+    "calibrated, classes": {"loss": li.Softmax(classes=3, row_norm=1.0, ridge=0.1),
+                            "calibration": li.Calibration(9.0, 2)},
+    "cosines": {"prelude": (li.SquareRoots(), li.UnitRows(), li.CosineFeatures(9.0, 4))},
     "measured": {"prelude": (li.TopEigenvalue(9.0, 1e-6),), "step_size": li.RelativeToSmooth(0.5)},
 }
 STAND_IN: dict[str, dict[str, Any]] = {

@@ -15,6 +15,7 @@ import numpy as np
 import lastiterate as li
 from lastiterate.audit.whole import flat
 from lastiterate.ledger import GaussianFilter, Ledger
+from lastiterate.release.protected_units import UnitLoss
 
 
 def trained(run: Any, data: Any, seed: int, **given: Any) -> np.ndarray:
@@ -27,7 +28,7 @@ def trained(run: Any, data: Any, seed: int, **given: Any) -> np.ndarray:
 def _numbers(model: Any) -> np.ndarray:
     if hasattr(model, "released"):
         return flat(model.released)
-    parts = model.params if hasattr(model, "params") else model.weights
+    parts = next(getattr(model, name) for name in ("params", "state", "weights") if hasattr(model, name))
     return np.concatenate([np.ravel(np.asarray(parts[name], np.float64)) for name in sorted(parts)])
 
 
@@ -76,19 +77,44 @@ def squared(params: Any, row: Any, label: Any) -> Any:
     return (jnp.tanh(row @ params["a"] + params["b"]) @ params["c"] - label) ** 2
 
 
-def by_network(run: Any, x: Any, y: Any, seed: int) -> np.ndarray:
-    first = {"a": np.full((np.shape(x)[1], 2), 0.3, np.float32), "b": np.ones(2, np.float32),
-             "c": np.ones(2, np.float32)}
-    return trained(run, (np.clip(np.float32(x), -9, 9), np.clip(np.float32(y), -9, 9)), seed, model=first, loss=squared)
+def first(x: Any) -> dict[str, np.ndarray]:
+    return {"a": np.full((np.shape(x)[1], 2), 0.3, np.float32), "b": np.ones(2, np.float32),
+            "c": np.ones(2, np.float32)}
+
+
+def by_network(run: Any, x: Any, y: Any, seed: int, **given: Any) -> np.ndarray:
+    return trained(run, bounded(x, y), seed, model=first(x), loss=squared, **given)
+
+
+def bounded(x: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
+    return np.clip(np.float32(x), -9, 9), np.clip(np.float32(y), -9, 9)
+
+
+def by_exact_network(run: Any, x: Any, y: Any, seed: int) -> np.ndarray:
+    return by_network(run, x, y, seed, secure_noise=True)
+
+
+def by_network_in_pieces(run: Any, x: Any, y: Any, seed: int) -> np.ndarray:
+    from lastiterate.engine.streaming.devices import Arrays
+
+    return trained(run, Arrays(bounded(x, y)), seed, model=first(x), loss=squared)
+
+
+def by_units_of_a_network(run: Any, x: Any, y: Any, seed: int) -> np.ndarray:
+    who = np.repeat(np.arange(run.n), 2)
+    data = bounded(np.repeat(x, 2, 0), np.repeat(y, 2))
+    return trained(run, data, seed, model=first(x), loss=UnitLoss(squared, 2), unit=who)
 
 
 def by_module(run: Any, x: Any, y: Any, seed: int) -> np.ndarray:
     import torch
 
     torch.manual_seed(0)
-    module = torch.nn.Sequential(torch.nn.Unflatten(1, (1, -1)), torch.nn.Conv1d(1, 2, 2), torch.nn.Tanh(),
-                                 torch.nn.Flatten(), torch.nn.LazyLinear(1))
-    data = (np.clip(np.float32(x), -9, 9), np.clip(np.float32(y), -9, 9))
+    module = torch.nn.Sequential(torch.nn.Linear(np.shape(x)[1], 6), torch.nn.LayerNorm(6),
+                                 torch.nn.Unflatten(1, (1, -1)),
+                                 torch.nn.Conv1d(1, 2, 2, stride=2, padding=1), torch.nn.GroupNorm(1, 2),
+                                 torch.nn.Tanh(), torch.nn.Flatten(), torch.nn.LazyLinear(1))
+    data = bounded(x, y)
     module(torch.from_numpy(data[0]))
     return trained(run, data, seed, model=module, loss=lambda out, y: (out[0] - y) ** 2)
 
@@ -96,4 +122,7 @@ def by_module(run: Any, x: Any, y: Any, seed: int) -> np.ndarray:
 WAYS: dict[str, tuple[str, Callable[..., np.ndarray]]] = {
     "streamed": ("reshuffled", streamed), "streamed, bins": ("bins", streamed),
     "exact": ("poisson", exactly), "kept": ("cyclic", kept), "units": ("full", by_units),
-    "trained network": ("network", by_network), "trained module": ("network, reshuffled", by_module)}
+    "exact, prepared": ("prepared", exactly), "exact network": ("network", by_exact_network),
+    "streamed network": ("network, reshuffled", by_network_in_pieces),
+    "units of a network": ("network", by_units_of_a_network), "trained network": ("network", by_network),
+    "trained module": ("network, reshuffled", by_module)}

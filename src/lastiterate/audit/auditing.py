@@ -13,7 +13,7 @@ import numpy as np
 
 from lastiterate.accounting.certificate import Certificate, account
 from lastiterate.accounting.exact_steps import ExactRun
-from lastiterate.audit import executed, networks, public_ways, replay
+from lastiterate.audit import cipher_check, executed, networks, public_ways, replay
 from lastiterate.audit.attacked_run import Attacked, auditable
 from lastiterate.audit.attacks import PORTFOLIO, by_name
 from lastiterate.audit.canaries import worst_case
@@ -150,7 +150,7 @@ class _Task:
         broken, left = public_ways.checked(call, lambda keys: in_batches(run, pair.with_record, self.train, keys, size),
                                            noisy=executed.noisy(run))
         steps = () if exact else (networks if network else executed).violations(run, pair, size)
-        return (*steps, *broken), left
+        return (*cipher_check.violations(), *steps, *broken), left
 
     def piloted(self, attack: str | None) -> list[Statement]:
         """The statements that will be counted."""
