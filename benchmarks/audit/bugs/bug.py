@@ -15,8 +15,8 @@ from lastiterate.engine.samplers.permuted import moved
 
 Patch = tuple[Any, str, Any]
 """Where, which name, and what stands there instead."""
-PROGRAMS = (loop.advance, loop.advance_exactly, loop.trace, trainer._many, moved, by_bin, sorted_by_bin,
-            checkpoints._onward, checkpoints._started, external_gradients._places, external_gradients._looked_from,
+PROGRAMS = (loop.advance, loop.advance_in_place, loop.advance_exactly, loop.trace, trainer._many, moved, by_bin,
+            sorted_by_bin, checkpoints._onward, checkpoints._started, external_gradients._asked,
             external_gradients.noise_of, external_gradients.ended_outside, external_gradients._asked_many,
             external_gradients._noise_many, external_gradients._ended_many)
 """Compiled programs that hold the trainer's lines."""
@@ -34,6 +34,11 @@ class Bug:
     def subject(self, delta: float = 1e-5) -> Any:
         """The run with the least noise that its certificate needs, or the estimator."""
         return li.calibrate(self.run, epsilon=self.budget, delta=delta).run if type(self.run) is li.Run else self.run
+
+
+def stepping(function: Any) -> tuple[Patch, ...]:
+    """``function`` in the place of a stretch of steps, of one model and of many."""
+    return tuple((trainer, name, function) for name in ("advance", "advance_in_place"))
 
 
 def forget() -> None:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 import lastiterate as li
 from benchmarks.audit.bugs import runs
-from benchmarks.audit.bugs.bug import Bug, Patch
+from benchmarks.audit.bugs.bug import Bug, Patch, stepping
 from lastiterate.engine import loop, trainer
 from lastiterate.engine.loop import State
 
@@ -44,7 +44,7 @@ def with_momentum(momentum) -> tuple[Patch, ...]:
 AVERAGED = 6
 LOST_WITH_THE_RECORD = (loop, "batch_sum", lost_with_the_record)
 UNPROJECTED = (loop, "project", lambda domain, theta: theta)
-BEST_ITERATE = (trainer, "advance", best_of_two)
+BEST_ITERATE = stepping(best_of_two)
 
 
 def half_the_noise(self, features, target, key=None, *rest, **named):
@@ -55,9 +55,9 @@ def half_the_noise(self, features, target, key=None, *rest, **named):
 
 BUGS = (
     Bug("averaged iterates", replace(runs.BASE, steps=AVERAGED, batching=li.Cyclic(2)),
-        ((trainer, "advance", averaged),)),
+        stepping(averaged)),
     Bug("the best iterate instead of the last", replace(runs.BASE, loss=replace(runs.LOSS, ridge=0.1)),
-        (BEST_ITERATE,)),
+        BEST_ITERATE),
     Bug("Nesterov's momentum left on", runs.BASE, with_momentum(li.Nesterov())),
     Bug("heavy ball left on", runs.BASE, with_momentum(li.HeavyBall(0.3))),
     Bug("a projection that is skipped", runs.IN_A_BALL, (UNPROJECTED,)),

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks.audit.bugs import runs
-from benchmarks.audit.bugs.bug import Bug, Patch
+from benchmarks.audit.bugs.bug import Bug, Patch, stepping
 from lastiterate.engine import loop, preparation, trainer
 from lastiterate.engine.loop import State
 from lastiterate.estimators import DPLogisticRegression
@@ -40,7 +40,7 @@ def started(at) -> tuple[Patch, ...]:
     def moved(program, ahead, state, data, key, plan, first, last):
         return advance(program, ahead, State(state.theta + at(*data), state.memory), data, key, plan, first, last)
 
-    return ((trainer, "advance", moved),)
+    return stepping(moved)
 
 
 def log_class_ratio(rows, target):

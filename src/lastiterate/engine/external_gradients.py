@@ -118,8 +118,8 @@ class OutsideLoop:
                 if k // program.sampler.blocks != number:
                     number = k // program.sampler.blocks
                     current = drawn_for_pass(program, numbers, key, number)
-                places = _places(program, state, current, own, k)
-                point, batch = _looked_from(program, state, k), np.flatnonzero(places)
+                point, places = _asked(program, state, current, own, k)
+                batch = np.flatnonzero(places)
                 keys = None if run.record_draws is None else keys_of_batch(own.order, batch, k)
                 if self.draws is None:
                     noise, state = noise_of(program, state, own, plan, k)  # in the background while a sum is computed
@@ -174,15 +174,9 @@ def streams_of(key: Key) -> Streams:
 
 
 @jax.jit
-def _places(program: StepProgram, state: State, numbers: Any, own: Streams, k: Any) -> jax.Array:
-    """How often each record stands in the batch of step k, (n,)."""
-    return batch_sum(program, state.theta, numbers, own.order, k)
-
-
-@jax.jit
-def _looked_from(program: StepProgram, state: State, k: Any) -> jax.Array:
-    """Where step k takes its gradients."""
-    return looked_from(program, state, k)
+def _asked(program: StepProgram, state: State, numbers: Any, own: Streams, k: Any) -> tuple[jax.Array, jax.Array]:
+    """Where step k takes its gradients, and how often each record stands in its batch, (n,)."""
+    return looked_from(program, state, k), batch_sum(program, state.theta, numbers, own.order, k)
 
 
 @jax.jit
@@ -195,10 +189,7 @@ def noise_of(program: StepProgram, state: State, own: Streams, plan: Schedule, k
 def _asked_many(program: StepProgram, states: State, numbers: Any, owns: Streams,
                 k: Any) -> tuple[jax.Array, jax.Array]:
     """Where step k takes its gradients, and its batch, for every key."""
-    def one(state: State, held: Any, own: Streams) -> tuple[jax.Array, jax.Array]:
-        return looked_from(program, state, k), batch_sum(program, state.theta, held, own.order, k)
-
-    return jax.vmap(one)(states, numbers, owns)
+    return jax.vmap(lambda state, held, own: _asked(program, state, held, own, k))(states, numbers, owns)
 
 
 @jax.jit

@@ -31,7 +31,7 @@ class State(NamedTuple):
         """Its arrays by names, for a checkpoint."""
         named = {"theta": self.theta} | {f"{field}{i}": array for field in REMEMBERED
                                          for i, array in enumerate(getattr(self, field))}
-        return {name: np.asarray(array) for name, array in named.items()}
+        return {name: np.array(array) for name, array in named.items()}  # copied: ``advance_in_place`` writes there
 
     @classmethod
     def restored(cls, arrays: Mapping[str, np.ndarray]) -> State:
@@ -117,7 +117,8 @@ def start(program: StepProgram, initial: Any, key: Key) -> State:
     followed = () if program.follows is None else program.follows.memory(theta)
     followed = followed if program.average is None else (theta,)
     recent = () if program.recursion is None else program.recursion.memory(theta)
-    return State(theta, program.rule.init(theta), followed, recent)
+    # arrays of their own, so that steps may write over each
+    return State(theta, *jax.tree.map(jnp.copy, (program.rule.init(theta), followed, recent)))
 
 
 @partial(jax.jit, static_argnums=1)
@@ -136,6 +137,10 @@ def advance(program: StepProgram, ahead: int, state: State, data: Any, key: Key,
         return jax.lax.fori_loop(begin, jnp.minimum(begin + ahead, last), one, current)
 
     return jax.lax.fori_loop(0, (last - first + ahead - 1) // ahead, stretch, state)
+
+
+advance_in_place = jax.jit(advance.__wrapped__, static_argnums=1, donate_argnums=2)
+"""``advance`` that writes over ``state``, which nobody may use afterwards: so a wide band of noise is not copied."""
 
 
 @jax.jit

@@ -7,6 +7,7 @@ functions) is structure. Runs that differ in numbers only then share one compile
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from functools import cache
 from typing import Any, TypeVar
 
 import jax
@@ -14,6 +15,18 @@ import jax
 Kind = TypeVar("Kind")
 NUMBERS = ("float", "float | None", "np.ndarray")
 """Annotations of the fields that hold numbers; None in their place is structure."""
+
+
+@cache  # a program's arguments are taken apart at every call
+def names(kind: type) -> tuple[str, ...]:
+    """Fields of a dataclass; none of ``None``."""
+    return () if kind is type(None) else tuple(field.name for field in fields(kind))
+
+
+@cache
+def numeric(kind: type) -> tuple[str, ...]:
+    """Those that hold numbers."""
+    return () if kind is type(None) else tuple(field.name for field in fields(kind) if field.type in NUMBERS)
 
 
 @jax.tree_util.register_pytree_node_class
@@ -24,11 +37,9 @@ class Described:
     value: Any
 
     def tree_flatten(self) -> tuple[tuple[Any, ...], Any]:
-        names = () if self.value is None else tuple(field.name for field in fields(self.value))
-        kinds = {} if self.value is None else {field.name: field.type for field in fields(self.value)}
-        held = {name: getattr(self.value, name) for name in names}
-        numbers = tuple(name for name in names if kinds[name] in NUMBERS and held[name] is not None)
-        rest = tuple((name, held[name]) for name in names if name not in numbers)
+        held = {name: getattr(self.value, name) for name in names(type(self.value))}
+        numbers = tuple(name for name in numeric(type(self.value)) if held[name] is not None)
+        rest = tuple((name, value) for name, value in held.items() if name not in numbers)
         return tuple(held[name] for name in numbers), (type(self.value), numbers, rest)
 
     @classmethod

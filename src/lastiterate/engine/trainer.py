@@ -24,6 +24,7 @@ from lastiterate.engine.loop import (
     State,
     advance,
     advance_exactly,
+    advance_in_place,
     drawn_for_pass,
     drawn_once,
     noise_ahead,
@@ -94,7 +95,7 @@ class Loop:
                     interrupts.check()
                     until = min(group.end, done + math.ceil(steps / (1 if whole else STRETCHES)))
                     if self.draws is None:
-                        state = advance(group.program, ahead, state, group.data, key, plan, done, until)
+                        state = advance_in_place(group.program, ahead, state, group.data, key, plan, done, until)
                     else:
                         until = min(until, done + ahead)
                         noise = self.draws(done, until, ahead, state.theta.shape)

@@ -16,7 +16,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -33,6 +33,7 @@ from lastiterate.torch.module_outputs import without_batch
 from lastiterate.torch.own_rules import NoOwnRules
 from lastiterate.torch.parameters import Parameters, State
 from lastiterate.torch.record_drawing import Drawing
+from lastiterate.torch.repeated import Repeated
 
 Loss = Callable[..., torch.Tensor]
 """``loss(output, *rest of the record)``: one number for one record."""
@@ -61,6 +62,7 @@ class PerRecord:
     wide: bool = False
     drawing: Drawing | None = None  #: what records draw; then the last part of each is its key
     weights: Weights = None  #: of classes, which multiply clipped gradients; a record's second part is its class
+    repeated: Repeated | None = None  #: of chunks of one form, one after the other
 
     @property
     def dtype(self) -> torch.dtype:
@@ -134,6 +136,21 @@ class PerRecord:
 
     def contributions(self, trained: State, constants: State, records: tuple[Any, ...]) -> dict[str, Contribution]:
         """Per-record gradients of the records (m, ...), by the module's own parameters."""
+        records = in_precision(records, self.dtype)
+        compute = self._slopes if self.repeated is None else partial(self.repeated, self._slopes)
+        slopes, each, inputs = compute(trained, constants, records)
+        found: dict[str, Contribution] = {name: Stored(values) for name, values in each.items()}
+        for layer in self.layers:
+            pair = in_precision((inputs[layer.names[0]], slopes[layer.names[0]]), self.dtype)
+            if self.drawing is None:
+                found |= layer.contributions(*pair)
+            else:
+                of_copies = layer.contributions(*(values.flatten(0, 1) for values in pair))
+                found |= {name: each.merged(self.drawing.copies) for name, each in of_copies.items()}
+        return found
+
+    def _slopes(self, trained: State, constants: State, records: tuple[Any, ...]) -> tuple[State, State, State]:
+        """Derivatives by what layers answer, by all other parameters, and what layers were given: of every record."""
         tapped = {name for layer in self.layers for name in layer.names}
         count, device = tree_leaves(records)[0].shape[0], next(iter(trained.values())).device
         rest = {name: tensor.expand(count, *tensor.shape) for name, tensor in trained.items() if name not in tapped}
@@ -151,20 +168,12 @@ class PerRecord:
         whole = one if self.drawing is None else self.drawing.averaged(one)
 
         def total(zeros: State, rest: State) -> tuple[torch.Tensor, State]:
-            losses, inputs = vmap(whole)(zeros, rest, in_precision(records, self.dtype))
+            losses, inputs = vmap(whole)(zeros, rest, records)
             return losses.sum(), inputs
 
         with NoOwnRules(), traced():
             (slopes, each), inputs = grad(total, argnums=(0, 1), has_aux=True)(zeros, rest)
-        found: dict[str, Contribution] = {name: Stored(values) for name, values in each.items()}
-        for layer in self.layers:
-            pair = in_precision((inputs[layer.names[0]], slopes[layer.names[0]]), self.dtype)
-            if self.drawing is None:
-                found |= layer.contributions(*pair)
-            else:
-                of_copies = layer.contributions(*(values.flatten(0, 1) for values in pair))
-                found |= {name: each.merged(self.drawing.copies) for name, each in of_copies.items()}
-        return found
+        return slopes, each, inputs
 
 
 def among(good: torch.Tensor, real: torch.Tensor | None, used: int | None) -> torch.Tensor:

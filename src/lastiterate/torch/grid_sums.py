@@ -3,7 +3,7 @@
 # pyright: reportMissingImports=false
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
@@ -12,7 +12,7 @@ from lastiterate.engine.exact_draws import draws_of
 from lastiterate.engine.exact_records import SHRINK, SUMMABLE, RecordGrid
 from lastiterate.engine.trainer import Draws
 from lastiterate.torch.gradient_sums import PerRecord, among
-from lastiterate.torch.module_training import MEMORY, Prepared
+from lastiterate.torch.module_training import MEMORY, Prepared, in_double
 from lastiterate.torch.parameters import State
 
 
@@ -49,7 +49,6 @@ def exactly(prepared: Prepared, key: Any) -> tuple[Prepared, Draws]:
     most = min(prepared.most, max(1, MEMORY // sum(plain.parameters.sizes)))
     if places is not None:
         places = places.within(most)
-        plain = plain if places is not None else replace(plain, exact=True)
-    summed = ExactRecords(plain.module, plain.loss, plain.parameters, plain.layers, plain.clip, plain.exact,
-                          plain.wide, plain.drawing, plain.weights, grid)
+        plain = plain if places is not None else in_double(plain, prepared.initial, prepared.formed)
+    summed = ExactRecords(**{each.name: getattr(plain, each.name) for each in fields(plain)}, grid=grid)
     return replace(prepared, summed=summed, most=most, places=places), draws_of(prepared.run, grid.step, key)

@@ -36,6 +36,7 @@ from lastiterate.torch.record_gradients import check_alone
 from lastiterate.torch.record_key import as_words
 from lastiterate.torch.record_positions import Places, drawn, usual
 from lastiterate.torch.record_tensors import blank, numpy_targets, records_of, taken, whole
+from lastiterate.torch.repeated import Repeated
 
 MEMORY = 2**23
 """Numbers of per-record gradients that are stored at once, where the caller does not say."""
@@ -58,13 +59,22 @@ class Prepared:
     @property
     def identity(self) -> str:
         """What a checkpoint knows of the module and of the loss."""
-        records = with_blank_keys(self.records) if self.summed.drawing is not None else self.records
         known = "" if self.rule is None else f", optimizer {self.rule.identity(self.run.steps)}"
-        return identity(self.summed, as_theta(self.initial, self.summed.parameters.device), records) + known
+        return identity(self.summed, as_theta(self.initial, self.summed.parameters.device), self.formed) + known
+
+    @property
+    def formed(self) -> tuple[Any, ...]:
+        """Records of the form that the sums take."""
+        return with_blank_keys(self.records) if self.summed.drawing is not None else self.records
 
     @property
     def loop(self) -> OutsideLoop:
         return OutsideLoop(self.run, self.summed.parameters.shapes, rule=self.rule)
+
+    @property
+    def again_and_again(self) -> Prepared:
+        """The same for sums at one parameters after the other, which repeat what they do."""
+        return replace(self, summed=replace(self.summed, repeated=Repeated()))
 
     def execute(self, key: Any, progress: Callable[[int, int, float], None] | None = None,
                 keeper: Keeper | None = None, draws: Draws | None = None) -> np.ndarray:
@@ -74,8 +84,10 @@ class Prepared:
         # one for all steps, because fresh memory is slow: a step is over when the next one asks for its parameters
         held = torch.empty(self.initial.size, dtype=torch.float64, device=device)
 
+        again = self.again_and_again
+
         def sums(point: np.ndarray, places: np.ndarray, keys: np.ndarray | None) -> np.ndarray:
-            return self.total(point, constants, torch.from_numpy(places), held, keys)
+            return again.total(point, constants, torch.from_numpy(places), held, keys)
 
         with full_precision(device), torch.no_grad():
             found = replace(self.loop, draws=draws).execute(self.initial, sums, key, progress, keeper)
@@ -181,9 +193,16 @@ def prepare(run: Run, model: torch.nn.Module | Grouped, loss: Any, data: Any,
         most = min(most, usual(run.divisor))
         places = places_of(summed, formed, as_theta(initial, parameters.device), most)
         if places is None:
-            summed = replace(summed, exact=True)
-            check_alone(summed, as_theta(initial, parameters.device), parameters.fixed(summed.dtype), formed)
+            summed = in_double(summed, initial, formed)
     return Prepared(run, summed, initial, records, most, places, ModuleOptimizer.of(optimizer, parameters, initial))
+
+
+def in_double(summed: PerRecord, initial: np.ndarray, formed: tuple[Any, ...]) -> PerRecord:
+    """The same in double precision, on records of the form of ``formed``; refuses what mixes records there."""
+    found = replace(summed, exact=True)
+    parameters = found.parameters
+    check_alone(found, as_theta(initial, parameters.device), parameters.fixed(found.dtype), formed)
+    return found
 
 
 def on_made_up(run: Run, model: torch.nn.Module | Grouped, loss: Any, parameters: Parameters,

@@ -49,8 +49,10 @@ def fit_in_pieces(run: Run, model: torch.nn.Module | Grouped, loss: Any, source:
     with jax.enable_x64(True):
         order = np.asarray(stream(key, ORDER))
 
+    again = prepared.again_and_again
+
     def sums(point: np.ndarray, piece: Piece, keys: np.ndarray | None) -> np.ndarray:
-        part = replace(prepared, records=tensors_of(piece))
+        part = replace(again, records=tensors_of(piece))
         return part.total(point, constants, torch.arange(len(piece[0])), None, keys)
 
     loop = OutsideStreamLoop(run, summed.parameters.shapes, prepared.rule)

@@ -1,0 +1,67 @@
+"""Chunks of one form are repeated from a trace: the bits are those of the code, which is asked where it must be."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import lastiterate as li
+from lastiterate.engine.gaussian_noise import seeded_key
+
+torch = pytest.importorskip("torch")
+from torch import nn  # noqa: E402
+from torch.nn.functional import cross_entropy  # noqa: E402
+
+from lastiterate.torch import module_training, repeated  # noqa: E402
+from lastiterate.torch.repeated import Repeated  # noqa: E402
+
+rng = np.random.default_rng(0)
+X, Y = rng.normal(size=(40, 6)).astype(np.float32), rng.integers(0, 3, 40)
+RUN = li.Run(n=40, steps=12, step_size=0.5, clip=0.3, batching=li.Cyclic(10), noise=li.GradientNoise(0.01))
+
+
+class Switched(nn.Module):
+    """Code that decides by a number."""
+
+    def __init__(self):
+        super().__init__()
+        self.map = nn.Linear(6, 3)
+        self.register_buffer("switch", torch.tensor(0.02))
+
+    def forward(self, x):
+        return self.map(x) * (2 if self.switch.item() > 0 else 1)
+
+
+def modules():
+    torch.manual_seed(0)
+    yield "dense", nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3)), RUN
+    yield "dropout", nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.5), nn.Linear(8, 3)), \
+        replace(RUN, record_draws=li.RecordDraws("dropout"))
+    yield "convolution", nn.Sequential(nn.Unflatten(1, (1, 6)), nn.Conv1d(1, 4, 3), nn.GroupNorm(2, 4), nn.Flatten(),
+                                       nn.Linear(16, 3)), replace(RUN, batching=li.Poisson(0.25))
+    yield "code that looks at numbers", Switched(), RUN
+
+
+@pytest.mark.parametrize("name, module, run", list(modules()), ids=[name for name, *_ in modules()])
+def test_a_run_that_repeats_releases_the_same_bits(name, module, run, monkeypatch):
+    made = list[Repeated]()
+    monkeypatch.setattr(module_training, "Repeated", lambda: made.append(Repeated()) or made[-1])
+    prepared = module_training.prepare(run, module, cross_entropy, (X, Y))
+    plain = prepared.execute(seeded_key(1))
+    monkeypatch.setattr(repeated, "OFTEN", 1)
+    assert np.array_equal(prepared.execute(seeded_key(1)), plain)
+    first, second = ([known is not None for known in one._known.values()] for one in made)
+    assert first == [] and second and all(second) == (name != "code that looks at numbers")
+
+
+def test_a_trace_that_gives_other_bits_is_not_used():
+    """Python that changes from call to call is nothing that could be repeated."""
+    calls = list[int]()
+
+    def counting(trained, constants, records):
+        calls.append(1)
+        return {"found": trained["w"] * len(calls) + records[0]}
+
+    given = {"w": torch.ones(3)}, {}, (torch.zeros(3),)
+    assert repeated.traced_on(counting, *given) is None
+    assert repeated.traced_on(lambda own, held, records: {"found": own["w"] + records[0]}, *given) is not None
