@@ -110,20 +110,19 @@ def chunk_sum(program: StepProgram, theta: jax.Array, chunk: Any, order: Key, k:
 
 def start(program: StepProgram, initial: Any, key: Key) -> State:
     """The first state: independent of the data, projected onto the domain."""
-    theta = jnp.asarray(initial, jnp.float64)
+    theta = jnp.array(initial, jnp.float64)
     if isinstance(program.start, GaussianStart):
         theta = theta + program.start.std * gaussian(stream(key, START), 0, theta.shape)
     theta = project(program.domain, theta)
     followed = () if program.follows is None else program.follows.memory(theta)
     followed = followed if program.average is None else (theta,)
     recent = () if program.recursion is None else program.recursion.memory(theta)
-    # arrays of their own, so that steps may write over each
+    # all are arrays of their own, so that steps may write over them
     return State(theta, *jax.tree.map(jnp.copy, (program.rule.init(theta), followed, recent)))
 
 
-@partial(jax.jit, static_argnums=1)
-def advance(program: StepProgram, ahead: int, state: State, data: Any, key: Key, plan: Schedule, first: Any,
-            last: Any) -> State:
+def _advanced(program: StepProgram, ahead: int, state: State, data: Any, key: Key, plan: Schedule, first: Any,
+              last: Any) -> State:
     """Steps first .. last - 1; the noise of ``ahead`` steps is drawn at once, which is quicker and changes nothing."""
     noise_key, order = stream(key, NOISE), stream(key, ORDER)
 
@@ -139,7 +138,8 @@ def advance(program: StepProgram, ahead: int, state: State, data: Any, key: Key,
     return jax.lax.fori_loop(0, (last - first + ahead - 1) // ahead, stretch, state)
 
 
-advance_in_place = jax.jit(advance.__wrapped__, static_argnums=1, donate_argnums=2)
+advance = jax.jit(_advanced, static_argnums=1)
+advance_in_place = jax.jit(_advanced, static_argnums=1, donate_argnums=2)
 """``advance`` that writes over ``state``, which nobody may use afterwards: so a wide band of noise is not copied."""
 
 
