@@ -72,7 +72,7 @@ def pytest_on(folder: Path, names: list[str], plugins: list[Any], *options: str)
     import pytest
 
     os.chdir(folder)
-    sys.path[:0] = [str(folder / "src"), str(folder / "tests")]
+    sys.path[:0] = [str(folder), str(folder / "src"), str(folder / "tests")]
     os.environ["PYTHONPATH"] = f"{folder / 'src'}:{folder / 'tests'}"
     return int(pytest.main(["-q", "-x", "-p", "no:cacheprovider", "--tb=no", *options, *names], plugins))
 

@@ -3,6 +3,7 @@
     python tools/mutants.py                 # everything: at most half an hour on two idle cores
     python tools/mutants.py --sample 60     # a random sample
     python tools/mutants.py curve           # files whose name contains a word
+    python tools/mutants.py curve --tests tests/curves/test_curve.py
 
 Sources and tests are copied to a temporary folder; the checkout is only read. Results are kept in .mutants/ (a line of
 JSON each), so that an interrupted run goes on: killed mutants stay killed as long as their file is the same, survivors
@@ -203,6 +204,7 @@ def main() -> int:
     parser.add_argument("--sample", type=int, help="only this many mutants, drawn at random")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1))
+    parser.add_argument("--tests", nargs="+", default=TESTS, help="only these files or folders of tests")
     parser.add_argument("--list", action="store_true", help="only list the mutants")
     asked = parser.parse_args()
     package = ROOT / "src" / "lastiterate"
@@ -224,10 +226,10 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         for job in range(asked.jobs):
             copied = Path(folder) / str(job)
-            shutil.copytree(ROOT / "src", copied / "src", ignore=shutil.ignore_patterns("__pycache__"))
-            shutil.copytree(ROOT / "tests", copied / "tests", ignore=shutil.ignore_patterns("__pycache__"))
+            for part in ("src", "tests", "benchmarks"):
+                shutil.copytree(ROOT / part, copied / part, ignore=shutil.ignore_patterns("__pycache__"))
             shutil.copy(ROOT / "pyproject.toml", copied)
-        tests = mutant_tests.calls(Path(folder) / "0", TESTS, kept / "calls.json") if left else {}
+        tests = mutant_tests.calls(Path(folder) / "0", tuple(asked.tests), kept / "calls.json") if left else {}
         work = [(m.key, m.file, m.source(), mutant_tests.chosen(tests, m.file, m.function)) for m in left]
         mutant_tests.run(work, [Path(folder) / str(job) for job in range(asked.jobs)], kept / "verdicts.jsonl")
     share = report(mutants, load(kept / "verdicts.jsonl"), rows)

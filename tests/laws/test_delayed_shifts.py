@@ -215,6 +215,14 @@ def test_published_draws_cost_less_where_noise_is_little():
     assert curve(replace(flat, noise=li.NoiseMultiplier(0.0)), FIXED).epsilon(1e-5) == math.inf
 
 
+def test_without_a_draw_the_distance_before_is_left():
+    apart = DelayedShifts(0.3, (3,), (1.0,), (1.0,), (2.0,), 1.0, 1, before=5.0)
+    found = mean_over_draws(apart)
+    assert found.weights[0] == pytest.approx(0.7**3) and found.mus[0] == pytest.approx(2.5)
+    drawn_once = next(mu for chance, mu in zip(found.weights[1:], found.mus[1:], strict=True) if chance > 0)
+    assert drawn_once == pytest.approx(math.hypot(2.5, 0.5), rel=0.01)
+
+
 def test_rare_draws_fit_on_the_lattice():
     rare = li.Run(n=100_000, steps=1000, step_size=4.0, noise=li.NoiseMultiplier(0.8), batching=li.FixedSize(100),
                   loss=li.Logistic(row_norm=1.0, intercept=0.0))
