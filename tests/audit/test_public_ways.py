@@ -207,3 +207,24 @@ def test_units_of_several_rows_are_attacked_as_units() -> None:
         rows = execute(RUN, data, Trainer(replace(units, rows_per_record=1)).fit_many, seeded_keys(1, 1))
         found = execute(RUN, data, one_by_one(units), seeded_keys(1, 1))
         np.testing.assert_allclose(np.ravel(found), np.ravel(rows), rtol=1e-6)
+
+
+def test_modules_are_trained_by_the_ways_of_their_users(monkeypatch):
+    """A released module's run is attacked on a stand-in; ``train`` on the same module gives the very model."""
+    pytest.importorskip("torch")
+    from lastiterate.torch.attacked import stand_in
+
+    run = li.Run(n=4, steps=2, step_size=0.3, loss=li.Abstract(li.LossFacts()), clip=1.0, batching=li.Reshuffled(2),
+                 noise=li.GradientNoise(1.0))
+    train, pair = stand_in(run, networks.SHAPES), networks.families(run)[0]
+
+    def attacked(keys, moved=0.0):
+        data = pair.with_record
+        return train(data.features, data.target, keys) + moved
+
+    monkeypatch.setattr(public_ways, "WAYS", {"train on records in pieces": public_ways.in_pieces})
+    broken, left = public_ways.checked(train.call(pair), attacked, noisy=False)
+    assert broken == () and not any("train on records in pieces" in words for words in left)
+    monkeypatch.setattr(public_ways, "WAYS", {"train": public_ways.in_memory})
+    assert public_ways.checked(train.call(pair), lambda keys: attacked(keys, 1e-3), noisy=False)[0] == (
+        "train gives another model than the one that is attacked",)

@@ -23,6 +23,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from benchmarks.audit.mutants.catching import TOP, caught
 from benchmarks.audit.mutants.forked import ahead, forked, lines, shown
 from benchmarks.audit.mutants.judgement import ORDER, judged, moved
@@ -90,7 +92,7 @@ class Bench:
             word, ratio = judged(before, found)
             if word in ("same", "fails"):
                 break
-        far = None if isinstance(found, str) or isinstance(found["many"], str) else (moved(before), moved(found))
+        far = (moved(before), moved(found)) if word in ("leaks", "other law", "other bits") and ratio < np.inf else None
         return word, ratio, far
 
 

@@ -1,10 +1,10 @@
 """What a change of the sources does to what cases show, judged against the unchanged sources.
 
 ``leaks``: a record moves what is released further, in standard deviations of its noise, than under the unchanged
-sources with the same keys; or data are refused because of a record. The certificate is not asked: where it has room,
-such a change may stay within it. ``other law``: the distribution differs otherwise. ``other bits``: what comes out
-differs, and its distribution does not visibly. Spreads are estimates: what is called a leak lies more than ``MORE``
-(of many models) or ``MUCH_MORE`` (of few) above.
+sources with the same keys; or data are refused, or models not finite, because of a record. The certificate is not
+asked: where it has room, such a change may stay within it. ``other law``: the distribution differs otherwise. ``other
+bits``: what comes out differs, and its distribution does not visibly. Spreads are estimates: what is called a leak lies
+more than ``MORE`` (of many models) or ``MUCH_MORE`` (of few) above.
 """
 
 from __future__ import annotations
@@ -32,6 +32,11 @@ def judged(reference: Any, found: Any) -> tuple[str, float]:
         return "fails", 1.0
     if _same(reference, found):
         return "same", 1.0
+    finite = [[np.isfinite(side).all() for side in pair if not isinstance(side, str)] for pair in found["pairs"]]
+    if any(len(set(pair)) > 1 for pair in finite):
+        return "leaks", np.inf
+    if not all(map(all, finite)) or not np.isfinite(found["many"]).all():
+        return "fails", 1.0  # what is not finite is not released
     ratio = moved(found) / max(moved(reference), 1e-12)
     most = MORE if len(found["many"]) > ENOUGH else MUCH_MORE
     if not ratio <= most:

@@ -110,7 +110,7 @@ def audit(run: Any, *, attack: str | None = None, trials: int | None = None, fai
     require_statement(plan.trials, failure, delta, THRESHOLDS)
     task = _Task(run, pairs, trained, plan, certificate, failure, delta, progress)
     statements = task.piloted(attack)
-    if own or (exact and attack is None):
+    if own or (attack is None and (exact or isinstance(train, public_ways.Executed))):
         broken, unused = task.as_described(exact=exact)
     else:
         broken, unused = (), (SINGLE if attack is not None else OTHER_TRAINER,)
@@ -145,11 +145,14 @@ class _Task:
     def as_described(self, *, exact: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """What the library's own trainer does not do, and what of it was not executed."""
         run, pair, size = self.run, self.pairs[0], self.plan.batch_models
-        network = networks.stands_in(run)
-        call = networks.public(run, pair) if network else public_ways.linear(run, pair, exact=exact)
+        network, handed = networks.stands_in(run), isinstance(self.train, public_ways.Executed)
+        if isinstance(self.train, public_ways.Executed):
+            call = self.train.call(pair)
+        else:
+            call = networks.public(run, pair) if network else public_ways.linear(run, pair, exact=exact)
         broken, left = public_ways.checked(call, lambda keys: in_batches(run, pair.with_record, self.train, keys, size),
                                            noisy=executed.noisy(run))
-        steps = () if exact else (networks if network else executed).violations(run, pair, size)
+        steps = () if exact or handed else (networks if network else executed).violations(run, pair, size)
         return (*cipher_check.violations(), *steps, *broken), left
 
     def piloted(self, attack: str | None) -> list[Statement]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import tempfile
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from inspect import signature
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from lastiterate.audit.neighbours import Neighbours
+from lastiterate.audit.neighbours import Neighbours, Train
 from lastiterate.audit.whole import flat
 from lastiterate.engine import seeded_key
 from lastiterate.engine.streaming.devices import Arrays
@@ -69,6 +69,17 @@ class Public:
         """Whether two models are one up to rounding."""
         scale = max(float(np.abs(two).max(initial=0.0)), 1e-300)
         return one.size == two.size and bool((np.abs(np.ravel(one) - np.ravel(two)) <= self.close * scale).all())
+
+
+@dataclass(frozen=True)
+class Executed:
+    """A trainer that is attacked, and what its users call instead of it, on the records of a pair."""
+
+    train: Train
+    call: Callable[[Neighbours], Public]
+
+    def __call__(self, features: Any, target: Any, keys: Any, absent: Sequence[int] = ()) -> np.ndarray:
+        return self.train(features, target, keys, absent=absent)
 
 
 def in_memory(call: Public, folder: Path) -> np.ndarray:

@@ -9,10 +9,17 @@ from typing import Any
 import numpy as np
 import torch
 
+from lastiterate.audit.neighbours import Neighbours
+from lastiterate.audit.public_ways import Executed, Public
 from lastiterate.errors import InputError
+from lastiterate.release.fitted import Fitted
 from lastiterate.run.run import Run
 from lastiterate.torch.module_training import prepare
 from lastiterate.torch.parameters import Grouped
+from lastiterate.torch.released import FittedModule
+
+CLOSE = 1e-5
+"""Relative distance below which two models of single precision are the same."""
 
 
 def trainer(run: Run, model: torch.nn.Module | Grouped, loss: Any) -> Callable[..., np.ndarray]:
@@ -43,6 +50,20 @@ class Stand(torch.nn.Module):
         return -(rows * flat).sum(-1)
 
 
-def stand_in(run: Run, shapes: dict[str, tuple[int, ...]]) -> Callable[..., np.ndarray]:
-    """The trainer of modules on a loss whose gradients are the records: for audits of a released module's run."""
-    return trainer(run, Stand(shapes), lambda out, _: out.sum())
+def stand_in(run: Run, shapes: dict[str, tuple[int, ...]]) -> Executed:
+    """The trainer of modules on a loss whose gradients are the records, for audits of a released module's run; and
+    ``train`` on the same module, as users call it."""
+    def numbers(model: Fitted) -> np.ndarray:
+        assert isinstance(model, FittedModule)
+        return np.concatenate([model.state[name].double().numpy().ravel() for name in shapes])
+
+    def call(pair: Neighbours) -> Public:
+        data = (np.asarray(pair.with_record.features, np.float32), np.asarray(pair.with_record.target, np.float32))
+        return Public(run, data, numbers, {"model": Stand(shapes), "loss": _itself, "microbatch": 2}, CLOSE)
+
+    return Executed(trainer(run, Stand(shapes), _itself), call)
+
+
+def _itself(out: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
+    """Of one record, what the module says of it."""
+    return out.sum()
