@@ -1,6 +1,8 @@
 """Throughput of training steps, interleaved in one process: ours, ours without noise, JAX and NumPy loops.
 
-python -m benchmarks.speed.linear_step      50,000 x 512 float32, 10 classes, batch 500 in public order, full batch
+python -m benchmarks.speed.linear_step [ROUNDS]     50,000 x 512 float32, 10 classes, batch 500 in public order and all
+
+By the clock and in processor time, which other load on the cores moves less.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -102,32 +104,39 @@ def numpy_loop(rows: np.ndarray, target: np.ndarray, batch: int, *, transposed: 
 
 HIDDEN, CHARGED = "private, hidden state (float64)", "private, all steps charged (float32 chunks)"
 QUIET, QUIET_CHARGED = "the same without noise", "the same without noise "
-NUMPY = "NumPy float32 with noise, weights d x K"
-PAIRS = (HIDDEN, QUIET), (CHARGED, QUIET_CHARGED), (NUMPY, HIDDEN), (NUMPY, CHARGED)
+NUMPY, PLAIN = "NumPy float32 with noise, weights d x K", "JAX, float32, no noise, plain sums"
+PAIRS = (HIDDEN, QUIET), (CHARGED, QUIET_CHARGED), (CHARGED, PLAIN), (NUMPY, HIDDEN), (NUMPY, CHARGED)
 
 
 def compare(title: str, candidates: dict[str, Callable[[int], None]], count: int, repeats: int) -> None:
-    """Interleaved medians and interquartile ranges, in milliseconds a step."""
-    taken: dict[str, list[float]] = {name: [] for name in candidates}
+    """Interleaved medians and interquartile ranges by the clock and of the processors, in milliseconds a step."""
+    taken: dict[str, list[tuple[float, float]]] = {name: [] for name in candidates}
     for steps in candidates.values():
         steps(2)  # compile and warm up
     for _ in range(repeats):
         for name, steps in candidates.items():
             time.sleep(0.3)  # the last library's threads spin for a while before they sleep
-            began = time.perf_counter()
+            began, busy = time.perf_counter(), time.process_time()
             steps(count)
-            taken[name].append((time.perf_counter() - began) * 1e3 / count)
-    base = taken[next(iter(candidates))]
+            taken[name].append(((time.perf_counter() - began) * 1e3 / count,
+                                (time.process_time() - busy) * 1e3 / count))
     print(f"\n{title}, {os.cpu_count()} cores, {repeats} rounds; ratios are taken inside a round\n\n"
-          "| step | median ms | IQR ms | against the first | IQR |\n|---|---|---|---|---|")
+          "| step | median ms | IQR | processor ms | IQR |\n|---|---|---|---|---|")
     for name, values in taken.items():
-        ratios = [mine / first for mine, first in zip(values, base, strict=True)]
-        cells = [statistics.quantiles(each, n=4) for each in (values, ratios)]
-        print(f"| {name} | " + " | ".join(f"{middle:.3f} | {high - low:.3f}" for low, middle, high in cells) + " |")
+        print(f"| {name} | " + " | ".join(map(spread, zip(*values, strict=True))) + " |")
     print()
     for name, other in PAIRS:
-        low, middle, high = statistics.quantiles([a / b for a, b in zip(taken[name], taken[other], strict=True)], n=4)
-        print(f"- {name}, over {other.strip()}: {middle:.3f} (IQR {high - low:.3f})")
+        ratios = [[mine / its for mine, its in zip(a, b, strict=True)]
+                  for a, b in zip(taken[name], taken[other], strict=True)]
+        print(f"- {name}, over {other.strip()}: " + " by the clock, ".join(
+            "{} (IQR {})".format(*spread(column).split(" | ")) for column in zip(*ratios, strict=True))
+            + " in processor time")
+
+
+def spread(values: Iterable[float]) -> str:
+    """Median and interquartile range, as two cells."""
+    low, middle, high = statistics.quantiles(values, n=4)
+    return f"{middle:.3f} | {high - low:.3f}"
 
 
 def peak_memory(batching: str) -> str:
@@ -173,6 +182,7 @@ def compiled_again(run: li.Run, features: np.ndarray, target: np.ndarray) -> tup
 
 def main() -> None:
     """Tables: small blocks in public order, full batches, memory, compilation."""
+    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 41
     rng = np.random.default_rng(0)
     features = rng.normal(size=(N, D)).astype(np.float32) / np.sqrt(D)
     rows = np.concatenate((features, np.ones((N, 1), np.float32)), axis=1)
@@ -182,7 +192,7 @@ def main() -> None:
     full = replace(run, steps=10, batching=li.FullBatch())
     first, second, compiled = compiled_again(run, features, target)
     for title, described, batch, count, repeats in (
-        (f"batch {BATCH} in public order", run, BATCH, 200, 41), ("full batch", full, N, 5, 15)
+        (f"batch {BATCH} in public order", run, BATCH, 200, rounds), ("full batch", full, N, 5, max(3, rounds // 3))
     ):
         charged = replace(described, update=li.Nesterov())
         drawn = replace(run, batching=li.Poisson(BATCH / N))
@@ -193,7 +203,7 @@ def main() -> None:
             CHARGED: ours(charged, features, target),
             QUIET_CHARGED: ours(charged, features, target, noisy=False),
             **poisson,
-            "JAX, float32, no noise, plain sums": plain(rows, target, batch),
+            PLAIN: plain(rows, target, batch),
             "NumPy float32 with noise, weights K x d": numpy_loop(rows, target, batch, transposed=False),
             NUMPY: numpy_loop(rows, target, batch, transposed=True),
         }, count, repeats)

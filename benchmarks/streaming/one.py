@@ -1,7 +1,7 @@
 """One run in a process of its own, as a line of JSON: seconds per pass, peak memory, bytes read, noise, accuracy.
 
-python -m benchmarks.streaming.one KIND FILE [PASSES [STEPS]]    KIND: memory, cyclic, permuted, reshuffled, allocation,
-full, poisson or opacus; with /10 behind it softmax regression of ten classes, whose steps take longer. Only the first
+python -m benchmarks.streaming.one KIND FILE [PASSES [STEPS]]    KIND: memory, cyclic, correlated, permuted, reshuffled,
+allocation, full, poisson or opacus; with /10 behind it softmax regression of ten classes, whose steps take longer. Only the first
 STEPS steps of poisson and opacus are made where it is given, and no accuracy is said then
 """
 
@@ -26,18 +26,19 @@ from lastiterate.engine import Model, execute, scores, seeded_key
 from lastiterate.engine.streaming.streamed_linear import execute_streaming
 
 PASSES, BLOCKS, EPSILON, STEP, RIDGE = 3, 100, 1.0, 2.0, 1e-4
-KINDS: dict[str, Any] = {"memory": li.Cyclic, "cyclic": li.Cyclic, "permuted": li.Permuted,
+KINDS: dict[str, Any] = {"memory": li.Cyclic, "cyclic": li.Cyclic, "correlated": li.Cyclic, "permuted": li.Permuted,
                          "reshuffled": li.Reshuffled, "allocation": li.RandomAllocation}
 
 
 def described(kind: str, n: int, passes: int = PASSES) -> li.Run:
-    """Passes in 100 blocks, or as many batches of the same expected size, at epsilon 1."""
+    """Passes in 100 blocks, or as many batches of the same expected size, at epsilon 1; correlated: a public order."""
     kind, _, classes = kind.partition("/")
     loss = li.Softmax(classes=int(classes), ridge=RIDGE) if classes else li.Logistic(ridge=RIDGE)
     batching = li.FullBatch() if kind == "full" else li.Poisson(1 / BLOCKS) if kind == "poisson" else \
         KINDS[kind](-(-n // BLOCKS))
     steps = passes if kind == "full" else passes * BLOCKS
-    run = li.Run(n=n, steps=steps, step_size=STEP, batching=batching, loss=loss)
+    noise = li.Correlated(1.0, BLOCKS) if kind == "correlated" else li.NoiseMultiplier(1.0)
+    run = li.Run(n=n, steps=steps, step_size=STEP, batching=batching, loss=loss, noise=noise)
     return li.calibrate(run, epsilon=EPSILON, delta=delta_for(n)).run
 
 
@@ -108,14 +109,14 @@ def main(kind: str, path: Path, passes: int = PASSES, steps: int = 0) -> None:
         return
     run = described(kind, len(source), passes)
     warmed()
-    watch, imported, began = Watch(run.blocks), peak(), time.perf_counter()
+    watch, imported, began, used = Watch(run.blocks), peak(), time.perf_counter(), busy()
     if kind.startswith("memory"):
         model = execute(run, np.load(path), np.load(path.with_name("made.labels.npy")), seeded_key(1), watch)
     else:
         model = execute_streaming(run, source, seeded_key(1), watch)
     seconds, processor = watch.per_pass()
     print(json.dumps({"kind": kind, "z": run.noise.z, "seconds": seconds, "processor": processor,
-                      "whole": time.perf_counter() - began, "memory": peak() - imported,
+                      "whole": time.perf_counter() - began, "busy": busy() - used, "memory": peak() - imported,
                       "read": characters() / passes, "accuracy": accuracy(run, model)}))
 
 
@@ -128,7 +129,8 @@ def poisson(path: Path, passes: int, steps: int) -> dict[str, float]:
     seconds, each = time.perf_counter() - began, BLOCKS / made
     found = {"z": run.noise.z, "seconds": seconds * each, "processor": (busy() - used) * each,
              "read": (characters() - before) * each}
-    return found if steps else found | {"whole": seconds, "accuracy": linear_accuracy(weights)}
+    return found if steps else found | {"whole": seconds, "busy": busy() - used,
+                                        "accuracy": linear_accuracy(weights)}
 
 
 def by_opacus(path: Path, passes: int, steps: int) -> dict[str, float]:

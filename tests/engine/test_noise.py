@@ -11,7 +11,16 @@ from scipy.stats import kstest
 
 from lastiterate.engine import gaussian_noise, seeded_key
 from lastiterate.engine.cipher import encrypted
-from lastiterate.engine.gaussian_noise import FARTHEST, ROUND, ROUNDS, cos_sin, gaussian, normal_pairs, small_and_long
+from lastiterate.engine.gaussian_noise import (
+    FARTHEST,
+    ROUND,
+    ROUNDS,
+    cos_sin,
+    gaussian,
+    normal_pairs,
+    seeded_keys,
+    small_and_long,
+)
 
 
 def test_noise_is_standard_normal_with_room_in_the_tails():
@@ -20,7 +29,7 @@ def test_noise_is_standard_normal_with_room_in_the_tails():
         halves = draws[:100_001], draws[100_001:]
         ends = np.array([0, 2**63, 2**64 - 1], dtype=np.uint64)
         pairs = np.array([normal_pairs(lambda number, second=word: (
-            jnp.where(number == 0, jnp.asarray(ends), jnp.uint64(0)), jnp.full(3, second, "uint64")), 3)
+            jnp.where(number == 0, jnp.asarray(ends), jnp.uint64(0)), jnp.full(3, second, "uint64")))
             for word in ends])
     assert draws.dtype == np.float64 and kstest(draws, "norm").pvalue > 1e-6
     # the two numbers of a pair: same law each, no correlation of values or of sizes, and an even angle
@@ -43,6 +52,22 @@ def test_many_draws_are_those_of_blocks_in_a_row(monkeypatch):
     assert np.array_equal(whole, parts) and len(np.unique(whole)) == 2_001
 
 
+@pytest.mark.parametrize("shape", [(7,), (2, 5)])
+def test_noise_of_many_steps_is_that_of_every_step(shape, monkeypatch):
+    with jax.enable_x64(True):
+        keys, steps = jnp.asarray(seeded_keys(1, 2)), 3 + jnp.arange(4)
+        every = np.array([[gaussian(key, step, shape) for step in steps] for key in keys])
+
+        def of_steps(key):
+            return jax.vmap(lambda step: gaussian(key, step, shape))(steps)
+
+        assert np.array_equal(of_steps(keys[1]), every[1]) and np.array_equal(jax.vmap(of_steps)(keys), every)
+        assert np.array_equal(jax.vmap(lambda key: gaussian(key, 3, shape))(keys), every[:, 0])
+        monkeypatch.setattr(gaussian_noise, "AT_A_TIME", 2)
+        one_by_one = jax.jit(jax.vmap(lambda step: inspect.unwrap(gaussian)(keys[0], step, shape)))(steps)
+        assert np.array_equal(one_by_one, every[0])
+
+
 @pytest.mark.parametrize("zeros_before", [0, 1, 2, 9, 14])
 def test_small_uniform_numbers_have_all_their_bits(zeros_before):
     """The number whose binary digits are words of zeros, a small word, and a word of random bits: exactly."""
@@ -51,7 +76,7 @@ def test_small_uniform_numbers_have_all_their_bits(zeros_before):
     with jax.enable_x64(True):
         table = jnp.asarray([[digit, enough, half] for digit, enough, half in zip(
             digits, [2**32, *[ones] * 40], [2**63, *[ones] * 40], strict=False)], "uint64")
-        found, other = map(np.asarray, small_and_long(lambda k: (table[k], jnp.full(3, k + 7, "uint64")), 3))
+        found, other = map(np.asarray, small_and_long(lambda k: (table[k], jnp.full(3, k + 7, "uint64"))))
     used = digits[:min(zeros_before + 2, ROUNDS)]
     exact = sum(Fraction(digit, 2 ** (64 * (i + 1))) for i, digit in enumerate(used))
     assert found[0] == pytest.approx(float(exact), rel=2.0**-52, abs=0)
@@ -72,7 +97,7 @@ def test_rare_draws_take_bits_of_their_own(monkeypatch):
         monkeypatch.setattr(gaussian_noise, "encrypted", watched)
         key = jnp.asarray(seeded_key(1))
         with jax.disable_jit():
-            drawn = np.asarray(gaussian(key, 3, (7,)))
+            drawn = np.asarray(gaussian_noise._of_step(key, 3, (7,)))
         blocks = [np.asarray(part) for part in asked[0]], [np.asarray(part) for part in asked[1]]
         word = np.asarray(encrypted(key, *(jnp.asarray(part) for part in blocks[1]))[0])
     assert len(asked) == 2 and all((block[1] == 3).all() for block in blocks)
@@ -84,7 +109,7 @@ def test_rare_draws_take_bits_of_their_own(monkeypatch):
 def test_every_quadrant_of_the_noise_is_reached():
     second = np.arange(4, dtype=np.uint64) + np.uint64(12345 << 40)
     with jax.enable_x64(True):
-        x, y = normal_pairs(lambda number: (jnp.full(4, 2**60, "uint64"), jnp.asarray(second)), 4)
+        x, y = normal_pairs(lambda number: (jnp.full(4, 2**60, "uint64"), jnp.asarray(second)))
         angle = np.linspace(-np.pi / 4, np.pi / 4, 2001)
         cos, sin = map(np.asarray, cos_sin(jnp.asarray(angle)))
     assert np.ptp(np.hypot(x, y)) < 1e-12

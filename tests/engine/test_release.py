@@ -159,7 +159,7 @@ def test_the_bound_on_iterates_holds():
     assert np.isfinite(found).all() and np.abs(found).max() > 1e280
     with jax.enable_x64(True):
         second = jnp.asarray([0, 2**64 - 1], jnp.uint64)
-        pairs = normal_pairs(lambda number: (jnp.zeros(2, jnp.uint64), second), 2)
+        pairs = normal_pairs(lambda number: (jnp.zeros(2, jnp.uint64), second))
         assert np.abs(np.array(pairs)).max() < FARTHEST
 
 

@@ -213,8 +213,8 @@ def drawn_for_pass(program: StepProgram, data: Any, key: Key, number: Any) -> An
 
 
 def noise_ahead(parameters: int) -> int:
-    """Steps whose noise is drawn at once: at most 1 MB of it, which stays in the cache."""
-    return max(1, min(64, 2**17 // parameters))
+    """Steps whose noise is drawn at once: at most half a MB, which stays in the cache with what it is made of."""
+    return max(1, min(64, 2**16 // parameters))
 
 
 def schedule(run: Run) -> Schedule:
