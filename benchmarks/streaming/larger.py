@@ -3,8 +3,8 @@
 python -m benchmarks.streaming.larger 4     4 GB (checks the free space first; 20 does as well); 0.3 takes a minute
 python -m benchmarks.streaming.larger 1 --to 0.89
 
-The last one adds the seconds, by the clock and of the processors, of the shortest run of 1, 2, 3, 5 or 8 passes, at the same epsilon, whose model is as
-accurate as that.
+The last one adds the seconds, by the clock and of the processors, of the shortest run of 1, 2, 3, 5 or 8 passes, at
+the same epsilon, whose model is as accurate as that.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """One run in a process of its own, as a line of JSON: seconds per pass, peak memory, bytes read, noise, accuracy.
 
 python -m benchmarks.streaming.one KIND FILE [PASSES [STEPS]]    KIND: memory, cyclic, correlated, permuted, reshuffled,
-allocation, full, poisson or opacus; with /10 behind it softmax regression of ten classes, whose steps take longer. Only the first
-STEPS steps of poisson and opacus are made where it is given, and no accuracy is said then
+allocation, full, poisson or opacus; with /10 behind it softmax regression of ten classes, whose steps take longer. Only
+the first STEPS steps of poisson and opacus are made where it is given, and no accuracy is said then
 """
 
 from __future__ import annotations
