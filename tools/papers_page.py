@@ -249,8 +249,8 @@ def main(folder: Path) -> None:
     quick = sum(body["quick"] for body in found.values())
     seconds = sum(body["seconds"] for body in found.values())
     spent = sum(body["processor_seconds"] for body in found.values())
-    how = (f"{len(found)} finished items ({quick or 'none'} of them reduced by `--quick`), {seconds:.0f} seconds of work "
-           f"together, {spent:.0f} of processor time")
+    how = (f"{len(found)} finished items ({quick or 'none'} of them reduced by `--quick`), {seconds:.0f} seconds of "
+           f"work together, {spent:.0f} of processor time")
     pictures = DOCS / "papers"
     pictures.mkdir(exist_ok=True)
     for old in pictures.glob("*.png"):
