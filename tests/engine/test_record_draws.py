@@ -139,6 +139,8 @@ def test_the_run_says_it_and_only_what_charges_every_iterate_certifies_it():
                      augment=shaken, copies=2)
     run = model.certificate.run
     assert run is not None and run.record_draws == li.RecordDraws("shaken", 2)
+    with pytest.raises(li.InputError, match="copies"):
+        li.train(replace(RUN, record_draws=None), (X, Y), model=np.zeros(6), loss=square, augment=shaken, copies=0)
     assert li.Run.from_json(run.to_json()) == run
     assert any("shaken, 2 times" in caveat and "stated" in caveat for caveat in model.certificate.all_caveats())
     for batching in (*BATCHINGS, *MORE):

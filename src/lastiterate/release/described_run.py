@@ -42,7 +42,8 @@ def drawing(run: Run, kind: Kind, model: Any, loss: Any, augment: Any, copies: i
     if not names and copies is not None:
         raise InputError("copies", "are of records that draw something", copies, "add augment=, or leave it out")
     if run.record_draws is None:
-        return replace(run, record_draws=RecordDraws(" and ".join(names), copies or 1)) if names else run
+        drawn = RecordDraws(" and ".join(names), 1 if copies is None else copies) if names else None
+        return replace(run, record_draws=drawn)
     if copies not in (None, run.record_draws.copies):
         raise InputError("copies", f"must be those of the run, {run.record_draws.copies}", copies, "leave it out")
     return run

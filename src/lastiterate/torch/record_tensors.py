@@ -15,6 +15,8 @@ from lastiterate.release.order import is_source
 from lastiterate.run.run import Run
 from lastiterate.torch.module_outputs import as_dictionary
 
+UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)
+
 
 def records_of(run: Run, data: Any, device: torch.device) -> tuple[Any, ...]:
     """The run's n records as a tuple: what the module takes, then what the loss takes beside its output.
@@ -71,7 +73,7 @@ def blank(records: tuple[Any, ...]) -> tuple[Any, ...]:
     def one(value: Any) -> torch.Tensor:
         held = value if isinstance(value, torch.Tensor) else np.asarray(value)
         if isinstance(held, torch.Tensor):
-            return torch.zeros((1, *held.shape[1:]), dtype=held.dtype)
+            return long(torch.zeros((1, *held.shape[1:]), dtype=held.dtype))
         return tensors_of((np.zeros((1, *held.shape[1:]), held.dtype),))[0]
 
     return tuple(tree_map(one, part) for part in records)
@@ -80,14 +82,20 @@ def blank(records: tuple[Any, ...]) -> tuple[Any, ...]:
 def _tensors(part: Any, name: str = "data") -> Any:
     def one(value: Any) -> torch.Tensor:
         if isinstance(value, torch.Tensor):
-            return value.detach()
+            return long(value.detach())
         array = np.asarray(value)
         if array.dtype.kind not in "fiub":
             raise InputError(name, "must be tensors or arrays of numbers", str(array.dtype))
-        # class indices are long integers in torch
-        return torch.from_numpy(np.array(array, np.int64 if array.ndim == 1 and array.dtype.kind in "iu" else None))
+        return long(torch.from_numpy(np.array(array)))
 
     return tree_map(one, part)
+
+
+def long(values: torch.Tensor) -> torch.Tensor:
+    """As torch takes them: whole numbers along one axis are class indices, which are long integers, and so are wide
+    ones without a sign, with which it hardly computes."""
+    whole = not (values.is_floating_point() or values.is_complex() or values.dtype == torch.bool)
+    return values.long() if whole and (values.dim() == 1 or values.dtype in UNSIGNED) else values
 
 
 def stacked(data: Any, n: int) -> tuple[Any, ...]:
