@@ -1,7 +1,8 @@
 """Whether random bits are those of Threefry-4x32-20, which is written out again here, in the audit's own code.
 
-No attack on released numbers distinguishes a cipher with fewer rounds, or another rotation, from the right one; who knows
-the difference may. Source: Salmon, Moraes, Dror, Shaw 2011, table 2, and the key schedule of Threefish (section 4).
+No attack on released numbers distinguishes a cipher with fewer rounds, or another rotation, from the right one; who
+knows the difference may. Source: Salmon, Moraes, Dror, Shaw 2011, table 2, and the key schedule of Threefish
+(section 4).
 """
 
 from __future__ import annotations
