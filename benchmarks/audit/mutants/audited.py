@@ -9,8 +9,8 @@ import json
 import sys
 from pathlib import Path
 
-import lastiterate as li
 from benchmarks.audit.mutants import bank
+from lastiterate.accounting.exact_steps import ExactRun
 from lastiterate.audit import audit, networks
 from lastiterate.audit.law import compare
 from lastiterate.audit.whole import alone
@@ -23,7 +23,7 @@ TRIALS = 4000
 def main() -> None:
     held, name, *flags = sys.argv[1:]
     run, torch = bank.described(Path(held), name)
-    subject = li.ExactRun(run) if name == "exact" else run
+    subject = ExactRun(run) if name == "exact" else run
     if "--law" in flags:
         report = compare(run)
         print(json.dumps({"verdict": report.verdict, "z": report.z, "p": report.p, "noise": report.noise}))

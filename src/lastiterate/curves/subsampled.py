@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import math
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache, lru_cache
@@ -32,9 +33,13 @@ MOST_SINGLE, MOST_TOTAL = 2**15, 2**20
 where more would be needed."""
 
 
-@cache
 def installed() -> bool:
     """Whether dp-accounting can be imported."""
+    return sys.modules.get("dp_accounting", True) is not None and _found()
+
+
+@cache
+def _found() -> bool:
     try:
         return find_spec("dp_accounting") is not None
     except (ImportError, ValueError):

@@ -50,5 +50,7 @@ class NoiseRecursion:
         (held,) = recent
         size = len(self.taps)
         ages = (k - 1 - jnp.arange(size)) % size  # of what stands at each place, without the last step's
-        hidden = drawn - jnp.tensordot(jnp.asarray(self.taps)[ages], held, 1)
-        return hidden - self.decay * held[(k - 1) % size], (held.at[k % size].set(hidden),)
+        # both are read by one product: a second read would copy the band before a number of it is replaced
+        by_age = jnp.stack((jnp.asarray(self.taps), self.decay * (jnp.arange(size) == 0)))
+        undone, last = jnp.tensordot(by_age[:, ages], held, 1)
+        return drawn - undone - last, (held.at[k % size].set(drawn - undone),)

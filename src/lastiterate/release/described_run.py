@@ -41,9 +41,8 @@ def drawing(run: Run, kind: Kind, model: Any, loss: Any, augment: Any, copies: i
     names = kind.home.draws(model, loss, augment)
     if not names and copies is not None:
         raise InputError("copies", "are of records that draw something", copies, "add augment=, or leave it out")
-    if run.record_draws is None:
-        drawn = RecordDraws(" and ".join(names), 1 if copies is None else copies) if names else None
-        return replace(run, record_draws=drawn)
-    if copies not in (None, run.record_draws.copies):
+    if run.record_draws is None and names:
+        return replace(run, record_draws=RecordDraws(" and ".join(names), 1 if copies is None else copies))
+    if run.record_draws is not None and copies not in (None, run.record_draws.copies):
         raise InputError("copies", f"must be those of the run, {run.record_draws.copies}", copies, "leave it out")
     return run
