@@ -179,6 +179,17 @@ class Loose:
         return (lambda given: jnp.ones_like(given, bool)) if name == "isfinite" else getattr(jnp, name)
 
 
+def test_a_network_that_releases_all_iterates_is_the_one_that_is_attacked() -> None:
+    """All arrays of one iterate come before the next one's, as in the program that is attacked."""
+    run = li.Run(n=4, steps=3, step_size=0.5, clip=1.0, noise=li.NoiseMultiplier(4.0), batching=li.Permuted(2),
+                 release="all", update=li.Adam())
+    pair = networks.families(run)[0]
+    features, target = pair.with_record.features, pair.with_record.target
+    broken, _ = public_ways.checked(networks.public(run, pair),
+                                    lambda keys: networks.train_many(run)(features, target, keys))
+    assert broken == ()
+
+
 def test_gradients_that_are_no_numbers_leave_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
     run = li.Run(n=6, steps=2, step_size=0.5, clip=1.0, noise=li.NoiseMultiplier(0.7), batching=li.Cyclic(3))
     pair = networks.families(run)[0]

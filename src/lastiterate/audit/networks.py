@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 import jax
@@ -67,7 +68,9 @@ def start(shapes: Mapping[str, tuple[int, ...]] = SHAPES) -> dict[str, np.ndarra
 def public(run: Run, pair: Neighbours) -> Public:
     """What a user calls, on the stand-in; a few records at a time."""
     def numbers(model: Any) -> np.ndarray:
-        return np.concatenate([np.ravel(np.asarray(model.params[name], np.float64)) for name in SHAPES])
+        """Parameters of one model, or of every iterate that is released, as long as a record: (iterates, SIZE)."""
+        parts = [np.asarray(model.params[name], np.float64).reshape(-1, prod(shape)) for name, shape in SHAPES.items()]
+        return np.concatenate(parts, axis=1)
 
     data = (np.asarray(pair.with_record.features, np.float32),)
     return Public(run, data, numbers, {"model": start(), "loss": loss, "microbatch": 2}, close=1e-5)  # float32
