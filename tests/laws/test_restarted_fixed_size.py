@@ -9,7 +9,8 @@ import pytest
 
 import lastiterate as li
 from lastiterate.analysis import replaced_draws
-from lastiterate.analysis.restart import candidates, distances_of_draws, last_steps
+from lastiterate.analysis.replaced_draws import instead_of_another
+from lastiterate.analysis.restart import _sampled, by_itself, candidates, distances_of_draws, last_steps
 from lastiterate.theorems import TABLE
 from lastiterate.theorems.theorem import Applies, match
 from tiers import size
@@ -148,12 +149,16 @@ def test_what_contracts_is_forgotten():
     assert long.epsilon(1e-5) <= short.epsilon(1e-5) * 1.01 < composed.epsilon(1e-5) / 4
 
 
+@pytest.mark.filterwarnings("error")
 def test_what_a_step_is_ranked_by_is_never_no_number():
     """The chi-squared distance of q N(2/z) + (1 - q) N(0) to q N(1/z) + (1 - q) N(0) over q^2, for small q; with little
-    noise it overflows, and must rank last."""
-    found = replaced_draws.instead_of_another(np.array([1e-4, 4.0, 1e6]))
+    noise it overflows, and must rank last, silently: the chance of a draw, squared, may be 0."""
     x, z = np.linspace(-30, 30, 60_001), 2.0
     density = [np.exp(-((x - place) ** 2) / 2) / math.sqrt(2 * math.pi) for place in (0.0, 1 / z, 2 / z)]
-    near = ((density[2] - density[1]) ** 2 / density[0]).sum() * (x[1] - x[0])
-    assert found[0] == math.inf and found[1] == pytest.approx(near, rel=1e-6)
-    assert found[2] == pytest.approx(1e-6, rel=1e-3)
+    for seen, near in ((by_itself, density[1] - density[0]), (instead_of_another, density[2] - density[1])):
+        found = seen(np.array([0.0, 1e-4, 1 / 400, 4.0, 1e6, math.inf]))
+        assert list(found[:2]) == [math.inf] * 2 and found[3] == pytest.approx(
+            (near**2 / density[0]).sum() * (x[1] - x[0]), rel=1e-6)
+        assert found[2] > 1e170 and found[4] == pytest.approx(1e-6, rel=1e-3) and found[5] == 0
+        for noise in (0.0, 1e-4, 1e200):
+            assert _sampled(np.array([noise, 5.0]), 1e-200, 0.5, seen) == (math.inf if noise < 1 else 0.0)

@@ -75,8 +75,9 @@ Seen = Callable[[Array], Array]
 
 
 def by_itself(square: Array) -> Array:
-    """Of N(1/z) to N(0)."""
-    return np.expm1(1 / square)
+    """Of N(1/z) to N(0); infinite with next to no noise, so that such a step ranks last."""
+    with np.errstate(over="ignore", divide="ignore"):
+        return np.expm1(1 / square)
 
 
 def nothing_added(apart: float, closed: float) -> float:
@@ -183,8 +184,8 @@ def _rounding(later: Array, steps: Followed) -> float:
 
 def _sampled(z: Array, chance: float, share: float, seen: Seen) -> float:
     """About the squared mu of sampled steps (central limit theorem, Dong, Roth, Su 2022); it orders choices only."""
-    with np.errstate(over="ignore", divide="ignore"):
-        return float(chance**2 * seen(share * z * z).sum())
+    with np.errstate(over="ignore"):  # of z^2, where nothing is seen
+        return chance * (chance * float(seen(share * z * z).sum()))  # the square of a chance may be 0, and 0 inf a nan
 
 
 def distances_of_passes(blocks: int) -> Distances:
