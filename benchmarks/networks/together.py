@@ -1,6 +1,7 @@
 """Accuracy and processor time of a private step, all contestants in turn, same budget, same steps.
 
-python -m benchmarks.networks.together [--mnist FOLDER] [--rounds 3] [--only TASK] [--small] [--log FILE.jsonl]
+python -m benchmarks.networks.together [--mnist FOLDER] [--rounds 3] [--only TASK] [--by 'NAME;NAME'] [--steps 400]
+    [--small] [--log FILE.jsonl]
 
 Needs torch, opacus, jax-privacy and optax in this environment; who is missing is left out. Every contestant tries its
 two step sizes in the first round and keeps the better one, by the public records, which flatters all alike. One line
@@ -13,6 +14,7 @@ import argparse
 import json
 import statistics
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -24,13 +26,13 @@ from benchmarks.networks.tasks import Task, tasks
 from benchmarks.peers.timed_bursts import quartiles
 
 
-def rounds(every: list[Task], count: int) -> Iterable[dict[str, Any]]:
-    """One fit after another; a round is one of everything."""
+def rounds(every: list[Task], count: int, by: tuple[str, ...] = ()) -> Iterable[dict[str, Any]]:
+    """One fit after another; a round is one of everything, or of those contestants whose name is among ``by``."""
     best = dict[tuple[str, str], float]()
     for number, task in product(range(count), every):
         for name, fit in CONTESTANTS.items():
             at = task.name, name
-            if number and at not in best:
+            if (by and name not in by) or (number and at not in best):
                 continue
             found = list[tuple[float, float]]()
             for rate in ((best[at],) if number else task.rates):
@@ -67,6 +69,8 @@ def main() -> None:
     given.add_argument("--mnist", type=Path, help="folder with MNIST's four files")
     given.add_argument("--rounds", type=int, default=3)
     given.add_argument("--only", default="", help="tasks whose name begins so")
+    given.add_argument("--by", default="", help="contestants, with semicolons between their names; all without it")
+    given.add_argument("--steps", type=int, help="another number of steps, for which noise is calibrated")
     given.add_argument("--small", action="store_true", help="a few seconds of everything")
     given.add_argument("--log", type=Path, help="a line for every fit is added to it")
     asked = given.parse_args()
@@ -74,7 +78,9 @@ def main() -> None:
     kept = asked.log is not None and asked.rounds == 0
     lines: list[dict[str, Any]] = [json.loads(line) for line in asked.log.read_text().splitlines()] if kept else []
     wanted = [task for task in tasks(asked.mnist, asked.small) if task.name.startswith(asked.only)]
-    for line in rounds(wanted, asked.rounds):
+    if asked.steps is not None:
+        wanted = [replace(task, steps=asked.steps) for task in wanted]
+    for line in rounds(wanted, asked.rounds, tuple(filter(None, asked.by.split(";")))):
         lines.append(line)
         print(json.dumps(line), flush=True)
         if asked.log is not None:

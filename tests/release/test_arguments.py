@@ -61,8 +61,11 @@ def test_arrays_are_no_stream():
 @pytest.mark.parametrize("x, forward, said", [
     (X, "forward", "forward must be a function"), (X[:, :2], None, "records that the forward pass takes"),
     (None, None, "x must be arrays"), ((X, X[:3]), None, "x must be arrays"), ("text", None, "x must be arrays"),
+    ((X, Y), None, r"of records \(x, y\) give x"), ({"x": [object()]}, None, "x must be arrays"),
+    (li.data.Generated(N, lambda first, count: (X[first:first + count],)), None, "x must be arrays"),
 ])
 def test_predictions_of_networks(x, forward, said):
     model = li.train(NETWORK, (X, Y), model=np.zeros(3), loss=lambda p, x, y: (p @ x - y) ** 2, seed=0)
     assert model.predict(X.tolist(), lambda p, x: p @ x).shape == (N,)
+    assert model.predict((X, Y), lambda p, record: p @ record[0]).shape == (N,), "a structure is given as one"
     sentence(said, lambda: model.predict(x, (lambda p, x: p @ x) if forward is None else forward))

@@ -7,7 +7,7 @@ import torch.nn.functional as functional
 from torch.utils.data import TensorDataset
 
 import lastiterate as li
-from lastiterate.torch import DPNetClassifier
+from lastiterate.torch import DatasetPieces, DPNetClassifier
 
 N = 8
 X = np.random.default_rng(0).normal(size=(N, 4)).astype(np.float32)
@@ -71,16 +71,64 @@ def test_a_dataset_is_predicted_by_the_first_part_of_its_items():
     assert np.array_equal(model.predict(data), model.predict(X))
 
 
+@pytest.fixture(scope="module")
+def linear():
+    return li.train(RUN, (X, Y), model=torch.nn.Linear(4, 3), loss=entropy)
+
+
 @pytest.mark.parametrize("x, said", [
     ("text", "tensors or arrays of numbers"), (X[0, 0], "along the first axis"), ({}, "along the first axis"),
-    (X[:, :2], "records that the module takes"), ((X, X), "records that the module takes"),
-    ({"other": X}, "records that the module takes"), ((X, IDS[:3]), "as many in every part"), (None, "of numbers"),
+    (X[:, :2], "records that the module takes"), (((X, X), Y), "hold the 1 parts"),
+    ({"other": X}, "records that the module takes"), ((X, Y[:3]), "as many in every part"), (None, "of numbers"),
+    ((), "along the first axis"), ((X, np.array(["a"] * N)), "of numbers"),
 ])
-def test_what_cannot_be_predicted_is_said(x, said):
-    model = li.train(RUN, (X, Y), model=torch.nn.Linear(4, 3), loss=entropy, seed=0)
+def test_what_cannot_be_predicted_is_said(linear, x, said):
     with pytest.raises(li.InputError, match=said) as caught:
-        model.predict(x)
+        linear.predict(x)
     assert "\n" not in str(caught.value)
+
+
+class Masked(Both):
+    """Takes its second part or leaves it."""
+
+    def forward(self, x, ids=None):
+        return self.own(x) if ids is None else super().forward(x, ids)
+
+
+class Items(torch.utils.data.Dataset):
+    def __len__(self):
+        return N
+
+    def __getitem__(self, i):
+        return {"x": X[i], "ids": Z[i]}, Y[i]
+
+
+Z = np.roll(IDS, 1)
+PIECES = li.data.Generated(N, lambda first, count: (X[first:first + count], Y[first:first + count]))
+STORED = TensorDataset(torch.from_numpy(X), torch.from_numpy(Y))
+SAME = {
+    "one part": (lambda: torch.nn.Linear(4, 3), X, [(X, Y), (torch.from_numpy(X), Y), (X,), STORED, PIECES,
+                                                    DatasetPieces(STORED)]),
+    "two parts": (Masked, (X, Z), [((X, Z), Y), ((torch.from_numpy(X), Z),)]),
+    "by name": (Masked, {"x": X, "ids": Z}, [({"x": X, "ids": Z}, Y), ({"ids": Z, "x": X},), Items()]),
+}
+WRONG = {"one part": [], "two parts": [X, (X, Z, Y), ((X, Z, Y), Y)], "by name": [X, (X, Y), (X, Z)]}
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_records_are_predicted_as_the_training_took_them_or_without_the_rest(name, tmp_path):
+    """What a tuple of arrays is follows from the training, in a folder as well; what could be read in two ways is
+    refused: a module with an optional input would answer without it."""
+    made, x, others = SAME[name]
+    model = li.train(RUN, (x, Y), model=made(), loss=entropy)
+    again = li.load(model.save(tmp_path / "m"), like=made())
+    for one in (model, again):
+        found = one.predict(x)
+        for given in others:
+            assert np.array_equal(one.predict(given), found)
+        for given in WRONG[name]:
+            with pytest.raises(li.InputError, match=r"that the module was trained on|by whose names"):
+                one.predict(given)
 
 
 def test_a_classifier_keeps_whole_numbers_for_a_table_alone():

@@ -48,17 +48,24 @@ class FittedNetwork(Fitted):
         return (FIRST,)
 
     def predict(self, x: Any, forward: Callable[[Any, Any], Any] | None = None) -> np.ndarray:
-        """``forward(params, record)`` for every record of ``x`` (arrays with the records along their first axis)."""
+        """``forward(params, record)`` for every record of ``x`` (arrays with the records along their first axis).
+
+        ``x``: what the forward pass takes, such as the x of ``train(run, (x, y))``: the loss does not say which parts
+        of a record that is. A structure of arrays is given to it as a structure.
+        """
         if self.run.release == "all":
             raise InputError("release", "must be 'last' for predictions", "all", "use one of the iterates in params")
         if forward is not None and not callable(forward):
             raise InputError("forward", "must be a function of the parameters and one record", type(forward).__name__)
         check_kept("x", x)
         x = np.asarray(x) if isinstance(x, list) else x
-        sizes = {np.shape(leaf)[:1] for leaf in jax.tree.leaves(x)}
-        if len(sizes) != 1 or () in sizes or not all(hasattr(leaf, "dtype") for leaf in jax.tree.leaves(x)):
+        leaves = jax.tree.leaves(x)
+        arrays = all(hasattr(leaf, "dtype") for leaf in leaves)
+        sizes = {np.shape(leaf)[:1] for leaf in leaves} if arrays else set[tuple[int, ...]]()
+        if len(sizes) != 1 or () in sizes:
             raise InputError("x", "must be arrays, or a structure of arrays, with the records along the first axis",
                              sorted(sizes) or type(x).__name__)
+        x = jax.tree.map(lambda leaf: leaf if isinstance(leaf, jax.Array) else np.asarray(leaf), x)
         if forward is None and not callable(self.params):
             raise InputError("forward", "is needed to predict: a function of the parameters and one record", None,
                              "the loss alone does not say what the output is")
@@ -66,8 +73,9 @@ class FittedNetwork(Fitted):
             try:
                 return _arrays(jax.vmap(lambda record: forward(self.params, record))(x))
             except (TypeError, ValueError, IndexError, KeyError) as error:
-                raise InputError("x", "must hold records that the forward pass takes",
-                                 str(error).splitlines()[0][:120]) from None
+                whole = isinstance(x, tuple)
+                raise InputError("x", "must hold records that the forward pass takes", str(error).splitlines()[0][:120],
+                                 "of records (x, y) give x" if whole else "") from None
         try:
             return _arrays(jax.vmap(self.params)(x))
         except TypeError as error:

@@ -116,25 +116,40 @@ def stacked(data: Any, n: int) -> tuple[Any, ...]:
                          "fill up what is shorter") from None
 
 
-def inputs_of(x: Any) -> Any:
-    """What a module takes, of records with or without the rest: tensors of one length, nested as they are given.
+def positional(data: Any) -> int:
+    """How many parts a module takes by position, of records as ``train`` takes them; 0 where it takes them by name.
 
-    A Dataset's items are read, and of each the first part is taken. Errors: anything else, and lengths that differ.
+    Records that are read in pieces have one part for the module.
     """
-    if is_source(x):
-        raise InputError("x", "must be arrays, tensors or a Dataset", type(x).__name__, "read the records first")
+    first = None if is_source(data) else whole(data)[0]
+    return 0 if isinstance(first, dict) else len(first) if isinstance(first, tuple) else 1
+
+
+def inputs_of(x: Any, parts: int | None) -> Any:
+    """What a module takes, of records with or without what the loss takes beside: tensors of one length, nested as they
+    are given.
+
+    ``parts``: ``positional`` of the records of the training, which says what a tuple of arrays is; None: not known. A
+    Dataset's items are read. Errors: anything else, and lengths that differ.
+    """
     if isinstance(x, torch.utils.data.Dataset):
-        x = stacked(x, len(x) if hasattr(x, "__len__") else 0)[0]  # type: ignore[arg-type]
-    x = as_dictionary(x)
-    if isinstance(x, tuple) and x and isinstance(as_dictionary(x[0]), dict):
-        x = as_dictionary(x[0])  # the records of ``train``, whose first part a module takes by name
-    if not isinstance(x, tuple | dict | torch.Tensor):
-        x = np.asarray(x)
-    found = _tensors(x, "x")
+        x = stacked(x, len(x) if hasattr(x, "__len__") else 0)  # type: ignore[arg-type]
+    x = tuple(map(as_dictionary, x)) if isinstance(x, tuple) else as_dictionary(x)
+    found = _tensors(x if isinstance(x, tuple | dict | torch.Tensor) else np.asarray(x), "x")
     leaves = tree_leaves(found)
     if not leaves or any(leaf.dim() < 1 or len(leaf) != len(leaves[0]) for leaf in leaves):
         raise InputError("x", "must have records along the first axis, as many in every part",
                          str([tuple(leaf.shape) for leaf in leaves])[:120])
+    if isinstance(found, tuple) and (parts == 1 or isinstance(found[0], tuple | dict)):
+        found = found[0]  # the rest is for the loss
+    given = len(found) if isinstance(found, tuple) else 1
+    if given > 1 and parts is None:
+        raise InputError("x", "must say which of its parts the module takes, for the model does not", f"{given} parts",
+                         "give the one part alone, or ((a, b), y) for several")
+    if not isinstance(found, dict) and given != (parts or given):
+        raise InputError("x", f"must hold the {parts} parts that the module was trained on, as train takes them", given)
+    if not isinstance(found, dict) and parts == 0:
+        raise InputError("x", "must be a dictionary, by whose names the module was trained", f"{given} without names")
     return found
 
 

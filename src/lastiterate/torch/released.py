@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from torch.utils._pytree import tree_leaves, tree_map
 
 from lastiterate.engine.exact_records import RecordGrid
 from lastiterate.engine.gaussian_noise import Key
@@ -20,23 +19,20 @@ from lastiterate.release.folder import Stored
 from lastiterate.release.order import Order, Unread
 from lastiterate.release.statements import Written
 from lastiterate.release.trained_network import check_loss
-from lastiterate.run.arrays import check_kept
 from lastiterate.run.run import Run
 from lastiterate.torch.effect import Effect, check_like, digest, effect_of
-from lastiterate.torch.gradient_sums import in_precision
 from lastiterate.torch.grid_sums import exactly
 from lastiterate.torch.keyed_dropout import drops
 from lastiterate.torch.module_optimizer import name_of
-from lastiterate.torch.module_outputs import answered, as_arrays, joined
 from lastiterate.torch.module_training import check_fits, fit_module
 from lastiterate.torch.parameters import Grouped, Parameters
-from lastiterate.torch.record_tensors import inputs_of, stacked
+from lastiterate.torch.predicted import predicted
+from lastiterate.torch.record_tensors import positional, stacked
 from lastiterate.torch.streaming import fit_in_pieces
 from lastiterate.torch.unit_rows import loss_of
 
 FIRST = "the module's first parameters and buffers are taken to be chosen without looking at the data"
-AT_ONCE = 256
-"""Records of one forward pass of ``predict``."""
+INPUTS = "inputs"
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -45,7 +41,8 @@ class FittedModule(Fitted):
 
     ``state``: the trained parameters by name, or all iterates of each, (T, ...), for release="all". ``module``: a
     module of the caller's class with these parameters (``None`` where a folder was loaded without ``like=module``).
-    ``effect``: what the training changed, and the digest of all that it did not.
+    ``effect``: what the training changed, and the digest of all that it did not. ``inputs``: how many parts of a record
+    the module was given by position, 0 where it was given them by name, None where that is not known.
     """
 
     kind: ClassVar[str] = "torch"
@@ -54,6 +51,7 @@ class FittedModule(Fitted):
     state: dict[str, torch.Tensor]
     module: torch.nn.Module | None = None
     effect: Effect | None = None
+    inputs: int | None = None
 
     @property
     def conditions(self) -> tuple[str, ...]:
@@ -72,38 +70,24 @@ class FittedModule(Fitted):
     def predict(self, x: Any) -> np.ndarray:
         """The module's outputs for the records of ``x``, in evaluation mode.
 
-        ``x``: what the module takes, as ``train`` takes it: arrays or tensors with the records along their first axis,
-        a tuple or a dictionary of them for several inputs, or a Dataset, of whose items the first part counts. Outputs
-        are the module's own for each record, as arrays in tuples or dictionaries; what it answers for a batch as a
-        whole is left out, such as the loss of labels that are among its inputs.
+        ``x``: records as ``train`` takes them, of which the first part counts: a tuple, a Dataset, a dictionary, or a
+        source that is read in pieces. Or that first part alone: an array or a tensor with the records along its first
+        axis, a tuple or a dictionary of several. What a tuple of arrays is follows from the training: ``(x, y)``, or
+        both inputs of a module that was trained on ``((a, b), y)``. Outputs are the module's own for each record, as
+        arrays in tuples or dictionaries; what it answers for a batch as a whole is left out, such as the loss of labels
+        that are among its inputs.
         """
         if self.module is None or self.run.release == "all":
             raise InputError("model", "must be a module with the last iterate to predict", None,
                              "load the folder with like=module, or take an iterate from state")
-        check_kept("x", x)
-        where = next(self.module.parameters())
-        records = in_precision(inputs_of(x), where.dtype)
-        training = [part for part in self.module.modules() if part.training]
-        self.module.eval()
-        try:
-            with torch.no_grad():
-                some = [tree_map(lambda a, at=first: a[at:at + AT_ONCE].to(where.device), records)
-                        for first in range(0, max(1, len(tree_leaves(records)[0])), AT_ONCE)]
-                found = [as_arrays(answered(self.module, part), len(tree_leaves(part)[0])) for part in some]
-        except (RuntimeError, TypeError, IndexError, ValueError, AttributeError) as error:
-            raise InputError("x", "must hold records that the module takes", str(error).splitlines()[0][:120]) from None
-        finally:
-            for part in training:
-                part.training = True
-        if any(part is None for part in found):
-            raise InputError("x", "must hold records for each of which the module answers", None)
-        return joined(found)
+        return predicted(self.module, x, self.inputs)
 
     def contents(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         dtypes = {name: str(tensor.dtype).removeprefix("torch.") for name, tensor in self.state.items()}
         effect = {} if self.effect is None else {"effect": self.effect.to_dict()}
+        inputs = {} if self.inputs is None else {INPUTS: self.inputs}
         tensors = {name: _plain(tensor) for name, tensor in self.state.items()}
-        return {"run": self.run.to_dict(), "parameters": dtypes} | effect, tensors
+        return {"run": self.run.to_dict(), "parameters": dtypes} | effect | inputs, tensors
 
     def summary(self) -> str:
         count = sum(tensor.numel() for tensor in self.state.values())
@@ -160,7 +144,8 @@ def fit(order: Order, key: Key | None) -> FittedModule:
     state = parameters.released(theta)
     released = _with(module, state) if run.release == "last" else None
     return FittedModule(proof=order.certificate, delta=order.delta, exact=order.exact, run=run, state=state,
-                        module=released, effect=effect_of(run, parameters, module, released, known, state))
+                        module=released, effect=effect_of(run, parameters, module, released, known, state),
+                        inputs=positional(order.data))
 
 
 def _with(module: torch.nn.Module, state: dict[str, torch.Tensor]) -> torch.nn.Module:
@@ -179,6 +164,9 @@ def read(stored: Stored, like: Any = None) -> FittedModule:
     if not isinstance(dtypes, dict) or dtypes.keys() != tensors.keys():
         raise _damaged("another list of parameters")
     state = {name: _narrowed(tensors[name], dtypes[name]) for name in tensors}
+    inputs = stored.model.get(INPUTS)
+    if inputs is not None and (type(inputs) is not int or inputs < 0):
+        raise _damaged("another number of inputs than a whole one")
     module = None
     if like is not None:
         if not isinstance(like, torch.nn.Module):
@@ -191,7 +179,7 @@ def read(stored: Stored, like: Any = None) -> FittedModule:
         check_like(like, state, stored.model.get("effect"))
         module = _with(like, state) if run.release == "last" else None
     return FittedModule(proof=Written(stored.certificate), delta=stored.certificate["delta"], run=run, state=state,
-                        module=module)
+                        module=module, inputs=inputs)
 
 
 def _narrowed(array: np.ndarray, dtype: Any) -> torch.Tensor:
