@@ -10,7 +10,7 @@ from torch import nn
 import lastiterate as li
 from lastiterate.errors import InputError
 from lastiterate.torch import private_version
-from lastiterate.torch.modules import SHARDED, check_parts
+from lastiterate.torch.modules import check_parts
 
 X = np.random.default_rng(0).normal(size=(12, 3, 6, 6)).astype(np.float32)
 Y = np.arange(12) % 2
@@ -55,9 +55,3 @@ def test_parts_that_are_shared_stay_shared_and_others_stay_as_they_are():
     assert type(inside.module) is nn.Linear and inside.changed == ("DataParallel: the module inside of it",)
     with pytest.raises(InputError, match="seen a batch"):
         private_version(nn.LazyBatchNorm1d())
-
-
-def test_sharded_modules_are_refused():
-    kind = type(SHARDED[0], (nn.Linear,), {"__module__": "torch.distributed.fsdp"})
-    with pytest.raises(InputError, match="one device"):
-        check_parts(kind(2, 2))

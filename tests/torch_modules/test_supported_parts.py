@@ -1,21 +1,24 @@
 """The table of what works and what is refused is executed: every row of it, on a module that has the part."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import distributed, nn
+from torch.distributed._composable import replicate
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
 import lastiterate as li
 from lastiterate.errors import InputError
 from lastiterate.torch import private_version
-from lastiterate.torch.modules import SHARDED
 
 PAGE = Path(__file__).parents[2] / "docs" / "guides" / "from-opacus.md"
 ROW = re.compile(r"^\| ([^|]+) \| (works|refused) \|", re.MULTILINE)
@@ -68,16 +71,22 @@ class Cast(nn.Module):
             return self.one(x).float()
 
 
-def spread() -> nn.Module:
-    """As a process of a job would hold it."""
-    found = DistributedDataParallel.__new__(DistributedDataParallel)
-    nn.Module.__init__(found)
-    found.module = nn.Linear(4, 4)
-    return found
+def fully_sharded() -> nn.Module:
+    whole = around(nn.Linear(4, 4))
+    fully_shard(whole, mesh=init_device_mesh("cpu", (1,)))
+    return whole
 
 
-def sharded() -> nn.Module:
-    return type(SHARDED[0], (nn.Linear,), {"__module__": "torch.distributed.fsdp"})(4, 4)
+def cut() -> nn.Module:
+    return parallelize_module(around(nn.Linear(4, 4)), init_device_mesh("cpu", (1,)), {"0": ColwiseParallel()})
+
+
+@pytest.fixture(scope="module", autouse=True)
+def job() -> Iterator[None]:
+    """A job of one process, in which modules are spread as in one of many."""
+    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    yield
+    distributed.destroy_process_group()
 
 
 def weighted(out: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
@@ -102,9 +111,14 @@ CASES: dict[str, Callable[[], nn.Module]] = {
     "class weights in the loss": lambda: around(),
     "`class_weight={0: 1, 1: 5}` of `train`": lambda: around(),
     "`DataParallel`": lambda: around(nn.DataParallel(nn.Linear(4, 4))),
-    "`DistributedDataParallel`": lambda: around(spread()),
-    "`FSDP`, `fully_shard`": lambda: around(sharded()),
+    "`DistributedDataParallel`": lambda: around(DistributedDataParallel(nn.Linear(4, 4))),
+    "`FSDP`, `FullyShardedDataParallel`": lambda: around(FullyShardedDataParallel(
+        nn.Linear(4, 4), device_id=torch.device("cpu"))),
+    "`fully_shard`": fully_sharded,
+    "`replicate`": lambda: replicate(around(nn.Linear(4, 4))),
+    "layers cut by `parallelize_module`, and other packed tensors": cut,
 }
+SPREAD = {row for row in CASES if row.startswith(("`FSDP`", "`fully_shard`", "`replicate`", "layers cut"))}
 
 
 def test_every_row_has_a_case():
@@ -119,6 +133,9 @@ def test_what_the_table_says_is_what_happens(row: str):
     if ROWS.get(row) == "refused":
         with pytest.raises(InputError, match="model must"):
             li.train(RUN, (X, Y), model=module, loss=loss)
+        if row in SPREAD:
+            with pytest.raises(InputError, match=r"torch.distributed has spread|plain tensors"):
+                private_version(module)
         return
     weights = {"class_weight": {0: 1, 1: 5}} if "class_weight" in row else {}
     found = li.train(RUN, (X, Y), model=module, loss=loss, **weights)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from torch.utils._pytree import tree_map
 
 from lastiterate.errors import InputError
@@ -20,7 +21,8 @@ from lastiterate.torch.record_gradients import check_alone, made_up, normal, sai
 
 MIXING = (torch.nn.modules.batchnorm._BatchNorm,)
 SPREAD = (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel)
-SHARDED = ("FullyShardedDataParallel", "FSDPModule")
+DISTRIBUTED, WITHIN = "torch.distributed", "torch.distributed.algorithms._checkpoint"
+"""Where classes of modules come from that are spread over processes, and wrappers among them that are not."""
 RANDOM = (torch.nn.modules.dropout._DropoutNd, torch.nn.RReLU)
 FUSED = (torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN)
 ALWAYS_RANDOM = (torch.nn.FractionalMaxPool2d, torch.nn.FractionalMaxPool3d)
@@ -31,11 +33,8 @@ def check_parts(module: torch.nn.Module, *, drawing: bool = False) -> None:
 
     ``drawing``: dropout draws under keys of records.
     """
+    check_whole(module)
     for name, part in module.named_modules():
-        if any(kind.__name__ in SHARDED and kind.__module__.startswith("torch.distributed")
-               for kind in type(part).__mro__):
-            raise InputError("model", "must lie whole on one device, and this one is cut into shards",
-                             type(part).__name__, "train it before it is sharded")
         if isinstance(part, SPREAD):
             raise InputError("model", "must lie on one device, and this one copies itself to several",
                              type(part).__name__, "give the module inside of it, which is its .module")
@@ -55,6 +54,19 @@ def check_parts(module: torch.nn.Module, *, drawing: bool = False) -> None:
         if isinstance(part, ALWAYS_RANDOM) or (random and part.training and not (drawing and drops(part))):
             raise InputError("model", "must draw no random numbers: the certificate counts the noise of the run alone",
                              at, "set its probability to 0, or switch it off with .eval()")
+
+
+def check_whole(module: torch.nn.Module) -> None:
+    """Refuse a module of which other processes hold a part or a copy: FSDP, replicas, tensors that are cut."""
+    for part in module.modules():
+        homes = [kind.__module__ for kind in type(part).__mro__]
+        if any(home.startswith(DISTRIBUTED) and not home.startswith(WITHIN) for home in homes):
+            raise InputError("model", "must lie whole on one device, and torch.distributed has spread this one",
+                             type(part).__name__, "train it before it is spread")
+    for name, tensor in (*module.named_parameters(), *module.named_buffers()):
+        if is_traceable_wrapper_subclass(tensor):
+            raise InputError("model", "must hold plain tensors, and one is spread over devices or packed",
+                             f"{type(tensor).__name__} at {name!r}", "train it before that")
 
 
 def made_up_pair(summed: PerRecord, records: Any, theta: torch.Tensor) -> Any:

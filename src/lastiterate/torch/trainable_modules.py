@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 
 from lastiterate.errors import InputError
-from lastiterate.torch.modules import FUSED, MIXING, RANDOM, SPREAD
+from lastiterate.torch.modules import FUSED, MIXING, RANDOM, SPREAD, check_whole
 from lastiterate.torch.unrolled import UnrolledRecurrence
 
 MOST_GROUPS, LEAST_CHANNELS = 32, 4
@@ -32,17 +32,18 @@ def private_version(module: torch.nn.Module) -> PrivateVersion:
     looked at on public records first. Dropout is switched off, instance normalisation collects no statistics.
     LSTM, GRU and RNN become the same layers of ordinary operations, whose parameters have the same names: outputs are
     equal to rounding, and a state dictionary of one is one of the other.
-    Errors: a lazy part that has seen no batch yet.
+    Errors: a lazy part that has seen no batch yet; a module of which other processes hold a part.
     """
     for name, tensor in (*module.named_parameters(), *module.named_buffers()):
         if isinstance(tensor, torch.nn.UninitializedParameter | torch.nn.UninitializedBuffer):
             raise InputError("module", "must have parts that have seen a batch", name,
                              "run a lazy module on a made-up batch first")
     changed = list[str]()
+    if isinstance(module, SPREAD):
+        changed.append(f"{type(module).__name__}: the module inside of it")
+        module = module.module
+    check_whole(module)
     own = copy.deepcopy(module)
-    if isinstance(own, SPREAD):
-        changed.append(f"{type(own).__name__}: the module inside of it")
-        own = own.module
     done = dict[int, torch.nn.Module]()
     for name, part in list(own.named_modules(remove_duplicate=False)):
         if id(part) not in done:
