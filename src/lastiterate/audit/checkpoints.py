@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lastiterate.engine.gaussian_noise import Key, Number
 from lastiterate.engine.loop import Schedule, State, advance, drawn_for_pass, drawn_once, schedule, start
 from lastiterate.engine.network import prepared
 from lastiterate.engine.parameter_form import Form
@@ -32,7 +33,7 @@ Many = Callable[[Run, tuple[Any, ...], Any, Sequence[int], Look], np.ndarray]
 the run; a pure function of the data and of every model's key."""
 
 
-def fit_networks(run: Run, loss: RecordLoss, params: Any, data: tuple[Any, ...], keys: Any, *,
+def fit_networks(run: Run, loss: RecordLoss, params: Any, data: tuple[Any, ...], keys: np.ndarray, *,
                  checkpoints: Sequence[int] | None = None, batch_models: int = 30, many: Many | None = None) -> Any:
     """One network per key, for audits and experiments: parameters structured like ``params``, arrays (models, ...).
 
@@ -50,7 +51,8 @@ def fit_networks(run: Run, loss: RecordLoss, params: Any, data: tuple[Any, ...],
     return form.whole(form.released(thetas[:, 0] if checkpoints is None else thetas))
 
 
-def weights_after(run: Run, features: Any, target: Any, keys: Any, checkpoints: Sequence[int]) -> np.ndarray:
+def weights_after(run: Run, features: np.ndarray, target: np.ndarray, keys: np.ndarray,
+                  checkpoints: Sequence[int]) -> np.ndarray:
     """Linear models after several numbers of steps, one per key, in one program: (models, checkpoints, k, d + 1).
 
     As ``Trainer(run).fit_many`` trains them; a shorter run's last iterate with the same key is the longer one's. For
@@ -96,14 +98,14 @@ def looked_at(loop: Loop, first: jax.Array, arranged: Any, keys: jax.Array, chec
 
 
 @jax.jit
-def _started(program: StepProgram, first: Any, keys: Any) -> State:
+def _started(program: StepProgram, first: Any, keys: np.ndarray) -> State:
     return jax.vmap(lambda key: start(program, first, key))(keys)
 
 
 @jax.jit
-def _onward(program: StepProgram, state: State, data: Any, keys: Any, plan: Schedule, done: Any, until: Any,
-            number: Any) -> State:
-    def one(state: State, key: jax.Array) -> State:
+def _onward(program: StepProgram, state: State, data: Any, keys: np.ndarray, plan: Schedule, done: Any, until: Any,
+            number: Number) -> State:
+    def one(state: State, key: Key) -> State:
         arranged = drawn_for_pass(program, drawn_once(program, data, key), key, number)
         return advance(program, 1, state, arranged, key, plan, jnp.asarray(done), until)
 

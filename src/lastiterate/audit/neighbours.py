@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from inspect import Parameter, signature
-from typing import Any
 
 import numpy as np
 
@@ -79,7 +78,7 @@ def check_adjacency(neighbours: Neighbours, run: Run) -> None:
                          neighbours.record, "mark it as absent, or account the run under replace-one")
 
 
-def execute(run: Run, data_set: DataSet, train: Train, keys: Any) -> np.ndarray:
+def execute(run: Run, data_set: DataSet, train: Train, keys: np.ndarray | None) -> np.ndarray:
     """Released parameters of one model per key, (models, ...) float64."""
     if data_set.absent is None:
         return np.asarray(train(data_set.features, data_set.target, keys))

@@ -50,7 +50,7 @@ def train_many(run: Run, shapes: Mapping[str, tuple[int, ...]] = SHAPES) -> Trai
 
     Absent records have no gradient because their rows become 0.
     """
-    def train(features: Any, target: Any, keys: Any, absent: Sequence[int] = ()) -> np.ndarray:
+    def train(features: np.ndarray, target: np.ndarray, keys: np.ndarray, absent: Sequence[int] = ()) -> np.ndarray:
         rows = np.array(features, np.float32)
         rows[list(absent)] = 0.0
         with jax.enable_x64(True):

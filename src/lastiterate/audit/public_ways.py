@@ -78,7 +78,8 @@ class Executed:
     train: Train
     call: Callable[[Neighbours], Public]
 
-    def __call__(self, features: Any, target: Any, keys: Any, absent: Sequence[int] = ()) -> np.ndarray:
+    def __call__(self, features: np.ndarray, target: np.ndarray, keys: np.ndarray,
+                 absent: Sequence[int] = ()) -> np.ndarray:
         return self.train(features, target, keys, absent=absent)
 
 

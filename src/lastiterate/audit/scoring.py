@@ -54,7 +54,7 @@ def batch_size(run: Run, width: int) -> int:
     return int(min(max(MEMORY // (8 * numbers), 16), 2**16))
 
 
-def require_pure(run: Run, data_set: DataSet, train: Train, keys: Any, released: np.ndarray) -> None:
+def require_pure(run: Run, data_set: DataSet, train: Train, keys: np.ndarray, released: np.ndarray) -> None:
     """Refuse a trainer that does not answer ``keys`` as it did before, when they were the first of ``released``.
 
     Batches of another size may round differently; other noise is far above the tolerance of 1e-6.
@@ -136,7 +136,7 @@ def pilots_of(run: Run, number: int, pair: Neighbours, train: Train, plan: Trial
     return found[0], found[1]
 
 
-def in_batches(run: Run, data_set: DataSet, train: Train, keys: Any, size: int) -> np.ndarray:
+def in_batches(run: Run, data_set: DataSet, train: Train, keys: np.ndarray, size: int) -> np.ndarray:
     """One model per key, from batches of ``size``: the last one is filled up, so that no other size is compiled."""
     filled = np.concatenate((keys, np.repeat(keys[:1], -len(keys) % size, axis=0)))
     parts = list[np.ndarray]()
@@ -146,7 +146,7 @@ def in_batches(run: Run, data_set: DataSet, train: Train, keys: Any, size: int) 
     return np.concatenate(parts)[:len(keys)]
 
 
-def _released(run: Run, data_set: DataSet, train: Train, keys: Any) -> np.ndarray:
+def _released(run: Run, data_set: DataSet, train: Train, keys: np.ndarray) -> np.ndarray:
     models = execute(run, data_set, train, keys)
     if models.ndim < 2 or len(models) != len(keys):
         raise InputError("train", "must return one model per key", models.shape, "as Trainer(run).fit_many does")

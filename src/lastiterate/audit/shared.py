@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from lastiterate.audit.neighbours import Train
+from lastiterate.engine.gaussian_noise import Key
 
 
 def on_devices(train: Train) -> Train:
@@ -20,13 +20,13 @@ def on_devices(train: Train) -> Train:
     if jax.local_device_count() == 1:
         return train
 
-    def shared(features: Any, target: Any, keys: Any, absent: Sequence[int] = ()) -> np.ndarray:
+    def shared(features: np.ndarray, target: np.ndarray, keys: np.ndarray, absent: Sequence[int] = ()) -> np.ndarray:
         return np.asarray(train(features, target, spread(keys), absent=absent))[:len(keys)]
 
     return shared
 
 
-def spread(keys: Any) -> jax.Array:
+def spread(keys: Key) -> jax.Array:
     """Keys on all devices of this process, filled up with the first one to a multiple of their number."""
     devices, held = np.array(jax.local_devices()), np.asarray(keys)
     filled = np.concatenate((held, np.repeat(held[:1], -len(held) % len(devices), axis=0)))

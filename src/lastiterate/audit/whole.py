@@ -17,6 +17,7 @@ from lastiterate.accounting.exact_steps import ExactRun
 from lastiterate.audit.neighbours import Train
 from lastiterate.engine import Model, execute
 from lastiterate.engine.exact_sums import execute_exactly
+from lastiterate.engine.gaussian_noise import Key
 from lastiterate.engine.prepare import linear_loss
 from lastiterate.engine.unit_arrays import UnitRecords
 from lastiterate.engine.unit_gradients import execute_units
@@ -57,18 +58,18 @@ def alone(run: Run) -> bool:
 def one_by_one(run: Run, *, exact: bool = False) -> Train:
     """The whole run, private preparation and calibration included; (models, p). A record that is a unit has its row in
     all of its places; ``exact``: on exact sums with exact noise."""
-    def model(features: Any, target: Any, key: Any, absent: Sequence[int]) -> Model:
+    def model(features: np.ndarray, target: np.ndarray, key: Key, absent: Sequence[int]) -> Model:
         if run.rows_per_record > 1:
             return execute_units(run, as_units(run, features, target, absent), key)
         return (execute_exactly if exact else execute)(run, features, target, key, absent=absent)
 
-    def train(features: Any, target: Any, keys: Any, absent: Sequence[int] = ()) -> np.ndarray:
+    def train(features: np.ndarray, target: np.ndarray, keys: np.ndarray, absent: Sequence[int] = ()) -> np.ndarray:
         return np.stack([flat(model(features, target, np.asarray(key), absent)) for key in keys])
 
     return train
 
 
-def as_units(run: Run, features: Any, target: Any, absent: Sequence[int]) -> UnitRecords:
+def as_units(run: Run, features: np.ndarray, target: np.ndarray, absent: Sequence[int]) -> UnitRecords:
     """Records whose places hold one row each; those that are absent have no place."""
     present = np.ones((run.n, run.rows_per_record), bool)
     present[list(absent)] = False
@@ -114,14 +115,14 @@ def end_to_end(estimator: Any, n: int | None, features: int | None) -> EndToEnd:
                              "pass the public labels with classes=")
         labels = np.unique(np.asarray(estimator.classes))
 
-    def fitted(rows: Any, target: Any, seed: int) -> Any:
+    def fitted(rows: np.ndarray, target: np.ndarray, seed: int) -> Any:
         copied: Any = clone(estimator)
         made = copied.set_params(adjacency="replace-one", random_state=seed, ledger=None)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return made.fit(rows, target if labels is None else labels[np.asarray(target)])
 
-    def train(rows: Any, target: Any, keys: Any) -> np.ndarray:
+    def train(rows: np.ndarray, target: np.ndarray, keys: np.ndarray) -> np.ndarray:
         return np.stack([flat(fitted(rows, target, int(key[0]) >> 1).model_) for key in np.asarray(keys)])
 
     target = np.arange(n) % (1 if labels is None else len(labels))

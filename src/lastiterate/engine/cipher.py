@@ -29,7 +29,7 @@ AT_ONCE, FEW = 2**16, 2**13
 
 
 @jax.jit
-def encrypted(key: Any, first: jax.Array, second: jax.Array) -> Pair:
+def encrypted(key: np.ndarray | jax.Array, first: jax.Array, second: jax.Array) -> Pair:
     """Blocks ``(first, second)`` of a counter under a key of four 32-bit words; all of them uint64, of one shape."""
     assert first.dtype == second.dtype == jnp.uint64, "64-bit JAX is off, and half of the counter was lost"
     if first.size <= 2 * AT_ONCE:
@@ -43,7 +43,7 @@ def encrypted(key: Any, first: jax.Array, second: jax.Array) -> Pair:
     return one, two
 
 
-def _encrypted(key: Any, first: jax.Array, second: jax.Array) -> Pair:
+def _encrypted(key: np.ndarray | jax.Array, first: jax.Array, second: jax.Array) -> Pair:
     """All blocks at once."""
     words = [key[i] for i in range(4)]
     schedule = [*words, words[0] ^ words[1] ^ words[2] ^ words[3] ^ PARITY]

@@ -19,7 +19,7 @@ import numpy as np
 from lastiterate import interrupts
 from lastiterate.engine.checkpoint import Keeper
 from lastiterate.engine.external_steps import StepEnds, ended_outside
-from lastiterate.engine.gaussian_noise import NOISE, ORDER, Key, gaussian, stream
+from lastiterate.engine.gaussian_noise import NOISE, ORDER, Key, Number, gaussian, stream
 from lastiterate.engine.growth import check_growth, check_released
 from lastiterate.engine.loop import (
     Schedule,
@@ -139,7 +139,7 @@ class OutsideLoop:
         check_released(released)
         return released
 
-    def many(self, initial: np.ndarray, sums: ManySums, keys: Any) -> np.ndarray:
+    def many(self, initial: np.ndarray, sums: ManySums, keys: Key) -> np.ndarray:
         """The last iterate for every key, (models, size): for tests and audits."""
         check_process()
         check_dimension(self.run, initial.size)
@@ -174,32 +174,32 @@ def streams_of(key: Key) -> Streams:
 
 
 @jax.jit
-def _asked(program: StepProgram, state: State, numbers: Any, own: Streams, k: Any) -> tuple[jax.Array, jax.Array]:
+def _asked(program: StepProgram, state: State, numbers: Any, own: Streams, k: Number) -> tuple[jax.Array, jax.Array]:
     """Where step k takes its gradients, and how often each record stands in its batch, (n,)."""
     return looked_from(program, state, k), batch_sum(program, state.theta, numbers, own.order, k)
 
 
 @jax.jit
-def noise_of(program: StepProgram, state: State, own: Streams, plan: Schedule, k: Any) -> tuple[jax.Array, State]:
+def noise_of(program: StepProgram, state: State, own: Streams, plan: Schedule, k: Number) -> tuple[jax.Array, State]:
     """The noise of step k, shaped like the parameters, and the state that remembers it."""
     return noise_at(program, state, gaussian(own.noise, k, state.theta.shape), plan, k)
 
 
 @jax.jit
 def _asked_many(program: StepProgram, states: State, numbers: Any, owns: Streams,
-                k: Any) -> tuple[jax.Array, jax.Array]:
+                k: Number) -> tuple[jax.Array, jax.Array]:
     """Where step k takes its gradients, and its batch, for every key."""
     return jax.vmap(lambda state, held, own: _asked(program, state, held, own, k))(states, numbers, owns)
 
 
 @jax.jit
 def _noise_many(program: StepProgram, states: State, owns: Streams, plan: Schedule,
-                k: Any) -> tuple[jax.Array, State]:
+                k: Number) -> tuple[jax.Array, State]:
     return jax.vmap(lambda state, own: noise_of(program, state, own, plan, k))(states, owns)
 
 
 @jax.jit
 def _ended_many(program: StepProgram, states: State, points: Any, totals: Any, noises: Any, plan: Schedule,
-                k: Any) -> State:
+                k: Number) -> State:
     return jax.vmap(lambda state, point, total, noise: ended_outside(program, state, point, total, noise, plan, k))(
         states, points, totals, noises)

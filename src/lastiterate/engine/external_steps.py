@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lastiterate.engine.gaussian_noise import Number, Real
 from lastiterate.engine.loop import Schedule, State, ended, moved_against, noisy_mean
 from lastiterate.engine.program import StepProgram
 from lastiterate.run.update_rule import Memory, UpdateRule
@@ -24,7 +24,7 @@ class StepEnds:
     rule: UpdateRule | None
     memory: Memory = ()
 
-    def ended(self, state: State, point: Any, total: Any, noise: Any, k: int) -> State:
+    def ended(self, state: State, point: jax.Array, total: np.ndarray | jax.Array, noise: Real, k: int) -> State:
         """Step k from the sum that came from outside."""
         if self.rule is None:
             return ended_outside(self.program, state, point, total, noise, self.plan, k)
@@ -46,19 +46,20 @@ class StepEnds:
 
 
 @jax.jit
-def ended_outside(program: StepProgram, state: State, point: Any, total: Any, noise: Any, plan: Schedule,
-                  k: Any) -> State:
+def ended_outside(program: StepProgram, state: State, point: jax.Array, total: jax.Array, noise: jax.Array,
+                  plan: Schedule, k: Number) -> State:
     """Step k from the sum that came from outside."""
     step_size = plan.step_size[jnp.minimum(k, plan.step_size.shape[0] - 1)]
     return ended(program, state, point, total, noise, k, step_size)
 
 
 @jax.jit
-def _mean_outside(program: StepProgram, point: Any, total: Any, noise: Any) -> jax.Array:
+def _mean_outside(program: StepProgram, point: jax.Array, total: jax.Array, noise: jax.Array) -> jax.Array:
     return noisy_mean(program, point, total, noise)
 
 
 @jax.jit
-def _moved_outside(program: StepProgram, state: State, point: Any, direction: Any, plan: Schedule, k: Any) -> State:
+def _moved_outside(program: StepProgram, state: State, point: jax.Array, direction: jax.Array, plan: Schedule,
+                   k: Number) -> State:
     return moved_against(program, state, point, direction, k,
                          plan.step_size[jnp.minimum(k, plan.step_size.shape[0] - 1)])

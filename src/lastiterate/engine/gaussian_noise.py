@@ -19,8 +19,12 @@ from jax.custom_batching import custom_vmap
 
 from lastiterate.engine.cipher import encrypted, parts
 
-Key = Any
+Key = np.ndarray | jax.Array
 """(4,) uint32: an array of NumPy or JAX."""
+Number = int | jax.Array
+"""Of a step, a pass or a place, from 0 on; traced in compiled programs."""
+Real = float | jax.Array
+"""A step size or another number of a step; or noise, of any shape."""
 NOISE, START, ORDER, PREPARATION, CALIBRATION = range(5)  #: streams of one key
 DERIVED = np.uint64(2**63)
 """Marks blocks of the counter that become keys; all others are bits."""
@@ -46,17 +50,17 @@ def stream(key: Key, which: Any) -> jax.Array:
     return jnp.stack(parts(encrypted(key, jnp.asarray(which, jnp.uint64), jnp.asarray(DERIVED))))
 
 
-def words(key: Key, step: Any, count: int) -> tuple[jax.Array, jax.Array]:
+def words(key: Key, step: Number, count: int) -> tuple[jax.Array, jax.Array]:
     """Twice ``count`` words of 64 random bits, for one step below 2^63 of a stream."""
     return encrypted(key, jnp.arange(count, dtype=jnp.uint64), jnp.full(count, step, jnp.uint64))
 
 
-def bits(key: Key, step: Any, count: int) -> jax.Array:
+def bits(key: Key, step: Number, count: int) -> jax.Array:
     """``count`` words of 64 random bits."""
     return jnp.concatenate(words(key, step, (count + 1) // 2))[:count]
 
 
-def words_between(key: Key, step: Any, count: int, first: Any, many: int) -> jax.Array:
+def words_between(key: Key, step: Number, count: int, first: Number, many: int) -> jax.Array:
     """Words ``first`` .. ``first + many - 1`` of ``bits(key, step, count)``, without those before and behind them."""
     half = (count + 1) // 2
     place = jnp.asarray(first, jnp.uint64) + jnp.arange(many, dtype=jnp.uint64)
@@ -66,7 +70,7 @@ def words_between(key: Key, step: Any, count: int, first: Any, many: int) -> jax
 
 
 @partial(jax.jit, static_argnums=2)  # a loop outside of a compiled program would be compiled at every call
-def gaussian(key: Key, step: Any, shape: tuple[int, ...]) -> jax.Array:
+def gaussian(key: Key, step: Number, shape: tuple[int, ...]) -> jax.Array:
     """Standard normal noise of one step, float64, from 128 random bits for every two numbers and more where needed.
 
     Under ``vmap`` over steps few numbers are drawn as one long row: in half of the time, and the same.
@@ -76,7 +80,7 @@ def gaussian(key: Key, step: Any, shape: tuple[int, ...]) -> jax.Array:
     drawn = custom_vmap(lambda key, step: _of_step(key, step, shape))
 
     @drawn.def_vmap
-    def of_many(count: int, batched: list[bool], key: Key, step: Any) -> tuple[jax.Array, bool]:  # pyright: ignore
+    def of_many(count: int, batched: list[bool], key: Key, step: jax.Array) -> tuple[jax.Array, bool]:  # pyright: ignore
         if batched[0] or count * pairs > AT_A_TIME:
             axes = tuple(0 if each else None for each in batched)
             return jax.vmap(partial(_of_step, shape=shape), in_axes=axes)(key, step), True
@@ -88,11 +92,11 @@ def gaussian(key: Key, step: Any, shape: tuple[int, ...]) -> jax.Array:
     return drawn(key, jnp.asarray(step))
 
 
-def _of_step(key: Key, step: Any, shape: tuple[int, ...]) -> jax.Array:
+def _of_step(key: Key, step: Number, shape: tuple[int, ...]) -> jax.Array:
     count = math.prod(shape)
     pairs = (count + 1) // 2
 
-    def some(begin: Any, many: int) -> tuple[jax.Array, jax.Array]:
+    def some(begin: np.uint64 | jax.Array, many: int) -> tuple[jax.Array, jax.Array]:
         return _numbered_normals(key, begin + jnp.arange(many, dtype=jnp.uint64), jnp.full(many, step, jnp.uint64))
 
     if pairs <= AT_A_TIME:
@@ -108,18 +112,18 @@ def _numbered_normals(key: Key, place: jax.Array, step: jax.Array) -> tuple[jax.
     return normal_pairs(lambda number: encrypted(key, place + number * np.uint64(ROUND), step))
 
 
-def uniform(key: Key, step: Any, count: int) -> jax.Array:
+def uniform(key: Key, step: Number, count: int) -> jax.Array:
     """``count`` numbers in (0, 1), float64, of 53 random bits each."""
     return ((bits(key, step, count) >> np.uint64(11)).astype(jnp.float64) + 0.5) * 2.0**-53
 
 
-def below(key: Key, step: Any, count: int, end: Any) -> jax.Array:
+def below(key: Key, step: Number, count: int, end: Number) -> jax.Array:
     """``count`` independent whole numbers 0 .. end - 1: every probability is 1/end to a relative end 2^-64. ``end`` may
     have one value for each."""
     return (bits(key, step, count) % jnp.asarray(end, jnp.uint64)).astype(jnp.int64)
 
 
-def permutation(key: Key, step: Any, count: int) -> jax.Array:
+def permutation(key: Key, step: Number, count: int) -> jax.Array:
     """A uniform permutation of 0 .. count - 1: the order of random words.
 
     Equal words keep the public order; for any one record there are some with probability below count 2^-64.

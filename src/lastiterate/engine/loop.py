@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lastiterate.engine.gaussian_noise import NOISE, ORDER, START, Key, gaussian, stream
+from lastiterate.engine.gaussian_noise import NOISE, ORDER, START, Key, Number, Real, gaussian, stream
 from lastiterate.engine.program import StepProgram
 from lastiterate.engine.prox import project, proximal
 from lastiterate.engine.record_keys import with_keys
@@ -50,8 +50,8 @@ class Schedule(NamedTuple):
     noise_std: np.ndarray
 
 
-def update(program: StepProgram, state: State, data: Any, order: Key, noise: Any, k: Any, step_size: Any,
-           exact: Any = None) -> State:
+def update(program: StepProgram, state: State, data: Any, order: Key, noise: Real, k: Number, step_size: Real,
+           exact: jax.Array | None = None) -> State:
     """Step k (0-based): the only implementation of the update rule; ``noise`` is added to the mean gradient.
 
     ``exact``: noise that is added to the sum before anything is divided, where both are multiples of one power of two.
@@ -65,25 +65,26 @@ def update(program: StepProgram, state: State, data: Any, order: Key, noise: Any
     return ended(program, state, point, total if exact is None else total + exact, noise, k, step_size)
 
 
-def looked_from(program: StepProgram, state: State, k: Any) -> jax.Array:
+def looked_from(program: StepProgram, state: State, k: Number) -> jax.Array:
     """Where the gradients of step k are taken."""
     return program.rule.point(state.theta, state.memory, k)
 
 
-def ended(program: StepProgram, state: State, point: jax.Array, total: jax.Array, noise: Any, k: Any,
-          step_size: Any) -> State:
+def ended(program: StepProgram, state: State, point: jax.Array, total: jax.Array, noise: Real, k: Number,
+          step_size: Real) -> State:
     """Step k from the sum ``total`` of its batch's gradients at ``point``."""
     gradient = noisy_mean(program, point, total, noise)
     direction, memory = program.rule.update(gradient, state.memory, state.theta, k)
     return moved_against(program, state._replace(memory=memory), point, direction, k, step_size)
 
 
-def noisy_mean(program: StepProgram, point: Any, total: Any, noise: Any) -> jax.Array:
+def noisy_mean(program: StepProgram, point: jax.Array, total: jax.Array, noise: Real) -> jax.Array:
     """What a step makes of the sum of its batch's gradients, before its update rule."""
     return total / program.divisor + program.objective.ridge * point + noise
 
 
-def moved_against(program: StepProgram, state: State, point: Any, direction: Any, k: Any, step_size: Any) -> State:
+def moved_against(program: StepProgram, state: State, point: jax.Array, direction: jax.Array, k: Number,
+                  step_size: Real) -> State:
     """The end of step k: against a direction, by the penalty's proximal map, onto the domain; and into the average."""
     moved = program.objective.leafwise(partial(proximal, program.prox, step_size), point - step_size * direction)
     theta = project(program.domain, moved)
@@ -97,12 +98,12 @@ def outcome(program: StepProgram, state: State) -> jax.Array:
     return state.theta if program.average is None else state.followed[0]
 
 
-def batch_sum(program: StepProgram, theta: jax.Array, data: Any, order: Key, k: Any) -> jax.Array:
+def batch_sum(program: StepProgram, theta: jax.Array, data: Any, order: Key, k: Number) -> jax.Array:
     """Sum of the clipped data gradients of step k's batch; ``order``: the stream of secret draws."""
     return program.sampler.batch_sum(lambda chunk: chunk_sum(program, theta, chunk, order, k), data, order, k)
 
 
-def chunk_sum(program: StepProgram, theta: jax.Array, chunk: Any, order: Key, k: Any) -> jax.Array:
+def chunk_sum(program: StepProgram, theta: jax.Array, chunk: Any, order: Key, k: Number) -> jax.Array:
     """Sum of the clipped data gradients of a chunk of step k, whose records have keys where they brought numbers."""
     chunk = with_keys(chunk, order, k, program.copies) if program.copies else chunk
     return program.objective.chunk_sum(theta, chunk)
@@ -121,16 +122,16 @@ def start(program: StepProgram, initial: Any, key: Key) -> State:
     return State(theta, *jax.tree.map(jnp.copy, (program.rule.init(theta), followed, recent)))
 
 
-def _advanced(program: StepProgram, ahead: int, state: State, data: Any, key: Key, plan: Schedule, first: Any,
-              last: Any) -> State:
+def _advanced(program: StepProgram, ahead: int, state: State, data: Any, key: Key, plan: Schedule, first: Number,
+              last: Number) -> State:
     """Steps first .. last - 1; the noise of ``ahead`` steps is drawn at once, which is quicker and changes nothing."""
     noise_key, order = stream(key, NOISE), stream(key, ORDER)
 
-    def stretch(place: Any, current: State) -> State:
+    def stretch(place: Number, current: State) -> State:
         begin = first + place * ahead
         noise = jax.vmap(lambda k: gaussian(noise_key, k, state.theta.shape))(begin + jnp.arange(ahead))
 
-        def one(k: Any, now: State) -> State:
+        def one(k: Number, now: State) -> State:
             return step_at(program, now, data, order, noise[k - begin], plan, k)
 
         return jax.lax.fori_loop(begin, jnp.minimum(begin + ahead, last), one, current)
@@ -144,12 +145,12 @@ advance_in_place = jax.jit(_advanced, static_argnums=1, donate_argnums=2)
 
 
 @jax.jit
-def advance_exactly(program: StepProgram, state: State, data: Any, key: Key, plan: Schedule, draws: Any, first: Any,
-                    last: Any) -> State:
+def advance_exactly(program: StepProgram, state: State, data: Any, key: Key, plan: Schedule, draws: jax.Array,
+                    first: Number, last: Number) -> State:
     """Steps first .. last - 1; ``draws[k - first]`` is added to the sum of step k's gradients."""
     order = stream(key, ORDER)
 
-    def one(k: Any, now: State) -> State:
+    def one(k: Number, now: State) -> State:
         step_size = plan.step_size[jnp.minimum(k, plan.step_size.shape[0] - 1)]
         return update(program, now, data, order, 0.0, k, step_size, draws[k - first])
 
@@ -157,8 +158,8 @@ def advance_exactly(program: StepProgram, state: State, data: Any, key: Key, pla
 
 
 @jax.jit
-def trace_exactly(program: StepProgram, state: State, data: Any, key: Key, plan: Schedule, draws: Any,
-                  first: Any) -> tuple[State, jax.Array]:
+def trace_exactly(program: StepProgram, state: State, data: Any, key: Key, plan: Schedule, draws: jax.Array,
+                  first: Number) -> tuple[State, jax.Array]:
     """As many steps from ``first`` on as there are ``draws``, and all their iterates."""
     order = stream(key, ORDER)
 
@@ -172,12 +173,12 @@ def trace_exactly(program: StepProgram, state: State, data: Any, key: Key, plan:
 
 
 @partial(jax.jit, static_argnums=6)
-def trace(program: StepProgram, state: State, data: Any, key: Key, plan: Schedule, first: Any,
+def trace(program: StepProgram, state: State, data: Any, key: Key, plan: Schedule, first: Number,
           count: int) -> tuple[State, jax.Array]:
     """``count`` steps from ``first`` on, and all their iterates, (count, ...)."""
     noise_key, order = stream(key, NOISE), stream(key, ORDER)
 
-    def body(current: State, k: Any) -> tuple[State, jax.Array]:
+    def body(current: State, k: Number) -> tuple[State, jax.Array]:
         noise = gaussian(noise_key, k, current.theta.shape)
         after = step_at(program, current, data, order, noise, plan, k)
         return after, after.theta
@@ -185,14 +186,15 @@ def trace(program: StepProgram, state: State, data: Any, key: Key, plan: Schedul
     return jax.lax.scan(body, state, first + jnp.arange(count))
 
 
-def step_at(program: StepProgram, state: State, data: Any, order: Key, unit: Any, plan: Schedule, k: Any) -> State:
+def step_at(program: StepProgram, state: State, data: Any, order: Key, unit: jax.Array, plan: Schedule,
+            k: Number) -> State:
     """Step k with ``unit`` normal noise and the plan's numbers."""
     step_size = plan.step_size[jnp.minimum(k, plan.step_size.shape[0] - 1)]
     noise, state = noise_at(program, state, unit, plan, k)
     return update(program, state, data, order, noise, k, step_size)
 
 
-def noise_at(program: StepProgram, state: State, unit: Any, plan: Schedule, k: Any) -> tuple[Any, State]:
+def noise_at(program: StepProgram, state: State, unit: jax.Array, plan: Schedule, k: Number) -> tuple[jax.Array, State]:
     """What step k adds to the mean gradient, from ``unit`` normal noise of its own; and the state that remembers it."""
     if program.recursion is not None:
         unit, recent = program.recursion.made(state.recent, unit, k)
@@ -206,7 +208,7 @@ def drawn_once(program: StepProgram, data: Any, key: Key) -> Any:
     return sampler.arranged(data, stream(key, ORDER)) if sampler.drawn == "once" else data
 
 
-def drawn_for_pass(program: StepProgram, data: Any, key: Key, number: Any) -> Any:
+def drawn_for_pass(program: StepProgram, data: Any, key: Key, number: Number) -> Any:
     """Data (in public order) as the secret draw of pass ``number`` arranges them; without one as they are."""
     sampler = program.sampler
     return sampler.arranged(data, stream(stream(key, ORDER), number)) if sampler.drawn == "each pass" else data

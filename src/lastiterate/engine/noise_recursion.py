@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lastiterate.engine.gaussian_noise import Number
 from lastiterate.engine.structure import numbered
 from lastiterate.run.correlated_noise import Correlated
 from lastiterate.run.run import Run
@@ -45,7 +46,7 @@ class NoiseRecursion:
         """What is remembered before the first step."""
         return (jnp.zeros((len(self.taps), *theta.shape), jnp.float64),)
 
-    def made(self, recent: Recent, drawn: Any, k: Any) -> tuple[jax.Array, Recent]:
+    def made(self, recent: Recent, drawn: Any, k: Number) -> tuple[jax.Array, Recent]:
         """What step k adds, in units of a draw, from its draw; and what is remembered after it."""
         (held,) = recent
         size = len(self.taps)

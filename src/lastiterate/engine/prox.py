@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lastiterate.engine.gaussian_noise import Real
 from lastiterate.errors import InputError
 from lastiterate.run.domains import AffineBall, Ball, Box, Domain, Everywhere, Simplex
 from lastiterate.run.penalties import L1, ElasticNet, GroupLasso, L2Squared, NuclearNorm, Prox
@@ -72,7 +73,7 @@ def onto_ball(radius: Any, theta: jax.Array) -> jax.Array:
     return theta * jnp.minimum(1.0, radius * INSIDE / jnp.maximum(jnp.linalg.norm(theta), 1e-300))
 
 
-def proximal(prox: Prox | None, step: Any, array: jax.Array) -> jax.Array:
+def proximal(prox: Prox | None, step: Real, array: jax.Array) -> jax.Array:
     """argmin_u step h(u) + |u - array|^2 / 2."""
     match prox:
         case None:

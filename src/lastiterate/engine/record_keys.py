@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lastiterate.engine.cipher import encrypted, parts
-from lastiterate.engine.gaussian_noise import Key, stream
+from lastiterate.engine.gaussian_noise import Key, Number, stream
 from lastiterate.run.record_draws import MOST_COPIES
 
 RECORDS = np.uint64(2**62)
@@ -22,7 +22,7 @@ WORDS = 2
 """Words of 32 bits of a record's key."""
 
 
-def with_keys(chunk: Any, order: Key, k: Any, copies: int) -> Any:
+def with_keys(chunk: Any, order: Key, k: Number, copies: int) -> Any:
     """A chunk (records, numbers, which slots are real) with keys of step k, (m, copies, ``WORDS``) uint32, for the
     numbers.
 
@@ -32,7 +32,7 @@ def with_keys(chunk: Any, order: Key, k: Any, copies: int) -> Any:
     return (*records, keys_of(order, numbers, k, copies), real)
 
 
-def keys_of(order: Key, numbers: jax.Array, k: Any, copies: int = 1) -> jax.Array:
+def keys_of(order: Key, numbers: jax.Array, k: Number, copies: int = 1) -> jax.Array:
     """The keys of step k of the records of these ``numbers``, one for each copy, (m, copies, ``WORDS``) uint32."""
     first = jnp.repeat(numbers.astype(jnp.uint64), copies)
     second = jnp.asarray(k, jnp.uint64) * MOST_COPIES + jnp.tile(jnp.arange(copies, dtype=jnp.uint64), numbers.size)

@@ -17,7 +17,7 @@ import numpy as np
 from lastiterate import interrupts
 from lastiterate.engine.checkpoint import Keeper
 from lastiterate.engine.gathered import batches
-from lastiterate.engine.gaussian_noise import Key, fresh_key
+from lastiterate.engine.gaussian_noise import Key, Number, fresh_key
 from lastiterate.engine.gradients import Linear, outputs
 from lastiterate.engine.growth import check_growth, check_released
 from lastiterate.engine.loop import (
@@ -83,7 +83,7 @@ class Loop:
         check_released(released)
         return released
 
-    def _last(self, state: State, data: Any, key: Any, progress: Progress | None, keeper: Keeper | None) -> np.ndarray:
+    def _last(self, state: State, data: Any, key: Key, progress: Progress | None, keeper: Keeper | None) -> np.ndarray:
         plan, steps, program = schedule(self.run), self.run.steps, self.program
         whole = progress is None and keeper is None
         began, done, ahead = time.perf_counter(), 0, noise_ahead(state.theta.size)
@@ -110,7 +110,7 @@ class Loop:
                 del group  # before the next one takes its memory
         return np.asarray(outcome(program, state))
 
-    def _all(self, state: State, data: Any, key: Any) -> np.ndarray:
+    def _all(self, state: State, data: Any, key: Key) -> np.ndarray:
         plan, steps, program = schedule(self.run), self.run.steps, self.program
         if self.draws is not None:
             return self._all_exactly(state, data, key, self.draws)
@@ -125,7 +125,7 @@ class Loop:
             found.append(np.asarray(part))
         return np.concatenate(found)
 
-    def _all_exactly(self, state: State, data: Any, key: Any, draws: Draws) -> np.ndarray:
+    def _all_exactly(self, state: State, data: Any, key: Key, draws: Draws) -> np.ndarray:
         plan, steps, program = schedule(self.run), self.run.steps, self.program
         blocks, ahead, found = program.sampler.blocks, noise_ahead(state.theta.size), list[np.ndarray]()
         each_pass = program.sampler.drawn == "each pass"
@@ -140,7 +140,7 @@ class Loop:
             found.append(np.asarray(part))
         return np.concatenate(found)[:steps]
 
-    def many(self, initial: Any, data: Any, keys: Any, firsts: np.ndarray | None = None) -> np.ndarray:
+    def many(self, initial: Any, data: Any, keys: Key, firsts: np.ndarray | None = None) -> np.ndarray:
         """What is released for every key, in a single vectorised program; ``data`` in public order. ``firsts``: the
         first parameters for every key, where they are not all ``initial``."""
         check_dimension(self.run, math.prod(np.shape(initial)))
@@ -152,7 +152,7 @@ class Loop:
 
 
 @jax.jit
-def _many(program: StepProgram, firsts: Any, data: Any, keys: Any, plan: Any, steps: Any) -> jax.Array:
+def _many(program: StepProgram, firsts: Any, data: Any, keys: Key, plan: Any, steps: Any) -> jax.Array:
     blocks = program.sampler.blocks
 
     def one(key: Key, first: jax.Array) -> jax.Array:
@@ -160,7 +160,7 @@ def _many(program: StepProgram, firsts: Any, data: Any, keys: Any, plan: Any, st
         if program.sampler.drawn != "each pass":
             return outcome(program, advance(program, 1, state, arranged, key, plan, 0, steps))
 
-        def one_pass(number: Any, current: State) -> State:
+        def one_pass(number: Number, current: State) -> State:
             arranged, first = drawn_for_pass(program, data, key, number), number * blocks
             return advance(program, 1, current, arranged, key, plan, first, jnp.minimum(first + blocks, steps))
 
@@ -170,7 +170,7 @@ def _many(program: StepProgram, firsts: Any, data: Any, keys: Any, plan: Any, st
 
 
 @partial(jax.jit, static_argnums=5)
-def _many_traced(program: StepProgram, firsts: Any, data: Any, keys: Any, plan: Any, steps: int) -> jax.Array:
+def _many_traced(program: StepProgram, firsts: Any, data: Any, keys: Key, plan: Any, steps: int) -> jax.Array:
     blocks = program.sampler.blocks
 
     def one(key: Key, first: jax.Array) -> jax.Array:
@@ -178,7 +178,7 @@ def _many_traced(program: StepProgram, firsts: Any, data: Any, keys: Any, plan: 
         if program.sampler.drawn != "each pass":
             return trace(program, state, drawn_once(program, data, key), key, plan, 0, steps)[1]
 
-        def one_pass(now: State, number: Any, count: int = blocks) -> tuple[State, jax.Array]:
+        def one_pass(now: State, number: Number, count: int = blocks) -> tuple[State, jax.Array]:
             return trace(program, now, drawn_for_pass(program, data, key, number), key, plan, number * blocks, count)
 
         passes, left = divmod(steps, blocks)
@@ -240,7 +240,7 @@ class Trainer:
                 data = drawn_once(self.loop.program, data, key)
             return self.loop.execute(self.first(rows, initial), data, key, progress, keeper)
 
-    def fit_many(self, features: Any, target: Any, keys: Any, absent: Sequence[int] = (),
+    def fit_many(self, features: Any, target: Any, keys: Key, absent: Sequence[int] = (),
                  initial: np.ndarray | None = None) -> np.ndarray:
         """Train one model per key in a single vectorised program, for tests and audits; (models, k, d + 1), with all
         iterates (models, T, k, d + 1). ``initial``: the first weights of every model, (models, k, d + 1)."""

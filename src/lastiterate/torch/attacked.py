@@ -31,7 +31,7 @@ def trainer(run: Run, model: torch.nn.Module | Grouped, loss: Any) -> Callable[.
     if run.release == "all":
         raise InputError("release", "must be 'last' for audits of modules", run.release, "audit the last iterate")
 
-    def train(features: Any, target: Any, keys: Any, absent: Sequence[int] = ()) -> np.ndarray:
+    def train(features: np.ndarray, target: np.ndarray, keys: np.ndarray, absent: Sequence[int] = ()) -> np.ndarray:
         return prepare(run, model, loss, (features, target)).many(keys, tuple(absent))
 
     return train

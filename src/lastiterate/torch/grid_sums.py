@@ -10,6 +10,7 @@ import torch
 
 from lastiterate.engine.exact_draws import draws_of
 from lastiterate.engine.exact_records import SHRINK, SUMMABLE, RecordGrid
+from lastiterate.engine.gaussian_noise import Key
 from lastiterate.engine.trainer import Draws
 from lastiterate.torch.gradient_sums import PerRecord, among
 from lastiterate.torch.module_training import MEMORY, Prepared, in_double
@@ -43,7 +44,7 @@ class ExactRecords(PerRecord):
         return dict(zip(self.parameters.names, total.split(self.parameters.sizes), strict=True))
 
 
-def exactly(prepared: Prepared, key: Any) -> tuple[Prepared, Draws]:
+def exactly(prepared: Prepared, key: Key) -> tuple[Prepared, Draws]:
     """The same run on exact sums, and their noise."""
     grid, plain, places = RecordGrid.of(prepared.run), prepared.summed, prepared.places
     most = min(prepared.most, max(1, MEMORY // sum(plain.parameters.sizes)))

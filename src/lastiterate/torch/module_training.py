@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_leaves
 
 from lastiterate.engine.checkpoint import Keeper
 from lastiterate.engine.external_gradients import OutsideLoop
-from lastiterate.engine.gaussian_noise import fresh_key
+from lastiterate.engine.gaussian_noise import Key, fresh_key
 from lastiterate.engine.optimizer_rule import coupled
 from lastiterate.engine.prepare import batches_move, hidden_state
 from lastiterate.engine.record_loss import check_classes
@@ -76,7 +76,7 @@ class Prepared:
         """The same for sums at one parameters after the other, which repeat what they do."""
         return replace(self, summed=replace(self.summed, repeated=Repeated()))
 
-    def execute(self, key: Any, progress: Callable[[int, int, float], None] | None = None,
+    def execute(self, key: Key, progress: Callable[[int, int, float], None] | None = None,
                 keeper: Keeper | None = None, draws: Draws | None = None) -> np.ndarray:
         """The last iterate, or all of them for release="all"; ``draws``: exact noise of the sums."""
         device = self.summed.parameters.device
@@ -139,7 +139,7 @@ class Prepared:
                              "an error there", None, "look for labels beyond the module's outputs, and for what is "
                              "written in place") from None
 
-    def many(self, keys: Any, absent: tuple[int, ...] = ()) -> np.ndarray:
+    def many(self, keys: Key, absent: tuple[int, ...] = ()) -> np.ndarray:
         """The last iterate for every key, (models, size), in one vectorised computation; for tests and audits."""
         device, n = self.summed.parameters.device, self.run.n
         constants = self.summed.parameters.fixed(self.summed.dtype)
@@ -263,7 +263,7 @@ def chunk(summed: PerRecord, microbatch: int | None) -> int:
     return max(1, min(WIDE if summed.wide else CHUNK, MEMORY // max(stored, 1)))
 
 
-def fit_module(run: Run, model: torch.nn.Module | Grouped, loss: Any, data: Any, key: Any = None, *,
+def fit_module(run: Run, model: torch.nn.Module | Grouped, loss: Any, data: Any, key: Key | None = None, *,
                microbatch: int | None = None, progress: Callable[[int, int, float], None] | None = None,
                keeper: Keeper | None = None, executed_as: Arithmetic | None = None,
                optimizer: Make | None = None, augment: Augment | None = None) -> tuple[Parameters, np.ndarray]:

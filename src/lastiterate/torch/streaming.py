@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from lastiterate.engine.checkpoint import Keeper
-from lastiterate.engine.gaussian_noise import ORDER, fresh_key, stream
+from lastiterate.engine.gaussian_noise import ORDER, Key, fresh_key, stream
 from lastiterate.engine.streaming.kept import again_and_again
 from lastiterate.engine.streaming.numbered_source import numbered
 from lastiterate.engine.streaming.passes import Passes
@@ -32,7 +32,7 @@ from lastiterate.torch.record_drawing import Augment
 from lastiterate.torch.record_tensors import tensors_of
 
 
-def fit_in_pieces(run: Run, model: torch.nn.Module | Grouped, loss: Any, source: Source, key: Any = None, *,
+def fit_in_pieces(run: Run, model: torch.nn.Module | Grouped, loss: Any, source: Source, key: Key | None = None, *,
                   microbatch: int | None = None, progress: Progress | None = None, keeper: Keeper | None = None,
                   folder: Path | None = None, optimizer: Make | None = None,
                   augment: Augment | None = None) -> tuple[Parameters, np.ndarray]:

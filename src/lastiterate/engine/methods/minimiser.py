@@ -44,7 +44,7 @@ def minimised(run: Run, rows: np.ndarray, labels: Any, key: Key,
     return np.asarray(state[0] + last)
 
 
-def many_minimised(run: Run, rows: np.ndarray, labels: Any, keys: Any) -> np.ndarray:
+def many_minimised(run: Run, rows: np.ndarray, labels: Any, keys: Key) -> np.ndarray:
     """The released weights for every key, (models, k, d + 1), in one vectorised program. For tests and audits."""
     shape, model = _shape(run, rows), Linear(linear_loss(run), None, exact=True)
     scales = jnp.array([linear_term(run), last_noise(run)])

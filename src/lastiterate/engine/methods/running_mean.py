@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 import jax
 import jax.numpy as jnp
 
+from lastiterate.engine.gaussian_noise import Number
 from lastiterate.run.averages import ExponentialAverage, TailAverage
 from lastiterate.run.run import Run
 
@@ -32,7 +33,7 @@ class RunningMean:
             case _:
                 raise AssertionError
 
-    def after(self, mean: jax.Array, theta: jax.Array, k: Any) -> jax.Array:
+    def after(self, mean: jax.Array, theta: jax.Array, k: Number) -> jax.Array:
         """The mean after step k, which led to ``theta``; before it counts, ``theta`` itself."""
         count = jnp.maximum(k - self.first, 0.0) + 1.0
         weights = count if self.discount is None else (1 - self.discount**count) / (1 - self.discount)

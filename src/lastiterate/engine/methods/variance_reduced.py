@@ -8,7 +8,7 @@ from typing import Any, final
 import jax
 import jax.numpy as jnp
 
-from lastiterate.engine.gaussian_noise import Key
+from lastiterate.engine.gaussian_noise import Key, Number
 from lastiterate.engine.samplers.reading import over_places
 from lastiterate.engine.samplers.sampler import Sampler
 from lastiterate.run.run import Run
@@ -40,7 +40,7 @@ class Reduction:
         return jnp.zeros_like(theta), jnp.zeros_like(theta)
 
     def followed(self, objective: Any, sampler: Sampler, theta: jax.Array, memory: tuple[jax.Array, ...], data: Any,
-                 order: Key, unit: jax.Array, k: Any) -> tuple[jax.Array, jax.Array, tuple[jax.Array, ...]]:
+                 order: Key, unit: jax.Array, k: Number) -> tuple[jax.Array, jax.Array, tuple[jax.Array, ...]]:
         """What step k follows: a noisy sum over its batch, what is added to the mean of that, and the memory after it.
 
         ``objective``: a linear model's, by the run's description. ``memory``: the snapshot and its noisy mean gradient.

@@ -9,7 +9,7 @@ from typing import Any, final
 import jax
 import jax.numpy as jnp
 
-from lastiterate.engine.gaussian_noise import Key, below
+from lastiterate.engine.gaussian_noise import Key, Number, below
 from lastiterate.engine.samplers.reading import at_once, kept, until_end
 from lastiterate.engine.samplers.record_layout import Layout, in_a_row
 from lastiterate.engine.samplers.sampler import Read, Sampler
@@ -39,11 +39,11 @@ class Bins(Sampler):
         """Records sorted by their bins, with empty slots behind, and where every bin begins; (bins + 1,)."""
         return by_bin(self.layout.size, self.bins, self.count, data, key)
 
-    def batch_sum(self, read: Read, data: Any, key: Key, k: Any) -> jax.Array:
+    def batch_sum(self, read: Read, data: Any, key: Key, k: Number) -> jax.Array:
         records, begins = data
         end = begins[k % self.bins + 1]
 
-        def at(place: Any) -> jax.Array:
+        def at(place: Number) -> jax.Array:
             chunk = jax.tree.map(lambda a: jax.lax.dynamic_slice_in_dim(a, place, self.count), records)
             return read(kept(chunk, place + jnp.arange(self.count) < end))
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lastiterate.engine.gaussian_noise import ORDER, Key, bits, stream
+from lastiterate.engine.gaussian_noise import ORDER, Key, Number, bits, stream
 
 DIGIT = 16
 """Bits of a digit: NumPy sorts numbers of 16 bits by counting, several times faster than longer ones."""
@@ -28,7 +28,7 @@ class Dealt(NamedTuple):
 
 
 @partial(jax.jit, static_argnums=(2, 3))
-def _of_passes(key: Key, first: Any, many: int, n: int) -> jax.Array:
+def _of_passes(key: Key, first: Number, many: int, n: int) -> jax.Array:
     order = stream(key, ORDER)
     return jax.vmap(lambda number: bits(stream(order, number), 0, n))(first + jnp.arange(many, dtype=jnp.uint64))
 

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lastiterate.engine.gaussian_noise import Key, below, permutation, stream
+from lastiterate.engine.gaussian_noise import Key, Number, below, permutation, stream
 from lastiterate.engine.samplers.reading import over_places
 from lastiterate.engine.samplers.record_layout import Layout, in_a_row
 from lastiterate.engine.samplers.sampler import Read, Sampler
@@ -34,10 +34,10 @@ class Subsets(Sampler):
     most: int
     drawn = "each step"
 
-    def batch_sum(self, read: Read, data: Any, key: Key, k: Any) -> jax.Array:
+    def batch_sum(self, read: Read, data: Any, key: Key, k: Number) -> jax.Array:
         return over_places(self.places(key, k), self.layout.size, self.most, read, data)
 
-    def places(self, key: Key, k: Any) -> jax.Array:
+    def places(self, key: Key, k: Number) -> jax.Array:
         """The records of step k in public order, (size,)."""
         n, size = self.layout.size, self.size
         if 2 * size > n:

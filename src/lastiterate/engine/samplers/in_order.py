@@ -7,7 +7,7 @@ from typing import Any, final
 
 import jax
 
-from lastiterate.engine.gaussian_noise import Key
+from lastiterate.engine.gaussian_noise import Key, Number
 from lastiterate.engine.samplers.reading import block_sum
 from lastiterate.engine.samplers.record_layout import Layout, in_blocks
 from lastiterate.engine.samplers.sampler import Read, Sampler
@@ -24,7 +24,7 @@ class InOrder(Sampler):
     layout: Layout
     drawn = "never"
 
-    def batch_sum(self, read: Read, data: Any, key: Key, k: Any) -> jax.Array:
+    def batch_sum(self, read: Read, data: Any, key: Key, k: Number) -> jax.Array:
         return block_sum(read, data, k)
 
 

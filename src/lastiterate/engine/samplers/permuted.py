@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lastiterate.engine.gaussian_noise import Key, permutation
+from lastiterate.engine.gaussian_noise import Key, Number, permutation
 from lastiterate.engine.samplers.reading import block_sum
 from lastiterate.engine.samplers.record_layout import Layout, in_blocks
 from lastiterate.engine.samplers.sampler import Read, Sampler
@@ -38,7 +38,7 @@ class PermutedOnce(Sampler):
     def arranged(self, data: Any, key: Key) -> Any:
         return moved(self.layout, self.n, data, key)
 
-    def batch_sum(self, read: Read, data: Any, key: Key, k: Any) -> jax.Array:
+    def batch_sum(self, read: Read, data: Any, key: Key, k: Number) -> jax.Array:
         return block_sum(read, data, k)
 
 

@@ -8,7 +8,7 @@ from typing import Any, final
 import jax
 import jax.numpy as jnp
 
-from lastiterate.engine.gaussian_noise import Key, stream, uniform
+from lastiterate.engine.gaussian_noise import Key, Number, stream, uniform
 from lastiterate.engine.samplers.reading import at_once, over_places
 from lastiterate.engine.samplers.record_layout import Layout, in_a_row
 from lastiterate.engine.samplers.sampler import Read, Sampler
@@ -35,7 +35,7 @@ class PoissonDraws(Sampler):
     most: int
     drawn = "each step"
 
-    def batch_sum(self, read: Read, data: Any, key: Key, k: Any) -> jax.Array:
+    def batch_sum(self, read: Read, data: Any, key: Key, k: Number) -> jax.Array:
         n, own = self.layout.size, stream(key, k)
 
         def more(state: tuple[Any, Any, Any]) -> Any:
@@ -51,7 +51,7 @@ class PoissonDraws(Sampler):
         shape = jax.eval_shape(lambda: over_places(first, n, self.most, read, data))
         return jax.lax.while_loop(more, add, (first, jnp.int64(0), jnp.zeros(shape.shape, jnp.float64)))[2]
 
-    def places(self, key: Key, number: Any, begin: jax.Array) -> jax.Array:
+    def places(self, key: Key, number: Number, begin: jax.Array) -> jax.Array:
         """Places of the next ``count`` drawn records from ``begin`` on, increasing; past the end where there are fewer.
 
         P[gap > g] = (1 - rate)^g, by inversion of a uniform number.

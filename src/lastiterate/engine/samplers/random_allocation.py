@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lastiterate.engine.gaussian_noise import Key
+from lastiterate.engine.gaussian_noise import Key, Number
 from lastiterate.engine.samplers.bins import sorted_by_bin
 from lastiterate.engine.samplers.dealt import Dealt, into_bins
 from lastiterate.engine.samplers.reading import at_once, taken, until_end
@@ -53,11 +53,11 @@ class AllocatedEachPass(DealtEachPass):
         order, begins = sorted_by_bin(self.layout.size, self.parts, key)
         return data, jnp.pad(order, (0, self.count), constant_values=self.layout.size), begins
 
-    def batch_sum(self, read: Read, data: Any, key: Key, k: Any) -> jax.Array:
+    def batch_sum(self, read: Read, data: Any, key: Key, k: Number) -> jax.Array:
         records, order, begins = data
         n, end = self.layout.size, begins[k % self.parts + 1]
 
-        def at(place: Any) -> jax.Array:
+        def at(place: Number) -> jax.Array:
             places = jax.lax.dynamic_slice_in_dim(order, place, self.count)
             return read(taken(records, jnp.where(place + jnp.arange(self.count) < end, places, n), n))
 

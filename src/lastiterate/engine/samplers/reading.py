@@ -12,13 +12,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from lastiterate.engine.gaussian_noise import Number
 from lastiterate.engine.samplers.sampler import Read
 
 UNROLLED = 4
 """Chunks that are added one after the other instead of in a loop."""
 
 
-def block_sum(read: Read, data: Any, k: Any) -> jax.Array:
+def block_sum(read: Read, data: Any, k: Number) -> jax.Array:
     """Over block k mod blocks; leaves (blocks, chunks, m, ...)."""
     single = jax.tree.leaves(data)[0].shape[0] == 1  # a constant index copies nothing
     return over_chunks(read, jax.tree.map(lambda a: a[0 if single else k % a.shape[0]], data))
@@ -48,7 +49,7 @@ def over_places(places: jax.Array, n: int, most: int, read: Read, data: Any) -> 
     return over_chunks(lambda chunk: read(taken(data, chunk, n)), cut)
 
 
-def until_end(begin: Any, end: Any, count: int, read: Read) -> jax.Array:
+def until_end(begin: Number, end: Number, count: int, read: Read) -> jax.Array:
     """Sum of ``read(place)`` from ``begin`` to ``end``: it reads what lies at ``place`` .. ``place + count - 1``."""
     def add(state: tuple[Any, Any]) -> tuple[Any, Any]:
         at, total = state

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeVar
+
+import jax
+import numpy as np
 
 from lastiterate.run.facts import CHUNK
 
+Place = TypeVar("Place", np.ndarray, jax.Array)
 EVEN = 12
 """Long chunks hold a multiple of it, so that 2, 3 or 4 sums of as many rows make up a chunk."""
 
@@ -33,7 +37,7 @@ class Layout:
         """First axes of every array of records."""
         return (self.rows,) if self.flat else (self.blocks, self.chunks, self.rows)
 
-    def slot(self, place: Any) -> Any:
+    def slot(self, place: Place) -> Place:
         """Where the record at ``place`` of the order lies among the slots."""
         return place // self.size * (self.chunks * self.rows) + place % self.size
 

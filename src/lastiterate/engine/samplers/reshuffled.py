@@ -8,7 +8,7 @@ from typing import Any, final
 import jax
 import numpy as np
 
-from lastiterate.engine.gaussian_noise import Key
+from lastiterate.engine.gaussian_noise import Key, Number
 from lastiterate.engine.samplers.dealt import Dealt, in_order
 from lastiterate.engine.samplers.permuted import moved
 from lastiterate.engine.samplers.reading import block_sum
@@ -45,7 +45,7 @@ class ReshuffledEachPass(DealtEachPass):
     def arranged(self, data: Any, key: Key) -> Any:
         return moved(self.layout, self.n, data, key)
 
-    def batch_sum(self, read: Read, data: Any, key: Key, k: Any) -> jax.Array:
+    def batch_sum(self, read: Read, data: Any, key: Key, k: Number) -> jax.Array:
         return block_sum(read, data, k)
 
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import jax
 import numpy as np
 
-from lastiterate.engine.gaussian_noise import Key
+from lastiterate.engine.gaussian_noise import Key, Number
 from lastiterate.engine.samplers.dealt import Dealt
 from lastiterate.engine.samplers.record_layout import Layout
 from lastiterate.run.batching import Drawn
@@ -41,7 +41,7 @@ class Sampler(ABC):
         return data
 
     @abstractmethod
-    def batch_sum(self, read: Read, data: Any, key: Key, k: Any) -> jax.Array:
+    def batch_sum(self, read: Read, data: Any, key: Key, k: Number) -> jax.Array:
         """Sum of the gradients of step k's batch; ``data`` as arranged, ``key``: the stream of secret draws."""
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from lastiterate.engine.checkpoint import Keeper
+from lastiterate.engine.gaussian_noise import Key
 from lastiterate.engine.streaming.record_source import Piece, own_records
 from lastiterate.errors import InputError
 
@@ -75,7 +76,7 @@ class Devices:
         """A compiled function whose results are whole on every device."""
         return jax.jit(function, out_shardings=None if self.count == 1 else NamedSharding(self._mesh, PartitionSpec()))
 
-    def same_key(self, key: Any) -> Any:
+    def same_key(self, key: Key) -> Key:
         """The key of the first process, for all of them: one run has one stream of noise.
 
         It crosses the network between the processes, as the sums of gradients do.

@@ -11,12 +11,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import jax
 import numpy as np
 
-from lastiterate.engine.gaussian_noise import Key, words_between
+from lastiterate.engine.gaussian_noise import Key, Number, words_between
 from lastiterate.engine.rows import aligned_zeros
 from lastiterate.engine.streaming.record_pages import RecordForm
 from lastiterate.engine.streaming.record_source import Cursor, Piece, joined
@@ -57,7 +56,7 @@ class Order:
 
 
 @partial(jax.jit, static_argnums=(1, 3))
-def _words(key: Key, n: int, first: Any, many: int) -> jax.Array:
+def _words(key: Key, n: int, first: Number, many: int) -> jax.Array:
     return words_between(key, 0, n, first, many)
 
 
