@@ -68,14 +68,7 @@ class DPSearchCV(MetaEstimatorMixin, BaseEstimator):
 
     def fit(self, X: Any, y: Any) -> DPSearchCV:
         """Select on rows X (n, d) and targets y (n,)."""
-        if not isinstance(self.estimator, PrivateLinear):
-            raise InputError("estimator", "must be a DPLogisticRegression or a DPHuberRidge",
-                             type(self.estimator).__name__)
-        if self.estimator.schema is not None:
-            raise InputError("schema of the estimator", "must be None in a search, which takes rows", None,
-                             "put a SchemaTransformer before it, or use its rows")
-        if self.estimator.stream:
-            raise InputError("stream of the estimator", "must be False in a search, which holds rows in memory", True)
+        self._check_estimator()
         check_kept("X", (X, y))
         with numbers_only("X or y"):
             X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], ensure_min_samples=10)
@@ -107,6 +100,16 @@ class DPSearchCV(MetaEstimatorMixin, BaseEstimator):
             best.classes_ = self.classes_ = np.asarray(answers.values)
         self.best_estimator_ = best
         return self
+
+    def _check_estimator(self) -> None:
+        if not isinstance(self.estimator, PrivateLinear):
+            raise InputError("estimator", "must be a DPLogisticRegression or a DPHuberRidge",
+                             type(self.estimator).__name__)
+        if self.estimator.schema is not None:
+            raise InputError("schema of the estimator", "must be None in a search, which takes rows", None,
+                             "put a SchemaTransformer before it, or use its rows")
+        if self.estimator.stream:
+            raise InputError("stream of the estimator", "must be False in a search, which holds rows in memory", True)
 
     def _answers(self, y: np.ndarray) -> tuple[Labels | Range, np.ndarray]:
         if not is_classifier(self.estimator):
