@@ -31,9 +31,11 @@ RUN = li.Run(n=UNITS, steps=9, step_size=0.5, noise=li.GradientNoise(0.01), loss
 DATA = unit_records((X, Y), WHO, PLACES)
 
 
-@pytest.mark.parametrize("change", [{"batching": li.Permuted(6), "clip": 0.2},
-                                    {"batching": li.Poisson(0.3), "update": li.HeavyBall(0.5)}], ids=str)
-def test_a_unit_is_the_mean_over_its_places(change: dict) -> None:
+@pytest.mark.parametrize("change, weights", [({"batching": li.Permuted(6), "clip": 0.2}, (0.2, 1.0)),
+                                             ({"batching": li.Poisson(0.3), "update": li.HeavyBall(0.5)}, None)],
+                         ids=str)
+def test_a_unit_is_the_mean_over_its_places(change: dict, weights: tuple[float, ...] | None) -> None:
+    """Of rows that are clipped and then weighted by their classes, each by its own."""
     run = replace(RUN, **change)
 
     def loss(theta: jax.Array, present: jax.Array, rows: jax.Array, labels: jax.Array) -> jax.Array:
@@ -44,10 +46,12 @@ def test_a_unit_is_the_mean_over_its_places(change: dict) -> None:
         if run.clip is not None:  # of every row's gradient, which is residual times row
             sizes = jnp.abs(jax.nn.sigmoid(scores) - labels) * jnp.linalg.norm(rows, axis=1)
             found = found * jax.lax.stop_gradient(jnp.minimum(1, run.clip / sizes))
+        found = found if weights is None else found * jnp.asarray(weights)[labels.astype(int)]
         return (present * found).sum() / PLACES
 
     plain = replace(run, loss=li.Abstract(li.LossFacts(lipschitz=9.0)), rows_per_record=1, clip=None)
-    found = execute_units(replace(run, loss=replace(LOSS, ridge=0.0)), DATA, seeded_key(4)).weights
+    own = replace(run, loss=replace(LOSS, ridge=0.0, class_weights=weights))
+    found = execute_units(own, DATA, seeded_key(4)).weights
     theirs = fit_network(plain, loss, np.zeros((1, D + 1)),
                          (DATA.present.astype(float), DATA.rows, DATA.target.astype(float)), seeded_key(4))
     np.testing.assert_allclose(found, theirs, atol=2e-6)

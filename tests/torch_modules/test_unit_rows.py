@@ -1,5 +1,7 @@
 """Records that are units: an author's texts together are one record, with one gradient and one clip."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +11,7 @@ import lastiterate as li
 from lastiterate.errors import InputError
 from lastiterate.release.protected_units import UnitLoss, units_as_records
 from lastiterate.torch import PerUnit
-from lastiterate.torch.module_training import fit_module
+from lastiterate.torch.module_training import fit_module, prepare
 from lastiterate.torch.unit_rows import loss_of
 
 N, MOST = 5, 3
@@ -65,3 +67,29 @@ def test_a_model_of_units_is_released_and_says_what_a_record_is():
             li.train(run, wrong, model=PerUnit(Answers()), loss=UnitLoss(of_one, MOST))
     with pytest.raises(InputError, match=r"module must be a torch.nn.Module"):
         PerUnit("module")
+
+
+def test_classes_have_weights_within_a_unit_and_before_its_clip():
+    """A unit has rows of several classes: weights of records are refused for modules and for losses written with JAX,
+    and those of rows stand in the loss of a row, so that the unit's gradient is still at most the clip."""
+    run, refused = li.Run(n=N, steps=1, step_size=0.5, noise=li.NoiseMultiplier(1.0), clip=0.5), "whose rows may be of"
+    with pytest.raises(InputError, match=refused):
+        li.train(run, (ROWS, PRESENT, CLASSES), model=PerUnit(Answers()), loss=UnitLoss(of_one, MOST),
+                 class_weight={0: 1, 1: 5, 2: 5})
+    with pytest.raises(InputError, match=refused):
+        li.train(run, (PRESENT, ROWS, CLASSES), model=np.zeros((3, 4)), class_weight={0: 1, 1: 5, 2: 5},
+                 loss=UnitLoss(lambda p, x, y: ((p @ x)[y] - 1) ** 2, MOST))
+    weights, quiet = torch.tensor([0.2, 1.0, 7.0]), replace(run, noise=li.GradientNoise(0.0), batching=li.Cyclic(1))
+    weighted = UnitLoss(lambda output, y: weights[y] * of_one(output, y), MOST)
+    first = PerUnit(Answers())
+    prepared = prepare(quiet, first, loss_of(weighted), (ROWS, PRESENT, CLASSES))
+    constants = prepared.summed.parameters.fixed(torch.float32)
+    for author in range(N):
+        found = prepared.total(prepared.initial, constants, torch.tensor([author]))
+        total = sum(weighted.loss({"logits": first.module.map(torch.from_numpy(ROWS[author, i]))},
+                                  torch.tensor(CLASSES[author, i])) * float(PRESENT[author, i]) for i in range(MOST))
+        slopes = torch.autograd.grad(total / MOST, list(first.parameters()))
+        whole = torch.cat([slope.ravel() for slope in slopes]).double().numpy()
+        scale = min(1.0, 0.5 / np.linalg.norm(whole))
+        np.testing.assert_allclose(found, scale * whole, atol=1e-5)
+        assert np.linalg.norm(found) <= 0.5

@@ -21,6 +21,7 @@ from lastiterate.release.augmented import augmented_by
 from lastiterate.release.fitted import Fitted
 from lastiterate.release.folder import Stored
 from lastiterate.release.order import Order, is_source
+from lastiterate.release.protected_units import UnitLoss
 from lastiterate.release.stateful import check_stateless
 from lastiterate.release.statements import Written
 from lastiterate.run.arrays import check_kept
@@ -140,12 +141,16 @@ def draws(model: object, loss: Any, augment: Any) -> list[str]:
 
 
 def check_loss(run: Run, loss: Any) -> None:
-    """Refuse a run with a linear loss, and what is no function."""
+    """Refuse a run with a linear loss, what is no function, and classes where a record may hold several."""
     if type(run.loss) is not Abstract:
         raise InputError("loss of the run", "must be Abstract where the loss is given as a function",
                          type(run.loss).__name__, "leave model and loss out to train a linear model")
     if not callable(loss):
         raise InputError("loss", "must be a function of the parameters and one record", type(loss).__name__)
+    if isinstance(loss, UnitLoss) and run.loss.class_weights is not None:
+        raise InputError("class_weight", "must be left out where records are units, whose rows may be of several "
+                         "classes", None, "multiply a row's loss by its weight inside of UnitLoss: a unit is clipped "
+                         "after that")
 
 
 def read(stored: Stored, like: Any = None) -> FittedNetwork:
