@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from lastiterate.accounting.guarantee import Guarantee
 from lastiterate.accounting.unlearning import Unlearning
 from lastiterate.accounting.wording import rounded_up
 from lastiterate.analysis.forgotten import Continued, Training
@@ -79,6 +80,8 @@ def forget(
     records, followed by the same steps, gives. Nothing about earlier models, which stay what they are.
     """
     check_kept("data", (x, y))
+    model = load(model) if isinstance(model, str | Path) else model
+    check_forgets(model, len(places(remove, len(np.asarray(y)))), delta)
     before = trained(model, x, y, row_norm)
     rows, target, gone = np.asarray(x), with_indices(model, np.asarray(y)), places(remove, len(np.asarray(x)))
     stated = automatic_delta(before.training.n) if delta is None else delta
@@ -97,12 +100,25 @@ def planned_for(before: Trained, removed: int, *, epsilon: float, delta: float, 
         return planned(before.training, before.earlier, removed, features, epsilon=epsilon, delta=delta, most=most)
     except NotCertified as error:
         own = private(before.training) if isinstance(before.training, Run) and not before.earlier else None
-        alone = None if own is None else own.under("zero-out")
-        if alone is None or not math.isfinite(alone.group(removed, delta)):
-            raise
-        found = rounded_up(alone.group(removed, delta))
-        raise NotCertified(f"{error}; its own differential privacy gives epsilon {found} at delta {delta:g} for these "
-                           "records together, with nothing done") from None
+        raise NotCertified(f"{error}{with_nothing_done(own, removed, delta)}") from None
+
+
+def with_nothing_done(own: Guarantee | None, removed: int | None, delta: float) -> str:
+    """What a model's own differential privacy says of so many records (``None``: of any one of them)."""
+    alone = None if own is None else own.under("zero-out")
+    found = math.inf if alone is None else alone.group(removed or 1, delta)
+    which = "each of these records" if removed is None else "these records together"
+    return "" if not math.isfinite(found) else (f"; its own differential privacy gives epsilon {rounded_up(found)} at "
+                                                f"delta {delta:g} for {which}, with nothing done")
+
+
+def check_forgets(model: Any, removed: int | None = None, delta: float | None = None) -> None:
+    """Refuse trained models of other kinds than those that may forget: with the reason, and with what holds anyway."""
+    if isinstance(model, Fitted) and not isinstance(model, FittedLinear | FittedUnlearned):
+        own = with_nothing_done(model.certificate, removed, model.delta if delta is None else delta)
+        raise NotCertified(f"nothing says that a {model.kind} model forgets: steps on the records that stay bring two "
+                           "trainings together where losses are convex, with a ridge or in a bounded domain, and two "
+                           f"trainings of a network may stay as far apart as they are; train anew without them{own}")
 
 
 def ordered(before: Trained, plan: Forgetting, data: tuple[np.ndarray, np.ndarray], gone: tuple[int, ...], delta: float,
@@ -123,8 +139,6 @@ def ordered(before: Trained, plan: Forgetting, data: tuple[np.ndarray, np.ndarra
 
 def trained(model: Any, x: Any, y: Any, row_norm: float | None) -> Trained:
     """How the weights of a model came about; what cannot be known is refused."""
-    if isinstance(model, str | Path):
-        model = load(model)
     if isinstance(model, FittedUnlearned):
         known = model.unlearning
         check_certified(known, model.certificate.subject)
@@ -134,9 +148,6 @@ def trained(model: Any, x: Any, y: Any, row_norm: float | None) -> Trained:
             raise InputError("model", "must be a linear model that was trained once, without exact noise", model.form)
         check_certified(model.run, model.certificate.run)
         return Trained(model.run, model.released, model.answers, (), model.schema, model)
-    if isinstance(model, Fitted):
-        raise NotCertified(f"nothing says that a {model.kind} model forgets: distances between two trainings are known "
-                           "for linear models with a ridge or a bounded domain alone")
     if isinstance(model, tuple) and len(model) == 2 and type(model[0]) is Run:  # pyright: ignore
         run, weights = model[0], np.asarray(model[1], np.float64)
         count = run.loss.target_classes

@@ -15,7 +15,7 @@ from lastiterate.planning.task import automatic_delta
 from lastiterate.planning.unlearning_plans import PASSES, Forgetting, private, together
 from lastiterate.release.charging import Charging
 from lastiterate.release.folder import as_path
-from lastiterate.release.forget import check_classes, ordered, places, planned_for, trained
+from lastiterate.release.forget import check_classes, check_forgets, ordered, places, planned_for, trained
 from lastiterate.release.kinds import UNLEARNED
 from lastiterate.release.loading import load
 from lastiterate.release.open_dataset import open_file
@@ -59,6 +59,7 @@ class Request:
 def forget_file(asked: Request, *, charging: Charging, progress: Progress | None = None) -> Forgot:
     """Forget records of a file. ``charging``: is charged for those who stay; the caller finishes it."""
     model = load(asked.model)
+    check_forgets(model, delta=asked.delta)
     before = trained(model, (), (), None)
     if before.schema is None and asked.data not in BUNDLED:
         raise InputError("model", "does not say how the records of a file become rows", model.kind,
