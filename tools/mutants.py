@@ -104,12 +104,18 @@ def change(node: Any) -> bool:
 
 
 def tiny(node: ast.AST) -> bool:
-    """Whether a term only covers rounding: 1e-12, 1e-12 * (...)."""
+    """Whether a term only covers rounding: 1e-12, 2.0**-48 * (...), slack."""
     match node:
+        case ast.Name(id="slack"):
+            return True
         case ast.Constant(value=float() as value):
             return 0 < abs(value) <= TINY
-        case ast.BinOp(op=ast.Mult() | ast.Div(), left=one, right=two):
+        case ast.BinOp(ast.Constant(value=2), ast.Pow(), ast.UnaryOp(ast.USub(), ast.Constant(value=int() as bits))):
+            return 2.0**-bits <= TINY
+        case ast.BinOp(op=ast.Mult(), left=one, right=two):
             return tiny(one) or tiny(two)
+        case ast.BinOp(op=ast.Div(), left=one):
+            return tiny(one)
         case _:
             return False
 
@@ -137,9 +143,13 @@ def left_out(tree: ast.AST) -> set[int]:
                 parts += [*node.decorator_list, node.returns, *arguments]
             case ast.AnnAssign():
                 parts.append(node.annotation)
+            case ast.Assign(targets=[ast.Name(id=name)]) if name in ALLOWANCES:
+                parts.append(node.value)
             case ast.Raise() | ast.Assert() | ast.Import() | ast.ImportFrom():
                 parts.append(node)
             case ast.Call(func=ast.Attribute(attr=name)) if name in GRIDS:
+                parts.append(node)
+            case ast.BinOp() if tiny(node):
                 parts.append(node)
             case ast.BinOp(left=one, right=two):
                 spent = [part for part in (one, two) if (near_one(part) if isinstance(node.op, ast.Mult | ast.Div)

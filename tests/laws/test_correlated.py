@@ -190,6 +190,8 @@ def test_units_of_several_rows_and_stated_sensitivities():
     stated = replace(BASE, clip=None, loss=li.Abstract(li.LossFacts(lipschitz=1.0, sensitivity=0.5)))
     assert match(ROW, stated).curve.mu == pytest.approx(one.mu / 2 / (1 + FLOAT_SLACK), rel=1e-9)
     assert match(ROW, replace(BASE, noise=li.Correlated(0.0, 3))).curve.epsilon(1e-5) == math.inf
+    silent = replace(stated, loss=li.Abstract(li.LossFacts(lipschitz=1.0, sensitivity=0.0)))
+    assert match(ROW, silent).curve == match(ROW, replace(silent, noise=li.Correlated(0.0, 3))).curve == Gdp(0.0)
 
 
 def test_how_far_one_draw_is_moved():

@@ -10,12 +10,14 @@ import pytest
 from scipy.stats import binom, norm
 
 import lastiterate as li
-from lastiterate.analysis import published_draws
-from lastiterate.analysis.delayed_draws import about, choices
+from lastiterate.analysis import delayed_blocks, delayed_draws, published_draws
+from lastiterate.analysis.delayed_draws import about, choices, kinds
 from lastiterate.analysis.published_draws import mean_over_draws
 from lastiterate.analysis.restart import last_steps
 from lastiterate.curves.composition import compose, curve_from_dict
+from lastiterate.curves.curve import BestOf
 from lastiterate.curves.delayed_shifts import DelayedShifts, hidden, interval_ends
+from lastiterate.curves.failure import WithFailure
 from lastiterate.curves.gdp import Gdp
 from lastiterate.curves.pld import Pld
 from lastiterate.curves.shift_mixtures import mixture_profile, shift_law
@@ -168,6 +170,60 @@ def test_steps_of_many_kinds_count_with_the_worst():
     steps = tuple(float(x) for x in np.linspace(2.0, 2.8, 400))
     varied = curve(replace(BASE, step_size=steps)).epsilon(1e-5)
     assert curve(replace(BASE, step_size=2.0)).epsilon(1e-5) < varied * 1.5 and varied < 0.6
+    rng = np.random.default_rng(2)
+    for count, places in ((30, 5), (400, 63), (400, 64), (400, 300)):
+        constants = np.ones((3, count))
+        for place in rng.permutation(np.arange(1, count))[:places]:  # one of them changes there, the others do not
+            constants[int(rng.integers(3)), place:] *= rng.uniform(0.5, 2)
+        counts, *found = kinds(*constants)
+        ends = np.cumsum(counts)
+        assert ends[-1] == count and len(counts) == min(places + 1, 64)
+        for ours, true, worst in zip(found, constants, (max, max, min), strict=True):
+            assert ours == tuple(worst(true[end - size : end]) for size, end in zip(counts, ends, strict=True))
+
+
+@pytest.mark.parametrize("blocks", [None, 5])
+def test_intervals_begin_with_the_diameter_or_the_distance_before(blocks):
+    bounded = replace(BASE, n=20, steps=37, step_size=tuple(np.linspace(2, 2.8, 37)), domain=li.domains.Ball(0.05),
+                      batching=li.RandomAllocation(4) if blocks else li.Poisson(0.05))
+    steps = replace(last_steps(bounded, 0.05, 0.0, blocks or 1), before=0.03)
+    found = delayed_blocks.choices(steps, blocks) if blocks else choices(steps, 0.05)
+    lengths = {sum(one.counts) for one in found}
+    assert lengths == ({7, 12, 22, 37} if blocks else {2, 3, 4, 5, 7, 9, 12, 16, 21, 28, 37})
+    for one in found:
+        length = sum(one.counts)
+        assert one.before == (0.03 if length == 37 else 0.1) and (one.widest < length or one.widest == 1)
+        for ours, true in ((one.factors, steps.c), (one.shifts, steps.s), (one.stds, np.sqrt(steps.v))):
+            assert list(np.repeat(ours, one.counts)) == list(true[37 - length:])
+    tried = {(one.widest, one.growth) for one in found if sum(one.counts) == 37}
+    widest, growths = ((2, 3, 4, 5), (1.3, 1.6, 2.0)) if blocks else ((2, 4, 8, 16, 32), (1.2, 1.6))
+    assert tried == {*itertools.product(widest, growths), *(() if blocks else ((1, 1.2),))}
+    everywhere = replace(steps, diameter=math.inf)
+    assert {sum(one.counts) for one in (delayed_blocks.choices(everywhere, blocks) if blocks else
+                                        choices(everywhere, 0.05))} == {37}
+
+
+@pytest.mark.parametrize("name, batching, every", [(NAME, li.Poisson(0.05), 1),
+                                                   ("delayed-shifts-allocated", li.RandomAllocation(500), 20)])
+def test_unusual_batches_are_paid_for(name, batching, every, monkeypatch):
+    run = replace(BASE, batching=batching, step_size=4.3)
+    flat = replace(run, step_size=0.1, loss=li.Logistic(row_norm=1.0, intercept=0.0))
+
+    def of(*failures, run=run):
+        monkeypatch.setattr(delayed_draws, "FAILURES", failures)
+        return curve(run, name)
+
+    for failure in (0.0, 1e-9, 0.01):
+        found = of(failure)
+        assert not failure or (found.failure == failure and found.delta(20.0) >= failure)
+        assert (found.curve if failure else found).factors == (last_steps(run, 0.05, failure, every).c[0],)
+    both = of(1e-9, 1e-6)  # the second costs less by a few percent
+    assert isinstance(both, BestOf) and [one.failure for one in both.curves] == [1e-9, 1e-6]
+    assert of(1e-6, 1e-9).failure == 1e-6 == of(0.0, 1e-6).failure, "what costs more is left out"
+    assert not isinstance(of(0.0, 1e-6, run=flat), WithFailure | BestOf), "where failures buy nothing"
+    assert of(0.0, run=replace(run, steps=4100)) == Gdp(math.inf)
+    silent = replace(run, loss=li.Abstract(li.LossFacts(sensitivity=0.0, smooth=1.0)), noise=li.GradientNoise(1.0))
+    assert of(0.0, run=silent) == of(0.0, run=replace(silent, steps=4100)) == Gdp(0.0)
 
 
 def test_sizes_order_choices_as_epsilons_do():
@@ -190,20 +246,26 @@ def test_published_draws_lie_above_the_exact_law_of_curved_losses():
 
 
 @pytest.mark.parametrize("places, most", [(2**13, 1.01), (16, 3.0)])
-def test_the_mean_over_draws_is_exact_for_two_steps(places, most, monkeypatch):
-    """All four ways of two steps, hidden by the second one, and by both where the first is followed by one more."""
+def test_the_mean_over_draws_is_exact_for_few_steps(places, most, monkeypatch):
+    """All ways of the draws: steps of three kinds, and eight that are alike."""
     rate, shifts, stds = 0.3, (1.0, 0.5, 2.0), (2.0, 1.5, 1.2)
     plan = DelayedShifts(rate, (1, 1, 1), (0.9, 1.1, 0.8), shifts, stds, 1.0, 1)
+    alike = DelayedShifts(rate, (8,), (1.0,), (1.0,), (2.0,), 1.0, 1)  # six intervals, and the last two steps
+
+    def mu(b):
+        if len(b) == 8:
+            return math.hypot(*(one / 2 for one in b[:6]), (b[6] + b[7]) / 2)
+        return math.hypot(1.1 * b[0] / 1.5, (0.8 * 0.5 * b[1] + 2.0 * b[2]) / 1.2)
+
     monkeypatch.setattr(published_draws, "PLACES", places)
-    found = mean_over_draws.__wrapped__(plan)  # no law of other places
-    for epsilon in (0.0, 0.4, 1.0):
-        true = 0.0
-        for b in itertools.product((0, 1), repeat=3):
-            second, third = 1.1 * b[0] / 1.5, (0.8 * 0.5 * b[1] + 2.0 * b[2]) / 1.2
-            chance = math.prod(rate if one else 1 - rate for one in b)
-            mu = math.hypot(second, third)
-            true += chance * (Gdp(mu).delta(epsilon) if mu else 0.0)
-        assert true <= found.delta(epsilon) <= true * most
+    for one, steps in ((plan, 3), (alike, 8)):
+        found = mean_over_draws.__wrapped__(one)  # no law of other places
+        for epsilon in (0.0, 0.4, 1.0):
+            true = 0.0
+            for b in itertools.product((0, 1), repeat=steps):
+                chance = math.prod(rate if one else 1 - rate for one in b)
+                true += chance * (Gdp(mu(b)).delta(epsilon) if mu(b) else 0.0)
+            assert true <= found.delta(epsilon) <= true * most
 
 
 def test_published_draws_cost_less_where_noise_is_little():
@@ -213,6 +275,27 @@ def test_published_draws_cost_less_where_noise_is_little():
     assert match(TABLE["linear-witness"], flat).bound.epsilon(1e-5) < ours < sampled / 4
     assert curve(replace(flat, steps=4100), FIXED).epsilon(1e-5) > ours
     assert curve(replace(flat, noise=li.NoiseMultiplier(0.0)), FIXED).epsilon(1e-5) == math.inf
+
+
+def test_published_draws_are_averaged_over_the_best_intervals():
+    """As if every choice were evaluated at the noise of the run; batches of two, one of which may be the record."""
+    loss = li.Abstract(li.LossFacts(sensitivity=1.0, smooth=1.5, strong=0.5))
+    for domain, z in ((li.domains.Everywhere(), 1.0), (li.domains.Ball(0.4), 3.0), (li.domains.Everywhere(), 0.4)):
+        run = li.Run(n=6, steps=9, step_size=(1.2,) * 5 + (1.0,) * 4, noise=li.GradientNoise(z / 2), loss=loss,
+                     batching=li.FixedSize(2), domain=domain)
+        found = choices(last_steps(run, 1 / 3, 0.0, 1, (0.5, 1.0)), 1 / 3)
+        ours, each = curve(run, FIXED), [mean_over_draws.__wrapped__(one) for one in found]
+        for epsilon in (0.0, 0.3, 1.0):
+            least = min(one.delta(epsilon) for one in each)
+            assert least * (1 - 1e-3) <= ours.delta(epsilon) <= least * 1.03
+    for z in (1e8, 1e-3):  # nothing is left to average
+        extreme = replace(run, noise=li.GradientNoise(z))
+        known = [one.known.mu for one in choices(last_steps(extreme, 1 / 3, 0.0, 1, (0.5, 1.0)), 1 / 3)]
+        ours = curve(extreme, FIXED)
+        assert isinstance(ours, Gdp) and min(known) * (1 - 1e-9) <= ours.mu <= max(known) * (1 + 1e-6)
+    silent = replace(run, loss=li.Abstract(li.LossFacts(sensitivity=0.0, smooth=1.5)))
+    assert curve(silent, FIXED) == curve(replace(silent, steps=5000, step_size=1.0), FIXED) == Gdp(0.0)
+    assert curve(replace(run, steps=5000, step_size=1.0), FIXED) == Gdp(math.inf)
 
 
 def test_without_a_draw_the_distance_before_is_left():

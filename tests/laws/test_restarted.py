@@ -124,15 +124,30 @@ def test_the_row_lies_above_exact_laws_of_everybody_s_draws():
 
 
 def test_shifts_cost_what_the_optimal_allocation_says():
+    """The cost of the shifts; how far the runs are apart without them; how much of the distance one of them closes."""
     rng = np.random.default_rng(3)
     for _ in range(20):
         run, c = runs(rng, li.RandomAllocation(3), 8)
+        c = c * float(rng.choice([1.0, 1.0, 3.0]))
         steps = replace(last_steps(run, 0.5, 0.0, 2), c=c)
-        apart = np.exp(distances_of_passes(2)(steps, 0.0, np.arange(0, 9, 2)))
-        for one in candidates(steps, 0.5, 8, 2, distances_of_passes(2), 0.0):
-            tail = slice(one.first, None)
-            best = optimal_mu(c[tail], np.zeros(8 - one.first), steps.v[tail] * (1 - one.share), apart[one.first // 2])
+        distances = np.exp(distances_of_passes(2)(steps, 0.0, np.arange(0, 9, 2)))
+        longer = replace(steps, z=steps.z / 3)
+        tried = candidates(steps, 0.5, 8, 2, distances_of_passes(2), 0.0)
+        twice = candidates(steps, 0.5, 11, 2, distances_of_passes(2), 0.0, lambda apart, closed: 3.0)
+        assert [(one.first + 3, one.share, one.mu) for one in tried] == [(x.first, x.share, x.mu) for x in twice]
+        assert {one.first for one in tried} == {2, 4, 6} and len(tried) == 3 * len(restart.SHARES)
+        for one, faint in zip(tried, twice, strict=True):
+            first, z = one.first, distances[one.first // 2]
+            best = optimal_mu(c[first:], np.zeros(8 - first), steps.v[first:] * (1 - one.share), z)
             assert best <= one.mu <= best * (1 + 1e-8)
+            reached = z * np.append(1.0, np.cumprod(c[first:]))
+            later = np.append(np.cumprod(c[first:][::-1])[::-1][1:], 1.0)
+            spent = reached[-1] * steps.v[first:] * later / (steps.v[first:] * later**2).sum()
+            for ours, true in ((one.apart, reached[:-1].max()), (one.closed, (spent / c[first:]).max())):
+                assert true <= ours <= true * (1 + 1e-8)
+            for ours, at in ((one, steps), (faint, longer)):
+                about = 0.25 * np.expm1(1 / (ours.share * at.z[first:] ** 2)).sum() + ours.mu**2
+                assert ours.size == pytest.approx(about, rel=1e-8)
 
 
 def test_distances_of_passes_are_the_worst_places():
@@ -151,7 +166,7 @@ def test_distances_of_passes_are_the_worst_places():
 
 
 @pytest.mark.parametrize("failure", [0.3, 1e-2, 1e-5])
-def test_distances_of_draws_fail_as_seldom_as_stated(failure):
+def test_distances_of_draws_fail_as_seldom_as_stated(failure, monkeypatch):
     rng = np.random.default_rng(5)
     below = 0
     for _ in range(20):
@@ -164,6 +179,21 @@ def test_distances_of_draws_fail_as_seldom_as_stated(failure):
                 for chance, taken in draws(replace(run, steps=10, step_size=run.step_sizes[:10]))]
         assert sum(chance for chance, z in sums if z > bound) <= failure
         below += bound < max(z for _, z in sums)
+        for records, followed in ((1, 10), (2, 10), (3, 4)):  # Chernoff's bound itself, at its best exponent
+            monkeypatch.setattr(restart, "DRAWN", followed)
+            (ours,) = np.exp(distances_of_draws(run.batching.rate, records)(steps, failure, np.array([10])))
+            (sure,) = np.exp(distances_of_draws(run.batching.rate, records)(steps, 0.0, np.array([10])))
+            each, certain = (steps.s[:10] * later)[::-1], start + (steps.s[:10] * later)[: 10 - followed].sum()
+
+            def chernoff(log, each=each[:followed], records=records, rate=run.batching.rate):
+                theta = math.exp(log)
+                return (records * np.log1p(rate * np.expm1(theta * each)).sum() - math.log(failure)) / theta
+
+            best = min(chernoff(log) for log in np.linspace(-4, 6, 2001) - math.log(each.max()))
+            best = min(best, records * each[:followed].sum()) + records * certain
+            assert best * (1 - 1e-3) <= ours <= best * 1.01
+            assert sure == pytest.approx(records * (each[:followed].sum() + certain), rel=1e-8)
+            monkeypatch.undo()
     assert below > 3, "draws count"
 
 
@@ -194,6 +224,23 @@ def test_steps_beyond_those_followed_are_bounded(monkeypatch):
     assert not isinstance(curve(flat, ALLOCATED), BestOf), "nothing is known about the distance then"
 
 
+def test_the_distance_before_the_steps_that_are_followed(monkeypatch):
+    """Of a run that took the longest step with the worst map for ever; whole passes are left out."""
+    monkeypatch.setattr(restart, "LONGEST", 5)
+    run, c = runs(np.random.default_rng(1), li.RandomAllocation(2), 11)
+    assert not run.constant
+    for every, skipped in ((1, 6), (3, 6), (4, 4), (7, 0)):
+        steps = last_steps(run, 0.0, 0.0, every, (1.0, 1.0))
+        limit = run.step_sizes[:6].max() / run.divisor / (1 - c[:6].max()) if skipped == 6 else (
+            run.step_sizes[:4].max() / run.divisor / (1 - c[:4].max()) if skipped else 0.0)
+        assert steps.before == pytest.approx(limit, rel=1e-8) and steps.before >= limit and steps.c.size == 11 - skipped
+        assert list(steps.s) == list(run.step_sizes[skipped:] / run.divisor)
+    near = replace(run, domain=li.domains.Ball(0.001))
+    assert last_steps(near, 0.0, 0.0, 1, (1.0, 1.0)).before == 0.002
+    growing = replace(run, step_size=30.0)
+    assert last_steps(growing, 0.0, 0.0, 1, (1.0, 1.0)).before == math.inf
+
+
 def test_unusual_blocks_are_paid_for(monkeypatch):
     step = BASE.first_step
     for failure, run in ((0.0, BASE), (1e-9, BASE), (1e-9, replace(BASE, step_size=7.0))):
@@ -201,8 +248,16 @@ def test_unusual_blocks_are_paid_for(monkeypatch):
         worst = step_map(run, (fewest / 500, most / 500)).lipschitz(run.first_step)
         assert np.all(last_steps(run, 0.05, failure, 20).c == worst) and (failure > 0 or worst > 1 - 0.1 * step)
         assert most == 9999 or binom.sf(most, 9999, 0.05) * 1000 <= failure
+    asked = []
+
+    def noted(function, place):
+        return lambda *given: asked.append(given[place]) or function(*given)
+
+    monkeypatch.setattr(restart, "last_steps", noted(last_steps, 2))
+    monkeypatch.setattr(restart, "candidates", noted(candidates, 5))
     monkeypatch.setattr(restart, "FAILURES", (0.01,))
     sampled, found = curve(BASE, ALLOCATED).curves
+    assert asked == [0.005, 0.005], "loads have a half, distances the other one"
     assert found.failure == 0.01 and found.delta(20.0) >= 0.01 and sampled.delta(20.0) < 1e-6
 
 

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -10,7 +11,8 @@ import pytest
 import lastiterate as li
 from lastiterate.analysis import replaced_draws
 from lastiterate.analysis.replaced_draws import instead_of_another
-from lastiterate.analysis.restart import _sampled, by_itself, candidates, distances_of_draws, last_steps
+from lastiterate.analysis.restart import _sampled, by_itself, candidates, last_steps
+from lastiterate.curves.gdp import Gdp
 from lastiterate.theorems import TABLE
 from lastiterate.theorems.theorem import Applies, match
 from tiers import size
@@ -84,9 +86,11 @@ def restarts(run, rng):
     """Some restarts of a run, the failure of distances excluded, and the curves of their tails."""
     rate, kept = run.batching.size / run.n, []
 
-    def collected(run, *, curve, lengthened, shares, **_):
+    def collected(run, *, chance, every, distances, curve, lengthened, shares, seen):
+        assert (chance, every) == (rate, 1) and shares == ((run.divisor - 1) / run.divisor, 1.0)
+        assert seen is (by_itself if run.adjacency == "replace-one" else instead_of_another)
         steps = last_steps(run, rate, 0.0, 1, shares)
-        found = np.array(candidates(steps, rate, run.steps, 1, distances_of_draws(rate), 0.0, lengthened), dtype=object)
+        found = np.array(candidates(steps, rate, run.steps, 1, distances, 0.0, lengthened), dtype=object)
         kept.extend((one, curve(run, one)) for one in rng.permutation(found)[:3])
         return curve(run, kept[0][0])
 
@@ -94,6 +98,21 @@ def restarts(run, rng):
         patch.setattr(replaced_draws, "restarted", collected)
         replaced_draws.restarted_subsets(run)
     return kept
+
+
+@pytest.mark.parametrize("adjacency", ["zero-out", "replace-one"])
+def test_the_tail_of_a_restart(adjacency):
+    """Steps of a fixed size with a share of the noise, to which the record adds more, where S = 1/2 and M = 1."""
+    run = li.Run(n=6, steps=5, step_size=0.4, noise=li.GradientNoise(1.3), batching=li.FixedSize(2),
+                 adjacency=adjacency, loss=li.Abstract(li.LossFacts(sensitivity=0.5, smooth=1.0, strong=0.9)))
+    replaced = adjacency == "replace-one"
+    for one, bound in restarts(run, np.random.default_rng(0)):
+        longer = 1 + 4 * (one.apart + one.closed) if replaced else 1 + 2 * one.closed
+        (z,) = bound.multipliers
+        assert z == pytest.approx(1.3 * 2 / 0.5 * math.sqrt(one.share) / longer, rel=1e-9) and one.closed > 0.01
+        assert (bound.counts, bound.replaced, bound.mu, bound.rate) == ((5 - one.first,), replaced, one.mu, 1 / 3)
+    silent = li.Abstract(li.LossFacts(sensitivity=0.0, smooth=1.0))
+    assert curve(replace(run, loss=silent)) == Gdp(0.0)
 
 
 def test_one_step_of_the_proof():
@@ -144,8 +163,11 @@ def curve(run):
 
 
 def test_what_contracts_is_forgotten():
-    short, long = (curve(RUN), curve(li.Run.from_dict(RUN.to_dict() | {"steps": 50_000})))
+    short, long = (curve(RUN), curve(replace(RUN, steps=50_000)))
     composed = match(TABLE["fixed-size-amplified"], RUN).curve
+    from_the_start, *_ = short.curves
+    assert from_the_start.multipliers == pytest.approx(composed.multipliers, rel=1e-9)
+    assert (from_the_start.counts, from_the_start.rate, from_the_start.mu) == (composed.counts, composed.rate, 0.0)
     assert long.epsilon(1e-5) <= short.epsilon(1e-5) * 1.01 < composed.epsilon(1e-5) / 4
 
 

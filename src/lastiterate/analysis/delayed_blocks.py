@@ -19,6 +19,8 @@ from lastiterate.run.run import Run
 
 GROWTHS, FEW = (1.3, 1.6, 2.0), (2, 4, 8)
 """Choices of intervals: how much longer each is, and the longest, besides half a pass and a pass."""
+BACK = (1, 2, 4, 8, 16, 32, 64)
+"""Passes before the end from which a run in a bounded domain is followed."""
 FEW_SHIFTS = 12
 """Shifts of an interval by which choices are ordered."""
 
@@ -33,7 +35,7 @@ def choices(steps: Followed, blocks: int) -> list[AllocatedShifts]:
     total, starts = steps.c.size, [(0, steps.before)]
     if math.isfinite(steps.diameter):
         whole = total // blocks * blocks
-        starts += [(whole - k * blocks, steps.diameter) for k in (1, 2, 4, 8, 16, 32, 64) if whole > k * blocks]
+        starts += [(whole - k * blocks, steps.diameter) for k in BACK if whole > k * blocks]
     widest = sorted({one for one in (*FEW, -(-blocks // 2)) if one < blocks} | {blocks})
     return [AllocatedShifts(blocks, *kinds(steps.c[first:], steps.s[first:], np.sqrt(steps.v)[first:]), growth, most,
                             before) for first, before in starts for most in widest for growth in GROWTHS]

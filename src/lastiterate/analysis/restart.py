@@ -231,8 +231,6 @@ def _shifts(steps: Followed, failure: float, first: int, rate: float, records: i
     old, each = records * float(each[min(DRAWN, first):].sum()), each[:min(DRAWN, first)]
     found, largest = records * float(each.sum()), float(each.max())
     for theta in np.geomspace(0.05, 200, 60) / largest if failure > 0 and largest > 1e-300 else ():
-        growth: Array = theta * each
-        large = growth > 700
-        moment = float(np.log1p(rate * np.expm1(growth[~large])).sum()) + float((growth[large] + math.log(rate)).sum())
+        moment = float(np.log1p(rate * np.expm1(theta * each)).sum())  # e^200 at most
         found = min(found, (records * moment - math.log(failure)) / theta)
     return unit + math.log((found + old) * (1 + 1e-9))
