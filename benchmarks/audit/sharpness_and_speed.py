@@ -1,8 +1,9 @@
 """How sharp and how fast audits are: python -m benchmarks.audit.sharpness_and_speed [--quick] [--torch-python PYTHON].
 
 Tightness: lower over upper bound, runs calibrated to epsilon 1, 100,000 models per data set, failure probability 0.05.
-``any trainer``: the (eps, delta) test, which assumes nothing; ``Gaussian``: the GDP test, for a trainer whose two laws
-are Gaussian, as these are for squared error. Speed: models per minute of one batch, against a loop in PyTorch.
+``any trainer``: the (eps, delta) test, which assumes nothing; ``Gaussian``: for a trainer whose two laws are Gaussian
+given the batches, as these are for squared error: the GDP test where nothing is drawn. Speed: models per minute of one
+batch, against a loop in PyTorch.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from lastiterate.engine import Trainer, seeded_keys
 
 TASK = {"n": 100, "d": 20, "steps": 200, "step_size": 1.0, "std": 0.05, "ridge": 0.01}
 QUADRATIC = li.HuberRidge(row_norm=1.0, residual_clip=1.0, ridge=0.2, intercept=0.0)
+FLAT = replace(QUADRATIC, ridge=0.0)
 BASE = li.Run(n=10, steps=20, step_size=li.Constant(0.5), noise=li.GradientNoise(1.0), loss=QUADRATIC)
 LOGISTIC = li.Logistic(row_norm=1.0, ridge=0.01, intercept=0.0)
 RUNS = {
@@ -34,13 +36,18 @@ RUNS = {
     "full batch, logistic, delta 1e-2": (replace(BASE, steps=50, step_size=li.Constant(2.0), loss=LOGISTIC), 1e-2),
     "cyclic, logistic, delta 1e-2": (
         replace(BASE, steps=50, step_size=li.Constant(2.0), loss=LOGISTIC, batching=li.Cyclic(2)), 1e-2),
+} | {
+    f"{batching.word}, {about}": (replace(BASE, batching=batching, loss=loss), 1e-5)
+    for batching in (li.Poisson(0.2), li.RandomAllocation(2), li.FixedSize(2), li.BallsInBins(2), li.Permuted(2),
+                     li.Reshuffled(2))
+    for about, loss in (("quadratic", QUADRATIC), ("flat", FLAT))
 }
 
 
-def tightness(trials: int, seed: int) -> list[dict[str, float | str]]:
+def tightness(trials: int, seed: int, only: str = "") -> list[dict[str, float | str]]:
     """One row per run."""
     rows: list[dict[str, float | str]] = []
-    for name, (base, delta) in RUNS.items():
+    for name, (base, delta) in ((name, found) for name, found in RUNS.items() if only in name):
         run = li.calibrate(base, epsilon=1.0, delta=delta).run
         began = time.perf_counter()
         report = audit(run, trials=trials, delta=delta, seed=seed)
@@ -89,10 +96,11 @@ def main() -> None:
     given.add_argument("--quick", action="store_true", help="a tenth of the models")
     given.add_argument("--speed", action="store_true", help="only the speed")
     given.add_argument("--seed", type=int, default=0)
+    given.add_argument("--only", default="", help="only runs whose name has this in it")
     TORCH.option(given)
     asked = given.parse_args()
     scale = 10 if asked.quick else 1
-    for row in () if asked.speed else (*tightness(100_000 // scale, asked.seed), *power(2000 // scale)):
+    for row in () if asked.speed else (*tightness(100_000 // scale, asked.seed, asked.only), *power(2000 // scale)):
         print(json.dumps({k: float(f"{v:.4g}") if isinstance(v, float) else v for k, v in row.items()}), flush=True)
     own = speed(20_000 // scale)
     print(json.dumps({"task": TASK, "models per minute": {k: round(v) for k, v in own.items()}}), flush=True)

@@ -70,7 +70,9 @@ BROKEN = {
 def test_broken_trainers_are_refuted(name, patched):
     patched(*BROKEN[name])
     report = attacked()
-    assert report.refuted and report.lower_gaussian > 1.3 * report.upper, (name, report.lower_gaussian)
+    silent = name.startswith("one noise")  # which cancels: scores without any noise are not what is described
+    assert report.refuted and (report.lower_gaussian is None) == silent
+    assert (report.lower if silent else report.lower_gaussian) > 1.3 * report.upper, (name, report.lower)
 
 
 def test_records_in_the_wrong_batches_are_refuted(monkeypatch):

@@ -43,7 +43,6 @@ class ImageNeighbours:
     labels: np.ndarray
     record: int
     adversarial: int  #: the class that models which never saw the crafted image take it for
-    gaussian: bool = False  #: neither released law is known to be Gaussian
 
     def __post_init__(self) -> None:
         if self.without_record.shape != self.with_record.shape or len(self.labels) != len(self.without_record):

@@ -18,6 +18,7 @@ from lastiterate.audit.attacked_run import Attacked, auditable
 from lastiterate.audit.attacks import PORTFOLIO, by_name
 from lastiterate.audit.canaries import worst_case
 from lastiterate.audit.claim import Claim
+from lastiterate.audit.described_scores import described
 from lastiterate.audit.families import families
 from lastiterate.audit.judged import Judged, conclude
 from lastiterate.audit.neighbours import Neighbours, Train, check_adjacency
@@ -181,8 +182,8 @@ class _Task:
         found = collect(self.run, kept, scores, self.train, self.plan,
                         Results(None if results is None else Path(results), about), self.progress)
         columns = [(one, found.of(one.pair, scores[one.pair].index(one.score))) for one in statements]
-        return [Judged(one.attack, kept[one.pair], one.thresholds, one.share, values) for one, values in columns
-                if len(values[0])]
+        return [Judged(one.attack, kept[one.pair], one.thresholds, one.share, values,
+                       described(self.run, kept[one.pair], one.attack)) for one, values in columns if len(values[0])]
 
 
 def _pairs(run: Run, neighbours: Neighbours | None, attack: str | None, columns: int | None,

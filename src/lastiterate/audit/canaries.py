@@ -89,9 +89,9 @@ def place(run: Run) -> int:
 
 
 def linear_in_noise(run: Run) -> bool:
-    """Whether what is released is linear in the noise where gradients are constant, so that it is Gaussian: nothing
-    secret is drawn beside the noise, and neither domain, penalty nor update rule bends it."""
-    return isinstance(run.domain, Everywhere) and run.prox is None and run.batching.drawn == "never" and run.rule.linear
+    """Whether what is released is linear in the noise where gradients are constant, so that it is Gaussian given the
+    batches: neither domain, penalty nor update rule bends it."""
+    return isinstance(run.domain, Everywhere) and run.prox is None and run.rule.linear
 
 
 def _clamped(run: Run, loss: LinearLoss, width: int) -> Neighbours:
@@ -103,7 +103,9 @@ def _clamped(run: Run, loss: LinearLoss, width: int) -> Neighbours:
         # secret order they have one sign, so that all blocks are alike
         target[np.arange(run.n) % 2 != record % 2] = -FAR
     direction = np.zeros((1, width + 1))
-    direction[0, [0, -1]] = loss.row_norm, loss.intercept
+    direction[0, 0] = loss.row_norm
+    if not run.batching.independent:  # else how many others a batch holds is noise along the intercept
+        direction[0, -1] = loss.intercept
     exact = linear_in_noise(run)
     present, about = DataSet(rows, target), "one record contributes its largest gradient, the others no curvature"
     if is_replace_one(run):

@@ -41,7 +41,6 @@ class Pulling:
     """The pair that is attacked."""
 
     about: str
-    gaussian: bool = False
 
 
 def audit_forgetting(certificate: Certificate, *, trials: int = TRIALS, pilot: int = PILOT, failure: float = 0.05,

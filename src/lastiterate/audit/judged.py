@@ -4,42 +4,46 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
 
 from lastiterate.accounting.certificate import Certificate
-from lastiterate.audit import trajectory
 from lastiterate.audit.attacks import count
 from lastiterate.audit.claim import Claim
 from lastiterate.audit.outcome import AuditReport, Rate, Seen
-from lastiterate.audit.statistics import CombinedBounds, ceiling, gaussian_epsilon
+from lastiterate.audit.score_laws import ScoreLaws
+from lastiterate.audit.statistics import CombinedBounds, ceiling
 from lastiterate.curves.curve import Curve
 
 
 class Pair(Protocol):
-    """The two data sets, in words, and whether both released laws are Gaussian with one covariance."""
+    """The two data sets, in words."""
 
     @property
     def about(self) -> str: ...
 
-    @property
-    def gaussian(self) -> bool: ...
 
-
-EXACT = ("projection", trajectory.NAME)
-"""Attacks whose score is linear in Gaussian parameters."""
+MISFIT = "scores of '{}' do not look as the description says: no bound takes them to be Gaussian"
 
 
 @dataclass(frozen=True, eq=False)
 class Judged:
-    """One attack on one pair: thresholds fixed before, its share of the failure probability, and both sets' scores."""
+    """One attack on one pair: thresholds fixed before, its share of the failure probability, and both sets' scores;
+    ``laws``: the scores' laws if the trainer is right, where they are known."""
 
     attack: str
     pair: Pair
     thresholds: tuple[float, ...]
     share: float
     scores: tuple[np.ndarray, np.ndarray]
+    laws: ScoreLaws | None = None
+
+    @cached_property
+    def fits(self) -> bool:
+        """Whether there are laws, and the scores look like theirs."""
+        return self.laws is not None and self.laws.fit(*self.scores)
 
     def seen(self, delta: float, failure: float, claim: Claim, curves: Sequence[Curve] = ()) -> Seen:
         """What the errors prove at this share; ``curves`` are searched beside the claim's grid."""
@@ -50,11 +54,10 @@ class Judged:
         refuted = next((epsilon for epsilon in found if epsilon is not None), None)
         if refuted is None and curves:
             refuted = proof.refuted(curves)
-        gaussian = self.pair.gaussian and self.attack in EXACT and delta > 0
+        laws = self.laws if delta > 0 and self.fits else None
         return Seen(
             attack=self.attack, neighbours=self.pair.about, share=self.share, lower=proof.epsilon(delta),
-            lower_gaussian=gaussian_epsilon(proof.mu(), delta) if gaussian else None, mu_lower=proof.mu(),
-            refuted_at=refuted,
+            lower_gaussian=None if laws is None else laws.lower(pairs, delta), mu_lower=proof.mu(), refuted_at=refuted,
             rates=tuple(Rate(threshold, int(c.false_positives), int(c.false_negatives), *pair)
                         for threshold, c, pair in zip(self.thresholds, counts, pairs, strict=True)))
 
@@ -67,12 +70,14 @@ def conclude(certificate: Certificate, judged: Sequence[Judged], *, failure: flo
     claim = Claim.of(certificate) if claim is None else claim
     seen = tuple(one.seen(delta, failure, claim, () if place else curves) for place, one in enumerate(judged))
     first = seen[0]
-    gaussian = [one.lower_gaussian for one in seen if one.lower_gaussian is not None]
+    gaussian, taken = max(((bound.lower_gaussian, one.laws.words) for bound, one in zip(seen, judged, strict=True)
+                           if bound.lower_gaussian is not None and one.laws is not None), default=(None, ""))
+    caveats += tuple(MISFIT.format(one.attack) for one in judged if one.laws is not None and not one.fits)
     trials = min(len(part) for part in judged[0].scores)
     return AuditReport(
         attack=first.attack, neighbours=first.neighbours, adjacency=certificate.adjacency, trials=trials,
         pilot=pilot, failure=failure, delta=delta, lower=max(one.lower for one in seen),
-        lower_gaussian=max(gaussian, default=None), mu_lower=max(one.mu_lower for one in seen),
+        lower_gaussian=gaussian, taken=taken, mu_lower=max(one.mu_lower for one in seen),
         ceiling=max(ceiling(trials, failure * one.share, delta, len(one.rates)) for one in seen),
         upper=certificate.epsilon(delta), theorem=_source(certificate, delta),
         refuted_at=next((one.refuted_at for one in seen if one.refuted_at is not None), None), rates=first.rates,

@@ -32,7 +32,8 @@ class Neighbours:
     """Neighbouring data sets: ``without_record`` lacks the record that ``with_record`` holds, or holds another instead.
 
     ``direction``: (k, d + 1), in which the record's gradient moves the parameters, where it is known.
-    ``gaussian``: both released laws are exactly Gaussian with one covariance, a multiple of I, if the trainer is right.
+    ``gaussian``: given their batches, both released laws are exactly Gaussian with one covariance, a multiple of I, if
+    the trainer is right; only the directions of constant gradients are moved.
     """
 
     with_record: DataSet

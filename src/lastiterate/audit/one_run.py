@@ -116,7 +116,8 @@ def audit_one_run(run: Run, *, canaries: int | None = None, guesses: int | None 
         raise InputError("train", "takes no absent=, the records whose gradients are zeroed", None, "add it")
     certificate, made = certificate_of(run, at_least), table(run, count)
     upper, best = certificate.epsilon(delta), certificate.best(delta)
-    shares = shares_of_move(run) if linear_in_noise(run) and made.constant else None
+    steady = linear_in_noise(run) and run.batching.drawn == "never"
+    shares = shares_of_move(run) if steady and made.constant else None
     of_guesses = failure if shares is None else (1 - GAUSSIAN) * failure
     guesses = _guesses(count, upper, delta, of_guesses) if guesses is None else guesses
     ceiling = one_run_epsilon(guesses, guesses, count, delta, of_guesses)

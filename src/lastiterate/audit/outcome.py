@@ -96,8 +96,9 @@ class AuditReport:
 
     **Guarantee:** with probability at least 1 - ``failure``, ``lower`` does not exceed the audited trainer's true
     epsilon at ``delta``, and ``refuted_at`` is set only if the certificate is wrong: every attack has its share of
-    ``failure``. ``lower_gaussian`` shares that budget; it holds if both released laws are Gaussian with one covariance,
-    as a correct trainer's are on these data sets, and is ``None`` where they need not be.
+    ``failure``. ``lower_gaussian`` shares that budget; it holds if, given the batches, both released laws are Gaussian
+    with one covariance, and batches are drawn as described, as a correct trainer's are on these data sets (``taken``
+    says it in words); it is ``None`` where they need not be, or the scores do not look so.
     """
 
     attack: str
@@ -119,6 +120,7 @@ class AuditReport:
     caveats: tuple[str, ...] = ()
     seen: tuple[Seen, ...] = ()
     violations: tuple[str, ...] = ()
+    taken: str = ""  #: under what ``lower_gaussian`` holds, in words
     not_executed: tuple[str, ...] = ()  #: of the description, and of what users call
     pairs: int = 1  #: pairs of data sets that were tried on pilot models
     scores: tuple[np.ndarray, np.ndarray] | None = field(default=None, repr=False, compare=False)
@@ -152,9 +154,9 @@ class AuditReport:
     def rows(self) -> list[tuple[str, str]]:
         """Label and text, in the order in which they are read."""
         if self.lower_gaussian is None:
-            shape = "the laws are not known to be Gaussian"
+            shape = "the laws are not known to be Gaussian, or do not look so"
         else:
-            shape = f"{shown(self.lower_gaussian, math.floor)} (both laws are Gaussian: the GDP test)"
+            shape = f"{shown(self.lower_gaussian, math.floor)} ({self.taken})"
         tried, several = {one.neighbours: [] for one in self.seen}, len(self.seen) > 1
         for one in self.seen:
             tried[one.neighbours].append(one)
