@@ -103,7 +103,7 @@ MODULES = {
     "own noise": (Noisy(), "must draw no random numbers"),
     "centred by the batch": (Centred(), "a record's output depends on its batch"),
     "a mean inside": (Averaged(), "must answer for each record of a batch"),
-    "counts": (Counting(), "must not change its buffers in a forward pass, got 'seen'"),
+    "counts": (Counting(), "must not write to its parameters or buffers in a forward pass, got 'seen'"),
     "no gradient": (Detached(), "finite gradient"),
     "integers": (integers(), "table is none, got 'torch.int64'"),
     "not finite": (infinite(), "must have finite parameters"),

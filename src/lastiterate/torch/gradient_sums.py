@@ -34,6 +34,7 @@ from lastiterate.torch.own_rules import NoOwnRules
 from lastiterate.torch.parameters import Parameters, State
 from lastiterate.torch.record_drawing import Drawing
 from lastiterate.torch.repeated import Repeated
+from lastiterate.torch.unwritten_tensors import Unwritten
 
 Loss = Callable[..., torch.Tensor]
 """``loss(output, *rest of the record)``: one number for one record."""
@@ -138,7 +139,9 @@ class PerRecord:
         """Per-record gradients of the records (m, ...), by the module's own parameters."""
         records = in_precision(records, self.dtype)
         compute = self._slopes if self.repeated is None else partial(self.repeated, self._slopes)
+        tracked = Unwritten(constants | trained)
         slopes, each, inputs = compute(trained, constants, records)
+        tracked.check()
         found: dict[str, Contribution] = {name: Stored(values) for name, values in each.items()}
         for layer in self.layers:
             pair = in_precision((inputs[layer.names[0]], slopes[layer.names[0]]), self.dtype)

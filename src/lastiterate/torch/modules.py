@@ -18,6 +18,7 @@ from lastiterate.torch.layers import Layer, Uses
 from lastiterate.torch.module_outputs import tensors_in
 from lastiterate.torch.parameters import State
 from lastiterate.torch.record_gradients import check_alone, made_up, normal, said
+from lastiterate.torch.unwritten_tensors import Unwritten, written
 
 MIXING = (torch.nn.modules.batchnorm._BatchNorm,)
 SPREAD = (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel)
@@ -103,7 +104,7 @@ def _check_module(summed: PerRecord, named: State, pair: Any) -> None:
     random = torch.random.get_rng_state()
     ones = [summed.taken(tree_map(lambda a, at=i: a[at], pair))[0] for i in range(2)]
     given = tree_map(lambda *parts: torch.stack(parts), *ones)
-    before = {name: tensor.clone() for name, tensor in named.items()}
+    before, tracked = {name: tensor.clone() for name, tensor in named.items()}, Unwritten(named)
     args = (), given
     if not isinstance(given, dict):
         args = (given if isinstance(given, tuple) else (given,)), {}
@@ -113,7 +114,10 @@ def _check_module(summed: PerRecord, named: State, pair: Any) -> None:
             single = list(tensors_in(summed.call(named, *arguments(tree_map(lambda a: a[0], given)))))
     except (RuntimeError, TypeError, ValueError, IndexError) as error:
         raise InputError("model", "must take a batch of records", said(error)) from None
-    _check_unwritten(summed, named, before)
+    tracked.check()
+    for name, tensor in named.items():  # what is written through .data is not counted
+        if not torch.equal(tensor, before[name]):
+            raise written(name)
     if not torch.equal(random, torch.random.get_rng_state()):
         raise InputError("model", "must draw no random numbers: the certificate counts the noise of the run alone",
                          type(summed.module).__name__, "leave that part out, or switch it off with .eval()")
@@ -127,15 +131,6 @@ def _check_module(summed: PerRecord, named: State, pair: Any) -> None:
         if not same:
             raise InputError("model", "must treat every record alone, and a record's output depends on its batch",
                              type(summed.module).__name__, "normalise within records instead, as GroupNorm does")
-
-
-def _check_unwritten(summed: PerRecord, named: State, before: State) -> None:
-    """Refuse a forward pass that writes to what the module holds."""
-    changed = [name for name, tensor in named.items() if not torch.equal(tensor, before[name])]
-    if changed:
-        what = "buffers" if changed[0] in dict(summed.module.named_buffers()) else "parameters"
-        raise InputError("model", f"must not change its {what} in a forward pass", changed[0],
-                         "freeze that part with .eval(), or leave it out")
 
 
 def _check_loss(summed: PerRecord, named: Any, one: Any) -> None:

@@ -10,13 +10,15 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from lastiterate.errors import InputError
+from lastiterate.torch.padded_lookups import LOOKUPS
 
 
 class NoOwnRules(TorchFunctionMode):
     """Refuses, while it is active, what brings its own rule for ``torch.vmap``: such code is given all records at once.
 
     That is an ``autograd.Function`` with a ``vmap`` of its own, and an operation with a kernel of its own for batched
-    tensors. What torch makes by itself, by ``generate_vmap_rule = True`` or record by record, treats each alone.
+    tensors. What torch makes by itself, by ``generate_vmap_rule = True`` or record by record, treats each alone;
+    but for lookups with padding, in whose place others are called.
     """
 
     def __torch_function__(self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -25,7 +27,7 @@ class NoOwnRules(TorchFunctionMode):
                 raise _refused(args[0].__name__, "set generate_vmap_rule = True there, and leave its vmap out")
         elif (name := _registered(func)) is not None:
             raise _refused(name, "leave out its register_vmap")
-        return func(*args, **(kwargs or {}))
+        return LOOKUPS.get(func, func)(*args, **(kwargs or {}))
 
 
 def _registered(func: Any) -> str | None:

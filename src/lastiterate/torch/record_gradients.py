@@ -14,6 +14,7 @@ from torch.utils._pytree import tree_map
 from lastiterate.errors import InputError
 from lastiterate.torch.coarse_arithmetic import LEAST, Coarsest, Rounding
 from lastiterate.torch.gradient_sums import PerRecord, in_precision
+from lastiterate.torch.padded_lookups import Padded
 from lastiterate.torch.record_positions import drawn
 
 COARSE = 0.5
@@ -69,11 +70,13 @@ def check_alone(summed: PerRecord, theta: torch.Tensor, constants: Any, records:
     if summed.exact:
         seen.check_double(rounded=short.seen)
     try:
-        found = replace(summed, layers=()).contributions(trained, constants, several)
+        with Padded() as lookups:
+            found = replace(summed, layers=()).contributions(trained, constants, several)
     except RuntimeError as error:
         raise InputError("model", "must be one that torch.func.vmap takes, without random numbers or changes in place",
                          said(error), "lastiterate.torch.private_version(module) exchanges recurrent layers; a "
                          "smaller microbatch is for what checkpointed layers are") from None
+    lookups.check()
     for i, one in enumerate(alone if not seen.coarse else ()):
         size = max(float(slope.abs().max()) if slope.numel() else 0.0 for slope in one.values())
         for name, slope in one.items() if math.isfinite(size) else ():
