@@ -18,7 +18,7 @@ from lastiterate.audit.one_run import GAUSSIAN, _guesses
 from lastiterate.audit.one_run_canaries import trainer
 from lastiterate.audit.one_run_curves import impossible, of_deltas
 from lastiterate.audit.one_run_gaussian import gaussian_mu, shares_of_move
-from lastiterate.audit.outcome import BUG, CEILING, NO_CONTRADICTION
+from lastiterate.audit.outcome import BUG, CEILING, NO_CONTRADICTION, OTHER
 from lastiterate.cli import app
 from lastiterate.curves.gdp import Gdp
 from lastiterate.engine import Trainer
@@ -103,6 +103,7 @@ def test_half_the_noise_is_refuted_by_one_run(changes):
         report = audit_one_run(run, seed=3, train=train)
         assert report.refuted == refuted and report.lower < report.upper, "only the Gaussian bound shows it"
         assert (report.lower_gaussian > report.upper) == refuted
+        assert report.verdict == (OTHER if refuted else NO_CONTRADICTION), "other laws may seem larger"
 
 
 def test_the_gaussian_bound_holds_as_often_as_it_says_and_shows_half_of_epsilon_1():

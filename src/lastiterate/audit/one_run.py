@@ -22,7 +22,7 @@ from lastiterate.audit.one_run_canaries import how_many, table, trainer
 from lastiterate.audit.one_run_curves import impossible, of_deltas
 from lastiterate.audit.one_run_gaussian import gaussian_mu, shares_of_move
 from lastiterate.audit.one_run_statistics import one_run_epsilon
-from lastiterate.audit.outcome import claimed, shown, shown_in_notebooks, verdict_of
+from lastiterate.audit.outcome import OTHER, claimed, shown, shown_in_notebooks, verdict_of
 from lastiterate.audit.statistics import check_failure, gaussian_epsilon
 from lastiterate.curves.gdp import Gdp
 from lastiterate.errors import InputError
@@ -63,11 +63,17 @@ class OneRunReport:
     @property
     def refuted(self) -> bool:
         """Whether a lower bound lies above the certificate's upper bound, or the guesses contradict its whole curve."""
-        return max(self.lower, self.lower_gaussian or 0.0) > self.upper or self.curve_refuted
+        return self._whoever_trained or (self.lower_gaussian or 0.0) > self.upper
+
+    @property
+    def _whoever_trained(self) -> bool:
+        return self.lower > self.upper or self.curve_refuted
 
     @property
     def verdict(self) -> str:
-        """In words."""
+        """In words; the Gaussian bound alone says that not the described run was executed, or that it leaks."""
+        if self.refuted and not self._whoever_trained:
+            return OTHER
         return verdict_of(refuted=self.refuted, upper=self.upper, ceiling=self.ceiling)
 
     def to_json(self) -> str:
