@@ -15,7 +15,7 @@ from lastiterate.engine.loop import advance, drawn_for_pass, noise_ahead, schedu
 from lastiterate.engine.prepare import arrange, hidden
 from lastiterate.engine.program import StepProgram
 from lastiterate.engine.samplers import sampler_of
-from lastiterate.engine.samplers.dealt import in_order, into_bins, words
+from lastiterate.engine.samplers.dealt import in_order, into_bins, into_blocks, words
 from lastiterate.engine.trainer import Loop, Trainer
 
 N, D = 103, 3
@@ -36,6 +36,17 @@ def test_a_stable_sort(largest):
     drawn[1::5] = drawn[1] // 8192 * 8192 + drawn[1::5] % 4096  # numbers that their last bits alone tell apart
     drawn[::7] = drawn[0]  # equal numbers keep their order
     np.testing.assert_array_equal(in_order(drawn, largest), np.argsort(drawn, kind="stable"))
+
+
+@pytest.mark.parametrize(("n", "size"), [(1, 1), (7, 7), (5000, 1), (5000, 40), (5000, 4999), (200_000, 2)])
+def test_blocks_are_those_of_a_full_sort_in_public_order(n, size):
+    rng = np.random.default_rng(n + size)
+    for spread in (1, 2**12):  # words that agree in their first bits, and equal ones, lie on both sides of cuts
+        drawn = rng.integers(0, 2**64 - 1, n, np.uint64, endpoint=True) // spread
+        drawn[::7] = drawn[0]
+        whole = np.argsort(drawn, kind="stable")
+        wanted = [np.sort(whole[begin:begin + size]) for begin in range(0, n, size)]
+        np.testing.assert_array_equal(into_blocks(drawn, size), np.concatenate(wanted))
 
 
 @pytest.mark.parametrize("batching", BATCHINGS, ids=str)

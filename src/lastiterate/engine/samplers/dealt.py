@@ -67,6 +67,25 @@ def _by_first_bits(numbers: np.ndarray) -> np.ndarray:
     return order
 
 
+def into_blocks(drawn: np.ndarray, size: int) -> np.ndarray:
+    """Blocks of ``size`` records, in the order of their random words, uint64, and in public order within each: places,
+    (n,).
+
+    The blocks of a full sort, of which only records with the first bits of a cut between blocks are sorted.
+    """
+    first = (drawn >> np.uint64(64 - DIGIT)).astype(np.uint16)
+    counts = np.bincount(first, minlength=2**DIGIT)
+    ends = np.cumsum(counts)
+    block = (ends - 1) // size  # of the last record with these first bits
+    among = np.flatnonzero((block != (ends - counts) // size)[first])
+    among = among[in_order(drawn[among])]
+    bits = first[among]
+    rank = (ends - counts)[bits] + np.arange(len(among)) - np.searchsorted(bits, bits)
+    found = block.astype(np.uint64)[first]
+    found[among] = rank // size
+    return in_order(found, (len(drawn) - 1) // size)
+
+
 def into_bins(found: np.ndarray, bins: int) -> Dealt:
     """Records with these random words in uniform batches, in public order within each; as ``bins.sorted_by_bin``."""
     found = found % np.uint64(bins)
