@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import islice
 from typing import Any, cast
 
 import numpy as np
 import pytest
 
 import lastiterate as li
+from lastiterate.accounting.calibration import calibrate
 from lastiterate.accounting.secrecy import composition_epsilon, gained
 from lastiterate.errors import InputError
+from lastiterate.planning.families import FAMILIES
+from lastiterate.planning.families.asked import Asked
 from lastiterate.planning.families.whitened import block_count
 from lastiterate.planning.planner import ENOUGH, WORTH, consider, plan
 from lastiterate.planning.reference_problem import Reference, filtered, output_perturbation, predicted
@@ -103,6 +107,22 @@ def prepared(name: str, task: Task) -> list[type]:
     if name not in ("allocation", "whitened", "objective"):
         return [li.PrivateMean]
     return [*([] if task.classes else [PrivateTargetMean]), li.PrivateMean, li.PrivateCovariance]
+
+
+def test_no_mean_is_released_where_it_would_be_noise() -> None:
+    """The length of its noise is at most 0.4 times the norm of rows: just less and just more of it with 142 and 139 records."""
+    for n, mean in ((142, True), (139, False)):
+        asked = Asked(Task(n, 5, 2, 7.0), 0.5, 1e-5, "zero-out", 20.0)
+        noise = 1.01 / (asked.mu * math.sqrt(0.08)) * math.sqrt(5) / n
+        assert abs(noise - 0.4) < 0.01 and (noise <= 0.4) == mean
+        assert asked.loss.row_norm == 0.25 * 7.0
+        for name in ("accelerated", "plain", "ridge", "permuted"):
+            for run in islice(FAMILIES[name].runs(asked), 1):
+                assert [type(part) for part in run.prelude] == mean * [li.PrivateMean]
+                epsilon = calibrate(run, epsilon=0.5, delta=1e-5).epsilon(1e-5)
+                assert 0.495 < epsilon <= 0.5
+                if name in ("accelerated", "plain"):  # all of the budget goes to the steps, and no more
+                    assert 0.49 < li.account(run).epsilon(1e-5) <= 0.5
 
 
 def test_hidden_and_secret_plans_would_cost_more_by_composition() -> None:

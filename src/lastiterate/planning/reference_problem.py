@@ -122,19 +122,19 @@ class Reference:
 
 def predicted(task: Task, run: Run) -> float:
     """The risk of a plan's run on the reference problem of a task: public numbers only."""
-    mean, *others = [part for part in run.prelude if part.noise_multiplier is not None and not part.targets]
-    if not others:
+    released = [part for part in run.prelude if part.noise_multiplier is not None and not part.targets]
+    if len(released) < 2:
         return Reference.centred(task, run).risk(run)
-    covariance = others[-1]
+    mean, covariance = released[0], released[-1]
     assert isinstance(mean, PrivateMean) and isinstance(covariance, PrivateCovariance)
     assert not isinstance(run.loss, Abstract)
     plain = Reference.of(task.columns, task.classes, CENTRED * math.hypot(1.0, run.loss.intercept))
     offset = task.features * (mean.noise_multiplier / task.n) ** 2 / (plain.count * plain.eigenvalue).sum()
     floor = covariance.noise_multiplier / task.n * math.sqrt(2 * task.columns)
-    found, released = plain.whitened(float(offset), floor, covariance.power)
+    found, scales = plain.whitened(float(offset), floor, covariance.power)
     if run.method.hides_way:  # no hard clip
         found = replace(found, flatness=1.0, width=1.0)
-    return found.weighted(task).risk(run.stabilised(released.tolist())) + (0.0 if task.classes else NORMALISED)
+    return found.weighted(task).risk(run.stabilised(scales.tolist())) + (0.0 if task.classes else NORMALISED)
 
 
 def filtered(run: Run, curvature: np.ndarray, ridge: float) -> tuple[np.ndarray, np.ndarray]:

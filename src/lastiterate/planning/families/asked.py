@@ -26,6 +26,7 @@ INTERCEPT = 0.2  #: value of the constant column, relative to the largest norm o
 CENTRED = 0.25  #: norm that centred rows are clipped to, relative to the norm before
 CLIP = 0.3  #: per-example gradients of classifiers are clipped to this fraction of their bound
 MEAN_SHARE = 0.08  #: part of the budget mu^2 spent on the mean
+FARTHEST_MEAN = 0.4  #: length of the mean's noise, relative to the norm of rows, beyond which none is released
 LAST_STEP = 0.1  #: falling steps end near this fraction of the first, which lets noise die out
 
 
@@ -72,15 +73,22 @@ class Asked:
 
     @cached_property
     def loss(self) -> LinearLoss:
-        """On centred rows."""
+        """On centred rows, or on rows clipped to as much where ``centring`` is 0."""
         return linear_loss(self.task, CENTRED * self.task.mapped_norm)
 
     @cached_property
+    def centring(self) -> float:
+        """Part of mu^2 spent on the mean of rows; 0 where it is mostly noise, which centred rows would all share."""
+        noise = self.mean(MEAN_SHARE).noise_multiplier * math.sqrt(self.task.features) / self.task.n
+        return MEAN_SHARE if noise <= FARTHEST_MEAN else 0.0
+
+    @cached_property
     def empty(self) -> Run:
-        """What all runs on centred rows share: the loss, the private mean, one plain step."""
+        """What all runs without whitening share: the loss, the private mean, one plain step."""
+        mean = (self.mean(self.centring),) if self.centring else ()
         return Run(n=self.task.n, steps=1, step_size=Constant(self.first), noise=NoiseMultiplier(1.0), loss=self.loss,
                    clip=self.clip if self.task.classes == 2 else None, adjacency=self.adjacency,
-                   prelude=(*self.maps, self.mean(MEAN_SHARE)), rows_per_unit=self.task.rows_per_unit,
+                   prelude=(*self.maps, *mean), rows_per_unit=self.task.rows_per_unit,
                    rows_per_record=self.task.rows_per_record)
 
     @property
@@ -111,9 +119,10 @@ class Asked:
         """sqrt(classes / 2) / smooth: the worst curvature of softmax needs two classes at even odds."""
         return math.sqrt(max(self.task.classes, 2) / 2) / self.loss.facts().fact("smooth")
 
-    def composed(self, steps: int, spent: float = MEAN_SHARE) -> NoiseMultiplier:
-        """What composition needs: noise that grows with the square root of the steps."""
-        return NoiseMultiplier(math.sqrt(steps / (1 - spent)) / self.mu * (1 + FLOAT_SLACK))
+    def composed(self, steps: int, spent: float | None = None) -> NoiseMultiplier:
+        """What composition needs: noise that grows with the square root of the steps; ``spent``: part of mu^2."""
+        left = 1 - (self.centring if spent is None else spent)
+        return NoiseMultiplier(math.sqrt(steps / left) / self.mu * (1 + FLOAT_SLACK))
 
     def with_calibration(self, run: Run) -> Run:
         """The run with the calibration of probabilities that its task asks for; a public factor where that would not
