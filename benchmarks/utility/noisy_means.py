@@ -3,8 +3,8 @@
     python -m benchmarks.utility.noisy_means
 
 Sizes and budgets of ``SHAPES``, one problem of every family each: those of synthetic_families.py, and columns of public
-ranges. Accuracy of the automatic plan with a mean and without one, mean of six seeds of the noise (delta 1e-5). "Noise":
-the length of the mean's noise, relative to the norm of rows.
+ranges. Accuracy of the automatic plan with a mean and without one, mean of six seeds of the noise (delta 1e-5).
+"Noise": the length of the mean's noise, relative to the norm of rows.
 """
 
 from __future__ import annotations

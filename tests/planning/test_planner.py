@@ -110,7 +110,7 @@ def prepared(name: str, task: Task) -> list[type]:
 
 
 def test_no_mean_is_released_where_it_would_be_noise() -> None:
-    """The length of its noise is at most 0.4 times the norm of rows: just less and just more of it with 142 and 139 records."""
+    """The length of its noise is at most 0.4 times the norm of rows: with 142 records just less, with 139 just more."""
     for n, mean in ((142, True), (139, False)):
         asked = Asked(Task(n, 5, 2, 7.0), 0.5, 1e-5, "zero-out", 20.0)
         noise = 1.01 / (asked.mu * math.sqrt(0.08)) * math.sqrt(5) / n
