@@ -26,7 +26,7 @@ INTERCEPT = 0.2  #: value of the constant column, relative to the largest norm o
 CENTRED = 0.25  #: norm that centred rows are clipped to, relative to the norm before
 CLIP = 0.3  #: per-example gradients of classifiers are clipped to this fraction of their bound
 MEAN_SHARE = 0.08  #: part of the budget mu^2 spent on the mean
-FARTHEST_MEAN = 0.4  #: length of the mean's noise, relative to the norm of rows, beyond which none is released
+FARTHEST_MEAN = 0.5  #: length of the mean's noise, relative to the norm of rows, beyond which none is released
 LAST_STEP = 0.1  #: falling steps end near this fraction of the first, which lets noise die out
 
 
