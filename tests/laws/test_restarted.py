@@ -243,7 +243,9 @@ def test_the_distance_before_the_steps_that_are_followed(monkeypatch):
 
 def test_unusual_blocks_are_paid_for(monkeypatch):
     step = BASE.first_step
-    for failure, run in ((0.0, BASE), (1e-9, BASE), (1e-9, replace(BASE, step_size=7.0))):
+    bent = replace(BASE, noise=li.GradientNoise(1.0),
+                   loss=li.Abstract(li.LossFacts(sensitivity=1.0, smooth=0.35, strong=0.2)))
+    for failure, run in ((0.0, BASE), (1e-9, BASE), (1e-9, replace(BASE, step_size=7.0)), (1e-9, bent)):
         fewest, most = usual_counts(9999, 0.05, failure, 1000)
         worst = step_map(run, (fewest / 500, most / 500)).lipschitz(run.first_step)
         assert np.all(last_steps(run, 0.05, failure, 20).c == worst) and (failure > 0 or worst > 1 - 0.1 * step)
