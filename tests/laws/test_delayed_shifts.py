@@ -14,6 +14,7 @@ from lastiterate.analysis import delayed_blocks, delayed_draws, published_draws
 from lastiterate.analysis.delayed_draws import about, choices, kinds
 from lastiterate.analysis.published_draws import mean_over_draws
 from lastiterate.analysis.restart import last_steps
+from lastiterate.curves.allocated_shifts import AllocatedShifts
 from lastiterate.curves.composition import compose, curve_from_dict
 from lastiterate.curves.curve import BestOf
 from lastiterate.curves.delayed_shifts import DelayedShifts, hidden, interval_ends
@@ -135,6 +136,19 @@ def test_the_curve():
     assert Pld(0.05, (2.0,), (100,)).rdp(8.0) / 2 < curve.rdp(8.0) <= curve.known.rdp(8.0) * 1.001
     assert curve.group(2).epsilon(1e-4) > epsilon
     assert replace(curve, stds=(0.0,)).epsilon(1e-5) == math.inf
+
+
+@pytest.mark.parametrize("kind, draws", [(DelayedShifts, {"rate": 1.0}), (AllocatedShifts, {"blocks": 1})])
+def test_what_steps_can_be(kind, draws):
+    zeros = draws | dict.fromkeys(("factors", "shifts", "stds"), (0.0, 1.0))
+    good = zeros | {"counts": (1, 2), "growth": 1.0, "widest": 1}
+    assert kind(**good).before == 0
+    short = [{name: good[name][:1]} for name in ("counts", "factors", "shifts", "stds")]
+    below = [{name: (1.0, wrong)} for name in ("factors", "shifts", "stds") for wrong in (-0.1, math.nan)]
+    other = [{"before": -1.0}, {"counts": (0, 2)}, {"growth": 0.9}, {"widest": 0}, {next(iter(draws)): 0}]
+    for wrong in (*short, *below, *other, *([{"rate": 1.1}] if "rate" in draws else [])):
+        with pytest.raises(li.InputError):
+            kind(**good | wrong)
 
 
 @pytest.mark.filterwarnings("error")

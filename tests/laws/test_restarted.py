@@ -150,6 +150,17 @@ def test_shifts_cost_what_the_optimal_allocation_says():
                 assert ours.size == pytest.approx(about, rel=1e-8)
 
 
+def test_restarts_without_a_cost_are_left_out():
+    """A distance without shifts over what a step forgets entirely would be 0/0; a distance beside no noise stays."""
+    run, c = runs(np.random.default_rng(3), li.RandomAllocation(3), 8)
+    steps = replace(last_steps(run, 0.5, 0.0, 2), c=c)
+    for name, kept in (("c", set()), ("v", {2, 4})):
+        changed = replace(steps, **{name: np.where(np.arange(8) < 6, getattr(steps, name), 0.0)})
+        found = candidates(changed, 0.5, 8, 2, distances_of_passes(2), 0.0)
+        assert {one.first for one in found} == kept
+        assert all(math.isfinite(x) for one in found for x in (one.mu, one.apart, one.closed, one.size))
+
+
 def test_distances_of_passes_are_the_worst_places():
     rng = np.random.default_rng(4)
     for blocks in (1, 2, 3):
