@@ -43,6 +43,8 @@ def test_intervals_and_what_hides_them():
     curve = AllocatedShifts(2, (3, 1), (0.5, 2.0), (1.0, 0.3), (0.7, 0.4), 2.0, 2, 5.0)  # ends 0, 2, 3, 4
     certain, passes = hidden_passes(curve)
     assert certain == pytest.approx(5 * 0.25 / (0.7 * math.sqrt(1.25)), rel=1e-6)
+    assert hidden_passes(replace(curve, before=0.05))[0] == pytest.approx(certain / 100, rel=1e-9)
+    assert hidden_passes(replace(curve, before=0.0))[0] == 0
     (first, second), last = passes, 0.4
     assert first[1] == second[1] == 1 and [share for share, _ in (*first[0], *second[0])] == [1.0, 1.0]
     assert list(first[0][0][1]) == pytest.approx([0.5 * 0.5 / 0.7, 0.5 / 0.7], rel=1e-6)

@@ -110,6 +110,8 @@ def test_intervals_and_what_hides_them():
     curve = DelayedShifts(0.2, (3, 2), (0.5, 2.0), (1.0, 0.3), (0.7, 0.4), 2.0, 2, 5.0)  # ends 0, 2, 4, 5
     certain, pairs = hidden(curve)
     assert certain == pytest.approx(5 * 0.25 / (0.7 * math.sqrt(1.25)), rel=1e-6)
+    assert hidden(replace(curve, before=0.05))[0] == pytest.approx(certain / 100, rel=1e-9)
+    assert hidden(replace(curve, before=0.0))[0] == 0
     noise, last = math.sqrt((0.7 * 2) ** 2 + 0.4**2), 0.4
     wanted = [[0.5 * 0.5 * 2 / noise, 1 * 0.5 * 2 / noise], [1 * 2 * 2 / last, 0.3 * 2 / last, 0.3 / last]]
     assert [list(w) for w, _ in pairs] == [pytest.approx(one, rel=1e-6) for one in wanted]

@@ -186,6 +186,9 @@ def test_the_curve():
     assert curve.rdp(8.0) < curve.known.rdp(8.0) / 5
     assert FixedSizeSteps(0.05, (0.05,), (3,)).epsilon(1e-6) == pytest.approx(Gdp(math.sqrt(3) / 0.05).epsilon(1e-6))
     assert FixedSizeSteps(0.05, (0.0,), (3,)).epsilon(1e-6) == math.inf
+    one_is_loud = FixedSizeSteps(0.05, (0.05, 1.0), (3, 1))
+    assert one_is_loud.epsilon(1e-6) == pytest.approx(Gdp(math.sqrt(1201)).epsilon(1e-6), rel=1e-6)
+    assert one_is_loud.rdp(2.0) == one_is_loud.known.rdp(2.0)
 
 
 def test_the_row():
