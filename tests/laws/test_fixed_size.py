@@ -186,6 +186,7 @@ def test_the_curve():
     assert curve.rdp(8.0) < curve.known.rdp(8.0) / 5
     assert FixedSizeSteps(0.05, (0.05,), (3,)).epsilon(1e-6) == pytest.approx(Gdp(math.sqrt(3) / 0.05).epsilon(1e-6))
     assert FixedSizeSteps(0.05, (0.0,), (3,)).epsilon(1e-6) == math.inf
+    assert FixedSizeSteps(0.05, (1.0, 0.0), (3, 1)).known == Gdp(math.inf)
     one_is_loud = FixedSizeSteps(0.05, (0.05, 1.0), (3, 1))
     assert one_is_loud.epsilon(1e-6) == pytest.approx(Gdp(math.sqrt(1201)).epsilon(1e-6), rel=1e-6)
     assert one_is_loud.rdp(2.0) == one_is_loud.known.rdp(2.0)
@@ -247,7 +248,7 @@ def test_hulls_of_random_points():
     rng = np.random.default_rng(6)
     for _ in range(40):
         x = np.sort(rng.uniform(0, 5, 9))
-        y = rng.uniform(0, 1, 9) if rng.random() < 0.7 else (x - 2) ** 2
+        y = (rng.uniform(0, 1, 9), rng.uniform(0, 1, 9), (x - 2) ** 2, -((x - 2) ** 2))[int(rng.integers(4))]
         found = y[0] + np.concatenate(([0.0], np.cumsum(_hull_slopes(x, y) * np.diff(x))))
         for k in range(9):
             chords = [y[i] + (y[j] - y[i]) * (x[k] - x[i]) / (x[j] - x[i]) for i in range(k) for j in range(k + 1, 9)]
