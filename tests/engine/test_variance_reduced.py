@@ -3,13 +3,15 @@
 import math
 from dataclasses import replace
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.stats import ks_2samp, norm
 
 import lastiterate as li
-from lastiterate.audit import audit
-from lastiterate.engine import Trainer, seeded_key, seeded_keys
+from lastiterate.audit import audit, executed, worst_case
+from lastiterate.engine import Trainer, gradients, seeded_key, seeded_keys
+from lastiterate.engine.methods import variance_reduced
 from lastiterate.run.variance_reduced_steps import moved_smooth
 
 N, RATE, MODELS = 10, 0.3, 6000
@@ -152,6 +154,36 @@ def test_audits_see_what_snapshots_leak_and_not_more_than_is_certified():
     quiet = noisy(replace(RUN, steps=4), 2.0, 0.5)
     report = audit(quiet, attack="projection", trials=400, seed=1)
     assert 0.5 < report.lower <= report.upper and report.theorem == "variance-reduction" and not report.violations
+
+
+def kept_snapshot(reduction, objective, sampler, theta, memory, data, order, unit, k):
+    """Steps as they are, but for a snapshot that is never taken again."""
+    moved, added, found = FOLLOWED(reduction, objective, sampler, theta, memory, data, order, unit, k)
+    return moved, added, tuple(jnp.where(k > 0, old, new) for old, new in zip(memory, found, strict=True))
+
+
+def added(objective, theta, origin, longest, chunk):
+    """Both gradients of every record together, clipped as their difference is."""
+    rows, target = chunk[0].astype(jnp.float64), chunk[1]
+    found = sum(gradients.residuals(objective.loss, point @ rows.T, target) for point in (theta, origin))
+    return gradients.clip_residuals(rows, found, longest) @ rows
+
+
+FOLLOWED = variance_reduced.Reduction.followed
+WRONG = {
+    "a sum in the place of a difference": (gradients.Linear, "moved_sum", added),
+    "one snapshot for all steps": (variance_reduced.Reduction, "followed", kept_snapshot),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_stays_within_its_clip_shows_in_the_law(name, patched):
+    """Default audits look at it; no attack sees these."""
+    holds = executed.CHECKS["what follows snapshots has another law on squared error than the described one"]
+    run, pair = replace(RUN, step_size=li.InverseDecay(0.5, 0.3), start=li.GaussianStart(1.0)), worst_case(RUN)
+    assert holds(run, pair, 16)
+    patched(*WRONG[name])
+    assert not holds(run, pair, 16)
 
 
 def test_losses_fall_all_iterates_agree_and_domains_hold():

@@ -4,7 +4,8 @@ Changes of ``engine``, ``torch`` and ``release`` are drawn by the seed, in two h
 the cases of the bank that reach its line, and whatever shows the very bits of the unchanged sources is done. What leaks
 is audited as a user would audit it (with fewer models), compared with the exact law, and given to the tests that
 import the changed file. One JSON line per change in FOLDER/log.jsonl; the same command goes on where it was stopped.
-``--table`` counts what is there.
+``--table`` counts the lines of that seed and half, and names the changes that leak with who caught them. FOLDER keeps a
+copy of the sources that it was begun with: what is drawn follows from these and the seed.
 """
 
 from __future__ import annotations
@@ -120,8 +121,8 @@ def table(rows: list[dict[str, Any]]) -> str:
     words = Counter(row["word"] for row in rows)
     leaking = [row for row in rows if row["word"] == "leaks"]
     by = {name: sum(row.get(name, {}).get("caught", False) for row in leaking) for name in ("audit", "law", "tests")}
-    lost = [row["mutant"] for row in leaking if not any(row.get(name, {}).get("caught", False) for name in by)]
-    return json.dumps({"mutants": len(rows), **words, "caught by": by, "by nobody": lost}, indent=1)
+    each = {row["mutant"]: [name for name in by if row.get(name, {}).get("caught", False)] for row in leaking}
+    return json.dumps({"mutants": len(rows), **words, "caught by": by, "leaking": each}, indent=1)
 
 
 def main() -> None:
@@ -135,12 +136,12 @@ def main() -> None:
     log = asked.folder / "log.jsonl"
     rows = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
     if asked.table:
-        print(table([row for row in rows if row["half"] == asked.half]))
+        print(table([row for row in rows if (row["seed"], row["half"]) == (asked.seed, asked.half)]))
         return
-    bench, done = Bench(asked.folder), {row["mutant"] for row in rows}
+    bench, done = Bench(asked.folder), {row["mutant"] for row in rows if row["seed"] == asked.seed}
     for mutant in halves(mutants(bench.base / "lastiterate"), asked.seed, asked.count)[asked.half - 1]:
         if mutant.name not in done:
-            row = bench.judge(mutant) | {"half": asked.half}
+            row = bench.judge(mutant) | {"seed": asked.seed, "half": asked.half}
             if row["word"] == "leaks":
                 row |= caught(asked.folder, mutant, row["case"], bench.runs)
             with log.open("a") as file:

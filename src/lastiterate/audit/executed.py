@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from lastiterate.audit import replay
-from lastiterate.audit.law import ROWS, TARGET, P, on_a_quadratic
+from lastiterate.audit.law import ROWS, TARGET, P, compare, on_a_quadratic
 from lastiterate.audit.neighbours import DataSet, Neighbours, execute
 from lastiterate.audit.noise_covariance import noise_p
 from lastiterate.audit.scoring import in_batches, sides
@@ -22,6 +22,7 @@ from lastiterate.run.domains import AffineBall, Ball, Box, Everywhere, Simplex
 from lastiterate.run.run import Run
 from lastiterate.run.stable import without_preparation
 from lastiterate.run.starts import Fixed
+from lastiterate.run.variance_reduced_steps import VarianceReduced
 
 SAME = 1e-6
 """Relative distance below which two models are the same: batches of another size may round differently."""
@@ -31,6 +32,8 @@ REPLAYED = 2
 PLACES = 40
 """Binary places of a draw that single precision does not have beyond 2^-16, and double precision has up to 2^12."""
 NOISE_SEED = 17
+SNAPSHOTS = 4000
+"""Models whose law is looked at where steps follow snapshots."""
 
 
 def violations(run: Run, pair: Neighbours, size: int) -> tuple[str, ...]:
@@ -103,6 +106,11 @@ def _noise_as_described(run: Run, pair: Neighbours, size: int) -> bool:
         return True
 
 
+def _law_of_snapshots(run: Run, pair: Neighbours, size: int) -> bool:
+    """Variance-reduced steps follow their law on squared error: what stays within its clip shows on no pair."""
+    return not isinstance(run.method, VarianceReduced) or compare(run, models=SNAPSHOTS, seed=NOISE_SEED).holds
+
+
 def _fine_noise(run: Run, pair: Neighbours, size: int) -> bool:
     """The noise of a first step alone, in units of its deviation, is no multiple of 2^-``PLACES``: draws in single
     precision are, and whoever knows what they were added to reads off whether a guess of it is right."""
@@ -122,6 +130,7 @@ CHECKS: dict[str, Callable[[Run, Neighbours, int], bool]] = {
     "a released model lies outside of the domain": _inside,
     "the noise has fewer binary places than double precision holds": _fine_noise,
     "the noise of all steps has another covariance than the described one": _noise_as_described,
+    "what follows snapshots has another law on squared error than the described one": _law_of_snapshots,
 }
 
 

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from lastiterate.audit import snapshot_law
 from lastiterate.audit.noise_covariance import columns, noise_p
 from lastiterate.engine import Trainer, seeded_keys
 from lastiterate.errors import InputError
@@ -29,6 +30,7 @@ from lastiterate.run.noise import GradientNoise
 from lastiterate.run.run import Run
 from lastiterate.run.step_sizes import Steps
 from lastiterate.run.updates import HeavyBall, Nesterov
+from lastiterate.run.variance_reduced_steps import VarianceReduced
 
 RECORDS, SIZE, RATE = 4, 2, 0.3
 ROWS = np.array([[0.9, -0.3], [-0.2, 0.7], [0.5, 0.8], [-0.8, -0.4]])
@@ -80,11 +82,13 @@ class LawReport:
 def compare(run: Run, *, models: int = MODELS, seed: int = 0) -> LawReport:
     """Compare what the library's trainer releases with its exact law: the batches, momentum, ridge, start and schedule
     of ``run``, on squared error and four records. The domain is left out (audits look at it), and so are clips."""
-    small = on_a_quadratic(run)
+    snapshots = isinstance(run.method, VarianceReduced)
+    small = snapshot_law.shrunk(run, RECORDS) if snapshots else on_a_quadratic(run)
     draws = Trainer(small).fit_many(ROWS, TARGET, seeded_keys(seed, models))[:, 0, :]
-    weights, means, spreads = mixture(small)
+    mixed = snapshot_law.mixture(small, _with_intercept(small), TARGET) if snapshots else mixture(small)
+    weights, means, spreads = mixed
     return LawReport(models, type(run.batching).__name__, len(weights), _moments(draws, weights, means, spreads),
-                     _distribution(draws, weights, means, spreads), noise_p(small, seed + 1))
+                     _distribution(draws, weights, means, spreads), 1.0 if snapshots else noise_p(small, seed + 1))
 
 
 def on_a_quadratic(run: Run) -> Run:
@@ -118,10 +122,14 @@ def on_a_quadratic(run: Run) -> Run:
 
 def mixture(run: Run) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Weights (c,), means (c, p) and covariances (c, p, p) over all batches that can be drawn."""
-    rows = np.column_stack((ROWS, np.full(RECORDS, run.loss.intercept)))  # pyright: ignore
+    rows = _with_intercept(run)
     found = [(weight, *gaussian(run, rows, batches)) for weight, batches in drawn(run)]
     weights, means, spreads = zip(*found, strict=True)
     return np.array(weights), np.stack(means), np.stack(spreads)
+
+
+def _with_intercept(run: Run) -> np.ndarray:
+    return np.column_stack((ROWS, np.full(RECORDS, run.loss.intercept)))  # pyright: ignore
 
 
 def drawn(run: Run) -> Iterator[tuple[float, Batches]]:
