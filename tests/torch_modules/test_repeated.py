@@ -45,7 +45,7 @@ def modules():
 @pytest.mark.parametrize("name, module, run", list(modules()), ids=[name for name, *_ in modules()])
 def test_a_run_that_repeats_releases_the_same_bits(name, module, run, monkeypatch):
     made = list[Repeated]()
-    monkeypatch.setattr(module_training, "Repeated", lambda: made.append(Repeated()) or made[-1])
+    monkeypatch.setattr(module_training, "Repeated", lambda steps: made.append(Repeated(steps)) or made[-1])
     prepared = module_training.prepare(run, module, cross_entropy, (X, Y))
     plain = prepared.execute(seeded_key(1))
     monkeypatch.setattr(repeated, "OFTEN", 1)
@@ -65,3 +65,24 @@ def test_a_trace_that_gives_other_bits_is_not_used():
     given = {"w": torch.ones(3)}, {}, (torch.zeros(3),)
     assert repeated.traced_on(counting, *given) is None
     assert repeated.traced_on(lambda own, held, records: {"found": own["w"] + records[0]}, *given) is not None
+
+
+@pytest.mark.parametrize("steps, traced", [(0, 50), (30, 50), (400, 1), (150, 1)])
+def test_a_form_is_traced_when_enough_repetitions_are_expected(steps, traced, monkeypatch):
+    """Of a long run at once; of a short one, or where nothing is known of the run, when it came often; and once."""
+    tried, calls = list[int](), list[int]()
+    monkeypatch.setattr(repeated, "traced_on", lambda *_: tried.append(len(calls)))
+    again = Repeated(steps)
+    for k in range(60):
+        calls.append(k)
+        again(lambda own, held, records: own, torch.ones(3), {}, (torch.zeros(2),))
+    assert tried == [traced]
+
+
+def test_a_form_that_comes_seldom_is_not_traced(monkeypatch):
+    tried = list[int]()
+    monkeypatch.setattr(repeated, "traced_on", lambda *given: tried.append(len(given[-1][0])))
+    again = Repeated(400)
+    for k in range(400):
+        again(lambda own, held, records: own, torch.ones(3), {}, (torch.zeros(3 if k % 20 == 10 else 2),))
+    assert tried == [2]

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,8 +18,9 @@ import numpy as np
 
 from lastiterate import interrupts
 from lastiterate.engine.checkpoint import Keeper
+from lastiterate.engine.external_noise import NoiseAhead, Streams, streams_of
 from lastiterate.engine.external_steps import StepEnds, ended_outside
-from lastiterate.engine.gaussian_noise import NOISE, ORDER, Key, Number, gaussian, stream
+from lastiterate.engine.gaussian_noise import Key, Number, gaussian
 from lastiterate.engine.growth import check_growth, check_released
 from lastiterate.engine.loop import (
     Schedule,
@@ -112,7 +113,7 @@ class OutsideLoop:
             if keeper is not None and (kept := keeper.state)[1]:
                 done, state = kept[0], ending.restored(kept[1])
             numbers = drawn_once(program, self._numbers(), key)
-            current, number, own = numbers, -1, streams_of(key)
+            current, number, own, drawn = numbers, -1, streams_of(key), NoiseAhead(initial.size)
             for k in range(done, run.steps):
                 interrupts.check()
                 if k // program.sampler.blocks != number:
@@ -122,7 +123,8 @@ class OutsideLoop:
                 batch = np.flatnonzero(places)
                 keys = None if run.record_draws is None else keys_of_batch(own.order, batch, k)
                 if self.draws is None:
-                    noise, state = noise_of(program, state, own, plan, k)  # in the background while a sum is computed
+                    # in the background while a sum is computed
+                    noise, state = drawn.of_step(program, state, own, plan, k)
                     total = sums(np.asarray(point), batch, keys)
                 else:
                     noise = 0.0
@@ -162,27 +164,10 @@ class OutsideLoop:
             return np.asarray(jax.vmap(lambda one: outcome(program, one))(state))
 
 
-class Streams(NamedTuple):
-    """Streams of a run's key: of secret draws, and of noise."""
-
-    order: Key
-    noise: Key
-
-
-def streams_of(key: Key) -> Streams:
-    return Streams(stream(key, ORDER), stream(key, NOISE))
-
-
 @jax.jit
 def _asked(program: StepProgram, state: State, numbers: Any, own: Streams, k: Number) -> tuple[jax.Array, jax.Array]:
     """Where step k takes its gradients, and how often each record stands in its batch, (n,)."""
     return looked_from(program, state, k), batch_sum(program, state.theta, numbers, own.order, k)
-
-
-@jax.jit
-def noise_of(program: StepProgram, state: State, own: Streams, plan: Schedule, k: Number) -> tuple[jax.Array, State]:
-    """The noise of step k, shaped like the parameters, and the state that remembers it."""
-    return noise_at(program, state, gaussian(own.noise, k, state.theta.shape), plan, k)
 
 
 @jax.jit
@@ -195,7 +180,8 @@ def _asked_many(program: StepProgram, states: State, numbers: Any, owns: Streams
 @jax.jit
 def _noise_many(program: StepProgram, states: State, owns: Streams, plan: Schedule,
                 k: Number) -> tuple[jax.Array, State]:
-    return jax.vmap(lambda state, own: noise_of(program, state, own, plan, k))(states, owns)
+    return jax.vmap(lambda state, own: noise_at(program, state, gaussian(own.noise, k, state.theta.shape), plan, k))(
+        states, owns)
 
 
 @jax.jit

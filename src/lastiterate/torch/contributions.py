@@ -142,12 +142,12 @@ def squared(values: torch.Tensor) -> torch.Tensor:
     if flat.dtype == torch.float64:
         return (flat * flat).sum(1) + flat.shape[1] * 2.0**-1022
     norms = [torch.linalg.vector_norm(part, dim=1, dtype=torch.float64) for part in in_parts(flat)]
-    return torch.cat(norms).square() * (1 + 2.0**-50)
+    return (norms[0] if len(norms) == 1 else torch.cat(norms)).square() * (1 + 2.0**-50)
 
 
 def in_parts(flat: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """Some records at a time: their copy in double precision stays in the cache."""
-    return flat.split(max(1, AT_ONCE // max(flat.shape[1], 1)))
+    return flat.split(max(1, AT_ONCE // max(flat.shape[1], 1))) if flat.numel() > AT_ONCE else (flat,)
 
 
 def summable(values: torch.Tensor, counted: Any) -> torch.Tensor:

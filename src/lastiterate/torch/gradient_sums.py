@@ -144,7 +144,7 @@ class PerRecord:
         tracked.check()
         found: dict[str, Contribution] = {name: Stored(values) for name, values in each.items()}
         for layer in self.layers:
-            pair = in_precision((inputs[layer.names[0]], slopes[layer.names[0]]), self.dtype)
+            pair = (as_precise(given[layer.names[0]], self.dtype) for given in (inputs, slopes))
             if self.drawing is None:
                 found |= layer.contributions(*pair)
             else:
@@ -194,7 +194,12 @@ def arguments(first: Any) -> tuple[Any, Any]:
 
 def in_precision(records: Any, dtype: torch.dtype) -> Any:
     """Records whose floating-point tensors are as precise as the parameters."""
-    return tree_map(lambda a: a.to(dtype) if a.is_floating_point() else a, records)
+    return tree_map(lambda a: as_precise(a, dtype), records)
+
+
+def as_precise(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Floating-point numbers in that precision; all others as they are."""
+    return values.to(dtype) if values.is_floating_point() else values
 
 
 @contextmanager

@@ -74,7 +74,7 @@ class Prepared:
     @property
     def again_and_again(self) -> Prepared:
         """The same for sums at one parameters after the other, which repeat what they do."""
-        return replace(self, summed=replace(self.summed, repeated=Repeated()))
+        return replace(self, summed=replace(self.summed, repeated=Repeated(self.run.steps)))
 
     def execute(self, key: Key, progress: Callable[[int, int, float], None] | None = None,
                 keeper: Keeper | None = None, draws: Draws | None = None) -> np.ndarray:

@@ -16,7 +16,8 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
 OFTEN = 50
-"""How often a form has been seen when it is traced, which takes as long as is gained by some eighty repetitions."""
+"""Repetitions that gain about as much time as a trace takes, where a chunk has little to compute; where it has more, a
+trace takes longer, so that twice as many are asked for where they are only expected."""
 SMALL = 2**22
 """Numbers that a computation gives, at most: of larger ones Python's part is not worth the memory of the comparison."""
 Computed = Callable[[Any, Any, Any], Any]
@@ -31,20 +32,31 @@ class Repeated:
     number before it decides, is computed as it is written, every time.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, steps: int = 0) -> None:
+        """``steps``: of the run, which has as many chunks at least: what a trace still gains follows from it."""
+        self._steps = steps
         self._seen = Counter[Any]()
         self._known = dict[Any, tuple[Any, Any] | None]()
+        self._calls = 0
 
     def __call__(self, compute: Computed, trained: Any, constants: Any, records: Any) -> Any:
+        self._calls += 1
         leaves, structure = tree_flatten((trained, constants, records))
         form = (structure, *((leaf.shape, leaf.dtype) for leaf in leaves))
         if (known := self._known.get(form)) is not None:
             return tree_unflatten(list(known[0](*leaves)), known[1])
         found = compute(trained, constants, records)
         self._seen[form] += 1
-        if self._seen[form] == OFTEN and sum(each.numel() for each in tree_leaves(found)) <= SMALL:
-            self._known[form] = traced_on(compute, trained, constants, tree_map(made_like, records))
+        if form not in self._known and self._worth(form):
+            small = sum(each.numel() for each in tree_leaves(found)) <= SMALL
+            self._known[form] = traced_on(compute, trained, constants, tree_map(made_like, records)) if small else None
         return found
+
+    def _worth(self, form: Any) -> bool:
+        """Whether a form was seen so often that it may well come as often again; or is expected often enough, by its
+        share of the chunks until now."""
+        calls, seen = self._calls, self._seen[form]
+        return seen >= OFTEN or seen * (self._steps - calls) >= 2 * OFTEN * calls
 
 
 def traced_on(compute: Computed, trained: Any, constants: Any, records: Any) -> tuple[Any, Any] | None:

@@ -13,7 +13,8 @@ import numpy as np
 from lastiterate import interrupts
 from lastiterate.engine.ahead import ahead
 from lastiterate.engine.checkpoint import Keeper
-from lastiterate.engine.external_gradients import OutsideLoop, noise_of, streams_of
+from lastiterate.engine.external_gradients import OutsideLoop
+from lastiterate.engine.external_noise import NoiseAhead, streams_of
 from lastiterate.engine.external_steps import StepEnds
 from lastiterate.engine.gaussian_noise import Key
 from lastiterate.engine.growth import check_growth, check_released
@@ -62,6 +63,7 @@ class OutsideStreamLoop:
         program: StepProgram = replace(OutsideLoop(run, self.shapes, rule=self.rule).program, sampler=None)  # type: ignore[arg-type]
         with jax.enable_x64(True):
             state, own, ending = start(program, initial, key), streams_of(key), StepEnds(program, plan, self.rule)
+            drawn = NoiseAhead(initial.size)
             if keeper is not None and (kept := keeper.state)[1]:
                 done, state = kept[0], ending.restored(kept[1])
             with closing(ahead(shares(passes, done))) as every:
@@ -76,7 +78,7 @@ class OutsideStreamLoop:
                         total = total + sums(np.asarray(point), records, keys)
                     if not last:
                         continue
-                    noise, state = noise_of(program, state, own, plan, k)
+                    noise, state = drawn.of_step(program, state, own, plan, k)
                     state = ending.ended(state, point, total, noise, k)
                     total, point = np.zeros(initial.size), looked_from(program, state, k + 1)
                     if (k + 1) % max(1, run.steps // STRETCHES) == 0 or k + 1 == run.steps:
