@@ -18,9 +18,9 @@ import numpy as np
 
 from lastiterate import interrupts
 from lastiterate.engine.checkpoint import Keeper
-from lastiterate.engine.external_noise import NoiseAhead, Streams, streams_of
+from lastiterate.engine.external_noise import NoiseAhead, Streams, noise_many, streams_of
 from lastiterate.engine.external_steps import StepEnds, ended_outside
-from lastiterate.engine.gaussian_noise import Key, Number, gaussian
+from lastiterate.engine.gaussian_noise import Key, Number
 from lastiterate.engine.growth import check_growth, check_released
 from lastiterate.engine.loop import (
     Schedule,
@@ -29,7 +29,6 @@ from lastiterate.engine.loop import (
     drawn_for_pass,
     drawn_once,
     looked_from,
-    noise_at,
     outcome,
     schedule,
     start,
@@ -159,7 +158,7 @@ class OutsideLoop:
                                        drawn_for_pass(program, held, key, at))(numbers, keys)
                 points, places = _asked_many(program, state, current, own, k)
                 totals = sums(np.asarray(points), np.asarray(places))
-                noise, state = _noise_many(program, state, own, plan, k)
+                noise, state = noise_many(program, state, own, plan, k)
                 state = _ended_many(program, state, points, totals, noise, plan, k)
             return np.asarray(jax.vmap(lambda one: outcome(program, one))(state))
 
@@ -175,13 +174,6 @@ def _asked_many(program: StepProgram, states: State, numbers: Any, owns: Streams
                 k: Number) -> tuple[jax.Array, jax.Array]:
     """Where step k takes its gradients, and its batch, for every key."""
     return jax.vmap(lambda state, held, own: _asked(program, state, held, own, k))(states, numbers, owns)
-
-
-@jax.jit
-def _noise_many(program: StepProgram, states: State, owns: Streams, plan: Schedule,
-                k: Number) -> tuple[jax.Array, State]:
-    return jax.vmap(lambda state, own: noise_at(program, state, gaussian(own.noise, k, state.theta.shape), plan, k))(
-        states, owns)
 
 
 @jax.jit

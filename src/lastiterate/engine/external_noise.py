@@ -53,3 +53,11 @@ def _noise_of(program: StepProgram, state: State, units: jax.Array, place: Numbe
               k: Number) -> tuple[jax.Array, State]:
     """What step k adds, from row ``place`` of normal noise, and the state that remembers it."""
     return noise_at(program, state, units[place], plan, k)
+
+
+@jax.jit
+def noise_many(program: StepProgram, states: State, owns: Streams, plan: Schedule,
+                k: Number) -> tuple[jax.Array, State]:
+    """The noise of step k for every key, and the states that remember it."""
+    return jax.vmap(lambda state, own: noise_at(program, state, gaussian(own.noise, k, state.theta.shape), plan, k))(
+        states, owns)
