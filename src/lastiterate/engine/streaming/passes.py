@@ -219,6 +219,7 @@ def stream_of(key: Key, number: int) -> Any:
 
 
 def rows_of_chunk(run: Run, most: int) -> int:
-    """Records that are summed at once: as many as in memory, so that sums have the same order."""
+    """Records that are summed at once: as many as in memory, so that sums have the same order; those of fresh secret
+    blocks come in the order of their words, and in memory in public order."""
     sampler = sampler_of(run.batching, run.n, most)
     return int(getattr(sampler, "count", sampler.layout.rows))
