@@ -60,10 +60,10 @@ again, from the grid's best setting to its neighbours until none is better, whic
 reached .7985 in another experiment of `benchmarks/RESULTS.md`). So it was at every budget on *breast_cancer*, *wine*,
 *iris* and *few records*: *wine* at 0.3 rose from .70 to .90 by steps of a thirtieth, the others by .019 at most. At
 other budgets of the other sets, and for diffprivlib elsewhere, figures are of the first grid and may be too low. The
-most accurate setting is chosen: its log loss need not be the best one. Opacus on MNIST, diffprivlib on
-CIFAR-10 features, and objective perturbation on both and on digits are there at epsilon 1 alone, with one seed. Missing,
-for want of time: rivals on MNIST and CIFAR-10 features at other budgets, diffprivlib on MNIST, and scikit-learn's
-regression on MNIST's scattering.
+most accurate setting is chosen: its log loss need not be the best one. Opacus on MNIST, diffprivlib and objective
+perturbation on MNIST and CIFAR-10 features, and the latter on digits are there at epsilon 1 alone, with one seed.
+Missing, for want of time: rivals on MNIST and CIFAR-10 features at other budgets, and scikit-learn's regression on
+MNIST's scattering.
 """
 
 
