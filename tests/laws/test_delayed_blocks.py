@@ -10,6 +10,7 @@ import pytest
 import lastiterate as li
 from lastiterate.analysis.delayed_blocks import choices
 from lastiterate.analysis.restart import last_steps
+from lastiterate.curves import allocated_shifts
 from lastiterate.curves.allocated_shifts import AllocatedShifts, hidden_passes, pass_ends
 from lastiterate.curves.allocation_composition import AllocationPld
 from lastiterate.curves.composition import compose, curve_from_dict
@@ -51,6 +52,23 @@ def test_intervals_and_what_hides_them():
     assert list(second[0][0][1]) == pytest.approx([2.0 / last, 0.3 / last], rel=1e-6)
     lonely = AllocatedShifts(2, (3,), (1.0,), (1.0,), (1.0,), 1.0, 1)
     assert hidden_passes(lonely)[0] == math.inf == lonely.epsilon(1e-5), "the last step begins a pass"
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("shift, before, numbers", [(19.9, 0.0, True), (20.1, 0.0, False), (1.0, 19.9, True),
+                                                    (1.0, 20.1, False)])
+def test_where_one_interval_is_seen_draws_count_as_known(shift, before, numbers):
+    curve = AllocatedShifts(4, (1, 3), (1.0, 1.0), (shift, 1.0), (1.0, 1.0), 1.0, 1, before)
+    assert (curve.law() is not None) == numbers
+    assert numbers or curve.delta(1.0) == curve.known.delta(1.0)
+    assert curve.known.mu == pytest.approx(math.hypot(before, shift), rel=1e-6)
+
+
+def test_more_passes_than_are_followed_count_as_known(monkeypatch):
+    curve = AllocatedShifts(2, (6,), (1.0,), (1.0,), (3.0,), 1.0, 1)
+    assert curve.law() is not None
+    monkeypatch.setattr(allocated_shifts, "LONGEST", 2)
+    assert curve.law() is None
 
 
 def test_one_step_of_a_pass_is_sampled():
