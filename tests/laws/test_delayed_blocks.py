@@ -50,6 +50,8 @@ def test_intervals_and_what_hides_them():
     assert first[1] == second[1] == 1 and [share for share, _ in (*first[0], *second[0])] == [1.0, 1.0]
     assert list(first[0][0][1]) == pytest.approx([0.5 * 0.5 / 0.7, 0.5 / 0.7], rel=1e-6)
     assert list(second[0][0][1]) == pytest.approx([2.0 / last, 0.3 / last], rel=1e-6)
+    apart = AllocatedShifts(2, (1,), (1.0,), (1.0,), (1.0,), 1.0, 1, before=0.1)
+    assert hidden_passes(apart)[0] == math.inf, "the only step has its own draw to hide"
     lonely = AllocatedShifts(2, (3,), (1.0,), (1.0,), (1.0,), 1.0, 1)
     assert hidden_passes(lonely)[0] == math.inf == lonely.epsilon(1e-5), "the last step begins a pass"
 
