@@ -10,7 +10,7 @@ import pytest
 import lastiterate as li
 from lastiterate.analysis.delayed_blocks import choices
 from lastiterate.analysis.restart import last_steps
-from lastiterate.curves import allocated_shifts
+from lastiterate.curves import allocated_shifts, shift_mixtures
 from lastiterate.curves.allocated_shifts import AllocatedShifts, hidden_passes, pass_ends
 from lastiterate.curves.allocation_composition import AllocationPld
 from lastiterate.curves.composition import compose, curve_from_dict
@@ -60,10 +60,11 @@ def test_intervals_and_what_hides_them():
 @pytest.mark.parametrize("shift, before, numbers", [(19.9, 0.0, True), (20.1, 0.0, False), (1.0, 19.9, True),
                                                     (1.0, 20.1, False)])
 def test_where_one_interval_is_seen_draws_count_as_known(shift, before, numbers):
-    curve = AllocatedShifts(4, (1, 3), (1.0, 1.0), (shift, 1.0), (1.0, 1.0), 1.0, 1, before)
+    stds = math.sqrt(1 / 2), math.sqrt(1 / 2)
+    curve = AllocatedShifts(5, (1, 4), (1.0, 1.0), (shift, 1.0), stds, 2.0, 2, before)  # ends 0, 2, 4, 5
     assert (curve.law() is not None) == numbers
     assert numbers or curve.delta(1.0) == curve.known.delta(1.0)
-    assert curve.known.mu == pytest.approx(math.hypot(before, shift), rel=1e-6)
+    assert curve.known.mu == pytest.approx(math.hypot(before, max(shift, math.sqrt(2))), rel=1e-6)
 
 
 def test_more_passes_than_are_followed_count_as_known(monkeypatch):
@@ -71,6 +72,18 @@ def test_more_passes_than_are_followed_count_as_known(monkeypatch):
     assert curve.law() is not None
     monkeypatch.setattr(allocated_shifts, "LONGEST", 2)
     assert curve.law() is None
+
+
+@pytest.mark.parametrize("reach", [1.0, 9.5])
+def test_masses_of_a_mean_of_ratios(reach, monkeypatch):
+    """Both laws have mass 1, what lies beyond the grid included; the mean of the ratio's square is exact."""
+    monkeypatch.setattr(shift_mixtures, "GRID_REACH", reach)
+    for shifts in (np.array([0.5, 1.3]), np.array([0.2]), np.array([2.0, 0.01, 1.0])):
+        found = shift_mixtures.mixture_grid(shifts)
+        assert found.mass.sum() == pytest.approx(1, abs=1e-12) and found.mass.min() >= 0
+        assert 1 - 1e-9 <= found.mass @ found.value + found.lost <= 1 + 2e-6
+        square = np.exp(np.multiply.outer(shifts, shifts)).mean()
+        assert reach < 9 or square <= found.mass @ found.value**2 <= square * 1.01
 
 
 def test_one_step_of_a_pass_is_sampled():
