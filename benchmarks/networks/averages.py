@@ -1,10 +1,11 @@
 """What an average of the iterates gains: one budget, the same noise, with and without it, on every task.
 
-python -m benchmarks.networks.averages [--mnist FOLDER] [--seeds 2] [--steps 60] [--only TASK]
+python -m benchmarks.networks.averages [--mnist FOLDER] [--seeds 2] [--steps 60] [--only TASK] [--longer 2]
 
 Losses written with JAX, random allocation, epsilon 3: one price for all, because every iterate is charged. Fits of one
-seed have the same batches and the same noise, so that a difference is the average's. Averages bear longer steps, so a
-third step size is tried, twice the task's larger one. A line for every step size: mean accuracy on the public records.
+seed have the same batches and the same noise, so that a difference is the average's. Averages bear longer steps, so
+that longer ones than the task's are tried, by default twice its larger one. A line for every step size: the mean
+accuracy on the public records, and that of every seed.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ def main() -> None:
     given.add_argument("--seeds", type=int, default=2)
     given.add_argument("--steps", type=int, default=60)
     given.add_argument("--only", default="", help="tasks whose name begins so")
+    given.add_argument("--longer", default="2", help="multiples of the larger step size that are tried besides")
     asked = given.parse_args()
     warnings.simplefilter("ignore")
     print("| task | step size | " + " | ".join(AVERAGES) + " |\n|---|---" + len(AVERAGES) * "|---" + "|")
@@ -36,7 +38,7 @@ def main() -> None:
         if not task.name.startswith(asked.only):
             continue
         task = replace(task, steps=asked.steps)
-        for rate in (*task.rates, 2 * task.rates[-1]):
+        for rate in (*task.rates, *(float(factor) * task.rates[-1] for factor in asked.longer.split(","))):
             run, scores = run_of(task, li.RandomAllocation(task.batch), rate), list[str]()
             run = li.calibrate(run, epsilon=EPSILON, delta=DELTA).run
             for average in AVERAGES.values():
