@@ -9,7 +9,7 @@ from typing import Any
 
 import lastiterate as li
 from lastiterate.audit import checkpoints
-from lastiterate.engine import external_gradients, loop, trainer
+from lastiterate.engine import external_gradients, external_noise, loop, trainer
 from lastiterate.engine.samplers.bins import by_bin, sorted_by_bin
 from lastiterate.engine.samplers.permuted import by_words
 from lastiterate.engine.samplers.reshuffled import into_fresh_blocks
@@ -18,8 +18,8 @@ Patch = tuple[Any, str, Any]
 """Where, which name, and what stands there instead."""
 PROGRAMS = (loop.advance, loop.advance_in_place, loop.advance_exactly, loop.trace, trainer._many, by_words,
             into_fresh_blocks, by_bin, sorted_by_bin, checkpoints._onward, checkpoints._started,
-            external_gradients._asked, external_gradients.noise_of, external_gradients.ended_outside,
-            external_gradients._asked_many, external_gradients._noise_many, external_gradients._ended_many)
+            external_gradients._asked, external_gradients.ended_outside, external_gradients._asked_many,
+            external_gradients._ended_many, external_noise._units, external_noise._noise_of, external_noise.noise_many)
 """Compiled programs that hold the trainer's lines."""
 
 
