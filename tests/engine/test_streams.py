@@ -166,7 +166,7 @@ RUNS: dict[str, tuple[dict[str, Any], set[str]]] = {
 }
 OTHERS = {
     "steps.py": "records in pieces, below", "sorting.py": "records in pieces, below",
-    "external_noise.py": "modules, below",
+    "external_noise.py": "modules, below", "reshuffled.py": "modules, below",
     "exact_noise.py": "takes its bits as an argument", "exact_draws.py": "exact noise, below",
     "exact_preparation.py": "takes its bits as an argument", "exact_rounds.py": "exact noise, below",
     "scored.py": "has a key of its own, below", "tuning.py": "has a secret of its own: tests/release",
@@ -209,14 +209,16 @@ def test_no_two_purposes_share_bits_where_records_come_in_pieces(used: Used) -> 
     assert all(used.of(word) for word in ("steps.py", "sorting.py", "mean.py", "newton_rounds.py")), used.purposes
 
 
-def test_no_two_purposes_share_bits_where_gradients_come_from_a_module(used: Used) -> None:
-    run = li.Run(n=N, steps=4, step_size=0.2, clip=1.0, noise=li.GradientNoise(0.3), batching=li.Poisson(0.4),
+@pytest.mark.parametrize("batching, word", [(li.Poisson(0.4), "poisson.py"), (li.Reshuffled(7), "reshuffled.py")],
+                         ids=["poisson", "reshuffled"])
+def test_no_two_purposes_share_bits_where_gradients_come_from_a_module(batching: Any, word: str, used: Used) -> None:
+    run = li.Run(n=N, steps=4, step_size=0.2, clip=1.0, noise=li.GradientNoise(0.3), batching=batching,
                  start=li.GaussianStart(1.0))
     OutsideLoop(run, ((2,),)).execute(np.zeros(2), lambda point, places, keys: point + len(places),
                                    seeded_key(1))
     assert not used.shared()
     assert {step for _, _, step in used.of("external_noise.py <lambda>")} >= set(range(run.steps))
-    assert used.of("poisson.py"), used.purposes
+    assert used.of(word), used.purposes
 
 
 @pytest.mark.parametrize("prelude", [(), (MEAN,)], ids=["plain", "prepared"])
