@@ -202,7 +202,8 @@ def test_the_row():
         assert found.curve.multipliers == pytest.approx((z,)) and found.curve.replaced == replaced
         assert found.curve.rate == 0.05 and found.curve.counts == (100,)
     varied = replace(run, noise=li.GradientNoise((4.0 / 500,) * 60 + (2.0 / 500,) * 40))
-    assert match(TABLE["fixed-size-amplified"], varied).curve.counts == (40, 60)
+    of_two = match(TABLE["fixed-size-amplified"], varied).curve
+    assert of_two.counts == (40, 60) and of_two.multipliers == pytest.approx((2.0, 4.0))
     nothing = replace(run, loss=li.Abstract(li.LossFacts(sensitivity=0.0)))
     assert match(TABLE["fixed-size-amplified"], nothing).curve == Gdp(0.0)
 

@@ -63,7 +63,6 @@ def allocated_passes(run: Run, first: int = 0, share: float = 1.0, mu: float = 0
     if unit is None:
         return Gdp(mu)
     passes, reached = divmod(run.steps - first, run.blocks)
-    last = 0.0
     if run.same_noise:
         last = run.first_noise * unit
         levels: dict[float, int] = {last: passes} if passes else {}
