@@ -124,6 +124,8 @@ def test_intervals_and_what_hides_them():
     noise, last = math.sqrt((0.7 * 2) ** 2 + 0.4**2), 0.4
     wanted = [[0.5 * 0.5 * 2 / noise, 1 * 0.5 * 2 / noise], [1 * 2 * 2 / last, 0.3 * 2 / last, 0.3 / last]]
     assert [list(w) for w, _ in pairs] == [pytest.approx(one, rel=1e-6) for one in wanted]
+    assert hidden(DelayedShifts(0.2, (2,), (0.5,), (1.0,), (2.0,), 1.0, 1, 3.0))[0] == pytest.approx(0.75, rel=1e-6)
+    assert hidden(DelayedShifts(0.2, (3,), (1.0,), (0.0,), (1.0,), 1.0, 1)) == (0.0, ())
     (single,) = hidden(DelayedShifts(0.2, (1,), (1.0,), (1.0,), (2.0,), 1.0, 1))[1]
     assert list(single[0]) == pytest.approx([0.5]) and single[1] == 1
     assert hidden(DelayedShifts(0.2, (1,), (1.0,), (1.0,), (2.0,), 1.0, 1, before=0.1))[0] == math.inf
@@ -167,6 +169,9 @@ def test_what_steps_can_be(kind, draws):
 def test_where_likelihood_ratios_overflow_draws_count_as_known(shift, numbers):
     curve = DelayedShifts(0.1, (1,), (1.0,), (shift,), (1.0,), 1.2, 1)
     assert (curve.law() is not None) == numbers
+    for first, before in ((shift, 0.0), (1.0, shift)):  # one draw of four, or a distance before
+        one = DelayedShifts(0.1, (1, 3), (1.0, 1.0), (first, 1.0), (1.0, 1.0), 1.0, 1, before)
+        assert (one.law() is not None) == numbers and (numbers or one.delta(1.0) == one.known.delta(1.0))
     assert curve.delta(1.0) == pytest.approx(0.1 if numbers else 1.0, rel=1e-6)
 
 
