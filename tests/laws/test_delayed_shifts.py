@@ -111,6 +111,9 @@ def test_what_is_cut_from_a_law_of_shifts_is_counted(monkeypatch):
     for weights in (np.full(40, 0.3), np.linspace(0.1, 1, 25)):
         chances, _, lost = shift_law(weights, 0.2)
         assert 0.01 <= lost <= 0.01 + 1e-12 and 0.001 < 1 - chances.sum() <= lost
+    without, counted = (mixture_profile(np.array([0.7, 0.3]), np.array([0.0, 1.2]), lost) for lost in (0.0, 0.05))
+    for name in ("removed", "added"):
+        assert getattr(counted, name) == pytest.approx(getattr(without, name) + 0.05, abs=1e-12)
 
 
 def test_intervals_and_what_hides_them():
