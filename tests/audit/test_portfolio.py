@@ -11,7 +11,7 @@ from benchmarks.audit.bugs import batching, clipping, noise, output, preparation
 from lastiterate.audit import audit, worst_case
 from lastiterate.audit.claim import Claim, best_threshold
 from lastiterate.audit.families import families
-from lastiterate.audit.law import compare
+from lastiterate.audit.law import compare, on_a_quadratic
 from lastiterate.audit.outcome import OTHER
 from lastiterate.audit.whole import end_to_end
 from lastiterate.engine import Trainer, seeded_keys
@@ -163,6 +163,16 @@ def test_laws_of_drawn_batches(patched):
     for patch in batching.ONE_DRAW:
         patched(*patch)
     assert not compare(run, seed=3).holds
+
+
+@pytest.mark.parametrize("changes", [
+    {"calibration": li.Calibration(9.0, 1), "loss": li.Logistic()}, {"rows_per_record": 3, "loss": li.Logistic()},
+    {"record_draws": li.RecordDraws("shaken", 2), "clip": 1.0, "loss": li.Abstract()}],
+    ids=lambda found: next(iter(found)))
+def test_the_law_is_that_of_the_steps_alone(changes):
+    """What is done to records before the steps, or to the model after them, does not keep anybody from it."""
+    steps = {name: part for name, part in changes.items() if name in ("loss", "clip")}
+    assert on_a_quadratic(replace(RUN, **changes)) == on_a_quadratic(replace(RUN, **steps))
 
 
 def test_networks_are_attacked_on_a_loss_that_stands_in(patched):

@@ -81,7 +81,8 @@ class LawReport:
 
 def compare(run: Run, *, models: int = MODELS, seed: int = 0) -> LawReport:
     """Compare what the library's trainer releases with its exact law: the batches, momentum, ridge, start and schedule
-    of ``run``, on squared error and four records. The domain is left out (audits look at it), and so are clips."""
+    of ``run``, on squared error and four records. The domain is left out (audits look at it), and so are clips and what
+    is done before and after the steps."""
     snapshots = isinstance(run.method, VarianceReduced)
     small = snapshot_law.shrunk(run, RECORDS) if snapshots else on_a_quadratic(run)
     draws = Trainer(small).fit_many(ROWS, TARGET, seeded_keys(seed, models))[:, 0, :]
@@ -112,7 +113,8 @@ def on_a_quadratic(run: Run) -> Run:
     std = np.resize(run.noise_stds[:steps], steps)
     found = replace(
         run, n=RECORDS, steps=steps, batching=batching, loss=loss, clip=None, prox=None, domain=Everywhere(),
-        release="last", adjacency="zero-out", prelude=(), step_size=Steps(tuple((STEP * eta / eta.max()).tolist())),
+        release="last", adjacency="zero-out", prelude=(), counts=(), calibration=None, record_draws=None,
+        rows_per_record=1, step_size=Steps(tuple((STEP * eta / eta.max()).tolist())),
         noise=GradientNoise(tuple((NOISE * std / max(std.max(), 1e-300)).tolist())))
     if noise.independent:
         return found
