@@ -132,6 +132,8 @@ def test_losses_are_of_one_record():
     assert "floating-point scalar" in refused(loss=lambda out, y: y)
     assert "must be a function" in refused(loss="cross_entropy")
     assert "not finite" in refused(loss=lambda out, y: torch.log(0 * out.sum()))
+    assert "must have a gradient on one made-up record" in refused(loss=lambda out, y: functional.nll_loss(
+        out.expand(7, 3).log_softmax(-1).T.reshape(1, 3, 7, 1), y.expand(1, 7, 1))), "strides that torch cannot take"
 
 
 def test_data_are_n_finite_records():

@@ -64,9 +64,10 @@ def check_alone(summed: PerRecord, theta: torch.Tensor, constants: Any, records:
                 alone = [_alone(summed, trained, constants, tree_map(lambda a, at=i: a[at], several))
                          for i in range(BESIDE)]
             break
-        except (RuntimeError, IndexError):
+        except (RuntimeError, IndexError) as error:
             if not varied:
-                raise
+                raise InputError("model", "and its loss must have a gradient on one made-up record", said(error),
+                                 "where torch asks for contiguous tensors, call .contiguous() before it") from error
     if summed.exact:
         seen.check_double(rounded=short.seen)
     try:
