@@ -11,13 +11,16 @@ import pytest
 
 import lastiterate as li
 from lastiterate.accounting.selection import Selection
+from lastiterate.data.columns import Ignore
+from lastiterate.data.schema import Schema
+from lastiterate.data.table import Table
 from lastiterate.engine import seeded_key
 from lastiterate.engine.exact_sums import grid_of
 from lastiterate.engine.gradients import Linear
 from lastiterate.engine.measured import drawn_with, prepare_privately
 from lastiterate.engine.network import fit_network
 from lastiterate.engine.unit_gradients import execute_units, measurable, released_by_units
-from lastiterate.release.protected_units import unit_records
+from lastiterate.release.protected_units import Units, kept_rows, unit_records
 from lastiterate.release.tuning import law_of
 from lastiterate.run.preparation import CosineFeatures, UnitRows
 
@@ -100,6 +103,16 @@ def test_units_keep_their_places_and_rows_their_order() -> None:
         np.testing.assert_array_equal(DATA.rows[place][DATA.present[place]], X[unit == WHO][:PLACES])
     other = np.where(order[4] == WHO, 99, WHO)  # another person in the same lines of the file
     np.testing.assert_array_equal(unit_records((X, Y), other, PLACES).rows, DATA.rows)
+
+
+@pytest.mark.parametrize("names", [["a", "a\0", "b"], ["a\0", "b"], [1, "1", "b"]])
+def test_no_unit_stands_for_another(names: list[str]) -> None:
+    """An array takes "a" and "a\\0" for one unit: a row would be kept or dropped by what another unit has."""
+    assert kept_rows(["a", "b\n", "a", "b"], 1).tolist() == [True, True, False, True]
+    with pytest.raises(li.InputError, match="unit must be text alone"):
+        kept_rows(names, 1)
+    with pytest.raises(li.InputError, match="unit must be text alone"):
+        Units("who", 1).bounded(Table(("who",), {"who": names}), Schema((Ignore("who"),), classes=("0", "1")))
 
 
 def test_certificates_speak_of_units(tmp_path: Path) -> None:

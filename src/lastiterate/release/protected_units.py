@@ -12,7 +12,7 @@ from lastiterate.data.columns import Category, Numeric
 from lastiterate.data.schema import Schema
 from lastiterate.data.table import Table
 from lastiterate.errors import InputError
-from lastiterate.run.arrays import check_kept
+from lastiterate.run.arrays import check_kept, check_text
 from lastiterate.run.run import Run
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Units:
         if cells is None or self.column not in cells:
             raise InputError("unit", "must be a column of the data file", self.column,
                              "the columns are " + ", ".join(table.names[:20]) if cells else "arrays have none")
-        kept = kept_rows(np.asarray(cells[self.column]), self.rows)
+        kept = kept_rows(cells[self.column], self.rows)
         return replace(table, cells={name: [cell for cell, keep in zip(column, kept, strict=True) if keep]
                                      for name, column in cells.items()})
 
@@ -156,4 +156,6 @@ def _identifiers(unit: Any) -> np.ndarray:
     if names.ndim != 1 or names.dtype.kind not in "biuU":
         raise InputError("unit", "must be one whole number or text per row, shape (n,)",
                          f"{names.dtype} of shape {names.shape}")
+    if names.dtype.kind == "U":
+        check_text("unit", unit)
     return names

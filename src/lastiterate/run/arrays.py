@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +46,14 @@ def check_kept(name: str, value: object) -> None:
     elif isinstance(value, complex) or any(getattr(kind, "kind", "") == "c" for kind in _dtypes(value)):
         raise InputError(name, "must be real numbers (Complex data not supported)", None,
                          "give real and imaginary parts as columns")
+
+
+def check_text(name: str, texts: Iterable[object]) -> None:
+    """Refuse names that an array of text takes for others: it drops null characters at their end, and makes text of
+    numbers that stand beside text."""
+    if any(not isinstance(text, str) or text.endswith("\0") for text in texts):
+        raise InputError(name, "must be text alone, without a null character at the end of any: arrays take such names "
+                         "for others")
 
 
 def _dtypes(value: object) -> tuple[object, ...]:

@@ -8,6 +8,7 @@ from typing import Literal, final
 
 from lastiterate.errors import InputError
 from lastiterate.run.adjacency import keeps_places, records_moved
+from lastiterate.run.arrays import check_text
 from lastiterate.run.derived_fields import Described
 from lastiterate.run.fields import settle
 from lastiterate.run.validate import positive, whole
@@ -83,8 +84,9 @@ class NoisyGroups:
         if len(self.groups) < 2 or len({*self.groups}) < len(self.groups) or not all(self.groups):
             raise InputError("groups", "must be two or more names, all different", ", ".join(self.groups),
                              "one count over all records is private_score without groups=")
-        if not all(name.isprintable() for name in self.groups):  # arrays of text drop null characters at the end
-            raise InputError("groups", "must be printable names: others may stand for the same records",
+        check_text("groups", self.groups)
+        if not all(name.isprintable() for name in self.groups):
+            raise InputError("groups", "must be printable names: certificates and reports show them",
                              ", ".join(map(ascii, self.groups)))
 
     @property
