@@ -14,6 +14,7 @@ from lastiterate.accounting.wording import rounded_up
 from lastiterate.analysis import perturbed_objective
 from lastiterate.analysis.forgotten import Continued
 from lastiterate.cli import app
+from lastiterate.ledger.filters import GaussianFilter
 from lastiterate.ledger.store import Ledger
 from lastiterate.planning import unlearning_plans
 from lastiterate.planning.unlearning_plans import least_noise, planned
@@ -160,6 +161,26 @@ def test_a_model_that_says_more_than_its_certificate_is_refused():
     more = replace(found, unlearning=Unlearning(replace(run, noise=li.GradientNoise(50.0)), found.unlearning.requests))
     with pytest.raises(li.InputError, match="must be described as its certificate says"):
         li.forget(more, np.delete(X, 3, axis=0), np.delete(Y, 3), remove=[3], epsilon=0.1)
+
+
+def test_who_was_trained_on_pays_for_what_is_forgotten(tmp_path):
+    """The ledger knows whom a model was charged to and what was certified; nobody else pays, and no other run."""
+    ledger = Ledger(tmp_path / "l")
+    for name in "AB":
+        ledger.add(name, unit="row", adjacency="zero-out", filter=GaussianFilter(9.0, 1e-5))
+    run = li.Run(n=N, steps=20, step_size=1.0, noise=li.GradientNoise(0.05), loss=li.Logistic(ridge=0.05))
+    model, head = li.train(run, (X, Y), delta=1e-5, ledger=ledger, dataset="A"), ledger.head()
+    louder = replace(run, noise=li.GradientNoise(50.0))
+    other = replace(model, run=louder, proof=li.account(louder))
+    for asked, dataset, why in ((model, "B", "dataset must be the one .*give dataset='A'"),
+                                (other, "A", "about another run")):
+        with pytest.raises(li.InputError, match=why):
+            li.forget(asked, X, Y, remove=[3], epsilon=1.0, delta=1e-5, ledger=ledger, dataset=dataset)
+    assert ledger.head() == head
+    found = li.forget(model, X, Y, remove=[3], epsilon=1.0, delta=1e-5, ledger=ledger, dataset="A")
+    with pytest.raises(li.InputError, match="give dataset='A'"):
+        li.forget(found, np.delete(X, 3, axis=0), np.delete(Y, 3), remove=[3], epsilon=1.0, ledger=ledger, dataset="B")
+    assert [line.purpose for line in ledger.total("A").releases] == ["train", "forget"]
 
 
 def test_as_many_records_are_removed_as_are_certified():

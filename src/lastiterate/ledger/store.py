@@ -109,13 +109,14 @@ class Ledger:
             self._one(connection, token)
             history.append(connection, "records", token=token, digest=digest)
 
-    def remembered(self, model_sha256: str) -> tuple[str, str] | None:
-        """The token of the release with these weights and the digest of its records, if both are known."""
+    def remembered(self, model_sha256: str) -> tuple[Release, str] | None:
+        """The first release with these weights and the digest of its records, if both are known."""
         with opened(self.path) as connection:
-            row = connection.execute("SELECT token FROM releases WHERE model = ?", (model_sha256,)).fetchone()
-            token = "" if row is None else str(row[0])
-            digest = history.digest_of(connection, token)
-        return None if digest is None else (token, digest)
+            row = connection.execute(f"SELECT {COLUMNS} FROM releases WHERE model = ? ORDER BY number",
+                                     (model_sha256,)).fetchone()
+            release = None if row is None else Release(*row)
+            digest = None if release is None else history.digest_of(connection, release.token)
+        return None if release is None or digest is None else (release, digest)
 
     def total(self, dataset: str | None = None) -> Total:
         """The budget and the history of a data set (the only one, where none is named)."""

@@ -130,13 +130,21 @@ class Charging:
             self.ledger.remember(self._token, keyed_digest(self._token, data))
 
     def compare(self, model: Fitted | None, data: Any) -> None:
-        """Refuse data that are not those that ``model`` was trained on, as the ledger knows them."""
+        """Refuse what is not as the ledger knows it of ``model``: the data set that paid, what was certified, the data.
+        """
         assert self.ledger is not None
         known = None if model is None else self.ledger.remembered(weights_hash(model))
-        if known is None:
+        if model is None or known is None:
             raise InputError("ledger", "must be the one that the model was charged to, and know its data", None,
                              "name that ledger; data that were read piece by piece are not kept in mind")
-        if not hmac.compare_digest(keyed_digest(known[0], data), known[1]):
+        release, digest = known
+        if (named := self.ledger.total(self.dataset).dataset) != release.dataset:
+            raise InputError("dataset", "must be the one that the model was charged to", named,
+                             f"its people are those who pay: give dataset={release.dataset!r}")
+        if release.run != hash_of(model.certificate.subject.charged_as()):
+            raise InputError("ledger", "has a line of these weights that is about another run", release.number,
+                             "the certificate or the ledger was changed")
+        if not hmac.compare_digest(keyed_digest(release.token, data), digest):
             raise InputError("data", "must be those that the model was trained on, without the records that it forgot "
                              "before: the ledger knows others", None, "give the same records, in the same order")
 

@@ -74,8 +74,8 @@ class FittedLinear(Fitted):
         ``epsilon``: what the count costs by itself, at the model's delta. ``groups``, ``by``: one accuracy for each of
         these public names instead, ``by`` (n,) the name of every record's group; for all of them together the same
         ``epsilon``, since a record is of one group. ``unit``: who a row belongs to; nobody may have more of these than
-        the run's ``rows_per_unit``. ``ledger``, ``dataset``: charged before a record is looked at. Read it as the last
-        of ``accuracies`` of the model that is returned.
+        the run's ``rows_per_unit``. ``ledger``, ``dataset``: those of these records, charged before one is looked at.
+        Read it as the last of ``accuracies`` of the model that is returned.
 
         **Guarantee:** the certificate of what is returned pays for the count beside everything else, as if every record
         were counted and trained on; the one of this model does not, and must not be shown beside the count.
