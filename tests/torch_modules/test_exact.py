@@ -68,24 +68,3 @@ def test_runs_follow_real_arithmetic_and_are_saved(tmp_path: Path) -> None:
     again = li.load(tmp_path / "m", like=module())
     np.testing.assert_array_equal(again.predict(X), model.predict(X))
     assert any("not proved" in text for text in again.certificate.all_caveats())
-
-
-class OwnPrecision(torch.nn.Module):
-    """Computes in single precision whatever it is asked for."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.map = torch.nn.Linear(25, 3)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.nn.functional.linear(x.flatten(1).float(), self.map.weight.float(), self.map.bias.float())
-
-
-def test_sums_that_become_double_precision_are_checked_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where a smaller chunk of exact sums has no place without influence on bits."""
-    prepared = prepare(replace(RUN, batching=li.RandomAllocation(6)), OwnPrecision(), LOSS, (X, Y))
-    assert prepared.places is not None and not prepared.summed.exact
-    exactly(prepared, seeded_key(0))
-    monkeypatch.setattr(type(prepared.places), "within", lambda *_: None)
-    with pytest.raises(InputError, match="double precision"):
-        exactly(prepared, seeded_key(0))

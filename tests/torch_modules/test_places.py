@@ -63,15 +63,56 @@ def test_what_fills_up_a_chunk_adds_nothing(exact):
     torch.testing.assert_close(batch_sum(prepared, [*good, *np.flatnonzero(Y == 2)[:2]]), expected, atol=1e-14, rtol=0)
 
 
-def test_where_places_show_everything_is_double_precision(monkeypatch):
+def test_where_places_show_everything_records_come_one_by_one(monkeypatch):
     given = network(), LOSS, (X, Y)
     whole = prepare(RUN, *given)
     single = batch_sum(whole, range(20))
     assert whole.most == 32, "no more records at once than a batch is likely to hold"
     monkeypatch.setattr(Places, "holds", lambda places, size: False)
     prepared = prepare(RUN, *given)
-    assert prepared.summed.dtype == torch.float64 and prepared.places is None
+    assert prepared.most == 1 and list(prepared.places.cut(3)) == [(1, 1)] * 3
     torch.testing.assert_close(batch_sum(prepared, range(20)), single, atol=1e-5, rtol=1e-5)
+
+
+class Tied(torch.nn.Module):
+    """Units at 0 but for rounding, which turns whole gradients on and off."""
+
+    def __init__(self, words=None):
+        super().__init__()
+        self.words = None if words is None else torch.nn.Embedding.from_pretrained(words, freeze=False)
+        self.inner, self.outer = torch.nn.Linear(63, 4, bias=False), torch.nn.Linear(4, 1, bias=False)
+        with torch.no_grad():
+            self.inner.weight[:] = torch.tensor(WEIGHTS)
+
+    def forward(self, x):
+        if self.words is not None:
+            kept = (x != 0).unsqueeze(-1).to(self.words.weight)
+            x = (self.words(x) * kept).sum(1) / kept.sum(1).clamp(min=1)
+        return self.outer(torch.relu(self.inner(x)))
+
+
+WEIGHTS = np.random.default_rng(0).normal(size=(4, 63)) / 8
+AT_ZERO = np.random.default_rng(1).normal(size=(40, 63))
+for _ in range(3):
+    AT_ZERO -= AT_ZERO @ WEIGHTS.T @ np.linalg.pinv(WEIGHTS).T
+
+
+@pytest.mark.parametrize("precision", [torch.float32, torch.float64])
+@pytest.mark.parametrize("words", [False, True], ids=["rows", "masked words"])
+@pytest.mark.parametrize("exact", [False, True], ids=["plain", "exact sums"])
+def test_rounding_at_ties_moves_nobody_else(words, precision, exact):
+    """In double precision too, and where integers that are all 0 would be masked."""
+    module = Tied(torch.tensor(AT_ZERO).float() if words else None).to(precision)
+    rows = np.zeros((N, 3), np.int64) if words else AT_ZERO.astype(np.float32 if precision == torch.float32 else float)
+    if words:
+        rows[:, 0] = np.arange(N)
+    prepared = prepare(RUN, module, lambda out, y: 3000 * out.squeeze(), (rows, np.zeros(N)))
+    prepared = exactly(prepared, seeded_key(0))[0] if exact else prepared
+    for record in range(3):
+        alone = batch_sum(prepared, [record])
+        for others in ([5], [7, 8, 9], list(range(10, 40))):
+            moved = batch_sum(prepared, [record, *others]) - batch_sum(prepared, others)
+            assert float((moved - alone).abs().max()) < 1e-12
 
 
 def test_sizes_that_round_otherwise_are_found():
@@ -83,17 +124,17 @@ def test_sizes_that_round_otherwise_are_found():
         return {"w": Stored(rows * torch.where(own(rows), bit, 1.0)[:, None])}
 
     def holds(own, sizes=(32,)):
-        places = Places(lambda records: rounding(own, records), (torch.randn(2, 5),), 32)
+        places = Places([(lambda records: rounding(own, records), (torch.randn(2, 5),))], 32)
         return [places.holds(size) for size in sizes]
 
     assert holds(lambda rows: torch.zeros(len(rows), dtype=torch.bool), (32, 16)) == [True, True]
     assert holds(lambda rows: torch.arange(len(rows)) == 31, (32, 16)) == [False, True]
     assert holds(lambda rows: torch.full((len(rows),), len(rows) < 32), (32, 16)) == [True, False]
     first = torch.randn(2, 5)
-    beside = Places(lambda records: rounding(lambda rows: rows[:, 0] == rows[0, 0], records), (first,), 4)
-    nothing = Places(lambda records: {"w": Stored(records[0] / 0)}, (first,), 4)
+    beside = Places([(lambda records: rounding(lambda rows: rows[:, 0] == rows[0, 0], records), (first,))], 4)
+    nothing = Places([(lambda records: {"w": Stored(records[0] / 0)}, (first,))], 4)
     assert not beside.holds(4) and not nothing.holds(4)
-    uneven = Places(lambda records: rounding(lambda rows: torch.full((len(rows),), len(rows) == 16), records),
-                    (first,), 32)
+    uneven = Places([(lambda records: rounding(lambda rows: torch.full((len(rows),), len(rows) == 16), records),
+                      (first,))], 32)
     assert uneven.holds(32) and list(uneven.cut(40)) == [(32, 32), (32, 8)]
-    assert list(Places(lambda records: {}, (first,), 32).cut(70)) == [(32, 32), (32, 32), (16, 6)]
+    assert list(Places([(lambda records: {}, (first,))], 32).cut(70)) == [(32, 32), (32, 32), (16, 6)]

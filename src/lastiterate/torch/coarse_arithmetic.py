@@ -61,8 +61,7 @@ class Coarsest(TorchDispatchMode):
         it has fewer."""
         if self.coarse or rounded:
             raise InputError("model", "must be computed in double precision where theorems compare one step at two "
-                             "different parameters, or where no size of chunks gives a record the same bits at every "
-                             "place, and it casts to fewer bits by itself", f"spacing {self.spacing:g}",
+                             "different parameters, and it casts to fewer bits by itself", f"spacing {self.spacing:g}",
                              "leave the cast out, or batches in order without constants and a bounded domain")
 
     @property

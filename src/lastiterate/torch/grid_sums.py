@@ -13,7 +13,7 @@ from lastiterate.engine.exact_records import SHRINK, SUMMABLE, RecordGrid
 from lastiterate.engine.gaussian_noise import Key
 from lastiterate.engine.trainer import Draws
 from lastiterate.torch.gradient_sums import PerRecord, among
-from lastiterate.torch.module_training import MEMORY, Prepared, in_double
+from lastiterate.torch.module_training import MEMORY, Prepared
 from lastiterate.torch.parameters import State
 
 
@@ -50,6 +50,6 @@ def exactly(prepared: Prepared, key: Key) -> tuple[Prepared, Draws]:
     most = min(prepared.most, max(1, MEMORY // sum(plain.parameters.sizes)))
     if places is not None:
         places = places.within(most)
-        plain = plain if places is not None else in_double(plain, prepared.initial, prepared.formed)
+        most = places.most
     summed = ExactRecords(**{each.name: getattr(plain, each.name) for each in fields(plain)}, grid=grid)
     return replace(prepared, summed=summed, most=most, places=places), draws_of(prepared.run, grid.step, key)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch.func import vmap
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map
 
 from lastiterate.engine.checkpoint import Keeper
 from lastiterate.engine.external_gradients import OutsideLoop
@@ -24,17 +24,18 @@ from lastiterate.run.domains import Everywhere
 from lastiterate.run.facts import CHUNK
 from lastiterate.run.run import Run
 from lastiterate.run.starts import GaussianStart
+from lastiterate.torch.contributions import Contribution
 from lastiterate.torch.drawing_checks import drawing_of, with_blank_keys
 from lastiterate.torch.effect import check_constants
 from lastiterate.torch.gradient_sums import PerRecord, as_theta, full_precision
 from lastiterate.torch.graphs import identity
 from lastiterate.torch.module_optimizer import Make, ModuleOptimizer
-from lastiterate.torch.modules import check_parts, made_up_pair, settled
+from lastiterate.torch.modules import check_parts, settled
 from lastiterate.torch.parameters import Grouped, Parameters, State
 from lastiterate.torch.record_drawing import Augment
-from lastiterate.torch.record_gradients import check_alone
+from lastiterate.torch.record_gradients import made_up, normal
 from lastiterate.torch.record_key import as_words
-from lastiterate.torch.record_positions import Places, drawn, usual
+from lastiterate.torch.record_positions import TRIES, Places, drawn, usual
 from lastiterate.torch.record_tensors import blank, numpy_targets, records_of, taken, whole
 from lastiterate.torch.repeated import Repeated
 
@@ -189,20 +190,10 @@ def prepare(run: Run, model: torch.nn.Module | Grouped, loss: Any, data: Any,
     records = records_of(run, data, parameters.device)
     initial, summed, formed = on_made_up(run, model, loss, parameters, records, augment)
     most, places = chunk(summed, microbatch), None
-    if batches_move(run) and not summed.exact:
-        most = min(most, usual(run.divisor))
-        places = places_of(summed, formed, as_theta(initial, parameters.device), most)
-        if places is None:
-            summed = in_double(summed, initial, formed)
+    if batches_move(run):
+        places = places_of(summed, formed, as_theta(initial, parameters.device), min(most, usual(run.divisor)))
+        most = places.most
     return Prepared(run, summed, initial, records, most, places, ModuleOptimizer.of(optimizer, parameters, initial))
-
-
-def in_double(summed: PerRecord, initial: np.ndarray, formed: tuple[Any, ...]) -> PerRecord:
-    """The same in double precision, on records of the form of ``formed``; refuses what mixes records there."""
-    found = replace(summed, exact=True)
-    parameters = found.parameters
-    check_alone(found, as_theta(initial, parameters.device), parameters.fixed(found.dtype), formed)
-    return found
 
 
 def on_made_up(run: Run, model: torch.nn.Module | Grouped, loss: Any, parameters: Parameters,
@@ -244,12 +235,26 @@ def check_fits(run: Run, model: torch.nn.Module | Grouped, loss: Any, data: Any,
             identity(summed, as_theta(initial, parameters.device), records)
 
 
-def places_of(summed: PerRecord, records: Any, theta: torch.Tensor, most: int) -> Places | None:
-    """Chunks of at most ``most`` records whose bits depend on no place; None where there are none."""
-    trained, constants = summed.parameters.tensors(drawn(theta), summed.dtype), summed.parameters.fixed(summed.dtype)
-    pair = made_up_pair(summed, records, theta)
+def places_of(summed: PerRecord, records: Any, theta: torch.Tensor, most: int) -> Places:
+    """Chunks of at most ``most`` records whose bits depend on no place."""
+    constants = summed.parameters.fixed(summed.dtype)
+
+    def at(which: int) -> Callable[[Any], dict[str, Contribution]]:
+        trained = summed.parameters.tensors(drawn(theta, which), summed.dtype)
+        return lambda given: summed.contributions(trained, constants, given)
+
+    def several(varied: bool) -> Any:
+        made = made_up(records, summed.dtype, normal, 2 * TRIES, varied=varied)
+        return tree_map(lambda a: a.to(theta.device), made)
+
     with full_precision(theta.device):
-        return Places(lambda given: summed.contributions(trained, constants, given), pair, most).within(most)
+        try:
+            made = several(theta.device.type == "cpu")
+            at(0)(made)
+        except (RuntimeError, IndexError):  # some integer must be 0
+            made = several(False)
+        return Places([(at(i), tree_map(lambda a, i=i: a[2 * i:2 * i + 2], made)) for i in range(TRIES)],
+                      most).within(most)
 
 
 def chunk(summed: PerRecord, microbatch: int | None) -> int:

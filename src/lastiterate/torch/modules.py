@@ -17,6 +17,7 @@ from lastiterate.torch.keyed_dropout import KeyedDropout, drops
 from lastiterate.torch.layers import Layer, Uses
 from lastiterate.torch.module_outputs import tensors_in
 from lastiterate.torch.parameters import State
+from lastiterate.torch.python_state import PythonState
 from lastiterate.torch.record_gradients import check_alone, made_up, normal, said
 from lastiterate.torch.unwritten_tensors import Unwritten, written
 
@@ -134,9 +135,11 @@ def _check_module(summed: PerRecord, named: State, pair: Any) -> None:
 
 
 def _check_loss(summed: PerRecord, named: Any, one: Any) -> None:
-    """One number for one record."""
+    """One number for one record, from the record and the tensors alone."""
     try:
-        found: Any = summed.value(named, one)
+        found: Any = summed.value(named, one)  # what is made at the first call is there afterwards
+        before = PythonState({"model": summed.module, "loss": summed.loss, "drawing": summed.drawing})
+        summed.value(named, one)
     except (RuntimeError, TypeError, ValueError, IndexError) as error:
         raise InputError("loss", "must take one record's output and target, without a batch axis",
                          said(error)) from None
@@ -144,6 +147,7 @@ def _check_loss(summed: PerRecord, named: Any, one: Any) -> None:
         shape = tuple(found.shape) if isinstance(found, torch.Tensor) else type(found).__name__
         raise InputError("loss", "must return one number for one record, a floating-point scalar", shape,
                          "take no mean over a batch: the trainer hands it one record at a time")
+    before.check()
 
 
 def _right(summed: PerRecord, layers: tuple[Layer, ...], theta: torch.Tensor, constants: Any,

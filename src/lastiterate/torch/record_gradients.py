@@ -27,12 +27,14 @@ LOUD = 2.0**10
 
 def made_up(records: Any, dtype: torch.dtype, make: Callable[[torch.Tensor], torch.Tensor], count: int, *,
             varied: bool = False) -> Any:
-    """``count`` records of the same shapes and types: integers are 0, or 0 and 1 by turns where they are ``varied``,
-    all else is what ``make`` fills in."""
+    """``count`` records of the same shapes and types: integers are 0, or 0 and 1 where they are ``varied``, by
+    turns or at random, all else is what ``make`` fills in."""
 
     def one(values: torch.Tensor) -> torch.Tensor:
         if not values.is_floating_point():
             found = torch.zeros((count, *values.shape[1:]), dtype=values.dtype)
+            if varied and found.dim() > 1:  # of several, some are 0 in every record, and some 1
+                return torch.randint(0, 2, found.shape, generator=torch.Generator().manual_seed(3)).to(values.dtype)
             found[1::2] = 1 if varied else 0
             return found
         return make(torch.zeros((count, *values.shape[1:]), dtype=dtype))

@@ -10,7 +10,7 @@ order shows in the last bits of nearly every sum; so made-up records say beforeh
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -18,6 +18,8 @@ from torch.utils._pytree import tree_map
 
 from lastiterate.torch.contributions import Contribution
 
+TRIES = 4
+"""Pairs of made-up records, each at parameters of its own: few sums of a small module reach its gradients."""
 STEP = 16
 """Sizes of chunks are multiples of this, or the largest one."""
 Contributions = Callable[[Any], dict[str, Contribution]]
@@ -25,27 +27,29 @@ Contributions = Callable[[Any], dict[str, Contribution]]
 
 
 class Places:
-    """Sizes of chunks, at most ``most``, that give two made-up records the same bits at every place.
+    """Sizes of chunks, at most ``most``, that give made-up records the same bits at every place: in every one of
+    ``tries`` two records.
 
     **Guarantee:** batches are cut into chunks of such sizes only, so that a record's gradient is a function of that
     record and of the parameters, bit by bit, whatever else is in the batch.
     """
 
-    def __init__(self, contributions: Contributions, pair: Any, most: int) -> None:
-        self._contributions, self._pair, self.most = contributions, pair, most
+    def __init__(self, tries: Sequence[tuple[Contributions, Any]], most: int) -> None:
+        self._tries, self.most = tries, most
         self._known = dict[int, bool]()
-        self._bits = list[list[torch.Tensor]]()
+        self._bits = dict[tuple[int, int], list[torch.Tensor]]()
 
     def holds(self, size: int) -> bool:
         """Whether every place of a chunk of ``size`` records gives the bits that the first size that was tried gave."""
         if size not in self._known:
-            self._known[size] = self._tried(size)
+            self._known[size] = all(self._tried(size, which) for which in range(len(self._tries)))
         return self._known[size]
 
-    def within(self, most: int) -> Places | None:
-        """The same for smaller chunks; None where not even the largest of them holds."""
-        found = Places(self._contributions, self._pair, most)
-        return found if found.holds(most) else None
+    def within(self, most: int) -> Places:
+        """The same for chunks of at most ``most`` records: of half as many where those do not hold, and so on. Chunks
+        of one record always do."""
+        found = Places(self._tries, most)
+        return found if most == 1 or found.holds(most) else self.within(most // 2)
 
     def cut(self, count: int) -> Iterator[tuple[int, int]]:
         """Chunks for a batch of ``count`` records: their sizes, and how many records are in each; the rest is empty."""
@@ -56,19 +60,22 @@ class Places:
             yield size, min(count, size)
             count, chunks = count - size, max(1, chunks - 1)
 
-    def _tried(self, size: int) -> bool:
+    def _tried(self, size: int, which: int) -> bool:
+        contributions, pair = self._tries[which]
         found = list[list[list[torch.Tensor]]]()
         for turn in range(2):
             places = (torch.arange(size) + turn) % 2
-            records = tree_map(lambda a, at=places: a.index_select(0, at.to(a.device)), self._pair)
-            parts = [part for each in self._contributions(records).values() for part in (*each.parts, each.squares())]
+            records = tree_map(lambda a, at=places: a.index_select(0, at.to(a.device)), pair)
+            given = contributions(records)
+            parts = [part for each in given.values() for part in (*each.parts, each.squares())]
             # rows of the first record, and of the second
             found.append([[part[number ^ turn::2] for part in parts] for number in range(2)])
+            if size > 1 and not all(bool(each.squares().any()) for each in given.values()):
+                return False  # a gradient that is 0 says nothing
         for number in range(2):
             rows = [torch.cat([turn[number][i] for turn in found]) for i in range(len(found[0][number]))]
-            if number == len(self._bits):
-                self._bits.append([part[:1] for part in rows])
-            for part, bits in zip(rows, self._bits[number], strict=True):
+            kept = self._bits.setdefault((which, number), [part[:1] for part in rows])
+            for part, bits in zip(rows, kept, strict=True):
                 if not bool(torch.isfinite(part).all()) or not torch.equal(part, bits.expand_as(part)):
                     return False
         return True
@@ -79,7 +86,8 @@ def usual(expected: float) -> int:
     return math.ceil((expected + 4 * math.sqrt(expected) + 1) / STEP) * STEP
 
 
-def drawn(theta: torch.Tensor) -> torch.Tensor:
-    """Parameters beside the first ones, so that no sum is 0 where those are."""
-    noise = torch.randn(theta.shape, dtype=theta.dtype, generator=torch.Generator().manual_seed(1)).to(theta.device)
+def drawn(theta: torch.Tensor, which: int = 0) -> torch.Tensor:
+    """Parameters beside the first ones, so that no sum is 0 where those are; others for every ``which``."""
+    generator = torch.Generator().manual_seed(1 + which)
+    noise = torch.randn(theta.shape, dtype=theta.dtype, generator=generator).to(theta.device)
     return theta + 0.1 * noise

@@ -1,0 +1,112 @@
+"""What Python holds beside tensors that a forward pass could change: attributes, lists, closures, generators.
+
+A module that counts its calls, keeps what it answered or draws from Python's or NumPy's generators gives a record a
+gradient that follows from earlier chunks, and so from other records and from secret batches.
+"""
+
+# pyright: reportMissingImports=false
+from __future__ import annotations
+
+import functools
+import random
+import types
+from collections import deque
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import torch
+
+from lastiterate.errors import InputError
+
+LONGEST = 10_000
+"""Entries of a container that are looked at; of longer ones their number."""
+PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device)
+
+
+class PythonState:
+    """What ``roots``, by name, and the two libraries' generators hold now.
+
+    Tensors count by which they are and how often they were written. What a function reads of its module, and attributes
+    of classes, are not looked at.
+    """
+
+    def __init__(self, roots: dict[str, Any]) -> None:
+        self._roots, self._kept = roots, list[Any]()
+        self._found = dict(self._all())
+
+    def check(self) -> None:
+        """Refuse what has changed since."""
+        now = PythonState(self._roots)._found
+        for place in (*self._found, *now):
+            if self._found.get(place) != now.get(place):
+                raise InputError("model", "must keep nothing of a forward pass, and draw no random numbers of its own: "
+                                 "gradients would follow from other records", place,
+                                 "leave that out, or make it depend on the record alone")
+
+    def _all(self) -> Iterator[tuple[str, Any]]:
+        yield "random", random.getstate()
+        yield "numpy.random", str(np.random.get_state())
+        seen = set[int]()
+        waiting = list(self._roots.items())
+        while waiting:
+            place, value = waiting.pop()
+            own = _summary(value)
+            if own is not None:
+                yield place, own
+                continue
+            self._kept.append(value)  # so that no other object gets its number
+            yield place, id(value)
+            if id(value) not in seen:
+                seen.add(id(value))
+                waiting += [(f"{place}{name}", part) for name, part in _parts(value)]
+
+
+def _summary(value: Any) -> Any:
+    """What a value is compared by, where nothing inside of it is looked at."""
+    match value:
+        case torch.Tensor():
+            return id(value), None if value.is_inference() else value._version
+        case np.ndarray():
+            return value.dtype.str, value.shape, value.tobytes() if value.dtype != object else id(value)
+        case np.random.Generator():
+            return str(value.bit_generator.state)
+        case np.random.RandomState():
+            return str(value.get_state())
+        case random.Random():
+            return value.getstate()
+        case torch.Generator():
+            return value.get_state().numpy().tobytes()
+        case _:
+            return (type(value), repr(value)) if isinstance(value, PLAIN) else None
+
+
+def _parts(value: Any) -> Iterator[tuple[str, Any]]:
+    """What lies inside of a value, and how it is named there."""
+    if isinstance(value, type | types.ModuleType):
+        return
+    if isinstance(value, dict):
+        found = [(f"[{key!r}]", part) for key, part in islice(value.items(), LONGEST)]
+    elif isinstance(value, list | tuple | deque):
+        found = [(f"[{i}]", part) for i, part in enumerate(islice(value, LONGEST))]
+    elif isinstance(value, functools.partial):
+        found = [(".func", value.func), (".args", value.args), (".keywords", value.keywords)]
+    elif isinstance(value, types.MethodType):
+        found = [("", value.__self__), ("", value.__func__)]
+    elif isinstance(value, types.FunctionType):
+        found = [(f".{name}", cell.cell_contents) for name, cell
+                 in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True) if _filled(cell)]
+        found += [(".__defaults__", value.__defaults__), (".__dict__", value.__dict__)]
+    else:
+        found = [(f".{name}", part) for name, part in getattr(value, "__dict__", {}).items()]
+    if isinstance(value, dict | list | tuple | deque | set):
+        yield ".length", len(value)
+    yield from found
+
+
+def _filled(cell: Any) -> bool:
+    try:
+        return cell.cell_contents is not None
+    except ValueError:
+        return False
