@@ -1,5 +1,6 @@
 """Where batches move records, no bit of a record's gradient depends on its place, whatever a loss casts to."""
 
+import contextlib
 from dataclasses import replace
 
 import jax
@@ -8,7 +9,6 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.engine import one_by_one
 from lastiterate.engine.exact_records import ExactRecords, RecordGrid
 from lastiterate.engine.network import prepared
 
@@ -55,7 +55,6 @@ def parts(params: dict, x: jax.Array, y: jax.Array) -> jax.Array:
 @pytest.mark.parametrize("exactly", [False, True], ids=["real arithmetic", "exact sums"])
 @pytest.mark.parametrize("given", [loss, short], ids=["single precision", "bfloat16"])
 def test_a_gradient_has_the_same_bits_at_every_place(given, exactly: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(one_by_one, "LARGE", 1)
     with jax.enable_x64(True):
         loop, theta, _ = prepared(RUN, given, FIRST, (X, Y), 32)
         model = loop.objective
@@ -79,13 +78,54 @@ def test_a_gradient_has_the_same_bits_at_every_place(given, exactly: bool, monke
         assert float(jnp.abs(scattered - sum(each[3::5])).max()) < 1e-14
 
 
-def test_small_models_and_blocks_in_order_are_vectorised_unless_they_round() -> None:
+KERNEL = RNG.normal(size=(3, 3, 2, 4))
+TABLE = KERNEL.reshape(18, 4)
+
+
+def kinks(params: jax.Array, picture: jax.Array) -> jax.Array:
+    """Slopes that the last bit of a convolution decides on, where ``picture`` is made so."""
+    found = jax.lax.conv_general_dilated(picture[None], params, (1, 1), "SAME",
+                                         dimension_numbers=("NHWC", "HWIO", "NHWC"))
+    return 30 * jax.nn.relu(found)[0, 5, 5].sum()
+
+
+def ties(count: int) -> np.ndarray:
+    """Pictures whose middle is at the kink of every channel, up to rounding: (count, 12, 12, 2)."""
+    pictures = RNG.normal(size=(count, 12, 12, 2))
+    for picture in pictures:
+        patch = picture[4:7, 4:7].reshape(-1)
+        for _ in range(3):
+            patch = patch - np.linalg.pinv(TABLE.T) @ (TABLE.T @ patch)
+        picture[4:7, 4:7] = patch.reshape(3, 3, 2)
+    return pictures
+
+
+@pytest.mark.parametrize("facts", [{}, {"smooth": 9.0}], ids=["every step charged", "hidden state"])
+@pytest.mark.parametrize("batching", [li.Poisson(0.5), li.RandomAllocation(31), li.FixedSize(31)],
+                         ids=lambda batching: type(batching).__name__)
+def test_the_last_bit_of_double_precision_does_not_depend_on_the_place(batching, facts: dict[str, float]) -> None:
+    """It decides on a slope at a kink, and then on all of a clipped gradient."""
+    pictures, most = ties(62), 31
+    run = li.Run(n=62, steps=2, step_size=0.5, clip=1.0, noise=li.NoiseMultiplier(1.0), batching=batching,
+                 adjacency="zero-out", loss=li.Abstract(li.LossFacts(**facts)))
+    with jax.enable_x64(True):
+        loop, theta, _ = prepared(run, kinks, KERNEL, (pictures,), most)
+        assert (loop.objective.exact, loop.objective.alone) == (bool(facts), True)
+        total = jax.jit(lambda x: jax.lax.map(
+            lambda i: loop.objective.chunk_sum(theta, (x, (jnp.arange(most) == i).astype(jnp.uint8))),
+            jnp.arange(most)))
+        for picture in pictures[:4]:
+            each = np.asarray(total(np.repeat(picture[None], most, 0)))
+            assert each.any() and (each == each[0]).all()
+
+
+def test_blocks_in_order_are_vectorised() -> None:
     runs = {"drawn": RUN, "in order": replace(RUN, batching=li.Cyclic(8), adjacency="zero-out")}
     with jax.enable_x64(True):
         known = {(name, given.__name__): prepared(run, given, FIRST, (X, Y))[0].objective
                  for name, run in runs.items() for given in (loss, short)}
     assert {name: (model.exact, model.alone) for name, model in known.items()} == {
-        ("drawn", "loss"): (True, False), ("drawn", "short"): (False, True),
+        ("drawn", "loss"): (False, True), ("drawn", "short"): (False, True),
         ("in order", "loss"): (False, False), ("in order", "short"): (False, False)}
 
 
@@ -99,13 +139,6 @@ def test_what_records_become_in_fewer_bits_is_read_one_by_one_where_batches_move
         known = [loop.objective for loop, _, _ in found]
         assert [(model.exact, model.alone) for model in known] == [(False, True), (True, True), (True, False)]
         assert len(places(known[1], found[1][1])) == 1
-
-
-def test_numbers_of_records_that_are_rounded_one_by_one_are_vectorised() -> None:
-    with jax.enable_x64(True):
-        model = prepared(RUN, lambda p, x, y: loss(p, x.astype(jnp.float32) / 255, y), FIRST,
-                         (X.astype(np.uint8), Y))[0].objective
-    assert model.exact and not model.alone
 
 
 def test_parameters_in_short_complex_numbers_are_refused_where_theorems_compare_steps() -> None:
@@ -129,3 +162,28 @@ def test_casts_are_refused_where_theorems_compare_steps() -> None:
     with jax.enable_x64(True):
         loop, _, _ = prepared(run, lambda p, x, y: loss(p, x.astype(jnp.bfloat16), y), FIRST, (X, Y))
     assert loop.objective.exact
+
+
+def backwards(cast):  # type: ignore[no-untyped-def]
+    """A product of a matrix and a vector whose slopes are rounded."""
+    product = jax.custom_vjp(lambda w, x: w @ x)
+    product.defvjp(lambda w, x: (w @ x, (w, x)),
+                   lambda held, slope: (jnp.outer(cast(slope), held[1]).astype(slope.dtype), held[0].T @ slope))
+    return product
+
+
+ROUNDED = {
+    "backward pass": lambda p, x: backwards(lambda slope: slope.astype(jnp.bfloat16))(p, x),
+    "fewer bits of one type": lambda p, x: jax.lax.reduce_precision(p @ x, 11, 51),
+    "fewer bits backwards": lambda p, x: backwards(lambda slope: jax.lax.reduce_precision(slope, 8, 52))(p, x),
+    "short products": lambda p, x: jax.lax.dot(p, x, precision=jax.lax.DotAlgorithmPreset.BF16_BF16_F32),
+    "no rounding": lambda p, x: jax.lax.reduce_precision(backwards(lambda slope: slope)(p, x), 11, 52),
+}
+
+
+@pytest.mark.parametrize("kind", ROUNDED)
+def test_rounding_that_no_type_of_the_loss_shows_is_refused_where_theorems_compare_steps(kind: str) -> None:
+    run = replace(RUN, batching=li.Cyclic(8), adjacency="zero-out", loss=li.Abstract(li.LossFacts(smooth=9.0)))
+    refused = contextlib.nullcontext() if kind == "no rounding" else pytest.raises(li.InputError, match="fewer bits")
+    with jax.enable_x64(True), refused:
+        assert prepared(run, lambda p, x, y: jnp.tanh(ROUNDED[kind](p, x)).sum(), FIRST["a"], (X, Y))[0].objective.exact

@@ -185,6 +185,21 @@ def test_a_loss_is_looked_at_where_it_is_executed_too(more):
         li.train(RUN, (X,), model=np.zeros(D), loss=lambda w, x: turning(w, x), **more)
 
 
+UNKNOWN = {
+    "not vectorised": lambda p, x: jax.lax.ragged_dot(
+        jnp.outer(x, x), jnp.stack([p, p])[:, :, None],
+        jnp.stack([x[0].astype(jnp.int32), D - x[0].astype(jnp.int32)])).sum(),
+    "no derivative": lambda p, x: jax.scipy.linalg.schur(jnp.outer(p, x))[0].sum(),
+    "no backward pass": lambda p, x: jax.lax.fori_loop(
+        0, x[0].astype(int), lambda _, held: jnp.tanh(p * held).astype(held.dtype), x).sum(),
+}
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_operations_that_jax_cannot_differentiate_or_vectorise_are_refused(name, tmp_path):
+    refused(UNKNOWN[name], "of which JAX has gradients, of many records at once", tmp_path)
+
+
 def test_the_clipped_sum_runs_no_code_of_the_callers_on_all_records():
     """A derivative's code that looks at what it is given finds no batch of it."""
     kinds = []

@@ -21,7 +21,7 @@ from lastiterate.engine.loop import drawn_once
 from lastiterate.engine.one_by_one import arithmetic, one_by_one
 from lastiterate.engine.optimizer_rule import GradientTransformation, OptimizerRule, coupled, rule_of
 from lastiterate.engine.parameter_form import Form
-from lastiterate.engine.prepare import hidden
+from lastiterate.engine.prepare import hidden_state
 from lastiterate.engine.process import check_process
 from lastiterate.engine.record_keys import in_copies
 from lastiterate.engine.record_loss import (
@@ -59,7 +59,7 @@ class PerExample:
     finite counts as 0, without a clip too), and chunks of at most ``CHUNK`` records are summed in at least single
     precision (see ``FLOAT_SLACK``). With ``exact`` everything that depends on the parameters is float64, for theorems
     about a hidden state. ``alone``: records of a chunk are read one by one, so that no bit of a gradient depends on
-    its place.
+    its place, as wherever batches move.
     """
 
     loss: RecordLoss
@@ -159,10 +159,10 @@ def objective_of(run: Run, loss: RecordLoss, params: Any, records: tuple[Any, ..
         raise InputError("params", "must be 0 where the run starts at random", None, "or use start=Fixed()")
     check_classes(run, records)
     copies = 0 if run.record_draws is None else run.record_draws.copies
-    loss, records = drawing(run, loss, augment, records, exact=hidden(run))
-    check_loss(loss, form, hidden(run), records)
+    loss, records = drawing(run, loss, augment, records, exact=hidden_state(run))
+    check_loss(loss, form, hidden_state(run), records)
+    check_gradient(loss, form, params, hidden_state(run), records)
     exact, alone = arithmetic(run, loss, form, records)
-    check_gradient(loss, form, params, exact, records)
     return PerExample(loss, form, run.clip, exact, most, copies, run.loss.class_weights, alone)
 
 

@@ -1,9 +1,10 @@
 """Chunks that are read one record at a time: the same compiled step for each, wherever it stands.
 
 Where batches are drawn a record that is in one moves others to other places of a chunk. Vectorised code may round a
-record's gradient differently there, because what a kernel adds in which order can depend on the place; a loop whose
-body reads one record cannot. So single precision, or less where a loss casts by itself, is a function of the record and
-of the parameters, bit by bit, and only sums, which are double precision, know an order.
+record's gradient differently there, because what a kernel adds in which order can depend on the place: in double
+precision as well, where the last bit decides on which side of a kink a record stands, and with it all of a clipped
+gradient. A loop whose body reads one record cannot. So gradients are functions of the record and of the parameters,
+bit by bit, in whatever precision, and only sums, which are double precision, know an order.
 """
 
 from __future__ import annotations
@@ -18,19 +19,16 @@ import numpy as np
 from lastiterate.engine.dense import Convolution, Factors, layers_of
 from lastiterate.engine.operations import equations
 from lastiterate.engine.parameter_form import Form
-from lastiterate.engine.prepare import batches_move, hidden, hidden_state
+from lastiterate.engine.prepare import batches_move, hidden_state
 from lastiterate.engine.record_loss import RecordLoss, in_precision
-from lastiterate.engine.traced import inlined, program
+from lastiterate.engine.traced import program
 from lastiterate.errors import InputError
 from lastiterate.run.run import Run
 
 LARGE = 2**13
 """Parameters from which on a CPU is quicker one by one: what a record needs stays in its cache."""
-PLACELESS = frozenset((
-    "convert_element_type", "add", "sub", "mul", "div", "neg", "max", "min", "select_n", "eq", "ne", "lt", "le", "gt",
-    "ge", "broadcast_in_dim", "reshape", "squeeze", "transpose", "slice", "dynamic_slice", "concatenate", "gather"))
-"""Operations that round every number alone, and those that only move numbers: the same wherever a record stands."""
-
+WHOLE = (jax.lax.DotAlgorithmPreset.DEFAULT, jax.lax.DotAlgorithmPreset.F64_F64_F64)
+"""Ways to multiply that keep all of double precision; every other one that has a name rounds what it is given."""
 
 Parts = tuple[dict[int, jax.Array], Factors]
 
@@ -62,27 +60,21 @@ def one_by_one(read: Callable[[Any], Parts], chunk: Any) -> dict[int, jax.Array]
 def arithmetic(run: Run, loss: RecordLoss, form: Form, records: tuple[Any, ...]) -> tuple[bool, bool]:
     """Whether everything that depends on parameters is double precision, and whether records are read one by one.
 
-    One of them is needed where batches move records, and the first where theorems compare a step at two parameters.
-    Both are where batches move records of which a loss makes something in fewer bits, whatever it does with parameters.
-    Else it is a matter of time: patches of many records' convolutions leave the cache.
+    The first is needed where theorems compare a step at two parameters, and the second where batches move records, in
+    any precision. Else it is a matter of time: patches of many records' convolutions leave the cache.
     """
     def of_arrays(arrays: Any, *record: Any) -> jax.Array:
         return loss(form.whole(arrays), *record)
 
-    large = form.size >= LARGE and jax.default_backend() == "cpu"
-    first = in_precision(jax.tree.map(lambda a: np.zeros_like(np.asarray(a)[0]), records), exact=hidden(run))
-    arrays = form.arrays(np.zeros(form.size), exact=hidden(run))
-    if not hidden(run):
-        return False, large and convolves(of_arrays, arrays, first)
-    short = batches_move(run) and computes_short(of_arrays, arrays, first)
-    own = rounds(of_arrays, arrays, first)
-    if not hidden_state(run):
-        return not (own or short or large), own or short or large
-    if own:
+    exact = hidden_state(run)
+    first = in_precision(jax.tree.map(lambda a: np.zeros_like(np.asarray(a)[0]), records), exact=exact)
+    arrays = form.arrays(np.zeros(form.size), exact=exact)
+    if exact and rounds(of_arrays, arrays, first):
         raise InputError("loss", "must be computed in double precision where theorems compare one step at two "
                          "different parameters, and rounds what it makes of them to fewer bits", None,
                          "leave the cast out, or the constants and the bounded domain that such theorems need")
-    return True, short
+    large = not exact and form.size >= LARGE and jax.default_backend() == "cpu"
+    return exact, batches_move(run) or (large and convolves(of_arrays, arrays, first))
 
 
 def convolves(loss: Callable[..., jax.Array], arrays: Any, record: tuple[Any, ...]) -> bool:
@@ -92,24 +84,14 @@ def convolves(loss: Callable[..., jax.Array], arrays: Any, record: tuple[Any, ..
 
 
 def rounds(loss: Callable[..., jax.Array], arrays: Any, record: tuple[Any, ...]) -> bool:
-    """Whether a loss of double precision makes something of its parameters that is less precise.
+    """Whether a loss of double precision, or its gradient, makes something of its parameters that is less precise.
 
-    What it makes of ``record`` alone, numbers of one record, is computed and not looked at.
+    What it makes of ``record`` alone, numbers of one record, is computed and not looked at, but for what the backward
+    pass of a custom derivative makes of it.
     """
-    traced = jax.make_jaxpr(lambda own: loss(own, *record))(arrays)
-    return any(0 < bits(made) < 64 and any(bits(given) == 64 for given in eqn.invars)
+    traced = jax.make_jaxpr(jax.grad(lambda own: loss(own, *record)))(arrays)
+    return any(0 < min(bits(made), kept(eqn)) < 64 and any(bits(given) == 64 for given in eqn.invars)
                for eqn in equations(traced.jaxpr) for made in eqn.outvars)
-
-
-def computes_short(loss: Callable[..., jax.Array], arrays: Any, record: tuple[Any, ...]) -> bool:
-    """Whether a loss computes anything, of parameters or of a record alone, in fewer bits than double precision.
-
-    Casts and what else is ``PLACELESS`` do not count, nor programs that equations hold: their own equations do.
-    """
-    traced, _ = program(loss, arrays, *record)
-    computed = [eqn for eqn in equations(traced.jaxpr) if eqn.primitive.name not in PLACELESS and not inlined(eqn)]
-    return any(0 < bits(made) < 64 for eqn in computed for made in eqn.outvars) or any(
-        0 < max(map(bits, eqn.invars), default=0) < 64 for eqn in computed)
 
 
 def bits(var: Any) -> int:
@@ -118,3 +100,12 @@ def bits(var: Any) -> int:
     if not jnp.issubdtype(dtype, jnp.inexact):
         return 0
     return 8 * dtype.itemsize // (2 if jnp.issubdtype(dtype, jnp.complexfloating) else 1)
+
+
+def kept(eqn: Any) -> int:
+    """Bits of double precision that an equation says to keep, whatever the type of its result; 32: fewer than all."""
+    if eqn.primitive.name == "reduce_precision":
+        return 64 if eqn.params["exponent_bits"] >= 11 and eqn.params["mantissa_bits"] >= 52 else 32
+    algorithm = eqn.params.get("precision")
+    named = isinstance(algorithm, jax.lax.DotAlgorithm | jax.lax.DotAlgorithmPreset)
+    return 32 if named and algorithm not in WHOLE else 64

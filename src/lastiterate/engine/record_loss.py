@@ -99,16 +99,31 @@ def check_gradient(loss: RecordLoss, form: Form, params: Any, exact: bool, data:
     rng = np.random.default_rng(0)
     arrays = form.arrays(form.vector(params), exact=exact)
 
-    def finite(make: Callable[[tuple[int, ...]], Any]) -> bool:
+    def record(make: Callable[[tuple[int, ...]], Any]) -> Any:
         def made(values: Any) -> Any:
             number = jnp.issubdtype(values.dtype, jnp.floating)
             return np.asarray(make(values.shape[1:]) if number else np.zeros(values.shape[1:])).astype(values.dtype)
 
-        record = in_precision(jax.tree.map(lambda a: made(np.asarray(a)), data), exact=exact)
-        gradient = jax.grad(lambda arrays, record: loss(form.whole(arrays), *record))
-        found = alone(gradient, arrays, record)(arrays, record)
-        return all(bool(jnp.isfinite(array).all()) for array in found)
+        return in_precision(jax.tree.map(lambda a: made(np.asarray(a)), data), exact=exact)
+
+    gradient = _gradient(loss, form, arrays, record(np.zeros))
+
+    def finite(make: Callable[[tuple[int, ...]], Any]) -> bool:
+        return all(bool(jnp.isfinite(array).all()) for array in gradient(arrays, record(make)))
 
     if not any(finite(make) for make in (lambda shape: rng.normal(size=shape), np.ones, np.zeros)):
         raise InputError("loss", "must have a finite gradient at the first parameters, and has none on made-up records",
                          "not finite", "look for logarithms and roots of 0; nothing was trained")
+
+
+def _gradient(loss: RecordLoss, form: Form, arrays: Any, record: Any) -> Callable[..., Any]:
+    """The gradient of one record as a program; refuses a loss that has none, or that JAX cannot vectorise."""
+    try:
+        found = alone(jax.grad(lambda arrays, record: loss(form.whole(arrays), *record)), arrays, record)
+        jax.eval_shape(jax.vmap(found, (None, 0)), arrays, jax.tree.map(lambda a: a[None], record))
+    except InputError:
+        raise
+    except (NotImplementedError, TypeError, ValueError) as error:
+        raise InputError("loss", "must be made of operations of which JAX has gradients, of many records at once",
+                         str(error).splitlines()[0][:120], "compute that part in another way") from None
+    return found
