@@ -113,13 +113,9 @@ def audit_one_run(run: Run, *, canaries: int | None = None, guesses: int | None 
     check_failure(failure)
     attacked = auditable(run, steps_only=True)
     run, caveats = attacked.run, (*attacked.caveats, *(f"not executed: {name}" for name in attacked.lacking))
-    if is_replace_one(run):
-        raise InputError("adjacency", "must be zero-out or add-remove: canaries are included or left out",
-                         run.adjacency, "describe the run under zero-out")
     count = how_many(run, canaries)
     train = trainer(run, count) if train is None else train
-    if not takes_absent(train):
-        raise InputError("train", "takes no absent=, the records whose gradients are zeroed", None, "add it")
+    _check_inclusion(run, train)
     certificate, made = certificate_of(run, at_least), table(run, count)
     upper, best = certificate.epsilon(delta), certificate.best(delta)
     steady = linear_in_noise(run) and run.batching.drawn == "never"
@@ -143,6 +139,15 @@ def audit_one_run(run: Run, *, canaries: int | None = None, guesses: int | None 
                         None if best is None else best.theorem.name, run.adjacency, seed, caveats,
                         None if gaussian is None else gaussian_epsilon(gaussian, delta),
                         impossible(allowed, correct, guesses, count, of_guesses))
+
+
+def _check_inclusion(run: Run, train: Train) -> None:
+    """Refuse where canaries cannot be left out."""
+    if is_replace_one(run):
+        raise InputError("adjacency", "must be zero-out or add-remove: canaries are included or left out",
+                         run.adjacency, "describe the run under zero-out")
+    if not takes_absent(train):
+        raise InputError("train", "takes no absent=, the records whose gradients are zeroed", None, "add it")
 
 
 def _correct(scores: np.ndarray, present: np.ndarray, guesses: int) -> int:
