@@ -22,6 +22,8 @@ from lastiterate.errors import InputError
 
 LONGEST = 10_000
 """Entries of a container that are looked at; of longer ones their number."""
+LARGEST = 2**26
+"""Bytes of an array of NumPy whose numbers are compared; of a larger one which it is."""
 PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device)
 
 
@@ -69,7 +71,8 @@ def _summary(value: Any) -> Any:
         case torch.Tensor():
             return id(value), None if value.is_inference() else value._version
         case np.ndarray():
-            return value.dtype.str, value.shape, value.tobytes() if value.dtype != object else id(value)
+            known = value.dtype != object and value.nbytes <= LARGEST
+            return value.dtype.str, value.shape, value.tobytes() if known else id(value)
         case np.random.Generator():
             return str(value.bit_generator.state)
         case np.random.RandomState():
