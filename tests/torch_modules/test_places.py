@@ -115,6 +115,27 @@ def test_rounding_at_ties_moves_nobody_else(words, precision, exact):
             assert float((moved - alone).abs().max()) < 1e-12
 
 
+HIDDEN = replace(RUN, loss=li.Abstract(li.LossFacts(smooth=9.0)))
+
+
+@pytest.mark.parametrize("run", [RUN, HIDDEN], ids=["charged", "hidden state"])
+@pytest.mark.parametrize("words", [False, True], ids=["rows", "masked words"])
+def test_chunks_of_the_chosen_size_give_a_record_one_gradient(words, run):
+    """To the bit, at every place; a run with a hidden state is double precision from the beginning."""
+    module = Tied(torch.tensor(AT_ZERO) if words else None)
+    rows = np.pad(np.arange(N)[:, None], ((0, 0), (0, 2))) if words else AT_ZERO
+    prepared = prepare(run, module, lambda out, y: out.squeeze(), (rows, np.zeros(N)), microbatch=16)
+    summed = prepared.summed
+    assert prepared.places is not None and summed.exact == (run is HIDDEN)
+    trained = summed.parameters.tensors(as_theta(prepared.initial, torch.device("cpu")), summed.dtype)
+    for record in range(8):
+        copies = (torch.tensor(rows[[record] * prepared.most]), torch.zeros(prepared.most))
+        with full_precision(torch.device("cpu")):
+            found = summed.contributions(trained, summed.parameters.fixed(summed.dtype), copies)
+        for each in found.values():
+            assert torch.equal(each.each(), each.each()[:1].expand_as(each.each()))
+
+
 def test_sizes_that_round_otherwise_are_found():
     """A last bit that depends on the place, on the size, or on the neighbour makes no function of a record."""
     bit = 1 + 2.0**-23
@@ -137,4 +158,6 @@ def test_sizes_that_round_otherwise_are_found():
     uneven = Places([(lambda records: rounding(lambda rows: torch.full((len(rows),), len(rows) == 16), records),
                       (first,))], 32)
     assert uneven.holds(32) and list(uneven.cut(40)) == [(32, 32), (32, 8)]
+    silent = Places([(lambda records: {"w": Stored(records[0]), "mask": Stored(0 * records[0])}, (first,))], 4)
+    assert not silent.holds(4), "a gradient that is 0 for all made-up records says nothing of others"
     assert list(Places([(lambda records: {}, (first,))], 32).cut(70)) == [(32, 32), (32, 32), (16, 6)]
