@@ -164,7 +164,7 @@ def test_casts_are_refused_where_theorems_compare_steps() -> None:
     assert loop.objective.exact
 
 
-def backwards(cast):  # type: ignore[no-untyped-def]
+def backwards(cast):
     """A product of a matrix and a vector whose slopes are rounded."""
     product = jax.custom_vjp(lambda w, x: w @ x)
     product.defvjp(lambda w, x: (w @ x, (w, x)),
