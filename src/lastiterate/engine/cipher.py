@@ -73,10 +73,13 @@ def rolled(state: Words, schedule: list[Any]) -> Words:
     added = jnp.stack(schedule)[PLACES] + NUMBERS
     keys = jnp.pad(added[:, None], ((0, 0), (3, 0), (0, 0))).reshape(ROUNDS, 4)
 
-    def body(state: Words, round: tuple[jax.Array, jax.Array]) -> tuple[Words, None]:
-        return with_key(mixed(state, *round[0]), round[1]), None
+    def body(state: jax.Array, round: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
+        a, b, c, d = state
+        return jnp.stack(with_key(mixed((a, b, c, d), *round[0]), round[1])), None
 
-    return jax.lax.scan(body, state, (turns, keys))[0]
+    # words in one array and not in four: a round is one kernel, and what is copied between two is one
+    a, b, c, d = jax.lax.scan(body, jnp.stack(state), (turns, keys))[0]
+    return a, b, c, d
 
 
 def with_key(state: Words, added: Any) -> Words:
