@@ -1,6 +1,7 @@
 """Fits that are charged to a ledger and kept in checkpoints: what is charged when, once, and what is refused first."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +14,13 @@ from lastiterate.engine.sealed import FILE_VARIABLE, VARIABLE
 from lastiterate.estimators import DPHuberRidge, DPLogisticRegression
 from lastiterate.ledger import GaussianFilter, Ledger, RenyiFilter
 from lastiterate.release import composition_reminder, datafile, linear, open_dataset
+from lastiterate.release.answers import Labels
 from lastiterate.release.charging import charging_of
+from lastiterate.release.kinds import LINEAR
 from lastiterate.release.linear_plans import Budget
+from lastiterate.release.order import Order
+from lastiterate.release.pipeline import executed
+from lastiterate.run.counts import NoisyCount
 
 RUN = li.Run(n=60, steps=30, step_size=0.3, batching=li.Permuted(20), loss=li.Logistic(ridge=1e-2))
 
@@ -123,6 +129,29 @@ def test_replace_one_ledgers_charge_replace_one(tmp_path: Path) -> None:
         li.train(run, records(), epsilon=1.0, delta=1e-6, ledger=ledger, dataset="a")
         left[adjacency] = ledger.total().left[0]
     assert left["replace-one"] < 1 - 2 * (1 - left["zero-out"])  # twice the sensitivity, more than twice the divergence
+
+
+def test_a_resumed_fit_counts_with_the_noise_that_it_had(ledger: Ledger, key: Path, tmp_path: Path) -> None:
+    """A process that is killed between its folder and the ledger's last word is run again: a second number about the
+    same people would cost as much as the first, and one with the same noise about others would show who they are."""
+    x, y = records()
+    places = np.arange(40), np.arange(40, 60)
+    certificate = li.account(replace(RUN, n=40, noise=li.NoiseMultiplier(20.0),
+                                     counts=(NoisyCount(8.0, 20, drawn="apart"),)))
+
+    def killed(rows: np.ndarray) -> float:
+        charging = charging_of(ledger=ledger, dataset="a", checkpoint=tmp_path / "c", every=0.0, key_file=key)
+        return executed(LINEAR, Order(certificate=certificate, data=(rows, y), delta=1e-6, answers=Labels((0, 1)),
+                                      places=places, charging=charging)).counted[0]
+
+    first = killed(x)
+    assert killed(x) == first and len(ledger.total().releases) == 1
+    others = x.copy()
+    others[50] += 1.0
+    with pytest.raises(li.InputError, match="other data"):
+        killed(others)
+    (tmp_path / "c").unlink()
+    assert killed(x) != first and len(ledger.total().releases) == 2
 
 
 def test_a_resumed_fit_is_charged_once_and_releases_the_same_bits(ledger: Ledger, key: Path, tmp_path: Path) -> None:

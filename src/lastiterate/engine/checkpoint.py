@@ -12,15 +12,17 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from importlib.metadata import version
+from itertools import chain
 from pathlib import Path
 from typing import Any, final
 
+import jax
 import numpy as np
 from safetensors.numpy import load, save
 
 from lastiterate.engine import sealed
 from lastiterate.engine.gaussian_noise import Key as NoiseKey
-from lastiterate.engine.gaussian_noise import fresh_key
+from lastiterate.engine.gaussian_noise import fresh_key, stream
 from lastiterate.errors import InputError
 from lastiterate.run.run import Run
 
@@ -44,7 +46,8 @@ class Keeper:
     """Writes a run's state to ``path`` every ``seconds``, under ``key``; ``token``: the run's line in a ledger.
 
     ``counted(number)`` is called when checkpoint ``number`` is on disk, and ``least`` is the number that must not be
-    undercut: with a ledger an older copy of the file is refused.
+    undercut: with a ledger an older copy of the file is refused. ``beside``: arrays of records that are read after the
+    run alone, such as those that a noisy count is about; they are data like all others.
 
     **Guarantee:** the file is ciphertext that is bound to the run and to the data; it is only ever replaced as a whole.
     """
@@ -55,6 +58,7 @@ class Keeper:
     token: str = ""
     counted: Callable[[int], None] = _nothing
     least: int = 0
+    beside: tuple[Any, ...] = ()
     _owner: sealed.Owner = field(init=False, repr=False)
     _number: int = field(init=False, default=0, repr=False)
     _secret: np.ndarray = field(init=False, repr=False)
@@ -80,7 +84,8 @@ class Keeper:
             raise InputError("checkpoint", "is for runs that release the last iterate", run.release, "leave it out")
         described = hashlib.sha256(run.to_json().encode()).hexdigest()
         named = self.key.digest([np.frombuffer(program.encode(), np.uint8)])
-        self._owner = sealed.Owner(described, self.key.digest(arrays), self.token, named, versions())
+        data = self.key.digest(chain(arrays, self.beside))
+        self._owner = sealed.Owner(described, data, self.token, named, versions())
         if self.path.exists():
             self._resume(key)
         elif self.least > 0:
@@ -104,6 +109,11 @@ class Keeper:
         if (key is not None) != bool(self._given[0]) or not same:
             raise InputError("seed", "is not what the checkpoint was begun with", None, "give the same seed, or none")
         self._last = time.monotonic()
+
+    def drawn(self, which: int) -> np.ndarray:
+        """A stream of the run's key, for what is released beside its parameters: the same whenever the run goes on."""
+        with jax.enable_x64(True):
+            return np.asarray(stream(self._secret, which))
 
     @property
     def state(self) -> tuple[int, dict[str, np.ndarray]]:

@@ -25,7 +25,7 @@ Number = int | jax.Array
 """Of a step, a pass or a place, from 0 on; traced in compiled programs."""
 Real = float | jax.Array
 """A step size or another number of a step; or noise, of any shape."""
-NOISE, START, ORDER, PREPARATION, CALIBRATION = range(5)  #: streams of one key
+NOISE, START, ORDER, PREPARATION, CALIBRATION, COUNT = range(6)  #: streams of one key
 DERIVED = np.uint64(2**63)
 """Marks blocks of the counter that become keys; all others are bits."""
 

@@ -13,7 +13,7 @@ from lastiterate.accounting.certificate import account
 from lastiterate.accounting.support import caveats_of_one
 from lastiterate.data.schema import Schema
 from lastiterate.engine import Model, execute, fresh_key, scores, seeded_keys
-from lastiterate.engine.gaussian_noise import Key
+from lastiterate.engine.gaussian_noise import COUNT, Key
 from lastiterate.engine.streaming.devices import Arrays, Devices
 from lastiterate.engine.streaming.streamed_linear import execute_streaming
 from lastiterate.engine.unit_gradients import execute_units
@@ -180,6 +180,8 @@ def _executed(order: Order, key: Key | None) -> Model:
         return execute_streaming(run, order.data, key, order.progress, keeper, order.scratch, order.devices)
     rows, target = order.data
     if order.places is not None:
+        if keeper is not None:
+            keeper.beside = (rows[order.places[1]], target[order.places[1]])
         rows, target = rows[order.places[0]], target[order.places[0]]
     if order.exact:
         from lastiterate.engine.exact_sums import execute_exactly
@@ -195,13 +197,23 @@ def _executed(order: Order, key: Key | None) -> Model:
 
 
 def _counted(found: FittedLinear, order: Order) -> tuple[float, ...]:
-    """The noisy count of right answers on the records that are kept for it."""
+    """The noisy count of right answers on the records that are kept for it.
+
+    **Guarantee:** a run that goes on from a checkpoint gives the number that it gave before: it was charged for one.
+    """
     assert order.places is not None and isinstance(found.answers, Labels)
     rows, target = (part[order.places[1]] for part in order.data)
-    key = fresh_key() if order.seed is None else seeded_keys(order.seed, 2)[1]
     right = found.predict(rows) == np.asarray(found.answers.values)[target]
     # several processes release one number
-    return noisy_numbers(right, None, found.run.counts[0], Devices(order.devices).same_key(key))
+    return noisy_numbers(right, None, found.run.counts[0], Devices(order.devices).same_key(_count_key(order)))
+
+
+def _count_key(order: Order) -> Key:
+    """What the noise of the count is drawn under: of a seed, of the run's own key where a checkpoint has it, or new."""
+    if order.seed is not None:
+        return seeded_keys(order.seed, 2)[1]
+    keeper = order.charging.keeper
+    return fresh_key() if keeper is None else keeper.drawn(COUNT)
 
 
 def _indices_of(run: Run) -> Answers:
