@@ -45,6 +45,7 @@ def seeded_keys(seed: int, count: int) -> np.ndarray:
     return np.random.SeedSequence(seed).generate_state(4 * count).reshape(count, 4)
 
 
+@jax.jit  # one program, not one for each of its operations
 def stream(key: Key, which: Any) -> jax.Array:
     """One of the independent streams of a key: another key."""
     return jnp.stack(parts(encrypted(key, jnp.asarray(which, jnp.uint64), jnp.asarray(DERIVED))))
