@@ -6,9 +6,12 @@ import warnings
 import numpy as np
 import pytest
 from scipy.sparse import csr_matrix
+from torch.nn import Linear
 
 import lastiterate as li
-from lastiterate.estimators import DPHuberRidge, DPLogisticRegression
+from lastiterate.data import Numeric, Schema
+from lastiterate.estimators import DPHuberRidge, DPLogisticRegression, DPSearchCV
+from lastiterate.torch import DPNetClassifier
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(400, 3)) * 0.1
@@ -43,6 +46,27 @@ def test_text_where_numbers_are_needed_is_not_shown(classifier, rows, target):
             fit()
         told = "".join(traceback.format_exception(caught.value))
         assert "Ann" not in told and "schema=" in told
+
+
+@pytest.mark.parametrize(("rows", "target", "word"), [
+    (X[:, 0] + 0.777, Y, "Expected 2D array.*Reshape your data"), (0.777, Y, "Expected 2D array"),
+    (X, 0.777j + X[:, 0], "real numbers"), ({"a": X[:, 0]}, 0.777, "a value for each record")])
+def test_neither_are_arrays_of_another_form(classifier, rows, target, word):
+    """Scikit-learn's own refusals print them."""
+    if isinstance(rows, dict):
+        schema = Schema((Numeric("a", -1, 1),), target_range=(0, 1))
+        fits = [lambda: DPHuberRidge(schema=schema).fit(rows, target)]
+    else:
+        model = DPHuberRidge(row_norm=1.0, target_range=(0.0, 1.0))
+        fits = [lambda: model.fit(rows, target)]
+    if target is Y:
+        fits += [lambda: classifier.predict(rows), lambda: DPNetClassifier(Linear(1, 2), classes=[0, 1]).fit(rows, Y),
+                 lambda: DPSearchCV(DPLogisticRegression(classes=[0, 1]), {"row_norm": [1.0]}).fit(rows, Y)]
+    for fit in fits:
+        with pytest.raises(li.InputError, match=word) as caught:
+            fit()
+        shown = "".join(traceback.format_exception(caught.value))
+        assert not any(digits in shown for digits in ("0.777", *(f"{value:.4f}"[:5] for value in X[:2, 0] + 0.777)))
 
 
 def test_no_warning_depends_on_private_labels():

@@ -8,19 +8,23 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from sklearn.base import clone
-from sklearn.compose import ColumnTransformer
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.compose import ColumnTransformer, TransformedTargetRegressor
 from sklearn.impute import SimpleImputer
+from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
+from torch.nn import Linear
 
 import lastiterate as li
 from lastiterate import InputError
 from lastiterate.data import Array, Category, Numeric, Schema, encode_features, read_table
-from lastiterate.estimators import DPHuberRidge, DPLogisticRegression, DPSearchCV
+from lastiterate.estimators import DPHuberRidge, DPLogisticRegression, DPSearchCV, classifier, regressor, search
 from lastiterate.estimators.pipelines import UnpaidStepWarning
 from lastiterate.features import Bins, Curves, SchemaTransformer
 from lastiterate.release.datafile import prediction_rows
+from lastiterate.torch import DPNetClassifier, module_classifier
 
 pyarrow = pytest.importorskip("pyarrow")
 N = 1500
@@ -170,6 +174,32 @@ def test_labels_and_maps_need_the_schema():
         DPLogisticRegression(row_norm=1.0, features="curves", classes=[0, 1]).fit(np.eye(4), [0, 1, 0, 1])
     with pytest.raises(InputError, match="schema"):
         DPSearchCV(DPLogisticRegression(schema=SCHEMA), {"row_norm": [1.0]}, epsilon=1.0).fit(np.eye(20), [0, 1] * 10)
+
+
+class Fitted(Exception):
+    pass
+
+
+@pytest.mark.parametrize(("around", "names"), [
+    (lambda model: make_pipeline(StandardScaler(), DPSearchCV(model, {"row_norm": [1.0]})), "standardscaler"),
+    (lambda _: make_pipeline(StandardScaler(), DPNetClassifier(Linear(3, 2), classes=[0, 1])), "standardscaler"),
+    (lambda model: make_pipeline(StandardScaler(), OneVsRestClassifier(model)), "standardscaler"),
+    (lambda model: CalibratedClassifierCV(make_pipeline(StandardScaler(), model), cv=2),
+     "standardscaler, CalibratedClassifierCV"),
+    (lambda _: TransformedTargetRegressor(DPHuberRidge(row_norm=1.0, target_range=(0, 1)),
+                                          transformer=StandardScaler()),
+     "the target's transformer"),
+], ids=["search", "network", "inside a step", "calibration", "targets"])
+def test_whoever_fits_is_told_what_was_learned_around_it(around, names, monkeypatch):
+    """Nothing that scikit-learn learns of private rows around a fit is paid for."""
+    def refused(*_):
+        raise Fitted
+
+    for home in (classifier, regressor, search, module_classifier):  # what comes right behind the warning
+        monkeypatch.setattr(home, "check_kept", refused)
+    rng = np.random.default_rng(0)
+    with pytest.warns(UnpaidStepWarning, match=f"does not cover {names}: "), pytest.raises(Fitted):
+        around(DPLogisticRegression(row_norm=1.0, classes=[0, 1])).fit(rng.normal(size=(40, 3)), np.arange(40) % 2)
 
 
 def test_steps_that_learn_are_named_and_others_are_not():

@@ -136,6 +136,17 @@ def test_descriptions_that_are_refused(certificate: Certificate, change: dict) -
         Selection.from_dict(certificate.subject.description() | change)
 
 
+def test_neighbours_keep_the_split(certificate: Certificate) -> None:
+    """One record more would be another split: others would be scored that were trained on, and the bound is for one."""
+    sides = [np.isin(np.arange(N - 1), parts(n)[1]) for n in (N, N - 1)]
+    assert (sides[0] != sides[1]).sum() > 1
+    run = li.Run(n=160, steps=5, step_size=0.5, clip=1.0, batching=li.Poisson(0.2), noise=li.NoiseMultiplier(4.0),
+                 adjacency="add-remove", loss=li.Logistic())
+    with pytest.raises(li.InputError, match="adjacency must keep places"):
+        replace(certificate.subject, candidates=(run,))
+    assert certificate.subject.under("add-remove") is None
+
+
 def test_no_run_at_all_is_said(certificate: Certificate, tmp_path: Path) -> None:
     none = Certificate(replace(certificate.subject, law=PoissonRuns(1e-5)))
     ledger = Ledger(tmp_path / "l")

@@ -14,6 +14,7 @@ from lastiterate.curves.number_of_runs import Runs
 from lastiterate.curves.private_selection import Selected, WorstOf, runs_from_dict
 from lastiterate.curves.renyi import Rdp
 from lastiterate.errors import InputError
+from lastiterate.run.adjacency import keeps_places
 from lastiterate.run.run import Run
 from lastiterate.run.validate import positive
 from lastiterate.theorems.theorem import Theorem
@@ -54,6 +55,9 @@ class Selection(Subject):
         if rows > 1:  # a unit's rows could fall on both sides of the split, and a score counts rows
             raise InputError("rows_per_unit", "must be 1 where candidates are scored on records that are held out",
                              rows, "tune on one row per unit")
+        if not keeps_places(self.adjacency):  # one record more is another split of all of them
+            raise InputError("adjacency", "must keep places where candidates are scored on records of public places",
+                             self.adjacency, "use zero-out, where n is public")
         if type(self.held_out) is not int or self.held_out < 1 or type(self.unit) is not int or self.unit < 1:
             raise InputError("held_out", "must be a positive whole number of records", self.held_out)
 

@@ -1,4 +1,4 @@
-"""Text where numbers are needed, refused without a look at what it says."""
+"""Data that are no table of numbers, refused without a look at what they say."""
 
 from __future__ import annotations
 
@@ -8,17 +8,26 @@ from contextlib import contextmanager
 from lastiterate.errors import InputError
 
 WHO = "an estimator with schema= says what columns of text mean"
+SHOWING = {
+    "could not convert string": ("must hold numbers", WHO),
+    "Expected 2D array": ("must be a table: Expected 2D array, got fewer axes", "Reshape your data: reshape(-1, 1) "
+                          "where there is a single feature, reshape(1, -1) where there is a single record"),
+    "Complex data": ("must be real numbers (Complex data not supported)", "give real and imaginary parts as columns"),
+    "got scalar": ("must have a value for each record, and is a single one", ""),
+}
+"""How refusals of NumPy and scikit-learn that show values begin, or what is in them; and what is said instead."""
 
 
 @contextmanager
 def numbers_only(name: str) -> Iterator[None]:
-    """Inside, NumPy's and scikit-learn's refusal of text in ``name``, which shows a value, becomes one that does not.
+    """Inside, refusals of NumPy and scikit-learn that show values of ``name`` become some that do not.
 
-    Errors: ``InputError`` where there was text.
+    Errors: ``InputError`` where there was text, or an array of another form.
     """
     try:
         yield
-    except ValueError as error:
-        if "could not convert string" not in str(error):
+    except (ValueError, TypeError) as error:
+        said = next((words for part, words in SHOWING.items() if part in str(error)), None)
+        if said is None or isinstance(error, InputError):
             raise
-        raise InputError(name, "must hold numbers", None, WHO) from None
+        raise InputError(name, said[0], None, said[1]) from None

@@ -1,4 +1,4 @@
-"""A warning where a step of scikit-learn's pipeline has learned from the private rows before they were paid for."""
+"""A warning where something of scikit-learn's around an estimator learns from the private rows and is not paid for."""
 
 from __future__ import annotations
 
@@ -8,43 +8,57 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
+from sklearn.base import BaseEstimator
 from sklearn.pipeline import Pipeline
 from sklearn.utils import get_tags
 
-DEPTH = 40
+DEPTH = 60
 """Callers that are looked at."""
+LEARNERS = ("CalibratedClassifierCV", "TunedThresholdClassifierCV", "StackingClassifier", "StackingRegressor")
+"""Estimators that learn something of their own of the rows that they hand on, or of their targets."""
 
 
 class UnpaidStepWarning(UserWarning):
-    """What a pipeline learned from private rows is not covered by the certificate."""
+    """What was learned from private rows around an estimator is not covered by its certificate."""
 
 
 def warn_of_learned_steps(estimator: object) -> None:
-    """Name the steps of the pipeline that is fitting ``estimator`` and that learn from rows.
+    """Name the steps of the pipelines that are fitting ``estimator``, and what else is, that learn from rows.
 
     Whether a step learns is what it says itself (scikit-learn's tag ``requires_fit``). Steps that were applied outside
     a pipeline cannot be noticed.
     """
-    pipeline = _fitting(estimator)
-    if pipeline is None:
-        return
-    names = [name for name, step in pipeline.steps[:-1] for name in _learned(name, step)]
+    names = list(dict.fromkeys(name for caller in _fitting(estimator) for name in _around(caller)))
     if names:
-        warnings.warn(f"the certificate does not cover {', '.join(names)}: what a step of the pipeline learned from "
-                      "the private rows was not paid for; public ranges in a schema (SchemaTransformer) take its place",
+        warnings.warn(f"the certificate does not cover {', '.join(names)}: what it learned from the private rows was "
+                      "not paid for; public ranges in a schema (SchemaTransformer) take the place of scaling",
                       UnpaidStepWarning, stacklevel=4)
 
 
-def _fitting(estimator: object) -> Pipeline | None:
+def _fitting(estimator: object) -> Iterator[Any]:
+    """Estimators that are fitting ``estimator``, one inside of the other; of pipelines those whose last step it is."""
+    inside = {id(estimator)}
     frame: FrameType | None = sys._getframe(1)
     for _ in range(DEPTH):
         if frame is None:
-            return None
+            return
         caller = frame.f_locals.get("self")
-        if isinstance(caller, Pipeline) and caller.steps[-1][1] is estimator:
-            return caller
+        if isinstance(caller, BaseEstimator) and id(caller) not in inside:
+            if not isinstance(caller, Pipeline) or id(caller.steps[-1][1]) in inside:
+                yield caller
+            inside.add(id(caller))
         frame = frame.f_back
-    return None
+
+
+def _around(caller: Any) -> Iterator[str]:
+    """What learns of the rows besides the estimator that ``caller`` is fitting."""
+    if isinstance(caller, Pipeline):
+        for name, step in caller.steps[:-1]:
+            yield from _learned(name, step)
+    elif type(caller).__name__ == "TransformedTargetRegressor":
+        yield from _learned("the target's transformer", caller.transformer)
+    elif type(caller).__name__ in LEARNERS:
+        yield type(caller).__name__
 
 
 def _learned(name: str, step: Any) -> Iterator[str]:

@@ -62,7 +62,8 @@ class DPHuberRidge(RegressorMixin, PrivateLinear):
             with numbers_only("y"):
                 y = check_array(y, ensure_2d=False, dtype="float64")
             rows = self._mapped(X)
-            check_consistent_length(rows, y)
+            with numbers_only("y"):
+                check_consistent_length(rows, y)
             self._train(rows, bounds.scaled(y), 0, bounds, [], progress, unsupported)
             return self
         warn_of_learned_steps(self)

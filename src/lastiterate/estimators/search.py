@@ -15,6 +15,7 @@ from lastiterate.accounting.certificate import Certificate
 from lastiterate.errors import InputError
 from lastiterate.estimators.base import PrivateLinear
 from lastiterate.estimators.numbers_only import numbers_only
+from lastiterate.estimators.pipelines import warn_of_learned_steps
 from lastiterate.planning.planner import SharedBudget
 from lastiterate.planning.task import Task, automatic_delta
 from lastiterate.release import tuning
@@ -69,6 +70,7 @@ class DPSearchCV(MetaEstimatorMixin, BaseEstimator):
     def fit(self, X: Any, y: Any) -> DPSearchCV:
         """Select on rows X (n, d) and targets y (n,)."""
         self._check_estimator()
+        warn_of_learned_steps(self)
         check_kept("X", (X, y))
         with numbers_only("X or y"):
             X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], ensure_min_samples=10)

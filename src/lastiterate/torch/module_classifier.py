@@ -18,6 +18,7 @@ from lastiterate.accounting.certificate import Certificate
 from lastiterate.errors import InputError
 from lastiterate.estimators.base import public_labels, refuse
 from lastiterate.estimators.numbers_only import numbers_only
+from lastiterate.estimators.pipelines import warn_of_learned_steps
 from lastiterate.release import composition_reminder
 from lastiterate.release.training import train
 from lastiterate.run.arrays import check_kept
@@ -74,6 +75,7 @@ class DPNetClassifier(ClassifierMixin, BaseEstimator):
     def fit(self, X: Any, y: Any, progress: Any = None, **unsupported: Any) -> DPNetClassifier:
         """Train on records X (n, ...) and labels y (n,); ``progress(steps_done, steps, seconds)`` as in ``train``."""
         refuse(unsupported)
+        warn_of_learned_steps(self)
         check_kept("X", (X, y))
         with numbers_only("X"):
             X, y = validate_data(self, X, y, dtype=_precision(X), allow_nd=True, ensure_min_samples=2)
