@@ -10,7 +10,10 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
 from typing import Any, final
 
+import numpy as np
+
 from lastiterate.errors import InputError
+from lastiterate.run.arrays import Array
 
 UP = 1 + 1e-12
 """Inflation of closed forms made of a few correctly rounded, well-conditioned operations."""
@@ -30,6 +33,10 @@ class Curve(ABC):
         """The same for each order of the pair: the record is in the first data set alone, and in the second alone."""
         found = self.delta(epsilon)
         return found, found
+
+    def profile(self, epsilons: Array) -> Array:
+        """``directions`` at every one of rising ``epsilons``; shape (points, 2)."""
+        return np.array([self.directions(float(epsilon)) for epsilon in epsilons])
 
     @abstractmethod
     def epsilon(self, delta: float) -> float:

@@ -16,7 +16,7 @@ import numpy as np
 
 from lastiterate.curves.curve import Curve, check_delta, check_epsilon
 from lastiterate.curves.grouped import Grouped
-from lastiterate.curves.tails import smallest_true
+from lastiterate.curves.tails import first_within
 from lastiterate.errors import InputError
 from lastiterate.run.arrays import Array
 
@@ -54,7 +54,7 @@ class Exchanged(Curve):
             high *= 1.1
             if high > last:
                 return math.inf
-        return smallest_true(lambda e: self.delta(e) <= delta, 0.0, high, 1e-9)
+        return first_within(self.delta, delta, 0.0, high, 1e-9)
 
     def rdp(self, alpha: float) -> float:
         return self.curve.group(2).rdp(alpha)
@@ -94,7 +94,7 @@ def _parts(curve: Curve, epsilon: float) -> int:
 def _part(curve: Curve, number: int) -> tuple[Array, Array]:
     """Epsilons i^1.5, i in units of a part, and the deltas of both orders; shapes (POINTS,), (POINTS, 2)."""
     grid = _width(curve) * (number + np.arange(1, POINTS + 1) / POINTS) ** 1.5
-    return grid, np.array([curve.directions(float(e)) for e in grid])
+    return grid, curve.profile(grid)
 
 
 @lru_cache(maxsize=32)

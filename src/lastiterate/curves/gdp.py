@@ -9,7 +9,7 @@ from typing import final
 import numpy as np
 
 from lastiterate.curves.curve import UP, Curve, check_delta, check_epsilon
-from lastiterate.curves.tails import gdp_delta, smallest_true
+from lastiterate.curves.tails import first_within, gdp_delta
 from lastiterate.errors import InputError
 
 
@@ -34,7 +34,7 @@ class Gdp(Curve):
         check_delta(delta)
         if math.isinf(self.mu):
             return math.inf
-        return smallest_true(lambda e: self.delta(e) <= delta, 0.0, ceiling(self.mu, delta))
+        return first_within(self.delta, delta, 0.0, ceiling(self.mu, delta))
 
     def rdp(self, alpha: float) -> float:
         return alpha * self.mu**2 / 2 * UP

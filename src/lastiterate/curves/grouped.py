@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from lastiterate.curves.curve import UP, Curve, EpsDelta, check_delta
-from lastiterate.curves.tails import smallest_true
+from lastiterate.curves.tails import first_within
 
 
 @final
@@ -39,9 +39,9 @@ class Grouped(Curve):
 
 def confirmed_epsilon(curve: Curve, delta: float) -> float:
     """An epsilon that was itself seen to have at most ``delta``; infinite where none is found below 1e5."""
-    high = 0.25
+    low, high = 0.0, 0.25
     while curve.delta(high) > delta:
-        high *= 1.25
+        low, high = high, 2 * high
         if high > 1e5:
             return math.inf
-    return smallest_true(lambda e: curve.delta(e) <= delta, 0.0, high, 1e-9)
+    return first_within(curve.delta, delta, low, high, 1e-9)

@@ -11,7 +11,7 @@ import numpy as np
 from lastiterate.curves.curve import UP, BestOf, Curve, check_delta, check_epsilon
 from lastiterate.curves.exchanged import Exchanged
 from lastiterate.curves.gdp import Gdp, ceiling
-from lastiterate.curves.tails import gdp_delta, log_sum_exp, smallest_true
+from lastiterate.curves.tails import first_within, gdp_delta, log_sum_exp
 from lastiterate.errors import InputError
 from lastiterate.run.arrays import Array
 
@@ -52,7 +52,7 @@ class GdpMixture(Curve):
         if not mu.size:
             return 0.0
         # with an infinite atom the finite ones must do with less
-        return smallest_true(lambda e: self.delta(e) <= delta, 0.0, ceiling(float(mu.max()), (delta - lost) / 2))
+        return first_within(self.delta, delta, 0.0, ceiling(float(mu.max()), (delta - lost) / 2))
 
     def rdp(self, alpha: float) -> float:
         if alpha <= 1:

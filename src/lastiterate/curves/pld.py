@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, final
 
+import numpy as np
+
 from lastiterate.curves import subsampled
 from lastiterate.curves.curve import UP, BestOf, Curve, check_delta, check_epsilon
 from lastiterate.curves.dominating_pair import BesideGaussian
@@ -15,6 +17,7 @@ from lastiterate.curves.gdp import Gdp
 from lastiterate.curves.grouped import Grouped, confirmed_epsilon
 from lastiterate.curves.renyi import renyi_sum
 from lastiterate.curves.sampled_renyi import SampledRenyi, check_sampled
+from lastiterate.run.arrays import Array
 
 LEAST, LONGEST = 1e-2, 10**7
 """Noise multipliers below ``LEAST`` (losses of thousands in one step) and runs longer than ``LONGEST`` steps (rounding
@@ -61,6 +64,13 @@ class Pld(BesideGaussian):
             return 1.0, 1.0
         values = [value * UP + rounding for value in subsampled.directions(found, epsilon)]
         return tuple(min(1.0, value) if value >= 0 else 1.0 for value in values)  # pyright: ignore
+
+    def profile(self, epsilons: Array) -> Array:
+        found, rounding = self._losses()
+        if found is None:
+            return np.ones((epsilons.size, 2))
+        values = subsampled.profile(found, epsilons) * UP + rounding
+        return np.where(values >= 0, np.minimum(values, 1.0), 1.0)
 
     def epsilon(self, delta: float) -> float:
         check_delta(delta)

@@ -15,7 +15,7 @@ from lastiterate.curves.gdp import Gdp
 from lastiterate.curves.grouped import Grouped
 from lastiterate.curves.number_of_runs import NegativeBinomial, PoissonRuns, Runs
 from lastiterate.curves.renyi import Rdp
-from lastiterate.curves.tails import smallest_true
+from lastiterate.curves.tails import first_within
 from lastiterate.errors import InputError
 
 ORDERS = tuple(1 + 10 ** (i / 12 - 1.5) for i in range(50))
@@ -91,7 +91,7 @@ class Selected(Curve):
                 high *= 2
                 if high > LARGEST_EPSILON:
                     return math.inf
-        return smallest_true(lambda e: self.delta(e) <= delta, 0.0, high, 1e-9)
+        return first_within(self.delta, delta, 0.0, high, 1e-9)
 
     def rdp(self, alpha: float) -> float:
         return selected_rdp(self.curve, self.runs, alpha)

@@ -88,5 +88,5 @@ def _profile(curve: Curve, mu: float) -> tuple[Array, Array, Array]:
     """A grid of epsilons and both directions there."""
     end = mu * mu / 2 + mu * math.sqrt(-2 * math.log(LEAST_DELTA))
     grid = end * np.linspace(0.0, 1.0, POINTS + 1)
-    found = np.array([curve.directions(float(e)) for e in grid])
+    found = curve.profile(grid)
     return grid, found[:, 0], found[:, 1]

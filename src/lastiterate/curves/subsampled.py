@@ -108,7 +108,29 @@ def interval(levels: tuple[tuple[float, int], ...], rate: float, mu: float, *, c
 def _single(z: float, rate: float, grid: float) -> Any:
     from dp_accounting.pld import privacy_loss_distribution as pld
 
-    return pld.from_gaussian_mechanism(z, sampling_prob=rate, value_discretization_interval=grid)
+    if rate == 1:
+        return pld.from_gaussian_mechanism(z, value_discretization_interval=grid)
+    return pld.PrivacyLossDistribution(*(_one_order(z, rate, grid, removed=removed) for removed in (True, False)))
+
+
+def _one_order(z: float, rate: float, grid: float, *, removed: bool) -> Any:
+    """``from_gaussian_mechanism``'s distribution of one order, whose formulas it evaluates for all points at once."""
+    from dp_accounting.pld import pld_pmf
+    from dp_accounting.pld import privacy_loss_mechanism as mechanisms
+
+    order = mechanisms.AdjacencyType.REMOVE if removed else mechanisms.AdjacencyType.ADD
+    step = mechanisms.GaussianPrivacyLoss(z, sampling_prob=rate, adjacency_type=order)
+    bounds = step.connect_dots_bounds()
+    low, high = math.floor(bounds.epsilon_lower / grid), math.ceil(bounds.epsilon_upper / grid)
+    epsilons = np.arange(low, high + 1) * grid
+    losses = epsilons if removed else -epsilons
+    none = losses <= math.log1p(-rate) * (1 - 1e-9)  # no outcome's loss is as small
+    scaled = np.where(none, 0.0, losses) - math.log(rate)
+    # log(1 + (e^loss - 1) / rate): the loss of a record that is drawn
+    drawn = np.where(none, -np.inf, scaled + np.log1p(-np.exp(math.log(1 / rate - 1) - scaled)))
+    at = (0.5 + drawn * z * z) * (-1 if removed else 1)
+    deltas = step.mu_upper_cdf(at) - np.exp(epsilons + step.mu_lower_log_cdf(at))
+    return pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(grid, low, high, np.clip(deltas, 0, 1))
 
 
 @lru_cache(maxsize=4)
@@ -130,6 +152,33 @@ def directions(found: Any, epsilon: float) -> tuple[float, float]:
     """dp-accounting's delta of each order: the record is in the first data set, and in the second."""
     removed, added = (getattr(found, name) for name in ("_pmf_remove", "_pmf_add"))  # its method gives the larger
     return float(removed.get_delta_for_epsilon(float(epsilon))), float(added.get_delta_for_epsilon(float(epsilon)))
+
+
+def profile(found: Any, epsilons: Array) -> Array:
+    """``directions`` at every one of rising ``epsilons``, in one pass over the losses; shape (points, 2)."""
+    orders = [found._pmf_remove, found._pmf_add]
+    columns = [_hockey_sticks(order.to_dense_pmf(), epsilons) for order in orders[: 2 - (orders[0] is orders[1])]]
+    return np.stack([columns[0], columns[-1]], axis=1)
+
+
+def _hockey_sticks(order: Any, epsilons: Array) -> Array:
+    """delta(e) = infinite + sum over losses l > e of p (1 - e^(e - l)) at rising ``epsilons``, from the last one down.
+
+    1 - e^(e - l) = (1 - w) + w (1 - e^(f - l)), w = e^(e - f), for e < f < l: delta(e) is (1 - w) (mass above f)
+    + w delta(f) + the part of e < l <= f. No term is negative, so that as little is lost as in one sum for each e.
+    """
+    losses = (np.arange(order.size) + order._lower_loss) * order._discretization
+    begins = np.append(np.searchsorted(losses, epsilons, side="right"), losses.size)
+    found, above, delta, nearer = np.empty(epsilons.size), 0.0, 0.0, math.inf
+    for k in range(epsilons.size - 1, -1, -1):
+        part = slice(begins[k], begins[k + 1])
+        masses, epsilon = order._probs[part], float(epsilons[k])
+        kept = math.exp(epsilon - nearer)
+        delta = -math.expm1(epsilon - nearer) * above + kept * delta
+        delta -= float(np.dot(np.expm1(epsilon - losses[part]), masses))
+        above, nearer = above + float(masses.sum()), epsilon
+        found[k] = delta
+    return order._infinity_mass + found
 
 
 def _repeated(part: Any, count: int) -> Any:
