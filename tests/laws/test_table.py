@@ -213,7 +213,7 @@ def test_batches_drawn_afresh():
         other = -1 if run.adjacency == "replace-one" else 0
         for epsilon in (0.0, 1.0):
             means = drawn @ pull
-            true = mixture_delta(epsilon, (weights, means), (weights, other * means), std, points=4001)
+            true = mixture_delta(epsilon, (weights, means), (weights, other * means), std)
             for name, curve in uppers(run):
                 met[name] += 1
                 assert curve.delta(epsilon) >= true - 1e-5, (name, run, hessians)

@@ -98,7 +98,7 @@ def exact(run, slopes, bends):
     sides = [law(run, np.append(pull, slopes[1:]), bends, 0.0) for pull in pulls(run)]
     means, variances = zip(*((mean, variance) for side in sides for _, mean, variance in side), strict=True)
     widest, narrowest = math.sqrt(max(variances)), math.sqrt(min(variances))
-    points = max(6001, int(60 * (max(means) - min(means) + 20 * widest) / narrowest))  # 60 in a standard deviation
+    points = max(6001, int(30 * (max(means) - min(means) + 20 * widest) / narrowest))  # 30 in a standard deviation
     return deltas(EPSILONS, *sides, points=points) if points * len(means) <= MOST_POINTS else None
 
 

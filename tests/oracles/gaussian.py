@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from oracles.executed import deltas
+
 
 def exact_mu(curvature, eta, std, shifts, start=0.0):
     """mu of the pair theta <- (1 - eta h) theta + eta shift + eta std N(0, 1), with shift 0 on the neighbour.
@@ -29,13 +31,7 @@ def gdp_delta(epsilon, mu):
 
 def hidden_place_delta(epsilon, weights, mus):
     """Exact max of both directions for sum_j w_j N(mu_j, 1) against N(0, 1): a record in a secret block."""
-    x = np.linspace(-40, 60, 400_001)
-    p = sum(w * np.exp(-((x - m) ** 2) / 2) for w, m in zip(weights, mus, strict=True)) / np.sqrt(2 * np.pi)
-    q = np.exp(-(x**2) / 2) / np.sqrt(2 * np.pi)
-    h = x[1] - x[0]
-    forth = np.maximum(p - np.exp(epsilon) * q, 0).sum() * h
-    back = np.maximum(q - np.exp(epsilon) * p, 0).sum() * h
-    return max(forth, back)
+    return mixture_delta(epsilon, (weights, mus), ([1.0], [0.0]), 1.0)
 
 
 def _log_mixture(x, weights, means, std):
@@ -46,16 +42,14 @@ def _log_mixture(x, weights, means, std):
     return logsumexp(logs, axis=0) - np.log(std * np.sqrt(2 * np.pi))
 
 
-def mixture_delta(epsilon, p, q, std, points=20_001):
-    """Both directions of the hockey-stick for two mixtures (weights, means) of Gaussians of one std, by quadrature."""
+def mixture_delta(epsilon, p, q, std):
+    """Both directions of the hockey-stick for two mixtures (weights, means) of Gaussians of one std."""
+    sides = [[(w, m, std**2) for w, m in zip(*side, strict=True)] for side in (p, q)]
     means = [*p[1], *q[1]]
-    x = np.linspace(min(means) - 12 * std, max(means) + 12 * std, points)
-    one, two = (np.exp(_log_mixture(x, *side, std)) for side in (p, q))
-    h, e = x[1] - x[0], np.exp(epsilon)
-    return max(np.maximum(one - e * two, 0).sum(), np.maximum(two - e * one, 0).sum()) * h
+    return deltas([epsilon], *sides, points=int(2001 + 60 * (max(means) - min(means)) / std))[0]
 
 
-def mixture_renyi(alpha, p, q, std, points=400_001):
+def mixture_renyi(alpha, p, q, std, points=40_001):
     """Renyi divergence of order alpha of the mixture p from the mixture q, by quadrature in the log domain."""
     from scipy.special import logsumexp
 
@@ -67,7 +61,7 @@ def mixture_renyi(alpha, p, q, std, points=400_001):
     return float(logsumexp(log) + np.log(x[1] - x[0])) / (alpha - 1)
 
 
-def projected_mixture_renyi(alpha, p, q, std, low, high, points=400_001):
+def projected_mixture_renyi(alpha, p, q, std, low, high, points=40_001):
     """The same after projection on [low, high]: two atoms and the density between them."""
     from scipy.special import log_ndtr, logsumexp
 

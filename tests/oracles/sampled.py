@@ -29,7 +29,7 @@ def one_step(epsilon, q, z):
 
 def two_steps(epsilon, q, z1, z2):
     """The larger of both orders for two steps: delta(eps) = E[delta_1(eps - loss of the other step)]."""
-    x = np.linspace(-12 * z2, 1 + 12 * z2, 200_001)
+    x = np.linspace(-12 * z2, 1 + 12 * z2, 20_001)
     h = x[1] - x[0]
     w = np.exp(-((x / z2) ** 2) / 2) / (z2 * math.sqrt(2 * math.pi))
     p = (1 - q) * w + q * np.exp(-(((x - 1) / z2) ** 2) / 2) / (z2 * math.sqrt(2 * math.pi))
@@ -41,7 +41,7 @@ def two_steps(epsilon, q, z1, z2):
 
 def renyi(alpha, q, z):
     """The larger D_alpha of one step, by quadrature."""
-    x = np.linspace(-60 * z, 60 * z + alpha, 400_001)
+    x = np.linspace(-60 * z, 60 * z + alpha, 40_001)
     log_w = -((x / z) ** 2) / 2 - math.log(z * math.sqrt(2 * math.pi))
     log_p = log_w + np.logaddexp(math.log1p(-q), math.log(q) + (x - 0.5) / z**2)
 
