@@ -120,7 +120,7 @@ def _one_order(z: float, rate: float, grid: float, *, removed: bool) -> Any:
 
     order = mechanisms.AdjacencyType.REMOVE if removed else mechanisms.AdjacencyType.ADD
     step = mechanisms.GaussianPrivacyLoss(z, sampling_prob=rate, adjacency_type=order)
-    bounds = step.connect_dots_bounds()
+    bounds: Any = step.connect_dots_bounds()
     low, high = math.floor(bounds.epsilon_lower / grid), math.ceil(bounds.epsilon_upper / grid)
     epsilons = np.arange(low, high + 1) * grid
     losses = epsilons if removed else -epsilons
