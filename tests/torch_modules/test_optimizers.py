@@ -14,6 +14,7 @@ from lastiterate.engine.streaming.devices import Arrays
 from lastiterate.errors import InputError
 from lastiterate.torch import Grouped
 from lastiterate.torch.module_optimizer import ModuleOptimizer
+from lastiterate.torch.parameters import Parameters
 
 N = 24
 X = np.random.default_rng(0).normal(size=(N, 4)).astype(np.float32)
@@ -141,6 +142,18 @@ def test_a_schedule_that_differs_at_one_step_is_another_one(kept: dict[str, Any]
         train(scheduled, progress=interrupt, **kept)
     with pytest.raises(InputError, match=r"another (run|loss or model)"):
         train(later, **kept)
+
+
+def test_so_is_one_whose_tensor_differs_in_digits_that_torch_does_not_show():
+    def identity(rate: float) -> str:
+        parameters = Parameters.of(module())
+        made = ModuleOptimizer.of(lambda p: torch.optim.Adam(p, lr=torch.tensor(rate)), parameters,
+                                  parameters.vector(module()))
+        assert made is not None
+        return made.identity(3)
+
+    assert repr(torch.tensor(0.10001)) == repr(torch.tensor(0.10004))
+    assert identity(0.10001) != identity(0.10004) and identity(0.1) == identity(0.1)
 
 
 class Own(torch.optim.SGD):

@@ -190,7 +190,7 @@ class ModuleOptimizer(UpdateRule):
         place = {id(parameter): number for number, parameter in enumerate(made.parameters)}
         found = hashlib.sha256(repr([kind.__qualname__ for kind in classes]).encode())
         for k in range(steps if made.scheduler is not None else 1):
-            groups = [{name: [place[id(each)] for each in value] if name == "params" else value
+            groups = [{name: [place[id(each)] for each in value] if name == "params" else _whole(value)
                        for name, value in sorted(group.items())} for group in made.optimizer.param_groups]
             found.update(repr(groups).encode())
             if k == 0:
@@ -198,6 +198,11 @@ class ModuleOptimizer(UpdateRule):
             elif made.scheduler is not None and k + 1 < steps:
                 made.scheduler.step()
         return found.hexdigest()
+
+
+def _whole(value: Any) -> Any:
+    """A setting with all its digits, which torch leaves out where it shows a tensor."""
+    return (str(value.dtype), value.tolist()) if isinstance(value, torch.Tensor) else value
 
 
 def name_of(make: Make) -> str:
