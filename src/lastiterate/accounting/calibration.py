@@ -13,6 +13,7 @@ from typing import Literal
 from lastiterate.accounting.accounted_run import UPPER
 from lastiterate.accounting.budgets import check_budget
 from lastiterate.accounting.certificate import Certificate, account
+from lastiterate.accounting.least_factor import NEARLY, excess_of, least_factor
 from lastiterate.accounting.roots import Root, falling_root
 from lastiterate.errors import InputError, NotCertified
 from lastiterate.run.evidence import Evidence
@@ -23,8 +24,6 @@ from lastiterate.theorems.theorem import Theorem
 
 MOST_STEPS = 10**7
 """The longest run that ``calibrate`` looks for."""
-NEARLY = 1 + 1e-6
-"""Noise is found within this factor."""
 
 
 def calibrate(
@@ -58,18 +57,18 @@ def calibrated(run: Run, *, epsilon: float, delta: float, field: Literal["noise"
         # a constant of the laws at one noise and number of steps says nothing about others
         run = replace(run, loss=Abstract(replace(run.loss.facts(), log_sobolev=None)))
 
-    def within(candidate: Run, theorems: tuple[Theorem, ...] = UPPER) -> bool:
-        return Certificate.of(candidate, theorems, at_least).certifies(epsilon, delta)
+    def excess(candidate: Run, theorems: tuple[Theorem, ...] = UPPER) -> float:
+        return excess_of(Certificate.of(candidate, theorems, at_least).delta(epsilon), delta)
 
     probe = _certifiable(run, at_least, delta)
     holding = tuple(verdict.theorem for verdict in probe.certifying)
     if probe.expensive:
         return _costly_search(run, field, epsilon, delta, at_least, holding)
     if field == "steps":
-        return _most_steps(run, within, epsilon, delta)
+        return _most_steps(run, lambda longer: excess(longer) <= 0, epsilon, delta)
     # what a theorem assumes seldom depends on the size of the noise: those that hold for the probe decide, all confirm
-    found = _least_noise(run, partial(within, theorems=holding), epsilon, delta)
-    return found if not within(scale_noise(found, 1 / NEARLY)) else _least_noise(run, within, epsilon, delta)
+    found = _least_noise(run, partial(excess, theorems=holding), epsilon, delta)
+    return found if excess(scale_noise(found, 1 / NEARLY)) > 0 else _least_noise(run, excess, epsilon, delta)
 
 
 def with_kind_of_noise(run: Run) -> Run:
@@ -101,8 +100,7 @@ def _certifiable(run: Run, at_least: Evidence, delta: float) -> Certificate:
 
 def _costly_search(run: Run, field: str, epsilon: float, delta: float, at_least: Evidence,
                    holding: tuple[Theorem, ...]) -> Run:
-    """The search where curves are costly: roots of -log(log(delta found) / log(delta)) on ever finer curves, the last
-    exact. Gaussian tails make it nearly a line: log(delta found) grows with the square of the noise.
+    """The search where curves are costly: roots of ``excess_of`` on ever finer curves, the last exact.
 
     Of those that hold with noise 1 only the theorem that wins on coarse curves is asked for its exact one, and its
     answer is confirmed.
@@ -117,11 +115,7 @@ def _costly_search(run: Run, field: str, epsilon: float, delta: float, at_least:
         return replace(run, steps=min(max(math.floor(math.exp(-x) * (1 + 1e-12)), 1), MOST_STEPS))
 
     def excess(times: int, asked: tuple[Theorem, ...]) -> Callable[[float], float]:
-        def found(x: float) -> float:
-            coarse = Certificate.of(candidate(x), asked, at_least).coarse_delta(epsilon, times)
-            return -math.log(math.log(min(max(coarse, 1e-300), 1 - 1e-9)) / math.log(delta))
-
-        return found
+        return lambda x: excess_of(Certificate.of(candidate(x), asked, at_least).coarse_delta(epsilon, times), delta)
 
     asked, root = holding, Root(0.0 if field == "noise" else -math.log(run.steps), 2.0)
     for times, tolerance, tries, longest in ((2, 0.02, 60, 4.0), (1, 1.5e-3, 40, 0.1), (0, 4e-4, 3, 0.1)):
@@ -151,28 +145,13 @@ def _longer(run: Run, within: Callable[[Run], bool]) -> Run:
     return replace(run, steps=low)
 
 
-def _least_noise(run: Run, within: Callable[[Run], bool], epsilon: float, delta: float) -> Run:
-    """Bisection on the logarithm of the noise; the end that is certified is returned (noise within 1e-6)."""
+def _least_noise(run: Run, excess: Callable[[Run], float], epsilon: float, delta: float) -> Run:
+    """The run with the least noise, within ``NEARLY``, that is certified."""
     base = with_unit_noise(run)
-    low = high = 1.0
-    for _ in range(40):
-        if within(scale_noise(base, high)):
-            break
-        low, high = high, high * 4
-    else:
+    found = least_factor(lambda factor: excess(scale_noise(base, factor)))
+    if found is None:
         raise _out_of_reach(epsilon, delta)
-    if low == high:
-        for _ in range(40):
-            low = high / 4
-            if not within(scale_noise(base, low)):
-                break
-            high = low
-        else:
-            return scale_noise(base, high)
-    while high > low * NEARLY:
-        middle = math.sqrt(low * high)
-        low, high = (low, middle) if within(scale_noise(base, middle)) else (middle, high)
-    return scale_noise(base, high)
+    return scale_noise(base, found)
 
 
 def _out_of_reach(epsilon: float, delta: float) -> InputError:

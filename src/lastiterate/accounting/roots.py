@@ -29,8 +29,9 @@ def falling_root(excess: Callable[[float], float], start: float, slope: float, *
         value = excess(x)
         if last is not None and x != last[0] and (last[1] - value) / (x - last[0]) > 0:
             slope = (last[1] - value) / (x - last[0])
+        again = last is not None and (last[1] <= 0) == (value <= 0)
         last, good = (x, value), value <= 0
-        if good in ends and (not good) in ends:
+        if again and (not good) in ends:
             ends[not good] = (ends[not good][0], ends[not good][1] / 2)  # it stayed again
         ends[good] = last
         both = len(ends) == 2

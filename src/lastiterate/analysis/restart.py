@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -210,8 +211,9 @@ def distances_of_draws(rate: float, records: int = 1) -> Distances:
     of those of several ``records``, each drawn at most as if by itself."""
 
     def distances(steps: Followed, failure: float, at: Array) -> Array:
-        return np.minimum(_log(np.array([steps.diameter]))[0],
-                          [_shifts(steps, failure, int(first), rate, records) for first in at])
+        found = _all_shifts(steps.c.tobytes(), steps.s.tobytes(), steps.before, failure, tuple(at.tolist()), rate,
+                            records)
+        return np.minimum(_log(np.array([steps.diameter]))[0], found)
 
     return distances
 
@@ -220,10 +222,18 @@ DRAWN = 4096
 """Shifts whose draws are followed; older ones count as drawn."""
 
 
-def _shifts(steps: Followed, failure: float, first: int, rate: float, records: int) -> float:
+@lru_cache(maxsize=8)
+def _all_shifts(c: bytes, s: bytes, before: float, failure: float, at: tuple[int, ...], rate: float, records: int
+                ) -> tuple[float, ...]:
+    """``_shifts`` at several steps. They do not depend on the noise, and a search for it asks for the same again."""
+    each = np.frombuffer(c), np.frombuffer(s)
+    return tuple(_shifts(*each, before, failure, int(first), rate, records) for first in at)
+
+
+def _shifts(c: Array, s: Array, before: float, failure: float, first: int, rate: float, records: int) -> float:
     """The logarithm of a bound on the distance at step ``first``, except with probability ``failure``."""
-    later = np.concatenate(([0.0], np.cumsum(_log(steps.c[:first][::-1]))))
-    parts = np.append(_log(steps.s[:first][::-1]) + later[:-1], _log(np.array([steps.before]))[0] + later[-1])
+    later = np.concatenate(([0.0], np.cumsum(_log(c[:first][::-1]))))
+    parts = np.append(_log(s[:first][::-1]) + later[:-1], _log(np.array([before]))[0] + later[-1])
     unit = float(parts.max())
     if math.isinf(unit):
         return unit

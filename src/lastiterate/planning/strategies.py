@@ -33,6 +33,8 @@ class TakenBack:
 
     def of_draw(self, response: np.ndarray) -> np.ndarray:
         """Of the draw of step k, ``response`` that of what step k adds."""
+        if not self.entries.size and not self.decay:
+            return response
         kept, self.next = response - self.decay * self.next, response
         found = kept - self.entries @ self.later
         self.later = np.vstack((found, self.later))[: self.entries.size]
