@@ -99,6 +99,22 @@ def check(curve, deltas):
         assert math.isinf(epsilon) or curve.delta(epsilon) <= delta, (curve, delta)
 
 
+@pytest.mark.parametrize("kind", [*CHEAP, *COSTLY], ids=lambda kind: kind.__name__)
+def test_a_profile_is_both_orders_at_its_points(kind):
+    rng = np.random.default_rng(92)
+    for curve in [COSTLY[kind]] if kind in COSTLY else [CHEAP[kind](rng) for _ in range(5)]:
+        epsilons = np.array([0.0, 0.01, 0.3, 1.0, 2.5, 20.0])
+        points = np.array([curve.directions(float(epsilon)) for epsilon in epsilons])
+        np.testing.assert_allclose(curve.profile(epsilons), points, rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("never", [Gdp(0.0), Gdp(math.inf), GdpMixture((0.5, 0.5), (0.0, 0.0)),
+                                   GdpMixture((0.5, 0.5), (1.0, math.inf))], ids=str)
+def test_profiles_of_nothing_and_of_everything(never):
+    points = [never.directions(float(epsilon)) for epsilon in (0.0, 1.0)]
+    assert never.profile(np.array([0.0, 1.0])).tolist() == [list(pair) for pair in points]
+
+
 @pytest.mark.parametrize("kind", CHEAP, ids=lambda kind: kind.__name__)
 def test_random_curves(kind):
     """A tenth of a percent was missing where an exchange looked into two tables, a hundredth for Renyi curves."""

@@ -12,12 +12,16 @@ from scipy import stats
 from lastiterate.audit import Effort, ImageModel, ImageNeighbours, attack_network, fit_networks
 from lastiterate.engine import seeded_keys
 from lastiterate_papers.langevin_network import langevin_run, with_prior
-from lastiterate_papers.lenet import lenet_logits, lenet_loss, lenet_parameters
+from lastiterate_papers.lenet import SHAPES, lenet_logits, lenet_loss
 from lastiterate_papers.lenet_chains import chains, clipped_sums, patches_of
 from lastiterate_papers.single_noise import normal, streams
 
 N = 6
-PARAMS = lenet_parameters(0)
+DRAWN = np.random.default_rng(5)
+PARAMS = {name: {"w": DRAWN.uniform(-1, 1, shape).astype(np.float32) / np.sqrt(np.prod(shape[1:]), dtype=np.float32),
+                 "b": np.float32(0.1) * DRAWN.uniform(-1, 1, shape[:1]).astype(np.float32)}
+          for name, shape in SHAPES.items()}
+"""Parameters like the first ones, and none of XLA's programs to draw them."""
 START, WHOLE = ravel_pytree(PARAMS)
 SIZE = len(START)
 SUMS = jax.jit(clipped_sums)
@@ -84,8 +88,8 @@ def test_noise_is_normal_and_its_scale_the_runs(data):
                                                         - np.eye(4)).max() < 0.04
     half = first[:, :10_001], first[:, 10_000:]  # the two numbers of a pair
     assert abs(np.corrcoef(half[0].ravel(), half[1].ravel())[0, 1]) < 0.04
-    run = replace(langevin_run(N, 1), steps=1)
-    kept = [chains(PARAMS, 1 / N, replace(run, noise=noise), data, seeded_keys(4, 1), [1], lambda theta: theta)
+    run = replace(langevin_run(N, 2), steps=1)  # two models and two blocks: the shapes, and the program, of the above
+    kept = [chains(PARAMS, 1 / N, replace(run, noise=noise), data, seeded_keys(4, 2), [1], lambda theta: theta)
             for noise in (run.noise, replace(run.noise, sigma=0.0))]
     spread = (kept[0] - kept[1]).std()
     assert spread == pytest.approx((2 * run.first_step / N) ** 0.5, rel=0.02)

@@ -12,12 +12,15 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Protocol, Self
 
+import numpy as np
+
 from lastiterate.curves.curve import UP, Curve, check_delta, check_epsilon
 from lastiterate.curves.exchanged import Exchanged
 from lastiterate.curves.gdp import Gdp
 from lastiterate.curves.grouped import Grouped, confirmed_epsilon
 from lastiterate.curves.profile_renyi import renyi_divergence
 from lastiterate.errors import InputError
+from lastiterate.run.arrays import Array
 
 
 class Law(Protocol):
@@ -72,6 +75,14 @@ class DominatingPair(BesideGaussian):
         law, certain = found
         removed, added = law.deltas(epsilon, math.hypot(self.mu, certain) * UP)
         return min(removed, known), min(added, known)
+
+    def profile(self, epsilons: Array) -> Array:
+        known, found = self.known.profile(epsilons), _law(replace(self, mu=0.0))
+        if found is None:
+            return known
+        law, certain = found
+        mu = math.hypot(self.mu, certain) * UP
+        return np.minimum(known, [law.deltas(float(epsilon), mu) for epsilon in epsilons])
 
     def epsilon(self, delta: float) -> float:
         check_delta(delta)

@@ -11,6 +11,7 @@ import numpy as np
 from lastiterate.curves.curve import UP, Curve, check_delta, check_epsilon
 from lastiterate.curves.tails import first_within, gdp_delta
 from lastiterate.errors import InputError
+from lastiterate.run.arrays import Array
 
 
 @final
@@ -29,6 +30,12 @@ class Gdp(Curve):
         if self.mu == 0 or math.isinf(self.mu):
             return 0.0 if self.mu == 0 else 1.0
         return float(gdp_delta(epsilon, np.array([self.mu]))[0])
+
+    def profile(self, epsilons: Array) -> Array:
+        if self.mu == 0 or math.isinf(self.mu):
+            return np.full((epsilons.size, 2), 0.0 if self.mu == 0 else 1.0)
+        found = gdp_delta(epsilons, np.array([self.mu]))
+        return np.stack([found, found], axis=1)
 
     def epsilon(self, delta: float) -> float:
         check_delta(delta)

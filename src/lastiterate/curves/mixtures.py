@@ -44,6 +44,12 @@ class GdpMixture(Curve):
         total = float((w * gdp_delta(epsilon, mu)).sum()) if w.size else 0.0
         return min(1.0, (total + lost) * UP)
 
+    def profile(self, epsilons: Array) -> Array:
+        w, mu, lost = self._finite()
+        total = np.array([float((w * gdp_delta(float(epsilon), mu)).sum()) for epsilon in epsilons])
+        found = np.minimum(1.0, (total + lost) * UP)
+        return np.stack([found, found], axis=1)
+
     def epsilon(self, delta: float) -> float:
         check_delta(delta)
         _, mu, lost = self._finite()
