@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -14,6 +15,7 @@ from lastiterate.engine.gaussian_noise import Key, fresh_key
 from lastiterate.engine.measured import Measurable, drawn_with, prepare_privately, settled
 from lastiterate.engine.newton_rounds import Scored, calibrated, drawn_rounds
 from lastiterate.engine.preparation import prepared
+from lastiterate.engine.preparation.in_threads import in_threads
 from lastiterate.engine.preparation.target_mean import target_offset
 from lastiterate.engine.prepare import SLICE, check_target, checked_answers, linear_loss, places
 from lastiterate.engine.process import check_process
@@ -74,9 +76,12 @@ def scored_in_memory(run: Run, model: Model, features: Any, target: Any, absent:
     rows, answers = np.asarray(features), checked_answers(run, np.asarray(target))
     kept = np.ones(len(rows), bool)
     kept[list(absent)] = False
-    slices = [slice(first, first + SLICE) for first in range(0, len(rows), SLICE)]
-    found = [(scores(run, model, rows[part][kept[part]]), answers[part][kept[part]]) for part in slices
-             if kept[part].any()]
+    parts = (slice(first, first + SLICE) for first in range(0, len(rows), SLICE))
+
+    def one(part: slice) -> tuple[np.ndarray, np.ndarray]:
+        return scores_of_slice(run, model, rows[part][kept[part]]), answers[part][kept[part]]
+
+    found = list(in_threads(one, (part for part in parts if kept[part].any())))
     return lambda: iter(found)
 
 
@@ -109,7 +114,14 @@ def rows_of_batches(run: Run, features: Any, released: tuple[np.ndarray, ...],
 
 def scores(run: Run, model: Model, features: Any) -> np.ndarray:
     """Linear scores of new rows, (n, k), prepared and clipped as in training."""
+    rows = np.asarray(features)
+    slices = np.split(rows, range(SLICE, len(rows), SLICE)) if rows.ndim == 2 else [rows]
+    return np.concatenate(list(in_threads(partial(scores_of_slice, run, model), slices)))
+
+
+def scores_of_slice(run: Run, model: Model, rows: np.ndarray) -> np.ndarray:
+    """The same of a few rows, in this thread."""
     loss = linear_loss(run)
-    rows = clip_rows(prepared(features, run.prelude, model.released), loss.row_norm).astype(np.float64)
-    found = rows @ model.weights[:, :-1].T + loss.intercept * model.weights[:, -1]
+    given = clip_rows(prepared(rows, run.prelude, model.released), loss.row_norm).astype(np.float64)
+    found = given @ model.weights[:, :-1].T + loss.intercept * model.weights[:, -1]
     return found + target_offset(run, model.released)

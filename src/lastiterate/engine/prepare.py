@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from lastiterate.engine.gaussian_noise import ORDER, Key, stream
 from lastiterate.engine.gradients import AT_ONCE
 from lastiterate.engine.preparation import prepared
+from lastiterate.engine.preparation.in_threads import in_threads
 from lastiterate.engine.preparation.target_mean import target_offset
 from lastiterate.engine.rows import aligned_zeros, clip_rows, in_range
 from lastiterate.engine.samplers import sampler_of
@@ -83,6 +84,16 @@ def checked_answers(run: Run, answers: np.ndarray) -> np.ndarray:
     return answers.astype(np.int32)
 
 
+def prepared_slices(run: Run, features: Any, released: tuple[np.ndarray, ...]) -> Iterator[tuple[slice, np.ndarray]]:
+    """Where each slice of rows (n, d) lies, and its rows prepared and clipped, in order."""
+    norm = linear_loss(run).row_norm
+
+    def one(part: slice) -> tuple[slice, np.ndarray]:
+        return part, clip_rows(prepared(features[part], run.prelude, released), norm)
+
+    return in_threads(one, (slice(first, first + SLICE) for first in range(0, len(features), SLICE)))
+
+
 def arrange(run: Run, features: Any, target: Any, places: np.ndarray | None = None,
             released: tuple[np.ndarray, ...] = (), absent: Sequence[int] = ()) -> tuple[np.ndarray, np.ndarray]:
     """Rows (blocks, chunks, m, d + 1) float32, prepared, clipped, with their intercept; targets (blocks, chunks, m).
@@ -104,9 +115,8 @@ def arrange(run: Run, features: Any, target: Any, places: np.ndarray | None = No
         answers = (answers - offset).astype(answers.dtype)
     slots = plan.slot(np.arange(run.n) if places is None else places)
     rows = aligned_zeros((plan.slots, columns(run.prelude[:len(released)], shape[1]) + 1), np.dtype(np.float32))
-    for first in range(0, run.n, SLICE):
-        part = slice(first, first + SLICE)
-        rows[slots[part], :-1] = clip_rows(prepared(features[part], run.prelude, released), loss.row_norm)
+    for part, found in prepared_slices(run, features, released):
+        rows[slots[part], :-1] = found
     rows[slots, -1] = loss.intercept
     rows[slots[list(absent)]] = 0.0
     labels = np.zeros(plan.slots, answers.dtype)

@@ -20,11 +20,10 @@ from lastiterate.engine.gradients import AT_ONCE
 from lastiterate.engine.loop import drawn_once
 from lastiterate.engine.measured import Measurable, Release, drawn_with, prepare_privately
 from lastiterate.engine.model import Model, with_calibration
-from lastiterate.engine.preparation import prepared
 from lastiterate.engine.preparation.target_mean import target_offset
-from lastiterate.engine.prepare import SLICE, check_target, linear_loss, places
+from lastiterate.engine.prepare import SLICE, check_target, linear_loss, places, prepared_slices
 from lastiterate.engine.process import check_process
-from lastiterate.engine.rows import aligned_zeros, clip_rows
+from lastiterate.engine.rows import aligned_zeros
 from lastiterate.engine.samplers import sampler_of
 from lastiterate.engine.trainer import Progress, Trainer
 from lastiterate.engine.unit_arrays import UnitRecords
@@ -73,9 +72,8 @@ def arrange_units(run: Run, data: UnitRecords, order: np.ndarray | None,
     where = slots[unit] * many + place
     width = columns(run.prelude[:len(released)], features.shape[1])
     rows = aligned_zeros((plan.slots * many, width + 1), np.dtype(np.float32))
-    for first in range(0, len(features), SLICE):
-        part = slice(first, first + SLICE)
-        rows[where[part], :-1] = clip_rows(prepared(features[part], run.prelude, released), loss.row_norm)
+    for part, found in prepared_slices(run, features, released):
+        rows[where[part], :-1] = found
     rows[where, -1] = loss.intercept
     labels = np.zeros(plan.slots * many, answers.dtype)
     labels[where] = answers

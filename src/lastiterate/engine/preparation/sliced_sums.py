@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lastiterate.engine.preparation.in_threads import in_threads
+
 Statistic = Callable[[np.ndarray], np.ndarray]
 """From a slice of rows to what is summed over slices; one shape for all."""
 
@@ -25,6 +27,6 @@ def each_sum(slices: Iterable[np.ndarray] | Shared, statistic: Statistic) -> Ite
     **Guarantee:** added up these are the sum over all rows, each counted once, and the same bits in every process.
     """
     if isinstance(slices, Shared):
-        yield from slices.gathered(np.asarray(sum(map(statistic, slices.slices))))
+        yield from slices.gathered(np.asarray(sum(in_threads(statistic, slices.slices))))
     else:
-        yield from map(statistic, slices)
+        yield from in_threads(statistic, slices)

@@ -18,12 +18,10 @@ from lastiterate.engine.gradients import Linear, outputs
 from lastiterate.engine.measured import Blocks, Measurable, drawn_with, prepare_privately, settled
 from lastiterate.engine.model import Model, scores
 from lastiterate.engine.newton_rounds import calibrated, drawn_rounds
-from lastiterate.engine.preparation import prepared
 from lastiterate.engine.preparation.sliced_sums import Shared
 from lastiterate.engine.preparation.target_mean import target_offset
-from lastiterate.engine.prepare import SLICE, checked_answers, hidden, linear_loss
+from lastiterate.engine.prepare import SLICE, checked_answers, hidden, linear_loss, prepared_slices
 from lastiterate.engine.process import check_process
-from lastiterate.engine.rows import clip_rows
 from lastiterate.engine.streaming.chunk_buffer import Shape
 from lastiterate.engine.streaming.devices import Devices
 from lastiterate.engine.streaming.kept import again_and_again
@@ -63,9 +61,8 @@ class Rows:
         if offset := target_offset(self.run, self.released):
             answers = (answers - offset).astype(answers.dtype)
         rows = np.empty((len(features), columns(self.run.prelude, features.shape[1]) + 1), np.float32)
-        for first in range(0, len(features), SLICE):
-            part = slice(first, first + SLICE)
-            rows[part, :-1] = clip_rows(prepared(features[part], self.run.prelude, self.released), loss.row_norm)
+        for part, found in prepared_slices(self.run, features, self.released):
+            rows[part, :-1] = found
         rows[:, -1] = loss.intercept
         return rows, answers
 
