@@ -198,6 +198,13 @@ def test_search_over_estimators(tmp_path: Path) -> None:
     assert ridge.predict(x).shape == (N,)
 
 
+def test_a_ledger_of_the_estimator_is_not_passed_over(tmp_path: Path) -> None:
+    """Nothing would be charged to it, where a grid search of scikit-learn charges every fit."""
+    one = DPLogisticRegression(classes=[0, 1], ledger=tmp_path / "l", dataset="a")
+    with pytest.raises(li.InputError, match="ledger of the estimator must be None in a search"):
+        DPSearchCV(one, {"row_norm": [1.0]}).fit(*records())
+
+
 def test_the_command_line(tmp_path: Path) -> None:
     found = CliRunner().invoke(app, ["tune", "iris", "--epsilon", "6", "--mean-runs", "2", "--algorithms",
                                      "noisy-gd,permuted-sgd", "--class-weight", "0=1,1=2,2=4",

@@ -110,6 +110,9 @@ class DPSearchCV(MetaEstimatorMixin, BaseEstimator):
         if self.estimator.schema is not None:
             raise InputError("schema of the estimator", "must be None in a search, which takes rows", None,
                              "put a SchemaTransformer before it, or use its rows")
+        if self.estimator.ledger is not None:  # whose owner counts on a charge
+            raise InputError("ledger of the estimator", "must be None in a search, which is charged as a whole",
+                             str(self.estimator.ledger), "give DPSearchCV the ledger and the dataset")
         if self.estimator.stream:
             raise InputError("stream of the estimator", "must be False in a search, which holds rows in memory", True)
 
