@@ -27,11 +27,11 @@ NOT_RUN = {
 """Commands that are not executed here, and why not."""
 REDUCED = {
     "make demo": ("lastiterate train digits --epsilon 1", "that is its recipe, after an installation"),
-    "trials=2000)": ("trials=100, attack='projection')", "fewer models and one attack show the same verdict"),
-    "lastiterate audit models/digits-1 ": ("lastiterate audit models/digits-1 --trials 100 --attack projection ",
+    "trials=2000)": ("trials=40, attack='projection')", "fewer models and one attack show the same verdict"),
+    "lastiterate audit models/digits-1 ": ("lastiterate audit models/digits-1 --trials 40 --attack projection ",
                                            "a minute by default"),
-    "lastiterate audit model/ ": ("lastiterate audit model/ --trials 100 --attack projection ", "a minute by default"),
-    "--trials 20000": ("--trials 100 --attack projection", "sixteen attacks on thirteen pairs of data sets by default"),
+    "lastiterate audit model/ ": ("lastiterate audit model/ --trials 40 --attack projection ", "a minute by default"),
+    "--trials 20000": ("--trials 40 --attack projection", "sixteen attacks on thirteen pairs of data sets by default"),
 }
 """What is executed in the place of what would take minutes, and why that shows the same."""
 
