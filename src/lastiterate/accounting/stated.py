@@ -128,6 +128,7 @@ def closest_gaussian(curve: Curve, delta: float) -> dict[str, Any] | None:
     return {"value": value, "exact": False, "for_delta_of_at_least": delta} if math.isfinite(value) else None
 
 
+@lru_cache(maxsize=4096)
 def _least_mu(epsilon: float, delta: float) -> float:
     """The least mu (rounded up) whose curve reaches ``delta`` at ``epsilon``."""
     import numpy as np

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import final
 
 import numpy as np
@@ -41,13 +42,19 @@ class Gdp(Curve):
         check_delta(delta)
         if math.isinf(self.mu):
             return math.inf
-        return first_within(self.delta, delta, 0.0, ceiling(self.mu, delta))
+        return _epsilon(self, delta)
 
     def rdp(self, alpha: float) -> float:
         return alpha * self.mu**2 / 2 * UP
 
     def group(self, size: int) -> Gdp:
         return Gdp(self.mu * size * UP)
+
+
+@lru_cache(maxsize=4096)
+def _epsilon(curve: Gdp, delta: float) -> float:
+    """A certificate, what is stated beside it and whoever verifies both ask for the same numbers again."""
+    return first_within(curve.delta, delta, 0.0, ceiling(curve.mu, delta))
 
 
 
