@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 
 from oracles.executed import deltas
@@ -81,20 +83,36 @@ def chain_delta(epsilon, steps, low, high, cells=4001):
 
     ``steps``: (map, map', variance) each; the law on [low, high] is kept as two atoms at the ends and cell masses.
     """
+    grid = np.linspace(low, high, cells)
+    moved = tuple((one(grid).tobytes(), two(grid).tobytes(), variance) for one, two, variance in steps)
+    p, q = _chain_laws(moved, low, high, cells)
+    e = np.exp(epsilon)
+    return max(np.maximum(p - e * q, 0).sum(), np.maximum(q - e * p, 0).sum())
+
+
+@lru_cache(maxsize=4)
+def _chain_laws(steps, low, high, cells):
+    """Both chains' masses, for every epsilon; a map that several steps have in common is integrated once."""
     from scipy.special import ndtr
 
     grid = np.linspace(low, high, cells)
-    edges = np.concatenate(([-np.inf], (grid[1:] + grid[:-1]) / 2, [np.inf]))
+    edges, kernels = (grid[1:] + grid[:-1]) / 2, {}
+
+    def kernel(moved, variance):
+        cdf = ndtr((edges[None, :] - moved[:, None]) / np.sqrt(variance))
+        return np.diff(cdf, axis=1, prepend=0.0, append=1.0)
 
     def push(mass, moved, variance):
         keep = mass > 1e-18
-        cdf = ndtr((edges[None, :] - moved[keep][:, None]) / np.sqrt(variance))
-        return mass[keep] @ np.diff(cdf, axis=1)
+        if keep.sum() < cells / 4:
+            return mass[keep] @ kernel(np.frombuffer(moved)[keep], variance)
+        if (moved, variance) not in kernels:
+            kernels[moved, variance] = kernel(np.frombuffer(moved), variance)
+        return mass @ kernels[moved, variance]
 
-    start = np.zeros(cells)
-    start[np.argmin(np.abs(grid))] = 1
-    p, q = start, start.copy()
+    p = np.zeros(cells)
+    p[np.argmin(np.abs(grid))] = 1
+    q = p.copy()
     for one, two, variance in steps:
-        p, q = push(p, one(grid), variance), push(q, two(grid), variance)
-    e = np.exp(epsilon)
-    return max(np.maximum(p - e * q, 0).sum(), np.maximum(q - e * p, 0).sum())
+        p, q = push(p, one, variance), push(q, two, variance)
+    return p, q
