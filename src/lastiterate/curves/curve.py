@@ -109,6 +109,10 @@ class BestOf(Curve):
     def delta(self, epsilon: float) -> float:
         return min(curve.delta(epsilon) for curve in self.curves)
 
+    def profile(self, epsilons: Array) -> Array:
+        least = np.min([curve.profile(epsilons).max(axis=1) for curve in self.curves], axis=0)
+        return np.stack([least, least], axis=1)
+
     def epsilon(self, delta: float) -> float:
         return min(curve.epsilon(delta) for curve in self.curves)
 

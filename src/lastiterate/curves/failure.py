@@ -6,10 +6,13 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any, final
 
+import numpy as np
+
 from lastiterate.curves.curve import UP, Curve, check_delta, check_epsilon
 from lastiterate.curves.exchanged import Exchanged
 from lastiterate.curves.grouped import Grouped
 from lastiterate.errors import InputError
+from lastiterate.run.arrays import Array
 
 
 @final
@@ -35,6 +38,9 @@ class WithFailure(Curve):
     def directions(self, epsilon: float) -> tuple[float, float]:
         one, two = self.curve.directions(epsilon)
         return min(1.0, (one + self.failure) * UP), min(1.0, (two + self.failure) * UP)
+
+    def profile(self, epsilons: Array) -> Array:
+        return np.minimum(1.0, (self.curve.profile(epsilons) + self.failure) * UP)
 
     def epsilon(self, delta: float) -> float:
         check_delta(delta)

@@ -108,9 +108,8 @@ def interval(levels: tuple[tuple[float, int], ...], rate: float, mu: float, *, c
 def _single(z: float, rate: float, grid: float) -> Any:
     from dp_accounting.pld import privacy_loss_distribution as pld
 
-    if rate == 1:
-        return pld.from_gaussian_mechanism(z, value_discretization_interval=grid)
-    return pld.PrivacyLossDistribution(*(_one_order(z, rate, grid, removed=removed) for removed in (True, False)))
+    orders = (True, False) if rate < 1 else (True,)  # both are alike
+    return pld.PrivacyLossDistribution(*(_one_order(z, rate, grid, removed=removed) for removed in orders))
 
 
 def _one_order(z: float, rate: float, grid: float, *, removed: bool) -> Any:
@@ -124,27 +123,28 @@ def _one_order(z: float, rate: float, grid: float, *, removed: bool) -> Any:
     low, high = math.floor(bounds.epsilon_lower / grid), math.ceil(bounds.epsilon_upper / grid)
     epsilons = np.arange(low, high + 1) * grid
     losses = epsilons if removed else -epsilons
-    none = losses <= math.log1p(-rate) * (1 - 1e-9)  # no outcome's loss is as small
-    scaled = np.where(none, 0.0, losses) - math.log(rate)
-    # log(1 + (e^loss - 1) / rate): the loss of a record that is drawn
-    drawn = np.where(none, -np.inf, scaled + np.log1p(-np.exp(math.log(1 / rate - 1) - scaled)))
-    at = (0.5 + drawn * z * z) * (-1 if removed else 1)
+    at = (0.5 + (_drawn(losses, rate) if rate < 1 else losses) * z * z) * (-1 if removed else 1)
     deltas = step.mu_upper_cdf(at) - np.exp(epsilons + step.mu_lower_log_cdf(at))
     return pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(grid, low, high, np.clip(deltas, 0, 1))
+
+
+def _drawn(losses: Array, rate: float) -> Array:
+    """log(1 + (e^loss - 1) / rate): the loss of a record that is drawn, -inf where no outcome's loss is as small."""
+    none = losses <= math.log1p(-rate) * (1 - 1e-9)
+    scaled = np.where(none, 0.0, losses) - math.log(rate)
+    return np.where(none, -np.inf, scaled + np.log1p(-np.exp(math.log(1 / rate - 1) - scaled)))
 
 
 @lru_cache(maxsize=4)
 def losses(levels: tuple[tuple[float, int], ...], rate: float, mu: float, grid: float) -> Any:
     """dp-accounting's pessimistic privacy loss distribution of all steps and of one Gaussian mechanism ``mu``."""
-    from dp_accounting.pld import privacy_loss_distribution as pld
-
     total: Any = None
     with _quiet(), np.errstate(all="ignore"):
         for z, count in levels:
             part = _repeated(_single(z, rate, grid), count)
             total = part if total is None else total.compose(part)
         if mu > 0:
-            total = total.compose(pld.from_gaussian_mechanism(1 / mu, value_discretization_interval=grid))
+            total = total.compose(_single(1 / mu, 1.0, grid))
     return total
 
 
