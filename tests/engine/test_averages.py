@@ -32,8 +32,9 @@ AVERAGES = {
 }
 
 
-CELLS = list(product([{}, {"batching": li.Cyclic(7)}, {"batching": li.Permuted(7), "update": li.Adam()},
-                      {"batching": li.RandomAllocation(6)}, {"domain": li.domains.Ball(0.3)}], AVERAGES))
+CELLS = list(product([{}, {"batching": li.Cyclic(7), "domain": li.domains.Ball(0.3)},
+                      {"batching": li.Permuted(7), "update": li.Adam()}, {"batching": li.RandomAllocation(6)}],
+                     AVERAGES))
 
 
 @pytest.mark.parametrize("change, name", unless(lambda cell: not cell[0] or cell[1] == "exponential", CELLS), ids=str)

@@ -24,8 +24,12 @@ def wavy(theta, x, y):
     return z**2 / 2 - 1.5 * jnp.cos(z) + 0 * y
 
 
+AS_LONG = {"pairs": 200, "climbs": 80}
+"""Searches of one length share their programs."""
+
+
 def search(loss, radius=2.0, **claims):
-    return li.audit.falsify(loss, np.zeros(3), (X, Y), li.LossFacts(**claims), radius=radius, pairs=200, climbs=80)
+    return li.audit.falsify(loss, np.zeros(3), (X, Y), li.LossFacts(**claims), radius=radius, **AS_LONG)
 
 
 @pytest.mark.parametrize(
@@ -109,15 +113,15 @@ def test_a_smoothness_below_the_weak_convexity_bounds_the_hessian_from_above():
 def test_facts_of_another_loss_are_tested_at_most_and_other_constants_are_left_alone():
     """What rows that are clipped enforce of a linear model says nothing about the loss that is searched."""
     facts = li.Logistic(row_norm=1.0, intercept=0.0).facts()
-    found = li.audit.falsify(logistic, np.zeros(3), (X, Y), facts, pairs=20, climbs=5)
+    found = li.audit.falsify(logistic, np.zeros(3), (X, Y), facts, **AS_LONG)
     for name in ("lipschitz", "smooth", "strong", "weak_convexity"):
         fact, before = getattr(found.facts, name), getattr(facts, name)
         assert fact.evidence is li.Evidence.TESTED < before.evidence and fact.value == before.value
     claims = li.LossFacts(lipschitz=1.0, log_sobolev=0.3)
-    found = li.audit.falsify(logistic, np.zeros(3), (X, Y), claims, pairs=20, climbs=5)
+    found = li.audit.falsify(logistic, np.zeros(3), (X, Y), claims, **AS_LONG)
     assert found.facts.log_sobolev == claims.log_sobolev
     clipped = li.Run(n=30, steps=1, step_size=0.1, clip=1.0).facts()
-    found = li.audit.falsify(logistic, np.zeros(3), (X, Y), clipped, pairs=20, climbs=5)
+    found = li.audit.falsify(logistic, np.zeros(3), (X, Y), clipped, **AS_LONG)
     assert found.facts.sensitivity.evidence is li.Evidence.ASSUMED, "nobody searched for it"
 
 

@@ -57,9 +57,10 @@ def adam(rate: float, decay: float = 0.0, apart: bool = True, held: Any = 0.0) -
     return Rule(init, update)
 
 
-@pytest.mark.parametrize("change", [{}, {"release": "all"}, {"batching": li.Cyclic(8)}, {"batching": li.Poisson(0.3)},
+@pytest.mark.parametrize("change", [{}, {"release": "all", "batching": li.Cyclic(8)},
                                     {"noise": li.Correlated(1.0, 4), "batching": li.Cyclic(8)},
-                                    {"domain": li.domains.Ball(0.4), "prox": li.penalties.L1(0.01)}], ids=str)
+                                    {"batching": li.Poisson(0.3), "domain": li.domains.Ball(0.4),
+                                     "prox": li.penalties.L1(0.01)}], ids=str)
 def test_an_optimizer_is_the_rule_of_its_name(change: dict[str, Any]):
     ours = replace(PLAIN, update=li.Adam(), **change)
     theirs = replace(RUN, **change)

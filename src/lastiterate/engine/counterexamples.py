@@ -151,9 +151,7 @@ def _climb(problem: _Problem, claim: str, claimed: float, pairs: int, climbs: in
 def _ascend(value: Callable[[Any, Any], jax.Array], climbs: int, radius: float, points: jax.Array, records: Any,
             seed: int) -> tuple[jax.Array, np.ndarray]:
     """Ascent by normalised, shrinking steps, random where there is no slope; the best point of every path."""
-    key = seeded_key(seed)
-
-    def path(begin: jax.Array, record: Any, number: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def path(begin: jax.Array, record: Any, number: jax.Array, key: Any, radius: Any) -> tuple[jax.Array, jax.Array]:
         own = stream(key, number)
 
         def step(state: Any, k: Any) -> Any:
@@ -173,5 +171,7 @@ def _ascend(value: Callable[[Any, Any], jax.Array], climbs: int, radius: float, 
         final = value(last, record)
         return jnp.where(final > top, last, best), jnp.maximum(final, top)
 
-    found, values = jax.jit(jax.vmap(path))(points, records, jnp.arange(len(points)))
+    # key and radius are arguments: programs that are kept serve every seed and extent
+    every = jax.jit(jax.vmap(path, (0, 0, 0, None, None)))
+    found, values = every(points, records, np.arange(len(points)), seeded_key(seed), radius)
     return found, np.asarray(values)

@@ -47,6 +47,8 @@ class Form:
     def vector(self, params: Any) -> jax.Array:
         """All entries, (size,) float64."""
         arrays = [leaf for leaf in jax.tree.leaves(params) if hasattr(leaf, "dtype")]
+        if all(isinstance(leaf, np.ndarray) for leaf in arrays):  # without a program for every shape
+            return jnp.asarray(np.concatenate([np.ravel(leaf).astype(np.float64) for leaf in arrays]))
         return jnp.concatenate([jnp.ravel(leaf).astype(jnp.float64) for leaf in arrays])
 
     def arrays(self, theta: Any, *, exact: bool) -> list[Any]:
