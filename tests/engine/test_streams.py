@@ -144,7 +144,7 @@ def used(monkeypatch: pytest.MonkeyPatch) -> Iterator[Used]:
         yield Used(monkeypatch)
 
 
-LINEAR: dict[str, Any] = dict(n=N, steps=6, step_size=0.2, noise=li.GradientNoise(0.3), loss=li.Logistic(ridge=1e-2))
+LINEAR: dict[str, Any] = dict(n=N, steps=4, step_size=0.2, noise=li.GradientNoise(0.3), loss=li.Logistic(ridge=1e-2))
 MEAN, COVARIANCE = li.PrivateMean(2.0, 1.0), li.PrivateCovariance(2.0, 0.25)
 RUNS: dict[str, tuple[dict[str, Any], set[str]]] = {
     "full": ({}, set()), "permuted": ({"batching": li.Permuted(5)}, {"permuted.py"}),
@@ -227,7 +227,7 @@ def test_no_two_purposes_share_exact_bits(prelude: tuple[Any, ...], used: Used) 
                              "calibration": li.Calibration(2.0, 2) if prelude else None})
     execute_exactly(run, X, Y, seeded_key(1))
     assert not used.shared()
-    assert len(used.of("exact_draws.py draws")) == 6 and len(used.of("preparation_bits")) == len(prelude)
+    assert len(used.of("exact_draws.py draws")) == run.steps and len(used.of("preparation_bits")) == len(prelude)
     assert used.of("poisson.py") and len(used.of("exact_rounds.py")) == 2 * len(prelude)
 
 
