@@ -157,3 +157,21 @@ t.li.train(t.RUN, (t.X, t.Y), model=t.FIRST, loss=t.with_backward(1.0), checkpoi
 assert not path.exists()
 """
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+@pytest.mark.parametrize("more", [["diabetes", "--model", "bayes-linear"],
+                                  ["digits", "--algorithm", "objective-perturbation"]], ids=lambda more: more[-1])
+def test_what_has_no_steps_keeps_no_checkpoint_and_says_so(more: list[str], tmp_path: Path, kept: dict[str, Any]
+                                                                 ) -> None:
+    """Before anything is charged: whoever runs it again to go on would pay twice."""
+    from typer.testing import CliRunner
+
+    from lastiterate.cli import app
+
+    books = tmp_path / "l"
+    Ledger(books).add("d", unit="record", adjacency="zero-out", filter=GaussianFilter.of(8.0, 1e-5))
+    told = CliRunner().invoke(app, ["train", *more, "--epsilon", "1", "--ledger", str(books), "--dataset", "d", "--out",
+                                    str(tmp_path / "model"), "--checkpoint", str(kept["checkpoint"]),
+                                    "--checkpoint-key", str(kept["checkpoint_key"])])
+    assert told.exit_code == 2 and "checkpoint is not kept of a" in " ".join(told.output.split()), told.output
+    assert not Ledger(books).total().releases and not (tmp_path / "model").exists() and not (tmp_path / "c").exists()

@@ -77,6 +77,11 @@ class Charging:
 
         return "" if self.checkpoint is None or not self.checkpoint.exists() else sealed.token_of(self.checkpoint)
 
+    def without_checkpoint(self, why: str) -> None:
+        """Refuse a checkpoint where none would be kept."""
+        if self.checkpoint is not None:
+            raise InputError("checkpoint", f"is not kept {why}", str(self.checkpoint), "leave it out")
+
     def charge(self, charged: Charged, size: int = 0, *, delta: float) -> None:
         """Charge the release of ``charged``, once, and open its checkpoint; called before records are read.
 

@@ -14,6 +14,7 @@ from lastiterate.accounting.support import caveats_of_one
 from lastiterate.data.schema import Schema
 from lastiterate.engine import Model, execute, fresh_key, scores, seeded_keys
 from lastiterate.engine.gaussian_noise import COUNT, Key
+from lastiterate.engine.methods import solver_of
 from lastiterate.engine.streaming.devices import Arrays, Devices
 from lastiterate.engine.streaming.streamed_linear import execute_streaming
 from lastiterate.engine.unit_gradients import execute_units
@@ -140,6 +141,8 @@ def check(order: Order) -> Order:
     if run.release != "last":
         raise InputError("release", "must be 'last' where a model is released", run.release,
                          "use lastiterate.engine.execute for all iterates")
+    if solver_of(run) is not None:
+        order.charging.without_checkpoint("of a run without steps")
     if order.exact:
         from lastiterate.engine.exact_sums import grid_of
 

@@ -107,6 +107,7 @@ def check(order: Order) -> Order:
     if not isinstance(order.answers, Range):
         raise InputError("model", "needs a target that is a range of numbers", FittedSample.kind,
                          "use logistic for classes")
+    order.charging.without_checkpoint("of a posterior, which has no steps")
     return order
 
 

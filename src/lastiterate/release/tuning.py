@@ -105,9 +105,7 @@ def parts(n: int) -> tuple[np.ndarray, np.ndarray]:
 
 def check(order: Order) -> Order:
     """Refuse checkpoints, and candidates that describe other records."""
-    if order.charging.checkpoint is not None:
-        raise InputError("checkpoint", "is not kept while candidates are tried", str(order.charging.checkpoint),
-                         "leave it out")
+    order.charging.without_checkpoint("while candidates are tried")
     if not isinstance(order.data, Unread):
         _parts_of(order)
     return order

@@ -53,9 +53,7 @@ def scored_by(unlearning: Unlearning) -> Run:
 def check(order: Order) -> Order:
     """Refuse checkpoints and seeds of streams, and data of another size than what is left of the training's."""
     subject = _subject(order)
-    if order.charging.checkpoint is not None:
-        raise InputError("checkpoint", "is not kept while a model forgets", str(order.charging.checkpoint),
-                         "leave it out")
+    order.charging.without_checkpoint("while a model forgets")
     if order.in_pieces or isinstance(order.data, Unread):
         raise InputError("data", "must be in memory where a model forgets", None, "load them as arrays")
     rows, target = (np.asarray(part) for part in order.data)
