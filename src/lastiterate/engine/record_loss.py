@@ -106,7 +106,7 @@ def check_gradient(loss: RecordLoss, form: Form, params: Any, exact: bool, data:
 
         return in_precision(jax.tree.map(lambda a: made(np.asarray(a)), data), exact=exact)
 
-    gradient = _gradient(loss, form, arrays, record(np.zeros))
+    gradient = jax.jit(_gradient(loss, form, arrays, record(np.zeros)))  # one program, not one for each operation
 
     def finite(make: Callable[[tuple[int, ...]], Any]) -> bool:
         return all(np.isfinite(array).all() for array in gradient(arrays, record(make)))
