@@ -47,7 +47,7 @@ class Factors:
         return factor >= self.certified
 
     def approach(self) -> None:
-        """See both ends close to where they meet."""
+        """See both ends close to each other."""
         def seen(x: float) -> float:
             return self.seen(math.exp(min(max(x, -FARTHEST), FARTHEST)))
 
