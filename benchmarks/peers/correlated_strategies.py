@@ -14,6 +14,7 @@ from collections.abc import Iterator
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy.optimize import minimize
 
 import lastiterate as li
 from lastiterate.planning.strategies import POWERS, at_the_end, on_the_way
@@ -40,8 +41,28 @@ def ours(blocks: int, passes: int) -> Iterator[tuple[str, str]]:
     best, one = (min(many, key=lambda noise: at_the_end(noise, blocks, ones)) for many in (powers, decays))
     for name, noise in (("independent", li.Correlated(1.0, 1)), ("square root, band l", li.Correlated(1.0, blocks)),
                         ("square root, band 2l", li.Correlated(1.0, 2 * blocks)),
-                        (f"power {best.power:g}, band l", best), (f"lambda-CGD, decay {one.decay:.3g}", one)):
+                        (f"power {best.power:g}, band l", best), (f"lambda-CGD, decay {one.decay:.3g}", one),
+                        ("free numbers, as long as the run", free(blocks, passes))):
         yield name, shown(noise, blocks, passes)
+
+
+def free(blocks: int, passes: int) -> li.Correlated:
+    """A band as long as the run with any positive numbers, fitted to the sum of all steps from the square root: a local
+    optimum, which says how far every shorter band is from what noise of this kind can do."""
+    steps = blocks * passes
+    behind = np.subtract.outer(np.arange(steps), np.arange(steps))
+
+    def column(logs: jax.Array) -> jax.Array:
+        return jnp.concatenate((jnp.ones(1), jnp.exp(logs)))
+
+    @jax.value_and_grad
+    def noise(logs: jax.Array) -> jax.Array:
+        c = jnp.where(behind >= 0, column(logs)[np.maximum(behind, 0)], 0.0)
+        left = jax.scipy.linalg.solve_triangular(c.T, jnp.ones(steps), lower=False)
+        return jnp.log(jnp.linalg.norm(c[:, ::blocks].sum(1)) * jnp.linalg.norm(left))
+
+    found = minimize(jax.jit(noise), np.log(li.Correlated(1.0, steps).entries[1:]), jac=True, method="L-BFGS-B")
+    return stated(np.asarray(column(found.x)))
 
 
 def theirs(blocks: int, passes: int) -> Iterator[tuple[str, str]]:

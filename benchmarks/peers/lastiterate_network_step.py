@@ -10,15 +10,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 
 import jax
-import jax.numpy as jnp
 
 import lastiterate as li
 from benchmarks.peers.network_task import BATCH, CLIP, STEP, Z, images, loss, network
 from benchmarks.peers.timed_bursts import answer_bursts, fastest, option, records
 from lastiterate.engine import seeded_key
-from lastiterate.engine.loop import Schedule, advance, noise_ahead, schedule, start
 from lastiterate.engine.network import prepared
 
 
@@ -27,13 +26,10 @@ def stepper(run: li.Run, n: int, microbatch: int) -> Callable[[int], object]:
     key, params = seeded_key(0), network()
     with jax.enable_x64(True):
         loop, first, data = prepared(run, loss, params, images(n), microbatch)
-        plan, state = Schedule(*map(jnp.asarray, schedule(run))), start(loop.program, first, key)
-    ahead = noise_ahead(state.theta.size)
 
     def steps(count: int) -> None:
         with jax.enable_x64(True):
-            found = advance(loop.program, ahead, state, data, key, plan, 0, count)
-            found.theta.block_until_ready()
+            replace(loop, run=replace(run, steps=count)).execute(first, data, key, None)
 
     return steps
 

@@ -23,9 +23,9 @@ import numpy as np
 
 import lastiterate as li
 from lastiterate.engine import Trainer, seeded_key
-from lastiterate.engine.gradients import Linear
-from lastiterate.engine.loop import Schedule, advance, noise_ahead, schedule, start, step_at
-from lastiterate.engine.prepare import arrange, hidden
+from lastiterate.engine.loop import Schedule, schedule, start, step_at
+from lastiterate.engine.noise_ahead import Noise
+from lastiterate.engine.prepare import arrange
 from lastiterate.engine.program import StepProgram
 
 N, D, K, BATCH = 50_000, 512, 10, 500
@@ -33,25 +33,26 @@ N, D, K, BATCH = 50_000, 512, 10, 500
 
 def ours(run: li.Run, features: np.ndarray, target: np.ndarray, *, noisy: bool = True) -> Callable[[int], None]:
     """Steps of the trainer's own loop, on data that are already arranged; or the same arithmetic without noise."""
-    key, program = seeded_key(0), StepProgram.of(run, Linear(run.loss, run.clip, hidden(run)))
+    loop, key, first = Trainer(run).loop, seeded_key(0), np.zeros((K, D + 1))
     with jax.enable_x64(True):
         plan = Schedule(*map(jnp.asarray, schedule(run)))
-        state = start(program, np.zeros((K, D + 1)), key)
         data = tuple(map(jnp.asarray, arrange(run, features, target)))
 
     @jax.jit
     def quiet(program: StepProgram, state: Any, data: Any, plan: Schedule, count: Any) -> Any:
+        none = Noise(0, jnp.zeros((1, *state.theta.shape)))
+
         def body(k: Any, now: Any) -> Any:
-            return step_at(program, now, data, key, jnp.zeros(now.theta.shape), plan, k)
+            return step_at(program, now, data, key, none, plan, k)
 
         return jax.lax.fori_loop(0, count, body, state)
 
     def steps(count: int) -> None:
         with jax.enable_x64(True):
-            ahead = noise_ahead(state.theta.size)
-            found = advance(program, ahead, state, data, key, plan, 0, count) if noisy \
-                else quiet(program, state, data, plan, count)
-            found.theta.block_until_ready()
+            if noisy:
+                replace(loop, run=replace(run, steps=count)).execute(first, data, key, None)
+            else:
+                quiet(loop.program, start(loop.program, first, key), data, plan, count).theta.block_until_ready()
 
     return steps
 

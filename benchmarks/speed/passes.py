@@ -82,7 +82,8 @@ def main() -> None:
     """Rows of several lengths, then more and more records."""
     small = "--small" in sys.argv
     sizes = [(4000, 25)] if small else [
-        (1_000_000, 25), (1_000_000, 256), (100_000, 1000), (10_000, 100), (100_000, 100), (1_000_000, 100)]
+        (1_000_000, 25), (1_000_000, 256), (100_000, 1000), (10_000, 100), (100_000, 100), (1_000_000, 100),
+        (10_000_000, 25)]
     print("| records | bytes a row | batches | ms a pass | processor ms | over cyclic | processor | over NumPy's pass "
           "| over a copy | first fit of one pass, s |\n|---|---|---|---|---|---|---|---|---|---|")
     for n, features in sizes:

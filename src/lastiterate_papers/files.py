@@ -84,7 +84,7 @@ def _row(row: Row) -> dict[str, Any]:
                     "difference": row.difference, "tolerance": row.tolerance, "agrees": row.agrees, "unit": row.unit})
 
 
-def _finite(value: Any) -> Any:
+def _finite(value: object) -> Any:
     match value:
         case float():
             return value if math.isfinite(value) else None

@@ -72,10 +72,9 @@ class Attack:
     def model(self) -> ImageModel:
         """LeNet5, or a small network, with the prior's share in every record's loss."""
         from lastiterate.audit import ImageModel
-        from lastiterate_papers.langevin_network import with_prior
+        from lastiterate_papers.langevin_network import small_logits, small_loss, small_parameters, with_prior
         from lastiterate_papers.lenet import lenet_logits, lenet_loss, lenet_parameters
         from lastiterate_papers.lenet_chains import chains
-        from lastiterate_papers.small_network import small_logits, small_loss, small_parameters
 
         if self.small:
             return ImageModel(small_logits, with_prior(small_loss, self.n), small_parameters(self.seed))
@@ -162,7 +161,7 @@ def attacked(work: Work, clip: float | None) -> Result:
 
 
 def _notes(this: Attack, clip: float | None) -> tuple[str, ...]:
-    from lastiterate_papers.small_network import HIDDEN
+    from lastiterate_papers.langevin_network import HIDDEN
 
     longer = "the same step" if this.step == STEP else f"a step {this.step / STEP:g} times theirs"
     longer += f", {this.plain / STEP:g} times where nothing is clipped" if this.plain != this.step else ""

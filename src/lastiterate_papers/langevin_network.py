@@ -8,13 +8,18 @@ clipped with them (there the paper adds it outside).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 import lastiterate as li
+
+HIDDEN = 16
+"""Units of the hidden layer of a network on 64 means of pixels, which stands for LeNet5 where sizes are reduced."""
 
 
 def langevin_run(n: int, passes: int, *, step_size: float = 1 / 240, batch: int = 4,
@@ -30,8 +35,26 @@ def langevin_run(n: int, passes: int, *, step_size: float = 1 / 240, batch: int 
 
 def with_prior(loss: Callable[..., jax.Array], n: int) -> Callable[..., jax.Array]:
     """``loss(params, *record)`` plus the record's share of the prior's |params|^2 / 2, one n-th."""
-    def whole(params: Any, *record: Any) -> jax.Array:
+    def whole(params: object, *record: object) -> jax.Array:
         squares = [jnp.sum(leaf**2) for leaf in jax.tree.leaves(params) if hasattr(leaf, "dtype")]
         return loss(params, *record) + sum(squares[1:], squares[0]) / (2 * n)
 
     return whole
+
+
+def small_parameters(seed: int) -> dict[str, Any]:
+    """First parameters of a network with one hidden layer on means over 4 x 4 pixels, chosen without data."""
+    rng = np.random.default_rng(seed)
+    return {"in": (rng.normal(size=(HIDDEN, 64)) / math.sqrt(64)).astype(np.float32),
+            "bias": np.zeros(HIDDEN, np.float32), "out": np.zeros((10, HIDDEN), np.float32)}
+
+
+def small_logits(params: dict[str, Any], image: Any) -> Any:
+    """Logits (classes,) of one image."""
+    means = image.reshape(8, 4, 8, 4).mean(axis=(1, 3)).ravel()
+    return params["out"] @ jnp.maximum(params["in"] @ means + params["bias"], 0)
+
+
+def small_loss(params: dict[str, Any], image: object, label: object) -> Any:
+    """Cross-entropy of one record."""
+    return -jax.nn.log_softmax(small_logits(params, image))[label]

@@ -35,7 +35,7 @@ def lenet_logits(params: Any, image: jax.Array) -> jax.Array:
     return params["dense2"]["w"] @ x + params["dense2"]["b"]
 
 
-def lenet_loss(params: Any, image: jax.Array, label: jax.Array) -> jax.Array:
+def lenet_loss(params: object, image: jax.Array, label: jax.Array) -> jax.Array:
     """Cross-entropy of one record."""
     return -jax.nn.log_softmax(lenet_logits(params, image))[label]
 

@@ -45,7 +45,7 @@ class Numbers(NamedTuple):
         return cls(*map(np.float32, (run.step_sizes[0], run.noise_stds[0], run.divisor, prior, clip)))
 
 
-def chains(params: Any, prior: float, run: li.Run, data: tuple[np.ndarray, np.ndarray], keys: np.ndarray,
+def chains(params: object, prior: float, run: li.Run, data: tuple[np.ndarray, np.ndarray], keys: np.ndarray,
            checkpoints: Sequence[int], look: Callable[[jax.Array], Any]) -> np.ndarray:
     """Features of one LeNet5 per key after every number of steps, (models, checkpoints, ...).
 

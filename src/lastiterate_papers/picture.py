@@ -6,11 +6,16 @@ import io
 import math
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lastiterate.errors import InputError
 from lastiterate.report import STYLES, drawn_as, dressed
 from lastiterate_papers.item import Panel, Trace
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.axis import XAxis, YAxis
+    from matplotlib.figure import Figure
 
 MARKERS = ("", "o", "s", "D", "v", "P", "X", "*", "<", ">")
 """For further lines of one meaning."""
@@ -64,7 +69,7 @@ def _lines(traces: Sequence[Trace], width: float) -> tuple[int, int]:
     return lines, math.ceil(len(traces) / lines)
 
 
-def _explain(figure: Any, axes: Any, traces: Sequence[Trace], width: float) -> None:
+def _explain(figure: Figure, axes: Axes, traces: Sequence[Trace], width: float) -> None:
     """A legend below the axes of a figure."""
     lines, columns = _lines(traces, width)
     if lines:
@@ -72,7 +77,7 @@ def _explain(figure: Any, axes: Any, traces: Sequence[Trace], width: float) -> N
                       fontsize=LEGEND, handlelength=2.4, columnspacing=1.4)
 
 
-def _draw(axes: Any, panel: Panel) -> None:
+def _draw(axes: Axes, panel: Panel) -> None:
     """The lines of a panel; with names, points beside one another above each name."""
     used: dict[str, int] = {}
     for place, trace in enumerate(panel.traces):
@@ -96,7 +101,7 @@ def _draw(axes: Any, panel: Panel) -> None:
         axes.set_xticks(range(1, len(panel.names) + 1), panel.names)
 
 
-def _scaled(axis: Any, values: Iterable[float], log: bool) -> None:
+def _scaled(axis: XAxis | YAxis, values: Iterable[float], log: bool) -> None:
     """Ticks that can be read: plain numbers, none over another, and no offset beside the axis."""
     from matplotlib import ticker
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -78,7 +77,7 @@ def common_law(chain: Chain, step: int) -> tuple[float, float]:
     return mean, variance
 
 
-def neighbour_laws(chain: Chain, step: int, places: Any = None) -> tuple[np.ndarray, np.ndarray]:
+def neighbour_laws(chain: Chain, step: int, places: object = None) -> tuple[np.ndarray, np.ndarray]:
     """The same on data set 2, one law for each place 1..n of the differing record (or the ``places`` given).
 
     Theta is distributed as their mixture with equal weights.

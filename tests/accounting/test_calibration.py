@@ -1,5 +1,6 @@
 """The search for the least noise asks few theorems, and finds what all of them allow."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -46,3 +47,9 @@ def test_a_theorem_that_needs_more_noise_than_the_first_question_is_not_forgotte
     monkeypatch.setattr(calibration, "UPPER", (known, made))
     assert share * plain > 1
     assert calibration.calibrated(RUN, **BUDGET).noise.z == pytest.approx(max(share, 0.5) * plain, rel=3e-6)
+
+
+@pytest.mark.parametrize("delta", [1e-5, 1e-300, 0.4])
+def test_the_sign_of_an_excess_is_exact(delta):
+    assert calibration.excess_of(delta, delta) <= 0 < calibration.excess_of(math.nextafter(delta, 1), delta)
+    assert calibration.excess_of(0.0, delta) <= 0 < calibration.excess_of(1.0, delta)

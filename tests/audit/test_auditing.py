@@ -294,10 +294,11 @@ def test_the_excluded_region_is_the_certificates():
 def test_the_command(tmp_path):
     file = tmp_path / "run.json"
     file.write_text(RUN.to_json())
-    code, out, _ = call("audit", file, "--trials", 300, "--seed", 1, "--plot", tmp_path / "roc.svg")
+    asked = ("audit", file, "--trials", 300, "--seed", 1, "--batch-models", 200)
+    code, out, _ = call(*asked, "--plot", tmp_path / "roc.svg")
     assert code == 0 and "no contradiction" in out and "at most, certified" in out
     assert (tmp_path / "roc.svg").stat().st_size > 5000
-    code, out, _ = call("audit", file, "--trials", 300, "--seed", 1, "--batch-models", 200, "--json")
+    code, out, _ = call(*asked, "--json")
     body = json.loads(out)
     assert code == 0 and body["attack"] == "projection" and body["lower"] <= body["upper"]
     assert body["trials"] == 300 and len(body["rates"]) == 2

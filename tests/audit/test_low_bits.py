@@ -13,7 +13,7 @@ import pytest
 import lastiterate as li
 from lastiterate.audit import executed, worst_case
 from lastiterate.audit.neighbours import execute
-from lastiterate.engine import Trainer, loop, seeded_keys
+from lastiterate.engine import Trainer, noise_ahead, seeded_keys
 
 MODELS, PLACES = 4000, 40
 RUN = li.Run(n=6, steps=1, step_size=0.37, noise=li.GradientNoise(0.61),
@@ -21,7 +21,7 @@ RUN = li.Run(n=6, steps=1, step_size=0.37, noise=li.GradientNoise(0.61),
 PAIR = worst_case(RUN)
 FINE = executed.CHECKS["the noise has fewer binary places than double precision holds"]
 """In every default audit."""
-gaussian = loop.gaussian
+gaussian = noise_ahead.gaussian
 
 
 def single(key, k, shape):
@@ -48,7 +48,7 @@ def off_grid(released: np.ndarray) -> np.ndarray:
 
 def test_single_precision_tells_whose_model_it_is(patched) -> None:
     """From every model; and the audit of any run says so."""
-    patched(loop, "gaussian", single)
+    patched(noise_ahead, "gaussian", single)
     released, present = models()
     near = off_grid(released)
     assert ((near[0] < near[1]) == present).mean() > 0.999

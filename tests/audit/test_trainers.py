@@ -14,10 +14,12 @@ from benchmarks.audit.bugs import batching, clipping, noise, output
 from lastiterate.audit import audit, worst_case
 from lastiterate.audit.outcome import BUG, CEILING, NO_CONTRADICTION
 from lastiterate.audit.scoring import in_batches
-from lastiterate.engine import Trainer, loop, seeded_keys, trainer
+from lastiterate.engine import Trainer, noise_ahead, seeded_keys, trainer
 from tiers import unless
 
 FAILURE = 1e-6
+AT_ONCE = {"batch_models": 1000}
+"""One number of models at once: a program is compiled for each."""
 LOSS = li.HuberRidge(row_norm=1.0, residual_clip=1.0, ridge=0.5, intercept=0.5)
 BASE = li.Run(n=6, steps=12, step_size=li.Constant(0.5), noise=li.GradientNoise(0.5), loss=LOSS)
 
@@ -74,7 +76,7 @@ def test_right_trainers_stand_and_half_their_noise_is_refuted(name):
     assert report.lower_gaussian is None or report.lower_gaussian <= report.upper
     halved = audit(run, train=Trainer(replace(run, noise=run.noise.scaled(0.5))).fit_many, **settings)
     assert halved.refuted and halved.verdict == BUG, halved.rates
-    if not {"batching", "momentum"} & changes.keys():
+    if not {"batching", "update"} & changes.keys():
         return
     data, size = worst_case(run).with_record, min(trials // 10, 4000)
     many = in_batches(run, data, Trainer(run).fit_many, seeded_keys(5, 1), size)[0]
@@ -85,7 +87,7 @@ def test_right_trainers_stand_and_half_their_noise_is_refuted(name):
 def test_the_attack_is_close_to_the_certificate_of_the_exact_pair():
     """So that the cases above cannot pass by attacking nothing: three quarters of mu, though the failure is 1e-6."""
     run = calibrated(epsilon=6.0)
-    report = audit(run, attack="projection", trials=8000, failure=FAILURE, delta=1e-5, seed=2)
+    report = audit(run, attack="projection", trials=8000, failure=FAILURE, delta=1e-5, seed=2, **AT_ONCE)
     assert 0.75 * report.upper < report.lower_gaussian <= report.upper
     assert 0.3 * report.upper < report.lower
 
@@ -107,7 +109,7 @@ def test_broken_trainers_are_refuted(name, patched):
     patch, changes, least = BROKEN[name]
     run = calibrated(**changes)
     patched(*patch)
-    report = audit(run, attack="projection", trials=20_000, failure=FAILURE, delta=1e-5, seed=3)
+    report = audit(run, attack="projection", trials=20_000, failure=FAILURE, delta=1e-5, seed=3, **AT_ONCE)
     assert report.refuted and report.verdict == BUG, report.rates
     assert report.attack == "projection" and report.lower_gaussian > least > report.upper
     print(
@@ -126,7 +128,7 @@ def test_unclipped_rows_are_refuted(patched):
         return rows, labels
 
     patched(trainer, "arrange", unclipped)
-    report = audit(run, attack="projection", trials=4000, failure=FAILURE, delta=1e-5, seed=3)
+    report = audit(run, attack="projection", trials=4000, failure=FAILURE, delta=1e-5, seed=3, **AT_ONCE)
     assert report.refuted and report.lower_gaussian > 3 * report.upper
 
 
@@ -155,8 +157,8 @@ def test_a_verdict_is_capped_where_the_claim_is_beyond_any_attack():
 def test_secret_orders_do_not_hide_a_record_that_is_zeroed(patched):
     """Zeroing follows the record through a permutation: without noise the two data sets are always distinguished."""
     run = calibrated(batching=li.Permuted(2))
-    patched(loop, "gaussian", lambda key, k, shape: 1e-6 * noise.gaussian(key, k, shape))
-    report = audit(run, attack="projection", trials=2000, seed=6)
+    patched(noise_ahead, "gaussian", lambda key, k, shape: 1e-6 * noise.gaussian(key, k, shape))
+    report = audit(run, attack="projection", trials=2000, seed=6, **AT_ONCE)
     assert report.refuted and report.lower == report.ceiling
 
 
@@ -172,10 +174,10 @@ def test_reports_do_not_depend_on_the_batches():
 def test_all_iterates_show_what_composition_charges(changes):
     """The whole trajectory is attacked where it is released: beyond what the last iterate shows."""
     run = calibrated(epsilon=8.0, release="all", step_size=li.Constant(1.0), **changes)
-    report = audit(run, attack="trajectory", trials=2000, failure=0.01, seed=9)
+    report = audit(run, attack="trajectory", trials=2000, failure=0.01, seed=9, **AT_ONCE)
     assert report.attack == "trajectory" and not report.refuted
     assert 0.75 * report.upper < report.lower_gaussian <= report.upper
-    last = audit(run, attack="projection", trials=2000, failure=0.01, seed=9)
+    last = audit(run, attack="projection", trials=2000, failure=0.01, seed=9, **AT_ONCE)
     assert last.lower_gaussian < report.lower_gaussian
 
 

@@ -125,6 +125,21 @@ def test_json_round_trip():
         assert curve_from_dict(curve.to_dict()) == curve
 
 
+@pytest.mark.parametrize("stored", [
+    {"type": "PoissonRuns", "expected": 3.0}, {"type": "Run"}, {"type": "Gdp", "mu": 1.0, "more": 1}, {"type": "Gdp"},
+    {"mu": 1.0}, [{"type": "Gdp", "mu": 1.0}], 5, None])
+def test_what_is_no_curve_is_not_read_as_one(stored):
+    with pytest.raises(InputError):
+        curve_from_dict(stored)
+
+
+def test_curves_in_curves_are_read_however_deep():
+    curve = Gdp(0.5)
+    for _ in range(20):
+        curve = BestOf((curve,))
+    assert curve_from_dict(curve.to_dict()) == curve
+
+
 def test_groups_of_a_table_keep_its_orders():
     """Order 8 at most 0.1: pairs of records have at most 3 * 0.1 at order 4, and not the line's 3 * 40."""
     curve = Rdp(slope=5.0, orders=(8.0,), values=(0.1,))

@@ -116,7 +116,7 @@ def test_a_lower_bound_is_not_a_curve():
     assert not any(hasattr(pair, name) for name in ("rdp", "group", "coarser"))
     with pytest.raises((AttributeError, TypeError)):
         compose(pair, Gdp(1.0))  # type: ignore[arg-type]
-    assert pair.to_dict() == {"type": "MixturePair", "weights": (1.0,), "mus": (1.0,), "opposed": 0.0}
+    assert pair.to_dict() == {"type": "MixturePair", "weights": [1.0], "mus": [1.0], "opposed": 0.0}
 
 
 @pytest.mark.parametrize(

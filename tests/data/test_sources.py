@@ -180,3 +180,48 @@ def test_the_digest_is_of_the_files_and_the_schema(tmp_path):
     other = Schema.from_dict({"target": "y", "classes": ["0", "1"], "array": {"low": -3, "high": 2}})
     one, two = (b"".join(part.tobytes() for part in Encoded(found, schema).digested()) for schema in (ARRAY, other))
     assert one != two and (tmp_path / "d.npy").read_bytes() in one
+
+
+@pytest.mark.parametrize("change", [lambda packed: packed[:-8] + bytes([packed[-8] ^ 1]) + packed[-7:],
+                                    lambda packed: packed[:-8], lambda packed: packed + gzip.compress(b"more"),
+                                    lambda packed: packed + b"more"])
+@pytest.mark.parametrize("name", ["t-images-idx3-ubyte", "t-labels-idx1-ubyte"])
+def test_a_packed_file_is_read_to_its_end(tmp_path, change, name):
+    """Its checksum stands behind the last record."""
+    write_idx(tmp_path / "t-images-idx3-ubyte")
+    for each in ("t-images-idx3-ubyte", "t-labels-idx1-ubyte"):
+        packed = gzip.compress((tmp_path / each).read_bytes())
+        (tmp_path / each).write_bytes(change(packed) if each == name else packed)
+    for reading in (read_table, lambda path: list(li.data.stream(path, ARRAY).pieces(10))):
+        with pytest.raises(InputError, match="data file must"):
+            reading(tmp_path / "t-images-idx3-ubyte")
+
+
+def test_another_file_in_its_place_is_noticed(kind, tmp_path):
+    """Though it has the same size and the same time of last change."""
+    path, write, schema = kind
+    write(path)
+    source = li.data.stream(path, schema)
+    first = next(iter(source.stream.watched.paths))
+    os.link(first, tmp_path / "old")  # so that its number is not given away again
+    state, content = first.stat(), first.read_bytes()
+    (tmp_path / "new").write_bytes(content)
+    os.utime(tmp_path / "new", ns=(state.st_atime_ns, state.st_mtime_ns))
+    (tmp_path / "new").replace(first)
+    with pytest.raises(InputError, match="changed while it was read"):
+        source.check()
+
+
+def test_parts_without_records_and_of_other_types(tmp_path):
+    """In memory as in pieces: 3 of one type and 3.00 of another would be two persons."""
+    folder = tmp_path / "parts"
+    write_parts(folder)
+    none = parquet.read_table(folder / "part-1.parquet").slice(0, 0)
+    parquet.write_table(none, folder / "part-1b.parquet")
+    whole = encode(read_table(folder, SCHEMA), SCHEMA)
+    for found, expected in zip(collected(li.data.stream(folder, SCHEMA), 10), whole, strict=True):
+        np.testing.assert_array_equal(found, expected)
+    parquet.write_table(none.set_column(1, "b", none["b"].cast(pa.decimal128(19, 0))), folder / "part-1b.parquet")
+    for reading in (read_table, lambda path: li.data.stream(path, SCHEMA)):
+        with pytest.raises(InputError, match=r"of the same types, got 'part-1b\.parquet'"):
+            reading(folder)

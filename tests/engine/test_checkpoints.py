@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 
@@ -113,11 +114,16 @@ def test_a_checkpoint_knows_its_run_its_data_its_key_and_its_line(tmp_path: Path
 
 def test_an_older_copy_is_seen_by_the_counter(tmp_path: Path) -> None:
     run, (x, y), path, counts = RUNS["full"], records(), tmp_path / "c", list[int]()
+
+    def counted(number: int, write: Callable[[], None]) -> None:
+        write()
+        counts.append(number)
+
     with pytest.raises(Interrupted):
-        execute(run, x, y, None, interrupt(5), Keeper(path, KEY, 0.0, counted=counts.append))
+        execute(run, x, y, None, interrupt(5), Keeper(path, KEY, 0.0, counted=counted))
     old = path.read_bytes()
     with pytest.raises(Interrupted):
-        execute(run, x, y, None, interrupt(20), Keeper(path, KEY, 0.0, counted=counts.append))
+        execute(run, x, y, None, interrupt(20), Keeper(path, KEY, 0.0, counted=counted))
     assert counts == sorted(set(counts))
     path.write_bytes(old)
     with pytest.raises(InputError, match="rolled back"):

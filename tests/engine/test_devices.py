@@ -26,6 +26,7 @@ from lastiterate.audit.shared import on_devices, spread
 from lastiterate.engine import Trainer, seeded_key, seeded_keys
 from lastiterate.engine.gradients import Linear
 from lastiterate.engine.loop import schedule, start
+from lastiterate.engine.noise_ahead import NoiseAhead
 from lastiterate.engine.streaming.devices import Arrays, Devices
 from lastiterate.engine.streaming.streamed_linear import Rows, execute_streaming
 from lastiterate.engine.streaming.passes import Passes
@@ -73,9 +74,11 @@ with jax.enable_x64(True):
     for slab in slabs(passes, loop._shape(passes), 0):
         records = devices.place(slab.records)
         assert len(records[0].sharding.device_set) == 8 and records[0].shape[1] % 8 == 0
-        state, total = jax.jit(jax.vmap(lambda state, total, key, *slab: advance_slab(
-            loop.program, state, total, *slab, key, plan), in_axes=(0, 0, 0, None, None, None, None)))(
-            state, total, keys, records, slab.steps, slab.ends, slab.used)
+        noise = NoiseAhead.of_models(keys, (1, 3), BASE.steps).at(0)[0]
+        assert noise.units.shape[1] >= BASE.steps
+        state, total = jax.jit(jax.vmap(lambda state, total, units, *read: advance_slab(
+            loop.program, state, total, *read, keys[0], plan, noise._replace(units=units), 0, slab.used),
+            in_axes=(0, 0, 0, None, None, None)))(state, total, noise.units, records, slab.steps, slab.ends)
     draws = np.asarray(state.theta)[:, 0, :]
 assert agrees(draws, BASE)
 assert not agrees(draws * 1.05, BASE)

@@ -72,6 +72,8 @@ def test_rows_round_toward_zero_and_are_checked() -> None:
     found = on_grid(rows, loss, grid)
     assert (np.abs(found) <= np.abs(rows)).all() and (found * 64 == np.trunc(found * 64)).all()
     assert (found[2] == 0).all() and (found[:2] != 0).any(axis=1).all()  # too long a row counts as none
+    below = li.Logistic(row_norm=1.0, intercept=0.5 - 2.0**-40)  # single precision knows it as 0.5
+    assert on_grid(np.array([[0.0, below.intercept]], np.float32), below, grid)[0, 1] == 0.5 - 2.0**-6
 
 
 def test_noise_is_a_multiple_of_the_grid_with_the_runs_deviation() -> None:
@@ -187,6 +189,8 @@ def test_preparation_is_a_whole_number_with_its_noise() -> None:
         lengths = [sum(Fraction(int(v)) ** 2 for v in row) for row in whole]
         assert max(lengths) <= Fraction(norm) ** 2 * 4**20 < 1.01 * float(max(lengths))
     assert not whole_rows(np.full((1, 2), 0.8, np.float32), 1.0, 20).any()  # too long a row counts as none
+    for values in ([2.0**12, 2.0**12], [np.nan, 0.1], [np.inf, 0.1], [1e30, 0.0]):  # whose squares int64 does not hold
+        assert not whole_rows(np.array([values]), 1.0, 20).any()
     part = li.PrivateMean(2.0, 1.5)
     means = np.stack([exact_mean([rows], 50, 6, part, Bits(bytes(32), i)) for i in range(300)])
     assert means.std(axis=0).mean() * 50 == pytest.approx(3.0, rel=0.05)

@@ -11,7 +11,8 @@ import lastiterate as li
 from lastiterate.engine import gathered, seeded_key
 from lastiterate.engine.gaussian_noise import ORDER, stream
 from lastiterate.engine.gradients import Linear
-from lastiterate.engine.loop import advance, drawn_for_pass, noise_ahead, schedule, start
+from lastiterate.engine.loop import advance, drawn_for_pass, schedule, start
+from lastiterate.engine.noise_ahead import NoiseAhead
 from lastiterate.engine.prepare import arrange, hidden
 from lastiterate.engine.program import StepProgram
 from lastiterate.engine.samplers import sampler_of
@@ -81,9 +82,10 @@ def compiled(run):
         program = StepProgram.of(run, Linear(run.loss, run.clip, hidden(run), 1))
         data, plan = arrange(run, X, Y), schedule(run)
         state, blocks = start(program, np.zeros((1, D + 1)), KEY), program.sampler.blocks
-        for first in range(0, run.steps, blocks):
-            one_pass = drawn_for_pass(program, data, KEY, first // blocks)
-            state = advance(program, noise_ahead(4), state, one_pass, KEY, plan, first, min(first + blocks, run.steps))
+        ahead, order = NoiseAhead.normal(KEY, state.theta.shape), stream(KEY, ORDER)
+        for k in range(run.steps):
+            one_pass = drawn_for_pass(program, data, KEY, k // blocks)
+            state, _ = advance(program, state, one_pass, order, plan, ahead.at(k)[0], k, k + 1, False)
         return np.asarray(state.theta)
 
 

@@ -174,6 +174,15 @@ def test_coupled_decay_is_taken_where_the_run_says_so():
     assert li.train(run, (X, Y), model=FIRST, loss=loss, optimizer=adam(0.1, 0.1, apart=False), seed=1).run == run
 
 
+def test_a_state_that_is_not_0_is_no_decay():
+    def update(gradient: Any, state: Any, params: Any) -> Any:
+        sizes = jax.tree.map(lambda s, g: jnp.where(g == 0, s / 2, s), state, gradient)
+        return jax.tree.map(lambda s, g: -s * jnp.sign(g), sizes, gradient), sizes
+
+    signs = Rule(lambda params: jax.tree.map(lambda p: jnp.full_like(p, 0.1), params), update)
+    assert li.train(PLAIN, (X, Y), model=FIRST, loss=loss, optimizer=signs, seed=1).run.update is not None
+
+
 def test_an_optimizer_and_a_description_of_one_go_together():
     with pytest.raises(InputError, match="is needed where"):
         li.train(RUN, (X, Y), model=FIRST, loss=loss, seed=1)

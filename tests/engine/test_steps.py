@@ -26,7 +26,7 @@ from lastiterate.engine.gaussian_noise import (
     uniform,
 )
 from lastiterate.engine.gradients import AT_ONCE, Linear
-from lastiterate.engine.loop import advance_in_place, drawn_for_pass, drawn_once
+from lastiterate.engine.loop import advance, drawn_for_pass, drawn_once
 from lastiterate.engine.network import fit_network
 from lastiterate.engine.prepare import arrange, hidden, places
 from lastiterate.engine.program import StepProgram
@@ -371,10 +371,10 @@ def test_runs_that_differ_in_numbers_share_one_program(change, caplog):
     one = {"loss": LOSS, "release": "last"} | one
     y, key = LOSSES["softmax"][1], seeded_key(0)
     before = Trainer(li.Run(**RUN | one)).fit(X, y, key)
-    count = advance_in_place._cache_size()
+    count = advance._cache_size()
     with jax.log_compiles(True), caplog.at_level("WARNING"):
         after = Trainer(li.Run(**RUN | one | two)).fit(X, y, key)
-    assert advance_in_place._cache_size() == count
+    assert advance._cache_size() == count
     assert not [r for r in caplog.records if "Compiling" in r.getMessage() or "compilation" in r.getMessage()]
     assert (before != after).any() and not jax.config.jax_enable_x64, "the user's configuration is left alone"
 
@@ -386,9 +386,9 @@ def test_a_network_of_other_numbers_is_not_compiled_again():
     run = li.Run(**RUN | {"release": "last", "clip": 0.5})
     params, data = np.zeros((3, D), np.float32), (X.astype(np.float32), LOSSES["softmax"][1])
     before = fit_network(run, loss, params, data, seeded_key(0))
-    count = advance_in_place._cache_size()
+    count = advance._cache_size()
     after = fit_network(replace(run, clip=0.2, noise=li.GradientNoise(0.1), steps=5), loss, params, data, seeded_key(0))
-    assert advance_in_place._cache_size() == count and (before != after).any()
+    assert advance._cache_size() == count and (before != after).any()
 
 
 def test_another_structure_is_another_program():

@@ -26,7 +26,7 @@ from lastiterate.engine.streaming.chunk_buffers import slabs
 from lastiterate.engine.streaming.passes import Passes
 from lastiterate.engine.streaming.public_order import IN_ORDER, ORDERS, check_streams
 from lastiterate.engine.streaming.record_pages import RecordForm
-from lastiterate.engine.streaming.record_source import regrouped
+from lastiterate.engine.streaming.record_source import counted, regrouped
 from lastiterate.engine.streaming.scratch import Scratch
 from lastiterate.engine.streaming.sharing import Cuts, batch_counts
 from lastiterate.engine.streaming.sorting import Order, Sorted
@@ -355,3 +355,21 @@ def test_data_of_another_length_are_refused():
         execute_streaming(run, Held((X[:50], Y[:50])), seeded_key(0))
     with pytest.raises(InputError, match="NaN"):
         execute_streaming(run, Held((np.where(np.arange(N)[:, None] == 90, np.nan, X), Y)), seeded_key(0))
+
+
+@pytest.mark.parametrize("odd", [0, 57, N - 1])
+@pytest.mark.parametrize("kind", [lambda x: x.astype(int), lambda x: x.astype(np.float64), lambda x: x[:, :2]])
+def test_no_record_decides_how_others_are_read(odd, kind):
+    """One that comes as whole numbers would have what stands behind the point cut off in all others of a batch."""
+    @dataclass(frozen=True)
+    class Odd(Held):
+        def pieces(self, most, first=0):
+            for i in range(first, N):
+                yield kind(X[i:i + 1]) if i == odd else X[i:i + 1], Y[i:i + 1]
+
+    run = li.Run(n=N, steps=12, step_size=0.3, clip=1.0, batching=li.Cyclic(20), noise=li.NoiseMultiplier(1.0))
+    for source in (Odd(), Odd(dear=True)):
+        with pytest.raises(InputError, match="one precision and shape for every record"):
+            fit_streaming(run, lambda w, x, y: (x @ w[:len(x)] - y) ** 2, np.zeros(D), source)
+    with pytest.raises(InputError, match="as many of each"):
+        list(counted(Held((X, Y[:-1])), N))

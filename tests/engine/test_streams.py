@@ -24,6 +24,7 @@ from lastiterate.engine import (
     gathered,
     gaussian_noise,
     measured,
+    noise_ahead,
     seeded_key,
     seeded_keys,
 )
@@ -140,6 +141,7 @@ class Used:
 def used(monkeypatch: pytest.MonkeyPatch) -> Iterator[Used]:
     # draws of passes are made in this thread, where nothing is compiled
     monkeypatch.setattr(gathered, "ahead", lambda items: (item for item in items))
+    monkeypatch.setattr(noise_ahead, "LONGEST", 8)  # what is drawn for steps that are never made takes long here
     with jax.disable_jit():
         yield Used(monkeypatch)
 
@@ -165,12 +167,10 @@ RUNS: dict[str, tuple[dict[str, Any], set[str]]] = {
                    "noise": li.NoiseMultiplier(1.0)}, {"minimiser.py"}),
 }
 OTHERS = {
-    "steps.py": "records in pieces, below", "sorting.py": "records in pieces, below",
-    "external_noise.py": "modules, below", "reshuffled.py": "modules, below",
+    "noise_ahead.py": "in every case", "sorting.py": "records in pieces, below", "reshuffled.py": "modules, below",
     "exact_noise.py": "takes its bits as an argument", "exact_draws.py": "exact noise, below",
     "exact_preparation.py": "takes its bits as an argument", "exact_rounds.py": "exact noise, below",
     "scored.py": "has a key of its own, below", "tuning.py": "has a secret of its own: tests/release",
-    "counterexamples.py": "draws public points, under a seed",
 }
 """Files that draw and are no case of RUNS, and where they are looked at."""
 
@@ -184,7 +184,7 @@ def test_no_two_purposes_share_bits(name: str, used: Used) -> None:
     assert not used.shared()
     assert all(used.of(word) for word in wanted), used.purposes
     if run.method.noisy_steps:
-        assert {step for _, _, step in used.of("loop.py <lambda>")} >= set(range(run.steps))
+        assert {step for _, _, step in used.of("noise_ahead.py <lambda>")} >= set(range(run.steps))
 
 
 def test_every_file_that_draws_is_looked_at() -> None:
@@ -206,7 +206,7 @@ def test_no_two_purposes_share_bits_where_records_come_in_pieces(used: Used) -> 
                              "steps": 2})
     execute_streaming(run, Arrays((X, Y)), seeded_key(1))
     assert not used.shared()
-    assert all(used.of(word) for word in ("steps.py", "sorting.py", "mean.py", "newton_rounds.py")), used.purposes
+    assert all(used.of(word) for word in ("noise_ahead.py", "sorting.py", "mean.py", "newton_rounds.py")), used.purposes
 
 
 @pytest.mark.parametrize("batching, word", [(li.Poisson(0.4), "poisson.py"), (li.Reshuffled(7), "reshuffled.py")],
@@ -217,7 +217,7 @@ def test_no_two_purposes_share_bits_where_gradients_come_from_a_module(batching:
     OutsideLoop(run, ((2,),)).execute(np.zeros(2), lambda point, places, keys: point + len(places),
                                    seeded_key(1))
     assert not used.shared()
-    assert {step for _, _, step in used.of("external_noise.py <lambda>")} >= set(range(run.steps))
+    assert {step for _, _, step in used.of("noise_ahead.py <lambda>")} >= set(range(run.steps))
     assert used.of(word), used.purposes
 
 

@@ -1,5 +1,6 @@
 """Estimators on memory maps: the bits of a streamed run, refusals before anything is charged."""
 
+import os
 
 import numpy as np
 import pytest
@@ -55,12 +56,28 @@ def test_what_cannot_be_streamed_is_refused(mapped, change, word):
         classifier(**change).fit(mapped, Y)
 
 
-@pytest.mark.parametrize("rows, target", [(X.tolist(), Y), (X.astype(np.float16), Y), (X[:, 0], Y), (X, Y[:-1])])
-def test_rows_that_are_no_array_of_numbers(rows, target):
-    with pytest.raises(ValueError):
+@pytest.mark.parametrize("rows, target, word", [
+    (X.tolist(), Y, "got 'list'; open it"), (X.astype(np.float16), Y, "got 'float16, 2 axes'"),
+    ((10 * X).astype(int), Y, "got 'int64, 2 axes'"), (X[:, 0], Y, "got 'float32, 1 axes'"), (X, Y[:-1], "600")])
+def test_rows_that_are_no_array_of_numbers(rows, target, word):
+    with pytest.raises(ValueError, match=word):
         classifier(algorithm="automatic").fit(rows, target)
 
 
 def test_a_search_holds_rows_in_memory(mapped):
     with pytest.raises(InputError, match="stream"):
         DPSearchCV(classifier(), {"row_norm": [1.0]}).fit(mapped, Y)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("part", [slice(None), slice(0, 500)])
+def test_a_mapped_file_that_changes_is_never_released(mapped, part):
+    def changed(*_):
+        other = np.load(mapped.filename, mmap_mode="r+")
+        other[0] = 0
+        other.flush()
+        os.utime(mapped.filename)
+
+    run = li.Run(n=len(mapped[part]), steps=12, step_size=0.5, batching=li.Cyclic(100), loss=li.Logistic(ridge=1e-2))
+    with pytest.raises(InputError, match=r"changed while it was read, got 'x\.npy'"):
+        classifier(run=run, algorithm="automatic").fit(mapped[part], Y[part], progress=changed)

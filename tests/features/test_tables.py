@@ -1,6 +1,9 @@
 """Data frames in, bounded rows out: SchemaTransformer, and estimators that take a schema."""
 
 import contextlib
+import datetime
+import decimal
+import itertools
 import pickle
 import warnings
 from dataclasses import replace
@@ -22,6 +25,7 @@ from lastiterate import InputError
 from lastiterate.data import Array, Category, Numeric, Schema, encode_features, read_table
 from lastiterate.estimators import DPHuberRidge, DPLogisticRegression, DPSearchCV, classifier, regressor, search
 from lastiterate.estimators.pipelines import UnpaidStepWarning
+from lastiterate.estimators.schema_transformer import labels_of
 from lastiterate.features import Bins, Curves, SchemaTransformer
 from lastiterate.release.datafile import prediction_rows
 from lastiterate.torch import DPNetClassifier, module_classifier
@@ -228,3 +232,62 @@ def test_the_choice_of_maps_looks_at_no_value():
     large = replace(SCHEMA, features=(Bins(3),))
     kept = DPLogisticRegression(epsilon=1.0, schema=large).fit(cells, label)
     assert kept.transformer_.schema_.features == (Bins(3),), "what the schema says comes first"
+
+
+VALUES = [1, 0, True, False, 1.0, 2.5, -0.0, "a", "1", "", None, float("nan"), 2**70, 2**53 + 1, b"x", np.float32(0.1),
+          np.int64(3), np.bool_(True), np.str_("q"), datetime.date(2020, 1, 2), decimal.Decimal("1.50")]
+
+
+@pytest.mark.parametrize("column", [Category("c", ("1", "True"), outside="zero", missing="zero"),
+                                    Numeric("c", -5.0, 5.0, missing="indicator")], ids=["category", "number"])
+def test_a_value_of_a_list_is_read_by_itself(column):
+    """True beside a 1 is not another 1, and 1.0 beside text is not the text 1.0: each pair as its two values alone."""
+    schema = Schema((column,), target="label", classes=("no", "yes"))
+
+    def row(*values):
+        try:
+            return SchemaTransformer(schema).fit_transform({"c": list(values)}).tolist()
+        except InputError:
+            return None
+
+    alone = [row(value) for value in VALUES]
+    for (one, first), (two, second) in itertools.product(zip(alone, VALUES, strict=True), repeat=2):
+        assert row(first, second) == (None if one is None or two is None else one + two), (first, second)
+
+
+@pytest.mark.parametrize("kind", ["category", "number"])
+def test_a_value_of_an_untyped_column_is_read_by_itself(kind):
+    """Arrow would give 2 beside 1.50 the text 2.00, and true beside a 1 the text 1."""
+    pandas = pytest.importorskip("pandas")
+    column = Category("c", ("1", "2", "True"), outside="zero", missing="indicator") if kind == "category" else \
+        Numeric("c", -5.0, 5.0, missing=0.0)
+    schema = Schema((column, Numeric("d", 0.0, 1.0)), target="label", classes=("no", "yes"))
+    values = [*VALUES, decimal.Decimal("2"), pandas.NA, pandas.NaT, pandas.Timestamp("2020-01-02", tz="UTC"), [1]]
+
+    def row(*values):
+        frame = pandas.DataFrame({"d": [0.5] * len(values), "c": pandas.Series(values, dtype=object)})
+        try:
+            return SchemaTransformer(schema).fit_transform(frame).tolist()
+        except InputError:
+            return None
+
+    alone = [row(value) for value in values]
+    assert sum(one is not None for one in alone) > 12 and row(pandas.NA) == row(pandas.NaT) == row(None) != row("<NA>")
+    for (one, first), (two, second) in itertools.product(zip(alone, values, strict=True), repeat=2):
+        assert row(first, second) == (None if one is None or two is None else one + two), (first, second)
+
+
+def test_true_in_a_list_of_numbers_is_one_as_in_an_array():
+    transformer = SchemaTransformer(Schema((Numeric("c", -5.0, 5.0),), target="label", classes=("no", "yes")))
+    expected = transformer.fit_transform({"c": [1, 0]})
+    for column in ([True, 0.0], (True, np.bool_(False)), np.array([True, False]), ["1", 0]):
+        np.testing.assert_array_equal(transformer.fit_transform({"c": column}), expected)
+
+
+def test_labels_of_a_list_are_read_by_themselves():
+    schema = Schema((Category("c", ("x", "y")),), target="label", classes=("1", "True", "a"))
+    found = labels_of(schema, None, [True, 1, 1.0, "a", np.float32(1), np.bool_(True)])[1]
+    assert found.tolist() == [1, 0, 0, 2, 0, 1]
+    for nested in ([[1], [2, 3]], [{1}, {2}], [(1, 2), (3, 4)]):
+        with pytest.raises(InputError, match="single values"):
+            SchemaTransformer(schema).fit({"c": nested})

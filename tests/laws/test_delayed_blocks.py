@@ -11,9 +11,10 @@ import lastiterate as li
 from lastiterate.analysis.delayed_blocks import choices
 from lastiterate.analysis.restart import last_steps
 from lastiterate.curves import allocated_shifts, shift_mixtures
-from lastiterate.curves.allocated_shifts import AllocatedShifts, hidden_passes, pass_ends
+from lastiterate.curves.allocated_shifts import AllocatedShifts, hidden_passes
 from lastiterate.curves.allocation_composition import AllocationPld
 from lastiterate.curves.composition import compose, curve_from_dict
+from lastiterate.curves.delayed_shifts import interval_ends
 from lastiterate.curves.gdp import Gdp
 from lastiterate.theorems import TABLE
 from lastiterate.theorems.theorem import Applies, Fails, match
@@ -40,7 +41,7 @@ def test_every_choice_of_intervals_lies_above_the_exact_law():
 
 
 def test_intervals_and_what_hides_them():
-    assert pass_ends(8, 3, 2.0, 2) == [0, 1, 3, 4, 6, 7, 8] and pass_ends(6, 3, 2.0, 3) == [0, 3, 5, 6]
+    assert interval_ends(8, 2.0, 2, 3) == [0, 1, 3, 4, 6, 7, 8] and interval_ends(6, 2.0, 3, 3) == [0, 3, 5, 6]
     curve = AllocatedShifts(2, (3, 1), (0.5, 2.0), (1.0, 0.3), (0.7, 0.4), 2.0, 2, 5.0)  # ends 0, 2, 3, 4
     certain, passes = hidden_passes(curve)
     assert certain == pytest.approx(5 * 0.25 / (0.7 * math.sqrt(1.25)), rel=1e-6)

@@ -14,7 +14,7 @@ from lastiterate.curves.failure import WithFailure
 from lastiterate.curves.gdp import Gdp
 from lastiterate.curves.mixtures import GdpMixture
 from lastiterate.curves.renyi import Rdp
-from lastiterate.curves.tails import smallest_true
+from lastiterate.curves.roots import smallest_true
 from lastiterate.errors import InputError
 from lastiterate.ledger.filters import FAILURE_UNIT, UNIT, Charge, GaussianFilter, RenyiFilter
 from lastiterate.ledger.gaussian_majorant import dominated, dominating_mu, variation

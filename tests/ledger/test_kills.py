@@ -61,7 +61,7 @@ def test_a_killed_process_loses_and_doubles_nothing(tmp_path: Path) -> None:
         assert all(known[i].state == "released" for i in told)
         assert ledger.total().spent[0] == len(known) * 2**34  # 0.125 squared in units of 2^-40
         first = max([first, *known])  # the last one is tried again under its own token: charged once
-        if known and known[first].state == "released":
+        if first in known and known[first].state == "released":
             first += 1
     print(f"{KILLS} kills, {len(told)} releases known to be made, {len(known)} charged")
 

@@ -101,11 +101,40 @@ def test_a_budget_cannot_be_changed_and_data_sets_are_apart(ledger: Ledger) -> N
 
 def test_the_counter_only_grows(ledger: Ledger) -> None:
     token = ledger.reserve("ward-3", Gdp(0.1), **ASKED)
-    for number in (1, 2, 1):
-        ledger.count(token, number)
-    assert ledger.counter(token) == 2
+    for number in (1, 3, 2):
+        ledger.count(token, number, lambda: None)
+    assert ledger.counter(token) == 3
     with pytest.raises(InputError, match="does not know"):
         ledger.counter("0" * 32)
+
+
+def test_a_ledger_that_is_busy_is_not_called_damaged(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who restored an older copy for it would lose what was charged since."""
+    monkeypatch.setattr("lastiterate.ledger.database.PATIENCE", 0.01)
+    with sqlite3.connect(ledger.path, isolation_level=None) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(InputError, match="the file is whole"):
+            ledger.reserve("ward-3", Gdp(0.1), **ASKED)
+        other.execute("ROLLBACK")
+    ledger.reserve("ward-3", Gdp(0.1), **ASKED)
+
+
+def test_a_ledger_has_one_name(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two processes that charge it under two hard links do not see one another: half of the lines would be lost."""
+    other, draft = ledger.path.with_name("other"), ledger.path.with_name(f".{ledger.path.name}-12-ab")
+    os.link(ledger.path, draft)  # of a process that was killed while it made the ledger
+    other.symlink_to(ledger.path)
+    token = Ledger(other).reserve("ward-3", Gdp(0.1), **ASKED)
+    assert ledger.counter(token) == 0 and not draft.exists()
+    other.unlink()
+    os.link(ledger.path, other)
+    for path in (ledger.path, other):
+        with pytest.raises(InputError, match="must have one name"):
+            Ledger(path).reserve("ward-3", Gdp(0.1), **ASKED)
+    other.unlink()
+    monkeypatch.setattr(os.path, "ismount", lambda path: path == ledger.path)
+    with pytest.raises(InputError, match="mount its whole folder"):
+        ledger.total()
 
 
 def test_files_are_the_owners_alone(ledger: Ledger) -> None:

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import lastiterate as li
+from lastiterate.accounting.secrecy import gained
 
 RNG = np.random.default_rng(0)
 X, Y = RNG.normal(size=(60, 4)).astype(np.float32), RNG.integers(0, 2, 60)
@@ -40,6 +41,14 @@ def test_a_budget_is_kept_and_the_certificate_verified(trained, tmp_path):
 def test_exact_noise_is_refused(trained):
     with pytest.raises((li.InputError, li.NotCertified), match=r"take noise back|is no whole number"):
         trained(li.Run(**RUN), epsilon=2.0, delta=1e-4, secure_noise=True)
+
+
+@pytest.mark.parametrize("batching", [li.FullBatch(), li.Cyclic(20), li.Permuted(20)], ids=str)
+def test_no_secret_is_said_to_lower_the_price(batching):
+    found = li.calibrate(li.Run(**RUN | {"batching": batching}, loss=li.Logistic()), epsilon=2.0, delta=1e-4)
+    assert gained(li.account(found.run), 1e-4) == (
+        "correlated-gdp charges epsilon 2: every step counts in full, and all iterates could be published at that "
+        "price")
 
 
 def test_sampled_batches_are_not_trained():

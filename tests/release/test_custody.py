@@ -1,8 +1,10 @@
 """Fits that are charged to a ledger and kept in checkpoints: what is charged when, once, and what is refused first."""
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,16 +12,18 @@ from typer.testing import CliRunner
 
 import lastiterate as li
 from lastiterate.cli import app
-from lastiterate.engine.sealed import FILE_VARIABLE, VARIABLE
+from lastiterate.curves.gdp import Gdp
+from lastiterate.engine.sealed import FILE_VARIABLE, VARIABLE, Key, claim
 from lastiterate.estimators import DPHuberRidge, DPLogisticRegression
 from lastiterate.ledger import GaussianFilter, Ledger, RenyiFilter
 from lastiterate.release import composition_reminder, datafile, linear, open_dataset
 from lastiterate.release.answers import Labels
 from lastiterate.release.charging import charging_of
+from lastiterate.release.fitted import Fitted
 from lastiterate.release.kinds import LINEAR
 from lastiterate.release.linear_plans import Budget
-from lastiterate.release.order import Order
-from lastiterate.release.pipeline import executed
+from lastiterate.release.order import Order, Unread
+from lastiterate.release.pipeline import executed, finish
 from lastiterate.run.counts import NoisyCount
 
 RUN = li.Run(n=60, steps=30, step_size=0.3, batching=li.Permuted(20), loss=li.Logistic(ridge=1e-2))
@@ -139,10 +143,10 @@ def test_a_resumed_fit_counts_with_the_noise_that_it_had(ledger: Ledger, key: Pa
     certificate = li.account(replace(RUN, n=40, noise=li.NoiseMultiplier(20.0),
                                      counts=(NoisyCount(8.0, 20, drawn="apart"),)))
 
-    def killed(rows: np.ndarray) -> float:
+    def killed(rows: np.ndarray, threshold: float | None = None) -> float:
         charging = charging_of(ledger=ledger, dataset="a", checkpoint=tmp_path / "c", every=0.0, key_file=key)
-        return executed(LINEAR, Order(certificate=certificate, data=(rows, y), delta=1e-6, answers=Labels((0, 1)),
-                                      places=places, charging=charging)).counted[0]
+        return executed(LINEAR, Order(certificate=certificate, data=(rows, y), delta=1e-6, places=places,
+                                      answers=Labels((0, 1), threshold), charging=charging)).counted[0]
 
     first = killed(x)
     assert killed(x) == first and len(ledger.total().releases) == 1
@@ -150,6 +154,8 @@ def test_a_resumed_fit_counts_with_the_noise_that_it_had(ledger: Ledger, key: Pa
     others[50] += 1.0
     with pytest.raises(li.InputError, match="other data"):
         killed(others)
+    with pytest.raises(li.InputError, match="another loss or model"):  # the difference of both counts has no noise
+        killed(x, 0.9)
     (tmp_path / "c").unlink()
     assert killed(x) != first and len(ledger.total().releases) == 2
 
@@ -177,6 +183,78 @@ def test_a_resumed_fit_is_charged_once_and_releases_the_same_bits(ledger: Ledger
     with pytest.raises(li.InputError, match="as released"):
         li.train(RUN, records(), seed=3, ledger=ledger, dataset="a", **asked)
     assert len(ledger.total().releases) == 1
+
+
+def test_a_fit_that_is_killed_before_it_looked_at_a_record_goes_on(ledger: Ledger, key: Path, tmp_path: Path) -> None:
+    """Reading the data takes longest and needs most memory: whoever dies there has paid, and does not pay again."""
+    asked = dict(epsilon=1.0, delta=1e-6, ledger=ledger, dataset="a", checkpoint=tmp_path / "c", checkpoint_key=key)
+
+    def dies() -> None:
+        raise Interrupted
+
+    with pytest.raises(Interrupted):
+        ordered(dies, **asked)
+    claim = (tmp_path / "c").read_bytes()
+    assert [release.state for release in ledger.total().releases] == ["touched"]
+    with pytest.raises(li.InputError, match="begun under a ledger"):
+        li.train(RUN, records(), **{name: value for name, value in asked.items() if name not in ("ledger", "dataset")})
+    with pytest.raises(Interrupted):  # kept now, under a key of its own
+        li.train(RUN, records(), progress=interrupt, **asked)
+    kept = (tmp_path / "c").read_bytes()
+    (tmp_path / "c").write_bytes(claim)
+    with pytest.raises(li.InputError, match="rolled back"):
+        li.train(RUN, records(), **asked)
+    (tmp_path / "c").write_bytes(kept)
+    li.train(RUN, records(), **asked)
+    assert [release.state for release in ledger.total().releases] == ["released"] and not (tmp_path / "c").exists()
+
+
+def ordered(before: Callable[[], None], **asked: Any) -> Fitted:
+    """``train`` on records that are read when they are paid for, and do something else ``before``."""
+    charging = charging_of(ledger=asked["ledger"], dataset=asked["dataset"], checkpoint=asked["checkpoint"], every=0.0,
+                           key_file=asked["checkpoint_key"])
+
+    def read() -> Any:
+        before()
+        return records()
+
+    certificate = li.calibrate(RUN, epsilon=asked["epsilon"], delta=asked["delta"])
+    return finish(LINEAR, Order(certificate=certificate, data=Unread(read), delta=asked["delta"], charging=charging))
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_two_that_begin_at_once_draw_one_noise(killed: bool, ledger: Ledger, key: Path, tmp_path: Path) -> None:
+    asked = dict(epsilon=1.0, delta=1e-6, ledger=ledger, dataset="a", checkpoint=tmp_path / "c", checkpoint_key=key)
+
+    def other() -> None:
+        if killed:
+            with pytest.raises(Interrupted):
+                li.train(RUN, records(), progress=interrupt, checkpoint_every=0.0, **asked)
+        else:
+            li.train(RUN, records(), **asked)
+
+    if killed:
+        ordered(other, **asked)
+    else:
+        with pytest.raises(li.InputError, match="by another process"):
+            ordered(other, **asked)
+    assert [release.state for release in ledger.total().releases] == ["released"]
+
+
+def test_a_run_has_one_first_checkpoint(ledger: Ledger) -> None:
+    """Between looking for a checkpoint and writing one another process may write its own: of other data, perhaps."""
+    token, written = ledger.reserve("a", Gdp(0.1), adjacency="zero-out", run="r" * 64, purpose="test"), list[int]()
+    ledger.count(token, 1, lambda: written.append(1))
+    with pytest.raises(li.InputError, match="another process"):
+        ledger.count(token, 1, lambda: written.append(2))
+    assert written == [1] and ledger.counter(token) == 1
+
+
+def test_a_claim_replaces_no_checkpoint(key: Path, tmp_path: Path) -> None:
+    (tmp_path / "c").write_bytes(b"another's")
+    with pytest.raises(li.InputError, match="by another process"):
+        claim(tmp_path / "c", Key(bytes(32)), "t" * 32)
+    assert (tmp_path / "c").read_bytes() == b"another's" and len(list(tmp_path.glob(".c-*"))) == 0
 
 
 def test_a_rolled_back_checkpoint_is_seen_with_a_ledger(ledger: Ledger, key: Path, tmp_path: Path) -> None:

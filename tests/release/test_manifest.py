@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import random
 import shutil
 
@@ -13,7 +14,7 @@ import lastiterate as li
 from lastiterate import cli
 from lastiterate.cli.saving import reported
 from lastiterate.errors import InputError
-from lastiterate.release.folder import sha256
+from lastiterate.release.folder import clean, sha256
 
 RUN = li.Run(n=60, steps=5, step_size=0.5, noise=li.NoiseMultiplier(12.0), loss=li.Logistic(ridge=0.05))
 FILES = ("weights.safetensors", "model.json", "certificate.json", "manifest.json", "report.html")
@@ -166,3 +167,16 @@ def test_folders_from_before_there_was_a_list_hold_and_say_what_was_not_compared
     code, said = verify(copy)
     assert code == 0 and "before folders had a list of their files: nothing compares report.html" in said
     assert li.load(copy).predict(np.zeros((1, 2))).shape == (1,)
+
+
+def test_another_process_takes_no_file_out_of_a_folder_that_is_being_written(folder, tmp_path, monkeypatch):
+    """It saves under the same name at this moment, and removes what processes that were killed left there."""
+    moved = os.rename
+
+    def rename(draft, where):
+        clean(where)
+        moved(draft, where)
+
+    monkeypatch.setattr("lastiterate.release.folder.os.rename", rename)
+    found = li.load(folder).save(tmp_path / "m")
+    assert li.verify(found).holds and [path.name for path in tmp_path.iterdir()] == ["m"]

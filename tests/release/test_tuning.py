@@ -26,6 +26,7 @@ from lastiterate.release.kinds import SELECTED
 from lastiterate.release.order import Order
 from lastiterate.release.pipeline import executed
 from lastiterate.release.tuning import NothingSelected, _draws, _score, parts, planned
+from lastiterate.run.preparation import SquareRoots
 
 N = 200
 
@@ -203,6 +204,31 @@ def test_a_ledger_of_the_estimator_is_not_passed_over(tmp_path: Path) -> None:
     one = DPLogisticRegression(classes=[0, 1], ledger=tmp_path / "l", dataset="a")
     with pytest.raises(li.InputError, match="ledger of the estimator must be None in a search"):
         DPSearchCV(one, {"row_norm": [1.0]}).fit(*records())
+
+
+def test_what_the_estimator_says_of_its_answers_and_rows_holds(tmp_path: Path) -> None:
+    """A threshold decides scores, predictions and the folder, features are the run's; a report of accuracy is refused.
+    """
+    x, y = records()
+
+    def found(**said: object) -> DPSearchCV:
+        one = DPLogisticRegression(row_norm=1.0, classes=(0, 1), algorithm="allocation-sgd", **said)
+        return DPSearchCV(one, {"row_norm": [1.0, 2.0]}, epsilon=20.0, random_state=3).fit(x, y)
+
+    for threshold, share in ((0.999, 0.999), ((1, 3), 0.25)):
+        search = found(threshold=threshold, calibrated=False)
+        expected = (search.best_estimator_.predict_proba(x)[:, 1] >= share).astype(int)
+        np.testing.assert_array_equal(search.predict(x), expected)
+        np.testing.assert_array_equal(search.best_estimator_.fitted_.predict(x), expected)
+        search.best_estimator_.fitted_.save(tmp_path / str(share))
+        np.testing.assert_array_equal(li.load(tmp_path / str(share)).predict(x), expected)
+        assert (expected != (search.best_estimator_.predict_proba(x)[:, 1] >= 0.5)).any()
+    assert found(features="sqrt").best_estimator_.run_.prelude[0] == SquareRoots()
+    for said, word in ((dict(threshold=7), "threshold"), (dict(report_accuracy=0.05), "report_accuracy"),
+                       (dict(features="curves"), "schema"), (dict(calibrated=1), "calibrated")):
+        with pytest.raises(li.InputError, match=word):
+            found(**said)
+    assert _score(np.array([[0.1], [3.0], [-3.0]]), np.array([0, 1, 0]), Labels((0, 1), 0.9), 1) == 3
 
 
 def test_the_command_line(tmp_path: Path) -> None:

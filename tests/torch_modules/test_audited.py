@@ -13,7 +13,7 @@ import torch
 import lastiterate as li
 from lastiterate.audit import audit
 from lastiterate.audit.neighbours import DataSet, Neighbours
-from lastiterate.engine import external_gradients, external_noise
+from lastiterate.engine import external_gradients, noise_ahead
 from lastiterate.torch import gradient_sums, trainer
 
 N, TRIALS, FAILURE = 6, 3000, 1e-6
@@ -45,7 +45,7 @@ def test_a_right_trainer_stands(batching, shown):
     assert report.lower_gaussian > shown * report.upper, "it attacks something"
 
 
-gaussian, asked = external_noise.gaussian, external_gradients._asked_many
+gaussian, asked = noise_ahead.gaussian, external_gradients._asked_many
 chunk_sum = gradient_sums.PerRecord.chunk_sum
 
 
@@ -56,9 +56,9 @@ def clipped_mean(summed, theta, constants, records, real):
 
 
 BROKEN = {
-    "noise halved": (external_noise, "gaussian", lambda key, k, shape: 0.5 * gaussian(key, k, shape)),
+    "noise halved": (noise_ahead, "gaussian", lambda key, k, shape: 0.5 * gaussian(key, k, shape)),
     "one noise for all steps, of both signs": (
-        external_noise, "gaussian", lambda key, k, shape: gaussian(key, 0 * k, shape) * (1 - 2.0 * (k % 2))),
+        noise_ahead, "gaussian", lambda key, k, shape: gaussian(key, 0 * k, shape) * (1 - 2.0 * (k % 2))),
     "clipping forgotten": (gradient_sums.PerRecord, "chunk_sum",
                            lambda summed, *rest: chunk_sum(replace(summed, clip=None), *rest)),
     "clipping after averaging": (gradient_sums.PerRecord, "chunk_sum", clipped_mean),

@@ -72,6 +72,40 @@ def test_a_loader_that_shuffles_is_charged_in_full():
     assert found > 2 * engine.accountant.claimed(DELTA), "the common practice understates by that much"
 
 
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_a_pass_of_which_few_batches_are_read_is_charged(shuffle):
+    """Each of 15 passes may have begun with the same record: 15 steps cost what they cost without batches."""
+    engine, steps, loader = private(poisson=False, passes=0, shuffle=shuffle)
+    engine.accountant.watch(loader).watch(loader)
+    resumed = OpacusAccountant()
+    for _ in range(15):
+        for _ in loader:
+            engine.accountant.step(noise_multiplier=Z, sample_rate=BATCH / N)
+            break
+    resumed.load_state_dict(engine.accountant.state_dict())
+    resumed.watch(private(poisson=False, passes=0)[2])
+    with pytest.raises(InputError, match="whole passes"):
+        describe(engine, optimizer=steps, data_loader=loader)
+    for accountant in (engine.accountant, resumed):
+        assert accountant.curve().mu == full_curve([(Z, 0.1, 15)], 1).mu > 2.7 * full_curve([(Z, 0.1, 15)], 10).mu
+    for _ in range(2):
+        for _ in loader:
+            engine.accountant.step(noise_multiplier=Z, sample_rate=BATCH / N)
+    assert engine.accountant.curve().mu == pytest.approx(full_curve([(Z, 0.1, 17)], 1).mu)
+    for _ in range(10):  # of batches that were kept, or by who does not iterate
+        engine.accountant.step(noise_multiplier=Z, sample_rate=BATCH / N)
+    assert engine.accountant.curve().mu == pytest.approx(full_curve([(Z, 0.1, 18)], 1).mu)
+
+
+@pytest.mark.parametrize("poisson", [True, False])
+def test_batches_that_are_added_up_are_refused(poisson):
+    engine, _, loader = private(poisson=poisson, passes=0)
+    engine.accountant.watch(loader)
+    engine.accountant.step(noise_multiplier=Z, sample_rate=2 * BATCH / N)
+    with pytest.raises(InputError, match="may be in several that are added up"):
+        engine.accountant.curve()
+
+
 def test_the_order_of_the_data_and_batches_that_are_left_out():
     engine, steps, loader = private(poisson=False, shuffle=False, passes=1)
     assert describe(engine, optimizer=steps, data_loader=loader).batching == li.Cyclic(BATCH)

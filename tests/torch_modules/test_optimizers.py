@@ -12,6 +12,7 @@ from torch.optim import lr_scheduler
 import lastiterate as li
 from lastiterate.engine.streaming.devices import Arrays
 from lastiterate.errors import InputError
+from lastiterate.ledger import GaussianFilter, Ledger
 from lastiterate.torch import Grouped
 from lastiterate.torch.module_optimizer import ModuleOptimizer
 from lastiterate.torch.parameters import Parameters
@@ -185,6 +186,12 @@ REFUSED = {
     "random numbers": (lambda p: Random(p, 0.1), "no random numbers"),
     "hooks": (hooked, "no hooks"),
     "sparse": (lambda p: torch.optim.SparseAdam(p), "gradients alone"),
+    "a schedule that ends before the run": (
+        lambda p: lr_scheduler.OneCycleLR(torch.optim.SGD(p, 0.1), 0.1, PLAIN.steps - 3),
+        "each of the run's 8 steps, and OneCycleLR ends, got 'an error after step 6'"),
+    "a table of rates that is too short": (
+        lambda p: lr_scheduler.LambdaLR(torch.optim.SGD(p, 0.1), [1.0, 0.5, 0.2, 0.1].__getitem__),
+        "each of the run's 8 steps, and LambdaLR ends, got 'an error after step 4'"),
 }
 
 
@@ -195,11 +202,29 @@ def test_what_is_refused_before_anything_is_trained(refused: str):
         train(optimizer)
 
 
+def test_a_schedule_as_long_as_the_run_is_taken_and_a_refused_one_is_not_paid_for(tmp_path: Path):
+    for each in (PLAIN.steps - 1, PLAIN.steps):  # torch looks up one rate more than it uses
+        assert train(lambda p, each=each: lr_scheduler.OneCycleLR(torch.optim.SGD(p, 0.1), 0.1, total_steps=each + 1))
+    ledger = Ledger(tmp_path / "l")
+    ledger.add("d", unit="record", adjacency="zero-out", filter=GaussianFilter(900.0))
+    before = (tmp_path / "l").read_bytes()
+    with pytest.raises(InputError, match="OneCycleLR ends"):
+        train(lambda p: lr_scheduler.OneCycleLR(torch.optim.SGD(p, 0.1), 0.1, 3), ledger=ledger, dataset="d")
+    assert (tmp_path / "l").read_bytes() == before
+
+
+def test_an_optimizer_is_named_and_tried_for_the_parameters_that_it_gets():
+    matrices = torch.nn.Linear(4, 3, bias=False).double()
+    assert train(lambda p: torch.optim.SGD([each for each in p if each.ndim == 2], 0.1), model=matrices).certificate
+    assert train(lambda p: torch.optim.SGD([{"params": [p[0], p[3]]}, {"params": p[1:3], "lr": 0.05}], 0.1)).certificate
+
+
 def test_what_the_run_says_is_taken_and_what_is_harmless(kept: dict[str, Any]):
     coupled = replace(PLAIN, update=li.PostProcessing("Adam", "coupled"))
     assert train(lambda p: torch.optim.Adam(p, lr=0.1, weight_decay=0.1), coupled).run == coupled
     assert train(lambda p: torch.optim.SGD(p, lr=0.1, weight_decay=0.1))  # the same as decay apart
     assert train(lambda p: torch.optim.AdamW(p, lr=0.1, weight_decay=0.1))
+    assert train(lambda p: torch.optim.Rprop(p, lr=0.1)).run.update == li.PostProcessing("Rprop")  # state
     assert train(lambda p: Own(p, lr=0.1)).run.update == li.PostProcessing("Own")
     with pytest.raises(InputError, match="needs an optimizer of torch"):
         train(lambda p: Own(p, lr=0.1), **kept)

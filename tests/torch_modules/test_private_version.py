@@ -53,5 +53,7 @@ def test_parts_that_are_shared_stay_shared_and_others_stay_as_they_are():
     assert isinstance(private_version(nn.BatchNorm2d(8)).module, nn.GroupNorm)
     inside = private_version(nn.DataParallel(nn.Linear(2, 2)))
     assert type(inside.module) is nn.Linear and inside.changed == ("DataParallel: the module inside of it",)
+    with pytest.raises(InputError, match=r"must be a torch\.nn\.Module, got 'type'"):
+        private_version(nn.Linear)
     with pytest.raises(InputError, match="seen a batch"):
         private_version(nn.LazyBatchNorm1d())

@@ -148,6 +148,9 @@ def test_data_are_n_finite_records():
     assert "must be a Dataset, a dictionary, or a tuple" in refused(module, data=X)
     assert "arrays of numbers" in refused(module, data=(X, np.array(list("abcdef"))))
 
+    for lists in ({"input_ids": X.tolist()}, (X.tolist(), Y), (X, Y.tolist())):
+        assert "must be tensors or arrays with the records along their first axis" in refused(module, data=lists)
+
     class Stream(torch.utils.data.IterableDataset):
         def __iter__(self):
             return iter(())

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from benchmarks.audit.bugs import runs
 from benchmarks.audit.bugs.bug import Bug
-from lastiterate.engine import gathered, loop, trainer
+from lastiterate.engine import gathered, loop, many_models, trainer
 from lastiterate.engine.samplers.dealt import words
 from lastiterate.engine.samplers.poisson import PoissonDraws
 from lastiterate.engine.samplers.random_allocation import AllocatedEachPass
@@ -51,10 +51,10 @@ def overlapping(sampler, read, data, key, k):
 
 
 TWO_BATCHES = (loop, "step_at", repeated)
-PUBLIC_ORDER = (trainer, "drawn_once", lambda program, data, key: data)
-IN_PLACE = (trainer, "places", lambda run, key: None)
+PUBLIC_ORDER = (many_models, "drawn_once", lambda program, data, key: data)
+IN_PLACE = ((trainer, "drawn_once", PUBLIC_ORDER[2]), (trainer, "places", lambda run, key: None))
 ONE_DRAW = ((loop, "drawn_for_pass", lambda program, data, key, number: for_pass(program, data, key, 0 * number)),
-            (trainer, "drawn_for_pass",
+            (many_models, "drawn_for_pass",
              lambda program, data, key, number: for_pass(program, data, key, 0 * jnp.asarray(number))),
             (gathered, "words", lambda key, first, last, n: (next(words(key, 0, 1, n)) for _ in range(first, last))))
 
@@ -68,7 +68,7 @@ BUGS = (
     Bug("Poisson batches of twice the rate", runs.RARE,
         ((PoissonDraws, "places", lambda sampler, key, number, begin, places=PoissonDraws.places:
           places(replace(sampler, rate=2 * sampler.rate), key, number, begin)),)),
-    Bug("public order instead of a permutation", runs.CONTRACTING, (PUBLIC_ORDER, IN_PLACE)),
+    Bug("public order instead of a permutation", runs.CONTRACTING, (PUBLIC_ORDER, *IN_PLACE)),
     Bug("one allocation for all passes", runs.ALLOCATED, ONE_DRAW),
     Bug("a secret block that begins with its neighbour's last record", runs.ALLOCATED,
         ((AllocatedEachPass, "batch_sum", overlapping),)),

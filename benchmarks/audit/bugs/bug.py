@@ -7,20 +7,23 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import jax
+
 import lastiterate as li
-from lastiterate.audit import checkpoints
-from lastiterate.engine import external_gradients, external_noise, loop, trainer
+from lastiterate.engine import external_gradients, external_steps, loop, many_models, noise_ahead, trainer
 from lastiterate.engine.samplers.bins import by_bin, sorted_by_bin
 from lastiterate.engine.samplers.permuted import by_words
 from lastiterate.engine.samplers.reshuffled import into_fresh_blocks
 
 Patch = tuple[Any, str, Any]
 """Where, which name, and what stands there instead."""
-PROGRAMS = (loop.advance, loop.advance_in_place, loop.advance_exactly, loop.trace, trainer._many, by_words,
-            into_fresh_blocks, by_bin, sorted_by_bin, checkpoints._onward, checkpoints._started,
-            external_gradients._asked, external_gradients.ended_outside, external_gradients._asked_many,
-            external_gradients._ended_many, external_noise._units, external_noise._noise_of, external_noise.noise_many)
-"""Compiled programs that hold the trainer's lines."""
+NOISE = noise_ahead.normal, noise_ahead.normal_of_models
+"""Compiled programs that draw noise, and nothing else."""
+STEPS = (loop.advance, many_models.advance_many, many_models._begun, many_models._drawn, many_models._drawn_for_pass,
+         by_words, into_fresh_blocks, by_bin, sorted_by_bin, external_gradients._asked, external_gradients._asked_many,
+         external_gradients._ended_many, external_steps.ended_outside, external_steps.noise_outside,
+         external_steps.noise_of_models)
+"""Compiled programs that hold the trainer's other lines."""
 
 
 @dataclass(frozen=True)
@@ -39,12 +42,12 @@ class Bug:
 
 def stepping(function: Any) -> tuple[Patch, ...]:
     """``function`` in the place of a stretch of steps, of one model and of many."""
-    return tuple((trainer, name, function) for name in ("advance", "advance_in_place"))
+    return (many_models, "advanced", function), (trainer, "advance", jax.jit(function, static_argnums=8))
 
 
-def forget() -> None:
-    """Compile the trainer's programs anew; all others are kept."""
-    for program in PROGRAMS:
+def forget(patches: tuple[Patch, ...]) -> None:
+    """Compile the programs anew that hold what is replaced; all others are kept."""
+    for program in NOISE if all(module is noise_ahead for module, _, _ in patches) else NOISE + STEPS:
         program.clear_cache()
 
 
@@ -53,7 +56,7 @@ def patched(*patches: Patch) -> Iterator[None]:
     """A trainer with some lines replaced; they stand again afterwards."""
     before = [(module, name, module[name] if isinstance(module, dict) else module.__dict__[name])
               for module, name, _ in patches]
-    forget()
+    forget(patches)
     try:
         for patch in patches:
             _put(*patch)
@@ -61,7 +64,7 @@ def patched(*patches: Patch) -> Iterator[None]:
     finally:
         for patch in reversed(before):
             _put(*patch)
-        forget()
+        forget(patches)
 
 
 def _put(module: Any, name: Any, value: Any) -> None:

@@ -9,14 +9,14 @@ import jax.numpy as jnp
 
 from benchmarks.audit.bugs import runs
 from benchmarks.audit.bugs.bug import Bug, Patch
-from lastiterate.engine import loop, seeded_key, trainer
+from lastiterate.engine import loop, noise_ahead, seeded_key, trainer
 
-gaussian, update, stream = loop.gaussian, loop.update, loop.stream
+gaussian, update, stream = noise_ahead.gaussian, loop.update, noise_ahead.stream
 
 
 def of_unit(change) -> tuple[Patch, ...]:
     """Noise as a function of the key, the step and the noise that it should be."""
-    return ((loop, "gaussian", lambda key, k, shape: change(key, k, gaussian(key, k, shape))),)
+    return ((noise_ahead, "gaussian", lambda key, k, shape: change(key, k, gaussian(key, k, shape))),)
 
 
 def noise_once(program, state, data, order, noise, k, step):
@@ -46,15 +46,15 @@ def short_key(key, which):
     return stream(jnp.asarray(key) * jnp.asarray([1, 0, 0, 0], jnp.uint32) & 255, which)
 
 
-NOISE_HALVED = (loop, "gaussian", lambda key, k, shape: 0.5 * gaussian(key, k, shape))
+NOISE_HALVED = (noise_ahead, "gaussian", lambda key, k, shape: 0.5 * gaussian(key, k, shape))
 NOISE_ONCE = (loop, "update", noise_once)
 DIVIDED_TWICE = (loop, "update", divided_twice)
-SAME_KEY = (loop, "gaussian", lambda key, k, shape: gaussian(key, 0 * k, shape))
+SAME_KEY = (noise_ahead, "gaussian", lambda key, k, shape: gaussian(key, 0 * k, shape))
 KNOWN_SEED = (trainer, "fresh_key", lambda: seeded_key(7))
-ANTITHETIC = (loop, "gaussian", lambda key, k, shape: gaussian(key, k // 2, shape) * (1 - 2.0 * (k % 2)))
-EVERY_16 = (loop, "gaussian", lambda key, k, shape: gaussian(key, k % 16, shape))
-ONE_NUMBER = (loop, "gaussian", lambda key, k, shape: jnp.broadcast_to(gaussian(key, k, (shape[0], 1)), shape))
-ONE_CLASS = (loop, "gaussian", lambda key, k, shape: jnp.broadcast_to(gaussian(key, k, (1, shape[1])), shape))
+ANTITHETIC = (noise_ahead, "gaussian", lambda key, k, shape: gaussian(key, k // 2, shape) * (1 - 2.0 * (k % 2)))
+EVERY_16 = (noise_ahead, "gaussian", lambda key, k, shape: gaussian(key, k % 16, shape))
+ONE_NUMBER = (noise_ahead, "gaussian", lambda key, k, shape: jnp.broadcast_to(gaussian(key, k, (shape[0], 1)), shape))
+ONE_CLASS = (noise_ahead, "gaussian", lambda key, k, shape: jnp.broadcast_to(gaussian(key, k, (1, shape[1])), shape))
 
 BUGS = (
     Bug("noise halved", runs.BASE, (NOISE_HALVED,)),
@@ -73,6 +73,7 @@ BUGS = (
     Bug("uniform noise", runs.ONE_STEP, of_unit(uniform)),
     Bug("noise rounded to an eighth of its size", runs.ONE_STEP,
         of_unit(lambda key, k, unit: jnp.round(8 * unit) / 8)),
-    Bug("keys of 8 bits", runs.BASE, ((loop, "stream", short_key),)),
+    Bug("keys of 8 bits", runs.BASE,
+        ((noise_ahead, "stream", short_key), (noise_ahead, "streams", jax.vmap(short_key, (0, None))))),
     Bug("a known seed", runs.BASE, (KNOWN_SEED,)),
 )

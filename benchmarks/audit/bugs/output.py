@@ -12,23 +12,23 @@ from benchmarks.audit.bugs.bug import Bug, Patch, stepping
 from lastiterate.engine import loop, trainer
 from lastiterate.engine.loop import State
 
-advance, summed, of = loop.advance, loop.batch_sum, trainer.StepProgram.of
+advanced, summed, of = loop.advanced, loop.batch_sum, trainer.StepProgram.of
 fit = trainer.Trainer.fit
 
 
-def best_of_two(program, ahead, state, data, key, plan, first, last):
+def best_of_two(program, state, data, order, plan, noise, first, last, every):
     """Of the last two iterates, the one nearer to the origin."""
-    one = advance(program, ahead, state, data, key, plan, first, last - 1)
-    two = advance(program, ahead, one, data, key, plan, last - 1, last)
-    return State(jnp.where((one.theta**2).sum() < (two.theta**2).sum(), one.theta, two.theta), two.memory)
+    one, _ = advanced(program, state, data, order, plan, noise, first, last - 1, every)
+    two, iterates = advanced(program, one, data, order, plan, noise, last - 1, last, every)
+    return State(jnp.where((one.theta**2).sum() < (two.theta**2).sum(), one.theta, two.theta), two.memory), iterates
 
 
-def averaged(program, ahead, state, data, key, plan, first, last):
+def averaged(program, state, data, order, plan, noise, first, last, every):
     total = jnp.zeros_like(state.theta)
     for k in range(AVERAGED):
-        state = advance(program, ahead, state, data, key, plan, k, k + 1)
+        state, iterates = advanced(program, state, data, order, plan, noise, k, k + 1, every)
         total = total + state.theta
-    return State(total / AVERAGED, state.memory)
+    return State(total / AVERAGED, state.memory), iterates
 
 
 def lost_with_the_record(program, *rest):

@@ -14,7 +14,7 @@ from lastiterate.engine.loop import State
 from lastiterate.estimators import DPLogisticRegression
 from lastiterate.release import linear
 
-arrange, advance, fit = trainer.arrange, loop.advance, linear.fit
+arrange, advanced, fit = trainer.arrange, loop.advanced, linear.fit
 
 
 def before(change) -> tuple[Patch, ...]:
@@ -37,8 +37,9 @@ def standardised(rows, answers):
 
 def started(at) -> tuple[Patch, ...]:
     """First parameters that are a function of rows and targets."""
-    def moved(program, ahead, state, data, key, plan, first, last):
-        return advance(program, ahead, State(state.theta + at(*data), state.memory), data, key, plan, first, last)
+    def moved(program, state, data, order, plan, noise, first, *rest):
+        begun = State(state.theta + jnp.where(first == 0, at(*data), 0.0), state.memory)
+        return advanced(program, begun, data, order, plan, noise, first, *rest)
 
     return stepping(moved)
 

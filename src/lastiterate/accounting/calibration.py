@@ -13,8 +13,7 @@ from typing import Literal
 from lastiterate.accounting.accounted_run import UPPER
 from lastiterate.accounting.budgets import check_budget
 from lastiterate.accounting.certificate import Certificate, account
-from lastiterate.accounting.least_factor import NEARLY, excess_of, least_factor
-from lastiterate.accounting.roots import Root, falling_root
+from lastiterate.curves.roots import Root, falling_root
 from lastiterate.errors import InputError, NotCertified
 from lastiterate.run.evidence import Evidence
 from lastiterate.run.losses import Abstract
@@ -24,6 +23,10 @@ from lastiterate.theorems.theorem import Theorem
 
 MOST_STEPS = 10**7
 """The longest run that ``calibrate`` looks for."""
+NEARLY = 1 + 1e-6
+"""Noise is found within this factor."""
+FARTHEST = 40 * math.log(4)
+"""The logarithm of the largest factor of noise, or number of steps, that is tried."""
 
 
 def calibrate(
@@ -69,6 +72,15 @@ def calibrated(run: Run, *, epsilon: float, delta: float, field: Literal["noise"
     # what a theorem assumes seldom depends on the size of the noise: those that hold for the probe decide, all confirm
     found = _least_noise(run, partial(excess, theorems=holding), epsilon, delta)
     return found if excess(scale_noise(found, 1 / NEARLY)) > 0 else _least_noise(run, excess, epsilon, delta)
+
+
+def excess_of(found: float, delta: float) -> float:
+    """-log(log(found) / log(delta)), positive exactly where ``found`` is above ``delta``.
+
+    Gaussian tails make it nearly a line in the logarithm of the noise: log(found) grows with the noise's square.
+    """
+    value = -math.log(math.log(min(max(found, 1e-300), 1 - 1e-9)) / math.log(delta))
+    return min(value, 0.0) if found <= delta else max(value, 1e-300)
 
 
 def with_kind_of_noise(run: Run) -> Run:
@@ -118,11 +130,11 @@ def _costly_search(run: Run, field: str, epsilon: float, delta: float, at_least:
         return lambda x: excess_of(Certificate.of(candidate(x), asked, at_least).coarse_delta(epsilon, times), delta)
 
     asked, root = holding, Root(0.0 if field == "noise" else -math.log(run.steps), 2.0)
-    for times, tolerance, tries, longest in ((2, 0.02, 60, 4.0), (1, 1.5e-3, 40, 0.1), (0, 4e-4, 3, 0.1)):
+    for times, enough, tries, longest in ((2, 0.02, 60, 4.0), (1, 1.5e-3, 40, 0.1), (0, 4e-4, 3, 0.1)):
         if times == 0:
             asked = (Certificate.of(candidate(root.at), asked, at_least).coarse_best(epsilon, 1).theorem,)
-        found = falling_root(excess(times, asked), root.at, root.slope, tolerance=tolerance, tries=tries,
-                             longest=longest)
+        found = falling_root(excess(times, asked), root.at, root.slope, enough=enough, tries=tries,
+                             longest=longest, farthest=FARTHEST, least=1e-7)
         root = root if found is None else found
     for theorems in (asked, UPPER):
         for more in (0.0, 1e-9, 1e-6, 1e-4, 1e-3, 1e-2, 1e-1):  # rounding decides between 0 and a little more
@@ -134,7 +146,7 @@ def _costly_search(run: Run, field: str, epsilon: float, delta: float, at_least:
 
 
 def _longer(run: Run, within: Callable[[Run], bool]) -> Run:
-    """The longest run from ``run`` on that is still certified: a search in real numbers stops near it."""
+    """The longest run from ``run`` on that is still certified, by strides that double and then halve."""
     low, stride = run.steps, 1
     while low + stride <= MOST_STEPS and within(replace(run, steps=low + stride)):
         low, stride = low + stride, 2 * stride
@@ -148,10 +160,12 @@ def _longer(run: Run, within: Callable[[Run], bool]) -> Run:
 def _least_noise(run: Run, excess: Callable[[Run], float], epsilon: float, delta: float) -> Run:
     """The run with the least noise, within ``NEARLY``, that is certified."""
     base = with_unit_noise(run)
-    found = least_factor(lambda factor: excess(scale_noise(base, factor)))
-    if found is None:
+    # a little below 0: ``epsilon(delta)`` of the run is rounded up further than ``delta(epsilon)``
+    root = falling_root(lambda x: excess(scale_noise(base, math.exp(x))) + 1e-8, 0.0, 2.0, enough=0.0, tries=400,
+                        longest=4.0, farthest=FARTHEST, least=9e-7)
+    if root is None:
         raise _out_of_reach(epsilon, delta)
-    return scale_noise(base, found)
+    return scale_noise(base, math.exp(root.at))
 
 
 def _out_of_reach(epsilon: float, delta: float) -> InputError:
@@ -160,19 +174,11 @@ def _out_of_reach(epsilon: float, delta: float) -> InputError:
 
 
 def _most_steps(run: Run, within: Callable[[Run], bool], epsilon: float, delta: float) -> Run:
-    """Bisection on the number of steps for schedules that have one; bounds grow with the steps."""
+    """The longest run, for schedules of any length; bounds grow with the steps."""
     _require_free_schedule(run)
-    low, high = 0, 1
-    while high < MOST_STEPS and within(replace(run, steps=high)):
-        low, high = high, min(high * 4, MOST_STEPS)
-    if high == MOST_STEPS and within(replace(run, steps=MOST_STEPS)):
-        return replace(run, steps=MOST_STEPS)
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if within(replace(run, steps=middle)) else (low, middle)
-    if low == 0:
+    if not within(replace(run, steps=1)):
         raise _too_short(epsilon, delta)
-    return replace(run, steps=low)
+    return _longer(replace(run, steps=1), within)
 
 
 def _require_free_schedule(run: Run) -> None:

@@ -102,11 +102,11 @@ def _without_reasons(body: dict[str, Any]) -> dict[str, Any]:
     return body | {"verdicts": [{**row, "reasons": []} if isinstance(row, dict) else row for row in verdicts]}
 
 
-def _texts(value: Any) -> bool:
+def _texts(value: object) -> bool:
     return isinstance(value, dict) and all(isinstance(text, str) for text in value.values())
 
 
-def completed(description: Any, fresh: Any) -> Any:
+def completed(description: object, fresh: object) -> Any:
     """A description as it was written, with fields that it did not have then: readers took their defaults."""
     if isinstance(description, dict) and isinstance(fresh, dict):
         return fresh | {key: completed(value, fresh.get(key)) for key, value in description.items()}
@@ -115,7 +115,7 @@ def completed(description: Any, fresh: Any) -> Any:
     return description
 
 
-def same(stored: Any, wanted: Any, *, larger: float = 1e-9) -> bool:
+def same(stored: object, wanted: object, *, larger: float = 1e-9) -> bool:
     """Equal, numbers up to 1e-9 (another machine may round differently); a bool or infinity equals no number.
 
     ``larger``: how much larger, relatively, a stored number may be.

@@ -9,7 +9,7 @@ from lastiterate.accounting.calibration import scale_noise, with_kind_of_noise, 
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.accounting.exact_steps import ExactRun, preparation_squared
 from lastiterate.curves.renyi import Rdp
-from lastiterate.curves.tails import smallest_true
+from lastiterate.curves.roots import smallest_true
 from lastiterate.errors import InputError
 from lastiterate.run.run import Run, check_run
 from lastiterate.theorems.composition_gdp import composition_mu

@@ -33,7 +33,7 @@ LONGEST = 64_000
 """Characters of JSON that a releaser's statement may have."""
 
 
-def check_statement(statement: Any) -> dict[str, Any]:
+def check_statement(statement: object) -> dict[str, Any]:
     """``statement`` itself, if it holds known entries of the right form; ``InputError`` otherwise.
 
     Those of ``TEXTS``: texts; ``public_facts``: objects with ``fact`` and ``source``; ``charged``, ``not_charged``:
@@ -83,7 +83,7 @@ def read_statement(path: str | Path) -> dict[str, Any]:
         raise InputError("statement", "must be a TOML or JSON file", str(error)[:120]) from None
 
 
-def _text(name: str, value: Any) -> None:
+def _text(name: str, value: object) -> None:
     if not isinstance(value, str):
         raise InputError(f"statement: {name}", "must be a text", value)
 
@@ -97,12 +97,12 @@ def _settings(settings: Any) -> None:
             raise InputError(f"statement: audit: settings: {name}", f"must be of type {kind.__name__}", settings[name])
 
 
-def _list(name: str, value: Any) -> list[Any]:
+def _list(name: str, value: object) -> list[Any]:
     if not isinstance(value, list):
         raise InputError(f"statement: {name}", "must be a list", value)
     return value
 
 
-def _object(name: str, value: Any, entries: tuple[str, ...]) -> None:
+def _object(name: str, value: object, entries: tuple[str, ...]) -> None:
     if not isinstance(value, dict) or not set(value) <= set(entries):
         raise InputError(f"statement: {name}", "must be a table of " + ", ".join(entries), value)

@@ -33,11 +33,12 @@ def gained(certificate: Guarantee, delta: float) -> str:
     assert best is not None
     if (beyond := certificate.run.method.beyond_composition) is not None:
         return beyond.format(secret=secrets(certificate.run))
-    charge = rounded_up(composition_epsilon(certificate, delta))
-    if best.theorem.name == COMPOSITION:
-        return (f"composition charges epsilon {charge}: every step counts in full, and all iterates could be published "
-                "at that price")
     hidden = any(assumption.name == "last_iterate_only" for assumption in best.theorem.assumptions)
     kept = [part for part in (secrets(certificate.run), "the iterates before the last one" if hidden else "") if part]
-    return (f"composition would charge epsilon {charge} for the same run; that " + " and ".join(kept)
-            + f" stay secret brings it to {rounded_up(certificate.epsilon(delta))}")
+    charged = rounded_up(certificate.epsilon(delta))
+    if best.theorem.name == COMPOSITION or not kept or not certificate.run.decided_noise.independent:
+        who = "composition" if best.theorem.name == COMPOSITION else best.theorem.name
+        return (f"{who} charges epsilon {charged}: every step counts in full, and all iterates could be published at "
+                "that price")
+    return (f"composition would charge epsilon {rounded_up(composition_epsilon(certificate, delta))} for the same run; "
+            "that " + " and ".join(kept) + f" stay secret brings it to {charged}")

@@ -15,7 +15,8 @@ from lastiterate.accounting.guarantee import Guarantee
 from lastiterate.accounting.wording import CAVEATS, NEIGHBOURS, finite
 from lastiterate.curves.curve import UP, Curve
 from lastiterate.curves.gdp import Gdp
-from lastiterate.curves.tails import gdp_delta, smallest_true
+from lastiterate.curves.roots import smallest_true
+from lastiterate.curves.tails import gdp_delta
 from lastiterate.run.evidence import Fact
 from lastiterate.run.run import Run
 from lastiterate.theorems.theorem import Applies

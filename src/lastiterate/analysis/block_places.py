@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lastiterate.analysis.constant_shift import constant_mus
 from lastiterate.analysis.fresh_places import latest_shift
@@ -139,7 +139,7 @@ def merged(weights: Array, mus: Array, *, up: bool) -> tuple[Array, Array]:
     sums: list[float] = [math.fsum(weights[mus == value]) for value in (0.0, math.inf)]
     found = [0.0, math.inf]
     if not apart.all():
-        exact: Any = np.log2(mus[~apart]) * PER_OCTAVE
+        exact: Array = np.log2(mus[~apart]) * PER_OCTAVE
         level = (np.ceil(exact + 1e-6) if up else np.floor(exact - 1e-6)).astype(np.int64)
         low = int(level.min())
         sums += _sums(level - low, weights[~apart]).tolist()
@@ -148,7 +148,7 @@ def merged(weights: Array, mus: Array, *, up: bool) -> tuple[Array, Array]:
     return total[total > 0], mu[total > 0]
 
 
-def _sums(level: Any, weights: Array) -> Array:
+def _sums(level: NDArray[np.int64], weights: Array) -> Array:
     """The sums of the weights on every level; all blocks but the last are alike, so that few roundings happen."""
     alike = weights == weights[0]
     sums: Array = np.bincount(level[alike], minlength=int(level.max()) + 1) * np.float64(weights[0])

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, final
+from typing import final
 
 import numpy as np
 
@@ -55,7 +55,7 @@ def of_values(values: Array, weights: Array) -> Law:
     points = MOST // 4 if between.any() else 2
     spacing = (most - least) / (points - 1)
     place = np.where(values == most, points - 1, np.floor((values - least) / spacing - GUARD))
-    masses: Any = np.bincount(np.maximum(place, 0).astype(np.int64), weights=weights, minlength=points)
+    masses = np.asarray(np.bincount(np.maximum(place, 0).astype(np.int64), weights=weights, minlength=points), float)
     return _sound(Law(least, spacing, masses, 0.0, least, most))
 
 
@@ -90,7 +90,7 @@ def _coarser(law: Law, spacing: float) -> Law:
     if law.spacing == spacing:
         return law
     places = np.floor(np.arange(law.masses.size) * (law.spacing / spacing) - GUARD)
-    masses: Any = np.bincount(np.maximum(places, 0).astype(np.int64), weights=law.masses)
+    masses = np.asarray(np.bincount(np.maximum(places, 0).astype(np.int64), weights=law.masses), float)
     return replace(law, spacing=spacing, masses=masses)
 
 

@@ -10,10 +10,10 @@ violators until the slopes dS/dX increase; mu^2 is the sum of dS^2 / dX over the
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 Array = NDArray[np.float64]
 
@@ -43,7 +43,7 @@ def pool(log_shift: Array, log_noise: Array) -> tuple[Array, Array]:
     return log_shift, log_noise
 
 
-def optimal_mu(c: Any, s: Any, v: Any, start: float = 0.0) -> float:
+def optimal_mu(c: ArrayLike, s: ArrayLike, v: ArrayLike, start: float = 0.0) -> float:
     """The optimal mu for Lipschitz constants ``c``, sensitivities ``s`` and noise variances ``v`` (each length T).
 
     ``start``: distance of the two starts, or the diameter after a restart. Steps without noise absorb no shift and
@@ -99,7 +99,7 @@ def best_restart(c: Array, s: Array, v: Array, diameter: float) -> float:
     return min(found, search(cost, steps)) if len(windows) < steps and (c > 1).any() else found
 
 
-def search(cost: Any, longest: int) -> float:
+def search(cost: Callable[[int], float], longest: int) -> float:
     """Smallest value of ``cost(w)`` found on a geometric grid of 1 <= w <= longest, then around its best point."""
     grid = sorted({round(longest ** (i / 24)) for i in range(25)})
     values = {w: cost(w) for w in grid}

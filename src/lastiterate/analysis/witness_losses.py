@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lastiterate.run.adjacency import records_moved
 from lastiterate.run.arrays import Array
@@ -55,13 +55,13 @@ def unequal_batches(run: Run) -> bool:
     return run.shares != (1.0, 1.0)
 
 
-def power(sign: int, rate: float, count: Any) -> Array:
+def power(sign: int, rate: float, count: NDArray[np.int64]) -> Array:
     """(sign e^rate)^count."""
     size = np.where(count == 0, 1.0, np.exp(rate * count))
     return size if sign > 0 else np.where(count % 2 == 0, size, -size)
 
 
-def geometric(sign: int, rate: float, count: Any) -> Array:
+def geometric(sign: int, rate: float, count: NDArray[np.int64]) -> Array:
     """1 + x + ... + x^(count - 1), x = sign e^rate."""
     if sign < 0:  # nothing cancels
         return (1 - power(sign, rate, count)) / (1 + math.exp(rate))

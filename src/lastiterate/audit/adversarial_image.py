@@ -108,7 +108,7 @@ def instantiate(run: Run, model: ImageModel, images: np.ndarray, labels: np.ndar
     return ImageNeighbours(np.asarray(images), present, np.asarray(labels), record, int(values[votes.argmax()]))
 
 
-def all_logits(model: ImageModel, trained: Any, images: np.ndarray) -> np.ndarray:
+def all_logits(model: ImageModel, trained: object, images: np.ndarray) -> np.ndarray:
     """Logits (images, models, classes); leaves of ``trained`` have the models as their first axis."""
     def one(image: jax.Array) -> jax.Array:
         return jax.vmap(lambda params: quick(model.logits)(params, image))(trained)
@@ -116,7 +116,7 @@ def all_logits(model: ImageModel, trained: Any, images: np.ndarray) -> np.ndarra
     return np.asarray(jax.lax.map(one, images, batch_size=min(AT_ONCE, len(images))))
 
 
-def _known(model: ImageModel, trained: Any, images: np.ndarray, labels: np.ndarray, record: int | None) -> int:
+def _known(model: ImageModel, trained: object, images: np.ndarray, labels: np.ndarray, record: int | None) -> int:
     """The record that is to be changed: all models must know its label."""
     places = np.arange(len(labels)) if record is None else np.array([record])
     said = all_logits(model, trained, images[places]).argmax(axis=2)

@@ -14,12 +14,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lastiterate.engine.gaussian_noise import Key, Number
-from lastiterate.engine.loop import Schedule, State, advance, drawn_for_pass, drawn_once, schedule, start
+from lastiterate.engine.many_models import Models
 from lastiterate.engine.network import prepared
 from lastiterate.engine.parameter_form import Form
 from lastiterate.engine.prepare import arrange
-from lastiterate.engine.program import StepProgram
 from lastiterate.engine.record_loss import RecordLoss
 from lastiterate.engine.trainer import Loop, Trainer
 from lastiterate.errors import InputError
@@ -33,7 +31,7 @@ Many = Callable[[Run, tuple[Any, ...], Any, Sequence[int], Look], np.ndarray]
 the run; a pure function of the data and of every model's key."""
 
 
-def fit_networks(run: Run, loss: RecordLoss, params: Any, data: tuple[Any, ...], keys: np.ndarray, *,
+def fit_networks(run: Run, loss: RecordLoss, params: object, data: tuple[Any, ...], keys: np.ndarray, *,
                  checkpoints: Sequence[int] | None = None, batch_models: int = 30, many: Many | None = None) -> Any:
     """One network per key, for audits and experiments: parameters structured like ``params``, arrays (models, ...).
 
@@ -68,7 +66,7 @@ def weights_after(run: Run, features: np.ndarray, target: np.ndarray, keys: np.n
                          jnp.asarray(keys), checkpoints, lambda weights: weights)
 
 
-def trainer(run: Run, loss: RecordLoss, params: Any, data: tuple[Any, ...], many: Many | None = None
+def trainer(run: Run, loss: RecordLoss, params: object, data: tuple[Any, ...], many: Many | None = None
             ) -> Callable[[Any, Sequence[int], Look], np.ndarray]:
     """What trains networks for keys, and looks at them: ``many``, or the library's loop; under 64-bit JAX."""
     if many is not None:
@@ -76,37 +74,17 @@ def trainer(run: Run, loss: RecordLoss, params: Any, data: tuple[Any, ...], many
     return partial(looked_at, *prepared(run, loss, params, data))
 
 
-def looked_at(loop: Loop, first: jax.Array, arranged: Any, keys: jax.Array, checkpoints: Sequence[int], look: Look
+def looked_at(loop: Loop, first: jax.Array, arranged: object, keys: jax.Array, checkpoints: Sequence[int], look: Look
               ) -> np.ndarray:
     """Features of one model per key after every number of steps, (models, checkpoints, ...); under 64-bit JAX."""
-    program, plan = loop.program, schedule(loop.run)
-    state, blocks = _started(program, first, keys), program.sampler.blocks
-    found, done = list[np.ndarray](), 0
+    begun, found = jnp.broadcast_to(first, (len(keys), *first.shape)), list[np.ndarray]()
+    models = Models.begun(loop.run, loop.program, begun, arranged, keys)
     for checkpoint in checkpoints:
-        while done < checkpoint:
-            until, number = checkpoint, done // blocks
-            if program.sampler.drawn == "each pass":
-                until = min(until, (number + 1) * blocks)
-            state = _onward(program, state, arranged, keys, plan, done, until, number)
-            done = until
-        features = np.asarray(look(state.theta))
-        if not (np.isfinite(np.asarray(state.theta)).all() and np.isfinite(features).all()):
+        models.onward(checkpoint)
+        theta = models.state.theta
+        features = np.array(look(theta))  # copied: later steps write where ``theta`` lies
+        if not (np.isfinite(np.asarray(theta)).all() and np.isfinite(features).all()):
             raise InputError("step_size", f"makes models diverge before step {checkpoint}", None,
                              "audit a run with a smaller step size")
         found.append(features)
     return np.stack(found, axis=1)
-
-
-@jax.jit
-def _started(program: StepProgram, first: Any, keys: np.ndarray) -> State:
-    return jax.vmap(lambda key: start(program, first, key))(keys)
-
-
-@jax.jit
-def _onward(program: StepProgram, state: State, data: Any, keys: np.ndarray, plan: Schedule, done: Any, until: Any,
-            number: Number) -> State:
-    def one(state: State, key: Key) -> State:
-        arranged = drawn_for_pass(program, drawn_once(program, data, key), key, number)
-        return advance(program, 1, state, arranged, key, plan, jnp.asarray(done), until)
-
-    return jax.vmap(one)(state, keys)

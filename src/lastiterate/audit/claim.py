@@ -7,7 +7,6 @@ that is furthest from chance: in standard errors of the pilot, so that rare even
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -34,7 +33,7 @@ class Claim:
         excess = self._excess(np.array([fpr]), np.array([fnr]))[0] - 1e-12
         return float(EPSILONS[int(excess.argmax())]) if excess.max() > 0 else None
 
-    def distances(self, fpr: Any, fnr: Any, pilot: int) -> np.ndarray:
+    def distances(self, fpr: np.ndarray, fnr: np.ndarray, pilot: int) -> np.ndarray:
         """How far rates of a pilot lie beyond the claim, in standard errors; negative where they do not."""
         grown = np.exp(EPSILONS)
         spread = [fpr * (1 - fpr) / pilot, fnr * (1 - fnr) / pilot]

@@ -25,7 +25,7 @@ OVERSHOOT = 0.02
 """Moves are this much longer than the linearised boundary is far, as in the paper."""
 
 
-def fool_all(logits: Logits, models: Any, image: np.ndarray, label: int, low: float, high: float, *,
+def fool_all(logits: Logits, models: object, image: np.ndarray, label: int, low: float, high: float, *,
              most: int = 200) -> tuple[np.ndarray, np.ndarray]:
     """The image moved until no model says ``label``, within low .. high; and what each model says instead, (models,).
 
@@ -46,7 +46,8 @@ def fool_all(logits: Logits, models: Any, image: np.ndarray, label: int, low: fl
                      "its label", None, "choose another record, or fewer models")
 
 
-def _linearised(logits: Logits, models: Any, image: jax.Array, label: Any) -> tuple[jax.Array, jax.Array]:
+def _linearised(logits: Logits, models: object, image: jax.Array, label: jax.Array | int
+                ) -> tuple[jax.Array, jax.Array]:
     """Logits (models, classes), and the slopes of their rise over the label's, (models, classes, ...)."""
     values = jax.vmap(lambda model: quick(logits)(model, image))(models)
     slopes = jax.vmap(lambda model: jax.jacrev(partial(quick(logits), model))(image))(models)
@@ -54,7 +55,7 @@ def _linearised(logits: Logits, models: Any, image: jax.Array, label: Any) -> tu
 
 
 @partial(jax.jit, static_argnums=0)
-def _nearest(logits: Logits, models: Any, image: jax.Array, label: Any) -> jax.Array:
+def _nearest(logits: Logits, models: object, image: jax.Array, label: jax.Array | int) -> jax.Array:
     """The class whose boundary is nearest, on average over the models."""
     values, slopes = _linearised(logits, models, image, label)
     norms = jnp.sqrt((slopes**2).reshape(*values.shape, -1).sum(axis=2))
@@ -63,7 +64,7 @@ def _nearest(logits: Logits, models: Any, image: jax.Array, label: Any) -> jax.A
 
 
 @partial(jax.jit, static_argnums=0)
-def _moved(logits: Logits, models: Any, image: jax.Array, label: Any, target: Any, low: Any, high: Any
+def _moved(logits: Logits, models: Any, image: jax.Array, label: jax.Array, target: jax.Array, low: float, high: float
            ) -> tuple[jax.Array, jax.Array]:
     """What the models say of ``image``, and the image moved as far as those that say ``label`` need on average."""
     values, slopes = _linearised(logits, models, image, label)

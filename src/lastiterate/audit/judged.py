@@ -58,7 +58,7 @@ class Judged:
         return Seen(
             attack=self.attack, neighbours=self.pair.about, share=self.share, lower=proof.epsilon(delta),
             lower_gaussian=None if laws is None else laws.lower(pairs, delta), mu_lower=proof.mu(), refuted_at=refuted,
-            rates=tuple(Rate(threshold, int(c.false_positives), int(c.false_negatives), *pair)
+            rates=tuple(Rate(threshold, int(np.asarray(c.false_positives)), int(np.asarray(c.false_negatives)), *pair)
                         for threshold, c, pair in zip(self.thresholds, counts, pairs, strict=True)))
 
 

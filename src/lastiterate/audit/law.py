@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from itertools import combinations, permutations, product
 from types import NoneType
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from lastiterate.audit import snapshot_law
 from lastiterate.audit.noise_covariance import columns, noise_p
@@ -232,7 +232,7 @@ def _distribution(draws: np.ndarray, weights: np.ndarray, means: np.ndarray, spr
         middles = means @ direction
         sizes = np.sqrt(np.einsum("i,cij,j->c", direction, spreads, direction))
 
-        def exact(values: Any) -> np.ndarray:
+        def exact(values: ArrayLike) -> np.ndarray:
             values = np.asarray(values, np.float64)
             found = np.zeros(values.shape)
             for weight, middle, size in zip(weights, middles, sizes, strict=True):

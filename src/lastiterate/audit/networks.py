@@ -40,7 +40,7 @@ def stands_in(run: Run) -> bool:
     return isinstance(run.loss, Abstract) and run.clip is not None
 
 
-def loss(params: Any, record: Any) -> jax.Array:
+def loss(params: Mapping[str, jax.Array], record: jax.Array) -> jax.Array:
     """-<parameters, record>, a record as long as all parameters."""
     return -(jnp.concatenate([jnp.ravel(params[name]) for name in sorted(params)]) * record).sum()
 
@@ -78,7 +78,7 @@ def public(run: Run, pair: Neighbours) -> Public:
 
 def violations(run: Run, pair: Neighbours, size: int) -> tuple[str, ...]:
     """Whether a record whose gradient is no number leaves a trace, beyond that of an absent one."""
-    def grown(params: Any, record: Any) -> jax.Array:
+    def grown(params: Mapping[str, jax.Array], record: jax.Array) -> jax.Array:
         return loss(params, jnp.expm1(record))
 
     key = seeded_keys(11, 1)[0]

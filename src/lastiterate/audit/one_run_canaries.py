@@ -7,7 +7,6 @@ participation, and no other record bends its direction.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -83,7 +82,7 @@ def table(run: Run, count: int) -> Table:
     rows = np.zeros((run.n, columns(run, None if _fixed_width(run) else count)), np.float32)
     rows[places, turn] = LONG * loss.row_norm
     classes = max(2, loss.target_classes)
-    target: Any = np.zeros(run.n, np.int64)
+    target: np.ndarray = np.zeros(run.n, np.int64)
     target[places] = turn % classes
     signs = 2.0 * (turn % 2) - 1
     if loss.target_classes == 0:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -44,7 +43,7 @@ def scores(run: Run, neighbours: Neighbours, trials: int, progress: Progress | N
 
 def _release(run: Run, data_set: DataSet) -> np.ndarray:
     """One model as a user trains it."""
-    def train(features: Any, target: Any, _: Any, absent: Sequence[int] = ()) -> np.ndarray:
+    def train(features: np.ndarray, target: object, _: object, absent: Sequence[int] = ()) -> np.ndarray:
         return Trainer(run).fit(features, target, absent=absent)
 
     return last_of(run, execute(run, data_set, train, None)[None])[0]

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from lastiterate.curves.curve import Curve
 from lastiterate.curves.gdp import Gdp
@@ -24,7 +25,7 @@ ROUND = 1e-9
 """Relative allowance for the rounding of incomplete beta functions, far above it; always on the safe side."""
 
 
-def rate_upper(errors: Any, trials: Any, failure: Any) -> Array:
+def rate_upper(errors: ArrayLike, trials: ArrayLike, failure: ArrayLike) -> Array:
     """Clopper and Pearson's one-sided bound: the true rate exceeds it with probability at most ``failure``."""
     from scipy.special import betaincinv  # pyright: ignore
 
@@ -37,10 +38,10 @@ def rate_upper(errors: Any, trials: Any, failure: Any) -> Array:
 class Counts:
     """Errors of one attack at one threshold; the threshold was fixed without looking at these models."""
 
-    false_positives: Any
-    negatives: Any  #: models of the data set without the record
-    false_negatives: Any
-    positives: Any  #: models of the data set with it
+    false_positives: ArrayLike
+    negatives: ArrayLike  #: models of the data set without the record
+    false_negatives: ArrayLike
+    positives: ArrayLike  #: models of the data set with it
 
     def bounds(self, failure: float) -> tuple[Array, Array]:
         """Upper bounds on both rates that hold together, except with probability ``failure``."""
@@ -53,7 +54,7 @@ def epsilon_lower(counts: Counts, delta: float, failure: float) -> Array:
     return epsilon_at(*counts.bounds(failure), delta)
 
 
-def epsilon_at(fpr: Any, fnr: Any, delta: float) -> Array:
+def epsilon_at(fpr: Array | float, fnr: Array | float, delta: float) -> Array:
     """The least epsilon >= 0 that allows these two rates at ``delta``."""
     with np.errstate(divide="ignore", invalid="ignore"):
         forth = np.log(np.maximum(1 - delta - fpr, 0.0) / fnr)
@@ -69,7 +70,7 @@ def mu_lower(counts: Counts, failure: float) -> Array:
     return mu_at(*counts.bounds(failure))
 
 
-def mu_at(fpr: Any, fnr: Any) -> Array:
+def mu_at(fpr: ArrayLike, fnr: ArrayLike) -> Array:
     """The least mu >= 0 that allows these two rates: Phi^-1(1 - FPR) - Phi^-1(FNR)."""
     from scipy.special import ndtri  # pyright: ignore
 

@@ -23,7 +23,7 @@ def bundled(command: Callable[[Any], None]) -> Callable[..., None]:
     (bundle,) = inspect.signature(command, eval_str=True).parameters.values()
     hints = get_type_hints(bundle.annotation, include_extras=True)
 
-    def called(**given: Any) -> None:
+    def called(**given: object) -> None:
         command(bundle.annotation(**given))
 
     return flagged(called, command, [

@@ -27,7 +27,7 @@ def on_digits(found: Subject, trials: int | None, failure: float, delta: float, 
     def logits(params: Any, image: Any) -> Any:
         return params["out"] @ image.ravel()
 
-    def loss(params: Any, image: Any, label: Any) -> Any:
+    def loss(params: object, image: object, label: object) -> Any:
         return -jax.nn.log_softmax(logits(params, image))[label]
 
     model = ImageModel(logits, loss, {"out": np.zeros((10, 64), np.float32)})

@@ -42,7 +42,7 @@ def account_command(run: RunFile = None, delta: Delta = 1e-5, json_: Json = Fals
             plot: Annotated[Path | None, typer.Option("--plot", help="epsilon over steps, as a picture")] = None,
             renyi: Annotated[str | None, typer.Option("--renyi", help="orders such as 1.5,2,8: Renyi divergences too"
                                                       )] = None,
-            **flags: Any) -> None:
+            **flags: object) -> None:
     """What a run is certified with, by the theorems that apply, best first; exit code 1 where none certifies it."""
     one_form(json=json_, csv=csv, latex=latex)
     from lastiterate.accounting import calibration as accounting
@@ -82,7 +82,7 @@ def account_command(run: RunFile = None, delta: Delta = 1e-5, json_: Json = Fals
 def calibrate_command(run: RunFile = None, *, epsilon: Annotated[float, typer.Option("--epsilon", help="the budget")],
               delta: Delta = 1e-5,
               field: Annotated[str, typer.Option("--field", help="noise or steps")] = "noise", json_: Json = False,
-              trust_constants: Trust = False, **flags: Any) -> None:
+              trust_constants: Trust = False, **flags: object) -> None:
     """The least noise, or the most steps, that a budget allows."""
     from lastiterate.accounting import calibration as accounting
     from lastiterate.cli import flags as grammar

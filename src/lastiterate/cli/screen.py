@@ -70,7 +70,7 @@ def reports_errors(command: Callable[..., None]) -> Callable[..., None]:
         isinstance(part, ArgumentInfo) for part in get_args(parameter.annotation))}
 
     @wraps(command)
-    def called(*args: Any, **kwargs: Any) -> None:
+    def called(*args: object, **kwargs: Any) -> None:
         try:
             with interrupts.heard(), unpacked_limit(kwargs.get("unpacked_limit")):
                 command(*args, **kwargs)
@@ -104,6 +104,8 @@ def _ended(error: Exception, given: dict[str, Any], arguments: set[str]) -> Exce
         case OSError():
             where, what = str(error.filename or "output"), error.strerror or str(error)
             said = f"{where} must be writable, got {what}{'; nothing was released' if error.filename else ''}"
+        case MemoryError():
+            said = f"memory must be enough for this; {interrupts.outcome()}"
         case InputError():
             said = f"{flag_of(error.argument, flags)} {error.rule}"
         case NotCertified():

@@ -16,7 +16,7 @@ import numpy as np
 
 from lastiterate.curves.allocation_composition import COARSE_SHARE, SHARE, Composed, composed
 from lastiterate.curves.curve import UP
-from lastiterate.curves.delayed_shifts import carried
+from lastiterate.curves.delayed_shifts import carried, check_steps, interval_ends
 from lastiterate.curves.dominating_pair import DominatingPair
 from lastiterate.curves.gdp import Gdp
 from lastiterate.curves.ratio_grid import RatioGrid, mean_of_two
@@ -52,10 +52,7 @@ class AllocatedShifts(DominatingPair):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not len(self.counts) == len(self.factors) == len(self.shifts) == len(self.stds) or min(self.counts) < 1:
-            raise InputError("counts", "need one positive entry for every kind of step", self.counts)
-        if not all(x >= 0 for x in (*self.factors, *self.shifts, *self.stds, self.before)):
-            raise InputError("factors", "and shifts, noise and distances must be numbers >= 0", self.factors)
+        check_steps(self.counts, self.factors, self.shifts, self.stds, self.before)
         if not (self.growth >= 1 and self.widest >= 1 and self.blocks >= 1):
             raise InputError("growth", "must be at least 1, as the widest interval and the blocks", self.growth)
 
@@ -79,16 +76,6 @@ class AllocatedShifts(DominatingPair):
             return None
 
 
-def pass_ends(steps: int, blocks: int, growth: float, widest: int) -> list[int]:
-    """Where intervals end, and 0 first."""
-    ends, length = [steps], 1.0
-    while ends[-1] > 0:
-        begins = (ends[-1] - 1) // blocks * blocks
-        ends.append(max(begins, ends[-1] - min(widest, math.floor(length))))
-        length = min(length * growth, float(widest))
-    return ends[::-1]
-
-
 @lru_cache(maxsize=64)
 def hidden_passes(curve: AllocatedShifts) -> tuple[float, tuple[tuple[Parts, int], ...]]:
     """mu of the distance before, and the parts of every kind of pass, with how many are alike.
@@ -97,7 +84,7 @@ def hidden_passes(curve: AllocatedShifts) -> tuple[float, tuple[tuple[Parts, int
     """
     with np.errstate(divide="ignore"):
         c, s, std = (np.log(np.repeat(x, curve.counts)) for x in (curve.factors, curve.shifts, curve.stds))
-    ends, blocks = pass_ends(c.size, curve.blocks, curve.growth, curve.widest), curve.blocks
+    ends, blocks = interval_ends(c.size, curve.growth, curve.widest, curve.blocks), curve.blocks
     if (c.size > 1 and (c.size - 1) % blocks == 0) or (curve.before > 0 and len(ends) == 2):
         return math.inf, ()
     certain = 0.0

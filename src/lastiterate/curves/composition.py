@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from lastiterate.curves.allocated_shifts import AllocatedShifts
 from lastiterate.curves.allocation_composition import AllocationPld
@@ -16,13 +15,15 @@ from lastiterate.curves.fixed_size_composition import FixedSizeSteps
 from lastiterate.curves.gdp import Gdp
 from lastiterate.curves.grouped import Grouped
 from lastiterate.curves.mixtures import GdpMixture
+from lastiterate.curves.number_of_runs import NegativeBinomial, PoissonRuns
 from lastiterate.curves.perturbed_minimum import PerturbedObjective
 from lastiterate.curves.pld import Pld
-from lastiterate.curves.private_selection import Selected, WorstOf, runs_from_dict
+from lastiterate.curves.private_selection import Selected, WorstOf
 from lastiterate.curves.renyi import Rdp, renyi_sum
 from lastiterate.curves.sampled_renyi import SampledRenyi
 from lastiterate.curves.secret_bins import SecretBins
 from lastiterate.errors import InputError
+from lastiterate.run import codec
 
 
 def compose(*curves: Curve) -> Curve:
@@ -82,25 +83,18 @@ def _failing(curve: Curve, failure: float) -> WithFailure:
     return WithFailure(curve, failure)
 
 
-def curve_from_dict(data: dict[str, Any]) -> Curve:
-    """The curve that ``to_dict`` described."""
-    kinds: dict[str, type[Curve]] = {
-        kind.__name__: kind for kind in (Gdp, GdpMixture, Rdp, EpsDelta, Pld, SampledRenyi, SecretBins, FixedSizeSteps,
-                                         AllocationPld, DelayedShifts, AllocatedShifts, PerturbedObjective)
-    }
-    body: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items() if k != "type"}  # pyright: ignore
-    if data.get("type") == "BestOf":
-        return BestOf(tuple(curve_from_dict(part) for part in data["curves"]))
-    if data.get("type") == "WorstOf":
-        return WorstOf(tuple(curve_from_dict(part) for part in data["curves"]))
-    if data.get("type") == "Selected":
-        return Selected(curve_from_dict(data["curve"]), runs_from_dict(data["runs"]))
-    if data.get("type") == "WithFailure":
-        return WithFailure(curve_from_dict(data["curve"]), data["failure"])
-    if data.get("type") == "Exchanged":
-        return Exchanged(curve_from_dict(data["curve"]))
-    if data.get("type") == "Grouped":
-        return Grouped(curve_from_dict(data["curve"]), data["size"])
-    if data.get("type") not in kinds:
-        raise InputError("curve", "has an unknown type", data.get("type"))
-    return kinds[data["type"]](**body)
+KINDS: dict[str, type] = {kind.__name__: kind for kind in (
+    Gdp, GdpMixture, Rdp, EpsDelta, Pld, SampledRenyi, SecretBins, FixedSizeSteps, AllocationPld, DelayedShifts,
+    AllocatedShifts, PerturbedObjective, BestOf, WorstOf, WithFailure, Exchanged, Grouped, Selected, NegativeBinomial,
+    PoissonRuns)}
+"""What a stored curve is made of."""
+DEEPEST = 64
+"""Levels of curves and lists in each other that are read."""
+
+
+def curve_from_dict(data: object) -> Curve:
+    """The curve that ``to_dict`` described; ``InputError`` for anything else."""
+    found = codec.decode(data, "curve", KINDS, DEEPEST)
+    if not isinstance(found, Curve):
+        raise InputError("curve", "must be a JSON object with the type of a curve", type(found).__name__)
+    return found

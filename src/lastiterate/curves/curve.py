@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
 
 from lastiterate.errors import InputError
+from lastiterate.run import codec
 from lastiterate.run.arrays import Array
 
 UP = 1 + 1e-12
@@ -61,8 +62,8 @@ class Curve(ABC):
         return self
 
     def to_dict(self) -> dict[str, Any]:
-        """A JSON-ready form."""
-        return {"type": type(self).__name__, **{item.name: getattr(self, item.name) for item in fields(self)}}  # pyright: ignore
+        """A JSON-ready form; ``curve_from_dict`` reads it back."""
+        return codec.encode(self)
 
 
 @final
@@ -127,9 +128,6 @@ class BestOf(Curve):
 
     def coarser(self) -> BestOf:
         return BestOf(tuple(curve.coarser() for curve in self.curves))
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"type": "BestOf", "curves": [curve.to_dict() for curve in self.curves]}
 
 
 def check_epsilon(epsilon: float) -> None:

@@ -60,10 +60,7 @@ class DelayedShifts(DominatingPair):
         super().__post_init__()
         if not 0 < self.rate <= 1:
             raise InputError("rate", "must lie in (0, 1]", self.rate)
-        if not len(self.counts) == len(self.factors) == len(self.shifts) == len(self.stds) or min(self.counts) < 1:
-            raise InputError("counts", "need one positive entry for every kind of step", self.counts)
-        if not all(x >= 0 for x in (*self.factors, *self.shifts, *self.stds, self.before)):
-            raise InputError("factors", "and shifts, noise and distances must be numbers >= 0", self.factors)
+        check_steps(self.counts, self.factors, self.shifts, self.stds, self.before)
         if not (self.growth >= 1 and self.widest >= 1):
             raise InputError("growth", "must be at least 1, as the widest interval", self.growth)
 
@@ -87,11 +84,21 @@ class DelayedShifts(DominatingPair):
             return None
 
 
-def interval_ends(steps: int, growth: float, widest: int) -> list[int]:
-    """Where intervals end, and 0 first."""
+def check_steps(counts: tuple[int, ...], factors: tuple[float, ...], shifts: tuple[float, ...],
+                stds: tuple[float, ...], before: float) -> None:
+    """Refuse kinds of steps that are not described alike, and what is no size."""
+    if not len(counts) == len(factors) == len(shifts) == len(stds) or min(counts) < 1:
+        raise InputError("counts", "need one positive entry for every kind of step", counts)
+    if not all(x >= 0 for x in (*factors, *shifts, *stds, before)):
+        raise InputError("factors", "and shifts, noise and distances must be numbers >= 0", factors)
+
+
+def interval_ends(steps: int, growth: float, widest: int, blocks: int | None = None) -> list[int]:
+    """Where intervals end, and 0 first; they end where a pass of so many ``blocks`` begins, too."""
     ends, length = [steps], 1.0
     while ends[-1] > 0:
-        ends.append(max(0, ends[-1] - min(widest, math.floor(length))))
+        begins = 0 if blocks is None else (ends[-1] - 1) // blocks * blocks
+        ends.append(max(begins, ends[-1] - min(widest, math.floor(length))))
         length = min(length * growth, float(widest))
     return ends[::-1]
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, final
+from typing import final
 
 import numpy as np
 
 from lastiterate.curves.curve import Curve, check_delta, check_epsilon
 from lastiterate.curves.grouped import Grouped
-from lastiterate.curves.tails import first_within
+from lastiterate.curves.roots import first_within
 from lastiterate.errors import InputError
 from lastiterate.run.arrays import Array
 
@@ -67,9 +67,6 @@ class Exchanged(Curve):
 
     def coarser(self) -> Exchanged:
         return Exchanged(self.curve.coarser())
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"type": "Exchanged", "curve": self.curve.to_dict()}
 
 
 @lru_cache(maxsize=256)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, final
+from typing import final
 
 import numpy as np
 
@@ -59,6 +59,3 @@ class WithFailure(Curve):
 
     def coarser(self) -> WithFailure:
         return replace(self, curve=self.curve.coarser())
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"type": "WithFailure", "curve": self.curve.to_dict(), "failure": self.failure}

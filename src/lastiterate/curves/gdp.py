@@ -10,7 +10,8 @@ from typing import final
 import numpy as np
 
 from lastiterate.curves.curve import UP, Curve, check_delta, check_epsilon
-from lastiterate.curves.tails import first_within, gdp_delta
+from lastiterate.curves.roots import first_within
+from lastiterate.curves.tails import gdp_delta
 from lastiterate.errors import InputError
 from lastiterate.run.arrays import Array
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 from lastiterate.curves.curve import UP, Curve, EpsDelta, check_delta
-from lastiterate.curves.tails import first_within
+from lastiterate.curves.roots import first_within
 
 
 @final
@@ -32,9 +32,6 @@ class Grouped(Curve):
 
     def group(self, size: int) -> Grouped:
         return Grouped(self.curve, self.size * size)
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"type": "Grouped", "curve": self.curve.to_dict(), "size": self.size}
 
 
 def confirmed_epsilon(curve: Curve, delta: float) -> float:

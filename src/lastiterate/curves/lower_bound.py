@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, final
 
@@ -13,6 +13,7 @@ import numpy as np
 from lastiterate.curves.curve import check_delta, check_epsilon
 from lastiterate.curves.tails import log_sum_exp
 from lastiterate.errors import InputError
+from lastiterate.run import codec
 from lastiterate.run.arrays import Array
 
 ROUNDING = 1e-9
@@ -37,7 +38,7 @@ class LowerBound(ABC):
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-ready form."""
-        return {"type": type(self).__name__, **{item.name: getattr(self, item.name) for item in fields(self)}}  # pyright: ignore
+        return codec.encode(self)
 
 
 @final
@@ -105,9 +106,6 @@ class Largest(LowerBound):
     def epsilon(self, delta: float) -> float:
         return max(bound.epsilon(delta) for bound in self.bounds)
 
-    def to_dict(self) -> dict[str, Any]:
-        return {"type": "Largest", "bounds": [bound.to_dict() for bound in self.bounds]}
-
 
 class _Side:
     """Half lines to the right of a threshold."""
@@ -156,7 +154,7 @@ class _Side:
 
         error = 1e-12 + 1e-14 * (x * x + self.reach * self.reach)
         ahead = math.exp(log_sum_exp(self.logs + log_ndtr(self.mus - x)) - error)
-        behind: Any = log_ndtr(-x) if self.opposed == 0 else log_sum_exp(self.logs + log_ndtr(self.others - x))
+        behind: float = log_ndtr(-x) if self.opposed == 0 else log_sum_exp(self.logs + log_ndtr(self.others - x))
         return self.lost + ahead, float(behind) + error
 
     def _log_ratio(self, x: float) -> tuple[float, float]:

@@ -11,7 +11,8 @@ import numpy as np
 from lastiterate.curves.curve import UP, BestOf, Curve, check_delta, check_epsilon
 from lastiterate.curves.exchanged import Exchanged
 from lastiterate.curves.gdp import Gdp, ceiling
-from lastiterate.curves.tails import first_within, gdp_delta, log_sum_exp
+from lastiterate.curves.roots import first_within
+from lastiterate.curves.tails import gdp_delta, log_sum_exp
 from lastiterate.errors import InputError
 from lastiterate.run.arrays import Array
 

@@ -12,7 +12,7 @@ from decimal import Context, Decimal, localcontext
 from typing import final
 
 from lastiterate.curves.curve import UP
-from lastiterate.curves.tails import smallest_true
+from lastiterate.curves.roots import smallest_true
 from lastiterate.errors import InputError
 
 MOST_MEAN = 1e6

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, cast, final
+from typing import cast, final
 
 import numpy as np
 
@@ -85,8 +85,8 @@ class PerturbedObjective(Curve):
 def _gaussian_delta(epsilon: Array, mu: float) -> Array:
     """Upper ends of the Gaussian mechanism's delta at any real epsilon: delta(-e) = 1 - e^-e (1 - delta(e))."""
     size = np.abs(epsilon)
-    there: Any = gdp_delta(size, np.full(size.shape, mu)) if mu > 0 else np.zeros(size.shape)
-    below: Any = np.minimum(1.0, 1 - np.exp(-size) * (1 - there) + 1e-15)
+    there: Array = gdp_delta(size, np.full(size.shape, mu)) if mu > 0 else np.zeros(size.shape)
+    below: Array = np.minimum(1.0, 1 - np.exp(-size) * (1 - there) + 1e-15)
     return cast(Array, np.where(epsilon >= 0, there, below))
 
 
@@ -100,7 +100,7 @@ def _survival(others: int) -> Array:
     integral of phi(y) (1 - Phi(sqrt 2 x - y)^J), by the trapezoidal rule; terms are positive and smooth."""
     from scipy.special import log_ndtr, ndtr  # pyright: ignore
 
-    x: Any = _ends()
+    x = _ends()
     if others == 1:
         return np.minimum(1.0, np.asarray(ndtr(-x)) * (1 + 1e-12))
     y = np.linspace(-14.0, 18.0, 641)

@@ -15,7 +15,7 @@ from lastiterate.curves.gdp import Gdp
 from lastiterate.curves.grouped import Grouped
 from lastiterate.curves.number_of_runs import NegativeBinomial, PoissonRuns, Runs
 from lastiterate.curves.renyi import Rdp
-from lastiterate.curves.tails import first_within
+from lastiterate.curves.roots import first_within
 from lastiterate.errors import InputError
 
 ORDERS = tuple(1 + 10 ** (i / 12 - 1.5) for i in range(50))
@@ -58,9 +58,6 @@ class WorstOf(Curve):
     def coarser(self) -> WorstOf:
         return WorstOf(tuple(curve.coarser() for curve in self.curves))
 
-    def to_dict(self) -> dict[str, Any]:
-        return {"type": "WorstOf", "curves": [curve.to_dict() for curve in self.curves]}
-
 
 @final
 @dataclass(frozen=True)
@@ -101,10 +98,6 @@ class Selected(Curve):
 
     def coarser(self) -> Selected:
         return Selected(self.curve.coarser(), self.runs)
-
-    def to_dict(self) -> dict[str, Any]:
-        runs = {"type": type(self.runs).__name__, **vars(self.runs)}
-        return {"type": "Selected", "curve": self.curve.to_dict(), "runs": runs}
 
 
 def runs_from_dict(data: Any) -> Runs:

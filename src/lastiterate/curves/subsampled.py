@@ -148,7 +148,7 @@ def losses(levels: tuple[tuple[float, int], ...], rate: float, mu: float, grid: 
     return total
 
 
-def directions(found: Any, epsilon: float) -> tuple[float, float]:
+def directions(found: object, epsilon: float) -> tuple[float, float]:
     """dp-accounting's delta of each order: the record is in the first data set, and in the second."""
     removed, added = (getattr(found, name) for name in ("_pmf_remove", "_pmf_add"))  # its method gives the larger
     return float(removed.get_delta_for_epsilon(float(epsilon))), float(added.get_delta_for_epsilon(float(epsilon)))

@@ -1,10 +1,9 @@
-"""Gaussian tails and searches with stated error bounds, rounded to the safe side."""
+"""Gaussian tails with stated error bounds, rounded to the safe side."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 
@@ -27,8 +26,8 @@ def gdp_delta(epsilon: float | Array, mu: Array) -> Array:
     p, q = -a / _SQRT2, mu / _SQRT2
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         gauss = np.exp(-a * a / 2) / 2
-        second: Any = erfcx(p + q)
-        first: Any = erfcx(np.maximum(p, 0.0))
+        second: Array = erfcx(p + q)
+        first: Array = erfcx(np.maximum(p, 0.0))
         low = gauss * (first - second + 1e-14 * first) * (1 + 1e-15 * (1 + a * a + epsilon))
         high = (ndtr(a) - gauss * second) * (1 + 1e-14) + 2e-15
     out = cast(Array, np.where(a <= 0, low, high))
@@ -49,61 +48,11 @@ def drawn_delta(loss: Array, rate: float, mu: float) -> Array:
         u = (grown + np.sqrt(grown * grown + 4 * others)) / 2
         x = np.log(u) / mu - mu / 2
         p, gauss = x / _SQRT2, np.exp(-x * x / 2) / 2
-        first: Any = erfcx(np.maximum(p, 0.0))
-        behind: Any = grown / u * erfcx(p + mu / _SQRT2) + others / u / u * erfcx(p + 2 * mu / _SQRT2)
+        first: Array = erfcx(np.maximum(p, 0.0))
+        behind: Array = grown / u * erfcx(p + mu / _SQRT2) + others / u / u * erfcx(p + 2 * mu / _SQRT2)
         low = gauss * (first - behind + 2e-14 * first) * (1 + 2e-15 * (1 + x * x + np.log(u)))
         high = (ndtr(-x) - gauss * behind) * (1 + 2e-14) + 4e-15
     return rate * np.clip(cast(Array, np.where(p >= 0, low, high)), 0.0, 1.0)
-
-
-def smallest_true(holds: Callable[[float], bool], low: float, high: float, tolerance: float = 1e-12) -> float:
-    """A point where ``holds`` is true, within ``tolerance`` (relative, and absolute near 0) of where it turns true.
-
-    ``holds(high)`` must be true; the returned point was itself evaluated as true (or is ``high``).
-    """
-    if holds(low):
-        return low
-    while high - low > tolerance * high + 1e-300:
-        middle = low + (high - low) / 2
-        if middle in (low, high):
-            break
-        low, high = (low, middle) if holds(middle) else (middle, high)
-    return high
-
-
-def first_within(values: Callable[[float], float], level: float, low: float, high: float, tolerance: float = 1e-12
-                 ) -> float:
-    """Where ``values``, which fall, are at most ``level``: ``smallest_true`` of that, evaluated a third as often.
-
-    Secants of log values. The end that stays counts half (the Illinois rule); a point keeps half the tolerance away
-    from both ends, so that the second of two next to the root closes the bracket; where three points have not halved
-    the bracket its middle comes next.
-    """
-    above = values(low)
-    if above <= level:
-        return low
-    away = [_log_ratio(above, level), _log_ratio(level, values(high))]
-    widths, stayed = [high - low], -1
-    while high - low > tolerance * high + 1e-300:
-        slow = len(widths) > 3 and widths[-1] > widths[-4] / 2
-        share = 0.5 if slow else away[0] / (away[0] + away[1])
-        nudge = tolerance * high / 2
-        point = min(max(low + share * (high - low), low + nudge), high - nudge)
-        if not low < point < high:
-            break
-        found = values(point)
-        stays = 0 if found <= level else 1
-        low, high = (low, point) if stays == 0 else (point, high)
-        away[1 - stays] = _log_ratio(found, level) if stays else _log_ratio(level, found)
-        away[stays] /= 2 if stays == stayed else 1
-        stayed = stays
-        widths.append(high - low)
-    return high
-
-
-def _log_ratio(larger: float, smaller: float) -> float:
-    """log(larger / smaller), and never 0."""
-    return max(math.log(larger / max(smaller, 1e-300)), 1e-300)
 
 
 def log_sum_exp(values: Array) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
+from abc import ABC
 from dataclasses import dataclass
 from datetime import date
 from typing import ClassVar, final
@@ -35,9 +35,9 @@ class Described(ABC):
     name: str
 
     @property
-    @abstractmethod
     def fields(self) -> tuple[Field, ...]:
         """What it gives to a record."""
+        return ()
 
 
 @final
@@ -196,10 +196,6 @@ class Ignore(Described):
     name: str
     kind: ClassVar[str] = "ignore"
 
-    @property
-    def fields(self) -> tuple[Field, ...]:
-        return ()
-
 
 @final
 @dataclass(frozen=True)
@@ -208,10 +204,6 @@ class Id(Described):
 
     name: str
     kind: ClassVar[str] = "id"
-
-    @property
-    def fields(self) -> tuple[Field, ...]:
-        return ()
 
 
 def day_number(text: object) -> int | None:

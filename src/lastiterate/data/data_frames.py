@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ NEEDED = ("must be a data frame of pandas, polars or pyarrow, a dictionary of co
           "those of the schema")
 
 
-def frame_table(data: Any, schema: Schema) -> Table:
+def frame_table(data: object, schema: Schema) -> Table:
     """The cells of a table in memory; ``schema`` says which columns hold numbers, and names the columns of an array.
 
     Columns that the schema does not name as numbers become text as in a file: 3.0 is "3", what is missing is "".
@@ -50,35 +50,43 @@ def _arrow_columns(data: Any) -> dict[str, Any]:
         raise InputError("X", "as a data frame needs pyarrow", type(data).__name__,
                          "install it with: pip install lastiterate[parquet]") from None
     pandas = sys.modules.get("pandas")
-    frame = pandas is not None and isinstance(data, pandas.DataFrame)
-    if frame:
-        column_names(list(map(str, data.columns)))  # which Arrow refuses without a reason where two are alike
     try:
-        # an index is no column
-        found = pyarrow.Table.from_pandas(data, preserve_index=False) if frame else pyarrow.table(data)
-    except (TypeError, ValueError, pyarrow.ArrowException):  # their texts show values
+        if pandas is None or not isinstance(data, pandas.DataFrame):
+            found = pyarrow.table(data)
+            return {name: column.combine_chunks() for name, column in zip(found.column_names, found.columns,
+                                                                          strict=True)}
+        names = column_names(list(map(str, data.columns)))  # an index is no column
+        # of untyped columns Arrow would look for a type that holds all of their values, which changes some
+        return {name: one.to_numpy() if one.dtype == object else pyarrow.Table.from_pandas(
+            one.to_frame(), preserve_index=False).column(0).combine_chunks()
+            for name, one in ((name, data.iloc[:, i]) for i, name in enumerate(names))}
+    except (TypeError, ValueError, pyarrow.ArrowException) as error:  # their texts show values
+        if isinstance(error, InputError):
+            raise
         raise InputError("X", NEEDED + ", each column of one type", type(data).__name__) from None
-    return {name: column.combine_chunks() for name, column in zip(found.column_names, found.columns, strict=True)}
 
 
-def _cells(name: str, column: Any, number: bool) -> Cells:
+def _cells(name: str, column: object, number: bool) -> Cells:
     if type(column).__module__.startswith("pyarrow"):
         return cells_by_kind(name, column, number)
-    values = np.asarray(column)
-    if values.ndim != 1:
+    # of a list every value as it is: one of another kind would make others text, or true a 1
+    values = np.asarray(column, object if isinstance(column, list | tuple) else None)
+    held = set(map(type, values.tolist())) if values.ndim == 1 and values.dtype.kind == "O" else ()
+    if values.ndim != 1 or any(issubclass(kind, Iterable) and not issubclass(kind, str) for kind in held):
         raise InputError(f"column {name!r}", "must be a list of single values", values.shape)
     return _values(values, number)
 
 
 def _values(values: np.ndarray, number: bool) -> Cells:
-    """Cells of an array (n,): numbers as they are, everything else as text."""
+    """Cells of an array (n,): numbers as they are, everything else as text, each by itself."""
     if number and values.dtype.kind in "biuf":
         return values.astype(np.float64)
-    return [_text(value) for value in values.tolist()]
+    cells = [value.item() if isinstance(value, np.number | np.bool_) else value for value in values.tolist()]
+    return [_text(int(cell) if number and isinstance(cell, bool) else cell) for cell in cells]
 
 
 def _text(value: object) -> str:
-    if value is None or (isinstance(value, float) and value != value):
+    if value is None or type(value).__name__ == "NAType" or (isinstance(value, float) and value != value):  # of pandas
         return ""
     if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
         return str(int(value))

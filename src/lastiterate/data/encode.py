@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -113,7 +112,7 @@ def _target(answers: Cells, schema: Schema, first: int) -> np.ndarray:
     return found
 
 
-def label_text(value: Any) -> str:
+def label_text(value: object) -> str:
     """Text of a label; 3, 3.0 and "3" are the same class."""
     if isinstance(value, float | np.floating) and float(value).is_integer():
         value = int(value)

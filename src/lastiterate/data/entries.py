@@ -23,7 +23,7 @@ NEEDS = {"number": ("low", "high"), "count": ("high",), "date": ("first", "last"
 UNFILLED = ("?", [], ["?"])
 
 
-def check_entries(data: Any) -> None:
+def check_entries(data: object) -> None:
     """Refuse what is no schema: entries that do not exist or have another type, and all that is not filled in."""
     if not isinstance(data, dict):
         raise InputError("schema", "must be a table of entries", type(data).__name__)
@@ -50,11 +50,11 @@ def check_entries(data: Any) -> None:
         raise InputError("classes", "must be a list of labels", data["classes"])
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _unfilled(entry: Any) -> list[str]:
+def _unfilled(entry: object) -> list[str]:
     """What a column's entry still has to state."""
     if not isinstance(entry, dict):
         return []
@@ -66,7 +66,7 @@ def _unfilled(entry: Any) -> list[str]:
     return [item for item in NEEDS.get(kind, ()) if entry.get(item, "?") in UNFILLED]
 
 
-def column_from(name: str, entry: Any) -> Column:
+def column_from(name: str, entry: object) -> Column:
     where = f"column {name!r}"
     if not isinstance(entry, dict):
         raise InputError(where, "must be a table such as { kind = \"number\", low = 0, high = 1 }", entry)

@@ -11,9 +11,8 @@ import math
 import re
 import struct
 import zlib
-from io import BufferedReader
+from io import BufferedIOBase, BufferedReader
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -106,7 +105,7 @@ def _parse(file: gzip.GzipFile | BufferedReader, path: Path) -> np.ndarray:
     return values.view(dtype).reshape(shape).astype(dtype.newbyteorder("="), copy=False)
 
 
-def _fill(file: Any, values: np.ndarray) -> int:
+def _fill(file: BufferedIOBase, values: np.ndarray) -> int:
     """Read into an array of bytes, piece by piece and without a second array; how many came."""
     buffer, filled = values.data, 0
     while filled < len(buffer) and (got := file.readinto(buffer[filled:filled + 2**20])):  # gzip passes each piece on

@@ -13,7 +13,20 @@ from lastiterate.errors import InputError
 
 
 def read_parquet(path: Path) -> Table:
-    """Numbers, text, categories, true/false, dates; a missing value is an empty cell. Nested columns are refused."""
+    """The records of a file, or of all parts in a folder, one part behind the other.
+
+    Numbers, text, categories, true/false, dates; a missing value is an empty cell. Nested columns are refused.
+    """
+    parts = parts_of(path)
+    names = column_names(list(same_columns(parts)))
+    tables = [_read(part, names) for part in parts]
+    cells: dict[str, Cells] = {name: [cell for table in tables for cell in table[name]] for name in names}
+    if not names or not cells[names[0]]:
+        raise InputError("data file", "must hold at least one column and one record", path.name)
+    return Table(names, cells)
+
+
+def _read(path: Path, names: tuple[str, ...]) -> dict[str, list[str]]:
     try:
         with opened_parquet(path) as file:
             found = file.read()
@@ -22,23 +35,19 @@ def read_parquet(path: Path) -> Table:
         raise
     except Exception as error:  # pyarrow raises OSError, ValueError and its own kinds on damaged bytes
         raise damaged(path, "must be a complete Parquet file", error) from None
-    if found.num_rows == 0 or found.num_columns == 0:
-        raise InputError("data file", "must hold at least one column and one record", path.name)
-    names = column_names(list(found.column_names))
-    cells: dict[str, Cells] = {name: cells_of(name, column)
-                               for name, column in zip(names, found.columns, strict=True)}
-    return Table(names, cells)
+    return {name: cells_of(name, column) for name, column in zip(names, found.columns, strict=True)}
 
 
-def read_parts(path: Path) -> Table:
-    """All parts in a folder, one behind the other."""
-    tables = [read_parquet(part) for part in parts_of(path)]
-    different = next((table for table in tables if table.names != tables[0].names), None)
+def same_columns(parts: list[Path]) -> dict[str, str]:
+    """Names and types of the columns of all parts. Errors: parts that differ in them: 3 of one type and 3.00 of another
+    are two categories, or two persons."""
+    first, *others = parts
+    types = column_types(first)
+    different = next((part for part in others if column_types(part) != types), None)
     if different is not None:
-        raise InputError("data folder", "must hold parts with the same columns", path.name)
-    cells: dict[str, Cells] = {name: [cell for table in tables for cell in (table.cells or {})[name]]
-                               for name in tables[0].names}
-    return Table(tables[0].names, cells)
+        raise InputError("data folder", "must hold parts with the same columns, of the same types", different.name,
+                         f"those of {first.name} are others")
+    return types
 
 
 def is_parts(path: Path) -> bool:
@@ -92,7 +101,7 @@ def read_types(path: Path) -> dict[str, str]:
         found = file.schema_arrow
     from pyarrow import types
 
-    def kind(of: Any) -> str:
+    def kind(of: object) -> str:
         number = types.is_floating(of) or types.is_integer(of) or types.is_decimal(of)
         return "number" if number else "category"
 

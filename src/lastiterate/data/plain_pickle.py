@@ -19,20 +19,20 @@ from lastiterate.errors import InputError
 class ArrayNote:
     """An array that a pickle describes: NumPy's state (version, shape, type, Fortran order, bytes)."""
 
-    def __init__(self, *_: Any) -> None:
+    def __init__(self, *_: object) -> None:
         self.state: Any = None
 
-    def __setstate__(self, state: Any) -> None:
+    def __setstate__(self, state: object) -> None:
         self.state = state
 
 
 class TypeNote:
     """An element type that a pickle describes, by its code; its state (byte order) says nothing about bytes."""
 
-    def __init__(self, code: Any = None, *_: Any) -> None:
+    def __init__(self, code: object = None, *_: object) -> None:
         self.code = code
 
-    def __setstate__(self, state: Any) -> None:
+    def __setstate__(self, state: object) -> None:
         pass
 
 
@@ -90,7 +90,7 @@ def read_plain_pickle(path: Path) -> Any:
     return found
 
 
-def byte_array(note: Any) -> np.ndarray | None:
+def byte_array(note: object) -> np.ndarray | None:
     """The two-dimensional array of bytes that a note describes, without a copy; ``None`` if it is anything else."""
     match note:
         case ArrayNote(state=(1, (int(n), int(d)), TypeNote(code="u1" | b"u1"), int(fortran), bytes(raw))):

@@ -12,7 +12,7 @@ from lastiterate.data.columns import MISSING
 from lastiterate.data.csv_file import STANDARD_INPUT, read_csv, read_header
 from lastiterate.data.idx import is_idx, read_idx
 from lastiterate.data.numpy_files import read_npy, read_npz
-from lastiterate.data.parquet import is_parts, read_parquet, read_parts, read_types
+from lastiterate.data.parquet import is_parts, read_parquet, read_types
 from lastiterate.data.schema import Schema
 from lastiterate.data.table import Table
 from lastiterate.data.template import array_template, parsed_columns, template
@@ -43,7 +43,7 @@ def _csv_header(path: Path) -> dict[str, str]:
 
 
 FORMATS = (
-    Format("a folder of .parquet files", is_parts, read_parts, read_types),
+    Format("a folder of .parquet files", is_parts, read_parquet, read_types),
     Format("a CIFAR-10 folder", Path.is_dir, read_folder),
     Format(".csv (or .csv.gz, or - for standard input)", _is_csv, read_csv, _csv_header),
     Format(".parquet", _ends(".parquet"), read_parquet, read_types),

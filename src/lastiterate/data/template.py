@@ -84,7 +84,7 @@ def _target(target: str, known: Mapping[str, Any], ask: Callable[[str, Sequence[
     return ["classes = [\"?\"]   # every label it can have; for regression use target_range = [low, high] instead"]
 
 
-def _entry(name: str, kind: str, known: Any, ask: Callable[[str, Sequence[str]], str] | None) -> list[str]:
+def _entry(name: str, kind: str, known: object, ask: Callable[[str, Sequence[str]], str] | None) -> list[str]:
     """The lines of one column."""
     if isinstance(known, dict):
         return [f"{key} = {_value(value)}" for key, value in known.items()]
@@ -176,7 +176,7 @@ def _number(text: str) -> str:
     return repr(found)
 
 
-def _value(value: Any) -> str:
+def _value(value: object) -> str:
     if isinstance(value, list):
         return f"[{', '.join(map(_value, value))}]"
     return _text(value) if isinstance(value, str) else repr(value)

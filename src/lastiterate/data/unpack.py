@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from io import BufferedReader
 from pathlib import Path
-from typing import Any
 
 from lastiterate.errors import InputError
 
@@ -58,7 +57,7 @@ class Unpacked(gzip.GzipFile):
         self._counted(len(found))
         return found
 
-    def readinto(self, buffer: Any) -> int:
+    def readinto(self, buffer: bytearray | memoryview) -> int:
         got = super().readinto(buffer)
         self._counted(got)
         return got

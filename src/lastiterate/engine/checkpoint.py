@@ -36,8 +36,8 @@ def versions() -> str:
     return ", ".join(f"{name} {version(name)}" for name in COMPUTES)
 
 
-def _nothing(number: int) -> None:
-    pass
+def _nothing(number: int, write: Callable[[], None]) -> None:
+    write()
 
 
 @final
@@ -45,9 +45,10 @@ def _nothing(number: int) -> None:
 class Keeper:
     """Writes a run's state to ``path`` every ``seconds``, under ``key``; ``token``: the run's line in a ledger.
 
-    ``counted(number)`` is called when checkpoint ``number`` is on disk, and ``least`` is the number that must not be
+    ``counted(number, write)`` writes checkpoint ``number`` and notes it, and ``least`` is the number that must not be
     undercut: with a ledger an older copy of the file is refused. ``beside``: arrays of records that are read after the
-    run alone, such as those that a noisy count is about; they are data like all others.
+    run alone, such as those that a noisy count is about; they are data like all others. ``read_as``: what the scores of
+    these records are read as, where numbers about them are released: it is part of the model.
 
     **Guarantee:** the file is ciphertext that is bound to the run and to the data; it is only ever replaced as a whole.
     """
@@ -56,9 +57,10 @@ class Keeper:
     key: sealed.Key
     seconds: float = 60.0
     token: str = ""
-    counted: Callable[[int], None] = _nothing
+    counted: Callable[[int, Callable[[], None]], None] = _nothing
     least: int = 0
     beside: tuple[Any, ...] = ()
+    read_as: str = ""
     _owner: sealed.Owner = field(init=False, repr=False)
     _number: int = field(init=False, default=0, repr=False)
     _secret: np.ndarray = field(init=False, repr=False)
@@ -83,14 +85,14 @@ class Keeper:
         if run.release != "last":
             raise InputError("checkpoint", "is for runs that release the last iterate", run.release, "leave it out")
         described = hashlib.sha256(run.to_json().encode()).hexdigest()
-        named = self.key.digest([np.frombuffer(program.encode(), np.uint8)])
+        named = self.key.digest([np.frombuffer((program + self.read_as).encode(), np.uint8)])
         data = self.key.digest(chain(arrays, self.beside))
         self._owner = sealed.Owner(described, data, self.token, named, versions())
-        if self.path.exists():
+        if self.path.exists() and not sealed.is_claim(self.path, self.key, self.token):
             self._resume(key)
         elif self.least > 0:
-            raise InputError("checkpoint", "is missing, and the ledger knows one of this run", str(self.path),
-                             "restore the file; a new start is a new release")
+            raise InputError("checkpoint", "is missing, or was rolled back: the ledger knows one of this run",
+                             str(self.path), "restore the file; a new start is a new release")
         else:
             self._secret = np.asarray(fresh_key() if key is None else key)
             self._given = np.array([key is not None])
@@ -131,9 +133,9 @@ class Keeper:
         self._state = {DONE: np.array([done]), **arrays}
         kept = {KEY: self._secret, GIVEN: self._given, **self._state}
         body = save({name: np.asarray(array, order="C") for name, array in kept.items()})  # of any shape, () too
-        sealed.seal(self.path, self.key, self._owner, self._number + 1, body)
-        self._number += 1
-        self.counted(self._number)
+        number = self._number + 1
+        self.counted(number, lambda: sealed.seal(self.path, self.key, self._owner, number, body))
+        self._number = number
         self._last = time.monotonic()
 
     def finish(self) -> None:

@@ -88,14 +88,14 @@ def with_key(state: Words, added: Any) -> Words:
     return a, b, c, d
 
 
-def mixed(state: Words, one: Any, two: Any) -> Words:
+def mixed(state: Words, one: np.uint32 | jax.Array, two: np.uint32 | jax.Array) -> Words:
     """A round; the second word and the fourth change places in every one."""
     a, b, c, d = state
     a, c = a + b, c + d
     return a, turned(d, two) ^ c, c, turned(b, one) ^ a
 
 
-def turned(word: Any, bits: Any) -> Any:
+def turned(word: jax.Array, bits: np.uint32 | jax.Array) -> jax.Array:
     """32 bits rotated to the left by ``bits``, 1 to 31."""
     return (word << bits) | (word >> (np.uint32(32) - bits))
 
@@ -106,6 +106,6 @@ def parts(pair: Pair) -> Words:
     return a, b, c, d
 
 
-def joined(low: Any, high: Any) -> Any:
+def joined(low: jax.Array, high: jax.Array) -> Any:
     """Two words of 32 bits as one of 64."""
     return low.astype(jnp.uint64) | (high.astype(jnp.uint64) << np.uint64(32))

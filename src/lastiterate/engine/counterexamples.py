@@ -15,7 +15,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lastiterate.engine.gaussian_noise import gaussian, seeded_key, stream
 from lastiterate.engine.parameter_form import Form
 from lastiterate.engine.process import check_process
 from lastiterate.engine.record_loss import RecordLoss, check_loss
@@ -37,8 +36,8 @@ class Witness:
     claimed: float
     found: float
     record: int
-    first: Any
-    second: Any
+    first: object
+    second: object
 
     def __str__(self) -> str:
         return (f"{self.claim} = {self.claimed:g} does not hold: the gradients of record {self.record} at two points "
@@ -54,7 +53,7 @@ class Search:
     tried: str
 
 
-def falsify(loss: RecordLoss, params: Any, data: tuple[Any, ...], claims: LossFacts, *, radius: float = 1.0,
+def falsify(loss: RecordLoss, params: object, data: tuple[Any, ...], claims: LossFacts, *, radius: float = 1.0,
             pairs: int = 512, climbs: int = 100, seed: int = 0) -> Search:
     """Search for two points that violate the ``lipschitz``, ``smooth``, ``strong`` or ``weak_convexity`` of ``claims``.
 
@@ -103,13 +102,13 @@ class _Problem:
     radius: float
     one_sided: bool  #: whether smooth bounds the Hessian from above only, the claimed weak convexity being larger
 
-    def gradient(self, theta: jax.Array, record: Any) -> jax.Array:
+    def gradient(self, theta: jax.Array, record: tuple[Any, ...]) -> jax.Array:
         def value(vector: jax.Array) -> jax.Array:
             return self.loss(self.form.whole(self.form.arrays(vector, exact=True)), *record)
 
         return jax.grad(value)(theta)
 
-    def needed(self, claim: str, points: jax.Array, record: Any) -> jax.Array:
+    def needed(self, claim: str, points: jax.Array, record: tuple[Any, ...]) -> jax.Array:
         """The constant that the gradients at two points need, as something to be made large; points (2, p)."""
         one = self.gradient(points[0], record)
         if claim == "lipschitz":
@@ -148,21 +147,19 @@ def _climb(problem: _Problem, claim: str, claimed: float, pairs: int, climbs: in
     return Witness(claim, claimed, found, int(which[at]), one, two), found
 
 
-def _ascend(value: Callable[[Any, Any], jax.Array], climbs: int, radius: float, points: jax.Array, records: Any,
+def _ascend(value: Callable[[Any, Any], jax.Array], climbs: int, radius: float, points: jax.Array, records: object,
             seed: int) -> tuple[jax.Array, np.ndarray]:
-    """Ascent by normalised, shrinking steps, random where there is no slope; the best point of every path."""
-    def path(begin: jax.Array, record: Any, number: jax.Array, key: Any, radius: Any) -> tuple[jax.Array, jax.Array]:
-        own = stream(key, number)
-
-        def step(state: Any, k: Any) -> Any:
+    """The best points of paths, each by normalised, shrinking steps, in a random direction of its own where there is
+    no slope."""
+    def path(begin: jax.Array, record: object, random: jax.Array, radius: jax.Array) -> tuple[jax.Array, jax.Array]:
+        def step(state: tuple[jax.Array, jax.Array, jax.Array], k: jax.Array) -> Any:
             at, best, top = state
             now, slope = jax.value_and_grad(value)(at, record)
             better = now > top
             best, top = jnp.where(better, at, best), jnp.where(better, now, top)
             slope = jnp.where(jnp.isfinite(slope), slope, 0.0)
             norm = jnp.linalg.norm(slope)
-            way = jnp.where(norm > 0, slope / jnp.maximum(norm, 1e-300),
-                            gaussian(own, k, at.shape) / math.sqrt(at.size))
+            way = jnp.where(norm > 0, slope / jnp.maximum(norm, 1e-300), random)
             length = 0.3 * radius * jnp.linalg.norm(at[1] - at[0]) / (1 + jnp.linalg.norm(at[1] - at[0]))
             return (best + length * 0.97**k * way, best, top), None
 
@@ -171,7 +168,8 @@ def _ascend(value: Callable[[Any, Any], jax.Array], climbs: int, radius: float, 
         final = value(last, record)
         return jnp.where(final > top, last, best), jnp.maximum(final, top)
 
-    # key and radius are arguments: programs that are kept serve every seed and extent
-    every = jax.jit(jax.vmap(path, (0, 0, 0, None, None)))
-    found, values = every(points, records, np.arange(len(points)), seeded_key(seed), radius)
+    # directions and radius are arguments: programs that are kept serve every seed and extent
+    random = np.random.default_rng((seed, 1)).normal(size=points.shape)
+    random /= np.linalg.norm(random, axis=(1, 2), keepdims=True)
+    found, values = jax.jit(jax.vmap(path, (0, 0, 0, None)))(points, records, random, radius)
     return found, np.asarray(values)

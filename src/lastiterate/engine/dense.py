@@ -106,7 +106,7 @@ TINY = 2.0**-126
 """Smaller scales are subnormal in single precision, where rounding could double them; 0 instead."""
 
 
-def clipped_sum(loss: PerRecord, clip: float | None, params: Any, records: tuple[Any, ...], real: jax.Array,
+def clipped_sum(loss: PerRecord, clip: float | None, params: object, records: tuple[Any, ...], real: jax.Array,
                 copies: int = 1, counts: jax.Array | None = None) -> Any:
     """Sum of the per-example gradients scaled to norm at most ``clip``, shaped like ``params``, in float32 or float64.
 
@@ -125,7 +125,7 @@ def clipped_sum(loss: PerRecord, clip: float | None, params: Any, records: tuple
     return assembled(params, sums | products)
 
 
-def assembled(params: Any, found: dict[int, jax.Array]) -> Any:
+def assembled(params: object, found: dict[int, jax.Array]) -> Any:
     """Arrays by their numbers, structured like ``params``."""
     return jax.tree.unflatten(jax.tree.structure(params), [found[i] for i in range(len(found))])
 
@@ -134,7 +134,7 @@ Factors = dict[int, tuple[jax.Array, jax.Array]]
 """Of every array that a dense layer multiplies with: matrices (m, rows) and (m, columns), whose product is the sum."""
 
 
-def clipped_parts(loss: PerRecord, clip: float | None, params: Any, records: tuple[Any, ...], real: jax.Array,
+def clipped_parts(loss: PerRecord, clip: float | None, params: object, records: tuple[Any, ...], real: jax.Array,
                   copies: int = 1, counts: jax.Array | None = None) -> tuple[dict[int, jax.Array], Factors]:
     """``clipped_sum`` by numbers of arrays: sums, and for dense layers the factors of what would be one."""
     leaves = jax.tree.leaves(params)
@@ -143,7 +143,7 @@ def clipped_parts(loss: PerRecord, clip: float | None, params: Any, records: tup
     layers = layers_of(closed.jaxpr, len(leaves))
     others = [i for i in range(len(leaves)) if i not in layers]
 
-    def one(leaves: list[Any], record: Any) -> tuple[dict[int, Any], dict[int, Any], list[Any]]:
+    def one(leaves: list[Any], record: object) -> tuple[dict[int, Any], dict[int, Any], list[Any]]:
         def value(zeros: dict[int, Any], rest: list[Any]) -> Any:
             mine = list(leaves)
             for i, leaf in zip(others, rest, strict=True):
@@ -187,7 +187,7 @@ def clipped_parts(loss: PerRecord, clip: float | None, params: Any, records: tup
             for i, leaf in summable.items()}, factors
 
 
-def _wide(values: Any) -> Any:
+def _wide(values: jax.Array) -> Any:
     """The precision of sums: at least single."""
     return jnp.promote_types(values.dtype, jnp.float32)
 

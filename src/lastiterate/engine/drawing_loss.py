@@ -35,7 +35,7 @@ class DrawingLoss:
     augment: Augment | None
     asks: bool  #: whether the loss takes a key
 
-    def __call__(self, params: Any, *record: Any) -> jax.Array:
+    def __call__(self, params: object, *record: Any) -> jax.Array:
         *rest, words = record
         before = own = as_key(words)
         if self.augment is not None and self.asks:
@@ -46,7 +46,7 @@ class DrawingLoss:
         return self.loss(params, *rest, **given)
 
 
-def asks_for_key(loss: Any) -> bool:
+def asks_for_key(loss: RecordLoss) -> bool:
     """Whether a loss has an argument ``key`` that is given by name alone: ``loss(params, x, y, *, key)``."""
     try:
         found = inspect.signature(loss).parameters.get("key")
@@ -73,9 +73,9 @@ def drawing(run: Run, loss: RecordLoss, augment: Augment | None, records: tuple[
     return DrawingLoss(loss, augment, asks), (*records, BLANK)
 
 
-def like(found: Any, given: Any) -> Any:
+def like(found: object, given: object) -> Any:
     """What an augmentation made, in the precision of what it was given."""
-    def cast(made: Any, before: Any) -> jax.Array:
+    def cast(made: jax.Array, before: jax.Array) -> jax.Array:
         return jnp.asarray(made).astype(before.dtype) if jnp.issubdtype(before.dtype, jnp.floating) else made
 
     return jax.tree.map(cast, found, given)

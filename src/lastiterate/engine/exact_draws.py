@@ -8,8 +8,8 @@ import numpy as np
 
 from lastiterate.engine.exact_noise import REACH, DiscreteGaussian
 from lastiterate.engine.gaussian_noise import Key
+from lastiterate.engine.noise_ahead import Draws
 from lastiterate.engine.random_bits import Bits, derived
-from lastiterate.engine.trainer import Draws
 from lastiterate.run.run import Run
 
 LARGEST = 2**51

@@ -7,7 +7,7 @@ neighbours, and what is released is a function of whole numbers to which exact n
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from fractions import Fraction
 from typing import Any
 
@@ -32,6 +32,8 @@ from lastiterate.run.run import Run
 
 FINEST, COARSEST = 30, 6
 """Binary places below a row's norm: int64 holds all squared norms, and rounding keeps what a row says."""
+SUMMABLE = 2.0**61
+"""Squared norms up to here are summed in int64 without a wrap; float64 knows them well enough to say so."""
 
 
 def whole_rows(rows: np.ndarray, norm: float, places: int) -> np.ndarray:
@@ -39,8 +41,9 @@ def whole_rows(rows: np.ndarray, norm: float, places: int) -> np.ndarray:
 
     **Guarantee:** the Euclidean norm of every row is at most ``norm``, checked on whole numbers; longer ones are 0.
     """
-    whole = np.trunc(rows.astype(np.float64) * 2.0**places)
-    most = math.floor(Fraction(norm) ** 2 * 4**places)
+    whole, most = np.trunc(rows.astype(np.float64) * 2.0**places), math.floor(Fraction(norm) ** 2 * 4**places)
+    with np.errstate(over="ignore", invalid="ignore"):  # what int64 cannot hold, NaN too
+        whole = np.where(((whole**2).sum(-1) < SUMMABLE)[:, None], whole, 0.0)
     return np.where(((whole.astype(np.int64) ** 2).sum(-1) <= most)[:, None], whole, 0.0)
 
 
@@ -93,7 +96,7 @@ def check_exact(run: Run) -> None:
                                  "their mean is not summed on whole numbers here: leave them out")
 
 
-def exact_mean(slices: Any, n: int, d: int, part: PrivateMean, bits: Bits) -> np.ndarray:
+def exact_mean(slices: Iterable[np.ndarray], n: int, d: int, part: PrivateMean, bits: Bits) -> np.ndarray:
     """Mean of the clipped rows, (d,) float32."""
     places = row_places(n, part.row_norm, part.noise_multiplier * part.row_norm)
     noise = DiscreteGaussian(part.noise_multiplier * part.row_norm * 2.0**places).sample(bits, d)
@@ -102,7 +105,7 @@ def exact_mean(slices: Any, n: int, d: int, part: PrivateMean, bits: Bits) -> np
     return (total * 2.0**-places / n).astype(np.float32)
 
 
-def exact_target_mean(slices: Any, n: int, part: PrivateTargetMean, bits: Bits) -> np.ndarray:
+def exact_target_mean(slices: Iterable[np.ndarray], n: int, part: PrivateTargetMean, bits: Bits) -> np.ndarray:
     """Mean of the clipped targets, (1,) float64."""
     places = row_places(n, part.bound, part.noise_multiplier * part.bound)
     total = float(DiscreteGaussian(part.noise_multiplier * part.bound * 2.0**places).sample(bits, 1)[0])
@@ -112,7 +115,7 @@ def exact_target_mean(slices: Any, n: int, part: PrivateTargetMean, bits: Bits) 
     return np.array([total * 2.0**-places / n])
 
 
-def exact_moments(slices: Any, n: int, d: int, noise_multiplier: float, bits: Bits) -> np.ndarray:
+def exact_moments(slices: Iterable[np.ndarray], n: int, d: int, noise_multiplier: float, bits: Bits) -> np.ndarray:
     """sum_i u_i u_i' over unit rows with noise, (d, d) float64.
 
     An entry off the diagonal counts twice in the matrix, and has noise of 1/sqrt 2 the deviation: in the coordinates
@@ -131,7 +134,7 @@ def exact_moments(slices: Any, n: int, d: int, noise_multiplier: float, bits: Bi
     return (total + noise) / scale
 
 
-def _covariance(part: PrivateCovariance, slices: Any, n: int, d: int, bits: Bits) -> np.ndarray:
+def _covariance(part: PrivateCovariance, slices: Iterable[np.ndarray], n: int, d: int, bits: Bits) -> np.ndarray:
     return whitening(exact_moments(slices, n, d, part.noise_multiplier, bits), n, part.noise_multiplier, part.power)
 
 

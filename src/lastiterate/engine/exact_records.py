@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 
 from lastiterate.engine.exact_draws import draws_of, places_for
-from lastiterate.engine.exact_preparation import check_independent
+from lastiterate.engine.exact_preparation import SUMMABLE, check_independent
 from lastiterate.engine.gaussian_noise import Key
 from lastiterate.engine.gradients import counts
 from lastiterate.engine.network import PerExample, fit_network, real_records
@@ -38,8 +38,6 @@ FINEST, COARSEST = 30, 12
 """Binary places below the clip: int64 holds all squared norms, and rounding keeps what a gradient says."""
 SHRINK = 1 - 2.0**-40
 """Gradients are scaled to this fraction of the clip: more than float64 rounds."""
-SUMMABLE = 2.0**61
-"""Squared norms up to here are summed in int64 without a wrap; float64 knows them well enough to say so."""
 
 
 @final
@@ -88,16 +86,16 @@ class ExactRecords:
     alone: bool = False  #: records are read one by one, where batches move them
     ridge: float = 0.0
 
-    def chunk_sum(self, theta: jax.Array, chunk: Any) -> jax.Array:
+    def chunk_sum(self, theta: jax.Array, chunk: tuple[Any, ...]) -> jax.Array:
         """Sum of the rounded gradients of the real records, (size,) float64, a multiple of the grid."""
         read = partial(self._read, self.form.arrays(theta, exact=False))
         return one_by_one(lambda one: ({0: read(one)}, {}), chunk)[0] if self.alone else read(chunk)
 
-    def _read(self, arrays: Any, chunk: Any) -> jax.Array:
+    def _read(self, arrays: list[Any], chunk: tuple[Any, ...]) -> jax.Array:
         records, real = real_records(chunk)
         scale = 2.0**self.places
 
-        def one(arrays: list[Any], record: Any) -> jax.Array:
+        def one(arrays: list[Any], record: tuple[Any, ...]) -> jax.Array:
             found = jax.grad(lambda own: self.loss(self.form.whole(own), *record))(arrays)
             return jnp.concatenate([jnp.ravel(leaf).astype(jnp.float64) for leaf in found])
 
@@ -117,7 +115,7 @@ class ExactRecords:
         return self.form.vector([function(array) for array in self.form.arrays(theta, exact=True)])
 
 
-def fit_network_exactly(run: Run, loss: RecordLoss, params: Any, data: tuple[Any, ...], key: Key | None = None,
+def fit_network_exactly(run: Run, loss: RecordLoss, params: object, data: tuple[Any, ...], key: Key | None = None,
                         **more: Any) -> Any:
     """``fit_network`` on exact sums with exact noise; the same arguments.
 

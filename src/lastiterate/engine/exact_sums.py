@@ -9,7 +9,7 @@ Everything after is post-processing of sums whose law is known exactly (docs/the
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
@@ -87,6 +87,7 @@ def on_grid(rows: np.ndarray, loss: LinearLoss, grid: Grid) -> np.ndarray:
     **Guarantee:** features have norm at most ``row_norm`` and the intercept is at most its own, exactly.
     """
     whole = np.trunc(rows.astype(np.float64) * 2.0**grid.rows)
+    whole[..., -1] = np.minimum(whole[..., -1], math.floor(Fraction(loss.intercept) * 2**grid.rows))  # not its float32
     counts = whole.astype(np.int64)
     most = math.floor(Fraction(loss.row_norm) ** 2 * 4**grid.rows)
     within = (counts[..., :-1] ** 2).sum(-1) <= most
@@ -129,7 +130,7 @@ class ExactLinear:
     def ridge(self) -> float:
         return self.loss.ridge
 
-    def chunk_sum(self, theta: jax.Array, chunk: Any) -> jax.Array:
+    def chunk_sum(self, theta: jax.Array, chunk: tuple[jax.Array, jax.Array]) -> jax.Array:
         """Exact sum of the gradients of a chunk, (k, d) float64, a multiple of the grid."""
         times, scale = partial(jnp.matmul, precision="highest"), 2.0**self.grid.residuals
         rows, target = chunk[0].astype(jnp.float64), chunk[1]
@@ -155,18 +156,18 @@ jax.tree_util.register_pytree_node(
     lambda grid, held: ExactLinear(held[0].value, grid, *held[1:]))
 
 
-def prepare_exactly(run: Run, features: Any, target: Any, key: Key) -> tuple[np.ndarray, ...]:
+def prepare_exactly(run: Run, features: np.ndarray, target: object, key: Key) -> tuple[np.ndarray, ...]:
     """What the run's preparation releases, from exact sums with exact noise."""
     if not run.prelude:
         return ()
 
-    def release(number: int, part: Any, slices: Any, data: Measurable) -> np.ndarray:
+    def release(number: int, part: object, slices: Iterable[np.ndarray], data: Measurable) -> np.ndarray:
         return EXACT[type(part)](part, slices, data.n, data.features, preparation_bits(key, number))
 
     return prepare_privately(run, in_memory(run, features, target), release)
 
 
-def execute_exactly(run: Run, features: Any, target: Any, key: Key | None = None, progress: Progress | None = None,
+def execute_exactly(run: Run, features: Any, target: object, key: Key | None = None, progress: Progress | None = None,
                     keeper: Keeper | None = None, absent: Sequence[int] = ()) -> Model:
     """The preparation and every step of ``run`` on exact sums with exact noise; ``absent``: as ``execute`` has it.
 

@@ -18,9 +18,8 @@ import numpy as np
 
 from lastiterate import interrupts
 from lastiterate.engine.checkpoint import Keeper
-from lastiterate.engine.external_noise import NoiseAhead, Streams, noise_many, streams_of
-from lastiterate.engine.external_steps import StepEnds, ended_outside
-from lastiterate.engine.gaussian_noise import Key, Number
+from lastiterate.engine.external_steps import StepEnds, ended_outside, noise_of_models, noise_outside
+from lastiterate.engine.gaussian_noise import ORDER, Key, Number, stream, streams
 from lastiterate.engine.growth import check_growth, check_released
 from lastiterate.engine.loop import (
     Schedule,
@@ -34,12 +33,13 @@ from lastiterate.engine.loop import (
     start,
 )
 from lastiterate.engine.network import arrange_records
+from lastiterate.engine.noise_ahead import Draws, NoiseAhead
 from lastiterate.engine.parameter_form import Form
 from lastiterate.engine.process import check_process
 from lastiterate.engine.program import StepProgram
 from lastiterate.engine.record_keys import keys_of_batch
 from lastiterate.engine.structure import numbered
-from lastiterate.engine.trainer import STRETCHES, Draws, Progress, check_dimension
+from lastiterate.engine.trainer import STRETCHES, Progress, check_dimension
 from lastiterate.run.run import Run, check_described
 from lastiterate.run.update_rule import UpdateRule
 from lastiterate.run.updates import Plain
@@ -64,7 +64,7 @@ class Counted:
     most: int
     ridge: float = 0.0
 
-    def chunk_sum(self, theta: jax.Array, chunk: Any) -> jax.Array:
+    def chunk_sum(self, theta: jax.Array, chunk: tuple[jax.Array, jax.Array]) -> jax.Array:
         """How often each record stands in the chunk, (n,) float64."""
         numbers, real = chunk
         return jnp.zeros(self.n, jnp.float64).at[numbers].add((real > 0).astype(jnp.float64))
@@ -112,18 +112,18 @@ class OutsideLoop:
             if keeper is not None and (kept := keeper.state)[1]:
                 done, state = kept[0], ending.restored(kept[1])
             numbers = drawn_once(program, self._numbers(), key)
-            current, number, own, drawn = numbers, -1, streams_of(key), NoiseAhead(initial.size)
+            current, number, order, ahead = numbers, -1, stream(key, ORDER), NoiseAhead.normal(key, initial.shape)
             for k in range(done, run.steps):
                 interrupts.check()
                 if k // program.sampler.blocks != number:
                     number = k // program.sampler.blocks
                     current = drawn_for_pass(program, numbers, key, number)
-                point, places = _asked(program, state, current, own, k)
+                point, places = _asked(program, state, current, order, k)
                 batch = np.flatnonzero(places)
-                keys = None if run.record_draws is None else keys_of_batch(own.order, batch, k)
+                keys = None if run.record_draws is None else keys_of_batch(order, batch, k)
                 if self.draws is None:
                     # in the background while a sum is computed
-                    noise, state = drawn.of_step(program, state, own, plan, k)
+                    noise, state = noise_outside(program, state, ahead.at(k)[0], plan, k)
                     total = sums(np.asarray(point), batch, keys)
                 else:
                     noise = 0.0
@@ -148,7 +148,8 @@ class OutsideLoop:
         with jax.enable_x64(True):
             keys, numbers = jnp.asarray(keys), self._numbers()
             state = jax.vmap(lambda key: start(program, initial, key))(keys)
-            own = jax.vmap(streams_of)(keys)
+            orders = streams(keys, ORDER)
+            ahead = NoiseAhead.of_models(keys, initial.shape, self.run.steps)
             current = numbers = jax.vmap(lambda key: drawn_once(program, numbers, key))(keys)
             for k in range(self.run.steps):
                 interrupts.check()
@@ -156,28 +157,28 @@ class OutsideLoop:
                     number = k // program.sampler.blocks
                     current = jax.vmap(lambda held, key, at=number:
                                        drawn_for_pass(program, held, key, at))(numbers, keys)
-                points, places = _asked_many(program, state, current, own, k)
+                points, places = _asked_many(program, state, current, orders, k)
                 totals = sums(np.asarray(points), np.asarray(places))
-                noise, state = noise_many(program, state, own, plan, k)
+                noise, state = noise_of_models(program, state, ahead.at(k)[0], plan, k)
                 state = _ended_many(program, state, points, totals, noise, plan, k)
             return np.asarray(jax.vmap(lambda one: outcome(program, one))(state))
 
 
 @jax.jit
-def _asked(program: StepProgram, state: State, numbers: Any, own: Streams, k: Number) -> tuple[jax.Array, jax.Array]:
+def _asked(program: StepProgram, state: State, numbers: Any, order: Key, k: Number) -> tuple[jax.Array, jax.Array]:
     """Where step k takes its gradients, and how often each record stands in its batch, (n,)."""
-    return looked_from(program, state, k), batch_sum(program, state.theta, numbers, own.order, k)
+    return looked_from(program, state, k), batch_sum(program, state.theta, numbers, order, k)
 
 
 @jax.jit
-def _asked_many(program: StepProgram, states: State, numbers: Any, owns: Streams,
+def _asked_many(program: StepProgram, states: State, numbers: jax.Array, orders: jax.Array,
                 k: Number) -> tuple[jax.Array, jax.Array]:
     """Where step k takes its gradients, and its batch, for every key."""
-    return jax.vmap(lambda state, held, own: _asked(program, state, held, own, k))(states, numbers, owns)
+    return jax.vmap(lambda state, held, order: _asked(program, state, held, order, k))(states, numbers, orders)
 
 
 @jax.jit
-def _ended_many(program: StepProgram, states: State, points: Any, totals: Any, noises: Any, plan: Schedule,
-                k: Number) -> State:
+def _ended_many(program: StepProgram, states: State, points: jax.Array, totals: jax.Array, noises: jax.Array,
+                plan: Schedule, k: Number) -> State:
     return jax.vmap(lambda state, point, total, noise: ended_outside(program, state, point, total, noise, plan, k))(
         states, points, totals, noises)

@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from lastiterate.engine.gaussian_noise import Number, Real
-from lastiterate.engine.loop import Schedule, State, ended, moved_against, noisy_mean
+from lastiterate.engine.loop import Schedule, State, ended, moved_against, noise_at, noisy_mean
+from lastiterate.engine.noise_ahead import Noise
 from lastiterate.engine.program import StepProgram
 from lastiterate.run.update_rule import Memory, UpdateRule
 
@@ -43,6 +44,17 @@ class StepEnds:
             return state
         self.memory = tuple(np.asarray(array) for array in state.memory)
         return state._replace(memory=())
+
+
+noise_outside = jax.jit(noise_at)
+
+
+@jax.jit
+def noise_of_models(program: StepProgram, states: State, noise: Noise, plan: Schedule,
+                    k: Number) -> tuple[jax.Array, State]:
+    """The noise of step k for every model, and the states that remember it."""
+    return jax.vmap(lambda state, units: noise_at(program, state, noise._replace(units=units), plan, k))(
+        states, noise.units)
 
 
 @jax.jit

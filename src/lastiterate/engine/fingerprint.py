@@ -17,7 +17,7 @@ ADDRESS = re.compile(r"0x[0-9a-f]+")
 """Where an object lies in memory is not what it is."""
 
 
-def fingerprint(program: Any, *beside: Any) -> str:
+def fingerprint(program: Any, *beside: object) -> str:
     """SHA-256 of a closed program, and of the ``repr`` of what else is bound.
 
     **Guarantee:** programs of one fingerprint compute the same, under the same versions of JAX: operations, their

@@ -32,11 +32,11 @@ class Group(NamedTuple):
     """Records of the steps before ``end``, and the program that reads them; valid until the group after the next."""
 
     program: StepProgram
-    data: Any
+    data: object
     end: int
 
 
-def batches(program: StepProgram, data: Any, key: Key, first: int, steps: int) -> Generator[Group, None, None]:
+def batches(program: StepProgram, data: object, key: Key, first: int, steps: int) -> Generator[Group, None, None]:
     """What the steps ``first`` .. ``steps`` - 1 read, arranged by the draws of ``key``; ``data`` as the draw of the
     whole run left them."""
     sampler = program.sampler
@@ -49,7 +49,7 @@ def batches(program: StepProgram, data: Any, key: Key, first: int, steps: int) -
             yield Group(program, drawn_for_pass(program, data, key, number), min(steps, (number + 1) * sampler.blocks))
 
 
-def gathered(program: StepProgram, sampler: DealtEachPass, data: Any, key: Key, first: int,
+def gathered(program: StepProgram, sampler: DealtEachPass, data: object, key: Key, first: int,
              steps: int) -> Iterator[Group]:
     """As many batches at a time as a buffer holds, as ``Bins`` reads them."""
     reads = replace(program, sampler=Bins(sampler.layout, sampler.blocks, sampler.rows_read))
@@ -66,7 +66,7 @@ def gathered(program: StepProgram, sampler: DealtEachPass, data: Any, key: Key, 
                 begin = end
 
 
-def flat(leaf: Any, sampler: DealtEachPass) -> np.ndarray:
+def flat(leaf: np.ndarray, sampler: DealtEachPass) -> np.ndarray:
     """Records along the first axis, as a view."""
     array = np.asarray(leaf)
     return array.reshape(-1, *array.shape[len(sampler.layout.shape):])

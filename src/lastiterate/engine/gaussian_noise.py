@@ -10,7 +10,6 @@ import math
 import os
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -46,9 +45,13 @@ def seeded_keys(seed: int, count: int) -> np.ndarray:
 
 
 @jax.jit  # one program, not one for each of its operations
-def stream(key: Key, which: Any) -> jax.Array:
+def stream(key: Key, which: Number) -> jax.Array:
     """One of the independent streams of a key: another key."""
     return jnp.stack(parts(encrypted(key, jnp.asarray(which, jnp.uint64), jnp.asarray(DERIVED))))
+
+
+streams = jax.jit(jax.vmap(stream, (0, None)))
+"""The same of many keys (models, 4): keys (models, 4)."""
 
 
 def words(key: Key, step: Number, count: int) -> tuple[jax.Array, jax.Array]:

@@ -87,13 +87,13 @@ class Linear:
     def ridge(self) -> float:
         return self.loss.ridge
 
-    def chunk_sum(self, theta: jax.Array, chunk: Any) -> jax.Array:
+    def chunk_sum(self, theta: jax.Array, chunk: tuple[jax.Array, jax.Array]) -> jax.Array:
         """Sum of the clipped data gradients of a chunk, (k, d) float64."""
         if self.places == 1:
             return self._rows_sum(theta, *chunk)
         return self._rows_sum(theta, *(part.reshape(-1, *part.shape[2:]) for part in chunk)) / self.places
 
-    def moved_sum(self, theta: jax.Array, origin: jax.Array, longest: jax.Array, chunk: Any) -> jax.Array:
+    def moved_sum(self, theta: jax.Array, origin: jax.Array, longest: jax.Array, chunk: tuple[Any, ...]) -> jax.Array:
         """Sum over a chunk of what every record's data gradient has moved from ``origin`` to ``theta``, each clipped to
         norm ``longest`` by its own; (k, d) float64."""
         rows, target = chunk[0].astype(jnp.float64), chunk[1]

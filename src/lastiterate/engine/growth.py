@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
+import jax
 import numpy as np
 
 from lastiterate.engine.gaussian_noise import FARTHEST
@@ -18,7 +18,7 @@ LARGEST = 1e290
 _REMEDY = "stay below 2/smooth, or add a ridge or a domain; nothing was released"
 
 
-def check_growth(run: Run, initial: Any, ridge: float) -> None:
+def check_growth(run: Run, initial: np.ndarray | jax.Array, ridge: float) -> None:
     """Refuse a run whose hidden iterates could overflow; looks at public numbers only.
 
     With |theta'| <= |1 - step ridge| |theta| + step (L batch / b + noise), projections and proximal maps no further

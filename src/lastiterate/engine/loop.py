@@ -10,7 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lastiterate.engine.gaussian_noise import NOISE, ORDER, START, Key, Number, Real, gaussian, stream
+from lastiterate.engine.gaussian_noise import ORDER, START, Key, Number, Real, gaussian, stream
+from lastiterate.engine.noise_ahead import Noise
 from lastiterate.engine.program import StepProgram
 from lastiterate.engine.prox import project, proximal
 from lastiterate.engine.record_keys import with_keys
@@ -31,7 +32,7 @@ class State(NamedTuple):
         """Its arrays by names, for a checkpoint."""
         named = {"theta": self.theta} | {f"{field}{i}": array for field in REMEMBERED
                                          for i, array in enumerate(getattr(self, field))}
-        return {name: np.array(array) for name, array in named.items()}  # copied: ``advance_in_place`` writes there
+        return {name: np.array(array) for name, array in named.items()}  # copied: ``advance`` writes there
 
     @classmethod
     def restored(cls, arrays: Mapping[str, np.ndarray]) -> State:
@@ -50,7 +51,7 @@ class Schedule(NamedTuple):
     noise_std: np.ndarray
 
 
-def update(program: StepProgram, state: State, data: Any, order: Key, noise: Real, k: Number, step_size: Real,
+def update(program: StepProgram, state: State, data: object, order: Key, noise: Real, k: Number, step_size: Real,
            exact: jax.Array | None = None) -> State:
     """Step k (0-based): the only implementation of the update rule; ``noise`` is added to the mean gradient.
 
@@ -98,18 +99,18 @@ def outcome(program: StepProgram, state: State) -> jax.Array:
     return state.theta if program.average is None else state.followed[0]
 
 
-def batch_sum(program: StepProgram, theta: jax.Array, data: Any, order: Key, k: Number) -> jax.Array:
+def batch_sum(program: StepProgram, theta: jax.Array, data: object, order: Key, k: Number) -> jax.Array:
     """Sum of the clipped data gradients of step k's batch; ``order``: the stream of secret draws."""
     return program.sampler.batch_sum(lambda chunk: chunk_sum(program, theta, chunk, order, k), data, order, k)
 
 
-def chunk_sum(program: StepProgram, theta: jax.Array, chunk: Any, order: Key, k: Number) -> jax.Array:
+def chunk_sum(program: StepProgram, theta: jax.Array, chunk: tuple[Any, ...], order: Key, k: Number) -> jax.Array:
     """Sum of the clipped data gradients of a chunk of step k, whose records have keys where they brought numbers."""
     chunk = with_keys(chunk, order, k, program.copies) if program.copies else chunk
     return program.objective.chunk_sum(theta, chunk)
 
 
-def start(program: StepProgram, initial: Any, key: Key) -> State:
+def start(program: StepProgram, initial: np.ndarray | jax.Array, key: Key) -> State:
     """The first state: independent of the data, projected onto the domain."""
     theta = jnp.array(initial, jnp.float64)
     if isinstance(program.start, GaussianStart):
@@ -122,101 +123,55 @@ def start(program: StepProgram, initial: Any, key: Key) -> State:
     return State(theta, *jax.tree.map(jnp.copy, (program.rule.init(theta), followed, recent)))
 
 
-def _advanced(program: StepProgram, ahead: int, state: State, data: Any, key: Key, plan: Schedule, first: Number,
-              last: Number) -> State:
-    """Steps first .. last - 1; the noise of ``ahead`` steps is drawn at once, which is quicker and changes nothing."""
-    noise_key, order = stream(key, NOISE), stream(key, ORDER)
+def advanced(program: StepProgram, state: State, data: object, order: Key, plan: Schedule, noise: Noise, first: Number,
+             last: Number, every: bool) -> tuple[State, jax.Array]:
+    """Steps first .. last - 1, and with ``every`` their iterates, that of step k at place k - ``noise.first``.
 
-    def stretch(place: Number, current: State) -> State:
-        begin = first + place * ahead
-        noise = jax.vmap(lambda k: gaussian(noise_key, k, state.theta.shape))(begin + jnp.arange(ahead))
+    ``order``: the stream of the run's secret draws.
+    """
+    given = noise.units if noise.exact is None else noise.exact
 
-        def one(k: Number, now: State) -> State:
-            return step_at(program, now, data, order, noise[k - begin], plan, k)
+    def one(k: Number, held: tuple[State, jax.Array]) -> tuple[State, jax.Array]:
+        now, iterates = held
+        now = step_at(program, now, data, order, noise, plan, k)
+        return now, iterates.at[k - noise.first].set(now.theta) if every else iterates
 
-        return jax.lax.fori_loop(begin, jnp.minimum(begin + ahead, last), one, current)
-
-    return jax.lax.fori_loop(0, (last - first + ahead - 1) // ahead, stretch, state)
-
-
-advance = jax.jit(_advanced, static_argnums=1)
-advance_in_place = jax.jit(_advanced, static_argnums=1, donate_argnums=2)
-"""``advance`` that writes over ``state``, which nobody may use afterwards: so a wide band of noise is not copied."""
+    return jax.lax.fori_loop(first, last, one, (state, jnp.zeros(given.shape if every else 0)))
 
 
-@jax.jit
-def advance_exactly(program: StepProgram, state: State, data: Any, key: Key, plan: Schedule, draws: jax.Array,
-                    first: Number, last: Number) -> State:
-    """Steps first .. last - 1; ``draws[k - first]`` is added to the sum of step k's gradients."""
-    order = stream(key, ORDER)
-
-    def one(k: Number, now: State) -> State:
-        step_size = plan.step_size[jnp.minimum(k, plan.step_size.shape[0] - 1)]
-        return update(program, now, data, order, 0.0, k, step_size, draws[k - first])
-
-    return jax.lax.fori_loop(first, last, one, state)
+advance = jax.jit(advanced, static_argnums=8, donate_argnums=1)
+"""``advanced`` that writes over ``state``, which nobody may use afterwards: so a wide band of noise is not copied."""
 
 
-@jax.jit
-def trace_exactly(program: StepProgram, state: State, data: Any, key: Key, plan: Schedule, draws: jax.Array,
-                  first: Number) -> tuple[State, jax.Array]:
-    """As many steps from ``first`` on as there are ``draws``, and all their iterates."""
-    order = stream(key, ORDER)
-
-    def body(current: State, given: Any) -> tuple[State, jax.Array]:
-        k, exact = given
-        step_size = plan.step_size[jnp.minimum(k, plan.step_size.shape[0] - 1)]
-        after = update(program, current, data, order, 0.0, k, step_size, exact)
-        return after, after.theta
-
-    return jax.lax.scan(body, state, (first + jnp.arange(draws.shape[0]), draws))
-
-
-@partial(jax.jit, static_argnums=6)
-def trace(program: StepProgram, state: State, data: Any, key: Key, plan: Schedule, first: Number,
-          count: int) -> tuple[State, jax.Array]:
-    """``count`` steps from ``first`` on, and all their iterates, (count, ...)."""
-    noise_key, order = stream(key, NOISE), stream(key, ORDER)
-
-    def body(current: State, k: Number) -> tuple[State, jax.Array]:
-        noise = gaussian(noise_key, k, current.theta.shape)
-        after = step_at(program, current, data, order, noise, plan, k)
-        return after, after.theta
-
-    return jax.lax.scan(body, state, first + jnp.arange(count))
-
-
-def step_at(program: StepProgram, state: State, data: Any, order: Key, unit: jax.Array, plan: Schedule,
+def step_at(program: StepProgram, state: State, data: object, order: Key, noise: Noise, plan: Schedule,
             k: Number) -> State:
-    """Step k with ``unit`` normal noise and the plan's numbers."""
+    """Step k with its noise and the plan's numbers."""
     step_size = plan.step_size[jnp.minimum(k, plan.step_size.shape[0] - 1)]
-    noise, state = noise_at(program, state, unit, plan, k)
-    return update(program, state, data, order, noise, k, step_size)
+    if noise.exact is not None:
+        return update(program, state, data, order, 0.0, k, step_size, noise.exact[k - noise.first])
+    made, state = noise_at(program, state, noise, plan, k)
+    return update(program, state, data, order, made, k, step_size)
 
 
-def noise_at(program: StepProgram, state: State, unit: jax.Array, plan: Schedule, k: Number) -> tuple[jax.Array, State]:
-    """What step k adds to the mean gradient, from ``unit`` normal noise of its own; and the state that remembers it."""
+def noise_at(program: StepProgram, state: State, noise: Noise, plan: Schedule, k: Number) -> tuple[jax.Array, State]:
+    """What step k adds to the mean gradient, from its normal noise; and the state that remembers it."""
+    unit = noise.units[k - noise.first]
     if program.recursion is not None:
         unit, recent = program.recursion.made(state.recent, unit, k)
         state = state._replace(recent=recent)
     return plan.noise_std[jnp.minimum(k, plan.noise_std.shape[0] - 1)] * unit, state
 
 
-def drawn_once(program: StepProgram, data: Any, key: Key) -> Any:
+def drawn_once(program: StepProgram, data: object, key: Key) -> Any:
     """Data (in public order) as the secret draw of the whole run arranges them; without one as they are, uncopied."""
     sampler = program.sampler
     return sampler.arranged(data, stream(key, ORDER)) if sampler.drawn == "once" else data
 
 
-def drawn_for_pass(program: StepProgram, data: Any, key: Key, number: Number) -> Any:
+def drawn_for_pass(program: StepProgram, data: object, key: Key, number: Number) -> Any:
     """Data (in public order) as the secret draw of pass ``number`` arranges them; without one as they are."""
     sampler = program.sampler
     return sampler.arranged(data, stream(stream(key, ORDER), number)) if sampler.drawn == "each pass" else data
-
-
-def noise_ahead(parameters: int) -> int:
-    """Steps whose noise is drawn at once: at most half a MB, which stays in the cache with what it is made of."""
-    return max(1, min(64, 2**16 // parameters))
 
 
 def schedule(run: Run) -> Schedule:

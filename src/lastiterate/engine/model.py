@@ -34,7 +34,7 @@ class Model:
     released: tuple[np.ndarray, ...] = ()
 
 
-def execute(run: Run, features: Any, target: Any, key: Key | None = None,
+def execute(run: Run, features: np.ndarray, target: object, key: Key | None = None,
             progress: Progress | None = None, keeper: Keeper | None = None, absent: Sequence[int] = (),
             initial: np.ndarray | None = None) -> Model:
     """Run every step of ``run``, in order; the only way from data in memory to a released model.
@@ -59,7 +59,7 @@ def execute(run: Run, features: Any, target: Any, key: Key | None = None,
     return with_calibration(run, model, features, target, key, absent)
 
 
-def with_calibration(run: Run, model: Model, features: Any, target: Any, key: Key,
+def with_calibration(run: Run, model: Model, features: np.ndarray, target: object, key: Key,
                      absent: Sequence[int] = ()) -> Model:
     """``model`` as the run's calibration leaves it, with Gaussian noise from the key; records are rows (m, d)."""
     if run.calibration is None:
@@ -68,7 +68,7 @@ def with_calibration(run: Run, model: Model, features: Any, target: Any, key: Ke
     return Model(calibrated(run, model.weights, scored, drawn_rounds(key)), model.released)
 
 
-def scored_in_memory(run: Run, model: Model, features: Any, target: Any, absent: Sequence[int] = ()) -> Scored:
+def scored_in_memory(run: Run, model: Model, features: Any, target: object, absent: Sequence[int] = ()) -> Scored:
     """Scores and targets of rows, computed once; without the records ``absent``, which add nothing. None for a run
     whose calibration measures nothing."""
     if measured(run.calibration) is None:
@@ -85,7 +85,7 @@ def scored_in_memory(run: Run, model: Model, features: Any, target: Any, absent:
     return lambda: iter(found)
 
 
-def in_memory(run: Run, features: Any, target: Any) -> Measurable:
+def in_memory(run: Run, features: np.ndarray, target: object) -> Measurable:
     """Arrays as preparations read them."""
     rows = np.asarray(features)
     answers = check_target(run, target) if any(part.targets for part in run.prelude) else np.zeros(0)
@@ -96,7 +96,7 @@ def in_memory(run: Run, features: Any, target: Any) -> Measurable:
                       lambda: iter((answers,)))
 
 
-def rows_of_batches(run: Run, features: Any, released: tuple[np.ndarray, ...],
+def rows_of_batches(run: Run, features: np.ndarray, released: tuple[np.ndarray, ...],
                     order: np.ndarray | None) -> Iterator[Iterator[np.ndarray]]:
     """Prepared rows with their intercept, in slices, batch by batch where batches are fixed for the whole run (else all
     records as one)."""
@@ -112,7 +112,7 @@ def rows_of_batches(run: Run, features: Any, released: tuple[np.ndarray, ...],
     return (sliced(ranks[first:first + size]) for first in range(0, run.n, size))
 
 
-def scores(run: Run, model: Model, features: Any) -> np.ndarray:
+def scores(run: Run, model: Model, features: np.ndarray) -> np.ndarray:
     """Linear scores of new rows, (n, k), prepared and clipped as in training."""
     rows = np.asarray(features)
     slices = np.split(rows, range(SLICE, len(rows), SLICE)) if rows.ndim == 2 else [rows]

@@ -72,14 +72,14 @@ class PerExample:
     alone: bool = False
     ridge: float = 0.0
 
-    def chunk_sum(self, theta: jax.Array, chunk: Any) -> jax.Array:
+    def chunk_sum(self, theta: jax.Array, chunk: tuple[Any, ...]) -> jax.Array:
         """Sum of the (clipped) gradients of the real records, (size,) float64."""
         arrays = self.form.arrays(theta, exact=self.exact)
         if self.alone:
             return self.form.vector(assembled(arrays, one_by_one(partial(self._read, clipped_parts, arrays), chunk)))
         return jnp.where((chunk[-1] > 0).any(), self.form.vector(self._read(clipped_sum, arrays, chunk)), 0.0)
 
-    def _read(self, how: Callable[..., Any], arrays: Any, chunk: Any) -> Any:
+    def _read(self, how: Callable[..., Any], arrays: object, chunk: tuple[Any, ...]) -> Any:
         """``clipped_sum`` or ``clipped_parts`` of a chunk."""
         records, real = real_records(chunk)
         counted = None if self.weights is None else counts(self.weights, records[1])
@@ -87,21 +87,21 @@ class PerExample:
         records = in_copies(records) if self.copies else records
         return how(self._of_arrays, self.clip, arrays, records, real, self.copies or 1, counted)
 
-    def _of_arrays(self, arrays: Any, *record: Any) -> jax.Array:
+    def _of_arrays(self, arrays: list[Any], *record: object) -> jax.Array:
         return self.loss(self.form.whole(arrays), *record)
 
     def leafwise(self, function: Callable[[jax.Array], jax.Array], theta: jax.Array) -> jax.Array:
         return self.form.vector([function(array) for array in self.form.arrays(theta, exact=True)])
 
 
-def real_records(chunk: Any) -> tuple[Any, jax.Array]:
+def real_records(chunk: tuple[Any, ...]) -> tuple[Any, jax.Array]:
     """The records of a chunk and which are real: empty slots hold a copy of the first record, so that no loss is
     computed on values that no record has."""
     records, real = chunk[:-1], chunk[-1] > 0
     return jax.tree.map(lambda a: jnp.where(real.reshape((-1,) + (1,) * (a.ndim - 1)), a, a[:1]), records), real
 
 
-def fit_network(run: Run, loss: RecordLoss, params: Any, data: tuple[Any, ...], key: Key | None = None, *,
+def fit_network(run: Run, loss: RecordLoss, params: object, data: tuple[Any, ...], key: Key | None = None, *,
                 microbatch: int | None = None, progress: Progress | None = None, keeper: Keeper | None = None,
                 executed_as: Callable[[Loop, Key], Loop] | None = None,
                 optimizer: GradientTransformation | None = None, augment: Augment | None = None) -> Any:
@@ -131,7 +131,7 @@ def fit_network(run: Run, loss: RecordLoss, params: Any, data: tuple[Any, ...], 
         return form.whole(form.released(released))
 
 
-def prepared(run: Run, loss: RecordLoss, params: Any, data: tuple[Any, ...],
+def prepared(run: Run, loss: RecordLoss, params: object, data: tuple[Any, ...],
              microbatch: int | None = None,
              optimizer: GradientTransformation | None = None,
              augment: Augment | None = None) -> tuple[Loop, jax.Array, Any]:
@@ -145,7 +145,7 @@ def prepared(run: Run, loss: RecordLoss, params: Any, data: tuple[Any, ...],
     return Loop(run, objective, rule=rule), objective.form.vector(params), arrange_records(run, columns, objective.most)
 
 
-def objective_of(run: Run, loss: RecordLoss, params: Any, records: tuple[Any, ...],
+def objective_of(run: Run, loss: RecordLoss, params: object, records: tuple[Any, ...],
                  microbatch: int | None = None, augment: Augment | None = None) -> PerExample:
     """The per-example gradients of a loss at parameters like ``params``; of ``records`` shapes and dtypes count."""
     form = Form.of(params)
@@ -178,7 +178,7 @@ def identity(objective: PerExample, records: tuple[Any, ...], rule: OptimizerRul
     return fingerprint(closed, str(form.tree), form.shapes, form.dtypes, exact, objective.alone) + known
 
 
-def check_fits(run: Run, loss: RecordLoss, params: Any, data: tuple[Any, ...], microbatch: int | None,
+def check_fits(run: Run, loss: RecordLoss, params: object, data: tuple[Any, ...], microbatch: int | None,
                optimizer: GradientTransformation | None = None, augment: Augment | None = None) -> None:
     """Refuse what cannot be trained, by the shapes of the records alone: before a record is read, or paid for."""
     check_shapes(run, data)
@@ -193,7 +193,7 @@ def arrange_records(run: Run, data: tuple[Any, ...], most: int) -> tuple[Any, ..
     plan = sampler_of(run.batching, run.n, most).layout
     slots = plan.slot(np.arange(run.n))
 
-    def arranged(values: Any) -> jax.Array:
+    def arranged(values: np.ndarray) -> jax.Array:
         values = np.asarray(values)
         if plan.slots == run.n:
             return jnp.asarray(values.reshape(*plan.shape, *values.shape[1:]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 import jax
 import jax.numpy as jnp
@@ -46,7 +46,7 @@ class NoiseRecursion:
         """What is remembered before the first step."""
         return (jnp.zeros((len(self.taps), *theta.shape), jnp.float64),)
 
-    def made(self, recent: Recent, drawn: Any, k: Number) -> tuple[jax.Array, Recent]:
+    def made(self, recent: Recent, drawn: jax.Array, k: Number) -> tuple[jax.Array, Recent]:
         """What step k adds, in units of a draw, from its draw; and what is remembered after it."""
         (held,) = recent
         size = len(self.taps)

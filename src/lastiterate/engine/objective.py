@@ -23,7 +23,7 @@ class Objective(Protocol):
         """What multiplies the parameters in every step's gradient, outside records and clips."""
         ...
 
-    def chunk_sum(self, theta: jax.Array, chunk: Any) -> jax.Array:
+    def chunk_sum(self, theta: jax.Array, chunk: tuple[Any, ...]) -> jax.Array:
         """Sum of the clipped data gradients of a chunk's records, float64, shaped like ``theta``.
 
         Records whose entries are all 0 are empty slots and add nothing.

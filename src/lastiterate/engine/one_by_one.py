@@ -33,7 +33,7 @@ WHOLE = (jax.lax.DotAlgorithmPreset.DEFAULT, jax.lax.DotAlgorithmPreset.F64_F64_
 Parts = tuple[dict[int, jax.Array], Factors]
 
 
-def one_by_one(read: Callable[[Any], Parts], chunk: Any) -> dict[int, jax.Array]:
+def one_by_one(read: Callable[[Any], Parts], chunk: tuple[Any, ...]) -> dict[int, jax.Array]:
     """Sums in float64 of what ``read`` makes of chunks of one record, over a chunk up to its last real record.
 
     Factors of dense layers, a row for each record, are multiplied in float64 at the end.
@@ -41,10 +41,10 @@ def one_by_one(read: Callable[[Any], Parts], chunk: Any) -> dict[int, jax.Array]
     real = chunk[-1] > 0
     end = jnp.max(jnp.where(real, jnp.arange(len(real)) + 1, 0))
 
-    def single(i: Any) -> Parts:
+    def single(i: jax.Array) -> Parts:
         return read(jax.tree.map(lambda a: jax.lax.dynamic_slice_in_dim(a, i, 1), chunk))
 
-    def add(i: Any, held: Parts) -> Parts:
+    def add(i: jax.Array, held: Parts) -> Parts:
         sums, factors = single(i)
         return (jax.tree.map(lambda total, own: total + own.astype(jnp.float64), held[0], sums),
                 jax.tree.map(lambda rows, own: jax.lax.dynamic_update_slice_in_dim(rows, own, i, 0), held[1], factors))
@@ -63,7 +63,7 @@ def arithmetic(run: Run, loss: RecordLoss, form: Form, records: tuple[Any, ...])
     The first is needed where theorems compare a step at two parameters, and the second where batches move records, in
     any precision. Else it is a matter of time: patches of many records' convolutions leave the cache.
     """
-    def of_arrays(arrays: Any, *record: Any) -> jax.Array:
+    def of_arrays(arrays: list[Any], *record: object) -> jax.Array:
         return loss(form.whole(arrays), *record)
 
     exact = hidden_state(run)
@@ -77,13 +77,13 @@ def arithmetic(run: Run, loss: RecordLoss, form: Form, records: tuple[Any, ...])
     return exact, batches_move(run) or (large and convolves(of_arrays, arrays, first))
 
 
-def convolves(loss: Callable[..., jax.Array], arrays: Any, record: tuple[Any, ...]) -> bool:
+def convolves(loss: Callable[..., jax.Array], arrays: list[Any], record: tuple[Any, ...]) -> bool:
     """Whether a loss has convolutions whose gradients are materialised."""
     traced, _ = program(loss, arrays, *record)
     return any(isinstance(layer, Convolution) for layer in layers_of(traced.jaxpr, len(arrays)).values())
 
 
-def rounds(loss: Callable[..., jax.Array], arrays: Any, record: tuple[Any, ...]) -> bool:
+def rounds(loss: Callable[..., jax.Array], arrays: object, record: tuple[Any, ...]) -> bool:
     """Whether a loss of double precision, or its gradient, makes something of its parameters that is less precise.
 
     What it makes of ``record`` alone, numbers of one record, is computed and not looked at, but for what the backward

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from jax.extend.core import primitives
+from jax.extend.core import Jaxpr, primitives
 
 from lastiterate.errors import InputError
 
@@ -33,7 +33,7 @@ KEYS = "key<fry>"
 """The random keys whose bits are those of the key alone when they are vectorised (threefry)."""
 
 
-def check_operations(jaxpr: Any, named: str = "loss") -> None:
+def check_operations(jaxpr: Jaxpr, named: str = "loss") -> None:
     """Refuse a program, of one record, that may read other records, show them or leave something behind.
 
     Equations in all nested programs are looked at. Code of custom derivatives is seen where it has been traced: look at
@@ -62,7 +62,7 @@ def equations(program: Any) -> Iterator[Any]:
             yield from equations(inner)
 
 
-def programs(value: Any) -> Iterator[Any]:
+def programs(value: object) -> Iterator[Any]:
     """The programs among an equation's parameters, closed or not."""
     if hasattr(value, "eqns") or hasattr(value, "jaxpr"):
         yield value

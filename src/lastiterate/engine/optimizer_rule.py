@@ -43,7 +43,7 @@ class OptimizerRule(UpdateRule):
     transformation: GradientTransformation
     form: Form
 
-    def _structured(self, theta: Any) -> Any:
+    def _structured(self, theta: jax.Array) -> Any:
         """Parameters as the caller nests them; None in the place of what is no array."""
         rest = iter(self.form.arrays(theta, exact=True))
         return jax.tree.unflatten(self.form.tree, [next(rest) if leaf is None else None for leaf in self.form.fixed])
@@ -58,10 +58,10 @@ class OptimizerRule(UpdateRule):
     def _vector(self) -> Any:
         return jax.ShapeDtypeStruct((self.form.size,), np.float64)
 
-    def init(self, theta: Any) -> Memory:
+    def init(self, theta: jax.Array) -> Memory:
         return tuple(jnp.array(leaf) for leaf in jax.tree.leaves(self.transformation.init(self._structured(theta))))
 
-    def update(self, gradient: Any, memory: Memory, theta: Any, k: Any) -> tuple[Any, Memory]:
+    def update(self, gradient: jax.Array, memory: Memory, theta: jax.Array, k: int | jax.Array) -> tuple[Any, Memory]:
         """The engine goes against a direction, and the optimizer says what is added."""
         state = jax.tree.unflatten(self.state_tree, memory)
         added, after = self.transformation.update(self._structured(gradient), state, self._structured(theta))
@@ -86,7 +86,7 @@ def coupled(run: Run) -> bool:
     return isinstance(run.update, PostProcessing) and run.update.decay == "coupled"
 
 
-def rule_of(optimizer: GradientTransformation | None, form: Form, params: Any, *,
+def rule_of(optimizer: GradientTransformation | None, form: Form, params: object, *,
             coupled: bool = True) -> OptimizerRule | None:
     """The rule that an optimizer is, tried on made-up gradients; None for None.
 
@@ -130,13 +130,21 @@ def _check_programs(rule: OptimizerRule) -> None:
                                  "shape of parameters: it could be records", np.shape(value))
 
 
-def _decays_in_state(rule: OptimizerRule, theta: Any) -> bool:
+def _decays_in_state(rule: OptimizerRule, theta: jax.Array) -> bool:
     """Whether gradients of 0 leave in its state what is made of the parameters, and is not the parameters themselves.
     """
     theta = jnp.where(theta == 0, 1.0, theta)
+    one, other = _left_by(rule, theta), _left_by(rule, -2 * theta)
+    return any(not np.array_equal(held, again, equal_nan=True) for held, again in zip(one, other, strict=True))
+
+
+def _left_by(rule: OptimizerRule, theta: jax.Array) -> list[np.ndarray]:
+    """The state after one step of gradients 0, without copies of the parameters and what the step left as it was."""
     before = rule.init(theta)
     direction, after = rule.update(jnp.zeros_like(theta), before, theta, 0)
     copies = {np.asarray(array).tobytes() for one in (theta, theta - direction)
               for array in rule.form.arrays(one, exact=True)}
-    return any(new.dtype.kind == "f" and new.ndim and new.shape in rule.form.shapes and bool((new != old).any())
-               and np.asarray(new, np.float64).tobytes() not in copies for new, old in zip(after, before, strict=True))
+    blank = np.zeros(0)
+    return [np.asarray(new) if new.dtype.kind == "f" and new.ndim and new.shape in rule.form.shapes
+            and bool((new != old).any()) and np.asarray(new, np.float64).tobytes() not in copies else blank
+            for new, old in zip(after, before, strict=True)]

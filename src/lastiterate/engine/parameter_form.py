@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,13 +23,13 @@ class Form:
     Leaves that are no arrays, such as activation functions, stay as they are (``fixed``: ``None`` for an array).
     """
 
-    tree: Any
+    tree: object
     shapes: tuple[tuple[int, ...], ...]
     dtypes: tuple[str, ...]
     fixed: tuple[Any, ...]
 
     @classmethod
-    def of(cls, params: Any) -> Form:
+    def of(cls, params: object) -> Form:
         leaves, tree = jax.tree.flatten(params)
         arrays = [leaf for leaf in leaves if hasattr(leaf, "dtype")]
         if not arrays:
@@ -44,14 +44,14 @@ class Form:
     def size(self) -> int:
         return sum(map(math.prod, self.shapes))
 
-    def vector(self, params: Any) -> jax.Array:
+    def vector(self, params: object) -> jax.Array:
         """All entries, (size,) float64."""
         arrays = [leaf for leaf in jax.tree.leaves(params) if hasattr(leaf, "dtype")]
         if all(isinstance(leaf, np.ndarray) for leaf in arrays):  # without a program for every shape
             return jnp.asarray(np.concatenate([np.ravel(leaf).astype(np.float64) for leaf in arrays]))
         return jnp.concatenate([jnp.ravel(leaf).astype(jnp.float64) for leaf in arrays])
 
-    def arrays(self, theta: Any, *, exact: bool) -> list[Any]:
+    def arrays(self, theta: np.ndarray | jax.Array, *, exact: bool) -> list[Any]:
         """The arrays as gradients are computed with them: float32 at least, or all float64."""
         return self._cut(theta, ["float64" if exact else str(jnp.promote_types(dtype, "float32"))
                                  for dtype in self.dtypes])
@@ -60,19 +60,19 @@ class Form:
         """The arrays in the precision that they came in."""
         return self._cut(theta, self.dtypes)
 
-    def _cut(self, theta: Any, dtypes: Sequence[str]) -> list[Any]:
+    def _cut(self, theta: np.ndarray | jax.Array, dtypes: Sequence[str]) -> list[Any]:
         ends = np.cumsum([math.prod(shape) for shape in self.shapes])[:-1]
         xp: Any = np if isinstance(theta, np.ndarray) else jnp
         return [part.reshape((*theta.shape[:-1], *shape)).astype(dtype) for part, shape, dtype
                 in zip(xp.split(theta, ends, axis=-1), self.shapes, dtypes, strict=True)]
 
-    def whole(self, arrays: Any) -> Any:
+    def whole(self, arrays: Iterable[object]) -> Any:
         """Parameters as the loss takes them, around their arrays."""
         rest = iter(arrays)
         return jax.tree.unflatten(self.tree, [next(rest) if leaf is None else leaf for leaf in self.fixed])
 
 
-def _check_array(name: str, leaf: Any) -> None:
+def _check_array(name: str, leaf: np.ndarray | jax.Array) -> None:
     if not jnp.issubdtype(leaf.dtype, jnp.floating):
         raise InputError("params", f"must be floating-point arrays, and {name} is not", str(leaf.dtype),
                          "keep counters, keys and indices out of what is trained: of a module of Equinox train the "

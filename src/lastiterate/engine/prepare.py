@@ -63,7 +63,7 @@ def linear_loss(run: Run) -> LinearLoss:
     return run.loss
 
 
-def check_target(run: Run, target: Any) -> np.ndarray:
+def check_target(run: Run, target: object) -> np.ndarray:
     """The target as the gradients want it, (n,): float32 for regression, class indices otherwise."""
     answers = np.asarray(target)
     if answers.shape != (run.n,):
@@ -94,7 +94,7 @@ def prepared_slices(run: Run, features: Any, released: tuple[np.ndarray, ...]) -
     return in_threads(one, (slice(first, first + SLICE) for first in range(0, len(features), SLICE)))
 
 
-def arrange(run: Run, features: Any, target: Any, places: np.ndarray | None = None,
+def arrange(run: Run, features: np.ndarray, target: object, places: np.ndarray | None = None,
             released: tuple[np.ndarray, ...] = (), absent: Sequence[int] = ()) -> tuple[np.ndarray, np.ndarray]:
     """Rows (blocks, chunks, m, d + 1) float32, prepared, clipped, with their intercept; targets (blocks, chunks, m).
 

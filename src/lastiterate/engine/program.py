@@ -54,7 +54,7 @@ class StepProgram:
         return (self.sampler, self.objective, self.divisor, self.recursion, *map(Described, described)), self.copies
 
     @classmethod
-    def tree_unflatten(cls, copies: int, held: Any) -> StepProgram:
+    def tree_unflatten(cls, copies: int, held: tuple[Any, ...]) -> StepProgram:
         sampler, objective, divisor, recursion, *described = held
         domain, prox, rule, start, follows, average = (one.value for one in described)
         return cls(sampler, objective, divisor, domain, prox, rule, start, recursion, follows, average, copies)

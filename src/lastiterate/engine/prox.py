@@ -62,14 +62,14 @@ def executed(domain: Domain) -> Domain | Disc:
     return Disc(np.linalg.svd(np.array(domain.normals), full_matrices=False)[2], np.array(centre), radius)
 
 
-def onto_disc(disc: Disc, theta: Any) -> Any:
+def onto_disc(disc: Disc, theta: jax.Array) -> Any:
     """The ball's part of an affine set is a ball in it: project onto the set, then towards that ball's centre."""
     moved = theta - disc.centre
     moved = moved - disc.normals.T @ (disc.normals @ moved)
     return disc.centre + onto_ball(disc.radius, moved)
 
 
-def onto_ball(radius: Any, theta: jax.Array) -> jax.Array:
+def onto_ball(radius: Real, theta: jax.Array) -> jax.Array:
     return theta * jnp.minimum(1.0, radius * INSIDE / jnp.maximum(jnp.linalg.norm(theta), 1e-300))
 
 
@@ -96,6 +96,6 @@ def proximal(prox: Prox | None, step: Real, array: jax.Array) -> jax.Array:
             return (left * soft(values, step * weight)) @ right
 
 
-def soft(values: jax.Array, threshold: Any) -> jax.Array:
+def soft(values: jax.Array, threshold: Real) -> jax.Array:
     """Every entry moved towards 0 by ``threshold``, and no further than 0."""
     return jnp.sign(values) * jnp.maximum(jnp.abs(values) - threshold, 0.0)

@@ -22,7 +22,7 @@ WORDS = 2
 """Words of 32 bits of a record's key."""
 
 
-def with_keys(chunk: Any, order: Key, k: Number, copies: int) -> Any:
+def with_keys(chunk: tuple[Any, ...], order: Key, k: Number, copies: int) -> Any:
     """A chunk (records, numbers, which slots are real) with keys of step k, (m, copies, ``WORDS``) uint32, for the
     numbers.
 

@@ -19,9 +19,9 @@ RecordLoss = Callable[..., jax.Array]
 """``loss(params, *record)``: one number for one record."""
 
 
-def in_precision(records: Any, *, exact: bool) -> Any:
+def in_precision(records: object, *, exact: bool) -> Any:
     """Records as the loss takes them: floating-point numbers are float64 where the parameters are."""
-    def cast(a: Any) -> Any:
+    def cast(a: jax.Array) -> jax.Array:
         return a.astype("float64") if exact and jnp.issubdtype(a.dtype, jnp.floating) else a
 
     return jax.tree.map(cast, records)
@@ -45,7 +45,7 @@ def check_shapes(run: Run, data: tuple[Any, ...]) -> None:
         raise InputError("data", "must hold at least one array", None)
 
 
-def check_finite(values: Any) -> None:
+def check_finite(values: np.ndarray | jax.Array) -> None:
     """Refuse numbers that are not finite."""
     if jnp.issubdtype(np.asarray(values).dtype, jnp.inexact) and not np.isfinite(values).all():
         raise InputError("data", "must be finite numbers", "NaN or infinity", "fill or drop those values first")
@@ -90,7 +90,7 @@ def check_loss(loss: RecordLoss, form: Form, exact: bool, data: tuple[Any, ...])
     check_operations(closed.jaxpr)
 
 
-def check_gradient(loss: RecordLoss, form: Form, params: Any, exact: bool, data: tuple[Any, ...]) -> None:
+def check_gradient(loss: RecordLoss, form: Form, params: object, exact: bool, data: tuple[Any, ...]) -> None:
     """Refuse a loss without finite gradients at the first parameters, by made-up records: zeros, ones, normal numbers.
 
     During training a record whose gradient is not finite counts as 0, because a run that ended would reveal it.
@@ -100,7 +100,7 @@ def check_gradient(loss: RecordLoss, form: Form, params: Any, exact: bool, data:
     arrays = form.arrays(np.asarray(form.vector(params)), exact=exact)
 
     def record(make: Callable[[tuple[int, ...]], Any]) -> Any:
-        def made(values: Any) -> Any:
+        def made(values: np.ndarray) -> np.ndarray:
             number = jnp.issubdtype(values.dtype, jnp.floating)
             return np.asarray(make(values.shape[1:]) if number else np.zeros(values.shape[1:])).astype(values.dtype)
 
@@ -116,7 +116,7 @@ def check_gradient(loss: RecordLoss, form: Form, params: Any, exact: bool, data:
                          "not finite", "look for logarithms and roots of 0; nothing was trained")
 
 
-def _gradient(loss: RecordLoss, form: Form, arrays: Any, record: Any) -> Callable[..., Any]:
+def _gradient(loss: RecordLoss, form: Form, arrays: object, record: tuple[Any, ...]) -> Callable[..., Any]:
     """The gradient of one record as a program; refuses a loss that has none, or that JAX cannot vectorise."""
     try:
         found = alone(jax.grad(lambda arrays, record: loss(form.whole(arrays), *record)), arrays, record)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -14,7 +13,7 @@ ROW_SHRINK = 1 - 2.0**-20
 
 
 
-def in_range(values: Any) -> np.ndarray:
+def in_range(values: object) -> np.ndarray:
     """The same numbers in float32, those beyond its range at its end; NaN and infinity stay what they are.
 
     Whether data are refused may not depend on how large a record's finite numbers are.
@@ -27,7 +26,7 @@ def in_range(values: Any) -> np.ndarray:
     return np.where(np.isfinite(given), np.clip(found, -end, end), found)
 
 
-def clip_rows(features: Any, row_norm: float) -> np.ndarray:
+def clip_rows(features: object, row_norm: float) -> np.ndarray:
     """Rows scaled down to norm at most ``row_norm`` (norms in float64); (n, d) float32.
 
     **Guarantee:** the Euclidean norm of every returned row, computed exactly, is at most ``row_norm``.
@@ -50,7 +49,7 @@ def clip_rows(features: Any, row_norm: float) -> np.ndarray:
     return np.multiply(exact, scale[:, None], out=np.empty_like(rows), casting="same_kind")
 
 
-def square_roots(rows: Any) -> np.ndarray:
+def square_roots(rows: object) -> np.ndarray:
     """sign(x) sqrt|x| of every entry, float32; NaN and infinity stay what they are."""
     exact = np.asarray(rows, np.float64)
     return in_range(np.sign(exact) * np.sqrt(np.abs(exact)))

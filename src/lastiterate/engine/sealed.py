@@ -100,15 +100,29 @@ class Owner:
     software: str = ""
 
 
-def seal(path: Path, key: Key, owner: Owner, number: int, body: bytes) -> None:
-    """Replace the checkpoint at ``path``; a process that is killed meanwhile leaves the old one."""
+def claim(path: Path, key: Key, token: str) -> None:
+    """A checkpoint of nothing yet, number 0, for the line ``token`` of a ledger: a run that is killed before it looked
+    at a record goes on under that line, whatever its data turn out to be. It never replaces a file."""
+    try:
+        seal(path, key, Owner("", "", token), 0, b"", new=True)
+    except FileExistsError:
+        raise InputError("checkpoint", "was begun by another process at this moment", str(path),
+                         "wait for that process, or name another file; nothing was charged") from None
+
+
+def seal(path: Path, key: Key, owner: Owner, number: int, body: bytes, new: bool = False) -> None:
+    """Replace the checkpoint at ``path``; a process that is killed meanwhile leaves the old one. ``new``: none is
+    replaced, ``FileExistsError``."""
     salt = os.urandom(32)
     header = json.dumps(asdict(owner) | {"number": number, "salt": salt.hex(), "check": _check(key, salt)}).encode()
     front = MAGIC + len(header).to_bytes(4, "big") + header
     nonce = os.urandom(12)
     content = front + nonce + AESGCM(_file_key(key, salt)).encrypt(nonce, body, front)
     try:
-        _replace(path, content)
+        with interrupts.later():
+            _written(path, content, new)
+    except FileExistsError:
+        raise
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         raise InputError("checkpoint", "cannot be written", f"{path} ({error.strerror})",
@@ -143,6 +157,14 @@ def token_of(path: Path) -> str:
     return _header(path.read_bytes(), path)[0]["token"]
 
 
+def is_claim(path: Path, key: Key, token: str) -> bool:
+    """Whether a checkpoint is of nothing yet; if it says so it is authenticated, as that line's."""
+    if _header(path.read_bytes(), path)[0]["number"] != 0:
+        return False
+    unseal(path, key, Owner("", "", token))
+    return True
+
+
 def remove(path: Path) -> None:
     """Delete a checkpoint and what killed writers left beside it."""
     path.unlink(missing_ok=True)
@@ -155,12 +177,7 @@ def clean(path: Path) -> None:
         stale.unlink(missing_ok=True)
 
 
-def _replace(path: Path, content: bytes) -> None:
-    with interrupts.later():
-        _written(path, content)
-
-
-def _written(path: Path, content: bytes) -> None:
+def _written(path: Path, content: bytes, new: bool) -> None:
     clean(path)
     handle, name = tempfile.mkstemp(prefix=f".{path.name}-", suffix=".part", dir=path.parent)  # mode 0600
     draft = Path(name)
@@ -170,10 +187,9 @@ def _written(path: Path, content: bytes) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(draft, path)
-    except BaseException:
+        (os.link if new else os.replace)(draft, path)
+    finally:
         draft.unlink(missing_ok=True)
-        raise
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(folder)

@@ -43,7 +43,7 @@ class Described:
         return tuple(held[name] for name in numbers), (type(self.value), numbers, rest)
 
     @classmethod
-    def tree_unflatten(cls, structure: Any, numbers: Any) -> Described:
+    def tree_unflatten(cls, structure: tuple[Any, ...], numbers: tuple[Any, ...]) -> Described:
         kind, names, rest = structure
         if kind is type(None):
             return cls(None)
@@ -55,7 +55,7 @@ class Described:
 
 def numbered(kind: type[Kind]) -> type[Kind]:
     """Make an engine's frozen dataclass such a pytree."""
-    def flatten(value: Any) -> Any:
+    def flatten(value: object) -> Any:
         return Described(value).tree_flatten()
 
     jax.tree_util.register_pytree_node(kind, flatten, lambda structure, numbers:

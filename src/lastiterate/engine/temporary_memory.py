@@ -5,15 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import jax
+import numpy as np
 
-from lastiterate.engine.gaussian_noise import seeded_key
+from lastiterate.engine.gaussian_noise import ORDER, seeded_key, stream
 from lastiterate.engine.loop import advance, drawn_for_pass, drawn_once, schedule, start
+from lastiterate.engine.noise_ahead import NoiseAhead, normal
 from lastiterate.engine.prepare import arrange
 from lastiterate.engine.trainer import Trainer
 from lastiterate.run.run import Run
 
 
-def working_memory(run: Run, features: Any, target: Any) -> int:
+def working_memory(run: Run, features: np.ndarray, target: object) -> int:
     """Bytes of temporary memory of the program of a linear model's steps, as XLA states them; nothing is trained.
 
     ``features`` (n, d), ``target`` (n,): data of the shape that the run will have.
@@ -23,6 +25,9 @@ def working_memory(run: Run, features: Any, target: Any) -> int:
         program, (rows, labels) = trainer.loop.program, arrange(run, features, target)
         data = drawn_for_pass(program, drawn_once(program, (rows, labels), key), key, 0)
         state = start(program, trainer.zero(rows), key)
-        made = advance.lower(program, 1, state, data, key, schedule(run), 0, run.steps).compile()
-    usage: Any = made.memory_analysis()
-    return int(usage.temp_size_in_bytes)
+        drawn = NoiseAhead.normal(key, state.theta.shape)
+        noise, plan, order = drawn.at(0)[0], schedule(run), stream(key, ORDER)
+        made = (advance.lower(program, state, data, order, plan, noise, 0, run.steps, False),
+                normal.lower(order, 0, drawn.many, state.theta.shape))
+    usage: list[Any] = [each.compile().memory_analysis() for each in made]
+    return int(sum(each.temp_size_in_bytes for each in usage) + noise.units.nbytes)

@@ -49,7 +49,7 @@ class Walk:
 _HERE: dict[str, Callable[..., Any]] = {"conv_general_dilated": convolved, "reduce_window_max": largest}
 
 
-def _apply(jaxpr: Any, eqn: Any, found: list[Any]) -> list[Any]:
+def _apply(jaxpr: core.Jaxpr, eqn: Any, found: list[Any]) -> list[Any]:
     """One equation's results, through a jaxpr of its own, so that rules of custom derivatives are kept."""
     here, params = _HERE.get(eqn.primitive.name), eqn.params
     if here is not None and handled(eqn.primitive.name, params, found, eqn.outvars[0].aval.size):
@@ -60,23 +60,23 @@ def _apply(jaxpr: Any, eqn: Any, found: list[Any]) -> list[Any]:
     return eval_jaxpr(alone, (), *given.values())
 
 
-def _value(values: dict[Any, Any], var: Any) -> Any:
+def _value(values: dict[Any, Any], var: object) -> Any:
     return var.val if isinstance(var, core.Literal) else values[var]
 
 
-def inlined(eqn: Any) -> bool:
+def inlined(eqn: core.JaxprEqn) -> bool:
     """Whether an equation only calls a jitted function."""
     return eqn.primitive.name in ("jit", "pjit")
 
 
-def program(function: Callable[..., Any], *args: Any) -> tuple[Any, Any]:
+def program(function: Callable[..., Any], *args: object) -> tuple[Any, Any]:
     """The traced function of the flat leaves of its arguments, and how its results are nested."""
     leaves, tree = jax.tree.flatten(args)
     closed, shape = jax.make_jaxpr(lambda *flat: function(*jax.tree.unflatten(tree, flat)), return_shape=True)(*leaves)
     return closed, jax.tree.structure(shape)
 
 
-def alone(function: Callable[..., Any], *args: Any) -> Callable[..., Any]:
+def alone(function: Callable[..., Any], *args: object) -> Callable[..., Any]:
     """``function`` of one record as a program, traced for arguments like ``args`` and checked: it may be vectorised.
 
     **Guarantee:** no code of the caller's runs when the program is vectorised: each of its operations treats every
@@ -89,7 +89,7 @@ def alone(function: Callable[..., Any], *args: Any) -> Callable[..., Any]:
 
 def quick(function: Callable[..., Any]) -> Callable[..., Any]:
     """The same function of arrays, its convolutions and maxima in the form that is quick inside of loops."""
-    def called(*args: Any) -> Any:
+    def called(*args: object) -> Any:
         closed, form = program(function, *args)
         leaves = jax.tree.leaves(args)
         return jax.tree.unflatten(form, Walk({}).run(closed.jaxpr, closed.consts, leaves, [None] * len(leaves)))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import jax
@@ -17,24 +18,13 @@ import numpy as np
 from lastiterate import interrupts
 from lastiterate.engine.checkpoint import Keeper
 from lastiterate.engine.gathered import batches
-from lastiterate.engine.gaussian_noise import Key, Number, fresh_key
+from lastiterate.engine.gaussian_noise import ORDER, Key, fresh_key, stream
 from lastiterate.engine.gradients import Linear, outputs
 from lastiterate.engine.growth import check_growth, check_released
-from lastiterate.engine.loop import (
-    State,
-    advance,
-    advance_exactly,
-    advance_in_place,
-    drawn_for_pass,
-    drawn_once,
-    noise_ahead,
-    outcome,
-    schedule,
-    start,
-    trace,
-    trace_exactly,
-)
+from lastiterate.engine.loop import State, advance, drawn_once, outcome, schedule, start
+from lastiterate.engine.many_models import Models
 from lastiterate.engine.methods import solver_of
+from lastiterate.engine.noise_ahead import Draws, NoiseAhead
 from lastiterate.engine.objective import Objective
 from lastiterate.engine.prepare import arrange, hidden, linear_loss, places
 from lastiterate.engine.process import check_process
@@ -46,10 +36,10 @@ from lastiterate.run.update_rule import UpdateRule
 
 Progress = Callable[[int, int, float], None]
 """Called with steps done, steps in all, seconds; never with anything that depends on the data."""
-Draws = Callable[[int, int, int, tuple[int, ...]], np.ndarray]
-"""Noise of the sums of steps first .. last - 1 for parameters of a shape; padded to as many steps as the third says."""
 STRETCHES = 50
 """Parts of a run after which progress is shown and a checkpoint may be written; how many changes no bit."""
+WAITING = 2
+"""Programs of steps that may wait for the ones before them."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +59,7 @@ class Loop:
         """What the steps are compiled for, and their numbers."""
         return StepProgram.of(self.run, self.objective, self.rule)
 
-    def execute(self, initial: Any, data: Any, key: Key, progress: Progress | None,
+    def execute(self, initial: np.ndarray | jax.Array, data: object, key: Key, progress: Progress | None,
                 keeper: Keeper | None = None) -> np.ndarray:
         """The last iterate, or all of them, (T, ...), for release="all"; refuses to release what is not finite.
 
@@ -78,29 +68,36 @@ class Loop:
         check_dimension(self.run, math.prod(np.shape(initial)))
         check_growth(self.run, initial, self.objective.ridge)
         state = start(self.program, initial, key)
-        released = self._all(state, data, key) if self.run.release == "all" else \
-            self._last(state, data, key, progress, keeper)
+        released = self._released(state, data, key, progress, keeper)
         check_released(released)
         return released
 
-    def _last(self, state: State, data: Any, key: Key, progress: Progress | None, keeper: Keeper | None) -> np.ndarray:
-        plan, steps, program = schedule(self.run), self.run.steps, self.program
-        whole = progress is None and keeper is None
-        began, done, ahead = time.perf_counter(), 0, noise_ahead(state.theta.size)
-        if keeper is not None and (found := keeper.state)[1]:
-            done, state = found[0], State.restored(found[1])
-        with closing(batches(program, data, key, done, steps)) as every:
-            for group in every:
+    def _released(self, state: State, data: object, key: Key, progress: Progress | None,
+                  keeper: Keeper | None) -> np.ndarray:
+        plan, steps, program, every = schedule(self.run), self.run.steps, self.program, self.run.release == "all"
+        shape = state.theta.shape
+        ahead = NoiseAhead.normal(key, shape) if self.draws is None else NoiseAhead.exact(self.draws, shape, steps)
+        order, whole, found = stream(key, ORDER), progress is None and keeper is None, list[np.ndarray]()
+        began, done, behind = time.perf_counter(), 0, deque[jax.Array]()
+        if keeper is not None and (kept := keeper.state)[1]:
+            done, state = kept[0], State.restored(kept[1])
+        stretch = steps if whole else math.ceil(steps / STRETCHES)
+        with closing(batches(program, data, key, done, steps)) as groups:
+            for group in groups:
                 while done < group.end:
-                    interrupts.check()
-                    until = min(group.end, done + math.ceil(steps / (1 if whole else STRETCHES)))
-                    if self.draws is None:
-                        state = advance_in_place(group.program, ahead, state, group.data, key, plan, done, until)
-                    else:
-                        until = min(until, done + ahead)
-                        noise = self.draws(done, until, ahead, state.theta.shape)
-                        state = advance_exactly(group.program, state, group.data, key, plan, noise, done, until)
-                    done = until
+                    until = min(group.end, done + stretch)
+                    while done < until:
+                        interrupts.check()
+                        noise, end = ahead.at(done)
+                        end = min(until, end)
+                        state, iterates = advance(group.program, state, group.data, order, plan, noise, done, end,
+                                                  every)
+                        if every:
+                            found.append(np.asarray(iterates)[done - noise.first:end - noise.first])
+                        behind.append(iterates)
+                        if len(behind) > WAITING:  # its noise is held until its steps are made
+                            behind.popleft().block_until_ready()
+                        done = end
                     if not whole or done == group.end:
                         state.theta.block_until_ready()  # the group's memory is used again
                     if keeper is not None and done < steps and keeper.due:
@@ -108,85 +105,16 @@ class Loop:
                     if progress is not None:
                         progress(done, steps, time.perf_counter() - began)
                 del group  # before the next one takes its memory
-        return np.asarray(outcome(program, state))
+        return np.concatenate(found) if every else np.asarray(outcome(program, state))
 
-    def _all(self, state: State, data: Any, key: Key) -> np.ndarray:
-        plan, steps, program = schedule(self.run), self.run.steps, self.program
-        if self.draws is not None:
-            return self._all_exactly(state, data, key, self.draws)
-        if program.sampler.drawn != "each pass":
-            return np.asarray(trace(program, state, data, key, plan, 0, steps)[1])
-        found: list[np.ndarray] = []
-        for first in range(0, steps, program.sampler.blocks):
-            interrupts.check()
-            current = drawn_for_pass(program, data, key, first // program.sampler.blocks)
-            count = min(program.sampler.blocks, steps - first)
-            state, part = trace(program, state, current, key, plan, first, count)
-            found.append(np.asarray(part))
-        return np.concatenate(found)
-
-    def _all_exactly(self, state: State, data: Any, key: Key, draws: Draws) -> np.ndarray:
-        plan, steps, program = schedule(self.run), self.run.steps, self.program
-        blocks, ahead, found = program.sampler.blocks, noise_ahead(state.theta.size), list[np.ndarray]()
-        each_pass = program.sampler.drawn == "each pass"
-        count = max(c for c in range(1, ahead + 1) if blocks % c == 0) if each_pass else min(ahead, steps)
-        current = data
-        for first in range(0, steps, count):
-            interrupts.check()
-            if each_pass and first % blocks == 0:
-                current = drawn_for_pass(program, data, key, first // blocks)
-            noise = draws(first, min(first + count, steps), count, state.theta.shape)
-            state, part = trace_exactly(program, state, current, key, plan, noise, first)
-            found.append(np.asarray(part))
-        return np.concatenate(found)[:steps]
-
-    def many(self, initial: Any, data: Any, keys: Key, firsts: np.ndarray | None = None) -> np.ndarray:
-        """What is released for every key, in a single vectorised program; ``data`` in public order. ``firsts``: the
+    def many(self, initial: Any, data: object, keys: Key, firsts: np.ndarray | None = None) -> np.ndarray:
+        """What is released for every key, the models' steps made together; ``data`` in public order. ``firsts``: the
         first parameters for every key, where they are not all ``initial``."""
         check_dimension(self.run, math.prod(np.shape(initial)))
-        plan = schedule(self.run)
         begun = jnp.broadcast_to(initial, (len(keys), *np.shape(initial))) if firsts is None else jnp.asarray(firsts)
-        if self.run.release == "all":
-            return np.asarray(_many_traced(self.program, begun, data, keys, plan, self.run.steps))
-        return np.asarray(_many(self.program, begun, data, keys, plan, self.run.steps))
-
-
-@jax.jit
-def _many(program: StepProgram, firsts: Any, data: Any, keys: Key, plan: Any, steps: Any) -> jax.Array:
-    blocks = program.sampler.blocks
-
-    def one(key: Key, first: jax.Array) -> jax.Array:
-        state, arranged = start(program, first, key), drawn_once(program, data, key)
-        if program.sampler.drawn != "each pass":
-            return outcome(program, advance(program, 1, state, arranged, key, plan, 0, steps))
-
-        def one_pass(number: Number, current: State) -> State:
-            arranged, first = drawn_for_pass(program, data, key, number), number * blocks
-            return advance(program, 1, current, arranged, key, plan, first, jnp.minimum(first + blocks, steps))
-
-        return outcome(program, jax.lax.fori_loop(0, -(-steps // blocks), one_pass, state))
-
-    return jax.vmap(one)(keys, firsts)
-
-
-@partial(jax.jit, static_argnums=5)
-def _many_traced(program: StepProgram, firsts: Any, data: Any, keys: Key, plan: Any, steps: int) -> jax.Array:
-    blocks = program.sampler.blocks
-
-    def one(key: Key, first: jax.Array) -> jax.Array:
-        state = start(program, first, key)
-        if program.sampler.drawn != "each pass":
-            return trace(program, state, drawn_once(program, data, key), key, plan, 0, steps)[1]
-
-        def one_pass(now: State, number: Number, count: int = blocks) -> tuple[State, jax.Array]:
-            return trace(program, now, drawn_for_pass(program, data, key, number), key, plan, number * blocks, count)
-
-        passes, left = divmod(steps, blocks)
-        state, whole = jax.lax.scan(one_pass, state, jnp.arange(passes))
-        whole = whole.reshape(passes * blocks, *state.theta.shape)
-        return jnp.concatenate((whole, one_pass(state, passes, left)[1])) if left else whole
-
-    return jax.vmap(one)(keys, firsts)
+        models, every = Models.begun(self.run, self.program, begun, data, keys), self.run.release == "all"
+        found = models.onward(self.run.steps, every)
+        return np.concatenate(found, axis=1) if every else models.outcomes()
 
 
 def check_dimension(run: Run, parameters: int) -> None:
@@ -216,7 +144,7 @@ class Trainer:
         """The loop on arranged records."""
         return Loop(self.run, Linear(linear_loss(self.run), self.run.clip, hidden(self.run), self.run.rows_per_record))
 
-    def fit(self, features: Any, target: Any, key: Key | None = None, progress: Progress | None = None,
+    def fit(self, features: np.ndarray, target: object, key: Key | None = None, progress: Progress | None = None,
             released: tuple[np.ndarray, ...] = (), absent: Sequence[int] = (),
             keeper: Keeper | None = None, initial: np.ndarray | None = None) -> np.ndarray:
         """Train and return the last iterate, (k, d + 1) float64 (all of them, (T, k, d + 1), for release="all").
@@ -240,7 +168,7 @@ class Trainer:
                 data = drawn_once(self.loop.program, data, key)
             return self.loop.execute(self.first(rows, initial), data, key, progress, keeper)
 
-    def fit_many(self, features: Any, target: Any, keys: Key, absent: Sequence[int] = (),
+    def fit_many(self, features: np.ndarray, target: object, keys: Key, absent: Sequence[int] = (),
                  initial: np.ndarray | None = None) -> np.ndarray:
         """Train one model per key in a single vectorised program, for tests and audits; (models, k, d + 1), with all
         iterates (models, T, k, d + 1). ``initial``: the first weights of every model, (models, k, d + 1)."""
@@ -251,14 +179,14 @@ class Trainer:
                 return solver.many(self.run, rows, labels, keys)
             return self.loop.many(self.zero(rows), (rows, labels), keys, initial)
 
-    def first(self, rows: Any, initial: np.ndarray | None) -> np.ndarray:
+    def first(self, rows: np.ndarray, initial: np.ndarray | None) -> np.ndarray:
         """The first weights for arranged rows; those that are given must have their shape."""
         zero = self.zero(rows)
         if initial is not None and np.shape(initial) != zero.shape:
             raise InputError("initial", f"must have shape {zero.shape}", np.shape(initial))
         return zero if initial is None else np.asarray(initial, np.float64)
 
-    def zero(self, rows: Any) -> np.ndarray:
+    def zero(self, rows: np.ndarray) -> np.ndarray:
         """Weights of 0, for arranged rows."""
         return np.zeros((outputs(linear_loss(self.run)), rows.shape[-1]))
 

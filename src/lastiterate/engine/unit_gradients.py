@@ -6,7 +6,7 @@ A run's batches, noise and steps know records only; here a record has a second a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -40,7 +40,7 @@ def released_by_units(rows: int, release: Release) -> Release:
     **Guarantee:** a unit's rows, at most ``rows`` of them, move the sum over ``rows`` by no more than one row moves it,
     and the noise over ``rows`` is the part's own.
     """
-    def found(number: int, part: Any, slices: Any, data: Measurable) -> np.ndarray:
+    def found(number: int, part: Any, slices: Iterable[np.ndarray], data: Measurable) -> np.ndarray:
         wider = part if part.noise_multiplier is None else replace(part, noise_multiplier=part.noise_multiplier * rows)
         return release(number, wider, slices, data)
 

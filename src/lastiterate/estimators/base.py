@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sys
 import warnings
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -19,6 +21,7 @@ from lastiterate.estimators.numbers_only import numbers_only
 from lastiterate.estimators.pipelines import warn_of_learned_steps
 from lastiterate.estimators.schema_transformer import SchemaTransformer, as_schema
 from lastiterate.estimators.streamed import data_of
+from lastiterate.ledger.store import Ledger
 from lastiterate.planning.planner import Choice
 from lastiterate.planning.task import FeatureMap, Task
 from lastiterate.release.answers import Labels
@@ -56,17 +59,17 @@ class PrivateLinear(BaseEstimator):
     """
 
     epsilon: float
-    delta: Any
+    delta: float | Literal["auto"]
     row_norm: float | None
-    adjacency: Any
+    adjacency: str
     random_state: int | None
     time_budget: float
     run: Run | None
-    ledger: Any
+    ledger: Ledger | str | Path | None
     dataset: str | None
     verbose: int
     features: str
-    schema: Any
+    schema: object
     algorithm: str
     report_accuracy: float | None = None
     calibrated: bool = False
@@ -74,17 +77,10 @@ class PrivateLinear(BaseEstimator):
     stream: bool = False
 
     def _train(self, features: np.ndarray, target: np.ndarray, classes: int, answers: Answers, caveats: list[str],
-               progress: Any, unsupported: dict[str, Any]) -> None:
+               progress: object, unsupported: dict[str, Any]) -> None:
         refuse(unsupported)
         part = part_of(self.features) if self.schema is None else self._part
-        if self.run is not None and part != "plain":
-            raise InputError("features", "must be 'plain' where a run is given", self.features,
-                             "put SquareRoots() into the run's prelude")
-        if not isinstance(self.calibrated, bool):
-            raise InputError("calibrated", "must be True or False", self.calibrated)
-        if self.run is not None and self.class_weight is not None:
-            raise InputError("class_weight", "must be left out where a run is given", None,
-                             "put class_weights into the run's loss")
+        self.check_public(part)
         labels = answers.values if isinstance(answers, Labels) else ()
         task = Task(len(features), features.shape[1], classes, self.public_row_norm(), feature_map=part,
                     calibrated=self.calibrated, class_weights=relative_weights(self.class_weight, labels))
@@ -101,6 +97,17 @@ class PrivateLinear(BaseEstimator):
         self.choice_: Choice | None = plan.choice
         self.delta_ = plan.delta
         self.n_iter_ = self.run_.steps
+
+    def check_public(self, part: FeatureMap) -> None:
+        """Refuse public choices that a given run makes otherwise; ``part``: what the run's preparation does."""
+        if self.run is not None and part != "plain":
+            raise InputError("features", "must be 'plain' where a run is given", self.features,
+                             "put SquareRoots() into the run's prelude")
+        if not isinstance(self.calibrated, bool):
+            raise InputError("calibrated", "must be True or False", self.calibrated)
+        if self.run is not None and self.class_weight is not None:
+            raise InputError("class_weight", "must be left out where a run is given", None,
+                             "put class_weights into the run's loss")
 
     def public_row_norm(self) -> float:
         """The bound on a row's norm: the run's own, or the one that the caller must state."""
@@ -159,7 +166,7 @@ class PrivateLinear(BaseEstimator):
         assert not isinstance(found.run.loss, Abstract)
         return weights[:, :-1], found.run.loss.intercept * weights[:, -1] - weights[:, :-1] @ moved
 
-    def _progress(self, given: Any) -> Any:
+    def _progress(self, given: object) -> Any:
         """The caller's function, or with ``verbose`` lines of steps and time; never anything about the data."""
         if given is not None and not callable(given):
             raise InputError("progress", "must be a function of steps done, steps in all and seconds", given,
@@ -178,7 +185,7 @@ class PrivateLinear(BaseEstimator):
     def _budget(self) -> Budget:
         return Budget(self.epsilon, self.delta, self.adjacency, self.time_budget)
 
-    def _mapped(self, table: Any) -> np.ndarray:
+    def _mapped(self, table: ArrayLike) -> np.ndarray:
         """Rows of a table by the schema, and by the maps that it, the caller or the data's shape names."""
         if self.stream:
             raise InputError("stream", "must be False with a schema, whose tables are held in memory", True,

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 
@@ -14,6 +16,7 @@ from lastiterate.estimators.base import PrivateLinear, public_labels
 from lastiterate.estimators.pipelines import warn_of_learned_steps
 from lastiterate.estimators.schema_transformer import as_schema, labels_of
 from lastiterate.estimators.streamed import checked
+from lastiterate.ledger.store import Ledger
 from lastiterate.planning.planner import TIME_BUDGET
 from lastiterate.release.answers import Labels, picked, threshold_of
 from lastiterate.run.arrays import check_kept
@@ -69,13 +72,13 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
     compose; a ``RepeatedFitWarning`` says so, once per process.
     """
 
-    def __init__(self, epsilon: float = 1.0, delta: Any = "auto", row_norm: float | None = None, classes: Any = None,
-                 adjacency: str = "zero-out", random_state: int | None = None,
-                 time_budget: float = TIME_BUDGET, run: Run | None = None, ledger: Any = None,
+    def __init__(self, epsilon: float = 1.0, delta: float | Literal["auto"] = "auto", row_norm: float | None = None,
+                 classes: object = None, adjacency: str = "zero-out", random_state: int | None = None,
+                 time_budget: float = TIME_BUDGET, run: Run | None = None, ledger: Ledger | str | Path | None = None,
                  dataset: str | None = None, verbose: int = 0,
                  features: str = "auto", algorithm: str = "automatic",
-                 report_accuracy: float | None = None, schema: Any = None, calibrated: bool = True,
-                 threshold: Any = None, class_weight: Any = None, stream: bool = False) -> None:
+                 report_accuracy: float | None = None, schema: object = None, calibrated: bool = True,
+                 threshold: object = None, class_weight: object = None, stream: bool = False) -> None:
         self.epsilon = epsilon
         self.delta = delta
         self.row_norm = row_norm
@@ -96,7 +99,7 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
         self.class_weight = class_weight
         self.stream = stream
 
-    def fit(self, X: Any, y: Any, progress: Any = None, **unsupported: Any) -> DPLogisticRegression:
+    def fit(self, X: Any, y: Any, progress: object = None, **unsupported: object) -> DPLogisticRegression:
         """Train on rows X (n, d) and labels y (n,); ``progress(steps_done, steps, seconds)`` is called now and then."""
         if self.schema is not None:
             return self._fit_table(X, y, progress, unsupported)
@@ -116,7 +119,8 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
                     unsupported)
         return self
 
-    def _fit_table(self, table: Any, y: Any, progress: Any, unsupported: dict[str, Any]) -> DPLogisticRegression:
+    def _fit_table(self, table: ArrayLike, y: ArrayLike, progress: object, unsupported: dict[str, Any]
+                   ) -> DPLogisticRegression:
         """Train on a table by the schema, whose classes are the labels."""
         labels, target = labels_of(as_schema(self.schema), self.classes, y)
         rows = self._mapped(table)
@@ -131,13 +135,13 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
         """The labels, with the threshold of two."""
         return Labels(labels, threshold_of(self.threshold, len(labels)))
 
-    def decision_function(self, X: Any) -> np.ndarray:
+    def decision_function(self, X: ArrayLike) -> np.ndarray:
         """Scores: (n,) for two classes, (n, classes) otherwise."""
         rows = self._rows(X)
         found = self.fitted_.scores(rows)
         return found[:, 0] if len(self.classes_) == 2 else found
 
-    def predict_proba(self, X: Any) -> np.ndarray:
+    def predict_proba(self, X: ArrayLike) -> np.ndarray:
         """Probabilities (n, classes): the softmax of the linear scores.
 
         They are calibrated where the run is (``calibrated=True``, or ``Run(calibration=)``). Without it scores are too
@@ -147,11 +151,11 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
         rows = self._rows(X)
         return self.fitted_.probabilities(rows)
 
-    def predict_log_proba(self, X: Any) -> np.ndarray:
+    def predict_log_proba(self, X: ArrayLike) -> np.ndarray:
         """Natural logarithms of ``predict_proba`` (n, classes)."""
         return np.log(self.predict_proba(X))
 
-    def predict(self, X: Any) -> np.ndarray:
+    def predict(self, X: ArrayLike) -> np.ndarray:
         """The most probable label of every row, or by the ``threshold``."""
         chances = self.predict_proba(X)
         return self.classes_[picked(chances, threshold_of(self.threshold, len(self.classes_)))]

@@ -61,7 +61,7 @@ def _around(caller: Any) -> Iterator[str]:
         yield type(caller).__name__
 
 
-def _learned(name: str, step: Any) -> Iterator[str]:
+def _learned(name: str, step: object) -> Iterator[str]:
     """The step itself, or those of its parts, that learn."""
     inner = [(f"{name}.{part[0]}", part[1]) for attribute in ("steps", "transformers", "transformer_list")
              for part in vars(step).get(attribute, ())] if not isinstance(step, str) and step is not None else []

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_array, check_consistent_length
 
@@ -14,6 +16,7 @@ from lastiterate.estimators.numbers_only import numbers_only
 from lastiterate.estimators.pipelines import warn_of_learned_steps
 from lastiterate.estimators.schema_transformer import as_schema, range_of
 from lastiterate.estimators.streamed import checked
+from lastiterate.ledger.store import Ledger
 from lastiterate.planning.planner import TIME_BUDGET
 from lastiterate.release.answers import Range, ordered
 from lastiterate.run.arrays import check_kept
@@ -32,11 +35,11 @@ class DPHuberRidge(RegressorMixin, PrivateLinear):
     features, algorithm, schema, stream : as for ``DPLogisticRegression``; a schema says the ``target_range``, too.
     """
 
-    def __init__(self, epsilon: float = 1.0, delta: Any = "auto", row_norm: float | None = None,
+    def __init__(self, epsilon: float = 1.0, delta: float | Literal["auto"] = "auto", row_norm: float | None = None,
                  target_range: tuple[float, float] | None = None, adjacency: str = "zero-out",
                  random_state: int | None = None, time_budget: float = TIME_BUDGET, run: Run | None = None,
-                 ledger: Any = None, dataset: str | None = None, verbose: int = 0,
-                 features: str = "auto", algorithm: str = "automatic", schema: Any = None,
+                 ledger: Ledger | str | Path | None = None, dataset: str | None = None, verbose: int = 0,
+                 features: str = "auto", algorithm: str = "automatic", schema: object = None,
                  stream: bool = False) -> None:
         self.epsilon = epsilon
         self.delta = delta
@@ -54,7 +57,7 @@ class DPHuberRidge(RegressorMixin, PrivateLinear):
         self.schema = schema
         self.stream = stream
 
-    def fit(self, X: Any, y: Any, progress: Any = None, **unsupported: Any) -> DPHuberRidge:
+    def fit(self, X: Any, y: Any, progress: object = None, **unsupported: object) -> DPHuberRidge:
         """Train on rows X (n, d), or a table with a schema, and targets y (n,)."""
         if self.schema is not None:
             found = as_schema(self.schema)
@@ -99,7 +102,7 @@ class DPHuberRidge(RegressorMixin, PrivateLinear):
         assert isinstance(found, Range)
         return found
 
-    def predict(self, X: Any) -> np.ndarray:
+    def predict(self, X: ArrayLike) -> np.ndarray:
         """Predictions (n,), clipped to the public range of the target."""
         rows = self._rows(X)
         return self.fitted_.predict(rows)

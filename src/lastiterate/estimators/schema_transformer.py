@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, TransformerMixin
 
 from lastiterate.data.data_frames import frame_table
@@ -37,11 +39,11 @@ class SchemaTransformer(TransformerMixin, BaseEstimator):
     the schema only, and is at most ``row_norm_`` long.
     """
 
-    def __init__(self, schema: Any, features: str | None = None) -> None:
+    def __init__(self, schema: object, features: str | None = None) -> None:
         self.schema = schema
         self.features = features
 
-    def fit(self, X: Any, y: Any = None) -> SchemaTransformer:
+    def fit(self, X: ArrayLike, y: ArrayLike | None = None) -> SchemaTransformer:
         """Check the columns of X, a data frame (pandas, polars, pyarrow), a dictionary of columns, or an array."""
         found = as_schema(self.schema)
         if self.features in (AUTO, *IN_RUN) and self.features != PLAIN:
@@ -58,7 +60,7 @@ class SchemaTransformer(TransformerMixin, BaseEstimator):
         self._shape = table.shape
         return self
 
-    def transform(self, X: Any) -> np.ndarray:
+    def transform(self, X: ArrayLike) -> np.ndarray:
         """Rows (n, d) float32 of the records of X; ``fit`` may be left out. Errors: columns or cells that the schema
         refuses."""
         if "schema_" not in vars(self):
@@ -74,7 +76,7 @@ class SchemaTransformer(TransformerMixin, BaseEstimator):
         self._fitted()
         return self.schema_.form(self._shape or (self.n_features_in_,))
 
-    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+    def get_feature_names_out(self, input_features: Sequence[str] | None = None) -> np.ndarray:
         """Names of the numbers in a row."""
         self._fitted()
         seen = vars(self).get("feature_names_in_")
@@ -98,7 +100,7 @@ class SchemaTransformer(TransformerMixin, BaseEstimator):
         return tags
 
 
-def as_schema(given: Any) -> Schema:
+def as_schema(given: object) -> Schema:
     """A schema from what holds one."""
     if isinstance(given, Schema):
         return given
@@ -123,7 +125,8 @@ def labels_of(schema: Schema, classes: Any, y: Any) -> tuple[np.ndarray, np.ndar
     if given.ndim != 1:
         raise InputError("y", "must be one label for each record", given.shape)
     place = {label: index for index, label in enumerate(schema.classes)}
-    target = np.array([place.get(label_text(label), -1) for label in given.tolist()], dtype=np.int64)
+    labels = y if isinstance(y, list | tuple) else given.tolist()  # of a list each as it is, whatever stands beside it
+    target = np.array([place.get(label_text(label), -1) for label in labels], dtype=np.int64)
     if (target < 0).any():
         raise InputError("y", "must hold only the classes of the schema", None, "correct the labels or the schema")
     if given.dtype.kind not in "biuf":

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone, is_classifier
 from sklearn.model_selection import ParameterGrid
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -16,11 +18,13 @@ from lastiterate.errors import InputError
 from lastiterate.estimators.base import PrivateLinear
 from lastiterate.estimators.numbers_only import numbers_only
 from lastiterate.estimators.pipelines import warn_of_learned_steps
+from lastiterate.ledger.store import Ledger
 from lastiterate.planning.planner import SharedBudget
 from lastiterate.planning.task import Task, automatic_delta
 from lastiterate.release import tuning
-from lastiterate.release.answers import Labels, Range, ordered
+from lastiterate.release.answers import Labels, Range, ordered, threshold_of
 from lastiterate.release.charging import charging_of
+from lastiterate.release.feature_choice import part_of
 from lastiterate.release.kinds import SELECTED
 from lastiterate.release.linear_plans import Algorithm, Budget, candidate
 from lastiterate.release.order import Order
@@ -28,6 +32,7 @@ from lastiterate.release.pipeline import finish
 from lastiterate.run.arrays import check_kept
 from lastiterate.run.class_weights import relative_weights
 
+Grid = Mapping[str, Sequence[object]]
 FREE = {"row_norm", "run", "time_budget", "adjacency"}
 """Parameters that a grid may vary; the budget belongs to the search."""
 
@@ -37,7 +42,8 @@ class DPSearchCV(MetaEstimatorMixin, BaseEstimator):
 
     Parameters
     ----------
-    estimator : a DPLogisticRegression (with ``classes``) or DPHuberRidge; its own budget is not used.
+    estimator : a DPLogisticRegression (with ``classes``) or DPHuberRidge; its own budget, ``verbose`` and
+        ``random_state`` are not used.
     param_grid : as for GridSearchCV, over ``row_norm``, ``run`` and ``time_budget``; chosen without looking at data.
     epsilon, delta : the budget of all of it: training every candidate, scoring it, and releasing the best.
     mean_runs : candidates that are trained on average; their number is random and stays secret.
@@ -54,9 +60,10 @@ class DPSearchCV(MetaEstimatorMixin, BaseEstimator):
     runs are not shown. Beside GridSearchCV, which composes naively, it costs a third with 30 candidates.
     """
 
-    def __init__(self, estimator: Any, param_grid: Any, *, epsilon: float = 1.0, delta: Any = "auto",
-                 mean_runs: float = tuning.MEAN_RUNS, runs: str = "logarithmic", random_state: int | None = None,
-                 ledger: Any = None, dataset: str | None = None) -> None:
+    def __init__(self, estimator: Any, param_grid: Grid | Sequence[Grid], *, epsilon: float = 1.0,
+                 delta: Any = "auto", mean_runs: float = tuning.MEAN_RUNS,
+                 runs: str = "logarithmic", random_state: int | None = None,
+                 ledger: Ledger | str | Path | None = None, dataset: str | None = None) -> None:
         self.estimator = estimator
         self.param_grid = param_grid
         self.epsilon = epsilon
@@ -84,7 +91,8 @@ class DPSearchCV(MetaEstimatorMixin, BaseEstimator):
         charging = charging_of(ledger=self.ledger, dataset=self.dataset, purpose="DPSearchCV")
         weights = relative_weights(self.estimator.class_weight,
                                    answers.values if isinstance(answers, Labels) else ())
-        asked = Task(len(train), X.shape[1], classes, 1.0, class_weights=weights)
+        asked = Task(len(train), X.shape[1], classes, 1.0, feature_map=part_of(self.estimator.features),
+                     class_weights=weights)
         candidates = [self._candidate(i, asked, found, charging.allowance)
                       for i in range(len(self._settings))]
         certificate = tuning.planned(candidates, epsilon=self.epsilon, delta=delta, law=law, held_out=len(held),
@@ -115,6 +123,9 @@ class DPSearchCV(MetaEstimatorMixin, BaseEstimator):
                              str(self.estimator.ledger), "give DPSearchCV the ledger and the dataset")
         if self.estimator.stream:
             raise InputError("stream of the estimator", "must be False in a search, which holds rows in memory", True)
+        if self.estimator.report_accuracy is not None:
+            raise InputError("report_accuracy of the estimator", "must be None in a search, which releases no score",
+                             self.estimator.report_accuracy, "score the winner on public records")
 
     def _answers(self, y: np.ndarray) -> tuple[Labels | Range, np.ndarray]:
         if not is_classifier(self.estimator):
@@ -130,7 +141,8 @@ class DPSearchCV(MetaEstimatorMixin, BaseEstimator):
         labels = np.unique(np.asarray(self.estimator.classes))
         if np.setdiff1d(np.unique(y), labels).size:
             raise InputError("y", "must hold only the public classes", None, "add the missing label to classes=")
-        return Labels(tuple(labels.tolist())), np.searchsorted(labels, y)
+        return Labels(tuple(labels.tolist()), threshold_of(self.estimator.threshold, len(labels))), \
+            np.searchsorted(labels, y)
 
     def _candidate(self, number: int, task: Task, found: dict[int, Certificate],
                    shared: SharedBudget | None) -> Callable[[float, float], Any]:
@@ -140,6 +152,7 @@ class DPSearchCV(MetaEstimatorMixin, BaseEstimator):
             raise InputError("param_grid", "may vary " + ", ".join(sorted(FREE)), unknown[0])
         one: Any = clone(self.estimator)
         one.set_params(**setting)
+        one.check_public(task.feature_map)
         asked = replace(task, row_norm=one.public_row_norm(), calibrated=one.calibrated)
         made = candidate(asked, Budget(self.epsilon, self.delta, one.adjacency, one.time_budget),
                          Algorithm(one.algorithm, run=one.run), shared)
@@ -156,12 +169,12 @@ class DPSearchCV(MetaEstimatorMixin, BaseEstimator):
         check_is_fitted(self, "best_estimator_")
         return self.best_estimator_.fitted_.certificate
 
-    def predict(self, X: Any) -> np.ndarray:
+    def predict(self, X: ArrayLike) -> np.ndarray:
         """The released model's predictions."""
         check_is_fitted(self, "best_estimator_")
         return self.best_estimator_.predict(X)
 
-    def score(self, X: Any, y: Any) -> float:
+    def score(self, X: ArrayLike, y: ArrayLike) -> float:
         """Accuracy or R^2 on other data than were trained on: on those it would be another release."""
         check_is_fitted(self, "best_estimator_")
         return float(self.best_estimator_.score(X, y))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from sklearn.utils.validation import check_array, check_consistent_length, validate_data
 
+from lastiterate.data.sources.stream import Watched
 from lastiterate.engine.streaming.devices import Arrays
 from lastiterate.errors import InputError
 from lastiterate.estimators.numbers_only import numbers_only
@@ -24,9 +27,12 @@ def checked(estimator: Any, X: Any, y: Any, **how: Any) -> tuple[np.ndarray, np.
     if estimator.report_accuracy is not None:
         raise InputError("report_accuracy", "must be left out where rows are streamed", estimator.report_accuracy,
                          "it keeps records apart at random: hold the rows in memory")
-    if not isinstance(X, np.ndarray) or X.ndim != 2 or X.dtype not in kinds:
-        raise InputError("X", "must be a table of floating-point numbers in an array where it is streamed",
-                         type(X).__name__, "open it with np.load(file, mmap_mode=\"r\")")
+    if not isinstance(X, np.ndarray):
+        raise InputError("X", "must be an array where it is streamed", type(X).__name__,
+                         "open it with np.load(file, mmap_mode=\"r\")")
+    if X.ndim != 2 or X.dtype not in kinds:
+        raise InputError("X", "must be a table of 32 or 64 bit floating-point numbers where it is streamed",
+                         f"{X.dtype}, {X.ndim} axes", "save it as such a table")
     answers = np.asarray(check_array(y, ensure_2d=False, dtype=None))  # type: ignore[arg-type]
     if answers.ndim != 1:
         raise InputError("y", "must be of shape (n,)", answers.shape)
@@ -36,6 +42,20 @@ def checked(estimator: Any, X: Any, y: Any, **how: Any) -> tuple[np.ndarray, np.
     return X, answers
 
 
+@dataclass(frozen=True)
+class Mapped(Arrays):
+    """Arrays whose rows lie in a file that is mapped into memory."""
+
+    watched: Watched
+
+    def check(self) -> None:
+        """Refuse a file that changed."""
+        self.watched.check()
+
+
 def data_of(estimator: Any, rows: np.ndarray, target: np.ndarray) -> Any:
     """What is trained on: arrays, or a source of them."""
-    return Arrays((rows, target)) if estimator.stream else (rows, target)
+    if not estimator.stream:
+        return rows, target
+    lies_in = getattr(rows, "filename", None)  # of a memory map, or a part of one
+    return Arrays((rows, target)) if lies_in is None else Mapped((rows, target), Watched.of(Path(lies_in)))

@@ -39,7 +39,7 @@ def automatic_maps(fields: tuple[Field, ...], resolved: float) -> tuple[RecordMa
     return tuple(one.sized(fields, resolved) for one in TABLE.values() if one.pays(fields, resolved))
 
 
-def maps_from(data: Any) -> tuple[RecordMap, ...]:
+def maps_from(data: object) -> tuple[RecordMap, ...]:
     """What ``as_data`` wrote, or names of maps in a list."""
     if isinstance(data, str):
         return maps_named(data)
@@ -60,7 +60,7 @@ def described(maps: tuple[RecordMap, ...]) -> str:
     return "; ".join(one.words() for one in maps) or "plain: numbers scaled to [-1, 1], a 0 or 1 for each category"
 
 
-def check_maps(maps: Any) -> None:
+def check_maps(maps: object) -> None:
     """Refuse what is no tuple of maps of the table, by their exact type."""
     if not isinstance(maps, tuple) or any(type(one) not in TABLE.values() for one in maps):
         raise InputError("features", "must be a tuple of maps of lastiterate.features", maps)

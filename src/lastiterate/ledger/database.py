@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import sqlite3
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from lastiterate import interrupts
@@ -16,6 +17,10 @@ VERSION = 2
 """Format 1 had no events; it is still read and written, and can be upgraded."""
 PATIENCE = 60.0
 """Seconds that a process waits for another one's transaction."""
+PASSING = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL,
+           sqlite3.SQLITE_CANTOPEN)
+"""Wrong with the disk, or with another process, and not with the file: an older copy would lose what was charged since.
+"""
 TABLES = (
     "CREATE TABLE datasets (name TEXT PRIMARY KEY, unit TEXT NOT NULL, adjacency TEXT NOT NULL, filter TEXT NOT NULL, "
     "made TEXT NOT NULL) STRICT",
@@ -60,6 +65,7 @@ def opened(path: Path) -> Generator[sqlite3.Connection, None, None]:
     """A connection to a ledger file that holds a ledger's tables and nothing else, WAL, every commit on disk."""
     if not path.is_file():
         raise InputError("ledger", "must be an existing file", str(path), "make one with: lastiterate ledger make FILE")
+    _check_name(path)
     connection = sqlite3.connect(path, timeout=PATIENCE, isolation_level=None)
     try:
         connection.execute("PRAGMA trusted_schema = OFF")
@@ -69,10 +75,27 @@ def opened(path: Path) -> Generator[sqlite3.Connection, None, None]:
         connection.execute("PRAGMA foreign_keys = ON")
         yield connection
     except (sqlite3.DatabaseError, OverflowError, UnicodeDecodeError) as error:
-        raise InputError("ledger", "cannot be read or written as a ledger", type(error).__name__ + ": " + str(error),
-                         "restore it from a copy; releases on it stay charged") from None
+        passing = getattr(error, "sqlite_errorcode", 0) & 0xFF in PASSING
+        raise InputError(
+            "ledger", "cannot be read or written as a ledger", type(error).__name__ + ": " + str(error),
+            "the file is whole: make its folder writable, free some space or wait, and run again" if passing else
+            "restore it from a copy; releases on it stay charged") from None
     finally:
         connection.close()
+
+
+def _check_name(path: Path) -> None:
+    """Refuse a file with a second name, or one that is mounted without its folder: what is written, and who waits for
+    whom, stands in files beside it, so that two processes would each charge what is left, and one of them for nothing.
+    """
+    own = path.resolve()
+    for draft in own.parent.glob(f".{glob.escape(own.name)}-*"):  # of a process that was killed while it made this
+        with suppress(FileNotFoundError):
+            if draft.samefile(own):
+                draft.unlink()
+    if own.stat().st_nlink > 1 or os.path.ismount(own):
+        raise InputError("ledger", "must have one name, in the folder where it was made: charges under another one "
+                         "would be lost", str(path), "remove the other hard links, and mount its whole folder")
 
 
 def _check(connection: sqlite3.Connection) -> None:

@@ -106,7 +106,7 @@ def _share(part: int, budget: int) -> str:
     return f"{100 * part / budget:.3g}%" if budget else "more than nothing"
 
 
-def chained(before: str, *line: Any) -> str:
+def chained(before: str, *line: object) -> str:
     return hashlib.sha256(json.dumps([before, *line]).encode()).hexdigest()
 
 

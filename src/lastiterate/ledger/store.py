@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 import sqlite3
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -96,10 +97,22 @@ class Ledger:
         with opened(self.path) as connection:
             return self._one(connection, token).checkpoint
 
-    def count(self, token: str, checkpoint: int) -> None:
-        """Note that checkpoint number ``checkpoint`` is on disk."""
+    def count(self, token: str, checkpoint: int, write: Callable[[], None]) -> None:
+        """Write checkpoint number ``checkpoint`` of a run, and note that it is on disk.
+
+        **Guarantee:** a run has one first checkpoint, and so one key of its noise and one data set: two processes that
+        begin it at once do not write theirs over one another's, and the second one is refused.
+        """
+        if checkpoint > 1:  # only the first one is small enough to be written while others wait
+            write()
         with opened(self.path) as connection, transaction(connection):
-            if checkpoint > self._one(connection, token).checkpoint:
+            known = self._one(connection, token).checkpoint
+            if checkpoint == 1:
+                if known:
+                    raise InputError("checkpoint", "was begun by another process: both would draw noise", None,
+                                     "wait until it has ended; where it was killed, run the same command again")
+                write()
+            if checkpoint > known:
                 connection.execute("UPDATE releases SET checkpoint = ? WHERE token = ?", (checkpoint, token))
                 history.append(connection, "checkpoint", token=token, checkpoint=checkpoint)
 

@@ -12,7 +12,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from lastiterate.curves.tails import smallest_true
+from lastiterate.curves.roots import smallest_true
 from lastiterate.planning.reference_problem import MARGIN
 from lastiterate.run.losses import Logistic, Softmax
 from lastiterate.run.run import Run

@@ -9,6 +9,7 @@ from typing import Literal, get_args
 
 from lastiterate.accounting.budgets import check_range
 from lastiterate.curves.gdp import Gdp
+from lastiterate.curves.roots import first_within
 from lastiterate.errors import InputError
 from lastiterate.run.class_weights import Weights
 from lastiterate.run.preparation import PrivateCovariance
@@ -113,10 +114,4 @@ def automatic_delta(n: int) -> float:
 def budget(epsilon: float, delta: float) -> float:
     """The largest mu (to 1e-9) that is (epsilon, delta)-DP."""
     check_range(epsilon, delta)
-    low, high = 0.0, 1.0
-    while Gdp(high).delta(epsilon) <= delta and high < 1e6:
-        low, high = high, 2 * high
-    while high - low > 1e-9 * high:
-        middle = (low + high) / 2
-        low, high = (middle, high) if Gdp(middle).delta(epsilon) <= delta else (low, middle)
-    return low
+    return 1 / first_within(lambda inverse: Gdp(1 / inverse).delta(epsilon), delta, 1e-6, 1e9, 1e-9)

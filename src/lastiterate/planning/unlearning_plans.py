@@ -21,7 +21,7 @@ from lastiterate.analysis.forgotten import Continued, Training
 from lastiterate.analysis.restart import LONGEST
 from lastiterate.curves.composition import compose
 from lastiterate.curves.curve import Curve
-from lastiterate.curves.tails import smallest_true
+from lastiterate.curves.roots import smallest_true
 from lastiterate.errors import InputError, NotCertified
 from lastiterate.planning.task import budget
 from lastiterate.run.adjacency import Adjacency

@@ -17,7 +17,7 @@ from lastiterate.accounting.calibration import calibrate
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.curves.curve import Curve
 from lastiterate.curves.gdp import Gdp
-from lastiterate.curves.tails import smallest_true
+from lastiterate.curves.roots import smallest_true
 from lastiterate.errors import InputError, NotCertified
 from lastiterate.ledger.filters import Charge, Filter
 from lastiterate.ledger.ledger_lines import Total, refusal

@@ -111,7 +111,7 @@ def as_json(answers: Labels | Range | Scores) -> dict[str, Any]:
             return {}
 
 
-def from_json(stored: Any) -> Labels | Range | Scores:
+def from_json(stored: object) -> Labels | Range | Scores:
     """What ``as_json`` wrote; everything else is refused."""
     match stored:
         case {"labels": [_, _, *_] as labels, **rest} if {type(x) for x in labels} <= LABELS and (
@@ -140,7 +140,7 @@ def check_answers(schema: Schema | None, answers: Labels | Range | Scores) -> No
                          "model.json says two things")
 
 
-def ordered(low: Any, high: Any, argument: str) -> Range:
+def ordered(low: float, high: float, argument: str) -> Range:
     """A public range of finite numbers low < high."""
     if not (np.isfinite(low) and np.isfinite(high) and low < high) or math.isinf(float(high) - float(low)):
         raise InputError(argument, "must be finite numbers low < high", (low, high), "state the target's public range")

@@ -13,6 +13,7 @@ import json
 import secrets
 import shutil
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
@@ -108,6 +109,8 @@ class Charging:
                                  sealed.HELP)
             self._token = self._kept_token()
         if self.ledger is not None:
+            if self.checkpoint is not None and self.checkpoint.exists() and not self._token:
+                raise InputError("checkpoint", "was begun without a ledger", str(self.checkpoint), "go on without one")
             self._charge(self.ledger, charged, delta)
             interrupts.say("nothing was released; the ledger keeps the charge")
         elif self._token:
@@ -117,24 +120,33 @@ class Charging:
             self.keeper = self._opened()
 
     def _charge(self, ledger: Ledger, charged: Charged, delta: float) -> None:
-        if not self._token and self.checkpoint is not None and self.checkpoint.exists():
-            raise InputError("checkpoint", "was begun without a ledger", str(self.checkpoint), "go on without one")
         total = ledger.total(self.dataset)
-        run = described_hash(charged)
-        if not self._token:
+        if self._token not in {release.token for release in total.releases}:
             Allowance.of(total).check(charged, delta, total)
-        self._token = self._token or secrets.token_hex(16)
-        ledger.reserve(total.dataset, charged_curve(charged, total.adjacency), adjacency=total.adjacency, run=run,
-                       purpose=self.purpose, token=self._token)
+        if not self._token:
+            token = secrets.token_hex(16)
+            if self.checkpoint is not None:
+                self._claim(self.checkpoint, token)
+            self._token = token
+        ledger.reserve(total.dataset, charged_curve(charged, total.adjacency), adjacency=total.adjacency,
+                       run=described_hash(charged), purpose=self.purpose, token=self._token)
         ledger.touch(self._token)
 
-    def remember(self, data: Any) -> None:
+    def _claim(self, checkpoint: Path, token: str) -> None:
+        """Before the charge, so that a run that is killed right behind it goes on under the same line."""
+        from lastiterate.engine import sealed
+
+        assert self.key is not None
+        sealed.claim(checkpoint, self.key, token)
+
+    def remember(self, data: object) -> None:
         """Keep a keyed digest of the records that were trained on: who forgets some of them later must have the same.
         """
-        if self.ledger is not None and self._charged:
+        begun = self.keeper is not None and self.keeper.least > 0  # then the data are known, and the checkpoint's
+        if self.ledger is not None and self._charged and not begun:
             self.ledger.remember(self._token, keyed_digest(self._token, data))
 
-    def compare(self, model: Fitted | None, data: Any) -> None:
+    def compare(self, model: Fitted | None, data: object) -> None:
         """Refuse what is not as the ledger knows it of ``model``: the data set that paid, what was certified, the data.
         """
         assert self.ledger is not None
@@ -160,7 +172,7 @@ class Charging:
         if self.ledger is None:
             return Keeper(self.checkpoint, self.key, self.every, self._token)
         ledger, token = self.ledger, self._token
-        return Keeper(self.checkpoint, self.key, self.every, token, lambda number: ledger.count(token, number),
+        return Keeper(self.checkpoint, self.key, self.every, token, partial(ledger.count, token),
                       ledger.counter(token))
 
     def finish(self, model: Fitted | None) -> None:

@@ -51,7 +51,7 @@ class Reminder:
         self._warned = False
         self._one_at_a_time = Lock()
 
-    def begins(self, data: Any, seed: int | None, *, tables: bool) -> Sketch | None:
+    def begins(self, data: object, seed: int | None, *, tables: bool) -> Sketch | None:
         """Warn of what an earlier fit makes of the one that begins; what to remember it by where it is of a table."""
         rows = self.sketch(_rows(data)) if tables else None
         if rows is not None:

@@ -6,10 +6,10 @@ import warnings
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from lastiterate.accounting.certificate import Certificate
 from lastiterate.curves.number_of_runs import Runs
 from lastiterate.data import Schema, encode_features, read_table
 from lastiterate.data.columns import Id
@@ -134,7 +134,7 @@ def _sampled(wanted: Wanted, file: Opened, charging: Charging) -> Plan:
     return SAMPLED, replace(_ordered(file, charging, certificate, delta, file.size()), model=file.row_norm), None
 
 
-def _ordered(file: Opened, charging: Charging, certificate: Any, delta: float, size: int) -> Order:
+def _ordered(file: Opened, charging: Charging, certificate: Certificate, delta: float, size: int) -> Order:
     return Order(certificate=certificate, data=file.data, delta=delta, charging=charging, answers=file.answers,
                  schema=file.schema, size=size)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from lastiterate.errors import InputError
 from lastiterate.release.kinds import Kind
@@ -36,7 +35,7 @@ def weighing(run: Run, given: object) -> Run:
     return replace(run, loss=replace(run.loss, class_weights=weights))
 
 
-def drawing(run: Run, kind: Kind, model: Any, loss: Any, augment: Any, copies: int | None) -> Run:
+def drawing(run: Run, kind: Kind, model: object, loss: object, augment: object, copies: int | None) -> Run:
     """The run that says what its records draw."""
     names = kind.home.draws(model, loss, augment)
     if not names and copies is not None:

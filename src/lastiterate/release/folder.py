@@ -19,6 +19,11 @@ from typing import Any
 
 import numpy as np
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
+
 from lastiterate import interrupts
 from lastiterate.accounting.certificate import Certificate, entry_of
 from lastiterate.accounting.document import content_hash
@@ -96,7 +101,7 @@ def write(folder: str | Path, tensors: dict[str, np.ndarray], model: dict[str, A
 
 def _appear(where: Path, files: dict[str, bytes]) -> None:
     """A folder of these files and their list, on disk, under its name or not at all."""
-    draft = _draft(where)
+    draft, held = _held_draft(where)
     try:
         for name, content in (files | {manifest.MANIFEST: manifest.written(files)}).items():
             with os.fdopen(os.open(draft / name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
@@ -107,6 +112,35 @@ def _appear(where: Path, files: dict[str, bytes]) -> None:
     except BaseException:
         shutil.rmtree(draft, ignore_errors=True)
         raise
+    finally:
+        if held is not None:
+            os.close(held)
+
+
+def _held_draft(where: Path) -> tuple[Path, int | None]:
+    """A draft that no other process takes files out of, and what holds it."""
+    while True:
+        draft = _draft(where)
+        held = _hold(draft)
+        if held is not None or fcntl is None:
+            return draft, held
+
+
+def _hold(draft: Path) -> int | None:
+    """A draft is this process's until what this gives is closed, or the process ends. ``None``: it is another's, or
+    there are no locks."""
+    if fcntl is None:
+        return None
+    try:
+        handle = os.open(draft, os.O_RDONLY)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(handle)
+        return None
+    return handle
 
 
 def _draft(where: Path) -> Path:
@@ -141,7 +175,11 @@ def reserved(where: Path, size: int) -> Path:
 def clean(where: Path) -> None:
     """Remove what processes that were killed while they saved this folder left beside it."""
     for stale in where.parent.glob(f".{glob.escape(where.name)}-*{UNFINISHED}"):
-        shutil.rmtree(stale, ignore_errors=True)
+        held = _hold(stale)
+        if held is not None or fcntl is None:
+            shutil.rmtree(stale, ignore_errors=True)
+        if held is not None:
+            os.close(held)
 
 
 def free(folder: str | Path) -> Path:
@@ -163,7 +201,7 @@ def read(folder: str | Path) -> Stored:
     for name in (WEIGHTS, MODEL, CERTIFICATE):
         if not (path / name).is_file():
             raise InputError("model", f"misses the file {name}", str(path), "train again")
-    weights, text = (path / WEIGHTS).read_bytes(), (path / MODEL).read_bytes()
+    weights, text = (path / WEIGHTS).read_bytes(), strict_json.content(path / MODEL, MODEL)
     model = strict_json.loads(text, MODEL)
     if not isinstance(model, dict):
         raise InputError(MODEL, "must be a JSON object", type(model).__name__)
@@ -173,7 +211,7 @@ def read(folder: str | Path) -> Stored:
     return Stored(path, model, weights, certificate, {WEIGHTS: sha256(weights), MODEL: sha256(text)})
 
 
-def as_path(given: Any, argument: str) -> Path:
+def as_path(given: object, argument: str) -> Path:
     """A path from text or ``Path``, and from nothing else."""
     if not isinstance(given, str | Path):
         raise InputError(argument, "must be a path", type(given).__name__)

@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from lastiterate.accounting.guarantee import Guarantee
 from lastiterate.accounting.unlearning import Unlearning
@@ -49,9 +49,9 @@ class Trained:
 
 
 def forget(
-    model: Any,
-    x: Any,
-    y: Any,
+    model: object,
+    x: ArrayLike,
+    y: ArrayLike,
     *,
     remove: Sequence[int] | np.ndarray,
     epsilon: float,
@@ -112,7 +112,7 @@ def with_nothing_done(own: Guarantee | None, removed: int | None, delta: float) 
                                                 f"delta {delta:g} for {which}, with nothing done")
 
 
-def check_forgets(model: Any, removed: int | None = None, delta: float | None = None) -> None:
+def check_forgets(model: object, removed: int | None = None, delta: float | None = None) -> None:
     """Refuse trained models of other kinds than those that may forget: with the reason, and with what holds anyway."""
     if isinstance(model, Fitted) and not isinstance(model, FittedLinear | FittedUnlearned):
         own = with_nothing_done(model.certificate, removed, model.delta if delta is None else delta)
@@ -137,7 +137,7 @@ def ordered(before: Trained, plan: Forgetting, data: tuple[np.ndarray, np.ndarra
                  caveats=(NO_LEDGER,) if charging.ledger is None else ())
 
 
-def trained(model: Any, x: Any, y: Any, row_norm: float | None) -> Trained:
+def trained(model: object, x: ArrayLike, y: ArrayLike, row_norm: float | None) -> Trained:
     """How the weights of a model came about; what cannot be known is refused."""
     if isinstance(model, FittedUnlearned):
         known = model.unlearning

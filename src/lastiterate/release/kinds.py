@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 class Home(Protocol):
     """What the module of a kind defines."""
 
-    def knows(self, model: Any) -> bool:
+    def knows(self, model: object) -> bool:
         """Whether this is what ``train`` is given for the kind; of kinds that it makes."""
         ...
 
-    def named(self, optimizer: Any) -> str:
-        """What a certificate calls an optimizer; of kinds that take one."""
+    def named(self, optimizer: object, model: object) -> str:
+        """What a certificate calls an optimizer of this model; of kinds that take one."""
         ...
 
-    def draws(self, model: Any, loss: Any, augment: Any) -> list[str]:
+    def draws(self, model: object, loss: object, augment: object) -> list[str]:
         """What draws random numbers for every record, by name; of kinds that ``train`` makes."""
         ...
 
@@ -45,7 +45,7 @@ class Home(Protocol):
         """Execute what was checked and paid for."""
         ...
 
-    def read(self, stored: Stored, like: Any) -> Fitted:
+    def read(self, stored: Stored, like: object) -> Fitted:
         """The model in a folder; of its proof, what is written counts."""
         ...
 
@@ -70,7 +70,7 @@ class Kind:
     tables: bool = False
     exactly: str | None = None
 
-    def read(self, stored: Stored, like: Any) -> Fitted:
+    def read(self, stored: Stored, like: object) -> Fitted:
         exact = stored.model.get("kind") != self.name
         if exact and stored.model.get("run") != stored.model.get("exact_run"):
             raise InputError("model", "must describe the run of its certificate", None, "train again")
@@ -114,7 +114,7 @@ def register(kind: Kind) -> None:
     KINDS[kind.name] = kind
 
 
-def kind_for(model: Any) -> Kind:
+def kind_for(model: object) -> Kind:
     """The row that knows what ``train`` is given as ``model``, later rows first; anything else is refused."""
     for library, package in LATE.items():
         if library in sys.modules:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from lastiterate.accounting.certificate import account
 from lastiterate.accounting.support import caveats_of_one
@@ -46,7 +48,7 @@ class FittedLinear(Fitted):
     answers: Answers
     counted: tuple[float, ...] = ()
 
-    def scores(self, x: Any) -> np.ndarray:
+    def scores(self, x: ArrayLike) -> np.ndarray:
         """Linear scores of rows x (n, d), shape (n, k), prepared and clipped as in training."""
         check_kept("x", x)
         rows, wanted = np.asarray(x), self.released.weights.shape[1] - 1 - columns(self.run.prelude, 0)
@@ -54,12 +56,12 @@ class FittedLinear(Fitted):
             raise InputError("x", f"must have {wanted} features like the model", rows.shape)
         return scores(self.run, self.released, rows)
 
-    def probabilities(self, x: Any) -> np.ndarray:
+    def probabilities(self, x: ArrayLike) -> np.ndarray:
         """The softmax of the scores of rows x (n, d), shape (n, classes); frequencies where the run is calibrated, too
         steep otherwise."""
         return self.answers.probabilities(self.scores(x))
 
-    def predict(self, x: Any) -> np.ndarray:
+    def predict(self, x: ArrayLike) -> np.ndarray:
         """The most probable label of every row, or a number, shape (n,)."""
         return self.answers.of(self.scores(x))
 
@@ -111,12 +113,12 @@ class FittedLinear(Fitted):
         return f"{columns - 1} features to {self.answers.words(outputs)}, {self.run.steps} steps, n = {self.run.n}"
 
 
-def knows(model: Any) -> bool:
+def knows(model: object) -> bool:
     """A linear model needs no first parameters: they are 0."""
     return model is None
 
 
-def named(optimizer: object) -> str:
+def named(optimizer: object, model: object) -> str:
     """Linear models take no optimizer of a caller."""
     raise InputError("optimizer", "is for losses given as functions", None, "use update=Adam(), or another rule")
 
@@ -183,8 +185,9 @@ def _executed(order: Order, key: Key | None) -> Model:
         return execute_streaming(run, order.data, key, order.progress, keeper, order.scratch, order.devices)
     rows, target = order.data
     if order.places is not None:
-        if keeper is not None:
+        if keeper is not None and order.answers is not None:
             keeper.beside = (rows[order.places[1]], target[order.places[1]])
+            keeper.read_as = f", counted as {json.dumps(as_json(order.answers))}"
         rows, target = rows[order.places[0]], target[order.places[0]]
     if order.exact:
         from lastiterate.engine.exact_sums import execute_exactly
@@ -224,7 +227,7 @@ def _indices_of(run: Run) -> Answers:
     return Labels(tuple(range(run.loss.target_classes))) if run.loss.target_classes else Scores()
 
 
-def read(stored: Stored, like: Any = None) -> FittedLinear:
+def read(stored: Stored, like: object = None) -> FittedLinear:
     """The model in a folder."""
     if like is not None:
         raise InputError("like", "is for networks; a linear model needs none", type(like).__name__, "leave it out")

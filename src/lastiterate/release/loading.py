@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.accounting.comparison import Checked
@@ -18,7 +17,7 @@ from lastiterate.release.signing import sign_folder, signature_problems
 from lastiterate.run import strict_json
 
 
-def load(folder: str | Path, like: Any = None) -> Fitted:
+def load(folder: str | Path, like: object = None) -> Fitted:
     """The model in a folder that ``save`` or ``lastiterate train`` wrote.
 
     ``like``: a structure whose places the arrays of a network take; without it they come in dictionaries and lists.

@@ -40,7 +40,7 @@ def add(folder: Path, name: str) -> None:
     """
     if not (folder / MANIFEST).is_file():
         return
-    listed = _listed((folder / MANIFEST).read_bytes()) | {name: _hash(folder / name)}
+    listed = _listed(strict_json.content(folder / MANIFEST, MANIFEST)) | {name: _hash(folder / name)}
     draft = folder / f".{MANIFEST}-{os.getpid()}"
     interrupts.unfinished.add(draft)
     with interrupts.later():
@@ -65,9 +65,8 @@ def compared(folder: Path, needed: bool) -> tuple[tuple[str, ...], tuple[str, ..
         rest = [_name(path) for path in there if path.name in (PAGE,) or path.name not in KNOWN]
         return (*problems, *((f"{MANIFEST} is missing",) if needed else ())), \
             () if needed else (OLD.format(", ".join(rest) or "a page that is added"),)
-    content = (folder / MANIFEST).read_bytes()
     try:
-        listed = _listed(content)
+        listed = _listed(strict_json.content(folder / MANIFEST, MANIFEST))
     except InputError as error:
         return (*problems, str(error)), ()
     plain = {path.name: path for path in there if _plain(path)}

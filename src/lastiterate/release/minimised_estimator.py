@@ -17,7 +17,7 @@ RESIDUAL = 0.01
 MOST_STEPS = 2000
 
 
-def _is_logistic(model: Any) -> bool:
+def _is_logistic(model: object) -> bool:
     return type(model).__name__ == "LogisticRegression" and type(model).__module__.startswith("sklearn.linear_model")
 
 

@@ -57,14 +57,14 @@ class Order:
     charging: Charging = field(default_factory=Charging)
     scratch: Path | None = None
     devices: int = 1
-    unit: Any = None
+    unit: object = None
     places: tuple[np.ndarray, np.ndarray] | None = None
     answers: Labels | Range | Scores | None = None
     schema: Schema | None = None
     size: int = 0
     caveats: tuple[str, ...] = ()
     charged: Charged | None = None
-    kept: Any = None
+    kept: object = None
 
     @property
     def key(self) -> Key | None:
@@ -90,6 +90,6 @@ class Order:
         return replace(self, data=self.data.read()) if isinstance(self.data, Unread) else self
 
 
-def is_source(data: Any) -> bool:
+def is_source(data: object) -> bool:
     """Whether ``data`` are records that are read in pieces, such as ``lastiterate.data.stream`` gives."""
     return all(hasattr(data, name) for name in ("pieces", "digested", "dear", "__len__"))

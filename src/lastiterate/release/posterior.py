@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.bayes.linear_regression import LinearModel, Neighbours
@@ -51,7 +52,7 @@ class FittedSample(Fitted):
     answers: Range | Scores = Scores()
     column: float | None = None
 
-    def predict(self, x: Any) -> np.ndarray:
+    def predict(self, x: ArrayLike) -> np.ndarray:
         """The line that was sampled, at x of shape (n, d) (for one feature: (n,)); shape (n,)."""
         check_kept("x", x)
         rows, wide = np.asarray(x, dtype=np.float64), len(self.value) - (self.column is not None)
@@ -73,7 +74,7 @@ class FittedSample(Fitted):
         return f"one sample of {len(self.value)} coefficients given {self.problem.domain.n} records"
 
 
-def read(stored: Stored, like: Any = None) -> FittedSample:
+def read(stored: Stored, like: object = None) -> FittedSample:
     """The sample in a folder."""
     if like is not None:
         raise InputError("like", "is for networks; a posterior sample needs none", type(like).__name__, "leave it out")
@@ -92,7 +93,7 @@ def read(stored: Stored, like: Any = None) -> FittedSample:
                         problem=problem, value=tensors["weights"], answers=answers, column=column)
 
 
-def sampled(problem: Problem, x: Any, y: Any, *, delta: float, adjacency: Neighbours = "replace-one",
+def sampled(problem: Problem, x: ArrayLike, y: ArrayLike, *, delta: float, adjacency: Neighbours = "replace-one",
             generator: np.random.Generator | None = None) -> FittedSample:
     """One exact sample of the posterior given records x and y, as a model; see ``sample_posterior``."""
     made = sample_posterior(problem, x, y, adjacency=adjacency, generator=generator)
@@ -143,13 +144,13 @@ def planned(domain: ClippedRows, *, epsilon: float, delta: float) -> LinearModel
     return min((least_prior(domain, epsilon=epsilon, delta=delta, noise_precision=beta) for beta in GUESSES), key=risk)
 
 
-def with_constant(features: Any, norm: float) -> Array:
+def with_constant(features: ArrayLike, norm: float) -> Array:
     """Rows scaled down to ``norm``, shape (n, d), with a constant column: shape (n, d + 1)."""
     rows = clipped(features, norm)
     return np.column_stack([rows, np.ones(len(rows))])
 
 
-def clipped(features: Any, norm: float) -> Array:
+def clipped(features: ArrayLike, norm: float) -> Array:
     n, d = np.shape(features)
     return ClippedRows(n=n, features=d, row_norm=norm).clip(features, np.zeros(n))[0]
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 UNCHECKED = "that no unit has more rows than its bound is the caller's word: train got no unit column"
 
 
-def kept_rows(unit: Any, most: int) -> np.ndarray:
+def kept_rows(unit: object, most: int) -> np.ndarray:
     """Which rows are kept: the first ``most`` of every unit, in the order of the data; shape (n,), booleans.
 
     ``unit``: one identifier per row, shape (n,).
@@ -76,7 +76,7 @@ class UnitLoss:
     loss: Callable[..., Any]
     rows: int
 
-    def __call__(self, params: Any, present: Any, *rows: Any) -> Any:
+    def __call__(self, params: object, present: Any, *rows: Any) -> Any:
         import jax
         import jax.numpy as jnp
 
@@ -89,7 +89,7 @@ class UnitLoss:
         return f"a record of this run is one unit with at most {self.rows} rows: epsilon is for all of them together"
 
 
-def units_as_records(data: tuple[Any, ...], unit: Any, rows: int) -> tuple[np.ndarray, ...]:
+def units_as_records(data: tuple[Any, ...], unit: object, rows: int) -> tuple[np.ndarray, ...]:
     """Data with one record per unit: which places hold a row, (units, rows), and arrays (units, rows, ...).
 
     ``data``: arrays with the n rows along the first axis; ``unit``: one identifier per row, shape (n,). Of each unit
@@ -116,7 +116,7 @@ def units_as_records(data: tuple[Any, ...], unit: Any, rows: int) -> tuple[np.nd
     return (present, *shaped)
 
 
-def unit_records(data: tuple[Any, ...], unit: Any, rows: int) -> UnitRecords:
+def unit_records(data: tuple[Any, ...], unit: object, rows: int) -> UnitRecords:
     """Data (x, y) of a linear model with one record per unit."""
     from lastiterate.engine.unit_arrays import UnitRecords  # with the engine, which loads JAX
 
@@ -124,7 +124,7 @@ def unit_records(data: tuple[Any, ...], unit: Any, rows: int) -> UnitRecords:
     return UnitRecords(features, target, present > 0)
 
 
-def check_units(run: Run, unit: Any) -> tuple[str, ...]:
+def check_units(run: Run, unit: object) -> tuple[str, ...]:
     """Refuse data with a unit of more rows than the run says; caveats where there is no unit column to look at."""
     if run.rows_per_record > 1:
         if unit is None:
@@ -137,7 +137,7 @@ def check_units(run: Run, unit: Any) -> tuple[str, ...]:
     return check_rows(unit, run.n, run.rows_per_unit)
 
 
-def check_rows(unit: Any, n: int, rows: int) -> tuple[str, ...]:
+def check_rows(unit: object, n: int, rows: int) -> tuple[str, ...]:
     """The same of ``n`` rows, at most ``rows`` of them of one unit."""
     if unit is None:
         return (UNCHECKED,) if rows > 1 else ()

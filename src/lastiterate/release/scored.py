@@ -87,7 +87,7 @@ def count_of(run: Run, mu: float, records: int, by: Any, groups: tuple[str, ...]
     return replace(one, noise_multiplier=moved * (1 + FLOAT_SLACK) / mu * (1 + 1e-9))
 
 
-def noisy_numbers(right: np.ndarray, by: Any, count: Count, key: Key) -> tuple[float, ...]:
+def noisy_numbers(right: np.ndarray, by: object, count: Count, key: Key) -> tuple[float, ...]:
     """What is released: the noisy count, or of every group how many are right and wrong, with noise.
 
     ``by`` (n,): the name of every record's group; other names count nowhere.

@@ -10,7 +10,7 @@ import jax
 from lastiterate.errors import InputError
 
 
-def check_stateless(params: Any) -> None:
+def check_stateless(params: object) -> None:
     """Refuse batch normalisation, and every other layer whose state the records would change.
 
     Layers that are frozen (``inference=True``) may stay. Looks at the structure alone; where Equinox was not imported
@@ -20,7 +20,7 @@ def check_stateless(params: Any) -> None:
     if nn is None:
         return
 
-    def stateful(node: Any) -> bool:
+    def stateful(node: object) -> bool:
         return any(isinstance(part, nn.StateIndex) for part in getattr(node, "__dict__", {}).values())
 
     for path, node in jax.tree_util.tree_leaves_with_path(params, is_leaf=stateful):

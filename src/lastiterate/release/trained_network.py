@@ -48,7 +48,7 @@ class FittedNetwork(Fitted):
     def conditions(self) -> tuple[str, ...]:
         return (FIRST,)
 
-    def predict(self, x: Any, forward: Callable[[Any, Any], Any] | None = None) -> np.ndarray:
+    def predict(self, x: object, forward: Callable[[Any, Any], Any] | None = None) -> np.ndarray:
         """``forward(params, record)`` for every record of ``x`` (arrays with the records along their first axis).
 
         ``x``: what the forward pass takes, such as the x of ``train(run, (x, y))``: the loss does not say which parts
@@ -94,11 +94,11 @@ class FittedNetwork(Fitted):
                 f"{self.run.steps} steps, n = {self.run.n}")
 
 
-def _arrays(found: Any) -> Any:
+def _arrays(found: object) -> Any:
     return jax.tree.map(np.asarray, found)
 
 
-def knows(model: Any) -> bool:
+def knows(model: object) -> bool:
     """Whether ``model`` is a structure of NumPy or JAX arrays, with whatever else between them."""
     return any(isinstance(leaf, np.ndarray | jax.Array) for leaf in jax.tree.leaves(model))
 
@@ -130,7 +130,7 @@ def fit(order: Order, key: Key | None) -> FittedNetwork:
     return FittedNetwork(proof=order.certificate, delta=order.delta, exact=order.exact, run=run, params=params)
 
 
-def named(optimizer: Any) -> str:
+def named(optimizer: object, model: object) -> str:
     """What a certificate calls an optimizer: functions have no name of their own."""
     return "an optax transformation"
 
@@ -140,7 +140,7 @@ def draws(model: object, loss: Any, augment: Any) -> list[str]:
     return [*augmented_by(augment), *(["the loss"] if asks_for_key(loss) else [])]
 
 
-def check_loss(run: Run, loss: Any) -> None:
+def check_loss(run: Run, loss: object) -> None:
     """Refuse a run with a linear loss, what is no function, and classes where a record may hold several."""
     if type(run.loss) is not Abstract:
         raise InputError("loss of the run", "must be Abstract where the loss is given as a function",
@@ -153,7 +153,7 @@ def check_loss(run: Run, loss: Any) -> None:
                          "after that")
 
 
-def read(stored: Stored, like: Any = None) -> FittedNetwork:
+def read(stored: Stored, like: object = None) -> FittedNetwork:
     """The model in a folder; its arrays in the structure of ``like``, or in dictionaries and lists."""
     run, tensors, leaves = Run.from_dict(stored.model["run"]), stored.tensors(), stored.model.get("parameters")
     params = tree.rebuilt(leaves, tensors) if like is None else tree.into(like, leaves, tensors)

@@ -35,15 +35,15 @@ from lastiterate.run.updates import PostProcessing
 
 def train(
     run: Run,
-    data: Any,
+    data: object,
     *,
-    model: Any = None,
+    model: object = None,
     loss: Callable[..., Any] | None = None,
     epsilon: float | None = None,
     delta: float | None = None,
     seed: int | None = None,
     microbatch: int | None = None,
-    optimizer: Any = None,
+    optimizer: object = None,
     average: TailAverage | ExponentialAverage | None = None,
     augment: Callable[[Any, Any], Any] | None = None,
     copies: int | None = None,
@@ -56,7 +56,7 @@ def train(
     ledger: Ledger | str | Path | None = None,
     dataset: str | None = None,
     secure_noise: bool = False,
-    unit: Any = None,
+    unit: object = None,
     statement: dict[str, Any] | None = None,
     scratch: str | Path | None = None,
     devices: int = 1,
@@ -106,7 +106,7 @@ def train(
     kind = _kind_for(model, loss)
     run = run if average is None else averaging(run, average)
     run = run if optimizer is None or run.update is not None else replace(
-        run, update=PostProcessing(kind.home.named(optimizer)))
+        run, update=PostProcessing(kind.home.named(optimizer, model)))
     run = run if class_weight is None else weighing(run, class_weight)
     run = drawing(run, kind, model, loss, augment, copies)
     said = None if statement is None else check_statement(statement)
@@ -147,7 +147,7 @@ def _check_arguments(run: Run, *, epsilon: float | None, delta: float | None, se
         raise InputError("microbatch", "must be a positive whole number", microbatch)
 
 
-def _check_data(kind: Kind, data: Any, devices: int, secure_noise: bool) -> None:
+def _check_data(kind: Kind, data: object, devices: int, secure_noise: bool) -> None:
     """Refuse containers that the kind of model does not take."""
     check_kept("data", data)
     if is_source(data) or devices != 1:
@@ -171,7 +171,7 @@ def check_tensors(data: tuple[Any, ...]) -> None:
                                  f"{part.dtype} on {part.device}", "write tensor.detach().cpu().float()") from None
 
 
-def _kind_for(model: Any, loss: Any) -> Kind:
+def _kind_for(model: object, loss: object) -> Kind:
     """The kind of model that is asked for; anything else is refused."""
     if model is None and loss is not None:
         raise InputError("model", "is needed beside a loss: the first parameters", None,

@@ -17,7 +17,7 @@ PLAIN = ("float16", "float32", "float64")
 Step = tuple[str, Any]
 
 
-def described(params: Any) -> tuple[list[dict[str, Any]], dict[str, np.ndarray]]:
+def described(params: object) -> tuple[list[dict[str, Any]], dict[str, np.ndarray]]:
     """Every array of ``params``: its path, precision and name in the file, and the arrays by name.
 
     Leaves that are no arrays (activation functions, names) are code and stay behind.
@@ -32,7 +32,7 @@ def described(params: Any) -> tuple[list[dict[str, Any]], dict[str, np.ndarray]]
     return leaves, tensors
 
 
-def rebuilt(leaves: Any, tensors: dict[str, np.ndarray]) -> Any:
+def rebuilt(leaves: object, tensors: dict[str, np.ndarray]) -> Any:
     """The arrays in nested dictionaries (of keys and attributes) and lists."""
     found = _placed(leaves, tensors)
     if [place for place, _ in found] == [()]:
@@ -50,7 +50,7 @@ def rebuilt(leaves: Any, tensors: dict[str, np.ndarray]) -> Any:
     return _plain(root)
 
 
-def into(like: Any, leaves: Any, tensors: dict[str, np.ndarray]) -> Any:
+def into(like: object, leaves: object, tensors: dict[str, np.ndarray]) -> Any:
     """The arrays in the structure of ``like``, which must have arrays of the same shapes in the same places."""
     found = dict(_placed(leaves, tensors))
     wanted = dict(_arrays(like))
@@ -65,7 +65,7 @@ def into(like: Any, leaves: Any, tensors: dict[str, np.ndarray]) -> Any:
     return jax.tree.unflatten(tree, [found.get(_steps(path), leaf) for path, leaf in paths])
 
 
-def _arrays(params: Any) -> list[tuple[tuple[Step, ...], Any]]:
+def _arrays(params: object) -> list[tuple[tuple[Step, ...], Any]]:
     leaves = jax.tree_util.tree_leaves_with_path(params)
     return [(_steps(path), leaf) for path, leaf in leaves if hasattr(leaf, "dtype")]
 
@@ -74,7 +74,7 @@ def _steps(path: Any) -> tuple[Step, ...]:
     return tuple(map(_step, path))
 
 
-def _step(entry: Any) -> Step:
+def _step(entry: object) -> Step:
     match entry:
         case jax.tree_util.SequenceKey(idx=index):
             return "index", index
@@ -86,7 +86,7 @@ def _step(entry: Any) -> Step:
             return "key", str(other)
 
 
-def _placed(leaves: Any, tensors: dict[str, np.ndarray]) -> list[tuple[tuple[Step, ...], np.ndarray]]:
+def _placed(leaves: object, tensors: dict[str, np.ndarray]) -> list[tuple[tuple[Step, ...], np.ndarray]]:
     """What a file says about its arrays, checked."""
     if not isinstance(leaves, list) or not leaves:
         raise _damaged("no list of arrays")
@@ -102,7 +102,7 @@ def _placed(leaves: Any, tensors: dict[str, np.ndarray]) -> list[tuple[tuple[Ste
     return found
 
 
-def _checked(step: Any) -> Step:
+def _checked(step: object) -> Step:
     match step:
         case ["index", int() as index] if type(index) is int and 0 <= index < WIDEST:
             return "index", index
@@ -124,7 +124,7 @@ def _narrowed(array: np.ndarray, dtype: str) -> np.ndarray:
     return array.astype(wanted)
 
 
-def _plain(node: Any) -> Any:
+def _plain(node: object) -> Any:
     if not isinstance(node, dict):
         return node
     kinds = {kind for kind, _ in node}

@@ -19,7 +19,7 @@ from lastiterate.curves.gdp import Gdp
 from lastiterate.curves.number_of_runs import NegativeBinomial, PoissonRuns, Runs
 from lastiterate.curves.private_selection import Selected
 from lastiterate.curves.renyi import Rdp
-from lastiterate.curves.tails import smallest_true
+from lastiterate.curves.roots import smallest_true
 from lastiterate.data import split
 from lastiterate.engine import execute, fresh_key, scores, seeded_key
 from lastiterate.engine.exact_noise import DiscreteGaussian
@@ -27,7 +27,7 @@ from lastiterate.engine.gaussian_noise import Key
 from lastiterate.engine.model import Model
 from lastiterate.engine.random_bits import Bits, derived, fresh_secret
 from lastiterate.errors import InputError, NotCertified
-from lastiterate.release.answers import Labels, Range, Scores
+from lastiterate.release.answers import Labels, Range, Scores, picked
 from lastiterate.release.folder import Stored
 from lastiterate.release.linear import FittedLinear
 from lastiterate.release.linear import read as read_linear
@@ -60,7 +60,7 @@ class FittedSelected(FittedLinear):
         return model | {"selection": self.selection.description()}, tensors
 
 
-def read(stored: Stored, like: Any = None) -> FittedSelected:
+def read(stored: Stored, like: object = None) -> FittedSelected:
     """The model in a folder."""
     found = read_linear(stored, like)
     selection = Selection.from_dict(stored.model["selection"])
@@ -161,8 +161,7 @@ def _draws(chosen: Selection, seed: int | None) -> Iterator[tuple[Run, Any, Bits
 def _score(found: np.ndarray, target: np.ndarray, answers: Labels | Range | Scores, unit: int) -> int:
     """The sum over records of a whole number in [0, unit]: correct labels, or the unit less the squared error."""
     if isinstance(answers, Labels):
-        picked = found.argmax(axis=1) if found.shape[1] > 1 else (found[:, 0] > 0).astype(int)
-        return int((picked == target).sum())
+        return int((picked(answers.probabilities(found), answers.threshold) == target).sum())
     error = (np.clip(found[:, 0], -1, 1) - np.clip(target, -1, 1)) / 2
     return int((unit - np.ceil(np.clip(error**2, 0, 1) * unit)).sum())
 

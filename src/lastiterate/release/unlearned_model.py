@@ -104,7 +104,7 @@ def without(rows: np.ndarray, target: np.ndarray, removed: tuple[int, ...], n: i
     return rows, target, gone
 
 
-def read(stored: Stored, like: Any = None) -> FittedUnlearned:
+def read(stored: Stored, like: object = None) -> FittedUnlearned:
     """The model in a folder."""
     found, unlearning = read_linear(stored, like), Unlearning.from_dict(stored.model["unlearning"])
     if found.run != scored_by(unlearning):

@@ -98,7 +98,7 @@ def spdx(subject: Subject) -> dict[str, str]:
 
 def _text(made: dict[str, Any]) -> str:
     """JSON without characters that no document may hold."""
-    def clean(value: Any) -> Any:
+    def clean(value: object) -> Any:
         if isinstance(value, dict):
             return {key: clean(inner) for key, inner in value.items()}
         if isinstance(value, list):

@@ -78,7 +78,7 @@ def ledger(subject: Subject) -> Markup | str:
                    "signed.", class_="soft"), class_="banner bad" if found.problems else "ledger")
 
 
-def _said(value: Any) -> Markup:
+def _said(value: object) -> Markup:
     if isinstance(value, dict):
         return listed([(str(key), _said(inner)) for key, inner in value.items()])
     if isinstance(value, list):

@@ -58,7 +58,7 @@ class Asked:
         return self.run.batching.drawn != "never" and not isinstance(self.run.batching, Permuted)
 
 
-def read(fields: Any) -> Asked:
+def read(fields: object) -> Asked:
     """The question in the page's fields; ``InputError`` for anything else."""
     if not isinstance(fields, dict) or set(fields) != set(DEFAULT):
         raise InputError("fields", "must be those of the page", None)
@@ -104,7 +104,7 @@ def _batching(kind: str, n: int, size: int) -> Batching:
     return Poisson(size / n) if kind == "poisson" else cast(Any, KINDS[kind])(size)
 
 
-def answer(fields: Any, *, rows: str) -> dict[str, Any]:
+def answer(fields: object, *, rows: str) -> dict[str, Any]:
     """What the page shows. ``rows``: "closed" for closed forms alone, "all", or "curves" for the pictures as well.
 
     ``final``: whether a later answer could differ.

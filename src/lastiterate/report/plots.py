@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from lastiterate.accounting.certificate import Certificate, account
 from lastiterate.curves.lower_bound import LowerBound
 from lastiterate.errors import InputError
 from lastiterate.report.examples import example
-from lastiterate.report.series import family
+from lastiterate.report.series import Line, family
 from lastiterate.report.style import drawn_as, dressed
 from lastiterate.run.evidence import Evidence
 from lastiterate.theorems.theorem import Applies, Kind, Theorem
@@ -23,16 +23,6 @@ MARKERS = ("o", "s", "D", "v", "P", "X", "*", "<", ">")
 """For the second line of one meaning and those after it."""
 WIDE = 10
 """Bounds that differ by more than this factor are drawn on a logarithmic axis, so that the best ones can be seen."""
-
-
-@dataclass(frozen=True)
-class Line:
-    """Epsilon of one theorem over the number of steps, where it applies and is finite."""
-
-    name: str
-    kind: Kind
-    steps: tuple[int, ...]
-    epsilons: tuple[float, ...]
 
 
 def figure_for(path: Path) -> tuple[Any, Any]:

@@ -16,6 +16,8 @@ from lastiterate.report.plots import figure_for
 from lastiterate.report.style import drawn_as, dressed
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
     from lastiterate.audit.outcome import AuditReport
 
 NAMED = 0.05
@@ -59,7 +61,7 @@ def curve_of(report: AuditReport, points: int = 400) -> tuple[np.ndarray, np.nda
     return above[0], above[1]
 
 
-def _boxes(axes: Any, report: AuditReport) -> None:
+def _boxes(axes: Axes, report: AuditReport) -> None:
     """Every attack's rates, and the box that reaches to their confidence bounds: its far corner is what is proved."""
     from matplotlib.patches import Rectangle
 

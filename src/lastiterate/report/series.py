@@ -69,7 +69,7 @@ def family(name: str) -> str:
 
 @dataclass(frozen=True)
 class Line:
-    """Epsilon over steps: the best of a family's certifying theorems, or the best lower bound."""
+    """Epsilon over steps, where it is finite: of a theorem, of the best of a family, or of the best lower bound."""
 
     name: str
     kind: Kind

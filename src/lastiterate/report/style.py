@@ -8,7 +8,10 @@ the dashes differ.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,7 @@ STYLES = {
 FONT = 10
 
 
-def dressed(axes: Any, x: str, y: str, title: str = "") -> None:
+def dressed(axes: Axes, x: str, y: str, title: str = "") -> None:
     """Labels with units, a light grid, no box: the same on all of matplotlib's pictures."""
     axes.set(xlabel=x, ylabel=y)
     axes.grid(True, color="#dddddd", linewidth=0.6)
@@ -57,7 +60,7 @@ def dressed(axes: Any, x: str, y: str, title: str = "") -> None:
         axes.set_title(title, loc="left", fontsize=FONT)
 
 
-def drawn_as(style: str, **more: Any) -> dict[str, Any]:
+def drawn_as(style: str, **more: object) -> dict[str, Any]:
     """The keywords with which matplotlib draws a line of that meaning."""
     look = STYLES[style]
     return {"color": look.colour, "linestyle": look.lines, "linewidth": look.width, "marker": look.marker or None,

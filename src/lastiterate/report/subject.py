@@ -138,7 +138,7 @@ def _of_folder(place: Path, audit: str | Path | None, certificate: Certificate |
 
 
 def _of(name: str, body: dict[str, Any], text: str, checked: Checked, audit: str | Path | None, weights: str | None,
-        schema: Any, certificate: Certificate | None = None) -> Subject:
+        schema: object, certificate: Certificate | None = None) -> Subject:
     if not checked.holds:
         return Subject(name, body, text, checked)
     derived = Certificate.from_dict(body) if certificate is None else certificate

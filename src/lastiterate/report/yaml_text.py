@@ -32,7 +32,7 @@ def _key(key: Any) -> str:
     return str(key) if isinstance(key, int) else scalar(key) if not key.isidentifier() else key
 
 
-def scalar(value: Any) -> str:
+def scalar(value: object) -> str:
     """One value on one line."""
     match value:
         case None:

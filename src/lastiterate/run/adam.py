@@ -60,7 +60,7 @@ class Adam(UpdateRule):
     def init(self, theta: Any) -> Memory:
         return 0.0 * theta, 0.0 * theta
 
-    def update(self, gradient: Any, memory: Memory, theta: Any, k: Any) -> tuple[Any, Memory]:
+    def update(self, gradient: Any, memory: Memory, theta: object, k: Any) -> tuple[Any, Memory]:
         mean, square, memory = _moments(self.beta1, self.beta2, gradient, memory, k)
         return mean / (square**0.5 + self.stabiliser), memory
 
@@ -82,7 +82,7 @@ class NoiseCorrectedAdam(UpdateRule):
     def init(self, theta: Any) -> Memory:
         return 0.0 * theta, 0.0 * theta
 
-    def update(self, gradient: Any, memory: Memory, theta: Any, k: Any) -> tuple[Any, Memory]:
+    def update(self, gradient: Any, memory: Memory, theta: object, k: Any) -> tuple[Any, Memory]:
         mean, square, memory = _moments(self.beta1, self.beta2, gradient, memory, k)
         variance = self.noise[k if self.noise.shape[0] > 1 else 0]
         above = square - (1 + self.noise_floor) * variance

@@ -27,7 +27,7 @@ def check_class_weights(weights: Weights, classes: int) -> None:
         raise InputError("class_weights", rule, weights, "divide them by the largest: only their ratios count")
 
 
-def relative_weights(given: Any, labels: Sequence[Any]) -> Weights:
+def relative_weights(given: object, labels: Sequence[Any]) -> Weights:
     """Weights by class index, divided by the largest, of a public dictionary from labels to positive numbers.
 
     Errors: "balanced", which would count private labels; labels that are no class; a class without a weight.

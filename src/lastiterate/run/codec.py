@@ -18,7 +18,7 @@ DEEPEST = 12
 """Levels of lists and objects in each other that are read; a run has six."""
 
 
-def encode(value: Any) -> Any:
+def encode(value: object) -> Any:
     """A JSON-ready form of a run or one of its parts; a ``json_type`` names a class that ``stands_for()`` it."""
     if is_dataclass(value) and not isinstance(value, type):
         body = {item.name: encode(getattr(value, item.name)) for item in fields(value) if item.init}
@@ -28,7 +28,7 @@ def encode(value: Any) -> Any:
     return value
 
 
-def decode(data: Any, where: str, classes: Mapping[str, type], depth: int = DEEPEST) -> Any:
+def decode(data: object, where: str, classes: Mapping[str, type], depth: int = DEEPEST) -> Any:
     """The object described by ``data``, of one of ``classes`` by name; unknown types and fields, and missing ones, are
     refused by name."""
     if not depth:

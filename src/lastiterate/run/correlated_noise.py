@@ -7,17 +7,16 @@ along its diagonals, 1 on the main one. Its first column is that of the series (
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar, final
 
 import numpy as np
 
 from lastiterate.errors import InputError
-from lastiterate.run.arrays import Array, frozen, repeated
+from lastiterate.run.arrays import Array, frozen
 from lastiterate.run.fields import settle
-from lastiterate.run.perturbation import Perturbation, nothing_to_multiply
-from lastiterate.run.step_sizes import Schedule
+from lastiterate.run.perturbation import Multiplied
 from lastiterate.run.validate import positive, whole
 
 WIDEST = 10**4
@@ -30,7 +29,7 @@ LARGEST = 1e4
 
 @final
 @dataclass(frozen=True)
-class Correlated(Perturbation):
+class Correlated(Multiplied):
     """Noise that later steps take back in part: z clipping norms times C^{-1} Z on the *sums* of gradients.
 
     ``z``: standard deviation of a draw Z_k, in clipping norms (without one: in Lipschitz constants). ``band``: the
@@ -46,7 +45,6 @@ class Correlated(Perturbation):
     (arXiv:2405.13763).
     """
 
-    z: float
     band: int | tuple[float, ...]
     power: float = 0.5
     decay: float = 0.0
@@ -84,23 +82,6 @@ class Correlated(Perturbation):
 
     def check(self, steps: int) -> None:
         whole("steps of correlated noise", steps, most=LONGEST)
-
-    def stds(self, first: int, last: int, schedule: Schedule, unit: float | None, divisor: float) -> Array:
-        if unit is None:
-            raise nothing_to_multiply(self.z)
-        return repeated(self.z * unit / divisor, last - first)
-
-    def constant(self, schedule: Schedule) -> bool:
-        return True
-
-    def scaled(self, factor: float) -> Correlated:
-        return replace(self, z=self.z * factor)
-
-    def with_unit(self) -> Correlated:
-        return replace(self, z=1.0)
-
-    def undetermined(self, unit: float | None) -> str | None:
-        return str(nothing_to_multiply(self.z)) if unit is None else None
 
     def largest_sum(self, blocks: int, steps: int) -> float:
         """Row k of C times one contribution in every step of the record, all of the signs that add up."""

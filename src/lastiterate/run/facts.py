@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields, replace
-from typing import Any, final
+from typing import final
 
 from lastiterate.errors import InputError
 from lastiterate.run.evidence import Fact, as_given
@@ -94,7 +94,7 @@ def after_clipping(facts: LossFacts, *, scalar_residual: bool) -> LossFacts:
     return facts if scalar_residual else replace(facts, smooth=None, strong=None, weak_convexity=None)
 
 
-def known(facts: Any, name: str) -> Fact | None:
+def known(facts: object, name: str) -> Fact | None:
     """A constant of the run as a fact, if it is known."""
     found = getattr(facts, name)
     assert found is None or isinstance(found, Fact)

@@ -23,7 +23,7 @@ Check = Callable[[str, Any], Any]
 """From the name of an argument and its value to the value that is stored; refuses a value of another type."""
 
 
-def settle(description: Any) -> None:
+def settle(description: object) -> None:
     """Check every field of a description against its annotation, and store numbers and tuples as built-in ones."""
     for name, where, check in _checks(type(description)):
         given = getattr(description, name)
@@ -32,7 +32,7 @@ def settle(description: Any) -> None:
             object.__setattr__(description, name, found)
 
 
-def exactly(name: str, value: Any, *allowed: type) -> None:
+def exactly(name: str, value: object, *allowed: type) -> None:
     """Refuse anything whose type is not one of ``allowed``."""
     if type(value) not in allowed:
         raise InputError(name, "must be one of " + ", ".join(kind.__name__ for kind in allowed), type(value).__name__,
@@ -46,13 +46,13 @@ def _checks(cls: type) -> tuple[tuple[str, str, Check], ...]:
                  for item in fields(cls) if item.init)
 
 
-def _stored(hint: Any) -> Any:
+def _stored(hint: object) -> Any:
     """What a field holds: a descriptor stands for what reading it gives."""
     read = getattr(hint, "__get__", None) if isinstance(hint, type) else None
     return hint if read is None else get_type_hints(read)["return"]
 
 
-def check_of(hint: Any) -> Check:
+def check_of(hint: object) -> Check:
     """The check that an annotation stands for."""
     if hint in _PLAIN:
         return _PLAIN[hint]
@@ -65,7 +65,7 @@ def check_of(hint: Any) -> Check:
     return _union((hint,))
 
 
-def _text(name: str, value: Any) -> str:
+def _text(name: str, value: object) -> str:
     if type(value) not in (str, np.str_):
         raise InputError(name, "must be text", type(value).__name__)
     return str(value)
@@ -75,7 +75,7 @@ _PLAIN: dict[Any, Check] = {float: number, int: integer, str: _text, tuple[float
 
 
 def _choice(options: tuple[str, ...]) -> Check:
-    def check(name: str, value: Any) -> str:
+    def check(name: str, value: object) -> str:
         if type(value) not in (str, np.str_) or value not in options:
             raise InputError(name, "must be one of " + ", ".join(options), value)
         return str(value)
@@ -99,7 +99,7 @@ def _union(members: tuple[Any, ...]) -> Check:
     classes = frozenset(member for member in members if isinstance(member, type) and member not in (float, int))
     names = ", ".join(member.__name__ for member in members if member in classes and member is not NoneType)
 
-    def check(name: str, value: Any) -> Any:
+    def check(name: str, value: object) -> Any:
         kind = type(value)
         if kind in classes:
             return value

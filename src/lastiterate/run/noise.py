@@ -10,7 +10,7 @@ import numpy as np
 from lastiterate.run.arrays import Array, frozen, repeated
 from lastiterate.run.correlated_noise import Correlated
 from lastiterate.run.fields import settle
-from lastiterate.run.perturbation import Perturbation, nothing_to_multiply
+from lastiterate.run.perturbation import Multiplied, Perturbation
 from lastiterate.run.step_sizes import Schedule
 from lastiterate.run.validate import all_positive, positive
 
@@ -88,34 +88,15 @@ class Langevin(Perturbation):
 
 @final
 @dataclass(frozen=True)
-class NoiseMultiplier(Perturbation):
+class NoiseMultiplier(Multiplied):
     """Noise of ``z`` clipping norms on the *sum* of gradients: z clip / divisor per coordinate of the mean gradient.
 
     Without a clipping norm the loss's Lipschitz constant takes its place. The "noise multiplier" of other libraries.
     """
 
-    z: float
-
     def __post_init__(self) -> None:
         settle(self)
         positive("noise_multiplier", self.z, zero=True)
-
-    def stds(self, first: int, last: int, schedule: Schedule, unit: float | None, divisor: float) -> Array:
-        if unit is None:
-            raise nothing_to_multiply(self.z)
-        return repeated(self.z * unit / divisor, last - first)
-
-    def constant(self, schedule: Schedule) -> bool:
-        return True
-
-    def scaled(self, factor: float) -> NoiseMultiplier:
-        return NoiseMultiplier(self.z * factor)
-
-    def with_unit(self) -> NoiseMultiplier:
-        return NoiseMultiplier(1.0)
-
-    def undetermined(self, unit: float | None) -> str | None:
-        return str(nothing_to_multiply(self.z)) if unit is None else None
 
     @property
     def words(self) -> str:

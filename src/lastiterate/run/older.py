@@ -13,7 +13,7 @@ DEEPEST = 8
 """Levels of lists and objects that are looked through."""
 
 
-def in_todays_words(data: Any, depth: int = DEEPEST) -> Any:
+def in_todays_words(data: object, depth: int = DEEPEST) -> Any:
     """``data`` with every run in it as today's version would write it, and the names of what was called noise."""
     if not depth:
         return data

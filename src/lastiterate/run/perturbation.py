@@ -8,6 +8,7 @@ number that a noise multiplier multiplies, and the public divisor of summed grad
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 from lastiterate.errors import InputError
@@ -88,3 +89,27 @@ def nothing_to_multiply(z: float) -> InputError:
     """The refusal of a multiplier where nothing bounds a record."""
     return InputError("noise_multiplier", "needs a clip or a lipschitz constant to multiply", z,
                       "give clip=C, lipschitz=L, or the noise itself: noise=GradientNoise(std)")
+
+
+@dataclass(frozen=True)
+class Multiplied(Perturbation):
+    """Noise of ``z`` clipping norms on the sum of gradients, the same at every step."""
+
+    z: float
+
+    def stds(self, first: int, last: int, schedule: Schedule, unit: float | None, divisor: float) -> Array:
+        if unit is None:
+            raise nothing_to_multiply(self.z)
+        return repeated(self.z * unit / divisor, last - first)
+
+    def constant(self, schedule: Schedule) -> bool:
+        return True
+
+    def scaled(self, factor: float) -> Self:
+        return replace(self, z=self.z * factor)
+
+    def with_unit(self) -> Self:
+        return replace(self, z=1.0)
+
+    def undetermined(self, unit: float | None) -> str | None:
+        return str(nothing_to_multiply(self.z)) if unit is None else None

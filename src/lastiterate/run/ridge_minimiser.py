@@ -43,7 +43,7 @@ class RidgeMinimiser:
         return codec.encode(self)
 
     @classmethod
-    def from_dict(cls, data: Any) -> RidgeMinimiser:
+    def from_dict(cls, data: object) -> RidgeMinimiser:
         """Read a description; ``InputError`` for anything else."""
         found = codec.decode(data, "training", {kind.__name__: kind for kind in (cls, Logistic, Softmax, HuberRidge)})
         if type(found) is not cls:

@@ -136,7 +136,7 @@ class Run(Described):
         return json.dumps(self.to_dict(), indent=2, allow_nan=False)
 
     @classmethod
-    def from_dict(cls, data: Any) -> Run:
+    def from_dict(cls, data: object) -> Run:
         """Read a description; constants in it are the caller's word (``ASSUMED``, or ``TESTED`` where they say so)."""
         run = codec.decode(older.in_todays_words(data), "run", _CLASSES)
         if type(run) is not Run:
@@ -166,7 +166,7 @@ def check_described(run: Any) -> None:
     _ = run.decided_noise
 
 
-def check_run(run: Any) -> None:
+def check_run(run: object) -> None:
     """Refuse anything but a ``Run`` itself: a subclass could give the accountant other numbers than it executes."""
     if type(run) is not Run:
         raise InputError("run", "must be a Run itself, no subclass and no look-alike", type(run).__name__,

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 DEEPEST = 64
 """Lists and objects inside of one another; what this library writes needs a tenth of it."""
 LARGEST = 2**63
+LONGEST = 2**27
+"""Bytes of a text; what this library writes has kilobytes, or a few megabytes with a list of noise for every step."""
 _NESTING = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
 
 
@@ -44,15 +46,23 @@ def loads(text: str | bytes, where: str) -> Any:
 
 def read(path: Path, where: str) -> dict[str, Any]:
     """The object in a JSON file."""
+    found = loads(content(path, where), where)
+    if not isinstance(found, dict):
+        raise InputError(where, "must be a JSON object", type(found).__name__)
+    return found
+
+
+def content(path: Path, where: str) -> bytes:
+    """The bytes of a JSON file, which may be a pipe; a file without an end is refused before it takes all memory."""
     try:
-        content = path.read_bytes()
+        with path.open("rb") as file:
+            found = file.read(LONGEST + 1)
     except FileNotFoundError:
         raise InputError(where, "must be an existing file", str(path)) from None
     except OSError as error:
         raise InputError(where, "must be a readable file", f"{path} ({error.strerror})") from None
-    found = loads(content, where)
-    if not isinstance(found, dict):
-        raise InputError(where, "must be a JSON object", type(found).__name__)
+    if len(found) > LONGEST:
+        raise InputError(where, f"must be at most {LONGEST // 2**20} MiB of text", str(path), "no such file is longer")
     return found
 
 

@@ -20,10 +20,10 @@ class Plain(UpdateRule):
 
     word: ClassVar[str] = "plain"
 
-    def init(self, theta: Any) -> Memory:
+    def init(self, theta: object) -> Memory:
         return ()
 
-    def update(self, gradient: Any, memory: Memory, theta: Any, k: Any) -> tuple[Any, Memory]:
+    def update(self, gradient: object, memory: Memory, theta: object, k: object) -> tuple[Any, Memory]:
         return gradient, ()
 
 
@@ -34,13 +34,13 @@ class Nesterov(UpdateRule):
 
     word: ClassVar[str] = "nesterov"
 
-    def init(self, theta: Any) -> Memory:
+    def init(self, theta: object) -> Memory:
         return (theta,)
 
     def point(self, theta: Any, memory: Memory, k: Any) -> Any:
         return theta + (k / (k + 3.0)) * (theta - memory[0])
 
-    def update(self, gradient: Any, memory: Memory, theta: Any, k: Any) -> tuple[Any, Memory]:
+    def update(self, gradient: object, memory: Memory, theta: object, k: object) -> tuple[Any, Memory]:
         return gradient, (theta,)
 
 
@@ -60,7 +60,7 @@ class HeavyBall(UpdateRule):
     def init(self, theta: Any) -> Memory:
         return (0.0 * theta,)
 
-    def update(self, gradient: Any, memory: Memory, theta: Any, k: Any) -> tuple[Any, Memory]:
+    def update(self, gradient: Any, memory: Memory, theta: object, k: object) -> tuple[Any, Memory]:
         velocity = self.beta * memory[0] + gradient
         return velocity, (velocity,)
 
@@ -96,11 +96,11 @@ class PostProcessing(UpdateRule):
             raise InputError("step_size", "must be 1 where an optimizer makes the steps", type(step_size).__name__,
                              "give the learning rate, or its schedule, to the optimizer")
 
-    def init(self, theta: Any) -> Memory:
+    def init(self, theta: object) -> Memory:
         raise InputError("optimizer", "is needed to execute this run: its code is no part of a description", self.name,
                          "give it to train, or describe the same guarantee with update=HeavyBall(0.9)")
 
-    def update(self, gradient: Any, memory: Memory, theta: Any, k: Any) -> tuple[Any, Memory]:
+    def update(self, gradient: object, memory: Memory, theta: object, k: object) -> tuple[Any, Memory]:
         raise NotImplementedError
 
 

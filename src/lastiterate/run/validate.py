@@ -47,7 +47,7 @@ def integer(name: str, value: Any) -> int:
     return int(value)
 
 
-def positive(name: str, value: Any, *, zero: bool = False) -> None:
+def positive(name: str, value: object, *, zero: bool = False) -> None:
     """Refuse anything that is not a positive (or, with ``zero``, non-negative) number within ``RANGE``."""
     found = number(name, value)
     if not math.isfinite(found) or found < 0 or (found == 0 and not zero):
@@ -70,7 +70,7 @@ def whole(name: str, value: Any, least: int = 1, most: int = 10**12) -> None:
         raise InputError(name, f"must be a whole number between {least} and {most}", value)
 
 
-def executable(name: str, value: Any, *, zero: bool = False) -> None:
+def executable(name: str, value: object, *, zero: bool = False) -> None:
     """Refuse a number that single precision could overflow or lose."""
     low, high = MAGNITUDES
     found = number(name, value)

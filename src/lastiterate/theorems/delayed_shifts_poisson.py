@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from lastiterate.analysis.delayed_draws import delayed
 from lastiterate.theorems.assumptions.basic import (
+    POISSON_STEPS,
     counted_records,
     last_iterate_only,
     no_prox,
@@ -20,7 +21,6 @@ from lastiterate.theorems.assumptions.basic import (
     plain_updates,
 )
 from lastiterate.theorems.assumptions.geometry import lipschitz_step
-from lastiterate.theorems.assumptions.sampling import ASSUMPTIONS
 from lastiterate.theorems.theorem import Theorem
 
 THEOREM = Theorem(
@@ -29,7 +29,7 @@ THEOREM = Theorem(
     citation="this project, docs/theorems/delayed-shifts (on Bok, Su, Altschuler 2024; Mueller, Scarsini 2001)",
     formula="delta(eps) = H_eps(prod_i E N(S_{i-1} / sqrt(X_i), 1) || prod_i N(0, 1)) + P[unusual draws], "
             "S_i = sum of s_t R_t B_t, X_i = sum of v_t R_t^2 over interval i",
-    assumptions=(*ASSUMPTIONS, last_iterate_only, counted_records, plain_updates, not_averaged, no_prox,
+    assumptions=(*POISSON_STEPS, last_iterate_only, counted_records, plain_updates, not_averaged, no_prox,
                  lipschitz_step),
     bound=delayed,
 )

@@ -11,7 +11,7 @@ rounded down to a few); zero-out or add-remove. See docs/theorems/poisson.
 from __future__ import annotations
 
 from lastiterate.analysis.sampled_steps import poisson_steps
-from lastiterate.theorems.assumptions.sampling import ASSUMPTIONS
+from lastiterate.theorems.assumptions.basic import POISSON_STEPS
 from lastiterate.theorems.theorem import Theorem
 
 THEOREM = Theorem(
@@ -21,7 +21,7 @@ THEOREM = Theorem(
              "(arXiv:2106.08567), Theorems 10 and 11, through dp-accounting (docs/theorems/poisson)",
     formula="delta(eps) = H_eps(prod_t (1 - q) N(0, z_t^2) + q N(1, z_t^2) || prod_t N(0, z_t^2)), the larger of both "
             "orders, z_t = noise_std_t q n / sensitivity",
-    assumptions=ASSUMPTIONS,
+    assumptions=POISSON_STEPS,
     bound=poisson_steps,
     remark="Holds for any loss, with momentum, and when all iterates are released.",
 )

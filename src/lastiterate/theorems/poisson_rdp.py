@@ -14,7 +14,7 @@ from lastiterate.curves.curve import Curve
 from lastiterate.curves.gdp import Gdp
 from lastiterate.curves.sampled_renyi import SampledRenyi
 from lastiterate.run.run import Run
-from lastiterate.theorems.assumptions.sampling import ASSUMPTIONS
+from lastiterate.theorems.assumptions.basic import POISSON_STEPS
 from lastiterate.theorems.theorem import Theorem
 
 
@@ -33,7 +33,7 @@ THEOREM = Theorem(
              "Theorems 4 and 5, section 3.3, through dp-accounting (docs/theorems/poisson)",
     formula="epsilon(alpha) = sum_t log E[((1 - q) + q N(1, z_t^2)/N(0, z_t^2))^alpha] / (alpha - 1), "
             "z_t = noise_std_t q n / sensitivity",
-    assumptions=ASSUMPTIONS,
+    assumptions=POISSON_STEPS,
     bound=_bound,
     remark="Holds for any loss, with momentum, and when all iterates are released.",
 )

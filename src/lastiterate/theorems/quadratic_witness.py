@@ -11,9 +11,9 @@ are computed, and the smaller mu of every place counts. Source: docs/theorems/qu
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from lastiterate.analysis.block_places import MOST_MERGED, merged, place_weights
 from lastiterate.analysis.witness_losses import curvature, geometric, largest_gradient, power, signed_log
@@ -84,7 +84,7 @@ def _constant_mus(run: Run, bend: float, unit: float, start: float) -> Array:
     return _ratio(decayed * eta * unit, float(variance[0]), noisy=std > 0 or start > 0)
 
 
-def _ratio(shift: Any, variance: float, *, noisy: bool) -> Array:
+def _ratio(shift: ArrayLike, variance: float, *, noisy: bool) -> Array:
     """shift / sqrt(variance); zero (no statement) outside the range of double precision."""
     shift = np.asarray(shift, dtype=np.float64)
     if not noisy:

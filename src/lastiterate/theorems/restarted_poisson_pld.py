@@ -16,6 +16,7 @@ from lastiterate.analysis.sampled_steps import poisson_steps
 from lastiterate.curves.curve import Curve
 from lastiterate.run.run import Run
 from lastiterate.theorems.assumptions.basic import (
+    POISSON_STEPS,
     counted_records,
     last_iterate_only,
     no_prox,
@@ -23,7 +24,6 @@ from lastiterate.theorems.assumptions.basic import (
     plain_updates,
 )
 from lastiterate.theorems.assumptions.geometry import lipschitz_step
-from lastiterate.theorems.assumptions.sampling import ASSUMPTIONS
 from lastiterate.theorems.theorem import Theorem
 
 
@@ -40,7 +40,7 @@ THEOREM = Theorem(
     citation="this project, docs/theorems/restarted-sampling (on Bok, Su, Altschuler 2024, and Zhu, Dong, Wang 2022)",
     formula="delta(eps) = H_eps(prod_(t > r) (1 - q) N(0, beta z_t^2) + q N(1, beta z_t^2) x N(mu, 1) || "
             "prod_t N(0, beta z_t^2) x N(0, 1)) + P[unusual draws]",
-    assumptions=(*ASSUMPTIONS, last_iterate_only, counted_records, plain_updates, not_averaged, no_prox,
+    assumptions=(*POISSON_STEPS, last_iterate_only, counted_records, plain_updates, not_averaged, no_prox,
                  lipschitz_step),
     bound=_bound,
 )

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from itertools import groupby
+from collections.abc import Sequence
+from itertools import groupby, pairwise
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from lastiterate.curves.pld import Pld
 from lastiterate.errors import InputError
 from lastiterate.run.batching import Poisson
 from lastiterate.run.facts import FLOAT_SLACK
-from lastiterate.torch.loaders import Drawn, drawn_by
+from lastiterate.torch.loaders import Drawn, count_passes, drawn_by
 
 MECHANISM = "lastiterate"
 """Its name in Opacus' registry: ``PrivacyEngine(accountant="lastiterate")``."""
@@ -30,23 +31,29 @@ class OpacusAccountant(IAccountant):
     """Counts what an Opacus optimizer executes; epsilon for add-remove (Poisson) or zero-out neighbours.
 
     Opacus hands over a noise multiplier and 1 / len(data_loader), whatever the loader draws: ``watch(data_loader)``
-    looks at the loader itself. Of Poisson batches the steps are composed by their privacy loss distributions. A loader
-    that shuffles, or reads in order, uses every record once in a pass: nothing is amplified by sampling, and every pass
-    is charged in full. Before ``watch`` Poisson batches are assumed, and a warning says so.
+    looks at the loader itself, and counts its passes from then on. Of Poisson batches the steps are composed by their
+    privacy loss distributions. A loader that shuffles, or reads in order, uses every record once in a pass: nothing is
+    amplified by sampling, and every pass that is begun is charged in full, however few of its batches are read. Before
+    ``watch`` Poisson batches are assumed, and a warning says so.
 
     **Guarantee:** an upper bound for all iterates, if executed as described: batches as the loader that was watched
-    draws them, whole passes, clipped gradients, Gaussian noise. The multiplier is lowered by the allowance for sums in
-    single precision (``FLOAT_SLACK``).
+    draws them, each in one step, which is taken before the next pass begins; before ``watch`` whole passes; clipped
+    gradients, Gaussian noise. The multiplier is lowered by the allowance for sums in single precision
+    (``FLOAT_SLACK``).
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.history: History = []
         self._drawn: Drawn | None = None
+        self.passes: list[int] = []  #: steps that were counted when passes began
 
-    def watch(self, data_loader: Any) -> OpacusAccountant:
-        """Account for what ``data_loader``, the one that ``make_private`` returned, draws."""
+    def watch(self, data_loader: object) -> OpacusAccountant:
+        """Account for what ``data_loader``, the one that ``make_private`` returned, draws; best before the first step.
+        """
         self._drawn = drawn_by(data_loader)
+        if self._drawn.shuffled:
+            count_passes(data_loader, lambda: self.passes.append(len(self)))
         return self
 
     def step(self, *, noise_multiplier: float, sample_rate: float) -> None:
@@ -57,16 +64,18 @@ class OpacusAccountant(IAccountant):
         else:
             self.history.append((noise_multiplier, sample_rate, 1))
 
-    def get_epsilon(self, delta: float, **options: Any) -> float:
+    def get_epsilon(self, delta: float, **options: object) -> float:
         """Epsilon at ``delta`` of all steps so far; a warning where it rests on an assumption, or exceeds a claim."""
         if self._drawn is None:
             warnings.warn("Poisson batches are assumed: accountant.watch(data_loader) looks at what is drawn",
                           UserWarning, stacklevel=2)
         found = self.curve().epsilon(delta)
         if self._drawn is not None and self._drawn.shuffled:
+            before = self.passes[0] if self.passes else len(self)
             warnings.warn("the data loader draws no Poisson batches: every pass is charged in full, "
                           f"epsilon {found:.3g}, where accounting for Poisson batches would claim "
-                          f"{self.claimed(delta):.3g}", UserWarning, stacklevel=2)
+                          f"{self.claimed(delta):.3g}" + (f"; {before} steps before watch() are taken for whole passes"
+                                                          if before else ""), UserWarning, stacklevel=2)
         return found
 
     def claimed(self, delta: float) -> float:
@@ -75,14 +84,26 @@ class OpacusAccountant(IAccountant):
 
     def curve(self) -> Curve:
         """The guarantee of all steps so far."""
-        if self._drawn is None or not self._drawn.shuffled:
-            if self._drawn is not None and isinstance(self._drawn.batching, Poisson):
-                rates = {rate for _, rate, _ in self.history} - {self._drawn.batching.rate}
-                if any(abs(rate - self._drawn.batching.rate) > 1e-9 for rate in rates):
-                    raise InputError("data_loader", f"must draw with the rates that were counted, {sorted(rates)}",
-                                     self._drawn.batching.rate, "watch the loader that make_private returned")
+        if self._drawn is None:
             return poisson_curve(self.history)
-        return full_curve(self.history, self._drawn.batches)
+        drawn, rates = self._drawn, {rate for _, rate, _ in self.history}
+        of_one = drawn.batching.rate if isinstance(drawn.batching, Poisson) else 1 / drawn.batches
+        if any(abs(rate - of_one) > 1e-9 for rate in rates):
+            raise InputError("data_loader", f"must draw with the rates that were counted, {sorted(rates)}", of_one,
+                             "watch the loader that make_private returned, and take a step with every batch: a record "
+                             "may be in several that are added up")
+        return full_curve(self.history, drawn.batches, self.passes) if drawn.shuffled else poisson_curve(self.history)
+
+    def state_dict(self, destination: Any = None) -> Any:
+        """As Opacus has it, with the passes that were counted."""
+        found = super().state_dict(destination)
+        found["passes"] = list(self.passes)
+        return found
+
+    def load_state_dict(self, state_dict: Any) -> None:
+        """Go on from what ``state_dict`` gave."""
+        super().load_state_dict(state_dict)
+        self.passes = list(state_dict.get("passes", ()))
 
     def __len__(self) -> int:
         return sum(steps for _, _, steps in self.history)
@@ -109,12 +130,16 @@ def poisson_curve(history: History) -> Curve:
     return compose(*curves)
 
 
-def full_curve(history: History, batches: int) -> Curve:
-    """A record takes part once in every pass of ``batches`` steps, and there where the noise is least."""
+def full_curve(history: History, batches: int, passes: Sequence[int] = ()) -> Curve:
+    """A record takes part once in every pass of ``batches`` steps or fewer, and there where the noise is least.
+
+    ``passes``: the steps that passes began with; where none is named passes are whole.
+    """
     each = np.repeat([z for z, _, _ in history], [count for _, _, count in history])
     if each.size == 0:
         return Gdp(0.0)
-    least = np.minimum.reduceat(each, np.arange(0, each.size, batches))
+    starts = sorted({0, each.size, *(place for place in passes if place < each.size)})
+    least = np.minimum.reduceat(each, [at for begin, end in pairwise(starts) for at in range(begin, end, batches)])
     if least.min() <= 0:
         return Gdp(math.inf)
     return Gdp(float((1 + FLOAT_SLACK) * math.sqrt((least**-2.0).sum()) * (1 + 1e-12)))

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -22,7 +21,7 @@ CLOSE = 1e-5
 """Relative distance below which two models of single precision are the same."""
 
 
-def trainer(run: Run, model: torch.nn.Module | Grouped, loss: Any) -> Callable[..., np.ndarray]:
+def trainer(run: Run, model: torch.nn.Module | Grouped, loss: object) -> Callable[..., np.ndarray]:
     """What ``lastiterate.audit.audit(run, train=...)`` attacks: (features, target, keys, absent) -> (models, size).
 
     Released parameters come as one vector per model, in the order of the module's trained parameters. ``absent``:

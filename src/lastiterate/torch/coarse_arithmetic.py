@@ -29,7 +29,8 @@ class Rounding(TorchFunctionMode):
         super().__init__()
         self.seen = False
 
-    def __torch_function__(self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(self, func: Callable[..., Any], types: object, args: tuple[Any, ...] = (),
+                           kwargs: dict[str, Any] | None = None) -> Any:
         found = func(*args, **(kwargs or {}))
         self.seen = self.seen or any(
             isinstance(value, torch.Tensor) and value.requires_grad and torch.finfo(value.dtype).bits < 64
@@ -44,7 +45,8 @@ class Coarsest(TorchDispatchMode):
         super().__init__()
         self.spacing = 0.0
 
-    def __torch_dispatch__(self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(self, func: Callable[..., Any], types: object, args: tuple[Any, ...] = (),
+                           kwargs: dict[str, Any] | None = None) -> Any:
         found = func(*args, **(kwargs or {}))
         for value in tree_leaves(found):
             if isinstance(value, torch.Tensor) and value.is_floating_point():

@@ -11,7 +11,6 @@ Sums are of single precision where the contributions are, or ``wide``: of double
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
@@ -43,7 +42,7 @@ class Stored(Held):
 
     values: torch.Tensor
 
-    def total(self, scale: torch.Tensor, counted: Any, *, wide: bool) -> torch.Tensor:
+    def total(self, scale: torch.Tensor, counted: int | torch.Tensor, *, wide: bool) -> torch.Tensor:
         """Sum of the scaled gradients, (entries,)."""
         values = summable(self.values, counted)
         scale = scale[:values.shape[0]].to(torch.float64 if wide else values.dtype)
@@ -78,7 +77,7 @@ class Outer:
     def squares(self) -> torch.Tensor:
         return squared(self.left) * squared(self.right)
 
-    def total(self, scale: torch.Tensor, counted: Any, *, wide: bool) -> torch.Tensor:
+    def total(self, scale: torch.Tensor, counted: int | torch.Tensor, *, wide: bool) -> torch.Tensor:
         left, right = summable(self.left, counted), summable(self.right, counted)
         left = left * scale[:left.shape[0]].to(left.dtype)[:, None]
         left = torch.where(left.abs() < TINY, 0.0, left)  # rounded there, and multiplied by what may be large
@@ -118,7 +117,7 @@ class Rows(Held):
         values = self.values.reshape(len(numbers), -1, self.values.shape[-1])
         return Rows.of(numbers, values, self.count) if copies > 1 else self
 
-    def total(self, scale: torch.Tensor, counted: Any, *, wide: bool) -> torch.Tensor:
+    def total(self, scale: torch.Tensor, counted: int | torch.Tensor, *, wide: bool) -> torch.Tensor:
         values = summable(self.values, counted)
         kept, width = values.shape[0], self.values.shape[-1]
         values = (values * scale[:kept].to(values.dtype)[:, None]).reshape(-1, width)
@@ -150,7 +149,7 @@ def in_parts(flat: torch.Tensor) -> tuple[torch.Tensor, ...]:
     return flat.split(max(1, AT_ONCE // max(flat.shape[1], 1))) if flat.numel() > AT_ONCE else (flat,)
 
 
-def summable(values: torch.Tensor, counted: Any) -> torch.Tensor:
+def summable(values: torch.Tensor, counted: int | torch.Tensor) -> torch.Tensor:
     """The records that count, (m, entries): the first ``counted``, or those that a tensor (m,) names, others 0.
 
     0 times infinity would be no number.

@@ -44,7 +44,7 @@ def _patches(images: torch.Tensor, kernel: tuple[int, ...], places: tuple[int, .
     return images.permute(order).reshape(images.shape[0], images.shape[1] * math.prod(kernel), -1)  # copied once, here
 
 
-def _each(value: Any, axes: int) -> tuple[int, ...]:
+def _each(value: int | tuple[int, ...], axes: int) -> tuple[int, ...]:
     """An option for every axis."""
     values = (value,) if isinstance(value, int) else tuple(value)
     return values * axes if len(values) == 1 else values

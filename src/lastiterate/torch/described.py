@@ -18,7 +18,7 @@ OPTIMIZERS = ("DPOptimizer", "DPPerLayerOptimizer", "DPOptimizerFastGradientClip
 """Optimizers of Opacus whose noise is the noise multiplier times one clipping norm."""
 
 
-def describe(configuration: Any, *, optimizer: Any = None, data_loader: Any = None, n: int | None = None,
+def describe(configuration: Any, *, optimizer: object = None, data_loader: object = None, n: int | None = None,
              steps: int | None = None) -> Run:
     """The run that ``configuration`` stands for.
 
@@ -62,6 +62,9 @@ def _opacus(engine: Any, optimizer: Any, data_loader: Any, steps: int | None) ->
         raise InputError("steps", "must be given where the accountant has counted none", count)
     norms = optimizer.max_grad_norm
     clip = float(sum(c * c for c in norms) ** 0.5) if isinstance(norms, list) else float(norms)
+    if drawn.shuffled and any(place % drawn.batches for place in getattr(engine.accountant, "passes", ())):
+        raise InputError("configuration", "must have read whole passes to be a run", None,
+                         "the accountant's get_epsilon charges every pass that began")
     divisor = drawn.batching.divisor(drawn.n)
     noise: Any = NoiseMultiplier(float(optimizer.noise_multiplier))
     if steps is None and len({entry[0] for entry in history}) > 1:

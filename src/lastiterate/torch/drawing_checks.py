@@ -70,7 +70,7 @@ def _check_augment(run: Run, found: Drawing, records: tuple[Any, ...], dtype: to
                                  "vectorised with", None, "look for functions with a vmap of their own")
 
 
-def _tried(drawing: Drawing, first: Any, word: torch.Tensor) -> Any:
+def _tried(drawing: Drawing, first: object, word: torch.Tensor) -> Any:
     """What is made of one made-up record."""
     try:
         found = drawing.drawn((first,), word)[0]
@@ -89,11 +89,12 @@ def _tried(drawing: Drawing, first: Any, word: torch.Tensor) -> Any:
 class HoldsNoRecords(TorchFunctionMode):
     """Refuses, while it is active, tensors with one entry for every record, each of a record's shape."""
 
-    def __init__(self, run: Run, first: Any) -> None:
+    def __init__(self, run: Run, first: object) -> None:
         super().__init__()
         self._rows = {(run.n, *leaf.shape[1:]) for leaf in tree_leaves(first)}
 
-    def __torch_function__(self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(self, func: Callable[..., Any], types: object, args: tuple[Any, ...] = (),
+                           kwargs: dict[str, Any] | None = None) -> Any:
         if any(tuple(tensor.shape) in self._rows for tensor in all_tensors((args, kwargs or {}))):
             raise InputError("augment", "must look at one record, and holds a tensor with one entry for every record",
                              None, "what it needs of others is no longer that record's own")

@@ -111,7 +111,7 @@ def moved(what: str) -> InputError:
                       "leave out what is written in place, or freeze that part with .eval()")
 
 
-def check_like(like: torch.nn.Module, state: State, entry: Any) -> None:
+def check_like(like: torch.nn.Module, state: State, entry: object) -> None:
     """Refuse a module whose other tensors are not those that were trained beside."""
     kept = entry.get(KEPT) if isinstance(entry, dict) else None
     known = kept.get("sha256") if isinstance(kept, dict) else None

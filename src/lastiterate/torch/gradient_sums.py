@@ -80,7 +80,7 @@ class PerRecord:
         names = {id(tensor): name for name, tensor in reversed(parts)}
         return {place: names[id(tensor)] for place, tensor in parts}
 
-    def call(self, named: State, args: Any, given: dict[str, Any]) -> Any:
+    def call(self, named: State, args: object, given: dict[str, Any]) -> Any:
         """What the module answers with these tensors; it is as before afterwards."""
         every = {place: named[name] for place, name in self.slots.items()}
         return functional_call(self.module, every, args, given, tie_weights=False)
@@ -162,7 +162,7 @@ class PerRecord:
                  for layer in self.layers}
         held = {name: tensor for name, tensor in trained.items() if name in tapped}
 
-        def one(zeros: State, rest: State, record: Any) -> tuple[torch.Tensor, State]:
+        def one(zeros: State, rest: State, record: tuple[Any, ...]) -> tuple[torch.Tensor, State]:
             with Tapped(held, self.layers, zeros) as tap:
                 first, *others = record
                 output = self.call(constants | held | rest, *arguments(first))
@@ -192,7 +192,7 @@ def arguments(first: Any) -> tuple[Any, Any]:
     return tuple(tensor.unsqueeze(0) for tensor in (first if isinstance(first, tuple) else (first,))), {}
 
 
-def in_precision(records: Any, dtype: torch.dtype) -> Any:
+def in_precision(records: object, dtype: torch.dtype) -> Any:
     """Records whose floating-point tensors are as precise as the parameters."""
     return tree_map(lambda a: as_precise(a, dtype), records)
 

@@ -21,7 +21,7 @@ from lastiterate.torch.record_positions import drawn
 ADDRESS = re.compile(r"0x[0-9a-f]+")
 
 
-def identity(summed: PerRecord, theta: torch.Tensor, records: Any) -> str:
+def identity(summed: PerRecord, theta: torch.Tensor, records: tuple[Any, ...]) -> str:
     """What a checkpoint knows of a module and a loss: SHA-256 of the traced gradient of one made-up record.
 
     In it are the operations with their arguments, tensors of numbers that the code holds, frozen parameters, buffers,
@@ -32,7 +32,7 @@ def identity(summed: PerRecord, theta: torch.Tensor, records: Any) -> str:
     trained, constants = parameters.tensors(drawn(theta), dtype), parameters.fixed(dtype)
     record = tree_map(lambda a: a[0].to(theta.device), made_up(records, dtype, normal, 1))
 
-    def gradient(trained: State, constants: State, record: Any) -> State:
+    def gradient(trained: State, constants: State, record: tuple[Any, ...]) -> State:
         return torch.func.grad(lambda own: summed.value(constants | own, record))(trained)
 
     try:

@@ -11,7 +11,7 @@ import torch
 from lastiterate.engine.exact_draws import draws_of
 from lastiterate.engine.exact_records import SHRINK, SUMMABLE, RecordGrid
 from lastiterate.engine.gaussian_noise import Key
-from lastiterate.engine.trainer import Draws
+from lastiterate.engine.noise_ahead import Draws
 from lastiterate.torch.gradient_sums import PerRecord, among
 from lastiterate.torch.module_training import MEMORY, Prepared
 from lastiterate.torch.parameters import State

@@ -33,7 +33,8 @@ class KeyedDropout(TorchFunctionMode):
         super().__init__()
         self._key, self._calls = key, 0
 
-    def __torch_function__(self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(self, func: Callable[..., Any], types: object, args: tuple[Any, ...] = (),
+                           kwargs: dict[str, Any] | None = None) -> Any:
         if func not in DROPPED:
             return func(*args, **(kwargs or {}))
         given = dict(zip(("input", "p", "training", "inplace"), args, strict=False)) | (kwargs or {})

@@ -131,7 +131,8 @@ class Uses(TorchFunctionMode):
         self._layers = list[Layer]()
         self.kept = list[Any]()  #: so that no other tensor gets an address that was seen
 
-    def __torch_function__(self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(self, func: Callable[..., Any], types: object, args: tuple[Any, ...] = (),
+                           kwargs: dict[str, Any] | None = None) -> Any:
         given = kwargs or {}
         found = func(*args, **given)
         self.kept.append((args, given))
@@ -174,7 +175,8 @@ class Tapped(TorchFunctionMode):
         self._at = {id(named[layer.names[0]]): layer for layer in layers}
         self._zeros, self.inputs = zeros, dict[str, torch.Tensor]()
 
-    def __torch_function__(self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(self, func: Callable[..., Any], types: object, args: tuple[Any, ...] = (),
+                           kwargs: dict[str, Any] | None = None) -> Any:
         if func not in FUNCTIONS:
             return func(*args, **(kwargs or {}))
         given = _bound(func, args, kwargs or {})
@@ -189,12 +191,12 @@ class Tapped(TorchFunctionMode):
         return func(*args, **(kwargs or {})) + self._zeros[name]
 
 
-def _bound(func: Any, args: Any, kwargs: Any) -> dict[str, Any]:
+def _bound(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     """Arguments of one of the functions, by name."""
     return dict(zip(FUNCTIONS[func][1], args, strict=False)) | kwargs
 
 
-def all_tensors(values: Any) -> list[torch.Tensor]:
+def all_tensors(values: object) -> list[torch.Tensor]:
     """All tensors in nested arguments."""
     if isinstance(values, torch.Tensor):
         return [values]

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +27,27 @@ class Drawn:
         return not isinstance(self.batching, Poisson)
 
 
-def drawn_by(loader: Any) -> Drawn:
+@dataclass(frozen=True)
+class Counted:
+    """The order in which a loader reads; ``began`` is called before the first record of every pass."""
+
+    order: Any
+    began: Callable[[], None]
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    def __iter__(self) -> Iterator[Any]:
+        self.began()
+        yield from self.order
+
+
+def count_passes(loader: Any, began: Callable[[], None]) -> None:
+    """Let ``began`` know of every pass over a loader that ``drawn_by`` knows and that draws no Poisson batches."""
+    loader.batch_sampler.sampler = Counted(loader.batch_sampler.sampler, began)
+
+
+def drawn_by(loader: object) -> Drawn:
     """How ``loader`` draws batches; a sampler that is not known is refused."""
     if not isinstance(loader, torch.utils.data.DataLoader):
         raise InputError("data_loader", "must be a torch DataLoader", type(loader).__name__)
@@ -38,6 +59,8 @@ def drawn_by(loader: Any) -> Drawn:
         raise InputError("data_loader", "must draw Poisson batches, shuffle, or read in order", type(sampler).__name__,
                          "what another sampler draws is not known here")
     size, order = int(sampler.batch_size), sampler.sampler
+    while isinstance(order, Counted):
+        order = order.order
     held = len(loader) * size if sampler.drop_last else n
     if type(order) is SequentialSampler:
         return Drawn(Cyclic(size), held, len(loader))

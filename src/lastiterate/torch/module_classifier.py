@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
@@ -19,6 +21,7 @@ from lastiterate.errors import InputError
 from lastiterate.estimators.base import public_labels, refuse
 from lastiterate.estimators.numbers_only import numbers_only
 from lastiterate.estimators.pipelines import warn_of_learned_steps
+from lastiterate.ledger.store import Ledger
 from lastiterate.release import composition_reminder
 from lastiterate.release.training import train
 from lastiterate.run.arrays import check_kept
@@ -56,8 +59,9 @@ class DPNetClassifier(ClassifierMixin, BaseEstimator):
 
     def __init__(self, module: torch.nn.Module | Grouped | Callable[..., torch.nn.Module], *, epsilon: float = 1.0,
                  delta: Any = "auto", run: Run | None = None, clip: float = 1.0, batch_size: int = 256,
-                 passes: int = 20, step_size: float = 0.5, classes: Any = None, microbatch: int | None = None,
-                 random_state: int | None = None, ledger: Any = None, dataset: str | None = None) -> None:
+                 passes: int = 20, step_size: float = 0.5, classes: object = None, microbatch: int | None = None,
+                 random_state: int | None = None, ledger: Ledger | str | Path | None = None,
+                 dataset: str | None = None) -> None:
         self.module = module
         self.epsilon = epsilon
         self.delta = delta
@@ -114,18 +118,18 @@ class DPNetClassifier(ClassifierMixin, BaseEstimator):
         steps = self.passes * math.ceil(n / size)
         return Run(n=n, steps=steps, step_size=self.step_size, clip=self.clip, batching=RandomAllocation(size))
 
-    def decision_function(self, X: Any) -> np.ndarray:
+    def decision_function(self, X: ArrayLike) -> np.ndarray:
         """The module's outputs, (n, classes); for two classes the second one's over the first one's, (n,)."""
         found = self._outputs(X)
         return found[:, 1] - found[:, 0] if found.shape[1] == 2 else found
 
-    def predict_proba(self, X: Any) -> np.ndarray:
+    def predict_proba(self, X: ArrayLike) -> np.ndarray:
         """The softmax of the outputs (n, classes); not calibrated."""
         found = self._outputs(X)
         found = np.exp(found - found.max(1, keepdims=True))
         return found / found.sum(1, keepdims=True)
 
-    def predict(self, X: Any) -> np.ndarray:
+    def predict(self, X: ArrayLike) -> np.ndarray:
         """The most probable label of every record."""
         return self.classes_[self._outputs(X).argmax(1)]
 
@@ -168,12 +172,12 @@ class DPNetClassifier(ClassifierMixin, BaseEstimator):
         return tags
 
 
-def _precision(X: Any) -> Any:
+def _precision(X: object) -> Any:
     """Whole numbers stay whole until it is known what the module does with them; all else is single precision."""
     return np.int64 if isinstance(X, np.ndarray) and X.dtype.kind in "iu" else np.float32
 
 
-def _as_taken(X: Any, module: torch.nn.Module) -> np.ndarray:
+def _as_taken(X: object, module: torch.nn.Module) -> np.ndarray:
     """Whole numbers as they are where the module has a table to look them up in, and in single precision elsewhere."""
     looks = any(isinstance(part, torch.nn.Embedding | torch.nn.EmbeddingBag) for part in module.modules())
     return np.asarray(X) if looks else np.asarray(X, dtype=np.float32)

@@ -111,10 +111,11 @@ class ModuleOptimizer(UpdateRule):
 
     @classmethod
     def of(cls, make: Make | None, parameters: Parameters, initial: np.ndarray, *,
-           coupled: bool = True) -> ModuleOptimizer | None:
+           coupled: bool = True, steps: int = 0) -> ModuleOptimizer | None:
         """The rule, tried on made-up gradients at the first parameters; None for None.
 
-        Errors: what needs more than gradients, and weight decay in running means unless ``coupled`` says so.
+        ``steps``: so many steps of its schedule are tried. Errors: what needs more than gradients, a schedule that ends
+        before the run, and weight decay in running means unless ``coupled`` says so.
         """
         if make is None:
             return None
@@ -123,12 +124,13 @@ class ModuleOptimizer(UpdateRule):
                              "give its groups of parameters learning rates of their own")
         rule = cls(make, parameters.shapes)
         rule._check_step(initial)
+        rule._check_schedule(steps)
         if not coupled and rule._decays_in_state(np.where(initial == 0, 1.0, initial)):
             raise InputError("optimizer", "adds weight decay to the noisy gradients that its running means are made of",
                              None, 'use AdamW, or say update=PostProcessing(name, "coupled")')
         return rule
 
-    def init(self, theta: Any) -> Memory:
+    def init(self, theta: object) -> Memory:
         return ()
 
     def update(self, gradient: Any, memory: Memory, theta: Any, k: Any) -> tuple[Any, Memory]:
@@ -144,7 +146,7 @@ class ModuleOptimizer(UpdateRule):
         after = torch.cat([parameter.detach().reshape(-1) for parameter in made.parameters]).numpy()
         return np.asarray(theta) - after, self._memory
 
-    def _cut(self, vector: Any) -> list[torch.Tensor]:
+    def _cut(self, vector: object) -> list[torch.Tensor]:
         sizes = [int(np.prod(shape)) for shape in self.shapes]
         parts = torch.from_numpy(np.array(vector)).split(sizes)
         return [part.reshape(shape) for part, shape in zip(parts, self.shapes, strict=True)]
@@ -164,9 +166,27 @@ class ModuleOptimizer(UpdateRule):
             raise InputError("optimizer", "must draw no random numbers: the run's noise is all that is counted", None,
                              "leave that part out")
 
+    def _check_schedule(self, steps: int) -> None:
+        made = Made.by(self.make, self.shapes)
+        if made.scheduler is None:
+            return
+        made.step([torch.zeros_like(parameter) for parameter in made.parameters])
+        for k in range(1, steps):
+            try:
+                made.scheduler.step()
+            except (RuntimeError, TypeError, ValueError, LookupError, ArithmeticError):
+                raise InputError("optimizer", f"must have a schedule that goes on after each of the run's {steps} "
+                                 f"steps, and {type(made.scheduler).__name__} ends", f"an error after step {k + 1}",
+                                 "it counts steps, not passes over the records") from None
+
     def _decays_in_state(self, theta: np.ndarray) -> bool:
         """Whether gradients of 0 leave in its state what is made of the parameters, and is not the parameters
         themselves."""
+        one, other = self._left_by(theta), self._left_by(-2 * theta)
+        return any(not np.array_equal(held, again, equal_nan=True) for held, again in zip(one, other, strict=True))
+
+    def _left_by(self, theta: np.ndarray) -> list[np.ndarray]:
+        """The state after one step of gradients 0, without copies of the parameters and what is no array like them."""
         made = Made.by(self.make, self.shapes)
         values = self._cut(theta)
         with torch.no_grad():
@@ -174,8 +194,9 @@ class ModuleOptimizer(UpdateRule):
                 parameter.copy_(value)
         made.step([torch.zeros_like(value) for value in values])
         copies = {value.detach().numpy().tobytes() for value in (*values, *made.parameters)}
-        return any(np.ndim(held) and np.shape(held) in self.shapes and np.any(held) and held.tobytes() not in copies
-                   for held in made.state())
+        blank = np.zeros(0)
+        return [held if np.ndim(held) and np.shape(held) in self.shapes and held.tobytes() not in copies else blank
+                for held in made.state()]
 
     def identity(self, steps: int) -> str:
         """What a checkpoint knows of it: the classes, and their settings at every step.
@@ -200,13 +221,13 @@ class ModuleOptimizer(UpdateRule):
         return found.hexdigest()
 
 
-def _whole(value: Any) -> Any:
+def _whole(value: object) -> Any:
     """A setting with all its digits, which torch leaves out where it shows a tensor."""
     return (str(value.dtype), value.tolist()) if isinstance(value, torch.Tensor) else value
 
 
-def name_of(make: Make) -> str:
-    """The names of the classes that a caller's function makes."""
-    made = Made.by(make, ((1,),))
+def name_of(make: Make, shapes: tuple[tuple[int, ...], ...]) -> str:
+    """The names of the classes that a caller's function makes, of parameters of these shapes."""
+    made = Made.by(make, shapes)
     scheduler = "" if made.scheduler is None else f", {type(made.scheduler).__name__}"
     return f"{type(made.optimizer).__name__}{scheduler}"

@@ -11,19 +11,19 @@ import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
 
-def as_dictionary(given: Any) -> Any:
+def as_dictionary(given: object) -> Any:
     """A mapping of a class of its own, as tokenizers give one, as a dictionary; anything else as it is."""
     return dict(given) if isinstance(given, Mapping) else given
 
 
-def answered(module: torch.nn.Module, records: Any) -> Any:
+def answered(module: torch.nn.Module, records: object) -> Any:
     """What a module answers for some records, which it takes by name where they are a dictionary."""
     if isinstance(records, dict):
         return module(**records)
     return module(*(records if isinstance(records, tuple) else (records,)))
 
 
-def tensors_in(output: Any) -> Iterator[torch.Tensor]:
+def tensors_in(output: object) -> Iterator[torch.Tensor]:
     """The tensors with axes that a module answers. Numbers without one are means over the batch, such as a loss that
     the module computes itself; what is no tensor, such as a cache for later words, is nobody's answer."""
     for leaf in tree_leaves(output):
@@ -34,9 +34,9 @@ def tensors_in(output: Any) -> Iterator[torch.Tensor]:
             yield from tensors_in(dict(leaf))
 
 
-def without_batch(output: Any) -> Any:
+def without_batch(output: object) -> Any:
     """What the module answers for one record: its tensors without the batch axis, all else as it is, in its classes."""
-    def one(leaf: Any) -> Any:
+    def one(leaf: object) -> Any:
         if isinstance(leaf, torch.Tensor):
             return leaf[0] if leaf.dim() > 0 else leaf
         return without_batch(dict(leaf)) if isinstance(leaf, Mapping) else leaf
@@ -44,7 +44,7 @@ def without_batch(output: Any) -> Any:
     return tree_map(one, output)
 
 
-def by_record(output: Any, count: int, make: Callable[[torch.Tensor], Any]) -> Any:
+def by_record(output: object, count: int, make: Callable[[torch.Tensor], Any]) -> Any:
     """What ``make`` makes of the tensors that a module answers for each of ``count`` records, in tuples and
     dictionaries; None where there are none."""
     if isinstance(output, torch.Tensor):
@@ -57,7 +57,7 @@ def by_record(output: Any, count: int, make: Callable[[torch.Tensor], Any]) -> A
     return None
 
 
-def as_arrays(output: Any, count: int) -> Any:
+def as_arrays(output: object, count: int) -> Any:
     """The same as arrays."""
     return by_record(output, count, lambda found: found.cpu().numpy())
 

@@ -15,10 +15,10 @@ from torch.utils._pytree import tree_leaves, tree_map
 from lastiterate.engine.checkpoint import Keeper
 from lastiterate.engine.external_gradients import OutsideLoop
 from lastiterate.engine.gaussian_noise import Key, fresh_key
+from lastiterate.engine.noise_ahead import Draws
 from lastiterate.engine.optimizer_rule import coupled
 from lastiterate.engine.prepare import batches_move, hidden_state
 from lastiterate.engine.record_loss import check_classes
-from lastiterate.engine.trainer import Draws
 from lastiterate.errors import InputError
 from lastiterate.run.domains import Everywhere
 from lastiterate.run.facts import CHUNK
@@ -183,7 +183,7 @@ def checked(run: Run, model: torch.nn.Module | Grouped, microbatch: int | None) 
     return parameters
 
 
-def prepare(run: Run, model: torch.nn.Module | Grouped, loss: Any, data: Any,
+def prepare(run: Run, model: torch.nn.Module | Grouped, loss: object, data: object,
             microbatch: int | None = None, optimizer: Make | None = None, augment: Augment | None = None) -> Prepared:
     """Check a run, a module, a loss and data, and put them together; nothing is executed on a record."""
     parameters = checked(run, model, microbatch)
@@ -212,7 +212,7 @@ def on_made_up(run: Run, model: torch.nn.Module | Grouped, loss: Any, parameters
         return initial, settled(summed, formed, as_theta(initial, parameters.device)), formed
 
 
-def check_fits(run: Run, model: torch.nn.Module | Grouped, loss: Any, data: Any, microbatch: int | None, *,
+def check_fits(run: Run, model: torch.nn.Module | Grouped, loss: object, data: object, microbatch: int | None, *,
                kept: bool = False, optimizer: Make | None = None, augment: Augment | None = None) -> None:
     """Refuse what cannot be trained, by the shapes of the records alone: before a record is read, or paid for.
 
@@ -222,7 +222,8 @@ def check_fits(run: Run, model: torch.nn.Module | Grouped, loss: Any, data: Any,
     """
     parameters = checked(run, model, microbatch)
     module = model.module if isinstance(model, Grouped) else model
-    rule = ModuleOptimizer.of(optimizer, parameters, parameters.vector(module), coupled=coupled(run))
+    rule = ModuleOptimizer.of(optimizer, parameters, parameters.vector(module), coupled=coupled(run),
+                              steps=run.steps)
     if kept and rule is not None:
         rule.identity(run.steps)
     if isinstance(data, torch.utils.data.TensorDataset):
@@ -235,7 +236,7 @@ def check_fits(run: Run, model: torch.nn.Module | Grouped, loss: Any, data: Any,
             identity(summed, as_theta(initial, parameters.device), records)
 
 
-def places_of(summed: PerRecord, records: Any, theta: torch.Tensor, most: int) -> Places:
+def places_of(summed: PerRecord, records: tuple[Any, ...], theta: torch.Tensor, most: int) -> Places:
     """Chunks of at most ``most`` records whose bits depend on no place."""
     constants = summed.parameters.fixed(summed.dtype)
 
@@ -268,7 +269,7 @@ def chunk(summed: PerRecord, microbatch: int | None) -> int:
     return max(1, min(WIDE if summed.wide else CHUNK, MEMORY // max(stored, 1)))
 
 
-def fit_module(run: Run, model: torch.nn.Module | Grouped, loss: Any, data: Any, key: Key | None = None, *,
+def fit_module(run: Run, model: torch.nn.Module | Grouped, loss: object, data: object, key: Key | None = None, *,
                microbatch: int | None = None, progress: Callable[[int, int, float], None] | None = None,
                keeper: Keeper | None = None, executed_as: Arithmetic | None = None,
                optimizer: Make | None = None, augment: Augment | None = None) -> tuple[Parameters, np.ndarray]:

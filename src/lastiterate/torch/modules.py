@@ -71,7 +71,7 @@ def check_whole(module: torch.nn.Module) -> None:
                              f"{type(tensor).__name__} at {name!r}", "train it before that")
 
 
-def made_up_pair(summed: PerRecord, records: Any, theta: torch.Tensor) -> Any:
+def made_up_pair(summed: PerRecord, records: tuple[Any, ...], theta: torch.Tensor) -> Any:
     """Two different records, where the parameters are."""
     return tree_map(lambda a: a.to(theta.device), made_up(records, summed.dtype, normal, 2))
 
@@ -79,7 +79,7 @@ def made_up_pair(summed: PerRecord, records: Any, theta: torch.Tensor) -> Any:
 FILLS = (normal, torch.ones_like, torch.zeros_like)
 
 
-def settled(summed: PerRecord, records: Any, theta: torch.Tensor) -> PerRecord:
+def settled(summed: PerRecord, records: tuple[Any, ...], theta: torch.Tensor) -> PerRecord:
     """The same with the layers that the module turns out to have; everything is tried on made-up records only.
 
     Errors: modules that mix records or change their buffers, losses that are not one number, gradients that are not
@@ -100,7 +100,7 @@ def settled(summed: PerRecord, records: Any, theta: torch.Tensor) -> PerRecord:
     return found
 
 
-def _check_module(summed: PerRecord, named: State, pair: Any) -> None:
+def _check_module(summed: PerRecord, named: State, pair: object) -> None:
     """One output for each record, the same alone and beside another, and nothing that is written to the module."""
     random = torch.random.get_rng_state()
     ones = [summed.taken(tree_map(lambda a, at=i: a[at], pair))[0] for i in range(2)]
@@ -134,7 +134,7 @@ def _check_module(summed: PerRecord, named: State, pair: Any) -> None:
                              type(summed.module).__name__, "normalise within records instead, as GroupNorm does")
 
 
-def _check_loss(summed: PerRecord, named: Any, one: Any) -> None:
+def _check_loss(summed: PerRecord, named: State, one: tuple[Any, ...]) -> None:
     """One number for one record, from the record and the tensors alone."""
     try:
         found: Any = summed.value(named, one)  # what is made at the first call is there afterwards
@@ -150,8 +150,8 @@ def _check_loss(summed: PerRecord, named: Any, one: Any) -> None:
     before.check()
 
 
-def _right(summed: PerRecord, layers: tuple[Layer, ...], theta: torch.Tensor, constants: Any,
-           pair: Any, tolerance: float) -> tuple[Layer, ...]:
+def _right(summed: PerRecord, layers: tuple[Layer, ...], theta: torch.Tensor, constants: State,
+           pair: tuple[Any, ...], tolerance: float) -> tuple[Layer, ...]:
     """The layers, if they give what plain differentiation gives, but for rounding; otherwise none."""
     real = torch.ones(2, dtype=torch.bool, device=theta.device)
     plain = replace(summed, layers=(), clip=None)
@@ -165,7 +165,7 @@ def _right(summed: PerRecord, layers: tuple[Layer, ...], theta: torch.Tensor, co
     return layers if same else ()
 
 
-def _check_gradient(summed: PerRecord, theta: torch.Tensor, constants: Any, records: Any) -> None:
+def _check_gradient(summed: PerRecord, theta: torch.Tensor, constants: State, records: tuple[Any, ...]) -> None:
     """A finite gradient on some made-up record, by every parameter: during training one that is not finite counts as 0,
     and a parameter that no record's loss depends on would be given nothing but noise."""
     every, reached, finite = summed.parameters.names, set[str](), False

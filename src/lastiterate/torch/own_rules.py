@@ -21,7 +21,8 @@ class NoOwnRules(TorchFunctionMode):
     but for lookups with padding, in whose place others are called.
     """
 
-    def __torch_function__(self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(self, func: Callable[..., Any], types: object, args: tuple[Any, ...] = (),
+                           kwargs: dict[str, Any] | None = None) -> Any:
         if args and isinstance(args[0], type) and issubclass(args[0], torch.autograd.Function):
             if args[0].vmap is not torch.autograd.Function.vmap:
                 raise _refused(args[0].__name__, "set generate_vmap_rule = True there, and leave its vmap out")

@@ -50,7 +50,8 @@ class Padded(TorchDispatchMode):
         super().__init__()
         self._seen = False
 
-    def __torch_dispatch__(self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(self, func: Callable[..., Any], types: object, args: tuple[Any, ...] = (),
+                           kwargs: dict[str, Any] | None = None) -> Any:
         if func is torch.ops.aten.embedding.default:
             padding = args[2] if len(args) > 2 else (kwargs or {}).get("padding_idx", -1)
             self._seen = self._seen or padding >= 0

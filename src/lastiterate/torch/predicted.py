@@ -20,7 +20,7 @@ AT_ONCE = 256
 """Records of one forward pass."""
 
 
-def predicted(module: torch.nn.Module, x: Any, inputs: int | None) -> Any:
+def predicted(module: torch.nn.Module, x: object, inputs: int | None) -> Any:
     """The module's outputs for the records of ``x`` in evaluation mode: arrays, in tuples and dictionaries.
 
     ``inputs``: ``positional`` of the records that it was trained on. Errors: what the module does not take.
@@ -36,7 +36,7 @@ def predicted(module: torch.nn.Module, x: Any, inputs: int | None) -> Any:
             part.training = True
 
 
-def _answer(module: torch.nn.Module, records: Any) -> Any:
+def _answer(module: torch.nn.Module, records: object) -> Any:
     try:
         found = as_arrays(answered(module, records), len(tree_leaves(records)[0]))
     except (RuntimeError, TypeError, IndexError, ValueError, AttributeError) as error:

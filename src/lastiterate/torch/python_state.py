@@ -65,7 +65,7 @@ class PythonState:
                 waiting += [(f"{place}{name}", part) for name, part in _parts(value)]
 
 
-def _summary(value: Any) -> Any:
+def _summary(value: object) -> Any:
     """What a value is compared by, where nothing inside of it is looked at."""
     match value:
         case torch.Tensor():
@@ -85,7 +85,7 @@ def _summary(value: Any) -> Any:
             return (type(value), repr(value)) if isinstance(value, PLAIN) else None
 
 
-def _parts(value: Any) -> Iterator[tuple[str, Any]]:
+def _parts(value: object) -> Iterator[tuple[str, Any]]:
     """What lies inside of a value, and how it is named there."""
     if isinstance(value, type | types.ModuleType):
         return

@@ -62,10 +62,10 @@ class Drawing:
 
     def averaged(self, one: OfCopy) -> OfCopy:
         """The same function of a whole record: the mean loss of its copies, and all inputs; zeros have their axis."""
-        def several(zeros: Any, rest: Any, record: tuple[Any, ...]) -> tuple[torch.Tensor, Any]:
+        def several(zeros: object, rest: object, record: tuple[Any, ...]) -> tuple[torch.Tensor, Any]:
             *parts, word = record
 
-            def copy(own: Any, which: torch.Tensor) -> tuple[torch.Tensor, Any]:
+            def copy(own: object, which: torch.Tensor) -> tuple[torch.Tensor, Any]:
                 with self.dropping(which):
                     return one(own, rest, self.drawn(tuple(parts), which))
 
@@ -75,6 +75,6 @@ class Drawing:
         return several
 
 
-def like(found: Any, given: Any) -> Any:
+def like(found: object, given: object) -> Any:
     """What an augmentation made, in the precision of what it was given."""
     return tree_map(lambda made, before: made.to(before.dtype) if before.is_floating_point() else made, found, given)

@@ -15,6 +15,7 @@ from lastiterate.errors import InputError
 from lastiterate.torch.coarse_arithmetic import LEAST, Coarsest, Rounding
 from lastiterate.torch.gradient_sums import PerRecord, in_precision
 from lastiterate.torch.padded_lookups import Padded
+from lastiterate.torch.parameters import State
 from lastiterate.torch.record_positions import drawn
 
 COARSE = 0.5
@@ -25,7 +26,7 @@ LOUD = 2.0**10
 """By how much other records are multiplied, to show what a record gets of them in its last bits."""
 
 
-def made_up(records: Any, dtype: torch.dtype, make: Callable[[torch.Tensor], torch.Tensor], count: int, *,
+def made_up(records: tuple[Any, ...], dtype: torch.dtype, make: Callable[[torch.Tensor], torch.Tensor], count: int, *,
             varied: bool = False) -> Any:
     """``count`` records of the same shapes and types: integers are 0, or 0 and 1 where they are ``varied``, by
     turns or at random, all else is what ``make`` fills in."""
@@ -53,7 +54,7 @@ def _of_both_signs(values: torch.Tensor) -> torch.Tensor:
     return found
 
 
-def check_alone(summed: PerRecord, theta: torch.Tensor, constants: Any, records: Any) -> float:
+def check_alone(summed: PerRecord, theta: torch.Tensor, constants: State, records: tuple[Any, ...]) -> float:
     """Refuse a module or a loss that mixes records when it is vectorised: on made-up records every gradient must be
     the one that the record has alone, computed without ``vmap``; beside the first parameters, where none is 0 by
     chance. How far, relatively, rounding may move a gradient."""
@@ -95,7 +96,7 @@ def check_alone(summed: PerRecord, theta: torch.Tensor, constants: Any, records:
     return seen.tolerance
 
 
-def _check_bits(summed: PerRecord, trained: Any, constants: Any, several: Any) -> None:
+def _check_bits(summed: PerRecord, trained: State, constants: State, several: object) -> None:
     """Refuse a record whose gradient at one place has other bits beside its own copies than beside loud records: what
     a kernel adds in which order depends on shapes and places alone, never on the numbers."""
     plain = replace(summed, layers=())
@@ -114,7 +115,7 @@ def _mixing(summed: PerRecord) -> InputError:
                       "vectorised with", type(summed.module).__name__, "look for functions with a vmap of their own")
 
 
-def _alone(summed: PerRecord, trained: Any, constants: Any, record: Any) -> dict[str, torch.Tensor]:
+def _alone(summed: PerRecord, trained: State, constants: State, record: tuple[Any, ...]) -> dict[str, torch.Tensor]:
     """One record's gradients by name, (entries,) float64, without ``vmap``."""
     leaves = {name: tensor.clone().requires_grad_() for name, tensor in trained.items()}
     with torch.enable_grad():

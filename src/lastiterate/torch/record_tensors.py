@@ -50,7 +50,7 @@ def records_of(run: Run, data: Any, device: torch.device) -> tuple[Any, ...]:
     return records
 
 
-def whole(data: Any) -> Any:
+def whole(data: object) -> Any:
     """Records as a tuple of their parts: a dictionary is all that the module takes, with nothing for the loss besides.
     """
     data = as_dictionary(data)
@@ -70,8 +70,12 @@ def numpy_targets(records: tuple[Any, ...]) -> tuple[Any, ...]:
 
 def blank(records: tuple[Any, ...]) -> tuple[Any, ...]:
     """One record of zeros, of the shapes and types of these; no number is read."""
-    def one(value: Any) -> torch.Tensor:
+    def one(value: object) -> torch.Tensor:
         held = value if isinstance(value, torch.Tensor) else np.asarray(value)
+        if not held.ndim:
+            raise InputError("data", "must be tensors or arrays with the records along their first axis",
+                             type(value).__name__, "write np.asarray(...) around lists; texts of several lengths are "
+                             "filled up first")
         if isinstance(held, torch.Tensor):
             return long(torch.zeros((1, *held.shape[1:]), dtype=held.dtype))
         return tensors_of((np.zeros((1, *held.shape[1:]), held.dtype),))[0]
@@ -79,8 +83,8 @@ def blank(records: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(tree_map(one, part) for part in records)
 
 
-def _tensors(part: Any, name: str = "data") -> Any:
-    def one(value: Any) -> torch.Tensor:
+def _tensors(part: object, name: str = "data") -> Any:
+    def one(value: object) -> torch.Tensor:
         if isinstance(value, torch.Tensor):
             return long(value.detach())
         array = np.asarray(value)
@@ -116,7 +120,7 @@ def stacked(data: Any, n: int) -> tuple[Any, ...]:
                          "fill up what is shorter") from None
 
 
-def positional(data: Any) -> int:
+def positional(data: object) -> int:
     """How many parts a module takes by position, of records as ``train`` takes them; 0 where it takes them by name.
 
     Records that are read in pieces have one part for the module.
@@ -125,7 +129,7 @@ def positional(data: Any) -> int:
     return 0 if isinstance(first, dict) else len(first) if isinstance(first, tuple) else 1
 
 
-def inputs_of(x: Any, parts: int | None) -> Any:
+def inputs_of(x: object, parts: int | None) -> Any:
     """What a module takes, of records with or without what the loss takes beside: tensors of one length, nested as they
     are given.
 
@@ -153,6 +157,6 @@ def inputs_of(x: Any, parts: int | None) -> Any:
     return found
 
 
-def taken(records: Any, places: torch.Tensor, device: torch.device) -> Any:
+def taken(records: object, places: torch.Tensor, device: torch.device) -> Any:
     """The records at ``places``, on the device."""
     return tree_map(lambda a: a.index_select(0, places.to(a.device)).to(device), records)

@@ -67,7 +67,7 @@ class FittedModule(Fitted):
         """The same model; its certificate says this besides."""
         return replace(self, proof=replace(self.certificate, caveats=(*self.certificate.caveats, *caveats)))
 
-    def predict(self, x: Any) -> np.ndarray:
+    def predict(self, x: object) -> np.ndarray:
         """The module's outputs for the records of ``x``, in evaluation mode.
 
         ``x``: records as ``train`` takes them, of which the first part counts: a tuple, a Dataset, a dictionary, or a
@@ -100,17 +100,17 @@ def _plain(tensor: torch.Tensor) -> np.ndarray:
     return np.ascontiguousarray((tensor.float() if tensor.dtype == torch.bfloat16 else tensor).cpu().numpy())
 
 
-def knows(model: Any) -> bool:
+def knows(model: object) -> bool:
     """Whether ``model`` is a torch module, or one with groups of parameters."""
     return isinstance(model, torch.nn.Module | Grouped)
 
 
-def named(optimizer: Any) -> str:
-    """The names of its classes, as it makes them for one number."""
-    return name_of(optimizer)
+def named(optimizer: Any, model: torch.nn.Module | Grouped) -> str:
+    """The names of its classes, as it makes them for the trained parameters."""
+    return name_of(optimizer, Parameters.of(model).shapes)
 
 
-def draws(model: Any, loss: object, augment: Any) -> list[str]:
+def draws(model: torch.nn.Module | Grouped, loss: object, augment: Any) -> list[str]:
     """An augmentation, and dropout that is switched on."""
     module: torch.nn.Module = model.module if isinstance(model, Grouped) else model
     return [*augmented_by(augment), *(["dropout"] if any(drops(part) for part in module.modules()) else [])]
@@ -158,7 +158,7 @@ def _with(module: torch.nn.Module, state: dict[str, torch.Tensor]) -> torch.nn.M
     return own
 
 
-def read(stored: Stored, like: Any = None) -> FittedModule:
+def read(stored: Stored, like: object = None) -> FittedModule:
     """The model in a folder; ``like``: a module of the class that was trained, which is copied."""
     run, tensors, dtypes = Run.from_dict(stored.model["run"]), stored.tensors(), stored.model.get("parameters")
     if not isinstance(dtypes, dict) or dtypes.keys() != tensors.keys():
@@ -182,7 +182,7 @@ def read(stored: Stored, like: Any = None) -> FittedModule:
                         module=module, inputs=inputs)
 
 
-def _narrowed(array: np.ndarray, dtype: Any) -> torch.Tensor:
+def _narrowed(array: np.ndarray, dtype: object) -> torch.Tensor:
     wanted = getattr(torch, dtype, None) if isinstance(dtype, str) else None
     if not isinstance(wanted, torch.dtype) or not wanted.is_floating_point or not np.isfinite(array).all():
         raise _damaged("arrays that are no finite numbers of a known precision")

@@ -15,6 +15,8 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
+from lastiterate.torch.parameters import State
+
 OFTEN = 50
 """Repetitions that gain about as much time as a trace takes, where a chunk has little to compute; where it has more, a
 trace takes longer, so that twice as many are asked for where they are only expected."""
@@ -39,7 +41,7 @@ class Repeated:
         self._known = dict[Any, tuple[Any, Any] | None]()
         self._calls = 0
 
-    def __call__(self, compute: Computed, trained: Any, constants: Any, records: Any) -> Any:
+    def __call__(self, compute: Computed, trained: State, constants: State, records: tuple[Any, ...]) -> Any:
         self._calls += 1
         leaves, structure = tree_flatten((trained, constants, records))
         form = (structure, *((leaf.shape, leaf.dtype) for leaf in leaves))
@@ -52,14 +54,14 @@ class Repeated:
             self._known[form] = traced_on(compute, trained, constants, tree_map(made_like, records)) if small else None
         return found
 
-    def _worth(self, form: Any) -> bool:
+    def _worth(self, form: object) -> bool:
         """Whether a form was seen so often that it may well come as often again; or is expected often enough, by its
         share of the chunks until now."""
         calls, seen = self._calls, self._seen[form]
         return seen >= OFTEN or seen * (self._steps - calls) >= 2 * OFTEN * calls
 
 
-def traced_on(compute: Computed, trained: Any, constants: Any, records: Any) -> tuple[Any, Any] | None:
+def traced_on(compute: Computed, trained: State, constants: State, records: tuple[Any, ...]) -> tuple[Any, Any] | None:
     """The operations on flat arguments, and how what they give is nested; None where they cannot be had, or where they
     give other bits."""
     leaves, structure = tree_flatten((trained, constants, records))

@@ -7,7 +7,6 @@ from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import jax
 import numpy as np
@@ -32,7 +31,7 @@ from lastiterate.torch.record_drawing import Augment
 from lastiterate.torch.record_tensors import tensors_of
 
 
-def fit_in_pieces(run: Run, model: torch.nn.Module | Grouped, loss: Any, source: Source, key: Key | None = None, *,
+def fit_in_pieces(run: Run, model: torch.nn.Module | Grouped, loss: object, source: Source, key: Key | None = None, *,
                   microbatch: int | None = None, progress: Progress | None = None, keeper: Keeper | None = None,
                   folder: Path | None = None, optimizer: Make | None = None,
                   augment: Augment | None = None) -> tuple[Parameters, np.ndarray]:

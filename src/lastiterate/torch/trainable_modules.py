@@ -32,8 +32,10 @@ def private_version(module: torch.nn.Module) -> PrivateVersion:
     looked at on public records first. Dropout is switched off, instance normalisation collects no statistics.
     LSTM, GRU and RNN become the same layers of ordinary operations, whose parameters have the same names: outputs are
     equal to rounding, and a state dictionary of one is one of the other.
-    Errors: a lazy part that has seen no batch yet; a module of which other processes hold a part.
+    Errors: what is no module; a lazy part that has seen no batch yet; a module of which other processes hold a part.
     """
+    if not isinstance(module, torch.nn.Module):
+        raise InputError("module", "must be a torch.nn.Module", type(module).__name__, "give the module itself")
     for name, tensor in (*module.named_parameters(), *module.named_buffers()):
         if isinstance(tensor, torch.nn.UninitializedParameter | torch.nn.UninitializedBuffer):
             raise InputError("module", "must have parts that have seen a batch", name,

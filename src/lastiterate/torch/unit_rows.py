@@ -28,19 +28,19 @@ class PerUnit(torch.nn.Module):
             raise InputError("module", "must be a torch.nn.Module", type(module).__name__)
         self.module = module
 
-    def forward(self, *inputs: Any, **named: Any) -> Any:
+    def forward(self, *inputs: object, **named: object) -> Any:
         units, rows = tree_leaves((inputs, named))[0].shape[:2]
         inputs, named = tree_map(lambda given: given.flatten(0, 1), (inputs, named))
         return by_record(self.module(*inputs, **named), units * rows, lambda found: found.unflatten(0, (units, rows)))
 
 
-def loss_of(loss: Any) -> Loss:
+def loss_of(loss: Loss | UnitLoss) -> Loss:
     """The loss of a record: of ``UnitLoss`` the mean over the rows that are there, as ``loss(output, present, *rest)``;
     any other as it is."""
     if not isinstance(loss, UnitLoss):
         return loss
 
-    def mean(output: Any, present: torch.Tensor, *rest: Any) -> torch.Tensor:
+    def mean(output: object, present: torch.Tensor, *rest: object) -> torch.Tensor:
         if present.shape != (loss.rows,):
             raise ValueError(f"present must be {loss.rows} numbers for each unit, not {tuple(present.shape)}")
         each = vmap(loss.loss)(output, *rest)

@@ -37,7 +37,7 @@ class UnrolledRecurrence(torch.nn.Module):
     def extra_repr(self) -> str:
         return f"{self.mode}, {self.num_layers} layers, {self.directions} directions"
 
-    def forward(self, values: torch.Tensor, first: Any = None) -> tuple[torch.Tensor, Any]:
+    def forward(self, values: torch.Tensor, first: object = None) -> tuple[torch.Tensor, Any]:
         """As the layer's: outputs of all time steps, and the last states of every layer and direction."""
         if isinstance(values, PackedSequence):
             raise InputError("model", "must be given sequences as tensors, not packed ones", None,

@@ -8,8 +8,9 @@ import struct
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from io import BufferedIOBase, RawIOBase
 from pathlib import Path
-from typing import Any, final
+from typing import final
 
 import numpy as np
 
@@ -43,11 +44,13 @@ class Lying:
                     _read(file, values, self.path)
                     found = values.view(self.dtype).reshape(many, *self.shape[1:])
                     yield found.astype(self.dtype.newbyteorder("="), copy=False)
+                if file.read(1):  # asking for one more byte also makes gzip check its checksum
+                    raise damaged(self.path, "must end with its last record")
             except (gzip.BadGzipFile, EOFError, zlib.error) as error:
                 raise damaged(self.path, "must be a complete gzip file", error) from None
 
 
-def _read(file: Any, values: np.ndarray, path: Path) -> None:
+def _read(file: RawIOBase | BufferedIOBase, values: np.ndarray, path: Path) -> None:
     filled = 0
     while filled < values.size:
         got = file.readinto(values.data[filled:])

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from lastiterate.data.parquet import cells_of, column_types, opened_parquet, parts_of
+from lastiterate.data.parquet import cells_of, opened_parquet, parts_of, same_columns
 from lastiterate.data.sources.stream import Stream, Watched
 from lastiterate.data.table import Cells, Table, column_names, damaged
 from lastiterate.errors import InputError
@@ -22,12 +22,7 @@ class ParquetParts(Stream):
     def __init__(self, path: Path) -> None:
         self._paths = parts_of(path)
         self.watched = Watched.of(*self._paths)
-        types = [column_types(part) for part in self._paths]
-        different = next((part for part, found in zip(self._paths, types, strict=True) if found != types[0]), None)
-        if different is not None:
-            raise InputError("data folder", "must hold parts with the same columns", different.name,
-                             f"those of {self._paths[0].name} are others")
-        self.names = column_names(list(types[0]))
+        self.names = column_names(list(same_columns(self._paths)))
         self._counts = [_records(part) for part in self._paths]
         if not sum(self._counts) or not self.names:
             raise InputError("data file", "must hold at least one column and one record", path.name)

@@ -19,10 +19,10 @@ PIECE = 2**20
 
 @dataclass(frozen=True)
 class Watched:
-    """Files as they were found: their sizes and the times of their last change."""
+    """Files as they were found: which ones their names led to, their sizes and the times of their last change."""
 
     paths: tuple[Path, ...]
-    found: tuple[tuple[int, int], ...]
+    found: tuple[tuple[int, ...], ...]
 
     @classmethod
     def of(cls, *paths: Path) -> Watched:
@@ -46,15 +46,15 @@ class Watched:
     @property
     def size(self) -> int:
         """Bytes of all files."""
-        return sum(size for size, _ in self.found)
+        return sum(size for size, *_ in self.found)
 
 
-def _state(path: Path) -> tuple[int, int]:
+def _state(path: Path) -> tuple[int, ...]:
     try:
         found = path.stat()
     except OSError as error:
         raise InputError("data file", "must be readable", f"{path.name} ({error.strerror})") from None
-    return found.st_size, found.st_mtime_ns
+    return found.st_size, found.st_mtime_ns, found.st_dev, found.st_ino
 
 
 class Stream(ABC):

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lastiterate.engine.gaussian_noise import NOISE, Key, gaussian, stream
+from lastiterate.engine.gaussian_noise import NOISE, Key, Number, gaussian, stream
 from lastiterate.engine.gradients import Linear
 from lastiterate.engine.prepare import linear_loss
 from lastiterate.errors import InputError
@@ -23,7 +23,7 @@ STRETCHES = 50
 """Parts of a run after which progress is shown; how many changes no bit."""
 
 
-def minimised(run: Run, rows: np.ndarray, labels: Any, key: Key,
+def minimised(run: Run, rows: np.ndarray, labels: np.ndarray, key: Key,
               progress: Callable[[int, int, float], None] | None = None) -> np.ndarray:
     """The released weights (k, d + 1) float64 of arranged rows (1, chunks, m, d + 1) and labels (1, chunks, m).
 
@@ -44,7 +44,7 @@ def minimised(run: Run, rows: np.ndarray, labels: Any, key: Key,
     return np.asarray(state[0] + last)
 
 
-def many_minimised(run: Run, rows: np.ndarray, labels: Any, keys: Key) -> np.ndarray:
+def many_minimised(run: Run, rows: np.ndarray, labels: np.ndarray, keys: Key) -> np.ndarray:
     """The released weights for every key, (models, k, d + 1), in one vectorised program. For tests and audits."""
     shape, model = _shape(run, rows), Linear(linear_loss(run), None, exact=True)
     scales = jnp.array([linear_term(run), last_noise(run)])
@@ -61,13 +61,13 @@ def _shape(run: Run, rows: np.ndarray) -> tuple[int, int]:
     return shape
 
 
-def _drawn(scales: Any, key: Key, shape: tuple[int, int]) -> tuple[jax.Array, jax.Array]:
+def _drawn(scales: tuple[float, float] | jax.Array, key: Key, shape: tuple[int, int]) -> tuple[jax.Array, jax.Array]:
     """The random linear term, and the noise on the minimiser."""
     noise = stream(key, NOISE)
     return scales[0] * gaussian(noise, 0, shape), scales[1] * gaussian(noise, 1, shape)
 
 
-def _data(rows: np.ndarray, labels: Any) -> tuple[jax.Array, jax.Array]:
+def _data(rows: np.ndarray, labels: np.ndarray) -> tuple[jax.Array, jax.Array]:
     return jnp.asarray(rows[0]), jnp.asarray(labels[0])
 
 
@@ -76,7 +76,7 @@ def _numbers(run: Run) -> jax.Array:
 
 
 @jax.jit
-def _steps(model: Linear, state: Any, data: Any, term: jax.Array, numbers: jax.Array, count: Any) -> Any:
+def _steps(model: Linear, state: object, data: Any, term: jax.Array, numbers: jax.Array, count: Number) -> Any:
     """``count`` accelerated steps on the mean objective; state: this iterate and the last one."""
     step, ridge, ahead, n = numbers
 
@@ -85,7 +85,7 @@ def _steps(model: Linear, state: Any, data: Any, term: jax.Array, numbers: jax.A
                                 jnp.zeros_like(point), data)
         return (total + term) / n + ridge * point
 
-    def one(_: Any, held: Any) -> Any:
+    def one(_: object, held: tuple[jax.Array, jax.Array]) -> Any:
         here, before = held
         point = here + ahead * (here - before)
         return point - step * gradient(point), here
@@ -94,7 +94,7 @@ def _steps(model: Linear, state: Any, data: Any, term: jax.Array, numbers: jax.A
 
 
 @partial(jax.jit, static_argnames="shape")
-def _many(model: Linear, data: Any, scales: jax.Array, numbers: jax.Array, count: Any, keys: jax.Array,
+def _many(model: Linear, data: object, scales: jax.Array, numbers: jax.Array, count: Number, keys: jax.Array,
           shape: tuple[int, int]) -> jax.Array:
     """Compiled once for all batches of models and all data of one shape."""
     def one(key: Key) -> jax.Array:

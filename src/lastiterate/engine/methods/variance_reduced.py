@@ -39,7 +39,7 @@ class Reduction:
         """Room for a snapshot and its noisy mean gradient."""
         return jnp.zeros_like(theta), jnp.zeros_like(theta)
 
-    def followed(self, objective: Any, sampler: Sampler, theta: jax.Array, memory: tuple[jax.Array, ...], data: Any,
+    def followed(self, objective: Any, sampler: Sampler, theta: jax.Array, memory: tuple[jax.Array, ...], data: object,
                  order: Key, unit: jax.Array, k: Number) -> tuple[jax.Array, jax.Array, tuple[jax.Array, ...]]:
         """What step k follows: a noisy sum over its batch, what is added to the mean of that, and the memory after it.
 
@@ -52,13 +52,13 @@ class Reduction:
         """
         layout = sampler.layout
 
-        def at_snapshot(_: Any) -> tuple[jax.Array, jax.Array, tuple[jax.Array, ...]]:
+        def at_snapshot(_: object) -> tuple[jax.Array, jax.Array, tuple[jax.Array, ...]]:
             every, most = jnp.arange(layout.size), objective.most
             total = over_places(every, layout.size, most, lambda chunk: objective.chunk_sum(theta, chunk), data)
             mean = (total + self.at_snapshots * self.lipschitz * unit) / layout.size
             return jnp.zeros_like(theta), mean, (theta, mean)
 
-        def between(_: Any) -> tuple[jax.Array, jax.Array, tuple[jax.Array, ...]]:
+        def between(_: object) -> tuple[jax.Array, jax.Array, tuple[jax.Array, ...]]:
             snapshot, mean = memory
             longest = jnp.minimum(2 * self.lipschitz, self.smooth * jnp.sqrt(((theta - snapshot) ** 2).sum()))
             total = sampler.batch_sum(lambda chunk: objective.moved_sum(theta, snapshot, longest, chunk), data, order,

@@ -71,7 +71,7 @@ def executed(part: object) -> Executed:
     return PARTS[type(part)]
 
 
-def prepared(rows: Any, parts: tuple[Any, ...], released: tuple[np.ndarray, ...]) -> np.ndarray:
+def prepared(rows: object, parts: tuple[Any, ...], released: tuple[np.ndarray, ...]) -> np.ndarray:
     """Rows (n, d) as they are after the first ``len(released)`` parts."""
     found = np.asarray(rows)
     for part, value in zip(parts, released, strict=False):

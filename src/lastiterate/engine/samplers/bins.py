@@ -35,7 +35,7 @@ class Bins(Sampler):
     def blocks(self) -> int:
         return self.bins
 
-    def arranged(self, data: Any, key: Key) -> tuple[Any, jax.Array]:
+    def arranged(self, data: object, key: Key) -> tuple[Any, jax.Array]:
         """Records sorted by their bins, with empty slots behind, and where every bin begins; (bins + 1,)."""
         return by_bin(self.layout.size, self.bins, self.count, data, key)
 
@@ -59,7 +59,7 @@ def sorted_by_bin(n: int, bins: int, key: Key) -> tuple[jax.Array, jax.Array]:
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2))
-def by_bin(n: int, bins: int, more: int, data: Any, key: Key) -> tuple[Any, jax.Array]:
+def by_bin(n: int, bins: int, more: int, data: object, key: Key) -> tuple[Any, jax.Array]:
     order, begins = sorted_by_bin(n, bins, key)
     return jax.tree.map(lambda a: jnp.pad(jnp.asarray(a)[order], ((0, more),) + ((0, 0),) * (a.ndim - 1)), data), begins
 

@@ -34,7 +34,7 @@ class Subsets(Sampler):
     most: int
     drawn = "each step"
 
-    def batch_sum(self, read: Read, data: Any, key: Key, k: Number) -> jax.Array:
+    def batch_sum(self, read: Read, data: object, key: Key, k: Number) -> jax.Array:
         return over_places(self.places(key, k), self.layout.size, self.most, read, data)
 
     def places(self, key: Key, k: Number) -> jax.Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 import jax
 
@@ -24,7 +24,7 @@ class InOrder(Sampler):
     layout: Layout
     drawn = "never"
 
-    def batch_sum(self, read: Read, data: Any, key: Key, k: Number) -> jax.Array:
+    def batch_sum(self, read: Read, data: object, key: Key, k: Number) -> jax.Array:
         return block_sum(read, data, k)
 
 

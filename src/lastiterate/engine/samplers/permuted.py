@@ -35,15 +35,15 @@ class PermutedOnce(Sampler):
         drawn = permutation(key, 0, self.n)
         return jnp.zeros_like(drawn).at[drawn].set(jnp.arange(self.n), unique_indices=True)
 
-    def arranged(self, data: Any, key: Key) -> Any:
+    def arranged(self, data: object, key: Key) -> Any:
         return by_words(self.layout, self.n, data, key)
 
-    def batch_sum(self, read: Read, data: Any, key: Key, k: Number) -> jax.Array:
+    def batch_sum(self, read: Read, data: object, key: Key, k: Number) -> jax.Array:
         return block_sum(read, data, k)
 
 
 @partial(jax.jit, static_argnums=(0, 1))
-def by_words(layout: Layout, n: int, data: Any, key: Key) -> Any:
+def by_words(layout: Layout, n: int, data: object, key: Key) -> Any:
     """Arranged records sorted by their random words, which is a secret order.
 
     Sorted by words, so that data larger than memory can be brought into the very same order (``streaming.sorting``).
@@ -51,11 +51,11 @@ def by_words(layout: Layout, n: int, data: Any, key: Key) -> Any:
     return moved(layout, permutation(key, 0, n), data)
 
 
-def moved(layout: Layout, order: jax.Array, data: Any) -> Any:
+def moved(layout: Layout, order: jax.Array, data: object) -> Any:
     """Arranged records in another order, (n,); slots without a record stay 0."""
     drawn, places = layout.slot(order), layout.slot(np.arange(len(order)))
 
-    def one(values: Any) -> jax.Array:
+    def one(values: jax.Array) -> jax.Array:
         flat = jnp.asarray(values).reshape(layout.slots, *values.shape[3:])
         return jnp.zeros_like(flat).at[places].set(flat[drawn], unique_indices=True).reshape(values.shape)
 

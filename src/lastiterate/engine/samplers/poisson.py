@@ -35,7 +35,7 @@ class PoissonDraws(Sampler):
     most: int
     drawn = "each step"
 
-    def batch_sum(self, read: Read, data: Any, key: Key, k: Number) -> jax.Array:
+    def batch_sum(self, read: Read, data: object, key: Key, k: Number) -> jax.Array:
         n, own = self.layout.size, stream(key, k)
 
         def more(state: tuple[Any, Any, Any]) -> Any:

@@ -48,7 +48,7 @@ class AllocatedEachPass(DealtEachPass):
     def dealt(self, words: np.ndarray) -> Dealt:
         return into_bins(words, self.parts)
 
-    def arranged(self, data: Any, key: Key) -> tuple[Any, jax.Array, jax.Array]:
+    def arranged(self, data: object, key: Key) -> tuple[Any, jax.Array, jax.Array]:
         """The data as they are, the records' places block by block, and where every block begins; (blocks + 1,)."""
         order, begins = sorted_by_bin(self.layout.size, self.parts, key)
         return data, jnp.pad(order, (0, self.count), constant_values=self.layout.size), begins

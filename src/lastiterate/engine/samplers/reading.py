@@ -19,13 +19,13 @@ UNROLLED = 4
 """Chunks that are added one after the other instead of in a loop."""
 
 
-def block_sum(read: Read, data: Any, k: Number) -> jax.Array:
+def block_sum(read: Read, data: object, k: Number) -> jax.Array:
     """Over block k mod blocks; leaves (blocks, chunks, m, ...)."""
     single = jax.tree.leaves(data)[0].shape[0] == 1  # a constant index copies nothing
     return over_chunks(read, jax.tree.map(lambda a: a[0 if single else k % a.shape[0]], data))
 
 
-def over_chunks(read: Read, chunks: Any) -> jax.Array:
+def over_chunks(read: Read, chunks: object) -> jax.Array:
     """Sum over chunks that are known beforehand; leaves (chunks, m, ...)."""
     def chunk(i: int) -> Any:
         return jax.tree.map(lambda a: a[i], chunks)
@@ -41,7 +41,7 @@ def over_chunks(read: Read, chunks: Any) -> jax.Array:
     return total
 
 
-def over_places(places: jax.Array, n: int, most: int, read: Read, data: Any) -> jax.Array:
+def over_places(places: jax.Array, n: int, most: int, read: Read, data: object) -> jax.Array:
     """Sum over the records at ``places`` (past the end: none), in equal chunks of at most ``most``."""
     chunks = -(-places.size // most)
     rows = -(-places.size // chunks)
@@ -66,11 +66,11 @@ def at_once(expected: float, n: int, most: int) -> int:
     return math.ceil(size / math.ceil(size / most))
 
 
-def taken(data: Any, places: jax.Array, n: int) -> Any:
+def taken(data: object, places: jax.Array, n: int) -> Any:
     """The records at ``places``; empty slots where a place lies past the last record."""
     return kept(jax.tree.map(lambda a: a[jnp.minimum(places, n - 1)], data), places < n)
 
 
-def kept(chunk: Any, real: jax.Array) -> Any:
+def kept(chunk: tuple[Any, ...], real: jax.Array) -> Any:
     """A chunk whose records are set to 0 where they are not ``real``."""
     return jax.tree.map(lambda a: jnp.where(real.reshape((-1,) + (1,) * (a.ndim - 1)), a, jnp.zeros_like(a)), chunk)

@@ -46,15 +46,15 @@ class ReshuffledEachPass(DealtEachPass):
         begins = np.minimum(np.arange(self.layout.blocks + 1) * self.layout.size, self.n)
         return Dealt(self.layout.slot(into_blocks(words, self.layout.size)), begins)
 
-    def arranged(self, data: Any, key: Key) -> Any:
+    def arranged(self, data: object, key: Key) -> Any:
         return into_fresh_blocks(self.layout, self.n, data, key)
 
-    def batch_sum(self, read: Read, data: Any, key: Key, k: Number) -> jax.Array:
+    def batch_sum(self, read: Read, data: object, key: Key, k: Number) -> jax.Array:
         return block_sum(read, data, k)
 
 
 @partial(jax.jit, static_argnums=(0, 1))
-def into_fresh_blocks(layout: Layout, n: int, data: Any, key: Key) -> Any:
+def into_fresh_blocks(layout: Layout, n: int, data: object, key: Key) -> Any:
     """Arranged records in blocks of a uniform order, in public order within each."""
     blocks = jnp.pad(permutation(key, 0, n), (0, -n % layout.size), constant_values=n).reshape(-1, layout.size)
     return moved(layout, jnp.sort(blocks, axis=1).ravel()[:n], data)

@@ -36,12 +36,12 @@ class Sampler(ABC):
         """Places of the records, (n,), where the run draws one secret order: data can be written in it at once."""
         return None
 
-    def arranged(self, data: Any, key: Key) -> Any:
+    def arranged(self, data: object, key: Key) -> Any:
         """Data (in public order) as the draw of the whole run, or of a pass, arranges them."""
         return data
 
     @abstractmethod
-    def batch_sum(self, read: Read, data: Any, key: Key, k: Number) -> jax.Array:
+    def batch_sum(self, read: Read, data: object, key: Key, k: Number) -> jax.Array:
         """Sum of the gradients of step k's batch; ``data`` as arranged, ``key``: the stream of secret draws."""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -72,7 +72,7 @@ class Devices:
         with jax.enable_x64(True):
             return np.asarray(multihost_utils.process_allgather(own))
 
-    def compiled(self, function: Any) -> Any:
+    def compiled(self, function: Callable[..., Any]) -> Any:
         """A compiled function whose results are whole on every device."""
         return jax.jit(function, out_shardings=None if self.count == 1 else NamedSharding(self._mesh, PartitionSpec()))
 

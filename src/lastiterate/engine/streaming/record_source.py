@@ -45,6 +45,10 @@ def check_unchanged(source: Source) -> None:
         check()
 
 
+def _form(piece: Piece) -> list[tuple[np.dtype, tuple[int, ...]]]:
+    return [(part.dtype, part.shape[1:]) for part in piece]
+
+
 def row_bytes(piece: Piece) -> int:
     """Bytes of one record."""
     return max(1, sum(part[:1].nbytes for part in piece))
@@ -65,9 +69,13 @@ def first_record(source: Source) -> Piece:
 
 
 def counted(source: Source, n: int, first: int = 0, most: int | None = None) -> Iterator[Piece]:
-    """One pass from ``first`` on; refuses a source that holds another number of records than it says."""
-    at = first
+    """One pass from ``first`` on; refuses a source that holds another number of records than it says, or records of
+    several kinds: one of whole numbers would cut off what stands behind the point in all others."""
+    form, at = _form(first_record(source)), first
     for piece in source.pieces(rows_of(source, AT_ONCE) if most is None else most, first):
+        if _form(piece) != form or len({len(part) for part in piece}) != 1:
+            raise InputError("data", "must give arrays of one precision and shape for every record, as many of each",
+                             None, "name their dtype where they are made")
         at += len(piece[0])
         if at > n:
             break

@@ -12,9 +12,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lastiterate.engine.ahead import ahead
+from lastiterate.engine.ahead import ahead as made_ahead
 from lastiterate.engine.checkpoint import Keeper
-from lastiterate.engine.gaussian_noise import NOISE, ORDER, Key, gaussian, stream
+from lastiterate.engine.gaussian_noise import ORDER, Key, Number, stream
 from lastiterate.engine.growth import check_growth, check_released
 from lastiterate.engine.loop import (
     Schedule,
@@ -27,6 +27,7 @@ from lastiterate.engine.loop import (
     schedule,
     start,
 )
+from lastiterate.engine.noise_ahead import Noise, NoiseAhead
 from lastiterate.engine.objective import Objective
 from lastiterate.engine.program import StepProgram
 from lastiterate.engine.streaming.chunk_buffer import Shape, Slab
@@ -39,16 +40,14 @@ from lastiterate.run.run import Run, check_described
 from lastiterate.run.update_rule import UpdateRule
 
 
-def advance_slab(program: StepProgram, state: State, total: jax.Array, records: Any, steps: Any, ends: Any, used: Any,
-                 key: Key, plan: Schedule) -> tuple[State, jax.Array]:
-    """Add every chunk's gradients to ``total``, and end a step with every chunk that is its step's last.
+def advance_slab(program: StepProgram, state: State, total: jax.Array, records: Any, steps: jax.Array, ends: jax.Array,
+                 order: Key, plan: Schedule, noise: Noise, first: Number, last: Number) -> tuple[State, jax.Array]:
+    """Add the gradients of chunks first .. last - 1 to ``total``, and end a step with each that is its step's last.
 
     **Guarantee:** noise of step k is added once, when step k ends, from the one stream of the run's noise: how the rows
     of a chunk are shared by devices changes where sums are computed, and not what the program means.
     """
-    noise_key, order = stream(key, NOISE), stream(key, ORDER)
-
-    def one(i: Any, held: tuple[State, jax.Array]) -> tuple[State, jax.Array]:
+    def one(i: Number, held: tuple[State, jax.Array]) -> tuple[State, jax.Array]:
         now, so_far = held
         k = steps[i]
         point = looked_from(program, now, k)
@@ -56,12 +55,12 @@ def advance_slab(program: StepProgram, state: State, total: jax.Array, records: 
 
         def end(now: State, so_far: jax.Array) -> tuple[State, jax.Array]:
             step_size = plan.step_size[jnp.minimum(k, plan.step_size.shape[0] - 1)]
-            noise, now = noise_at(program, now, gaussian(noise_key, k, now.theta.shape), plan, k)
-            return ended(program, now, point, so_far, noise, k, step_size), jnp.zeros_like(so_far)
+            made, now = noise_at(program, now, noise, plan, k)
+            return ended(program, now, point, so_far, made, k, step_size), jnp.zeros_like(so_far)
 
         return jax.lax.cond(ends[i], end, lambda now, so_far: (now, so_far), now, so_far)
 
-    return jax.lax.fori_loop(0, used, one, (state, total))
+    return jax.lax.fori_loop(first, last, one, (state, total))
 
 
 ONE = Devices()
@@ -91,7 +90,7 @@ class StreamLoop:
         """Without its sampler: batches come as they were drawn, so that all batchings share one compiled program."""
         return replace(StepProgram.of(self.run, self.objective, self.rule), sampler=None)  # type: ignore[arg-type]
 
-    def execute(self, initial: Any, passes: Passes, key: Key, progress: Progress | None = None,
+    def execute(self, initial: np.ndarray | jax.Array, passes: Passes, key: Key, progress: Progress | None = None,
                 keeper: Keeper | None = None) -> np.ndarray:
         """The last iterate; refuses to release what is not finite. ``keeper``: as in ``Loop``."""
         check_dimension(self.run, int(np.size(initial)))
@@ -100,11 +99,11 @@ class StreamLoop:
         state = start(self.program, initial, key)
         if keeper is not None and (kept := keeper.state)[1]:
             done, state = kept[0], State.restored(kept[1])
-        total = jnp.zeros_like(state.theta)
+        total, noise, order = jnp.zeros_like(state.theta), NoiseAhead.normal(key, state.theta.shape), stream(key, ORDER)
         state, total = jax.tree.map(np.asarray, (state, total))  # on no device yet, so that any may take it
-        with closing(ahead(slabs(passes, self._shape(passes), done))) as every:
+        with closing(made_ahead(slabs(passes, self._shape(passes), done))) as every:
             for slab in every:
-                state, total = self._advanced(slab, state, total, key, plan)
+                state, total = self._advanced(slab, state, total, order, plan, noise)
                 done = int(slab.steps[slab.used - 1]) + int(slab.ends[slab.used - 1])
                 if keeper is not None and bool(slab.ends[slab.used - 1]) and done < self.run.steps and keeper.due:
                     keeper.keep(done, state.kept())
@@ -116,18 +115,25 @@ class StreamLoop:
         check_released(released)
         return released
 
-    def _advanced(self, slab: Slab, state: State, total: jax.Array, key: Key,
-                  plan: Schedule) -> tuple[State, jax.Array]:
+    def _advanced(self, slab: Slab, state: State, total: jax.Array, order: Key, plan: Schedule,
+                  ahead: NoiseAhead) -> tuple[State, jax.Array]:
+        begin = 0
         try:
-            found = self._compiled(self.program, state, total, self.devices.place(slab.records), slab.steps, slab.ends,
-                                   slab.used, key, plan)
-            found[1].block_until_ready()  # the slab is written again
+            held = self.devices.place(slab.records)
+            while begin < slab.used:
+                noise, end = ahead.at(int(slab.steps[begin]))
+                noise = jax.tree.map(np.asarray, noise)  # on no device, as the first state
+                until = int(np.searchsorted(slab.steps[:slab.used], end))
+                state, total = self._compiled(self.program, state, total, held, slab.steps, slab.ends, order, plan,
+                                              noise, begin, until)
+                begin = until
+            total.block_until_ready()  # the slab is written again
         except jax.errors.JaxRuntimeError as error:
             if self.devices.count == 1:
                 raise
             raise InputError("devices", "stopped: one of them, or a process, no longer answers",
                              str(error).strip().split("\n")[0][:120], "nothing was released; " + self._remedy) from None
-        return found
+        return state, total
 
     @property
     def _remedy(self) -> str:

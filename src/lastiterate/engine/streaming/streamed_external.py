@@ -14,11 +14,11 @@ from lastiterate import interrupts
 from lastiterate.engine.ahead import ahead
 from lastiterate.engine.checkpoint import Keeper
 from lastiterate.engine.external_gradients import OutsideLoop
-from lastiterate.engine.external_noise import NoiseAhead, streams_of
-from lastiterate.engine.external_steps import StepEnds
-from lastiterate.engine.gaussian_noise import Key
+from lastiterate.engine.external_steps import StepEnds, noise_outside
+from lastiterate.engine.gaussian_noise import ORDER, Key, stream
 from lastiterate.engine.growth import check_growth, check_released
 from lastiterate.engine.loop import looked_from, outcome, schedule, start
+from lastiterate.engine.noise_ahead import NoiseAhead
 from lastiterate.engine.process import check_process
 from lastiterate.engine.program import StepProgram
 from lastiterate.engine.record_keys import keys_of_batch
@@ -62,8 +62,8 @@ class OutsideStreamLoop:
         run, plan, began, done = self.run, schedule(self.run), time.perf_counter(), 0
         program: StepProgram = replace(OutsideLoop(run, self.shapes, rule=self.rule).program, sampler=None)  # type: ignore[arg-type]
         with jax.enable_x64(True):
-            state, own, ending = start(program, initial, key), streams_of(key), StepEnds(program, plan, self.rule)
-            drawn = NoiseAhead(initial.size)
+            state, order, ending = start(program, initial, key), stream(key, ORDER), StepEnds(program, plan, self.rule)
+            noise_ahead = NoiseAhead.normal(key, initial.shape)
             if keeper is not None and (kept := keeper.state)[1]:
                 done, state = kept[0], ending.restored(kept[1])
             with closing(ahead(shares(passes, done))) as every:
@@ -74,11 +74,11 @@ class OutsideStreamLoop:
                         keys = None
                         if run.record_draws is not None:
                             *parts, numbers = records
-                            records, keys = tuple(parts), keys_of_batch(own.order, numbers, k)
+                            records, keys = tuple(parts), keys_of_batch(order, numbers, k)
                         total = total + sums(np.asarray(point), records, keys)
                     if not last:
                         continue
-                    noise, state = drawn.of_step(program, state, own, plan, k)
+                    noise, state = noise_outside(program, state, noise_ahead.at(k)[0], plan, k)
                     state = ending.ended(state, point, total, noise, k)
                     total, point = np.zeros(initial.size), looked_from(program, state, k + 1)
                     if (k + 1) % max(1, run.steps // STRETCHES) == 0 or k + 1 == run.steps:

@@ -28,7 +28,7 @@ from lastiterate.engine.trainer import Progress
 from lastiterate.run.run import Run
 
 
-def fit_streaming(run: Run, loss: RecordLoss, params: Any, source: Source, key: Key | None = None, *,
+def fit_streaming(run: Run, loss: RecordLoss, params: object, source: Source, key: Key | None = None, *,
                   microbatch: int | None = None, progress: Progress | None = None, keeper: Keeper | None = None,
                   folder: Path | None = None, devices: int = 1,
                   optimizer: GradientTransformation | None = None, augment: Augment | None = None) -> Any:

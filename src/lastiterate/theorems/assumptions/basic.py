@@ -139,3 +139,6 @@ drawn_anew = _plain("drawn_anew", "a record's batch drawn anew at every step or 
                     lambda run: run.batching.drawn in ("each step", "each pass"),
                     "it speaks of batches that are drawn again and again: use batching=Poisson(q), "
                     "batching=FixedSize(b), batching=Reshuffled(b) or batching=RandomAllocation(b)")
+
+POISSON_STEPS = (*NOISY_STEPS, poisson_batches, not_replace_one, dp_accounting_installed)
+"""What bounds for Poisson batches need."""
