@@ -72,6 +72,11 @@ def say(outcome: str) -> None:
     _now.outcome = outcome
 
 
+def outcome() -> str:
+    """What has come of the command so far."""
+    return _now.outcome
+
+
 def sentence() -> str:
     """What an interrupted command says."""
     return f"interrupted: {_now.outcome}"
@@ -133,7 +138,7 @@ def end(said: str | None = None) -> None:
     os._exit(CODE)
 
 
-def _pressed(signum: int, frame: Any) -> None:
+def _pressed(signum: int, frame: object) -> None:
     _now.pending = True
     _now.noticed += 1
     if _now.heard and not _now.depth:
@@ -156,7 +161,7 @@ def _watch(receiver: socket.socket) -> None:
         if found == _AGAIN:
             time.sleep(0.01)
             _now.own += 1
-            _thread.interrupt_main()
+            _ask_again()
         elif _now.own:
             _now.own -= 1
         elif found == bytes([signal.SIGINT]):
@@ -164,6 +169,14 @@ def _watch(receiver: socket.socket) -> None:
             if pressed > 1:
                 _abandon()
             threading.Thread(target=_waiting, name="lastiterate-patience", daemon=True).start()
+
+
+def _ask_again() -> None:
+    main = threading.main_thread().ident
+    if main is None or not hasattr(signal, "pthread_kill"):  # Windows
+        _thread.interrupt_main()
+    else:
+        signal.pthread_kill(main, signal.SIGINT)  # a signal, which also ends what the thread waits for
 
 
 def _waiting() -> None:
