@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lastiterate.accounting.document import content_hash, derived
-from lastiterate.accounting.guarantee import Guarantee
+from lastiterate.accounting.guarantee import ROUNDING, Guarantee
 from lastiterate.accounting.releaser_statement import check_statement
 from lastiterate.accounting.stated import stated
 from lastiterate.accounting.subjects import FORMATS
@@ -115,8 +115,8 @@ def completed(description: object, fresh: object) -> Any:
     return description
 
 
-def same(stored: object, wanted: object, *, larger: float = 1e-9) -> bool:
-    """Equal, numbers up to 1e-9 (another machine may round differently); a bool or infinity equals no number.
+def same(stored: object, wanted: object, *, larger: float = ROUNDING) -> bool:
+    """Equal, numbers up to ``ROUNDING``; a bool or infinity equals no number.
 
     ``larger``: how much larger, relatively, a stored number may be.
     """
@@ -124,7 +124,7 @@ def same(stored: object, wanted: object, *, larger: float = 1e-9) -> bool:
         return stored is wanted
     if isinstance(stored, int | float) and isinstance(wanted, int | float):
         size = max(abs(stored), abs(wanted))
-        return math.isfinite(stored) and math.isfinite(wanted) and -1e-9 * size <= stored - wanted <= larger * size
+        return math.isfinite(stored) and math.isfinite(wanted) and -ROUNDING * size <= stored - wanted <= larger * size
     if isinstance(stored, list) and isinstance(wanted, list):
         return len(stored) == len(wanted) and all(
             same(x, y, larger=larger) for x, y in zip(stored, wanted, strict=True))
@@ -137,6 +137,6 @@ def same(stored: object, wanted: object, *, larger: float = 1e-9) -> bool:
 def looser(stored: dict[str, Any], entry: str) -> float:
     """How much larger an entry's bounds may be than today's: for older formats a little, since bounds become tighter.
 
-    **Guarantee:** an upper bound that is larger than one that holds, holds; none may be smaller.
+    **Guarantee:** an upper bound that is larger than one that holds, holds; none may be smaller, but for rounding.
     """
-    return 1e-3 if stored.get("format") in FORMATS[:-1] and entry in UPPER_BOUNDS else 1e-9
+    return 1e-3 if stored.get("format") in FORMATS[:-1] and entry in UPPER_BOUNDS else ROUNDING

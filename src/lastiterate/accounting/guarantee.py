@@ -16,6 +16,10 @@ from lastiterate.run.evidence import Evidence
 from lastiterate.run.run import Run
 from lastiterate.theorems.theorem import Theorem
 
+ROUNDING = 1e-6
+"""How much, relatively, a number may differ between processors: at small deltas the rounding of fast Fourier transforms
+moves an epsilon by up to 4e-8 of itself, far within what every bound allows for its own rounding."""
+
 
 @dataclass(frozen=True, repr=False)
 class Guarantee:
@@ -90,7 +94,7 @@ class Guarantee:
         found = [(curve.epsilon(delta), verdict)
                  for verdict, curve in zip(self.certifying, self.subject.curves, strict=True)] if self.verdicts else []
         least = min((epsilon for epsilon, _ in found), default=math.inf)
-        near = [verdict for epsilon, verdict in found if epsilon <= least * (1 + 1e-9)]
+        near = [verdict for epsilon, verdict in found if epsilon <= least * (1 + ROUNDING)]
         return min(near, key=lambda verdict: len(verdict.theorem.assumptions), default=None)
 
     def best_curve(self, delta: float) -> Curve | None:
