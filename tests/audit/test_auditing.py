@@ -124,9 +124,15 @@ def test_an_interrupted_audit_resumes(tmp_path):
     assert len(trained) - before == 10 + 3, "nothing is missing now"
     with pytest.raises(InputError, match="belong to another audit"):
         audit(SWAPPED, **{**settings, "seed": 4}, results=file, train=quick)
-    file.write_text("something else\n")
-    with pytest.raises(InputError, match="must be a file that an audit wrote"):
-        audit(SWAPPED, **settings, results=file, train=quick)
+    written = file.read_text()
+    header = written.split("\n")[0]
+    file.write_text(header)  # cut off right behind its first line
+    assert np.array_equal(audit(SWAPPED, **settings, results=file, train=quick).scores, whole.scores)
+    assert file.read_text().startswith(header + "\n")
+    for damaged in ("something else\n", written.replace('"first"', '"last"', 1), written.replace("[", "", 1)):
+        file.write_text(damaged)
+        with pytest.raises(InputError, match="must be a file that an audit wrote"):
+            audit(SWAPPED, **settings, results=file, train=quick)
 
 
 def test_progress_tells_speed_and_time_left():

@@ -62,6 +62,15 @@ def test_parts_of_an_archive_and_their_labels(tmp_path):
     assert set(np.load(tmp_path / "b.npz").files) == {"x_train", "y_train", "x_test", "y_test"}
 
 
+@pytest.mark.parametrize("sides", [(16, 4), (28, 20)])
+def test_images_of_an_idx_file_have_the_sides_that_it_states(tmp_path, sides):
+    images = RNG.integers(0, 256, (3, *sides), dtype=np.uint8)
+    path = tmp_path / "a-images-idx3-ubyte"
+    path.write_bytes(bytes([0, 0, 8, 3]) + np.array(images.shape, ">u4").tobytes() + images.tobytes())
+    (found,) = read_images(path)
+    assert (found.pixels == (images / np.float32(255))[..., None]).all()
+
+
 @pytest.mark.parametrize("array", [np.ones((3, 4)), np.full((2, 3, 3), 2.0), np.ones((2, 9, 9, 9)),
                                    np.ones((2, 7, 40))])
 def test_what_is_no_image_is_refused(tmp_path, array):

@@ -105,6 +105,15 @@ def test_what_a_chain_of_charges_alone_missed(statement: str, tmp_path: Path) ->
     assert ledger.verify()
 
 
+def test_a_line_without_a_charge_hides_no_other_problem(tmp_path: Path) -> None:
+    ledger = filled(tmp_path / "l")
+    edited(ledger, "UPDATE releases SET costs = '[]' WHERE number = 3",
+           "UPDATE releases SET purpose = 'x' WHERE number = 1")
+    problems = ledger.verify()
+    assert any("line 1 was changed" in problem for problem in problems)
+    assert any("line 3 holds no curve" in problem for problem in problems)
+
+
 def test_a_kept_head_notices_what_was_cut_off_or_written_anew(tmp_path: Path) -> None:
     ledger = filled(tmp_path / "l")
     early, late = ledger.head(), None

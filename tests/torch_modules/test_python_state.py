@@ -32,6 +32,21 @@ def counts(own, x):
     own.calls += 1
 
 
+class Slotted:
+    __slots__ = ("last",)
+
+    def __init__(self):
+        self.last = []
+
+
+class Listed(list):
+    last = 0
+
+    def __init__(self):
+        super().__init__()
+        self.last = 1
+
+
 WAYS = {
     "a counter": (Keeping(counts, calls=0), r"model\.calls"),
     "an answer": (Keeping(lambda own, x: setattr(own, "last", x.detach().clone()), last=None), r"model\.last"),
@@ -46,6 +61,11 @@ WAYS = {
     "the last few": (Keeping(lambda own, x: own.seen.append(own.seen[-1] + 1), seen=deque([5], 1)),
                      r"model\.seen\[0\]"),
     "a closure": (Keeping((lambda seen: lambda own, x: seen.append(1))([])), r"model\.keep\.seen\.length"),
+    "a set of as many": (Keeping(lambda own, x: own.seen.add(own.seen.pop() + 1), seen={5}), r"model\.seen"),
+    "a slot": (Keeping(lambda own, x: setattr(own.box, "last", len(own.box.last) * [0] + [1]), box=Slotted()),
+               r"model\.box\.last"),
+    "a list's attribute": (Keeping(lambda own, x: setattr(own.seen, "last", own.seen.last + 1), seen=Listed()),
+                           r"model\.seen\.last"),
     "a part of it": (torch.nn.Sequential(Keeping(counts, calls=0)), r"model\._modules\['0'\]\.calls"),
 }
 
@@ -71,7 +91,13 @@ def scaled(seen, out, y):
     return functional.cross_entropy(out, y)
 
 
+def keeping(out, y, *, seen=[]):  # noqa: B006
+    seen.append(1)
+    return functional.cross_entropy(out, y)
+
+
 @pytest.mark.parametrize("loss, place", [(Remembering(), r"loss\.last"),
+                                         (keeping, r"loss\.__kwdefaults__\['seen'\]"),
                                          (functools.partial(scaled, [0]), r"loss\.args")])
 def test_so_is_a_loss(loss, place):
     with pytest.raises(li.InputError, match=f"must keep nothing of a forward pass, .* got .{place}"):

@@ -96,17 +96,17 @@ class Results:
 
     def _read(self, path: Path, digest: str) -> None:
         lines = path.read_text(encoding="utf-8").split("\n")
+        whole = [lines[0], *lines[1:-1]]  # the last line is empty, or was cut off
         try:
-            owner = json.loads(lines[0])["audit"]
-        except (json.JSONDecodeError, KeyError, TypeError):
+            owner, *entries = map(json.loads, whole)
+            owner = owner["audit"]
+            self._found = {(entry["data_set"], entry["first"]): np.array(entry["scores"], dtype=np.float64)
+                           for entry in entries}
+        except (ValueError, KeyError, TypeError):
             raise InputError("results", "must be a file that an audit wrote", str(path), "choose a new name") from None
         if owner != digest:
             raise InputError("results", "belong to another audit: a run, attack, number or seed differs", str(path),
                              "choose a new name, or repeat that audit")
-        whole = lines[:-1]  # the last line is empty, or was cut off
-        for line in whole[1:]:
-            entry = json.loads(line)
-            self._found[entry["data_set"], entry["first"]] = np.array(entry["scores"], dtype=np.float64)
         with interrupts.later():
             path.write_text("\n".join(whole) + "\n", encoding="utf-8")
 

@@ -47,17 +47,6 @@ class NegativeBinomial:
         """Probability of no run at all."""
         return 0.0
 
-    def masses(self, below: float) -> list[float]:
-        """P[K = 0], P[K = 1], ... up to a rest of less than ``below``; for the reader, not for drawing."""
-        log_stop = math.log(self.stop)
-        first = -1 / log_stop if self.shape == 0 else self.shape / math.expm1(-self.shape * log_stop)
-        found, k, weight = [0.0], 1, (1 - self.stop) * first
-        while sum(found) < 1 - below:
-            found.append(weight)
-            weight *= (1 - self.stop) * (k + self.shape) / (k + 1)
-            k += 1
-        return found
-
     def draw(self, uniform: int, bits: int) -> int:
         """The number of runs at a uniform whole number of so many ``bits`` (at least 128), by inversion."""
         with localcontext(Context(prec=DIGITS)):
@@ -95,15 +84,6 @@ class PoissonRuns:
     @property
     def none(self) -> float:
         return math.exp(-self.expected) * UP
-
-    def masses(self, below: float) -> list[float]:
-        found, k, weight = list[float](), 0, math.exp(-self.expected)
-        while sum(found) < 1 - below:
-            found.append(weight)
-            k += 1
-            weight *= self.expected / k
-        return found
-
 
     def draw(self, uniform: int, bits: int) -> int:
         """The number of runs at a uniform whole number of so many ``bits`` (at least 128), by inversion."""

@@ -42,7 +42,7 @@ def is_idx(path: Path) -> bool:
 
 def read_idx(path: Path) -> Table:
     """Rows or images (n, ...) of raw values; labels from the file beside it that the name leads to, if it exists."""
-    images = _read(path)
+    images = read_idx_shaped(path)
     if images.ndim < 2:
         raise InputError("data file", "must hold images (or rows), and not their labels", path.name,
                          "name the ...-images-idx3-ubyte file; the labels beside it are found")
@@ -72,11 +72,12 @@ def labels_beside(path: Path) -> Path | None:
 
 def read_idx_array(path: Path) -> np.ndarray:
     """The array of an IDX file, in the machine's byte order; (n,) or, with all further dimensions as one, (n, d)."""
-    found = _read(path)
-    return found if found.ndim == 1 else found.reshape(len(found), -1)
+    array = read_idx_shaped(path)
+    return array if array.ndim == 1 else array.reshape(len(array), -1)
 
 
-def _read(path: Path) -> np.ndarray:
+def read_idx_shaped(path: Path) -> np.ndarray:
+    """The same with the dimensions that the file states."""
     with opened(path) as file:
         try:
             return _parse(file, path)

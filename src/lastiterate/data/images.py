@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lastiterate.data.idx import is_idx, labels_beside, read_idx_array
+from lastiterate.data.idx import is_idx, labels_beside, read_idx_array, read_idx_shaped
 from lastiterate.data.numpy_files import labels_file, plain_array, read_archive
 from lastiterate.errors import InputError
 
@@ -34,11 +34,8 @@ def read_images(path: Path) -> list[Images]:
         beside = labels_file(path)
         return [_checked("", plain_array(path), plain_array(beside) if beside.is_file() else None)]
     if is_idx(path):
-        found = read_idx_array(path)
-        if found.ndim == 2 and (side := round(found.shape[1] ** 0.5)) ** 2 == found.shape[1]:
-            found = found.reshape(len(found), side, side)
         beside = labels_beside(path)
-        return [_checked("", found, None if beside is None else read_idx_array(beside))]
+        return [_checked("", read_idx_shaped(path), None if beside is None else read_idx_array(beside))]
     raise InputError("images", "must be a .npz, .npy or IDX file of images", path.name)
 
 

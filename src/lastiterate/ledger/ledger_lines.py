@@ -118,8 +118,12 @@ def charge_problems(connection: sqlite3.Connection) -> list[str]:
         problems += _problems(connection, release, before)
         before = release.chain
     for (name,) in connection.execute("SELECT name FROM datasets").fetchall():
-        found = total_of(connection, name)
-        if any(spent > budget for spent, budget in zip(found.spent, found.filter.budget, strict=True)):
+        try:
+            total = total_of(connection, name)
+        except InputError as error:
+            problems.append(str(error))
+            continue
+        if any(spent > budget for spent, budget in zip(total.spent, total.filter.budget, strict=True)):
             problems.append(f"the releases on {name} exceed its budget")
     return problems
 
@@ -133,8 +137,8 @@ def _problems(connection: sqlite3.Connection, release: Release, before: str) -> 
         found.append(f"{where} was changed, or lines before it are missing")
     if (release.model is None) == (release.state == "released"):
         found.append(f"{where} says {release.state}, and its model does not fit")
-    total = total_of(connection, release.dataset)
     try:
+        total = total_of(connection, release.dataset)
         curve = curve_from_dict(_json(release.curve))
         covered = total.filter.covers(release.charge, curve)
     except (TypeError, ValueError, KeyError, AttributeError, ArithmeticError, RecursionError):

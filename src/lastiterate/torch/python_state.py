@@ -81,6 +81,8 @@ def _summary(value: object) -> Any:
             return value.getstate()
         case torch.Generator():
             return value.get_state().numpy().tobytes()
+        case set() | frozenset():
+            return len(value), frozenset(map(hash, value)) if len(value) <= LONGEST else None
         case _:
             return (type(value), repr(value)) if isinstance(value, PLAIN) else None
 
@@ -89,23 +91,29 @@ def _parts(value: object) -> Iterator[tuple[str, Any]]:
     """What lies inside of a value, and how it is named there."""
     if isinstance(value, type | types.ModuleType):
         return
-    if isinstance(value, dict):
-        found = [(f"[{key!r}]", part) for key, part in islice(value.items(), LONGEST)]
-    elif isinstance(value, list | tuple | deque):
-        found = [(f"[{i}]", part) for i, part in enumerate(islice(value, LONGEST))]
-    elif isinstance(value, functools.partial):
-        found = [(".func", value.func), (".args", value.args), (".keywords", value.keywords)]
-    elif isinstance(value, types.MethodType):
-        found = [("", value.__self__), ("", value.__func__)]
-    elif isinstance(value, types.FunctionType):
-        found = [(f".{name}", cell.cell_contents) for name, cell
-                 in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True) if _filled(cell)]
-        found += [(".__defaults__", value.__defaults__), (".__dict__", value.__dict__)]
-    else:
-        found = [(f".{name}", part) for name, part in getattr(value, "__dict__", {}).items()]
-    if isinstance(value, dict | list | tuple | deque | set):
+    if isinstance(value, dict | list | tuple | deque):
         yield ".length", len(value)
-    yield from found
+        entries = value.items() if isinstance(value, dict) else enumerate(value)
+        yield from ((f"[{key!r}]", part) for key, part in islice(entries, LONGEST))
+    elif isinstance(value, functools.partial):
+        yield from ((".func", value.func), (".args", value.args), (".keywords", value.keywords))
+    elif isinstance(value, types.MethodType):
+        yield from (("", value.__self__), ("", value.__func__))
+    elif isinstance(value, types.FunctionType):
+        yield from ((f".{name}", cell.cell_contents) for name, cell
+                    in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True) if _filled(cell))
+        yield from ((".__defaults__", value.__defaults__), (".__kwdefaults__", value.__kwdefaults__))
+    yield from ((f".{name}", part) for name, part in _attributes(value))
+
+
+def _attributes(value: object) -> Iterator[tuple[str, Any]]:
+    """What a value keeps under names, in slots or not."""
+    yield from getattr(value, "__dict__", {}).items()
+    for one in type(value).__mro__:
+        slots = one.__dict__.get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            if name not in ("__dict__", "__weakref__") and hasattr(value, name):
+                yield name, getattr(value, name)
 
 
 def _filled(cell: Any) -> bool:
