@@ -18,6 +18,10 @@ class InputError(ValueError):
         self.argument, self.rule = argument, f"{rule}{got}{tail}."
         super().__init__(f"{argument} {self.rule}")
 
+    def followed_by(self, clause: str) -> InputError:
+        """The same error, with something more behind its remedy."""
+        return InputError(self.argument, f"{self.rule.removesuffix('.')}; {clause}")
+
     def __reduce__(self) -> tuple[Callable[[str, str], InputError], tuple[str, str]]:
         return _unpickled, (self.argument, self.rule)  # errors of worker processes are pickled
 

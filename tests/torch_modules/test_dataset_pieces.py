@@ -44,6 +44,20 @@ def weights(data: Any) -> np.ndarray:
     return np.concatenate([tensor.numpy().ravel() for tensor in fitted.state.values()])
 
 
+class Failing(Decoded):
+    def __getitem__(self, number: int) -> tuple[torch.Tensor, int]:
+        if number == 7:
+            raise KeyError("a private value")
+        return super().__getitem__(number)
+
+
+@pytest.mark.parametrize("data", [Failing(), DatasetPieces(Failing()), DatasetPieces(Failing(), 2)])
+def test_what_a_dataset_raises_shows_no_value(data: Any) -> None:
+    with pytest.raises(InputError, match="got 'KeyError'") as caught:
+        weights(data)
+    assert "private" not in str(caught.value) and caught.value.__suppress_context__
+
+
 def test_any_number_of_threads_reads_the_records_of_memory():
     wanted = weights((X, Y))
     for workers in (0, 2):

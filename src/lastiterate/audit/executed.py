@@ -24,8 +24,9 @@ from lastiterate.run.stable import without_preparation
 from lastiterate.run.starts import Fixed
 from lastiterate.run.variance_reduced_steps import VarianceReduced
 
-SAME = 1e-6
-"""Relative distance below which two models are the same: batches of another size may round differently."""
+SAME = 1e-5
+"""Relative distance below which two models are the same: sums of another shape round differently, by 1.2e-6 where five
+thousand equal rows were added in single precision."""
 JUNK = 3.0
 """What stands in the row of a record that is absent."""
 REPLAYED = 2

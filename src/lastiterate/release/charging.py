@@ -12,6 +12,8 @@ import hmac
 import json
 import secrets
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -95,6 +97,16 @@ class Charging:
         with interrupts.later():
             self._take(charged, size, delta)
         self._charged = True
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Work on records that were paid for: a refusal from now on says that the charge stays."""
+        try:
+            yield
+        except InputError as error:
+            if self.ledger is None:
+                raise
+            raise error.followed_by("records were read, and the ledger keeps the charge") from None
 
     def _take(self, charged: Charged, size: int, delta: float) -> None:
         """Space, the charge and the checkpoint, in this order; all of it happens where any does."""

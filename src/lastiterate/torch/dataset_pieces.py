@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, final
 
 import numpy as np
@@ -45,12 +46,22 @@ class DatasetPieces:
         with ThreadPoolExecutor(self.num_workers) if several else nullcontext() as pool:
             mapped: Callable[..., Iterable[Any]] = map if pool is None else pool.map
             for begin in range(first, len(self), most):
-                yield _stacked(list(mapped(self.dataset.__getitem__, range(begin, min(len(self), begin + most)))))
+                numbers = range(begin, min(len(self), begin + most))
+                yield _stacked(list(mapped(partial(item_of, self.dataset), numbers)))
 
     def digested(self) -> Iterator[np.ndarray]:
         """All records."""
         for piece in self.pieces(2**12):
             yield from piece
+
+
+def item_of(dataset: torch.utils.data.Dataset[Any], number: int) -> Any:
+    """One item; what a Dataset raises may hold a record's values, and only its type is told."""
+    try:
+        return dataset[number]
+    except Exception as error:
+        raise InputError("data", "must give an item for every number below its length: its __getitem__ raised an error",
+                         type(error).__name__, "ask the Dataset for its items in a loop to see it") from None
 
 
 def _stacked(items: list[Any]) -> tuple[np.ndarray, ...]:

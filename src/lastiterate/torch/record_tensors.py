@@ -13,6 +13,7 @@ from lastiterate.engine.streaming.record_source import first_record
 from lastiterate.errors import InputError
 from lastiterate.release.order import is_source
 from lastiterate.run.run import Run
+from lastiterate.torch.dataset_pieces import item_of
 from lastiterate.torch.module_outputs import as_dictionary
 
 UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)
@@ -112,7 +113,7 @@ def stacked(data: Any, n: int) -> tuple[Any, ...]:
     if type(data) is torch.utils.data.TensorDataset:
         return data.tensors
     items = [item if isinstance(item, tuple) else tuple(item) if isinstance(item, list) else (item,)
-             for item in (data[i] for i in range(n))]
+             for item in (item_of(data, i) for i in range(n))]
     try:
         return tuple(torch.utils.data.default_collate(list(part)) for part in zip(*items, strict=True))
     except (RuntimeError, TypeError, ValueError):
