@@ -108,7 +108,7 @@ def test_bad_tables(files, old, new, word):
         ('classes = ["no", "yes"]', "", "classes"),
         ('[columns.note]\nkind = "ignore"', "", "does not describe.*'note'"),
         ('target = "label"', 'target = "x"', "'label'|--target"),
-        ('missing = "zero"', 'missing = "zero"\ncolour = 1', "does not exist"),
+        ('missing = "zero"', 'missing = "zero"\ncolour = 1', "have not"),
         ("low = 0", "low = 0\nlow = 1", "TOML"),
     ],
 )

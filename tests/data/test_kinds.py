@@ -140,3 +140,10 @@ def test_the_wizard_asks_what_each_kind_needs(tmp_path):
     ours = {column.name: column for column in schema().columns}
     assert all(by_name[name] == ours[name] for name in ("income", "visits", "day", "who"))
     assert by_name["job"].missing == "indicator" and by_name["note"] == Words("note")
+
+
+def test_an_id_is_not_what_is_predicted():
+    from lastiterate.data.template import template
+
+    assert 'target = "outcome"' in template({"age": "?", "outcome": "category", "person": "id"})
+    assert 'target = "b"' in template({"a": "id", "b": "ignore"})

@@ -42,8 +42,8 @@ def call(*words):
     ("words", None, "has nothing to map: words is for columns of text"),
     ("curves,bins", None, "nothing left to map for bins: curves maps"),
     ("scattering", None, "has nothing to map: scattering is for arrays, such as images"),
-    ("curve", None, "must be auto, plain"), ("curves,curves", None, "must be auto, plain"),
-    ("curves", ("kind = \"number\"", "kind = \"text\"\nx = 1"), "does not exist"),
+    ("curve", None, "must be plain, or maps"), ("curves,curves", None, "must be plain, or maps"),
+    ("curves", ("kind = \"number\"", "kind = \"text\"\nx = 1"), "have not"),
     ("curves", ("low = 0", "low = 0\nscale = \"cubic\""), "scale must be \"linear\" or \"log\""),
     ("plain", ("kind = \"number\"\nlow = 0\nhigh = 1\noutside = \"clip\"", "kind = \"text\""), "holds text"),
 ])

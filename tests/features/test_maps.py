@@ -94,7 +94,7 @@ def test_only_maps_of_the_table_are_maps():
         with pytest.raises(InputError, match="features"):
             Schema((Numeric("a", 0, 1),), classes=("0", "1"), features=wrong)
     for wrong in ("curve", "plain,curves", "curves,curves", ""):
-        with pytest.raises(InputError, match="must be auto, plain"):
+        with pytest.raises(InputError, match="must be plain, or maps"):
             maps_named(wrong)
     for wrong in (3, [{"type": "Number"}], [3], {"type": "Curves"}):
         with pytest.raises(InputError):

@@ -158,7 +158,7 @@ def test_a_regression_takes_a_schema():
 
 
 @pytest.mark.parametrize(("change", "words"), [
-    ({"features": "words"}, "has nothing to map: words"), ({"features": "curvy"}, "must be auto, plain"),
+    ({"features": "words"}, "has nothing to map: words"), ({"features": "curvy"}, "must be plain, or maps"),
     ({"classes": ["a", "b"]}, "classes must be those of the schema"),
     ({"schema": Schema(SCHEMA.columns, target_range=(0, 1))}, "must have classes"),
 ])

@@ -84,7 +84,9 @@ def column_from(name: str, entry: object) -> Column:
             return Category(name, tuple(map(str, rest.pop("values"))), **rest)
         return MAKE[kind](name, **rest)
     except TypeError as error:
-        raise InputError(where, "has an entry that does not exist", str(error).rsplit(" ", 1)[-1]) from None
+        raise InputError(where, f"has an entry that columns of kind {kind!r} have not",
+                         str(error).rsplit(" ", 1)[-1].strip("'"),
+                         "`lastiterate schema` writes the entries of every kind") from None
 
 
 def _count(name: str, high: float, **rest: Any) -> Numeric:

@@ -45,7 +45,7 @@ def parsed_columns(text: str) -> dict[str, str]:
 
 def template(kinds: Mapping[str, str], *, headless: bool = False, known: Mapping[str, Any] | None = None,
              ask: Callable[[str, Sequence[str]], str] | None = None) -> str:
-    """TOML for columns of these kinds, the last one the target; nothing in it is measured on the data.
+    """TOML for columns of these kinds, the last one that is read the target; nothing in it is measured on the data.
 
     ``headless``: the file has no header, so that the schema holds the names in order. ``known``: entries of another
     schema, by column. ``ask(question, choices)``: answers of a person for what is not known.
@@ -54,9 +54,10 @@ def template(kinds: Mapping[str, str], *, headless: bool = False, known: Mapping
     if len(names) < 2:
         raise InputError("data file", "needs at least one feature and a target", ", ".join(names))
     known = dict(known or {})
-    target = str(known.get("target", names[-1]))
+    last = next((name for name in reversed(names) if kinds[name] not in ("id", "ignore")), names[-1])
+    target = str(known.get("target", last))
     if target not in names:
-        target = names[-1]
+        target = last
     if ask is not None:
         target = ask(f"Which column is predicted? [{target}]", names) or target
     lines = [HEAD + f"target = {_text(target)}   # the column to predict", *_target(target, known, ask)]

@@ -29,8 +29,8 @@ def maps_named(names: str, fields: tuple[Field, ...] | None = None, resolved: fl
     listed = [name.strip() for name in names.split(",")]
     strange = [name for name in listed if name not in TABLE]
     if strange or len(set(listed)) != len(listed):
-        raise InputError("features", "must be auto, plain, sqrt, fourier, or maps of records separated by commas: "
-                         + ", ".join(TABLE), names)
+        raise InputError("features", "must be plain, or maps of records separated by commas: " + ", ".join(TABLE),
+                         names, "where a model is trained auto, sqrt and fourier are taken too")
     return tuple(TABLE[name]() if fields is None else TABLE[name].sized(fields, resolved) for name in listed)
 
 

@@ -154,7 +154,7 @@ class Text(Field):
 
     def _unmapped(self) -> InputError:
         return InputError(f"column {self.name!r}", "holds text, which becomes numbers by a map only", None,
-                          "use features=\"words\" or \"auto\", say features = \"words\" in the schema, or make it "
+                          "use features=\"words\", say features = \"words\" in the schema, or make it "
                          "kind = \"category\" or \"ignore\"")
 
 

@@ -46,7 +46,7 @@ class RowForm:
                 rule = f"has nothing left to map for {idle.name}: {before} maps all its fields"
                 raise InputError("features", rule, None, f'use one of the two, "{before}" or "{idle.name}"')
             raise InputError("features", f"has nothing to map: {idle.name} is for {kinds}", None,
-                             "use features=\"auto\", or \"plain\" for none")
+                             "name a map of its kinds, or \"plain\" for none")
 
     def _of(self, field: Field) -> RecordMap | None:
         return next((one for one in self.maps if isinstance(field, one.takes) and Record not in one.takes), None)

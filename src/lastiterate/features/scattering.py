@@ -109,7 +109,7 @@ class Scattering(RecordMap):
         height, width, colours = checked_shape(shape)
         if min(height, width) < self.least:
             raise InputError("images", f"must be at least {self.least} x {self.least} pixels for scattering",
-                             f"{height} x {width}", "use features=\"plain\"")
+                             f"{height} x {width}", "train on their pixels, features=\"plain\"")
         found = min(self.cells, height, width, math.isqrt(self.most // (self.channels * colours)))
         if found == 0:
             raise InputError("most of scattering", f"must be at least {self.channels * colours} for these images",

@@ -100,7 +100,8 @@ def planned_for(before: Trained, removed: int, *, epsilon: float, delta: float, 
         return planned(before.training, before.earlier, removed, features, epsilon=epsilon, delta=delta, most=most)
     except NotCertified as error:
         own = private(before.training) if isinstance(before.training, Run) and not before.earlier else None
-        raise NotCertified(f"{error}{with_nothing_done(own, removed, delta)}") from None
+        raise NotCertified(f"{error}{with_nothing_done(own, removed, delta)}; models that algorithm=\"forgetting-sgd\" "
+                           "trained forget") from None
 
 
 def with_nothing_done(own: Guarantee | None, removed: int | None, delta: float) -> str:
