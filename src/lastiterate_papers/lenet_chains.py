@@ -63,7 +63,7 @@ def chains(params: object, prior: float, run: li.Run, data: tuple[np.ndarray, np
                 interrupts.check()
                 block = k % run.blocks
                 batch = patches_of(images[block]), labels[block], real[block]
-                theta = _stepped(theta, *batch, next(noise), numbers)
+                theta = _stepped(theta, *batch, next(noise), numbers)  # pyright: ignore[reportArgumentType]  # NumPy's
             done = checkpoint
             features = np.asarray(look(theta.astype(jnp.float64)))
             if not (np.isfinite(np.asarray(theta)).all() and np.isfinite(features).all()):

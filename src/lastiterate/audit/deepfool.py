@@ -64,8 +64,8 @@ def _nearest(logits: Logits, models: object, image: jax.Array, label: jax.Array 
 
 
 @partial(jax.jit, static_argnums=0)
-def _moved(logits: Logits, models: Any, image: jax.Array, label: jax.Array, target: jax.Array, low: float, high: float
-           ) -> tuple[jax.Array, jax.Array]:
+def _moved(logits: Logits, models: Any, image: jax.Array, label: jax.Array | int, target: jax.Array | int, low: float,
+           high: float) -> tuple[jax.Array, jax.Array]:
     """What the models say of ``image``, and the image moved as far as those that say ``label`` need on average."""
     values, slopes = _linearised(logits, models, image, label)
     said = values.argmax(axis=1)

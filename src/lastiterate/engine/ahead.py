@@ -16,8 +16,8 @@ def ahead(items: Iterator[Item]) -> Generator[Item, None, None]:
     """
     end = object()
     with ThreadPoolExecutor(1, "lastiterate-reads-ahead") as thread:
+        made = thread.submit(next, items, end)
         try:
-            made = thread.submit(next, items, end)
             while (item := made.result()) is not end:
                 made = thread.submit(next, items, end)
                 yield item  # type: ignore[misc]

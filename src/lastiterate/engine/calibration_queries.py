@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.special import expit, softmax
+from scipy.special import expit, softmax  # pyright: ignore
 
 from lastiterate.run.losses import LinearLoss
 
@@ -160,6 +160,6 @@ def _of_several(reached: np.ndarray, target: np.ndarray, parameters: np.ndarray)
     curved[:, 0, 0] = (chance * apart**2).sum(1)
     curved[:, 0, 1:] = curved[:, 1:, 0] = chance * apart
     curved[:, 1:, 1:] = -chance[:, :, None] * chance[:, None, :]
-    each = np.arange(1, classes + 1)
+    each = np.arange(1, classes + 1)  # pyright: ignore
     curved[:, each, each] += chance
     return np.column_stack(((residual * row).sum(1), residual)) / 2, curved / 4

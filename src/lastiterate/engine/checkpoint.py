@@ -65,7 +65,7 @@ class Keeper:
     _number: int = field(init=False, default=0, repr=False)
     _secret: np.ndarray = field(init=False, repr=False)
     _given: np.ndarray = field(init=False, repr=False)  #: whether a caller's seed made the key: a caveat
-    _state: dict[str, np.ndarray] = field(init=False, default_factory=dict, repr=False)
+    _state: dict[str, np.ndarray] = field(init=False, default_factory=dict[str, np.ndarray], repr=False)
     _last: float = field(init=False, default=0.0, repr=False)
 
     def __post_init__(self) -> None:

@@ -36,7 +36,7 @@ def encrypted(key: np.ndarray | jax.Array, first: jax.Array, second: jax.Array) 
         return _encrypted(key, first, second)
 
     def in_pieces(values: jax.Array) -> jax.Array:
-        return jnp.pad(values.reshape(-1), (0, -values.size % AT_ONCE)).reshape(-1, AT_ONCE)
+        return jnp.pad(values.reshape(-1), (0, -values.size % AT_ONCE)).reshape(-1, AT_ONCE)  # pyright: ignore
 
     found = jax.lax.map(lambda pair: _encrypted(key, *pair), (in_pieces(first), in_pieces(second)))
     one, two = (each.reshape(-1)[:first.size].reshape(first.shape) for each in found)
@@ -71,7 +71,7 @@ def rolled(state: Words, schedule: list[Any]) -> Words:
     """A loop over single rounds: a third of the instructions, which are most of what a small program has to compile."""
     turns = jnp.asarray(np.array([TURNS[number % 8] for number in range(ROUNDS)], np.uint32))
     added = jnp.stack(schedule)[PLACES] + NUMBERS
-    keys = jnp.pad(added[:, None], ((0, 0), (3, 0), (0, 0))).reshape(ROUNDS, 4)
+    keys = jnp.pad(added[:, None], ((0, 0), (3, 0), (0, 0))).reshape(ROUNDS, 4)  # pyright: ignore
 
     def body(state: jax.Array, round: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
         a, b, c, d = state

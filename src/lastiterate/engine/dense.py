@@ -36,7 +36,7 @@ class Dense:
         """Gradients by the matrix, the mean over the copies of every record: (m, ...)."""
         left, right = (slopes, inputs) if self.inner else (inputs, slopes)
         pair = (values.reshape(-1, copies, values.shape[-1]) for values in (left, right))
-        return jnp.einsum("mko,mki->moi", *pair, precision="highest") / copies
+        return jnp.einsum("mko,mki->moi", *pair, precision="highest") / copies  # pyright: ignore
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,7 +170,7 @@ def clipped_parts(loss: PerRecord, clip: float | None, params: object, records: 
     squares = sum(map(_squares, each.values()), squares)
     norms = jnp.sqrt(squares)
     # what is not clipped is added as it is, so that sums of so many must be numbers of the precision they have
-    most = math.inf if clip is not None else min(float(jnp.finfo(_wide(leaf)).max) for leaf in leaves) / (2 * CHUNK)
+    most = math.inf if clip is not None else min(float(jnp.finfo(_wide(leaf)).max) for leaf in leaves) / (2 * CHUNK)  # pyright: ignore
     counted = real & jnp.isfinite(squares) & (norms <= most)
     bound = math.inf if clip is None else clip * (1 - 2.0**-18)
     scale = jnp.where(counted, jnp.minimum(1.0, bound / jnp.maximum(norms, 1e-300)), 0.0)
@@ -183,7 +183,7 @@ def clipped_parts(loss: PerRecord, clip: float | None, params: object, records: 
         left = jnp.where(jnp.abs(left) < TINY, 0.0, left)  # rounded there, and multiplied by what may be large
         factors[i] = (left, right) if layer.inner else (right, left)
     summable = {i: _summable(leaf, counted) for i, leaf in each.items()}
-    return {i: jnp.einsum("m,m...->...", scale.astype(leaf.dtype), leaf, precision="highest")
+    return {i: jnp.einsum("m,m...->...", scale.astype(leaf.dtype), leaf, precision="highest")  # pyright: ignore
             for i, leaf in summable.items()}, factors
 
 

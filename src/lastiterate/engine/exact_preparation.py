@@ -142,8 +142,8 @@ NOTHING = np.zeros(0)
 EXACT: dict[type, Callable[[Any, Any, int, int, Bits], np.ndarray]] = {
     PrivateMean: lambda part, slices, n, d, bits: exact_mean(slices, n, d, part, bits),
     PrivateTargetMean: lambda part, slices, n, d, bits: exact_target_mean(slices, n, part, bits),
-    SquareRoots: lambda *_: NOTHING,
-    UnitRows: lambda *_: NOTHING,
+    SquareRoots: lambda part, slices, n, d, bits: NOTHING,
+    UnitRows: lambda part, slices, n, d, bits: NOTHING,
     PrivateCovariance: _covariance,
 }
 """What each part releases about rows, exactly."""

@@ -87,7 +87,8 @@ def on_grid(rows: np.ndarray, loss: LinearLoss, grid: Grid) -> np.ndarray:
     **Guarantee:** features have norm at most ``row_norm`` and the intercept is at most its own, exactly.
     """
     whole = np.trunc(rows.astype(np.float64) * 2.0**grid.rows)
-    whole[..., -1] = np.minimum(whole[..., -1], math.floor(Fraction(loss.intercept) * 2**grid.rows))  # not its float32
+    intercept: int = math.floor(Fraction(loss.intercept) * 2**grid.rows)  # not of its float32
+    whole[..., -1] = np.minimum(whole[..., -1], intercept)
     counts = whole.astype(np.int64)
     most = math.floor(Fraction(loss.row_norm) ** 2 * 4**grid.rows)
     within = (counts[..., :-1] ** 2).sum(-1) <= most
@@ -150,7 +151,7 @@ class ExactLinear:
         return function(theta)
 
 
-jax.tree_util.register_pytree_node(
+jax.tree_util.register_pytree_node(  # pyright: ignore[reportUnknownMemberType]
     ExactLinear,
     lambda model: ((Described(model.loss), model.most_squared, model.clip, model.clip_squared), model.grid),
     lambda grid, held: ExactLinear(held[0].value, grid, *held[1:]))

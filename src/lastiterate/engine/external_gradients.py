@@ -178,7 +178,7 @@ def _asked_many(program: StepProgram, states: State, numbers: jax.Array, orders:
 
 
 @jax.jit
-def _ended_many(program: StepProgram, states: State, points: jax.Array, totals: jax.Array, noises: jax.Array,
-                plan: Schedule, k: Number) -> State:
+def _ended_many(program: StepProgram, states: State, points: jax.Array, totals: np.ndarray | jax.Array,
+                noises: jax.Array, plan: Schedule, k: Number) -> State:
     return jax.vmap(lambda state, point, total, noise: ended_outside(program, state, point, total, noise, plan, k))(
         states, points, totals, noises)

@@ -58,7 +58,7 @@ def noise_of_models(program: StepProgram, states: State, noise: Noise, plan: Sch
 
 
 @jax.jit
-def ended_outside(program: StepProgram, state: State, point: jax.Array, total: jax.Array, noise: jax.Array,
+def ended_outside(program: StepProgram, state: State, point: jax.Array, total: np.ndarray | jax.Array, noise: Real,
                   plan: Schedule, k: Number) -> State:
     """Step k from the sum that came from outside."""
     step_size = plan.step_size[jnp.minimum(k, plan.step_size.shape[0] - 1)]
@@ -66,7 +66,7 @@ def ended_outside(program: StepProgram, state: State, point: jax.Array, total: j
 
 
 @jax.jit
-def _mean_outside(program: StepProgram, point: jax.Array, total: jax.Array, noise: jax.Array) -> jax.Array:
+def _mean_outside(program: StepProgram, point: jax.Array, total: np.ndarray | jax.Array, noise: Real) -> jax.Array:
     return noisy_mean(program, point, total, noise)
 
 

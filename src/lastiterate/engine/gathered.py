@@ -91,7 +91,7 @@ class Buffers:
 
     def fits(self, dealt: Dealt, begin: int, until: int) -> int:
         """The first batch that has no place any more, from ``begin`` on, where there is always one."""
-        return max(begin + 1, min(until, int(np.searchsorted(
+        return max(begin + 1, min(until, int(np.searchsorted(  # pyright: ignore
             dealt.begins, dealt.begins[begin] + self._most, side="right")) - 1))
 
     def filled(self, dealt: Dealt, begin: int, end: int) -> list[Any]:

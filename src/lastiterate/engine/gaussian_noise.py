@@ -45,7 +45,7 @@ def seeded_keys(seed: int, count: int) -> np.ndarray:
 
 
 @jax.jit  # one program, not one for each of its operations
-def stream(key: Key, which: Number) -> jax.Array:
+def stream(key: Key, which: Number | np.uint64) -> jax.Array:
     """One of the independent streams of a key: another key."""
     return jnp.stack(parts(encrypted(key, jnp.asarray(which, jnp.uint64), jnp.asarray(DERIVED))))
 
@@ -81,7 +81,7 @@ def gaussian(key: Key, step: Number, shape: tuple[int, ...]) -> jax.Array:
     """
     pairs = (math.prod(shape) + 1) // 2
     assert pairs < ROUND, "blocks of the counter would be used twice"
-    drawn = custom_vmap(lambda key, step: _of_step(key, step, shape))
+    drawn = custom_vmap(lambda key, step: _of_step(key, step, shape))  # pyright: ignore
 
     @drawn.def_vmap
     def of_many(count: int, batched: list[bool], key: Key, step: jax.Array) -> tuple[jax.Array, bool]:  # pyright: ignore

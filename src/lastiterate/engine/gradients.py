@@ -114,7 +114,7 @@ class Linear:
         if groups == 1:
             return times(found, rows).astype(jnp.float64)
         short = -rows.shape[0] % groups
-        found, rows = jnp.pad(found, ((0, 0), (0, short))), jnp.pad(rows, ((0, short), (0, 0)))
+        found, rows = jnp.pad(found, ((0, 0), (0, short))), jnp.pad(rows, ((0, short), (0, 0)))  # pyright: ignore
         each = times(found.reshape(found.shape[0], groups, -1).swapaxes(0, 1), rows.reshape(groups, -1, rows.shape[1]))
         return each.astype(jnp.float64).sum(0)
 
@@ -123,6 +123,6 @@ class Linear:
         return function(theta)
 
 
-jax.tree_util.register_pytree_node(
+jax.tree_util.register_pytree_node(  # pyright: ignore[reportUnknownMemberType]
     Linear, lambda model: ((Described(model.loss), model.clip), (model.exact, model.places)),
     lambda shape, held: Linear(held[0].value, held[1], *shape))

@@ -71,7 +71,7 @@ def looked_from(program: StepProgram, state: State, k: Number) -> jax.Array:
     return program.rule.point(state.theta, state.memory, k)
 
 
-def ended(program: StepProgram, state: State, point: jax.Array, total: jax.Array, noise: Real, k: Number,
+def ended(program: StepProgram, state: State, point: jax.Array, total: np.ndarray | jax.Array, noise: Real, k: Number,
           step_size: Real) -> State:
     """Step k from the sum ``total`` of its batch's gradients at ``point``."""
     gradient = noisy_mean(program, point, total, noise)
@@ -79,9 +79,9 @@ def ended(program: StepProgram, state: State, point: jax.Array, total: jax.Array
     return moved_against(program, state._replace(memory=memory), point, direction, k, step_size)
 
 
-def noisy_mean(program: StepProgram, point: jax.Array, total: jax.Array, noise: Real) -> jax.Array:
+def noisy_mean(program: StepProgram, point: jax.Array, total: np.ndarray | jax.Array, noise: Real) -> jax.Array:
     """What a step makes of the sum of its batch's gradients, before its update rule."""
-    return total / program.divisor + program.objective.ridge * point + noise
+    return total / program.divisor + program.objective.ridge * point + noise  # pyright: ignore  # JAX's, as point is
 
 
 def moved_against(program: StepProgram, state: State, point: jax.Array, direction: jax.Array, k: Number,

@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from scipy.special import ndtri
+from scipy.special import ndtri  # pyright: ignore
 
 from lastiterate.engine.gaussian_noise import PREPARATION, Key, stream
 from lastiterate.engine.preparation import executed, prepared

@@ -67,5 +67,5 @@ def programs(value: object) -> Iterator[Any]:
     if hasattr(value, "eqns") or hasattr(value, "jaxpr"):
         yield value
     elif isinstance(value, tuple | list | dict):
-        for part in value.values() if isinstance(value, dict) else value:
-            yield from programs(part)
+        for part in value.values() if isinstance(value, dict) else value:  # pyright: ignore
+            yield from programs(part)  # pyright: ignore

@@ -95,7 +95,7 @@ def rule_of(optimizer: GradientTransformation | None, form: Form, params: object
     """
     if optimizer is None:
         return None
-    if not isinstance(optimizer, GradientTransformation) or isinstance(optimizer, type):
+    if not isinstance(optimizer, GradientTransformation) or isinstance(optimizer, type):  # pyright: ignore
         raise InputError("optimizer", "must have init and update, as optax has them", type(optimizer).__name__,
                          "give optax.adam(1e-3), or another gradient transformation")
     rule = OptimizerRule(optimizer, form)

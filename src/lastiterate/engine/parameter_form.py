@@ -23,7 +23,7 @@ class Form:
     Leaves that are no arrays, such as activation functions, stay as they are (``fixed``: ``None`` for an array).
     """
 
-    tree: object
+    tree: jax.tree_util.PyTreeDef
     shapes: tuple[tuple[int, ...], ...]
     dtypes: tuple[str, ...]
     fixed: tuple[Any, ...]
@@ -34,9 +34,9 @@ class Form:
         arrays = [leaf for leaf in leaves if hasattr(leaf, "dtype")]
         if not arrays:
             raise InputError("params", "must hold at least one array", type(params).__name__)
-        for path, leaf in jax.tree_util.tree_leaves_with_path(params):
+        for path, leaf in jax.tree_util.tree_leaves_with_path(params):  # pyright: ignore
             if hasattr(leaf, "dtype"):
-                _check_array(jax.tree_util.keystr(path) or "the array", leaf)
+                _check_array(jax.tree_util.keystr(path) or "the array", leaf)  # pyright: ignore
         fixed = tuple(None if hasattr(leaf, "dtype") else leaf for leaf in leaves)
         return cls(tree, tuple(np.shape(leaf) for leaf in arrays), tuple(str(leaf.dtype) for leaf in arrays), fixed)
 

@@ -32,7 +32,7 @@ def with_keys(chunk: tuple[Any, ...], order: Key, k: Number, copies: int) -> Any
     return (*records, keys_of(order, numbers, k, copies), real)
 
 
-def keys_of(order: Key, numbers: jax.Array, k: Number, copies: int = 1) -> jax.Array:
+def keys_of(order: Key, numbers: np.ndarray | jax.Array, k: Number, copies: int = 1) -> jax.Array:
     """The keys of step k of the records of these ``numbers``, one for each copy, (m, copies, ``WORDS``) uint32."""
     first = jnp.repeat(numbers.astype(jnp.uint64), copies)
     second = jnp.asarray(k, jnp.uint64) * MOST_COPIES + jnp.tile(jnp.arange(copies, dtype=jnp.uint64), numbers.size)
@@ -59,4 +59,4 @@ def in_copies(records: tuple[Any, ...]) -> tuple[Any, ...]:
 
 def as_key(words: jax.Array) -> jax.Array:
     """Two words as a key of threefry, whose bits follow from it alone."""
-    return jax.random.wrap_key_data(words, impl="threefry2x32")
+    return jax.random.wrap_key_data(words, impl="threefry2x32")  # pyright: ignore

@@ -17,6 +17,7 @@ from lastiterate.run.run import Run
 
 RecordLoss = Callable[..., jax.Array]
 """``loss(params, *record)``: one number for one record."""
+ARRAYS: tuple[type[Any], ...] = (np.ndarray, jax.Array)
 
 
 def in_precision(records: object, *, exact: bool) -> Any:
@@ -56,9 +57,9 @@ def check_classes(run: Run, records: tuple[Any, ...]) -> None:
     weights = run.loss.class_weights
     if weights is None:
         return
-    target = records[1] if len(records) > 1 else None
-    if not isinstance(target, np.ndarray | jax.Array) or target.ndim != 1 or target.dtype.kind not in "iu":
-        said = f"{target.dtype} of shape {target.shape}" if isinstance(target, np.ndarray | jax.Array) else None
+    target = next((part for part in records[1:2] if isinstance(part, ARRAYS)), None)
+    if target is None or target.ndim != 1 or target.dtype.kind not in "iu":
+        said = None if target is None else f"{target.dtype} of shape {target.shape}"
         raise InputError("class_weight", "is for records (x, y, ...) whose second part y is a class index, one whole "
                          "number for each", said, "leave it out, or put weights into the loss, before the clip")
     if not np.isin(np.asarray(target), np.arange(len(weights))).all():
@@ -71,7 +72,7 @@ def check_loss(loss: RecordLoss, form: Form, exact: bool, data: tuple[Any, ...])
     arrays = form.arrays(np.zeros(form.size), exact=exact)
     first = in_precision(jax.tree.map(lambda a: np.asarray(a)[0], data), exact=exact)
     try:
-        closed, found = jax.make_jaxpr(lambda arrays, *record: loss(form.whole(arrays), *record),
+        closed, found = jax.make_jaxpr(lambda arrays, *record: loss(form.whole(arrays), *record),  # pyright: ignore
                                        return_shape=True)(arrays, *first)
     except (TypeError, ValueError, IndexError, AttributeError, RuntimeError) as error:
         half = "'NoneType'" in str(error)  # of equinox.partition, which leaves None for what is in the other one
@@ -111,7 +112,8 @@ def check_gradient(loss: RecordLoss, form: Form, params: object, exact: bool, da
     def finite(make: Callable[[tuple[int, ...]], Any]) -> bool:
         return all(np.isfinite(array).all() for array in gradient(arrays, record(make)))
 
-    if not any(finite(make) for make in (lambda shape: rng.normal(size=shape), np.ones, np.zeros)):
+    makes: tuple[Callable[[tuple[int, ...]], Any], ...] = lambda shape: rng.normal(size=shape), np.ones, np.zeros
+    if not any(map(finite, makes)):
         raise InputError("loss", "must have a finite gradient at the first parameters, and has none on made-up records",
                          "not finite", "look for logarithms and roots of 0; nothing was trained")
 

@@ -37,8 +37,8 @@ class Described:
     value: Any
 
     def tree_flatten(self) -> tuple[tuple[Any, ...], Any]:
-        held = {name: getattr(self.value, name) for name in names(type(self.value))}
-        numbers = tuple(name for name in numeric(type(self.value)) if held[name] is not None)
+        held = {name: getattr(self.value, name) for name in names(type(self.value))}  # pyright: ignore
+        numbers = tuple(name for name in numeric(type(self.value)) if held[name] is not None)  # pyright: ignore
         rest = tuple((name, value) for name, value in held.items() if name not in numbers)
         return tuple(held[name] for name in numbers), (type(self.value), numbers, rest)
 
@@ -58,6 +58,6 @@ def numbered(kind: type[Kind]) -> type[Kind]:
     def flatten(value: object) -> Any:
         return Described(value).tree_flatten()
 
-    jax.tree_util.register_pytree_node(kind, flatten, lambda structure, numbers:
+    jax.tree_util.register_pytree_node(kind, flatten, lambda structure, numbers:  # pyright: ignore
                                        Described.tree_unflatten(structure, numbers).value)
     return kind

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-from jax.core import eval_jaxpr
+from jax.core import eval_jaxpr  # pyright: ignore
 from jax.extend import core
 
 from lastiterate.engine.convolution import convolved, handled, largest
@@ -55,7 +55,7 @@ def _apply(jaxpr: core.Jaxpr, eqn: Any, found: list[Any]) -> list[Any]:
     if here is not None and handled(eqn.primitive.name, params, found, eqn.outvars[0].aval.size):
         return [here(*found, params)]
     given = {v: value for v, value in zip(eqn.invars, found, strict=True) if not isinstance(v, core.Literal)}
-    alone = jaxpr.replace(constvars=(), invars=[*given], outvars=[*eqn.outvars], eqns=[eqn],
+    alone = jaxpr.replace(constvars=(), invars=[*given], outvars=[*eqn.outvars], eqns=[eqn],  # pyright: ignore
                           debug_info=jaxpr.debug_info._replace(arg_names=None, result_paths=None))
     return eval_jaxpr(alone, (), *given.values())
 
@@ -72,7 +72,7 @@ def inlined(eqn: core.JaxprEqn) -> bool:
 def program(function: Callable[..., Any], *args: object) -> tuple[Any, Any]:
     """The traced function of the flat leaves of its arguments, and how its results are nested."""
     leaves, tree = jax.tree.flatten(args)
-    closed, shape = jax.make_jaxpr(lambda *flat: function(*jax.tree.unflatten(tree, flat)), return_shape=True)(*leaves)
+    closed, shape = jax.make_jaxpr(lambda *flat: function(*jax.tree.unflatten(tree, flat)), return_shape=True)(*leaves)  # pyright: ignore
     return closed, jax.tree.structure(shape)
 
 

@@ -55,12 +55,12 @@ PARTS: dict[type, Executed] = {
     PrivateMean: Executed(lambda part, slices, n, d, key: noisy_mean(slices, n, d, part, key), centred),
     PrivateTargetMean: Executed(lambda part, slices, n, d, key: noisy_target_mean(slices, n, part, key),
                                 lambda part, rows, found: rows),
-    SquareRoots: Executed(lambda *_: NOTHING, lambda part, rows, found: square_roots(rows)),
-    UnitRows: Executed(lambda *_: NOTHING, lambda part, rows, found: unit_rows(rows)),
+    SquareRoots: Executed(lambda part, slices, n, d, key: NOTHING, lambda part, rows, found: square_roots(rows)),
+    UnitRows: Executed(lambda part, slices, n, d, key: NOTHING, lambda part, rows, found: unit_rows(rows)),
     CosineFeatures: Executed(lambda part, slices, n, d, key: noisy_cosines(slices, n, part, key), with_cosines),
     PrivateCovariance: Executed(_covariance, lambda part, rows, found: whitened(rows, found)),
     # measured where the steps read the rows, with their intercept: engine/model.py
-    TopEigenvalue: Executed(lambda *_: NOTHING, lambda part, rows, found: rows),
+    TopEigenvalue: Executed(lambda part, slices, n, d, key: NOTHING, lambda part, rows, found: rows),
 }
 
 

@@ -16,7 +16,7 @@ from functools import lru_cache
 from threading import Lock
 from typing import Any, TypeVar
 
-from threadpoolctl import ThreadpoolController
+from threadpoolctl import ThreadpoolController  # pyright: ignore
 
 Item = TypeVar("Item")
 Found = TypeVar("Found")
@@ -33,7 +33,7 @@ class _OneThread:
     def __enter__(self) -> None:
         with self.lock:
             if not self.inside:
-                self.limit = _libraries().limit(limits=1, user_api="blas")
+                self.limit = _libraries().limit(limits=1, user_api="blas")  # pyright: ignore[reportUnknownMemberType]
             self.inside += 1
 
     def __exit__(self, *_: object) -> None:

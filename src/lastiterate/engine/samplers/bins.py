@@ -61,7 +61,7 @@ def sorted_by_bin(n: int, bins: int, key: Key) -> tuple[jax.Array, jax.Array]:
 @partial(jax.jit, static_argnums=(0, 1, 2))
 def by_bin(n: int, bins: int, more: int, data: object, key: Key) -> tuple[Any, jax.Array]:
     order, begins = sorted_by_bin(n, bins, key)
-    return jax.tree.map(lambda a: jnp.pad(jnp.asarray(a)[order], ((0, more),) + ((0, 0),) * (a.ndim - 1)), data), begins
+    return jax.tree.map(lambda a: jnp.pad(jnp.asarray(a)[order], ((0, more),) + ((0, 0),) * (a.ndim - 1)), data), begins  # pyright: ignore
 
 
 def balls_in_bins(batching: BallsInBins, n: int, most: int) -> Bins:

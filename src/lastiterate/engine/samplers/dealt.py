@@ -28,7 +28,7 @@ class Dealt(NamedTuple):
 
 
 @partial(jax.jit, static_argnums=(2, 3))
-def _of_passes(key: Key, first: Number, many: int, n: int) -> jax.Array:
+def _of_passes(key: Key, first: Number | np.uint64, many: int, n: int) -> jax.Array:
     order = stream(key, ORDER)
     return jax.vmap(lambda number: bits(stream(order, number), 0, n))(first + jnp.arange(many, dtype=jnp.uint64))
 

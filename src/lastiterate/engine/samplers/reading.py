@@ -45,7 +45,7 @@ def over_places(places: jax.Array, n: int, most: int, read: Read, data: object) 
     """Sum over the records at ``places`` (past the end: none), in equal chunks of at most ``most``."""
     chunks = -(-places.size // most)
     rows = -(-places.size // chunks)
-    cut = jnp.pad(places, (0, chunks * rows - places.size), constant_values=n).reshape(chunks, rows)
+    cut = jnp.pad(places, (0, chunks * rows - places.size), constant_values=n).reshape(chunks, rows)  # pyright: ignore
     return over_chunks(lambda chunk: read(taken(data, chunk, n)), cut)
 
 

@@ -56,7 +56,7 @@ class ReshuffledEachPass(DealtEachPass):
 @partial(jax.jit, static_argnums=(0, 1))
 def into_fresh_blocks(layout: Layout, n: int, data: object, key: Key) -> Any:
     """Arranged records in blocks of a uniform order, in public order within each."""
-    blocks = jnp.pad(permutation(key, 0, n), (0, -n % layout.size), constant_values=n).reshape(-1, layout.size)
+    blocks = jnp.pad(permutation(key, 0, n), (0, -n % layout.size), constant_values=n).reshape(-1, layout.size)  # pyright: ignore
     return moved(layout, jnp.sort(blocks, axis=1).ravel()[:n], data)
 
 

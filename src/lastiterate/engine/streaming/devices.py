@@ -28,7 +28,7 @@ class Devices:
     count: int = 1
 
     def __post_init__(self) -> None:
-        if isinstance(self.count, bool) or not isinstance(self.count, int) or self.count < 1:
+        if isinstance(self.count, bool) or not isinstance(self.count, int) or self.count < 1:  # pyright: ignore
             raise InputError("devices", "must be a positive whole number", self.count)
         found = jax.devices() if self.count > 1 else ()
         if self.count > 1 and self.count > len(found):
@@ -58,7 +58,7 @@ class Devices:
         if self.count == 1:
             return records
         shared = NamedSharding(self._mesh, PartitionSpec(None, "records"))
-        return tuple(jax.make_array_from_process_local_data(shared, part) for part in records)
+        return tuple(jax.make_array_from_process_local_data(shared, part) for part in records)  # pyright: ignore
 
     @property
     def part(self) -> tuple[int, int]:

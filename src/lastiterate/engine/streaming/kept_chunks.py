@@ -27,7 +27,8 @@ class Repeated:
     chunks: int
     folder: Path | None = None
     _scratch: Scratch = field(init=False, repr=False)
-    _kept: list[tuple[int, np.ndarray, np.ndarray]] = field(init=False, default_factory=list, repr=False)
+    _kept: list[tuple[int, np.ndarray, np.ndarray]] = field(
+        init=False, default_factory=list[tuple[int, np.ndarray, np.ndarray]], repr=False)
     _next: int = field(init=False, default=0, repr=False)  #: the first page that is not written
 
     def __post_init__(self) -> None:

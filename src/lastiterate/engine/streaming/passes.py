@@ -75,7 +75,7 @@ class Passes:
     part: tuple[int, int] = (0, 1)  #: which process this is, of how many that share the records
     _once: Sorted | None = field(init=False, default=None, repr=False)  #: the draw of the whole run
     _arranged: Kept | None = field(init=False, default=None, repr=False)  #: all records, in public order
-    _read: list[Scratch] = field(init=False, default_factory=list, repr=False)  #: of passes that are over
+    _read: list[Scratch] = field(init=False, default_factory=list[Scratch], repr=False)  #: of passes that are over
 
     def close(self) -> None:
         """Give scratch space back."""
@@ -94,7 +94,7 @@ class Passes:
         """Of arranged records."""
         return RecordForm.of(self.arrange(first_record(self.source)))
 
-    def arranged(self, first: int = 0, most: int | None = None) -> Iterator[Piece]:
+    def arranged(self, first: int = 0, most: int | None = None) -> Generator[Piece, None, None]:
         """One pass in public order, ``most`` records at a time."""
         for piece in counted(self.source, self.run.n, first, most):
             yield self.arrange(piece)
@@ -110,7 +110,7 @@ class Passes:
             yield from self._arranged.pieces(most)
             return
         begin, end = self.own
-        with closing(self.arranged(begin, most)) as pieces:  # type: ignore[type-var]
+        with closing(self.arranged(begin, most)) as pieces:
             cursor = Cursor(pieces)
             yield from cursor.take(end - begin)
             if end == self.run.n:
