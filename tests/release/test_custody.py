@@ -18,7 +18,7 @@ from lastiterate.estimators import DPHuberRidge, DPLogisticRegression
 from lastiterate.ledger import GaussianFilter, Ledger, RenyiFilter
 from lastiterate.release import composition_reminder, datafile, linear, open_dataset
 from lastiterate.release.answers import Labels
-from lastiterate.release.charging import charging_of
+from lastiterate.release.charging import charging_of, keyed_digest, weights_hash
 from lastiterate.release.fitted import Fitted
 from lastiterate.release.kinds import LINEAR
 from lastiterate.release.linear_plans import Budget
@@ -239,6 +239,22 @@ def test_two_that_begin_at_once_draw_one_noise(killed: bool, ledger: Ledger, key
         with pytest.raises(li.InputError, match="by another process"):
             ordered(other, **asked)
     assert [release.state for release in ledger.total().releases] == ["released"]
+
+
+def test_the_ledger_knows_the_data_of_the_process_that_goes_on(ledger: Ledger, key: Path, tmp_path: Path) -> None:
+    """One that comes later, with other data, is refused by the checkpoint: what it read is not what was trained on."""
+    asked = dict(epsilon=1.0, delta=1e-6, ledger=ledger, dataset="a", checkpoint=tmp_path / "c", checkpoint_key=key)
+    rows, y = records()
+
+    def other() -> None:
+        with pytest.raises(Interrupted):
+            li.train(RUN, (rows + 1, y), progress=interrupt, checkpoint_every=0.0, **asked)
+
+    with pytest.raises(li.InputError, match="other data"):
+        ordered(other, **asked)
+    model = li.train(RUN, (rows + 1, y), **asked)
+    known = ledger.remembered(weights_hash(model))
+    assert known is not None and known[1] == keyed_digest(known[0].token, (rows + 1, y))
 
 
 def test_a_run_has_one_first_checkpoint(ledger: Ledger) -> None:
