@@ -143,7 +143,8 @@ def test_a_ledger_that_is_mounted_from_its_own_disk_is_seen(ledger: Ledger, monk
     inner.add("ward-3", unit="patient", adjacency="zero-out", filter=GaussianFilter(1.0))
     mounts = ledger.path.with_name("mounts")
     monkeypatch.setattr(database, "MOUNTS", mounts)
-    for name, one in ((str(ledger.path), ledger), (str(inner.path).replace("\\", "\\134").replace(" ", "\\040"), inner)):
+    written = str(inner.path).replace("\\", "\\134").replace(" ", "\\040")
+    for name, one in ((str(ledger.path), ledger), (written, inner)):
         mounts.write_text(f"22 1 8:1 / / rw - ext4 /dev/sda rw\n43 22 8:1 /home/l {name} rw - ext4 /dev/sda rw\n")
         with pytest.raises(InputError, match="mount its whole folder"):
             one.total()
