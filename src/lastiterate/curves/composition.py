@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import fields
+from typing import Any, cast
 
 from lastiterate.curves.allocated_shifts import AllocatedShifts
 from lastiterate.curves.allocation_composition import AllocationPld
@@ -110,7 +111,8 @@ def _check_fields(described: object) -> None:
     for item in fields(described):  # type: ignore[arg-type]
         value, stated = getattr(described, item.name), str(item.type)
         allowed, several = STORED[stated.removeprefix("tuple[").removesuffix(", ...]")], stated.startswith("tuple")
-        for entry in value if isinstance(value, tuple) else (value,):
+        entries = cast(tuple[Any, ...], value) if isinstance(value, tuple) else (value,)
+        for entry in entries:
             number = isinstance(entry, int | float)
             if several != isinstance(value, tuple) or not isinstance(entry, allowed) or (
                     type(entry) is bool) != (stated == "bool") or (
