@@ -53,3 +53,11 @@ def test_a_theorem_that_needs_more_noise_than_the_first_question_is_not_forgotte
 def test_the_sign_of_an_excess_is_exact(delta):
     assert calibration.excess_of(delta, delta) <= 0 < calibration.excess_of(math.nextafter(delta, 1), delta)
     assert calibration.excess_of(0.0, delta) <= 0 < calibration.excess_of(1.0, delta)
+
+
+@pytest.mark.parametrize("n, steps, rate, epsilon, delta", [
+    (627_589, 2, 0.0455, 1.223, 5.1e-11), (1074, 16, 0.0382, 7.07, 3.9e-12)])
+def test_no_noise_is_wasted_where_coarse_curves_are_far_off(n, steps, rate, epsilon, delta):
+    run = li.Run(n=n, steps=steps, step_size=li.Constant(0.5), batching=li.Poisson(rate), clip=1.0,
+                 adjacency="add-remove", loss=li.Logistic(row_norm=1.0, ridge=1e-3, intercept=0.3))
+    assert 0.999 * epsilon < li.calibrate(run, epsilon=epsilon, delta=delta).epsilon(delta) <= epsilon

@@ -375,3 +375,17 @@ def test_group_privacy_of_renyi_curves(size, c):
 def test_more_bad_numbers_are_refused(bad):
     with pytest.raises(InputError):
         bad()
+
+
+def test_a_stored_curve_has_fields_of_their_types() -> None:
+    one = {"type": "Gdp", "mu": 1.0}
+    for told in (one | {"mu": True}, {"type": "Grouped", "curve": one, "size": 1e-3},
+                 {"type": "Grouped", "curve": one, "size": [1]}, {"type": "Grouped", "curve": 1.0, "size": 2},
+                 {"type": "Rdp", "orders": [2.0], "values": [-5.0]},
+                 {"type": "Rdp", "orders": [2.0], "values": [math.nan]}, {"type": "BestOf", "curves": one},
+                 {"type": "Pld", "rate": 0.1, "multipliers": [1.0], "counts": [math.nan]},
+                 {"type": "Selected", "curve": one, "runs": one}):
+        with pytest.raises(InputError, match="curve"):
+            curve_from_dict(told)
+    runs = {"type": "NegativeBinomial", "shape": -0.5, "stop": 0.1}
+    assert curve_from_dict({"type": "Selected", "curve": one, "runs": runs}).curve.mu == 1

@@ -88,3 +88,9 @@ def test_the_last_bits_of_a_law_do_not_place_its_nodes(monkeypatch):
     monkeypatch.setattr(ratio_grid, "_cells", moved)
     for _ in range(6):
         np.testing.assert_allclose(tails(), exact, rtol=1e-10)
+
+
+@pytest.mark.parametrize("a, count", [(1e-5, 10**5), (1e-6, 10**4), (1e-6, 1000), (1e-5, 10**6)])
+def test_ratios_that_are_all_near_1_have_nodes_between_them(a, count):
+    law = mean_of_copies(a, count, 300)
+    assert law.variances()[1] < 1.05 * a * a / count and law.lost < 1e-20

@@ -101,12 +101,25 @@ def test_a_full_disk_keeps_the_last_whole_checkpoint(file: Path, call: str, monk
 
 
 def test_what_a_killed_writer_leaves_is_cleaned(file: Path) -> None:
-    stale = file.with_name(f".{file.name}-abc.part")
+    stale = file.with_name(f".{file.name}-abc_1234.part")
     for act in (lambda: seal(file, KEY, OWNER, 8, BODY), lambda: clean(file), lambda: remove(file)):
         stale.write_bytes(b"cut off")
         act()
         assert not stale.exists()
     assert os.listdir(file.parent) == []
+
+
+def test_what_others_write_beside_a_checkpoint_is_theirs(tmp_path: Path) -> None:
+    """Checkpoints whose names go on behind this one's, and model folders named like it."""
+    file = tmp_path / "fit[1]"
+    others = [tmp_path / f".{name}-abc_1234.part" for name in ("fit[1]-2", "fit[1]-abc_123", "fit1", "fit[1]")]
+    for other in others[:-1]:
+        other.write_bytes(b"half written")
+    others[-1].mkdir()
+    sealed.claim(file, KEY, "t" * 32)
+    seal(file, KEY, OWNER, 1, BODY)
+    remove(file)
+    assert sorted(tmp_path.iterdir()) == sorted(others)
 
 
 def test_keys_from_a_file_and_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -280,7 +280,8 @@ def test_a_value_of_an_untyped_column_is_read_by_itself(kind):
 def test_true_in_a_list_of_numbers_is_one_as_in_an_array():
     transformer = SchemaTransformer(Schema((Numeric("c", -5.0, 5.0),), target="label", classes=("no", "yes")))
     expected = transformer.fit_transform({"c": [1, 0]})
-    for column in ([True, 0.0], (True, np.bool_(False)), np.array([True, False]), ["1", 0]):
+    for column in ([True, 0.0], (True, np.bool_(False)), np.array([True, False]), ["1", 0],
+                   pyarrow.array([True, False])):
         np.testing.assert_array_equal(transformer.fit_transform({"c": column}), expected)
 
 

@@ -11,7 +11,7 @@ from lastiterate.curves.curve import EpsDelta
 from lastiterate.curves.gdp import Gdp
 from lastiterate.curves.renyi import Rdp
 from lastiterate.errors import InputError
-from lastiterate.ledger import GaussianFilter, Ledger, RenyiFilter
+from lastiterate.ledger import GaussianFilter, Ledger, RenyiFilter, database
 
 RUN = "r" * 64
 ASKED = dict(adjacency="zero-out", run=RUN, purpose="test")
@@ -135,6 +135,21 @@ def test_a_ledger_has_one_name(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(os.path, "ismount", lambda path: path == ledger.path)
     with pytest.raises(InputError, match="mount its whole folder"):
         ledger.total()
+
+
+def test_a_ledger_that_is_mounted_from_its_own_disk_is_seen(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python compares numbers of disks, which are the same there."""
+    inner = Ledger(ledger.path.with_name("a b\\c"))
+    inner.add("ward-3", unit="patient", adjacency="zero-out", filter=GaussianFilter(1.0))
+    mounts = ledger.path.with_name("mounts")
+    monkeypatch.setattr(database, "MOUNTS", mounts)
+    written = str(inner.path).replace("\\", "\\134").replace(" ", "\\040")
+    for name, one in ((str(ledger.path), ledger), (written, inner)):
+        mounts.write_text(f"22 1 8:1 / / rw - ext4 /dev/sda rw\n43 22 8:1 /home/l {name} rw - ext4 /dev/sda rw\n")
+        with pytest.raises(InputError, match="mount its whole folder"):
+            one.total()
+    mounts.unlink()
+    assert ledger.total().releases == inner.total().releases == ()
 
 
 def test_files_are_the_owners_alone(ledger: Ledger) -> None:

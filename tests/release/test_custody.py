@@ -1,7 +1,9 @@
 """Fits that are charged to a ledger and kept in checkpoints: what is charged when, once, and what is refused first."""
 
 import json
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,7 @@ from lastiterate.estimators import DPHuberRidge, DPLogisticRegression
 from lastiterate.ledger import GaussianFilter, Ledger, RenyiFilter
 from lastiterate.release import composition_reminder, datafile, linear, open_dataset
 from lastiterate.release.answers import Labels
-from lastiterate.release.charging import charging_of
+from lastiterate.release.charging import charging_of, keyed_digest, weights_hash
 from lastiterate.release.fitted import Fitted
 from lastiterate.release.kinds import LINEAR
 from lastiterate.release.linear_plans import Budget
@@ -241,6 +243,22 @@ def test_two_that_begin_at_once_draw_one_noise(killed: bool, ledger: Ledger, key
     assert [release.state for release in ledger.total().releases] == ["released"]
 
 
+def test_the_ledger_knows_the_data_of_the_process_that_goes_on(ledger: Ledger, key: Path, tmp_path: Path) -> None:
+    """One that comes later, with other data, is refused by the checkpoint: what it read is not what was trained on."""
+    asked = dict(epsilon=1.0, delta=1e-6, ledger=ledger, dataset="a", checkpoint=tmp_path / "c", checkpoint_key=key)
+    rows, y = records()
+
+    def other() -> None:
+        with pytest.raises(Interrupted):
+            li.train(RUN, (rows + 1, y), progress=interrupt, checkpoint_every=0.0, **asked)
+
+    with pytest.raises(li.InputError, match="other data"):
+        ordered(other, **asked)
+    model = li.train(RUN, (rows + 1, y), **asked)
+    known = ledger.remembered(weights_hash(model))
+    assert known is not None and known[1] == keyed_digest(known[0].token, (rows + 1, y))
+
+
 def test_a_run_has_one_first_checkpoint(ledger: Ledger) -> None:
     """Between looking for a checkpoint and writing one another process may write its own: of other data, perhaps."""
     token, written = ledger.reserve("a", Gdp(0.1), adjacency="zero-out", run="r" * 64, purpose="test"), list[int]()
@@ -248,6 +266,31 @@ def test_a_run_has_one_first_checkpoint(ledger: Ledger) -> None:
     with pytest.raises(li.InputError, match="another process"):
         ledger.count(token, 1, lambda: written.append(2))
     assert written == [1] and ledger.counter(token) == 1
+
+
+def test_a_copy_of_the_claim_is_no_second_beginning(ledger: Ledger, key: Path, tmp_path: Path) -> None:
+    """A process that is killed between its first checkpoint and the ledger's word on it, and goes on, has begun: who
+    copied the claim meanwhile would draw other noise under the same line."""
+    asked = dict(epsilon=1.0, delta=1e-6, ledger=ledger, dataset="a", checkpoint_key=key)
+
+    def dies() -> None:
+        (tmp_path / "copy").write_bytes((tmp_path / "c").read_bytes())
+        raise Interrupted
+
+    def go_on() -> None:
+        with pytest.raises(Interrupted):
+            li.train(RUN, records(), progress=interrupt, checkpoint=tmp_path / "c", **asked)
+
+    with pytest.raises(Interrupted):
+        ordered(dies, checkpoint=tmp_path / "c", **asked)
+    go_on()
+    with closing(sqlite3.connect(ledger.path)) as connection, connection:
+        connection.execute("UPDATE releases SET checkpoint = 0")
+        connection.execute("DELETE FROM events WHERE number = (SELECT MAX(number) FROM events)")
+    go_on()
+    with pytest.raises(li.InputError, match="rolled back"):
+        li.train(RUN, records(), checkpoint=tmp_path / "copy", **asked)
+    assert ledger.verify() == ()
 
 
 def test_a_claim_replaces_no_checkpoint(key: Path, tmp_path: Path) -> None:

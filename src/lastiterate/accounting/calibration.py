@@ -130,7 +130,7 @@ def _costly_search(run: Run, field: str, epsilon: float, delta: float, at_least:
         return lambda x: excess_of(Certificate.of(candidate(x), asked, at_least).coarse_delta(epsilon, times), delta)
 
     asked, root = holding, Root(0.0 if field == "noise" else -math.log(run.steps), 2.0)
-    for times, enough, tries, longest in ((2, 0.02, 60, 4.0), (1, 1.5e-3, 40, 0.1), (0, 4e-4, 3, 0.1)):
+    for times, enough, tries, longest in ((2, 0.02, 60, 4.0), (1, 1.5e-3, 40, 0.1), (0, 4e-4, 10, 0.1)):
         if times == 0:
             asked = (Certificate.of(candidate(root.at), asked, at_least).coarse_best(epsilon, 1).theorem,)
         found = falling_root(excess(times, asked), root.at, root.slope, enough=enough, tries=tries,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from dataclasses import fields
+from typing import Any, cast
 
 from lastiterate.curves.allocated_shifts import AllocatedShifts
 from lastiterate.curves.allocation_composition import AllocationPld
@@ -88,6 +90,9 @@ KINDS: dict[str, type] = {kind.__name__: kind for kind in (
     AllocatedShifts, PerturbedObjective, BestOf, WorstOf, WithFailure, Exchanged, Grouped, Selected, NegativeBinomial,
     PoissonRuns)}
 """What a stored curve is made of."""
+STORED: dict[str, type | tuple[type, ...]] = {"float": (float, int), "int": int, "bool": bool, "Curve": Curve,
+                                              "Runs": (NegativeBinomial, PoissonRuns)}
+"""What fields hold, by their annotations."""
 DEEPEST = 64
 """Levels of curves and lists in each other that are read."""
 
@@ -97,4 +102,22 @@ def curve_from_dict(data: object) -> Curve:
     found = codec.decode(data, "curve", KINDS, DEEPEST)
     if not isinstance(found, Curve):
         raise InputError("curve", "must be a JSON object with the type of a curve", type(found).__name__)
+    _check_fields(found)
     return found
+
+
+def _check_fields(described: object) -> None:
+    """Refuse what is not of the type of its field, and numbers below 0: no group has a thousandth of a record."""
+    for item in fields(described):  # type: ignore[arg-type]
+        value, stated = getattr(described, item.name), str(item.type)
+        allowed, several = STORED[stated.removeprefix("tuple[").removesuffix(", ...]")], stated.startswith("tuple")
+        entries = cast(tuple[Any, ...], value) if isinstance(value, tuple) else (value,)
+        for entry in entries:
+            number = isinstance(entry, int | float)
+            if several != isinstance(value, tuple) or not isinstance(entry, allowed) or (
+                    type(entry) is bool) != (stated == "bool") or (
+                    number and not entry >= (-1 if item.name == "shape" else 0)):
+                raise InputError("curve", f"must have a field {item.name!r} of type {stated}, not below 0",
+                                 type(entry).__name__)
+            if not number:
+                _check_fields(entry)

@@ -69,7 +69,13 @@ def _grouped(law: Law) -> tuple[Array, Array, Array, Array]:
     total = np.add.reduceat(mass, starts)
     last = np.append(starts[1:], value.size) - 1
     means = np.add.reduceat(mass * value, starts) / total
-    return _short(means), _short(total), _short(value[starts]), _short(value[last])
+    return _short_ratios(means), _short(total), _short_ratios(value[starts]), _short_ratios(value[last])
+
+
+def _short_ratios(ratios: Array) -> Array:
+    """Near 1 the digits of what they are away from it: many copies with much noise have all of their means there."""
+    near = np.abs(ratios - 1) < 0.5
+    return np.where(near, 1 + _short(ratios - 1), _short(ratios))
 
 
 def _short(numbers: Array) -> Array:

@@ -68,7 +68,8 @@ def _arrow_columns(data: Any) -> dict[str, Any]:
 
 def _cells(name: str, column: object, number: bool) -> Cells:
     if type(column).__module__.startswith("pyarrow"):
-        return cells_by_kind(name, column, number)
+        kept: Any = column  # true is 1, as in an untyped column, which one missing value makes of it in pandas
+        return cells_by_kind(name, kept.cast("int8") if number and str(kept.type) == "bool" else kept, number)
     # of a list every value as it is: one of another kind would make others text, or true a 1
     values = np.asarray(column, object if isinstance(column, list | tuple) else None)
     held = set(map(type, values.tolist())) if values.ndim == 1 and values.dtype.kind == "O" else ()

@@ -110,6 +110,8 @@ class Keeper:
         same = key is None or np.array_equal(self._secret, np.asarray(key))
         if (key is not None) != bool(self._given[0]) or not same:
             raise InputError("seed", "is not what the checkpoint was begun with", None, "give the same seed, or none")
+        if self._number > self.least:  # it was killed between the file and the ledger's word
+            self.counted(self._number, lambda: None)
         self._last = time.monotonic()
 
     def drawn(self, which: int) -> np.ndarray:

@@ -9,6 +9,7 @@ random salt.
 from __future__ import annotations
 
 import errno
+import glob
 import hmac
 import json
 import os
@@ -29,6 +30,8 @@ from lastiterate.errors import InputError
 
 MAGIC = b"LICKPT2\n"
 LONGEST_HEADER = 4096
+RANDOM = "?" * 8
+"""What ``tempfile`` puts into a name; more than that belongs to a file with a longer name."""
 VARIABLE, FILE_VARIABLE = "LASTITERATE_CHECKPOINT_KEY", "LASTITERATE_CHECKPOINT_KEY_FILE"
 HELP = f"write 64 hexadecimal digits to a file of mode 0600, or into the variable {VARIABLE}"
 
@@ -173,8 +176,9 @@ def remove(path: Path) -> None:
 
 def clean(path: Path) -> None:
     """Delete what writers that were killed left beside a checkpoint (ciphertext, cut off)."""
-    for stale in path.parent.glob(f".{path.name}-*.part"):
-        stale.unlink(missing_ok=True)
+    for stale in path.parent.glob(f".{glob.escape(path.name)}-{RANDOM}.part"):
+        if not stale.is_dir():  # of a model's folder with this name
+            stale.unlink(missing_ok=True)
 
 
 def _written(path: Path, content: bytes, new: bool) -> None:

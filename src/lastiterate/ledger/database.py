@@ -15,6 +15,7 @@ from lastiterate.errors import InputError
 APPLICATION = 0x4C495442  #: marks the file as a ledger of this library
 VERSION = 2
 """Format 1 had no events; it is still read and written, and can be upgraded."""
+MOUNTS = Path("/proc/self/mountinfo")
 PATIENCE = 60.0
 """Seconds that a process waits for another one's transaction."""
 PASSING = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL,
@@ -93,9 +94,19 @@ def _check_name(path: Path) -> None:
         with suppress(FileNotFoundError):
             if draft.samefile(own):
                 draft.unlink()
-    if own.stat().st_nlink > 1 or os.path.ismount(own):
+    if own.stat().st_nlink > 1 or _is_mounted(own):
         raise InputError("ledger", "must have one name, in the folder where it was made: charges under another one "
                          "would be lost", str(path), "remove the other hard links, and mount its whole folder")
+
+
+def _is_mounted(file: Path) -> bool:
+    """``os.path.ismount`` sees what comes from another disk, and Linux lists what comes from the same one, too."""
+    name = "".join(f"\\{ord(c):03o}" if c in " \t\n\\" else c for c in str(file))
+    try:
+        listed = {os.fsdecode(line.split(b" ")[4]) for line in MOUNTS.read_bytes().splitlines()}
+    except (OSError, IndexError):
+        listed = set[str]()
+    return name in listed or os.path.ismount(file)
 
 
 def _check(connection: sqlite3.Connection) -> None:

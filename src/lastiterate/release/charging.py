@@ -154,8 +154,7 @@ class Charging:
     def remember(self, data: object) -> None:
         """Keep a keyed digest of the records that were trained on: who forgets some of them later must have the same.
         """
-        begun = self.keeper is not None and self.keeper.least > 0  # then the data are known, and the checkpoint's
-        if self.ledger is not None and self._charged and not begun:
+        if self.ledger is not None and self._charged:
             self.ledger.remember(self._token, keyed_digest(self._token, data))
 
     def compare(self, model: Fitted | None, data: object) -> None:

@@ -174,7 +174,7 @@ def reserved(where: Path, size: int) -> Path:
 
 def clean(where: Path) -> None:
     """Remove what processes that were killed while they saved this folder left beside it."""
-    for stale in where.parent.glob(f".{glob.escape(where.name)}-*{UNFINISHED}"):
+    for stale in where.parent.glob(f".{glob.escape(where.name)}-{'?' * 8}{UNFINISHED}"):  # as tempfile names them
         held = _hold(stale)
         if held is not None or fcntl is None:
             shutil.rmtree(stale, ignore_errors=True)

@@ -49,11 +49,11 @@ def executed(kind: Kind, order: Order) -> Fitted:
     warn_of_dumps()
     with order.charging.reading():
         order = order.opened()
-        if (kind.tables or order.kept is not None) and not order.in_pieces:
-            order.charging.remember(order.data if order.kept is None else order.kept)
         remembered = composition_reminder.REMINDER.begins(order.data, order.seed, tables=kind.tables)
         found = kind.home.fit(order, key)
     composition_reminder.REMINDER.after(remembered)
+    if (kind.tables or order.kept is not None) and not order.in_pieces:  # behind what a checkpoint refuses
+        order.charging.remember(order.data if order.kept is None else order.kept)
     added = (*order.caveats, *found.conditions, *(() if order.seed is None else (SEED,)))
     return replace(found, proof=replace(order.certificate, caveats=(*order.certificate.caveats, *added)))
 
