@@ -35,6 +35,10 @@ def _sheet(title: str, source: str, rows: tuple[Row, ...], subject: Subject, nam
     return {name: "\n".join(parts)}
 
 
+def _purpose(subject: Subject) -> str:
+    return stated_by_releaser(subject, "purpose")
+
+
 def _privacy(subject: Subject) -> str:
     other = subject.body["epsilon_replace_one"]
     if other is None or records_moved(subject.body["adjacency"]) != 1:
@@ -62,8 +66,7 @@ def _facts(subject: Subject) -> str:
 
 
 def _software(subject: Subject) -> str:
-    found = subject.body.get("software") or {}
-    return "; ".join(f"{name}: {text}" for name, text in found.items()) or "not recorded"
+    return "; ".join(f"{name}: {text}" for name, text in subject.software.items()) or "not recorded"
 
 
 def _composition(subject: Subject) -> str:
@@ -138,7 +141,7 @@ NIST = (
     Row("exposure by collection", THEIRS, _collection),
 )
 EDPB = (
-    Row("purpose and context", THEIRS, lambda subject: stated_by_releaser(subject, "purpose")),
+    Row("purpose and context", THEIRS, _purpose),
     Row("membership inference", OURS, _membership), Row("attribute inference", BOTH, _versions),
     Row("reconstruction of training data, model inversion", BOTH, _reconstruction),
     Row("exfiltration, regurgitation through queries", BOTH, _fixed(
