@@ -8,12 +8,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from io import BufferedReader
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from lastiterate.errors import InputError
-
-if TYPE_CHECKING:
-    from _typeshed import WriteableBuffer
 
 MOST = 2**31
 """Bytes that a compressed file may unpack to, unless ``unpacked_limit`` says otherwise."""
@@ -61,7 +57,7 @@ class Unpacked(gzip.GzipFile):
         self._counted(len(found))
         return found
 
-    def readinto(self, buffer: WriteableBuffer) -> int:
+    def readinto(self, buffer: bytearray | memoryview) -> int:  # pyright: ignore[reportIncompatibleMethodOverride]
         got = super().readinto(buffer)
         self._counted(got)
         return got

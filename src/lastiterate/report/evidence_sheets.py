@@ -7,6 +7,7 @@ an audit's report and the releaser's statement alone, and each says which of the
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from lastiterate.accounting.wording import rounded_down, rounded_up
@@ -33,10 +34,6 @@ def _sheet(title: str, source: str, rows: tuple[Row, ...], subject: Subject, nam
              "command `lastiterate verify` derives every number of it again.", "",
              "| question | answered by | answer |", "|---|---|---|", *answered, ""]
     return {name: "\n".join(parts)}
-
-
-def _purpose(subject: Subject) -> str:
-    return stated_by_releaser(subject, "purpose")
 
 
 def _privacy(subject: Subject) -> str:
@@ -141,7 +138,7 @@ NIST = (
     Row("exposure by collection", THEIRS, _collection),
 )
 EDPB = (
-    Row("purpose and context", THEIRS, _purpose),
+    Row("purpose and context", THEIRS, partial(stated_by_releaser, name="purpose")),
     Row("membership inference", OURS, _membership), Row("attribute inference", BOTH, _versions),
     Row("reconstruction of training data, model inversion", BOTH, _reconstruction),
     Row("exfiltration, regurgitation through queries", BOTH, _fixed(
