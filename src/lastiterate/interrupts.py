@@ -20,7 +20,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -83,7 +83,7 @@ def sentence() -> str:
 
 
 @contextmanager
-def heard() -> Iterator[None]:
+def heard() -> Generator[None]:
     """The work that a Ctrl-C stops; before and behind it one is only remembered."""
     _now.heard, _now.outcome = True, NOTHING
     try:
@@ -94,7 +94,7 @@ def heard() -> Iterator[None]:
 
 
 @contextmanager
-def later() -> Iterator[None]:
+def later() -> Generator[None]:
     """A piece of work that is done whole: a Ctrl-C meanwhile is raised behind it."""
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -25,7 +25,8 @@ LISTS = {"charged": "other releases and tunings that a budget paid for", "not_ch
 """Entries that hold a list of texts."""
 FACTS = ("fact", "source")
 AUDIT = ("protocol", "fixed_on", "result", "settings")
-SETTINGS = {"attack": str, "trials": int, "failure": float, "delta": float, "seed": int}
+SETTINGS: dict[str, type[str | int | float]] = {
+    "attack": str, "trials": int, "failure": float, "delta": float, "seed": int}
 """What fixes an audit before training, so that it can be repeated and its report compared."""
 ENTRIES = (*TEXTS, *LISTS, "public_facts", "audit")
 """All that a statement may hold."""

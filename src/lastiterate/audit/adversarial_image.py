@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import jax
 import numpy as np
@@ -111,9 +111,9 @@ def instantiate(run: Run, model: ImageModel, images: np.ndarray, labels: np.ndar
 def all_logits(model: ImageModel, trained: object, images: np.ndarray) -> np.ndarray:
     """Logits (images, models, classes); leaves of ``trained`` have the models as their first axis."""
     def one(image: jax.Array) -> jax.Array:
-        return jax.vmap(lambda params: quick(model.logits)(params, image))(trained)
+        return jax.vmap(lambda params: quick(model.logits)(params, image))(trained)  # pyright: ignore
 
-    return np.asarray(jax.lax.map(one, images, batch_size=min(AT_ONCE, len(images))))
+    return np.asarray(cast(jax.Array, jax.lax.map(one, images, batch_size=min(AT_ONCE, len(images)))))  # pyright: ignore
 
 
 def _known(model: ImageModel, trained: object, images: np.ndarray, labels: np.ndarray, record: int | None) -> int:

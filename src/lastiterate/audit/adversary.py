@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import jax
 import numpy as np
@@ -90,11 +90,11 @@ def attack_network(run: Run, model: ImageModel, neighbours: ImageNeighbours, *, 
 
 def classified(present: np.ndarray, without: np.ndarray, pilot: int) -> tuple[np.ndarray, np.ndarray]:
     """Scores of the models behind the pilot's, positive where the crafted image seems present; features (models, 4)."""
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
+    from sklearn.linear_model import LogisticRegression  # pyright: ignore
+    from sklearn.pipeline import make_pipeline  # pyright: ignore
+    from sklearn.preprocessing import StandardScaler  # pyright: ignore
 
-    rule = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
+    rule = cast(Any, make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000)))
     rule.fit(np.concatenate([present[:pilot], without[:pilot]]), np.repeat([1, 0], pilot))
     return rule.decision_function(present[pilot:]), rule.decision_function(without[pilot:])
 
@@ -116,7 +116,7 @@ def _features(run: Run, model: ImageModel, neighbours: ImageNeighbours, data_set
     form, pair = Form.of(model.params), neighbours.pair
     classes = np.array([neighbours.adversarial, neighbours.original])
 
-    @jax.jit
+    @jax.jit  # pyright: ignore
     def look(thetas: jax.Array) -> jax.Array:
         def one(theta: jax.Array) -> jax.Array:
             params = form.whole(form.arrays(theta, exact=False))

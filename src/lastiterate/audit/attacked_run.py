@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from typing import cast
 
 from lastiterate.audit import networks, trajectory
 from lastiterate.audit.whole import audited_whole
@@ -48,5 +49,5 @@ def lacking(run: Run, attacked: Run) -> tuple[str, ...]:
 def _words(value: object) -> str:
     """The classes of what stands in a field, or a number as it is."""
     if isinstance(value, tuple):
-        return ", ".join(_words(part) for part in value)
+        return ", ".join(_words(part) for part in cast("tuple[object, ...]", value))
     return str(value) if isinstance(value, int | float | str) else type(value).__name__

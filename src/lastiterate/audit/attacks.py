@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import cast
 
 import numpy as np
 
@@ -98,7 +99,7 @@ def _loss_threshold(run: Run, neighbours: Neighbours, present: np.ndarray, witho
         if loss.target_classes == 0:
             # |y| - |z - y| without cancellation for answers far beyond the scores
             along, far = found[:, 0] * np.sign(answer), abs(float(answer))
-            return np.where(along <= far, along, 2 * far - along)
+            return cast(np.ndarray, np.where(along <= far, along, 2 * far - along))
         if loss.outputs == 1:
             return -np.logaddexp(0.0, found[:, 0] * (1 - 2 * int(answer)))
         top = found.max(axis=1)
@@ -160,7 +161,7 @@ def choose_thresholds(present: np.ndarray, without: np.ndarray, trials: int, del
     (m1, s1), (m0, s0) = _location(present), _location(without)
     middle = (m1 * s0 + m0 * s1) / (s0 + s1)
     grid = np.linspace(min(m0 - MARGIN * s0, m1 - MARGIN * s1), max(m0 + MARGIN * s0, m1 + MARGIN * s1), 2001)
-    errors = [np.round(trials * ndtr(z)) for z in ((m0 - grid) / s0, (grid - m1) / s1)]
+    errors: list[np.ndarray] = [np.round(trials * ndtr(z)) for z in ((m0 - grid) / s0, (grid - m1) / s1)]
     expected = epsilon_lower(Counts(errors[0], trials, errors[1], trials), delta, failure / 2)
     return float(middle), float(grid[int(np.argmax(expected))] if expected.max() > 0 else middle)
 

@@ -62,8 +62,8 @@ def weights_after(run: Run, features: np.ndarray, target: np.ndarray, keys: np.n
     rows, labels = arrange(run, features, target)
     with jax.enable_x64(True):
         one = Trainer(run)
-        return looked_at(one.loop, jnp.asarray(one.zero(rows)), (jnp.asarray(rows), jnp.asarray(labels)),
-                         jnp.asarray(keys), checkpoints, lambda weights: weights)
+        start, *data, held = map(jnp.asarray, (one.zero(rows), rows, labels, keys))  # pyright: ignore
+        return looked_at(one.loop, start, tuple(data), held, checkpoints, lambda weights: weights)
 
 
 def trainer(run: Run, loss: RecordLoss, params: object, data: tuple[Any, ...], many: Many | None = None

@@ -6,6 +6,8 @@ Here all models share the class that is nearest on average at the start, and the
 of single models would undo one another. With one model this is the paper's algorithm, its first class kept.
 """
 
+# pyright: basic
+# what JAX makes of functions has no types
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from itertools import combinations, permutations, product
 from types import NoneType
+from typing import cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -226,7 +227,7 @@ def _moments(draws: np.ndarray, weights: np.ndarray, means: np.ndarray, spreads:
 def _distribution(draws: np.ndarray, weights: np.ndarray, means: np.ndarray, spreads: np.ndarray) -> float:
     """The smallest p of two directions."""
     from scipy.special import ndtr  # pyright: ignore
-    from scipy.stats import kstest
+    from scipy.stats import kstest  # pyright: ignore
 
     def along(direction: np.ndarray) -> float:
         middles = means @ direction
@@ -239,6 +240,6 @@ def _distribution(draws: np.ndarray, weights: np.ndarray, means: np.ndarray, spr
                 found += weight * ndtr((values - middle) / size)
             return found
 
-        return float(kstest(draws @ direction, exact).pvalue)
+        return float(kstest(draws @ direction, exact).pvalue)  # pyright: ignore
 
-    return min(along(np.ones(means.shape[1])), along(np.arange(means.shape[1]) - 1.2))
+    return min(along(one) for one in (np.ones(means.shape[1]), cast(np.ndarray, np.arange(means.shape[1]) - 1.2)))

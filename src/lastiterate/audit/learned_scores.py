@@ -7,6 +7,7 @@ data set with the record are ``one``, without it ``two``.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import cast
 
 import numpy as np
 
@@ -26,7 +27,7 @@ def discriminant(one: np.ndarray, two: np.ndarray, shrink: float | None = None) 
     shrink = min(1.0, gap.size / len(one)) if shrink is None else shrink
     spread = (1 - shrink) * spread + shrink * np.diag(np.diag(spread))
     scale = max(float(np.diag(spread).mean()), 1e-300)
-    direction = np.linalg.solve(spread + SMALL * scale * np.eye(gap.size), gap)
+    direction = cast(np.ndarray, np.linalg.solve(spread + SMALL * scale * np.eye(gap.size), gap))
     return lambda features: features @ direction
 
 

@@ -89,7 +89,7 @@ def violations(run: Run, pair: Neighbours, size: int) -> tuple[str, ...]:
     try:
         one = fit_network(run, grown, start(), (infinite,), key)
     except InputError:  # refused because of a record
-        one = {}
+        one = dict[str, np.ndarray]()
     same = bool(one) and all(np.array_equal(one[name], two[name]) for name in SHAPES)
     return () if same else ("a record whose gradient is no number changes the model",)
 

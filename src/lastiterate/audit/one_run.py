@@ -162,7 +162,7 @@ def _guesses(count: int, upper: float, delta: float, failure: float) -> int:
 
     Nothing but the run's description decides it, so that it needs no share of the failure probability.
     """
-    from scipy.optimize import brentq
+    from scipy.optimize import brentq  # pyright: ignore
     from scipy.special import ndtr, ndtri  # pyright: ignore
 
     mu = 3.0

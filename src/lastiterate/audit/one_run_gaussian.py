@@ -9,6 +9,7 @@ an exact confidence bound.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -40,9 +41,9 @@ def shares_of_move(run: Run) -> np.ndarray | None:
 
 def gaussian_mu(scores: np.ndarray, present: np.ndarray, shares: np.ndarray, failure: float) -> float | None:
     """Lower bound on mu, except with probability ``failure``; ``None`` where the scores cannot be what is described."""
-    from scipy.optimize import brentq
+    from scipy.optimize import brentq  # pyright: ignore
     from scipy.special import nctdtr  # pyright: ignore
-    from scipy.stats import kstest, levene
+    from scipy.stats import kstest, levene  # pyright: ignore
 
     count, moved = len(scores), shares * present
     centred = moved - moved.mean()
@@ -54,8 +55,8 @@ def gaussian_mu(scores: np.ndarray, present: np.ndarray, shares: np.ndarray, fai
     spread = math.sqrt(float(left @ left) / (count - 2))
     if not spread > 1e-9 * float(np.abs(scores).max()):
         return None  # no noise that numbers of this size could show
-    fits = min(kstest(left / spread, "norm").pvalue, levene(left[present], left[~present]).pvalue)
-    if fits < MISFIT:
+    fits: list[Any] = [kstest(left / spread, "norm"), levene(left[present], left[~present])]
+    if min(one.pvalue for one in fits) < MISFIT:
         return None
     t = slope * math.sqrt(square) / spread
 

@@ -157,7 +157,7 @@ class AuditReport:
             shape = "the laws are not known to be Gaussian, or do not look so"
         else:
             shape = f"{shown(self.lower_gaussian, math.floor)} ({self.taken})"
-        tried, several = {one.neighbours: [] for one in self.seen}, len(self.seen) > 1
+        tried, several = {one.neighbours: list[Seen]() for one in self.seen}, len(self.seen) > 1
         for one in self.seen:
             tried[one.neighbours].append(one)
         return [

@@ -29,7 +29,7 @@ def scores(run: Run, neighbours: Neighbours, trials: int, progress: Progress | N
     keys = np.stack([seeded_key(seed) for seed in guesses])
     both = (neighbours.with_record, neighbours.without_record)
     known = [last_of(run, in_batches(run, data_set, Trainer(run).fit_many, keys, size)) for data_set in both]
-    began, found = time.perf_counter(), ([], [])
+    began, found = time.perf_counter(), (list[float](), list[float]())
     for place, data_set in enumerate(both):
         for index in range(trials):
             interrupts.check()

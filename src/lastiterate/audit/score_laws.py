@@ -86,11 +86,11 @@ class ScoreLaws:
 
     def _p(self, scores: np.ndarray, factor: float) -> float:
         """Kolmogorov and Smirnov's p of scores that should be ``factor`` M + Z."""
-        from scipy.stats import kstest
+        from scipy.stats import kstest  # pyright: ignore
 
         grid = np.linspace(float(scores.min()) - 1e-9, float(scores.max()) + 1e-9, 2000)
         below = self._above(-grid, -factor * self.moves.values) + self.moves.lost / 2
-        return float(kstest(scores, lambda values: np.interp(values, grid, below)).pvalue)
+        return float(kstest(scores, lambda values: np.interp(values, grid, below)).pvalue)  # pyright: ignore
 
     def _least_fnr(self, theta: float, fpr: float) -> float:
         """The false negative rate at the threshold whose false positive rate is ``fpr``, from below."""

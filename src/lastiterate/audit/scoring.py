@@ -18,6 +18,7 @@ from lastiterate.engine import seeded_keys
 from lastiterate.engine.gradients import AT_ONCE
 from lastiterate.engine.samplers import sampler_of
 from lastiterate.errors import InputError
+from lastiterate.run import strict_json
 from lastiterate.run.run import Run
 
 Progress = Callable[[int, int, float, float], None]
@@ -77,14 +78,14 @@ def settings(results: str | Path | None) -> dict[str, Any]:
             found = json.loads(file.readline())
         except (json.JSONDecodeError, UnicodeDecodeError):
             return {}
-    return found if isinstance(found, dict) else {}
+    return found if strict_json.is_object(found) else {}
 
 
 class Results:
     """Scores on disk, one JSON line per batch under a line that says which audit they belong to."""
 
     def __init__(self, path: Path | None, about: dict[str, Any]) -> None:
-        self._path, self._found = path, {}
+        self._path, self._found = path, dict[tuple[int, int], np.ndarray]()
         digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
         if path is None:
             return

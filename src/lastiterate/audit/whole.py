@@ -8,7 +8,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -103,7 +103,7 @@ def end_to_end(estimator: Any, n: int | None, features: int | None) -> EndToEnd:
 
     It is audited under replace-one: a record that is zeroed is no row that could be handed to ``fit``.
     """
-    from sklearn.base import clone
+    from sklearn.base import clone  # pyright: ignore
 
     if not hasattr(estimator, "fit") or not hasattr(estimator, "adjacency"):
         raise InputError("audit", "needs a Run or one of lastiterate's estimators", type(estimator).__name__)
@@ -116,8 +116,7 @@ def end_to_end(estimator: Any, n: int | None, features: int | None) -> EndToEnd:
         labels = np.unique(np.asarray(estimator.classes))
 
     def fitted(rows: np.ndarray, target: np.ndarray, seed: int) -> Any:
-        copied: Any = clone(estimator)
-        made = copied.set_params(adjacency="replace-one", random_state=seed, ledger=None)
+        made = cast(Any, clone(estimator)).set_params(adjacency="replace-one", random_state=seed, ledger=None)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return made.fit(rows, target if labels is None else labels[np.asarray(target)])

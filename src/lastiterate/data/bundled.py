@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -21,11 +21,12 @@ _DIABETES = ((19, 79), (1, 2), (18, 43), (62, 133), (97, 301), (41, 243), (22, 1
 
 def load_bundled(name: str) -> tuple[Table, Schema]:
     """A public set and its schema."""
-    from sklearn import datasets
+    from sklearn import datasets  # pyright: ignore
 
     if name not in BUNDLED:
         raise InputError("data set", "must be a file or one of " + ", ".join(BUNDLED), name)
-    found: Any = datasets.load_diabetes(scaled=False) if name == "diabetes" else getattr(datasets, f"load_{name}")()
+    found = cast(Any, datasets.load_diabetes(scaled=False) if name == "diabetes" else
+                 getattr(datasets, f"load_{name}")())
     table = Table(tuple(f"x{i}" for i in range(found.data.shape[1])), array=found.data, answers=found.target,
                   shape=(8, 8) if name == "digits" else None)
     if name == "diabetes":

@@ -9,12 +9,14 @@ from __future__ import annotations
 import math
 import re
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 
 from lastiterate.data.plain_pickle import byte_array, read_plain_pickle
 from lastiterate.data.table import FormatFacts, Table, array_table, damaged
 from lastiterate.errors import InputError
+from lastiterate.run.strict_json import is_list
 
 SHAPE, CLASSES = (3, 32, 32), 10
 PIXELS = math.prod(SHAPE)
@@ -71,11 +73,11 @@ def _binary(path: Path) -> tuple[np.ndarray, np.ndarray]:
 
 def _python(path: Path) -> tuple[np.ndarray, np.ndarray]:
     found = read_plain_pickle(path)
-    entries = found if isinstance(found, dict) else {}
+    entries = cast("dict[object, object]", found) if isinstance(found, dict) else {}
     images, labels = byte_array(entries.get(b"data")), entries.get(b"labels")
     if images is None or images.shape[1] != PIXELS:
         raise damaged(path, f"must hold CIFAR-10's b'data', an array of bytes of shape (n, {PIXELS})")
-    if not isinstance(labels, list) or not all(type(x) is int and 0 <= x < CLASSES for x in labels):
+    if not is_list(labels) or not all(type(x) is int and 0 <= x < CLASSES for x in labels):
         raise damaged(path, f"must hold CIFAR-10's b'labels', a list of whole numbers below {CLASSES}")
     if len(labels) != len(images):
         raise damaged(path, "must hold one label per image", f"{len(labels)} labels, {len(images)} images")

@@ -230,7 +230,7 @@ class Array:
 
     def __post_init__(self) -> None:
         if self.shape is not None:
-            sides = tuple(self.shape) if isinstance(self.shape, list | tuple) else ()
+            sides = tuple(self.shape) if isinstance(self.shape, list | tuple) else ()  # pyright: ignore[reportUnnecessaryIsInstance]
             if not sides or not all(type(side) is int and side > 0 for side in sides):
                 raise InputError("[array]: shape", "must be a list of positive whole numbers", self.shape)
             object.__setattr__(self, "shape", sides)

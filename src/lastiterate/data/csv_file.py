@@ -11,7 +11,7 @@ import gzip
 import io
 import sys
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
@@ -43,13 +43,13 @@ def read_csv(path: Path, names: Sequence[str] = (), without: str = "") -> Table:
 
 
 @contextmanager
-def records_of(path: Path, names: Sequence[str] = (), without: str = "") -> Iterator[tuple[tuple[str, ...],
-                                                                                          Iterator[list[str]]]]:
+def records_of(path: Path, names: Sequence[str] = (), without: str = "") -> Generator[
+        tuple[tuple[str, ...], Iterator[list[str]]]]:
     """The names of the columns, and the records one after the other, each with as many cells; see ``read_csv``."""
     with _text(path) as file:
         separator = _separator(file)
         rows = csv.reader(file, delimiter=separator, strict=True)
-        first = next(rows, [])
+        first = next(rows, list[str]())
         if names and len(first) == len(names) - 1:
             names = [name for name in names if name != without]
         header = column_names(list(names)) if names else _header(first, path)
@@ -74,7 +74,7 @@ def read_header(path: Path) -> tuple[str, ...]:
     """The names in the first row; nothing else is looked at."""
     with _text(path) as file:
         separator = _separator(file)
-        return _header(next(csv.reader(file, delimiter=separator, strict=True), []), path)
+        return _header(next(csv.reader(file, delimiter=separator, strict=True), list[str]()), path)
 
 
 def _header(row: list[str], path: Path) -> tuple[str, ...]:
@@ -101,7 +101,7 @@ def _separator(file: io.TextIOBase) -> str:
 
 
 @contextmanager
-def _text(path: Path) -> Iterator[io.TextIOBase]:
+def _text(path: Path) -> Generator[io.TextIOBase]:
     try:
         if path == STANDARD_INPUT:
             yield io.StringIO(sys.stdin.buffer.read().decode("utf-8-sig"), newline="")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -27,13 +27,13 @@ def frame_table(data: object, schema: Schema) -> Table:
     """
     check_kept("X", data)
     if isinstance(data, np.ndarray):
-        return _array(data, schema)
+        return _array(cast(np.ndarray, data), schema)
     sparse = sys.modules.get("scipy.sparse")
     if sparse is not None and sparse.issparse(data):
         raise InputError("X", "must not be sparse: " + NEEDED, type(data).__name__, "use its toarray()")
-    columns: Mapping[str, Any] = data if isinstance(data, Mapping) else _arrow_columns(data)
+    columns = cast("Mapping[Any, Any]", data) if isinstance(data, Mapping) else _arrow_columns(data)
     if not columns:
-        raise InputError("X", NEEDED, type(data).__name__)
+        raise InputError("X", NEEDED, type(cast(object, data)).__name__)
     names = column_names(list(map(str, columns)))
     numbers = {column.name for column in schema.columns if isinstance(column, Numeric)}
     cells = {name: _cells(name, column, name in numbers) for name, column in zip(names, columns.values(), strict=True)}
@@ -45,11 +45,11 @@ def frame_table(data: object, schema: Schema) -> Table:
 def _arrow_columns(data: Any) -> dict[str, Any]:
     """Columns by name, as Arrow's arrays."""
     try:
-        import pyarrow
+        import pyarrow as module  # pyright: ignore
     except ImportError:
         raise InputError("X", "as a data frame needs pyarrow", type(data).__name__,
                          "install it with: pip install lastiterate[parquet]") from None
-    pandas = sys.modules.get("pandas")
+    pyarrow, pandas = cast(Any, module), sys.modules.get("pandas")
     try:
         if pandas is None or not isinstance(data, pandas.DataFrame):
             found = pyarrow.table(data)
@@ -82,7 +82,8 @@ def _values(values: np.ndarray, number: bool) -> Cells:
     """Cells of an array (n,): numbers as they are, everything else as text, each by itself."""
     if number and values.dtype.kind in "biuf":
         return values.astype(np.float64)
-    cells = [value.item() if isinstance(value, np.number | np.bool_) else value for value in values.tolist()]
+    cells: list[object] = [value.item() if isinstance(value, np.number | np.bool_) else value
+                           for value in values.tolist()]
     return [_text(int(cell) if number and isinstance(cell, bool) else cell) for cell in cells]
 
 

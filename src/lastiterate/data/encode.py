@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 
@@ -114,8 +115,9 @@ def _target(answers: Cells, schema: Schema, first: int) -> np.ndarray:
 
 def label_text(value: object) -> str:
     """Text of a label; 3, 3.0 and "3" are the same class."""
-    if isinstance(value, float | np.floating) and float(value).is_integer():
-        value = int(value)
+    if isinstance(value, float | np.floating):
+        number = cast("float | np.floating[Any]", value)
+        return str(int(number) if float(number).is_integer() else number)
     return str(value)
 
 

@@ -5,49 +5,52 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import fields
 from types import UnionType
-from typing import Any
+from typing import Any, cast
 
 from lastiterate.data.columns import Category, Column, Date, Id, Ignore, Numeric, Words
 from lastiterate.errors import InputError
+from lastiterate.run.strict_json import is_object
 
 ENTRIES: dict[str, tuple[type | UnionType, str]] = {
     "columns": (dict, "tables such as [columns.age]"), "target": (str, "the name of a column"),
     "classes": (list, "a list of labels"), "target_range": (list, "[low, high]"),
     "array": (dict, "a table with low and high"), "source": (str, "text"), "header": (list, "a list of names"),
-    "features": (str | list, "the name of a map, or a list of maps")}
+    "features": (str | list, "the name of a map, or a list of maps")}  # pyright: ignore
 
 
 NEEDS = {"number": ("low", "high"), "count": ("high",), "date": ("first", "last"), "category": ("values",),
          "text": (), "id": (), "ignore": ()}
 """The kinds of columns, and what each has to state."""
-UNFILLED = ("?", [], ["?"])
+UNFILLED: tuple[object, ...] = ("?", [], ["?"])
 
 
 def check_entries(data: object) -> None:
     """Refuse what is no schema: entries that do not exist or have another type, and all that is not filled in."""
     if not isinstance(data, dict):
         raise InputError("schema", "must be a table of entries", type(data).__name__)
-    extra = sorted(set(data) - set(ENTRIES))
+    given = cast("dict[str, Any]", data)
+    extra = sorted(set(given) - set(ENTRIES))
     if extra:
         raise InputError("schema", "has an unknown entry", extra[0], "the entries are " + ", ".join(sorted(ENTRIES)))
-    for name, value in data.items():
+    for name, value in given.items():
         kind, meaning = ENTRIES[name]
         if not isinstance(value, kind) and value not in UNFILLED:
             raise InputError(name, f"must be {meaning}", value)
-    missing = [name for name in ("target", "classes", "target_range") if data.get(name) in ("?", ["?"])]
-    for name, entry in data.get("columns", {}).items():
+    missing = [name for name in ("target", "classes", "target_range") if given.get(name) in ("?", ["?"])]
+    for name, entry in given.get("columns", {}).items():
         missing += [f"{name}: {item}" for item in _unfilled(entry)]
-    missing += [f"[array]: {item}" for item, value in (data.get("array") or {}).items() if value in UNFILLED]
+    array: dict[str, Any] = given.get("array") or {}
+    missing += [f"[array]: {item}" for item, value in array.items() if value in UNFILLED]
     if missing:
         raise InputError("schema", "leaves public facts open", "; ".join(missing),
                          "fill each in from the meaning of the column, not from your data")
-    bounds = data.get("target_range")
+    bounds = given.get("target_range")
     if bounds is not None and (len(bounds) != 2 or not all(_is_number(bound) for bound in bounds)):
         raise InputError("target_range", "must be [low, high], two numbers", bounds)
-    if not all(isinstance(name, str) for name in data.get("header", ())):
-        raise InputError("header", "must be a list of names", data["header"])
-    if not all(isinstance(label, str | int | float) for label in data.get("classes", ())):
-        raise InputError("classes", "must be a list of labels", data["classes"])
+    if not all(isinstance(name, str) for name in given.get("header", ())):
+        raise InputError("header", "must be a list of names", given["header"])
+    if not all(isinstance(label, str | int | float) for label in given.get("classes", ())):
+        raise InputError("classes", "must be a list of labels", given["classes"])
 
 
 def _is_number(value: object) -> bool:
@@ -56,7 +59,7 @@ def _is_number(value: object) -> bool:
 
 def _unfilled(entry: object) -> list[str]:
     """What a column's entry still has to state."""
-    if not isinstance(entry, dict):
+    if not is_object(entry):
         return []
     kind = entry.get("kind", "?")
     if kind == "?":
@@ -68,15 +71,15 @@ def _unfilled(entry: object) -> list[str]:
 
 def column_from(name: str, entry: object) -> Column:
     where = f"column {name!r}"
-    if not isinstance(entry, dict):
+    if not is_object(entry):
         raise InputError(where, "must be a table such as { kind = \"number\", low = 0, high = 1 }", entry)
     kind = entry.get("kind")
     if not isinstance(kind, str) or kind not in NEEDS:
         raise InputError(f"{where}: kind", "must be one of " + ", ".join(NEEDS), kind)
     # what an empty schema offers to the other kinds may stand there unfilled
     others = {item for needed in NEEDS.values() for item in needed} - set(NEEDS[kind])
-    rest = {key: value for key, value in entry.items()
-            if key != "kind" and not (key in others and value in UNFILLED)}
+    rest: dict[str, Any] = {key: value for key, value in entry.items()
+                            if key != "kind" and not (key in others and value in UNFILLED)}
     try:
         if kind == "category":
             if not isinstance(rest["values"], list | tuple):

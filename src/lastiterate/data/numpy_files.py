@@ -59,7 +59,7 @@ def plain_array(path: Path) -> np.ndarray:
     """The file's one array, mapped into memory and not copied; the file ends where the array ends."""
     _starts(path, b"\x93NUMPY", NPY)
     try:
-        found = np.load(path, mmap_mode="r", allow_pickle=False)
+        found: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
     except Exception as error:  # whatever NumPy's header parser raises on damaged bytes
         raise damaged(path, NPY, error) from None
     if not isinstance(found, np.memmap) or found.offset + found.nbytes != path.stat().st_size:

@@ -1,9 +1,11 @@
 """Parquet, through pyarrow: every column becomes text cells as a CSV file has them, so one schema fits both."""
 
+# pyright: basic
+# Arrow has no types
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -61,7 +63,7 @@ def parts_of(path: Path) -> list[Path]:
 
 
 @contextmanager
-def opened_parquet(path: Path) -> Iterator[Any]:
+def opened_parquet(path: Path) -> Generator[Any]:
     """The open file, of which only the footer is read."""
     parquet = _library(path)
     try:

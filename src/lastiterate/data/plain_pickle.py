@@ -60,15 +60,17 @@ _NEVER = {code[0] for code in (pickle.EXT1, pickle.EXT2, pickle.EXT4, pickle.PER
                                pickle.BYTEARRAY8, pickle.NEXT_BUFFER, pickle.READONLY_BUFFER)}
 
 
-class _Unpickler(pickle._Unpickler):
+class _Unpickler(pickle._Unpickler):  # pyright: ignore[reportPrivateUsage]
     """Python's own unpickler in Python: the one in C allocates whatever size a damaged file invents.
 
     Codes for registered or outside objects, which need not pass ``find_class``, and for buffers are left out.
     """
 
-    dispatch = {code: act for code, act in pickle._Unpickler.dispatch.items() if code not in _NEVER}  # noqa: RUF012
+    dispatch = {  # noqa: RUF012
+        code: act for code, act in pickle._Unpickler.dispatch.items()  # pyright: ignore[reportPrivateUsage]
+        if code not in _NEVER}
 
-    def find_class(self, module: str, name: str, /) -> Any:
+    def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in _NAMES:
             raise InputError("data file", "may name nothing but NumPy's plain arrays in its pickle",
                              f"{module}.{name}"[:80], "it was refused before anything in it ran")
@@ -93,7 +95,8 @@ def read_plain_pickle(path: Path) -> Any:
 def byte_array(note: object) -> np.ndarray | None:
     """The two-dimensional array of bytes that a note describes, without a copy; ``None`` if it is anything else."""
     match note:
-        case ArrayNote(state=(1, (int(n), int(d)), TypeNote(code="u1" | b"u1"), int(fortran), bytes(raw))):
-            if n > 0 and d > 0 and len(raw) == n * d:
-                return np.frombuffer(raw, dtype=np.uint8).reshape((n, d), order="F" if fortran else "C")
-    return None
+        case ArrayNote(state=(1, (int(n), int(d)), TypeNote(code="u1" | b"u1"), int(fortran), bytes(raw))) if (
+                n > 0 and d > 0 and len(raw) == n * d):
+            return np.frombuffer(raw, dtype=np.uint8).reshape((n, d), order="F" if fortran else "C")
+        case _:
+            return None

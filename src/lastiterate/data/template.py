@@ -10,6 +10,7 @@ from lastiterate.data.columns import day_number
 from lastiterate.data.entries import NEEDS
 from lastiterate.data.table import FormatFacts
 from lastiterate.errors import InputError
+from lastiterate.run.strict_json import is_list, is_object
 
 HEAD = """\
 # Public facts about the table. Fill in every "?" from the meaning of the columns (a questionnaire, a
@@ -87,7 +88,7 @@ def _target(target: str, known: Mapping[str, Any], ask: Callable[[str, Sequence[
 
 def _entry(name: str, kind: str, known: object, ask: Callable[[str, Sequence[str]], str] | None) -> list[str]:
     """The lines of one column."""
-    if isinstance(known, dict):
+    if is_object(known):
         return [f"{key} = {_value(value)}" for key, value in known.items()]
     if ask is not None:
         kind = ask(f"{name}: {', '.join(KINDS[:-1])} or {KINDS[-1]}?", KINDS) if kind == "?" else kind
@@ -178,7 +179,7 @@ def _number(text: str) -> str:
 
 
 def _value(value: object) -> str:
-    if isinstance(value, list):
+    if is_list(value):
         return f"[{', '.join(map(_value, value))}]"
     return _text(value) if isinstance(value, str) else repr(value)
 

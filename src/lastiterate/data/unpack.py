@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from io import BufferedReader
@@ -17,7 +17,7 @@ _limit: ContextVar[int] = ContextVar("unpacked_limit", default=MOST)
 
 
 @contextmanager
-def unpacked_limit(size: int | None) -> Iterator[None]:
+def unpacked_limit(size: int | None) -> Generator[None]:
     """Compressed files that are read within may unpack to ``size`` bytes (``None``: as before)."""
     if size is not None and size < 1:
         raise InputError("unpacked_limit", "must be a number of bytes", size, "such as 8000000000")
@@ -57,7 +57,7 @@ class Unpacked(gzip.GzipFile):
         self._counted(len(found))
         return found
 
-    def readinto(self, buffer: bytearray | memoryview) -> int:
+    def readinto(self, buffer: bytearray | memoryview) -> int:  # pyright: ignore[reportIncompatibleMethodOverride]
         got = super().readinto(buffer)
         self._counted(got)
         return got

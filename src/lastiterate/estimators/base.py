@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator
-from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.base import BaseEstimator  # pyright: ignore
+from sklearn.utils import check_random_state  # pyright: ignore
+from sklearn.utils.validation import check_is_fitted, validate_data  # pyright: ignore
 
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.data.data_frames import frame_table
@@ -103,7 +103,7 @@ class PrivateLinear(BaseEstimator):
         if self.run is not None and part != "plain":
             raise InputError("features", "must be 'plain' where a run is given", self.features,
                              "put SquareRoots() into the run's prelude")
-        if not isinstance(self.calibrated, bool):
+        if not isinstance(self.calibrated, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InputError("calibrated", "must be True or False", self.calibrated)
         if self.run is not None and self.class_weight is not None:
             raise InputError("class_weight", "must be left out where a run is given", None,
@@ -173,7 +173,11 @@ class PrivateLinear(BaseEstimator):
                              "write verbose=True for lines of steps and time")
         if given is not None or not self.verbose:
             return given
-        return lambda done, steps, seconds: print(f"{done} of {steps} steps, {seconds:.1f} s", file=sys.stderr)
+
+        def printed(done: int, steps: int, seconds: float) -> None:
+            print(f"{done} of {steps} steps, {seconds:.1f} s", file=sys.stderr)
+
+        return printed
 
     @property
     def _released(self) -> FittedLinear:

@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import ClassifierMixin
-from sklearn.utils.multiclass import check_classification_targets
+from sklearn.base import ClassifierMixin  # pyright: ignore
+from sklearn.utils.multiclass import check_classification_targets  # pyright: ignore
 
 from lastiterate.errors import InputError
 from lastiterate.estimators.base import PrivateLinear, public_labels
@@ -105,17 +105,17 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
             return self._fit_table(X, y, progress, unsupported)
         warn_of_learned_steps(self)
         check_kept("X", (X, y))
-        X, y = checked(self, X, y)
+        rows, labels = checked(self, X, y)
         with warnings.catch_warnings():  # one that counts the labels of private records
             warnings.filterwarnings("ignore", message="The number of unique classes")
-            check_classification_targets(y)
+            check_classification_targets(labels)
         caveats: list[str] = []
-        self.classes_ = public_labels(self.classes, np.unique(y), caveats)
+        self.classes_ = public_labels(self.classes, np.unique(labels), caveats)
         if len(self.classes_) < 2:
             raise InputError("classes", "must hold at least 2 labels; this classifier cannot train when only one class "
                              "is present", len(self.classes_), "pass the public labels with classes=")
         answers = self._answers(tuple(self.classes_.tolist()))
-        self._train(X, np.searchsorted(self.classes_, y), len(self.classes_), answers, caveats, progress,
+        self._train(rows, np.searchsorted(self.classes_, labels), len(self.classes_), answers, caveats, progress,
                     unsupported)
         return self
 

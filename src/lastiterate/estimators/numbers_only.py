@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 from lastiterate.errors import InputError
@@ -19,7 +19,7 @@ SHOWING = {
 
 
 @contextmanager
-def numbers_only(name: str) -> Iterator[None]:
+def numbers_only(name: str) -> Generator[None]:
     """Inside, refusals of NumPy and scikit-learn that show values of ``name`` become some that do not.
 
     Errors: ``InputError`` where there was text, or an array of another form.

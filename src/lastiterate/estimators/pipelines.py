@@ -6,11 +6,11 @@ import sys
 import warnings
 from collections.abc import Iterator
 from types import FrameType
-from typing import Any
+from typing import Any, cast
 
-from sklearn.base import BaseEstimator
-from sklearn.pipeline import Pipeline
-from sklearn.utils import get_tags
+from sklearn.base import BaseEstimator  # pyright: ignore
+from sklearn.pipeline import Pipeline  # pyright: ignore
+from sklearn.utils import get_tags  # pyright: ignore
 
 DEPTH = 60
 """Callers that are looked at."""
@@ -38,13 +38,13 @@ def warn_of_learned_steps(estimator: object) -> None:
 def _fitting(estimator: object) -> Iterator[Any]:
     """Estimators that are fitting ``estimator``, one inside of the other; of pipelines those whose last step it is."""
     inside = {id(estimator)}
-    frame: FrameType | None = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
     for _ in range(DEPTH):
         if frame is None:
             return
         caller = frame.f_locals.get("self")
         if isinstance(caller, BaseEstimator) and id(caller) not in inside:
-            if not isinstance(caller, Pipeline) or id(caller.steps[-1][1]) in inside:
+            if not isinstance(caller, Pipeline) or id(caller.steps[-1][1]) in inside:  # pyright: ignore
                 yield caller
             inside.add(id(caller))
         frame = frame.f_back
@@ -53,7 +53,7 @@ def _fitting(estimator: object) -> Iterator[Any]:
 def _around(caller: Any) -> Iterator[str]:
     """What learns of the rows besides the estimator that ``caller`` is fitting."""
     if isinstance(caller, Pipeline):
-        for name, step in caller.steps[:-1]:
+        for name, step in cast("list[tuple[str, object]]", caller.steps[:-1]):  # pyright: ignore
             yield from _learned(name, step)
     elif type(caller).__name__ == "TransformedTargetRegressor":
         yield from _learned("the target's transformer", caller.transformer)

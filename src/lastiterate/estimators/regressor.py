@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import RegressorMixin
-from sklearn.utils.validation import check_array, check_consistent_length
+from sklearn.base import RegressorMixin  # pyright: ignore
+from sklearn.utils.validation import check_array, check_consistent_length  # pyright: ignore
 
 from lastiterate.errors import InputError
 from lastiterate.estimators.base import PrivateLinear
@@ -63,22 +63,22 @@ class DPHuberRidge(RegressorMixin, PrivateLinear):
             found = as_schema(self.schema)
             bounds = range_of(found, self.target_range)
             with numbers_only("y"):
-                y = check_array(y, ensure_2d=False, dtype="float64")
+                target = cast(np.ndarray, check_array(y, ensure_2d=False, dtype="float64"))
             rows = self._mapped(X)
             with numbers_only("y"):
-                check_consistent_length(rows, y)
-            self._train(rows, bounds.scaled(y), 0, bounds, [], progress, unsupported)
+                check_consistent_length(rows, target)
+            self._train(rows, bounds.scaled(target), 0, bounds, [], progress, unsupported)
             return self
         warn_of_learned_steps(self)
         check_kept("X", (X, y))
-        X, y = checked(self, X, y, y_numeric=True)
+        rows, target = checked(self, X, y, y_numeric=True)
         with numbers_only("y"):
-            y = y if y.dtype.kind in "biuf" else y.astype(np.float64)
+            target = target if target.dtype.kind in "biuf" else target.astype(np.float64)
         if self.target_range is None:
             raise InputError("target_range", "must be given: the public (low, high) of the target", None,
                              "a range that is read off private targets is not private; values outside are clipped")
         answers = ordered(*self.target_range, "target_range")
-        self._train(X, answers.scaled(y), 0, answers, [], progress, unsupported)
+        self._train(rows, answers.scaled(target), 0, answers, [], progress, unsupported)
         return self
 
     @property

@@ -6,11 +6,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.base import BaseEstimator, TransformerMixin  # pyright: ignore
 
 from lastiterate.data.data_frames import frame_table
 from lastiterate.data.encode import encode_features, form_of, label_text
@@ -86,12 +86,12 @@ class SchemaTransformer(TransformerMixin, BaseEstimator):
         return np.array(self.form_.names, dtype=object)
 
     def _fitted(self) -> None:
-        from sklearn.utils.validation import check_is_fitted
+        from sklearn.utils.validation import check_is_fitted  # pyright: ignore
 
         check_is_fitted(self, "schema_")
 
     def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
+        tags = cast(Any, super().__sklearn_tags__())
         columns = not isinstance(self.schema, Schema) or self.schema.array is None
         tags.input_tags.allow_nan = tags.input_tags.string = tags.input_tags.categorical = columns
         tags.requires_fit = False  # nothing is learned: only names of columns are looked at
@@ -125,7 +125,8 @@ def labels_of(schema: Schema, classes: Any, y: Any) -> tuple[np.ndarray, np.ndar
     if given.ndim != 1:
         raise InputError("y", "must be one label for each record", given.shape)
     place = {label: index for index, label in enumerate(schema.classes)}
-    labels = y if isinstance(y, list | tuple) else given.tolist()  # of a list each as it is, whatever stands beside it
+    # of a list each as it is, whatever stands beside it
+    labels = cast("Sequence[object]", y if isinstance(y, list | tuple) else given.tolist())
     target = np.array([place.get(label_text(label), -1) for label in labels], dtype=np.int64)
     if (target < 0).any():
         raise InputError("y", "must hold only the classes of the schema", None, "correct the labels or the schema")

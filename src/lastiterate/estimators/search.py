@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone, is_classifier
-from sklearn.model_selection import ParameterGrid
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone, is_classifier  # pyright: ignore
+from sklearn.model_selection import ParameterGrid  # pyright: ignore
+from sklearn.utils.validation import check_is_fitted, validate_data  # pyright: ignore
 
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.errors import InputError
@@ -80,10 +80,11 @@ class DPSearchCV(MetaEstimatorMixin, BaseEstimator):
         warn_of_learned_steps(self)
         check_kept("X", (X, y))
         with numbers_only("X or y"):
-            X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], ensure_min_samples=10)
-        self._settings, target = list(ParameterGrid(self.param_grid)), y
-        answers, target = self._answers(y)
-        train, held = tuning.parts(len(X))
+            rows, labels = cast("tuple[np.ndarray, np.ndarray]", validate_data(
+                self, X, y, dtype=[np.float64, np.float32], ensure_min_samples=10))
+        self._settings = list(ParameterGrid(self.param_grid))
+        answers, target = self._answers(labels)
+        train, held = tuning.parts(len(rows))
         delta = automatic_delta(len(train)) if self.delta == "auto" else self.delta
         classes = len(answers.values) if isinstance(answers, Labels) else 0
         law = tuning.law_of(self.mean_runs, self.runs)
@@ -91,21 +92,21 @@ class DPSearchCV(MetaEstimatorMixin, BaseEstimator):
         charging = charging_of(ledger=self.ledger, dataset=self.dataset, purpose="DPSearchCV")
         weights = relative_weights(self.estimator.class_weight,
                                    answers.values if isinstance(answers, Labels) else ())
-        asked = Task(len(train), X.shape[1], classes, 1.0, feature_map=part_of(self.estimator.features),
+        asked = Task(len(train), rows.shape[1], classes, 1.0, feature_map=part_of(self.estimator.features),
                      class_weights=weights)
         candidates = [self._candidate(i, asked, found, charging.allowance)
                       for i in range(len(self._settings))]
         certificate = tuning.planned(candidates, epsilon=self.epsilon, delta=delta, law=law, held_out=len(held),
                                      regression=classes == 0)
-        model = finish(SELECTED, Order(certificate=certificate, data=(X, target), delta=delta, answers=answers,
-                                       seed=self.random_state, charging=charging))
+        model = finish(SELECTED, Order(certificate=certificate, data=(rows, target), delta=delta,
+                                       answers=answers, seed=self.random_state, charging=charging))
         assert isinstance(model, tuning.FittedSelected)
         which = next(i for i, one in found.items() if one.run == model.run)
         self.best_params_ = self._settings[which]
-        best: Any = clone(self.estimator)
+        best = cast(Any, clone(self.estimator))
         best.set_params(**self.best_params_)
         best.fitted_, best.choice_, best.delta_, best.n_iter_ = model, None, delta, model.run.steps
-        best.n_features_in_ = X.shape[1]
+        best.n_features_in_ = rows.shape[1]
         if isinstance(answers, Labels):
             best.classes_ = self.classes_ = np.asarray(answers.values)
         self.best_estimator_ = best
@@ -150,8 +151,8 @@ class DPSearchCV(MetaEstimatorMixin, BaseEstimator):
         unknown = sorted(set(setting) - FREE)
         if unknown:
             raise InputError("param_grid", "may vary " + ", ".join(sorted(FREE)), unknown[0])
-        one: Any = clone(self.estimator)
-        one.set_params(**setting)
+        one = cast(PrivateLinear, clone(self.estimator))
+        one.set_params(**setting)  # pyright: ignore[reportUnknownMemberType]
         one.check_public(task.feature_map)
         asked = replace(task, row_norm=one.public_row_norm(), calibrated=one.calibrated)
         made = candidate(asked, Budget(self.epsilon, self.delta, one.adjacency, one.time_budget),

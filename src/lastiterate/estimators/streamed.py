@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
-from sklearn.utils.validation import check_array, check_consistent_length, validate_data
+from sklearn.utils.validation import check_array, check_consistent_length, validate_data  # pyright: ignore
 
 from lastiterate.data.sources.stream import Watched
 from lastiterate.engine.streaming.devices import Arrays
@@ -22,24 +22,24 @@ def checked(estimator: Any, X: Any, y: Any, **how: Any) -> tuple[np.ndarray, np.
         raise InputError("stream", "must be True or False", estimator.stream)
     if not estimator.stream:
         with numbers_only("X or y"):
-            found: Any = validate_data(estimator, X, y, dtype=kinds, ensure_min_samples=2, **how)
-        return found
+            return cast("tuple[np.ndarray, np.ndarray]", validate_data(
+                estimator, X, y, dtype=kinds, ensure_min_samples=2, **how))
     if estimator.report_accuracy is not None:
         raise InputError("report_accuracy", "must be left out where rows are streamed", estimator.report_accuracy,
                          "it keeps records apart at random: hold the rows in memory")
     if not isinstance(X, np.ndarray):
         raise InputError("X", "must be an array where it is streamed", type(X).__name__,
                          "open it with np.load(file, mmap_mode=\"r\")")
-    if X.ndim != 2 or X.dtype not in kinds:
+    rows = cast(np.ndarray, X)
+    if rows.ndim != 2 or rows.dtype not in map(np.dtype, kinds):
         raise InputError("X", "must be a table of 32 or 64 bit floating-point numbers where it is streamed",
-                         f"{X.dtype}, {X.ndim} axes", "save it as such a table")
-    answers = np.asarray(check_array(y, ensure_2d=False, dtype=None))  # type: ignore[arg-type]
+                         f"{rows.dtype}, {rows.ndim} axes", "save it as such a table")
+    answers: np.ndarray = np.asarray(check_array(y, ensure_2d=False, dtype=None))  # type: ignore[arg-type]
     if answers.ndim != 1:
         raise InputError("y", "must be of shape (n,)", answers.shape)
-    check_consistent_length(X, answers)
-    first: Any = X[:2]
-    validate_data(estimator, first, dtype=kinds, ensure_min_samples=2)
-    return X, answers
+    check_consistent_length(rows, answers)
+    validate_data(estimator, cast(Any, rows[:2]), dtype=kinds, ensure_min_samples=2)
+    return rows, answers
 
 
 @dataclass(frozen=True)

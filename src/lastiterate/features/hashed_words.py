@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, ClassVar, Self, cast, final
+from typing import TYPE_CHECKING, ClassVar, Self, final
 
 import numpy as np
 
@@ -15,8 +15,7 @@ from lastiterate.run.fields import settle
 from lastiterate.run.validate import whole
 
 if TYPE_CHECKING:
-    from scipy.sparse import csr_matrix
-    from sklearn.feature_extraction.text import HashingVectorizer
+    from sklearn.feature_extraction.text import HashingVectorizer  # pyright: ignore
 
 WIDEST, NARROWEST = 4096, 256
 PER_NUMBER = 4.0
@@ -66,14 +65,14 @@ class HashedWords(RecordMap):
         texts = [str(text).encode("utf-8", "replace").decode() for text in values]
         first = self.buckets - self.buckets // 2
         halves = [vectorizer(first, 0), vectorizer(self.buckets // 2, self.piece)]
-        found = [cast("csr_matrix", half.transform(texts)).toarray() for half in halves]
+        found: list[np.ndarray] = [half.transform(texts).toarray() for half in halves]  # pyright: ignore
         return np.concatenate(found, axis=1) / math.sqrt(2)
 
 
 @lru_cache(maxsize=8)
 def vectorizer(buckets: int, piece: int) -> HashingVectorizer:
     """Of words and pairs of them (``piece`` 0), or of pieces of words."""
-    from sklearn.feature_extraction.text import HashingVectorizer
+    from sklearn.feature_extraction.text import HashingVectorizer  # pyright: ignore
 
     if piece:
         return HashingVectorizer(n_features=buckets, norm="l2", analyzer="char_wb", ngram_range=(piece, piece))

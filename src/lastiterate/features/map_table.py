@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from collections.abc import Sequence
+from typing import Any, cast, get_args
 
 from lastiterate.errors import InputError
 from lastiterate.features.half_spaces import Gated
@@ -43,10 +44,11 @@ def maps_from(data: object) -> tuple[RecordMap, ...]:
     """What ``as_data`` wrote, or names of maps in a list."""
     if isinstance(data, str):
         return maps_named(data)
-    if not isinstance(data, list | tuple) or not all(isinstance(entry, str | dict) for entry in data):
-        raise InputError("features", "must be the name of a map, or a list of maps", data)
+    if not isinstance(data, list | tuple) or not all(
+            isinstance(entry, str | dict) for entry in cast("Sequence[object]", data)):
+        raise InputError("features", "must be the name of a map, or a list of maps", cast(object, data))
     classes = {one.__name__: one for one in TABLE.values()}
-    return tuple(found for entry in data for found in (
+    return tuple(found for entry in cast("Sequence[object]", data) for found in (
         maps_named(entry) if isinstance(entry, str) else (codec.decode(entry, "features", classes),)))
 
 
@@ -62,7 +64,9 @@ def described(maps: tuple[RecordMap, ...]) -> str:
 
 def check_maps(maps: object) -> None:
     """Refuse what is no tuple of maps of the table, by their exact type."""
-    if not isinstance(maps, tuple) or any(type(one) not in TABLE.values() for one in maps):
-        raise InputError("features", "must be a tuple of maps of lastiterate.features", maps)
-    if len({type(one) for one in maps}) != len(maps):
-        raise InputError("features", "must name a map once", [one.name for one in maps])
+    if not isinstance(maps, tuple) or any(
+            type(one) not in TABLE.values() for one in cast("tuple[object, ...]", maps)):
+        raise InputError("features", "must be a tuple of maps of lastiterate.features", cast(object, maps))
+    names = [one.name for one in cast("tuple[RecordMap, ...]", maps)]
+    if len(set(names)) != len(names):
+        raise InputError("features", "must name a map once", names)

@@ -38,21 +38,21 @@ def orders(scales: int, angles: int) -> list[int]:
 
 
 def _transform(fields: np.ndarray) -> np.ndarray:
-    from scipy import fft
+    from scipy.fft import fft2  # pyright: ignore
 
-    return np.asarray(fft.fft2(fields))
+    return np.asarray(fft2(fields))
 
 
 def _filtered(spectrum: np.ndarray, wavelet: np.ndarray, every: int) -> np.ndarray:
     """|field * wavelet| at each ``every``-th pixel, from the field's transform (n, channels or 1, height, width)."""
-    from scipy import fft
+    from scipy.fft import ifft2  # pyright: ignore
 
     product = spectrum * wavelet
     if every > 1:  # taking each k-th pixel folds the transform
         n, channels, height, width = product.shape
         folds = product.reshape(n, channels, every, height // every, every, width // every)
         product = sum(folds[:, :, i, :, j] for i in range(every) for j in range(every)) / np.float32(every**2)
-    return np.abs(np.asarray(fft.ifft2(product, overwrite_x=True)))
+    return np.abs(np.asarray(ifft2(product, overwrite_x=True)))
 
 
 def pooled(planes: np.ndarray, scales: int, angles: int, cells: int) -> np.ndarray:

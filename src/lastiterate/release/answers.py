@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -53,12 +54,12 @@ def threshold_of(given: Any, classes: int) -> float | None:
         return None
     if classes != 2:
         raise InputError("threshold", "is for two classes", classes, "leave it out")
-    stated = list[Any](given) if isinstance(given, tuple | list) else [given]
+    stated = list(cast("Sequence[Any]", given)) if isinstance(given, tuple | list) else [given]
     found = [float(cost) for cost in stated if type(cost) in NUMBERS and 0 < cost < math.inf]
     share = found[0] / sum(found) if len(found) == 2 else found[0] if len(found) == 1 else math.nan
     if len(found) != len(stated) or not 0 < share < 1:
         raise InputError("threshold", "must lie between 0 and 1, or be the positive costs of a false alarm and of a "
-                         "miss", given, "with costs a and m it is a / (a + m)")
+                         "miss", cast(object, given), "with costs a and m it is a / (a + m)")
     return share
 
 
@@ -113,7 +114,7 @@ def as_json(answers: Labels | Range | Scores) -> dict[str, Any]:
 
 def from_json(stored: object) -> Labels | Range | Scores:
     """What ``as_json`` wrote; everything else is refused."""
-    match stored:
+    match cast(Any, stored):
         case {"labels": [_, _, *_] as labels, **rest} if {type(x) for x in labels} <= LABELS and (
                 not rest or (set(rest) == {"threshold"} and type(rest["threshold"]) is float)):
             return Labels(tuple(labels), rest.get("threshold"))

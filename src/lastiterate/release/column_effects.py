@@ -66,7 +66,7 @@ def column_effects(model: FittedLinear) -> tuple[Effect, ...]:
     slopes, mean, spread = _linear(model, form.norm)
     answers = ("",) if len(slopes) == 1 else tuple(map(str, schema.classes))
     columns = {field.name: column for column in schema.columns for field in column.fields}
-    found, at = [], 0
+    found, at = list[Effect](), 0
     for field, one, width in form.parts:
         block, at, column = slice(at, at + width), at + width, columns.get(field.name)
         lacks = isinstance(column, Numeric | Date) and column.missing == INDICATOR

@@ -15,7 +15,7 @@ import warnings
 from collections import defaultdict, deque
 from contextlib import closing, nullcontext
 from threading import Lock
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -64,7 +64,8 @@ class Reminder:
 
     def sketch(self, rows: np.ndarray) -> Sketch:
         """The smallest hashes of rows (n, d): sum of random odd numbers times the row's 32-bit words, modulo 2^64."""
-        factors = np.random.default_rng(self._secret).integers(2**64, size=rows.shape[1], dtype=np.uint64) | 1
+        factors = cast(np.ndarray, np.random.default_rng(self._secret).integers(
+            2**64, size=rows.shape[1], dtype=np.uint64)) | 1
         found = np.empty(len(rows), dtype=np.uint64)
         with np.errstate(over="ignore"):
             for first in range(0, len(rows), SLICE):
@@ -89,7 +90,7 @@ class Reminder:
         """
         if seed is None:
             return
-        digests = defaultdict(lambda: hashlib.blake2b(key=self._secret.to_bytes(16, "big")))
+        digests = defaultdict[int, hashlib.blake2b](lambda: hashlib.blake2b(key=self._secret.to_bytes(16, "big")))
         for piece in data.pieces(SLICE) if is_source(data) else (data,):  # the same for records in memory and in pieces
             for place, part in enumerate(piece):
                 digests[place].update(_plain(part).tobytes())
@@ -127,7 +128,7 @@ def _overlap(one: Sketch, two: Sketch) -> bool:
 
 
 def _searching() -> bool:
-    frame = sys._getframe()
+    frame = sys._getframe()  # pyright: ignore[reportPrivateUsage]
     while frame is not None:
         if str(frame.f_globals.get("__name__")).startswith(SEARCHES):
             return True
@@ -137,7 +138,7 @@ def _searching() -> bool:
 
 def _outside() -> int:
     """How many frames above ``before`` the first one lies that is not of this library."""
-    frame, level = sys._getframe(1), 1
+    frame, level = sys._getframe(1), 1  # pyright: ignore[reportPrivateUsage]
     while frame is not None and str(frame.f_globals.get("__name__")).startswith("lastiterate."):
         frame, level = frame.f_back, level + 1
     return level

@@ -189,13 +189,13 @@ def _score(model: Fitted, file: Opened) -> float:
 
 def _plain_score(file: Opened) -> float:
     """Score of the same kind of model without privacy; for bundled public sets only."""
-    from sklearn.linear_model import LogisticRegression, Ridge
+    from sklearn.linear_model import LogisticRegression, Ridge  # pyright: ignore
 
     assert file.tested is not None
     model = Ridge() if file.schema.regression else LogisticRegression(max_iter=2000)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return float(model.fit(*file.rows).score(*file.tested))
+        return float(model.fit(*file.rows).score(*file.tested))  # pyright: ignore
 
 
 def prediction_rows(model: Fitted, data: str, *, ids: str | None = None,

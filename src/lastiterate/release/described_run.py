@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import cast
 
 from lastiterate.errors import InputError
 from lastiterate.release.kinds import Kind
@@ -28,8 +29,9 @@ def averaging(run: Run, average: TailAverage | ExponentialAverage) -> Run:
 def weighing(run: Run, given: object) -> Run:
     """The run whose classes have these weights."""
     count = run.loss.target_classes
-    count = max(2, len(given) if isinstance(given, Mapping) else 0) if count is None else count
-    weights = relative_weights(given, range(count))
+    named = len(cast("Mapping[object, object]", given)) if isinstance(given, Mapping) else 0
+    count = max(2, named) if count is None else count
+    weights = relative_weights(cast(object, given), range(count))
     if isinstance(run.loss, HuberRidge) or run.loss.class_weights not in (None, weights):
         raise InputError("class_weight", "must be that of the run, or left to it", weights, "leave it out")
     return replace(run, loss=replace(run.loss, class_weights=weights))

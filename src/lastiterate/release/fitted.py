@@ -52,7 +52,7 @@ class Fitted(ABC):
         return self.exact_kind if self.exact else self.kind
 
     @abstractmethod
-    def predict(self, x: object) -> np.ndarray:
+    def predict(self, x: Any) -> np.ndarray:
         """One prediction for every record of ``x``."""
 
     @abstractmethod

@@ -203,7 +203,7 @@ def read(folder: str | Path) -> Stored:
             raise InputError("model", f"misses the file {name}", str(path), "train again")
     weights, text = (path / WEIGHTS).read_bytes(), strict_json.content(path / MODEL, MODEL)
     model = strict_json.loads(text, MODEL)
-    if not isinstance(model, dict):
+    if not strict_json.is_object(model):
         raise InputError(MODEL, "must be a JSON object", type(model).__name__)
     if isinstance(model.get("format"), bool) or model.get("format") not in FORMATS:
         raise InputError(MODEL, f"must be of format {FORMAT}", model.get("format"), "train again")

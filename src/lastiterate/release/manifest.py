@@ -13,7 +13,7 @@ import os
 import stat
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 from lastiterate import interrupts
 from lastiterate.errors import InputError
@@ -29,7 +29,7 @@ def written(files: Mapping[str, bytes]) -> bytes:
     return _form({name: hashlib.sha256(content).hexdigest() for name, content in files.items()})
 
 
-def _form(listed: Mapping[str, str]) -> bytes:
+def _form(listed: Mapping[str, object]) -> bytes:
     return (json.dumps({"sha256": dict(sorted(listed.items()))}, indent=2) + "\n").encode()
 
 
@@ -86,11 +86,11 @@ KNOWN = ("weights.safetensors", "model.json", "certificate.json", SIGNATURE)
 
 def _listed(content: bytes) -> dict[str, str]:
     found = strict_json.loads(content, MANIFEST)
-    listed: Any = found.get("sha256") if isinstance(found, dict) else None
-    if not isinstance(listed, dict) or not all(isinstance(digest, str) for digest in listed.values()) \
+    listed = found.get("sha256") if strict_json.is_object(found) else None
+    if not strict_json.is_object(listed) or not all(isinstance(digest, str) for digest in listed.values()) \
             or any(Path(name).name != name for name in listed) or _form(listed) != content:
         raise InputError(MANIFEST, "must be the list that was written with the folder", None, "it was changed")
-    return listed
+    return cast("dict[str, str]", listed)
 
 
 def _hash(path: Path) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -80,7 +81,7 @@ class UnitLoss:
         import jax
         import jax.numpy as jnp
 
-        each = jax.vmap(lambda *row: self.loss(params, *row))(*rows)
+        each = jax.vmap(partial(self.loss, params))(*rows)
         return jnp.sum(jnp.where(present > 0, each, 0.0)) / self.rows
 
     @property

@@ -53,7 +53,7 @@ def reserved(n: int) -> tuple[np.ndarray, np.ndarray]:
 
 def count_for(share: float, epsilon: float, delta: float, records: int, *, rows_per_unit: int = 1) -> NoisyCount:
     """The count that a ``share`` of the budget's mu^2 pays for, apart from the training where a unit is one row."""
-    if isinstance(share, bool) or not isinstance(share, float | int) or not 0 < share < 1:
+    if isinstance(share, bool) or not isinstance(share, float | int) or not 0 < share < 1:  # pyright: ignore
         raise InputError("report_accuracy", "must lie between 0 and 1", share, "0.05 is a common choice")
     mu = budget(epsilon, delta) * math.sqrt(share)
     return NoisyCount(rows_per_unit * (1 + FLOAT_SLACK) / mu * (1 + 1e-9), records,
@@ -130,7 +130,7 @@ def accuracy(count: NoisyCount, counted: float) -> Accuracy:
     """
     from scipy.stats import norm  # pyright: ignore
 
-    m, reach = count.records, count.noise_multiplier * float(norm.ppf(1 - NOISE_PART / 2))
+    m, reach = count.records, count.noise_multiplier * float(norm.ppf(1 - NOISE_PART / 2))  # pyright: ignore
     fewest = min(m, max(0, math.floor(counted - reach)))
     most = min(m, max(0, math.ceil(counted + reach)))
     low, high = _binomial(fewest, m - fewest)[0], _binomial(most, m - most)[1]
@@ -142,7 +142,8 @@ def _of_groups(count: NoisyGroups, counted: tuple[float, ...]) -> list[Accuracy]
     (four sides together are exceeded with probability ``NOISE_PART``)."""
     from scipy.stats import norm  # pyright: ignore
 
-    reach, found = count.noise_multiplier * float(norm.ppf(1 - NOISE_PART / 4)), list[Accuracy]()
+    found = list[Accuracy]()
+    reach = count.noise_multiplier * float(norm.ppf(1 - NOISE_PART / 4))  # pyright: ignore
     for name, right, wrong in zip(count.groups, counted[::2], counted[1::2], strict=True):
         least = [min(count.records, max(0, math.floor(one - reach))) for one in (right, wrong)]
         most = [min(count.records, max(0, math.ceil(one + reach))) for one in (right, wrong)]
@@ -157,8 +158,8 @@ def _binomial(right: int, wrong: int) -> tuple[float, float]:
     from scipy.stats import beta  # pyright: ignore
 
     side = (1 - CONFIDENCE - NOISE_PART) / 2
-    return (0.0 if right == 0 else float(beta.ppf(side, right, wrong + 1)),
-            1.0 if wrong == 0 else float(beta.ppf(1 - side, right + 1, wrong)))
+    return (0.0 if right == 0 else float(beta.ppf(side, right, wrong + 1)),  # pyright: ignore
+            1.0 if wrong == 0 else float(beta.ppf(1 - side, right + 1, wrong)))  # pyright: ignore
 
 
 @dataclass(frozen=True)

@@ -23,10 +23,10 @@ def check_stateless(params: object) -> None:
     def stateful(node: object) -> bool:
         return any(isinstance(part, nn.StateIndex) for part in getattr(node, "__dict__", {}).values())
 
-    for path, node in jax.tree_util.tree_leaves_with_path(params, is_leaf=stateful):
+    for path, node in jax.tree_util.tree_leaves_with_path(params, is_leaf=stateful):  # pyright: ignore
         if not stateful(node) or getattr(node, "inference", None) is True:
             continue
-        name, place = type(node).__name__, jax.tree_util.keystr(path)
+        name, place = type(node).__name__, jax.tree_util.keystr(path)  # pyright: ignore
         mixes = isinstance(node, nn.BatchNorm)
         raise InputError("model", "must treat every record alone, and batch normalisation mixes them" if mixes else
                          "must treat every record alone, and this layer keeps state from one to the next",

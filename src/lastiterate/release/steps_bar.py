@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def steps_bar(what: str, console: Console | None = None) -> Iterator[Callable[[int, int, float], None]]:
+def steps_bar(what: str, console: Console | None = None) -> Generator[Callable[[int, int, float], None]]:
     """What a training calls with steps done, steps in all and seconds; by default shown on standard error."""
     from rich.console import Console
     from rich.progress import (

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from functools import partial
+from typing import Any, ClassVar, cast
 
 import jax
 import numpy as np
@@ -59,20 +60,21 @@ class FittedNetwork(Fitted):
         if forward is not None and not callable(forward):
             raise InputError("forward", "must be a function of the parameters and one record", type(forward).__name__)
         check_kept("x", x)
-        x = np.asarray(x) if isinstance(x, list) else x
+        x = np.asarray(cast("list[object]", x)) if isinstance(x, list) else x
         leaves = jax.tree.leaves(x)
         arrays = all(hasattr(leaf, "dtype") for leaf in leaves)
         sizes = {np.shape(leaf)[:1] for leaf in leaves} if arrays else set[tuple[int, ...]]()
         if len(sizes) != 1 or () in sizes:
             raise InputError("x", "must be arrays, or a structure of arrays, with the records along the first axis",
                              sorted(sizes) or type(x).__name__)
-        x = jax.tree.map(lambda leaf: leaf if isinstance(leaf, jax.Array) else np.asarray(leaf), x)
+        x = jax.tree.map(  # pyright: ignore
+            lambda leaf: leaf if isinstance(leaf, jax.Array) else np.asarray(leaf), x)  # pyright: ignore
         if forward is None and not callable(self.params):
             raise InputError("forward", "is needed to predict: a function of the parameters and one record", None,
                              "the loss alone does not say what the output is")
         if forward is not None:
             try:
-                return _arrays(jax.vmap(lambda record: forward(self.params, record))(x))
+                return _arrays(jax.vmap(partial(forward, self.params))(x))
             except (TypeError, ValueError, IndexError, KeyError) as error:
                 whole = isinstance(x, tuple)
                 raise InputError("x", "must hold records that the forward pass takes", str(error).splitlines()[0][:120],

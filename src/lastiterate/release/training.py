@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from lastiterate.accounting.calibration import calibrate
 from lastiterate.accounting.certificate import Certificate, account
@@ -132,18 +132,18 @@ def _check_arguments(run: Run, *, epsilon: float | None, delta: float | None, se
         raise InputError("run", "must be a Run", type(run).__name__, "describe one with lastiterate.Run(n=..., ...)")
     for name, value in (("epsilon", epsilon), ("delta", delta), ("seed", seed)):
         wanted = int if name == "seed" else int | float
-        if value is not None and (isinstance(value, bool) or not isinstance(value, wanted)):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, wanted)):  # pyright: ignore
             raise InputError(name, "must be a whole number" if name == "seed" else "must be a number", value)
     if seed is not None and seed < 0:
         raise InputError("seed", "must be a whole number >= 0", seed)
-    if not isinstance(secure_noise, bool):
+    if not isinstance(secure_noise, bool):  # pyright: ignore
         raise InputError("secure_noise", "must be True or False", secure_noise)
     if progress is not None and not isinstance(progress, bool) and not callable(progress):
         raise InputError("progress", "must be True, or a function of steps done, steps in all and seconds", progress,
                          "leave it out for none")
     if type(at_least) is not Evidence:
         raise InputError("at_least", "must be an Evidence", at_least, "write lastiterate.Evidence.ENFORCED")
-    if microbatch is not None and (isinstance(microbatch, bool) or not isinstance(microbatch, int)):
+    if microbatch is not None and (isinstance(microbatch, bool) or not isinstance(microbatch, int)):  # pyright: ignore
         raise InputError("microbatch", "must be a positive whole number", microbatch)
 
 
@@ -157,7 +157,7 @@ def _check_data(kind: Kind, data: object, devices: int, secure_noise: bool) -> N
     if not isinstance(data, tuple):
         raise InputError("data", "must be a tuple: (x, y), or what the loss takes after the parameters",
                          type(data).__name__, "write (x, y)")
-    check_tensors(data)
+    check_tensors(cast("tuple[Any, ...]", data))
 
 
 def check_tensors(data: tuple[Any, ...]) -> None:

@@ -1,5 +1,7 @@
 """Parameters in nested structures as named arrays: where each array hangs, in JSON, and the way back."""
 
+# pyright: basic
+# places in JAX's trees have no types
 from __future__ import annotations
 
 from typing import Any

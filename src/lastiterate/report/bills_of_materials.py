@@ -15,13 +15,14 @@ from lastiterate.release.folder import HASHES
 from lastiterate.release.software import WRITTEN
 from lastiterate.report.exported_text import UNSTATED, certificate_digest, claim, stated_by_releaser
 from lastiterate.report.subject import Subject
+from lastiterate.run.strict_json import is_list, is_object
 
 SPDX_CONTEXT = "https://spdx.org/rdf/3.0.1/spdx-context.jsonld"
 
 
 def _day(subject: Subject) -> str:
     """When the certificate was written, as both forms write a time; the start of the epoch where nobody recorded it."""
-    return f"{(subject.body.get('software') or {}).get(WRITTEN, '1970-01-01')}T00:00:00Z"
+    return f"{subject.software.get(WRITTEN, '1970-01-01')}T00:00:00Z"
 
 
 def _serial(subject: Subject) -> str:
@@ -99,9 +100,9 @@ def spdx(subject: Subject) -> dict[str, str]:
 def _text(made: dict[str, Any]) -> str:
     """JSON without characters that no document may hold."""
     def clean(value: object) -> Any:
-        if isinstance(value, dict):
+        if is_object(value):
             return {key: clean(inner) for key, inner in value.items()}
-        if isinstance(value, list):
+        if is_list(value):
             return [clean(inner) for inner in value]
         return plain(value) if isinstance(value, str) else value
 

@@ -67,7 +67,7 @@ def closed_forms(subject: Subject) -> list[dict[str, Any]]:
                       "stated": subject.delta})
     elif isinstance(curve, Rdp):
         found += _renyi(subject, curve)
-    for row in stated["guarantees"] if stated["mu"] else []:
+    for row in stated["guarantees"] if stated["mu"] else list[Any]():
         whole = row["delta"] >= stated["mu"]["for_delta_of_at_least"] and row["epsilon"] is not None
         if whole:
             exact = stated["mu"]["exact"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from lastiterate.markup import Markup, tag
@@ -109,9 +109,9 @@ def chart(title: str, description: str, x: Axis, y: Axis, series: Sequence[Serie
     return tag("figure", picture, _legend(series))
 
 
-def _drawn(line: Series, at: object) -> Markup:
+def _drawn(line: Series, at: Callable[[tuple[float, float]], str]) -> Markup:
     look = STYLES[line.style]
-    places = [at(point) for point in line.points]  # type: ignore[operator]
+    places = [at(point) for point in line.points]
     spread = places if line.marks else places[::6] if look.dots else []
     dots = [tag("circle", cx=p.split(",")[0], cy=p.split(",")[1], r=4 if line.marks else 2.6, fill=look.colour,
                 class_="mark" if line.marks else None) for p in spread]

@@ -7,6 +7,7 @@ an audit's report and the releaser's statement alone, and each says which of the
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from lastiterate.accounting.wording import rounded_down, rounded_up
@@ -62,8 +63,7 @@ def _facts(subject: Subject) -> str:
 
 
 def _software(subject: Subject) -> str:
-    found = subject.body.get("software") or {}
-    return "; ".join(f"{name}: {text}" for name, text in found.items()) or "not recorded"
+    return "; ".join(f"{name}: {text}" for name, text in subject.software.items()) or "not recorded"
 
 
 def _composition(subject: Subject) -> str:
@@ -138,7 +138,7 @@ NIST = (
     Row("exposure by collection", THEIRS, _collection),
 )
 EDPB = (
-    Row("purpose and context", THEIRS, lambda subject: stated_by_releaser(subject, "purpose")),
+    Row("purpose and context", THEIRS, partial(stated_by_releaser, name="purpose")),
     Row("membership inference", OURS, _membership), Row("attribute inference", BOTH, _versions),
     Row("reconstruction of training data, model inversion", BOTH, _reconstruction),
     Row("exfiltration, regurgitation through queries", BOTH, _fixed(

@@ -10,6 +10,7 @@ from lastiterate.report import browser
 from lastiterate.report.frames import bullets, listed, section
 from lastiterate.report.subject import Subject
 from lastiterate.report.words import number
+from lastiterate.run.strict_json import is_list, is_object
 
 
 def execution(subject: Subject) -> Markup | str:
@@ -39,18 +40,17 @@ def execution(subject: Subject) -> Markup | str:
                    shown("noise.std_of_mean_gradient", noise["std_of_mean_gradient"], "-"), ", multiplier ",
                    shown("noise.multiplier", noise["multiplier"], "-")]),
     ]
-    software = subject.body.get("software")
-    if software:
+    if subject.software:
         rows.append(("recorded by the process that trained", tag("ul", [tag("li", f"{name}: {text}")
-                                                                        for name, text in software.items()])))
+                                                                        for name, text in subject.software.items()])))
     return tag("section", tag("h3", "How the run was described"), listed(rows), class_="screen")
 
 
 def word(subject: Subject) -> Markup | str:
     """The releaser's statement, marked as such."""
-    said, schema = subject.body.get("word"), subject.schema
+    schema = subject.schema
     parts: list[Markup] = []
-    for name, value in (said or {}).items():
+    for name, value in subject.statement.items():
         parts += [tag("h3", name.replace("_", " ")), _said(value)]
     if schema is not None:
         parts += [tag("h3", "public facts about the data's columns (schema)"), tag(
@@ -79,15 +79,15 @@ def ledger(subject: Subject) -> Markup | str:
 
 
 def _said(value: object) -> Markup:
-    if isinstance(value, dict):
+    if is_object(value):
         return listed([(str(key), _said(inner)) for key, inner in value.items()])
-    if isinstance(value, list):
+    if is_list(value):
         return tag("ul", [tag("li", _said(inner)) for inner in value])
     return tag("span", value)
 
 
 def _columns(schema: dict[str, Any]) -> Markup:
-    rows = [(name, ", ".join(f"{key}: {inner}" for key, inner in entry.items()) if isinstance(entry, dict) else entry)
+    rows = [(name, ", ".join(f"{key}: {inner}" for key, inner in entry.items()) if is_object(entry) else entry)
             for name, entry in list(schema.get("columns", {}).items())[:200]]
     classes = schema.get("classes")
     return listed(

@@ -32,6 +32,7 @@ from lastiterate.run.evidence import Evidence
 from lastiterate.run.losses import HuberRidge, Logistic, Softmax
 from lastiterate.run.noise import NoiseMultiplier
 from lastiterate.run.run import Run
+from lastiterate.run.strict_json import is_object
 from lastiterate.theorems import TABLE
 
 CLOSED = tuple(theorem for theorem in TABLE.values() if family(theorem.name) != "sampling")
@@ -60,7 +61,7 @@ class Asked:
 
 def read(fields: object) -> Asked:
     """The question in the page's fields; ``InputError`` for anything else."""
-    if not isinstance(fields, dict) or set(fields) != set(DEFAULT):
+    if not is_object(fields) or set(fields) != set(DEFAULT):
         raise InputError("fields", "must be those of the page", None)
     given = cast(dict[str, Any], fields)
     for name in (*WHOLE, *NUMBERS):

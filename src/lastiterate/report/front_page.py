@@ -68,7 +68,7 @@ def _released(subject: Subject) -> str:
 
 
 def _day(subject: Subject) -> object:
-    day = (subject.body.get("software") or {}).get(WRITTEN)
+    day = subject.software.get(WRITTEN)
     return UNSTATED if day is None else [f"certificate written on {day}", tag(
         "span", " (by the clock of that machine)", class_="soft")]
 

@@ -17,7 +17,7 @@ from lastiterate.theorems.theorem import Broken, examined
 def verdicts(subject: Subject) -> Markup:
     """Every theorem: what it says, or why it fails and which change would make it apply."""
     title = "4. Every theorem's verdict"
-    listed = subject.body.get("verdicts")
+    listed: list[dict[str, Any]] | None = subject.body.get("verdicts")
     if listed is None or subject.run is None:
         return section(title, tag("p", "This kind of release has a proof of its own; see the caveats."))
     ordered = sorted(enumerate(listed), key=lambda pair: (not pair[1]["applies"], pair[1]["epsilon"] or 0.0))

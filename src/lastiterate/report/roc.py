@@ -72,12 +72,12 @@ def _boxes(axes: Axes, report: AuditReport) -> None:
         corner = rate.fpr_upper, 1 - rate.fnr_upper
         axes.add_patch(Rectangle((at[0], corner[1]), corner[0] - at[0], at[1] - corner[1], fill=False, linewidth=0.8,
                                  edgecolor="black"))
-        axes.plot(*at, "o", markersize=3, color="black")
-        axes.plot(*corner, "^", markersize=6, color="black",
+        axes.plot(*at, "o", markersize=3, color="black")  # pyright: ignore
+        axes.plot(*corner, "^", markersize=6, color="black",  # pyright: ignore
                   label=f"each attack (dot) and what it proves (triangle),\nall but with probability {report.failure:g}"
                   if first else None)
         if at[1] - at[0] > NAMED:
-            axes.annotate(one.attack, at, fontsize=7, xytext=(4, 4), textcoords="offset points")
+            axes.annotate(one.attack, at, fontsize=7, xytext=(4, 4), textcoords="offset points")  # pyright: ignore
         first = False
 
 

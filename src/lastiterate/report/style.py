@@ -53,11 +53,11 @@ FONT = 10
 def dressed(axes: Axes, x: str, y: str, title: str = "") -> None:
     """Labels with units, a light grid, no box: the same on all of matplotlib's pictures."""
     axes.set(xlabel=x, ylabel=y)
-    axes.grid(True, color="#dddddd", linewidth=0.6)
+    axes.grid(True, color="#dddddd", linewidth=0.6)  # pyright: ignore
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
     if title:
-        axes.set_title(title, loc="left", fontsize=FONT)
+        axes.set_title(title, loc="left", fontsize=FONT)  # pyright: ignore
 
 
 def drawn_as(style: str, **more: object) -> dict[str, Any]:

@@ -65,6 +65,11 @@ class Subject:
         return self.body.get("word") or {}
 
     @property
+    def software(self) -> dict[str, str]:
+        """What the process that trained recorded of itself."""
+        return self.body.get("software") or {}
+
+    @property
     def certified(self) -> Certificate:
         """The certificate, which parts of a page are made of where it holds; ``InputError`` where it does not."""
         if self.certificate is None:

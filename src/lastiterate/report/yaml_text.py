@@ -6,7 +6,8 @@ What is written reads back the same with any reader of YAML 1.1 or 1.2; no text 
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, cast
 
 from lastiterate.markup import plain
 
@@ -16,19 +17,20 @@ def dump(value: dict[str, Any]) -> str:
     return "\n".join(_lines(value, 0)) + "\n"
 
 
-def _lines(value: Any, depth: int) -> list[str]:
-    pad, out = "  " * depth, list[str]()
-    pairs = [(f"{_key(key)}:", inner) for key, inner in value.items()] if isinstance(value, dict) else [
-        ("-", inner) for inner in value]
+def _lines(value: object, depth: int) -> list[str]:
+    """The entries of a mapping or list; none of anything else."""
+    pad, out, pairs = "  " * depth, list[str](), list[tuple[str, object]]()
+    if isinstance(value, dict):
+        pairs = [(f"{_key(key)}:", inner) for key, inner in cast("dict[str | int, object]", value).items()]
+    elif isinstance(value, list | tuple):
+        pairs = [("-", inner) for inner in cast("Sequence[object]", value)]
     for head, inner in pairs:
-        if isinstance(inner, dict | list | tuple) and inner:
-            out += [f"{pad}{head}", *_lines(inner, depth + 1)]
-        else:
-            out.append(f"{pad}{head} {scalar(inner)}")
+        below = _lines(inner, depth + 1)
+        out += [f"{pad}{head}", *below] if below else [f"{pad}{head} {scalar(inner)}"]
     return out
 
 
-def _key(key: Any) -> str:
+def _key(key: str | int) -> str:
     return str(key) if isinstance(key, int) else scalar(key) if not key.isidentifier() else key
 
 

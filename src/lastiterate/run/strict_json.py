@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from lastiterate.errors import InputError
 
@@ -50,6 +50,16 @@ def read(path: Path, where: str) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise InputError(where, "must be a JSON object", type(found).__name__)
     return found
+
+
+def is_object(value: object) -> TypeGuard[dict[str, object]]:
+    """Whether a value of JSON is an object, of whose entries nothing is known."""
+    return isinstance(value, dict)
+
+
+def is_list(value: object) -> TypeGuard[list[object]]:
+    """Whether a value of JSON is a list, of whose entries nothing is known."""
+    return isinstance(value, list)
 
 
 def content(path: Path, where: str) -> bytes:

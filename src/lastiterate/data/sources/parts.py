@@ -71,10 +71,10 @@ def _next(batches: Iterator[Any], path: Path) -> Any:
 
 def cells_by_kind(name: str, column: Any, number: bool) -> Cells:
     """Text as everywhere; numbers of a column that is one as they are, NaN where one is missing."""
-    from pyarrow import types
+    from pyarrow import types  # pyright: ignore
 
     kind = column.type
-    if number and (types.is_float32(kind) or types.is_float64(kind) or types.is_integer(kind)):
+    if number and (types.is_float32(kind) or types.is_float64(kind) or types.is_integer(kind)):  # pyright: ignore
         return np.asarray(column.cast("float64", safe=False).to_numpy(zero_copy_only=False), np.float64)
     return cells_of(name, column)
 

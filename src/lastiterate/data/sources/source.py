@@ -137,7 +137,7 @@ def stream(path: str | Path, schema: Schema | str | Path | None = None) -> Encod
     one an array's records are as they are in the file. Only headers are looked at, and the records of a CSV file are
     counted.
     """
-    if not isinstance(path, str | Path):
+    if not isinstance(path, str | Path):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InputError("path", "must be a file, or a folder of Parquet files", type(path).__name__,
                          "arrays in memory need no stream: give train the tuple itself")
     facts = Schema.read(schema) if isinstance(schema, str | Path) else schema
