@@ -80,7 +80,7 @@ IMAGES, LABELS = drawn_images()
 
 @pytest.fixture(scope="module")
 def neighbours():
-    return instantiate(RUN, MODEL, IMAGES, LABELS, low=0.0, high=1.0, models=5, batch_models=3)
+    return instantiate(RUN, MODEL, IMAGES, LABELS, low=0.0, high=1.0, models=8, batch_models=8)  # as FEW
 
 
 # the parts
