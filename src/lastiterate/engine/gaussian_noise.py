@@ -156,7 +156,7 @@ def permutation(key: Key, step: Number, count: int) -> jax.Array:
 
 FARTHEST = 36.7
 """No draw of noise lies further from 0."""
-FEWEST = 2**11
+FEWEST = 2**9
 """Pairs of normals that are drawn where fewer are asked for."""
 AT_A_TIME = 2**16
 """Pairs of normals that are drawn at a time."""
