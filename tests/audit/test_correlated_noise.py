@@ -46,19 +46,6 @@ def late(self, recent, drawn, k):
 MUTANTS = [backwards, shorter, other_sign, not_decaying, forgotten, late]
 
 
-@pytest.fixture
-def patched(monkeypatch):
-    """Programs are compiled for a class: a mutant must not share one that was compiled before."""
-    import jax
-
-    def patch(mutant):
-        monkeypatch.setattr(NoiseRecursion, "made", mutant)
-        jax.clear_caches()
-
-    yield patch
-    jax.clear_caches()
-
-
 @pytest.mark.parametrize("change", [{}, {"update": li.HeavyBall(0.5), "batching": li.FullBatch()},
                                     {"noise": li.Correlated(1.0, 5), "batching": li.BallsInBins(2)},
                                     {"noise": li.Correlated(1.0, 1, decay=0.9)}], ids=str)
@@ -69,7 +56,7 @@ def test_the_last_iterate_follows_its_law(change):
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
 def test_the_law_catches_noise_of_another_strategy(mutant, patched):
-    patched(mutant)
+    patched(NoiseRecursion, "made", mutant)
     assert not law.compare(RUN, models=4000).holds
 
 
@@ -78,7 +65,7 @@ def test_a_default_audit_looks_at_the_noise_of_all_steps(patched):
     holds = executed.CHECKS["the noise of all steps has another covariance than the described one"]
     pair = worst_case(RUN)
     assert holds(RUN, pair, 16)
-    patched(other_sign)
+    patched(NoiseRecursion, "made", other_sign)
     assert not holds(RUN, pair, 16)
 
 

@@ -1,6 +1,6 @@
 """Ctrl-C at random moments: exit code 130, one sentence, nothing half-written; every command, every time.
 
-``LASTITERATE_INTERRUPTS=200`` draws 200 moments of each command instead of a few.
+``LASTITERATE_INTERRUPTS=200`` draws 200 moments of each command instead of one.
 """
 
 import os
@@ -19,8 +19,9 @@ import pytest
 import lastiterate as li
 from lastiterate.ledger import GaussianFilter, Ledger
 from lastiterate.release.loading import verify
+from tiers import size
 
-MOMENTS = int(os.environ.get("LASTITERATE_INTERRUPTS", "2"))
+MOMENTS = size(1, 20, "INTERRUPTS")
 RUN = li.Run(n=60, steps=20, step_size=0.3, noise=li.GradientNoise(0.05), loss=li.Logistic(row_norm=1.0, intercept=0.5))
 COMMANDS = {name: line.split() for name, line in {
     "train": "train breast_cancer --epsilon 1 --algorithm cyclic-dp-sgd --batch cyclic:99 --out model --ledger book "

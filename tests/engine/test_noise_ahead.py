@@ -8,8 +8,9 @@ import pytest
 
 import lastiterate as li
 from lastiterate.engine import Trainer, noise_ahead, seeded_keys
-from lastiterate.engine.gaussian_noise import NOISE, gaussian, stream
+from lastiterate.engine.gaussian_noise import FEWEST, NOISE, ORDER, bits, gaussian, normals, padded, stream
 from lastiterate.engine.noise_ahead import LONGEST, NoiseAhead
+from lastiterate.engine.samplers import dealt
 from lastiterate.engine.streaming.devices import Arrays
 from lastiterate.engine.streaming.streamed_linear import execute_streaming
 
@@ -61,3 +62,23 @@ def test_a_step_beyond_what_was_drawn_is_drawn() -> None:
             noise, end = ahead.at(k)
             assert int(noise.first) <= k < end == int(noise.first) + len(noise.units)
             assert np.array_equal(noise.units[k - noise.first], wanted[k])
+
+
+@pytest.mark.parametrize("count", [1, 7, 2 * FEWEST, 2 * FEWEST + 1])
+def test_what_is_drawn_beside_the_asked_numbers_changes_none(count: int) -> None:
+    with jax.enable_x64(True):
+        assert np.array_equal(normals(KEYS[0], 3, count), gaussian(KEYS[0], 3, (count,)))
+
+
+@pytest.mark.parametrize("n, first, last", [(1, 0, 3), (7, 4, 9), (2 * dealt.FEWEST + 1, 2, 4)])
+def test_words_of_a_pass_are_those_of_its_own_stream(n: int, first: int, last: int) -> None:
+    found = list(dealt.words(KEYS[0], first, last, n))
+    with jax.enable_x64(True):
+        order = stream(KEYS[0], ORDER)
+        assert np.array_equal(found, [bits(stream(order, number), 0, n) for number in range(first, last)])
+
+
+def test_padded_sizes_are_few_and_little_above() -> None:
+    sizes = {count: padded(count, 64) for count in range(1, 4096)}
+    assert len(set(sizes.values())) < 60 and {sizes[count] for count in range(1, 65)} == {64}
+    assert all(count <= size <= count * 1.13 for count, size in sizes.items() if count >= 64)

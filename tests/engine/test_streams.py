@@ -189,7 +189,7 @@ def test_no_two_purposes_share_bits(name: str, used: Used) -> None:
 
 def test_every_file_that_draws_is_looked_at() -> None:
     """By what it imports; a new one belongs to a case above, or to one of its own."""
-    drawing = {"gaussian", "uniform", "bits", "below", "permutation", "words", "words_between", "Bits"}
+    drawing = {"gaussian", "normals", "uniform", "bits", "below", "permutation", "words", "words_between", "Bits"}
     found = set()
     for path in Path(li.__file__).parent.rglob("*.py"):
         imported = {alias.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom)

@@ -8,7 +8,7 @@ import lastiterate as li
 from lastiterate.errors import InputError
 from tiers import size
 
-DRAWS = size(300, 3000, "DRAWS")
+DRAWS = size(150, 3000, "DRAWS")
 
 
 def number(rng):

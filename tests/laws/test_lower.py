@@ -14,11 +14,14 @@ from lastiterate.theorems import TABLE
 from lastiterate.theorems.theorem import Applies, Fails, match
 from oracles.executed import deltas, law
 from oracles.gaussian import exact_mu
+from tiers import size
 
 LOWER = [theorem for theorem in TABLE.values() if theorem.kind == "lower"]
 ASSUMED = li.Evidence.ASSUMED
 EPSILONS = (0.0, 0.4, 1.5, 4.0)
 DELTAS = (0.05, 1e-4)
+BETWEEN = size(5, 1, "BETWEEN")
+"""Every how many runs are certified too, which takes a hundred times as long as their exact law."""
 
 
 def lowers(run):
@@ -76,8 +79,9 @@ def draw(rng, kind):
     )
 
 
-def below(run, worlds, met, near):
-    """Every lower row of the run against the exact law (of the worst record), and against every upper row."""
+def below(run, worlds, met, near, certified=True):
+    """Every lower row of the run against the exact law (of the worst record), and against every upper row where it is
+    ``certified``."""
     bounds = dict(lowers(run))
     found = {(name, delta): bound.epsilon(delta) for name, bound in bounds.items() for delta in DELTAS}
     exact = np.max([deltas((*EPSILONS, *found.values()), *pair) for pair in worlds], axis=0)
@@ -87,8 +91,8 @@ def below(run, worlds, met, near):
             shown = bound.delta(epsilon)
             assert shown <= true + 1e-7, (name, run, epsilon)
             near[name] += shown > 0.98 * true and true > 1e-4
-    uppers = li.account(run, at_least=ASSUMED) if found else None
-    above = {delta: uppers.epsilon(delta) for delta in DELTAS} if found else {}
+    uppers = li.account(run, at_least=ASSUMED) if found and certified else None
+    above = {delta: uppers.epsilon(delta) if uppers else math.inf for delta in DELTAS}
     for (at, epsilon), true in zip(found.items(), exact[len(EPSILONS) :], strict=True):
         assert true >= at[1] * (1 - 1e-6) - 1e-7 or epsilon == 0, (at, run)
         assert epsilon <= above[at[1]], (at, run)
@@ -102,7 +106,7 @@ def everyone(run):
 @pytest.mark.parametrize("kind", SIZES)
 def test_linear_records_and_a_ridge(kind):
     rng, met, near = np.random.default_rng(31), Counter(), Counter()
-    for _ in range(50 if kind in LENGTHS else 80):
+    for number in range(50 if kind in LENGTHS else 80):
         run = draw(rng, kind)
         ridge = float(rng.choice([0.0, rng.uniform(0.01, 1.0)]))
         run = replace(run, loss=li.Logistic(row_norm=1.0, intercept=0.0, ridge=ridge))
@@ -110,7 +114,8 @@ def test_linear_records_and_a_ridge(kind):
             run = replace(run, clip=float(rng.uniform(0.3, 1.2)))
         pull = min(1.0, run.clip or 1.0)
         behind = -pull if run.adjacency == "replace-one" else 0.0
-        below(run, [flat(run, pull, behind, ridge, record) for record in everyone(run)], met, near)
+        worlds = [flat(run, pull, behind, ridge, record) for record in everyone(run)]
+        below(run, worlds, met, near, number % BETWEEN == 1 % BETWEEN)
     assert sum(met.values()) >= 40 and sum(near.values()) > 20, (met, near)
 
 
@@ -118,11 +123,12 @@ def test_linear_records_and_a_ridge(kind):
 def test_curvature_in_the_records(kind):
     """smooth = strong: these are the only losses of the class; in short blocks and bins their steps differ."""
     rng, met, near = np.random.default_rng(32), Counter(), Counter()
-    for _ in range(50 if kind in LENGTHS else 80):
+    for number in range(50 if kind in LENGTHS else 80):
         strong, sensitivity = float(rng.uniform(0.05, 1.0)), float(rng.uniform(0.5, 3))
         facts = li.LossFacts(sensitivity=sensitivity, smooth=strong, strong=strong)
         run = replace(draw(rng, kind), adjacency="replace-one", loss=li.Abstract(facts))
-        below(run, [curved(run, sensitivity, 0.0, strong, record) for record in everyone(run)], met, near)
+        worlds = [curved(run, sensitivity, 0.0, strong, record) for record in everyone(run)]
+        below(run, worlds, met, near, number % BETWEEN == 1 % BETWEEN)
     assert sum(met.values()) > 10 or kind in ("BallsInBins", "RandomAllocation"), met
 
 

@@ -10,7 +10,16 @@ from typing import Any
 import jax
 
 import lastiterate as li
-from lastiterate.engine import external_gradients, external_steps, loop, many_models, noise_ahead, trainer
+from lastiterate.engine import (
+    cipher,
+    external_gradients,
+    external_steps,
+    gaussian_noise,
+    loop,
+    many_models,
+    noise_ahead,
+    trainer,
+)
 from lastiterate.engine.samplers.bins import by_bin, sorted_by_bin
 from lastiterate.engine.samplers.permuted import by_words
 from lastiterate.engine.samplers.reshuffled import into_fresh_blocks
@@ -19,6 +28,8 @@ Patch = tuple[Any, str, Any]
 """Where, which name, and what stands there instead."""
 NOISE = noise_ahead.normal, noise_ahead.normal_of_models
 """Compiled programs that draw noise, and nothing else."""
+DRAWING = noise_ahead, gaussian_noise, cipher
+"""The modules whose lines those hold."""
 STEPS = (loop.advance, many_models.advance_many, many_models._begun, many_models._drawn, many_models._drawn_for_pass,
          by_words, into_fresh_blocks, by_bin, sorted_by_bin, external_gradients._asked, external_gradients._asked_many,
          external_gradients._ended_many, external_steps.ended_outside, external_steps.noise_outside,
@@ -47,7 +58,9 @@ def stepping(function: Any) -> tuple[Patch, ...]:
 
 def forget(patches: tuple[Patch, ...]) -> None:
     """Compile the programs anew that hold what is replaced; all others are kept."""
-    for program in NOISE if all(module is noise_ahead for module, _, _ in patches) else NOISE + STEPS:
+    noisy = [any(module is each for each in DRAWING) for module, _, _ in patches]
+    for program in (NOISE if any(noisy) else ()) + (() if all(module is noise_ahead for module, _, _ in patches)
+                                                    else STEPS):
         program.clear_cache()
 
 

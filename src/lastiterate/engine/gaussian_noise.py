@@ -98,17 +98,36 @@ def gaussian(key: Key, step: Number, shape: tuple[int, ...]) -> jax.Array:
 
 def _of_step(key: Key, step: Number, shape: tuple[int, ...]) -> jax.Array:
     count = math.prod(shape)
-    pairs = (count + 1) // 2
+    return jnp.concatenate(_pairs_of_step(key, step, (count + 1) // 2))[:count].reshape(shape)
 
+
+def _pairs_of_step(key: Key, step: Number, pairs: int) -> tuple[jax.Array, ...]:
+    """The first ``pairs`` of one step, (pairs,) twice."""
     def some(begin: np.uint64 | jax.Array, many: int) -> tuple[jax.Array, jax.Array]:
         return _numbered_normals(key, begin + jnp.arange(many, dtype=jnp.uint64), jnp.full(many, step, jnp.uint64))
 
     if pairs <= AT_A_TIME:
-        found = some(np.uint64(0), pairs)
-    else:  # what fits the processor's cache: half of the time
-        begins = np.arange(0, pairs, AT_A_TIME, dtype=np.uint64)
-        found = tuple(part.ravel()[:pairs] for part in jax.lax.map(lambda begin: some(begin, AT_A_TIME), begins))
-    return jnp.concatenate(found)[:count].reshape(shape)
+        return some(np.uint64(0), pairs)
+    # what fits the processor's cache: half of the time
+    begins = np.arange(0, pairs, AT_A_TIME, dtype=np.uint64)
+    return tuple(part.ravel()[:pairs] for part in jax.lax.map(lambda begin: some(begin, AT_A_TIME), begins))
+
+
+_padded_pairs = jax.jit(_pairs_of_step, static_argnums=2)
+
+
+def normals(key: Key, step: Number, count: int) -> np.ndarray:
+    """``gaussian(key, step, (count,))`` for who is not compiled: by a program that numbers of about as many share."""
+    pairs = (count + 1) // 2
+    assert pairs < ROUND, "blocks of the counter would be used twice"
+    found = _padded_pairs(key, step, padded(pairs, FEWEST))
+    return np.concatenate([np.asarray(part)[:pairs] for part in found])[:count]
+
+
+def padded(count: int, least: int) -> int:
+    """A size from ``count`` on, and at most an eighth above it where it is above ``least``: few sizes, few programs."""
+    unit = 1 << max(0, (max(count, least) - 1).bit_length() - 4)
+    return -(-max(count, least) // unit) * unit
 
 
 def _numbered_normals(key: Key, place: jax.Array, step: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -137,6 +156,8 @@ def permutation(key: Key, step: Number, count: int) -> jax.Array:
 
 FARTHEST = 36.7
 """No draw of noise lies further from 0."""
+FEWEST = 2**9
+"""Pairs of normals that are drawn where fewer are asked for."""
 AT_A_TIME = 2**16
 """Pairs of normals that are drawn at a time."""
 ROUND = 2**48

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from lastiterate.engine.calibration_queries import Queries
-from lastiterate.engine.gaussian_noise import CALIBRATION, Key, gaussian, stream
+from lastiterate.engine.gaussian_noise import CALIBRATION, Key, normals, stream
 from lastiterate.engine.preparation.sliced_sums import each_sum
 from lastiterate.engine.prepare import linear_loss
 from lastiterate.run.probability_calibration import AssumedSlope, Calibration
@@ -65,7 +65,7 @@ def drawn_rounds(key: Key) -> Noisy:
     """Sums in double precision with Gaussian noise from the key."""
     def noisy(number: int, std: float, size: int, slices: Iterable[np.ndarray]) -> np.ndarray:
         with jax.enable_x64(True):
-            total = std * np.asarray(gaussian(stream(stream(key, CALIBRATION), number), 0, (size,)))
+            total = std * normals(stream(stream(key, CALIBRATION), number), 0, size)
         for part in each_sum(slices, lambda vectors: vectors.sum(axis=0)):
             total = total + part
         return total

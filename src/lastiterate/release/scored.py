@@ -67,11 +67,11 @@ def noisy_count(right: np.ndarray, count: NoisyCount, key: Key) -> float:
     """
     import jax
 
-    from lastiterate.engine.gaussian_noise import gaussian
+    from lastiterate.engine.gaussian_noise import normals
 
     _check_length("y", right.shape, count)
     with jax.enable_x64(True):
-        noise = float(np.asarray(gaussian(key, 0, (1,)))[0])
+        noise = float(normals(key, 0, 1)[0])
     return float(right.astype(bool).sum()) + count.noise_multiplier * noise
 
 
@@ -95,7 +95,7 @@ def noisy_numbers(right: np.ndarray, by: object, count: Count, key: Key) -> tupl
     """
     import jax
 
-    from lastiterate.engine.gaussian_noise import gaussian
+    from lastiterate.engine.gaussian_noise import normals
 
     if isinstance(count, NoisyCount):
         return (noisy_count(right, count, key),)
@@ -103,7 +103,7 @@ def noisy_numbers(right: np.ndarray, by: object, count: Count, key: Key) -> tupl
     right, names = right.astype(bool), np.asarray(by).astype(str)
     sums = [float((part & (names == name)).sum()) for name in count.groups for part in (right, ~right)]
     with jax.enable_x64(True):
-        noise = np.asarray(gaussian(key, 0, (count.numbers,)))
+        noise = normals(key, 0, count.numbers)
     return tuple(float(one) for one in sums + count.noise_multiplier * noise)
 
 

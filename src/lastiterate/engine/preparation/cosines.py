@@ -9,7 +9,7 @@ from functools import lru_cache
 import jax
 import numpy as np
 
-from lastiterate.engine.gaussian_noise import Key, gaussian, seeded_key, stream, uniform
+from lastiterate.engine.gaussian_noise import Key, normals, seeded_key, stream, uniform
 from lastiterate.engine.preparation.covariance import unit_rows
 from lastiterate.engine.preparation.sliced_sums import each_sum
 from lastiterate.run.preparation import CosineFeatures
@@ -20,7 +20,7 @@ def directions(part: CosineFeatures, features: int) -> tuple[np.ndarray, np.ndar
     """Public directions (features, count) of standard deviation 1 / bandwidth, and phases (count,), from the seed."""
     key = seeded_key(part.seed)
     with jax.enable_x64(True):
-        drawn = np.asarray(gaussian(stream(key, 0), 0, (features, part.count)))
+        drawn = normals(stream(key, 0), 0, features * part.count).reshape(features, part.count)
         phases = np.asarray(uniform(stream(key, 1), 0, part.count))
     return drawn / part.bandwidth, 2 * math.pi * phases
 
@@ -44,7 +44,7 @@ def noisy_cosines(slices: Iterable[np.ndarray], n: int, part: CosineFeatures, ke
     times that.
     """
     with jax.enable_x64(True):
-        noise = np.asarray(gaussian(key, 0, (part.count,)))
+        noise = normals(key, 0, part.count)
     total = part.noise_multiplier * part.longest * noise
     for found in each_sum(slices, lambda rows: cosines(part, rows).sum(axis=0)):
         total = total + found

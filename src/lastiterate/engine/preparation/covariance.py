@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import jax
 import numpy as np
 
-from lastiterate.engine.gaussian_noise import Key, gaussian
+from lastiterate.engine.gaussian_noise import Key, normals
 from lastiterate.engine.preparation.sliced_sums import each_sum
 
 UNIT = 1 - 2.0**-20
@@ -34,7 +34,7 @@ def noisy_moments(slices: Iterable[np.ndarray], features: int, noise_multiplier:
     coordinates (C_ii, sqrt 2 C_ij) it is spherical, and there one row moves the sum by |u|^2 <= 1.
     """
     with jax.enable_x64(True):
-        drawn = np.asarray(gaussian(key, 0, (features * (features + 1) // 2,)))
+        drawn = normals(key, 0, features * (features + 1) // 2)
     noise = np.zeros((features, features))
     noise[np.triu_indices(features)] = drawn
     diagonal = np.diag(noise).copy()

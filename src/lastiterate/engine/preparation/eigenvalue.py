@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import jax
 import numpy as np
 
-from lastiterate.engine.gaussian_noise import Key, gaussian
+from lastiterate.engine.gaussian_noise import Key, normals
 from lastiterate.engine.preparation.covariance import gram
 from lastiterate.engine.preparation.sliced_sums import each_sum
 
@@ -33,5 +33,5 @@ def released_eigenvalue(exact: float, scale: float, shift: float, low: float, hi
     **Guarantee:** at least ``exact`` (which never exceeds ``high``) unless the normal number lies below -``shift``.
     """
     with jax.enable_x64(True):
-        drawn = float(np.asarray(gaussian(key, 0, (1,)))[0])
+        drawn = float(normals(key, 0, 1)[0])
     return min(max(exact + scale * (drawn + shift), low), high)

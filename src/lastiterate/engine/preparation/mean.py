@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import jax
 import numpy as np
 
-from lastiterate.engine.gaussian_noise import Key, gaussian
+from lastiterate.engine.gaussian_noise import Key, normals
 from lastiterate.engine.preparation.sliced_sums import each_sum
 from lastiterate.engine.rows import clip_rows
 from lastiterate.run.preparation import PrivateMean
@@ -20,7 +20,7 @@ def noisy_mean(slices: Iterable[np.ndarray], n: int, d: int, part: PrivateMean, 
     ``noise_multiplier * row_norm``. Sums are float64.
     """
     with jax.enable_x64(True):
-        noise = np.asarray(gaussian(key, 0, (d,)))
+        noise = normals(key, 0, d)
     total = part.noise_multiplier * part.row_norm * noise
     for found in each_sum(slices, lambda rows: clip_rows(rows, part.row_norm).sum(axis=0, dtype=np.float64)):
         total = total + found

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import jax
 import numpy as np
 
-from lastiterate.engine.gaussian_noise import Key, gaussian
+from lastiterate.engine.gaussian_noise import Key, normals
 from lastiterate.engine.preparation.sliced_sums import each_sum
 from lastiterate.run.preparation import PrivateTargetMean
 from lastiterate.run.run import Run
@@ -20,7 +20,7 @@ def noisy_target_mean(slices: Iterable[np.ndarray], n: int, part: PrivateTargetM
     ``noise_multiplier * bound``.
     """
     with jax.enable_x64(True):
-        noise = float(np.asarray(gaussian(key, 0, (1,)))[0])
+        noise = float(normals(key, 0, 1)[0])
     total = part.noise_multiplier * part.bound * noise
     for found in each_sum(slices, lambda targets: np.clip(np.asarray(targets, np.float64), -part.bound,
                                                           part.bound).sum()):

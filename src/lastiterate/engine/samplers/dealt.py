@@ -10,14 +10,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lastiterate.engine.gaussian_noise import ORDER, Key, Number, bits, stream
+from lastiterate.engine.gaussian_noise import ORDER, Key, Number, padded, stream
+from lastiterate.engine.gaussian_noise import words as words_of
 
 DIGIT = 16
 """Bits of a digit: NumPy sorts numbers of 16 bits by counting, several times faster than longer ones."""
 
 
-AT_ONCE = 2**17
-"""Words that are drawn at once, where passes have fewer."""
+AT_ONCE, FEWEST = 2**17, 512
+"""Words that are drawn at once, where passes have fewer; and pairs of words at least."""
 
 
 class Dealt(NamedTuple):
@@ -28,18 +29,30 @@ class Dealt(NamedTuple):
 
 
 @partial(jax.jit, static_argnums=(2, 3))
-def _of_passes(key: Key, first: Number | np.uint64, many: int, n: int) -> jax.Array:
-    order = stream(key, ORDER)
-    return jax.vmap(lambda number: bits(stream(order, number), 0, n))(first + jnp.arange(many, dtype=jnp.uint64))
+def _of_passes(order: Key, first: Number | np.uint64, many: int, pairs: int) -> tuple[jax.Array, jax.Array]:
+    """Words of the first ``pairs`` blocks of ``many`` passes, (many, pairs) twice; ``order``: the run's stream."""
+    def of_pass(number: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return words_of(stream(order, number), 0, pairs)
+
+    return jax.vmap(of_pass)(first + jnp.arange(many, dtype=jnp.uint64))
 
 
 def words(key: Key, first: int, last: int, n: int) -> Iterator[np.ndarray]:
-    """The random words of ``n`` records in the passes ``first`` .. ``last`` - 1, uint64; ``key``: of the run."""
-    many = max(1, min(AT_ONCE // n, last - first))
+    """The random words of ``n`` records in the passes ``first`` .. ``last`` - 1, uint64; ``key``: of the run.
+
+    **Guarantee:** those of pass k are ``bits(stream(stream(key, ORDER), k), 0, n)``, whatever is drawn beside them: a
+    program is shared by about as many records.
+    """
+    half = (n + 1) // 2
+    pairs = padded(half, FEWEST)
+    many = min(max(1, AT_ONCE // (2 * pairs)), 1 << (last - first - 1).bit_length())
+    with jax.enable_x64(True):
+        order = stream(key, ORDER)
     for begin in range(first, last, many):
         with jax.enable_x64(True):
-            found = np.asarray(_of_passes(key, np.uint64(begin), many, n))
-        yield from found[:last - begin]
+            found = [np.asarray(part) for part in _of_passes(order, np.uint64(begin), many, pairs)]
+        for one, two in zip(*(part[:last - begin, :half] for part in found), strict=True):
+            yield np.concatenate((one, two))[:n]
 
 
 def in_order(numbers: np.ndarray, largest: int = 2**64 - 1) -> np.ndarray:
