@@ -157,14 +157,14 @@ def _watch(receiver: socket.socket) -> None:
     """Count what is pressed, beside the interpreter's main thread, which may be busy with compiled code."""
     pressed = 0
     while True:
-        found = receiver.recv(1)
-        if found == _AGAIN:
+        byte = receiver.recv(1)
+        if byte == _AGAIN:
             time.sleep(0.01)
             _now.own += 1
             _ask_again()
         elif _now.own:
             _now.own -= 1
-        elif found == bytes([signal.SIGINT]):
+        elif byte == bytes([signal.SIGINT]):
             pressed += 1
             if pressed > 1:
                 _abandon()

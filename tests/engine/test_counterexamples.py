@@ -88,7 +88,7 @@ def test_false_constants_are_refuted_by_a_witness(loss, claim, value, true):
         "strong": curvature,
         "weak_convexity": -curvature,
     }[claim]
-    assert needed == pytest.approx(witness.found, rel=1e-3, abs=1e-4)
+    assert needed == pytest.approx(witness.needed, rel=1e-3, abs=1e-4)
     assert (needed < value) if claim == "strong" else (needed > value)
     assert abs(needed) <= true * (1 + 1e-3) or claim == "strong"
     assert f"{claim} = {value:g} does not hold" in str(witness)
@@ -104,7 +104,7 @@ def test_a_smoothness_below_the_weak_convexity_bounds_the_hessian_from_above():
     assert not search(concave, **claims).witnesses, "it is -2 along x, and 0 elsewhere"
     assert [w.claim for w in search(concave, smooth=0.05).witnesses] == ["smooth"], "|Hessian| <= 0.05 is meant"
     (witness,) = search(wavy, smooth=0.05, weak_convexity=0.6).witnesses
-    assert witness.claim == "smooth" and witness.found == pytest.approx(2.5, rel=1e-2)
+    assert witness.claim == "smooth" and witness.needed == pytest.approx(2.5, rel=1e-2)
     found = search(concave, smooth=0.05, weak_convexity=1.9)
     assert [w.claim for w in found.witnesses] == ["weak_convexity"]
     assert found.facts.smooth is None, "by itself it would say what was not looked at"

@@ -30,8 +30,8 @@ from lastiterate.engine.noise_ahead import NoiseAhead
 from lastiterate.engine.streaming.devices import Arrays, Devices
 from lastiterate.engine.streaming.streamed_linear import Rows, execute_streaming
 from lastiterate.engine.streaming.passes import Passes
-from lastiterate.engine.streaming.chunk_buffers import slabs
-from lastiterate.engine.streaming.steps import StreamLoop, advance_slab
+from lastiterate.engine.streaming.chunk_buffers import filled_buffers
+from lastiterate.engine.streaming.steps import StreamLoop, advance_chunks
 
 assert len(jax.devices()) == 8
 rng = np.random.default_rng(0)
@@ -71,14 +71,14 @@ with jax.enable_x64(True):
     state = jax.vmap(lambda key: start(loop.program, np.zeros((1, 3)), key))(keys)
     total = np.zeros((20_000, 1, 3))
     passes = Passes(BASE, Arrays((QX, QY)), Rows(BASE, ()), keys[0])
-    for slab in slabs(passes, loop._shape(passes), 0):
-        records = devices.place(slab.records)
+    for buffer in filled_buffers(passes, loop._shape(passes), 0):
+        records = devices.place(buffer.records)
         assert len(records[0].sharding.device_set) == 8 and records[0].shape[1] % 8 == 0
         noise = NoiseAhead.of_models(keys, (1, 3), BASE.steps).at(0)[0]
         assert noise.units.shape[1] >= BASE.steps
-        state, total = jax.jit(jax.vmap(lambda state, total, units, *read: advance_slab(
-            loop.program, state, total, *read, keys[0], plan, noise._replace(units=units), 0, slab.used),
-            in_axes=(0, 0, 0, None, None, None)))(state, total, noise.units, records, slab.steps, slab.ends)
+        state, total = jax.jit(jax.vmap(lambda state, total, units, *read: advance_chunks(
+            loop.program, state, total, *read, keys[0], plan, noise._replace(units=units), 0, buffer.used),
+            in_axes=(0, 0, 0, None, None, None)))(state, total, noise.units, records, buffer.steps, buffer.ends)
     draws = np.asarray(state.theta)[:, 0, :]
 assert agrees(draws, BASE)
 assert not agrees(draws * 1.05, BASE)

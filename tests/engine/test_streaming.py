@@ -22,7 +22,7 @@ from lastiterate.engine.samplers import TABLE
 from lastiterate.engine.sealed import Key
 from lastiterate.engine.streaming import chunk_buffer, kept_chunks, scratch, sorting
 from lastiterate.engine.streaming.chunk_buffer import Shape
-from lastiterate.engine.streaming.chunk_buffers import slabs
+from lastiterate.engine.streaming.chunk_buffers import filled_buffers
 from lastiterate.engine.streaming.passes import Passes
 from lastiterate.engine.streaming.public_order import IN_ORDER, ORDERS, check_streams
 from lastiterate.engine.streaming.record_pages import RecordForm
@@ -65,13 +65,13 @@ class Held:
 
 @pytest.fixture
 def small(monkeypatch):
-    """Pieces, buckets, pages and slabs of a few records, so that every boundary is crossed."""
+    """Pieces, buckets, pages and buffers of a few records, so that every boundary is crossed."""
     monkeypatch.setattr("lastiterate.engine.streaming.record_source.AT_ONCE", 150)
     monkeypatch.setattr("lastiterate.engine.streaming.passes.SCATTERED", 150)
     monkeypatch.setattr(sorting, "BUCKET", 300)
     monkeypatch.setattr(sorting, "BUFFERS", 2000)
     monkeypatch.setattr(sorting, "WORDS", 32)
-    monkeypatch.setattr(chunk_buffer, "SLAB", 1500)
+    monkeypatch.setattr(chunk_buffer, "BUFFER", 1500)
     monkeypatch.setattr(kept_chunks, "PAGE", 400)
     monkeypatch.setattr("lastiterate.engine.streaming.kept.PAGE", 100)
 
@@ -236,7 +236,7 @@ def test_processes_share_every_batch(batching, small, tmp_path):
         for part in range(parts):
             passes = Passes(run, Held(), Rows(run, ()), np.asarray(seeded_key(1)), tmp_path, True, (part, parts))
             marks.append([])
-            for made in slabs(passes, Shape(4, 8, 8, part, parts), 0):
+            for made in filled_buffers(passes, Shape(4, 8, 8, part, parts), 0):
                 marks[-1].append((made.steps[:made.used].tolist(), made.ends[:made.used].tolist()))
                 for step, rows in zip(made.steps, made.records[0][:made.used], strict=False):
                     found.setdefault(int(step), []).extend(rows[rows[:, -1] != 0][:, 0].tolist())

@@ -29,7 +29,7 @@ from lastiterate.engine import (
     seeded_keys,
 )
 from lastiterate.engine.exact_sums import execute_exactly
-from lastiterate.engine.external_gradients import OutsideLoop
+from lastiterate.engine.external_gradients import ExternalLoop
 from lastiterate.engine.gaussian_noise import NOISE, ORDER, PREPARATION, START, gaussian, stream
 from lastiterate.engine.random_bits import Bits, fresh_secret
 from lastiterate.engine.streaming.devices import Arrays
@@ -214,7 +214,7 @@ def test_no_two_purposes_share_bits_where_records_come_in_pieces(used: Used) -> 
 def test_no_two_purposes_share_bits_where_gradients_come_from_a_module(batching: Any, word: str, used: Used) -> None:
     run = li.Run(n=N, steps=4, step_size=0.2, clip=1.0, noise=li.GradientNoise(0.3), batching=batching,
                  start=li.GaussianStart(1.0))
-    OutsideLoop(run, ((2,),)).execute(np.zeros(2), lambda point, places, keys: point + len(places),
+    ExternalLoop(run, ((2,),)).execute(np.zeros(2), lambda point, places, keys: point + len(places),
                                    seeded_key(1))
     assert not used.shared()
     assert {step for _, _, step in used.of("noise_ahead.py <lambda>")} >= set(range(run.steps))

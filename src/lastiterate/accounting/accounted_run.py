@@ -54,11 +54,11 @@ class AccountedRun(OneRun):
         evidence, listed = stored.get("at_least"), stored.get("verdicts")
         if not isinstance(evidence, str) or evidence not in Evidence.__members__:
             raise InputError("certificate", "must be one that lastiterate wrote, with a proper 'at_least'", evidence)
-        found = cls(Run.from_dict(stored.get("run")), Evidence[evidence])
+        accounted = cls(Run.from_dict(stored.get("run")), Evidence[evidence])
         if stored.get("format") == FORMAT or stored.get("format") not in FORMATS or not isinstance(listed, list):
-            return found
+            return accounted
         names = {row.get("theorem") for row in listed if isinstance(row, dict)}  # pyright: ignore
-        return replace(found, theorems=tuple(theorem for theorem in found.theorems if theorem.name in names))
+        return replace(accounted, theorems=tuple(theorem for theorem in accounted.theorems if theorem.name in names))
 
     def described(self) -> dict[str, Any]:
         """The run, and the evidence that sufficed where it is weaker."""
@@ -80,11 +80,11 @@ class AccountedRun(OneRun):
 
     def _matched(self, theorem: Theorem, accounted: Run) -> Applies | Fails:
         """What a theorem says of the run as it is accounted, from which what follows the last step is left out."""
-        found = match(theorem, accounted)
+        answer = match(theorem, accounted)
         if accounted is self.run or released_as_left not in theorem.assumptions:
-            return found
+            return answer
         lost = released_as_left.check(self.run)
-        return Fails((lost.reason,)) if isinstance(found, Applies) and isinstance(lost, Broken) else found
+        return Fails((lost.reason,)) if isinstance(answer, Applies) and isinstance(lost, Broken) else answer
 
     def all_curves(self) -> tuple[Curve, ...]:
         return tuple(self.curve_of(verdict) for verdict in self.certifying)
@@ -101,13 +101,13 @@ class AccountedRun(OneRun):
                              "account it: lastiterate.account(run)")
         if not isinstance(verdict.result, Applies):
             raise InputError("theorem", "does not apply to this run", verdict.theorem.name, "; ".join(verdict.reasons))
-        found = verdict.result.bound
-        if isinstance(found, LowerBound):
+        bound = verdict.result.bound
+        if isinstance(bound, LowerBound):
             raise InputError("theorem", "gives a lower bound, by which nothing is certified", verdict.theorem.name,
                              "read the bound of its verdict")
         for _ in range(coarser):
-            found = found.coarser()
-        return self._prepared(found, self.run) if self.run.prelude or after_steps(self.run) else found
+            bound = bound.coarser()
+        return self._prepared(bound, self.run) if self.run.prelude or after_steps(self.run) else bound
 
     def _prepared(self, curve: Curve, run: Run) -> Curve:
         """``curve``, which speaks of ``run``'s units and neighbours, with the preparation and counts composed in.

@@ -61,9 +61,9 @@ def with_later_parts(curve: Curve, run: Run) -> Curve:
 def charged_beside(run: Run) -> tuple[str, ...]:
     """What the run's preparation is charged for, and counts that are released beside the model, in words."""
     counted = tuple(f"accuracy: {count.words}, noise multiplier {count.noise_multiplier:g}" for count in run.counts)
-    found = measured(run.calibration)
-    rounds = () if found is None else (
-        f"calibration of probabilities: {found.rounds} rounds, noise multiplier {found.noise_multiplier:g}",)
+    fit = measured(run.calibration)
+    rounds = () if fit is None else (
+        f"calibration of probabilities: {fit.rounds} rounds, noise multiplier {fit.noise_multiplier:g}",)
     return tuple(f"private preparation: {type(part).__name__}, noise multiplier {part.noise_multiplier:g}"
                  for part in run.prelude if part.noise_multiplier is not None) + rounds + counted
 
@@ -77,5 +77,5 @@ def _curve(part: Preparation, run: Run) -> Curve:
     assert part.noise_multiplier is not None
     curve = Gdp(part.moved(run.adjacency) * (1 + FLOAT_SLACK) / part.noise_multiplier)
     failure = part.failure * (1 if by_block(run) else 2)
-    found = WithFailure(curve, failure) if failure > 0 else curve
-    return found.group(run.rows_per_unit) if run.rows_per_unit > 1 else found
+    of_row = WithFailure(curve, failure) if failure > 0 else curve
+    return of_row.group(run.rows_per_unit) if run.rows_per_unit > 1 else of_row

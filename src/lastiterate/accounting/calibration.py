@@ -70,17 +70,17 @@ def calibrated(run: Run, *, epsilon: float, delta: float, field: Literal["noise"
     if field == "steps":
         return _most_steps(run, lambda longer: excess(longer) <= 0, epsilon, delta)
     # what a theorem assumes seldom depends on the size of the noise: those that hold for the probe decide, all confirm
-    found = _least_noise(run, partial(excess, theorems=holding), epsilon, delta)
-    return found if excess(scale_noise(found, 1 / NEARLY)) > 0 else _least_noise(run, excess, epsilon, delta)
+    quietest = _least_noise(run, partial(excess, theorems=holding), epsilon, delta)
+    return quietest if excess(scale_noise(quietest, 1 / NEARLY)) > 0 else _least_noise(run, excess, epsilon, delta)
 
 
-def excess_of(found: float, delta: float) -> float:
-    """-log(log(found) / log(delta)), positive exactly where ``found`` is above ``delta``.
+def excess_of(reached: float, delta: float) -> float:
+    """-log(log(reached) / log(delta)), positive exactly where ``reached`` is above ``delta``.
 
-    Gaussian tails make it nearly a line in the logarithm of the noise: log(found) grows with the noise's square.
+    Gaussian tails make it nearly a line in the logarithm of the noise: log(reached) grows with the noise's square.
     """
-    value = -math.log(math.log(min(max(found, 1e-300), 1 - 1e-9)) / math.log(delta))
-    return min(value, 0.0) if found <= delta else max(value, 1e-300)
+    value = -math.log(math.log(min(max(reached, 1e-300), 1 - 1e-9)) / math.log(delta))
+    return min(value, 0.0) if reached <= delta else max(value, 1e-300)
 
 
 def with_kind_of_noise(run: Run) -> Run:
@@ -133,15 +133,15 @@ def _costly_search(run: Run, field: str, epsilon: float, delta: float, at_least:
     for times, enough, tries, longest in ((2, 0.02, 60, 4.0), (1, 1.5e-3, 40, 0.1), (0, 4e-4, 10, 0.1)):
         if times == 0:
             asked = (Certificate.of(candidate(root.at), asked, at_least).coarse_best(epsilon, 1).theorem,)
-        found = falling_root(excess(times, asked), root.at, root.slope, enough=enough, tries=tries,
-                             longest=longest, farthest=FARTHEST, least=1e-7)
-        root = root if found is None else found
+        chosen = falling_root(excess(times, asked), root.at, root.slope, enough=enough, tries=tries,
+                              longest=longest, farthest=FARTHEST, least=1e-7)
+        root = root if chosen is None else chosen
     for theorems in (asked, UPPER):
         for more in (0.0, 1e-9, 1e-6, 1e-4, 1e-3, 1e-2, 1e-1):  # rounding decides between 0 and a little more
-            if Certificate.of(found := candidate(root.at + more), theorems, at_least).certifies(epsilon, delta):
+            if Certificate.of(chosen := candidate(root.at + more), theorems, at_least).certifies(epsilon, delta):
                 if field == "noise":
-                    return found
-                return _longer(found, lambda n: Certificate.of(n, asked, at_least).certifies(epsilon, delta))
+                    return chosen
+                return _longer(chosen, lambda n: Certificate.of(n, asked, at_least).certifies(epsilon, delta))
     raise _out_of_reach(epsilon, delta) if field == "noise" else _too_short(epsilon, delta)
 
 

@@ -42,11 +42,11 @@ def register(kind: type[Kind]) -> type[Kind]:
 
 def entry_of(stored: Mapping[str, Any]) -> str:
     """The entry that says what a written certificate is about; one that says two things, or none, is refused."""
-    found = [entry for entry in dict.fromkeys((*SUBJECTS, *LATE)) if entry in stored]
-    if len(found) != 1:
+    entries = [entry for entry in dict.fromkeys((*SUBJECTS, *LATE)) if entry in stored]
+    if len(entries) != 1:
         raise InputError("certificate", "must be one that lastiterate wrote: about a run, or a posterior's problem",
-                         " and ".join(found) or None)
-    return found[0]
+                         " and ".join(entries) or None)
+    return entries[0]
 
 
 @final
@@ -154,6 +154,6 @@ def account(run: Run, *, at_least: Evidence = Evidence.ENFORCED) -> Certificate:
     if not isinstance(at_least, Evidence):
         raise InputError("at_least", "must be an Evidence", at_least, "use lastiterate.Evidence.ENFORCED or ASSUMED")
     check_described(run)
-    found = Certificate(AccountedRun(run, at_least))
-    _ = found.verdicts  # what cannot be accounted is refused here
-    return found
+    certificate = Certificate(AccountedRun(run, at_least))
+    _ = certificate.verdicts  # what cannot be accounted is refused here
+    return certificate

@@ -50,12 +50,12 @@ def proper_delta(stored: dict[str, Any]) -> float:
     return delta
 
 
-def differences(stored: dict[str, Any], found: Guarantee, delta: float) -> list[str]:
-    """What of a written certificate is not what ``found``, derived again from its subject, says.
+def differences(stored: dict[str, Any], guarantee: Guarantee, delta: float) -> list[str]:
+    """What of a written certificate is not what ``guarantee``, derived again from its subject, says.
 
     Everything that follows must be what is written, and nothing else may be. A caveat may be added, none be missing.
     """
-    entry, word, wanted = found.subject.entry, found.subject.word, derived(found, delta)
+    entry, word, wanted = guarantee.subject.entry, guarantee.subject.word, derived(guarantee, delta)
     known = stored | {entry: completed(in_todays_words(stored.get(entry)), wanted[entry])}
     expected = wanted
     if stored.get("format") in FORMATS[:-1]:
@@ -67,10 +67,10 @@ def differences(stored: dict[str, Any], found: Guarantee, delta: float) -> list[
     caveats = stored.get("caveats")
     listed = caveats if isinstance(caveats, list) and all(isinstance(text, str) for text in caveats) else []
     problems += [f"the caveat {text!r} is missing" for text in wanted["caveats"] if text not in listed]
-    return problems + _problems_of_form(stored, found, delta)
+    return problems + _problems_of_form(stored, guarantee, delta)
 
 
-def _problems_of_form(stored: dict[str, Any], found: Guarantee, delta: float) -> list[str]:
+def _problems_of_form(stored: dict[str, Any], guarantee: Guarantee, delta: float) -> list[str]:
     """What is wrong with the format, what it states beside epsilon (computed only where there is that), what is
     recorded, and the hash over everything."""
     problems: list[str] = []
@@ -79,9 +79,9 @@ def _problems_of_form(stored: dict[str, Any], found: Guarantee, delta: float) ->
         problems.append(f"the format is one of {', '.join(map(str, FORMATS))}, not {form!r}")
     elif form == 1:
         problems += [f"unknown entry {key!r}" for key in ADDED if key in stored]
-    elif not same(in_todays_words(stored.get("stated")), json.loads(json.dumps(stated(found, delta))),
+    elif not same(in_todays_words(stored.get("stated")), json.loads(json.dumps(stated(guarantee, delta))),
                   larger=looser(stored, "stated")):
-        problems.append(f"stated is not what follows from the {found.subject.word}")
+        problems.append(f"stated is not what follows from the {guarantee.subject.word}")
     if form in FORMATS[1:] and "word" in stored:
         try:
             check_statement(stored["word"])

@@ -15,42 +15,42 @@ from lastiterate.accounting.wording import finite
 from lastiterate.curves.curve import check_delta
 
 
-def answer(found: Guarantee, delta: float) -> dict[str, Any]:
+def answer(guarantee: Guarantee, delta: float) -> dict[str, Any]:
     """What ``lastiterate account`` prints as JSON: the number, what it rests on, every verdict, the subject."""
     check_delta(delta)
-    subject = found.subject
+    subject = guarantee.subject
     return {
-        "epsilon": finite(found.epsilon(delta)), "delta": delta, "adjacency": found.adjacency,
-        "epsilon_replace_one": finite(found.replace_one_epsilon(delta)),
-        **(_by_theorems(found, delta) if found.verdicts else {}),
-        subject.entry: subject.description(), "caveats": list(found.all_caveats()),
+        "epsilon": finite(guarantee.epsilon(delta)), "delta": delta, "adjacency": guarantee.adjacency,
+        "epsilon_replace_one": finite(guarantee.replace_one_epsilon(delta)),
+        **(_by_theorems(guarantee, delta) if guarantee.verdicts else {}),
+        subject.entry: subject.description(), "caveats": list(guarantee.all_caveats()),
     }
 
 
-def _by_theorems(found: Guarantee, delta: float) -> dict[str, Any]:
-    best = found.best(delta)
+def _by_theorems(guarantee: Guarantee, delta: float) -> dict[str, Any]:
+    best = guarantee.best(delta)
     return {
-        "epsilon_at_least": finite(found.lower(delta)),
+        "epsilon_at_least": finite(guarantee.lower(delta)),
         "theorem": None if best is None else best.theorem.name,
         "evidence": None if best is None or best.evidence is None else best.evidence.name,
-        "verdicts": sorted(rows(found, delta), key=lambda row: (row["epsilon"] is None, row["epsilon"] or 0.0)),
+        "verdicts": sorted(rows(guarantee, delta), key=lambda row: (row["epsilon"] is None, row["epsilon"] or 0.0)),
     }
 
 
-def derived(found: Guarantee, delta: float) -> dict[str, Any]:
+def derived(guarantee: Guarantee, delta: float) -> dict[str, Any]:
     """All of a written certificate that follows from its subject, apart from what is ``stated`` beside."""
-    return json.loads(json.dumps(answer(found, delta) | found.subject.details()))
+    return json.loads(json.dumps(answer(guarantee, delta) | guarantee.subject.details()))
 
 
-def document(found: Guarantee, delta: float, recorded: Mapping[str, Any]) -> dict[str, Any]:
+def document(guarantee: Guarantee, delta: float, recorded: Mapping[str, Any]) -> dict[str, Any]:
     """The certificate as it is stored: what is derived, format, library, what was recorded, a hash of all of it.
 
     ``recorded``: SHA-256 of a model's files, by their entries, and what else nobody can derive.
     """
     from lastiterate import __version__
 
-    whole = derived(found, delta) | {"stated": stated(found, delta), "format": FORMAT,
-                                     "library": f"lastiterate {__version__}", "weights_sha256": None, **recorded}
+    whole = derived(guarantee, delta) | {"stated": stated(guarantee, delta), "format": FORMAT,
+                                         "library": f"lastiterate {__version__}", "weights_sha256": None, **recorded}
     whole = json.loads(json.dumps(whole))
     return whole | {"content_sha256": content_hash(whole)}
 

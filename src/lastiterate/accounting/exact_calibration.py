@@ -24,8 +24,8 @@ def calibrate_exactly(run: Run, *, epsilon: float, delta: float) -> Certificate:
     rows = run.rows_per_unit
 
     def kept(inverse: float) -> bool:
-        found = Rdp.linear(1 / inverse)
-        return (found.group(rows) if rows > 1 else found).epsilon(delta) <= epsilon
+        curve = Rdp.linear(1 / inverse)
+        return (curve.group(rows) if rows > 1 else curve).epsilon(delta) <= epsilon
 
     slope = 1 / smallest_true(kept, 1e-9, 1e12, 1e-9)
     left = 2 * slope / (1 + 1e-9) - preparation_squared(run)

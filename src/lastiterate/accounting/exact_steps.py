@@ -60,8 +60,8 @@ class ExactRun(OneRun):
     def all_curves(self) -> tuple[Curve, ...]:
         """Renyi divergence alpha mu^2 / 2, mu as in the composition of the Gaussian mechanisms of the same noise, those
         of the preparation included."""
-        found = Rdp.linear((composition_mu(self.run) ** 2 + preparation_squared(self.run)) / 2 * UP)
-        return (found.group(self.run.rows_per_unit) if self.run.rows_per_unit > 1 else found,)
+        curve = Rdp.linear((composition_mu(self.run) ** 2 + preparation_squared(self.run)) / 2 * UP)
+        return (curve.group(self.run.rows_per_unit) if self.run.rows_per_unit > 1 else curve,)
 
     @property
     def for_groups(self) -> tuple[Curve, ...]:
@@ -85,7 +85,7 @@ class ExactRun(OneRun):
 
 def preparation_squared(run: Run) -> float:
     """The sum of mu^2 over the Gaussian mechanisms of the run's preparation and calibration."""
-    found = 0.0
+    total = 0.0
     for part in run.prelude:
         if isinstance(part, TopEigenvalue):
             raise NotCertified("exact noise: a top eigenvalue is computed in floating point, with an error that "
@@ -93,10 +93,10 @@ def preparation_squared(run: Run) -> float:
         if isinstance(part, CosineFeatures):
             raise NotCertified("exact noise: a sum of cosines is computed in floating point and not on a grid")
         if part.noise_multiplier is not None:
-            found += (part.moved(run.adjacency) * (1 + FLOAT_SLACK) / part.noise_multiplier) ** 2
+            total += (part.moved(run.adjacency) * (1 + FLOAT_SLACK) / part.noise_multiplier) ** 2
     if (rounds := measured(run.calibration)) is not None:
-        found += (rounds.moved(run.adjacency) * (1 + FLOAT_SLACK) / rounds.noise_multiplier) ** 2
-    return found
+        total += (rounds.moved(run.adjacency) * (1 + FLOAT_SLACK) / rounds.noise_multiplier) ** 2
+    return total
 
 
 def _check(run: Run) -> None:
@@ -107,9 +107,9 @@ def _check(run: Run) -> None:
         raise NotCertified("exact noise: a record that is removed (add-remove) moves others to other places, and that "
                            "their gradients are rounded alike there is not proved: use zero-out")
     preparation_squared(run)
-    found = match(THEOREM, run)
+    answer = match(THEOREM, run)
     sensitivity = known(run.facts(), "sensitivity")
-    if isinstance(found, Fails):
-        raise NotCertified("exact noise: " + "; ".join(found.reasons))
+    if isinstance(answer, Fails):
+        raise NotCertified("exact noise: " + "; ".join(answer.reasons))
     if sensitivity is None or sensitivity.evidence < Evidence.ENFORCED or not run.noise_stds.min() > 0:
         raise NotCertified("exact noise needs an enforced bound on a record's gradient, and noise at every step")

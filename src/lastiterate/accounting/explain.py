@@ -65,12 +65,12 @@ def _meaning(certificate: Guarantee, delta: float) -> list[str]:
 
 def _others(certificate: Guarantee, delta: float) -> list[str]:
     best = certificate.best(delta)
-    found = [row for row in rows(certificate, delta) if row["applies"]
-            and (best is None or row["theorem"] != best.theorem.name)]
-    if not found:
+    others = [row for row in rows(certificate, delta) if row["applies"]
+              and (best is None or row["theorem"] != best.theorem.name)]
+    if not others:
         return []
     shown = [f"  {row['theorem']} ({row['kind']}, {row['evidence'].lower()} facts): {_charged(row)}"
-             for row in sorted(found, key=_by_epsilon)]
+             for row in sorted(others, key=_by_epsilon)]
     return ["Other theorems that apply:" if best is not None else "Theorems that apply:", *shown]
 
 
@@ -109,6 +109,6 @@ def for_notebooks(certificate: Guarantee) -> Markup:
 
 def why_not(certificate: Guarantee) -> str:
     """Why nothing certifies the run: every reason, and the theorems it concerns."""
-    found = {verdict.theorem.name: verdict.refusal(certificate.at_least) for verdict in certificate.verdicts
-             if verdict.theorem.kind in ("upper", "exact")}
-    return "no theorem certifies this run:\n" + by_reason(found)
+    refusals = {verdict.theorem.name: verdict.refusal(certificate.at_least) for verdict in certificate.verdicts
+                 if verdict.theorem.kind in ("upper", "exact")}
+    return "no theorem certifies this run:\n" + by_reason(refusals)

@@ -67,10 +67,10 @@ class Guarantee:
 
     def verdict(self, name: str) -> Verdict:
         """What the theorem of that name says about the run."""
-        found = next((verdict for verdict in self.verdicts if verdict.theorem.name == name), None)
-        if found is None:
+        named = next((verdict for verdict in self.verdicts if verdict.theorem.name == name), None)
+        if named is None:
             raise InputError("theorem", "must be one of " + ", ".join(v.theorem.name for v in self.verdicts), name)
-        return found
+        return named
 
     def curve(self, verdict: Verdict | str | None = None) -> Curve:
         """The curve of one applying verdict (or of the theorem of that name), with the private preparation composed in;
@@ -91,10 +91,10 @@ class Guarantee:
 
         Between equals, up to rounding, the theorem that assumes least.
         """
-        found = [(curve.epsilon(delta), verdict)
+        pairs = [(curve.epsilon(delta), verdict)
                  for verdict, curve in zip(self.certifying, self.subject.curves, strict=True)] if self.verdicts else []
-        least = min((epsilon for epsilon, _ in found), default=math.inf)
-        near = [verdict for epsilon, verdict in found if epsilon <= least * (1 + ROUNDING)]
+        least = min((epsilon for epsilon, _ in pairs), default=math.inf)
+        near = [verdict for epsilon, verdict in pairs if epsilon <= least * (1 + ROUNDING)]
         return min(near, key=lambda verdict: len(verdict.theorem.assumptions), default=None)
 
     def best_curve(self, delta: float) -> Curve | None:
@@ -133,8 +133,8 @@ class Guarantee:
 
     def under(self, adjacency: str) -> Self | None:
         """The same under another adjacency, or ``None`` where its constants cannot be converted."""
-        found = self.subject.under(adjacency)
-        return None if found is None else replace(self, subject=found)
+        subject = self.subject.under(adjacency)
+        return None if subject is None else replace(self, subject=subject)
 
     def replace_one_epsilon(self, delta: float) -> float:
         """Epsilon at ``delta`` under replace-one; infinite where nothing is known."""

@@ -13,8 +13,8 @@ COMPOSITION = "composition-gdp"
 
 def composition_epsilon(certificate: Guarantee, delta: float) -> float:
     """What plain composition charges for the same run, as if every batch and every iterate were known."""
-    found = [v for v in certificate.certifying if v.theorem.name == COMPOSITION]
-    return min((certificate.curve(v).epsilon(delta) for v in found), default=math.inf)
+    verdicts = [v for v in certificate.certifying if v.theorem.name == COMPOSITION]
+    return min((certificate.curve(v).epsilon(delta) for v in verdicts), default=math.inf)
 
 
 def secrets(run: Run) -> str:

@@ -98,9 +98,9 @@ class Selection(Subject):
 
     def under(self, adjacency: str) -> Selection | None:
         """One record's score moves by the unit at most, under every adjacency."""
-        found = [one.under(adjacency) for one in self.accounted]
-        runs = tuple(one.run for one in found if one is not None and one.certifying)
-        return replace(self, candidates=runs) if len(runs) == len(found) else None
+        converted = [one.under(adjacency) for one in self.accounted]
+        runs = tuple(one.run for one in converted if one is not None and one.certifying)
+        return replace(self, candidates=runs) if len(runs) == len(converted) else None
 
     @property
     def caveats(self) -> tuple[str, ...]:

@@ -29,16 +29,16 @@ POINTS = 32
 """Points of a curve that is not Gaussian which its closest Gaussian one is laid above."""
 
 
-def stated(found: Guarantee, delta: float) -> dict[str, Any]:
+def stated(guarantee: Guarantee, delta: float) -> dict[str, Any]:
     """JSON-ready: unit, neighbours, the guarantee in several forms, and how a run makes it hold.
 
     Where something certifies, by the curve of the smallest epsilon at ``delta``, and by what its theorem rests on.
     """
-    run, curve, best = found.subject.run, found.best_curve(delta), found.best(delta)
+    run, curve, best = guarantee.subject.run, guarantee.best_curve(delta), guarantee.best(delta)
     facts = best.result.facts if best is not None and isinstance(best.result, Applies) else ()
     body: dict[str, Any] = {
-        "unit": found.subject.protected, "neighbours": NEIGHBOURS[found.adjacency],
-        "guarantees": [{"delta": d, "epsilon": finite(found.epsilon(d))}
+        "unit": guarantee.subject.protected, "neighbours": NEIGHBOURS[guarantee.adjacency],
+        "guarantees": [{"delta": d, "epsilon": finite(guarantee.epsilon(d))}
                        for d in sorted({*DELTAS, delta}, reverse=True)],
         "mu": None if curve is None else closest_gaussian(curve, delta),
         "right_guesses": None if curve is None else min(1.0, (1 + (
@@ -47,8 +47,8 @@ def stated(found: Guarantee, delta: float) -> dict[str, Any]:
             {"false_positive_rate": rate, "at_most": true_positive_rate(curve, rate, delta)} for rate in RATES],
         "rests_on": [{"what": fact.why, "value": finite(fact.value), "evidence": fact.evidence.name}
                      for fact in sorted(facts, key=lambda fact: (-fact.evidence, fact.why, fact.value))],
-        "secret": [*found.subject.words.secret, CAVEATS[2]],
-        "charged": [*([] if run is None else [_steps(run)]), *found.subject.words.charged],
+        "secret": [*guarantee.subject.words.secret, CAVEATS[2]],
+        "charged": [*([] if run is None else [_steps(run)]), *guarantee.subject.words.charged],
         "not_charged": [CAVEATS[0]],
     }
     return body if run is None else body | execution(run)
@@ -105,7 +105,7 @@ def true_positive_rate(curve: Curve, rate: float, delta: float) -> float:
         from scipy.special import ndtr, ndtri  # pyright: ignore
 
         return min(1.0, float(ndtr(float(ndtri(rate)) + curve.mu * UP)) * (1 + 1e-9))
-    return min(test_bound(epsilon, found, rate) for epsilon, found in profile(curve, delta))
+    return min(test_bound(epsilon, height, rate) for epsilon, height in profile(curve, delta))
 
 
 def test_bound(epsilon: float, delta: float, rate: float) -> float:
@@ -125,7 +125,7 @@ def closest_gaussian(curve: Curve, delta: float) -> dict[str, Any] | None:
         return {"value": curve.mu, "exact": True, "for_delta_of_at_least": 0.0} if math.isfinite(curve.mu) else None
     if not math.isfinite(curve.epsilon(delta)):
         return None
-    value = max((_least_mu(above, found) for (_, found), (above, _) in pairwise(profile(curve, delta))), default=0.0)
+    value = max((_least_mu(above, height) for (_, height), (above, _) in pairwise(profile(curve, delta))), default=0.0)
     return {"value": value, "exact": False, "for_delta_of_at_least": delta} if math.isfinite(value) else None
 
 

@@ -109,8 +109,8 @@ class Subject(ABC):
 
     def replace_one_epsilon(self, delta: float) -> float:
         """Epsilon at ``delta`` under replace-one; infinite where nothing is known."""
-        found = self.under("replace-one")
-        return math.inf if found is None else min((curve.epsilon(delta) for curve in found.curves), default=math.inf)
+        other = self.under("replace-one")
+        return math.inf if other is None else min((curve.epsilon(delta) for curve in other.curves), default=math.inf)
 
     @property
     def at_least(self) -> Evidence:

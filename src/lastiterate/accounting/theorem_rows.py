@@ -36,12 +36,12 @@ def renyi(certificate: Guarantee, orders: Sequence[float]) -> list[dict[str, Any
     for order in orders:
         if not 1 < order < math.inf:
             raise InputError("renyi", "must be finite orders above 1", order, "write them as in 1.5,2,8")
-    found: list[dict[str, Any]] = []
+    table: list[dict[str, Any]] = []
     for verdict in certificate.verdicts:
         if isinstance(verdict.result, Applies) and not isinstance(verdict.result.bound, LowerBound):
             curve = certificate.curve(verdict)
-            found.append({"theorem": verdict.theorem.name, "kind": verdict.theorem.kind,
+            table.append({"theorem": verdict.theorem.name, "kind": verdict.theorem.kind,
                           "certifies": verdict.certifies(certificate.at_least),
                           "epsilon": [finite(curve.rdp(order)) for order in orders]})
-    first = [math.inf if row["epsilon"][0] is None else row["epsilon"][0] for row in found]
-    return [row for _, row in sorted(zip(first, found, strict=True), key=lambda pair: pair[0])]
+    first = [math.inf if row["epsilon"][0] is None else row["epsilon"][0] for row in table]
+    return [row for _, row in sorted(zip(first, table, strict=True), key=lambda pair: pair[0])]

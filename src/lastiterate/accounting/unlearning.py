@@ -105,12 +105,12 @@ class Unlearning(Subject):
 
     def all_curves(self) -> tuple[Curve, ...]:
         """Given what a private preparation released, and the preparation's own curve for all removed records."""
-        found = forgotten_curve(self.training, self.requests)
+        forgotten = forgotten_curve(self.training, self.requests)
         if isinstance(self.training, RidgeMinimiser):
-            return (found,)
+            return (forgotten,)
         prepared = (curve.group(self.removed) if self.removed > 1 else curve
                     for curve in prepared_curves(self.training))
-        return (compose(found, *prepared),)
+        return (compose(forgotten, *prepared),)
 
     def under(self, adjacency: str) -> Unlearning | None:
         return self if adjacency == ADJACENCY else None
@@ -170,7 +170,7 @@ def _check_training(run: Run) -> None:
 
 def _check_steps(run: Run, assumptions: tuple[Assumption, ...]) -> None:
     check_described(run)
-    reasons = [found.reason for found in (one.check(run) for one in assumptions) if isinstance(found, Broken)] \
+    reasons = [checked.reason for checked in (one.check(run) for one in assumptions) if isinstance(checked, Broken)] \
         if type(run.method) in (Descent, PerturbedMinimiser) else ["its method follows more than its weights"]
     if isinstance(run.loss, Abstract):
         reasons.append("a network, or a loss known only by its constants, may move by any distance for one record: "

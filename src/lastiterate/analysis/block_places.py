@@ -37,14 +37,14 @@ def place_mus(run: Run, shares: tuple[float, float] | None = None) -> Array:
 
     ``shares``: the fewest and the most records of every batch over the divisor, if not what the run can have at worst.
     """
-    found, sensitivity = step_map(run, shares), known(run.facts(), "sensitivity")
-    assert found is not None and sensitivity is not None
+    curvature, sensitivity = step_map(run, shares), known(run.facts(), "sensitivity")
+    assert curvature is not None and sensitivity is not None
     delta, diameter = sensitivity.value / run.divisor, run.domain.diameter()
-    full = full_map(run) if shares is None else found
+    full = full_map(run) if shares is None else curvature
     if run.constant:
         eta = run.first_step
         k = float(shrinkage(run, np.array([eta]))[0])
-        whole, any_block, eta = k * full.lipschitz(eta), k * found.lipschitz(eta), k * eta
+        whole, any_block, eta = k * full.lipschitz(eta), k * curvature.lipschitz(eta), k * eta
         s = eta * delta
         if s == 0:
             return np.zeros(run.blocks)
@@ -56,15 +56,15 @@ def place_mus(run: Run, shares: tuple[float, float] | None = None) -> Array:
         return unit / std if std > 0 else np.where(unit > 0, np.inf, 0.0)
     eta = run.step_sizes
     k = shrinkage(run, eta)
-    c = block_constants(run) if shares is None else k * found.lipschitz_each(eta)
+    c = block_constants(run) if shares is None else k * curvature.lipschitz_each(eta)
     return _each_place(c, k * eta * delta, (k * eta * run.noise_stds) ** 2, run.blocks, diameter)
 
 
 def full_map(run: Run) -> StepMap:
     """What is known about the map of a full block; all that is known about a short last one is ``step_map(run)``."""
-    found = step_map(run, (1.0, 1.0) if run.batching.sizes == "last shorter" else None)
-    assert found is not None
-    return found
+    curvature = step_map(run, (1.0, 1.0) if run.batching.sizes == "last shorter" else None)
+    assert curvature is not None
+    return curvature
 
 
 def block_constants(run: Run) -> Array:
@@ -118,9 +118,9 @@ def _groups(reached: int, end: int, most: int) -> list[tuple[int, int]]:
 
 def place_weights(batching: Batching, n: int) -> Array:
     """Probability of each block for one record, where its place is secret; shape (blocks,)."""
-    found = batching.place_probabilities(n)
-    assert found is not None
-    return found
+    weights = batching.place_probabilities(n)
+    assert weights is not None
+    return weights
 
 
 MOST_MERGED, PER_OCTAVE = 4096, 1024
@@ -137,14 +137,14 @@ def merged(weights: Array, mus: Array, *, up: bool) -> tuple[Array, Array]:
         return weights, mus
     apart = (mus == 0) | np.isinf(mus)
     sums: list[float] = [math.fsum(weights[mus == value]) for value in (0.0, math.inf)]
-    found = [0.0, math.inf]
+    marks = [0.0, math.inf]
     if not apart.all():
         exact: Array = np.log2(mus[~apart]) * PER_OCTAVE
         level = (np.ceil(exact + 1e-6) if up else np.floor(exact - 1e-6)).astype(np.int64)
         low = int(level.min())
         sums += _sums(level - low, weights[~apart]).tolist()
-        found += np.exp2(np.arange(low, int(level.max()) + 1) / PER_OCTAVE).tolist()
-    total, mu = np.array(sums), np.array(found)
+        marks += np.exp2(np.arange(low, int(level.max()) + 1) / PER_OCTAVE).tolist()
+    total, mu = np.array(sums), np.array(marks)
     return total[total > 0], mu[total > 0]
 
 

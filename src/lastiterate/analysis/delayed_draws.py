@@ -53,7 +53,7 @@ def best_of_failures(run: Run, chance: float, every: int, best: Callable[[Follow
     assert sensitivity is not None
     if sensitivity.value == 0 or run.steps > LONGEST:
         return Gdp(0.0 if sensitivity.value == 0 else math.inf)
-    found: list[tuple[float, Curve]] = []
+    kept: list[tuple[float, Curve]] = []
     maps = None
     for failure in FAILURES:
         steps = last_steps(run, chance, failure, every)
@@ -61,19 +61,19 @@ def best_of_failures(run: Run, chance: float, every: int, best: Callable[[Follow
             continue  # a larger failure buys nothing
         maps = steps.c
         size, curve = best(steps)
-        if not found or size < min(other for other, _ in found) * (1 - 1e-3):
-            found.append((size, WithFailure(curve, failure) if failure else curve))
-    least = min(size for size, _ in found)
-    curves = tuple(curve for size, curve in found if size <= WORSE * least)
+        if not kept or size < min(other for other, _ in kept) * (1 - 1e-3):
+            kept.append((size, WithFailure(curve, failure) if failure else curve))
+    least = min(size for size, _ in kept)
+    curves = tuple(curve for size, curve in kept if size <= WORSE * least)
     return curves[0] if len(curves) == 1 else BestOf(curves)
 
 
 Described = TypeVar("Described", DelayedShifts, AllocatedShifts)
 
 
-def sized(found: list[Described], about: Callable[[Described], float]) -> tuple[float, Described]:
+def sized(options: list[Described], about: Callable[[Described], float]) -> tuple[float, Described]:
     """The one with the least of what it is about."""
-    return min(((about(one), one) for one in found), key=lambda pair: pair[0])
+    return min(((about(one), one) for one in options), key=lambda pair: pair[0])
 
 
 def in_units_of_noise(curve: Described) -> tuple[float, Described]:
@@ -92,12 +92,12 @@ def choices(steps: Followed, rate: float) -> list[DelayedShifts]:
     if math.isfinite(steps.diameter):
         later = total - np.unique(np.geomspace(2, max(2, total), STARTS).astype(int))
         starts += [(int(at), steps.diameter) for at in later if at > 0]
-    found: list[DelayedShifts] = []
+    options: list[DelayedShifts] = []
     for first, before in starts:
         like = kinds(steps.c[first:], steps.s[first:], np.sqrt(steps.v)[first:])
         for widest in (x for x in WIDEST if x == 1 or x < total - first):
-            found += [DelayedShifts(rate, *like, growth, widest, before) for growth in GROWTHS[: 1 + (widest > 1)]]
-    return found
+            options += [DelayedShifts(rate, *like, growth, widest, before) for growth in GROWTHS[: 1 + (widest > 1)]]
+    return options
 
 
 Kinds = tuple[tuple[int, ...], tuple[float, ...], tuple[float, ...], tuple[float, ...]]

@@ -57,8 +57,8 @@ def forgotten_curve(training: Training, requests: tuple[Continued, ...]) -> Curv
 
     What a private preparation of the training released is taken as given.
     """
-    found = [_curve(training, requests, failure) for failure in (FAILURES if _drawn(training, requests) else (0.0,))]
-    curve = found[0] if len(found) == 1 else BestOf(tuple(found))
+    curves = [_curve(training, requests, failure) for failure in (FAILURES if _drawn(training, requests) else (0.0,))]
+    curve = curves[0] if len(curves) == 1 else BestOf(tuple(curves))
     if isinstance(training, Run) and minimiser_of(training) is not None:  # the solver's distance holds for usual terms
         return WithFailure(curve, perturbed_objective.FAILURE)
     return curve

@@ -37,10 +37,10 @@ def groups(weights: Array, reached: int, most: int, *, towards_end: bool) -> lis
     share = np.geomspace(1, reached + 1, most + 1) - 1 if towards_end else np.linspace(0, reached, most + 1)
     from_end = range(reached + 1) if most >= reached else sorted({0, *np.round(share).astype(int).tolist(), reached})
     edges = [reached - place for place in reversed(from_end)]
-    found = [Group(math.fsum(weights[a:b]), a, b - 1) for a, b in pairwise(edges)]
+    grouped = [Group(math.fsum(weights[a:b]), a, b - 1) for a, b in pairwise(edges)]
     if reached < weights.size:
-        found.append(Group(math.fsum(weights[reached:]), 0, -1))
-    return found
+        grouped.append(Group(math.fsum(weights[reached:]), 0, -1))
+    return grouped
 
 
 def tail_groups(weights: Array, steps: int, most_atoms: int = MOST_ATOMS) -> list[list[Group]]:
@@ -48,14 +48,14 @@ def tail_groups(weights: Array, steps: int, most_atoms: int = MOST_ATOMS) -> lis
     blocks = weights.size
     passes = -(-steps // blocks)
     reached = steps - (passes - 1) * blocks
-    found = [groups(weights, reached, min(reached, FINEST, most_atoms), towards_end=True)]
-    while len(found) < passes:
-        left = most_atoms // math.prod(map(len, found))
-        wanted = min(blocks, COARSER[min(len(found), len(COARSER)) - 1], left)
+    tail = [groups(weights, reached, min(reached, FINEST, most_atoms), towards_end=True)]
+    while len(tail) < passes:
+        left = most_atoms // math.prod(map(len, tail))
+        wanted = min(blocks, COARSER[min(len(tail), len(COARSER)) - 1], left)
         if wanted < 2:
             break
-        found.append(groups(weights, blocks, wanted, towards_end=False))
-    return found[::-1]
+        tail.append(groups(weights, blocks, wanted, towards_end=False))
+    return tail[::-1]
 
 
 Stack = tuple[float, float, float, "Stack"] | None

@@ -90,14 +90,14 @@ def _best(run: Run, failures: tuple[float, ...], times: int, curve: Callable[[tu
     replace-one both maps of the record's own bin hold one more, and every other bin the others alone.
     """
     own = records_moved(run.adjacency) - 1
-    found: dict[Any, Curve] = {}
+    by_maps: dict[Any, Curve] = {}
     for failure in failures or (FAILURES if run.constant else FEW):
         fewest, most = usual_loads(run.n - 1, run.blocks, failure, times)
         shares = (fewest / run.divisor, (most + own) / run.divisor)
         step = step_map(run, shares)
         assert step is not None
         maps = step.lipschitz(run.first_step) if run.constant else shares
-        if maps not in found:  # a larger failure that buys nothing is left out
-            found[maps] = WithFailure(curve(shares), failure) if failure else curve(shares)
-    curves = tuple(found.values())
+        if maps not in by_maps:  # a larger failure that buys nothing is left out
+            by_maps[maps] = WithFailure(curve(shares), failure) if failure else curve(shares)
+    curves = tuple(by_maps.values())
     return curves[0] if len(curves) == 1 else BestOf(curves)

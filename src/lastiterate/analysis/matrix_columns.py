@@ -48,10 +48,10 @@ def of_any_signs(column: Array, blocks: int, steps: int) -> float:
 
     <C_a, C_b> for b = a + d is the sum of c_t c_{t + d} over the steps that are left from b on.
     """
-    found = np.zeros(-(-steps // blocks) * blocks)
+    squares = np.zeros(-(-steps // blocks) * blocks)
     left = np.arange(steps, 0, -1)  # entries of every column
     for apart in range(0, column.size, blocks):
         products = np.cumsum(column[: column.size - apart] * column[apart:])
         inner = products[np.minimum(left[apart:], products.size) - 1]
-        found[apart:steps] += (2 if apart else 1) * np.abs(inner)
-    return float(found.reshape(-1, blocks).sum(axis=0).max())
+        squares[apart:steps] += (2 if apart else 1) * np.abs(inner)
+    return float(squares.reshape(-1, blocks).sum(axis=0).max())

@@ -63,8 +63,8 @@ def mean_over_fresh_places(run: Run, shares: tuple[float, float] | None = None) 
 
     ``shares``: the fewest and the most records of every batch over the divisor, if not what the run can have at worst.
     """
-    found, sensitivity = step_map(run, shares), known(run.facts(), "sensitivity")
-    assert found is not None and sensitivity is not None
+    curvature, sensitivity = step_map(run, shares), known(run.facts(), "sensitivity")
+    assert curvature is not None and sensitivity is not None
     if sensitivity.value == 0:
         return Gdp(0.0)
     delta, diameter = sensitivity.value / run.divisor, run.domain.diameter()
@@ -72,8 +72,8 @@ def mean_over_fresh_places(run: Run, shares: tuple[float, float] | None = None) 
         return _scheduled(run, delta, diameter, shares)
     eta, std = run.first_step, run.first_noise
     k = float(shrinkage(run, np.array([eta]))[0])
-    full = full_map(run) if shares is None else found
-    whole, c, eta = k * full.lipschitz(eta), k * found.lipschitz(eta), k * eta
+    full = full_map(run) if shares is None else curvature
+    whole, c, eta = k * full.lipschitz(eta), k * curvature.lipschitz(eta), k * eta
     s, length = eta * delta, (run.steps, run.n, run.batching)
     curves = [_scaled(_unit_mixture(c, s, eta * eta, *length), std)]
     if whole < c and run.steps <= LONGEST_FOLLOWED:  # only the short block is worse
@@ -87,9 +87,9 @@ def mean_over_fresh_places(run: Run, shares: tuple[float, float] | None = None) 
 @lru_cache(maxsize=16)
 def _scheduled(run: Run, delta: float, diameter: float, shares: tuple[float, float] | None = None) -> GdpMixture:
     """Step by step, for any schedule."""
-    found, k = step_map(run, shares), shrinkage(run, run.step_sizes)
-    assert found is not None
-    c = block_constants(run) if shares is None else k * found.lipschitz_each(run.step_sizes)
+    curvature, k = step_map(run, shares), shrinkage(run, run.step_sizes)
+    assert curvature is not None
+    c = block_constants(run) if shares is None else k * curvature.lipschitz_each(run.step_sizes)
     eta = k * run.step_sizes
     v = (eta * run.noise_stds) ** 2
     weights: list[float] = []

@@ -38,10 +38,10 @@ def restarted_subsets(run: Run) -> Curve:
     assert rate is not None
 
     def tail(run: Run, at: Restart) -> Curve:
-        found, longer = levels(run, at.first, at.share), factor(at.apart, at.closed)
-        if found is None:
+        noises, longer = levels(run, at.first, at.share), factor(at.apart, at.closed)
+        if noises is None:
             return Gdp(at.mu)
-        return FixedSizeSteps(rate, tuple(z / longer for z, _ in found), tuple(count for _, count in found),
+        return FixedSizeSteps(rate, tuple(z / longer for z, _ in noises), tuple(count for _, count in noises),
                               records_moved(run.adjacency) == 2, mu=at.mu)
 
     return restarted(run, chance=rate, every=1, distances=distances_of_draws(rate), curve=tail,
@@ -77,6 +77,6 @@ def lengthened(run: Run) -> Lengthened:
 def _curvature_of_one(run: Run) -> float:
     """The Lipschitz constant of one record's gradient: constants of a mean hold where all records are alike, and a clip
     projects on a ball."""
-    found = step_map(run, (1.0, 1.0))
-    assert found is not None
-    return max(abs(found.lowest), abs(found.highest))
+    curvature = step_map(run, (1.0, 1.0))
+    assert curvature is not None
+    return max(abs(curvature.lowest), abs(curvature.highest))

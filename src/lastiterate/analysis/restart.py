@@ -95,7 +95,7 @@ def restarted(run: Run, *, chance: float, every: int, distances: Distances, curv
     ``shares``: the least and the largest load of a batch where it is not drawn; ``lengthened``: see ``Lengthened``;
     ``seen`` orders choices.
     """
-    found: list[Restart] = []
+    restarts: list[Restart] = []
     curves, maps = [curve(run, Restart(math.inf, 0, 1.0, 0.0))], None
     if curves == [Gdp(0.0)]:
         return curves[0]  # the record adds nothing
@@ -108,8 +108,8 @@ def restarted(run: Run, *, chance: float, every: int, distances: Distances, curv
             continue  # a larger failure buys nothing
         best = min(candidates(steps, chance, run.steps, every, distances, failure / 2, lengthened, seen),
                    key=lambda one: one.size, default=None)
-        if best is not None and best.size < min((one.size for one in found), default=whole) * (1 - 1e-3):
-            found.append(best)
+        if best is not None and best.size < min((one.size for one in restarts), default=whole) * (1 - 1e-3):
+            restarts.append(best)
             curves.append(WithFailure(curve(run, best), failure) if failure else curve(run, best))
     return curves[0] if len(curves) == 1 else BestOf(tuple(curves))
 
@@ -122,18 +122,18 @@ def last_steps(run: Run, chance: float, failure: float, every: int,
     if shares is None:
         fewest, most = usual_counts(run.n - 1, chance, failure, -(-run.steps // every) * every)
         shares = fewest / run.divisor, most / run.divisor
-    found = step_map(run, shares)
-    assert found is not None
+    curvature = step_map(run, shares)
+    assert curvature is not None
     skipped = max(0, run.steps - LONGEST) // every * every
     eta, std, unit = run.step_sizes[skipped:], run.noise_stds[skipped:], sensitivity.value / run.divisor
     diameter, before = run.domain.diameter(), 0.0
     if skipped:
         longest = run.step_sizes[:skipped].max()
-        worst = float(found.lipschitz_each(run.step_sizes[:skipped]).max())
+        worst = float(curvature.lipschitz_each(run.step_sizes[:skipped]).max())
         left = 1 - worst - 2.0**-50  # what rounding may have added to it
         limit = longest * unit / left if left > 0 else math.inf
         before = min(diameter, limit * (1 + 1e-9))
-    return Followed(found.lipschitz_each(eta), eta * unit, (eta * std) ** 2, std / unit, before, diameter)
+    return Followed(curvature.lipschitz_each(eta), eta * unit, (eta * std) ** 2, std / unit, before, diameter)
 
 
 def candidates(steps: Followed, chance: float, total: int, every: int, distances: Distances, failure: float,
@@ -197,11 +197,11 @@ def distances_of_passes(blocks: int) -> Distances:
         log_c, log_s = (_log(x[:whole * blocks]).reshape(whole, blocks) for x in (steps.c, steps.s))
         later = np.concatenate((np.cumsum(log_c[:, ::-1], axis=1)[:, ::-1][:, 1:], np.zeros((whole, 1))), axis=1)
         added, shrunk = (log_s + later).max(axis=1), log_c.sum(axis=1)
-        found, z, widest = np.empty(whole + 1), *_log(np.array([steps.before, steps.diameter]))
+        apart, z, widest = np.empty(whole + 1), *_log(np.array([steps.before, steps.diameter]))
         for number in range(whole + 1):
-            found[number] = z = min(z, widest)
+            apart[number] = z = min(z, widest)
             z = np.logaddexp(shrunk[number] + z, added[number]) if number < whole else z
-        return found.take((at // blocks).astype(np.int64))
+        return apart.take((at // blocks).astype(np.int64))
 
     return distances
 
@@ -211,9 +211,9 @@ def distances_of_draws(rate: float, records: int = 1) -> Distances:
     of those of several ``records``, each drawn at most as if by itself."""
 
     def distances(steps: Followed, failure: float, at: Array) -> Array:
-        found = _all_shifts(steps.c.tobytes(), steps.s.tobytes(), steps.before, failure, tuple(at.tolist()), rate,
+        apart = _all_shifts(steps.c.tobytes(), steps.s.tobytes(), steps.before, failure, tuple(at.tolist()), rate,
                             records)
-        return np.minimum(_log(np.array([steps.diameter]))[0], found)
+        return np.minimum(_log(np.array([steps.diameter]))[0], apart)
 
     return distances
 
@@ -239,8 +239,8 @@ def _shifts(c: Array, s: Array, before: float, failure: float, first: int, rate:
         return unit
     each = np.exp(parts - unit)  # what is lost below is 1e-308 of the largest
     old, each = records * float(each[min(DRAWN, first):].sum()), each[:min(DRAWN, first)]
-    found, largest = records * float(each.sum()), float(each.max())
+    recent, largest = records * float(each.sum()), float(each.max())
     for theta in np.geomspace(0.05, 200, 60) / largest if failure > 0 and largest > 1e-300 else ():
         moment = float(np.log1p(rate * np.expm1(theta * each)).sum())  # e^200 at most
-        found = min(found, (records * moment - math.log(failure)) / theta)
-    return unit + math.log((found + old) * (1 + 1e-9))
+        recent = min(recent, (records * moment - math.log(failure)) / theta)
+    return unit + math.log((recent + old) * (1 + 1e-9))

@@ -37,8 +37,8 @@ def levels(run: Run, first: int = 0, share: float = 1.0) -> tuple[tuple[float, i
         return None
     if run.same_noise:
         return ((run.first_noise * unit, run.steps - first),)
-    found, counts = np.unique(run.noise_stds[first:] * unit, return_counts=True)
-    return merged(tuple(zip(found.tolist(), counts.tolist(), strict=True)), MOST_LEVELS)
+    noises, counts = np.unique(run.noise_stds[first:] * unit, return_counts=True)
+    return merged(tuple(zip(noises.tolist(), counts.tolist(), strict=True)), MOST_LEVELS)
 
 
 def _unit(run: Run, share: float) -> float | None:
@@ -50,11 +50,11 @@ def _unit(run: Run, share: float) -> float | None:
 def poisson_steps(run: Run, first: int = 0, share: float = 1.0, mu: float = 0.0) -> Curve:
     """Steps ``first`` .. T - 1 of Poisson batches with the share ``share`` of the noise variance, and a mechanism
     ``mu``."""
-    found, rate = levels(run, first, share), run.batching.inclusion_probability(run.n)
+    noises, rate = levels(run, first, share), run.batching.inclusion_probability(run.n)
     assert rate is not None
-    if found is None:
+    if noises is None:
         return Gdp(mu)
-    return Pld(rate, tuple(z for z, _ in found), tuple(count for _, count in found), mu=mu)
+    return Pld(rate, tuple(z for z, _ in noises), tuple(count for _, count in noises), mu=mu)
 
 
 def allocated_passes(run: Run, first: int = 0, share: float = 1.0, mu: float = 0.0) -> Curve:

@@ -95,8 +95,8 @@ def best_restart(c: Array, s: Array, v: Array, diameter: float) -> float:
 
     behind = steps - 1 - np.flatnonzero(s > 0)[::-1]
     windows = np.append(behind[behind > 0], steps).tolist()
-    found = min(map(cost, windows)) if len(windows) * steps <= ALL else search(numbered, len(windows))
-    return min(found, search(cost, steps)) if len(windows) < steps and (c > 1).any() else found
+    least = min(map(cost, windows)) if len(windows) * steps <= ALL else search(numbered, len(windows))
+    return min(least, search(cost, steps)) if len(windows) < steps and (c > 1).any() else least
 
 
 def search(cost: Callable[[int], float], longest: int) -> float:

@@ -29,10 +29,10 @@ class StepMap:
 
     def lipschitz_each(self, steps: Array) -> Array:
         """``lipschitz`` of every entry of ``steps``."""
-        found = self._computed(steps)
+        constants = self._computed(steps)
         # below 1/2 the error of 1 - step h is not small against what is left
         sizes = abs(self.ridge) + max(abs(self.lowest), abs(self.highest))
-        return np.where(found < 0.5, found + 2.0**-50 * (1 + steps * sizes), found)
+        return np.where(constants < 0.5, constants + 2.0**-50 * (1 + steps * sizes), constants)
 
     def _computed(self, steps: Array) -> Array:
         if not self.clipped:

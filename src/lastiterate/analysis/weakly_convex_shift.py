@@ -20,27 +20,27 @@ def excess(step: float, weak: float, smooth: float) -> float:
     return 2 * step * weak * (1 + weak / (2 * (smooth + weak))) if weak > 0 else 0.0
 
 
-def longest_weakly_convex_step(found: StepMap) -> float:
+def longest_weakly_convex_step(curvature: StepMap) -> float:
     """The longest step that Proposition 2.1 covers: 1/(M + m), or half of it where clips can act.
 
     A ridge outside the clip shrinks the map to (1 - lam ridge) times a clipped step of length lam / (1 - lam ridge).
     """
-    if not found.clipped:
-        weak, smooth = max(0.0, -(found.ridge + found.lowest)), max(0.0, found.ridge + found.highest)
+    if not curvature.clipped:
+        weak, smooth = max(0.0, -(curvature.ridge + curvature.lowest)), max(0.0, curvature.ridge + curvature.highest)
         return 1 / (smooth + weak) if smooth + weak > 0 else math.inf
-    total = 2 * (max(0.0, found.highest) + max(0.0, -found.lowest)) + found.ridge
+    total = 2 * (max(0.0, curvature.highest) + max(0.0, -curvature.lowest)) + curvature.ridge
     return 1 / total if total > 0 else math.inf
 
 
-def log_square(found: StepMap, step: float) -> float:
+def log_square(curvature: StepMap, step: float) -> float:
     """log of the squared Lipschitz constant of Proposition 2.1, never below 0."""
-    if not found.clipped:
-        weak, smooth = max(0.0, -(found.ridge + found.lowest)), max(0.0, found.ridge + found.highest)
+    if not curvature.clipped:
+        weak, smooth = max(0.0, -(curvature.ridge + curvature.lowest)), max(0.0, curvature.ridge + curvature.highest)
         return math.log1p(excess(step, weak, smooth))
-    shrink = 1 - step * found.ridge
+    shrink = 1 - step * curvature.ridge
     if shrink <= 0:  # only where the data term is linear, and then the map is constant
         return 0.0
-    inner = excess(step / shrink, max(0.0, -found.lowest), max(0.0, found.highest))
+    inner = excess(step / shrink, max(0.0, -curvature.lowest), max(0.0, curvature.highest))
     return max(0.0, 2 * math.log(shrink) + math.log(2) + math.log1p(inner))
 
 

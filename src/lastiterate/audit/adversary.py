@@ -103,10 +103,10 @@ def _checked(run: Run, checkpoints: Sequence[int] | None) -> list[int]:
     """Numbers of steps, increasing; by default the end of every pass, and of the run."""
     if checkpoints is None:
         return sorted({*range(run.blocks, run.steps, run.blocks), run.steps})
-    found = [int(steps) for steps in checkpoints]
-    if not found or found[0] < 1 or found[-1] > run.steps or found != sorted(set(found)):
-        raise InputError("checkpoints", f"must be increasing numbers of steps within 1 .. {run.steps}", found)
-    return found
+    counts = [int(steps) for steps in checkpoints]
+    if not counts or counts[0] < 1 or counts[-1] > run.steps or counts != sorted(set(counts)):
+        raise InputError("checkpoints", f"must be increasing numbers of steps within 1 .. {run.steps}", counts)
+    return counts
 
 
 def _features(run: Run, model: ImageModel, neighbours: ImageNeighbours, data_set: int, effort: Effort,
@@ -124,7 +124,7 @@ def _features(run: Run, model: ImageModel, neighbours: ImageNeighbours, data_set
 
         return jax.vmap(one)(thetas)
 
-    keys, found, clock = effort.keys(data_set), list[np.ndarray](), _Clock(data_set, effort, progress)
+    keys, parts, clock = effort.keys(data_set), list[np.ndarray](), _Clock(data_set, effort, progress)
     with jax.enable_x64(True):
         trained = trainer(run, model.loss, model.params, (images, neighbours.labels), model.many)
         for begin in range(0, len(keys), effort.batch_models):
@@ -134,9 +134,9 @@ def _features(run: Run, model: ImageModel, neighbours: ImageNeighbours, data_set
                 values = np.asarray(trained(part, checkpoints, look), np.float64)
                 kept.put(data_set, begin, values)
                 clock.trained(len(part))
-            found.append(values)
+            parts.append(values)
             clock.report(begin + len(part))
-    return np.concatenate(found)
+    return np.concatenate(parts)
 
 
 class _Clock:

@@ -82,9 +82,9 @@ def features(run: Run, released: np.ndarray) -> np.ndarray:
 
     What is not finite counts as 0: that it was released is seen by 'refusals'.
     """
-    found = trajectory.noisy_gradients(run, released) if trajectory.readable(run) and released.ndim > 2 else released
-    found = found.reshape(len(found), -1)
-    return found if np.isfinite(found).all() else np.nan_to_num(found, nan=0.0, posinf=0.0, neginf=0.0)
+    numbers = trajectory.noisy_gradients(run, released) if trajectory.readable(run) and released.ndim > 2 else released
+    numbers = numbers.reshape(len(numbers), -1)
+    return numbers if np.isfinite(numbers).all() else np.nan_to_num(numbers, nan=0.0, posinf=0.0, neginf=0.0)
 
 
 def _loss_threshold(run: Run, neighbours: Neighbours, present: np.ndarray, without: np.ndarray) -> Score:
@@ -95,15 +95,15 @@ def _loss_threshold(run: Run, neighbours: Neighbours, present: np.ndarray, witho
     row, answer = np.append(features, loss.intercept), data_set.target[record]
 
     def score(released: np.ndarray) -> np.ndarray:
-        found = released @ row  # (models, k)
+        scores = released @ row  # (models, k)
         if loss.target_classes == 0:
             # |y| - |z - y| without cancellation for answers far beyond the scores
-            along, far = found[:, 0] * np.sign(answer), abs(float(answer))
+            along, far = scores[:, 0] * np.sign(answer), abs(float(answer))
             return cast(np.ndarray, np.where(along <= far, along, 2 * far - along))
         if loss.outputs == 1:
-            return -np.logaddexp(0.0, found[:, 0] * (1 - 2 * int(answer)))
-        top = found.max(axis=1)
-        return found[:, int(answer)] - top - np.log(np.exp(found - top[:, None]).sum(axis=1))
+            return -np.logaddexp(0.0, scores[:, 0] * (1 - 2 * int(answer)))
+        top = scores.max(axis=1)
+        return scores[:, int(answer)] - top - np.log(np.exp(scores - top[:, None]).sum(axis=1))
 
     return score
 

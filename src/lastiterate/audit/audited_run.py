@@ -57,8 +57,8 @@ def read(path: Path) -> Subject:
                              str(model.get("kind")), "write the run to a file and audit that")
         return Subject(Run.from_dict(stored["exact_run"]), delta, kind=str(model.get("kind")), exact=True)
     if "unlearning" in stored:
-        found = Unlearning.read(stored)
-        return Subject(found.requests[-1].run, delta, kind=str(model.get("kind")), forgetting=Certificate(found))
+        subject = Unlearning.read(stored)
+        return Subject(subject.requests[-1].run, delta, kind=str(model.get("kind")), forgetting=Certificate(subject))
     if "run" not in stored or not isinstance(delta, float) or evidence not in Evidence.__members__:
         raise InputError("certificate", "must be one of a run that lastiterate wrote, complete", None,
                          "check it with lastiterate verify")

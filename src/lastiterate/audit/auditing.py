@@ -159,29 +159,29 @@ class _Task:
     def piloted(self, attack: str | None) -> list[Statement]:
         """The statements that will be counted."""
         run, plan, began = self.run, self.plan, time.perf_counter()
-        found = list[Statement]()
+        attacks = list[Statement]()
         for number, pair in enumerate(self.pairs):
             pilots = pilots_of(run, number, pair, self.train, plan)
             if number == 0:
                 check_pure(run, pair, self.train, plan, pilots[0])
-            found += fitted(run, number, pair, pilots, self.claim, PORTFOLIO if attack is None else (attack,))
-        if not found:
+            attacks += fitted(run, number, pair, pilots, self.claim, PORTFOLIO if attack is None else (attack,))
+        if not attacks:
             raise InputError("attack", "does not fit these neighbours", attack, "leave it out")
-        found = chosen(run, self.pairs, found)
+        attacks = chosen(run, self.pairs, attacks)
         if self.progress is not None:
             rate = 2 * plan.pilot * len(self.pairs) / (time.perf_counter() - began)
-            total = 2 * plan.trials * len({one.pair for one in found})
+            total = 2 * plan.trials * len({one.pair for one in attacks})
             self.progress(0, total, 60 * rate, total / rate)
-        return [found[0].with_thresholds(plan.trials, self.delta, self.failure * found[0].share), *found[1:]]
+        return [attacks[0].with_thresholds(plan.trials, self.delta, self.failure * attacks[0].share), *attacks[1:]]
 
     def counted(self, statements: list[Statement], attack: str | None, results: str | Path | None) -> list[Judged]:
         """Scores of the models that count, the favourite's first."""
         kept = {one.pair: self.pairs[one.pair] for one in statements}
         about = identity(self.run, tuple(kept.values()), attack, self.plan, self.delta, self.failure)
         scores = {number: [one.score for one in statements if one.pair == number] for number in kept}
-        found = collect(self.run, kept, scores, self.train, self.plan,
+        store = collect(self.run, kept, scores, self.train, self.plan,
                         Results(None if results is None else Path(results), about), self.progress)
-        columns = [(one, found.of(one.pair, scores[one.pair].index(one.score))) for one in statements]
+        columns = [(one, store.of(one.pair, scores[one.pair].index(one.score))) for one in statements]
         return [Judged(one.attack, kept[one.pair], one.thresholds, one.share, values,
                        described(self.run, kept[one.pair], one.attack)) for one, values in columns if len(values[0])]
 
@@ -191,8 +191,8 @@ def _pairs(run: Run, neighbours: Neighbours | None, attack: str | None, columns:
     if neighbours is not None:
         return (neighbours,)
     if networks.stands_in(run):
-        found = networks.families(run, seed)
-        return found if attack is None else found[:1]
+        pairs = networks.families(run, seed)
+        return pairs if attack is None else pairs[:1]
     return families(run, columns, seed) if attack is None else (worst_case(run, columns),)
 
 
@@ -200,8 +200,8 @@ def _replayed(run: Run, pair: Neighbours, certificate: Certificate, trials: int 
               caveats: tuple[str, ...], progress: Progress | None) -> AuditReport:
     trials = REPLAYED if trials is None else trials
     require_statement(trials, failure, delta)
-    found = replay.scores(run, pair, trials, progress)
-    return conclude(certificate, [Judged(replay.NAME, pair, (0.0,), 1.0, found)], failure=failure, delta=delta, pilot=0,
+    signs = replay.scores(run, pair, trials, progress)
+    return conclude(certificate, [Judged(replay.NAME, pair, (0.0,), 1.0, signs)], failure=failure, delta=delta, pilot=0,
                     seed=None, caveats=caveats)
 
 

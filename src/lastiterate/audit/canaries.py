@@ -44,12 +44,12 @@ def worst_case(run: Run, features: int | None = None) -> Neighbours:
 
 def stated(run: Run) -> list[tuple[str, int]]:
     """Where the run says how many parameters its model has, and how many."""
-    found = list[tuple[str, int]]()
+    sizes = list[tuple[str, int]]()
     if run.method.model_parameters is not None:
-        found.append(("parameters of the method", run.method.model_parameters))
+        sizes.append(("parameters of the method", run.method.model_parameters))
     if isinstance(run.domain, Box) and run.domain.dimension is not None:
-        found.append(("dimension of the box", run.domain.dimension))
-    return found
+        sizes.append(("dimension of the box", run.domain.dimension))
+    return sizes
 
 
 def columns(run: Run, features: int | None) -> int:

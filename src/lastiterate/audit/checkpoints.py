@@ -39,13 +39,13 @@ def fit_networks(run: Run, loss: RecordLoss, params: object, data: tuple[Any, ..
     numbers of steps after which every network is looked at, (models, checkpoints, ...); the last iterate without them.
     ``batch_models``: how many train together in one program. ``many``: what trains them in the library's place.
     """
-    form, found = Form.of(params), list[np.ndarray]()
+    form, parts = Form.of(params), list[np.ndarray]()
     with jax.enable_x64(True):
         trained = trainer(run, loss, params, data, many)
         for begin in range(0, len(keys), batch_models):
             part, after = keys[begin:begin + batch_models], [run.steps] if checkpoints is None else checkpoints
-            found.append(np.asarray(trained(part, after, lambda theta: theta), np.float64))
-    thetas = np.concatenate(found)
+            parts.append(np.asarray(trained(part, after, lambda theta: theta), np.float64))
+    thetas = np.concatenate(parts)
     return form.whole(form.released(thetas[:, 0] if checkpoints is None else thetas))
 
 
@@ -77,7 +77,7 @@ def trainer(run: Run, loss: RecordLoss, params: object, data: tuple[Any, ...], m
 def looked_at(loop: Loop, first: jax.Array, arranged: object, keys: jax.Array, checkpoints: Sequence[int], look: Look
               ) -> np.ndarray:
     """Features of one model per key after every number of steps, (models, checkpoints, ...); under 64-bit JAX."""
-    begun, found = jnp.broadcast_to(first, (len(keys), *first.shape)), list[np.ndarray]()
+    begun, looks = jnp.broadcast_to(first, (len(keys), *first.shape)), list[np.ndarray]()
     models = Models.begun(loop.run, loop.program, begun, arranged, keys)
     for checkpoint in checkpoints:
         models.onward(checkpoint)
@@ -86,5 +86,5 @@ def looked_at(loop: Loop, first: jax.Array, arranged: object, keys: jax.Array, c
         if not (np.isfinite(np.asarray(theta)).all() and np.isfinite(features).all()):
             raise InputError("step_size", f"makes models diverge before step {checkpoint}", None,
                              "audit a run with a smaller step size")
-        found.append(features)
-    return np.stack(found, axis=1)
+        looks.append(features)
+    return np.stack(looks, axis=1)

@@ -26,8 +26,8 @@ def violations() -> tuple[str, ...]:
     for key, count in zip(keys, COUNTS, strict=True):
         first, second = rng.integers(0, 2**64, (2, count), np.uint64)
         with jax.enable_x64(True):
-            found: list[np.ndarray] = [np.asarray(part) for part in encrypted(key, first, second)]  # pyright: ignore
-        if not all(np.array_equal(one, two) for one, two in zip(found, threefry(key, first, second), strict=True)):
+            blocks: list[np.ndarray] = [np.asarray(part) for part in encrypted(key, first, second)]  # pyright: ignore
+        if not all(np.array_equal(one, two) for one, two in zip(blocks, threefry(key, first, second), strict=True)):
             return (WORDS,)
     return ()
 

@@ -52,7 +52,7 @@ def pushes(run: Run, data: DataSet, direction: np.ndarray) -> np.ndarray:
         rows = np.column_stack((clip_rows(data.features, run.loss.row_norm), np.full(len(rows), run.loss.intercept)))
         sizes = run.loss.residual_clip * np.sign(data.target)
     lengths = np.maximum(np.linalg.norm(rows, axis=1) * np.abs(sizes), 1e-300)
-    found = rows @ along * sizes * np.minimum(1.0, (np.inf if run.clip is None else run.clip) / lengths)
+    added = rows @ along * sizes * np.minimum(1.0, (np.inf if run.clip is None else run.clip) / lengths)
     if data.absent is not None:
-        found[data.absent] = 0.0
-    return found
+        added[data.absent] = 0.0
+    return added

@@ -101,22 +101,22 @@ def summed(drawn: list[Choice]) -> Moves:
     far = BEYOND * most / 3
     top = min(sum(float(v.max()) for v, _ in drawn), mean + far + math.sqrt(far**2 + 2 * BEYOND * spread))
     width = most / math.ceil(most * (GRID - 2) / top) if top > 0 else 1.0  # the largest addend lies on the grid
-    found, variance = np.zeros(math.ceil(top / width) + 2), 0.0
-    found[0] = 1.0
+    mass, variance = np.zeros(math.ceil(top / width) + 2), 0.0
+    mass[0] = 1.0
     for values, shares in drawn:
-        after = (1 - shares.sum()) * found
+        after = (1 - shares.sum()) * mass
         for value, share in zip(values, shares, strict=True):
             low = math.floor(float(value) / width * (1 + 1e-12))
             rest = max(float(value) / width - low, 0.0)
-            _shifted(after, found, low, share * (1 - rest))
-            _shifted(after, found, low + 1, share * rest)
+            _shifted(after, mass, low, share * (1 - rest))
+            _shifted(after, mass, low + 1, share * rest)
             variance += float(share) * rest * (1 - rest) * width**2
-        found = np.maximum(after, 0.0)
-    kept = found > 1e-18
-    return Moves(np.flatnonzero(kept) * width, found[kept], variance, max(0.0, 1 - float(found[kept].sum())) + 1e-15)
+        mass = np.maximum(after, 0.0)
+    kept = mass > 1e-18
+    return Moves(np.flatnonzero(kept) * width, mass[kept], variance, max(0.0, 1 - float(mass[kept].sum())) + 1e-15)
 
 
-def _shifted(onto: np.ndarray, found: np.ndarray, by: int, weight: float) -> None:
-    """Add so much of ``found``, moved by so many points; what leaves the grid is lost."""
-    if weight > 0 and by < found.size:
-        onto[by:] += weight * found[:found.size - by]
+def _shifted(onto: np.ndarray, mass: np.ndarray, by: int, weight: float) -> None:
+    """Add so much of ``mass``, moved by so many points; what leaves the grid is lost."""
+    if weight > 0 and by < mass.size:
+        onto[by:] += weight * mass[:mass.size - by]

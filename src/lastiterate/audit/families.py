@@ -104,7 +104,7 @@ def _numbers(made: _Maker) -> list[Neighbours]:
     ordinary = _ordinary(made, lambda long, side: np.where(long, 3.0, 0.5 * side) * bound)
     far, near = made.dense(EXTREME), made.dense(0.5)
     plain = (-near, -0.5 * bound)
-    found = [
+    pairs = [
         made.pair("an extreme row and target among ordinary ones", ordinary, far, -FAR, plain,
                   known=False),
         made.pair("an extreme row among ordinary ones", ordinary, far, 0.5 * bound, plain, known=False),
@@ -114,14 +114,14 @@ def _numbers(made: _Maker) -> list[Neighbours]:
                   made.axis(LONG), FAR, gaussian=exact),
     ]
     if made.loss.intercept > 0:
-        found.append(made.pair("a row without features", (empty, turns), made.axis(0.0), FAR, gaussian=exact))
-    found += [made.pair(f"a row of {length:g} times the bound", (empty, turns), made.axis(length), FAR, gaussian=exact)
+        pairs.append(made.pair("a row without features", (empty, turns), made.axis(0.0), FAR, gaussian=exact))
+    pairs += [made.pair(f"a row of {length:g} times the bound", (empty, turns), made.axis(length), FAR, gaussian=exact)
               for length in LENGTHS]
     if is_replace_one(run):
         other = made.axis(LONG)[::-1].copy() if made.width > 1 else -made.axis(LONG)
-        found.append(made.pair("records that differ in row and target", (empty, turns), made.axis(LONG), FAR,
+        pairs.append(made.pair("records that differ in row and target", (empty, turns), made.axis(LONG), FAR,
                                (other, -FAR), gaussian=exact))
-    return found
+    return pairs
 
 
 def _labels(made: _Maker) -> list[Neighbours]:
@@ -132,7 +132,7 @@ def _labels(made: _Maker) -> list[Neighbours]:
     ordinary = _ordinary(made, lambda long, side: np.where(long, last, (side > 0) * last))
     plain = (made.dense(-0.5), 0)
     axis, dense = np.tile(made.axis(LONG), (n, 1)), np.tile(made.dense(LONG), (n, 1))
-    found = [
+    pairs = [
         made.pair("an extreme row among ordinary ones", ordinary, made.dense(EXTREME), 0 if last == 1 else 1,
                   plain, known=False),
         made.pair("an extreme row among ordinary ones of the other class", (ordinary[0], zeros), made.dense(EXTREME),
@@ -142,14 +142,14 @@ def _labels(made: _Maker) -> list[Neighbours]:
         made.pair("equal rows of all classes", (axis, spread), made.axis(LONG), last, known=False),
     ]
     if made.loss.intercept > 0:
-        found.append(made.pair("a row without features, the others with the opposite label", (empty, zeros),
+        pairs.append(made.pair("a row without features, the others with the opposite label", (empty, zeros),
                                made.axis(0.0), last))
-    found += [made.pair(f"a row of {length:g} times the bound, the others with the opposite label", (axis, zeros),
+    pairs += [made.pair(f"a row of {length:g} times the bound, the others with the opposite label", (axis, zeros),
                         made.axis(length), last) for length in LENGTHS]
     if is_replace_one(made.run):
-        found.append(made.pair("records that differ in row and label", (axis, zeros), made.axis(LONG), last,
+        pairs.append(made.pair("records that differ in row and label", (axis, zeros), made.axis(LONG), last,
                                (-made.axis(LONG), 0)))
-    return found
+    return pairs
 
 
 def _ordinary(made: _Maker, answer: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
@@ -160,5 +160,5 @@ def _ordinary(made: _Maker, answer: Callable[[np.ndarray, np.ndarray], np.ndarra
     long = lengths > made.loss.row_norm
     rows[long] = made.dense(1.0)
     rows *= (lengths / np.linalg.norm(rows, axis=1))[:, None]
-    found = answer(long, np.sign(rows[:, 0]))
-    return rows, found.astype(np.int64) if made.loss.target_classes else found
+    answers = answer(long, np.sign(rows[:, 0]))
+    return rows, answers.astype(np.int64) if made.loss.target_classes else answers

@@ -74,12 +74,12 @@ def _made(subject: Unlearning, models: int, seed: int, *, never: bool) -> np.nda
     rows, target = records(subject)
     size = max(1, int(AT_ONCE / rows.size))
     keys = seeded_keys(seed, models * (1 + len(subject.requests)))
-    found: list[np.ndarray] = []
+    weights: list[np.ndarray] = []
     for first in range(0, models, size):
         part = slice(first, min(first + size, models))
-        found.append(_some(subject, rows, target, [keys[i * models:(i + 1) * models][part] for i in range(
+        weights.append(_some(subject, rows, target, [keys[i * models:(i + 1) * models][part] for i in range(
             1 + len(subject.requests))], never))
-    return np.concatenate(found)
+    return np.concatenate(weights)
 
 
 def _some(subject: Unlearning, rows: np.ndarray, target: np.ndarray, keys: list[np.ndarray], never: bool) -> np.ndarray:

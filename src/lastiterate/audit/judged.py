@@ -50,8 +50,8 @@ class Judged:
         counts = tuple(count(*self.scores, threshold) for threshold in self.thresholds)
         proof = CombinedBounds(counts, failure * self.share)
         pairs = proof.rates()
-        found = [claim.refuted(*pair) for pair in pairs]
-        refuted = next((epsilon for epsilon in found if epsilon is not None), None)
+        epsilons = [claim.refuted(*pair) for pair in pairs]
+        refuted = next((epsilon for epsilon in epsilons if epsilon is not None), None)
         if refuted is None and curves:
             refuted = proof.refuted(curves)
         laws = self.laws if delta > 0 and self.fits else None

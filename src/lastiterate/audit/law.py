@@ -112,22 +112,22 @@ def on_a_quadratic(run: Run) -> Run:
     steps = blocks * max(2, -(-2 * noise.column(LONGEST).size // blocks))
     eta = np.resize(run.step_sizes[:steps], steps)
     std = np.resize(run.noise_stds[:steps], steps)
-    found = replace(
+    small = replace(
         run, n=RECORDS, steps=steps, batching=batching, loss=loss, clip=None, prox=None, domain=Everywhere(),
         release="last", adjacency="zero-out", prelude=(), counts=(), calibration=None, record_draws=None,
         rows_per_record=1, step_size=Steps(tuple((STEP * eta / eta.max()).tolist())),
         noise=GradientNoise(tuple((NOISE * std / max(std.max(), 1e-300)).tolist())))
     if noise.independent:
-        return found
-    unit = replace(found, noise=noise.with_unit())
+        return small
+    unit = replace(small, noise=noise.with_unit())
     return replace(unit, noise=unit.decided_noise.scaled(NOISE / unit.first_noise))
 
 
 def mixture(run: Run) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Weights (c,), means (c, p) and covariances (c, p, p) over all batches that can be drawn."""
     rows = _with_intercept(run)
-    found = [(weight, *gaussian(run, rows, batches)) for weight, batches in drawn(run)]
-    weights, means, spreads = zip(*found, strict=True)
+    components = [(weight, *gaussian(run, rows, batches)) for weight, batches in drawn(run)]
+    weights, means, spreads = zip(*components, strict=True)
     return np.array(weights), np.stack(means), np.stack(spreads)
 
 
@@ -216,10 +216,10 @@ def _moments(draws: np.ndarray, weights: np.ndarray, means: np.ndarray, spreads:
     first = weights @ means
     centred = means - first
     second = np.einsum("c,cij->ij", weights, spreads + centred[:, :, None] * centred[:, None, :])
-    found = draws - first
-    products = found[:, :, None] * found[:, None, :]
+    deviations = draws - first
+    products = deviations[:, :, None] * deviations[:, None, :]
     count = np.sqrt(len(draws))
-    scores = [np.abs(found.mean(0)) / (found.std(0) / count),
+    scores = [np.abs(deviations.mean(0)) / (deviations.std(0) / count),
               (np.abs(products.mean(0) - second) / (products.std(0) / count)).ravel()]
     return float(max(part.max() for part in scores))
 
@@ -235,10 +235,10 @@ def _distribution(draws: np.ndarray, weights: np.ndarray, means: np.ndarray, spr
 
         def exact(values: ArrayLike) -> np.ndarray:
             values = np.asarray(values, np.float64)
-            found = np.zeros(values.shape)
+            cdf = np.zeros(values.shape)
             for weight, middle, size in zip(weights, middles, sizes, strict=True):
-                found += weight * ndtr((values - middle) / size)
-            return found
+                cdf += weight * ndtr((values - middle) / size)
+            return cdf
 
         return float(kstest(draws @ direction, exact).pvalue)  # pyright: ignore
 

@@ -42,14 +42,14 @@ def coordinate(one: np.ndarray, two: np.ndarray) -> Score:
     """The single column whose mean, or whose spread around the middle, differs most between the data sets."""
     count, both = min(len(one), len(two)), np.concatenate((one, two))
     middle, size = np.median(both, axis=0), np.maximum(both.std(0), 1e-300)
-    found: list[tuple[float, int, bool, float]] = []
+    candidates: list[tuple[float, int, bool, float]] = []
     for squared in (False, True):
         parts = [((part - middle) / size) ** (2 if squared else 1) for part in (one, two)]
         gap = parts[0].mean(0) - parts[1].mean(0)
         spread = np.sqrt((parts[0].var(0) + parts[1].var(0)) / count) + SMALL * np.abs(gap) + 1e-300
         best = int(np.abs(gap / spread).argmax())
-        found.append((float(np.abs(gap / spread)[best]), best, squared, float(np.sign(gap[best]) or 1.0)))
-    _, column, squared, sign = max(found)
+        candidates.append((float(np.abs(gap / spread)[best]), best, squared, float(np.sign(gap[best]) or 1.0)))
+    _, column, squared, sign = max(candidates)
 
     def score(features: np.ndarray) -> np.ndarray:
         at = (features[:, column] - middle[column]) / size[column]

@@ -102,19 +102,19 @@ def families(run: Run, seed: int = 0) -> tuple[Neighbours, ...]:
     ends = np.zeros(SIZE)
     ends[[0, -1]] = np.sqrt(0.5)
     nothing, ordinary = np.zeros((n, SIZE)), np.outer(np.resize([0.3, -0.5, 2.0], n), np.eye(SIZE)[1]) * clip
-    found = [_pair(run, "one record has a long gradient, the others none", nothing, record, LONG * axis),
+    pairs = [_pair(run, "one record has a long gradient, the others none", nothing, record, LONG * axis),
              _pair(run, "a gradient along all parameters", nothing, record, LONG * dense),
              _pair(run, "a gradient in two arrays", nothing, record, LONG * ends),
              _pair(run, "an extreme gradient among ordinary ones", ordinary, record, 1e3 * axis),
              _pair(run, "all other gradients on the other side", np.tile(-LONG * clip * axis, (n, 1)), record,
                    LONG * axis)]
-    found += [_pair(run, f"a gradient of {length:g} times the clip", nothing, record, length * axis)
+    pairs += [_pair(run, f"a gradient of {length:g} times the clip", nothing, record, length * axis)
               for length in LENGTHS]
     if run.batching.drawn == "never" and run.blocks > 1:
-        found[1:1] = [replace(moved(found[0], where), about=f"{about} has a long gradient, the others none")
+        pairs[1:1] = [replace(moved(pairs[0], where), about=f"{about} has a long gradient, the others none")
                       for where, about in ((n - 1, "the last record"), (0, "the first record")) if where != record]
     rng = np.random.default_rng(seed)
-    return (found[0], *(placed(run, pair, rng) for pair in found[1:]))
+    return (pairs[0], *(placed(run, pair, rng) for pair in pairs[1:]))
 
 
 def _pair(run: Run, about: str, others: np.ndarray, record: int, gradient: np.ndarray) -> Neighbours:

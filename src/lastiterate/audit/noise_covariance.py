@@ -45,8 +45,8 @@ def noise_p(run: Run, seed: int) -> float:
     """p of what the description says, from all second moments over steps: a sum of squared normal scores."""
     from scipy.stats import chi2  # pyright: ignore
 
-    found = draws(run, seed)
-    count, steps = found.shape[0] * found.shape[2], found.shape[1]
-    moments = np.einsum("mkp,mtp->kt", found, found) / count
+    noise = draws(run, seed)
+    count, steps = noise.shape[0] * noise.shape[2], noise.shape[1]
+    moments = np.einsum("mkp,mtp->kt", noise, noise) / count
     scores = count * (((np.diag(moments) - 1) ** 2 / 2).sum() + (np.tril(moments, -1) ** 2).sum())
     return float(chi2.sf(scores, steps * (steps + 1) / 2))  # pyright: ignore

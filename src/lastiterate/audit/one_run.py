@@ -152,9 +152,9 @@ def _check_inclusion(run: Run, train: Train) -> None:
 
 def _correct(scores: np.ndarray, present: np.ndarray, guesses: int) -> int:
     """How many of the likeliest guesses are right, half way between what is in and what is out."""
-    found = scores - (np.quantile(scores, 0.1) + np.quantile(scores, 0.9)) / 2
-    likeliest = np.argsort(-np.abs(found), kind="stable")[:guesses]
-    return int((present[likeliest] == (found[likeliest] > 0)).sum())
+    centred = scores - (np.quantile(scores, 0.1) + np.quantile(scores, 0.9)) / 2
+    likeliest = np.argsort(-np.abs(centred), kind="stable")[:guesses]
+    return int((present[likeliest] == (centred[likeliest] > 0)).sum())
 
 
 def _guesses(count: int, upper: float, delta: float, failure: float) -> int:

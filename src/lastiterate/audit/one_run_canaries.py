@@ -57,8 +57,8 @@ class Table:
         """One model's numbers along every canary's direction; (outputs, canaries)."""
         others = np.setdiff1d(np.arange(run.n), self.places)
         absent = tuple(int(i) for i in np.concatenate((others, self.places[~present])))
-        found = np.asarray(train(self.features, self.target, seeded_keys(seed, 1), absent=absent))[0]
-        last = found[-1] if run.release == "all" else found
+        iterates = np.asarray(train(self.features, self.target, seeded_keys(seed, 1), absent=absent))[0]
+        last = iterates[-1] if run.release == "all" else iterates
         return np.atleast_2d(last)[:, :len(self.places)]
 
     def scores(self, run: Run, present: np.ndarray, train: Train, seed: int) -> np.ndarray:

@@ -45,7 +45,7 @@ def of_deltas(deltas: np.ndarray) -> Inverse:
     shrunk, grown = np.exp(-EPSILONS), np.exp(EPSILONS)
 
     def allowed(y: float) -> float:
-        found = np.maximum((y - deltas) * shrunk, 1 - deltas - grown * (1 - y))
-        return max(0.0, float(found.max()))
+        bounds = np.maximum((y - deltas) * shrunk, 1 - deltas - grown * (1 - y))
+        return max(0.0, float(bounds.max()))
 
     return allowed

@@ -30,10 +30,10 @@ def measured(run: Run, neighbours: Neighbours, train: Train, most: int, models: 
     best, kept = rate(run, neighbours, train, size), size
     while size < most and GROWTH * size < best * AT_MOST and (models is None or models > SOON * best):
         size = min(GROWTH * size, most)
-        found = rate(run, neighbours, train, size)
-        if found < GAIN * best:
+        speed = rate(run, neighbours, train, size)
+        if speed < GAIN * best:
             break
-        best, kept = found, size
+        best, kept = speed, size
     return best, kept
 
 
@@ -50,5 +50,5 @@ def rate(run: Run, neighbours: Neighbours, train: Train, size: int) -> float:
 
 def trials_for(speed: float) -> int:
     """Trials of each data set, with their pilots, that ``MINUTE`` holds; two digits are enough."""
-    found = min(max(MINUTE * speed / 2.2, FEWEST), MOST)
-    return int(float(f"{found:.2g}"))
+    trials = min(max(MINUTE * speed / 2.2, FEWEST), MOST)
+    return int(float(f"{trials:.2g}"))

@@ -46,22 +46,22 @@ class Statement:
         """The favourite's thresholds: the clear one, or those of the best expected lower bounds."""
         if self.distance > CLEAR or self.pilot is None:
             return replace(self, pilot=None)
-        found = choose_thresholds(*self.pilot, trials, delta, failure)
-        return replace(self, thresholds=found, pilot=None)
+        thresholds = choose_thresholds(*self.pilot, trials, delta, failure)
+        return replace(self, thresholds=thresholds, pilot=None)
 
 
 def fitted(run: Run, number: int, pair: Neighbours, pilots: Pilots, claim: Claim,
            names: Sequence[str] = PORTFOLIO) -> list[Statement]:
     """Every attack that fits the pair: learned on one half of the pilot, its threshold chosen on the other."""
-    found = list[Statement]()
+    statements = list[Statement]()
     half = len(pilots[0]) // 2
     for name in names:
         score = _learn(ATTACKS[name], run, pair, *(part[:half] for part in pilots))
         if score is not None:
             held = (score(pilots[0][half:]), score(pilots[1][half:]))
             threshold, distance = best_threshold(claim, *held)
-            found.append(Statement(number, name, score, (threshold,), distance, pilot=held))
-    return found
+            statements.append(Statement(number, name, score, (threshold,), distance, pilot=held))
+    return statements
 
 
 def _learn(attack: Attack, run: Run, pair: Neighbours, present: np.ndarray, without: np.ndarray) -> Score | None:

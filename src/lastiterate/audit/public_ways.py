@@ -142,11 +142,11 @@ def checked(call: Public, attacked: Callable[[Any], np.ndarray], *, noisy: bool 
     for words, way in WAYS.items():
         with tempfile.TemporaryDirectory() as folder:
             try:
-                found = way(call, Path(folder))
+                model = way(call, Path(folder))
             except (InputError, NotCertified) as error:
                 refused.setdefault(_reason(error), []).append(words)
                 continue
-        if not call.same(found, known):
+        if not call.same(model, known):
             broken.append(f"{words} gives another model than the one that is attacked")
     if noisy and not any("train" in ways for ways in refused.values()) and call.same(call(), call()):
         broken.append("two calls of train give one model")

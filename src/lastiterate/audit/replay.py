@@ -29,16 +29,16 @@ def scores(run: Run, neighbours: Neighbours, trials: int, progress: Progress | N
     keys = np.stack([seeded_key(seed) for seed in guesses])
     both = (neighbours.with_record, neighbours.without_record)
     known = [last_of(run, in_batches(run, data_set, Trainer(run).fit_many, keys, size)) for data_set in both]
-    began, found = time.perf_counter(), (list[float](), list[float]())
+    began, verdicts = time.perf_counter(), (list[float](), list[float]())
     for place, data_set in enumerate(both):
         for index in range(trials):
             interrupts.check()
-            found[place].append(_verdict(_release(run, data_set), known))
+            verdicts[place].append(_verdict(_release(run, data_set), known))
             if progress is not None:
                 done = place * trials + index + 1
                 rate = done / max(time.perf_counter() - began, 1e-9)
                 progress(done, 2 * trials, 60 * rate, (2 * trials - done) / rate)
-    return np.array(found[0]), np.array(found[1])
+    return np.array(verdicts[0]), np.array(verdicts[1])
 
 
 def _release(run: Run, data_set: DataSet) -> np.ndarray:

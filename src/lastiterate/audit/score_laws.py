@@ -63,10 +63,10 @@ class ScoreLaws:
         best = 0.0
         for _ in range(4):
             grid = np.linspace(low, high, 121)
-            found = epsilon_at(self._above(grid, self.absent * shifts) + slack,
+            shown = epsilon_at(self._above(grid, self.absent * shifts) + slack,
                                self._above(-grid, -self.present * shifts) + slack, delta)
-            place = int(np.argmax(found))
-            best = max(best, float(found[place]))
+            place = int(np.argmax(shown))
+            best = max(best, float(shown[place]))
             low, high = float(grid[max(place - 1, 0)]), float(grid[min(place + 1, grid.size - 1)])
         return best
 

@@ -75,17 +75,17 @@ def settings(results: str | Path | None) -> dict[str, Any]:
         return {}
     with Path(results).open(encoding="utf-8") as file:
         try:
-            found = json.loads(file.readline())
+            header = json.loads(file.readline())
         except (json.JSONDecodeError, UnicodeDecodeError):
             return {}
-    return found if strict_json.is_object(found) else {}
+    return header if strict_json.is_object(header) else {}
 
 
 class Results:
     """Scores on disk, one JSON line per batch under a line that says which audit they belong to."""
 
     def __init__(self, path: Path | None, about: dict[str, Any]) -> None:
-        self._path, self._found = path, dict[tuple[int, int], np.ndarray]()
+        self._path, self._scores = path, dict[tuple[int, int], np.ndarray]()
         digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
         if path is None:
             return
@@ -101,7 +101,7 @@ class Results:
         try:
             owner, *entries = map(json.loads, whole)
             owner = owner["audit"]
-            self._found = {(entry["data_set"], entry["first"]): np.array(entry["scores"], dtype=np.float64)
+            self._scores = {(entry["data_set"], entry["first"]): np.array(entry["scores"], dtype=np.float64)
                            for entry in entries}
         except (ValueError, KeyError, TypeError):
             raise InputError("results", "must be a file that an audit wrote", str(path), "choose a new name") from None
@@ -112,8 +112,8 @@ class Results:
             path.write_text("\n".join(whole) + "\n", encoding="utf-8")
 
     def get(self, data_set: int, first: int, size: int) -> np.ndarray | None:
-        found = self._found.get((data_set, first))
-        return found if found is not None and len(found) == size else None
+        scores = self._scores.get((data_set, first))
+        return scores if scores is not None and len(scores) == size else None
 
     def put(self, data_set: int, first: int, scores: np.ndarray) -> None:
         if self._path is not None:
@@ -128,13 +128,13 @@ def sides(pair: Neighbours) -> tuple[DataSet, DataSet]:
 
 def pilots_of(run: Run, number: int, pair: Neighbours, train: Train, plan: TrialPlan) -> tuple[np.ndarray, np.ndarray]:
     """Models of both data sets of a pair that are not counted, with the record and without."""
-    found = list[np.ndarray]()
+    pilots = list[np.ndarray]()
     for place, data_set in enumerate(sides(pair)):
         keys = plan.keys(2 * number + place, counted=False)
         parts = [_released(run, data_set, train, keys[first:first + plan.batch_models])
                  for first in range(0, plan.pilot, plan.batch_models)]
-        found.append(np.concatenate(parts)[:plan.pilot])
-    return found[0], found[1]
+        pilots.append(np.concatenate(parts)[:plan.pilot])
+    return pilots[0], pilots[1]
 
 
 def in_batches(run: Run, data_set: DataSet, train: Train, keys: np.ndarray, size: int) -> np.ndarray:
@@ -170,8 +170,8 @@ class Collected:
         """Scores with the record and without, as many of both as there are."""
         both = [self.parts[pair, place] for place in (0, 1)]
         count = min(map(len, both))
-        found = [np.concatenate(parts[:count])[:, column] if count else np.zeros(0) for parts in both]
-        return found[0], found[1]
+        scores = [np.concatenate(parts[:count])[:, column] if count else np.zeros(0) for parts in both]
+        return scores[0], scores[1]
 
 
 def collect(run: Run, pairs: dict[int, Neighbours], scores: dict[int, list[Callable[[np.ndarray], np.ndarray]]],
@@ -180,17 +180,17 @@ def collect(run: Run, pairs: dict[int, Neighbours], scores: dict[int, list[Calla
 
     An interruption ends it with what is complete by then, if the first pair has anything.
     """
-    found = Collected(list(pairs))
+    store = Collected(list(pairs))
     try:
-        _fill(found, run, pairs, scores, train, plan, results, progress)
+        _fill(store, run, pairs, scores, train, plan, results, progress)
     except KeyboardInterrupt:
-        if not found.parts[next(iter(pairs)), 1]:
+        if not store.parts[next(iter(pairs)), 1]:
             raise
         interrupts.answered()
-    return found
+    return store
 
 
-def _fill(found: Collected, run: Run, pairs: dict[int, Neighbours],
+def _fill(store: Collected, run: Run, pairs: dict[int, Neighbours],
           scores: dict[int, list[Callable[[np.ndarray], np.ndarray]]], train: Train, plan: TrialPlan, results: Results,
           progress: Progress | None) -> None:
     began, trained, done = time.perf_counter(), 0, 0
@@ -198,7 +198,7 @@ def _fill(found: Collected, run: Run, pairs: dict[int, Neighbours],
     keys = {place: plan.keys(place, counted=True) for number in pairs for place in (2 * number, 2 * number + 1)}
     for first in range(0, plan.trials, plan.batch_models):
         size = min(plan.batch_models, plan.trials - first)
-        for (number, place), parts in found.parts.items():
+        for (number, place), parts in store.parts.items():
             interrupts.check()
             which = 2 * number + place
             values = results.get(which, first, size)

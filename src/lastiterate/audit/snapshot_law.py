@@ -45,12 +45,12 @@ def mixture(run: Run, rows: np.ndarray, target: np.ndarray) -> tuple[np.ndarray,
     """Weights (c,), means (c, p) and covariances (c, p, p) over all batches of the steps between snapshots."""
     every = range(len(rows))
     subsets = [list(one) for size in range(len(rows) + 1) for one in combinations(every, size)]
-    found: list[tuple[float, np.ndarray, np.ndarray]] = []
+    components: list[tuple[float, np.ndarray, np.ndarray]] = []
     for batches in product(subsets, repeat=STEPS - STEPS // EVERY):
         taken = sum(map(len, batches))
         weight = RATE**taken * (1 - RATE) ** (len(rows) * len(batches) - taken)
-        found.append((weight, *_gaussian(run, rows, target, iter(batches))))
-    weights, means, spreads = zip(*found, strict=True)
+        components.append((weight, *_gaussian(run, rows, target, iter(batches))))
+    weights, means, spreads = zip(*components, strict=True)
     return np.array(weights), np.stack(means), np.stack(spreads)
 
 

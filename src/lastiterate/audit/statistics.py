@@ -30,8 +30,8 @@ def rate_upper(errors: ArrayLike, trials: ArrayLike, failure: ArrayLike) -> Arra
     from scipy.special import betaincinv  # pyright: ignore
 
     k, n = np.broadcast_arrays(np.asarray(errors, dtype=np.float64), np.asarray(trials, dtype=np.float64))
-    found = betaincinv(k + 1, np.maximum(n - k, 1.0), 1 - np.asarray(failure))
-    return np.minimum(np.where(k >= n, 1.0, found * (1 + ROUND)), 1.0)
+    upper = betaincinv(k + 1, np.maximum(n - k, 1.0), 1 - np.asarray(failure))
+    return np.minimum(np.where(k >= n, 1.0, upper * (1 + ROUND)), 1.0)
 
 
 @dataclass(frozen=True)
@@ -75,8 +75,8 @@ def mu_at(fpr: ArrayLike, fnr: ArrayLike) -> Array:
     from scipy.special import ndtri  # pyright: ignore
 
     with np.errstate(invalid="ignore"):
-        found: Any = -ndtri(np.asarray(fpr)) - ndtri(np.asarray(fnr))
-    return np.maximum(np.nan_to_num(found, nan=0.0, neginf=0.0, posinf=np.inf) * (1 - ROUND), 0.0)
+        mu: Any = -ndtri(np.asarray(fpr)) - ndtri(np.asarray(fnr))
+    return np.maximum(np.nan_to_num(mu, nan=0.0, neginf=0.0, posinf=np.inf) * (1 - ROUND), 0.0)
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
@@ -152,5 +152,5 @@ class CombinedBounds:
 
     def refuted(self, curves: Sequence[Curve]) -> float | None:
         """An epsilon at which one of the curves, all said to hold, is refuted."""
-        found = [refutes(curve, *pair) for curve in curves for pair in self.rates()]
-        return next((epsilon for epsilon in found if epsilon is not None), None)
+        epsilons = [refutes(curve, *pair) for curve in curves for pair in self.rates()]
+        return next((epsilon for epsilon in epsilons if epsilon is not None), None)

@@ -27,12 +27,12 @@ def turned(run: Run, loss: LinearLoss, pair: Neighbours, rng: np.random.Generato
     classes = rng.permutation(loss.target_classes) if loss.target_classes else np.zeros(0, int)
     sign = 1.0 if loss.target_classes else rng.choice((-1.0, 1.0))
 
-    def seen(found: DataSet) -> DataSet:
-        target = classes[found.target] if loss.target_classes else sign * found.target
-        if found.absent is not None:
-            target[found.absent] = 0  # nothing of the record's answer is left to be read
-        features = (found.features[:, columns] * signs).astype(found.features.dtype)
-        return replace(found, features=features, target=target)
+    def seen(data: DataSet) -> DataSet:
+        target = classes[data.target] if loss.target_classes else sign * data.target
+        if data.absent is not None:
+            target[data.absent] = 0  # nothing of the record's answer is left to be read
+        features = (data.features[:, columns] * signs).astype(data.features.dtype)
+        return replace(data, features=features, target=target)
 
     direction = pair.direction
     if direction is not None:
@@ -41,9 +41,9 @@ def turned(run: Run, loss: LinearLoss, pair: Neighbours, rng: np.random.Generato
             direction = direction * (sign if loss.target_classes == 0 else 1.0 - 2.0 * classes[0])
         else:
             direction = direction[np.argsort(classes)]
-    found = replace(pair, with_record=seen(pair.with_record), without_record=seen(pair.without_record),
+    image = replace(pair, with_record=seen(pair.with_record), without_record=seen(pair.without_record),
                     direction=direction)
-    return placed(run, found, rng)
+    return placed(run, image, rng)
 
 
 def placed(run: Run, pair: Neighbours, rng: np.random.Generator) -> Neighbours:
@@ -65,7 +65,7 @@ def moved(pair: Neighbours, record: int) -> Neighbours:
     order = np.arange(len(pair.with_record.target))
     order[[record, pair.record]] = order[[pair.record, record]]
 
-    def there(found: DataSet) -> DataSet:
-        return DataSet(found.features[order], found.target[order], None if found.absent is None else record)
+    def there(data: DataSet) -> DataSet:
+        return DataSet(data.features[order], data.target[order], None if data.absent is None else record)
 
     return replace(pair, with_record=there(pair.with_record), without_record=there(pair.without_record), record=record)

@@ -46,16 +46,16 @@ def weights(run: Run, record: int) -> np.ndarray:
 def noisy_gradients(run: Run, released: np.ndarray) -> np.ndarray:
     """Mean data gradients with their noise, (models, T, ...), from all iterates of the same shape, up to their sign."""
     ridge = 0.0 if isinstance(run.loss, Abstract) else linear_loss(run).ridge
-    theta, found, rule = np.zeros_like(released[:, 0]), np.empty_like(released), run.rule
+    theta, gradients, rule = np.zeros_like(released[:, 0]), np.empty_like(released), run.rule
     memory = rule.init(theta)
     for k, step_size in enumerate(run.step_sizes):
         point = rule.point(theta, memory, k)
         remembered, _ = rule.update(np.zeros_like(theta), memory, theta, k)
         gradient = (point - released[:, k]) / step_size - remembered
-        found[:, k] = ridge * point - gradient
+        gradients[:, k] = ridge * point - gradient
         _, memory = rule.update(gradient, memory, theta, k)
         theta = released[:, k]
-    return found
+    return gradients
 
 
 def along(run: Run, weight: np.ndarray, direction: np.ndarray, released: np.ndarray) -> np.ndarray:

@@ -76,16 +76,16 @@ class RatioDomain:
     def check(self, x: ArrayLike, y: ArrayLike) -> tuple[Array, Array]:
         """The records as arrays of shape (n,), or ``InputError`` if they are not a member of the domain."""
         check_kept("data", (x, y))
-        found = tuple(np.asarray(values, dtype=np.float64) for values in (x, y))
-        if any(values.shape != (self.n,) for values in found):
-            raise InputError("data", f"must be x and y of shape ({self.n},)", [v.shape for v in found])
-        inside = (found[0] >= self.x_low) & (found[0] <= self.x_high)
+        arrays = tuple(np.asarray(values, dtype=np.float64) for values in (x, y))
+        if any(values.shape != (self.n,) for values in arrays):
+            raise InputError("data", f"must be x and y of shape ({self.n},)", [v.shape for v in arrays])
+        inside = (arrays[0] >= self.x_low) & (arrays[0] <= self.x_high)
         with np.errstate(invalid="ignore", over="ignore"):
-            inside &= np.abs(found[1] - self.ratio * found[0]) <= self.spread * found[0]
+            inside &= np.abs(arrays[1] - self.ratio * arrays[0]) <= self.spread * arrays[0]
         if not inside.all():
             raise InputError("data", "hold a record outside the public domain, so nothing is sampled", None,
                              "clip or drop such records by a public rule, or see propose_test_sample")
-        return found[0], found[1]
+        return arrays[0], arrays[1]
 
 
 def lemma_bound(order: ArrayLike, model: LinearModel, domain: RatioDomain) -> Array:
@@ -120,11 +120,11 @@ def corner_bound(order: ArrayLike, model: LinearModel, domain: RatioDomain,
     t = width / lighter
     gap = beta * 2 * spread * high + max(ratio - spread, 0.0) * alpha * t
     with np.errstate(all="ignore"):
-        found = log_part(orders, t) + orders / 2 * gap**2 / ((lighter + width) * (1 - (orders - 1) * t))
+        bound = log_part(orders, t) + orders / 2 * gap**2 / ((lighter + width) * (1 - (orders - 1) * t))
     allowed = np.maximum(orders - 1, np.sqrt(orders)) * beta * high <= rest
     allowed &= (orders - 1) * t <= 0.999  # so that 1 - (order - 1) t is good to twelve digits
     # both logarithms of log_part are off by a few units in the last place of t
-    return np.where(allowed, found * SLACK + 1e-14 * t, np.inf)
+    return np.where(allowed, bound * SLACK + 1e-14 * t, np.inf)
 
 
 def posterior_curve(model: LinearModel, domain: RatioDomain, adjacency: Neighbours = "replace-one") -> Rdp:

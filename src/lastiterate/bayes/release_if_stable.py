@@ -94,9 +94,9 @@ class ProposeTestSample:
         domain = RatioDomain(n=math.floor(count), ratio=ratio, spread=self.spread * SLACK, x_low=self.x_low,
                              x_high=self.x_high)
         # replace-one with n records leaves n - 1 in common, one record more or less leaves n
-        found = np.maximum(corner_bound(ORDERS, self.model, domain),
+        curve = np.maximum(corner_bound(ORDERS, self.model, domain),
                            corner_bound(ORDERS, self.model, domain, "zero-out"))
-        return bool((found <= self.slope * ORDERS).all())
+        return bool((curve <= self.slope * ORDERS).all())
 
 
 @dataclass(frozen=True)

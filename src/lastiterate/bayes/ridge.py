@@ -115,16 +115,16 @@ def least_prior(domain: ClippedRows, *, epsilon: float, delta: float, noise_prec
 
     scale = math.log(noise_precision) + 2 * math.log(domain.row_norm)
     low, high = scale - 7.0, min(scale + 7.0, 60.0)
-    found = within(high)
-    while found is None:
+    least = within(high)
+    while least is None:
         if high >= 60:
             raise InputError("epsilon", "cannot be reached by a prior of any sensible precision", epsilon,
                              "raise epsilon, or lower noise_precision")
         low, high = high, min(high + 7, 60.0)
-        found = within(high)
+        least = within(high)
     while high - low > 1e-6:
         middle = (low + high) / 2
         better = within(middle)
         low, high = (middle, high) if better is None else (low, middle)
-        found = better or found
-    return found
+        least = better or least
+    return least

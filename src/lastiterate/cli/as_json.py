@@ -24,7 +24,7 @@ def trained(result: Released, where: str) -> dict[str, Any]:
             "adjacency": certificate.adjacency,
             "replace_one_epsilon": finite(certificate.replace_one_epsilon(delta)),
             "theorem": None if best is None else best.theorem.name,
-            "accuracies": [vars(found) for found in getattr(model, "accuracies", ())], "test_score": result.test_score,
+            "accuracies": [vars(score) for score in getattr(model, "accuracies", ())], "test_score": result.test_score,
             "plain_score": result.plain_score,
             "run": None if run is None else summary(run), "features": result.features or None,
             "plan": None if result.choice is None else result.choice.best.name,

@@ -59,29 +59,29 @@ def audit_command(asked: Auditing) -> None:
     from lastiterate.cli.digits import on_digits
     from lastiterate.report.plots import figure_for
 
-    found = subjects.read(asked.subject)
+    subject = subjects.read(asked.subject)
     if asked.plot is not None:
         figure_for(asked.plot)  # refuse a bad name before the work
-    delta = next(value for value in (asked.delta, found.delta, 1e-5) if value is not None)
+    delta = next(value for value in (asked.delta, subject.delta, 1e-5) if value is not None)
     if asked.law or asked.attack in (one_run.NAME, adversary.NAME):
         what = "comparisons with a law" if asked.law else f"the attack '{asked.attack}'"
         for name, value in (("plot", asked.plot), ("results", asked.results)):
             if value is not None:
                 raise InputError(f"--{name}", f"has no meaning for {what}", str(value), "leave it out")
-        if found.exact:
+        if subject.exact:
             raise InputError("audit", f"knows {what} for noise in floating point only", None, "leave the flag out")
-    if found.forgetting is not None:
-        _forgotten(asked, found.forgetting, delta)
+    if subject.forgetting is not None:
+        _forgotten(asked, subject.forgetting, delta)
     elif asked.law:
-        _show_law(found.run, asked.trials, asked.seed, asked.json_)
+        _show_law(subject.run, asked.trials, asked.seed, asked.json_)
     elif asked.attack == one_run.NAME:
-        once = one_run.audit_one_run(found.run, failure=asked.failure, delta=delta, seed=asked.seed,
-                                     at_least=found.at_least)
+        once = one_run.audit_one_run(subject.run, failure=asked.failure, delta=delta, seed=asked.seed,
+                                     at_least=subject.at_least)
         _show_report(once, asked.json_)
     elif asked.attack == adversary.NAME:
-        _show_report(on_digits(found, asked.trials, asked.failure, delta, asked.seed), asked.json_)
+        _show_report(on_digits(subject, asked.trials, asked.failure, delta, asked.seed), asked.json_)
     else:
-        _attack(asked, found, delta)
+        _attack(asked, subject, delta)
 
 
 def _forgotten(asked: Auditing, certificate: Certificate, delta: float) -> None:
@@ -97,7 +97,7 @@ def _forgotten(asked: Auditing, certificate: Certificate, delta: float) -> None:
                                                     seed=asked.seed), asked.json_)
 
 
-def _attack(asked: Auditing, found: Subject, delta: float) -> None:
+def _attack(asked: Auditing, subject: Subject, delta: float) -> None:
     """Train many models, and show what distinguishes them."""
     from lastiterate.audit import auditing
     from lastiterate.report import roc
@@ -114,24 +114,24 @@ def _attack(asked: Auditing, found: Subject, delta: float) -> None:
 
         code = 0
         try:
-            report = auditing.audit(found.attacked, attack=asked.attack, trials=asked.trials, failure=asked.failure,
+            report = auditing.audit(subject.attacked, attack=asked.attack, trials=asked.trials, failure=asked.failure,
                                     delta=delta, batch_models=asked.batch_models, results=asked.results,
-                                    seed=asked.seed, features=asked.features, at_least=found.at_least,
-                                    train=_train_of(found), progress=tick)
+                                    seed=asked.seed, features=asked.features, at_least=subject.at_least,
+                                    train=_train_of(subject), progress=tick)
         except auditing.Interrupted as early:
             report, code = early.report, 130
     if asked.plot is not None:
-        roc.receiver_curve(report, found.certificate, asked.plot)
+        roc.receiver_curve(report, subject.certificate, asked.plot)
     _show_report(report, asked.json_, code)
 
 
-def _train_of(found: Subject) -> Any:
+def _train_of(subject: Subject) -> Any:
     """The trainer of the folder's kind where it is not the library's own."""
-    if found.kind != "torch":
+    if subject.kind != "torch":
         return None
     from lastiterate.audit import networks
 
-    return import_module("lastiterate.torch.attacked").stand_in(found.run, networks.SHAPES)
+    return import_module("lastiterate.torch.attacked").stand_in(subject.run, networks.SHAPES)
 
 
 def _show_law(run: Run, models: int | None, seed: int | None, json_: bool) -> None:

@@ -44,11 +44,11 @@ def features_command(
     arrays: dict[str, np.ndarray] = {}
     for each in sets:
         tail = f"_{each.part}" if len(sets) > 1 else ""
-        arrays[f"x{tail}" if tail else "X"] = found = run(each.pixels)
+        arrays[f"x{tail}" if tail else "X"] = rows = run(each.pixels)
         if each.labels is not None:
             arrays[f"y{tail}"] = each.labels
-        norm = float(np.linalg.norm(found, axis=1).max())
-        console.print(f"{each.part or 'images'}: {len(found)} of {found.shape[1]} features, largest norm {norm:.3g}"
+        norm = float(np.linalg.norm(rows, axis=1).max())
+        console.print(f"{each.part or 'images'}: {len(rows)} of {rows.shape[1]} features, largest norm {norm:.3g}"
                       + (" by construction" if backbone == OWN else ": measured on these images, choose --row-norm "
                          "without looking"), highlight=False)
     part = out.with_name(f".{out.name}.part.npz")

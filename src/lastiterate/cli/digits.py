@@ -13,9 +13,9 @@ from lastiterate.data.bundled import load_bundled
 from lastiterate.errors import InputError
 
 
-def on_digits(found: Subject, trials: int | None, failure: float, delta: float, seed: int | None) -> AuditReport:
+def on_digits(subject: Subject, trials: int | None, failure: float, delta: float, seed: int | None) -> AuditReport:
     """One adversarial image among the bundled digits, for a linear softmax model trained by the run."""
-    run = found.run
+    run = subject.run
     table, _ = load_bundled("digits")
     assert table.array is not None and table.answers is not None
     pixels, labels = (table.array / 16).astype(np.float32), table.answers.astype(np.int32)
@@ -36,4 +36,4 @@ def on_digits(found: Subject, trials: int | None, failure: float, delta: float, 
     count = 100 if trials is None else trials
     effort = Effort(trials=count, pilot=max(count // 2, 10), seed=start)
     return attack_network(run, model, pair, effort=effort, checkpoints=[run.steps], failure=failure, delta=delta,
-                          at_least=found.at_least)[0]
+                          at_least=subject.at_least)[0]

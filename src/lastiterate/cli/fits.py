@@ -95,25 +95,25 @@ def verify_command(path: Annotated[Path, typer.Argument(help="a model folder, or
     """Recompute a certificate from its run; exit code 1 when it does not hold."""
     from lastiterate.release.loading import verify
 
-    found = verify(path, key=key, chain=chain or ())
+    checked = verify(path, key=key, chain=chain or ())
     if json_:
-        print(json.dumps({"holds": found.holds, "problems": list(found.problems), "epsilon": found.epsilon,
-                          "delta": found.delta, "condition": found.condition,
-                          "uncovered": list(found.uncovered)} | ({"limit": found.limit} if found.limit else {}),
+        print(json.dumps({"holds": checked.holds, "problems": list(checked.problems), "epsilon": checked.epsilon,
+                          "delta": checked.delta, "condition": checked.condition,
+                          "uncovered": list(checked.uncovered)} | ({"limit": checked.limit} if checked.limit else {}),
                          indent=2))
-    elif found.problems:
+    elif checked.problems:
         console.print("[bold red]the certificate does not hold[/bold red]")
-        for problem in found.problems:
+        for problem in checked.problems:
             console.print(f"- {problem}", highlight=False, markup=False)
     else:
         what = "weights, model and certificate agree" if path.is_dir() else "the certificate is consistent"
-        console.print(f"holds: {claim(found)}; {what}.", highlight=False, markup=False)
-        if found.limit:
-            console.print(f"What epsilon is: {found.limit}.", style="bold", highlight=False, markup=False)
-        for what in found.uncovered:
+        console.print(f"holds: {claim(checked)}; {what}.", highlight=False, markup=False)
+        if checked.limit:
+            console.print(f"What epsilon is: {checked.limit}.", style="bold", highlight=False, markup=False)
+        for what in checked.uncovered:
             console.print(f"not covered: {what}.", style="bold yellow", highlight=False, markup=False)
-        if found.condition:
-            console.print(found.condition, style="bold yellow", highlight=False, markup=False)
+        if checked.condition:
+            console.print(checked.condition, style="bold yellow", highlight=False, markup=False)
         if key is not None or chain:
             console.print(f"Every file is signed by the holder of {key or 'a certificate below the chain'}.",
                           highlight=False, markup=False)
@@ -121,12 +121,12 @@ def verify_command(path: Annotated[Path, typer.Argument(help="a model folder, or
             unsigned = "Its signature was not checked (--key)" if path.is_dir() else "It is not signed"
             console.print(f"{unsigned}: one that was re-issued as a whole looks the same.", style="dim",
                           highlight=False)
-    if found.problems:
+    if checked.problems:
         raise typer.Exit(1)
 
 
-def claim(found: Checked) -> str:
+def claim(checked: Checked) -> str:
     """What a certificate that holds says; one may hold and certify nothing."""
-    if found.epsilon is None:
+    if checked.epsilon is None:
         return "it certifies no epsilon"
-    return f"epsilon {found.epsilon:.6g} at delta {found.delta:g}"
+    return f"epsilon {checked.epsilon:.6g} at delta {checked.delta:g}"

@@ -70,23 +70,23 @@ def forget_command(asked: Forgetting) -> None:
         raise typer.Exit(2)
 
 
-def as_json(found: Forgot, where: str) -> dict[str, Any]:
+def as_json(forgot: Forgot, where: str) -> dict[str, Any]:
     """All of its numbers."""
-    plan, model = found.plan, found.model
+    plan, model = forgot.plan, forgot.model
     return {"model": where, "kind": model.form, "epsilon": model.certificate.epsilon(model.delta), "delta": model.delta,
             "adjacency": model.certificate.adjacency, "removed": plan.subject.requests[-1].removed,
             "removed_in_all": plan.subject.removed, "requests": len(plan.subject.requests),
             "reference": plan.subject.reference, "passes": plan.passes, "steps": plan.run.steps,
             "noise_before": plan.run.start.std, "predicted_excess": plan.excess, "passes_anew": plan.anew,
-            "epsilon_of_others": found.whole, "epsilon_of_others_by_these_steps": found.steps,
+            "epsilon_of_others": forgot.whole, "epsilon_of_others_by_these_steps": forgot.steps,
             "adjacency_of_others": plan.run.adjacency,
-            "later": None if found.later is None else {"records": found.reserve, "passes": found.later.passes,
-                                                       "predicted_excess": found.later.excess},
+            "later": None if forgot.later is None else {"records": forgot.reserve, "passes": forgot.later.passes,
+                                                        "predicted_excess": forgot.later.excess},
             "caveats": list(model.certificate.all_caveats())}
 
 
-def _show(found: Forgot, where: str) -> None:
-    model, plan = found.model, found.plan
+def _show(forgot: Forgot, where: str) -> None:
+    model, plan = forgot.model, forgot.plan
     subject, table = plan.subject, Table.grid(padding=(0, 3))
     table.add_row("forgot", f"[bold]{subject.requests[-1].removed} records[/bold], {subject.removed} in all of "
                             f"{len(subject.requests)} requests")
@@ -96,12 +96,12 @@ def _show(found: Forgot, where: str) -> None:
     table.add_row("took", f"{plan.passes} passes, {plan.run.steps} steps; predicted excess loss "
                           f"{rounded_up(plan.excess)}")
     table.add_row("training anew", _anew(plan.anew, plan.worth_it))
-    if found.later is not None:
-        table.add_row("later", f"{found.reserve} more records: {found.later.passes} passes, predicted excess loss "
-                               f"{rounded_up(found.later.excess)}")
+    if forgot.later is not None:
+        table.add_row("later", f"{forgot.reserve} more records: {forgot.later.passes} passes, predicted excess loss "
+                               f"{rounded_up(forgot.later.excess)}")
     table.add_row("everybody else", "nothing is promised to the records that stay: training or steps had no noise, "
-                  "or are about other neighbours" if found.whole is None else f"epsilon {rounded_up(found.whole)} "
-                  f"({plan.run.adjacency}) for all of it, of which these steps alone {rounded_up(found.steps)}")
+                  "or are about other neighbours" if forgot.whole is None else f"epsilon {rounded_up(forgot.whole)} "
+                  f"({plan.run.adjacency}) for all of it, of which these steps alone {rounded_up(forgot.steps)}")
     table.add_row("now", "delete these records from the data, and every copy of the old model that you can reach; the "
                          "next request is made on what is left")
     table.add_row("model", escape(where))

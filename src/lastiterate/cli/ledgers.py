@@ -43,9 +43,9 @@ def ledger_make(
 
     if adjacency not in ("zero-out", "replace-one", "add-remove"):
         raise InputError("adjacency", "must be zero-out, replace-one or add-remove", adjacency)
-    found = _filter(filter, epsilon, delta, failure, orders)
+    budget = _filter(filter, epsilon, delta, failure, orders)
     with interrupts.later():
-        Ledger(file).add(dataset, unit=unit, adjacency=adjacency, filter=found)
+        Ledger(file).add(dataset, unit=unit, adjacency=adjacency, filter=budget)
         interrupts.say(f"{file} is made")
     console.print(f"{file}: all releases on {dataset} together stay within epsilon {epsilon:g} at delta {delta:g} "
                   f"({adjacency}, per {unit}).", highlight=False, markup=False)

@@ -45,9 +45,9 @@ def _pattern(written: str) -> re.Pattern[str]:
 _PATTERNS = [(_pattern(written), flag) for written, flag in VALUES.items()]
 
 
-def _filled(written: str, found: re.Match[str]) -> str:
+def _filled(written: str, match: re.Match[str]) -> str:
     """A flag with the values that were found for its words in capitals."""
-    values = found.groupdict()
+    values = match.groupdict()
     return re.sub(r"\b[A-Z]+\b", lambda word: values.get(word[0]) or word[0], written)
 
 
@@ -59,10 +59,10 @@ def in_flags(text: str, given: Collection[str] = ()) -> str:
     for pattern, written in _PATTERNS:
         text = pattern.sub(partial(_filled, written), text)
     flags = {*given, *WORDS, *NUMBERS}
-    def flag(found: re.Match[str]) -> str:
-        name, value = found.groups()
+    def flag(match: re.Match[str]) -> str:
+        name, value = match.groups()
         if name not in flags:
-            return found[0]
+            return match[0]
         return f"--{name.replace('_', '-')}" + ("" if value in ("", "True") else f" {value}")
 
     return re.sub(r"\b([a-z_]+)=(?!=)([^\s,;)]*)", flag, text)

@@ -45,10 +45,10 @@ def papers_command(
 
 def _chosen(words: list[str]) -> dict[str, float]:
     """NAME=VALUE, several in one word with commas or in several."""
-    found: dict[str, float] = {}
+    settings: dict[str, float] = {}
     for part in ",".join(words).split(",") if words else []:
         name, separator, value = part.partition("=")
         if not separator:
             raise InputError("--set", "must be NAME=VALUE", part, "as in --set n=1000")
-        found[name.strip()] = number("--set", value)
-    return found
+        settings[name.strip()] = number("--set", value)
+    return settings

@@ -91,12 +91,12 @@ def calibrate_command(run: RunFile = None, *, epsilon: Annotated[float, typer.Op
 
     described = grammar.describe(run, flags, searched=field)
     at_least = Evidence.ASSUMED if trust_constants else Evidence.ENFORCED
-    found = accounting.calibrate(described, epsilon=epsilon, delta=delta, field=cast(Any, field), at_least=at_least)
+    certified = accounting.calibrate(described, epsilon=epsilon, delta=delta, field=cast(Any, field), at_least=at_least)
     if json_:
-        print(json.dumps(found.answer(delta), indent=2))
+        print(json.dumps(certified.answer(delta), indent=2))
         return
-    console.print(found.run.method.calibrated(found.run), highlight=False)
-    verdict_tables.accounted(console, found, delta)
+    console.print(certified.run.method.calibrated(certified.run), highlight=False)
+    verdict_tables.accounted(console, certified, delta)
 
 
 @app.command("theorems")
@@ -124,11 +124,11 @@ def theorems_command(name: Annotated[str | None, typer.Argument(help="one theore
         theorem_tables.theorems(console, TABLE)
         console.print("lastiterate theorems NAME: formula, assumptions and source in full", style="dim")
         return
-    found = by_name(name)
-    theorem_tables.theorem(console, found)
+    named = by_name(name)
+    theorem_tables.theorem(console, named)
     if plot is not None:
         from lastiterate.report.plots import theorem_over_steps
 
-        certificate = theorem_over_steps(found, delta, plot)
+        certificate = theorem_over_steps(named, delta, plot)
         console.print(f"\n{plot} shows it beside the others that apply to this run:", highlight=False, markup=False)
         console.print(certificate.run.to_json(), style="dim", highlight=False)

@@ -53,8 +53,8 @@ def trained(console: Console, result: Released, where: str) -> None:
     what = "accuracy" if linear and isinstance(model.answers, Labels) else "R^2"
     if result.test_score is not None:
         table.add_row(f"test {what}", f"[bold]{result.test_score:.3f}[/bold] on public test data")
-    for found in getattr(model, "accuracies", ()):
-        table.add_row("accuracy", str(found))
+    for accuracy in getattr(model, "accuracies", ()):
+        table.add_row("accuracy", str(accuracy))
     if result.plain_score is not None:
         table.add_row("", f"{result.plain_score:.3f} without privacy (shown because this set is public)")
     table.add_row("model", escape(where))

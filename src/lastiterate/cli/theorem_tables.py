@@ -11,19 +11,19 @@ from lastiterate.theorems import words
 from lastiterate.theorems.theorem import Theorem
 
 
-def as_json(found: Theorem) -> dict[str, Any]:
+def as_json(entry: Theorem) -> dict[str, Any]:
     """One theorem, JSON-ready."""
-    title, text = words(found)
-    return {"name": found.name, "kind": found.kind, "title": title, "text": text, "formula": found.formula,
-            "assumptions": [assumption.needs for assumption in found.assumptions], "remark": found.remark,
-            "citation": found.citation}
+    title, text = words(entry)
+    return {"name": entry.name, "kind": entry.kind, "title": title, "text": text, "formula": entry.formula,
+            "assumptions": [assumption.needs for assumption in entry.assumptions], "remark": entry.remark,
+            "citation": entry.citation}
 
 
 def theorem_rows(table: dict[str, Theorem]) -> tuple[list[str], list[list[object]]]:
     """Header and rows: name, kind, what it says, what it needs, its source."""
     return ["theorem", "kind", "statement", "needs", "source"], [
-        [found.name, found.kind, words(found)[0], "; ".join(a.needs for a in found.assumptions), found.citation]
-        for found in table.values()]
+        [entry.name, entry.kind, words(entry)[0], "; ".join(a.needs for a in entry.assumptions), entry.citation]
+        for entry in table.values()]
 
 
 def theorems(console: Console, table: dict[str, Theorem]) -> None:
@@ -35,16 +35,16 @@ def theorems(console: Console, table: dict[str, Theorem]) -> None:
                       markup=False)
 
 
-def theorem(console: Console, found: Theorem) -> None:
+def theorem(console: Console, entry: Theorem) -> None:
     """One theorem in full."""
-    title, text = words(found)
-    console.print(f"[bold]{found.name}[/bold] ({found.kind})\n\n{escape(title)}\n", highlight=False)
-    console.print(f"  {found.formula}\n", highlight=False, markup=False)
+    title, text = words(entry)
+    console.print(f"[bold]{entry.name}[/bold] ({entry.kind})\n\n{escape(title)}\n", highlight=False)
+    console.print(f"  {entry.formula}\n", highlight=False, markup=False)
     for paragraph in text.split("\n\n"):
         console.print(" ".join(paragraph.split()) + "\n", highlight=False, markup=False)
     console.print("Assumptions:", highlight=False)
-    for assumption in found.assumptions:
+    for assumption in entry.assumptions:
         console.print(f"  - {assumption.needs}", highlight=False, markup=False)
-    if found.remark:
-        console.print(f"\n{found.remark}", highlight=False, markup=False)
-    console.print(f"\nSource: {found.citation}", highlight=False, markup=False)
+    if entry.remark:
+        console.print(f"\n{entry.remark}", highlight=False, markup=False)
+    console.print(f"\nSource: {entry.citation}", highlight=False, markup=False)

@@ -95,11 +95,11 @@ def hidden_passes(curve: AllocatedShifts) -> tuple[float, tuple[tuple[Parts, int
         source = end if end == c.size else middle
         shift = np.maximum(carried(c[begin:end], s[begin:source], std[begin:end], middle - begin), LEAST)
         passes[begin // blocks].append(((source - begin) / blocks, shift))
-    found: dict[tuple[bytes, ...], tuple[Parts, int]] = {}
+    kinds: dict[tuple[bytes, ...], tuple[Parts, int]] = {}
     for parts in passes:
         key = tuple(shift.tobytes() for _, shift in parts)
-        found[key] = tuple(parts), found.get(key, ((), 0))[1] + 1
-    return certain, tuple(found.values())
+        kinds[key] = tuple(parts), kinds.get(key, ((), 0))[1] + 1
+    return certain, tuple(kinds.values())
 
 
 

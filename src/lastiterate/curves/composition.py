@@ -99,11 +99,11 @@ DEEPEST = 64
 
 def curve_from_dict(data: object) -> Curve:
     """The curve that ``to_dict`` described; ``InputError`` for anything else."""
-    found = codec.decode(data, "curve", KINDS, DEEPEST)
-    if not isinstance(found, Curve):
-        raise InputError("curve", "must be a JSON object with the type of a curve", type(found).__name__)
-    _check_fields(found)
-    return found
+    curve = codec.decode(data, "curve", KINDS, DEEPEST)
+    if not isinstance(curve, Curve):
+        raise InputError("curve", "must be a JSON object with the type of a curve", type(curve).__name__)
+    _check_fields(curve)
+    return curve
 
 
 def _check_fields(described: object) -> None:

@@ -32,8 +32,8 @@ class Curve(ABC):
 
     def directions(self, epsilon: float) -> tuple[float, float]:
         """The same for each order of the pair: the record is in the first data set alone, and in the second alone."""
-        found = self.delta(epsilon)
-        return found, found
+        delta = self.delta(epsilon)
+        return delta, delta
 
     def profile(self, epsilons: Array) -> Array:
         """``directions`` at every one of rising ``epsilons``; shape (points, 2)."""

@@ -109,19 +109,19 @@ def hidden(curve: DelayedShifts) -> tuple[float, tuple[Weights, ...]]:
     with np.errstate(divide="ignore"):
         c, s, std = (np.log(np.repeat(x, curve.counts)) for x in (curve.factors, curve.shifts, curve.stds))
     ends = interval_ends(c.size, curve.growth, curve.widest)
-    found: dict[tuple[bytes, int, bool], Weights] = {}
+    kinds: dict[tuple[bytes, int, bool], Weights] = {}
     certain = 0.0 if curve.before == 0 or len(ends) > 2 else math.inf  # a single step hides its own draw
     if curve.before > 0 and len(ends) > 2:
         certain = float(carried(c[: ends[1]], np.full(1, math.log(curve.before)), std[: ends[1]], 0, earlier=True)[0])
     for begin, middle, end in zip(ends[:-2] or [0], ends[1:-1] or [0], ends[2:] or ends[1:], strict=True):
         key = np.stack([x[begin:end] for x in (c, s, std)]).tobytes(), middle - begin, end == c.size
-        if key not in found:
+        if key not in kinds:
             shift = carried(c[begin:end], s[begin : end if end == c.size else middle], std[begin:end], middle - begin)
-            found[key] = shift[shift > 0], 0
-        found[key] = found[key][0], found[key][1] + 1
-    faint = [(w, n) for w, n in found.values() if float(w.sum()) <= FAINT]
+            kinds[key] = shift[shift > 0], 0
+        kinds[key] = kinds[key][0], kinds[key][1] + 1
+    faint = [(w, n) for w, n in kinds.values() if float(w.sum()) <= FAINT]
     certain = math.hypot(certain, *(math.sqrt(n) * float(w.sum()) for w, n in faint)) * UP
-    return certain, tuple((w, n) for w, n in found.values() if float(w.sum()) > FAINT)
+    return certain, tuple((w, n) for w, n in kinds.values() if float(w.sum()) > FAINT)
 
 
 def carried(c: Array, s: Array, std: Array, middle: int, *, earlier: bool = False) -> Array:
@@ -135,6 +135,6 @@ def carried(c: Array, s: Array, std: Array, middle: int, *, earlier: bool = Fals
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         noise = np.logaddexp.reduce(2 * (std[middle:] + later[middle:]))
         shift = s + (whole[:1] if earlier else later[: s.size])
-        found = np.exp(shift - noise / 2 + 1e-10 + 2.0**-48 * (c.size + 16) * (1 + size))
-    return np.where(np.isneginf(shift), 0.0, np.where(np.isnan(found), math.inf, found))
+        ratio = np.exp(shift - noise / 2 + 1e-10 + 2.0**-48 * (c.size + 16) * (1 + size))
+    return np.where(np.isneginf(shift), 0.0, np.where(np.isnan(ratio), math.inf, ratio))
 

@@ -69,18 +69,18 @@ class DominatingPair(BesideGaussian):
 
     def directions(self, epsilon: float) -> tuple[float, float]:
         check_epsilon(epsilon)
-        known, found = self.known.delta(epsilon), _law(replace(self, mu=0.0))
-        if found is None:
+        known, parts = self.known.delta(epsilon), _law(replace(self, mu=0.0))
+        if parts is None:
             return known, known
-        law, certain = found
+        law, certain = parts
         removed, added = law.deltas(epsilon, math.hypot(self.mu, certain) * UP)
         return min(removed, known), min(added, known)
 
     def profile(self, epsilons: Array) -> Array:
-        known, found = self.known.profile(epsilons), _law(replace(self, mu=0.0))
-        if found is None:
+        known, parts = self.known.profile(epsilons), _law(replace(self, mu=0.0))
+        if parts is None:
             return known
-        law, certain = found
+        law, certain = parts
         mu = math.hypot(self.mu, certain) * UP
         return np.minimum(known, [law.deltas(float(epsilon), mu) for epsilon in epsilons])
 

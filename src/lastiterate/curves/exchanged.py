@@ -72,8 +72,8 @@ class Exchanged(Curve):
 @lru_cache(maxsize=256)
 def _width(curve: Curve) -> float:
     """The epsilon at which the first part of the table ends."""
-    found = (curve.epsilon(delta) for delta in TYPICAL)
-    return REACH * next((e for e in found if math.isfinite(e)), 1.0) + 1e-9
+    epsilons = (curve.epsilon(delta) for delta in TYPICAL)
+    return REACH * next((e for e in epsilons if math.isfinite(e)), 1.0) + 1e-9
 
 
 def _end(curve: Curve) -> float:
@@ -98,9 +98,9 @@ def _part(curve: Curve, number: int) -> tuple[Array, Array]:
 def _table(curve: Curve, parts: int) -> tuple[Array, Array, Array]:
     """Epsilons from 0 on, denser near 0, and both orders' deltas."""
     begin = (np.zeros(1), np.array([curve.directions(0.0)]))
-    grids, found = zip(begin, *(_part(curve, number) for number in range(parts)), strict=True)
+    grids, deltas = zip(begin, *(_part(curve, number) for number in range(parts)), strict=True)
     # delta never increases: what rounding adds at one epsilon need not count beyond it
-    falling = np.minimum.accumulate(np.concatenate(found), axis=0)
+    falling = np.minimum.accumulate(np.concatenate(deltas), axis=0)
     return np.concatenate(grids), falling[:, 0], falling[:, 1]
 
 

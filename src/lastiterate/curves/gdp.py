@@ -36,8 +36,8 @@ class Gdp(Curve):
     def profile(self, epsilons: Array) -> Array:
         if self.mu == 0 or math.isinf(self.mu):
             return np.full((epsilons.size, 2), 0.0 if self.mu == 0 else 1.0)
-        found = gdp_delta(epsilons, np.array([self.mu]))
-        return np.stack([found, found], axis=1)
+        deltas = gdp_delta(epsilons, np.array([self.mu]))
+        return np.stack([deltas, deltas], axis=1)
 
     def epsilon(self, delta: float) -> float:
         check_delta(delta)

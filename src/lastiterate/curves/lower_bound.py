@@ -138,9 +138,9 @@ class _Side:
         for _ in range(MOST_STEPS):
             x = (low + high) / 2
             ahead, log_behind = self._tails(x)
-            found = math.log(ahead - delta) - log_behind if ahead > delta else -math.inf
-            best = max(best, found)
-            low, high = (x, high) if found >= self._log_ratio(x)[0] else (low, x)
+            epsilon = math.log(ahead - delta) - log_behind if ahead > delta else -math.inf
+            best = max(best, epsilon)
+            low, high = (x, high) if epsilon >= self._log_ratio(x)[0] else (low, x)
             if high - low <= 1e-9 * (1 + abs(x)):
                 break
         return best * (1 - 1e-12)

@@ -48,8 +48,8 @@ class GdpMixture(Curve):
     def profile(self, epsilons: Array) -> Array:
         w, mu, lost = self._finite()
         total = np.array([float((w * gdp_delta(float(epsilon), mu)).sum()) for epsilon in epsilons])
-        found = np.minimum(1.0, (total + lost) * UP)
-        return np.stack([found, found], axis=1)
+        deltas = np.minimum(1.0, (total + lost) * UP)
+        return np.stack([deltas, deltas], axis=1)
 
     def epsilon(self, delta: float) -> float:
         check_delta(delta)

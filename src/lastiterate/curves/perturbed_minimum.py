@@ -57,10 +57,10 @@ class PerturbedObjective(Curve):
             return 1.0
         losses = np.maximum(0.0, self.mu**2 / 2 + self.mu * _ends()) * UP
         beyond = _survival(self.others)
-        found = np.maximum.accumulate(_gaussian_delta(epsilon - self.shift * UP - losses, self.gaussian * UP))
-        rises = np.append(np.diff(found), 1 - found[-1])
+        deltas = np.maximum.accumulate(_gaussian_delta(epsilon - self.shift * UP - losses, self.gaussian * UP))
+        rises = np.append(np.diff(deltas), 1 - deltas[-1])
         failed = self.failure * (1 + math.exp(min(epsilon, 700.0)))
-        return min(1.0, float(found[0] + (beyond * rises).sum()) * (1 + 1e-11) + failed)
+        return min(1.0, float(deltas[0] + (beyond * rises).sum()) * (1 + 1e-11) + failed)
 
     def epsilon(self, delta: float) -> float:
         check_delta(delta)
@@ -105,5 +105,5 @@ def _survival(others: int) -> Array:
         return np.minimum(1.0, np.asarray(ndtr(-x)) * (1 + 1e-12))
     y = np.linspace(-14.0, 18.0, 641)
     weights = np.exp(-y * y / 2) * (y[1] - y[0]) / math.sqrt(2 * math.pi)
-    found = np.array([-(weights * np.expm1(others * log_ndtr(math.sqrt(2) * value - y))).sum() for value in x])
-    return np.minimum(1.0, found * (1 + 1e-9))
+    tails = np.array([-(weights * np.expm1(others * log_ndtr(math.sqrt(2) * value - y))).sum() for value in x])
+    return np.minimum(1.0, tails * (1 + 1e-9))

@@ -59,17 +59,17 @@ class Pld(BesideGaussian):
 
     def directions(self, epsilon: float) -> tuple[float, float]:
         check_epsilon(epsilon)
-        found, rounding = self._losses()
-        if found is None:
+        pld, rounding = self._losses()
+        if pld is None:
             return 1.0, 1.0
-        values = [value * UP + rounding for value in subsampled.directions(found, epsilon)]
+        values = [value * UP + rounding for value in subsampled.directions(pld, epsilon)]
         return tuple(min(1.0, value) if value >= 0 else 1.0 for value in values)  # pyright: ignore
 
     def profile(self, epsilons: Array) -> Array:
-        found, rounding = self._losses()
-        if found is None:
+        pld, rounding = self._losses()
+        if pld is None:
             return np.ones((epsilons.size, 2))
-        values = subsampled.profile(found, epsilons) * UP + rounding
+        values = subsampled.profile(pld, epsilons) * UP + rounding
         return np.where(values >= 0, np.minimum(values, 1.0), 1.0)
 
     def epsilon(self, delta: float) -> float:
@@ -78,11 +78,11 @@ class Pld(BesideGaussian):
 
     def guess(self, delta: float) -> float:
         """dp-accounting's own epsilon, not checked."""
-        found, rounding = self._losses()
-        if found is None or delta <= rounding:
+        pld, rounding = self._losses()
+        if pld is None or delta <= rounding:
             return math.inf
         try:
-            return float(found.get_epsilon_for_delta(delta - rounding)) * (1 + 1e-9) + 1e-12
+            return float(pld.get_epsilon_for_delta(delta - rounding)) * (1 + 1e-9) + 1e-12
         except OverflowError:
             return math.inf
 

@@ -120,8 +120,8 @@ def selected_rdp(curve: Curve, runs: Runs, alpha: float) -> float:
         return math.inf
     match runs:
         case NegativeBinomial(shape, stop):
-            found = base + (1 + shape) * _inner(curve, stop) + math.log(runs.mean) / (alpha - 1)
-            return found * UP + 1e-12 / (alpha - 1)
+            bound = base + (1 + shape) * _inner(curve, stop) + math.log(runs.mean) / (alpha - 1)
+            return bound * UP + 1e-12 / (alpha - 1)
         case PoissonRuns(expected):
             failure = curve.delta(math.log1p(1 / (alpha - 1)) * (1 - 1e-12))
             some = math.log(expected) + (alpha - 1) * (base + expected * failure)
@@ -137,8 +137,8 @@ def _inner(curve: Curve, stop: float) -> float:
 
 @lru_cache(maxsize=64)
 def _table(curve: Curve, runs: Runs) -> Rdp:
-    found = [(order, selected_rdp(curve, runs, order)) for order in ORDERS]
-    kept = [(order, value) for order, value in found if math.isfinite(value)]
+    points = [(order, selected_rdp(curve, runs, order)) for order in ORDERS]
+    kept = [(order, value) for order, value in points if math.isfinite(value)]
     return Rdp(orders=tuple(order for order, _ in kept), values=tuple(value for _, value in kept))
 
 

@@ -36,8 +36,8 @@ def divergence_of(profile: tuple[Array, Array, Array], alpha: float, mu: float, 
     """
     grid, one, two = profile
     tail = _log_tail(float(grid[-1]), alpha, mu, rate)
-    found = max(_order(grid, one, two, alpha, tail), _order(grid, two, one, alpha, tail))
-    return min(alpha * mu * mu / 2, found) * UP
+    larger = max(_order(grid, one, two, alpha, tail), _order(grid, two, one, alpha, tail))
+    return min(alpha * mu * mu / 2, larger) * UP
 
 
 def _log_tail(end: float, alpha: float, mu: float, rate: float) -> float:
@@ -88,5 +88,5 @@ def _profile(curve: Curve, mu: float) -> tuple[Array, Array, Array]:
     """A grid of epsilons and both directions there."""
     end = mu * mu / 2 + mu * math.sqrt(-2 * math.log(LEAST_DELTA))
     grid = end * np.linspace(0.0, 1.0, POINTS + 1)
-    found = curve.profile(grid)
-    return grid, found[:, 0], found[:, 1]
+    deltas = curve.profile(grid)
+    return grid, deltas[:, 0], deltas[:, 1]

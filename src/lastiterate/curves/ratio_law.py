@@ -124,7 +124,7 @@ def average(one: Ratio, two: Ratio, share: float, finer: int = 1) -> Ratio:
     ends = [(law.low * times, (law.low + law.q.size - 1) * times) for law, times in ((one, coarser), (two, 1))]
     lowest = ends[0][0] * two.h + math.log(share), ends[1][0] * two.h + math.log(other)
     bottom = float(np.logaddexp(*lowest)) / two.h
-    found = _Nodes(two.h / finer, math.floor(bottom * finer) - 1, max(ends[0][1], ends[1][1]) * finer + 2)
+    nodes = _Nodes(two.h / finer, math.floor(bottom * finer) - 1, max(ends[0][1], ends[1][1]) * finer + 2)
     for d in range(0 if alike else ends[0][0] - ends[1][1], ends[0][1] - ends[1][0] + 1):
         i = max(one.low, -(-(two.low + d) // coarser))
         count = min(one.low + one.q.size - 1, (ends[1][1] + d) // coarser) - i + 1
@@ -138,10 +138,10 @@ def average(one: Ratio, two: Ratio, share: float, finer: int = 1) -> Ratio:
         q = one.q[of_one] * two.q[of_two]
         p = share * (one.p[of_one] * two.q[of_two]) + other * (one.q[of_one] * two.p[of_two])
         weight = 2.0 if alike and d else 1.0
-        found.add(i * coarser * finer, coarser * finer, offset, weight * q, weight * p)
+        nodes.add(i * coarser * finer, coarser * finer, offset, weight * q, weight * p)
     # where one of them is 0 the rest is far below all nodes: to 0 under Q and to infinity under P
     lost = other * one.zero * float(two.p.sum()) + share * two.zero * float(one.p.sum())
-    return found.law(one.zero + two.zero, share * one.infinite + other * two.infinite + lost)
+    return nodes.law(one.zero + two.zero, share * one.infinite + other * two.infinite + lost)
 
 
 class _Nodes:
@@ -216,8 +216,8 @@ def joined(one: Ratio, two: Ratio, share: float, resolution: int = FINE) -> Rati
 def coarsened(law: Ratio) -> Ratio:
     """The same on every other node."""
     low = law.low // 2
-    found = _Nodes(2 * law.h, low, (law.low + law.q.size) // 2 + 1)
+    nodes = _Nodes(2 * law.h, low, (law.low + law.q.size) // 2 + 1)
     for first in (0, 1):
         at = law.low + first
-        found.add(at // 2, 1, law.h * (at % 2), law.q[first::2], law.p[first::2])
-    return found.law(law.zero, law.infinite)
+        nodes.add(at // 2, 1, law.h * (at % 2), law.q[first::2], law.p[first::2])
+    return nodes.law(law.zero, law.infinite)

@@ -59,10 +59,10 @@ def _convolved(parts: list[tuple[int, Array, int]], h: float) -> tuple[Array, in
 
 def composed(parts: tuple[tuple[Ratio, int], ...], resolution: float) -> Ratio:
     """The product, on ``resolution`` to four times as many nodes for each standard deviation of its loss."""
-    found = parts[0][0] if len(parts) == 1 and parts[0][1] == 1 else product(parts)
-    while found.h * 4 * resolution < found.spread:
-        found = coarsened(found)
-    return found
+    law = parts[0][0] if len(parts) == 1 and parts[0][1] == 1 else product(parts)
+    while law.h * 4 * resolution < law.spread:
+        law = coarsened(law)
+    return law
 
 
 def _rounding(transforms: list[NDArray[np.complex128]], counts: list[int], total: NDArray[np.complex128],
@@ -84,13 +84,13 @@ def _rounding(transforms: list[NDArray[np.complex128]], counts: list[int], total
 
 def _raised(base: NDArray[np.complex128], count: int) -> NDArray[np.complex128]:
     """base^count by repeated squaring."""
-    found = np.ones_like(base)
+    power = np.ones_like(base)
     with np.errstate(under="ignore"):
         while count:
             if count & 1:
-                found = found * base
+                power = power * base
             base, count = base * base, count >> 1
-    return found
+    return power
 
 
 def _window(parts: list[tuple[int, Array, int]], h: float) -> tuple[int, int]:

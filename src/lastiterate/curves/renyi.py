@@ -76,25 +76,25 @@ class Rdp(Curve):
             gaps = max((epsilon / self.slope - 1) / 2, 1e-6), max(self.slope**-0.5, LEAST_GAP)
             rest = np.concatenate([gap * self._GRID for gap in gaps])
             for width in (0.012, 2.5e-4, 5e-6, 0.0):  # beside the best so far
-                found = rdp_log_delta(1 + rest, self.slope * (1 + rest), epsilon)
-                best = min(best, float(found.min()))
-                rest = rest[int(found.argmin())] * np.exp(np.linspace(-width, width, 101))
+                logs = rdp_log_delta(1 + rest, self.slope * (1 + rest), epsilon)
+                best = min(best, float(logs.min()))
+                rest = rest[int(logs.argmin())] * np.exp(np.linspace(-width, width, 101))
         if self.orders:
             table = np.array(self.orders), np.array(self.values)
             best = min(best, float(rdp_log_delta(*table, epsilon).min()))
         return min(1.0, math.exp(best) * UP)
 
     def _candidates(self, log_inverse_delta: float) -> list[tuple[Array, Array]]:
-        found: list[tuple[Array, Array]] = []
+        tables: list[tuple[Array, Array]] = []
         if math.isfinite(self.slope):
             gap = max(math.sqrt(log_inverse_delta / self.slope), LEAST_GAP)
             coarse = 1 + gap * self._GRID
             at = coarse[int(np.argmin(rdp_epsilon(coarse, self.slope * coarse, math.exp(-log_inverse_delta))))]
             fine = 1 + (at - 1) * np.exp(np.linspace(-0.02, 0.02, 401))
-            found.append((fine, self.slope * fine))
+            tables.append((fine, self.slope * fine))
         if self.orders:
-            found.append((np.array(self.orders), np.array(self.values)))
-        return found
+            tables.append((np.array(self.orders), np.array(self.values)))
+        return tables
 
     def group(self, size: int) -> Rdp:
         """Mironov 2017, Proposition 2: order alpha / 2^c at 3^c times the loss, size rounded up to 2^c."""

@@ -67,8 +67,8 @@ def likelihood_ratio(strengths: tuple[float, ...], counts: tuple[int, ...], coar
     total, held = None, 0
     for a, count in levels:
         h = top / resolution * 2.0 ** -math.ceil(math.log2(top / a) if a else 0)
-        found = mean_of(a, count, h, resolution)
-        total = found if total is None else joined(total, found, held / (held + count), resolution)
+        law = mean_of(a, count, h, resolution)
+        total = law if total is None else joined(total, law, held / (held + count), resolution)
         held += count
     assert total is not None
     return total
@@ -83,8 +83,8 @@ def merged(bins: tuple[tuple[float, int], ...], most: int) -> tuple[tuple[float,
     if len(positive) > most:
         edges = [positive[0] + (positive[-1] - positive[0]) * k / most for k in range(1, most)]
         positive = [*edges, positive[-1]]
-    found: dict[float, int] = {}
+    counts: dict[float, int] = {}
     for a, count in bins:
         level = next(edge for edge in positive if edge >= a) if a > 0 else 0.0
-        found[level] = found.get(level, 0) + count
-    return tuple(sorted(found.items()))
+        counts[level] = counts.get(level, 0) + count
+    return tuple(sorted(counts.items()))

@@ -148,15 +148,15 @@ def losses(levels: tuple[tuple[float, int], ...], rate: float, mu: float, grid: 
     return total
 
 
-def directions(found: object, epsilon: float) -> tuple[float, float]:
+def directions(pld: object, epsilon: float) -> tuple[float, float]:
     """dp-accounting's delta of each order: the record is in the first data set, and in the second."""
-    removed, added = (getattr(found, name) for name in ("_pmf_remove", "_pmf_add"))  # its method gives the larger
+    removed, added = (getattr(pld, name) for name in ("_pmf_remove", "_pmf_add"))  # its method gives the larger
     return float(removed.get_delta_for_epsilon(float(epsilon))), float(added.get_delta_for_epsilon(float(epsilon)))
 
 
-def profile(found: Any, epsilons: Array) -> Array:
+def profile(pld: Any, epsilons: Array) -> Array:
     """``directions`` at every one of rising ``epsilons``, in one pass over the losses; shape (points, 2)."""
-    orders = [found._pmf_remove, found._pmf_add]
+    orders = [pld._pmf_remove, pld._pmf_add]
     columns = [_hockey_sticks(order.to_dense_pmf(), epsilons) for order in orders[: 2 - (orders[0] is orders[1])]]
     return np.stack([columns[0], columns[-1]], axis=1)
 
@@ -169,7 +169,7 @@ def _hockey_sticks(order: Any, epsilons: Array) -> Array:
     """
     losses = (np.arange(order.size) + order._lower_loss) * order._discretization
     begins = np.append(np.searchsorted(losses, epsilons, side="right"), losses.size)
-    found, above, delta, nearer = np.empty(epsilons.size), 0.0, 0.0, math.inf
+    deltas, above, delta, nearer = np.empty(epsilons.size), 0.0, 0.0, math.inf
     for k in range(epsilons.size - 1, -1, -1):
         part = slice(begins[k], begins[k + 1])
         masses, epsilon = order._probs[part], float(epsilons[k])
@@ -177,8 +177,8 @@ def _hockey_sticks(order: Any, epsilons: Array) -> Array:
         delta = -math.expm1(epsilon - nearer) * above + kept * delta
         delta -= float(np.dot(np.expm1(epsilon - losses[part]), masses))
         above, nearer = above + float(masses.sum()), epsilon
-        found[k] = delta
-    return order._infinity_mass + found
+        deltas[k] = delta
+    return order._infinity_mass + deltas
 
 
 def _repeated(part: Any, count: int) -> Any:
@@ -199,12 +199,12 @@ def merged(levels: tuple[tuple[float, int], ...], most: int) -> tuple[tuple[floa
     if len(levels) <= most or least == 0:
         return levels
     width = math.log(largest / least) / most
-    found: dict[float, int] = {}
+    counts: dict[float, int] = {}
     for z, count in levels:
         step = min(most - 1, math.floor(math.log(z / least) / width))
         floor = min(z, least * math.exp(width * step))
-        found[floor] = found.get(floor, 0) + count
-    return tuple(sorted(found.items()))
+        counts[floor] = counts.get(floor, 0) + count
+    return tuple(sorted(counts.items()))
 
 
 def allowance(levels: tuple[tuple[float, int], ...], rate: float, grid: float) -> float:

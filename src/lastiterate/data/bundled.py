@@ -25,17 +25,17 @@ def load_bundled(name: str) -> tuple[Table, Schema]:
 
     if name not in BUNDLED:
         raise InputError("data set", "must be a file or one of " + ", ".join(BUNDLED), name)
-    found = cast(Any, datasets.load_diabetes(scaled=False) if name == "diabetes" else
+    bunch = cast(Any, datasets.load_diabetes(scaled=False) if name == "diabetes" else
                  getattr(datasets, f"load_{name}")())
-    table = Table(tuple(f"x{i}" for i in range(found.data.shape[1])), array=found.data, answers=found.target,
+    table = Table(tuple(f"x{i}" for i in range(bunch.data.shape[1])), array=bunch.data, answers=bunch.target,
                   shape=(8, 8) if name == "digits" else None)
     if name == "diabetes":
         columns = tuple(Numeric(f"x{i}", *pair) for i, pair in enumerate(_DIABETES))
         return table, Schema(columns, target_range=(25.0, 346.0), source=_ON_THE_SET)
-    classes = tuple(str(i) for i in range(len(found.target_names)))
+    classes = tuple(str(i) for i in range(len(bunch.target_names)))
     if name == "digits":
         return table, Schema(array=Array(0.0, 16.0), classes=classes, source="pixels count 0 to 16 by construction")
-    printed = re.findall(r"^[^:\n]+:\s+([\d.]+)\s+([\d.]+)", found.DESCR, re.MULTILINE)[: found.data.shape[1]]
+    printed = re.findall(r"^[^:\n]+:\s+([\d.]+)\s+([\d.]+)", bunch.DESCR, re.MULTILINE)[: bunch.data.shape[1]]
     columns = tuple(Numeric(f"x{i}", float(low), float(high)) for i, (low, high) in enumerate(printed))
     return table, Schema(columns, classes=classes, source=_ON_THE_SET)
 

@@ -64,35 +64,35 @@ def _places(column: Category, cells: Cells, first: int) -> np.ndarray:
     """Places of categories in their list (n,), -1 for none of them."""
     place = {value: index for index, value in enumerate(column.values)}
     missing = len(column.values) if column.missing == INDICATOR else -2
-    found = np.array([place.get(cell, missing if cell.lower() in MISSING else -1) for cell in cells], dtype=np.int64)
+    codes = np.array([place.get(cell, missing if cell.lower() in MISSING else -1) for cell in cells], dtype=np.int64)
     for code, rule, what in ((-2, column.missing, "a missing value"), (-1, column.outside, "an unknown category")):
-        if rule == "refuse" and (found == code).any():
+        if rule == "refuse" and (codes == code).any():
             raise InputError(f"column {column.name!r}", f"has {what}",
-                             f"record {first + int(np.argmax(found == code)) + 1}",
+                             f"record {first + int(np.argmax(codes == code)) + 1}",
                              f"list it in values, or allow it with {'missing' if code == -2 else 'outside'} = \"zero\"")
-    return found
+    return codes
 
 
 def _days(column: Date, cells: Cells, first: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Places of days between the ends, from -1 to 1, their months and weekdays, each (n,)."""
-    found = np.full(len(cells), np.nan)
+    dates = np.full(len(cells), np.nan)
     for i, cell in enumerate(cells):
         number = day_number(cell)
         if number is not None:
-            found[i] = number
+            dates[i] = number
         elif cell.lower() not in MISSING:
             raise InputError(f"column {column.name!r}", "must hold days such as 2026-01-31",
                              f"other text in record {first + i + 1}", "or make it kind = \"category\" or \"text\"")
-    missing, (low, high) = np.isnan(found), column.ends
+    missing, (low, high) = np.isnan(dates), column.ends
     if missing.any() and column.missing == "refuse":
         raise InputError(f"column {column.name!r}", "has a missing value",
                          f"record {first + int(np.argmax(missing)) + 1}", "state missing = \"indicator\" in the schema")
-    outside = (found < low) | (found > high)
+    outside = (dates < low) | (dates > high)
     if column.outside == "refuse" and outside.any():
         raise InputError(f"column {column.name!r}", f"must lie from {column.first} to {column.last}",
                          f"record {first + int(np.argmax(outside)) + 1}", RANGE)
-    days = np.where(missing, 0, found).astype(np.int64)
+    days = np.where(missing, 0, dates).astype(np.int64)
     calendar = np.datetime64("0001-01-01", "D") + (days - 1).astype("timedelta64[D]")  # day 1 is a Monday
     month = calendar.astype("datetime64[M]").astype(np.int64) % 12
-    return ((np.clip(found, low, high) - low) / (high - low) * 2 - 1,
+    return ((np.clip(dates, low, high) - low) / (high - low) * 2 - 1,
             np.where(missing, -1, month), np.where(missing, -1, (days - 1) % 7))

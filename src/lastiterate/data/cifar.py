@@ -43,17 +43,17 @@ def read_python_batch(path: Path) -> Table:
 
 def read_folder(path: Path) -> Table:
     """All training batches of ``cifar-10-batches-bin`` or ``cifar-10-batches-py``, in order of their numbers."""
-    found = sorted((int(match[1]), match[2] or "", file) for file in path.iterdir()
+    files = sorted((int(match[1]), match[2] or "", file) for file in path.iterdir()
                    if (match := _TRAIN.fullmatch(file.name)) and file.is_file())
-    if not found:
+    if not files:
         raise InputError("data folder", "must hold CIFAR-10's data_batch_1, data_batch_2, ... (with .bin or without)",
                          path.name)
-    if len({suffix for _, suffix, _ in found}) > 1:
+    if len({suffix for _, suffix, _ in files}) > 1:
         raise InputError("data folder", "holds binary and Python batches side by side", path.name, "keep one kind")
-    numbers = [number for number, _, _ in found]
-    if numbers != list(range(1, len(found) + 1)):
+    numbers = [number for number, _, _ in files]
+    if numbers != list(range(1, len(files) + 1)):
         raise InputError("data folder", "must hold the batches from data_batch_1 on without a gap or a double", numbers)
-    return _table([_binary(file) if suffix else _python(file) for _, suffix, file in found])
+    return _table([_binary(file) if suffix else _python(file) for _, suffix, file in files])
 
 
 def _table(batches: list[tuple[np.ndarray, np.ndarray]]) -> Table:
@@ -72,8 +72,8 @@ def _binary(path: Path) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _python(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    found = read_plain_pickle(path)
-    entries = cast("dict[object, object]", found) if isinstance(found, dict) else {}
+    content = read_plain_pickle(path)
+    entries = cast("dict[object, object]", content) if isinstance(content, dict) else {}
     images, labels = byte_array(entries.get(b"data")), entries.get(b"labels")
     if images is None or images.shape[1] != PIXELS:
         raise damaged(path, f"must hold CIFAR-10's b'data', an array of bytes of shape (n, {PIXELS})")

@@ -52,8 +52,8 @@ def _arrow_columns(data: Any) -> dict[str, Any]:
     pyarrow, pandas = cast(Any, module), sys.modules.get("pandas")
     try:
         if pandas is None or not isinstance(data, pandas.DataFrame):
-            found = pyarrow.table(data)
-            return {name: column.combine_chunks() for name, column in zip(found.column_names, found.columns,
+            table = pyarrow.table(data)
+            return {name: column.combine_chunks() for name, column in zip(table.column_names, table.columns,
                                                                           strict=True)}
         names = column_names(list(map(str, data.columns)))  # an index is no column
         # of untyped columns Arrow would look for a type that holds all of their values, which changes some

@@ -103,14 +103,14 @@ def _target(answers: Cells, schema: Schema, first: int) -> np.ndarray:
     place = {label: index for index, label in enumerate(schema.classes)}
     if isinstance(answers, np.ndarray) and answers.dtype.kind in "biu":  # few labels, each looked up once
         labels, which = np.unique(answers, return_inverse=True)
-        found = np.array([place.get(label_text(x), -1) for x in labels], dtype=np.int32)[which]
+        indices = np.array([place.get(label_text(x), -1) for x in labels], dtype=np.int32)[which]
     else:
-        found = np.array([place.get(label_text(x), -1) for x in answers], dtype=np.int32)
-    if (found < 0).any():
+        indices = np.array([place.get(label_text(x), -1) for x in answers], dtype=np.int32)
+    if (indices < 0).any():
         raise InputError(f"target {schema.target!r}", "must hold only the classes " + ", ".join(schema.classes),
-                         f"another label in record {first + int(np.argmin(found)) + 1}",
+                         f"another label in record {first + int(np.argmin(indices)) + 1}",
                          "correct the label or the classes")
-    return found
+    return indices
 
 
 def label_text(value: object) -> str:

@@ -104,5 +104,5 @@ MAKE: dict[str, Callable[..., Column]] = {"number": Numeric, "count": _count, "d
 
 def as_entry(column: Column) -> dict[str, Any]:
     """What ``column_from`` reads, without the name; a linear scale is not written, as before there was another."""
-    found = {item.name: getattr(column, item.name) for item in fields(column) if item.name != "name"}
-    return {key: value for key, value in found.items() if (key, value) != ("scale", "linear")}
+    entry = {item.name: getattr(column, item.name) for item in fields(column) if item.name != "name"}
+    return {key: value for key, value in entry.items() if (key, value) != ("scale", "linear")}

@@ -41,17 +41,17 @@ def read_images(path: Path) -> list[Images]:
 
 def _archive(path: Path) -> list[Images]:
     arrays = read_archive(path)
-    found = list[Images]()
+    images = list[Images]()
     for name, array in arrays.items():
         if array.ndim >= 3:
             part = name.removesuffix("_images").removeprefix("x_") if name not in LABELS else ""
             labels = next((arrays[key] for key in (LABELS.get(name, ""), f"{part}_labels", f"y_{part}")
                            if key in arrays), None)
-            found.append(_checked(part, array, labels))
-    if not found:
+            images.append(_checked(part, array, labels))
+    if not images:
         raise InputError("images", "must hold an array of shape (n, height, width) or with channels behind",
                          sorted(arrays))
-    return found
+    return images
 
 
 def _checked(part: str, array: np.ndarray, labels: np.ndarray | None) -> Images:

@@ -33,11 +33,11 @@ def read_npz(path: Path) -> Table:
     """``X`` (or ``x``, ``x_train``, ``train_images``), shape (n, ...), and ``y`` (or ``y_train``, ``train_labels``), n
     labels; the rest is not read."""
     def chosen(inside: list[str]) -> list[str]:
-        found = [next((key for key in keys if key in inside), None) for keys in (FEATURES, LABELS)]
-        if found[0] is None:
+        names = [next((key for key in keys if key in inside), None) for keys in (FEATURES, LABELS)]
+        if names[0] is None:
             raise InputError("data file", "needs an array 'X' (or 'x', 'x_train', 'train_images')", sorted(inside),
                              "write it with numpy.savez(file, X=..., y=...)")
-        return [key for key in found if key is not None]
+        return [key for key in names if key is not None]
 
     features, *answers = read_archive(path, chosen).values()
     return array_table(features, answers[0] if answers else None, answers_in="the array 'y' (or 'y_train')")
@@ -59,12 +59,12 @@ def plain_array(path: Path) -> np.ndarray:
     """The file's one array, mapped into memory and not copied; the file ends where the array ends."""
     _starts(path, b"\x93NUMPY", NPY)
     try:
-        found: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
+        array: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
     except Exception as error:  # whatever NumPy's header parser raises on damaged bytes
         raise damaged(path, NPY, error) from None
-    if not isinstance(found, np.memmap) or found.offset + found.nbytes != path.stat().st_size:
+    if not isinstance(array, np.memmap) or array.offset + array.nbytes != path.stat().st_size:
         raise damaged(path, "must be a .npy file of one plain array and nothing more")
-    return np.asarray(found)
+    return np.asarray(array)
 
 
 def _starts(path: Path, magic: bytes, rule: str) -> None:

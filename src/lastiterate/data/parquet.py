@@ -31,13 +31,13 @@ def read_parquet(path: Path) -> Table:
 def _read(path: Path, names: tuple[str, ...]) -> dict[str, list[str]]:
     try:
         with opened_parquet(path) as file:
-            found = file.read()
-        found.validate(full=True)
+            table = file.read()
+        table.validate(full=True)
     except InputError:
         raise
     except Exception as error:  # pyarrow raises OSError, ValueError and its own kinds on damaged bytes
         raise damaged(path, "must be a complete Parquet file", error) from None
-    return {name: cells_of(name, column) for name, column in zip(names, found.columns, strict=True)}
+    return {name: cells_of(name, column) for name, column in zip(names, table.columns, strict=True)}
 
 
 def same_columns(parts: list[Path]) -> dict[str, str]:
@@ -71,13 +71,13 @@ def opened_parquet(path: Path) -> Generator[Any]:
             if start.read(4) != b"PAR1":  # pyarrow looks at the end only
                 raise damaged(path, "must be a complete Parquet file, which starts with PAR1")
         # ParquetFile, and not read_table: the latter makes columns of folder names such as year=2020
-        found = parquet.ParquetFile(path, page_checksum_verification=True, pre_buffer=False, buffer_size=2**16)
+        file = parquet.ParquetFile(path, page_checksum_verification=True, pre_buffer=False, buffer_size=2**16)
     except InputError:
         raise
     except Exception as error:
         raise damaged(path, "must be a complete Parquet file", error) from None
-    with found:
-        yield found
+    with file:
+        yield file
 
 
 def _library(path: Path) -> Any:
@@ -92,22 +92,22 @@ def _library(path: Path) -> Any:
 def column_types(path: Path) -> dict[str, str]:
     """Names of the columns, and what the file's own schema calls their types; no cell is read."""
     with opened_parquet(path) as file:
-        found = file.schema_arrow
-        return dict(zip(column_names(list(found.names)), map(str, found.types), strict=True))
+        schema = file.schema_arrow
+        return dict(zip(column_names(list(schema.names)), map(str, schema.types), strict=True))
 
 
 def read_types(path: Path) -> dict[str, str]:
     """Names of the columns, and whether the file's own schema says that they hold numbers; no cell is read."""
     first = parts_of(path)[0]
     with opened_parquet(first) as file:
-        found = file.schema_arrow
+        schema = file.schema_arrow
     from pyarrow import types
 
     def kind(of: object) -> str:
         number = types.is_floating(of) or types.is_integer(of) or types.is_decimal(of)
         return "number" if number else "category"
 
-    return dict(zip(column_names(list(found.names)), map(kind, found.types), strict=True))
+    return dict(zip(column_names(list(schema.names)), map(kind, schema.types), strict=True))
 
 
 def cells_of(name: str, column: Any) -> list[str]:

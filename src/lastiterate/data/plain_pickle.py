@@ -81,7 +81,7 @@ def read_plain_pickle(path: Path) -> Any:
     """What the pickle holds: numbers, text, bytes (Python 2 strings too), lists, dicts and notes of arrays."""
     with path.open("rb") as file:
         try:
-            found = _Unpickler(file, encoding="bytes").load()
+            content = _Unpickler(file, encoding="bytes").load()
             rest = file.read(1)
         except InputError:
             raise
@@ -89,7 +89,7 @@ def read_plain_pickle(path: Path) -> Any:
             raise damaged(path, "must be a complete pickle", type(error).__name__) from None
     if rest:
         raise damaged(path, "must be one pickle and nothing more")
-    return found
+    return content
 
 
 def byte_array(note: object) -> np.ndarray | None:

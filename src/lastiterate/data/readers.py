@@ -90,13 +90,13 @@ def _format_of(path: Path) -> Format:
         raise InputError("data file", "must be an existing file, or a folder of Parquet files or CIFAR-10 batches",
                          str(path))
     try:
-        found = next((kind for kind in FORMATS if kind.matches(path)), None)
+        reader = next((kind for kind in FORMATS if kind.matches(path)), None)
     except OSError as error:
         raise _unreadable(path, error) from None
-    if found is None:
+    if reader is None:
         raise InputError("data file", "must be one of: " + ", ".join(kind.called for kind in FORMATS), path.name,
                          "unpack an archive first")
-    return found
+    return reader
 
 
 def _unreadable(path: Path, error: OSError) -> InputError:
@@ -121,15 +121,15 @@ def schema_template(path: str | Path, *, columns: str | None = None, header: boo
     try:
         if kind.header is None:
             return array_template(kind.read(path).facts)
-        found = dict.fromkeys(given, "?") if not header else kind.header(path)
+        types = dict.fromkeys(given, "?") if not header else kind.header(path)
     except OSError as error:
         raise _unreadable(path, error) from None
-    strange = [name for name in given if name not in found]
+    strange = [name for name in given if name not in types]
     if strange:
-        raise InputError("columns", "must name columns of the file", strange[0], "they are " + ", ".join(found))
+        raise InputError("columns", "must name columns of the file", strange[0], "they are " + ", ".join(types))
     guessed = {} if sample is None else _kinds(read_table(sample))
     kinds = {name: given.get(name, "?") if given.get(name, "?") != "?" else guessed.get(name, stated)
-             for name, stated in found.items()}
+             for name, stated in types.items()}
     return template(kinds, headless=not header, known=like, ask=ask)
 
 

@@ -129,11 +129,11 @@ class Schema:
         former target is left out."""
         if target == self.target:
             return self
-        found = next((column for column in self.columns if column.name == target), None)
-        if not isinstance(found, Numeric | Category):
+        answer = next((column for column in self.columns if column.name == target), None)
+        if not isinstance(answer, Numeric | Category):
             raise InputError("target", "must be a column that the schema describes", target,
                              "add it to the schema: " + ", ".join(c.name for c in self.columns))
-        others = (*(column for column in self.columns if column is not found), Ignore(self.target))
-        if isinstance(found, Numeric):
-            return replace(self, columns=others, target=target, classes=(), target_range=(found.low, found.high))
-        return replace(self, columns=others, target=target, classes=found.values, target_range=None)
+        others = (*(column for column in self.columns if column is not answer), Ignore(self.target))
+        if isinstance(answer, Numeric):
+            return replace(self, columns=others, target=target, classes=(), target_range=(answer.low, answer.high))
+        return replace(self, columns=others, target=target, classes=answer.values, target_range=None)

@@ -44,9 +44,9 @@ class Table:
         return len(next(iter(self.cells.values()))) if self.cells is not None else len(self.array)  # type: ignore[arg-type]
 
 
-def column_names(found: list[str]) -> tuple[str, ...]:
+def column_names(header: list[str]) -> tuple[str, ...]:
     """The names in a header, stripped; each may stand there once."""
-    names = tuple(name.strip() for name in found)
+    names = tuple(name.strip() for name in header)
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise InputError("data file", "has a column name twice in its header", twice[0], "rename one")

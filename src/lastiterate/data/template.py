@@ -33,15 +33,15 @@ EMPTY = {
 
 def parsed_columns(text: str) -> dict[str, str]:
     """``NAME:KIND,NAME:KIND`` (or only ``NAME``) as names and kinds, "?" where none is given."""
-    found: dict[str, str] = {}
+    kinds: dict[str, str] = {}
     for part in text.split(","):
         name, _, kind = part.strip().rpartition(":") if ":" in part else (part.strip(), "", "?")
         if not name or kind not in (*KINDS, "?"):
             raise InputError("columns", "must be NAME:KIND,NAME:KIND,... with the kinds " + ", ".join(KINDS), part)
-        if name in found:
+        if name in kinds:
             raise InputError("columns", "must name every column once", name)
-        found[name] = kind
-    return found
+        kinds[name] = kind
+    return kinds
 
 
 def template(kinds: Mapping[str, str], *, headless: bool = False, known: Mapping[str, Any] | None = None,
@@ -170,12 +170,12 @@ def array_template(facts: FormatFacts | None) -> str:
 
 def _number(text: str) -> str:
     try:
-        found = float(text)
+        number = float(text)
     except ValueError:
-        found = math.nan
-    if not math.isfinite(found):
+        number = math.nan
+    if not math.isfinite(number):
         raise InputError("answer", "must be a number; a range is two of them, LOW..HIGH", text)
-    return repr(found)
+    return repr(number)
 
 
 def _value(value: object) -> str:

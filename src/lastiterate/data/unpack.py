@@ -48,14 +48,14 @@ class Unpacked(gzip.GzipFile):
         self._path, self._count = path, 0
 
     def read(self, size: int | None = -1) -> bytes:
-        found = super().read(min(size, most_unpacked() + 1) if size is not None and size >= 0 else most_unpacked() + 1)
-        self._counted(len(found))
-        return found
+        chunk = super().read(min(size, most_unpacked() + 1) if size is not None and size >= 0 else most_unpacked() + 1)
+        self._counted(len(chunk))
+        return chunk
 
     def read1(self, size: int = -1) -> bytes:
-        found = super().read1(size)
-        self._counted(len(found))
-        return found
+        chunk = super().read1(size)
+        self._counted(len(chunk))
+        return chunk
 
     def readinto(self, buffer: bytearray | memoryview) -> int:  # pyright: ignore[reportIncompatibleMethodOverride]
         got = super().readinto(buffer)

@@ -107,9 +107,9 @@ class Queries:
 
     def within(self, parameters: np.ndarray) -> np.ndarray:
         """Parameters whose slope is one that is released."""
-        found = parameters.copy()
-        found[0] = np.clip(found[0], *(self._units[0] * np.array(SLOPES)))
-        return found
+        clipped = parameters.copy()
+        clipped[0] = np.clip(clipped[0], *(self._units[0] * np.array(SLOPES)))
+        return clipped
 
     def folded(self, parameters: np.ndarray) -> np.ndarray:
         """Weights (k, d + 1) whose scores are slope times the old ones, with the new biases."""
@@ -122,13 +122,13 @@ class Queries:
         **Guarantee:** a function of that record and of released numbers, of Euclidean norm at most 1.
         """
         reached = (scores - self.biases) / self.reach
-        found = _of_several(reached, target, parameters) if self.several else \
+        vectors = _of_several(reached, target, parameters) if self.several else \
             _of_one(reached[:, 0], target, parameters)
-        gradient, hessian = found
+        gradient, hessian = vectors
         above = np.triu_indices(self.parameters)
         entries = hessian[:, above[0], above[1]] * np.where(above[0] == above[1], 1.0, math.sqrt(2))
-        found = UNIT * np.concatenate((gradient, self._weight * entries), axis=1)
-        return found if self._of_classes is None else self._of_classes[target][:, None] * found
+        vectors = UNIT * np.concatenate((gradient, self._weight * entries), axis=1)
+        return vectors if self._of_classes is None else self._of_classes[target][:, None] * vectors
 
     def derivatives(self, total: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Gradient (p,) and symmetric Hessian (p, p) of a noisy sum of vectors (size,)."""

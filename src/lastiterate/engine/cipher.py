@@ -38,8 +38,8 @@ def encrypted(key: np.ndarray | jax.Array, first: jax.Array, second: jax.Array) 
     def in_pieces(values: jax.Array) -> jax.Array:
         return jnp.pad(values.reshape(-1), (0, -values.size % AT_ONCE)).reshape(-1, AT_ONCE)  # pyright: ignore
 
-    found = jax.lax.map(lambda pair: _encrypted(key, *pair), (in_pieces(first), in_pieces(second)))
-    one, two = (each.reshape(-1)[:first.size].reshape(first.shape) for each in found)
+    pieces = jax.lax.map(lambda pair: _encrypted(key, *pair), (in_pieces(first), in_pieces(second)))
+    one, two = (each.reshape(-1)[:first.size].reshape(first.shape) for each in pieces)
     return one, two
 
 

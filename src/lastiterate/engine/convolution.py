@@ -50,19 +50,19 @@ def windows(x: jax.Array, size: Sequence[int], strides: Sequence[int], padding: 
         x = jax.lax.pad(x, jnp.asarray(fill, x.dtype), pads)
     counts = [(length - (k - 1) * d - 1) // s + 1
               for length, k, d, s in zip(x.shape, size, dilation, strides, strict=True)]
-    found = list[jax.Array]()
+    views = list[jax.Array]()
     for place in np.ndindex(*size):
         begin = [at * d for at, d in zip(place, dilation, strict=True)]
         end = [first + s * (count - 1) + 1 for first, s, count in zip(begin, strides, counts, strict=True)]
-        found.append(jax.lax.slice(x, begin, end, strides))
-    return found
+        views.append(jax.lax.slice(x, begin, end, strides))
+    return views
 
 
 def patches(x: jax.Array, size: Sequence[int], params: dict[str, Any]) -> jax.Array:
     """What a kernel of spatial ``size`` reads of one record (c, *spatial): (places of the kernel, c, *output)."""
-    found = windows(x, (1, *size), (1, *params["window_strides"]), ((0, 0), *params["padding"]),
+    views = windows(x, (1, *size), (1, *params["window_strides"]), ((0, 0), *params["padding"]),
                     (1, *params["lhs_dilation"]), (1, *params["rhs_dilation"]), 0.0)
-    return jnp.stack(found)
+    return jnp.stack(views)
 
 
 def convolved(lhs: jax.Array, rhs: jax.Array, params: dict[str, Any]) -> jax.Array:
@@ -77,13 +77,13 @@ def convolved(lhs: jax.Array, rhs: jax.Array, params: dict[str, Any]) -> jax.Arr
         windows = patches(image, size, params)
         shape = windows.shape[2:]
         by_group = windows.reshape(windows.shape[0], groups, each, -1).swapaxes(0, 1).reshape(groups, flat.shape[2], -1)
-        found = jnp.matmul(flat, by_group, precision=params["precision"],
-                           preferred_element_type=params["preferred_element_type"])
-        return found.reshape(groups * outputs, *shape)
+        product = jnp.matmul(flat, by_group, precision=params["precision"],
+                             preferred_element_type=params["preferred_element_type"])
+        return product.reshape(groups * outputs, *shape)
 
     single = images.shape[0] == 1
-    found = one(images[0])[None] if single else jax.vmap(one)(images)
-    return found.transpose(tuple(map(int, np.argsort(spec.out_spec))))
+    maps = one(images[0])[None] if single else jax.vmap(one)(images)
+    return maps.transpose(tuple(map(int, np.argsort(spec.out_spec))))
 
 
 def kernel_gradient(image: jax.Array, slope: jax.Array, size: Sequence[int], params: dict[str, Any]) -> jax.Array:
@@ -96,8 +96,8 @@ def kernel_gradient(image: jax.Array, slope: jax.Array, size: Sequence[int], par
     slopes = slope.transpose(spec.out_spec)[0]
     flat = jnp.matmul(slopes.reshape(slopes.shape[0], -1), windows.reshape(windows.shape[0] * windows.shape[1], -1).T,
                       precision="highest")
-    found = flat.reshape(slopes.shape[0], windows.shape[0], windows.shape[1]).swapaxes(1, 2)
-    return found.reshape(*found.shape[:2], *size).transpose(tuple(map(int, np.argsort(spec.rhs_spec))))
+    gradient = flat.reshape(slopes.shape[0], windows.shape[0], windows.shape[1]).swapaxes(1, 2)
+    return gradient.reshape(*gradient.shape[:2], *size).transpose(tuple(map(int, np.argsort(spec.rhs_spec))))
 
 
 def largest(x: jax.Array, params: dict[str, Any]) -> jax.Array:

@@ -30,18 +30,18 @@ BEYOND = 1e-6
 
 @dataclass(frozen=True, eq=False)
 class Witness:
-    """A record and points whose gradients violate a claim; ``found`` is the constant that they would need."""
+    """A record and points whose gradients violate a claim; ``needed`` is the constant that they would need."""
 
     claim: str
     claimed: float
-    found: float
+    needed: float
     record: int
     first: object
     second: object
 
     def __str__(self) -> str:
         return (f"{self.claim} = {self.claimed:g} does not hold: the gradients of record {self.record} at two points "
-                f"need {self.found:.6g}")
+                f"need {self.needed:.6g}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,14 +76,14 @@ def falsify(loss: RecordLoss, params: object, data: tuple[Any, ...], claims: Los
         check_loss(loss, form, True, data)
         problem = _Problem(loss, form, data, form.vector(params), radius,
                            claims.fact("weak_convexity") > claims.fact("smooth", math.inf))
-        found = {name: _climb(problem, name, value, pairs, climbs, seed) for name, value in stated.items()}
-    witnesses = tuple(one for one, _ in found.values() if one is not None)
+        by_claim = {name: _climb(problem, name, value, pairs, climbs, seed) for name, value in stated.items()}
+    witnesses = tuple(one for one, _ in by_claim.values() if one is not None)
     count = len(jax.tree.leaves(data)[0])
     tried = (f"{pairs} random pairs of points within {radius:g} on {count} public records, each climbing {climbs} "
              f"steps (seed {seed})")
     stated_again = as_stated(claims)
     kept: dict[str, Fact | None] = {}
-    for name, (witness, worst) in found.items():
+    for name, (witness, worst) in by_claim.items():
         fact = getattr(stated_again, name)
         assert isinstance(fact, Fact)
         why = f"{fact.why}; survived {tried}: the worst pair needs {worst:.4g}"
@@ -138,13 +138,13 @@ def _climb(problem: _Problem, claim: str, claimed: float, pairs: int, climbs: in
     values = np.where(np.isfinite(values), values, -np.inf)
     at = int(values.argmax())
     # "strong" is the least curvature: the search made its negative large
-    found = -float(values[at]) if claim == "strong" else float(values[at])
-    bad = found < claimed - BEYOND * max(claimed, 1e-12) if claim == "strong" else \
-        found > claimed + BEYOND * max(claimed, 1e-9)
+    needed = -float(values[at]) if claim == "strong" else float(values[at])
+    bad = needed < claimed - BEYOND * max(claimed, 1e-12) if claim == "strong" else \
+        needed > claimed + BEYOND * max(claimed, 1e-9)
     if not bad:
-        return None, found
+        return None, needed
     one, two = (problem.form.whole(problem.form.arrays(np.asarray(best[at, i]), exact=True)) for i in (0, 1))
-    return Witness(claim, claimed, found, int(which[at]), one, two), found
+    return Witness(claim, claimed, needed, int(which[at]), one, two), needed
 
 
 def _ascend(value: Callable[[Any, Any], jax.Array], climbs: int, radius: float, points: jax.Array, records: object,
@@ -171,5 +171,5 @@ def _ascend(value: Callable[[Any, Any], jax.Array], climbs: int, radius: float, 
     # directions and radius are arguments: programs that are kept serve every seed and extent
     random = np.random.default_rng((seed, 1)).normal(size=points.shape)
     random /= np.linalg.norm(random, axis=(1, 2), keepdims=True)
-    found, values = jax.jit(jax.vmap(path, (0, 0, 0, None)))(points, records, random, radius)
-    return found, np.asarray(values)
+    peaks, values = jax.jit(jax.vmap(path, (0, 0, 0, None)))(points, records, random, radius)
+    return peaks, np.asarray(values)

@@ -77,7 +77,7 @@ def layers_of(jaxpr: Any, count: int) -> dict[int, Layer]:
 
     tags = [(i, 0) if i < count and len(v.aval.shape) >= 2 else None for i, v in enumerate(jaxpr.invars)]
     walk(jaxpr, tags)
-    return {i: found[0] for i, found in uses.items() if len(found) == 1 and found[0] is not None}
+    return {i: layers[0] for i, layers in uses.items() if len(layers) == 1 and layers[0] is not None}
 
 
 def _layer(eqn: Any, held: Sequence[Tag | None], tag: Tag) -> Layer | None:
@@ -125,9 +125,9 @@ def clipped_sum(loss: PerRecord, clip: float | None, params: object, records: tu
     return assembled(params, sums | products)
 
 
-def assembled(params: object, found: dict[int, jax.Array]) -> Any:
+def assembled(params: object, arrays: dict[int, jax.Array]) -> Any:
     """Arrays by their numbers, structured like ``params``."""
-    return jax.tree.unflatten(jax.tree.structure(params), [found[i] for i in range(len(found))])
+    return jax.tree.unflatten(jax.tree.structure(params), [arrays[i] for i in range(len(arrays))])
 
 
 Factors = dict[int, tuple[jax.Array, jax.Array]]
@@ -151,8 +151,8 @@ def clipped_parts(loss: PerRecord, clip: float | None, params: object, records: 
             walk = Walk(zeros)
             entries = jax.tree.leaves(record)
             tags = [(i, 0) if i in layers else None for i in range(len(leaves))] + [None] * len(entries)
-            (found,) = walk.run(closed.jaxpr, closed.consts, (*mine, *entries), tags)
-            return found, walk.inputs
+            (number,) = walk.run(closed.jaxpr, closed.consts, (*mine, *entries), tags)
+            return number, walk.inputs
 
         zeros = {i: jnp.zeros(layer.shape, leaves[i].dtype) for i, layer in layers.items()}
         (slopes, rest), inputs = jax.grad(value, (0, 1), has_aux=True)(zeros, [leaves[i] for i in others])

@@ -49,10 +49,10 @@ class DrawingLoss:
 def asks_for_key(loss: RecordLoss) -> bool:
     """Whether a loss has an argument ``key`` that is given by name alone: ``loss(params, x, y, *, key)``."""
     try:
-        found = inspect.signature(loss).parameters.get("key")
+        argument = inspect.signature(loss).parameters.get("key")
     except (TypeError, ValueError):
         return False
-    return found is not None and found.kind is inspect.Parameter.KEYWORD_ONLY
+    return argument is not None and argument.kind is inspect.Parameter.KEYWORD_ONLY
 
 
 def drawing(run: Run, loss: RecordLoss, augment: Augment | None, records: tuple[Any, ...], *,
@@ -73,26 +73,26 @@ def drawing(run: Run, loss: RecordLoss, augment: Augment | None, records: tuple[
     return DrawingLoss(loss, augment, asks), (*records, BLANK)
 
 
-def like(found: object, given: object) -> Any:
+def like(record: object, given: object) -> Any:
     """What an augmentation made, in the precision of what it was given."""
     def cast(made: jax.Array, before: jax.Array) -> jax.Array:
         return jnp.asarray(made).astype(before.dtype) if jnp.issubdtype(before.dtype, jnp.floating) else made
 
-    return jax.tree.map(cast, found, given)
+    return jax.tree.map(cast, record, given)
 
 
 def _check_augment(run: Run, augment: Augment, record: tuple[Any, ...]) -> None:
     """Refuse what does not make one record of one record, or holds an array like the data."""
     first = record[0]
     try:
-        closed, found = jax.make_jaxpr(lambda words, x: augment(as_key(words), x), return_shape=True)(BLANK[0], first)
-        same = jax.tree.structure(found) == jax.tree.structure(first)
+        closed, made = jax.make_jaxpr(lambda words, x: augment(as_key(words), x), return_shape=True)(BLANK[0], first)
+        same = jax.tree.structure(made) == jax.tree.structure(first)
     except (TypeError, ValueError, IndexError, AttributeError, RuntimeError, NameError) as error:
         raise InputError("augment", "must take a key and one record (without a batch axis)",
                          str(error).splitlines()[0][:120], "draw with jax.random under that key") from None
     if not same:
         raise InputError("augment", "must give a record of the form that it takes",
-                         str(jax.tree.structure(found))[:120])
+                         str(jax.tree.structure(made))[:120])
     check_operations(closed.jaxpr, "augment")
     rows = {(run.n, *np.shape(leaf)) for leaf in jax.tree.leaves(record)}
     if any(np.shape(value) in rows for value in constants(closed)):

@@ -26,11 +26,11 @@ def draws_of(run: Run, grid: float, key: Key) -> Draws:
     secret = derived(np.asarray(key).tobytes(), "exact noise")
 
     def draws(first: int, last: int, space: int, shape: tuple[int, ...]) -> np.ndarray:
-        found = np.zeros((space, *shape))
+        noise = np.zeros((space, *shape))
         for k in range(first, last):
             sigma = float(run.noise_stds[k]) * run.divisor / grid
-            found[k - first] = DiscreteGaussian(sigma).sample(Bits(secret, k), math.prod(shape)).reshape(shape)
-        return found * grid
+            noise[k - first] = DiscreteGaussian(sigma).sample(Bits(secret, k), math.prod(shape)).reshape(shape)
+        return noise * grid
 
     return draws
 

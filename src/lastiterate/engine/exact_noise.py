@@ -51,12 +51,12 @@ class DiscreteGaussian:
 
     def sample(self, bits: Bits, count: int) -> np.ndarray:
         """``count`` independent draws, int64: a function of the bits alone, which are used in order."""
-        found, missing = list[np.ndarray](), count
+        parts, missing = list[np.ndarray](), count
         while missing > 0:
             part = self._proposed(bits, missing + missing // 16 + 16)
-            found.append(part[:missing])
-            missing -= len(found[-1])
-        return np.concatenate(found) if found else np.zeros(0, np.int64)
+            parts.append(part[:missing])
+            missing -= len(parts[-1])
+        return np.concatenate(parts) if parts else np.zeros(0, np.int64)
 
     def _proposed(self, bits: Bits, count: int) -> np.ndarray:
         blocks, width = _blocks(self.sigma)

@@ -96,8 +96,8 @@ class ExactRecords:
         scale = 2.0**self.places
 
         def one(arrays: list[Any], record: tuple[Any, ...]) -> jax.Array:
-            found = jax.grad(lambda own: self.loss(self.form.whole(own), *record))(arrays)
-            return jnp.concatenate([jnp.ravel(leaf).astype(jnp.float64) for leaf in found])
+            gradient = jax.grad(lambda own: self.loss(self.form.whole(own), *record))(arrays)
+            return jnp.concatenate([jnp.ravel(leaf).astype(jnp.float64) for leaf in gradient])
 
         given = in_precision(records, exact=False)
         given = in_copies(given) if self.copies else given

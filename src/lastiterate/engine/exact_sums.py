@@ -135,9 +135,9 @@ class ExactLinear:
         """Exact sum of the gradients of a chunk, (k, d) float64, a multiple of the grid."""
         times, scale = partial(jnp.matmul, precision="highest"), 2.0**self.grid.residuals
         rows, target = chunk[0].astype(jnp.float64), chunk[1]
-        found = residuals(self.loss, times(theta, rows.T), target)
-        found = clip_residuals(rows, jnp.where(jnp.isfinite(found), found, 0.0), self.clip)
-        whole = jnp.trunc(weighted(self.loss, found, target) * scale)
+        slope = residuals(self.loss, times(theta, rows.T), target)
+        slope = clip_residuals(rows, jnp.where(jnp.isfinite(slope), slope, 0.0), self.clip)
+        whole = jnp.trunc(weighted(self.loss, slope, target) * scale)
         squared = (whole.astype(jnp.int64) ** 2).sum(0)
         within = squared <= self.most_squared
         if self.clip is not None:

@@ -18,7 +18,7 @@ import numpy as np
 
 from lastiterate import interrupts
 from lastiterate.engine.checkpoint import Keeper
-from lastiterate.engine.external_steps import StepEnds, ended_outside, noise_of_models, noise_outside
+from lastiterate.engine.external_steps import StepEnds, external_ended, external_noise, noise_of_models
 from lastiterate.engine.gaussian_noise import ORDER, Key, Number, stream, streams
 from lastiterate.engine.growth import check_growth, check_released
 from lastiterate.engine.loop import (
@@ -74,7 +74,7 @@ class Counted:
 
 
 @dataclass(frozen=True)
-class OutsideLoop:
+class ExternalLoop:
     """A run on parameters of the given shapes; all numbers are float64.
 
     **Guarantee:** records, noise and steps are those of every run with this key: the sampler of the run's batching, the
@@ -93,8 +93,8 @@ class OutsideLoop:
     @cached_property
     def program(self) -> StepProgram:
         form = Form.of([np.zeros(shape) for shape in self.shapes])
-        found = StepProgram.of(self.run, Counted(form, self.run.n, self.run.n), None if self.rule is None else Plain())
-        return replace(found, copies=0)  # numbers are what is asked for: keys follow from them outside
+        base = StepProgram.of(self.run, Counted(form, self.run.n, self.run.n), None if self.rule is None else Plain())
+        return replace(base, copies=0)  # numbers are what is asked for: keys follow from them outside
 
     def _numbers(self) -> Any:
         return arrange_records(self.run, (np.arange(self.run.n),), self.run.n)
@@ -106,7 +106,7 @@ class OutsideLoop:
         check_dimension(self.run, initial.size)
         check_growth(self.run, initial, 0.0)
         run, program, plan = self.run, self.program, schedule(self.run)
-        began, found, done = time.perf_counter(), list[np.ndarray](), 0
+        began, iterates, done = time.perf_counter(), list[np.ndarray](), 0
         with jax.enable_x64(True):
             state, ending = start(program, initial, key), StepEnds(program, plan, self.rule)
             if keeper is not None and (kept := keeper.state)[1]:
@@ -123,20 +123,20 @@ class OutsideLoop:
                 keys = None if run.record_draws is None else keys_of_batch(order, batch, k)
                 if self.draws is None:
                     # in the background while a sum is computed
-                    noise, state = noise_outside(program, state, ahead.at(k)[0], plan, k)
+                    noise, state = external_noise(program, state, ahead.at(k)[0], plan, k)
                     total = sums(np.asarray(point), batch, keys)
                 else:
                     noise = 0.0
                     total = sums(np.asarray(point), batch, keys) + self.draws(k, k + 1, 1, initial.shape)[0]
                 state = ending.ended(state, point, total, noise, k)
                 if run.release == "all":
-                    found.append(np.asarray(state.theta))
+                    iterates.append(np.asarray(state.theta))
                 if (k + 1) % max(1, run.steps // STRETCHES) == 0 or k + 1 == run.steps:
                     if keeper is not None and k + 1 < run.steps and keeper.due:
                         keeper.keep(k + 1, ending.kept(state))
                     if progress is not None:
                         progress(k + 1, run.steps, time.perf_counter() - began)
-            released = np.stack(found) if run.release == "all" else np.asarray(outcome(program, state))
+            released = np.stack(iterates) if run.release == "all" else np.asarray(outcome(program, state))
         check_released(released)
         return released
 
@@ -180,5 +180,5 @@ def _asked_many(program: StepProgram, states: State, numbers: jax.Array, orders:
 @jax.jit
 def _ended_many(program: StepProgram, states: State, points: jax.Array, totals: np.ndarray | jax.Array,
                 noises: jax.Array, plan: Schedule, k: Number) -> State:
-    return jax.vmap(lambda state, point, total, noise: ended_outside(program, state, point, total, noise, plan, k))(
+    return jax.vmap(lambda state, point, total, noise: external_ended(program, state, point, total, noise, plan, k))(
         states, points, totals, noises)

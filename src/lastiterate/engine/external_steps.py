@@ -28,7 +28,7 @@ class StepEnds:
     def ended(self, state: State, point: jax.Array, total: np.ndarray | jax.Array, noise: Real, k: int) -> State:
         """Step k from the sum that came from outside."""
         if self.rule is None:
-            return ended_outside(self.program, state, point, total, noise, self.plan, k)
+            return external_ended(self.program, state, point, total, noise, self.plan, k)
         gradient = np.asarray(_mean_outside(self.program, point, total, noise))
         direction, self.memory = self.rule.update(gradient, self.memory, np.asarray(state.theta), k)
         return _moved_outside(self.program, state, point, direction, self.plan, k)
@@ -46,7 +46,7 @@ class StepEnds:
         return state._replace(memory=())
 
 
-noise_outside = jax.jit(noise_at)
+external_noise = jax.jit(noise_at)
 
 
 @jax.jit
@@ -58,7 +58,7 @@ def noise_of_models(program: StepProgram, states: State, noise: Noise, plan: Sch
 
 
 @jax.jit
-def ended_outside(program: StepProgram, state: State, point: jax.Array, total: np.ndarray | jax.Array, noise: Real,
+def external_ended(program: StepProgram, state: State, point: jax.Array, total: np.ndarray | jax.Array, noise: Real,
                   plan: Schedule, k: Number) -> State:
     """Step k from the sum that came from outside."""
     step_size = plan.step_size[jnp.minimum(k, plan.step_size.shape[0] - 1)]

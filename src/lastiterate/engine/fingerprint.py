@@ -24,11 +24,11 @@ def fingerprint(program: Any, *beside: object) -> str:
     parameters, literals and constants are all in it. Code of custom derivatives is in it where it has been traced:
     give the program of the gradient.
     """
-    found = hashlib.sha256(ADDRESS.sub("", f"{program.jaxpr} {beside!r}").encode())
+    hasher = hashlib.sha256(ADDRESS.sub("", f"{program.jaxpr} {beside!r}").encode())
     for value in constants(program):
         array = np.asarray(jax.random.key_data(value) if _is_key(value) else value)
-        found.update(f"{array.dtype} {array.shape};".encode() + array.tobytes())
-    return found.hexdigest()
+        hasher.update(f"{array.dtype} {array.shape};".encode() + array.tobytes())
+    return hasher.hexdigest()
 
 
 def _is_key(value: Any) -> bool:

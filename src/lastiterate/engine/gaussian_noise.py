@@ -69,8 +69,8 @@ def words_between(key: Key, step: Number, count: int, first: Number, many: int) 
     half = (count + 1) // 2
     place = jnp.asarray(first, jnp.uint64) + jnp.arange(many, dtype=jnp.uint64)
     later = place >= half
-    found = encrypted(key, jnp.where(later, place - half, place), jnp.full(many, step, jnp.uint64))
-    return jnp.where(later, found[1], found[0])
+    pair = encrypted(key, jnp.where(later, place - half, place), jnp.full(many, step, jnp.uint64))
+    return jnp.where(later, pair[1], pair[0])
 
 
 @partial(jax.jit, static_argnums=2)  # a loop outside of a compiled program would be compiled at every call
@@ -89,8 +89,8 @@ def gaussian(key: Key, step: Number, shape: tuple[int, ...]) -> jax.Array:
             axes = tuple(0 if each else None for each in batched)
             return jax.vmap(partial(_of_step, shape=shape), in_axes=axes)(key, step), True
         place = jnp.broadcast_to(jnp.arange(pairs, dtype=jnp.uint64), (count, pairs)).reshape(-1)
-        found = _numbered_normals(key, place, jnp.repeat(step.astype(jnp.uint64), pairs))
-        both = jnp.concatenate([part.reshape(count, pairs) for part in found], axis=1)
+        normals = _numbered_normals(key, place, jnp.repeat(step.astype(jnp.uint64), pairs))
+        both = jnp.concatenate([part.reshape(count, pairs) for part in normals], axis=1)
         return both[:, :math.prod(shape)].reshape(count, *shape), True
 
     return drawn(key, jnp.asarray(step))
@@ -120,8 +120,8 @@ def normals(key: Key, step: Number, count: int) -> np.ndarray:
     """``gaussian(key, step, (count,))`` for who is not compiled: by a program that numbers of about as many share."""
     pairs = (count + 1) // 2
     assert pairs < ROUND, "blocks of the counter would be used twice"
-    found = _padded_pairs(key, step, padded(pairs, FEWEST))
-    return np.concatenate([np.asarray(part)[:pairs] for part in found])[:count]
+    halves = _padded_pairs(key, step, padded(pairs, FEWEST))
+    return np.concatenate([np.asarray(part)[:pairs] for part in halves])[:count]
 
 
 def padded(count: int, least: int) -> int:
@@ -194,8 +194,8 @@ def small_and_long(drawn: Callable[[jax.Array], tuple[jax.Array, jax.Array]]) ->
 
     word, second = drawn(jnp.uint64(0))  # outside of the loop, whose body nearly never runs
     start = word.astype(jnp.float64) * 2.0**-64, jnp.asarray(2.0**-128), jnp.uint64(1)
-    found = jax.lax.while_loop(lambda s: (s[2] < ROUNDS) & (s[0] < s[1] * 2.0**96).any(), longer, start)
-    return found[0], second
+    final = jax.lax.while_loop(lambda s: (s[2] < ROUNDS) & (s[0] < s[1] * 2.0**96).any(), longer, start)
+    return final[0], second
 
 
 def cos_sin(angle: jax.Array) -> tuple[jax.Array, jax.Array]:

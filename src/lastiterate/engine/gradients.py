@@ -27,8 +27,8 @@ def residuals(loss: LinearLoss, scores: jax.Array, target: jax.Array) -> jax.Arr
     """Derivative of each record's loss by its scores; (k, m)."""
     match loss:
         case Logistic(cap=cap):
-            found = jax.nn.sigmoid(scores) - target[None, :].astype(scores.dtype)
-            return found if cap is None else jnp.clip(found, -cap, cap)
+            slope = jax.nn.sigmoid(scores) - target[None, :].astype(scores.dtype)
+            return slope if cap is None else jnp.clip(slope, -cap, cap)
         case Softmax(classes=classes, cap=cap):
             answer = jax.nn.one_hot(target, classes, dtype=scores.dtype, axis=0)
             if cap is None:
@@ -45,18 +45,18 @@ def counts(weights: tuple[float, ...], target: jax.Array) -> jax.Array:
     return jnp.asarray(weights)[target]
 
 
-def weighted(loss: LinearLoss, found: jax.Array, target: jax.Array) -> jax.Array:
+def weighted(loss: LinearLoss, slope: jax.Array, target: jax.Array) -> jax.Array:
     """Clipped residuals (k, m) times the public weight of each record's class, which is at most 1."""
-    return found if loss.class_weights is None else found * counts(loss.class_weights, target).astype(found.dtype)
+    return slope if loss.class_weights is None else slope * counts(loss.class_weights, target).astype(slope.dtype)
 
 
-def clip_residuals(rows: jax.Array, found: jax.Array, clip: float | jax.Array | None) -> jax.Array:
-    """Per-example gradient clipping: a gradient's norm is |residual| |row|; rows (m, d), found (k, m)."""
+def clip_residuals(rows: jax.Array, slope: jax.Array, clip: float | jax.Array | None) -> jax.Array:
+    """Per-example gradient clipping: a gradient's norm is |residual| |row|; rows (m, d), slope (k, m)."""
     if clip is None:
-        return found
-    norms = jnp.sqrt((found.astype(jnp.float64) ** 2).sum(0)) * jnp.sqrt((rows.astype(jnp.float64) ** 2).sum(1))
+        return slope
+    norms = jnp.sqrt((slope.astype(jnp.float64) ** 2).sum(0)) * jnp.sqrt((rows.astype(jnp.float64) ** 2).sum(1))
     scale = jnp.minimum(1.0, clip * (1 - 2.0**-20) / jnp.maximum(norms, 1e-300))
-    return found * scale.astype(found.dtype)
+    return slope * scale.astype(slope.dtype)
 
 
 @dataclass(frozen=True)
@@ -101,21 +101,21 @@ class Linear:
         return weighted(self.loss, clip_residuals(rows, here - there, longest), target) @ rows
 
     def _residuals(self, scores: jax.Array, target: jax.Array) -> jax.Array:
-        found = residuals(self.loss, scores, target)
-        return jnp.where(jnp.isfinite(found), found, 0.0)
+        slope = residuals(self.loss, scores, target)
+        return jnp.where(jnp.isfinite(slope), slope, 0.0)
 
     def _rows_sum(self, theta: jax.Array, rows: jax.Array, target: jax.Array) -> jax.Array:
         dtype = jnp.float64 if self.exact else jnp.float32
         times = partial(jnp.matmul, precision="highest")
         rows = rows.astype(dtype)
-        found = clip_residuals(rows, self._residuals(times(theta.astype(dtype), rows.T), target), self.clip)
-        found = weighted(self.loss, found, target)
+        slope = clip_residuals(rows, self._residuals(times(theta.astype(dtype), rows.T), target), self.clip)
+        slope = weighted(self.loss, slope, target)
         groups = 1 if self.exact else -(-rows.shape[0] // CHUNK)
         if groups == 1:
-            return times(found, rows).astype(jnp.float64)
+            return times(slope, rows).astype(jnp.float64)
         short = -rows.shape[0] % groups
-        found, rows = jnp.pad(found, ((0, 0), (0, short))), jnp.pad(rows, ((0, short), (0, 0)))  # pyright: ignore
-        each = times(found.reshape(found.shape[0], groups, -1).swapaxes(0, 1), rows.reshape(groups, -1, rows.shape[1]))
+        slope, rows = jnp.pad(slope, ((0, 0), (0, short))), jnp.pad(rows, ((0, short), (0, 0)))  # pyright: ignore
+        each = times(slope.reshape(slope.shape[0], groups, -1).swapaxes(0, 1), rows.reshape(groups, -1, rows.shape[1]))
         return each.astype(jnp.float64).sum(0)
 
     def leafwise(self, function: Callable[[jax.Array], jax.Array], theta: jax.Array) -> jax.Array:

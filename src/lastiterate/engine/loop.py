@@ -182,5 +182,5 @@ def schedule(run: Run) -> Schedule:
     by_step = not run.method.noisy_steps
     count = 1 if run.step_size.constant and (by_step or run.same_noise) else run.steps
     padded = 1 << (count - 1).bit_length()  # entries beyond the last step are never read
-    found = np.column_stack((run.step_sizes[:count], np.ones(count) if by_step else run.noise_stds[:count]))
-    return Schedule(*np.pad(found, ((0, padded - count), (0, 0)), mode="edge").T)
+    table = np.column_stack((run.step_sizes[:count], np.ones(count) if by_step else run.noise_stds[:count]))
+    return Schedule(*np.pad(table, ((0, padded - count), (0, 0)), mode="edge").T)

@@ -44,7 +44,7 @@ class Models:
 
     def onward(self, until: int, every: bool = False) -> list[np.ndarray]:
         """Steps up to number ``until``; with ``every`` their iterates, in pieces (models, steps, ...)."""
-        sampler, found = self.program.sampler, list[np.ndarray]()
+        sampler, pieces = self.program.sampler, list[np.ndarray]()
         while self.done < until:
             interrupts.check()
             noise, end = self.noise.at(self.done)
@@ -57,10 +57,10 @@ class Models:
             self.state, iterates = advance_many(self.program, self.state, self.current, self.orders, self.plan, noise,
                                                 self.done, end, every)
             if every:
-                found.append(np.asarray(iterates)[:, self.done - noise.first:end - noise.first])
+                pieces.append(np.asarray(iterates)[:, self.done - noise.first:end - noise.first])
             iterates.block_until_ready()  # no more noise is drawn than is used
             self.done = end
-        return found
+        return pieces
 
     def outcomes(self) -> np.ndarray:
         """What every model releases now, (models, ...)."""

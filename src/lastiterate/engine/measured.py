@@ -67,8 +67,8 @@ def settled(run: Run, features: int, released: Released, key: Key,
     """The run with the step sizes that follow from its preparation, and what that released; ``blocks``: the batches
     that an eigenvalue is measured on (see ``measure_eigenvalue``)."""
     if run.prelude and isinstance(run.prelude[-1], TopEigenvalue):
-        found = measure_eigenvalue(run, blocks(), key)
-        run, released = run.measured(found, columns(run.prelude, features) + 1), (*released[:-1], np.array([found]))
+        top = measure_eigenvalue(run, blocks(), key)
+        run, released = run.measured(top, columns(run.prelude, features) + 1), (*released[:-1], np.array([top]))
     if type(run.step_size) is StableSteps:
         run = run.stabilised(np.linalg.eigvalsh(released[-1]).tolist())
     return run, released

@@ -81,8 +81,8 @@ def scored_in_memory(run: Run, model: Model, features: Any, target: object, abse
     def one(part: slice) -> tuple[np.ndarray, np.ndarray]:
         return scores_of_slice(run, model, rows[part][kept[part]]), answers[part][kept[part]]
 
-    found = list(in_threads(one, (part for part in parts if kept[part].any())))
-    return lambda: iter(found)
+    pairs = list(in_threads(one, (part for part in parts if kept[part].any())))
+    return lambda: iter(pairs)
 
 
 def in_memory(run: Run, features: np.ndarray, target: object) -> Measurable:
@@ -106,8 +106,8 @@ def rows_of_batches(run: Run, features: np.ndarray, released: tuple[np.ndarray, 
 
     def sliced(batch: np.ndarray) -> Iterator[np.ndarray]:
         for first in range(0, len(batch), SLICE):
-            found = clip_rows(prepared(rows[batch[first:first + SLICE]], run.prelude, released), loss.row_norm)
-            yield np.column_stack((found, np.full(len(found), loss.intercept, np.float32)))
+            clipped = clip_rows(prepared(rows[batch[first:first + SLICE]], run.prelude, released), loss.row_norm)
+            yield np.column_stack((clipped, np.full(len(clipped), loss.intercept, np.float32)))
 
     return (sliced(ranks[first:first + size]) for first in range(0, run.n, size))
 
@@ -123,5 +123,5 @@ def scores_of_slice(run: Run, model: Model, rows: np.ndarray) -> np.ndarray:
     """The same of a few rows, in this thread."""
     loss = linear_loss(run)
     given = clip_rows(prepared(rows, run.prelude, model.released), loss.row_norm).astype(np.float64)
-    found = given @ model.weights[:, :-1].T + loss.intercept * model.weights[:, -1]
-    return found + target_offset(run, model.released)
+    predictor = given @ model.weights[:, :-1].T + loss.intercept * model.weights[:, -1]
+    return predictor + target_offset(run, model.released)

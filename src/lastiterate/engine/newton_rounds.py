@@ -42,11 +42,11 @@ def calibrated(run: Run, weights: np.ndarray, scored: Scored, noisy: Noisy,
         case Calibration():
             pass
     queries = Queries(linear_loss(run), weights)
-    found = queries.start
+    parameters = queries.start
     for number, std in enumerate(run.calibration.stds.tolist()):
-        total = noisy(number, std, queries.size, together(_vectors(run, queries, found, scored)))
-        found = queries.within(found - newton_step(*queries.derivatives(total), queries.damping * std))
-    return queries.folded(found)
+        total = noisy(number, std, queries.size, together(_vectors(run, queries, parameters, scored)))
+        parameters = queries.within(parameters - newton_step(*queries.derivatives(total), queries.damping * std))
+    return queries.folded(parameters)
 
 
 def newton_step(gradient: np.ndarray, hessian: np.ndarray, damping: float) -> np.ndarray:
@@ -56,9 +56,9 @@ def newton_step(gradient: np.ndarray, hessian: np.ndarray, damping: float) -> np
     return step * min(1.0, LONGEST / max(float(np.abs(step).max()), 1e-300))
 
 
-def _vectors(run: Run, queries: Queries, found: np.ndarray, scored: Scored) -> Iterator[np.ndarray]:
+def _vectors(run: Run, queries: Queries, parameters: np.ndarray, scored: Scored) -> Iterator[np.ndarray]:
     for values, target in scored():
-        yield queries.vectors(values, target, found) / run.rows_per_record
+        yield queries.vectors(values, target, parameters) / run.rows_per_record
 
 
 def drawn_rounds(key: Key) -> Noisy:

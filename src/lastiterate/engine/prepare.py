@@ -115,8 +115,8 @@ def arrange(run: Run, features: np.ndarray, target: object, places: np.ndarray |
         answers = (answers - offset).astype(answers.dtype)
     slots = plan.slot(np.arange(run.n) if places is None else places)
     rows = aligned_zeros((plan.slots, columns(run.prelude[:len(released)], shape[1]) + 1), np.dtype(np.float32))
-    for part, found in prepared_slices(run, features, released):
-        rows[slots[part], :-1] = found
+    for part, mapped in prepared_slices(run, features, released):
+        rows[slots[part], :-1] = mapped
     rows[slots, -1] = loss.intercept
     rows[slots[list(absent)]] = 0.0
     labels = np.zeros(plan.slots, answers.dtype)

@@ -36,8 +36,8 @@ def keys_of(order: Key, numbers: np.ndarray | jax.Array, k: Number, copies: int 
     """The keys of step k of the records of these ``numbers``, one for each copy, (m, copies, ``WORDS``) uint32."""
     first = jnp.repeat(numbers.astype(jnp.uint64), copies)
     second = jnp.asarray(k, jnp.uint64) * MOST_COPIES + jnp.tile(jnp.arange(copies, dtype=jnp.uint64), numbers.size)
-    found = encrypted(stream(order, RECORDS), first, second)
-    return jnp.stack(parts(found)[:WORDS], axis=-1).reshape(numbers.size, copies, WORDS)
+    pair = encrypted(stream(order, RECORDS), first, second)
+    return jnp.stack(parts(pair)[:WORDS], axis=-1).reshape(numbers.size, copies, WORDS)
 
 
 _keys = jax.jit(keys_of)

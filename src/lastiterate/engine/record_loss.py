@@ -72,7 +72,7 @@ def check_loss(loss: RecordLoss, form: Form, exact: bool, data: tuple[Any, ...])
     arrays = form.arrays(np.zeros(form.size), exact=exact)
     first = in_precision(jax.tree.map(lambda a: np.asarray(a)[0], data), exact=exact)
     try:
-        closed, found = jax.make_jaxpr(lambda arrays, *record: loss(form.whole(arrays), *record),  # pyright: ignore
+         closed, number = jax.make_jaxpr(lambda arrays, *record: loss(form.whole(arrays), *record),  # pyright: ignore
                                        return_shape=True)(arrays, *first)
     except (TypeError, ValueError, IndexError, AttributeError, RuntimeError) as error:
         half = "'NoneType'" in str(error)  # of equinox.partition, which leaves None for what is in the other one
@@ -84,8 +84,8 @@ def check_loss(loss: RecordLoss, form: Form, exact: bool, data: tuple[Any, ...])
             raise
         raise InputError("loss", "must treat every record alone, and this one asks for an axis over records, as batch "
                          "normalisation does", str(error).splitlines()[0][:80], "use group normalisation") from None
-    if not hasattr(found, "shape") or found.shape != () or not jnp.issubdtype(found.dtype, jnp.floating):
-        said = getattr(found, "shape", type(found).__name__)
+    if not hasattr(number, "shape") or number.shape != () or not jnp.issubdtype(number.dtype, jnp.floating):
+        said = getattr(number, "shape", type(number).__name__)
         raise InputError("loss", "must return one number for one record, a floating-point scalar", said,
                          "take no mean over a batch: the trainer hands it one record at a time")
     check_operations(closed.jaxpr)
@@ -121,11 +121,11 @@ def check_gradient(loss: RecordLoss, form: Form, params: object, exact: bool, da
 def _gradient(loss: RecordLoss, form: Form, arrays: object, record: tuple[Any, ...]) -> Callable[..., Any]:
     """The gradient of one record as a program; refuses a loss that has none, or that JAX cannot vectorise."""
     try:
-        found = alone(jax.grad(lambda arrays, record: loss(form.whole(arrays), *record)), arrays, record)
-        jax.eval_shape(jax.vmap(found, (None, 0)), arrays, jax.tree.map(lambda a: a[None], record))
+        gradient = alone(jax.grad(lambda arrays, record: loss(form.whole(arrays), *record)), arrays, record)
+        jax.eval_shape(jax.vmap(gradient, (None, 0)), arrays, jax.tree.map(lambda a: a[None], record))
     except InputError:
         raise
     except (NotImplementedError, TypeError, ValueError) as error:
         raise InputError("loss", "must be made of operations of which JAX has gradients, of many records at once",
                          str(error).splitlines()[0][:120], "compute that part in another way") from None
-    return found
+    return gradient

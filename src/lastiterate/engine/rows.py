@@ -22,8 +22,8 @@ def in_range(values: object) -> np.ndarray:
     given = np.asarray(values)
     given = given if given.dtype.kind == "f" else given.astype(np.float64)
     with np.errstate(over="ignore"):
-        found = given.astype(np.float32)
-    return np.where(np.isfinite(given), np.clip(found, -end, end), found)
+        single = given.astype(np.float32)
+    return np.where(np.isfinite(given), np.clip(single, -end, end), single)
 
 
 def clip_rows(features: object, row_norm: float) -> np.ndarray:

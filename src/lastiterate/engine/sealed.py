@@ -52,12 +52,12 @@ class Key:
 
     def digest(self, arrays: Iterable[Any]) -> str:
         """What distinguishes data sets for the holder of the key, and says nothing to others."""
-        found = hmac.new(derived(self.secret, "data"), digestmod="sha256")
+        mac = hmac.new(derived(self.secret, "data"), digestmod="sha256")
         for array in arrays:
             values = np.ascontiguousarray(array)
-            found.update(f"{values.dtype.str} {values.shape};".encode())
-            found.update(values.reshape(-1).view(np.uint8).data if values.size else b"")
-        return found.hexdigest()
+            mac.update(f"{values.dtype.str} {values.shape};".encode())
+            mac.update(values.reshape(-1).view(np.uint8).data if values.size else b"")
+        return mac.hexdigest()
 
 
 def read_key(file: Path | None = None) -> Key | None:

@@ -47,10 +47,10 @@ class Described:
         kind, names, rest = structure
         if kind is type(None):
             return cls(None)
-        found = object.__new__(kind)  # what it holds was checked before, and is traced now
+        instance = object.__new__(kind)  # what it holds was checked before, and is traced now
         for name, value in (*zip(names, numbers, strict=True), *rest):
-            object.__setattr__(found, name, value)
-        return cls(found)
+            object.__setattr__(instance, name, value)
+        return cls(instance)
 
 
 def numbered(kind: type[Kind]) -> type[Kind]:

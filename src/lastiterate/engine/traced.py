@@ -29,18 +29,18 @@ class Walk:
         values = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *args), strict=True))
         names = {var: tag for var, tag in zip(jaxpr.invars, tags, strict=True) if tag is not None}
         for eqn in jaxpr.eqns:
-            found = [_value(values, v) for v in eqn.invars]
+            operands = [_value(values, v) for v in eqn.invars]
             held = [None if isinstance(v, core.Literal) else names.get(v) for v in eqn.invars]
             tapped = next((tag for tag in held if tag is not None and tag[0] in self.zeros), None)
             if inlined(eqn):
                 inner = eqn.params["jaxpr"]
-                out = self.run(inner.jaxpr, inner.consts, found, held)
+                out = self.run(inner.jaxpr, inner.consts, operands, held)
             else:
-                out = _apply(jaxpr, eqn, found)
+                out = _apply(jaxpr, eqn, operands)
                 if tapped is not None and eqn.primitive.name == "transpose":
                     names[eqn.outvars[0]] = (tapped[0], 1 - tapped[1])
                 elif tapped is not None:
-                    self.inputs[tapped[0]] = found[1 - held.index(tapped)]
+                    self.inputs[tapped[0]] = operands[1 - held.index(tapped)]
                     out = [out[0] + self.zeros[tapped[0]]]
             values.update(zip(eqn.outvars, out, strict=True))
         return [_value(values, v) for v in jaxpr.outvars]
@@ -49,12 +49,12 @@ class Walk:
 _HERE: dict[str, Callable[..., Any]] = {"conv_general_dilated": convolved, "reduce_window_max": largest}
 
 
-def _apply(jaxpr: core.Jaxpr, eqn: Any, found: list[Any]) -> list[Any]:
+def _apply(jaxpr: core.Jaxpr, eqn: Any, operands: list[Any]) -> list[Any]:
     """One equation's results, through a jaxpr of its own, so that rules of custom derivatives are kept."""
     here, params = _HERE.get(eqn.primitive.name), eqn.params
-    if here is not None and handled(eqn.primitive.name, params, found, eqn.outvars[0].aval.size):
-        return [here(*found, params)]
-    given = {v: value for v, value in zip(eqn.invars, found, strict=True) if not isinstance(v, core.Literal)}
+    if here is not None and handled(eqn.primitive.name, params, operands, eqn.outvars[0].aval.size):
+        return [here(*operands, params)]
+    given = {v: value for v, value in zip(eqn.invars, operands, strict=True) if not isinstance(v, core.Literal)}
     alone = jaxpr.replace(constvars=(), invars=[*given], outvars=[*eqn.outvars], eqns=[eqn],  # pyright: ignore
                           debug_info=jaxpr.debug_info._replace(arg_names=None, result_paths=None))
     return eval_jaxpr(alone, (), *given.values())

@@ -77,7 +77,7 @@ class Loop:
         plan, steps, program, every = schedule(self.run), self.run.steps, self.program, self.run.release == "all"
         shape = state.theta.shape
         ahead = NoiseAhead.normal(key, shape) if self.draws is None else NoiseAhead.exact(self.draws, shape, steps)
-        order, whole, found = stream(key, ORDER), progress is None and keeper is None, list[np.ndarray]()
+        order, whole, pieces = stream(key, ORDER), progress is None and keeper is None, list[np.ndarray]()
         began, done, behind = time.perf_counter(), 0, deque[jax.Array]()
         if keeper is not None and (kept := keeper.state)[1]:
             done, state = kept[0], State.restored(kept[1])
@@ -93,7 +93,7 @@ class Loop:
                         state, iterates = advance(group.program, state, group.data, order, plan, noise, done, end,
                                                   every)
                         if every:
-                            found.append(np.asarray(iterates)[done - noise.first:end - noise.first])
+                            pieces.append(np.asarray(iterates)[done - noise.first:end - noise.first])
                         behind.append(iterates)
                         if len(behind) > WAITING:  # its noise is held until its steps are made
                             behind.popleft().block_until_ready()
@@ -105,7 +105,7 @@ class Loop:
                     if progress is not None:
                         progress(done, steps, time.perf_counter() - began)
                 del group  # before the next one takes its memory
-        return np.concatenate(found) if every else np.asarray(outcome(program, state))
+        return np.concatenate(pieces) if every else np.asarray(outcome(program, state))
 
     def many(self, initial: Any, data: object, keys: Key, firsts: np.ndarray | None = None) -> np.ndarray:
         """What is released for every key, the models' steps made together; ``data`` in public order. ``firsts``: the
@@ -113,8 +113,8 @@ class Loop:
         check_dimension(self.run, math.prod(np.shape(initial)))
         begun = jnp.broadcast_to(initial, (len(keys), *np.shape(initial))) if firsts is None else jnp.asarray(firsts)
         models, every = Models.begun(self.run, self.program, begun, data, keys), self.run.release == "all"
-        found = models.onward(self.run.steps, every)
-        return np.concatenate(found, axis=1) if every else models.outcomes()
+        pieces = models.onward(self.run.steps, every)
+        return np.concatenate(pieces, axis=1) if every else models.outcomes()
 
 
 def check_dimension(run: Run, parameters: int) -> None:

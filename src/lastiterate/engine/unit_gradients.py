@@ -40,11 +40,11 @@ def released_by_units(rows: int, release: Release) -> Release:
     **Guarantee:** a unit's rows, at most ``rows`` of them, move the sum over ``rows`` by no more than one row moves it,
     and the noise over ``rows`` is the part's own.
     """
-    def found(number: int, part: Any, slices: Iterable[np.ndarray], data: Measurable) -> np.ndarray:
+    def measured(number: int, part: Any, slices: Iterable[np.ndarray], data: Measurable) -> np.ndarray:
         wider = part if part.noise_multiplier is None else replace(part, noise_multiplier=part.noise_multiplier * rows)
         return release(number, wider, slices, data)
 
-    return found
+    return measured
 
 
 def measurable(run: Run, data: UnitRecords) -> Measurable:
@@ -72,8 +72,8 @@ def arrange_units(run: Run, data: UnitRecords, order: np.ndarray | None,
     where = slots[unit] * many + place
     width = columns(run.prelude[:len(released)], features.shape[1])
     rows = aligned_zeros((plan.slots * many, width + 1), np.dtype(np.float32))
-    for part, found in prepared_slices(run, features, released):
-        rows[where[part], :-1] = found
+    for part, mapped in prepared_slices(run, features, released):
+        rows[where[part], :-1] = mapped
     rows[where, -1] = loss.intercept
     labels = np.zeros(plan.slots * many, answers.dtype)
     labels[where] = answers

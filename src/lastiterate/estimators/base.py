@@ -88,12 +88,12 @@ class PrivateLinear(BaseEstimator):
         plan = planned(task, self._budget, Algorithm(self.algorithm, run=self.run),
                        report_accuracy=self.report_accuracy, stream=self.stream, shared=charging.allowance)
         seed = None if self.random_state is None else int(check_random_state(self.random_state).randint(2**31))
-        found = finish(LINEAR, Order(
+        model = finish(LINEAR, Order(
             certificate=plan.certificate, data=data_of(self, features, target), delta=plan.delta, seed=seed,
             progress=self._progress(progress), charging=charging, places=plan.places, answers=answers,
             schema=None if self.schema is None else self.transformer_.schema_, caveats=tuple(caveats)))
-        assert isinstance(found, FittedLinear)
-        self.fitted_: FittedLinear = found
+        assert isinstance(model, FittedLinear)
+        self.fitted_: FittedLinear = model
         self.choice_: Choice | None = plan.choice
         self.delta_ = plan.delta
         self.n_iter_ = self.run_.steps
@@ -155,16 +155,16 @@ class PrivateLinear(BaseEstimator):
         return self._linear_form()[1]
 
     def _linear_form(self) -> tuple[np.ndarray, Any]:
-        found = self._released
-        if any(type(part) is not PrivateMean for part in found.run.prelude if type(part) is not TopEigenvalue):
+        model = self._released
+        if any(type(part) is not PrivateMean for part in model.run.prelude if type(part) is not TopEigenvalue):
             raise AttributeError("coef_ and intercept_ do not exist where rows are divided by their norms: use "
                                  "model_.weights, which speaks of prepared rows")
-        weights = found.released.weights
-        moved = sum((np.asarray(mean, np.float64) for part, mean in zip(found.run.prelude, found.released.released,
+        weights = model.released.weights
+        moved = sum((np.asarray(mean, np.float64) for part, mean in zip(model.run.prelude, model.released.released,
                                                                         strict=True) if type(part) is PrivateMean),
                     np.zeros(weights.shape[1] - 1))
-        assert not isinstance(found.run.loss, Abstract)
-        return weights[:, :-1], found.run.loss.intercept * weights[:, -1] - weights[:, :-1] @ moved
+        assert not isinstance(model.run.loss, Abstract)
+        return weights[:, :-1], model.run.loss.intercept * weights[:, -1] - weights[:, :-1] @ moved
 
     def _progress(self, given: object) -> Any:
         """The caller's function, or with ``verbose`` lines of steps and time; never anything about the data."""

@@ -138,8 +138,8 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
     def decision_function(self, X: ArrayLike) -> np.ndarray:
         """Scores: (n,) for two classes, (n, classes) otherwise."""
         rows = self._rows(X)
-        found = self.fitted_.scores(rows)
-        return found[:, 0] if len(self.classes_) == 2 else found
+        scores = self.fitted_.scores(rows)
+        return scores[:, 0] if len(self.classes_) == 2 else scores
 
     def predict_proba(self, X: ArrayLike) -> np.ndarray:
         """Probabilities (n, classes): the softmax of the linear scores.

@@ -60,8 +60,8 @@ class DPHuberRidge(RegressorMixin, PrivateLinear):
     def fit(self, X: Any, y: Any, progress: object = None, **unsupported: object) -> DPHuberRidge:
         """Train on rows X (n, d), or a table with a schema, and targets y (n,)."""
         if self.schema is not None:
-            found = as_schema(self.schema)
-            bounds = range_of(found, self.target_range)
+            schema = as_schema(self.schema)
+            bounds = range_of(schema, self.target_range)
             with numbers_only("y"):
                 target = cast(np.ndarray, check_array(y, ensure_2d=False, dtype="float64"))
             rows = self._mapped(X)
@@ -98,9 +98,9 @@ class DPHuberRidge(RegressorMixin, PrivateLinear):
         return *self._linear_form(), (answers.high - answers.low) / 2
 
     def _answers(self) -> Range:
-        found = self._released.answers
-        assert isinstance(found, Range)
-        return found
+        answers = self._released.answers
+        assert isinstance(answers, Range)
+        return answers
 
     def predict(self, X: ArrayLike) -> np.ndarray:
         """Predictions (n,), clipped to the public range of the target."""

@@ -45,11 +45,11 @@ class SchemaTransformer(TransformerMixin, BaseEstimator):
 
     def fit(self, X: ArrayLike, y: ArrayLike | None = None) -> SchemaTransformer:
         """Check the columns of X, a data frame (pandas, polars, pyarrow), a dictionary of columns, or an array."""
-        found = as_schema(self.schema)
+        schema = as_schema(self.schema)
         if self.features in (AUTO, *IN_RUN) and self.features != PLAIN:
             raise InputError("features", "must name public maps here, or be plain or None", self.features,
                              "DPLogisticRegression(schema=) knows a budget and takes the others")
-        self.schema_ = found if self.features is None else replace(found, features=maps_named(self.features))
+        self.schema_ = schema if self.features is None else replace(schema, features=maps_named(self.features))
         table = frame_table(X, self.schema_)
         self.schema_ = self.schema_.shaped(table.shape)
         form = form_of(table, self.schema_)

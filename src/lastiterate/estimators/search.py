@@ -88,20 +88,20 @@ class DPSearchCV(MetaEstimatorMixin, BaseEstimator):
         delta = automatic_delta(len(train)) if self.delta == "auto" else self.delta
         classes = len(answers.values) if isinstance(answers, Labels) else 0
         law = tuning.law_of(self.mean_runs, self.runs)
-        found: dict[int, Certificate] = {}
+        proofs: dict[int, Certificate] = {}
         charging = charging_of(ledger=self.ledger, dataset=self.dataset, purpose="DPSearchCV")
         weights = relative_weights(self.estimator.class_weight,
                                    answers.values if isinstance(answers, Labels) else ())
         asked = Task(len(train), rows.shape[1], classes, 1.0, feature_map=part_of(self.estimator.features),
                      class_weights=weights)
-        candidates = [self._candidate(i, asked, found, charging.allowance)
+        candidates = [self._candidate(i, asked, proofs, charging.allowance)
                       for i in range(len(self._settings))]
         certificate = tuning.planned(candidates, epsilon=self.epsilon, delta=delta, law=law, held_out=len(held),
                                      regression=classes == 0)
         model = finish(SELECTED, Order(certificate=certificate, data=(rows, target), delta=delta,
                                        answers=answers, seed=self.random_state, charging=charging))
         assert isinstance(model, tuning.FittedSelected)
-        which = next(i for i, one in found.items() if one.run == model.run)
+        which = next(i for i, one in proofs.items() if one.run == model.run)
         self.best_params_ = self._settings[which]
         best = cast(Any, clone(self.estimator))
         best.set_params(**self.best_params_)
@@ -145,7 +145,7 @@ class DPSearchCV(MetaEstimatorMixin, BaseEstimator):
         return Labels(tuple(labels.tolist()), threshold_of(self.estimator.threshold, len(labels))), \
             np.searchsorted(labels, y)
 
-    def _candidate(self, number: int, task: Task, found: dict[int, Certificate],
+    def _candidate(self, number: int, task: Task, proofs: dict[int, Certificate],
                    shared: SharedBudget | None) -> Callable[[float, float], Any]:
         setting = self._settings[number]
         unknown = sorted(set(setting) - FREE)
@@ -159,8 +159,8 @@ class DPSearchCV(MetaEstimatorMixin, BaseEstimator):
                          Algorithm(one.algorithm, run=one.run), shared)
 
         def planned(epsilon: float, delta: float) -> Certificate:
-            found[number] = made(epsilon, delta)
-            return found[number]
+            proofs[number] = made(epsilon, delta)
+            return proofs[number]
 
         return planned
 

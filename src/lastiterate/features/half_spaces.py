@@ -94,6 +94,6 @@ def directions(seed: int, width: int, count: int) -> np.ndarray:
 
     raw = np.random.Philox(key=seed).random_raw(width * count)
     drawn = np.asarray(ndtri((np.right_shift(raw, np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53))
-    found = np.rint(drawn.reshape(count, width).T * GATES)
-    found.setflags(write=False)
-    return found
+    gates = np.rint(drawn.reshape(count, width).T * GATES)
+    gates.setflags(write=False)
+    return gates

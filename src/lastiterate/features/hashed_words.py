@@ -65,8 +65,8 @@ class HashedWords(RecordMap):
         texts = [str(text).encode("utf-8", "replace").decode() for text in values]
         first = self.buckets - self.buckets // 2
         halves = [vectorizer(first, 0), vectorizer(self.buckets // 2, self.piece)]
-        found: list[np.ndarray] = [half.transform(texts).toarray() for half in halves]  # pyright: ignore
-        return np.concatenate(found, axis=1) / math.sqrt(2)
+        parts: list[np.ndarray] = [half.transform(texts).toarray() for half in halves]  # pyright: ignore
+        return np.concatenate(parts, axis=1) / math.sqrt(2)
 
 
 @lru_cache(maxsize=8)

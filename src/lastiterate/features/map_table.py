@@ -48,7 +48,7 @@ def maps_from(data: object) -> tuple[RecordMap, ...]:
             isinstance(entry, str | dict) for entry in cast("Sequence[object]", data)):
         raise InputError("features", "must be the name of a map, or a list of maps", cast(object, data))
     classes = {one.__name__: one for one in TABLE.values()}
-    return tuple(found for entry in cast("Sequence[object]", data) for found in (
+    return tuple(record_map for entry in cast("Sequence[object]", data) for record_map in (
         maps_named(entry) if isinstance(entry, str) else (codec.decode(entry, "features", classes),)))
 
 

@@ -55,12 +55,12 @@ class RowForm:
     def levels(self) -> tuple[Parts, ...]:
         """What is applied in turn: maps of fields, then every map of whole records."""
         pairs = [(field, self._of(field)) for field in self.fields]
-        found: list[Parts] = [tuple((field, one, field.width if one is None else one.width(field))
-                                    for field, one in pairs)]
+        levels: list[Parts] = [tuple((field, one, field.width if one is None else one.width(field))
+                                     for field, one in pairs)]
         for one in (one for one in self.maps if Record in one.takes):
-            record = Record(_names(found[-1]), _norm(found[-1]))
-            found.append(((record, one, one.width(record)),))
-        return tuple(found)
+            record = Record(_names(levels[-1]), _norm(levels[-1]))
+            levels.append(((record, one, one.width(record)),))
+        return tuple(levels)
 
     @property
     def parts(self) -> Parts:
@@ -95,9 +95,9 @@ class RowForm:
             for level in self.levels[:-1]:
                 columns = [np.concatenate(list(_mapped(level, columns)), axis=1)]
             at = 0
-            for found in _mapped(self.parts, columns):
-                out[first:first + SLICE, at:at + found.shape[1]] = found
-                at += found.shape[1]
+            for part in _mapped(self.parts, columns):
+                out[first:first + SLICE, at:at + part.shape[1]] = part
+                at += part.shape[1]
         return out
 
 

@@ -110,11 +110,11 @@ class Scattering(RecordMap):
         if min(height, width) < self.least:
             raise InputError("images", f"must be at least {self.least} x {self.least} pixels for scattering",
                              f"{height} x {width}", "train on their pixels, features=\"plain\"")
-        found = min(self.cells, height, width, math.isqrt(self.most // (self.channels * colours)))
-        if found == 0:
+        cells = min(self.cells, height, width, math.isqrt(self.most // (self.channels * colours)))
+        if cells == 0:
             raise InputError("most of scattering", f"must be at least {self.channels * colours} for these images",
                              self.most)
-        return found
+        return cells
 
     def features(self, shape: tuple[int, ...]) -> int:
         """Numbers that an image of this shape becomes."""
@@ -150,9 +150,9 @@ class Scattering(RecordMap):
     def _rows(self, images: np.ndarray, cells: int) -> np.ndarray:
         planes = np.moveaxis(images, 3, 1)
         planes = smaller(np.ascontiguousarray(planes).reshape(-1, *images.shape[1:3]))
-        found = pooled(planes, self.scales, self.angles, cells)
+        means = pooled(planes, self.scales, self.angles, cells)
         centre = CENTRE[orders(self.scales, self.angles)][:, None, None]
-        rows = (np.log1p(np.float32(STEEP) * found) - centre).reshape(len(images), -1)
+        rows = (np.log1p(np.float32(STEEP) * means) - centre).reshape(len(images), -1)
         norms = np.sqrt(np.square(rows, dtype=np.float64).sum(axis=1, keepdims=True))
         return (rows / np.where(norms > 0, norms, 1.0)).astype(np.float32)
 
@@ -164,12 +164,12 @@ def _shape(field: Field) -> tuple[int, ...]:
 
 def checked_shape(shape: tuple[int, ...]) -> tuple[int, int, int]:
     """Height, width and channels. Errors: what is no shape of an image."""
-    found = _as_image(shape)
-    if found is None:
+    sizes = _as_image(shape)
+    if sizes is None:
         raise InputError("images", "must have shape (height, width), or with at most 4 channels behind or before",
                          shape, "state [array] shape = [height, width] in the schema of flat rows, or use "
                          "features=\"plain\"")
-    return found
+    return sizes
 
 
 def _as_image(shape: tuple[int, ...]) -> tuple[int, int, int] | None:

@@ -61,11 +61,11 @@ def pooled(planes: np.ndarray, scales: int, angles: int, cells: int) -> np.ndarr
     sides = (planes.shape[1], planes.shape[2])
     whole = tuple((side // 2**scales + 2) * 2**scales for side in sides)
     around = [((full - side) // 2, full - side - (full - side) // 2) for full, side in zip(whole, sides, strict=True)]
-    found = list[np.ndarray]()
+    means = list[np.ndarray]()
     for every, fields in absolute_fields(np.pad(planes, ((0, 0), *around), mode="reflect"), scales, angles):
         down, across = (window_means(side, full, every, scales, cells)
                         for side, full in zip(sides, whole, strict=True))
         n, channels, height, width = fields.shape
         rows = np.matmul(fields.reshape(n, channels * height, width), across)  # a product for each image by itself
-        found.append(np.matmul(down.T, rows.reshape(n, channels, height, cells)))
-    return np.concatenate(found, axis=1)
+        means.append(np.matmul(down.T, rows.reshape(n, channels, height, cells)))
+    return np.concatenate(means, axis=1)

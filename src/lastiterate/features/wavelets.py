@@ -23,13 +23,13 @@ def gabor(shape: tuple[int, int], width: float, angle: float, frequency: float, 
     ``slant``: the Gaussian's width along the wave over its width across.
     """
     along, across = np.cos(angle), np.sin(angle)
-    found = np.zeros(shape, dtype=np.complex128)
+    wave = np.zeros(shape, dtype=np.complex128)
     for down in range(-WRAPS, WRAPS + 1):
         for right in range(-WRAPS, WRAPS + 1):
             x, y = np.mgrid[:shape[0], :shape[1]] + np.array([down * shape[0], right * shape[1]])[:, None, None]
             u, v = along * x + across * y, along * y - across * x
-            found += np.exp(-(u**2 + (slant * v)**2) / (2 * width**2) + 1j * frequency * u)
-    return found * slant / (2 * np.pi * width**2)
+            wave += np.exp(-(u**2 + (slant * v)**2) / (2 * width**2) + 1j * frequency * u)
+    return wave * slant / (2 * np.pi * width**2)
 
 
 @lru_cache(maxsize=64)
@@ -40,24 +40,24 @@ def wavelets(shape: tuple[int, int], scale: int, angles: int) -> np.ndarray:
     transforms are real.
     """
     width, slant = WIDTH * 2**scale, 4 / angles
-    found = np.empty((angles, *shape), dtype=np.float32)
+    filters = np.empty((angles, *shape), dtype=np.float32)
     for place in range(angles):
         angle = place * np.pi / angles
         wave = gabor(shape, width, angle, FREQUENCY / 2**scale, slant)
         window = gabor(shape, width, angle, 0, slant)
-        found[place] = np.fft.fft2(wave - wave.sum() / window.sum() * window).real
-    found.setflags(write=False)
-    return found
+        filters[place] = np.fft.fft2(wave - wave.sum() / window.sum() * window).real
+    filters.setflags(write=False)
+    return filters
 
 
 @lru_cache(maxsize=64)
 def thinned_wavelets(shape: tuple[int, int], scale: int, angles: int, every: int) -> np.ndarray:
     """Transforms (angles, height / every, width / every) of the wavelets given at each ``every``-th pixel."""
-    found = wavelets(shape, scale, angles)
+    filters = wavelets(shape, scale, angles)
     height, width = shape[0] // every, shape[1] // every
-    found = found.reshape(angles, every, height, every, width).sum(axis=(1, 3))
-    found.setflags(write=False)
-    return found
+    filters = filters.reshape(angles, every, height, every, width).sum(axis=(1, 3))
+    filters.setflags(write=False)
+    return filters
 
 
 @lru_cache(maxsize=64)
@@ -71,10 +71,10 @@ def window_means(side: int, padded: int, every: int, scales: int, cells: int) ->
     pixels, given = np.arange(side)[:, None] + (padded - side) // 2, np.arange(0, padded, every)
     apart = pixels - given
     gauss = sum(np.exp(-(apart + wrap * padded) ** 2 / (2 * width**2)) for wrap in range(-WRAPS, WRAPS + 1))
-    found = (cell_means(side, cells) @ gauss).T * every / (np.sqrt(2 * np.pi) * width)
-    found = np.ascontiguousarray(found, dtype=np.float32)
-    found.setflags(write=False)
-    return found
+    weights = (cell_means(side, cells) @ gauss).T * every / (np.sqrt(2 * np.pi) * width)
+    weights = np.ascontiguousarray(weights, dtype=np.float32)
+    weights.setflags(write=False)
+    return weights
 
 
 def cell_means(side: int, cells: int) -> np.ndarray:

@@ -113,9 +113,9 @@ def _check(connection: sqlite3.Connection) -> None:
     """Refuse a file with other tables, or with views and triggers, which would act when it is read."""
     marked = connection.execute("PRAGMA application_id").fetchone()[0] == APPLICATION
     wanted = {1: {*TABLES}, VERSION: {*TABLES, EVENTS}}.get(version(connection))
-    found = {row[0] for row in connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")}
+    schema = {row[0] for row in connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")}
     written_ahead = connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
-    if not marked or found != wanted or not written_ahead:
+    if not marked or schema != wanted or not written_ahead:
         raise InputError("ledger", "must be a file that lastiterate ledger made", None,
                          "another program, or another version, wrote it")
 

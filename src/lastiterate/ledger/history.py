@@ -56,11 +56,11 @@ def digest_of(connection: sqlite3.Connection, token: str) -> str | None:
     """The keyed digest of the records of a release, the last that was kept; ``None`` where there is none."""
     if version(connection) < VERSION:
         return None
-    found = None
+    digest = None
     for (text,) in connection.execute("SELECT event FROM events ORDER BY number"):
         kind, fields = json.loads(text)
-        found = fields["digest"] if kind == "records" and fields["token"] == token else found
-    return found
+        digest = fields["digest"] if kind == "records" and fields["token"] == token else digest
+    return digest
 
 
 def head(connection: sqlite3.Connection) -> str | None:
@@ -73,10 +73,10 @@ def head(connection: sqlite3.Connection) -> str | None:
 
 def check_head(text: str) -> str:
     """A head that was kept, checked for its form."""
-    found = text.strip().lower()
-    if len(found) != 64 or set(found) - set("0123456789abcdef"):
+    digits = text.strip().lower()
+    if len(digits) != 64 or set(digits) - set("0123456789abcdef"):
         raise InputError("head", "must be the 64 hexadecimal digits that ledger show prints", text)
-    return found
+    return digits
 
 
 def differences(connection: sqlite3.Connection, kept: str | None = None) -> list[str]:
@@ -84,15 +84,15 @@ def differences(connection: sqlite3.Connection, kept: str | None = None) -> list
     if version(connection) < VERSION:
         return [] if kept is None else ["the ledger has no head: it is of format 1, or was made to look so"]
     rows = connection.execute("SELECT number, event, chain FROM events ORDER BY number").fetchall()
-    found = _broken(rows)
+    problems = _broken(rows)
     if kept is not None and kept not in {row[2] for row in rows}:
-        found.append("the head that was kept is not in the ledger: events were deleted, or written anew")
+        problems.append("the head that was kept is not in the ledger: events were deleted, or written anew")
     try:
         datasets, lines = _replayed(rows)
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
-        return [*found, "the events cannot be read: they were changed"]
-    found += _compared(connection, "datasets", DATASET, datasets, "the budget of")
-    return found + _compared(connection, "releases", LINE, lines, "line")
+        return [*problems, "the events cannot be read: they were changed"]
+    problems += _compared(connection, "datasets", DATASET, datasets, "the budget of")
+    return problems + _compared(connection, "releases", LINE, lines, "line")
 
 
 def _chained(before: str, number: int, text: str) -> str:
@@ -150,12 +150,12 @@ def _compared(connection: sqlite3.Connection, table: str, columns: tuple[str, ..
     """Rows of a table that are not what the events give, with the fields that differ."""
     stored = connection.execute(f"SELECT {', '.join(columns)} FROM {table} ORDER BY 1").fetchall()
     rows = {row[0]: dict(zip(columns, row, strict=True)) for row in stored}
-    found = [f"{what} {key} is missing" for key in wanted if key not in rows]
+    problems = [f"{what} {key} is missing" for key in wanted if key not in rows]
     for key, row in rows.items():
         if key not in wanted:
-            found.append(f"{what} {key} is in no event")
+            problems.append(f"{what} {key} is in no event")
         elif changed := [name for name in columns if row[name] != wanted[key][name]]:
-            found.append(f"{what} {key} was changed: {', '.join(changed)}")
-    return found
+            problems.append(f"{what} {key} was changed: {', '.join(changed)}")
+    return problems
 
 

@@ -70,17 +70,17 @@ def total_of(connection: sqlite3.Connection, dataset: str | None) -> Total:
         raise InputError("dataset", "must name a data set of this ledger", dataset,
                          "lastiterate ledger show FILE lists them")
     name, unit, adjacency, described = rows[0]
-    found = filter_from_dict(_json(described))
+    limit = filter_from_dict(_json(described))
     listed = connection.execute(f"SELECT {COLUMNS} FROM releases WHERE dataset = ? ORDER BY number", (name,))
     releases = tuple(Release(*row) for row in listed.fetchall())
-    spent = [0] * len(found.budget)
+    spent = [0] * len(limit.budget)
     for release in releases:
         costs = release.charge.costs
         if len(costs) != len(spent):
             raise InputError("ledger", f"holds no charge in line {release.number}", None, "restore it from a copy")
         if release.state != "cancelled":
             spent = [a + b for a, b in zip(spent, costs, strict=True)]
-    return Total(name, unit, adjacency, found, tuple(spent), releases)
+    return Total(name, unit, adjacency, limit, tuple(spent), releases)
 
 
 def check_fits(total: Total, charge: Charge) -> None:
@@ -130,20 +130,20 @@ def charge_problems(connection: sqlite3.Connection) -> list[str]:
 
 def _problems(connection: sqlite3.Connection, release: Release, before: str) -> list[str]:
     """What is wrong with one line."""
-    where, found = f"line {release.number}", list[str]()
+    where, problems = f"line {release.number}", list[str]()
     line = (release.number, release.token, release.dataset, release.purpose, release.run, release.curve, release.costs,
             release.day)
     if chained(before, *line) != release.chain:
-        found.append(f"{where} was changed, or lines before it are missing")
+        problems.append(f"{where} was changed, or lines before it are missing")
     if (release.model is None) == (release.state == "released"):
-        found.append(f"{where} says {release.state}, and its model does not fit")
+        problems.append(f"{where} says {release.state}, and its model does not fit")
     try:
         total = total_of(connection, release.dataset)
         curve = curve_from_dict(_json(release.curve))
         covered = total.filter.covers(release.charge, curve)
     except (TypeError, ValueError, KeyError, AttributeError, ArithmeticError, RecursionError):
-        return [*found, f"{where} holds no curve that can be charged"]
-    return found if covered else [*found, f"{where} charges less than its curve costs"]
+        return [*problems, f"{where} holds no curve that can be charged"]
+    return problems if covered else [*problems, f"{where} charges less than its curve costs"]
 
 
 def _json(text: str) -> Any:

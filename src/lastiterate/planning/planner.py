@@ -142,16 +142,16 @@ def consider(task: Task, *, epsilon: float, delta: float, adjacency: Adjacency =
     if not 0 < time_budget < math.inf:
         raise InputError("time_budget", "must be a positive number of seconds", time_budget)
     asked = Asked(replace(task, streamed=True) if stream else task, epsilon, delta, adjacency, time_budget)
-    found = [plan for name, family in FAMILIES.items() if (family.larger if stream else family.smaller)
+    plans = [plan for name, family in FAMILIES.items() if (family.larger if stream else family.smaller)
              and (family.whitened or task.feature_map != "fourier")
              and (plan := best_of(asked, name, family.runs)) is not None]
-    if not found:
+    if not plans:
         raise InputError("time_budget", "is too short for any plan", time_budget, "allow more seconds")
-    first = _first(found)
-    found.sort(key=lambda plan: (plan is not first, plan.risk))
+    first = _first(plans)
+    plans.sort(key=lambda plan: (plan is not first, plan.risk))
     moved = asked.empty.facts().fact("sensitivity")
     reference = Reference.centred(task, asked.empty)
-    return Choice(tuple(found), output_perturbation(reference, moved / asked.mu, task.n))
+    return Choice(tuple(plans), output_perturbation(reference, moved / asked.mu, task.n))
 
 
 def _first(plans: list[Plan]) -> Plan:
@@ -167,14 +167,14 @@ def share_words(share: float | None) -> str:
 
 def weighed_with(shared: SharedBudget, choice: Choice) -> Choice:
     """The same plans with what each takes of a shared budget, and the one first that is best with it."""
-    found = [replace(plan, share=shared.share(plan.certificate), fits=shared.fits(plan.certificate))
+    plans = [replace(plan, share=shared.share(plan.certificate), fits=shared.fits(plan.certificate))
              for plan in choice.plans]
-    shares = {plan.name: math.inf if plan.share is None else plan.share for plan in found}
-    fitting = [plan for plan in found if plan.fits]
-    cheapest = min(shares[plan.name] for plan in fitting or found)
-    first = _first([plan for plan in fitting or found if shares[plan.name] <= FAIR * cheapest] or found)
-    found.sort(key=lambda plan: (plan is not first, plan.risk))
-    return replace(choice, plans=tuple(found), alone=choice.best.name)
+    shares = {plan.name: math.inf if plan.share is None else plan.share for plan in plans}
+    fitting = [plan for plan in plans if plan.fits]
+    cheapest = min(shares[plan.name] for plan in fitting or plans)
+    first = _first([plan for plan in fitting or plans if shares[plan.name] <= FAIR * cheapest] or plans)
+    plans.sort(key=lambda plan: (plan is not first, plan.risk))
+    return replace(choice, plans=tuple(plans), alone=choice.best.name)
 
 
 def best_of(asked: Asked, name: str, runs: Callable[[Asked], Iterator[Run]]) -> Plan | None:

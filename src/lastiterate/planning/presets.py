@@ -110,8 +110,8 @@ def described(asked: Asked, algorithm: str, *, batching: Batching | None = None,
     """
     if algorithm not in ALGORITHMS[1:]:
         raise InputError("algorithm", "must be one of " + ", ".join(ALGORITHMS), algorithm)
-    found = _described(asked, algorithm, batching, prox, cap, charged)
-    return found if algorithm == FORGETTING else asked.with_calibration(found)
+    run = _described(asked, algorithm, batching, prox, cap, charged)
+    return run if algorithm == FORGETTING else asked.with_calibration(run)
 
 
 def _described(asked: Asked, algorithm: str, batching: Batching | None, prox: Prox | None, cap: float | None,
@@ -211,10 +211,10 @@ def _minimised(asked: Asked, batching: Batching | None, prox: Prox | None, cap: 
     if max(asked.task.rows_per_unit, asked.task.rows_per_record) > 1:
         raise InputError("rows_per_unit", f"must be 1 for {PERTURBED}: group privacy of its curve leaves nothing "
                          "beside a private preparation", asked.task.rows_per_unit, "use allocation-sgd")
-    found = [run for share in whitened_minimiser.SHARES
+    runs = [run for share in whitened_minimiser.SHARES
              if (run := whitened_minimiser.run_of(asked, share, cap=cap)) is not None]
-    if not found:
+    if not runs:
         raise InputError("epsilon", "is too small for the largest ridge of objective-perturbation, or above 50",
                          asked.epsilon,
                          "use allocation-sgd")
-    return min(found, key=asked.risk)
+    return min(runs, key=asked.risk)

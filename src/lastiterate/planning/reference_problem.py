@@ -68,8 +68,8 @@ class Reference:
     def centred(cls, task: Task, run: Run) -> Reference:
         """For rows around their private mean, clipped to the norm of the run's loss."""
         assert not isinstance(run.loss, Abstract)
-        found = cls.of(task.features, task.classes, math.hypot(run.loss.row_norm, run.loss.intercept))
-        return found.weighted(task)
+        reference = cls.of(task.features, task.classes, math.hypot(run.loss.row_norm, run.loss.intercept))
+        return reference.weighted(task)
 
     def weighted(self, task: Task) -> Reference:
         """With records of some classes that count less than one: steps learn less of them, and noise is as before.
@@ -90,10 +90,10 @@ class Reference:
         raised, top = plain + floor, max(float(plain[0]), common) + floor
         scale, common_scale = (raised / top) ** -power, ((common + floor) / top) ** -power
         trace = (self.count * plain * scale**2).sum() + common * common_scale**2
-        found = replace(self, eigenvalue=plain * scale**2 / trace)
+        reference = replace(self, eigenvalue=plain * scale**2 / trace)
         if self.margin == MARGIN:
-            found = replace(found, flatness=CLIPPED_CURVATURE, width=CLIPPED_MARGIN)
-        return found, np.append(np.repeat(scale, self.count), common_scale)
+            reference = replace(reference, flatness=CLIPPED_CURVATURE, width=CLIPPED_MARGIN)
+        return reference, np.append(np.repeat(scale, self.count), common_scale)
 
     @property
     def target(self) -> np.ndarray:
@@ -131,10 +131,10 @@ def predicted(task: Task, run: Run) -> float:
     plain = Reference.of(task.columns, task.classes, CENTRED * math.hypot(1.0, run.loss.intercept))
     offset = task.features * (mean.noise_multiplier / task.n) ** 2 / (plain.count * plain.eigenvalue).sum()
     floor = covariance.noise_multiplier / task.n * math.sqrt(2 * task.columns)
-    found, scales = plain.whitened(float(offset), floor, covariance.power)
+    reference, scales = plain.whitened(float(offset), floor, covariance.power)
     if run.method.hides_way:  # no hard clip
-        found = replace(found, flatness=1.0, width=1.0)
-    return found.weighted(task).risk(run.stabilised(scales.tolist())) + (0.0 if task.classes else NORMALISED)
+        reference = replace(reference, flatness=1.0, width=1.0)
+    return reference.weighted(task).risk(run.stabilised(scales.tolist())) + (0.0 if task.classes else NORMALISED)
 
 
 def filtered(run: Run, curvature: np.ndarray, ridge: float) -> tuple[np.ndarray, np.ndarray]:

@@ -36,9 +36,9 @@ class TakenBack:
         if not self.entries.size and not self.decay:
             return response
         kept, self.next = response - self.decay * self.next, response
-        found = kept - self.entries @ self.later
-        self.later = np.vstack((found, self.later))[: self.entries.size]
-        return found
+        draw = kept - self.entries @ self.later
+        self.later = np.vstack((draw, self.later))[: self.entries.size]
+        return draw
 
 
 def at_the_end(noise: Correlated, blocks: int, response: np.ndarray) -> float:
@@ -46,10 +46,10 @@ def at_the_end(noise: Correlated, blocks: int, response: np.ndarray) -> float:
 
     ``response``: (T,). Ones: the sum of all steps, of which one release would need the number of passes.
     """
-    back, found = TakenBack.of(noise, 1), 0.0
+    back, variance = TakenBack.of(noise, 1), 0.0
     for one in response[::-1]:
-        found += float(back.of_draw(np.array([one]))[0]) ** 2
-    return moved_draws(noise, blocks, len(response)) * math.sqrt(found)
+        variance += float(back.of_draw(np.array([one]))[0]) ** 2
+    return moved_draws(noise, blocks, len(response)) * math.sqrt(variance)
 
 
 def on_the_way(noise: Correlated, blocks: int, steps: int) -> float:

@@ -66,9 +66,9 @@ class Forgetting:
 
     @property
     def subject(self) -> Unlearning:
-        found = self.certificate.subject
-        assert isinstance(found, Unlearning)
-        return found
+        subject = self.certificate.subject
+        assert isinstance(subject, Unlearning)
+        return subject
 
     @property
     def run(self) -> Run:
@@ -165,9 +165,9 @@ def _adjacency(training: Training, batching: Batching) -> Adjacency:
 
 def _tail(training: Run, steps: int) -> float | tuple[float, ...]:
     """The noise of the training's last steps: one number where it is the same."""
-    found = training.noise_stds[-steps:]
-    found = np.concatenate((np.full(steps - found.size, training.noise_stds[0]), found))
-    return float(found[0]) if (found == found[0]).all() else tuple(found.tolist())
+    stds = training.noise_stds[-steps:]
+    stds = np.concatenate((np.full(steps - stds.size, training.noise_stds[0]), stds))
+    return float(stds[0]) if (stds == stds[0]).all() else tuple(stds.tolist())
 
 
 def _batchings(training: Training, noisy: bool) -> tuple[Batching, ...]:
@@ -234,14 +234,14 @@ def _left(run: Run, h: Array) -> tuple[Array, Array]:
 
 def private(run: Run) -> Certificate | None:
     """What a run costs every record; ``None`` where nothing certifies it."""
-    found = account(run)
-    return found if found.certifying and found.delta(1.0) < 1 else None
+    certificate = account(run)
+    return certificate if certificate.certifying and certificate.delta(1.0) < 1 else None
 
 
 def together(*certificates: Certificate | None) -> Curve | None:
     """What several releases cost a record that stays, under the adjacency of the first; ``None`` where one of them
     promises nothing under it."""
     first = certificates[0]
-    found = [None if one is None or first is None else one.under(first.adjacency) for one in certificates]
-    curves = [one.curve() for one in found if one is not None and one.subject.curves]
+    converted = [None if one is None or first is None else one.under(first.adjacency) for one in certificates]
+    curves = [one.curve() for one in converted if one is not None and one.subject.curves]
     return compose(*curves) if len(curves) == len(certificates) else None

@@ -91,10 +91,10 @@ class Allowance:
 
     def _remedy(self, charged: Charged, delta: float) -> str:
         """Full batches where they fit, and otherwise the largest epsilon of a Gaussian mechanism that does."""
-        for found in _in_full_batches(charged, delta):
-            if self.fits(found):
+        for full in _in_full_batches(charged, delta):
+            if self.fits(full):
                 return (f"full batches (batching=FullBatch()) of the same epsilon at delta {delta:g} fit, they need "
-                        f"{100 * self.share(found):.3g}%; no record was read, and nothing was charged")
+                        f"{100 * self.share(full):.3g}%; no record was read, and nothing was charged")
         inverse = smallest_true(lambda i: self._fits(self.filter.charge(Gdp(1 / i))), 1 / LARGEST_MU, 1e9, 1e-6)
         most = Gdp(1 / inverse).epsilon(delta) if inverse < 1e6 else 0.0
         if most < 1e-3:

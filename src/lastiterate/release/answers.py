@@ -29,15 +29,15 @@ class Labels:
     def __post_init__(self) -> None:
         threshold_of(self.threshold, len(self.values))
 
-    def probabilities(self, found: np.ndarray) -> np.ndarray:
+    def probabilities(self, scores: np.ndarray) -> np.ndarray:
         """Softmax of scores (n, k), shape (n, classes); a single score stands against 0."""
-        logits = found if found.shape[1] > 1 else np.column_stack((np.zeros(len(found)), found[:, 0]))
+        logits = scores if scores.shape[1] > 1 else np.column_stack((np.zeros(len(scores)), scores[:, 0]))
         weights = np.exp(logits - logits.max(axis=1, keepdims=True))
         return weights / weights.sum(axis=1, keepdims=True)
 
-    def of(self, found: np.ndarray) -> np.ndarray:
+    def of(self, scores: np.ndarray) -> np.ndarray:
         """The most probable label, or of two the second where its probability reaches the threshold."""
-        return np.asarray(self.values)[picked(self.probabilities(found), self.threshold)]
+        return np.asarray(self.values)[picked(self.probabilities(scores), self.threshold)]
 
     def words(self, outputs: int) -> str:
         return f"{len(self.values)} classes"
@@ -55,9 +55,9 @@ def threshold_of(given: Any, classes: int) -> float | None:
     if classes != 2:
         raise InputError("threshold", "is for two classes", classes, "leave it out")
     stated = list(cast("Sequence[Any]", given)) if isinstance(given, tuple | list) else [given]
-    found = [float(cost) for cost in stated if type(cost) in NUMBERS and 0 < cost < math.inf]
-    share = found[0] / sum(found) if len(found) == 2 else found[0] if len(found) == 1 else math.nan
-    if len(found) != len(stated) or not 0 < share < 1:
+    costs = [float(cost) for cost in stated if type(cost) in NUMBERS and 0 < cost < math.inf]
+    share = costs[0] / sum(costs) if len(costs) == 2 else costs[0] if len(costs) == 1 else math.nan
+    if len(costs) != len(stated) or not 0 < share < 1:
         raise InputError("threshold", "must lie between 0 and 1, or be the positive costs of a false alarm and of a "
                          "miss", cast(object, given), "with costs a and m it is a / (a + m)")
     return share
@@ -70,12 +70,12 @@ class Range:
     low: float
     high: float
 
-    def probabilities(self, found: np.ndarray) -> np.ndarray:
+    def probabilities(self, scores: np.ndarray) -> np.ndarray:
         """None: shape (n, 0)."""
-        return np.empty((len(found), 0))
+        return np.empty((len(scores), 0))
 
-    def of(self, found: np.ndarray) -> np.ndarray:
-        return self.low + (np.clip(found[:, 0], -1, 1) + 1) * (self.high - self.low) / 2
+    def of(self, scores: np.ndarray) -> np.ndarray:
+        return self.low + (np.clip(scores[:, 0], -1, 1) + 1) * (self.high - self.low) / 2
 
     def scaled(self, target: np.ndarray) -> np.ndarray:
         """Targets clipped to the range and moved to [-1, 1]."""
@@ -89,12 +89,12 @@ class Range:
 class Scores:
     """The score itself, in the units of the target that was trained on."""
 
-    def probabilities(self, found: np.ndarray) -> np.ndarray:
+    def probabilities(self, scores: np.ndarray) -> np.ndarray:
         """None: shape (n, 0)."""
-        return np.empty((len(found), 0))
+        return np.empty((len(scores), 0))
 
-    def of(self, found: np.ndarray) -> np.ndarray:
-        return found[:, 0]
+    def of(self, scores: np.ndarray) -> np.ndarray:
+        return scores[:, 0]
 
     def words(self, outputs: int) -> str:
         return "a number"

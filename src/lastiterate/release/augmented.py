@@ -17,5 +17,5 @@ def augmented_by(augment: Callable[[Any, Any], Any] | None) -> list[str]:
         return []
     if not callable(augment):
         raise InputError("augment", "must be a function of a key and one record", type(augment).__name__)
-    found = str(getattr(augment, "__name__", type(augment).__name__))[:LONGEST]
-    return [found if found.isprintable() and found else "augmentation"]
+    name = str(getattr(augment, "__name__", type(augment).__name__))[:LONGEST]
+    return [name if name.isprintable() and name else "augmentation"]

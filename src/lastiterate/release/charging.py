@@ -231,12 +231,12 @@ def keyed_digest(key: str, data: Any) -> str:
     **Guarantee:** without the key, a random token of the ledger's line that is in no model folder, nobody can find out
     whether a guess of the records is right.
     """
-    found = hmac.new(key.encode(), digestmod=hashlib.sha256)
+    mac = hmac.new(key.encode(), digestmod=hashlib.sha256)
     for part in map(np.asarray, data):
-        found.update(f"{part.shape}".encode())
+        mac.update(f"{part.shape}".encode())
         for first in range(0, len(part), AT_ONCE):
-            found.update(np.ascontiguousarray(part[first:first + AT_ONCE], dtype=np.float64).tobytes())
-    return found.hexdigest()
+            mac.update(np.ascontiguousarray(part[first:first + AT_ONCE], dtype=np.float64).tobytes())
+    return mac.hexdigest()
 
 
 def described_hash(charged: Charged) -> str:

@@ -66,7 +66,7 @@ def column_effects(model: FittedLinear) -> tuple[Effect, ...]:
     slopes, mean, spread = _linear(model, form.norm)
     answers = ("",) if len(slopes) == 1 else tuple(map(str, schema.classes))
     columns = {field.name: column for column in schema.columns for field in column.fields}
-    found, at = list[Effect](), 0
+    effects, at = list[Effect](), 0
     for field, one, width in form.parts:
         block, at, column = slice(at, at + width), at + width, columns.get(field.name)
         lacks = isinstance(column, Numeric | Date) and column.missing == INDICATOR
@@ -78,9 +78,9 @@ def column_effects(model: FittedLinear) -> tuple[Effect, ...]:
                 change, many = (rows @ slope[block]).tolist(), len(places)
                 missing = (change[-1], band[-1]) if lacks else None
                 origin = column.origin if isinstance(column, Numeric) else None
-                found.append(Effect(field.name, tuple(places.tolist()), tuple(change[:many]), tuple(band[:many]),
-                                    labels, answer, missing, origin))
-    return tuple(sorted(found, key=lambda effect: -effect.size))
+                effects.append(Effect(field.name, tuple(places.tolist()), tuple(change[:many]), tuple(band[:many]),
+                                      labels, answer, missing, origin))
+    return tuple(sorted(effects, key=lambda effect: -effect.size))
 
 
 def _asked(field: Field, column: Column | None) -> Iterator[tuple[np.ndarray, np.ndarray, tuple[str, ...]]]:

@@ -66,12 +66,12 @@ class Reminder:
         """The smallest hashes of rows (n, d): sum of random odd numbers times the row's 32-bit words, modulo 2^64."""
         factors = cast(np.ndarray, np.random.default_rng(self._secret).integers(
             2**64, size=rows.shape[1], dtype=np.uint64)) | 1
-        found = np.empty(len(rows), dtype=np.uint64)
+        hashes = np.empty(len(rows), dtype=np.uint64)
         with np.errstate(over="ignore"):
             for first in range(0, len(rows), SLICE):
                 words = np.ascontiguousarray(rows[first:first + SLICE], dtype=np.float32).view(np.uint32)
-                found[first:first + SLICE] = np.einsum("ij,j->i", words.astype(np.uint64), factors)
-        return frozenset(np.unique(found)[:HASHES].tolist())
+                hashes[first:first + SLICE] = np.einsum("ij,j->i", words.astype(np.uint64), factors)
+        return frozenset(np.unique(hashes)[:HASHES].tolist())
 
     def before(self, rows: Sketch) -> None:
         """Warn before a repeated fit, once; where the warning is made an error, every time, and nothing is spent."""
@@ -94,11 +94,11 @@ class Reminder:
         for piece in data.pieces(SLICE) if is_source(data) else (data,):  # the same for records in memory and in pieces
             for place, part in enumerate(piece):
                 digests[place].update(_plain(part).tobytes())
-        found = b"".join(digest.digest() for digest in digests.values())
+        combined = b"".join(digest.digest() for digest in digests.values())
         with self._one_at_a_time:
-            if any(seed == other and found != before for other, before in self._seeds):
+            if any(seed == other and combined != before for other, before in self._seeds):
                 warnings.warn(SAME_SEED, RepeatedFitWarning, stacklevel=_outside())
-            self._seeds.append((seed, found))
+            self._seeds.append((seed, combined))
 
     def after(self, rows: Sketch | None) -> None:
         """Remember a fit that released a model."""

@@ -96,12 +96,12 @@ def fit_file(wanted: Wanted, *, progress: Progress | None = None, charging: Char
                      stream=wanted.stream, choose=wanted.chosen)
     plan = _sampled if wanted.model == SAMPLE else _linear
     kind, order, choice = plan(wanted, file, Charging() if charging is None else charging)
-    found = _scored(executed(kind, replace(order, progress=progress)), file, choice)
+    released = _scored(executed(kind, replace(order, progress=progress)), file, choice)
     if choice is None or file.choice is None:
-        return found
+        return released
     task = file.task_of_units if choice.best.certificate.run.rows_per_record > 1 else file.task
     task = replace(task, n=choice.best.certificate.run.n, calibrated=wanted.calibrated)
-    return replace(found, weigh=partial(file.choice.weighed, task, choice.best, wanted.budget, stream=wanted.stream))
+    return replace(released, weigh=partial(file.choice.weighed, task, choice.best, wanted.budget, stream=wanted.stream))
 
 
 Plan = tuple[Kind, Order, Choice | None]
@@ -180,11 +180,11 @@ def _score(model: Fitted, file: Opened) -> float:
     """Accuracy or R^2 on records that are public."""
     assert file.tested is not None
     features, target = file.tested
-    found, answers = model.predict(features), file.answers
+    predicted, answers = model.predict(features), file.answers
     if isinstance(answers, Labels):
-        return float((found == np.asarray(answers.values)[target]).mean())
+        return float((predicted == np.asarray(answers.values)[target]).mean())
     truth = answers.of(np.asarray(target, dtype=np.float64)[:, None])
-    return float(1 - ((truth - found) ** 2).sum() / ((truth - truth.mean()) ** 2).sum())
+    return float(1 - ((truth - predicted) ** 2).sum() / ((truth - truth.mean()) ** 2).sum())
 
 
 def _plain_score(file: Opened) -> float:
@@ -224,17 +224,17 @@ def prediction_rows(model: Fitted, data: str, *, ids: str | None = None,
         ids = next((c.name for c in model.schema.columns if isinstance(c, Id) and c.name in table.cells), None)
     features = encode_features(table, model.schema)
     try:
-        found = model.predict(features)
+        predicted = model.predict(features)
     except InputError as error:
         raise InputError("data file", error.rule.removesuffix(".")) if error.argument == "x" else error from None
     if not isinstance(model, FittedLinear) or not isinstance(model.answers, Labels):
-        return _beside(table, ids, ["prediction"], [[f"{value:.6g}"] for value in found])
+        return _beside(table, ids, ["prediction"], [[f"{value:.6g}"] for value in predicted])
     if threshold is not None:
         other = replace(model.answers, threshold=threshold_of(threshold, len(model.answers.values)))
-        found = other.of(model.scores(features))
+        predicted = other.of(model.scores(features))
     header = ["prediction", *(f"probability_{name}" for name in model.answers.values)]
     chances = model.probabilities(features)
-    pairs = zip(found, chances, strict=True)
+    pairs = zip(predicted, chances, strict=True)
     return _beside(table, ids, header, [[str(label), *(f"{chance:.6g}" for chance in row)] for label, row in pairs])
 
 

@@ -15,20 +15,20 @@ VARIABLES = ("JAX_DUMP_IR_TO", "JAX_DEBUG_LOG_MODULES", "JAX_LOG_COMPILES", "JAX
 
 def exposures() -> tuple[str, ...]:
     """What is set that would write memory or programs to disk, in words."""
-    found = [f"{name} is set" for name in VARIABLES if os.environ.get(name, "0").lower() not in ("", "0", "false")]
-    found += [f"XLA_FLAGS holds {flag}" for flag in FLAGS if flag in os.environ.get("XLA_FLAGS", "")]
+    risks = [f"{name} is set" for name in VARIABLES if os.environ.get(name, "0").lower() not in ("", "0", "false")]
+    risks += [f"XLA_FLAGS holds {flag}" for flag in FLAGS if flag in os.environ.get("XLA_FLAGS", "")]
     try:
         import resource
 
         if resource.getrlimit(resource.RLIMIT_CORE)[0] != 0:
-            found.append("a crash writes a core dump (ulimit -c 0 prevents it)")
+            risks.append("a crash writes a core dump (ulimit -c 0 prevents it)")
     except ImportError:  # Windows has no such limit
         pass
-    return tuple(found)
+    return tuple(risks)
 
 
 def warn_of_dumps() -> None:
     """Warn where hidden parameters, gradients or records could reach a disk without anybody writing them."""
-    found = exposures()
-    if found:
-        warnings.warn("hidden state could be written to disk: " + "; ".join(found), ExposureWarning, stacklevel=2)
+    risks = exposures()
+    if risks:
+        warnings.warn("hidden state could be written to disk: " + "; ".join(risks), ExposureWarning, stacklevel=2)

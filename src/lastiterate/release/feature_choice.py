@@ -49,11 +49,11 @@ class FeatureChoice:
             return ""
         rows = replace(task, features=self.other.width, row_norm=self.other.norm)
         try:
-            found = consider(rows, epsilon=budget.epsilon, delta=budget.delta_for(task.n), adjacency=budget.adjacency,
+            rival = consider(rows, epsilon=budget.epsilon, delta=budget.delta_for(task.n), adjacency=budget.adjacency,
                              time_budget=budget.time_budget, stream=stream).best
         except InputError as error:
             return f"{self.other.words}, {self.other.width} numbers in a row, cannot be planned for: {error}"
-        (here, what), (there, _) = _predicted(best), _predicted(found)
+        (here, what), (there, _) = _predicted(best), _predicted(rival)
         wider = "these" if task.features > self.other.width else "those"
         return (f"noise is predicted to cost {here:.2g} of {what} with {task.features} numbers in a row, and "
                 f"{there:.2g} with {self.other.width} ({self.other.words}): {wider} pay where they bring the best "
@@ -62,8 +62,8 @@ class FeatureChoice:
 
 def _predicted(plan: Plan) -> tuple[float, str]:
     """What a plan loses by its noise, on the planner's public reference problem."""
-    found = predicted_scores(plan.certificate.run, plan.risk)
-    return (plan.risk, "loss") if found is None else (found.log_loss, "log loss")
+    scores = predicted_scores(plan.certificate.run, plan.risk)
+    return (plan.risk, "loss") if scores is None else (scores.log_loss, "log loss")
 
 
 def chosen(schema: Schema, features: str, shape: tuple[int, ...], n: int, budget: Budget) -> FeatureChoice:
@@ -79,16 +79,16 @@ def chosen(schema: Schema, features: str, shape: tuple[int, ...], n: int, budget
     by_schema = features == AUTO and bool(schema.features)
     maps = schema.features if by_schema else automatic_maps(fields, resolved) if features == AUTO else maps_named(
         features, fields, resolved)
-    found = replace(schema, features=maps).shaped(shape)
-    other = _other(found, shape, resolved)
+    mapped = replace(schema, features=maps).shaped(shape)
+    other = _other(mapped, shape, resolved)
     if by_schema:
-        return FeatureChoice(found, PLAIN, f"the schema says {described(maps)}", other)
+        return FeatureChoice(mapped, PLAIN, f"the schema says {described(maps)}", other)
     if features != AUTO:
-        return FeatureChoice(found, PLAIN, f"{described(maps)}: asked for", other)
-    wide, many = found.form(shape).width, len(fields)
+        return FeatureChoice(mapped, PLAIN, f"{described(maps)}: asked for", other)
+    wide, many = mapped.form(shape).width, len(fields)
     why = f"{n} records and this budget (records times mu {resolved:.3g}) " + (
         f"carry {wide} numbers of {many} fields" if maps else f"do not carry more than {wide} numbers in a row")
-    return FeatureChoice(found, PLAIN, f"{described(maps)}: {why}", other)
+    return FeatureChoice(mapped, PLAIN, f"{described(maps)}: {why}", other)
 
 
 def _other(schema: Schema, shape: tuple[int, ...], resolved: float) -> OtherRows | None:

@@ -56,28 +56,28 @@ class Stored:
         **Guarantee:** where it is empty, weights and description are those the certificate was written for. Whether its
         numbers follow from the description is for ``verify`` to recompute.
         """
-        found = [f"{name} is not the file that was certified" for name, entry in HASHES.items()
+        flaws = [f"{name} is not the file that was certified" for name, entry in HASHES.items()
                  if self.hashes[name] != self.certificate.get(entry)]
         if self.certificate.get("content_sha256") != content_hash(self.certificate):
-            found.append("the content hash does not match: something in the certificate was changed")
+            flaws.append("the content hash does not match: something in the certificate was changed")
         subject = entry_of(self.certificate)
         if json.dumps(self.model.get(subject)) != json.dumps(self.certificate[subject]):
-            found.append(f"{MODEL} describes another {subject} than the certificate")
-        return found
+            flaws.append(f"{MODEL} describes another {subject} than the certificate")
+        return flaws
 
     def tensors(self) -> dict[str, np.ndarray]:
         """The arrays of the weights file, by name; anything but finite floating-point numbers is refused."""
         from safetensors.numpy import load as unpack
 
         try:
-            found = unpack(self.weights)
+            arrays = unpack(self.weights)
         except Exception as error:  # the format's parser raises several kinds on damaged bytes
             raise InputError(WEIGHTS, "must hold arrays in the safetensors format", str(error)[:80]) from None
-        for name, array in found.items():
+        for name, array in arrays.items():
             if array.dtype.kind != "f" or not np.isfinite(array).all():
                 raise InputError(WEIGHTS, "must hold finite floating-point numbers", f"{name}: {array.dtype}",
                                  "the library writes no others")
-        return found
+        return arrays
 
 
 def write(folder: str | Path, tensors: dict[str, np.ndarray], model: dict[str, Any], certificate: Certificate,
@@ -145,9 +145,9 @@ def _hold(draft: Path) -> int | None:
 
 def _draft(where: Path) -> Path:
     """A new hidden folder beside ``where``, of mode 0700."""
-    found = Path(tempfile.mkdtemp(prefix=f".{where.name}-", suffix=UNFINISHED, dir=where.parent))
-    interrupts.unfinished.add(found)
-    return found
+    draft = Path(tempfile.mkdtemp(prefix=f".{where.name}-", suffix=UNFINISHED, dir=where.parent))
+    interrupts.unfinished.add(draft)
+    return draft
 
 
 def reserved(where: Path, size: int) -> Path:

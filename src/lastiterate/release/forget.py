@@ -88,9 +88,9 @@ def forget(
     check_classes(target, gone)
     plan = planned_for(before, len(gone), epsilon=epsilon, delta=stated, most=passes)
     charging = charging_of(ledger=ledger, dataset=dataset, purpose="forget")
-    found = finish(UNLEARNED, ordered(before, plan, (rows, target), gone, stated, charging, seed, progress))
-    assert isinstance(found, FittedUnlearned)
-    return found
+    after = finish(UNLEARNED, ordered(before, plan, (rows, target), gone, stated, charging, seed, progress))
+    assert isinstance(after, FittedUnlearned)
+    return after
 
 
 def planned_for(before: Trained, removed: int, *, epsilon: float, delta: float, most: int) -> Forgetting:
@@ -107,9 +107,9 @@ def planned_for(before: Trained, removed: int, *, epsilon: float, delta: float, 
 def with_nothing_done(own: Guarantee | None, removed: int | None, delta: float) -> str:
     """What a model's own differential privacy says of so many records (``None``: of any one of them)."""
     alone = None if own is None else own.under("zero-out")
-    found = math.inf if alone is None else alone.group(removed or 1, delta)
+    bound = math.inf if alone is None else alone.group(removed or 1, delta)
     which = "each of these records" if removed is None else "these records together"
-    return "" if not math.isfinite(found) else (f"; its own differential privacy gives epsilon {rounded_up(found)} at "
+    return "" if not math.isfinite(bound) else (f"; its own differential privacy gives epsilon {rounded_up(bound)} at "
                                                 f"delta {delta:g} for {which}, with nothing done")
 
 
@@ -171,10 +171,10 @@ def places(remove: Sequence[int] | np.ndarray, records: int) -> tuple[int, ...]:
     if given.min() < 0 or given.max() >= records:
         raise InputError("remove", f"must name records of the data, 0 .. {records - 1}", None,
                          "is it the data set that the model was trained on?")
-    found = tuple(np.unique(given).tolist())
-    if len(found) == records:
+    gone = tuple(np.unique(given).tolist())
+    if len(gone) == records:
         raise InputError("remove", "must leave some records", None, "delete the model instead")
-    return found
+    return gone
 
 
 def check_classes(target: np.ndarray, gone: tuple[int, ...]) -> None:

@@ -76,9 +76,9 @@ def forget_file(asked: Request, *, charging: Charging, progress: Progress | None
     later = None if not asked.reserve else planned_for(
         replace(before, earlier=plan.subject.requests), asked.reserve, epsilon=asked.epsilon, delta=delta,
         most=asked.passes)
-    found = executed(UNLEARNED, ordered(before, plan, (rows, target), gone, delta, charging, progress=progress))
-    assert isinstance(found, FittedUnlearned)
-    return Forgot(found, plan, asked.reserve, later, *_paid(plan, delta))
+    after = executed(UNLEARNED, ordered(before, plan, (rows, target), gone, delta, charging, progress=progress))
+    assert isinstance(after, FittedUnlearned)
+    return Forgot(after, plan, asked.reserve, later, *_paid(plan, delta))
 
 
 def _paid(plan: Forgetting, delta: float) -> tuple[float | None, float | None]:

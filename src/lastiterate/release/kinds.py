@@ -119,12 +119,12 @@ def kind_for(model: object) -> Kind:
     for library, package in LATE.items():
         if library in sys.modules:
             import_module(package)
-    found = next((kind for kind in reversed(KINDS.values()) if kind.trained and kind.home.knows(model)), None)
-    if found is None:
+    row = next((kind for kind in reversed(KINDS.values()) if kind.trained and kind.home.knows(model)), None)
+    if row is None:
         raise InputError("model", "must be a nested structure of NumPy or JAX arrays", type(model).__name__,
                          "models of other libraries need their package to be imported first (of torch, give a "
                          "torch.nn.Module itself and loss(output, *rest))")
-    return found
+    return row
 
 
 def kind_of(model: dict[str, Any], certificate: dict[str, Any]) -> Kind:

@@ -98,9 +98,9 @@ class FittedLinear(Fitted):
         charging.charge(CountCharge(run, wanted, run.adjacency), delta=self.delta)
         right = self.predict(x) == np.asarray(y)
         numbers = noisy_numbers(right, by, wanted, fresh_key())
-        found = replace(self, proof=proof, run=run, counted=(*self.counted, *numbers))
-        charging.finish(found)
-        return found
+        model = replace(self, proof=proof, run=run, counted=(*self.counted, *numbers))
+        charging.finish(model)
+        return model
 
     def contents(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         tensors = {"weights": self.released.weights}
@@ -172,10 +172,10 @@ def _arrays(order: Order) -> tuple[np.ndarray, np.ndarray]:
 def fit(order: Order, key: Key | None) -> FittedLinear:
     """Execute the run on rows (n, d) and targets (n,), or on a source of them, and release its last iterate."""
     run = order.certificate.run
-    found = FittedLinear(proof=order.certificate, delta=order.delta, schema=order.schema, exact=order.exact, run=run,
+    model = FittedLinear(proof=order.certificate, delta=order.delta, schema=order.schema, exact=order.exact, run=run,
                          released=_executed(order, key), answers=_indices_of(run) if order.answers is None
                          else order.answers)
-    return found if order.places is None or order.exact else replace(found, counted=_counted(found, order))
+    return model if order.places is None or order.exact else replace(model, counted=_counted(model, order))
 
 
 def _executed(order: Order, key: Key | None) -> Model:
@@ -202,16 +202,16 @@ def _executed(order: Order, key: Key | None) -> Model:
     return execute(run, rows, target, key, order.progress, keeper)
 
 
-def _counted(found: FittedLinear, order: Order) -> tuple[float, ...]:
+def _counted(model: FittedLinear, order: Order) -> tuple[float, ...]:
     """The noisy count of right answers on the records that are kept for it.
 
     **Guarantee:** a run that goes on from a checkpoint gives the number that it gave before: it was charged for one.
     """
-    assert order.places is not None and isinstance(found.answers, Labels)
+    assert order.places is not None and isinstance(model.answers, Labels)
     rows, target = (part[order.places[1]] for part in order.data)
-    right = found.predict(rows) == np.asarray(found.answers.values)[target]
+    right = model.predict(rows) == np.asarray(model.answers.values)[target]
     # several processes release one number
-    return noisy_numbers(right, None, found.run.counts[0], Devices(order.devices).same_key(_count_key(order)))
+    return noisy_numbers(right, None, model.run.counts[0], Devices(order.devices).same_key(_count_key(order)))
 
 
 def _count_key(order: Order) -> Key:

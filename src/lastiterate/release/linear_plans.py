@@ -125,12 +125,12 @@ def planned(task: Task, budget: Budget, algorithm: Algorithm = AUTOMATIC, *, rep
     run = algorithm.described(budget.asked(task), exact=exact)
     if exact and run is not None:
         return Planned(calibrate_exactly(run, epsilon=budget.epsilon, delta=delta), delta)
-    found = _chosen(task, budget, stream, shared) if run is None else _given(task, budget, run, stream, shared)
+    plan = _chosen(task, budget, stream, shared) if run is None else _given(task, budget, run, stream, shared)
     if places is None or report_accuracy is None:
-        return found
+        return plan
     count = count_for(report_accuracy, budget.epsilon, delta, len(places[1]), rows_per_unit=task.rows_per_unit)
-    both = replace(found.certificate.run, counts=(count,))
-    return replace(found, certificate=calibrate(both, epsilon=budget.epsilon, delta=delta), places=places)
+    both = replace(plan.certificate.run, counts=(count,))
+    return replace(plan, certificate=calibrate(both, epsilon=budget.epsilon, delta=delta), places=places)
 
 
 def candidate(task: Task, budget: Budget, algorithm: Algorithm, shared: SharedBudget | None

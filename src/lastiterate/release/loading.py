@@ -35,8 +35,8 @@ def load(folder: str | Path, like: object = None) -> Fitted:
     if not isinstance(delta, float) or not 0 < delta < 1:
         raise InputError("certificate", "must state a delta strictly between 0 and 1", delta)
     word = stored.certificate.get("word")
-    found = kind.read(stored, like)
-    return found if word is None else found.saying(word)
+    model = kind.read(stored, like)
+    return model if word is None else model.saying(word)
 
 
 def verify(path: str | Path, *, key: str | Path | None = None, chain: Iterable[str | Path] = ()) -> Checked:
@@ -57,15 +57,15 @@ def verify(path: str | Path, *, key: str | Path | None = None, chain: Iterable[s
         return Certificate.check(body)
     stored = folders.read(place)
     kind = kind_of(stored.model, stored.certificate)
-    found = Certificate.check(stored.certificate)
+    checked = Certificate.check(stored.certificate)
     signed = signature_problems(place, key=key, chain=chain) if key is not None or chain else ()
     changed, uncovered = manifest.compared(place, stored.model["format"] != 2)
-    problems = dict.fromkeys((*signed, *stored.damage(), *found.problems, *changed))
+    problems = dict.fromkeys((*signed, *stored.damage(), *checked.problems, *changed))
     if not problems:  # a model that nobody can load is no release
         problems = dict.fromkeys(_unreadable(kind, stored))
         if kind.missing is not None:
             uncovered = (*uncovered, f"whether the weights make a model, for {kind.missing} is not installed")
-    return replace(found, problems=tuple(problems), uncovered=uncovered)
+    return replace(checked, problems=tuple(problems), uncovered=uncovered)
 
 
 def _unreadable(kind: Kind, stored: folders.Stored) -> tuple[str, ...]:
@@ -86,9 +86,9 @@ def sign(folder: str | Path, *, key: str | Path, certificate: str | Path | None 
 
     ``certificate``, ``chain``: a certificate of the key, and those that vouch for it.
     """
-    found = verify(folder)
-    if not folders.as_path(folder, "model").is_dir() or not found.holds:
+    checked = verify(folder)
+    if not folders.as_path(folder, "model").is_dir() or not checked.holds:
         raise InputError(
-            "model", "must be a folder that verifies before it is signed", next(iter(found.problems), None)
+            "model", "must be a folder that verifies before it is signed", next(iter(checked.problems), None)
         )
     return sign_folder(folder, key=key, certificate=certificate, chain=chain)

@@ -85,8 +85,8 @@ KNOWN = ("weights.safetensors", "model.json", "certificate.json", SIGNATURE)
 
 
 def _listed(content: bytes) -> dict[str, str]:
-    found = strict_json.loads(content, MANIFEST)
-    listed = found.get("sha256") if strict_json.is_object(found) else None
+    body = strict_json.loads(content, MANIFEST)
+    listed = body.get("sha256") if strict_json.is_object(body) else None
     if not strict_json.is_object(listed) or not all(isinstance(digest, str) for digest in listed.values()) \
             or any(Path(name).name != name for name in listed) or _form(listed) != content:
         raise InputError(MANIFEST, "must be the list that was written with the folder", None, "it was changed")

@@ -73,15 +73,15 @@ def polished(training: RidgeMinimiser, x: np.ndarray, y: np.ndarray, coefficient
     def objective(flat: np.ndarray) -> tuple[float, np.ndarray]:
         return mean_loss(training, x, y, flat.reshape(shape))
 
-    found: np.ndarray = coefficients.ravel()
+    weights: np.ndarray = coefficients.ravel()
     for _ in range(3):
-        if np.linalg.norm(objective(found)[1]) <= training.residual:
-            return found.reshape(shape)
-        found = np.asarray(cast(Any, minimize(objective, found, jac=True, method="L-BFGS-B", options={
-            "maxiter": MOST_STEPS, "maxfun": 2 * MOST_STEPS, "gtol": training.residual / (2 * found.size**0.5),
+        if np.linalg.norm(objective(weights)[1]) <= training.residual:
+            return weights.reshape(shape)
+        weights = np.asarray(cast(Any, minimize(objective, weights, jac=True, method="L-BFGS-B", options={
+            "maxiter": MOST_STEPS, "maxfun": 2 * MOST_STEPS, "gtol": training.residual / (2 * weights.size**0.5),
             "ftol": 1e-17 * size, "maxcor": 30})).x)
-    if np.linalg.norm(objective(found)[1]) <= training.residual:
-        return found.reshape(shape)
+    if np.linalg.norm(objective(weights)[1]) <= training.residual:
+        return weights.reshape(shape)
     raise InputError("model", "must be the minimiser of its objective on these data, up to rounding", None,
                      "fit it on the data that are given, with a larger max_iter or a larger ridge")
 

@@ -162,10 +162,10 @@ def _opened_stream(data: str, schema: Schema | None, test: str | None, row_norm:
     if units is not None:
         raise InputError("unit", "cannot be bounded where a file is read piece by piece", units.column,
                          "write a file with at most so many rows of each unit first (lastiterate.kept_rows)")
-    found = open_stream(data, schema)
-    choice = None if choose is None else choose(schema, found.shape or (len(found.names),), len(found))
+    file = open_stream(data, schema)
+    choice = None if choose is None else choose(schema, file.shape or (len(file.names),), len(file))
     schema = schema if choice is None else choice.schema
-    source = Encoded(found, schema)
+    source = Encoded(file, schema)
     if len(source) < 2:
         raise InputError("data file", "must hold at least two records", len(source))
     held = None if test is None else _public_test(test, schema, source.form.width)
@@ -205,13 +205,13 @@ def schema_for(data: str, path: Path | None, *, target: str | None, classes: str
     if path is None:
         check_readable(data)  # a bad file is reported first
         raise needs_schema(data)
-    found = Schema.read(path)
+    schema = Schema.read(path)
     if target is not None:
-        found = found.predicting(target)
+        schema = schema.predicting(target)
     if classes is not None:
-        found = replace(found, classes=tuple(name.strip() for name in classes.split(",")), target_range=None)
-    _check_fits(model, found)
-    return found
+        schema = replace(schema, classes=tuple(name.strip() for name in classes.split(",")), target_range=None)
+    _check_fits(model, schema)
+    return schema
 
 
 def _check_fits(model: str | None, schema: Schema) -> None:

@@ -50,12 +50,12 @@ def executed(kind: Kind, order: Order) -> Fitted:
     with order.charging.reading():
         order = order.opened()
         remembered = composition_reminder.REMINDER.begins(order.data, order.seed, tables=kind.tables)
-        found = kind.home.fit(order, key)
+        model = kind.home.fit(order, key)
     composition_reminder.REMINDER.after(remembered)
     if (kind.tables or order.kept is not None) and not order.in_pieces:  # behind what a checkpoint refuses
         order.charging.remember(order.data if order.kept is None else order.kept)
-    added = (*order.caveats, *found.conditions, *(() if order.seed is None else (SEED,)))
-    return replace(found, proof=replace(order.certificate, caveats=(*order.certificate.caveats, *added)))
+    added = (*order.caveats, *model.conditions, *(() if order.seed is None else (SEED,)))
+    return replace(model, proof=replace(order.certificate, caveats=(*order.certificate.caveats, *added)))
 
 
 def checked(kind: Kind, order: Order) -> Order:
@@ -93,6 +93,6 @@ def check_in_pieces(kind: Kind, devices: object, exact: bool) -> None:
 
 def finish(kind: Kind, order: Order) -> Fitted:
     """``executed``, for models that are out when they are in the caller's hands."""
-    found = executed(kind, order)
-    order.charging.finish(found)
-    return found
+    model = executed(kind, order)
+    order.charging.finish(model)
+    return model

@@ -102,12 +102,12 @@ def units_as_records(data: tuple[Any, ...], unit: object, rows: int) -> tuple[np
         raise InputError("unit", "must name the unit of every row", len(names))
     kept = kept_rows(names, rows)
     # in the order in which they appear: a unit that is exchanged leaves all others where they are
-    found, first, which = np.unique(names[kept], return_index=True, return_inverse=True)
+    units, first, which = np.unique(names[kept], return_index=True, return_inverse=True)
     which = np.argsort(np.argsort(first))[which]
     order = np.argsort(which, kind="stable")
-    starts = np.searchsorted(which[order], np.arange(len(found)))
+    starts = np.searchsorted(which[order], np.arange(len(units)))
     place = np.arange(len(order)) - starts[which[order]]
-    present = np.zeros((len(found), rows), dtype=np.float32)
+    present = np.zeros((len(units), rows), dtype=np.float32)
     present[which[order], place] = 1.0
     shaped: list[np.ndarray] = []
     for part in arrays:

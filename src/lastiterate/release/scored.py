@@ -114,12 +114,12 @@ def _check_length(name: str, shape: tuple[int, ...], count: Count) -> None:
 
 def accuracies(counts: tuple[Count, ...], counted: tuple[float, ...]) -> tuple[Accuracy, ...]:
     """What all released numbers of a run's counts say, in their order."""
-    found, at = list[Accuracy](), 0
+    scores, at = list[Accuracy](), 0
     for count in counts:
         said = counted[at:at + count.numbers]
         at += count.numbers
-        found += [accuracy(count, *said)] if isinstance(count, NoisyCount) else _of_groups(count, said)
-    return tuple(found)
+        scores += [accuracy(count, *said)] if isinstance(count, NoisyCount) else _of_groups(count, said)
+    return tuple(scores)
 
 
 def accuracy(count: NoisyCount, counted: float) -> Accuracy:
@@ -142,15 +142,15 @@ def _of_groups(count: NoisyGroups, counted: tuple[float, ...]) -> list[Accuracy]
     (four sides together are exceeded with probability ``NOISE_PART``)."""
     from scipy.stats import norm  # pyright: ignore
 
-    found = list[Accuracy]()
+    scores = list[Accuracy]()
     reach = count.noise_multiplier * float(norm.ppf(1 - NOISE_PART / 4))  # pyright: ignore
     for name, right, wrong in zip(count.groups, counted[::2], counted[1::2], strict=True):
         least = [min(count.records, max(0, math.floor(one - reach))) for one in (right, wrong)]
         most = [min(count.records, max(0, math.ceil(one + reach))) for one in (right, wrong)]
         low, high = _binomial(least[0], most[1])[0], _binomial(most[0], least[1])[1]
         value = max(0.0, right) / max(1.0, max(0.0, right) + max(0.0, wrong))
-        found.append(Accuracy(min(high, max(low, value)), low, high, max(0, round(right + wrong)), False, name))
-    return found
+        scores.append(Accuracy(min(high, max(low, value)), low, high, max(0, round(right + wrong)), False, name))
+    return scores
 
 
 def _binomial(right: int, wrong: int) -> tuple[float, float]:

@@ -21,14 +21,14 @@ SYSTEM = "the operating system's generator; Gaussian noise of double precision b
 
 def recorded(generator: str) -> dict[str, str]:
     """The day, names and versions; the process's own word, which no computation can check."""
-    found = {WRITTEN: datetime.now(UTC).date().isoformat(), "python": platform.python_version(),
+    facts = {WRITTEN: datetime.now(UTC).date().isoformat(), "python": platform.python_version(),
              "platform": platform.system(), "generator": generator, "lastiterate_sha256": own_files()}
     for name in LIBRARIES:
         try:
-            found[name] = metadata.version(name)
+            facts[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return facts
 
 
 @cache

@@ -96,8 +96,8 @@ class FittedNetwork(Fitted):
                 f"{self.run.steps} steps, n = {self.run.n}")
 
 
-def _arrays(found: object) -> Any:
-    return jax.tree.map(np.asarray, found)
+def _arrays(pytree: object) -> Any:
+    return jax.tree.map(np.asarray, pytree)
 
 
 def knows(model: object) -> bool:

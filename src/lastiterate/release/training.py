@@ -116,13 +116,13 @@ def train(
     charging = charging_of(ledger=ledger, dataset=dataset, checkpoint=checkpoint, every=checkpoint_every,
                            key_file=checkpoint_key)
     with steps_bar("training") if progress is True else nullcontext(progress or None) as shown:
-        found = finish(kind, Order(
+        fitted = finish(kind, Order(
             certificate=certificate, data=data, delta=stated, model=model, loss=loss, exact=secure_noise, seed=seed,
             microbatch=microbatch, optimizer=optimizer, augment=augment, progress=shown, charging=charging,
             devices=devices, unit=unit,
             scratch=None if scratch is None else as_path(scratch, "scratch"),
             caveats=(loss.caveat,) if isinstance(loss, UnitLoss) else ()))
-    return found if said is None else found.saying(said)
+    return fitted if said is None else fitted.saying(said)
 
 
 def _check_arguments(run: Run, *, epsilon: float | None, delta: float | None, seed: int | None, secure_noise: bool,

@@ -36,11 +36,11 @@ def described(params: object) -> tuple[list[dict[str, Any]], dict[str, np.ndarra
 
 def rebuilt(leaves: object, tensors: dict[str, np.ndarray]) -> Any:
     """The arrays in nested dictionaries (of keys and attributes) and lists."""
-    found = _placed(leaves, tensors)
-    if [place for place, _ in found] == [()]:
-        return found[0][1]
+    placed = _placed(leaves, tensors)
+    if [place for place, _ in placed] == [()]:
+        return placed[0][1]
     root: dict[Step, Any] = {}
-    for place, array in found:
+    for place, array in placed:
         node = root
         for step in place[:-1]:
             node = node.setdefault(step, {})
@@ -54,17 +54,17 @@ def rebuilt(leaves: object, tensors: dict[str, np.ndarray]) -> Any:
 
 def into(like: object, leaves: object, tensors: dict[str, np.ndarray]) -> Any:
     """The arrays in the structure of ``like``, which must have arrays of the same shapes in the same places."""
-    found = dict(_placed(leaves, tensors))
+    arrays = dict(_placed(leaves, tensors))
     wanted = dict(_arrays(like))
-    if found.keys() != wanted.keys():
-        strange = sorted(map(str, found.keys() ^ wanted.keys()))
+    if arrays.keys() != wanted.keys():
+        strange = sorted(map(str, arrays.keys() ^ wanted.keys()))
         raise InputError("like", "must have arrays in the same places as the model", strange[0])
     for place, leaf in wanted.items():
-        if np.shape(leaf) != found[place].shape:
-            raise InputError("like", f"must have arrays of the model's shapes, {found[place].shape} at {place}",
+        if np.shape(leaf) != arrays[place].shape:
+            raise InputError("like", f"must have arrays of the model's shapes, {arrays[place].shape} at {place}",
                              np.shape(leaf))
     paths, tree = jax.tree_util.tree_flatten_with_path(like)
-    return jax.tree.unflatten(tree, [found.get(_steps(path), leaf) for path, leaf in paths])
+    return jax.tree.unflatten(tree, [arrays.get(_steps(path), leaf) for path, leaf in paths])
 
 
 def _arrays(params: object) -> list[tuple[tuple[Step, ...], Any]]:
@@ -92,16 +92,16 @@ def _placed(leaves: object, tensors: dict[str, np.ndarray]) -> list[tuple[tuple[
     """What a file says about its arrays, checked."""
     if not isinstance(leaves, list) or not leaves:
         raise _damaged("no list of arrays")
-    found: list[tuple[tuple[Step, ...], np.ndarray]] = []
+    placed: list[tuple[tuple[Step, ...], np.ndarray]] = []
     for leaf in leaves:
         match leaf:
             case {"path": [*steps], "dtype": str() as dtype, "array": str() as name} if name in tensors:
-                found.append((tuple(map(_checked, steps)), _narrowed(tensors[name], dtype)))
+                placed.append((tuple(map(_checked, steps)), _narrowed(tensors[name], dtype)))
             case _:
                 raise _damaged("an array without a place")
-    if len(found) != len(tensors) or len({place for place, _ in found}) != len(found):
+    if len(placed) != len(tensors) or len({place for place, _ in placed}) != len(placed):
         raise _damaged("another number of arrays than places")
-    return found
+    return placed
 
 
 def _checked(step: object) -> Step:

@@ -62,12 +62,12 @@ class FittedSelected(FittedLinear):
 
 def read(stored: Stored, like: object = None) -> FittedSelected:
     """The model in a folder."""
-    found = read_linear(stored, like)
+    model = read_linear(stored, like)
     selection = Selection.from_dict(stored.model["selection"])
-    if found.run not in selection.candidates:
+    if model.run not in selection.candidates:
         raise InputError("model", "must be one of the candidates of its certificate", None, "train again")
-    return FittedSelected(proof=Written(stored.certificate), delta=found.delta, schema=found.schema, run=found.run,
-                          released=found.released, answers=found.answers, selection=selection)
+    return FittedSelected(proof=Written(stored.certificate), delta=model.delta, schema=model.schema, run=model.run,
+                          released=model.released, answers=model.answers, selection=selection)
 
 
 def planned(candidates: Sequence[Candidate], *, epsilon: float, delta: float, law: Runs, held_out: int,
@@ -79,9 +79,9 @@ def planned(candidates: Sequence[Candidate], *, epsilon: float, delta: float, la
     for _ in range(PATIENCE):
         noise = _score_noise(share, inner)
         runs = tuple(dict.fromkeys(candidate(share, inner).run for candidate in candidates))
-        found = Certificate(Selection(runs, law, held_out, noise, STEPS if regression else 1))
-        if found.epsilon(delta) <= epsilon:
-            return found
+        proof = Certificate(Selection(runs, law, held_out, noise, STEPS if regression else 1))
+        if proof.epsilon(delta) <= epsilon:
+            return proof
         share *= 0.95
     raise NotCertified("no budget of a single run keeps the whole: ask for a larger epsilon, or for fewer runs")
 
@@ -158,11 +158,11 @@ def _draws(chosen: Selection, seed: int | None) -> Iterator[tuple[Run, Any, Bits
         yield run, key, Bits(derived(secret, "scores"), number), bits.integer(128)
 
 
-def _score(found: np.ndarray, target: np.ndarray, answers: Labels | Range | Scores, unit: int) -> int:
+def _score(raw_scores: np.ndarray, target: np.ndarray, answers: Labels | Range | Scores, unit: int) -> int:
     """The sum over records of a whole number in [0, unit]: correct labels, or the unit less the squared error."""
     if isinstance(answers, Labels):
-        return int((picked(answers.probabilities(found), answers.threshold) == target).sum())
-    error = (np.clip(found[:, 0], -1, 1) - np.clip(target, -1, 1)) / 2
+        return int((picked(answers.probabilities(raw_scores), answers.threshold) == target).sum())
+    error = (np.clip(raw_scores[:, 0], -1, 1) - np.clip(target, -1, 1)) / 2
     return int((unit - np.ceil(np.clip(error**2, 0, 1) * unit)).sum())
 
 

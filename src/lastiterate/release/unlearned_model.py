@@ -68,10 +68,10 @@ def check(order: Order) -> Order:
 
 
 def _subject(order: Order) -> Unlearning:
-    found = order.certificate.subject
-    if not isinstance(found, Unlearning) or not isinstance(order.model, Before):
-        raise InputError("certificate", "must be about forgetting", found.word, "lastiterate.forget makes one")
-    return found
+    subject = order.certificate.subject
+    if not isinstance(subject, Unlearning) or not isinstance(order.model, Before):
+        raise InputError("certificate", "must be about forgetting", subject.word, "lastiterate.forget makes one")
+    return subject
 
 
 def fit(order: Order, key: Key | None) -> FittedUnlearned:
@@ -106,8 +106,8 @@ def without(rows: np.ndarray, target: np.ndarray, removed: tuple[int, ...], n: i
 
 def read(stored: Stored, like: object = None) -> FittedUnlearned:
     """The model in a folder."""
-    found, unlearning = read_linear(stored, like), Unlearning.from_dict(stored.model["unlearning"])
-    if found.run != scored_by(unlearning):
+    model, unlearning = read_linear(stored, like), Unlearning.from_dict(stored.model["unlearning"])
+    if model.run != scored_by(unlearning):
         raise InputError("model", "must be scored by the run of its certificate", None, "forget again")
-    return FittedUnlearned(proof=Written(stored.certificate), delta=found.delta, schema=found.schema, run=found.run,
-                           released=found.released, answers=found.answers, unlearning=unlearning)
+    return FittedUnlearned(proof=Written(stored.certificate), delta=model.delta, schema=model.schema, run=model.run,
+                           released=model.released, answers=model.answers, unlearning=unlearning)

@@ -47,10 +47,10 @@ def cyclonedx(subject: Subject) -> dict[str, str]:
     body = subject.body
     hashes = [{"alg": "SHA-256", "content": body[entry]} for entry in HASHES.values() if body.get(entry)]
     score = stated_by_releaser(subject, "accuracy")
-    metrics = [{"type": "accuracy, counted with noise that epsilon pays for", "value": f"{found.value:.4g}",
-                "confidenceInterval": {"lowerBound": f"{found.low:.4g}", "upperBound": f"{found.high:.4g}"},
-                **({"slice": found.group} if found.group else {})}
-               for found in subject.accuracies] or ([] if score == UNSTATED else [{"type": "score", "value": score}])
+    metrics = [{"type": "accuracy, counted with noise that epsilon pays for", "value": f"{accuracy.value:.4g}",
+                "confidenceInterval": {"lowerBound": f"{accuracy.low:.4g}", "upperBound": f"{accuracy.high:.4g}"},
+                **({"slice": accuracy.group} if accuracy.group else {})}
+               for accuracy in subject.accuracies] or ([] if score == UNSTATED else [{"type": "score", "value": score}])
     risk = {"name": "somebody learns from the model whether a record was used",
             "mitigationStrategy": f"differential privacy: {claim(subject)}"}
     card = {"modelParameters": {"approach": {"type": "supervised"}},
@@ -75,7 +75,7 @@ def spdx(subject: Subject) -> dict[str, str]:
             "createdBy": [f"{base}#tool"]}
     tool = {"type": "SoftwareAgent", "spdxId": f"{base}#tool", "creationInfo": "_:creation",
             "name": f"lastiterate {_version(subject)}"}
-    scores = [{"type": "DictionaryEntry", "key": "accuracy", "value": str(found)} for found in subject.accuracies]
+    scores = [{"type": "DictionaryEntry", "key": "accuracy", "value": str(score)} for score in subject.accuracies]
     package: dict[str, Any] = {
         "type": "ai_AIPackage", "spdxId": f"{base}#model", "creationInfo": "_:creation", "name": subject.name,
         "software_packageVersion": body["content_sha256"][:12], "software_primaryPurpose": "model",

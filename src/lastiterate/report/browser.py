@@ -22,10 +22,10 @@ NAMES = {HASHES[WEIGHTS]: WEIGHTS, HASHES[MODEL]: MODEL}
 
 def data(subject: Subject) -> dict[str, Any]:
     """JSON-ready."""
-    found = tests_of(subject)
+    tests = tests_of(subject)
     hashes = {name: subject.body[entry] for entry, name in NAMES.items() if subject.body.get(entry)}
-    return {"tests": [vars(test) for test in found], "gaussian": closed_forms(subject), "hashes": hashes,
-            "weights": subject.weights, "downloads": downloads(subject, found)}
+    return {"tests": [vars(test) for test in tests], "gaussian": closed_forms(subject), "hashes": hashes,
+            "weights": subject.weights, "downloads": downloads(subject, tests)}
 
 
 @lru_cache(maxsize=4)
@@ -36,16 +36,16 @@ def tests_of(subject: Subject) -> tuple[series.Test, ...]:
     return series.tests(subject.curve, series.strongest(subject.certified, subject.delta), subject.delta)
 
 
-def downloads(subject: Subject, found: tuple[series.Test, ...]) -> dict[str, tuple[str, str]]:
+def downloads(subject: Subject, tests: tuple[series.Test, ...]) -> dict[str, tuple[str, str]]:
     """Files that the page can save: name to text and type."""
     made: dict[str, tuple[str, str]] = {}
     if len(subject.text) <= LONGEST:
         made["certificate.json"] = subject.text, "application/json"
     made["references.bib"] = subject.certified.cite(), "text/plain"
-    if found:
+    if tests:
         text = io.StringIO()
         rows = [("false_positive_rate", "true_positive_rate_at_most", "true_positive_rate_at_least"),
-                *((test.rate, test.at_most, test.at_least) for test in found)]
+                *((test.rate, test.at_most, test.at_least) for test in tests)]
         csv.writer(text, lineterminator="\n").writerows(rows)
         made["trade-off.csv"] = text.getvalue(), "text/csv"
     return made
@@ -54,26 +54,26 @@ def downloads(subject: Subject, found: tuple[series.Test, ...]) -> dict[str, tup
 def closed_forms(subject: Subject) -> list[dict[str, Any]]:
     """What the browser computes again, and the numbers it must find."""
     stated, curve = subject.body["stated"], subject.curve
-    found: list[dict[str, Any]] = []
+    forms: list[dict[str, Any]] = []
     if isinstance(curve, Gdp) and stated["mu"]:
         mu = stated["mu"]["value"]
-        found += [{"kind": "rate", "what": f"true-positive rate at {row['false_positive_rate']:g}", "mu": mu,
+        forms += [{"kind": "rate", "what": f"true-positive rate at {row['false_positive_rate']:g}", "mu": mu,
                    "rate": row["false_positive_rate"], "stated": row["at_most"]}
                   for row in stated["true_positive_rates"]]
-        found.append({"kind": "right", "what": "right guesses", "mu": mu, "stated": stated["right_guesses"]})
+        forms.append({"kind": "right", "what": "right guesses", "mu": mu, "stated": stated["right_guesses"]})
     elif isinstance(curve, GdpMixture) and subject.body["epsilon"] is not None:
-        found.append({"kind": "mixture", "what": f"delta at epsilon {subject.body['epsilon']:.4g}",
+        forms.append({"kind": "mixture", "what": f"delta at epsilon {subject.body['epsilon']:.4g}",
                       "epsilon": curve.epsilon(subject.delta), "mus": curve.mus, "weights": curve.weights,
                       "stated": subject.delta})
     elif isinstance(curve, Rdp):
-        found += _renyi(subject, curve)
+        forms += _renyi(subject, curve)
     for row in stated["guarantees"] if stated["mu"] else list[Any]():
         whole = row["delta"] >= stated["mu"]["for_delta_of_at_least"] and row["epsilon"] is not None
         if whole:
             exact = stated["mu"]["exact"]
-            found.append({"kind": "epsilon" if exact else "above", "what": f"epsilon at delta {row['delta']:g}",
+            forms.append({"kind": "epsilon" if exact else "above", "what": f"epsilon at delta {row['delta']:g}",
                           "delta": row["delta"], "mu": stated["mu"]["value"], "stated": row["epsilon"]})
-    return [*found, *_composition(subject)]
+    return [*forms, *_composition(subject)]
 
 
 def _renyi(subject: Subject, curve: Rdp) -> list[dict[str, Any]]:
@@ -83,29 +83,29 @@ def _renyi(subject: Subject, curve: Rdp) -> list[dict[str, Any]]:
         return [] if math.isfinite(curve.slope) else [
             {"kind": "renyi-table", "what": f"epsilon at delta {row['delta']:g}", "delta": row["delta"],
              "orders": curve.orders, "values": curve.values, "stated": row["epsilon"]} for row in rows[:2]]
-    found = [{"kind": "renyi", "what": f"epsilon at delta {row['delta']:g}", "delta": row["delta"],
+    forms = [{"kind": "renyi", "what": f"epsilon at delta {row['delta']:g}", "delta": row["delta"],
               "slope": curve.slope, "stated": row["epsilon"]} for row in rows]
     run = subject.run
     if subject.certified.subject.composes_steps and run is not None and run.same_noise and not run.prelude:
         how = subject.body["stated"]["contributions"]
-        found.append({"kind": "renyi-steps", "what": "epsilon of all steps together", "delta": subject.delta,
+        forms.append({"kind": "renyi-steps", "what": "epsilon of all steps together", "delta": subject.delta,
                       "sensitivity": how["sensitivity"], "divisor": how["divisor"], "steps": run.steps,
                       "std": subject.body["stated"]["noise"]["std_of_mean_gradient"], "blocks": run.blocks,
                       "stated": subject.body["epsilon"]})
-    return found
+    return forms
 
 
 def not_computed(subject: Subject) -> str:
     """What the browser leaves to ``lastiterate verify``, in words."""
-    found = {each["kind"] for each in closed_forms(subject)}
+    kinds = {each["kind"] for each in closed_forms(subject)}
     theorem = subject.body.get("theorem")
-    if "renyi-steps" in found:
+    if "renyi-steps" in kinds:
         return "Nothing of epsilon is left out: it was computed from noise, sensitivity and steps."
-    if theorem is not None and theorem != "composition-gdp" and found & {"epsilon", "mixture"}:
+    if theorem is not None and theorem != "composition-gdp" and kinds & {"epsilon", "mixture"}:
         what = f"how the theorem {theorem} derives its curve from the run: this page starts from that curve"
-    elif found & {"renyi", "renyi-table"}:
+    elif kinds & {"renyi", "renyi-table"}:
         what = "how the Renyi divergences follow from what is certified: this page starts from them"
-    elif theorem == "composition-gdp" and found & {"composition"}:
+    elif theorem == "composition-gdp" and kinds & {"composition"}:
         return "Nothing of epsilon is left out: it was computed from noise, sensitivity and steps."
     else:
         what = "epsilon itself, which is computed numerically" + (f" by the theorem {theorem}" if theorem else "")

@@ -77,7 +77,7 @@ def opening(theorem: Theorem, run: Run) -> str | None:
         try:
             other = made()
             read = as_accounted(other)
-            if other != run and not any(isinstance(found, Broken) for found in examined(theorem, read)):
+            if other != run and not any(isinstance(checked, Broken) for checked in examined(theorem, read)):
                 return words
         except InputError:  # that change cannot be made of this run
             continue

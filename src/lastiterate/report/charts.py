@@ -41,16 +41,16 @@ class Axis:
         """Round values within the axis: at least two, at most a dozen."""
         if self.log and self.origin:  # round distances from the lower end, which has one itself
             apart = self.high - self.low
-            found = Axis("", 1.0 if apart > LEAST else apart / 100, apart, log=True).ticks()
-            return [self.low, *(self.low + one for one in found)]
+            ticks = Axis("", 1.0 if apart > LEAST else apart / 100, apart, log=True).ticks()
+            return [self.low, *(self.low + one for one in ticks)]
         if self.log:
             first, last = math.floor(math.log10(self.low)), math.ceil(math.log10(self.high))
             for parts in ((1,), (1, 3), (1, 2, 5), range(1, 10)):
                 every = max(1, (last - first) // FEW)
-                found = [float(f"{part}e{k}") for k in range(first, last + 1, every) for part in parts
+                ticks = [float(f"{part}e{k}") for k in range(first, last + 1, every) for part in parts
                          if self.low * (1 - 1e-9) <= float(f"{part}e{k}") <= self.high * (1 + 1e-9)]
-                if len(found) >= LEAST:
-                    return found
+                if len(ticks) >= LEAST:
+                    return ticks
         raw = (self.high - self.low) / 5
         size = 10.0 ** math.floor(math.log10(raw)) if raw > 0 else 1.0
         stride = next(size * k for k in (1, 2, 5, 10) if size * k >= raw * (1 - 1e-9))

@@ -18,21 +18,21 @@ MOST = 30
 
 def effects(subject: Subject) -> Markup | str:
     """Every column's effect, the largest first, with the noise's own band."""
-    found = subject.effects
-    if not found:
+    ranked = subject.effects
+    if not ranked:
         return ""
-    several = " Of several classes each score counts against the mean of all." if found[0].answer else ""
+    several = " Of several classes each score counts against the mean of all." if ranked[0].answer else ""
     parts: list[Markup] = [tag("p", "How the score changes with each column, against the mean of all records (released "
                                "with noise), the largest change first. The band is two standard deviations of the "
                                "run's own noise: what stays within it around 0 may be noise. Nothing here looks at a "
                                "record, so that it costs no privacy; it shows associations, not causes." + several)]
-    for number, effect in enumerate(found[:MOST]):
+    for number, effect in enumerate(ranked[:MOST]):
         parts += [tag("h3", f"{_name(effect)}: {effect.size:.3g} from the smallest to the largest"),
                   _table(effect) if effect.labels else _picture(effect, f"effect-{number}")]
         if effect.missing is not None:
             parts.append(tag("p", f"where it is missing: {_numbers(*effect.missing)}"))
-    if len(found) > MOST:
-        parts.append(tag("p", f"{len(found) - MOST} smaller effects are not drawn.", class_="soft"))
+    if len(ranked) > MOST:
+        parts.append(tag("p", f"{len(ranked) - MOST} smaller effects are not drawn.", class_="soft"))
     if texts := texts_of(subject):
         parts.append(tag("p", f"Not drawn: {', '.join(texts)}. Text becomes numbers by a hash, each of which counts "
                          "many words, so that no word has an effect of its own.", class_="soft"))

@@ -69,8 +69,8 @@ def _software(subject: Subject) -> str:
 def _composition(subject: Subject) -> str:
     quote, stated = subject.ledger, subject.body["stated"]
     ledger = "no ledger was quoted" if quote is None else f"ledger of {quote.dataset}: {quote.together}"
-    said = [f"{name.replace('_', ' ')}: {'; '.join(map(str, found))}" for name in ("charged", "not_charged")
-            if (found := listed_by_releaser(subject, name))]
+    said = [f"{name.replace('_', ' ')}: {'; '.join(map(str, lines))}" for name in ("charged", "not_charged")
+            if (lines := listed_by_releaser(subject, name))]
     here = f"charged here: {'; '.join(stated['charged'])}"
     return "; ".join([here, ledger, *(said or [f"other releases: {UNSTATED}"])])
 

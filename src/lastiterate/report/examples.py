@@ -63,13 +63,13 @@ def _changes(needs: set[str]) -> dict[str, Any]:
                             "method": VarianceReduced(10, 10.0), "loss": Logistic()},
         "weakly_convex_step": {"loss": _facts(strong=None, weak_convexity=0.02)},
     }
-    found: dict[str, Any] = {}
+    changes: dict[str, Any] = {}
     for name, change in asked.items():
-        found |= change if name in needs else {}
-    if "start" in found:  # it has the temperature of the noise
-        sigma = found.get("noise", PLAIN.noise).sigma
-        found["start"] = GaussianStart(math.sqrt(2 * sigma**2 / STRONG))
-    return found
+        changes |= change if name in needs else {}
+    if "start" in changes:  # it has the temperature of the noise
+        sigma = changes.get("noise", PLAIN.noise).sigma
+        changes["start"] = GaussianStart(math.sqrt(2 * sigma**2 / STRONG))
+    return changes
 
 
 def example(theorem: Theorem) -> Run:

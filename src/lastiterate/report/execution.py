@@ -62,20 +62,20 @@ def word(subject: Subject) -> Markup | str:
 
 def ledger(subject: Subject) -> Markup | str:
     """The line of a ledger that the model was charged to, read when the report was made."""
-    found = subject.ledger
-    if found is None:
+    quote = subject.ledger
+    if quote is None:
         return ""
     rows: list[tuple[str, Any]] = [
-        ("data set", found.dataset), ("protected unit", found.unit),
-        ("line", f"number {found.number} of {found.releases} that count, {found.day}, {found.adjacency}"),
-        ("all releases on it", found.together),
-        *((f"left of the {name}", f"{100 * left:.4g} %") for name, left in found.left),
-        ("recomputed", bullets(list(found.problems)) if found.problems else
+        ("data set", quote.dataset), ("protected unit", quote.unit),
+        ("line", f"number {quote.number} of {quote.releases} that count, {quote.day}, {quote.adjacency}"),
+        ("all releases on it", quote.together),
+        *((f"left of the {name}", f"{100 * left:.4g} %") for name, left in quote.left),
+        ("recomputed", bullets(list(quote.problems)) if quote.problems else
          "every charge covers its curve, and no budget is exceeded"),
     ]
     return tag("section", tag("h3", "The ledger that it was charged to, when this page was made"), listed(rows),
                tag("p", "Its line has the hash of these weights and of this run. A ledger is a file that is not "
-                   "signed.", class_="soft"), class_="banner bad" if found.problems else "ledger")
+                   "signed.", class_="soft"), class_="banner bad" if quote.problems else "ledger")
 
 
 def _said(value: object) -> Markup:

@@ -112,27 +112,27 @@ def answer(fields: object, *, rows: str) -> dict[str, Any]:
     """
     asked = read(fields)
     theorems = CLOSED if rows == "closed" else tuple(TABLE.values())
-    found = Certificate.of(asked.run, theorems, Evidence.ENFORCED)
-    best, epsilon = found.best(asked.delta), found.epsilon(asked.delta)
+    proof = Certificate.of(asked.run, theorems, Evidence.ENFORCED)
+    best, epsilon = proof.best(asked.delta), proof.epsilon(asked.delta)
     shown: dict[str, Any] = {
         "epsilon": epsilon if math.isfinite(epsilon) else None, "theorem": None if best is None else best.theorem.name,
-        "lower": found.lower(asked.delta), "multiplier": asked.run.noise.z, "std": asked.run.first_noise,  # pyright: ignore
+        "lower": proof.lower(asked.delta), "multiplier": asked.run.noise.z, "std": asked.run.first_noise,  # pyright: ignore
         "steps": asked.run.steps, "final": rows != "closed" or not asked.sampled,
-        "why_not": found.why_not() if best is None else "",
-        "others": [[row["theorem"], row["kind"], row["epsilon"]] for row in found.rows(asked.delta) if row["applies"]]}
+        "why_not": proof.why_not() if best is None else "",
+        "others": [[row["theorem"], row["kind"], row["epsilon"]] for row in proof.rows(asked.delta) if row["applies"]]}
     if rows == "curves":
-        shown["curves"] = _curves(asked, found)
+        shown["curves"] = _curves(asked, proof)
     else:
         shown["copies"] = copies(asked)
     return shown
 
 
-def _curves(asked: Asked, found: Certificate) -> Markup:
+def _curves(asked: Asked, certificate: Certificate) -> Markup:
     """The report's own pictures of the run."""
     from lastiterate.accounting.comparison import Checked
 
-    text = found.to_json(asked.delta)
-    subject = Subject("run", json.loads(text), text, Checked((), None, asked.delta), found, described=True)
+    text = certificate.to_json(asked.delta)
+    subject = Subject("run", json.loads(text), text, Checked((), None, asked.delta), certificate, described=True)
     return tag("div", sections.tradeoff(subject, moving=False), sections.steps(subject))
 
 

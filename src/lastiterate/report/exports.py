@@ -187,15 +187,15 @@ def _disclosure(subject: Subject) -> dict[str, Any]:
 
 def _features(subject: Subject) -> dict[int, dict[str, Any]]:
     """Columns in the order of the encoding, from the schema; empty where there is none."""
-    found: dict[int, dict[str, Any]] = {}
+    columns: dict[int, dict[str, Any]] = {}
     if subject.schema is None or subject.schema.get("array"):
-        return found
+        return columns
     form, start = Schema.from_dict(subject.schema).form(), 0
     for field, one, width in form.parts:
         encoding = one.name if one is not None else "onehot" if isinstance(field, Choice) else "float32"
-        found[len(found)] = {"name": field.name, "indices": list(range(start, start + width)), "encoding": encoding}
+        columns[len(columns)] = {"name": field.name, "indices": list(range(start, start + width)), "encoding": encoding}
         start += width
-    return found
+    return columns
 
 
 def references(subject: Subject) -> dict[str, str]:

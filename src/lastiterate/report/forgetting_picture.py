@@ -22,24 +22,24 @@ def over_passes(subject: Unlearning, delta: float) -> Markup:
     """Epsilon of stopping after fewer of the last request's steps, and of training anew."""
     last = subject.requests[-1]
     counts = sorted({max(1, round(last.run.steps ** (i / (POINTS - 1)))) for i in range(POINTS)})
-    found = [(count / last.run.blocks, epsilon) for count in counts
-             if math.isfinite(epsilon := stopped(subject, count).epsilon(delta)) and epsilon > 0]
-    if not found:
+    points = [(count / last.run.blocks, epsilon) for count in counts
+                if math.isfinite(epsilon := stopped(subject, count).epsilon(delta)) and epsilon > 0]
+    if not points:
         return section("3. Epsilon over passes", tag("p", "Nothing is certified at any number of passes."))
-    training, lines = subject.training, [Series("certified, stopping there", "certified", tuple(found))]
+    training, lines = subject.training, [Series("certified, stopping there", "certified", tuple(points))]
     anew = training.steps / training.blocks if isinstance(training, Run) else None
-    low, high = min(e for _, e in found) / 2, max(e for _, e in found) * 2
+    low, high = min(e for _, e in points) / 2, max(e for _, e in points) * 2
     if anew is not None:
         lines.append(Series("training anew: nothing is left from its last pass on", "chance",
                             ((anew, low), (anew, high))))
-    ends = [passes for passes, _ in found] + ([] if anew is None else [anew])
+    ends = [passes for passes, _ in points] + ([] if anew is None else [anew])
     picture = charts.chart(
         "Epsilon over passes without the removed records", "The certified bound if the steps had ended there, and "
         "where training from the beginning would have ended.", Axis("passes over the data", min(ends), 1.01 * max(ends),
         log=True), Axis(f"epsilon at delta = {delta:g}", low, high, log=True), lines, name="passes",
         stop=(last.run.steps / last.run.blocks, "this request"))
     rows = [tag("tr", tag("th", f"{passes:.3g}", scope="row", class_="num"),
-                tag("td", rounded_up(epsilon), class_="num")) for passes, epsilon in found]
+                tag("td", rounded_up(epsilon), class_="num")) for passes, epsilon in points]
     head = tag("tr", [tag("th", name, scope="col", class_="num") for name in ("passes", "epsilon")])
     table = folded("The numbers of this picture", tag("table", tag("thead", head), tag("tbody", rows)))
     return section("3. Epsilon over passes", [tag("p", _why(last.run)), tag("p", f"Compared with {subject.reference}."),

@@ -105,11 +105,11 @@ def _meaning(subject: Subject) -> object:
 
 
 def _accuracy(subject: Subject) -> object:
-    found = [tag("p", str(each)) for each in subject.accuracies]
+    lines = [tag("p", str(each)) for each in subject.accuracies]
     said = subject.statement.get("accuracy")
     if said:
-        found.append(tag("p", str(said), tag("span", " (the releaser's statement)", class_="soft")))
-    return found or UNSTATED
+        lines.append(tag("p", str(said), tag("span", " (the releaser's statement)", class_="soft")))
+    return lines or UNSTATED
 
 
 def _charged(subject: Subject) -> object:

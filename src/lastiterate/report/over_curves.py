@@ -18,13 +18,13 @@ from lastiterate.report.words import number, share
 def tradeoff(subject: Subject, *, moving: bool = True) -> Markup:
     """What a test that looks at the release can find out. ``moving``: with the slider, and what an audit found."""
     title = "2. What a test can find out"
-    found, stated = browser.tests_of(subject), subject.body["stated"]
-    if not found:
+    tests, stated = browser.tests_of(subject), subject.body["stated"]
+    if not tests:
         return section(title, tag("p", "Nothing is certified, so nothing is excluded."))
-    upper = ((0.0, found[0].at_most), *((test.rate, test.at_most) for test in found))
+    upper = ((0.0, tests[0].at_most), *((test.rate, test.at_most) for test in tests))
     lines = [Series("excluded above: certified bound", "certified", upper, shade="above"),
              Series("chance", "chance", ((0.0, 0.0), (1.0, 1.0)))]
-    reached = [(test.rate, test.at_least) for test in found if test.at_least is not None]
+    reached = [(test.rate, test.at_least) for test in tests if test.at_least is not None]
     if reached:
         lines.insert(1, Series("reached by some loss of the class (exact witness)", "lower", tuple(reached)))
     audited = [(rate["fpr_upper"], 1 - rate["fnr_upper"]) for rate in (subject.audit or {}).get("rates", [])]
@@ -35,7 +35,7 @@ def tradeoff(subject: Subject, *, moving: bool = True) -> Markup:
         "table below has the numbers.", Axis("false-positive rate (share of unused records that a test flags)", 0, 1),
         Axis("true-positive rate (share of used records)", 0, 1), lines, name="tradeoff")
     slider = tag("p", tag("label", "False-positive rate: ", for_="rate"), tag(
-        "input", type="range", id="rate", min=0, max=len(found) - 1, step=1, value=len(found) // 2), class_="noprint")
+        "input", type="range", id="rate", min=0, max=len(tests) - 1, step=1, value=len(tests) // 2), class_="noprint")
     said = tag("output", "", id="rate-said", for_="rate", aria_live="polite")
     table = _rates(stated["true_positive_rates"])
     return section(title, [picture, slider, tag("p", said), table, _audited(subject)] if moving else [picture, table],
@@ -61,7 +61,7 @@ def _audited(subject: Subject) -> Markup:
     fixed = protocol.said(subject.body, audit)
     if audit is None:
         return tag("div", tag("p", "No audit was given for this report.", class_="soft"), fixed)
-    found = tag(
+    paragraph = tag(
         "p",
         f"Audit ({audit['attack']}, {audit['trials']:g} models per data set): {audit['verdict']}. It showed "
         f"epsilon of at least {rounded_down(audit['lower'])} at delta {audit['delta']:g}, and could have "
@@ -69,7 +69,7 @@ def _audited(subject: Subject) -> Markup:
         "audit's numbers are the word of whoever ran it.",
         class_="word",
     )
-    return tag("div", found, fixed)
+    return tag("div", paragraph, fixed)
 
 
 STYLES = {"last iterate": "last iterate", "sampling": "sampling", "composition": "composition", "lower bound": "lower"}
@@ -107,5 +107,5 @@ def steps(subject: Subject) -> Markup:
 
 
 def _at(line: series.Line, count: int) -> str:
-    found = dict(zip(line.steps, line.epsilons, strict=True)).get(count)
-    return "-" if found is None else rounded_down(found) if line.kind == "lower" else rounded_up(found)
+    epsilon = dict(zip(line.steps, line.epsilons, strict=True)).get(count)
+    return "-" if epsilon is None else rounded_down(epsilon) if line.kind == "lower" else rounded_up(epsilon)

@@ -44,7 +44,7 @@ def lines(certificate: Certificate, delta: float, points: int = 40) -> tuple[Lin
         raise InputError("plot", "needs a schedule that is defined for any number of steps", None,
                          "use a constant step size or inverse-decay")
     counts = sorted({max(1, round(run.steps ** (i / (points - 1)))) for i in range(points)})
-    found: dict[str, tuple[Kind, list[int], list[float]]] = {}
+    by_name: dict[str, tuple[Kind, list[int], list[float]]] = {}
     for count in counts:
         at = account(replace(run, steps=count), at_least=certificate.at_least)
         for verdict in at.verdicts:
@@ -52,10 +52,10 @@ def lines(certificate: Certificate, delta: float, points: int = 40) -> tuple[Lin
                 bound = verdict.result.bound
                 epsilon = (bound if isinstance(bound, LowerBound) else at.curve(verdict)).epsilon(delta)
                 if math.isfinite(epsilon):
-                    _, steps, epsilons = found.setdefault(verdict.theorem.name, (verdict.theorem.kind, [], []))
+                    _, steps, epsilons = by_name.setdefault(verdict.theorem.name, (verdict.theorem.kind, [], []))
                     steps.append(count)
                     epsilons.append(epsilon)
-    return tuple(Line(name, kind, tuple(steps), tuple(y)) for name, (kind, steps, y) in found.items())
+    return tuple(Line(name, kind, tuple(steps), tuple(y)) for name, (kind, steps, y) in by_name.items())
 
 
 def envelope(drawn: Sequence[Line]) -> Line | None:
@@ -83,9 +83,9 @@ def meaning(certificate: Certificate, line: Line) -> str:
 
 def said_of(certificate: Certificate, line: Line) -> str:
     """A line's name in the legend, and what it is if it is not an upper bound on enforced facts."""
-    found = meaning(certificate, line)
+    sense = meaning(certificate, line)
     mark = {"claimed": "claimed, certifies nothing", "lower": "lower", "assumed": "upper, assumed"}
-    return f"{line.name} ({mark.get(found, 'upper')})"
+    return f"{line.name} ({mark.get(sense, 'upper')})"
 
 
 def epsilon_over_steps(certificate: Certificate, delta: float, path: Path, *, stress: str | None = None,

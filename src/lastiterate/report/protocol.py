@@ -48,8 +48,8 @@ def said(body: Mapping[str, Any], audit: Mapping[str, Any] | None) -> Markup | s
                  ". Anybody can repeat it: ", tag("code", command(settings)))]
     if audit is None:
         parts.append(tag("p", "Its result was not given for this report.", class_="no"))
-    elif found := departures(settings, audit):
-        parts.append(tag("p", "The audit DEPARTS from what was fixed: " + "; ".join(found) + ".", class_="no"))
+    elif deviations := departures(settings, audit):
+        parts.append(tag("p", "The audit DEPARTS from what was fixed: " + "; ".join(deviations) + ".", class_="no"))
     else:
         parts.append(tag("p", "The audit has these very settings.", class_="ok"))
     return tag("div", parts)

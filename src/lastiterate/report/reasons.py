@@ -53,7 +53,7 @@ def _verdict_words(subject: Subject, row: dict[str, Any]) -> object:
     theorem, run = TABLE[row["theorem"]], subject.run
     assert run is not None
     change = opening(theorem, run)
-    broken = sum(isinstance(found, Broken) for found in examined(theorem, as_accounted(run)))
+    broken = sum(isinstance(checked, Broken) for checked in examined(theorem, as_accounted(run)))
     opened = f"One change would make it apply: {change}." if change else \
         f"No single change that was tried makes it apply ({broken} conditions fail)."
     return [tag("ul", [tag("li", reason) for reason in row["reasons"]]), opened]

@@ -33,9 +33,9 @@ class Test:
 
 def tests(curve: Curve, lower: LowerBound | None, delta: float) -> tuple[Test, ...]:
     """Certified and reached true-positive rates at all of ``RATES``."""
-    found = None if lower is None else [lower.delta(epsilon) for epsilon in GRID]
+    deltas = None if lower is None else [lower.delta(epsilon) for epsilon in GRID]
     return tuple(Test(rate, 1.0 if rate == 1 else true_positive_rate(curve, rate, delta),
-                      None if found is None else reached(found, rate)) for rate in RATES)
+                      None if deltas is None else reached(deltas, rate)) for rate in RATES)
 
 
 def reached(deltas: list[float], rate: float) -> float:
@@ -82,18 +82,18 @@ def over_steps(certificate: Certificate, delta: float, counts: int = COUNTS) -> 
     run = certificate.run
     counts = counts // 2 if certificate.expensive else counts
     grid = sorted({max(1, round(run.steps ** (i / (counts - 1)))) for i in range(counts)})
-    found: dict[str, dict[int, float]] = {}
+    lines: dict[str, dict[int, float]] = {}
     for count in grid:
         try:
             at = certificate if count == run.steps else account(run.shortened(count), at_least=certificate.at_least)
         except InputError:  # no statement about that few steps: the line begins later
             continue
         for verdict in at.certifying:
-            line, epsilon = found.setdefault(family(verdict.theorem.name), {}), at.curve(verdict).epsilon(delta)
+            line, epsilon = lines.setdefault(family(verdict.theorem.name), {}), at.curve(verdict).epsilon(delta)
             if math.isfinite(epsilon):
                 line[count] = min(line.get(count, math.inf), epsilon)
         if 0 < (lower := at.lower(delta)) < math.inf:  # infinite before the first noise
-            found.setdefault("lower bound", {})[count] = lower
-    order = [name for name in (*FAMILIES, "lower bound") if found.get(name)]
-    return tuple(Line(name, "lower" if name == "lower bound" else "upper", tuple(found[name]),
-                      tuple(found[name].values())) for name in order)
+            lines.setdefault("lower bound", {})[count] = lower
+    order = [name for name in (*FAMILIES, "lower bound") if lines.get(name)]
+    return tuple(Line(name, "lower" if name == "lower bound" else "upper", tuple(lines[name]),
+                      tuple(lines[name].values())) for name in order)

@@ -96,25 +96,25 @@ def read(path: str | Path, *, audit: str | Path | None = None, delta: float = 1e
          at_least: Evidence = Evidence.ENFORCED, ledger: str | Path | Ledger | None = None) -> Subject:
     """The subject at ``path``: a model folder, a certificate, or a run (accounted for at ``delta`` on facts of
     ``at_least``). ``ledger``: the file that a model was charged to, whose line is quoted."""
-    found = _read(path, audit=audit, delta=delta, at_least=at_least)
-    return found if ledger is None or not found.checked.holds else replace(found, ledger=_quote(found, ledger))
+    subject = _read(path, audit=audit, delta=delta, at_least=at_least)
+    return subject if ledger is None or not subject.checked.holds else replace(subject, ledger=_quote(subject, ledger))
 
 
 def of_release(folder: Path, certificate: Certificate, ledger: Ledger | None = None) -> Subject:
     """The subject of a folder that was just written: its certificate is at hand, and is not derived again but once,
     by whoever compares it with what lies there."""
-    found = _of_folder(folder, None, certificate)
-    return found if ledger is None or not found.checked.holds else replace(found, ledger=_quote(found, ledger))
+    subject = _of_folder(folder, None, certificate)
+    return subject if ledger is None or not subject.checked.holds else replace(subject, ledger=_quote(subject, ledger))
 
 
 def _quote(subject: Subject, ledger: str | Path | Ledger) -> Quote:
     """The line of the subject's weights, if it is about what is certified."""
     book = ledger if isinstance(ledger, Ledger) else Ledger(Path(ledger))
-    found = quoted(book, subject.body.get("weights_sha256") or "")
-    if found.run != hash_of(subject.certified.subject.charged_as()):
-        raise InputError("ledger", "has a line of these weights that is about another run", found.number,
+    quote = quoted(book, subject.body.get("weights_sha256") or "")
+    if quote.run != hash_of(subject.certified.subject.charged_as()):
+        raise InputError("ledger", "has a line of these weights that is about another run", quote.number,
                          "the certificate or the ledger was changed")
-    return found
+    return quote
 
 
 def _read(path: str | Path, *, audit: str | Path | None, delta: float, at_least: Evidence) -> Subject:
@@ -126,8 +126,8 @@ def _read(path: str | Path, *, audit: str | Path | None, delta: float, at_least:
         return _of(place.name, body, place.read_text(encoding="utf-8"), verify(place), audit, None, None)
     certificate = account(Run.from_dict(body), at_least=at_least)
     text = certificate.to_json(delta)
-    found = _of(place.name, json.loads(text), text, Checked((), None, delta), audit, None, None, certificate)
-    return replace(found, described=True)
+    subject = _of(place.name, json.loads(text), text, Checked((), None, delta), audit, None, None, certificate)
+    return replace(subject, described=True)
 
 
 def _of_folder(place: Path, audit: str | Path | None, certificate: Certificate | None = None) -> Subject:
@@ -156,8 +156,8 @@ def _of(name: str, body: dict[str, Any], text: str, checked: Checked, audit: str
 def _linear(stored: folders.Stored) -> FittedLinear | None:
     """The model of a folder that holds, where it is a linear one."""
     kind = kind_of(stored.model, stored.certificate)
-    found = kind.read(stored, None) if kind.missing is None else None
-    return found if isinstance(found, FittedLinear) else None
+    model = kind.read(stored, None) if kind.missing is None else None
+    return model if isinstance(model, FittedLinear) else None
 
 
 NUMBERS = ("trials", "failure", "delta", "lower", "ceiling")
@@ -167,14 +167,14 @@ def _audit(path: str | Path | None) -> dict[str, Any] | None:
     """An audit's report as ``lastiterate audit --json`` prints it; anything else is refused."""
     if path is None:
         return None
-    found = strict_json.read(Path(path), "audit")
-    if not isinstance(found, dict) or not isinstance(found.get("refuted"), bool) or not all(
-            isinstance(found.get(name), int | float) and not isinstance(found.get(name), bool) for name in NUMBERS) \
-            or not all(isinstance(found.get(name), str) for name in ("attack", "verdict")):
+    report = strict_json.read(Path(path), "audit")
+    if not isinstance(report, dict) or not isinstance(report.get("refuted"), bool) or not all(
+            isinstance(report.get(name), int | float) and not isinstance(report.get(name), bool) for name in NUMBERS) \
+            or not all(isinstance(report.get(name), str) for name in ("attack", "verdict")):
         raise InputError("audit", "must be what lastiterate audit --json printed", str(path))
-    rates = found.get("rates", [])
+    rates = report.get("rates", [])
     if not isinstance(rates, list) or not all(isinstance(rate, dict) and all(
             isinstance(rate.get(name), int | float) and 0 <= rate[name] <= 1 for name in ("fpr_upper", "fnr_upper"))
             for rate in rates):
         raise InputError("audit", "must hold error rates between 0 and 1", str(path))
-    return found | {"rates": rates}
+    return report | {"rates": rates}

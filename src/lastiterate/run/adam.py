@@ -99,8 +99,8 @@ def _moments(beta1: float, beta2: float, gradient: Any, memory: Memory, k: Any) 
 
 def _running_means(values: Array, beta: float) -> Array:
     """What the mean of squares makes of numbers that are added to squares; one number for all steps stays."""
-    mean, found = 0.0, np.empty(len(values))
+    mean, means = 0.0, np.empty(len(values))
     for k, value in enumerate(values):
         mean = beta * mean + (1 - beta) * float(value)
-        found[k] = mean / (1 - beta ** (k + 1.0))
-    return found
+        means[k] = mean / (1 - beta ** (k + 1.0))
+    return means

@@ -48,5 +48,5 @@ def decode(data: object, where: str, classes: Mapping[str, type], depth: int = D
     missing = [name for name, item in known.items() if name not in data and item.default is MISSING]
     if missing:
         raise InputError(f"{where}.{kind}", f"misses the field {missing[0]!r}", None, "add it")
-    found = cls(**{name: decode(data[name], f"{where}.{name}", classes, depth - 1) for name in known if name in data})
-    return found.stands_for() if hasattr(cls, "stands_for") else found
+    decoded = cls(**{name: decode(data[name], f"{where}.{name}", classes, depth - 1) for name in known if name in data})
+    return decoded.stands_for() if hasattr(cls, "stands_for") else decoded

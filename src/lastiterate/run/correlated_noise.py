@@ -125,10 +125,10 @@ def _spread(entries: tuple[float, ...]) -> float:
 
 @lru_cache(maxsize=64)
 def _column(entries: tuple[float, ...], decay: float, steps: int) -> Array:
-    found = np.array(entries[:steps])
+    column = np.array(entries[:steps])
     if decay == 0:
-        return frozen(found)
-    for k in range(1, found.size):
-        found[k] += decay * found[k - 1]
-    rest = found[-1] * decay ** np.arange(1.0, steps - found.size + 1)
-    return frozen(np.concatenate((found, rest)))
+        return frozen(column)
+    for k in range(1, column.size):
+        column[k] += decay * column[k - 1]
+    rest = column[-1] * decay ** np.arange(1.0, steps - column.size + 1)
+    return frozen(np.concatenate((column, rest)))

@@ -74,8 +74,8 @@ class LossFacts:
 
     def fact(self, name: str, default: float = 0.0) -> float:
         """Value of a constant, or ``default`` when it is unknown."""
-        found = getattr(self, name)
-        return default if found is None else float(found.value)
+        fact = getattr(self, name)
+        return default if fact is None else float(fact.value)
 
 
 def as_stated(facts: LossFacts) -> LossFacts:
@@ -96,6 +96,6 @@ def after_clipping(facts: LossFacts, *, scalar_residual: bool) -> LossFacts:
 
 def known(facts: object, name: str) -> Fact | None:
     """A constant of the run as a fact, if it is known."""
-    found = getattr(facts, name)
-    assert found is None or isinstance(found, Fact)
-    return found
+    fact = getattr(facts, name)
+    assert fact is None or isinstance(fact, Fact)
+    return fact

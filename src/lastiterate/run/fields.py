@@ -27,9 +27,9 @@ def settle(description: object) -> None:
     """Check every field of a description against its annotation, and store numbers and tuples as built-in ones."""
     for name, where, check in _checks(type(description)):
         given = getattr(description, name)
-        found = check(where, given)
-        if found is not given:
-            object.__setattr__(description, name, found)
+        plain = check(where, given)
+        if plain is not given:
+            object.__setattr__(description, name, plain)
 
 
 def exactly(name: str, value: object, *allowed: type) -> None:

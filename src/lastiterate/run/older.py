@@ -21,10 +21,10 @@ def in_todays_words(data: object, depth: int = DEEPEST) -> Any:
         return [in_todays_words(entry, depth - 1) for entry in data]
     if not isinstance(data, dict):
         return data
-    found = {key: in_todays_words(value, depth - 1) for key, value in data.items()}
-    if isinstance(kind := found.get("kind"), str) and kind in METHODS:
-        found["kind"] = METHODS[kind][0]
-    return _run(found) if found.get("type") == "Run" else found
+    renamed = {key: in_todays_words(value, depth - 1) for key, value in data.items()}
+    if isinstance(kind := renamed.get("kind"), str) and kind in METHODS:
+        renamed["kind"] = METHODS[kind][0]
+    return _run(renamed) if renamed.get("type") == "Run" else renamed
 
 
 def _run(data: dict[str, Any]) -> dict[str, Any]:

@@ -223,9 +223,9 @@ def columns(prelude: tuple[Preparation, ...], features: int) -> int:
 
 def check_targets(prelude: tuple[Preparation, ...], target_classes: int | None) -> None:
     """Refuse a mean of targets where targets are no numbers, or where a later one would be a mean of what is left."""
-    found = sum(part.targets for part in prelude)
-    if found and target_classes != 0:
+    count = sum(part.targets for part in prelude)
+    if count and target_classes != 0:
         raise InputError("prelude", "may centre targets of a regression only", "PrivateTargetMean",
                          "use it with HuberRidge, or leave it out")
-    if found > 1:
-        raise InputError("prelude", "may hold one PrivateTargetMean", found, "one mean is enough")
+    if count > 1:
+        raise InputError("prelude", "may hold one PrivateTargetMean", count, "one mean is enough")

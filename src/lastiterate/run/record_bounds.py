@@ -25,8 +25,8 @@ def noise_unit(loss: Loss, clip: float | None) -> float | None:
     """What a noise multiplier multiplies: the clipping norm, or the loss's Lipschitz constant where there is none."""
     if clip is not None:
         return clip
-    found = known(loss.facts(), "lipschitz")
-    return None if found is None else found.value
+    lipschitz = known(loss.facts(), "lipschitz")
+    return None if lipschitz is None else lipschitz.value
 
 
 def clipping_is_idle(facts: LossFacts, clip: float) -> bool:

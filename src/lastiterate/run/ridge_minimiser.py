@@ -45,8 +45,8 @@ class RidgeMinimiser:
     @classmethod
     def from_dict(cls, data: object) -> RidgeMinimiser:
         """Read a description; ``InputError`` for anything else."""
-        found = codec.decode(data, "training", {kind.__name__: kind for kind in (cls, Logistic, Softmax, HuberRidge)})
-        if type(found) is not cls:
+        decoded = codec.decode(data, "training", {kind.__name__: kind for kind in (cls, Logistic, Softmax, HuberRidge)})
+        if type(decoded) is not cls:
             raise InputError("training", "must be a JSON object with \"type\": \"RidgeMinimiser\"",
-                             type(found).__name__)
-        return found
+                             type(decoded).__name__)
+        return decoded

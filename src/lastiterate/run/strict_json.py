@@ -31,25 +31,25 @@ def loads(text: str | bytes, where: str) -> Any:
     try:
         plain = text.decode("utf-8") if isinstance(text, bytes) else text
         _check_depth(plain, where)
-        found = json.loads(plain, object_pairs_hook=lambda pairs: _object(pairs, where),
+        value = json.loads(plain, object_pairs_hook=lambda pairs: _object(pairs, where),
                            parse_constant=lambda name: _refuse(where, name),
                            parse_int=lambda digits: _whole(digits, where),
                            parse_float=lambda digits: _number(digits, where))
         if "\\ud" in plain.lower():
-            json.dumps(found, ensure_ascii=False).encode("utf-8")
+            json.dumps(value, ensure_ascii=False).encode("utf-8")
     except UnicodeError:
         raise InputError(where, "must be text in UTF-8", None, "the file is damaged") from None
     except (json.JSONDecodeError, RecursionError) as error:
         raise InputError(where, "must be complete JSON", str(error)[:120], "the file is cut off or damaged") from None
-    return found
+    return value
 
 
 def read(path: Path, where: str) -> dict[str, Any]:
     """The object in a JSON file."""
-    found = loads(content(path, where), where)
-    if not isinstance(found, dict):
-        raise InputError(where, "must be a JSON object", type(found).__name__)
-    return found
+    parsed = loads(content(path, where), where)
+    if not isinstance(parsed, dict):
+        raise InputError(where, "must be a JSON object", type(parsed).__name__)
+    return parsed
 
 
 def is_object(value: object) -> TypeGuard[dict[str, object]]:
@@ -66,14 +66,14 @@ def content(path: Path, where: str) -> bytes:
     """The bytes of a JSON file, which may be a pipe; a file without an end is refused before it takes all memory."""
     try:
         with path.open("rb") as file:
-            found = file.read(LONGEST + 1)
+            raw = file.read(LONGEST + 1)
     except FileNotFoundError:
         raise InputError(where, "must be an existing file", str(path)) from None
     except OSError as error:
         raise InputError(where, "must be a readable file", f"{path} ({error.strerror})") from None
-    if len(found) > LONGEST:
+    if len(raw) > LONGEST:
         raise InputError(where, f"must be at most {LONGEST // 2**20} MiB of text", str(path), "no such file is longer")
-    return found
+    return raw
 
 
 def _check_depth(text: str, where: str) -> None:
@@ -85,13 +85,13 @@ def _check_depth(text: str, where: str) -> None:
 
 
 def _object(pairs: list[tuple[str, Any]], where: str) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    members = dict(pairs)
+    if len(members) != len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
         raise InputError(where, "must name every key once", twice[:60].encode("utf-8", "replace").decode(),
                          "two readers could understand it differently")
-    return found
+    return members
 
 
 def _refuse(where: str, name: str) -> Any:

@@ -49,17 +49,17 @@ def integer(name: str, value: Any) -> int:
 
 def positive(name: str, value: object, *, zero: bool = False) -> None:
     """Refuse anything that is not a positive (or, with ``zero``, non-negative) number within ``RANGE``."""
-    found = number(name, value)
-    if not math.isfinite(found) or found < 0 or (found == 0 and not zero):
+    size = number(name, value)
+    if not math.isfinite(size) or size < 0 or (size == 0 and not zero):
         raise InputError(name, "must be a finite number " + (">= 0" if zero else "> 0"), value)
-    if found != 0 and not RANGE[0] <= found <= RANGE[1]:
+    if size != 0 and not RANGE[0] <= size <= RANGE[1]:
         raise InputError(name, f"must lie between {RANGE[0]:g} and {RANGE[1]:g}", value, "choose other units")
 
 
 def all_positive(name: str, values: tuple[float, ...], *, zero: bool = False) -> None:
     """``positive`` for many built-in floats at once; the first bad one is named."""
-    found = np.array(values, dtype=np.float64)
-    good = (found >= RANGE[0]) & (found <= RANGE[1]) | (zero & (found == 0))
+    sizes = np.array(values, dtype=np.float64)
+    good = (sizes >= RANGE[0]) & (sizes <= RANGE[1]) | (zero & (sizes == 0))
     if not good.all():
         positive(name, values[int(np.argmin(good))], zero=zero)
 
@@ -73,7 +73,7 @@ def whole(name: str, value: Any, least: int = 1, most: int = 10**12) -> None:
 def executable(name: str, value: object, *, zero: bool = False) -> None:
     """Refuse a number that single precision could overflow or lose."""
     low, high = MAGNITUDES
-    found = number(name, value)
-    if not (low <= found <= high or (zero and found == 0)):
+    size = number(name, value)
+    if not (low <= size <= high or (zero and size == 0)):
         rule = f"must {'be 0 or ' if zero else ''}lie between {low:g} and {high:g}"
         raise InputError(name, rule, value, "scale the features")

@@ -109,7 +109,7 @@ def by_name(name: str) -> Theorem:
 
 def words(theorem: Theorem) -> tuple[str, str]:
     """Title and text of the theorem's own file: what it says, its source, the boundaries of its regime."""
-    (module,) = [found for found in globals().values() if getattr(found, "THEOREM", None) is theorem]
+    (module,) = [entry for entry in globals().values() if getattr(entry, "THEOREM", None) is theorem]
     title, _, rest = (module.__doc__ or "").partition("\n\n")
     return title.replace("\n", " "), rest.strip()
 

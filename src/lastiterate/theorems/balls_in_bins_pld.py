@@ -38,9 +38,9 @@ def strengths(run: Run) -> tuple[tuple[float, int], ...]:
     if run.constant:
         std = run.first_noise
         passes, more = divmod(run.steps, run.blocks)
-        found = ((passes, run.blocks - more), (passes + 1, more))
+        groups = ((passes, run.blocks - more), (passes + 1, more))
         return tuple((math.sqrt(used) * unit / std * up if std > 0 else math.inf if used else 0.0, count)
-                     for used, count in found if count)
+                     for used, count in groups if count)
     with np.errstate(divide="ignore"):
         charges = (unit / run.noise_stds) ** 2
     each = np.bincount(np.arange(run.steps) % run.blocks, weights=charges, minlength=run.blocks)
@@ -49,10 +49,10 @@ def strengths(run: Run) -> tuple[tuple[float, int], ...]:
 
 
 def _bound(run: Run) -> Curve:
-    found = strengths(run)
-    if max(a for a, _ in found) == 0:
+    bins = strengths(run)
+    if max(a for a, _ in bins) == 0:
         return Gdp(0.0)
-    return SecretBins(tuple(a for a, _ in found), tuple(count for _, count in found))
+    return SecretBins(tuple(a for a, _ in bins), tuple(count for _, count in bins))
 
 
 THEOREM = Theorem(

@@ -27,9 +27,9 @@ from lastiterate.theorems.theorem import Theorem
 
 
 def _bound(run: Run) -> Gdp:
-    found = step_map(run)
-    assert found is not None
-    return Gdp(cyclic_mu(run, log_square(found, run.first_step)))
+    curvature = step_map(run)
+    assert curvature is not None
+    return Gdp(cyclic_mu(run, log_square(curvature, run.first_step)))
 
 
 THEOREM = Theorem(

@@ -48,9 +48,9 @@ def _by_gradients(run: Run) -> Spread | None:
 def _by_smoothness(run: Run) -> Spread | None:
     if isinstance(held := weakly_convex_step.check(run), Broken):
         return None
-    found, sensitivity, eta = step_map(run), known(run.facts(), "sensitivity"), run.first_step
-    assert found is not None and sensitivity is not None
-    grown = math.exp(log_square(found, eta) / 2) * run.domain.diameter()
+    curvature, sensitivity, eta = step_map(run), known(run.facts(), "sensitivity"), run.first_step
+    assert curvature is not None and sensitivity is not None
+    grown = math.exp(log_square(curvature, eta) / 2) * run.domain.diameter()
     return grown + eta * sensitivity.value / run.divisor, (*held.facts, sensitivity)
 
 
@@ -58,16 +58,16 @@ def spread(run: Run) -> Spread | None:
     """The smaller of the two forms among those with the strongest facts."""
     if known(run.facts(), "sensitivity") is None:
         return None
-    found = [form for form in (_by_gradients(run), _by_smoothness(run)) if form is not None]
-    return min(found, key=lambda form: (-weakest(*form[1]), form[0]), default=None)
+    forms = [form for form in (_by_gradients(run), _by_smoothness(run)) if form is not None]
+    return min(forms, key=lambda form: (-weakest(*form[1]), form[0]), default=None)
 
 
 def _bounded_step(run: Run) -> Held | Broken:
-    found = spread(run)
-    if found is None:
+    form = spread(run)
+    if form is None:
         return Broken("it needs a bound on a record's gradient (clip=C or lipschitz=L), or a smooth loss (smooth=M) "
                       "and a step of at most 1/(M + m), half of it where clips can act")
-    return Held(found[1])
+    return Held(form[1])
 
 
 bounded_step = Assumption("bounded_step", "bounded gradients of records, or a smooth loss and a short step",
@@ -75,9 +75,9 @@ bounded_step = Assumption("bounded_step", "bounded gradients of records, or a sm
 
 
 def _bound(run: Run) -> Gdp:
-    found, std = spread(run), run.first_noise
-    assert found is not None
-    return Gdp(found[0] / (run.first_step * std) * ROUNDING if std > 0 else math.inf)
+    form, std = spread(run), run.first_noise
+    assert form is not None
+    return Gdp(form[0] / (run.first_step * std) * ROUNDING if std > 0 else math.inf)
 
 
 THEOREM = Theorem(

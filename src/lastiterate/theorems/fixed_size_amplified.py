@@ -26,12 +26,12 @@ from lastiterate.theorems.theorem import Theorem
 
 
 def _bound(run: Run) -> Curve:
-    found, rate = levels(run), run.batching.inclusion_probability(run.n)
+    noises, rate = levels(run), run.batching.inclusion_probability(run.n)
     assert rate is not None
-    if found is None:
+    if noises is None:
         return Gdp(0.0)
     replaced = records_moved(run.adjacency) == 2
-    return FixedSizeSteps(rate, tuple(z for z, _ in found), tuple(count for _, count in found), replaced)
+    return FixedSizeSteps(rate, tuple(z for z, _ in noises), tuple(count for _, count in noises), replaced)
 
 
 THEOREM = Theorem(

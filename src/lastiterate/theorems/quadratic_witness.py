@@ -102,8 +102,8 @@ def _bound(run: Run) -> LowerBound:
     if len(sides) > 1 and mus.size > MOST_MERGED:
         return MixturePair.of_one(0.0)  # many places that shift to opposite sides: no statement
     pairs = [merged(place_weights(run.batching, run.n), side, up=False) for side in sides]
-    found = [MixturePair(tuple(weights.tolist()), tuple(mu.tolist()), opposed) for weights, mu in pairs]
-    return found[0] if len(found) == 1 else Largest(tuple(found)) if found else MixturePair.of_one(0.0)
+    mixtures = [MixturePair(tuple(weights.tolist()), tuple(mu.tolist()), opposed) for weights, mu in pairs]
+    return mixtures[0] if len(mixtures) == 1 else Largest(tuple(mixtures)) if mixtures else MixturePair.of_one(0.0)
 
 
 THEOREM = Theorem(

@@ -30,9 +30,9 @@ from lastiterate.theorems.theorem import Theorem
 
 
 def _bound(run: Run) -> Rdp:
-    sensitivity, found = known(run.facts(), "sensitivity"), run.loss.facts()
+    sensitivity, facts = known(run.facts(), "sensitivity"), run.loss.facts()
     assert sensitivity is not None
-    smooth = max(found.fact("smooth"), found.fact("weak_convexity"))  # of the gradients: a bound on |Hessian|
+    smooth = max(facts.fact("smooth"), facts.fact("weak_convexity"))  # of the gradients: a bound on |Hessian|
     eta, std = run.first_step, run.first_noise
     if std == 0:
         return linear(math.inf if sensitivity.value > 0 else 0.0)

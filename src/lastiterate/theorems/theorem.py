@@ -121,7 +121,7 @@ def examined(theorem: Theorem, run: Run) -> list[Held | Broken]:
     The others speak of the steps of those methods, and may ask for what others have not, such as a noise level.
     """
     methods = [assumption.check(run) for assumption in theorem.assumptions if assumption.of_method]
-    if any(isinstance(found, Broken) for found in methods):
+    if any(isinstance(checked, Broken) for checked in methods):
         return methods
     return methods + [assumption.check(run) for assumption in theorem.assumptions if not assumption.of_method]
 
@@ -144,8 +144,8 @@ def match(theorem: Theorem, run: Run) -> Applies | Fails:
     bound = theorem.bound(run)
     if isinstance(bound, LowerBound) != (theorem.kind == "lower"):
         raise TypeError(f"{theorem.name}: a row of kind {theorem.kind} cannot give a {type(bound).__name__}")
-    found = Applies(tuple(dict.fromkeys(facts)), bound)
-    return found if run.rows_per_unit == 1 or isinstance(bound, LowerBound) else _of_units(found, run)
+    answer = Applies(tuple(dict.fromkeys(facts)), bound)
+    return answer if run.rows_per_unit == 1 or isinstance(bound, LowerBound) else _of_units(answer, run)
 
 
 def _exchanged(theorem: Theorem, run: Run) -> Applies | None:
@@ -157,11 +157,11 @@ def _exchanged(theorem: Theorem, run: Run) -> Applies | None:
     between = one_by_one(run.adjacency)
     if between is None or theorem.kind != "upper" or run.loss.facts().sensitivity is not None:
         return None
-    found = match(theorem, replace(run, adjacency=between, rows_per_unit=1))
-    if isinstance(found, Fails) or not holds_with_zeroed_records(run, found.facts):
+    zeroed = match(theorem, replace(run, adjacency=between, rows_per_unit=1))
+    if isinstance(zeroed, Fails) or not holds_with_zeroed_records(run, zeroed.facts):
         return None
     try:
-        exchanged = Applies(found.facts, found.curve.exchanged())
+        exchanged = Applies(zeroed.facts, zeroed.curve.exchanged())
     except InputError:
         return None
     if run.rows_per_unit == 1:
@@ -170,12 +170,12 @@ def _exchanged(theorem: Theorem, run: Run) -> Applies | None:
     return of_units if isinstance(of_units, Applies) else None
 
 
-def _of_units(found: Applies, run: Run) -> Applies | Fails:
+def _of_units(of_row: Applies, run: Run) -> Applies | Fails:
     """The same for units of several rows."""
-    if not holds_with_zeroed_records(run, found.facts):
+    if not holds_with_zeroed_records(run, of_row.facts):
         return Fails((f"for units of {run.rows_per_unit} rows it must hold with some of them zeroed, and "
                       "the stated curvature is the records' own: state strong=0, or let a ridge provide it",))
     try:
-        return Applies(found.facts, found.curve.group(run.rows_per_unit))
+        return Applies(of_row.facts, of_row.curve.group(run.rows_per_unit))
     except InputError as error:
         return Fails((f"nothing follows for units of {run.rows_per_unit} rows: {error.rule}",))

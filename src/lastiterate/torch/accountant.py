@@ -69,14 +69,14 @@ class OpacusAccountant(IAccountant):
         if self._drawn is None:
             warnings.warn("Poisson batches are assumed: accountant.watch(data_loader) looks at what is drawn",
                           UserWarning, stacklevel=2)
-        found = self.curve().epsilon(delta)
+        epsilon = self.curve().epsilon(delta)
         if self._drawn is not None and self._drawn.shuffled:
             before = self.passes[0] if self.passes else len(self)
             warnings.warn("the data loader draws no Poisson batches: every pass is charged in full, "
-                          f"epsilon {found:.3g}, where accounting for Poisson batches would claim "
+                          f"epsilon {epsilon:.3g}, where accounting for Poisson batches would claim "
                           f"{self.claimed(delta):.3g}" + (f"; {before} steps before watch() are taken for whole passes"
                                                           if before else ""), UserWarning, stacklevel=2)
-        return found
+        return epsilon
 
     def claimed(self, delta: float) -> float:
         """Epsilon that the same history would have with Poisson batches: the common practice."""
@@ -96,9 +96,9 @@ class OpacusAccountant(IAccountant):
 
     def state_dict(self, destination: Any = None) -> Any:
         """As Opacus has it, with the passes that were counted."""
-        found = super().state_dict(destination)
-        found["passes"] = list(self.passes)
-        return found
+        state = super().state_dict(destination)
+        state["passes"] = list(self.passes)
+        return state
 
     def load_state_dict(self, state_dict: Any) -> None:
         """Go on from what ``state_dict`` gave."""

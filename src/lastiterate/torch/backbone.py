@@ -65,7 +65,7 @@ def _library(name: str) -> Any:
                          str(error).splitlines()[0][:100]) from None
 
 
-def _loaded(found: torch.nn.Module, weights: Path) -> None:
+def _loaded(network: torch.nn.Module, weights: Path) -> None:
     """The state in ``weights`` (torch's format, without code, or safetensors) into a network, all of it."""
     try:
         if weights.suffix == ".safetensors":
@@ -74,7 +74,7 @@ def _loaded(found: torch.nn.Module, weights: Path) -> None:
             state = load_file(weights)
         else:
             state = torch.load(weights, map_location="cpu", weights_only=True)
-        found.load_state_dict(state)
+        network.load_state_dict(state)
     except Exception as error:  # whatever the file holds; the library's own errors are of many kinds
         raise InputError("weights", "must be a file of the backbone's whole state", str(weights),
                          str(error).splitlines()[0][:100]) from None
@@ -84,23 +84,23 @@ def _torchvision(name: str, weights: Path) -> Backbone:
     models = _library("torchvision").models
     if name not in models.list_models():
         raise InputError("backbone", "must be a model of torchvision", name)
-    found = models.get_model(name, weights=None)
-    _loaded(found, weights)
+    network = models.get_model(name, weights=None)
+    _loaded(network, weights)
     for head in ("fc", "classifier", "head", "heads"):
-        if hasattr(found, head):
-            setattr(found, head, torch.nn.Identity())
-    return Backbone(found.eval(), FULL_SIDE)
+        if hasattr(network, head):
+            setattr(network, head, torch.nn.Identity())
+    return Backbone(network.eval(), FULL_SIDE)
 
 
 def _timm(name: str, weights: Path) -> Backbone:
     timm = _library("timm")
     if name not in timm.list_models():
         raise InputError("backbone", "must be a model of timm", name)
-    found = timm.create_model(name, pretrained=False)
-    _loaded(found, weights)
-    found.reset_classifier(0)
-    known = found.pretrained_cfg
-    return Backbone(found.eval(), int(known["input_size"][-1]), tuple(known["mean"]), tuple(known["std"]))
+    network = timm.create_model(name, pretrained=False)
+    _loaded(network, weights)
+    network.reset_classifier(0)
+    known = network.pretrained_cfg
+    return Backbone(network.eval(), int(known["input_size"][-1]), tuple(known["mean"]), tuple(known["std"]))
 
 
 def features(backbone: Backbone, images: np.ndarray) -> np.ndarray:

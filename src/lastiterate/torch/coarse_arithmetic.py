@@ -31,11 +31,11 @@ class Rounding(TorchFunctionMode):
 
     def __torch_function__(self, func: Callable[..., Any], types: object, args: tuple[Any, ...] = (),
                            kwargs: dict[str, Any] | None = None) -> Any:
-        found = func(*args, **(kwargs or {}))
+        answer = func(*args, **(kwargs or {}))
         self.seen = self.seen or any(
             isinstance(value, torch.Tensor) and value.requires_grad and torch.finfo(value.dtype).bits < 64
-            for value in tree_leaves(found))
-        return found
+            for value in tree_leaves(answer))
+        return answer
 
 
 class Coarsest(TorchDispatchMode):
@@ -47,11 +47,11 @@ class Coarsest(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Callable[..., Any], types: object, args: tuple[Any, ...] = (),
                            kwargs: dict[str, Any] | None = None) -> Any:
-        found = func(*args, **(kwargs or {}))
-        for value in tree_leaves(found):
+        answer = func(*args, **(kwargs or {}))
+        for value in tree_leaves(answer):
             if isinstance(value, torch.Tensor) and value.is_floating_point():
                 self.spacing = max(self.spacing, torch.finfo(value.dtype).eps)
-        return found
+        return answer
 
     @property
     def tolerance(self) -> float:

@@ -49,10 +49,10 @@ class Stored(Held):
         if not wide or values.dtype == torch.float64:
             return scale @ values
         parts = in_parts(values)
-        found = torch.zeros(values.shape[1], dtype=torch.float64, device=values.device)
+        total = torch.zeros(values.shape[1], dtype=torch.float64, device=values.device)
         for factor, part in zip(scale.split([len(part) for part in parts]), parts, strict=True):
-            found = found + factor @ part.double()
-        return found
+            total = total + factor @ part.double()
+        return total
 
     def each(self) -> torch.Tensor:
         """Every record's gradient, (m, entries) float64."""

@@ -26,8 +26,8 @@ def kernel_gradients(left: torch.Tensor, images: torch.Tensor, weight_shape: tup
     patches = _patches(images, weight_shape[2:], tuple(left.shape[2:]), _each(options["stride"], axes),
                        _each(options["dilation"], axes), _padding(options, weight_shape[2:], axes))
     rows = left.reshape(count, groups, weight_shape[0] // groups, -1)
-    found = rows @ patches.reshape(count, groups, -1, rows.shape[-1]).transpose(2, 3)
-    return found.reshape(count, *weight_shape)
+    gradients = rows @ patches.reshape(count, groups, -1, rows.shape[-1]).transpose(2, 3)
+    return gradients.reshape(count, *weight_shape)
 
 
 def _patches(images: torch.Tensor, kernel: tuple[int, ...], places: tuple[int, ...], stride: tuple[int, ...],

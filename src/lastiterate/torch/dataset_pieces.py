@@ -56,7 +56,7 @@ class DatasetPieces:
 
 
 def item_of(dataset: torch.utils.data.Dataset[Any], number: int) -> Any:
-    """One item; what a Dataset raises may hold a record's values, and only its type is told."""
+    """One item; what a Dataset raises may hold a record's values, and only its type is shown."""
     try:
         return dataset[number]
     except Exception as error:
@@ -68,11 +68,11 @@ def _stacked(items: list[Any]) -> tuple[np.ndarray, ...]:
     """Items as arrays with the records along their first axis."""
     rows = [item if isinstance(item, tuple | list) else (item,) for item in items]
     try:
-        found = tuple(np.stack([np.asarray(part) for part in parts]) for parts in zip(*rows, strict=True))
+        arrays = tuple(np.stack([np.asarray(part) for part in parts]) for parts in zip(*rows, strict=True))
     except (ValueError, TypeError, RuntimeError):
         raise InputError("data", "must have items of the same parts and shapes, made of tensors or numbers", None,
                          "fill up what is shorter") from None
-    if any(part.dtype.kind not in "fiub" for part in found):
+    if any(part.dtype.kind not in "fiub" for part in arrays):
         raise InputError("data", "must have items made of tensors or numbers", None,
                          "a tuple of them: dictionaries are taken where the Dataset itself is given to train")
-    return found
+    return arrays

@@ -41,24 +41,24 @@ def drawing_of(run: Run, module: torch.nn.Module, augment: Augment | None, recor
                          "give train(augment=..., copies=...), and leave the run's to it")
     if run.record_draws is None:
         return None
-    found = Drawing(augment, run.record_draws.copies)
+    drawing = Drawing(augment, run.record_draws.copies)
     if augment is not None:
-        _check_augment(run, found, records, dtype)
-    return found
+        _check_augment(run, drawing, records, dtype)
+    return drawing
 
 
-def _check_augment(run: Run, found: Drawing, records: tuple[Any, ...], dtype: torch.dtype) -> None:
+def _check_augment(run: Run, drawing: Drawing, records: tuple[Any, ...], dtype: torch.dtype) -> None:
     """Refuse what is no function of one record and its key alone."""
     first = made_up(records[0], dtype, normal, BESIDE)
     words, random = torch.arange(BESIDE), torch.random.get_rng_state()
     with HoldsNoRecords(run, records[0]):
-        alone = [_tried(found, tree_map(lambda a, at=i: a[at], first), words[i]) for i in range(BESIDE)]
+        alone = [_tried(drawing, tree_map(lambda a, at=i: a[at], first), words[i]) for i in range(BESIDE)]
     if not torch.equal(random, torch.random.get_rng_state()):
         raise InputError("augment", "must draw from its key, and draws from the generator of all records", None,
                          "write key.uniform(...), key.normal(...) or key.integers(...)")
     try:
         with NoOwnRules():
-            beside = vmap(lambda one, word: found.drawn((one,), word)[0])(first, words)
+            beside = vmap(lambda one, word: drawing.drawn((one,), word)[0])(first, words)
     except (RuntimeError, TypeError, ValueError, IndexError) as error:
         raise InputError("augment", "must be made of operations that torch.func.vmap takes", said(error),
                          "write torch.where in the place of if, and draw from the key") from None
@@ -73,8 +73,8 @@ def _check_augment(run: Run, found: Drawing, records: tuple[Any, ...], dtype: to
 def _tried(drawing: Drawing, first: object, word: torch.Tensor) -> Any:
     """What is made of one made-up record."""
     try:
-        found = drawing.drawn((first,), word)[0]
-        same = tree_structure(found) == tree_structure(first)
+        made = drawing.drawn((first,), word)[0]
+        same = tree_structure(made) == tree_structure(first)
     except InputError:
         raise
     except (RuntimeError, TypeError, ValueError, IndexError, AttributeError, KeyError) as error:
@@ -82,8 +82,8 @@ def _tried(drawing: Drawing, first: object, word: torch.Tensor) -> Any:
                          "form", said(error), "draw with key.uniform(...), key.normal(...), key.integers(...)"
                          ) from None
     if not same:
-        raise InputError("augment", "must give a record of the form that it takes", str(tree_structure(found))[:120])
-    return found
+        raise InputError("augment", "must give a record of the form that it takes", str(tree_structure(made))[:120])
+    return made
 
 
 class HoldsNoRecords(TorchFunctionMode):

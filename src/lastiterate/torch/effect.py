@@ -53,12 +53,12 @@ def others(module: torch.nn.Module, trained: Mapping[str, Any]) -> State:
 
 def digest(tensors: State) -> str:
     """SHA-256 over names, types, shapes and bits."""
-    found = hashlib.sha256()
+    hasher = hashlib.sha256()
     for name, tensor in sorted(tensors.items()):
         plain = tensor.cpu().contiguous()
-        found.update(f"{name} {plain.dtype} {tuple(plain.shape)};".encode())
-        found.update(plain.reshape(-1).view(torch.uint8).numpy().data)
-    return found.hexdigest()
+        hasher.update(f"{name} {plain.dtype} {tuple(plain.shape)};".encode())
+        hasher.update(plain.reshape(-1).view(torch.uint8).numpy().data)
+    return hasher.hexdigest()
 
 
 def check_constants(summed: PerRecord, constants: State) -> None:

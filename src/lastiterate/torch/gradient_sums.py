@@ -106,16 +106,16 @@ class PerRecord:
 
         With ``real`` it can be vectorised over ``theta``.
         """
-        found = self.sums(self.parameters.tensors(theta, self.dtype), constants, records, real)
-        return torch.cat([found[name].to(torch.float64) for name in self.parameters.names])
+        sums = self.sums(self.parameters.tensors(theta, self.dtype), constants, records, real)
+        return torch.cat([sums[name].to(torch.float64) for name in self.parameters.names])
 
     def sums(self, trained: State, constants: State, records: tuple[Any, ...], real: torch.Tensor | None = None,
              used: int | None = None) -> State:
         """Sums by name, (entries,) each, in the run's own units; ``used``: of the first so many records only."""
-        found = self.contributions(trained, constants, records)
+        gradients = self.contributions(trained, constants, records)
         # the run's parameters are w / scale: their gradient is scale times that by w, and its norm is what is clipped
         scales = dict(zip(self.parameters.names, self.parameters.scales, strict=True))
-        squares = torch.stack([found[name].squares() * factor**2 for name, factor in scales.items()]).sum(0)
+        squares = torch.stack([gradients[name].squares() * factor**2 for name, factor in scales.items()]).sum(0)
         # what is not clipped is added as it is, so that sums of so many must be numbers of that precision
         most = torch.finfo(self.dtype).max / (2 * CHUNK) if self.clip is None else math.inf
         counted = among(torch.isfinite(squares) & (squares.sqrt() <= most), real, used)
@@ -125,7 +125,7 @@ class PerRecord:
         scale = torch.where(counted & (scale >= TINY), scale, 0.0)
         first = len(counted) if used is None else used
         kept = first if real is None and bool(counted[:first].all()) else counted
-        sums = {name: found[name].total(scale, kept, wide=self.wide) for name in scales}
+        sums = {name: gradients[name].total(scale, kept, wide=self.wide) for name in scales}
         return {name: sums[name] if factor == 1 else sums[name].to(torch.float64) * factor
                 for name, factor in scales.items()}
 
@@ -142,15 +142,15 @@ class PerRecord:
         tracked = Unwritten(constants | trained)
         slopes, each, inputs = compute(trained, constants, records)
         tracked.check()
-        found: dict[str, Contribution] = {name: Stored(values) for name, values in each.items()}
+        gradients: dict[str, Contribution] = {name: Stored(values) for name, values in each.items()}
         for layer in self.layers:
             pair = (as_precise(given[layer.names[0]], self.dtype) for given in (inputs, slopes))
             if self.drawing is None:
-                found |= layer.contributions(*pair)
+                gradients |= layer.contributions(*pair)
             else:
                 of_copies = layer.contributions(*(values.flatten(0, 1) for values in pair))
-                found |= {name: each.merged(self.drawing.copies) for name, each in of_copies.items()}
-        return found
+                gradients |= {name: each.merged(self.drawing.copies) for name, each in of_copies.items()}
+        return gradients
 
     def _slopes(self, trained: State, constants: State, records: tuple[Any, ...]) -> tuple[State, State, State]:
         """Derivatives by what layers answer, by all other parameters, and what layers were given: of every record."""

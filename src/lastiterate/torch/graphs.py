@@ -42,12 +42,12 @@ def identity(summed: PerRecord, theta: torch.Tensor, records: tuple[Any, ...]) -
         raise InputError("checkpoint", "needs a module and a loss that torch can trace, so that it knows them again",
                          said(error), "leave it out") from None
     beside = (parameters.names, parameters.shapes, parameters.dtypes, parameters.scales, dtype, torch.__version__)
-    found = hashlib.sha256(ADDRESS.sub("", f"{graph.code} {beside}").encode())
+    hasher = hashlib.sha256(ADDRESS.sub("", f"{graph.code} {beside}").encode())
     for name, tensor in (*sorted(constants.items()), *_held(graph)):
         numbers = tensor.detach().cpu().contiguous()
-        found.update(f"{name} {numbers.dtype} {tuple(numbers.shape)};".encode())
-        found.update(numbers.reshape(-1).view(torch.uint8).numpy().tobytes())
-    return found.hexdigest()
+        hasher.update(f"{name} {numbers.dtype} {tuple(numbers.shape)};".encode())
+        hasher.update(numbers.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return hasher.hexdigest()
 
 
 def _held(graph: torch.fx.GraphModule) -> Iterator[tuple[str, torch.Tensor]]:

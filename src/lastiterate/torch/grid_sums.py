@@ -31,8 +31,8 @@ class ExactRecords(PerRecord):
              used: int | None = None) -> State:
         """Sums of the rounded gradients by name, (entries,) float64, multiples of the grid."""
         assert self.clip is not None
-        found = self.contributions(trained, constants, records)
-        flat = torch.cat([found[name].each() * factor for name, factor
+        gradients = self.contributions(trained, constants, records)
+        flat = torch.cat([gradients[name].each() * factor for name, factor
                           in zip(self.parameters.names, self.parameters.scales, strict=True)], dim=1)
         squares = flat.square().sum(1)
         counted = among(torch.isfinite(squares), real, used)

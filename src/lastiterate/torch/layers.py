@@ -73,12 +73,12 @@ class Layer:
 
     def contributions(self, inputs: torch.Tensor, slopes: torch.Tensor) -> dict[str, Contribution]:
         """Every record's gradients by name; inputs (m, *input_shape), slopes (m, *output_shape)."""
-        found = dict[str, Contribution]()
+        gradients = dict[str, Contribution]()
         if self.weight is not None:
-            found[self.weight] = self._of_weight(inputs, slopes)
+            gradients[self.weight] = self._of_weight(inputs, slopes)
         if self.bias is not None:
-            found[self.bias] = Stored(self._over_places(slopes))
-        return found
+            gradients[self.bias] = Stored(self._over_places(slopes))
+        return gradients
 
     def _of_weight(self, inputs: torch.Tensor, slopes: torch.Tensor) -> Contribution:
         count, options = inputs.shape[0], dict(self.options)
@@ -134,16 +134,16 @@ class Uses(TorchFunctionMode):
     def __torch_function__(self, func: Callable[..., Any], types: object, args: tuple[Any, ...] = (),
                            kwargs: dict[str, Any] | None = None) -> Any:
         given = kwargs or {}
-        found = func(*args, **given)
+        answer = func(*args, **given)
         self.kept.append((args, given))
         for tensor in all_tensors((args, given)):
             if id(tensor) in self._names:
                 self._counts[self._names[id(tensor)]] += 1
         if func in FUNCTIONS:
-            self._add(FUNCTIONS[func][0], _bound(func, args, given), found)
-        return found
+            self._add(FUNCTIONS[func][0], _bound(func, args, given), answer)
+        return answer
 
-    def _add(self, function: str, given: dict[str, Any], found: torch.Tensor) -> None:
+    def _add(self, function: str, given: dict[str, Any], answer: torch.Tensor) -> None:
         weight, bias, inputs = given.get("weight"), given.get("bias"), given["input"]
         names = self._names.get(id(weight)), self._names.get(id(bias)) if bias is not None else None
         convolved = function in ("convolution", "transposed")
@@ -154,7 +154,7 @@ class Uses(TorchFunctionMode):
         if plain and not own_rule and 0 not in (weight.numel(), inputs.numel()):
             options = tuple((key, given.get(key, DEFAULTS[key])) for key in DEFAULTS) if convolved else \
                 (("padding_idx", given.get("padding_idx")),) if function == "embedding" else ()
-            self._layers.append(Layer(function, *names, tuple(weight.shape), tuple(inputs.shape), tuple(found.shape),
+            self._layers.append(Layer(function, *names, tuple(weight.shape), tuple(inputs.shape), tuple(answer.shape),
                                       options))
 
     @property

@@ -94,13 +94,13 @@ class DPNetClassifier(ClassifierMixin, BaseEstimator):
         seed = None if self.random_state is None else int(check_random_state(self.random_state).randint(2**31))
         rows = composition_reminder.REMINDER.sketch(X.reshape(len(X), -1))
         composition_reminder.REMINDER.before(rows)
-        found = train(self._described(len(X)), (X, np.searchsorted(self.classes_, y)), model=module,
+        model = train(self._described(len(X)), (X, np.searchsorted(self.classes_, y)), model=module,
                       loss=torch.nn.functional.cross_entropy, epsilon=self.epsilon,
                       delta=None if self.delta == "auto" else self.delta, seed=seed, microbatch=self.microbatch,
                       progress=progress, ledger=self.ledger, dataset=self.dataset)
         composition_reminder.REMINDER.after(rows)
-        assert isinstance(found, FittedModule)
-        self.fitted_ = found.with_caveats(*caveats)
+        assert isinstance(model, FittedModule)
+        self.fitted_ = model.with_caveats(*caveats)
         return self
 
     def _made(self, shape: tuple[int, ...]) -> torch.nn.Module | Grouped:
@@ -120,14 +120,14 @@ class DPNetClassifier(ClassifierMixin, BaseEstimator):
 
     def decision_function(self, X: ArrayLike) -> np.ndarray:
         """The module's outputs, (n, classes); for two classes the second one's over the first one's, (n,)."""
-        found = self._outputs(X)
-        return found[:, 1] - found[:, 0] if found.shape[1] == 2 else found
+        scores = self._outputs(X)
+        return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
 
     def predict_proba(self, X: ArrayLike) -> np.ndarray:
         """The softmax of the outputs (n, classes); not calibrated."""
-        found = self._outputs(X)
-        found = np.exp(found - found.max(1, keepdims=True))
-        return found / found.sum(1, keepdims=True)
+        scores = self._outputs(X)
+        scores = np.exp(scores - scores.max(1, keepdims=True))
+        return scores / scores.sum(1, keepdims=True)
 
     def predict(self, X: ArrayLike) -> np.ndarray:
         """The most probable label of every record."""
@@ -139,11 +139,11 @@ class DPNetClassifier(ClassifierMixin, BaseEstimator):
         with numbers_only("X"):
             records = validate_data(self, X, reset=False, dtype=_precision(X), allow_nd=True)
         records = _as_taken(records, self.module_)
-        found = self.fitted_.predict(np.asarray(records)).astype(np.float64)
-        if found.shape[1:] != (len(self.classes_),):
+        scores = self.fitted_.predict(np.asarray(records)).astype(np.float64)
+        if scores.shape[1:] != (len(self.classes_),):
             raise InputError("module", f"must have one output for each of {len(self.classes_)} classes",
-                             found.shape[1:])
-        return found
+                             scores.shape[1:])
+        return scores
 
     @property
     def certificate_(self) -> Certificate:

@@ -50,9 +50,9 @@ class Made:
         if not isinstance(optimizer, torch.optim.Optimizer):
             raise InputError("optimizer", "must be a torch.optim.Optimizer or a scheduler around one",
                              type(made).__name__, "write lambda p: torch.optim.AdamW(p, lr=1e-3)")
-        found = cls(parameters, optimizer, scheduler)
-        found._check()
-        return found
+        built = cls(parameters, optimizer, scheduler)
+        built._check()
+        return built
 
     def _check(self) -> None:
         held = [id(tensor) for group in self.optimizer.param_groups for tensor in group["params"]]
@@ -209,16 +209,16 @@ class ModuleOptimizer(UpdateRule):
             raise InputError("checkpoint", "needs an optimizer of torch.optim, so that it knows it again", foreign[0],
                              "leave it out")
         place = {id(parameter): number for number, parameter in enumerate(made.parameters)}
-        found = hashlib.sha256(repr([kind.__qualname__ for kind in classes]).encode())
+        hasher = hashlib.sha256(repr([kind.__qualname__ for kind in classes]).encode())
         for k in range(steps if made.scheduler is not None else 1):
             groups = [{name: [place[id(each)] for each in value] if name == "params" else _whole(value)
                        for name, value in sorted(group.items())} for group in made.optimizer.param_groups]
-            found.update(repr(groups).encode())
+            hasher.update(repr(groups).encode())
             if k == 0:
                 made.step([torch.zeros_like(parameter) for parameter in made.parameters])
             elif made.scheduler is not None and k + 1 < steps:
                 made.scheduler.step()
-        return found.hexdigest()
+        return hasher.hexdigest()
 
 
 def _whole(value: object) -> Any:

@@ -51,15 +51,15 @@ def by_record(output: object, count: int, make: Callable[[torch.Tensor], Any]) -
         return make(output) if output.dim() > 0 and len(output) == count else None
     if isinstance(output, Mapping):
         parts = {name: by_record(each, count, make) for name, each in output.items()}
-        return {name: found for name, found in parts.items() if found is not None} or None
+        return {name: made for name, made in parts.items() if made is not None} or None
     if isinstance(output, tuple | list):
-        return tuple(found for each in output if (found := by_record(each, count, make)) is not None) or None
+        return tuple(made for each in output if (made := by_record(each, count, make)) is not None) or None
     return None
 
 
 def as_arrays(output: object, count: int) -> Any:
     """The same as arrays."""
-    return by_record(output, count, lambda found: found.cpu().numpy())
+    return by_record(output, count, lambda tensor: tensor.cpu().numpy())
 
 
 def joined(parts: list[Any]) -> Any:

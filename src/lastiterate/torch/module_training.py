@@ -13,7 +13,7 @@ from torch.func import vmap
 from torch.utils._pytree import tree_leaves, tree_map
 
 from lastiterate.engine.checkpoint import Keeper
-from lastiterate.engine.external_gradients import OutsideLoop
+from lastiterate.engine.external_gradients import ExternalLoop
 from lastiterate.engine.gaussian_noise import Key, fresh_key
 from lastiterate.engine.noise_ahead import Draws
 from lastiterate.engine.optimizer_rule import coupled
@@ -69,8 +69,8 @@ class Prepared:
         return with_blank_keys(self.records) if self.summed.drawing is not None else self.records
 
     @property
-    def loop(self) -> OutsideLoop:
-        return OutsideLoop(self.run, self.summed.parameters.shapes, rule=self.rule)
+    def loop(self) -> ExternalLoop:
+        return ExternalLoop(self.run, self.summed.parameters.shapes, rule=self.rule)
 
     @property
     def again_and_again(self) -> Prepared:
@@ -91,9 +91,9 @@ class Prepared:
             return again.total(point, constants, torch.from_numpy(places), held, keys)
 
         with full_precision(device), torch.no_grad():
-            found = replace(self.loop, draws=draws).execute(self.initial, sums, key, progress, keeper)
+            theta = replace(self.loop, draws=draws).execute(self.initial, sums, key, progress, keeper)
         check_constants(self.summed, constants)
-        return found
+        return theta
 
     def total(self, point: np.ndarray, constants: State, numbers: torch.Tensor,
               held: torch.Tensor | None = None, keys: np.ndarray | None = None) -> np.ndarray:
@@ -108,9 +108,9 @@ class Prepared:
         if not len(numbers):
             total.zero_()  # otherwise the first chunk is written, all others are added
         for place, (part, used) in enumerate(self._cut(torch.arange(len(numbers)))):
-            found = self._chunk(trained, constants, numbers[part], used, None if words is None else words[part])
+            sums = self._chunk(trained, constants, numbers[part], used, None if words is None else words[part])
             for name, own in zip(parameters.names, total.split(parameters.sizes), strict=True):
-                own.add_(found[name]) if place else own.copy_(found[name])
+                own.add_(sums[name]) if place else own.copy_(sums[name])
         return total.cpu().numpy()
 
     def _cut(self, numbers: torch.Tensor) -> Iterator[tuple[torch.Tensor, int | None]]:

@@ -95,9 +95,9 @@ def settled(summed: PerRecord, records: tuple[Any, ...], theta: torch.Tensor) ->
     seen = Uses(trained)
     with seen, KeyedDropout(None):
         summed.call(constants | trained, *arguments(summed.taken(one)[0]))
-    found = replace(summed, layers=_right(summed, seen.layers, theta, constants, pair, tolerance))
-    _check_gradient(found, theta, constants, records)
-    return found
+    layered = replace(summed, layers=_right(summed, seen.layers, theta, constants, pair, tolerance))
+    _check_gradient(layered, theta, constants, records)
+    return layered
 
 
 def _check_module(summed: PerRecord, named: State, pair: object) -> None:
@@ -137,14 +137,14 @@ def _check_module(summed: PerRecord, named: State, pair: object) -> None:
 def _check_loss(summed: PerRecord, named: State, one: tuple[Any, ...]) -> None:
     """One number for one record, from the record and the tensors alone."""
     try:
-        found: Any = summed.value(named, one)  # what is made at the first call is there afterwards
+        loss: Any = summed.value(named, one)  # what is made at the first call is there afterwards
         before = PythonState({"model": summed.module, "loss": summed.loss, "drawing": summed.drawing})
         summed.value(named, one)
     except (RuntimeError, TypeError, ValueError, IndexError) as error:
         raise InputError("loss", "must take one record's output and target, without a batch axis",
                          said(error)) from None
-    if not isinstance(found, torch.Tensor) or found.shape != () or not found.is_floating_point():
-        shape = tuple(found.shape) if isinstance(found, torch.Tensor) else type(found).__name__
+    if not isinstance(loss, torch.Tensor) or loss.shape != () or not loss.is_floating_point():
+        shape = tuple(loss.shape) if isinstance(loss, torch.Tensor) else type(loss).__name__
         raise InputError("loss", "must return one number for one record, a floating-point scalar", shape,
                          "take no mean over a batch: the trainer hands it one record at a time")
     before.check()
@@ -174,10 +174,10 @@ def _check_gradient(summed: PerRecord, theta: torch.Tensor, constants: State, re
                               summed.dtype)
         leaves = {name: tensor.requires_grad_() for name, tensor
                   in summed.parameters.tensors(theta, summed.dtype).items()}
-        found = summed.value(constants | leaves, tree_map(lambda a: a[0], record))
-        if not found.requires_grad:
+        loss = summed.value(constants | leaves, tree_map(lambda a: a[0], record))
+        if not loss.requires_grad:
             break
-        slopes = torch.autograd.grad(found, [leaves[name] for name in every], allow_unused=True)
+        slopes = torch.autograd.grad(loss, [leaves[name] for name in every], allow_unused=True)
         reached.update(name for name, slope in zip(every, slopes, strict=True) if slope is not None)
         finite = finite or all(slope is None or bool(torch.isfinite(slope).all()) for slope in slopes)
         if finite and len(reached) == len(every):

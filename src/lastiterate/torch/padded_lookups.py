@@ -22,19 +22,19 @@ def of_function(input: torch.Tensor, weight: torch.Tensor, padding_idx: int | No
                 max_norm: float | None = None, norm_type: float = 2.0, scale_grad_by_freq: bool = False,
                 sparse: bool = False) -> torch.Tensor:
     """``torch.nn.functional.embedding``; ``sparse`` only says how a gradient is stored."""
-    found = functional.embedding(input, weight, None, max_norm, norm_type, scale_grad_by_freq)
-    return found if padding_idx is None else _but_padding(found, input, padding_idx % weight.size(0))
+    vectors = functional.embedding(input, weight, None, max_norm, norm_type, scale_grad_by_freq)
+    return vectors if padding_idx is None else _but_padding(vectors, input, padding_idx % weight.size(0))
 
 
 def of_operation(weight: torch.Tensor, indices: torch.Tensor, padding_idx: int = -1,
                  scale_grad_by_freq: bool = False, sparse: bool = False) -> torch.Tensor:
     """``torch.embedding``, where no padding is -1."""
-    found = torch.embedding(weight, indices, -1, scale_grad_by_freq)
-    return found if padding_idx < 0 else _but_padding(found, indices, padding_idx)
+    vectors = torch.embedding(weight, indices, -1, scale_grad_by_freq)
+    return vectors if padding_idx < 0 else _but_padding(vectors, indices, padding_idx)
 
 
-def _but_padding(found: torch.Tensor, numbers: torch.Tensor, padding: int) -> torch.Tensor:
-    return torch.where((numbers == padding).unsqueeze(-1), found.detach(), found)
+def _but_padding(vectors: torch.Tensor, numbers: torch.Tensor, padding: int) -> torch.Tensor:
+    return torch.where((numbers == padding).unsqueeze(-1), vectors.detach(), vectors)
 
 
 LOOKUPS: dict[Any, Callable[..., torch.Tensor]] = {

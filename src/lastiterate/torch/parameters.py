@@ -116,8 +116,8 @@ class Parameters:
 
     def released(self, theta: np.ndarray) -> dict[str, torch.Tensor]:
         """Trained parameters in the precision that they came in, on the CPU; leading axes stay."""
-        found = self.tensors(torch.from_numpy(np.array(theta)), torch.float64)
-        return {name: found[name].to(dtype) for name, dtype in zip(self.names, self.dtypes, strict=True)}
+        tensors = self.tensors(torch.from_numpy(np.array(theta)), torch.float64)
+        return {name: tensors[name].to(dtype) for name, dtype in zip(self.names, self.dtypes, strict=True)}
 
 
 def _check(name: str, tensor: torch.Tensor) -> None:

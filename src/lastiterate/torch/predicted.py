@@ -38,12 +38,12 @@ def predicted(module: torch.nn.Module, x: object, inputs: int | None) -> Any:
 
 def _answer(module: torch.nn.Module, records: object) -> Any:
     try:
-        found = as_arrays(answered(module, records), len(tree_leaves(records)[0]))
+        answer = as_arrays(answered(module, records), len(tree_leaves(records)[0]))
     except (RuntimeError, TypeError, IndexError, ValueError, AttributeError) as error:
         raise InputError("x", "must hold records that the module takes", str(error).splitlines()[0][:120]) from None
-    if found is None:
+    if answer is None:
         raise InputError("x", "must hold records for each of which the module answers", None)
-    return found
+    return answer
 
 
 def _some(module: torch.nn.Module, x: Any, inputs: int | None) -> Iterator[Any]:

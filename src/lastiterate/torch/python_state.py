@@ -36,13 +36,13 @@ class PythonState:
 
     def __init__(self, roots: dict[str, Any]) -> None:
         self._roots, self._kept = roots, list[Any]()
-        self._found = dict(self._all())
+        self._held = dict(self._all())
 
     def check(self) -> None:
         """Refuse what has changed since."""
-        now = PythonState(self._roots)._found
-        for place in (*self._found, *now):
-            if self._found.get(place) != now.get(place):
+        now = PythonState(self._roots)._held
+        for place in (*self._held, *now):
+            if self._held.get(place) != now.get(place):
                 raise InputError("model", "must keep nothing of a forward pass, and draw no random numbers of its own: "
                                  "gradients would follow from other records", place,
                                  "leave that out, or make it depend on the record alone")

@@ -54,11 +54,11 @@ class Drawing:
     def mean(self, record: tuple[Any, ...], loss: Callable[[tuple[Any, ...]], torch.Tensor]) -> torch.Tensor:
         """The mean loss of the copies of one record, one after the other."""
         *parts, word = record
-        found = list[torch.Tensor]()
+        losses = list[torch.Tensor]()
         for own in self.words(word):
             with self.dropping(own):
-                found.append(loss(self.drawn(tuple(parts), own)))
-        return torch.stack(found).mean()
+                losses.append(loss(self.drawn(tuple(parts), own)))
+        return torch.stack(losses).mean()
 
     def averaged(self, one: OfCopy) -> OfCopy:
         """The same function of a whole record: the mean loss of its copies, and all inputs; zeros have their axis."""
@@ -75,6 +75,6 @@ class Drawing:
         return several
 
 
-def like(found: object, given: object) -> Any:
+def like(record: object, given: object) -> Any:
     """What an augmentation made, in the precision of what it was given."""
-    return tree_map(lambda made, before: made.to(before.dtype) if before.is_floating_point() else made, found, given)
+    return tree_map(lambda made, before: made.to(before.dtype) if before.is_floating_point() else made, record, given)

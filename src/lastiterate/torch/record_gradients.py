@@ -33,11 +33,11 @@ def made_up(records: tuple[Any, ...], dtype: torch.dtype, make: Callable[[torch.
 
     def one(values: torch.Tensor) -> torch.Tensor:
         if not values.is_floating_point():
-            found = torch.zeros((count, *values.shape[1:]), dtype=values.dtype)
-            if varied and found.dim() > 1:  # of several, some are 0 in every record, and some 1
-                return torch.randint(0, 2, found.shape, generator=torch.Generator().manual_seed(3)).to(values.dtype)
-            found[1::2] = 1 if varied else 0
-            return found
+            integers = torch.zeros((count, *values.shape[1:]), dtype=values.dtype)
+            if varied and integers.dim() > 1:  # of several, some are 0 in every record, and some 1
+                return torch.randint(0, 2, integers.shape, generator=torch.Generator().manual_seed(3)).to(values.dtype)
+            integers[1::2] = 1 if varied else 0
+            return integers
         return make(torch.zeros((count, *values.shape[1:]), dtype=dtype))
 
     return tree_map(one, records)
@@ -49,9 +49,9 @@ def normal(values: torch.Tensor) -> torch.Tensor:
 
 def _of_both_signs(values: torch.Tensor) -> torch.Tensor:
     """Normal numbers; none is negative in every other record, for losses that take logarithms or roots."""
-    found = normal(values)
-    found[::2] = found[::2].abs()
-    return found
+    numbers = normal(values)
+    numbers[::2] = numbers[::2].abs()
+    return numbers
 
 
 def check_alone(summed: PerRecord, theta: torch.Tensor, constants: State, records: tuple[Any, ...]) -> float:
@@ -75,7 +75,7 @@ def check_alone(summed: PerRecord, theta: torch.Tensor, constants: State, record
         seen.check_double(rounded=short.seen)
     try:
         with Padded() as lookups:
-            found = replace(summed, layers=()).contributions(trained, constants, several)
+            together = replace(summed, layers=()).contributions(trained, constants, several)
     except RuntimeError as error:
         raise InputError("model", "must be one that torch.func.vmap takes, without random numbers or changes in place",
                          said(error), "lastiterate.torch.private_version(module) exchanges recurrent layers; a "
@@ -84,11 +84,11 @@ def check_alone(summed: PerRecord, theta: torch.Tensor, constants: State, record
     for i, one in enumerate(alone if not seen.coarse else ()):
         size = max(float(slope.abs().max()) if slope.numel() else 0.0 for slope in one.values())
         for name, slope in one.items() if math.isfinite(size) else ():
-            if not torch.allclose(found[name].each()[i], slope, rtol=LEAST, atol=LEAST * size / 10 + 1e-9):
+            if not torch.allclose(together[name].each()[i], slope, rtol=LEAST, atol=LEAST * size / 10 + 1e-9):
                 raise _mixing(summed)
     if seen.coarse:  # rounding turns units on and off
         wanted = torch.cat([one[name] for one in alone for name in one])
-        given = torch.cat([found[name].each()[i] for i, one in enumerate(alone) for name in one])
+        given = torch.cat([together[name].each()[i] for i, one in enumerate(alone) for name in one])
         if float((given - wanted).norm()) > COARSE * float(wanted.norm()):
             raise _mixing(summed)
     if seen.coarse or theta.device.type == "cpu":  # elsewhere sums may have another order every time

@@ -48,8 +48,8 @@ class Places:
     def within(self, most: int) -> Places:
         """The same for chunks of at most ``most`` records: of half as many where those do not hold, and so on. Chunks
         of one record always do."""
-        found = Places(self._tries, most)
-        return found if most == 1 or found.holds(most) else self.within(most // 2)
+        places = Places(self._tries, most)
+        return places if most == 1 or places.holds(most) else self.within(most // 2)
 
     def cut(self, count: int) -> Iterator[tuple[int, int]]:
         """Chunks for a batch of ``count`` records: their sizes, and how many records are in each; the rest is empty."""
@@ -62,18 +62,18 @@ class Places:
 
     def _tried(self, size: int, which: int) -> bool:
         contributions, pair = self._tries[which]
-        found = list[list[list[torch.Tensor]]]()
+        turns = list[list[list[torch.Tensor]]]()
         for turn in range(2):
             places = (torch.arange(size) + turn) % 2
             records = tree_map(lambda a, at=places: a.index_select(0, at.to(a.device)), pair)
             given = contributions(records)
             parts = [part for each in given.values() for part in (*each.parts, each.squares())]
             # rows of the first record, and of the second
-            found.append([[part[number ^ turn::2] for part in parts] for number in range(2)])
+            turns.append([[part[number ^ turn::2] for part in parts] for number in range(2)])
             if size > 1 and not all(bool(each.squares().any()) for each in given.values()):
                 return False  # a gradient that is 0 says nothing
         for number in range(2):
-            rows = [torch.cat([turn[number][i] for turn in found]) for i in range(len(found[0][number]))]
+            rows = [torch.cat([turn[number][i] for turn in turns]) for i in range(len(turns[0][number]))]
             kept = self._bits.setdefault((which, number), [part[:1] for part in rows])
             for part, bits in zip(rows, kept, strict=True):
                 if not bool(torch.isfinite(part).all()) or not torch.equal(part, bits.expand_as(part)):

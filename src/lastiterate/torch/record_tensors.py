@@ -31,11 +31,11 @@ def records_of(run: Run, data: Any, device: torch.device) -> tuple[Any, ...]:
         if len(data) != n:
             raise InputError("data", f"must have the run's n = {n} records", len(data))
         n, data = 1, first_record(data)
-    found = stacked(data, n) if isinstance(data, torch.utils.data.Dataset) else whole(data)
-    if not isinstance(found, tuple) or len(found) < 1:
+    parts = stacked(data, n) if isinstance(data, torch.utils.data.Dataset) else whole(data)
+    if not isinstance(parts, tuple) or len(parts) < 1:
         raise InputError("data", "must be a Dataset, a dictionary, or a tuple: what the module takes, then what the "
-                         "loss takes", type(found).__name__, "write (x, y)")
-    records = tensors_of(found)
+                         "loss takes", type(parts).__name__, "write (x, y)")
+    records = tensors_of(parts)
     leaves = tree_leaves(records)
     for leaf in leaves:
         if leaf.dim() < 1 or leaf.shape[0] != n:
@@ -140,22 +140,22 @@ def inputs_of(x: object, parts: int | None) -> Any:
     if isinstance(x, torch.utils.data.Dataset):
         x = stacked(x, len(x) if hasattr(x, "__len__") else 0)  # type: ignore[arg-type]
     x = tuple(map(as_dictionary, x)) if isinstance(x, tuple) else as_dictionary(x)
-    found = _tensors(x if isinstance(x, tuple | dict | torch.Tensor) else np.asarray(x), "x")
-    leaves = tree_leaves(found)
+    inputs = _tensors(x if isinstance(x, tuple | dict | torch.Tensor) else np.asarray(x), "x")
+    leaves = tree_leaves(inputs)
     if not leaves or any(leaf.dim() < 1 or len(leaf) != len(leaves[0]) for leaf in leaves):
         raise InputError("x", "must have records along the first axis, as many in every part",
                          str([tuple(leaf.shape) for leaf in leaves])[:120])
-    if isinstance(found, tuple) and (parts == 1 or isinstance(found[0], tuple | dict)):
-        found = found[0]  # the rest is for the loss
-    given = len(found) if isinstance(found, tuple) else 1
+    if isinstance(inputs, tuple) and (parts == 1 or isinstance(inputs[0], tuple | dict)):
+        inputs = inputs[0]  # the rest is for the loss
+    given = len(inputs) if isinstance(inputs, tuple) else 1
     if given > 1 and parts is None:
         raise InputError("x", "must say which of its parts the module takes, for the model does not", f"{given} parts",
                          "give the one part alone, or ((a, b), y) for several")
-    if not isinstance(found, dict) and given != (parts or given):
+    if not isinstance(inputs, dict) and given != (parts or given):
         raise InputError("x", f"must hold the {parts} parts that the module was trained on, as train takes them", given)
-    if not isinstance(found, dict) and parts == 0:
+    if not isinstance(inputs, dict) and parts == 0:
         raise InputError("x", "must be a dictionary, by whose names the module was trained", f"{given} without names")
-    return found
+    return inputs
 
 
 def taken(records: object, places: torch.Tensor, device: torch.device) -> Any:

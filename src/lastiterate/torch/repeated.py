@@ -47,12 +47,12 @@ class Repeated:
         form = (structure, *((leaf.shape, leaf.dtype) for leaf in leaves))
         if (known := self._known.get(form)) is not None:
             return tree_unflatten(list(known[0](*leaves)), known[1])
-        found = compute(trained, constants, records)
+        computed = compute(trained, constants, records)
         self._seen[form] += 1
         if form not in self._known and self._worth(form):
-            small = sum(each.numel() for each in tree_leaves(found)) <= SMALL
+            small = sum(each.numel() for each in tree_leaves(computed)) <= SMALL
             self._known[form] = traced_on(compute, trained, constants, tree_map(made_like, records)) if small else None
-        return found
+        return computed
 
     def _worth(self, form: object) -> bool:
         """Whether a form was seen so often that it may well come as often again; or is expected often enough, by its
@@ -68,9 +68,9 @@ def traced_on(compute: Computed, trained: State, constants: State, records: tupl
     nested = list[Any]()
 
     def flat(*leaves: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        found, own = tree_flatten(compute(*tree_unflatten(list(leaves), structure)))
+        tensors, own = tree_flatten(compute(*tree_unflatten(list(leaves), structure)))
         nested.append(own)
-        return tuple(found)
+        return tuple(tensors)
 
     try:
         graph = make_fx(flat)(*leaves)

@@ -18,7 +18,7 @@ from lastiterate.engine.streaming.kept import again_and_again
 from lastiterate.engine.streaming.numbered_source import numbered
 from lastiterate.engine.streaming.passes import Passes
 from lastiterate.engine.streaming.record_source import Piece, Source
-from lastiterate.engine.streaming.streamed_external import OutsideStreamLoop
+from lastiterate.engine.streaming.streamed_external import ExternalStreamLoop
 from lastiterate.engine.streaming.streamed_network import checked
 from lastiterate.engine.trainer import Progress
 from lastiterate.run.run import Run
@@ -54,10 +54,10 @@ def fit_in_pieces(run: Run, model: torch.nn.Module | Grouped, loss: object, sour
         part = replace(again, records=tensors_of(piece))
         return part.total(point, constants, torch.arange(len(piece[0])), None, keys)
 
-    loop = OutsideStreamLoop(run, summed.parameters.shapes, prepared.rule)
+    loop = ExternalStreamLoop(run, summed.parameters.shapes, prepared.rule)
     with closing(again_and_again(run, source, folder)) as records, \
             closing(Passes(run, numbered(run, records.source), partial(checked, run), order, folder)) as passes, \
             full_precision(device), torch.no_grad():
-        found = loop.execute(prepared.initial, sums, passes, key, progress, keeper)
+        theta = loop.execute(prepared.initial, sums, passes, key, progress, keeper)
     check_constants(summed, constants)
-    return summed.parameters, found
+    return summed.parameters, theta

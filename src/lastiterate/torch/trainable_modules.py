@@ -91,7 +91,7 @@ def _grouped(part: torch.nn.Module) -> torch.nn.GroupNorm:
     alone = isinstance(part, torch.nn.BatchNorm1d)
     groups = 1 if alone else max(g for g in range(1, MOST_GROUPS + 1)
                                  if channels % g == 0 and (g == 1 or channels // g >= LEAST_CHANNELS))
-    found = torch.nn.GroupNorm(groups, channels, part.eps, affine=part.affine)
+    norm = torch.nn.GroupNorm(groups, channels, part.eps, affine=part.affine)
     if part.affine:
-        found.weight, found.bias = part.weight, part.bias
-    return found.train(part.training)
+        norm.weight, norm.bias = part.weight, part.bias
+    return norm.train(part.training)

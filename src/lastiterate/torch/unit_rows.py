@@ -31,7 +31,7 @@ class PerUnit(torch.nn.Module):
     def forward(self, *inputs: object, **named: object) -> Any:
         units, rows = tree_leaves((inputs, named))[0].shape[:2]
         inputs, named = tree_map(lambda given: given.flatten(0, 1), (inputs, named))
-        return by_record(self.module(*inputs, **named), units * rows, lambda found: found.unflatten(0, (units, rows)))
+        return by_record(self.module(*inputs, **named), units * rows, lambda tensor: tensor.unflatten(0, (units, rows)))
 
 
 def loss_of(loss: Loss | UnitLoss) -> Loss:

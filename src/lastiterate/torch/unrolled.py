@@ -47,14 +47,14 @@ class UnrolledRecurrence(torch.nn.Module):
         begins = self._begin(values, first, alone)
         ends = list[States]()
         for layer in range(self.num_layers):
-            found = list[torch.Tensor]()
+            parts = list[torch.Tensor]()
             for direction in range(self.directions):
                 number = layer * self.directions + direction
                 states = tuple(each[number] for each in begins)
                 outputs, end = self._through(values, states, f"_l{layer}" + "_reverse" * direction, direction == 1)
-                found.append(outputs)
+                parts.append(outputs)
                 ends.append(end)
-            values = torch.cat(found, dim=-1)
+            values = torch.cat(parts, dim=-1)
         last = tuple(torch.stack(each) for each in zip(*ends, strict=True))
         if alone:
             values, last = values.squeeze(0), tuple(each.squeeze(1) for each in last)
@@ -77,11 +77,11 @@ class UnrolledRecurrence(torch.nn.Module):
         assert weight is not None
         moved = functional.linear(values, weight, held["bias_ih"])  # of all time steps at once: one use of the weight
         steps = range(values.shape[1])
-        found = list[torch.Tensor]()
+        hidden = list[torch.Tensor]()
         for time in reversed(steps) if backwards else steps:
             states = self._step(moved[:, time], states, held)
-            found.append(states[0])
-        return torch.stack(found[::-1] if backwards else found, dim=1), states
+            hidden.append(states[0])
+        return torch.stack(hidden[::-1] if backwards else hidden, dim=1), states
 
     def _step(self, moved: torch.Tensor, states: States, held: dict[str, torch.Tensor | None]) -> States:
         """One time step, from what the input contributes."""

@@ -42,8 +42,8 @@ class Lying:
                     many = min(most, self.shape[0] - at)
                     values = np.empty(many * size, np.uint8)
                     _read(file, values, self.path)
-                    found = values.view(self.dtype).reshape(many, *self.shape[1:])
-                    yield found.astype(self.dtype.newbyteorder("="), copy=False)
+                    records = values.view(self.dtype).reshape(many, *self.shape[1:])
+                    yield records.astype(self.dtype.newbyteorder("="), copy=False)
                 if file.read(1):  # asking for one more byte also makes gzip check its checksum
                     raise damaged(self.path, "must end with its last record")
             except (gzip.BadGzipFile, EOFError, zlib.error) as error:
@@ -87,8 +87,8 @@ class ArrayFile(Stream):
 
     def _tables(self, most: int, first: int, numbers: frozenset[str]) -> Iterator[Table]:
         for at, (features, labels) in zip(range(first, len(self), most), self.arrays(most, first), strict=True):
-            found = array_table(features, labels, answers_in=self._answers_in, facts=self.facts)
-            yield replace(found, first=at)
+            table = array_table(features, labels, answers_in=self._answers_in, facts=self.facts)
+            yield replace(table, first=at)
 
     def arrays(self, most: int, first: int = 0) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
         """Features as they lie in the file, (m, ...), and their labels (m,), or none."""
@@ -140,10 +140,10 @@ def _idx(path: Path) -> Lying:
             raise damaged(path, "must be a complete gzip file", error) from None
     if len(sizes) < 4 * head[3]:
         raise damaged(path, f"must state {head[3]} sizes in its IDX header")
-    found = Lying(path, 4 + len(sizes), np.dtype(TYPES[head[2]]), struct.unpack(f">{head[3]}I", sizes))
-    whole = found.begin + found.dtype.itemsize * math.prod(found.shape)
+    array = Lying(path, 4 + len(sizes), np.dtype(TYPES[head[2]]), struct.unpack(f">{head[3]}I", sizes))
+    whole = array.begin + array.dtype.itemsize * math.prod(array.shape)
     with path.open("rb") as raw:
         packed = raw.read(2) == b"\x1f\x8b"
     if not packed and whole != path.stat().st_size:
         raise damaged(path, "must hold the values that its IDX header states, no more and no less")
-    return found
+    return array

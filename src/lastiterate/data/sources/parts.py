@@ -59,12 +59,12 @@ def _part(path: Path, most: int, at: int, numbers: frozenset[str]) -> Iterator[T
 
 def _next(batches: Iterator[Any], path: Path) -> Any:
     try:
-        found = next(batches, None)
-        while found is not None and found.num_rows == 0:
-            found = next(batches, None)
-        if found is not None:
-            found.validate(full=True)
-        return found
+        batch = next(batches, None)
+        while batch is not None and batch.num_rows == 0:
+            batch = next(batches, None)
+        if batch is not None:
+            batch.validate(full=True)
+        return batch
     except Exception as error:  # pyarrow raises OSError, ValueError and its own kinds on damaged bytes
         raise damaged(path, "must be a complete Parquet file", error) from None
 

@@ -118,11 +118,11 @@ class Generated:
         """Records from number ``first`` on, 1 .. ``most`` of them at a time."""
         for begin in range(first, self.n, most):
             count = min(most, self.n - begin)
-            found = tuple(np.asarray(part) for part in self.make(begin, count))
-            if any(part.shape[:1] != (count,) for part in found) or not found:
+            piece = tuple(np.asarray(part) for part in self.make(begin, count))
+            if any(part.shape[:1] != (count,) for part in piece) or not piece:
                 raise InputError("make", f"must return a tuple of arrays of {count} records",
-                                 tuple(part.shape for part in found))
-            yield found
+                                 tuple(part.shape for part in piece))
+            yield piece
 
     def digested(self) -> Iterator[np.ndarray]:
         """All records."""
@@ -141,13 +141,13 @@ def stream(path: str | Path, schema: Schema | str | Path | None = None) -> Encod
         raise InputError("path", "must be a file, or a folder of Parquet files", type(path).__name__,
                          "arrays in memory need no stream: give train the tuple itself")
     facts = Schema.read(schema) if isinstance(schema, str | Path) else schema
-    found = open_stream(path, facts)
+    source = open_stream(path, facts)
     if facts is not None:
-        return Encoded(found, facts)
-    if not isinstance(found, ArrayFile):
+        return Encoded(source, facts)
+    if not isinstance(source, ArrayFile):
         raise InputError("schema", "is needed: the public ranges, categories and classes of the columns", None,
                          f"write one to fill in with: lastiterate schema {path}")
-    return Plain(found)
+    return Plain(source)
 
 
 def open_stream(path: str | Path, schema: Schema | None = None) -> Stream:
@@ -175,8 +175,8 @@ def needed(path: str | Path) -> float:
     path = Path(path)
     if path.name.lower().endswith((".csv", ".csv.gz")):
         return path.stat().st_size * TEXT * (PACKED if path.suffix == ".gz" else 1)
-    found = open_stream(path)
-    return len(found) * len(found.names) * (ARRAY if found.shape is not None else CELL)
+    source = open_stream(path)
+    return len(source) * len(source.names) * (ARRAY if source.shape is not None else CELL)
 
 
 def streams(path: str | Path) -> bool:

@@ -22,7 +22,7 @@ class Watched:
     """Files as they were found: which ones their names led to, their sizes and the times of their last change."""
 
     paths: tuple[Path, ...]
-    found: tuple[tuple[int, ...], ...]
+    states: tuple[tuple[int, ...], ...]
 
     @classmethod
     def of(cls, *paths: Path) -> Watched:
@@ -30,8 +30,8 @@ class Watched:
 
     def check(self) -> None:
         """Refuse files that are not as they were found."""
-        for path, found in zip(self.paths, self.found, strict=True):
-            if _state(path) != found:
+        for path, before in zip(self.paths, self.states, strict=True):
+            if _state(path) != before:
                 raise InputError("data file", "changed while it was read", path.name,
                                  "nothing was released; copy it first, and train on the copy")
 
@@ -46,15 +46,15 @@ class Watched:
     @property
     def size(self) -> int:
         """Bytes of all files."""
-        return sum(size for size, *_ in self.found)
+        return sum(size for size, *_ in self.states)
 
 
 def _state(path: Path) -> tuple[int, ...]:
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError as error:
         raise InputError("data file", "must be readable", f"{path.name} ({error.strerror})") from None
-    return found.st_size, found.st_mtime_ns, found.st_dev, found.st_ino
+    return status.st_size, status.st_mtime_ns, status.st_dev, status.st_ino
 
 
 class Stream(ABC):

@@ -38,7 +38,7 @@ class Executed:
 
     ``release(part, slices, n, d, key)``: what it publishes about rows (n, d) that the parts before it have prepared, or
     about targets (n,).
-    ``apply(part, rows, found)``: the rows after it; a map of single rows.
+    ``apply(part, rows, measured)``: the rows after it; a map of single rows.
     """
 
     release: Callable[[Any, Slices, int, int, Key], np.ndarray]
@@ -54,13 +54,13 @@ NOTHING = np.zeros(0)
 PARTS: dict[type, Executed] = {
     PrivateMean: Executed(lambda part, slices, n, d, key: noisy_mean(slices, n, d, part, key), centred),
     PrivateTargetMean: Executed(lambda part, slices, n, d, key: noisy_target_mean(slices, n, part, key),
-                                lambda part, rows, found: rows),
-    SquareRoots: Executed(lambda part, slices, n, d, key: NOTHING, lambda part, rows, found: square_roots(rows)),
-    UnitRows: Executed(lambda part, slices, n, d, key: NOTHING, lambda part, rows, found: unit_rows(rows)),
+                                lambda part, rows, measured: rows),
+    SquareRoots: Executed(lambda part, slices, n, d, key: NOTHING, lambda part, rows, measured: square_roots(rows)),
+    UnitRows: Executed(lambda part, slices, n, d, key: NOTHING, lambda part, rows, measured: unit_rows(rows)),
     CosineFeatures: Executed(lambda part, slices, n, d, key: noisy_cosines(slices, n, part, key), with_cosines),
-    PrivateCovariance: Executed(_covariance, lambda part, rows, found: whitened(rows, found)),
+    PrivateCovariance: Executed(_covariance, lambda part, rows, measured: whitened(rows, measured)),
     # measured where the steps read the rows, with their intercept: engine/model.py
-    TopEigenvalue: Executed(lambda part, slices, n, d, key: NOTHING, lambda part, rows, found: rows),
+    TopEigenvalue: Executed(lambda part, slices, n, d, key: NOTHING, lambda part, rows, measured: rows),
 }
 
 
@@ -73,7 +73,7 @@ def executed(part: object) -> Executed:
 
 def prepared(rows: object, parts: tuple[Any, ...], released: tuple[np.ndarray, ...]) -> np.ndarray:
     """Rows (n, d) as they are after the first ``len(released)`` parts."""
-    found = np.asarray(rows)
+    mapped = np.asarray(rows)
     for part, value in zip(parts, released, strict=False):
-        found = executed(part).apply(part, found, value)
-    return found
+        mapped = executed(part).apply(part, mapped, value)
+    return mapped

@@ -46,8 +46,8 @@ def noisy_cosines(slices: Iterable[np.ndarray], n: int, part: CosineFeatures, ke
     with jax.enable_x64(True):
         noise = normals(key, 0, part.count)
     total = part.noise_multiplier * part.longest * noise
-    for found in each_sum(slices, lambda rows: cosines(part, rows).sum(axis=0)):
-        total = total + found
+    for subtotal in each_sum(slices, lambda rows: cosines(part, rows).sum(axis=0)):
+        total = total + subtotal
     return total / n
 
 

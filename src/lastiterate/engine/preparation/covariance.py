@@ -41,8 +41,8 @@ def noisy_moments(slices: Iterable[np.ndarray], features: int, noise_multiplier:
     noise = (noise + noise.T) / math.sqrt(2)
     noise[np.diag_indices(features)] = diagonal
     total = noise_multiplier * noise
-    for found in each_sum(slices, lambda rows: gram(unit_rows(rows))):
-        total = total + found
+    for subtotal in each_sum(slices, lambda rows: gram(unit_rows(rows))):
+        total = total + subtotal
     return total
 
 

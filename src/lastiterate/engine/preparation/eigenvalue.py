@@ -20,11 +20,11 @@ def top_eigenvalue(blocks: Iterable[Iterable[np.ndarray]]) -> float:
 
     Each block is an iterable of slices of rows (m, d + 1).
     """
-    found = 0.0
+    largest = 0.0
     for slices in blocks:
         total = sum(each_sum(slices, gram))
-        found = max(found, float(np.linalg.eigvalsh(total)[-1]) * ROUNDING)
-    return found
+        largest = max(largest, float(np.linalg.eigvalsh(total)[-1]) * ROUNDING)
+    return largest
 
 
 def released_eigenvalue(exact: float, scale: float, shift: float, low: float, high: float, key: Key) -> float:

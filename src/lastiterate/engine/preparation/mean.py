@@ -22,8 +22,8 @@ def noisy_mean(slices: Iterable[np.ndarray], n: int, d: int, part: PrivateMean, 
     with jax.enable_x64(True):
         noise = normals(key, 0, d)
     total = part.noise_multiplier * part.row_norm * noise
-    for found in each_sum(slices, lambda rows: clip_rows(rows, part.row_norm).sum(axis=0, dtype=np.float64)):
-        total = total + found
+    for subtotal in each_sum(slices, lambda rows: clip_rows(rows, part.row_norm).sum(axis=0, dtype=np.float64)):
+        total = total + subtotal
     return (total / n).astype(np.float32)
 
 

@@ -22,12 +22,12 @@ def noisy_target_mean(slices: Iterable[np.ndarray], n: int, part: PrivateTargetM
     with jax.enable_x64(True):
         noise = float(normals(key, 0, 1)[0])
     total = part.noise_multiplier * part.bound * noise
-    for found in each_sum(slices, lambda targets: np.clip(np.asarray(targets, np.float64), -part.bound,
-                                                          part.bound).sum()):
-        total += float(found)
+    for subtotal in each_sum(slices, lambda targets: np.clip(np.asarray(targets, np.float64), -part.bound,
+                                                             part.bound).sum()):
+        total += float(subtotal)
     return np.array([total / n])
 
 
 def target_offset(run: Run, released: tuple[np.ndarray, ...]) -> float:
     """What the run's preparation takes from every target, and predictions add: 0 where it measures no mean."""
-    return sum(float(found[0]) for part, found in zip(run.prelude, released, strict=False) if part.targets)
+    return sum(float(mean[0]) for part, mean in zip(run.prelude, released, strict=False) if part.targets)

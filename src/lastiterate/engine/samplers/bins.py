@@ -53,9 +53,9 @@ class Bins(Sampler):
 @partial(jax.jit, static_argnums=(0, 1))
 def sorted_by_bin(n: int, bins: int, key: Key) -> tuple[jax.Array, jax.Array]:
     """Records in the order of their uniform bins, in public order within each, and where every bin begins."""
-    found = below(key, 0, n, bins)
-    order = jnp.argsort(found, stable=True)
-    return order, jnp.searchsorted(found[order], jnp.arange(bins + 1))
+    drawn = below(key, 0, n, bins)
+    order = jnp.argsort(drawn, stable=True)
+    return order, jnp.searchsorted(drawn[order], jnp.arange(bins + 1))
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2))

@@ -50,8 +50,8 @@ def words(key: Key, first: int, last: int, n: int) -> Iterator[np.ndarray]:
         order = stream(key, ORDER)
     for begin in range(first, last, many):
         with jax.enable_x64(True):
-            found = [np.asarray(part) for part in _of_passes(order, np.uint64(begin), many, pairs)]
-        for one, two in zip(*(part[:last - begin, :half] for part in found), strict=True):
+            drawn = [np.asarray(part) for part in _of_passes(order, np.uint64(begin), many, pairs)]
+        for one, two in zip(*(part[:last - begin, :half] for part in drawn), strict=True):
             yield np.concatenate((one, two))[:n]
 
 
@@ -94,13 +94,13 @@ def into_blocks(drawn: np.ndarray, size: int) -> np.ndarray:
     among = among[in_order(drawn[among])]
     bits = first[among]
     rank = (ends - counts)[bits] + np.arange(len(among)) - np.searchsorted(bits, bits)
-    found = block.astype(np.uint64)[first]
-    found[among] = rank // size
-    return in_order(found, (len(drawn) - 1) // size)
+    blocks = block.astype(np.uint64)[first]
+    blocks[among] = rank // size
+    return in_order(blocks, (len(drawn) - 1) // size)
 
 
-def into_bins(found: np.ndarray, bins: int) -> Dealt:
+def into_bins(drawn: np.ndarray, bins: int) -> Dealt:
     """Records with these random words in uniform batches, in public order within each; as ``bins.sorted_by_bin``."""
-    found = found % np.uint64(bins)
-    counts = np.bincount(found.astype(np.int64), minlength=bins)
-    return Dealt(in_order(found, bins - 1), np.concatenate(([0], np.cumsum(counts))))
+    drawn = drawn % np.uint64(bins)
+    counts = np.bincount(drawn.astype(np.int64), minlength=bins)
+    return Dealt(in_order(drawn, bins - 1), np.concatenate(([0], np.cumsum(counts))))

@@ -52,18 +52,18 @@ class Subsets(Sampler):
 
 def draws(n: int, size: int) -> int:
     """Uniform draws of which ``size`` nearly always differ: the mean of what it takes and six standard deviations."""
-    found = np.arange(size) / n  # a draw is new with probability 1 - found
-    return math.ceil((1 / (1 - found)).sum() + 6 * math.sqrt((found / (1 - found) ** 2).sum()) + 6)
+    taken = np.arange(size) / n  # a draw is new with probability 1 - taken
+    return math.ceil((1 / (1 - taken)).sum() + 6 * math.sqrt((taken / (1 - taken) ** 2).sum()) + 6)
 
 
 def different(drawn: jax.Array, size: int) -> tuple[jax.Array, jax.Array]:
     """How many numbers differ, and the first ``size`` of these in the order of the draws, sorted; (size,)."""
     order = jnp.argsort(drawn, stable=True)
-    found = drawn[order]
-    new = jnp.concatenate((jnp.ones(1, bool), found[1:] != found[:-1]))  # the earliest draw of its number
+    ordered = drawn[order]
+    new = jnp.concatenate((jnp.ones(1, bool), ordered[1:] != ordered[:-1]))  # the earliest draw of its number
     count = jnp.cumsum(jnp.zeros_like(new).at[order].set(new, unique_indices=True))
     chosen = new & (count[order] <= size)
-    return count[-1], found[jnp.nonzero(chosen, size=size)[0]]
+    return count[-1], ordered[jnp.nonzero(chosen, size=size)[0]]
 
 
 def fixed_size(batching: FixedSize, n: int, most: int) -> Subsets:

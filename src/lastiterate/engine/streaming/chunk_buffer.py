@@ -1,4 +1,4 @@
-"""A slab: arrays of one shape that hold the chunks of one step, or of several."""
+"""A buffer: arrays of one shape that hold the chunks of one step, or of several."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from lastiterate.engine.streaming.devices import Devices
 from lastiterate.engine.streaming.record_pages import RecordForm
 from lastiterate.engine.streaming.record_source import Cursor, Piece
 
-SLAB = 2**23
-"""Bytes of a slab, about; two of them exist."""
+BUFFER = 2**23
+"""Bytes of a buffer, about; two of them exist."""
 MOST_CHUNKS = 4096
 
 
 @dataclass
-class Slab:
+class ChunkBuffer:
     """``used`` chunks of ``records`` (chunks, rows, ...), zeros behind a chunk's last record; chunk i is part of step
     ``steps[i]``, and its last one where ``ends[i]``."""
 
@@ -26,7 +26,7 @@ class Slab:
     used: int = 0
 
     @classmethod
-    def empty(cls, form: RecordForm, chunks: int, rows: int) -> Slab:
+    def empty(cls, form: RecordForm, chunks: int, rows: int) -> ChunkBuffer:
         return cls(form.empty(chunks, rows), np.zeros(chunks, np.int64), np.zeros(chunks, bool))
 
     @property
@@ -53,9 +53,9 @@ class Slab:
 
 @dataclass(frozen=True)
 class Shape:
-    """Chunks of a slab; records of a chunk; rows that a chunk has for them (more, where devices share it equally).
+    """Chunks of a buffer; records of a chunk; rows that a chunk has for them (more, where devices share it equally).
 
-    Each of ``parts`` processes has slabs of its own: of every batch it reads the records of its ``part`` alone.
+    Each of ``parts`` processes has buffers of its own: of every batch it reads the records of its ``part`` alone.
     """
 
     chunks: int
@@ -69,7 +69,7 @@ class Shape:
         """As many chunks as fit, and no more than one pass has."""
         part, parts = devices.part
         own, rows = -(-records // parts), -(-records // devices.count) * devices.count // parts
-        fit = max(1, SLAB // max(1, rows * form.size))
+        fit = max(1, BUFFER // max(1, rows * form.size))
         return cls(min(fit, MOST_CHUNKS, blocks * -(-largest // records)), own, rows, part, parts)
 
     def own(self, size: int) -> tuple[int, int, int]:

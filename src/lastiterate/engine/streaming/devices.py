@@ -30,9 +30,9 @@ class Devices:
     def __post_init__(self) -> None:
         if isinstance(self.count, bool) or not isinstance(self.count, int) or self.count < 1:  # pyright: ignore
             raise InputError("devices", "must be a positive whole number", self.count)
-        found = jax.devices() if self.count > 1 else ()
-        if self.count > 1 and self.count > len(found):
-            raise InputError("devices", f"must not exceed the {len(found)} that JAX sees", self.count,
+        devices = jax.devices() if self.count > 1 else ()
+        if self.count > 1 and self.count > len(devices):
+            raise InputError("devices", f"must not exceed the {len(devices)} that JAX sees", self.count,
                              "XLA_FLAGS=--xla_force_host_platform_device_count=N makes N of a processor, for tests")
         if self.count > 1 and self.count % jax.process_count():
             raise InputError("devices", f"must be a multiple of the {jax.process_count()} processes", self.count)

@@ -1,4 +1,4 @@
-"""Slabs of one pass, kept as they are: batches that are the same in every pass are read and arranged once."""
+"""Buffers of one pass, kept as they are: batches that are the same in every pass are read and arranged once."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lastiterate.engine.streaming.chunk_buffer import Shape, Slab
+from lastiterate.engine.streaming.chunk_buffer import ChunkBuffer, Shape
 from lastiterate.engine.streaming.scratch import Scratch
 
 PAGE = 2**18
@@ -17,7 +17,7 @@ PAGE = 2**18
 
 @dataclass
 class Repeated:
-    """The slabs of one pass, in a scratch file (see ``Scratch``); ``size``: bytes of a record, ``chunks``: of the pass.
+    """The buffers of one pass, in a scratch file (``Scratch``); ``size``: bytes of a record, ``chunks``: of the pass.
 
     **Guarantee:** what is read is what was written, bit for bit: a pass that is read again is the pass that was made.
     """
@@ -34,30 +34,30 @@ class Repeated:
     def __post_init__(self) -> None:
         chunk = self.shape.rows * self.size
         page = min(PAGE, self.shape.chunks * chunk)
-        slabs = 2 + 2 * self.chunks // self.shape.chunks  # two in a row hold more chunks than one may
-        self._scratch = Scratch(slabs + -(-self.chunks * chunk // page), page, self.folder, spare=True)
+        buffers = 2 + 2 * self.chunks // self.shape.chunks  # two in a row hold more chunks than one may
+        self._scratch = Scratch(buffers + -(-self.chunks * chunk // page), page, self.folder, spare=True)
 
-    def keep(self, slab: Slab) -> None:
-        """The next slab of the pass."""
-        self._kept.append((self._next, slab.steps[:slab.used].copy(), slab.ends[:slab.used].copy()))
-        for parts in cut(slab.contents, self._scratch.size):
+    def keep(self, buffer: ChunkBuffer) -> None:
+        """The next buffer of the pass."""
+        self._kept.append((self._next, buffer.steps[:buffer.used].copy(), buffer.ends[:buffer.used].copy()))
+        for parts in cut(buffer.contents, self._scratch.size):
             self._scratch.write(self._next, np.concatenate(parts) if len(parts) > 1 else parts[0])
             self._next += 1
 
-    def again(self, first: int, end: int, pair: list[Slab]) -> Iterator[Slab]:
-        """The same slabs for the steps from ``first`` on, one pass of them or those before ``end``; see ``slabs``."""
+    def again(self, first: int, end: int, pair: list[ChunkBuffer]) -> Iterator[ChunkBuffer]:
+        """The same buffers for the steps from ``first`` on, one pass of them or those before ``end``."""
         began = int(self._kept[0][1][0])
         for page, steps, ends in self._kept:
             if int(steps[0]) - began + first >= end:
                 return
-            slab, many = pair[0], len(steps)
-            slab.used, slab.steps[:many], slab.ends[:many] = many, steps - began + first, ends
-            for number, parts in enumerate(cut(slab.contents, self._scratch.size), page):
+            buffer, many = pair[0], len(steps)
+            buffer.used, buffer.steps[:many], buffer.ends[:many] = many, steps - began + first, ends
+            for number, parts in enumerate(cut(buffer.contents, self._scratch.size), page):
                 content = np.frombuffer(self._scratch.read(number), np.uint8)
                 for part in parts:
                     part[:], content = content[:len(part)], content[len(part):]
-            slab.used = int(np.searchsorted(slab.steps[:many], end))
-            yield slab
+            buffer.used = int(np.searchsorted(buffer.steps[:many], end))
+            yield buffer
             pair.reverse()
 
     @property

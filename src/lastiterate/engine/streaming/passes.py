@@ -52,8 +52,8 @@ class Pass:
         every process; (batches, 3)."""
         if self.counts is None:
             begins = np.cumsum(self.sizes) - self.sizes
-            found = np.array([shape.own(int(size)) for size in self.sizes])
-            return np.column_stack((begins + found[:, 0], found[:, 1:]))
+            shares = np.array([shape.own(int(size)) for size in self.sizes])
+            return np.column_stack((begins + shares[:, 0], shares[:, 1:]))
         own = self.counts[shape.part]
         chunks = np.maximum(1, -(-self.counts.max(0) // shape.records))
         return np.column_stack((np.cumsum(own) - own, own, chunks))
@@ -117,7 +117,7 @@ class Passes:
                 cursor.finish()
 
     def kept(self, shape: Shape) -> Repeated | None:
-        """Where the slabs of one pass can be kept to be read in all others.
+        """Where the buffers of one pass can be kept to be read in all others.
 
         ``None`` where passes differ, where arranging costs little, and where scratch space would take more than half of
         what is free: then records are arranged anew in every pass.
@@ -155,12 +155,12 @@ class Passes:
                 self._arrange_once()
             drawn = (self._sorted(stream_of(self.key, k)) for k in range(number, last))
             with closing(ahead(drawn)) as every:
-                for found in every:
+                for records in every:
                     try:
                         self.check()
-                        yield self._pass(found)
+                        yield self._pass(records)
                     finally:
-                        self._read.append(found.scratch)
+                        self._read.append(records.scratch)
 
     def _arrange_once(self) -> None:
         """Keep the arranged records, where there is space for them."""
@@ -172,19 +172,19 @@ class Passes:
         """The records in one secret order, or in secret batches."""
         end = self.run.blocks if ORDERS[type(self.run.batching)] else None
         instead = self._read.pop() if self._read else None  # its space is allocated, and quicker to write
-        found = Sorted(self.form, Order(key, self.run.n, end), self.folder, self.own, instead)
+        records = Sorted(self.form, Order(key, self.run.n, end), self.folder, self.own, instead)
         try:
-            found.fill(self.arranged_own(rows_of(self.source, SCATTERED)))
+            records.fill(self.arranged_own(rows_of(self.source, SCATTERED)))
         except BaseException:
-            found.close()
+            records.close()
             raise
-        return found
+        return records
 
-    def _pass(self, found: Sorted) -> Pass:
+    def _pass(self, records: Sorted) -> Pass:
         if self.part[1] == 1:
-            return Pass(self._equal if found.sizes is None else found.sizes, found.pieces)
-        counts = batch_counts(found.order, int(self.run.divisor), self.part[1])
-        return Pass(counts.sum(0), found.pieces, counts)
+            return Pass(self._equal if records.sizes is None else records.sizes, records.pieces)
+        counts = batch_counts(records.order, int(self.run.divisor), self.part[1])
+        return Pass(counts.sum(0), records.pieces, counts)
 
     @property
     def _equal(self) -> np.ndarray:

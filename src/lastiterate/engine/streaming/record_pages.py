@@ -42,10 +42,10 @@ class RecordForm:
 
     def within(self, content: np.ndarray, rows: int) -> Piece:
         """Arrays (..., rows, ...) that lie one behind the other in bytes (..., rows * size), and share them."""
-        begin, found = 0, list[np.ndarray]()
+        begin, arrays = 0, list[np.ndarray]()
         for dtype, shape in zip(self.dtypes, self.shapes, strict=True):
             end = begin + rows * math.prod(shape) * dtype.itemsize
-            found.append(content[..., begin:end].view(dtype).reshape(*content.shape[:-1], rows, *shape))
+            arrays.append(content[..., begin:end].view(dtype).reshape(*content.shape[:-1], rows, *shape))
             begin = end
-        return tuple(found)
+        return tuple(arrays)
 

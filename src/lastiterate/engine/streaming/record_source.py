@@ -127,9 +127,9 @@ class Cursor:
             if not self._piece or self._at == len(self._piece[0]):
                 self._piece, self._at = next(self._pieces), 0
             some = min(many, len(self._piece[0]) - self._at)
-            found = tuple(part[self._at:self._at + some] for part in self._piece)
+            piece = tuple(part[self._at:self._at + some] for part in self._piece)
             many, self._at = many - some, self._at + some
-            yield found
+            yield piece
 
     def finish(self) -> None:
         """Read to the end, where a source says whether it changed."""

@@ -22,13 +22,13 @@ def batch_counts(order: Order, size: int, parts: int) -> np.ndarray:
     cuts = Cuts.of(order, size) if order.end is None else None
     batches = order.end or -(-order.n // size)
     ends = np.array([own_records(order.n, part, parts)[1] for part in range(parts)])
-    found, at = np.zeros(parts * batches, np.int64), 0
+    counts, at = np.zeros(parts * batches, np.int64), 0
     for words in order.words():
         numbers = np.arange(at, at + len(words))
         batch = words.astype(np.int64) if cuts is None else cuts.batch(words, numbers)
-        found += np.bincount(np.searchsorted(ends, numbers, side="right") * batches + batch, minlength=parts * batches)
+        counts += np.bincount(np.searchsorted(ends, numbers, side="right") * batches + batch, minlength=parts * batches)
         at += len(words)
-    return found.reshape(parts, batches)
+    return counts.reshape(parts, batches)
 
 
 @dataclass(frozen=True)
@@ -62,10 +62,10 @@ class Cuts:
 
     def batch(self, words: np.ndarray, numbers: np.ndarray) -> np.ndarray:
         """The batch of every record."""
-        found = np.searchsorted(self.words, words, side="right")
-        last = np.maximum(found - 1, 0)
-        before = (found > 0) & (self.words[last] == words) & (numbers < self.numbers[last]) if len(self.words) else 0
-        return found - before
+        rank = np.searchsorted(self.words, words, side="right")
+        last = np.maximum(rank - 1, 0)
+        before = (rank > 0) & (self.words[last] == words) & (numbers < self.numbers[last]) if len(self.words) else 0
+        return rank - before
 
 
 def top(words: np.ndarray) -> np.ndarray:

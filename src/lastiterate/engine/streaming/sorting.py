@@ -117,11 +117,11 @@ class Sorted:
         drawn = Cursor((words,) for words in self.order.words(*self._own))
         for piece in pieces:
             (words,) = joined(list(drawn.take(len(piece[0]))))
-            found = self.order.bucket(words, buckets)
-            by_bucket = np.argsort(found.astype(np.uint16) if buckets < 2**16 else found, kind="stable")
+            bucket = self.order.bucket(words, buckets)
+            by_bucket = np.argsort(bucket.astype(np.uint16) if buckets < 2**16 else bucket, kind="stable")
             records = (words, *piece)
-            ends = np.cumsum(np.bincount(found, minlength=buckets))
-            for b in np.unique(found).tolist():
+            ends = np.cumsum(np.bincount(bucket, minlength=buckets))
+            for b in np.unique(bucket).tolist():
                 begin, end = int(ends[b - 1]) if b else 0, int(ends[b])
                 while begin < end:
                     many = min(end - begin, self._rows - int(filled[b]))

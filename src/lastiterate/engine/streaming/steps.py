@@ -1,4 +1,4 @@
-"""Steps on slabs: one compiled program for every batching, every size of batches, and one device or many."""
+"""Steps on buffers: one compiled program for every batching, every size of batches, and one device or many."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from lastiterate.engine.loop import (
 from lastiterate.engine.noise_ahead import Noise, NoiseAhead
 from lastiterate.engine.objective import Objective
 from lastiterate.engine.program import StepProgram
-from lastiterate.engine.streaming.chunk_buffer import Shape, Slab
-from lastiterate.engine.streaming.chunk_buffers import slabs
+from lastiterate.engine.streaming.chunk_buffer import ChunkBuffer, Shape
+from lastiterate.engine.streaming.chunk_buffers import filled_buffers
 from lastiterate.engine.streaming.devices import Devices
 from lastiterate.engine.streaming.passes import Passes, rows_of_chunk
 from lastiterate.engine.trainer import STRETCHES, Progress, check_dimension
@@ -40,8 +40,9 @@ from lastiterate.run.run import Run, check_described
 from lastiterate.run.update_rule import UpdateRule
 
 
-def advance_slab(program: StepProgram, state: State, total: jax.Array, records: Any, steps: jax.Array, ends: jax.Array,
-                 order: Key, plan: Schedule, noise: Noise, first: Number, last: Number) -> tuple[State, jax.Array]:
+def advance_chunks(program: StepProgram, state: State, total: jax.Array, records: Any, steps: jax.Array,
+                   ends: jax.Array, order: Key, plan: Schedule, noise: Noise, first: Number, last: Number
+                   ) -> tuple[State, jax.Array]:
     """Add the gradients of chunks first .. last - 1 to ``total``, and end a step with each that is its step's last.
 
     **Guarantee:** noise of step k is added once, when step k ends, from the one stream of the run's noise: how the rows
@@ -69,7 +70,7 @@ _COMPILED: dict[Devices, Any] = {}
 
 @dataclass(frozen=True)
 class StreamLoop:
-    """A run on a model, executed on records that come in slabs; ``devices`` share the rows of every chunk.
+    """A run on a model, executed on records that come in buffers; ``devices`` share the rows of every chunk.
 
     **Guarantee:** the run that is accounted: the draws, noise and update rule of every run with this key.
     """
@@ -101,11 +102,11 @@ class StreamLoop:
             done, state = kept[0], State.restored(kept[1])
         total, noise, order = jnp.zeros_like(state.theta), NoiseAhead.normal(key, state.theta.shape), stream(key, ORDER)
         state, total = jax.tree.map(np.asarray, (state, total))  # on no device yet, so that any may take it
-        with closing(made_ahead(slabs(passes, self._shape(passes), done))) as every:
-            for slab in every:
-                state, total = self._advanced(slab, state, total, order, plan, noise)
-                done = int(slab.steps[slab.used - 1]) + int(slab.ends[slab.used - 1])
-                if keeper is not None and bool(slab.ends[slab.used - 1]) and done < self.run.steps and keeper.due:
+        with closing(made_ahead(filled_buffers(passes, self._shape(passes), done))) as every:
+            for buffer in every:
+                state, total = self._advanced(buffer, state, total, order, plan, noise)
+                done = int(buffer.steps[buffer.used - 1]) + int(buffer.ends[buffer.used - 1])
+                if keeper is not None and bool(buffer.ends[buffer.used - 1]) and done < self.run.steps and keeper.due:
                     keeper.keep(done, state.kept())
                 if progress is not None and (done - shown >= self.run.steps / STRETCHES or done == self.run.steps):
                     shown = done
@@ -115,19 +116,19 @@ class StreamLoop:
         check_released(released)
         return released
 
-    def _advanced(self, slab: Slab, state: State, total: jax.Array, order: Key, plan: Schedule,
+    def _advanced(self, buffer: ChunkBuffer, state: State, total: jax.Array, order: Key, plan: Schedule,
                   ahead: NoiseAhead) -> tuple[State, jax.Array]:
         begin = 0
         try:
-            held = self.devices.place(slab.records)
-            while begin < slab.used:
-                noise, end = ahead.at(int(slab.steps[begin]))
+            held = self.devices.place(buffer.records)
+            while begin < buffer.used:
+                noise, end = ahead.at(int(buffer.steps[begin]))
                 noise = jax.tree.map(np.asarray, noise)  # on no device, as the first state
-                until = int(np.searchsorted(slab.steps[:slab.used], end))
-                state, total = self._compiled(self.program, state, total, held, slab.steps, slab.ends, order, plan,
+                until = int(np.searchsorted(buffer.steps[:buffer.used], end))
+                state, total = self._compiled(self.program, state, total, held, buffer.steps, buffer.ends, order, plan,
                                               noise, begin, until)
                 begin = until
-            total.block_until_ready()  # the slab is written again
+            total.block_until_ready()  # the buffer is written again
         except jax.errors.JaxRuntimeError as error:
             if self.devices.count == 1:
                 raise
@@ -142,7 +143,7 @@ class StreamLoop:
 
     @property
     def _compiled(self) -> Any:
-        return _COMPILED.setdefault(self.devices, self.devices.compiled(advance_slab))
+        return _COMPILED.setdefault(self.devices, self.devices.compiled(advance_chunks))
 
     def _shape(self, passes: Passes) -> Shape:
         largest = int(min(self.run.n, self.run.divisor))

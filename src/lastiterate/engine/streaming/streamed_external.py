@@ -13,8 +13,8 @@ import numpy as np
 from lastiterate import interrupts
 from lastiterate.engine.ahead import ahead
 from lastiterate.engine.checkpoint import Keeper
-from lastiterate.engine.external_gradients import OutsideLoop
-from lastiterate.engine.external_steps import StepEnds, noise_outside
+from lastiterate.engine.external_gradients import ExternalLoop
+from lastiterate.engine.external_steps import StepEnds, external_noise
 from lastiterate.engine.gaussian_noise import ORDER, Key, stream
 from lastiterate.engine.growth import check_growth, check_released
 from lastiterate.engine.loop import looked_from, outcome, schedule, start
@@ -37,16 +37,16 @@ Share = tuple[int, bool, Piece | None]
 
 
 @dataclass(frozen=True)
-class OutsideStreamLoop:
-    """As ``OutsideLoop``, with batches that are read in shares: their records, and no numbers of them.
+class ExternalStreamLoop:
+    """As ``ExternalLoop``, with batches that are read in shares: their records, and no numbers of them.
 
-    **Guarantee:** that of ``OutsideLoop``: the draws and noise of every run with this key, and sums that noise is added
-    to before anything is released.
+    **Guarantee:** that of ``ExternalLoop``: the draws and noise of every run with this key, and sums that noise is
+    added to before anything is released.
     """
 
     run: Run
     shapes: tuple[tuple[int, ...], ...]
-    rule: UpdateRule | None = None  #: as in ``OutsideLoop``
+    rule: UpdateRule | None = None  #: as in ``ExternalLoop``
 
     def __post_init__(self) -> None:
         if self.run.release != "last":
@@ -60,7 +60,7 @@ class OutsideStreamLoop:
         check_dimension(self.run, initial.size)
         check_growth(self.run, initial, 0.0)
         run, plan, began, done = self.run, schedule(self.run), time.perf_counter(), 0
-        program: StepProgram = replace(OutsideLoop(run, self.shapes, rule=self.rule).program, sampler=None)  # type: ignore[arg-type]
+        program: StepProgram = replace(ExternalLoop(run, self.shapes, rule=self.rule).program, sampler=None)  # type: ignore[arg-type]
         with jax.enable_x64(True):
             state, order, ending = start(program, initial, key), stream(key, ORDER), StepEnds(program, plan, self.rule)
             noise_ahead = NoiseAhead.normal(key, initial.shape)
@@ -78,7 +78,7 @@ class OutsideStreamLoop:
                         total = total + sums(np.asarray(point), records, keys)
                     if not last:
                         continue
-                    noise, state = noise_outside(program, state, noise_ahead.at(k)[0], plan, k)
+                    noise, state = external_noise(program, state, noise_ahead.at(k)[0], plan, k)
                     state = ending.ended(state, point, total, noise, k)
                     total, point = np.zeros(initial.size), looked_from(program, state, k + 1)
                     if (k + 1) % max(1, run.steps // STRETCHES) == 0 or k + 1 == run.steps:
@@ -97,11 +97,11 @@ def shares(passes: Passes, first: int) -> Iterator[Share]:
     run, step = passes.run, first
     most = max(1, AT_ONCE // max(1, passes.form.size))
     with closing(passes.from_pass(first // run.blocks)) as every:
-        for found in every:
-            cursor = Cursor(found.pieces(int(found.sizes[:step % run.blocks].sum())))
+        for one in every:
+            cursor = Cursor(one.pieces(int(one.sizes[:step % run.blocks].sum())))
             until = min(run.steps, (step // run.blocks + 1) * run.blocks)
             for k in range(step, until):
-                left = int(found.sizes[k % run.blocks])
+                left = int(one.sizes[k % run.blocks])
                 if left == 0:
                     yield k, True, None
                 while left > 0:

@@ -61,8 +61,8 @@ class Rows:
         if offset := target_offset(self.run, self.released):
             answers = (answers - offset).astype(answers.dtype)
         rows = np.empty((len(features), columns(self.run.prelude, features.shape[1]) + 1), np.float32)
-        for part, found in prepared_slices(self.run, features, self.released):
-            rows[part, :-1] = found
+        for part, mapped in prepared_slices(self.run, features, self.released):
+            rows[part, :-1] = mapped
         rows[:, -1] = loss.intercept
         return rows, answers
 

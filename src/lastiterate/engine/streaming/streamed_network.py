@@ -54,9 +54,9 @@ def fit_streaming(run: Run, loss: RecordLoss, params: object, source: Source, ke
         with closing(again_and_again(run, source, folder)) as records, \
                 closing(Passes(run, numbered(run, records.source), partial(with_flags, run), order, folder,
                                part=shared.part)) as passes:
-            found = StreamLoop(run, objective, shared, rule).execute(initial, passes, key, progress, keeper)
+            theta = StreamLoop(run, objective, shared, rule).execute(initial, passes, key, progress, keeper)
         form = Form.of(params)
-        return form.whole(form.released(found))
+        return form.whole(form.released(theta))
 
 
 def checked(run: Run, piece: Piece) -> Piece:

@@ -68,8 +68,8 @@ class Asked:
     @cached_property
     def whole_mu(self) -> float:
         """What one row may cost: the budget, shared by the rows of a unit."""
-        found, rows = budget(self.epsilon, self.delta), self.task.rows_per_unit
-        return found if rows == 1 else found / rows * (1 - 1e-9)
+        mu, rows = budget(self.epsilon, self.delta), self.task.rows_per_unit
+        return mu if rows == 1 else mu / rows * (1 - 1e-9)
 
     @cached_property
     def loss(self) -> LinearLoss:

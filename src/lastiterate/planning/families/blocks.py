@@ -34,8 +34,8 @@ def _in_order(asked: Asked, kind: type[Cyclic] | type[Permuted], counts: tuple[i
         run = replace(asked.empty, step_size=Constant(step), batching=kind(size))
         best = math.inf
         for passes in PASSES if size >= FEWEST_RECORDS else ():
-            found = asked.calibrated(replace(run, steps=passes * run.blocks))
-            if found is None or asked.risk(found) > best:
+            calibrated = asked.calibrated(replace(run, steps=passes * run.blocks))
+            if calibrated is None or asked.risk(calibrated) > best:
                 break
-            best = asked.risk(found)
-            yield found
+            best = asked.risk(calibrated)
+            yield calibrated

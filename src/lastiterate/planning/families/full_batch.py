@@ -40,5 +40,5 @@ def ridge(asked: Asked) -> Iterator[Run]:
         loss = replace(asked.loss, ridge=share * data)
         step = min(asked.first, 1.9 / (data + loss.ridge))
         steps = math.ceil(3 / (step * loss.ridge))
-        if found := asked.calibrated(replace(asked.empty, steps=steps, step_size=Constant(step), loss=loss)):
-            yield found
+        if calibrated := asked.calibrated(replace(asked.empty, steps=steps, step_size=Constant(step), loss=loss)):
+            yield calibrated

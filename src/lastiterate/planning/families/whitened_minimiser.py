@@ -33,10 +33,10 @@ def perturbed(asked: Asked) -> Iterator[Run]:
             or asked.task.rows_per_record > 1:
         return
     for share in SHARES:
-        found = run_of(asked, share)
-        if found is None:
+        run = run_of(asked, share)
+        if run is None:
             return
-        yield found
+        yield run
 
 
 def run_of(asked: Asked, share: float, *, cap: float | None = None) -> Run | None:

@@ -71,17 +71,17 @@ def log_sobolev_constant(run: Run) -> tuple[float, tuple[Fact, ...]] | None:
 
 def held_constant(run: Run) -> float:
     """``log_sobolev_constant`` of a run for which the assumption holds."""
-    found = log_sobolev_constant(run)
-    assert found is not None
-    return found[0]
+    pair = log_sobolev_constant(run)
+    assert pair is not None
+    return pair[0]
 
 
 def _log_sobolev(run: Run) -> Held | Broken:
-    found = log_sobolev_constant(run)
-    if found is None:
+    pair = log_sobolev_constant(run)
+    if pair is None:
         return Broken("no log-Sobolev constant is known: state log_sobolev=c, or satisfy Lemma 5 (strongly convex, "
                       "step < 1/smooth, start N(0, 2 sigma^2 / strong))")
-    return Held(found[1])
+    return Held(pair[1])
 
 
 log_sobolev = Assumption("log_sobolev", "a log-Sobolev constant of every law on the tracing diffusion", _log_sobolev)

@@ -37,11 +37,11 @@ hoelder_gradient = Assumption("hoelder_gradient", "every record's gradient is Ho
 
 
 def _lipschitz_step(run: Run) -> Held | Broken:
-    found = step_map(run)
-    if found is None:
+    curvature = step_map(run)
+    if curvature is None:
         return Broken("the step's Lipschitz constant is unknown: state smooth=M (with strong=0 for a convex loss), "
                       "or use a loss that derives it")
-    return Held(found.facts)
+    return Held(curvature.facts)
 
 
 lipschitz_step = Assumption("lipschitz_step", "a smooth loss: each step's map has a known Lipschitz constant",

@@ -13,14 +13,14 @@ PAPER = "Kong, Ribero: Privacy of the last iterate in cyclically-traversed DP-SG
 
 
 def _weakly_convex_step(run: Run) -> Held | Broken:
-    found = step_map(run)
-    if found is None:
+    curvature = step_map(run)
+    if curvature is None:
         return Broken("the step cannot be compared with 1/(M + m): state smooth=M, and strong=0 or weak_convexity=m")
-    limit, step = longest_weakly_convex_step(found), run.first_step
+    limit, step = longest_weakly_convex_step(curvature), run.first_step
     if step > limit:
-        what = "1/(2 (M + m)), because clips can act" if found.clipped else "1/(M + m)"
+        what = "1/(2 (M + m)), because clips can act" if curvature.clipped else "1/(M + m)"
         return Broken(f"the step size {step:g} must be at most {what}, here {limit:g} (Hessians between -m and M)")
-    return Held(found.facts)
+    return Held(curvature.facts)
 
 
 
