@@ -128,7 +128,8 @@ Calibrated = Annotated[bool, typer.Option("--calibrated/--no-calibrated", help="
                                          "of mu^2 on probabilities that are frequencies")]
 Threshold = Annotated[str | None, typer.Option("--threshold", help="of two classes: the probability from which on the "
                                                "second is predicted, or A:M, the costs of a false alarm and of a miss")]
-TimeBudget = Annotated[float, typer.Option("--time-budget", help="seconds a fit may take, estimated on two cores")]
+TimeBudget = Annotated[float, typer.Option("--time-budget", help="seconds that steps may take, estimated on two cores; "
+                                           "compiling is not counted")]
 
 
 def emit(text: str, out: Path | None) -> None:

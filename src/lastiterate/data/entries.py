@@ -22,6 +22,8 @@ NEEDS = {"number": ("low", "high"), "count": ("high",), "date": ("first", "last"
          "text": (), "id": (), "ignore": ()}
 """The kinds of columns, and what each has to state."""
 UNFILLED: tuple[object, ...] = ("?", [], ["?"])
+LISTED = ("classes", "target_range")
+"""Lists in whose place a question mark may stand while they are not filled in."""
 
 
 def check_entries(data: object) -> None:
@@ -34,7 +36,7 @@ def check_entries(data: object) -> None:
         raise InputError("schema", "has an unknown entry", extra[0], "the entries are " + ", ".join(sorted(ENTRIES)))
     for name, value in given.items():
         kind, meaning = ENTRIES[name]
-        if not isinstance(value, kind) and value not in UNFILLED:
+        if not isinstance(value, kind) and (value not in UNFILLED or name not in LISTED):
             raise InputError(name, f"must be {meaning}", value)
     missing = [name for name in ("target", "classes", "target_range") if given.get(name) in ("?", ["?"])]
     for name, entry in given.get("columns", {}).items():
