@@ -22,7 +22,7 @@ ADDED = ("stated", "word", "software")
 RECORDED = {"delta", "caveats", "format", "library", "weights_sha256", "model_sha256", "content_sha256", *ADDED}
 """Entries that may be written and do not follow from the subject, or not in these words."""
 UPPER_BOUNDS = ("epsilon", "epsilon_replace_one", "verdicts", "stated")
-"""Entries that may be a little larger in older formats (see ``looser``)."""
+"""Entries that may be a little larger in older formats (see ``allowance``)."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def differences(stored: dict[str, Any], guarantee: Guarantee, delta: float) -> l
         known, expected = _without_reasons(known), _without_reasons(wanted)
     follows = [key for key in wanted if key not in RECORDED]
     problems = [f"{key} is not what follows from the {word}" for key in follows
-                if not same(known.get(key), expected[key], larger=looser(stored, key))]
+                if not same(known.get(key), expected[key], allowed=allowance(stored, key))]
     problems += [f"unknown entry {key!r}" for key in sorted(set(stored) - set(follows) - RECORDED)]
     caveats = stored.get("caveats")
     listed = caveats if isinstance(caveats, list) and all(isinstance(text, str) for text in caveats) else []
@@ -80,7 +80,7 @@ def _problems_of_form(stored: dict[str, Any], guarantee: Guarantee, delta: float
     elif form == 1:
         problems += [f"unknown entry {key!r}" for key in ADDED if key in stored]
     elif not same(in_todays_words(stored.get("stated")), json.loads(json.dumps(stated(guarantee, delta))),
-                  larger=looser(stored, "stated")):
+                  allowed=allowance(stored, "stated")):
         problems.append(f"stated is not what follows from the {guarantee.subject.word}")
     if form in FORMATS[1:] and "word" in stored:
         try:
@@ -115,28 +115,31 @@ def completed(description: object, fresh: object) -> Any:
     return description
 
 
-def same(stored: object, wanted: object, *, larger: float = ROUNDING) -> bool:
-    """Equal, numbers up to ``ROUNDING``; a bool or infinity equals no number.
+def same(stored: object, wanted: object, allowed: tuple[float, float] = (ROUNDING, ROUNDING)) -> bool:
+    """Equal, numbers up to ``allowed``; a bool or infinity equals no number.
 
-    ``larger``: how much larger, relatively, a stored number may be.
+    ``allowed``: how much smaller, and how much larger, relatively, a stored number may be.
     """
     if isinstance(stored, bool) or isinstance(wanted, bool):
         return stored is wanted
     if isinstance(stored, int | float) and isinstance(wanted, int | float):
-        size = max(abs(stored), abs(wanted))
-        return math.isfinite(stored) and math.isfinite(wanted) and -ROUNDING * size <= stored - wanted <= larger * size
+        size, (smaller, larger) = max(abs(stored), abs(wanted)), allowed
+        return math.isfinite(stored) and math.isfinite(wanted) and -smaller * size <= stored - wanted <= larger * size
     if isinstance(stored, list) and isinstance(wanted, list):
-        return len(stored) == len(wanted) and all(
-            same(x, y, larger=larger) for x, y in zip(stored, wanted, strict=True))
+        return len(stored) == len(wanted) and all(same(x, y, allowed) for x, y in zip(stored, wanted, strict=True))
     if isinstance(stored, dict) and isinstance(wanted, dict):
-        return stored.keys() == wanted.keys() and all(
-            same(stored[key], wanted[key], larger=larger) for key in stored)
+        return stored.keys() == wanted.keys() and all(same(stored[key], wanted[key], allowed) for key in stored)
     return type(stored) is type(wanted) and stored == wanted
 
 
-def looser(stored: dict[str, Any], entry: str) -> float:
-    """How much larger an entry's bounds may be than today's: for older formats a little, since bounds become tighter.
+def allowance(stored: dict[str, Any], entry: str) -> tuple[float, float]:
+    """How much smaller, and how much larger, an entry's numbers may be than today's.
+
+    In older formats upper bounds may be a little larger, since bounds become tighter, and all numbers smaller by what
+    grids moved them, whose nodes followed the last bits of a processor: each was an upper bound of its own.
 
     **Guarantee:** an upper bound that is larger than one that holds, holds; none may be smaller, but for rounding.
     """
-    return 1e-3 if stored.get("format") in FORMATS[:-1] and entry in UPPER_BOUNDS else ROUNDING
+    if stored.get("format") == FORMATS[-1]:
+        return ROUNDING, ROUNDING
+    return 10 * ROUNDING, 1e-3 if entry in UPPER_BOUNDS else ROUNDING
