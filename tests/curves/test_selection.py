@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from itertools import count, product
+from itertools import product
 
 import numpy as np
 import pytest
@@ -16,25 +16,11 @@ from lastiterate.curves.number_of_runs import NegativeBinomial, PoissonRuns, Run
 from lastiterate.curves.private_selection import Selected, WorstOf, selected_rdp
 from lastiterate.curves.tails import log_sum_exp
 from lastiterate.errors import InputError
+from oracles.number_of_runs import masses_of
 
 FAMILIES = [NegativeBinomial(0.0, 0.2), NegativeBinomial(1.0, 0.05), NegativeBinomial(-0.5, 0.01),
             NegativeBinomial(3.0, 0.4), PoissonRuns(0.5), PoissonRuns(4.0)]
 EPSILONS = np.linspace(0.0, 6.0, 61)
-
-
-def masses_of(runs: Runs, below: float) -> list[float]:
-    """P[K = 0], P[K = 1], ... up to a rest of less than ``below``."""
-    if isinstance(runs, PoissonRuns):
-        masses = [math.exp(-runs.expected)]
-        ratios = (runs.expected / k for k in count(1))
-    else:
-        log_stop = math.log(runs.stop)
-        first = -1 / log_stop if runs.shape == 0 else runs.shape / math.expm1(-runs.shape * log_stop)
-        masses = [0.0, (1 - runs.stop) * first]
-        ratios = ((1 - runs.stop) * (k + runs.shape) / (k + 1) for k in count(1))
-    while sum(masses) < 1 - below:
-        masses.append(masses[-1] * next(ratios))
-    return masses
 
 
 def profile(p: np.ndarray, q: np.ndarray, epsilon: float) -> float:
