@@ -7,6 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 
+from lastiterate.accounting.selection import Selection
 from lastiterate.curves import private_selection
 from lastiterate.curves.composition import compose, curve_from_dict
 from lastiterate.curves.curve import Curve, EpsDelta
@@ -179,3 +180,10 @@ def test_the_worst_of_several() -> None:
 def test_what_is_no_law_is_refused(make: object) -> None:
     with pytest.raises(InputError):
         make()
+
+
+@pytest.mark.parametrize("law", [3, [], None, {"type": "Gdp", "mu": 1.0}, {"type": "PoissonRuns"}])
+def test_a_stored_selection_has_a_law_of_runs(law: object) -> None:
+    stored = {"candidates": [{}], "law": law, "held_out": 1, "score_noise": 1.0, "unit": 1}
+    with pytest.raises(InputError, match="law"):
+        Selection.from_dict(stored)

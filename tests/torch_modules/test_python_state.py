@@ -91,7 +91,10 @@ def scaled(seen, out, y):
     return functional.cross_entropy(out, y)
 
 
-def keeping(out, y, *, seen=[]):  # noqa: B006
+SEEN = []
+
+
+def keeping(out, y, *, seen=SEEN):
     seen.append(1)
     return functional.cross_entropy(out, y)
 

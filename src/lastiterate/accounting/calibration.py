@@ -133,9 +133,9 @@ def _costly_search(run: Run, field: str, epsilon: float, delta: float, at_least:
     for times, enough, tries, longest in ((2, 0.02, 60, 4.0), (1, 1.5e-3, 40, 0.1), (0, 4e-4, 10, 0.1)):
         if times == 0:
             asked = (Certificate.of(candidate(root.at), asked, at_least).coarse_best(epsilon, 1).theorem,)
-        chosen = falling_root(excess(times, asked), root.at, root.slope, enough=enough, tries=tries,
+        nearer = falling_root(excess(times, asked), root.at, root.slope, enough=enough, tries=tries,
                               longest=longest, farthest=FARTHEST, least=1e-7)
-        root = root if chosen is None else chosen
+        root = root if nearer is None else nearer
     for theorems in (asked, UPPER):
         for more in (0.0, 1e-9, 1e-6, 1e-4, 1e-3, 1e-2, 1e-1):  # rounding decides between 0 and a little more
             if Certificate.of(chosen := candidate(root.at + more), theorems, at_least).certifies(epsilon, delta):

@@ -10,10 +10,11 @@ from lastiterate.accounting.accounted_run import AccountedRun
 from lastiterate.accounting.subjects import Subject, Words
 from lastiterate.accounting.wording import CAVEATS, rounded_up
 from lastiterate.curves.curve import UP, BestOf, Curve
-from lastiterate.curves.number_of_runs import Runs
-from lastiterate.curves.private_selection import Selected, WorstOf, runs_from_dict
+from lastiterate.curves.number_of_runs import NegativeBinomial, PoissonRuns, Runs
+from lastiterate.curves.private_selection import Selected, WorstOf
 from lastiterate.curves.renyi import Rdp
 from lastiterate.errors import InputError
+from lastiterate.run import codec
 from lastiterate.run.adjacency import keeps_places
 from lastiterate.run.run import Run
 from lastiterate.run.validate import positive
@@ -72,7 +73,10 @@ class Selection(Subject):
             case {"candidates": [*runs], "law": law, "held_out": int() as held_out,
                   "score_noise": float() as noise, "unit": int() as unit, **rest} if not rest and runs:
                 try:
-                    return cls(tuple(Run.from_dict(run) for run in runs), runs_from_dict(law), held_out, noise, unit)
+                    read = codec.decode(law, "law", {kind.__name__: kind for kind in (NegativeBinomial, PoissonRuns)})
+                    if not isinstance(read, Runs):
+                        raise InputError("selection", "must hold the law of a number of runs", type(read).__name__)
+                    return cls(tuple(Run.from_dict(run) for run in runs), read, held_out, noise, unit)
                 except TypeError:
                     raise InputError("selection", "must hold numbers where numbers belong", None) from None
             case _:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, final
+from typing import final
 
 from lastiterate.curves.curve import UP, Curve, check_delta, check_epsilon
 from lastiterate.curves.gdp import Gdp
@@ -98,17 +98,6 @@ class Selected(Curve):
 
     def coarser(self) -> Selected:
         return Selected(self.curve.coarser(), self.runs)
-
-
-def runs_from_dict(data: Any) -> Runs:
-    """The law that ``to_dict`` described."""
-    match data:
-        case {"type": "NegativeBinomial", "shape": shape, "stop": stop}:
-            return NegativeBinomial(shape, stop)
-        case {"type": "PoissonRuns", "expected": expected}:
-            return PoissonRuns(expected)
-        case _:
-            raise InputError("runs", "have an unknown law", None)
 
 
 def selected_rdp(curve: Curve, runs: Runs, alpha: float) -> float:
