@@ -80,11 +80,13 @@ def pytest_runtest_teardown():
 
 @pytest.fixture
 def patched():
-    """Apply one-line bugs, ``patched(module, name, value)``; the trainer's programs are compiled anew, and afterwards.
+    """Apply a one-line bug, ``patched(module, name, value)``, or patches together, ``patched(*patches)``; the trainer's
+    programs are compiled anew, and afterwards.
     """
     from contextlib import ExitStack
 
     from benchmarks.audit.bugs.bug import patched as with_patches
 
     with ExitStack() as stack:
-        yield lambda *patch: stack.enter_context(with_patches(patch))
+        yield lambda *given: stack.enter_context(
+            with_patches(*(given if isinstance(given[0], tuple) else (given,))))

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 import lastiterate as li
+from benchmarks.audit.bugs.noise import of_unit
 from lastiterate.audit import executed, worst_case
 from lastiterate.audit.neighbours import execute
-from lastiterate.engine import Trainer, noise_ahead, seeded_keys
+from lastiterate.engine import Trainer, seeded_keys
 
 MODELS, PLACES = 4000, 40
 RUN = li.Run(n=6, steps=1, step_size=0.37, noise=li.GradientNoise(0.61),
@@ -21,11 +22,7 @@ RUN = li.Run(n=6, steps=1, step_size=0.37, noise=li.GradientNoise(0.61),
 PAIR = worst_case(RUN)
 FINE = executed.CHECKS["the noise has fewer binary places than double precision holds"]
 """In every default audit."""
-gaussian = noise_ahead.gaussian
-
-
-def single(key, k, shape):
-    return gaussian(key, k, shape).astype(jnp.float32).astype(jnp.float64)
+SINGLE = of_unit(lambda k, unit: unit.astype(jnp.float32).astype(jnp.float64))
 
 
 def models() -> tuple[np.ndarray, np.ndarray]:
@@ -48,7 +45,7 @@ def off_grid(released: np.ndarray) -> np.ndarray:
 
 def test_single_precision_tells_whose_model_it_is(patched) -> None:
     """From every model; and the audit of any run says so."""
-    patched(noise_ahead, "gaussian", single)
+    patched(*SINGLE)
     released, present = models()
     near = off_grid(released)
     assert ((near[0] < near[1]) == present).mean() > 0.999

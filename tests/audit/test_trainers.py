@@ -14,7 +14,7 @@ from benchmarks.audit.bugs import batching, clipping, noise, output
 from lastiterate.audit import audit, worst_case
 from lastiterate.audit.outcome import BUG, CEILING, NO_CONTRADICTION
 from lastiterate.audit.scoring import in_batches
-from lastiterate.engine import Trainer, noise_ahead, seeded_keys, trainer
+from lastiterate.engine import Trainer, seeded_keys, trainer
 from tiers import unless
 
 FAILURE = 1e-6
@@ -157,7 +157,7 @@ def test_a_verdict_is_capped_where_the_claim_is_beyond_any_attack():
 def test_secret_orders_do_not_hide_a_record_that_is_zeroed(patched):
     """Zeroing follows the record through a permutation: without noise the two data sets are always distinguished."""
     run = calibrated(batching=li.Permuted(2))
-    patched(noise_ahead, "gaussian", lambda key, k, shape: 1e-6 * noise.gaussian(key, k, shape))
+    patched(*noise.of_unit(lambda k, unit: 1e-6 * unit))
     report = audit(run, attack="projection", trials=2000, seed=6, **AT_ONCE)
     assert report.refuted and report.lower == report.ceiling
 

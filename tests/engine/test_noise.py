@@ -18,7 +18,6 @@ from lastiterate.engine.gaussian_noise import (
     cos_sin,
     gaussian,
     normal_pairs,
-    seeded_keys,
     small_and_long,
 )
 
@@ -52,22 +51,6 @@ def test_many_draws_are_those_of_blocks_in_a_row(monkeypatch):
     assert np.array_equal(whole, parts) and len(np.unique(whole)) == 2_001
 
 
-@pytest.mark.parametrize("shape", [(7,), (2, 5)])
-def test_noise_of_many_steps_is_that_of_every_step(shape, monkeypatch):
-    with jax.enable_x64(True):
-        keys, steps = jnp.asarray(seeded_keys(1, 2)), 3 + jnp.arange(4)
-        every = np.array([[gaussian(key, step, shape) for step in steps] for key in keys])
-
-        def of_steps(key):
-            return jax.vmap(lambda step: gaussian(key, step, shape))(steps)
-
-        assert np.array_equal(of_steps(keys[1]), every[1]) and np.array_equal(jax.vmap(of_steps)(keys), every)
-        assert np.array_equal(jax.vmap(lambda key: gaussian(key, 3, shape))(keys), every[:, 0])
-        monkeypatch.setattr(gaussian_noise, "AT_A_TIME", 2)
-        one_by_one = jax.jit(jax.vmap(lambda step: inspect.unwrap(gaussian)(keys[0], step, shape)))(steps)
-        assert np.array_equal(one_by_one, every[0])
-
-
 @pytest.mark.parametrize("zeros_before", [0, 1, 2, 9, 14])
 def test_small_uniform_numbers_have_all_their_bits(zeros_before):
     """The number whose binary digits are words of zeros, a small word, and a word of random bits: exactly."""
@@ -97,7 +80,7 @@ def test_rare_draws_take_bits_of_their_own(monkeypatch):
         monkeypatch.setattr(gaussian_noise, "encrypted", watched)
         key = jnp.asarray(seeded_key(1))
         with jax.disable_jit():
-            drawn = np.asarray(gaussian_noise._of_step(key, 3, (7,)))
+            drawn = np.asarray(gaussian(key, 3, (7,)))
         blocks = [np.asarray(part) for part in asked[0]], [np.asarray(part) for part in asked[1]]
         word = np.asarray(encrypted(key, *(jnp.asarray(part) for part in blocks[1]))[0])
     assert len(asked) == 2 and all((block[1] == 3).all() for block in blocks)

@@ -9,7 +9,7 @@ import pytest
 import lastiterate as li
 from lastiterate.engine import Trainer, noise_ahead, seeded_keys
 from lastiterate.engine.gaussian_noise import FEWEST, NOISE, ORDER, bits, gaussian, normals, padded, stream
-from lastiterate.engine.noise_ahead import LONGEST, NoiseAhead
+from lastiterate.engine.noise_ahead import LONGEST, PAIRS, NoiseAhead, steps_ahead
 from lastiterate.engine.samplers import dealt
 from lastiterate.engine.streaming.devices import Arrays
 from lastiterate.engine.streaming.streamed_linear import execute_streaming
@@ -60,8 +60,28 @@ def test_a_step_beyond_what_was_drawn_is_drawn() -> None:
         ahead, wanted = NoiseAhead.normal(KEYS[0], (1, 3)), drawn(KEYS[0])
         for k in (0, 1, LONGEST - 1, LONGEST, LONGEST + 1, 5, STEPS - 1):
             noise, end = ahead.at(k)
-            assert int(noise.first) <= k < end == int(noise.first) + len(noise.units)
+            assert int(noise.first) <= k < end <= min(int(noise.first) + len(noise.units), k + LONGEST)
             assert np.array_equal(noise.units[k - noise.first], wanted[k])
+
+
+@pytest.mark.parametrize("pairs", [PAIRS, 9], ids=["together", "one step of a model at a time"])
+@pytest.mark.parametrize("shape", [(7,), (2, 5), (1, 18), (3, 2, 4)])
+def test_noise_of_many_steps_and_models_is_that_of_every_step(shape: tuple[int, ...], pairs: int,
+                                                              monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(noise_ahead, "PAIRS", pairs)
+    with jax.enable_x64(True):
+        keys, many = np.asarray(seeded_keys(1, 5)), min(4, steps_ahead(shape))
+        every = np.array([[gaussian(key, step, shape) for step in range(3, 3 + many)] for key in keys])
+        assert np.array_equal(noise_ahead.normal(keys[1], 3, many, shape), every[1])
+        assert np.array_equal(noise_ahead.normal_of_models(keys, 3, many, shape), every)
+
+
+def test_numbers_beyond_one_draw_are_those_of_their_step() -> None:
+    shape = (2 * PAIRS + 3,)
+    with jax.enable_x64(True):
+        wanted = np.array([normals(key, 3, shape[0]) for key in KEYS])
+        assert steps_ahead(shape) == 1 and np.array_equal(noise_ahead.normal(KEYS[0], 3, 1, shape)[0], wanted[0])
+        assert np.array_equal(noise_ahead.normal_of_models(KEYS, 3, 1, shape)[:, 0], wanted)
 
 
 @pytest.mark.parametrize("count", [1, 7, 2 * FEWEST, 2 * FEWEST + 1])

@@ -11,9 +11,10 @@ import pytest
 import torch
 
 import lastiterate as li
+from benchmarks.audit.bugs.noise import NOISE_HALVED, of_unit
 from lastiterate.audit import audit
 from lastiterate.audit.neighbours import DataSet, Neighbours
-from lastiterate.engine import external_gradients, noise_ahead
+from lastiterate.engine import external_gradients
 from lastiterate.torch import gradient_sums, trainer
 
 N, TRIALS, FAILURE = 6, 3000, 1e-6
@@ -45,7 +46,7 @@ def test_a_right_trainer_stands(batching, shown):
     assert report.lower_gaussian > shown * report.upper, "it attacks something"
 
 
-gaussian, asked = noise_ahead.gaussian, external_gradients._asked_many
+asked = external_gradients._asked_many
 chunk_sum = gradient_sums.PerRecord.chunk_sum
 
 
@@ -56,9 +57,8 @@ def clipped_mean(summed, theta, constants, records, real):
 
 
 BROKEN = {
-    "noise halved": (noise_ahead, "gaussian", lambda key, k, shape: 0.5 * gaussian(key, k, shape)),
-    "one noise for all steps, of both signs": (
-        noise_ahead, "gaussian", lambda key, k, shape: gaussian(key, 0 * k, shape) * (1 - 2.0 * (k % 2))),
+    "noise halved": NOISE_HALVED,
+    "one noise for all steps, of both signs": of_unit(lambda k, unit: unit * (1 - 2.0 * (k % 2)), lambda k: 0 * k),
     "clipping forgotten": (gradient_sums.PerRecord, "chunk_sum",
                            lambda summed, *rest: chunk_sum(replace(summed, clip=None), *rest)),
     "clipping after averaging": (gradient_sums.PerRecord, "chunk_sum", clipped_mean),

@@ -26,9 +26,9 @@ from lastiterate.engine.samplers.reshuffled import into_fresh_blocks
 
 Patch = tuple[Any, str, Any]
 """Where, which name, and what stands there instead."""
-NOISE = noise_ahead.normal, noise_ahead.normal_of_models
+NOISE = noise_ahead.numbered, gaussian_noise.gaussian
 """Compiled programs that draw noise, and nothing else."""
-DRAWING = noise_ahead, gaussian_noise, cipher
+DRAWING = gaussian_noise, cipher
 """The modules whose lines those hold."""
 STEPS = (loop.advance, many_models.advance_many, many_models._begun, many_models._drawn, many_models._drawn_for_pass,
          by_words, into_fresh_blocks, by_bin, sorted_by_bin, external_gradients._asked, external_gradients._asked_many,
@@ -58,9 +58,9 @@ def stepping(function: Any) -> tuple[Patch, ...]:
 
 def forget(patches: tuple[Patch, ...]) -> None:
     """Compile the programs anew that hold what is replaced; all others are kept."""
-    noisy = [any(module is each for each in DRAWING) for module, _, _ in patches]
-    for program in (NOISE if any(noisy) else ()) + (() if all(module is noise_ahead for module, _, _ in patches)
-                                                    else STEPS):
+    compiled = [module for module, _, _ in patches if module is not noise_ahead]  # whose lines call programs
+    drawing = [module for module in compiled if any(module is each for each in DRAWING)]
+    for program in (NOISE if drawing else ()) + (STEPS if compiled else ()):
         program.clear_cache()
 
 

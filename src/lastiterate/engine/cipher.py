@@ -30,7 +30,8 @@ AT_ONCE, FEW = 2**16, 2**13
 
 @jax.jit
 def encrypted(key: np.ndarray | jax.Array, first: jax.Array, second: jax.Array) -> Pair:
-    """Blocks ``(first, second)`` of a counter under a key of four 32-bit words; all of them uint64, of one shape."""
+    """Blocks ``(first, second)`` of a counter, uint64 of one shape, under a key of four words of 32 bits: (4,), or
+    (4, ...) with one key for each block, of which there are 2^17 at most."""
     assert first.dtype == second.dtype == jnp.uint64, "64-bit JAX is off, and half of the counter was lost"
     if first.size <= 2 * AT_ONCE:
         return _encrypted(key, first, second)
@@ -48,7 +49,7 @@ def _encrypted(key: np.ndarray | jax.Array, first: jax.Array, second: jax.Array)
     words = [key[i] for i in range(4)]
     schedule = [*words, words[0] ^ words[1] ^ words[2] ^ words[3] ^ PARITY]
     state = with_key(parts((first, second)), schedule[:4])
-    a, b, c, d = (rolled if first.size <= FEW else written_out)(state, schedule)
+    a, b, c, d = (rolled if first.size <= FEW and key.ndim == 1 else written_out)(state, schedule)
     return joined(a, b), joined(c, d)
 
 

@@ -14,7 +14,6 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.custom_batching import custom_vmap
 
 from lastiterate.engine.cipher import encrypted, parts
 
@@ -75,36 +74,16 @@ def words_between(key: Key, step: Number, count: int, first: Number, many: int) 
 
 @partial(jax.jit, static_argnums=2)  # a loop outside of a compiled program would be compiled at every call
 def gaussian(key: Key, step: Number, shape: tuple[int, ...]) -> jax.Array:
-    """Standard normal noise of one step, float64, from 128 random bits for every two numbers and more where needed.
-
-    Under ``vmap`` over steps few numbers are drawn as one long row: in half of the time, and the same.
-    """
-    pairs = (math.prod(shape) + 1) // 2
-    assert pairs < ROUND, "blocks of the counter would be used twice"
-    drawn = custom_vmap(lambda key, step: _of_step(key, step, shape))  # pyright: ignore
-
-    @drawn.def_vmap
-    def of_many(count: int, batched: list[bool], key: Key, step: jax.Array) -> tuple[jax.Array, bool]:  # pyright: ignore
-        if batched[0] or count * pairs > AT_A_TIME:
-            axes = tuple(0 if each else None for each in batched)
-            return jax.vmap(partial(_of_step, shape=shape), in_axes=axes)(key, step), True
-        place = jnp.broadcast_to(jnp.arange(pairs, dtype=jnp.uint64), (count, pairs)).reshape(-1)
-        normals = _numbered_normals(key, place, jnp.repeat(step.astype(jnp.uint64), pairs))
-        both = jnp.concatenate([part.reshape(count, pairs) for part in normals], axis=1)
-        return both[:, :math.prod(shape)].reshape(count, *shape), True
-
-    return drawn(key, jnp.asarray(step))
-
-
-def _of_step(key: Key, step: Number, shape: tuple[int, ...]) -> jax.Array:
+    """Standard normal noise of one step, float64, from 128 random bits for every two numbers and more where needed."""
     count = math.prod(shape)
+    assert (count + 1) // 2 < ROUND, "blocks of the counter would be used twice"
     return jnp.concatenate(_pairs_of_step(key, step, (count + 1) // 2))[:count].reshape(shape)
 
 
 def _pairs_of_step(key: Key, step: Number, pairs: int) -> tuple[jax.Array, ...]:
     """The first ``pairs`` of one step, (pairs,) twice."""
     def some(begin: np.uint64 | jax.Array, many: int) -> tuple[jax.Array, jax.Array]:
-        return _numbered_normals(key, begin + jnp.arange(many, dtype=jnp.uint64), jnp.full(many, step, jnp.uint64))
+        return numbered_normals(key, begin + jnp.arange(many, dtype=jnp.uint64), jnp.full(many, step, jnp.uint64))
 
     if pairs <= AT_A_TIME:
         return some(np.uint64(0), pairs)
@@ -130,7 +109,7 @@ def padded(count: int, least: int) -> int:
     return -(-max(count, least) // unit) * unit
 
 
-def _numbered_normals(key: Key, place: jax.Array, step: jax.Array) -> tuple[jax.Array, jax.Array]:
+def numbered_normals(key: Key, place: jax.Array, step: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Two normals for every pair of a place, below ``ROUND``, and a step."""
     return normal_pairs(lambda number: encrypted(key, place + number * np.uint64(ROUND), step))
 

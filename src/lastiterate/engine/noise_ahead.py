@@ -6,21 +6,23 @@ the program that draws.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lastiterate.engine.gaussian_noise import NOISE, Key, Number, gaussian, stream, streams
+from lastiterate.engine.gaussian_noise import NOISE, Key, Number, gaussian, numbered_normals, stream, streams
 
 Draws = Callable[[int, int, int, tuple[int, ...]], np.ndarray]
 """Noise of the sums of steps first .. last - 1 for parameters of a shape; padded to as many steps as the third says."""
-AT_ONCE, LONGEST = 2**16, 512
-"""Numbers that are drawn at once, half a MB, which stays in the cache with what it is made of; and steps at most."""
+PAIRS, LONGEST = 2**15, 512
+"""Pairs of numbers that are drawn at once, half a MB, which stays in the cache with what it is made of; and steps at
+most that are made with them at once."""
 MODELS_AT_ONCE = 2**22
 """Numbers that are drawn at once for many models."""
 
@@ -53,8 +55,8 @@ class NoiseAhead:
     @classmethod
     def of_models(cls, keys: Key, shape: tuple[int, ...], steps: int) -> NoiseAhead:
         """From the keys (models, 4) of many models that make ``steps`` steps."""
-        own, all_steps = streams(keys, NOISE), 1 << (steps - 1).bit_length()
-        many = max(1, min(LONGEST, all_steps, MODELS_AT_ONCE // (len(keys) * int(np.prod(shape)))))
+        own, all_steps = np.asarray(streams(keys, NOISE)), 1 << (steps - 1).bit_length()
+        many = max(1, min(LONGEST, all_steps, steps_ahead(shape), MODELS_AT_ONCE // (len(keys) * math.prod(shape))))
         return cls(lambda first: Noise(first, normal_of_models(own, first, many, shape)), many)
 
     @classmethod
@@ -64,27 +66,75 @@ class NoiseAhead:
         return cls(lambda first: Noise(first, exact=draws(first, min(first + many, steps), many, shape)), many)
 
     def at(self, k: int) -> tuple[Noise, int]:
-        """Noise of step k and of steps after it, and the first step that it does not reach."""
+        """Noise of step k and of steps after it, and the first step that is not to be made with it."""
         if self._held is None or not self._held.first <= k < self._held.first + self.many:
             self._held = self.drawn(k)
-        return self._held, int(self._held.first) + self.many
+        return self._held, min(int(self._held.first) + self.many, k + LONGEST)
 
 
 def steps_ahead(shape: tuple[int, ...]) -> int:
     """Steps whose noise is drawn at once."""
-    return max(1, min(LONGEST, AT_ONCE // int(np.prod(shape))))
+    return max(1, PAIRS // _pairs(shape))
 
 
-@partial(jax.jit, static_argnums=(2, 3))
+def _pairs(shape: tuple[int, ...]) -> int:
+    return (math.prod(shape) + 1) // 2
+
+
 def normal(key: Key, first: Number, many: int, shape: tuple[int, ...]) -> jax.Array:
     """Standard normal noise of ``many`` steps from ``first`` on, (many, *shape); ``key``: the stream of a run's noise.
 
-    **Guarantee:** that of step k is ``gaussian(key, k, shape)``, whatever it is drawn with.
+    ``many``: at most ``steps_ahead(shape)``. **Guarantee:** the noise of step k is ``gaussian(key, k, shape)``.
     """
-    return jax.vmap(lambda k: gaussian(key, k, shape))(first + jnp.arange(many))
+    pairs = _pairs(shape)
+    if pairs > PAIRS:
+        return gaussian(key, first, shape)[None]
+    return jnp.asarray(_arranged(numbered(key, *_blocks(pairs, PAIRS, PAIRS), _u64(first)), (many,), shape))
 
 
-@partial(jax.jit, static_argnums=(2, 3))
-def normal_of_models(keys: Key, first: Number, many: int, shape: tuple[int, ...]) -> jax.Array:
-    """The same for every key of many models, (models, many, *shape)."""
-    return jax.vmap(lambda key: normal(key, first, many, shape))(keys)
+def _u64(step: Number) -> jax.Array:
+    return jnp.asarray(step, jnp.uint64)
+
+
+def drawing_program(key: Key, shape: tuple[int, ...]) -> Any:
+    """The program that ``normal`` calls, not compiled yet."""
+    pairs = _pairs(shape)
+    return (gaussian.lower(key, 0, shape) if pairs > PAIRS
+            else numbered.lower(key, *_blocks(pairs, PAIRS, PAIRS), _u64(0)))
+
+
+def normal_of_models(keys: np.ndarray, first: Number, many: int, shape: tuple[int, ...]) -> jax.Array:
+    """The same for every key of many models (models, 4): (models, many, *shape)."""
+    pairs = _pairs(shape)
+    if pairs > PAIRS:
+        return jnp.stack([normal(key, first, many, shape) for key in keys])
+    blocks, together = _blocks(pairs, many, PAIRS), PAIRS // (many * pairs)
+    noise = [_arranged(numbered(_of_each(keys[begin:begin + together], many * pairs), *blocks, _u64(first)),
+                       (min(together, len(keys) - begin), many), shape) for begin in range(0, len(keys), together)]
+    return jnp.asarray(np.concatenate(noise))
+
+
+def _of_each(keys: np.ndarray, times: int) -> np.ndarray:
+    """The words of every key as often as it is used, and some of the last ones again: (4, PAIRS)."""
+    return np.ascontiguousarray(keys.repeat(times, 0).take(np.arange(PAIRS), 0, mode="clip").T)
+
+
+@lru_cache(maxsize=16)
+def _blocks(pairs: int, many: int, count: int) -> tuple[jax.Array, jax.Array]:
+    """Places of ``pairs`` in each of ``many`` steps, and these steps, one after the other and over again."""
+    number = np.arange(count, dtype=np.uint64)
+    with jax.enable_x64(True):
+        return jnp.asarray(number % np.uint64(pairs)), jnp.asarray(number // np.uint64(pairs) % np.uint64(many))
+
+
+@jax.jit
+def numbered(key: Key, place: jax.Array, step: jax.Array, first: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Two normals for every place of a step, by one program for all shapes; ``key`` (4,), or one for each (4, n)."""
+    return numbered_normals(key, place, step + first)
+
+
+def _arranged(halves: tuple[jax.Array, jax.Array], lead: tuple[int, ...], shape: tuple[int, ...]) -> np.ndarray:
+    """Noise of parameters of ``shape`` for all of ``lead``, from the first and the second numbers of pairs."""
+    pairs = _pairs(shape)
+    both = np.concatenate([np.asarray(half)[:math.prod(lead) * pairs].reshape(*lead, pairs) for half in halves], -1)
+    return both[..., :math.prod(shape)].reshape(*lead, *shape)

@@ -9,7 +9,7 @@ import numpy as np
 
 from lastiterate.engine.gaussian_noise import ORDER, seeded_key, stream
 from lastiterate.engine.loop import advance, drawn_for_pass, drawn_once, schedule, start
-from lastiterate.engine.noise_ahead import NoiseAhead, normal
+from lastiterate.engine.noise_ahead import NoiseAhead, drawing_program
 from lastiterate.engine.prepare import arrange
 from lastiterate.engine.trainer import Trainer
 from lastiterate.run.run import Run
@@ -25,9 +25,9 @@ def working_memory(run: Run, features: np.ndarray, target: object) -> int:
         program, (rows, labels) = trainer.loop.program, arrange(run, features, target)
         data = drawn_for_pass(program, drawn_once(program, (rows, labels), key), key, 0)
         state = start(program, trainer.zero(rows), key)
-        drawn = NoiseAhead.normal(key, state.theta.shape)
-        noise, plan, order = drawn.at(0)[0], schedule(run), stream(key, ORDER)
+        noise = NoiseAhead.normal(key, state.theta.shape).at(0)[0]
+        plan, order = schedule(run), stream(key, ORDER)
         made = (advance.lower(program, state, data, order, plan, noise, 0, run.steps, False),
-                normal.lower(order, 0, drawn.many, state.theta.shape))
+                drawing_program(order, state.theta.shape))
     usage: list[Any] = [each.compile().memory_analysis() for each in made]
     return int(sum(each.temp_size_in_bytes for each in usage) + noise.units.nbytes)
