@@ -23,6 +23,8 @@ from torch.nn import Linear
 import lastiterate as li
 from lastiterate import InputError
 from lastiterate.data import Array, Category, Numeric, Schema, encode_features, read_table
+from lastiterate.data.columns import Date, Words
+from lastiterate.data.encode import label_text
 from lastiterate.estimators import DPHuberRidge, DPLogisticRegression, DPSearchCV, classifier, regressor, search
 from lastiterate.estimators.pipelines import UnpaidStepWarning
 from lastiterate.estimators.schema_transformer import labels_of
@@ -283,6 +285,39 @@ def test_true_in_a_list_of_numbers_is_one_as_in_an_array():
     for column in ([True, 0.0], (True, np.bool_(False)), np.array([True, False]), ["1", 0],
                    pyarrow.array([True, False])):
         np.testing.assert_array_equal(transformer.fit_transform({"c": column}), expected)
+
+
+@pytest.mark.parametrize("unit", ["M", "D", "h", "s", "ms", "us", "ns"])
+def test_days_in_an_array_are_those_of_a_table(unit):
+    """Arrays of times in a dictionary, as a data frame has them."""
+    days = np.array(["2021-03-01", "NaT", "2024-02-01"], dtype=f"M8[{unit}]")
+    schema = Schema((Date("d", "2020-01-01", "2026-01-01", missing="indicator"), Words("w")), target="label",
+                    classes=("no", "yes"))
+    made = SchemaTransformer(schema, features="words")
+    text = ["2021-03-01", None, "2024-02-01"]
+    expected = made.fit_transform({"d": text, "w": [""] * 3})
+    np.testing.assert_array_equal(made.fit_transform({"d": days, "w": [""] * 3}), expected)
+    if unit in ("s", "ms", "us", "ns"):
+        table = pyarrow.table({"d": days, "w": days})
+        np.testing.assert_array_equal(made.fit_transform({"d": days, "w": days}), made.fit_transform(table))
+    with pytest.raises(InputError, match="must hold numbers"):
+        SchemaTransformer(Schema((Numeric("d", 0.0, 1.0),), target="label", classes=("a", "b"))).fit_transform(
+            {"d": days})
+
+
+@pytest.mark.parametrize("text", ["3", "3.0", "3.00", "2.5", "2.50", "0.1", "0.10", "-0", "1e30", "1e-7",
+                                  "100000000000000000001", "100000000000000000001.0", "1e400", "1e999"])
+def test_equal_labels_are_one_class(text):
+    label = decimal.Decimal(text)
+    assert label_text(label) == label_text(label * decimal.Decimal("1.00")) and isinstance(label_text(label), str)
+    assert label != float(label) or label_text(label) == label_text(float(label)) == label_text(np.float64(label))
+    assert label != label.to_integral_value() or abs(label) > 10**40 or label_text(label) == label_text(int(label))
+
+
+def test_labels_of_decimals():
+    schema = Schema((Category("c", ("x", "y")),), target="label", classes=("1", "3"))
+    found = labels_of(schema, None, [decimal.Decimal("3.0"), decimal.Decimal(3), 3.0, decimal.Decimal("1.00"), "1"])[1]
+    assert found.tolist() == [1, 1, 1, 0, 0]
 
 
 def test_labels_of_a_list_are_read_by_themselves():
