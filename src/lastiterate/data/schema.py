@@ -12,7 +12,6 @@ from lastiterate.data.columns import Array, Category, Column, Ignore, Numeric
 from lastiterate.data.entries import as_entry, check_entries, column_from
 from lastiterate.errors import InputError
 from lastiterate.features.map_table import as_data, check_maps, maps_from
-from lastiterate.features.record_fields import Grid
 from lastiterate.features.record_map import RecordMap
 from lastiterate.features.row_form import RowForm
 
@@ -65,7 +64,7 @@ class Schema:
         if known is not None and shape is not None and math.prod(known) != math.prod(shape):
             raise InputError("data file", f"must have {math.prod(known)} features, as the schema's arrays have",
                              math.prod(shape))
-        fields = (Grid("x", known or shape or (1,)),) if self.array is not None else tuple(
+        fields = (self.array.field(shape or (1,)),) if self.array is not None else tuple(
             field for column in self.columns for field in column.fields)
         return RowForm(fields, self.features)
 
@@ -81,8 +80,8 @@ class Schema:
         return self.target_range is not None
 
     @classmethod
-    def read(cls, path: str | Path) -> Schema:
-        """Read a TOML schema; everything that was not filled in is listed at once."""
+    def read(cls, path: str | Path, classes: tuple[str, ...] = ()) -> Schema:
+        """Read a TOML schema; everything that was not filled in is listed at once. ``classes``: instead of its own."""
         try:
             data = tomllib.loads(Path(path).read_text(encoding="utf-8"))
         except FileNotFoundError:
@@ -91,7 +90,8 @@ class Schema:
             raise InputError("schema", "must be a readable file", f"{path} ({error.strerror})") from None
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise InputError("schema", "must be valid TOML", str(error), "lastiterate schema writes one") from None
-        return cls.from_dict(data)
+        return cls.from_dict(data if not classes else {
+            name: entry for name, entry in data.items() if name != "target_range"} | {"classes": list(classes)})
 
     @classmethod
     def from_dict(cls, data: Any) -> Schema:
@@ -102,7 +102,7 @@ class Schema:
         try:
             array = Array(**data["array"]) if data.get("array") else None
         except TypeError:
-            raise InputError("[array]", "takes low, high and outside", sorted(data["array"])) from None
+            raise InputError("[array]", "takes low, high, outside, shape and norm", sorted(data["array"])) from None
         return cls(columns, data.get("target", "y"), tuple(map(str, data.get("classes", ()))),
                    None if bounds is None else (bounds[0], bounds[1]), array, data.get("source", ""),
                    tuple(data.get("header", ())), maps_from(data.get("features", ())))

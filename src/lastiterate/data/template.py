@@ -165,7 +165,8 @@ def array_template(facts: FormatFacts | None) -> str:
     classes = ", ".join(f"\"{label}\"" for label in facts.classes) if facts is not None and facts.classes else "\"?\""
     return ("# Public facts about the array. Fill in every \"?\", never from the data.\n"
             f"target = \"y\"\nclasses = [{classes}]   # or target_range = [low, high]\nsource = \"{why}\"\n\n"
-            f"[array]\nlow = {low}\nhigh = {high}\noutside = \"clip\"   # or \"refuse\"\n")
+            f"[array]\nlow = {low}\nhigh = {high}\noutside = \"clip\"   # or \"refuse\"\n"
+            + ("" if facts is None or facts.norm is None else f"norm = {facts.norm}\n"))
 
 
 def _number(text: str) -> str:
