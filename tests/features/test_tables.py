@@ -28,8 +28,10 @@ from lastiterate.data.encode import label_text
 from lastiterate.estimators import DPHuberRidge, DPLogisticRegression, DPSearchCV, classifier, regressor, search
 from lastiterate.estimators.pipelines import UnpaidStepWarning
 from lastiterate.estimators.schema_transformer import labels_of
-from lastiterate.features import Bins, Curves, SchemaTransformer
+from lastiterate.features import Bins, Curves, HashedWords, SchemaTransformer
 from lastiterate.release.datafile import prediction_rows
+from lastiterate.release.feature_choice import chosen
+from lastiterate.release.linear_plans import Budget
 from lastiterate.torch import DPNetClassifier, module_classifier
 
 pyarrow = pytest.importorskip("pyarrow")
@@ -234,6 +236,21 @@ def test_the_choice_of_maps_looks_at_no_value():
     large = replace(SCHEMA, features=(Bins(3),))
     kept = DPLogisticRegression(epsilon=1.0, schema=large).fit(cells, label)
     assert kept.transformer_.schema_.features == (Bins(3),), "what the schema says comes first"
+
+
+def test_names_of_maps_in_a_schema_are_as_large_as_names_that_are_asked_for():
+    """A name states no size; numbers that a schema states are kept."""
+    entries = {"target": "label", "classes": ["no", "yes"], "columns": {
+        **{f"n{i}": {"kind": "number", "low": 0, "high": 1} for i in range(5)}, "t": {"kind": "text"}}}
+    asked, named = Schema.from_dict(entries), Schema.from_dict(entries | {"features": "curves, words"})
+    stated = Schema.from_dict(entries | {"features": ["words", {"type": "Curves", "knots": 12}]})
+    for n, words, knots in ((500, 256, 8), (30_000, 1024, 12)):
+        same = [chosen(one, features, (6,), n, Budget(1.0, 1e-5)).schema for one, features in (
+            (asked, "curves,words"), (named, "auto"), (named, "curves,words"))]
+        assert [one.features for one in same] == [(Curves(knots), HashedWords(words))] * 3
+        kept = chosen(stated, "auto", (6,), n, Budget(1.0, 1e-5)).schema
+        assert kept.features == (HashedWords(words), Curves(12)) and Schema.from_dict(kept.to_dict()) == kept
+        assert not Schema.from_dict(kept.to_dict()).unsized
 
 
 VALUES = [1, 0, True, False, 1.0, 2.5, -0.0, "a", "1", "", None, float("nan"), 2**70, 2**53 + 1, b"x", np.float32(0.1),

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 import tomllib
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from lastiterate.data.columns import Array, Category, Column, Ignore, Numeric
 from lastiterate.data.entries import as_entry, check_entries, column_from
 from lastiterate.errors import InputError
-from lastiterate.features.map_table import as_data, check_maps, maps_from
+from lastiterate.features.map_table import as_data, check_maps, maps_from, names_in
 from lastiterate.features.record_map import RecordMap
 from lastiterate.features.row_form import RowForm
 
@@ -22,7 +22,8 @@ class Schema:
 
     ``header``: the names of all columns, in order, of a file that has no header. ``features``: the public maps that
     make rows of records, each the first one for the fields that it speaks of; without one, numbers are scaled to
-    [-1, 1] and every category becomes a 0 or a 1.
+    [-1, 1] and every category becomes a 0 or a 1. ``unsized``: those that were given by name alone; a fit makes them as
+    large as its records and budget carry.
     """
 
     columns: tuple[Column, ...] = ()
@@ -33,6 +34,7 @@ class Schema:
     source: str = ""
     header: tuple[str, ...] = ()
     features: tuple[RecordMap, ...] = ()
+    unsized: tuple[str, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
         check_maps(self.features)
@@ -103,9 +105,10 @@ class Schema:
             array = Array(**data["array"]) if data.get("array") else None
         except TypeError:
             raise InputError("[array]", "takes low, high, outside, shape and norm", sorted(data["array"])) from None
+        maps = data.get("features", ())
         return cls(columns, data.get("target", "y"), tuple(map(str, data.get("classes", ()))),
                    None if bounds is None else (bounds[0], bounds[1]), array, data.get("source", ""),
-                   tuple(data.get("header", ())), maps_from(data.get("features", ())))
+                   tuple(data.get("header", ())), maps_from(maps), names_in(maps))
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready; reads back with ``from_dict``."""
