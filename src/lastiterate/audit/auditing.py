@@ -88,6 +88,8 @@ def audit(run: Any, *, attack: str | None = None, trials: int | None = None, fai
     whole = None if type(run) is Run else exactly(run, features) if exact else end_to_end(run, n, features)
     attacked = auditable(run) if whole is None else Attacked(whole.run, (), (whole.said,))
     run, caveats, left = attacked.run, attacked.caveats, attacked.lacking
+    if seed is not None:
+        whole("seed", seed, least=0)
     begun = settings(results)
     trials, batch_models, seed = (begun.get(name) if value is None else value for name, value in (
         ("trials", trials), ("batch_models", batch_models), ("seed", seed)))
