@@ -17,7 +17,8 @@ HEAD = """\
 # sensor's range, a law), never from the data: a range measured on private data is not private.
 """
 OPEN = """\
-# What a column's kind does not need may stay as it is; --columns NAME:KIND,NAME:KIND,... leaves it out.
+# What a column's kind does not need may stay as it is;
+# lastiterate schema FILE --columns NAME:KIND,NAME:KIND,... leaves it out.
 """
 KINDS = tuple(NEEDS)
 Read = TypeVar("Read")
