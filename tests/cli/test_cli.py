@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+import lastiterate as li
 from lastiterate.accounting.document import content_hash
 from lastiterate.cli import app
 from lastiterate.data import load_bundled
+from lastiterate.engine.trainer import Trainer
 from lastiterate.release import folder as artefact
 
 RUN = [
@@ -388,6 +390,14 @@ def test_picture_of_a_theorem(tmp_path):
         (["account", *RUN, "--momentum", "big"], "--momentum"),
         (["calibrate", *RUN, "--epsilon", "-1"], "epsilon"),
         (["account", "none.json"], "existing"),
+        (["train", "digits", "--epsilon", "1", "--devices", "0"], "--devices must be a positive whole number, got 0"),
+        (["train", "digits", "--epsilon", "1", "--checkpoint-every", "nan"], "--checkpoint-every must be a number of"),
+        (["train", "digits", "--epsilon", "1", "--statement", "none.toml"], "--statement must be a readable file"),
+        (["tune", "digits", "--epsilon", "1", "--mean-runs", "0"], "--mean-runs must exceed 1"),
+        (["tune", "digits", "--epsilon", "1", "--algorithms", "zz"], "--algorithms must be one of"),
+        (["tune", "digits", "--epsilon", "1", "--row-norms", "0,1"], "--row-norms must be a positive number"),
+        (["tune", "digits", "--epsilon", "-1"], "--epsilon must be a positive number, at most 1000, got -1"),
+        (["sign", "nowhere", "--key", "none"], "model must be a folder that train wrote"),
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_code_2(table, tmp_path, monkeypatch, args, word):
@@ -396,6 +406,27 @@ def test_bad_input_is_one_sentence_and_exit_code_2(table, tmp_path, monkeypatch,
     code, _, err = call(*args)
     assert code == 2 and word in err and "Traceback" not in err and "training" not in err
     assert [p.name for p in tmp_path.iterdir()] == ["t.csv"]
+
+
+@pytest.mark.parametrize(("args", "word"), [
+    (["--seed", "-1"], "--seed must be a whole number"), (["--law", "--seed", "-1"], "--seed must be a whole number"),
+    (["--plot", "none/x.png"], "--plot must lie in an existing folder"),
+    (["--results", "none/x"], "--results must lie in an existing folder")])
+def test_an_audit_is_refused_before_any_model_is_trained(tmp_path, monkeypatch, args, word):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Trainer, "fit_many", lambda *_, **__: pytest.fail("models were trained"))
+    (tmp_path / "run.json").write_text(li.Run(n=20, steps=2, step_size=0.1, noise=li.GradientNoise(5.0),
+                                              loss=li.Logistic()).to_json())
+    code, _, err = call("audit", "run.json", *args)
+    assert code == 2 and err.startswith(f"error: {word}") and [p.name for p in tmp_path.iterdir()] == ["run.json"]
+
+
+def test_bounds_of_0_are_reported_without_a_picture(tmp_path):
+    """A logarithmic axis has no place for them."""
+    run = li.Run(n=60, steps=64, step_size=0.1, noise=li.GradientNoise(1e30), loss=li.Logistic())
+    (tmp_path / "run.json").write_text(run.to_json())
+    code, _, err = call("report", tmp_path / "run.json", "--out", tmp_path / "r.html")
+    assert code == 0 and "0 in double precision" in (tmp_path / "r.html").read_text(), err
 
 
 def test_the_package_runs_as_a_module():

@@ -7,9 +7,12 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+import lastiterate
+from lastiterate import InputError
 from lastiterate.cli import app
+from lastiterate.data import Array, Schema
 from lastiterate.data.images import read_images
-from lastiterate.features import Scattering
+from lastiterate.features import Scattering, SchemaTransformer
 
 RNG = np.random.default_rng(0)
 
@@ -32,6 +35,44 @@ def test_features_of_an_archive_are_trained_on(tmp_path):
 
     score = LogisticRegression(C=100, max_iter=200).fit(x[:1000], y[:1000]).score(x[1000:], y[1000:])
     assert score > 0.9, "the map keeps what images show"
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_train_finds_the_schema_beside_the_rows_with_their_norm(tmp_path):
+    from sklearn.datasets import load_digits
+
+    digits = load_digits()
+    np.savez(tmp_path / "digits.npz", images=(digits.images[:600] / 16).astype(np.float32), labels=digits.target[:600])
+    assert command(tmp_path / "digits.npz", "--out", tmp_path / "f.npz").exit_code == 0
+    for more, code in (((), 2), (("--classes", ",".join("0123456789")), 0)):
+        done = CliRunner().invoke(app, ["train", str(tmp_path / "f.npz"), "--epsilon", "8", "--out",
+                                        str(tmp_path / "model"), *more])
+        assert done.exit_code == code, done.stderr
+        assert code == 0 or "schema leaves public facts open, got 'classes'" in done.stderr
+    model = lastiterate.load(tmp_path / "model")
+    assert model.run.loss.row_norm == 1.0 and model.schema.array == Array(-1, 1, norm=1.0)
+    assert lastiterate.verify(tmp_path / "model").holds
+    before = (tmp_path / "f.toml").read_text()
+    (tmp_path / "f.npz").unlink()
+    assert command(tmp_path / "digits.npz", "--out", tmp_path / "f.npz").exit_code == 2
+    assert (tmp_path / "f.toml").read_text() == before and not (tmp_path / "f.npz").exists()
+
+
+def test_the_norm_of_an_array_bounds_its_rows_and_no_curve_of_them():
+    rows = np.random.default_rng(0).uniform(-2, 2, (50, 9)).astype(np.float32)
+    for low, high, norm in ((-2, 2, 3.0), (-2, 2, None), (-2, 2, 100.0)):
+        schema = Schema(array=Array(low, high, norm=norm), classes=("0", "1"))
+        made = SchemaTransformer(schema).fit(rows)
+        longest = min(3.0, (norm or 100.0) / 2)
+        assert made.row_norm_ == longest
+        found = np.linalg.norm(made.transform(rows), axis=1)
+        assert found.max() <= longest * (1 + 1e-6) and (norm != 3.0 or found.max() > 1.49)
+        curved = SchemaTransformer(schema, features="curves").fit(rows)
+        assert curved.row_norm_ == 3.0 and np.linalg.norm(curved.transform(rows), axis=1) == pytest.approx(3.0)
+        assert Schema.from_dict(schema.to_dict()) == schema
+    for low, high, norm in ((0, 2, 1.0), (-2, 2, 0.0), (-2, 2, float("nan")), (-2, 2, "1")):
+        with pytest.raises(InputError, match="norm must be a positive number"):
+            Array(low, high, norm=norm)
 
 
 def test_damaged_arrays_and_missing_folders_are_refused_before_any_work(tmp_path):

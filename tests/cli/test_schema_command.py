@@ -34,6 +34,8 @@ def test_the_wizard_leads_to_a_model_and_reads_no_cell(csv):
     code, out, err = call("train", csv / "my.csv", "--schema", csv / "my.toml", "--epsilon", "3", "--out", csv / "m")
     assert code == 0, err
     assert call("verify", csv / "m")[0] == 0
+    code, _, err = call("train", csv / "my.csv", "--epsilon", "3", "--out", csv / "found")
+    assert code == 0 and (csv / "found").is_dir(), "my.toml is the schema of my.csv"
 
 
 def test_the_wizard_asks_again_where_an_answer_cannot_be_read(csv):
@@ -48,6 +50,7 @@ def test_the_wizard_asks_again_where_an_answer_cannot_be_read(csv):
 def test_kinds_by_flag_and_another_schema(csv):
     code, out, _ = call("schema", csv / "my.csv", "--columns", "age:number,job:category")
     assert code == 0 and out.count('kind = "number"') == out.count('kind = "category"') == 1
+    assert "may stay as it is" not in out and "may stay as it is" in call("schema", csv / "my.csv")[1]
     (csv / "old.toml").write_text('target = "sick"\nclasses = ["no", "yes"]\n[columns.age]\nkind = "number"\nlow = 1\n'
                                   'high = 9\n[columns.job]\nkind = "ignore"\n')
     code, out, _ = call("schema", csv / "my.csv", "--like", csv / "old.toml", "--out", csv / "new.toml")

@@ -9,6 +9,7 @@ import pytest
 from lastiterate import InputError
 from lastiterate.data import Schema, Table, encode_features, schema_template
 from lastiterate.data.columns import Date, Numeric, Words
+from lastiterate.data.entries import column_from
 
 TOML = """
 target = "y"
@@ -113,6 +114,12 @@ def test_bad_facts_are_refused():
                  lambda: Numeric("a", 1e15, 1e15 + 0.125, scale="log")):
         with pytest.raises(InputError):
             make()
+
+
+@pytest.mark.parametrize("values", ["ab", [["a"], "b"], [{"a": 1}], [None]])
+def test_categories_are_a_list_of_single_values(values):
+    with pytest.raises(InputError, match="values must be a list of categories"):
+        column_from("c", {"kind": "category", "values": values})
 
 
 def test_text_asks_for_a_map():

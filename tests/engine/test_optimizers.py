@@ -57,6 +57,39 @@ def adam(rate: float, decay: float = 0.0, apart: bool = True, held: Any = 0.0) -
     return Rule(init, update)
 
 
+def gathered(inner: Rule, every: int) -> Rule:
+    """The inner rule on means of so many gradients."""
+    def init(params: Any) -> Any:
+        return jnp.zeros((), jnp.int32), jax.tree.map(jnp.zeros_like, params), inner.init(params)
+
+    def update(gradient: Any, state: Any, params: Any) -> Any:
+        count, held, within = state
+        held = jax.tree.map(lambda h, g: h + g / every, held, gradient)
+        full = (count + 1) % every == 0
+        moved, after = inner.update(held, within, params)
+
+        def where(new: Any, old: Any) -> Any:
+            return jax.tree.map(lambda n, o: jnp.where(full, n, o), new, old)
+
+        zeros = jax.tree.map(jnp.zeros_like, held)
+        return where(moved, zeros), (count + 1, where(zeros, held), where(after, within))
+
+    return Rule(init, update)
+
+
+def halved(inner: Rule) -> Rule:
+    """The inner rule, which remembers its means in bfloat16."""
+    def short(state: Any) -> Any:
+        return jax.tree.map(lambda s: s.astype(jnp.bfloat16) if s.ndim else s, state)
+
+    def update(gradient: Any, state: Any, params: Any) -> Any:
+        moved, after = inner.update(gradient, jax.tree.map(lambda s: s.astype(jnp.float64) if s.ndim else s, state),
+                                    params)
+        return moved, short(after)
+
+    return Rule(lambda params: short(inner.init(params)), update)
+
+
 @pytest.mark.parametrize("change", [{}, {"release": "all", "batching": li.Cyclic(8)},
                                     {"noise": li.Correlated(1.0, 4), "batching": li.Cyclic(8)},
                                     {"batching": li.Poisson(0.3), "domain": li.domains.Ball(0.4),
@@ -155,6 +188,8 @@ REFUSED = {
     "what needs the loss again": (Rule(lambda p: (), searching), "gradients, its own state"),
     "an array that could be records": (adam(0.1, held=jnp.asarray(X)), "could be records"),
     "weight decay in running means": (adam(0.1, 0.1, apart=False), "coupled"),
+    "the same, of gathered gradients": (gathered(adam(0.1, 0.1, apart=False), 9), "coupled"),
+    "the same, in bfloat16": (halved(adam(0.1, 0.1, apart=False)), "coupled"),
     "a class": (Rule, "as optax has them"),
     "an instance of another library": (0.1, "as optax has them"),
     "another number of parameters": (Rule(lambda p: (), lambda g, s, p: ({"a": g["a"]}, s)), "one number for each"),
@@ -181,6 +216,12 @@ def test_a_state_that_is_not_0_is_no_decay():
 
     signs = Rule(lambda params: jax.tree.map(lambda p: jnp.full_like(p, 0.1), params), update)
     assert li.train(PLAIN, (X, Y), model=FIRST, loss=loss, optimizer=signs, seed=1).run.update is not None
+
+
+@pytest.mark.parametrize("optimizer", [gathered(adam(0.1, 0.1), 3), halved(adam(0.1, 0.1)), gathered(
+    Rule(lambda params: params, lambda g, s, p: (g, jax.tree.map(lambda s, p: 0.9 * s + 0.1 * p, s, p))), 2)])
+def test_decay_apart_and_copies_of_parameters_are_no_decay_in_means(optimizer: Any):
+    assert li.train(PLAIN, (X, Y), model=FIRST, loss=loss, optimizer=optimizer, seed=1).run.update is not None
 
 
 def test_an_optimizer_and_a_description_of_one_go_together():
@@ -216,8 +257,12 @@ def test_the_transformations_of_optax(kept: dict[str, Any]):
     for optimizer in (optax.lbfgs(), optax.polyak_sgd(), optax.contrib.reduce_on_plateau()):
         with pytest.raises(InputError, match="alone"):
             li.train(PLAIN, (X, Y), optimizer=optimizer, **order)
-    with pytest.raises(InputError, match="coupled"):
-        li.train(PLAIN, (X, Y), optimizer=optax.chain(optax.add_decayed_weights(0.1), optax.adam(0.1)), **order)
+    coupled = optax.chain(optax.add_decayed_weights(0.1), optax.adam(0.1, mu_dtype=jnp.bfloat16))
+    for optimizer in (coupled, optax.MultiSteps(coupled, 4).gradient_transformation(), optax.flatten(coupled)):
+        with pytest.raises(InputError, match="coupled"):
+            li.train(PLAIN, (X, Y), optimizer=optimizer, **order)
+    apart = optax.MultiSteps(optax.adamw(rate, weight_decay=0.1), 4).gradient_transformation()
+    assert li.train(PLAIN, (X, Y), optimizer=apart, **order).run.update is not None
     with pytest.raises(Interrupted):
         li.train(PLAIN, (X, Y), optimizer=optax.adamw(rate), progress=interrupt, **order, **kept)
     again = li.train(PLAIN, (X, Y), optimizer=optax.adamw(rate), **order, **kept)

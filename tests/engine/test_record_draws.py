@@ -176,6 +176,7 @@ REFUSED = {
     "vmap": (lambda key, x: mixed(x), "alone"),
     "records": (lambda key, x: jnp.asarray(X)[jax.random.randint(key, (), 0, N)], "one entry for every record"),
     "form": (lambda key, x: (x, x), "form"),
+    "shape": (lambda key, x: x[:3], "^augment must give a record that the model and the loss take"),
     "arguments": (lambda x: x, "key and one record"),
     "batch": (lambda key, x: x - jax.lax.pmean(x, "records"), "key and one record"),
 }

@@ -9,6 +9,8 @@ import lastiterate as li
 from lastiterate.engine.streaming.devices import Arrays
 from lastiterate.errors import InputError
 from lastiterate.estimators import DPHuberRidge, DPLogisticRegression, DPSearchCV
+from lastiterate.ledger.filters import GaussianFilter
+from lastiterate.ledger.store import Ledger
 
 N, D = 600, 4
 RNG = np.random.default_rng(0)
@@ -16,10 +18,14 @@ X = RNG.uniform(-0.5, 0.5, (N, D)).astype(np.float32)
 Y = (X[:, 0] > 0).astype(int)
 
 
+def in_file(folder, name, values):
+    np.save(folder / name, values)
+    return np.load(folder / name, mmap_mode="r")
+
+
 @pytest.fixture
 def mapped(tmp_path):
-    np.save(tmp_path / "x.npy", X)
-    return np.load(tmp_path / "x.npy", mmap_mode="r")
+    return in_file(tmp_path, "x.npy", X)
 
 
 def classifier(**changes):
@@ -58,10 +64,19 @@ def test_what_cannot_be_streamed_is_refused(mapped, change, word):
 
 @pytest.mark.parametrize("rows, target, word", [
     (X.tolist(), Y, "got 'list'; open it"), (X.astype(np.float16), Y, "got 'float16, 2 axes'"),
-    ((10 * X).astype(int), Y, "got 'int64, 2 axes'"), (X[:, 0], Y, "got 'float32, 1 axes'"), (X, Y[:-1], "600")])
+    ((10 * X).astype(int), Y, "got 'int64, 2 axes'"), (X[:, 0], Y, "got 'float32, 1 axes'"),
+    (X, Y[:-1], "must have one label for each of 600")])
 def test_rows_that_are_no_array_of_numbers(rows, target, word):
-    with pytest.raises(ValueError, match=word):
+    with pytest.raises(InputError, match=word):
         classifier(algorithm="automatic").fit(rows, target)
+
+
+def test_a_wrong_number_of_labels_is_not_paid_for(mapped, tmp_path):
+    ledger = Ledger(tmp_path / "ledger")
+    ledger.add("ours", unit="record", adjacency="zero-out", filter=GaussianFilter(1.0))
+    with pytest.raises(InputError, match="y must have one label for each of 600 records, got 599"):
+        classifier(ledger=ledger, dataset="ours").fit(mapped, Y[:-1])
+    assert not ledger.total().releases
 
 
 def test_a_search_holds_rows_in_memory(mapped):
@@ -71,13 +86,25 @@ def test_a_search_holds_rows_in_memory(mapped):
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("part", [slice(None), slice(0, 500)])
-def test_a_mapped_file_that_changes_is_never_released(mapped, part):
+@pytest.mark.parametrize("which", ["x.npy", "y.npy"])
+@pytest.mark.parametrize("held", [lambda y: y, np.asarray])  # of a memory map without its class the file is a base
+def test_a_mapped_file_that_changes_is_never_released(mapped, tmp_path, part, which, held):
+    labels = in_file(tmp_path, "y.npy", Y)
+
     def changed(*_):
-        other = np.load(mapped.filename, mmap_mode="r+")
-        other[0] = 0
+        other = np.load(tmp_path / which, mmap_mode="r+")
+        other[0] = 1 - other[0]
         other.flush()
-        os.utime(mapped.filename)
+        os.utime(tmp_path / which)
 
     run = li.Run(n=len(mapped[part]), steps=12, step_size=0.5, batching=li.Cyclic(100), loss=li.Logistic(ridge=1e-2))
-    with pytest.raises(InputError, match=r"changed while it was read, got 'x\.npy'"):
-        classifier(run=run, algorithm="automatic").fit(mapped[part], Y[part], progress=changed)
+    with pytest.raises(InputError, match=f"changed while it was read, got '{which}'"):
+        classifier(run=run, algorithm="automatic").fit(held(mapped[part]), held(labels[part]), progress=changed)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_mapped_targets_of_rows_in_memory_are_watched_too(tmp_path):
+    target = in_file(tmp_path, "y.npy", X[:, 0])
+    with pytest.raises(InputError, match=r"changed while it was read, got 'y\.npy'"):
+        DPHuberRidge(epsilon=1.0, row_norm=1.0, target_range=(-1, 1), stream=True).fit(
+            X, target, progress=lambda *_: os.utime(tmp_path / "y.npy", (0, 0)))

@@ -23,11 +23,15 @@ from torch.nn import Linear
 import lastiterate as li
 from lastiterate import InputError
 from lastiterate.data import Array, Category, Numeric, Schema, encode_features, read_table
+from lastiterate.data.columns import Date, Words
+from lastiterate.data.encode import label_text
 from lastiterate.estimators import DPHuberRidge, DPLogisticRegression, DPSearchCV, classifier, regressor, search
 from lastiterate.estimators.pipelines import UnpaidStepWarning
 from lastiterate.estimators.schema_transformer import labels_of
-from lastiterate.features import Bins, Curves, SchemaTransformer
+from lastiterate.features import Bins, Curves, HashedWords, SchemaTransformer
 from lastiterate.release.datafile import prediction_rows
+from lastiterate.release.feature_choice import chosen
+from lastiterate.release.linear_plans import Budget
 from lastiterate.torch import DPNetClassifier, module_classifier
 
 pyarrow = pytest.importorskip("pyarrow")
@@ -234,6 +238,21 @@ def test_the_choice_of_maps_looks_at_no_value():
     assert kept.transformer_.schema_.features == (Bins(3),), "what the schema says comes first"
 
 
+def test_names_of_maps_in_a_schema_are_as_large_as_names_that_are_asked_for():
+    """A name states no size; numbers that a schema states are kept."""
+    entries = {"target": "label", "classes": ["no", "yes"], "columns": {
+        **{f"n{i}": {"kind": "number", "low": 0, "high": 1} for i in range(5)}, "t": {"kind": "text"}}}
+    asked, named = Schema.from_dict(entries), Schema.from_dict(entries | {"features": "curves, words"})
+    stated = Schema.from_dict(entries | {"features": ["words", {"type": "Curves", "knots": 12}]})
+    for n, words, knots in ((500, 256, 8), (30_000, 1024, 12)):
+        same = [chosen(one, features, (6,), n, Budget(1.0, 1e-5)).schema for one, features in (
+            (asked, "curves,words"), (named, "auto"), (named, "curves,words"))]
+        assert [one.features for one in same] == [(Curves(knots), HashedWords(words))] * 3
+        kept = chosen(stated, "auto", (6,), n, Budget(1.0, 1e-5)).schema
+        assert kept.features == (HashedWords(words), Curves(12)) and Schema.from_dict(kept.to_dict()) == kept
+        assert not Schema.from_dict(kept.to_dict()).unsized
+
+
 VALUES = [1, 0, True, False, 1.0, 2.5, -0.0, "a", "1", "", None, float("nan"), 2**70, 2**53 + 1, b"x", np.float32(0.1),
           np.int64(3), np.bool_(True), np.str_("q"), datetime.date(2020, 1, 2), decimal.Decimal("1.50")]
 
@@ -283,6 +302,39 @@ def test_true_in_a_list_of_numbers_is_one_as_in_an_array():
     for column in ([True, 0.0], (True, np.bool_(False)), np.array([True, False]), ["1", 0],
                    pyarrow.array([True, False])):
         np.testing.assert_array_equal(transformer.fit_transform({"c": column}), expected)
+
+
+@pytest.mark.parametrize("unit", ["M", "D", "h", "s", "ms", "us", "ns"])
+def test_days_in_an_array_are_those_of_a_table(unit):
+    """Arrays of times in a dictionary, as a data frame has them."""
+    days = np.array(["2021-03-01", "NaT", "2024-02-01"], dtype=f"M8[{unit}]")
+    schema = Schema((Date("d", "2020-01-01", "2026-01-01", missing="indicator"), Words("w")), target="label",
+                    classes=("no", "yes"))
+    made = SchemaTransformer(schema, features="words")
+    text = ["2021-03-01", None, "2024-02-01"]
+    expected = made.fit_transform({"d": text, "w": [""] * 3})
+    np.testing.assert_array_equal(made.fit_transform({"d": days, "w": [""] * 3}), expected)
+    if unit in ("s", "ms", "us", "ns"):
+        table = pyarrow.table({"d": days, "w": days})
+        np.testing.assert_array_equal(made.fit_transform({"d": days, "w": days}), made.fit_transform(table))
+    with pytest.raises(InputError, match="must hold numbers"):
+        SchemaTransformer(Schema((Numeric("d", 0.0, 1.0),), target="label", classes=("a", "b"))).fit_transform(
+            {"d": days})
+
+
+@pytest.mark.parametrize("text", ["3", "3.0", "3.00", "2.5", "2.50", "0.1", "0.10", "-0", "1e30", "1e-7",
+                                  "100000000000000000001", "100000000000000000001.0", "1e400", "1e999"])
+def test_equal_labels_are_one_class(text):
+    label = decimal.Decimal(text)
+    assert label_text(label) == label_text(label * decimal.Decimal("1.00")) and isinstance(label_text(label), str)
+    assert label != float(label) or label_text(label) == label_text(float(label)) == label_text(np.float64(label))
+    assert label != label.to_integral_value() or abs(label) > 10**40 or label_text(label) == label_text(int(label))
+
+
+def test_labels_of_decimals():
+    schema = Schema((Category("c", ("x", "y")),), target="label", classes=("1", "3"))
+    found = labels_of(schema, None, [decimal.Decimal("3.0"), decimal.Decimal(3), 3.0, decimal.Decimal("1.00"), "1"])[1]
+    assert found.tolist() == [1, 1, 1, 0, 0]
 
 
 def test_labels_of_a_list_are_read_by_themselves():

@@ -1,11 +1,16 @@
 """The description of a run: constants, conversions, JSON, refusals."""
 
+import copy
+import inspect
 import json
 import math
+import pickle
+from dataclasses import replace
 
 import pytest
 
 import lastiterate as li
+from lastiterate import InputError
 from lastiterate.run.evidence import mint
 from lastiterate.run.facts import FLOAT_SLACK
 
@@ -99,6 +104,27 @@ def test_json_cannot_forge_evidence():
 def test_bad_descriptions_are_refused(change, word):
     with pytest.raises(li.Run.from_dict.__globals__["InputError"], match=word):
         li.Run.from_dict(RUNS[0].to_dict() | change)
+
+
+@pytest.mark.parametrize(("made", "word"), [
+    (lambda: li.Correlated(1.0), r"^Correlated.band must be given; write Correlated\(z, band, power=..., decay=...\)"),
+    (lambda: li.Run(n=10, steps=1, step_size=1, secure_noise=True),
+     "^secure_noise is no argument of Run; give it to train"),
+    (lambda: replace(RUNS[0], batch=3), "^batch is no argument of Run; write Run"),
+    (lambda: li.Run(10), "^Run takes 0 arguments without a name, got 1"),
+    (lambda: li.Run(n=10, step_size=1), "^Run.steps must be given"),
+    (lambda: li.Poisson(), r"^Poisson.rate must be given; write Poisson\(rate\)"),
+    (lambda: li.Logistic(rows=1.0), "^rows is no argument of Logistic"),
+])
+def test_arguments_that_a_description_does_not_have(made, word):
+    with pytest.raises(InputError, match=word) as caught:
+        made()
+    assert "\n" not in str(caught.value)
+
+
+def test_a_description_shows_its_own_arguments():
+    assert list(inspect.signature(li.Correlated).parameters) == ["z", "band", "power", "decay"]
+    assert pickle.loads(pickle.dumps(RUNS[0])) == copy.copy(RUNS[0]) == RUNS[0]
 
 
 def test_loss_constants():

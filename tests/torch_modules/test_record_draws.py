@@ -165,6 +165,7 @@ REFUSED = {
     "average": (lambda key, x: x - HELD.mean(0), "one entry for every record"),
     "if": (lambda key, x: x if float(x.sum()) > 0 else -x, "vmap"),
     "form": (lambda key, x: (x, x), "form"),
+    "shape": (lambda key, x: x.reshape(-1)[:5], "^augment must give a record that the model and the loss take"),
     "arguments": (lambda x: x, "key and one record"),
 }
 

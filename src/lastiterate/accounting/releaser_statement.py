@@ -80,7 +80,9 @@ def read_statement(path: str | Path) -> dict[str, Any]:
         return check_statement(strict_json.read(place, "statement"))
     try:
         return check_statement(tomllib.loads(place.read_text(encoding="utf-8")))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except OSError as error:
+        raise InputError("statement", "must be a readable file", f"{place} ({error.strerror})") from None
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise InputError("statement", "must be a TOML or JSON file", str(error)[:120]) from None
 
 

@@ -41,6 +41,7 @@ from lastiterate.audit.statistics import require_statement
 from lastiterate.audit.whole import AT_ONCE, alone, end_to_end, exactly, one_by_one
 from lastiterate.engine import Trainer
 from lastiterate.errors import InputError
+from lastiterate.run import validate
 from lastiterate.run.evidence import Evidence
 from lastiterate.run.run import Run
 
@@ -88,6 +89,8 @@ def audit(run: Any, *, attack: str | None = None, trials: int | None = None, fai
     whole = None if type(run) is Run else exactly(run, features) if exact else end_to_end(run, n, features)
     attacked = auditable(run) if whole is None else Attacked(whole.run, (), (whole.said,))
     run, caveats, left = attacked.run, attacked.caveats, attacked.lacking
+    if seed is not None:
+        validate.whole("seed", seed, least=0)
     begun = settings(results)
     trials, batch_models, seed = (begun.get(name) if value is None else value for name, value in (
         ("trials", trials), ("batch_models", batch_models), ("seed", seed)))

@@ -71,6 +71,8 @@ def require_pure(run: Run, data_set: DataSet, train: Train, keys: np.ndarray, re
 
 def settings(results: str | Path | None) -> dict[str, Any]:
     """What the first line of a file of results says about its audit; nothing where there is no such file yet."""
+    if results is not None and not Path(results).parent.is_dir():
+        raise InputError("results", "must lie in an existing folder", str(results), "make the folder first")
     if results is None or not Path(results).is_file():
         return {}
     with Path(results).open(encoding="utf-8") as file:

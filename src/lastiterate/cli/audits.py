@@ -16,6 +16,7 @@ from lastiterate.cli.names import in_flags
 from lastiterate.cli.screen import Json, app, console, reports_errors
 from lastiterate.cli.terminal import Terminal
 from lastiterate.errors import InputError
+from lastiterate.run.validate import whole
 
 if TYPE_CHECKING:
     from lastiterate.accounting.certificate import Certificate
@@ -62,6 +63,8 @@ def audit_command(asked: Auditing) -> None:
     subject = subjects.read(asked.subject)
     if asked.plot is not None:
         figure_for(asked.plot)  # refuse a bad name before the work
+    if asked.seed is not None:
+        whole("seed", asked.seed, least=0)
     delta = next(value for value in (asked.delta, subject.delta, 1e-5) if value is not None)
     if asked.law or asked.attack in (one_run.NAME, adversary.NAME):
         what = "comparisons with a law" if asked.law else f"the attack '{asked.attack}'"

@@ -23,7 +23,8 @@ OWN = "scattering"
 @reports_errors
 def features_command(
     images: Annotated[Path, typer.Argument(metavar="IMAGES", help="a .npz, .npy or IDX file of images")],
-    out: Annotated[Path, typer.Option("--out", help="a new .npz file: X and y, or x_PART and y_PART")],
+    out: Annotated[Path, typer.Option("--out", help="a new .npz file: X and y, or x_PART and y_PART; "
+                                    "its schema is written beside it")],
     backbone: Annotated[str, typer.Option("--backbone", help="scattering (wavelets, nothing to load), "
                                           "torchvision:NAME or timm:NAME (need the library and --weights) or a "
                                           "TorchScript file")] = OWN,
@@ -34,6 +35,8 @@ def features_command(
     import numpy as np
 
     from lastiterate.data.images import read_images
+    from lastiterate.data.table import FormatFacts
+    from lastiterate.data.template import array_template
     from lastiterate.features import Scattering
 
     _check_target(out)
@@ -51,20 +54,34 @@ def features_command(
         console.print(f"{each.part or 'images'}: {len(rows)} of {rows.shape[1]} features, largest norm {norm:.3g}"
                       + (" by construction" if backbone == OWN else ": measured on these images, choose --row-norm "
                          "without looking"), highlight=False)
-    part = out.with_name(f".{out.name}.part.npz")
+    facts = FormatFacts(-1, 1, "coefficients of a scattering transform, of norm 1 by construction", norm=1.0)
+    _write(out, arrays, array_template(facts if backbone == OWN else None))
+    console.print(f"{out.with_suffix('.toml')}: the schema that train reads; facts marked \"?\" are left "
+                  "to fill in", highlight=False)
+
+
+def _write(out: Path, arrays: dict[str, np.ndarray], schema: str) -> None:
+    """The rows and their schema beside them, or nothing."""
+    import numpy as np
+
+    rows, facts = out.with_name(f".{out.name}.part.npz"), out.with_name(f".{out.name}.part.toml")
     try:
-        np.savez(part, allow_pickle=False, **arrays)
-        part.rename(out)
+        np.savez(rows, allow_pickle=False, **arrays)
+        facts.write_text(schema, encoding="utf-8")
+        facts.rename(out.with_suffix(".toml"))
+        rows.rename(out)
     finally:
-        part.unlink(missing_ok=True)
+        rows.unlink(missing_ok=True)
+        facts.unlink(missing_ok=True)
 
 
 def _check_target(out: Path) -> None:
     """Refuse what cannot be written, before the work."""
     if out.suffix != ".npz":
         raise InputError("out", "must end in .npz", out.name)
-    if out.exists():
-        raise InputError("out", "must not exist yet", str(out), "choose another name")
+    for path in (out, out.with_suffix(".toml")):
+        if path.exists():
+            raise InputError("out", "must not exist yet, nor the schema beside it", str(path), "choose another name")
     if not out.parent.is_dir():
         raise InputError("out", "must lie in an existing folder", str(out), "make the folder first")
 

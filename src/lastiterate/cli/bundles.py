@@ -78,7 +78,8 @@ class FromFile(Charged, Budgeted):
     """A file, what is public of it, and where its model goes."""
 
     data: Annotated[str, typer.Argument(help=f"{FILES}; or digits, breast_cancer, wine, iris, diabetes")]
-    schema: Annotated[Path | None, typer.Option("--schema", help="public facts: lastiterate schema FILE")] = None
+    schema: Annotated[Path | None, typer.Option("--schema", help="public facts: lastiterate schema FILE; by default "
+                                                     "the file's name with .toml")] = None
     features: Annotated[str, typer.Option("--features", help="public maps of single records: auto (by the kinds of "
                                           f"columns, the records and the budget), plain, {', '.join(TABLE)}; or in the "
                                           "run: sqrt (for counts, ReLU features), fourier (random cosines)")] = "auto"

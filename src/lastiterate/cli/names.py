@@ -11,7 +11,8 @@ from lastiterate.cli.flags import BATCHES, NUMBERS, UPDATES, WORDS, form
 ARGUMENTS = {
     "folder": "out", "batching": "batch", "batch size": "batch", "rate of poisson batches": "batch",
     "start std": "start", "update": "momentum", "noise std": "noise_std", "weight of l1": "prox",
-    "Run.release": "release", "Run.adjacency": "adjacency", "strong of inverse-decay": "step_size",
+    "mean number of runs": "mean_runs", "Run.release": "release", "Run.adjacency": "adjacency",
+    "strong of inverse-decay": "step_size",
 }
 """Arguments whose flag has another name; all others have a flag of their own name, or none."""
 
@@ -71,4 +72,5 @@ def in_flags(text: str, given: Collection[str] = ()) -> str:
 def flag_of(argument: str, given: Collection[str]) -> str:
     """The flag that gives an argument, where the command has one; ``given``: the names of the command's parameters."""
     name = ARGUMENTS.get(argument, argument)
-    return f"--{name.replace('_', '-')}" if name in given else argument
+    flag = next((known for known in (name, f"{name}s") if known in given), None)  # or one that lists several
+    return argument if flag is None else f"--{flag.replace('_', '-')}"

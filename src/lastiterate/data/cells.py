@@ -69,7 +69,8 @@ def _places(column: Category, cells: Cells, first: int) -> np.ndarray:
         if rule == "refuse" and (codes == code).any():
             raise InputError(f"column {column.name!r}", f"has {what}",
                              f"record {first + int(np.argmax(codes == code)) + 1}",
-                             f"list it in values, or allow it with {'missing' if code == -2 else 'outside'} = \"zero\"")
+                             "state missing = \"indicator\" or \"zero\" in the schema" if code == -2 else
+                             "list it in values, or allow it with outside = \"zero\"")
     return codes
 
 

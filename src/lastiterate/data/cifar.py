@@ -46,7 +46,8 @@ def read_folder(path: Path) -> Table:
     files = sorted((int(match[1]), match[2] or "", file) for file in path.iterdir()
                    if (match := _TRAIN.fullmatch(file.name)) and file.is_file())
     if not files:
-        raise InputError("data folder", "must hold CIFAR-10's data_batch_1, data_batch_2, ... (with .bin or without)",
+        raise InputError("data folder", "must hold .parquet files, or CIFAR-10's data_batch_1, "
+                         "data_batch_2, ... (with .bin or without)",
                          path.name)
     if len({suffix for _, suffix, _ in files}) > 1:
         raise InputError("data folder", "holds binary and Python batches side by side", path.name, "keep one kind")

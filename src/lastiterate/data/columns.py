@@ -11,7 +11,7 @@ from typing import ClassVar, final
 import numpy as np
 
 from lastiterate.errors import InputError
-from lastiterate.features.record_fields import Choice, Field, Number, Text
+from lastiterate.features.record_fields import Choice, Field, Grid, Number, Text
 
 MISSING = frozenset({"", "?", "na", "nan", "null", "none", "nat"})
 """Cells (lower case, stripped) that count as missing."""
@@ -221,20 +221,29 @@ def _plain_day(text: str) -> bool:
 @dataclass(frozen=True)
 class Array:
     """All columns of a numeric array share one public range. ``shape``: of one record, where a map depends on it; a
-    flat record of as many numbers is read as one of this shape."""
+    flat record of as many numbers is read as one of this shape. ``norm``: largest Euclidean norm of a record, where it
+    is less than the range allows; longer records are scaled down to it."""
 
     low: float
     high: float
     outside: str = "clip"
     shape: tuple[int, ...] | None = None
+    norm: float | None = None
 
     def __post_init__(self) -> None:
+        if self.norm is not None and not (_finite(self.norm) and self.norm > 0 and self.low == -self.high):
+            raise InputError("[array]: norm", "must be a positive number, of an array with low = -high", self.norm,
+                             "leave it out, or state low = -high")
         if self.shape is not None:
             sides = tuple(self.shape) if isinstance(self.shape, list | tuple) else ()  # pyright: ignore[reportUnnecessaryIsInstance]
             if not sides or not all(type(side) is int and side > 0 for side in sides):
                 raise InputError("[array]: shape", "must be a list of positive whole numbers", self.shape)
             object.__setattr__(self, "shape", sides)
         Numeric("(all columns of the array)", self.low, self.high, self.outside)
+
+    def field(self, shape: tuple[int, ...]) -> Grid:
+        """A record of this shape, its numbers scaled to [-1, 1]."""
+        return Grid("x", self.shape or shape, None if self.norm is None else self.norm / self.high)
 
 
 Column = Numeric | Category | Date | Words | Id | Ignore

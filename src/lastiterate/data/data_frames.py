@@ -82,6 +82,10 @@ def _values(values: np.ndarray, number: bool) -> Cells:
     """Cells of an array (n,): numbers as they are, everything else as text, each by itself."""
     if number and values.dtype.kind in "biuf":
         return values.astype(np.float64)
+    if values.dtype.kind == "M":  # as Arrow writes days and times
+        unit = np.datetime_data(values.dtype)[0]
+        times = values.astype("M8[D]" if unit in "YMWD" else "M8[s]") if unit in "YMWDhm" else values
+        return ["" if text == "NaT" else text.replace("T", " ") for text in np.datetime_as_string(times).tolist()]
     cells: list[object] = [value.item() if isinstance(value, np.number | np.bool_) else value
                            for value in values.tolist()]
     return [_text(int(cell) if number and isinstance(cell, bool) else cell) for cell in cells]

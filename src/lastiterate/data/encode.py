@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal
 from pathlib import Path
 from typing import Any, cast
 
@@ -114,11 +115,22 @@ def _target(answers: Cells, schema: Schema, first: int) -> np.ndarray:
 
 
 def label_text(value: object) -> str:
-    """Text of a label; 3, 3.0 and "3" are the same class."""
+    """Text of a label; 3, 3.0, Decimal("3.00") and "3" are the same class."""
+    if isinstance(value, Decimal) and value.is_finite():
+        value = _shortest(value)
     if isinstance(value, float | np.floating):
         number = cast("float | np.floating[Any]", value)
         return str(int(number) if float(number).is_integer() else number)
     return str(value)
+
+
+def _shortest(value: Decimal) -> object:
+    """The float that is equal to it, or where there is none the same number without zeros at its end."""
+    if value == float(value):
+        return float(value)
+    exact = Context(prec=len(value.as_tuple().digits), Emin=MIN_EMIN, Emax=MAX_EMAX)
+    short = value.normalize(exact)
+    return int(short) if 0 < short.adjusted() < 400 and short == short.to_integral_value() else short
 
 
 def _array_columns(table: Table, schema: Schema) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -84,7 +84,9 @@ def column_from(name: str, entry: object) -> Column:
                             if key != "kind" and not (key in others and value in UNFILLED)}
     try:
         if kind == "category":
-            if not isinstance(rest["values"], list | tuple):
+            listed: Any = rest["values"]
+            if not isinstance(listed, list | tuple) or not all(
+                    isinstance(value, str | int | float) for value in cast("list[object]", listed)):
                 raise InputError(f"{where}: values", "must be a list of categories", rest["values"])
             return Category(name, tuple(map(str, rest.pop("values"))), **rest)
         return MAKE[kind](name, **rest)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 import tomllib
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from lastiterate.data.columns import Array, Category, Column, Ignore, Numeric
 from lastiterate.data.entries import as_entry, check_entries, column_from
 from lastiterate.errors import InputError
-from lastiterate.features.map_table import as_data, check_maps, maps_from
-from lastiterate.features.record_fields import Grid
+from lastiterate.features.map_table import as_data, check_maps, maps_from, names_in
 from lastiterate.features.record_map import RecordMap
 from lastiterate.features.row_form import RowForm
 
@@ -23,7 +22,8 @@ class Schema:
 
     ``header``: the names of all columns, in order, of a file that has no header. ``features``: the public maps that
     make rows of records, each the first one for the fields that it speaks of; without one, numbers are scaled to
-    [-1, 1] and every category becomes a 0 or a 1.
+    [-1, 1] and every category becomes a 0 or a 1. ``unsized``: those that were given by name alone; a fit makes them as
+    large as its records and budget carry.
     """
 
     columns: tuple[Column, ...] = ()
@@ -34,6 +34,7 @@ class Schema:
     source: str = ""
     header: tuple[str, ...] = ()
     features: tuple[RecordMap, ...] = ()
+    unsized: tuple[str, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
         check_maps(self.features)
@@ -65,7 +66,7 @@ class Schema:
         if known is not None and shape is not None and math.prod(known) != math.prod(shape):
             raise InputError("data file", f"must have {math.prod(known)} features, as the schema's arrays have",
                              math.prod(shape))
-        fields = (Grid("x", known or shape or (1,)),) if self.array is not None else tuple(
+        fields = (self.array.field(shape or (1,)),) if self.array is not None else tuple(
             field for column in self.columns for field in column.fields)
         return RowForm(fields, self.features)
 
@@ -81,8 +82,8 @@ class Schema:
         return self.target_range is not None
 
     @classmethod
-    def read(cls, path: str | Path) -> Schema:
-        """Read a TOML schema; everything that was not filled in is listed at once."""
+    def read(cls, path: str | Path, classes: tuple[str, ...] = ()) -> Schema:
+        """Read a TOML schema; everything that was not filled in is listed at once. ``classes``: instead of its own."""
         try:
             data = tomllib.loads(Path(path).read_text(encoding="utf-8"))
         except FileNotFoundError:
@@ -91,7 +92,8 @@ class Schema:
             raise InputError("schema", "must be a readable file", f"{path} ({error.strerror})") from None
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise InputError("schema", "must be valid TOML", str(error), "lastiterate schema writes one") from None
-        return cls.from_dict(data)
+        return cls.from_dict(data if not classes else {
+            name: entry for name, entry in data.items() if name != "target_range"} | {"classes": list(classes)})
 
     @classmethod
     def from_dict(cls, data: Any) -> Schema:
@@ -102,10 +104,11 @@ class Schema:
         try:
             array = Array(**data["array"]) if data.get("array") else None
         except TypeError:
-            raise InputError("[array]", "takes low, high and outside", sorted(data["array"])) from None
+            raise InputError("[array]", "takes low, high, outside, shape and norm", sorted(data["array"])) from None
+        maps = data.get("features", ())
         return cls(columns, data.get("target", "y"), tuple(map(str, data.get("classes", ()))),
                    None if bounds is None else (bounds[0], bounds[1]), array, data.get("source", ""),
-                   tuple(data.get("header", ())), maps_from(data.get("features", ())))
+                   tuple(data.get("header", ())), maps_from(maps), names_in(maps))
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready; reads back with ``from_dict``."""

@@ -14,12 +14,14 @@ Cells = list[str] | np.ndarray
 
 @dataclass(frozen=True)
 class FormatFacts:
-    """What a file format itself says about every file of its kind: the range of a value, perhaps the classes."""
+    """What a file format itself says about every file of its kind: the range of a value, perhaps the classes, and the
+    largest norm of a record."""
 
     low: int
     high: int
     why: str
     classes: tuple[str, ...] = ()
+    norm: float | None = None
 
 
 @dataclass(frozen=True, eq=False)

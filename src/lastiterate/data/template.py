@@ -16,6 +16,10 @@ HEAD = """\
 # Public facts about the table. Fill in every "?" from the meaning of the columns (a questionnaire, a
 # sensor's range, a law), never from the data: a range measured on private data is not private.
 """
+OPEN = """\
+# What a column's kind does not need may stay as it is;
+# lastiterate schema FILE --columns NAME:KIND,NAME:KIND,... leaves it out.
+"""
 KINDS = tuple(NEEDS)
 Read = TypeVar("Read")
 OUTSIDE, OWN = "outside = \"clip\"     # or \"refuse\"", "\"indicator\" for a feature of its own"
@@ -61,14 +65,16 @@ def template(kinds: Mapping[str, str], *, headless: bool = False, known: Mapping
         target = last
     if ask is not None:
         target = ask(f"Which column is predicted? [{target}]", names) or target
-    lines = [HEAD + f"target = {_text(target)}   # the column to predict", *_target(target, known, ask)]
+    columns = known.get("columns", {})
+    unknown = ask is None and any(kinds[name] == "?" for name in names if name != target and name not in columns)
+    lines = [HEAD + (OPEN if unknown else "") + f"target = {_text(target)}   # the column to predict",
+             *_target(target, known, ask)]
     source = str(known.get("source", "?"))
     if ask is not None and source == "?":
         source = ask("Where do these facts come from?", ())
     lines.append(f"source = {_text(source)}      # where these facts come from")
     if headless:
         lines.append(f"header = [{', '.join(map(_text, names))}]   # the file has no header")
-    columns = known.get("columns", {})
     for name in names:
         if name != target:
             lines += ["", f"[columns.{_text(name)}]", *_entry(name, kinds[name], columns.get(name), ask)]
@@ -165,7 +171,8 @@ def array_template(facts: FormatFacts | None) -> str:
     classes = ", ".join(f"\"{label}\"" for label in facts.classes) if facts is not None and facts.classes else "\"?\""
     return ("# Public facts about the array. Fill in every \"?\", never from the data.\n"
             f"target = \"y\"\nclasses = [{classes}]   # or target_range = [low, high]\nsource = \"{why}\"\n\n"
-            f"[array]\nlow = {low}\nhigh = {high}\noutside = \"clip\"   # or \"refuse\"\n")
+            f"[array]\nlow = {low}\nhigh = {high}\noutside = \"clip\"   # or \"refuse\"\n"
+            + ("" if facts is None or facts.norm is None else f"norm = {facts.norm}\n"))
 
 
 def _number(text: str) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,6 +72,19 @@ def drawing(run: Run, loss: RecordLoss, augment: Augment | None, records: tuple[
     if augment is not None:
         _check_augment(run, augment, in_precision(jax.tree.map(lambda a: np.asarray(a)[0], records), exact=exact))
     return DrawingLoss(loss, augment, asks), (*records, BLANK)
+
+
+@contextmanager
+def blaming(augment: object, without: Callable[[], object]) -> Generator[None]:
+    """Inside, what refuses an augmented record becomes an error of the augmentation, if ``without`` it nothing does."""
+    try:
+        yield
+    except InputError as error:
+        if augment is None or error.argument == "augment":
+            raise
+        without()
+        raise InputError("augment", "must give a record that the model and the loss take", None,
+                         f"without it they do, and with it {error}".removesuffix(".")) from None
 
 
 def like(record: object, given: object) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -12,14 +12,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from lastiterate.engine.checkpoint import Keeper
+from lastiterate.engine.coupled_decay import coupled
 from lastiterate.engine.dense import assembled, clipped_parts, clipped_sum
-from lastiterate.engine.drawing_loss import BLANK, Augment, drawing
+from lastiterate.engine.drawing_loss import BLANK, Augment, DrawingLoss, blaming, drawing
 from lastiterate.engine.fingerprint import fingerprint
 from lastiterate.engine.gaussian_noise import Key, fresh_key
 from lastiterate.engine.gradients import counts
 from lastiterate.engine.loop import drawn_once
 from lastiterate.engine.one_by_one import arithmetic, one_by_one
-from lastiterate.engine.optimizer_rule import GradientTransformation, OptimizerRule, coupled, rule_of
+from lastiterate.engine.optimizer_rule import GradientTransformation, OptimizerRule, rule_of
 from lastiterate.engine.parameter_form import Form
 from lastiterate.engine.prepare import hidden_state
 from lastiterate.engine.process import check_process
@@ -160,7 +161,9 @@ def objective_of(run: Run, loss: RecordLoss, params: object, records: tuple[Any,
     check_classes(run, records)
     copies = 0 if run.record_draws is None else run.record_draws.copies
     loss, records = drawing(run, loss, augment, records, exact=hidden_state(run))
-    check_loss(loss, form, hidden_state(run), records)
+    plain = replace(loss, augment=None) if isinstance(loss, DrawingLoss) else loss
+    with blaming(augment, lambda: check_loss(plain, form, hidden_state(run), records)):
+        check_loss(loss, form, hidden_state(run), records)
     check_gradient(loss, form, params, hidden_state(run), records)
     exact, alone = arithmetic(run, loss, form, records)
     return PerExample(loss, form, run.clip, exact, most, copies, run.loss.class_weights, alone)
@@ -185,7 +188,7 @@ def check_fits(run: Run, loss: RecordLoss, params: object, data: tuple[Any, ...]
     with jax.enable_x64(True):
         blank = jax.tree.map(lambda a: np.zeros((1, *np.shape(a)[1:]), np.asarray(a).dtype), tuple(data))
         form = objective_of(run, loss, params, blank, microbatch, augment).form
-        rule_of(optimizer, form, params, coupled=coupled(run))
+        rule_of(optimizer, form, params, tried=0 if coupled(run) else run.steps)
 
 
 def arrange_records(run: Run, data: tuple[Any, ...], most: int) -> tuple[Any, ...]:

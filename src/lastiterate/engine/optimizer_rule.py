@@ -14,11 +14,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lastiterate.engine.coupled_decay import check_decay
 from lastiterate.engine.fingerprint import constants, fingerprint
 from lastiterate.engine.operations import ALLOWED, STATEFUL, equations
 from lastiterate.engine.parameter_form import Form
 from lastiterate.errors import InputError
-from lastiterate.run.run import Run
 from lastiterate.run.update_rule import Memory, UpdateRule
 from lastiterate.run.updates import PostProcessing
 
@@ -81,17 +81,12 @@ class OptimizerRule(UpdateRule):
         return "".join(fingerprint(each, str(self.state_tree)) for each in self.programs)
 
 
-def coupled(run: Run) -> bool:
-    """Whether the run says that weight decay is a part of the gradients that running means are made of."""
-    return isinstance(run.update, PostProcessing) and run.update.decay == "coupled"
-
-
 def rule_of(optimizer: GradientTransformation | None, form: Form, params: object, *,
-            coupled: bool = True) -> OptimizerRule | None:
+            tried: int = 0) -> OptimizerRule | None:
     """The rule that an optimizer is, tried on made-up gradients; None for None.
 
     Errors: what is no optimizer of gradients alone, what looks at more than them, and weight decay in running means
-    unless ``coupled`` says so.
+    that shows within ``tried`` steps.
     """
     if optimizer is None:
         return None
@@ -100,9 +95,10 @@ def rule_of(optimizer: GradientTransformation | None, form: Form, params: object
                          "give optax.adam(1e-3), or another gradient transformation")
     rule = OptimizerRule(optimizer, form)
     _check_programs(rule)
-    if not coupled and _decays_in_state(rule, form.vector(params)):
-        raise InputError("optimizer", "adds weight decay to the noisy gradients that its running means are made of",
-                         None, 'decay weights apart, as adamw does, or say update=PostProcessing(name, "coupled")')
+    if tried:
+        way = rule.init, jax.jit(rule.update)
+        check_decay((way, way), form.vector(params), lambda theta: form.arrays(theta, exact=True), tried,
+                    "decay weights apart, as adamw does")
     return rule
 
 
@@ -128,23 +124,3 @@ def _check_programs(rule: OptimizerRule) -> None:
             if np.size(value) > FEW and np.shape(value) not in (*rule.form.shapes, (rule.form.size,)):
                 raise InputError("optimizer", f"must hold no array of its own of more than {FEW} numbers, but in the "
                                  "shape of parameters: it could be records", np.shape(value))
-
-
-def _decays_in_state(rule: OptimizerRule, theta: jax.Array) -> bool:
-    """Whether gradients of 0 leave in its state what is made of the parameters, and is not the parameters themselves.
-    """
-    theta = jnp.where(theta == 0, 1.0, theta)
-    one, other = _left_by(rule, theta), _left_by(rule, -2 * theta)
-    return any(not np.array_equal(held, again, equal_nan=True) for held, again in zip(one, other, strict=True))
-
-
-def _left_by(rule: OptimizerRule, theta: jax.Array) -> list[np.ndarray]:
-    """The state after one step of gradients 0, without copies of the parameters and what the step left as it was."""
-    before = rule.init(theta)
-    direction, after = rule.update(jnp.zeros_like(theta), before, theta, 0)
-    copies = {np.asarray(array).tobytes() for one in (theta, theta - direction)
-              for array in rule.form.arrays(one, exact=True)}
-    blank = np.zeros(0)
-    return [np.asarray(new) if new.dtype.kind == "f" and new.ndim and new.shape in rule.form.shapes
-            and bool((new != old).any()) and np.asarray(new, np.float64).tobytes() not in copies else blank
-            for new, old in zip(after, before, strict=True)]

@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data  # pyright: 
 
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.data.data_frames import frame_table
+from lastiterate.data.sources.stream import Watched
 from lastiterate.engine import Model
 from lastiterate.errors import InputError
 from lastiterate.estimators.numbers_only import numbers_only
@@ -38,6 +39,7 @@ from lastiterate.run.losses import Abstract
 from lastiterate.run.preparation import PrivateMean, TopEigenvalue
 from lastiterate.run.run import Run
 
+UNWATCHED = Watched.of()
 CLASSES_CAVEAT = "the set of labels was taken from the data and is treated as public"
 
 
@@ -77,7 +79,7 @@ class PrivateLinear(BaseEstimator):
     stream: bool = False
 
     def _train(self, features: np.ndarray, target: np.ndarray, classes: int, answers: Answers, caveats: list[str],
-               progress: object, unsupported: dict[str, Any]) -> None:
+               progress: object, unsupported: dict[str, Any], watched: Watched = UNWATCHED) -> None:
         refuse(unsupported)
         part = part_of(self.features) if self.schema is None else self._part
         self.check_public(part)
@@ -89,7 +91,7 @@ class PrivateLinear(BaseEstimator):
                        report_accuracy=self.report_accuracy, stream=self.stream, shared=charging.allowance)
         seed = None if self.random_state is None else int(check_random_state(self.random_state).randint(2**31))
         model = finish(LINEAR, Order(
-            certificate=plan.certificate, data=data_of(self, features, target), delta=plan.delta, seed=seed,
+            certificate=plan.certificate, data=data_of(self, features, target, watched), delta=plan.delta, seed=seed,
             progress=self._progress(progress), charging=charging, places=plan.places, answers=answers,
             schema=None if self.schema is None else self.transformer_.schema_, caveats=tuple(caveats)))
         assert isinstance(model, FittedLinear)

@@ -15,7 +15,7 @@ from lastiterate.errors import InputError
 from lastiterate.estimators.base import PrivateLinear, public_labels
 from lastiterate.estimators.pipelines import warn_of_learned_steps
 from lastiterate.estimators.schema_transformer import as_schema, labels_of
-from lastiterate.estimators.streamed import checked
+from lastiterate.estimators.streamed import check_length, checked
 from lastiterate.ledger.store import Ledger
 from lastiterate.planning.planner import TIME_BUDGET
 from lastiterate.release.answers import Labels, picked, threshold_of
@@ -105,7 +105,7 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
             return self._fit_table(X, y, progress, unsupported)
         warn_of_learned_steps(self)
         check_kept("X", (X, y))
-        rows, labels = checked(self, X, y)
+        rows, labels, watched = checked(self, X, y)
         with warnings.catch_warnings():  # one that counts the labels of private records
             warnings.filterwarnings("ignore", message="The number of unique classes")
             check_classification_targets(labels)
@@ -116,7 +116,7 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
                              "is present", len(self.classes_), "pass the public labels with classes=")
         answers = self._answers(tuple(self.classes_.tolist()))
         self._train(rows, np.searchsorted(self.classes_, labels), len(self.classes_), answers, caveats, progress,
-                    unsupported)
+                    unsupported, watched)
         return self
 
     def _fit_table(self, table: ArrayLike, y: ArrayLike, progress: object, unsupported: dict[str, Any]
@@ -124,8 +124,7 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
         """Train on a table by the schema, whose classes are the labels."""
         labels, target = labels_of(as_schema(self.schema), self.classes, y)
         rows = self._mapped(table)
-        if len(rows) != len(target):
-            raise InputError("y", f"must have one label for each of {len(rows)} records", len(target))
+        check_length(rows, target)
         self.classes_ = labels
         answers = self._answers(self.transformer_.schema_.classes)
         self._train(rows, target, len(labels), answers, [], progress, unsupported)

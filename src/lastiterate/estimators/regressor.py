@@ -8,14 +8,14 @@ from typing import Any, Literal, cast
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import RegressorMixin  # pyright: ignore
-from sklearn.utils.validation import check_array, check_consistent_length  # pyright: ignore
+from sklearn.utils.validation import check_array  # pyright: ignore
 
 from lastiterate.errors import InputError
 from lastiterate.estimators.base import PrivateLinear
 from lastiterate.estimators.numbers_only import numbers_only
 from lastiterate.estimators.pipelines import warn_of_learned_steps
 from lastiterate.estimators.schema_transformer import as_schema, range_of
-from lastiterate.estimators.streamed import checked
+from lastiterate.estimators.streamed import check_length, checked
 from lastiterate.ledger.store import Ledger
 from lastiterate.planning.planner import TIME_BUDGET
 from lastiterate.release.answers import Range, ordered
@@ -65,20 +65,19 @@ class DPHuberRidge(RegressorMixin, PrivateLinear):
             with numbers_only("y"):
                 target = cast(np.ndarray, check_array(y, ensure_2d=False, dtype="float64"))
             rows = self._mapped(X)
-            with numbers_only("y"):
-                check_consistent_length(rows, target)
+            check_length(rows, target)
             self._train(rows, bounds.scaled(target), 0, bounds, [], progress, unsupported)
             return self
         warn_of_learned_steps(self)
         check_kept("X", (X, y))
-        rows, target = checked(self, X, y, y_numeric=True)
+        rows, target, watched = checked(self, X, y, y_numeric=True)
         with numbers_only("y"):
             target = target if target.dtype.kind in "biuf" else target.astype(np.float64)
         if self.target_range is None:
             raise InputError("target_range", "must be given: the public (low, high) of the target", None,
                              "a range that is read off private targets is not private; values outside are clipped")
         answers = ordered(*self.target_range, "target_range")
-        self._train(rows, answers.scaled(target), 0, answers, [], progress, unsupported)
+        self._train(rows, answers.scaled(target), 0, answers, [], progress, unsupported, watched)
         return self
 
     @property

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
-from sklearn.utils.validation import check_array, check_consistent_length, validate_data  # pyright: ignore
+from sklearn.utils.validation import check_array, validate_data  # pyright: ignore
 
 from lastiterate.data.sources.stream import Watched
 from lastiterate.engine.streaming.devices import Arrays
@@ -15,15 +15,16 @@ from lastiterate.errors import InputError
 from lastiterate.estimators.numbers_only import numbers_only
 
 
-def checked(estimator: Any, X: Any, y: Any, **how: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Rows and targets as scikit-learn checks them; of rows that are streamed the form, and the first two."""
+def checked(estimator: Any, X: Any, y: Any, **how: Any) -> tuple[np.ndarray, np.ndarray, Watched]:
+    """Rows and targets as scikit-learn checks them, and the files that both lie in where rows are streamed; of such
+    rows the form is looked at, and the first two."""
     kinds = [np.float64, np.float32]
     if not isinstance(estimator.stream, bool):
         raise InputError("stream", "must be True or False", estimator.stream)
     if not estimator.stream:
         with numbers_only("X or y"):
-            return cast("tuple[np.ndarray, np.ndarray]", validate_data(
-                estimator, X, y, dtype=kinds, ensure_min_samples=2, **how))
+            return *cast("tuple[np.ndarray, np.ndarray]", validate_data(
+                estimator, X, y, dtype=kinds, ensure_min_samples=2, **how)), Watched.of()
     if estimator.report_accuracy is not None:
         raise InputError("report_accuracy", "must be left out where rows are streamed", estimator.report_accuracy,
                          "it keeps records apart at random: hold the rows in memory")
@@ -34,17 +35,35 @@ def checked(estimator: Any, X: Any, y: Any, **how: Any) -> tuple[np.ndarray, np.
     if rows.ndim != 2 or rows.dtype not in map(np.dtype, kinds):
         raise InputError("X", "must be a table of 32 or 64 bit floating-point numbers where it is streamed",
                          f"{rows.dtype}, {rows.ndim} axes", "save it as such a table")
+    watched = Watched.of(*files_of(rows), *files_of(y))  # before the first look at what is in them
     answers: np.ndarray = np.asarray(check_array(y, ensure_2d=False, dtype=None))  # type: ignore[arg-type]
     if answers.ndim != 1:
         raise InputError("y", "must be of shape (n,)", answers.shape)
-    check_consistent_length(rows, answers)
+    check_length(rows, answers)
     validate_data(estimator, cast(Any, rows[:2]), dtype=kinds, ensure_min_samples=2)
-    return rows, answers
+    return rows, answers, watched
+
+
+def check_length(rows: np.ndarray, answers: np.ndarray) -> None:
+    """Refuse targets of which there are more or fewer than rows."""
+    if len(rows) != len(answers):
+        raise InputError("y", f"must have one label for each of {len(rows)} records", len(answers))
+
+
+def files_of(given: object) -> list[Path]:
+    """The file that an array is mapped from, by itself or as a part of another array; empty for other data."""
+    array = np.asarray(given) if hasattr(given, "__array__") else None
+    while array is not None:
+        lies_in = getattr(array, "filename", None)
+        if lies_in is not None:
+            return [Path(lies_in)]
+        array = array.base if isinstance(array.base, np.ndarray) else None
+    return []
 
 
 @dataclass(frozen=True)
 class Mapped(Arrays):
-    """Arrays whose rows lie in a file that is mapped into memory."""
+    """Arrays whose rows, or targets, lie in files that are mapped into memory."""
 
     watched: Watched
 
@@ -53,9 +72,8 @@ class Mapped(Arrays):
         self.watched.check()
 
 
-def data_of(estimator: Any, rows: np.ndarray, target: np.ndarray) -> Any:
-    """What is trained on: arrays, or a source of them."""
+def data_of(estimator: Any, rows: np.ndarray, target: np.ndarray, watched: Watched) -> Any:
+    """What is trained on: arrays, or a source of them, whose files are ``watched``."""
     if not estimator.stream:
         return rows, target
-    lies_in = getattr(rows, "filename", None)  # of a memory map, or a part of one
-    return Arrays((rows, target)) if lies_in is None else Mapped((rows, target), Watched.of(Path(lies_in)))
+    return Mapped((rows, target), watched) if watched.paths else Arrays((rows, target))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar, Self, final
 
@@ -52,7 +53,7 @@ class Curves(RecordMap):
         return self.knots + field.indicator if isinstance(field, Number) else self.knots * field.width
 
     def norm(self, field: Field) -> float:
-        return field.norm
+        return math.sqrt(field.width) if isinstance(field, Grid) else field.norm  # each number is a unit vector
 
     def names(self, field: Field) -> tuple[str, ...]:
         if not isinstance(field, Number):

@@ -52,6 +52,12 @@ def maps_from(data: object) -> tuple[RecordMap, ...]:
         maps_named(entry) if isinstance(entry, str) else (codec.decode(entry, "features", classes),)))
 
 
+def names_in(data: Any) -> tuple[str, ...]:
+    """The maps that ``maps_from`` reads from names, which say nothing of their sizes."""
+    listed = [data] if isinstance(data, str) else data
+    return tuple(one.name for entry in listed if isinstance(entry, str) for one in maps_named(entry))
+
+
 def as_data(maps: tuple[RecordMap, ...]) -> list[Any]:
     """JSON-ready; ``maps_from`` reads it."""
     return [codec.encode(one) for one in maps]

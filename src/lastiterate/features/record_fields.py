@@ -106,12 +106,13 @@ class Choice(Field):
 class Grid(Field):
     """An array of numbers in [-1, 1] such as an image, ``shape`` (height, width) or (height, width, channels), or (d,).
 
-    Its values are rows (n, d), d the product of the shape.
+    Its values are rows (n, d), d the product of the shape. ``longest``: their largest norm, where the schema says one.
     """
 
     words: ClassVar[str] = "arrays, such as images"
     name: str
     shape: tuple[int, ...]
+    longest: float | None = None
 
     @property
     def width(self) -> int:
@@ -123,7 +124,7 @@ class Grid(Field):
 
     @property
     def norm(self) -> float:
-        return math.sqrt(self.width)
+        return math.sqrt(self.width) if self.longest is None else min(math.sqrt(self.width), self.longest)
 
     def rows(self, values: Values) -> np.ndarray:
         return np.asarray(values)

@@ -212,7 +212,7 @@ def charging_of(*, ledger: Ledger | str | Path | None = None, dataset: str | Non
     if where is not None and (where.is_dir() or not where.parent.is_dir()):
         raise InputError("checkpoint", "must be a file in a folder that exists", str(where),
                          "name a file in that folder" if where.is_dir() else "make the folder first")
-    if isinstance(every, bool) or not isinstance(every, int | float):  # pyright: ignore[reportUnnecessaryIsInstance]
+    if isinstance(every, bool) or not isinstance(every, int | float) or not every >= 0:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InputError("checkpoint_every", "must be a number of seconds >= 0", every)
     return Charging(ledger=book, dataset=dataset, purpose=purpose, checkpoint=where, every=every, key=key,
                    place=place)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from lastiterate.accounting.budgets import check_range
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.curves.number_of_runs import Runs
 from lastiterate.data import Schema, encode_features, read_table
@@ -150,6 +151,7 @@ def tune_file(data: str, budget: Budget, *, schema: Schema | None = None, row_no
     ``Wanted``; "auto" looks at what one candidate may cost.
     """
     check_planned(features, planned=all(one.planned for one in algorithms))
+    check_range(budget.epsilon, budget.delta_for(2))
 
     def choose(schema: Schema, shape: tuple[int, ...], n: int) -> FeatureChoice:
         each = tuning.first_share(budget.epsilon, budget.delta_for(n), law)

@@ -77,9 +77,10 @@ def chosen(schema: Schema, features: str, shape: tuple[int, ...], n: int, budget
     fields = replace(schema, features=()).form(shape).fields
     resolved = n * worth(budget.epsilon, budget.delta_for(n))
     by_schema = features == AUTO and bool(schema.features)
-    maps = schema.features if by_schema else automatic_maps(fields, resolved) if features == AUTO else maps_named(
+    maps = tuple(type(one).sized(fields, resolved) if one.name in schema.unsized else one for one in schema.features) \
+        if by_schema else automatic_maps(fields, resolved) if features == AUTO else maps_named(
         features, fields, resolved)
-    mapped = replace(schema, features=maps).shaped(shape)
+    mapped = replace(schema, features=maps, unsized=()).shaped(shape)
     other = _other(mapped, shape, resolved)
     if by_schema:
         return FeatureChoice(mapped, PLAIN, f"the schema says {described(maps)}", other)

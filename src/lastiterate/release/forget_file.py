@@ -94,7 +94,7 @@ def _listed(asked: Request, table: Table, records: int) -> np.ndarray:
     """The places of the records that a list names; every line must name one."""
     try:
         lines = as_path(asked.remove, "remove").read_text(encoding="utf-8").split("\n", MOST_IDS)
-    except UnicodeDecodeError:
+    except (OSError, UnicodeDecodeError):
         raise InputError("remove", "must be a text file with one id a line", asked.remove.name) from None
     wanted = [(number, line.strip()) for number, line in enumerate(lines, 1) if line.strip()]
     if not wanted:

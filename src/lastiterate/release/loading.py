@@ -86,8 +86,10 @@ def sign(folder: str | Path, *, key: str | Path, certificate: str | Path | None 
 
     ``certificate``, ``chain``: a certificate of the key, and those that vouch for it.
     """
+    if not folders.as_path(folder, "model").is_dir():
+        raise InputError("model", "must be a folder that train wrote", str(folder))
     checked = verify(folder)
-    if not folders.as_path(folder, "model").is_dir() or not checked.holds:
+    if not checked.holds:
         raise InputError(
             "model", "must be a folder that verifies before it is signed", next(iter(checked.problems), None)
         )

@@ -192,7 +192,10 @@ def _public_test(path: str, schema: Schema, width: int) -> tuple[np.ndarray, np.
 
 def schema_for(data: str, path: Path | None, *, target: str | None, classes: str | None,
                model: str | None) -> Schema | None:
-    """The schema of a data file with what the flags change in it; ``None`` for bundled sets."""
+    """The schema of a data file with what the flags change in it; ``None`` for bundled sets.
+
+    Without a ``path`` it is the file of the same name that ends in .toml.
+    """
     if model not in (None, *MODELS):
         raise InputError("model", "must be one of " + ", ".join(MODELS), model)
     if data in BUNDLED:
@@ -204,12 +207,14 @@ def schema_for(data: str, path: Path | None, *, target: str | None, classes: str
         return None
     if path is None:
         check_readable(data)  # a bad file is reported first
-        raise needs_schema(data)
-    schema = Schema.read(path)
+        path = Path(data).with_suffix(".toml")
+        if not path.is_file():
+            raise needs_schema(data)
+    listed = () if classes is None else tuple(name.strip() for name in classes.split(","))
+    schema = Schema.read(path, listed if target is None else ())
     if target is not None:
         schema = schema.predicting(target)
-    if classes is not None:
-        schema = replace(schema, classes=tuple(name.strip() for name in classes.split(",")), target_range=None)
+        schema = replace(schema, classes=listed, target_range=None) if listed else schema
     _check_fits(model, schema)
     return schema
 
@@ -227,4 +232,4 @@ def _check_fits(model: str | None, schema: Schema) -> None:
 
 def needs_schema(data: str) -> InputError:
     return InputError("schema", f"is needed: the public ranges, categories and classes of {Path(data).name}", None,
-                      f"write one to fill in with: lastiterate schema {data}")
+                      f"write one to fill in with: lastiterate schema {data} --out {Path(data).with_suffix('.toml')}")

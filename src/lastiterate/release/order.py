@@ -78,7 +78,7 @@ class Order:
     @property
     def in_pieces(self) -> bool:
         """Whether the records are read in pieces: a source, or shared by several devices."""
-        return is_source(self.data) or self.devices > 1
+        return is_source(self.data) or self.devices != 1
 
     @property
     def units(self) -> Any:

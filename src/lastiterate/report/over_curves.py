@@ -86,6 +86,8 @@ def steps(subject: Subject) -> Markup:
     if not any(line.kind == "upper" for line in lines):
         return section(title, tag("p", "Nothing certifies this run at any number of steps."))
     values = [epsilon for line in lines for epsilon in line.epsilons if epsilon > 0]
+    if not values:
+        return section(title, tag("p", "Every bound on epsilon is 0 in double precision, at every number of steps."))
     run = subject.certified.run
     x, y = (
         Axis("steps", 1, max(2, run.steps), log=True),

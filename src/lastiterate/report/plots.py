@@ -33,6 +33,8 @@ def figure_for(path: Path) -> tuple[Any, Any]:
         raise InputError("plot", "needs matplotlib", None, "pip install matplotlib") from None
     if path.suffix.lower() not in (".png", ".svg", ".pdf"):
         raise InputError("plot", "must end in .png, .svg or .pdf", path.name)
+    if not path.parent.is_dir():
+        raise InputError("plot", "must lie in an existing folder", str(path), "make the folder first")
     made = Figure(figsize=(7, 4.2), layout="constrained")
     return made, made.add_subplot()
 

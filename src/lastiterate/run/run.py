@@ -21,6 +21,7 @@ from lastiterate.run.losses import Loss
 from lastiterate.run.measured_smoothness import check_relative, measured
 from lastiterate.run.method import Descent
 from lastiterate.run.methods import Method
+from lastiterate.run.named_arguments import checks_arguments
 from lastiterate.run.noise import Noise
 from lastiterate.run.penalties import Prox
 from lastiterate.run.preparation import Preparation, check_targets
@@ -158,6 +159,8 @@ DESCRIPTIONS: dict[str, tuple[type, ...]] = {
 """The classes that each field of a run may hold."""
 _CLASSES: dict[str, type] = {kind.__name__: kind for kinds in DESCRIPTIONS.values() for kind in kinds} \
     | {kind.__name__: kind for kind in (Run, LossFacts, Fact, TestedFact)}
+for _kind in _CLASSES.values():
+    checks_arguments(_kind)
 
 
 def check_described(run: Any) -> None:

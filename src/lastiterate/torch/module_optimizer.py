@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
+from lastiterate.engine.coupled_decay import check_decay
 from lastiterate.errors import InputError
 from lastiterate.run.update_rule import Memory, UpdateRule
 from lastiterate.run.updates import PostProcessing
@@ -125,9 +126,9 @@ class ModuleOptimizer(UpdateRule):
         rule = cls(make, parameters.shapes)
         rule._check_step(initial)
         rule._check_schedule(steps)
-        if not coupled and rule._decays_in_state(np.where(initial == 0, 1.0, initial)):
-            raise InputError("optimizer", "adds weight decay to the noisy gradients that its running means are made of",
-                             None, 'use AdamW, or say update=PostProcessing(name, "coupled")')
+        if not coupled:
+            one, other = (cls(make, parameters.shapes) for _ in range(2))
+            check_decay(((one.init, one.update), (other.init, other.update)), initial, rule._cut, steps, "use AdamW")
         return rule
 
     def init(self, theta: object) -> Memory:
@@ -178,25 +179,6 @@ class ModuleOptimizer(UpdateRule):
                 raise InputError("optimizer", f"must have a schedule that goes on after each of the run's {steps} "
                                  f"steps, and {type(made.scheduler).__name__} ends", f"an error after step {k + 1}",
                                  "it counts steps, not passes over the records") from None
-
-    def _decays_in_state(self, theta: np.ndarray) -> bool:
-        """Whether gradients of 0 leave in its state what is made of the parameters, and is not the parameters
-        themselves."""
-        one, other = self._left_by(theta), self._left_by(-2 * theta)
-        return any(not np.array_equal(held, again, equal_nan=True) for held, again in zip(one, other, strict=True))
-
-    def _left_by(self, theta: np.ndarray) -> list[np.ndarray]:
-        """The state after one step of gradients 0, without copies of the parameters and what is no array like them."""
-        made = Made.by(self.make, self.shapes)
-        values = self._cut(theta)
-        with torch.no_grad():
-            for parameter, value in zip(made.parameters, values, strict=True):
-                parameter.copy_(value)
-        made.step([torch.zeros_like(value) for value in values])
-        copies = {value.detach().numpy().tobytes() for value in (*values, *made.parameters)}
-        blank = np.zeros(0)
-        return [held if np.ndim(held) and np.shape(held) in self.shapes and held.tobytes() not in copies else blank
-                for held in made.state()]
 
     def identity(self, steps: int) -> str:
         """What a checkpoint knows of it: the classes, and their settings at every step.

@@ -13,10 +13,11 @@ from torch.func import vmap
 from torch.utils._pytree import tree_leaves, tree_map
 
 from lastiterate.engine.checkpoint import Keeper
+from lastiterate.engine.coupled_decay import coupled
+from lastiterate.engine.drawing_loss import blaming
 from lastiterate.engine.external_gradients import ExternalLoop
 from lastiterate.engine.gaussian_noise import Key, fresh_key
 from lastiterate.engine.noise_ahead import Draws
-from lastiterate.engine.optimizer_rule import coupled
 from lastiterate.engine.prepare import batches_move, hidden_state
 from lastiterate.engine.record_loss import check_classes
 from lastiterate.errors import InputError
@@ -209,7 +210,10 @@ def on_made_up(run: Run, model: torch.nn.Module | Grouped, loss: Any, parameters
     formed = records if drawing is None else with_blank_keys(records)
     summed = replace(summed, drawing=drawing)
     with full_precision(parameters.device):
-        return initial, settled(summed, formed, as_theta(initial, parameters.device)), formed
+        theta = as_theta(initial, parameters.device)
+        plain = replace(summed, drawing=None if drawing is None else replace(drawing, augment=None))
+        with blaming(augment, lambda: settled(plain, formed, theta)):
+            return initial, settled(summed, formed, theta), formed
 
 
 def check_fits(run: Run, model: torch.nn.Module | Grouped, loss: object, data: object, microbatch: int | None, *,
