@@ -22,12 +22,12 @@ class InputError(ValueError):
         """The same error, with something more behind its remedy."""
         return InputError(self.argument, f"{self.rule.removesuffix('.')}; {clause}")
 
-    def __reduce__(self) -> tuple[Callable[[str, str], InputError], tuple[str, str]]:
-        return _unpickled, (self.argument, self.rule)  # errors of worker processes are pickled
+    def __reduce__(self) -> tuple[Callable[..., InputError], tuple[object, ...]]:
+        return _unpickled, (type(self), self.argument, self.rule)  # errors of worker processes are pickled
 
 
-def _unpickled(argument: str, rule: str) -> InputError:
-    return InputError(argument, rule.removesuffix("."))
+def _unpickled(kind: type[InputError], argument: str, rule: str) -> InputError:
+    return kind(argument, rule.removesuffix("."))
 
 
 LONGEST = 200

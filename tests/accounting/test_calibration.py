@@ -61,3 +61,16 @@ def test_no_noise_is_wasted_where_coarse_curves_are_far_off(n, steps, rate, epsi
     run = li.Run(n=n, steps=steps, step_size=li.Constant(0.5), batching=li.Poisson(rate), clip=1.0,
                  adjacency="add-remove", loss=li.Logistic(row_norm=1.0, ridge=1e-3, intercept=0.3))
     assert 0.999 * epsilon < li.calibrate(run, epsilon=epsilon, delta=delta).epsilon(delta) <= epsilon
+
+
+@pytest.mark.parametrize("batching, n, steps, epsilon, delta, wins", [
+    (li.Poisson(0.0285), 4701, 35, 0.0153, 1e-10, "poisson-rdp"),
+    (li.FixedSize(678), 2036, 20, 0.00229, 1.5e-12, "composition-gdp"),
+], ids=["few orders name another theorem", "an allowance for rounding hides the root"])
+def test_exact_curves_decide_between_theorems_at_tiny_budgets(batching, n, steps, epsilon, delta, wins):
+    """No theorem of the table certifies what has 1 % less noise, or much less."""
+    run = li.Run(n=n, steps=steps, step_size=0.2, batching=batching, clip=1.0)
+    found = li.calibrate(run, epsilon=epsilon, delta=delta)
+    assert found.epsilon(delta) <= epsilon and found.best(delta).theorem.name == wins
+    for share in (0.99, 0.9, 0.7, 0.5, 0.1):
+        assert not li.account(calibration.scale_noise(found.run, share)).certifies(epsilon, delta)

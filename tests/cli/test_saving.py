@@ -13,7 +13,9 @@ from typer.testing import CliRunner
 
 import lastiterate as li
 from lastiterate.cli import app
+from lastiterate.ledger import Ledger
 from lastiterate.release import folder, linear
+from lastiterate.release.charging import Charging
 from lastiterate.theorems import TABLE
 
 TRAIN = ["train", "iris", "--epsilon", "3", "--time-budget", "2"]
@@ -113,6 +115,28 @@ def test_a_model_that_cannot_be_written_survives_elsewhere(tmp_path, monkeypatch
     assert code == 2 and place.is_relative_to(elsewhere) and li.verify(place).holds
     assert ("No space left" if how == "full" else "must not exist yet") in err
     assert place.name in shown and not list(out.parent.glob(".m-*")), "nothing half written is left"
+
+
+@pytest.mark.parametrize("other", ["released", "gone"])
+def test_what_the_ledger_refuses_is_not_written(tmp_path, monkeypatch, other):
+    """A line that is over has no second model; a ledger that is away costs no model that was paid for."""
+    path, remember = tmp_path / "ledger.db", Charging.remember
+    call("ledger", "make", path, "--dataset", "d", "--unit", "row", "--epsilon", 5, "--delta", 1e-4)
+
+    def last(charging, data):
+        remember(charging, data)
+        if other == "released":
+            Ledger(path).release(Ledger(path).total().releases[0].token, "f" * 64)
+        else:
+            path.rename(tmp_path / "away")
+
+    monkeypatch.setattr(Charging, "remember", last)
+    code, out, err = call(*TRAIN, "--out", tmp_path / "out" / "m", "--ledger", path, "--dataset", "d")
+    assert code == 2 and not out and err.count("error:") == 1
+    if other == "released":
+        assert "as released" in err and not list((tmp_path / "out").iterdir())
+    else:
+        assert f"complete, at {tmp_path / 'out' / 'm'}" in err and li.verify(tmp_path / "out" / "m").holds
 
 
 def test_json_of_train_plan_and_predict(tmp_path):

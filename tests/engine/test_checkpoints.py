@@ -112,29 +112,52 @@ def test_a_checkpoint_knows_its_run_its_data_its_key_and_its_line(tmp_path: Path
         execute(run, x, y, None, None, Keeper(path, KEY, token="t"))
 
 
-def test_an_older_copy_is_seen_by_the_counter(tmp_path: Path) -> None:
-    run, (x, y), path, counts = RUNS["full"], records(), tmp_path / "c", list[int]()
+class Counted:
+    """A ledger's line, in memory."""
 
-    def counted(number: int, write: Callable[[], None]) -> None:
+    def __init__(self) -> None:
+        self.digests, self.numbers = list[str](), list[int]()
+
+    def begin(self, digest: str, write: Callable[[], None]) -> None:
+        self.digests.append(digest)
+        self.note(1, write)
+
+    def note(self, number: int, write: Callable[[], None]) -> None:
         write()
-        counts.append(number)
+        self.numbers.append(number)
 
-    with pytest.raises(Interrupted):
-        execute(run, x, y, None, interrupt(5), Keeper(path, KEY, 0.0, counted=counted))
-    old = path.read_bytes()
-    with pytest.raises(Interrupted):
-        execute(run, x, y, None, interrupt(20), Keeper(path, KEY, 0.0, counted=counted, least=counts[-1]))
-    assert counts == sorted(set(counts))
+    def resume(self, digest: str, number: int) -> None:
+        self.digests.append(digest)
+        if number < self.numbers[-1]:
+            raise InputError("checkpoint", "was rolled back")
+
+
+def test_a_ledger_hears_of_every_checkpoint_and_of_the_noise(tmp_path: Path) -> None:
+    run, (x, y), path, line = RUNS["full"], records(), tmp_path / "c", Counted()
+    for stops in (5, 20):
+        with pytest.raises(Interrupted):
+            execute(run, x, y, None, interrupt(stops), Keeper(path, KEY, 0.0, line=line))
+        if stops == 5:
+            old = path.read_bytes()
+    assert line.numbers == list(range(1, len(line.numbers) + 1)) and len(line.digests) == 2 == 1 + len({*line.digests})
     path.write_bytes(old)
     with pytest.raises(InputError, match="rolled back"):
-        execute(run, x, y, None, None, Keeper(path, KEY, least=counts[-1]))
-    path.unlink()
-    with pytest.raises(InputError, match="missing"):
-        execute(run, x, y, None, None, Keeper(path, KEY, least=counts[-1]))
-    path.write_bytes(old)
+        execute(run, x, y, None, None, Keeper(path, KEY, line=line))
     whole = execute(run, x, y, None, None, Keeper(path, KEY))
     path.write_bytes(old)  # without a ledger a replayed copy is not seen, and reproduces the same bits
     assert (execute(run, x, y, None, None, Keeper(path, KEY)).weights == whole.weights).all()
+
+
+@pytest.mark.parametrize("changed", ["nothing", "seed", "data", "key"])
+def test_the_digest_of_a_beginning_knows_its_noise_and_its_data(changed: str, tmp_path: Path) -> None:
+    digests = list[str]()
+    for what in ("nothing", changed):
+        (x, y), line = records(), Counted()
+        with pytest.raises(Interrupted):
+            execute(RUNS["full"], x + (what == "data"), y, seeded_key(4 + (what == "seed")), interrupt(5),
+                    Keeper(tmp_path / f"c{len(digests)}", Key(bytes(32)) if what == "key" else KEY, line=line))
+        digests += line.digests
+    assert (digests[0] == digests[1]) == (changed == "nothing")
 
 
 def test_all_iterates_are_not_checkpointed(tmp_path: Path) -> None:

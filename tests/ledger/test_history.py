@@ -12,6 +12,7 @@ from lastiterate.cli import app
 from lastiterate.curves.gdp import Gdp
 from lastiterate.errors import InputError
 from lastiterate.ledger import GaussianFilter, Ledger
+from lastiterate.ledger.line_checkpoints import LineCheckpoints
 
 ASKED = dict(adjacency="zero-out", run="r" * 64, purpose="test")
 
@@ -24,7 +25,8 @@ def filled(path: Path) -> Ledger:
     tokens = [ledger.reserve(name, Gdp(0.3), **ASKED) for name in ("a", "a", "b", "b")]
     for token in tokens[1:3]:
         ledger.touch(token)
-        ledger.count(token, 3, lambda: None)
+        LineCheckpoints(path, token).begin("d" * 64, lambda: None)
+        LineCheckpoints(path, token).note(3, lambda: None)
     ledger.release(tokens[1], "f" * 64)
     ledger.cancel(tokens[3])
     assert {release.state for name in "ab" for release in ledger.total(name).releases} == {
@@ -149,7 +151,8 @@ def test_a_ledger_of_format_1_works_and_is_upgraded_once(tmp_path: Path) -> None
     ledger = older(tmp_path / "l")
     token = ledger.reserve("b", Gdp(0.2), **ASKED)
     ledger.touch(token)
-    ledger.count(token, 1, lambda: None)
+    with pytest.raises(InputError, match="both would draw noise"):  # it could not tell two beginnings
+        LineCheckpoints(ledger.path, token).begin("d" * 64, lambda: None)
     before = [ledger.total(name) for name in "ab"]
     assert (ledger.head(), ledger.format(), ledger.verify()) == (None, 1, ())
     assert any("no head" in problem for problem in ledger.verify("0" * 64))

@@ -12,6 +12,7 @@ from lastiterate.curves.gdp import Gdp
 from lastiterate.curves.renyi import Rdp
 from lastiterate.errors import InputError
 from lastiterate.ledger import GaussianFilter, Ledger, RenyiFilter, database
+from lastiterate.ledger.line_checkpoints import LineCheckpoints
 
 RUN = "r" * 64
 ASKED = dict(adjacency="zero-out", run=RUN, purpose="test")
@@ -101,11 +102,13 @@ def test_a_budget_cannot_be_changed_and_data_sets_are_apart(ledger: Ledger) -> N
 
 def test_the_counter_only_grows(ledger: Ledger) -> None:
     token = ledger.reserve("ward-3", Gdp(0.1), **ASKED)
-    for number in (1, 3, 2):
-        ledger.count(token, number, lambda: None)
-    assert ledger.counter(token) == 3
+    line = LineCheckpoints(ledger.path, token)
+    line.begin("d" * 64, lambda: None)
+    for number in (3, 2):
+        line.note(number, lambda: None)
+    assert line.written() == 3
     with pytest.raises(InputError, match="does not know"):
-        ledger.counter("0" * 32)
+        LineCheckpoints(ledger.path, "0" * 32).written()
 
 
 def test_a_ledger_that_is_busy_is_not_called_damaged(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,7 +128,7 @@ def test_a_ledger_has_one_name(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) 
     os.link(ledger.path, draft)  # of a process that was killed while it made the ledger
     other.symlink_to(ledger.path)
     token = Ledger(other).reserve("ward-3", Gdp(0.1), **ASKED)
-    assert ledger.counter(token) == 0 and not draft.exists()
+    assert LineCheckpoints(ledger.path, token).written() == 0 and not draft.exists()
     other.unlink()
     os.link(ledger.path, other)
     for path in (ledger.path, other):

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import lastiterate as li
 from lastiterate.cli import app
-from lastiterate.curves.gdp import Gdp
+from lastiterate.engine import sealed
 from lastiterate.engine.sealed import FILE_VARIABLE, VARIABLE, Key, claim
 from lastiterate.estimators import DPHuberRidge, DPLogisticRegression
 from lastiterate.ledger import GaussianFilter, Ledger, RenyiFilter
@@ -259,38 +259,44 @@ def test_the_ledger_knows_the_data_of_the_process_that_goes_on(ledger: Ledger, k
     assert known is not None and known[1] == keyed_digest(known[0].token, (rows + 1, y))
 
 
-def test_a_run_has_one_first_checkpoint(ledger: Ledger) -> None:
-    """Between looking for a checkpoint and writing one another process may write its own: of other data, perhaps."""
-    token, written = ledger.reserve("a", Gdp(0.1), adjacency="zero-out", run="r" * 64, purpose="test"), list[int]()
-    ledger.count(token, 1, lambda: written.append(1))
-    with pytest.raises(li.InputError, match="another process"):
-        ledger.count(token, 1, lambda: written.append(2))
-    assert written == [1] and ledger.counter(token) == 1
-
-
-def test_a_copy_of_the_claim_is_no_second_beginning(ledger: Ledger, key: Path, tmp_path: Path) -> None:
-    """A process that is killed between its first checkpoint and the ledger's word on it, and goes on, has begun: who
-    copied the claim meanwhile would draw other noise under the same line."""
+@pytest.mark.parametrize("first", ["copy", "c"])
+def test_a_copy_of_the_claim_is_no_second_beginning(first: str, ledger: Ledger, key: Path, tmp_path: Path,
+                                                    monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that is killed between its first checkpoint and the ledger's word on it has begun: who copied its claim
+    would draw other noise under the same line. Of both only the one that comes first goes on."""
     asked = dict(epsilon=1.0, delta=1e-6, ledger=ledger, dataset="a", checkpoint_key=key)
+    plain = sealed.seal
 
-    def dies() -> None:
-        (tmp_path / "copy").write_bytes((tmp_path / "c").read_bytes())
-        raise Interrupted
+    def dies(path: Path, *rest: Any, **more: Any) -> None:
+        if path.exists():
+            (tmp_path / "copy").write_bytes(path.read_bytes())
+        plain(path, *rest, **more)
+        if (tmp_path / "copy").exists():
+            raise Interrupted
 
-    def go_on() -> None:
-        with pytest.raises(Interrupted):
-            li.train(RUN, records(), progress=interrupt, checkpoint=tmp_path / "c", **asked)
-
+    monkeypatch.setattr(sealed, "seal", dies)
     with pytest.raises(Interrupted):
-        ordered(dies, checkpoint=tmp_path / "c", **asked)
-    go_on()
+        li.train(RUN, records(), checkpoint=tmp_path / "c", **asked)
+    monkeypatch.undo()
+    begun = (tmp_path / "c").read_bytes()
+    with pytest.raises(Interrupted):
+        li.train(RUN, records(), progress=interrupt, checkpoint=tmp_path / first, **asked)
+    with pytest.raises(li.InputError, match="both would draw noise"):
+        li.train(RUN, records(), checkpoint=tmp_path / ("c" if first == "copy" else "copy"), **asked)
+    assert (tmp_path / "c").read_bytes() == begun and ledger.verify() == ()
+    li.train(RUN, records(), checkpoint=tmp_path / first, **asked)
+
+
+def test_checkpoints_need_a_ledger_that_can_tell_two_beginnings(ledger: Ledger, key: Path, tmp_path: Path) -> None:
     with closing(sqlite3.connect(ledger.path)) as connection, connection:
-        connection.execute("UPDATE releases SET checkpoint = 0")
-        connection.execute("DELETE FROM events WHERE number = (SELECT MAX(number) FROM events)")
-    go_on()
-    with pytest.raises(li.InputError, match="rolled back"):
-        li.train(RUN, records(), checkpoint=tmp_path / "copy", **asked)
-    assert ledger.verify() == ()
+        connection.execute("DROP TABLE events")
+        connection.execute("PRAGMA user_version = 1")
+    asked = dict(epsilon=1.0, delta=1e-6, ledger=ledger, dataset="a", checkpoint=tmp_path / "c", checkpoint_key=key)
+    with pytest.raises(li.InputError, match="ledger upgrade"):
+        li.train(RUN, records(), **asked)
+    assert ledger.total().releases == () and not (tmp_path / "c").exists()
+    ledger.upgrade()
+    li.train(RUN, records(), **asked)
 
 
 def test_a_claim_replaces_no_checkpoint(key: Path, tmp_path: Path) -> None:

@@ -97,6 +97,35 @@ def test_a_pass_of_which_few_batches_are_read_is_charged(shuffle):
     assert engine.accountant.curve().mu == pytest.approx(full_curve([(Z, 0.1, 18)], 1).mu)
 
 
+def test_passes_side_by_side_are_charged_and_refused():
+    """Both may begin with the same record, in one step, or in two: of noise Z they cost at most what Z / 2 costs."""
+    engine, steps, loader = private(poisson=False, passes=0)
+    engine.accountant.watch(loader)
+    pairs = zip(loader, loader, strict=True)
+    next(pairs)
+    for _ in range(2):
+        engine.accountant.step(noise_multiplier=Z, sample_rate=BATCH / N)
+    assert engine.accountant.passes == [0, 0]
+    assert engine.accountant.curve().mu == pytest.approx(full_curve([(Z / 2, 0.1, 1)], 1).mu)
+    with pytest.raises(InputError, match="one pass at a time"):
+        next(pairs)
+    with pytest.raises(InputError, match="whole passes"):
+        describe(engine, optimizer=steps, data_loader=loader)
+
+
+def test_passes_that_are_over_before_a_step_are_not_charged():
+    """Who looks at a batch, or scores the records, between two passes takes no step with them."""
+    engine, steps, loader = private(poisson=False, passes=0)
+    engine.accountant.watch(loader)
+    next(iter(loader))
+    for _ in range(2):
+        assert len(list(loader)) == 10
+        for _ in loader:
+            engine.accountant.step(noise_multiplier=Z, sample_rate=BATCH / N)
+    assert engine.accountant.curve().mu == full_curve([(Z, 0.1, 20)], 10).mu
+    assert describe(engine, optimizer=steps, data_loader=loader).steps == 20
+
+
 @pytest.mark.parametrize("poisson", [True, False])
 def test_batches_that_are_added_up_are_refused(poisson):
     engine, _, loader = private(poisson=poisson, passes=0)

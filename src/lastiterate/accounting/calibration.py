@@ -7,13 +7,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import Literal
 
 from lastiterate.accounting.accounted_run import UPPER
 from lastiterate.accounting.budgets import check_budget
 from lastiterate.accounting.certificate import Certificate, account
-from lastiterate.curves.roots import Root, falling_root
+from lastiterate.curves.roots import Excess, Root, falling_root
 from lastiterate.errors import InputError, NotCertified
 from lastiterate.run.evidence import Evidence
 from lastiterate.run.losses import Abstract
@@ -25,6 +25,10 @@ MOST_STEPS = 10**7
 """The longest run that ``calibrate`` looks for."""
 NEARLY = 1 + 1e-6
 """Noise is found within this factor."""
+CLOSE = 5e-3
+"""Theorems are compared where their noises differ by more, relatively, and curves are costly."""
+NEAR = 0.01
+"""Theorems whose coarse curves exceed the best one's by more are asked for their exact ones alone."""
 FARTHEST = 40 * math.log(4)
 """The logarithm of the largest factor of noise, or number of steps, that is tried."""
 
@@ -114,8 +118,8 @@ def _costly_search(run: Run, field: str, epsilon: float, delta: float, at_least:
                    holding: tuple[Theorem, ...]) -> Run:
     """The search where curves are costly: roots of ``excess_of`` on ever finer curves, the last exact.
 
-    Of those that hold with noise 1 only the theorem that wins on coarse curves is asked for its exact one, and its
-    answer is confirmed.
+    Of those that hold with noise 1 the theorem that wins on coarse curves is searched on its exact one, and of the
+    others those whose exact curve needs less; the answer is confirmed.
     """
     if field == "steps":
         _require_free_schedule(run)
@@ -129,13 +133,17 @@ def _costly_search(run: Run, field: str, epsilon: float, delta: float, at_least:
     def excess(times: int, asked: tuple[Theorem, ...]) -> Callable[[float], float]:
         return lambda x: excess_of(Certificate.of(candidate(x), asked, at_least).coarse_delta(epsilon, times), delta)
 
-    asked, root = holding, Root(0.0 if field == "noise" else -math.log(run.steps), 2.0)
-    for times, enough, tries, longest in ((2, 0.02, 60, 4.0), (1, 1.5e-3, 40, 0.1), (0, 4e-4, 10, 0.1)):
-        if times == 0:
-            asked = (Certificate.of(candidate(root.at), asked, at_least).coarse_best(epsilon, 1).theorem,)
-        nearer = falling_root(excess(times, asked), root.at, root.slope, enough=enough, tries=tries,
+    near, far, root = holding, tuple[Theorem, ...](), Root(0.0 if field == "noise" else -math.log(run.steps), 2.0)
+    for times, enough, tries, longest in ((2, 0.02, 60, 4.0), (1, 1.5e-3, 40, 0.1)):
+        nearer = falling_root(excess(times, near), root.at, root.slope, enough=enough, tries=tries,
                               longest=longest, farthest=FARTHEST, least=1e-7)
         root = root if nearer is None else nearer
+        ranked = Certificate.of(candidate(root.at), near, at_least).by_coarse_delta(epsilon, times)
+        most = excess_of(ranked[0][0], delta) + NEAR if ranked else 0.0
+        near = tuple(theorem for reached, theorem in ranked if excess_of(reached, delta) <= most)
+        far = (*(theorem for _, theorem in ranked if theorem not in near), *far)
+    excesses = tuple((theorem, cache(excess(0, (theorem,)))) for theorem in (*near, *far))
+    asked, root = _least_root(excesses, root)
     for theorems in (asked, UPPER):
         for more in (0.0, 1e-9, 1e-6, 1e-4, 1e-3, 1e-2, 1e-1):  # rounding decides between 0 and a little more
             if Certificate.of(chosen := candidate(root.at + more), theorems, at_least).certifies(epsilon, delta):
@@ -143,6 +151,24 @@ def _costly_search(run: Run, field: str, epsilon: float, delta: float, at_least:
                     return chosen
                 return _longer(chosen, lambda n: Certificate.of(n, asked, at_least).certifies(epsilon, delta))
     raise _out_of_reach(epsilon, delta) if field == "noise" else _too_short(epsilon, delta)
+
+
+def _least_root(excesses: tuple[tuple[Theorem, Excess], ...], root: Root) -> tuple[tuple[Theorem, ...], Root]:
+    """The theorem with the least root of all, within ``CLOSE``, and that root; the first is searched from ``root`` on.
+
+    Coarse curves do not decide between theorems: their allowances for rounding, or the orders that they leave out, are
+    more than a small delta. Exact ones are flat where that allowance is all that is left, and then the bracket decides.
+    """
+    winner, best = tuple[Theorem, ...](), root
+    for theorem, excess in excesses:
+        if winner and excess(best.at) > -CLOSE * best.slope:  # what is computed there, the certificate needs as well
+            continue
+        longest = 1.0 if winner else 0.1
+        found = falling_root(excess, best.at, best.slope, enough=min(4e-4, CLOSE * best.slope / 2), tries=100,
+                             longest=longest, farthest=FARTHEST, least=CLOSE / 250)
+        if found is not None:
+            winner, best = (theorem,), found
+    return winner, best
 
 
 def _longer(run: Run, within: Callable[[Run], bool]) -> Run:

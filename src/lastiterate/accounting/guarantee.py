@@ -117,9 +117,10 @@ class Guarantee:
         """An upper bound on delta at ``epsilon`` from curves made coarser ``times`` times: cheap for a search."""
         return min((self.subject.curve_of(verdict, times).delta(epsilon) for verdict in self.certifying), default=1.0)
 
-    def coarse_best(self, epsilon: float, times: int) -> Verdict:
-        """The certifying verdict (there must be one) with the smallest ``coarse_delta``."""
-        return min(self.certifying, key=lambda verdict: self.subject.curve_of(verdict, times).delta(epsilon))
+    def by_coarse_delta(self, epsilon: float, times: int) -> list[tuple[float, Theorem]]:
+        """The theorems that certify, each with its ``coarse_delta``, the smallest first."""
+        curves = [(self.subject.curve_of(verdict, times), verdict.theorem) for verdict in self.certifying]
+        return sorted(((curve.delta(epsilon), theorem) for curve, theorem in curves), key=lambda pair: pair[0])
 
     @property
     def expensive(self) -> bool:

@@ -17,6 +17,7 @@ from lastiterate.audit.neighbours import DataSet, Neighbours, execute
 from lastiterate.audit.noise_covariance import noise_p
 from lastiterate.audit.scoring import in_batches, sides
 from lastiterate.engine import Trainer, seeded_keys
+from lastiterate.engine.growth import Diverged
 from lastiterate.errors import InputError
 from lastiterate.run.domains import AffineBall, Ball, Box, Everywhere, Simplex
 from lastiterate.run.run import Run
@@ -54,7 +55,7 @@ def _one_model(run: Run, pair: Neighbours, size: int) -> bool:
         try:
             one = execute(run, data_set, fit, keys)
             many = in_batches(run, data_set, Trainer(run).fit_many, keys, size)
-        except InputError:  # refused as not finite: nothing is released
+        except Diverged:  # nothing is released
             continue
         scale = max(float(np.abs(many).max()), 1e-300)
         if one.shape != many.shape or not np.abs(one - many).max() <= SAME * scale:

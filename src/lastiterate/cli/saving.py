@@ -15,12 +15,20 @@ from lastiterate.release.fitted import Fitted
 
 
 def committed(model: Fitted, where: Path, charging: Charging) -> Path:
-    """Write the model, call it released, write its report: all of it, whatever is pressed meanwhile; the place."""
+    """Write the model, call it released, write its report: all of it, whatever is pressed meanwhile; the place.
+
+    What the ledger would refuse is not written. A ledger that cannot be written at the moment does not cost the model.
+    """
     interrupts.check()
     with interrupts.later():
+        charging.check_release(model)
         place = saved(model, where)
-        interrupts.say(f"the model is complete, at {place}")
-        charging.finish(model)
+        complete = f"the model is complete, at {place}"
+        interrupts.say(complete)
+        try:
+            charging.finish(model)
+        except InputError as error:
+            raise error.followed_by(f"{complete}, and its line in the ledger is charged") from None
         show_head(charging.ledger)
         reported(place, model, charging.ledger)
     return place

@@ -8,13 +8,14 @@ is looked at.
 from __future__ import annotations
 
 import hashlib
+import json
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from itertools import chain
 from pathlib import Path
-from typing import Any, final
+from typing import Any, Protocol, final
 
 import jax
 import numpy as np
@@ -36,19 +37,31 @@ def versions() -> str:
     return ", ".join(f"{name} {version(name)}" for name in COMPUTES)
 
 
-def _nothing(number: int, write: Callable[[], None]) -> None:
-    write()
+class Line(Protocol):
+    """What a ledger knows of a run's checkpoints; ``digest`` distinguishes the noise, the data and the loss."""
+
+    def begin(self, digest: str, write: Callable[[], None]) -> None:
+        """Write the first one; refused where there was one."""
+        ...
+
+    def note(self, number: int, write: Callable[[], None]) -> None:
+        """Write a later one."""
+        ...
+
+    def resume(self, digest: str, number: int) -> None:
+        """Go on from one; refused where it is not the last one of the first one's noise."""
+        ...
 
 
 @final
 @dataclass
 class Keeper:
-    """Writes a run's state to ``path`` every ``seconds``, under ``key``; ``token``: the run's line in a ledger.
+    """Writes a run's state to ``path`` every ``seconds``, under ``key``.
 
-    ``counted(number, write)`` writes checkpoint ``number`` and notes it, and ``least`` is the number that must not be
-    undercut: with a ledger an older copy of the file is refused. ``beside``: arrays of records that are read after the
-    run alone, such as those that a noisy count is about; they are data like all others. ``read_as``: what the scores of
-    these records are read as, where numbers about them are released: it is part of the model.
+    ``token`` names the run's line in a ledger, and ``line`` is what that ledger knows of its checkpoints: an older copy
+    of the file is refused, and another beginning. ``beside``: arrays of records that are read after the run alone, such
+    as those that a noisy count is about; they are data like all others. ``read_as``: what the scores of these records
+    are read as, where numbers about them are released: it is part of the model.
 
     **Guarantee:** the file is ciphertext that is bound to the run and to the data; it is only ever replaced as a whole.
     """
@@ -57,8 +70,7 @@ class Keeper:
     key: sealed.Key
     seconds: float = 60.0
     token: str = ""
-    counted: Callable[[int, Callable[[], None]], None] = _nothing
-    least: int = 0
+    line: Line | None = None
     beside: tuple[Any, ...] = ()
     read_as: str = ""
     _owner: sealed.Owner = field(init=False, repr=False)
@@ -90,9 +102,6 @@ class Keeper:
         self._owner = sealed.Owner(described, data, self.token, named, versions())
         if self.path.exists() and not sealed.is_claim(self.path, self.key, self.token):
             self._resume(key)
-        elif self.least > 0:
-            raise InputError("checkpoint", "is missing, or was rolled back: the ledger knows one of this run",
-                             str(self.path), "restore the file; a new start is a new release")
         else:
             self._secret = np.asarray(fresh_key() if key is None else key)
             self._given = np.array([key is not None])
@@ -102,16 +111,13 @@ class Keeper:
     def _resume(self, key: NoiseKey | None) -> None:
         self._number, body = sealed.unseal(self.path, self.key, self._owner)
         sealed.clean(self.path)
-        if self._number < self.least:
-            raise InputError("checkpoint", f"is older than the last one, number {self.least}", self._number,
-                             "restore the last one: it was rolled back")
         self._state = load(body)
         self._secret, self._given = self._state.pop(KEY), self._state.pop(GIVEN)
         same = key is None or np.array_equal(self._secret, np.asarray(key))
         if (key is not None) != bool(self._given[0]) or not same:
             raise InputError("seed", "is not what the checkpoint was begun with", None, "give the same seed, or none")
-        if self._number > self.least:  # it was killed between the file and the ledger's word
-            self.counted(self._number, lambda: None)
+        if self.line is not None:
+            self.line.resume(self._digest(), self._number)
         self._last = time.monotonic()
 
     def drawn(self, which: int) -> np.ndarray:
@@ -136,9 +142,23 @@ class Keeper:
         kept = {KEY: self._secret, GIVEN: self._given, **self._state}
         body = save({name: np.asarray(array, order="C") for name, array in kept.items()})  # of any shape, () too
         number = self._number + 1
-        self.counted(number, lambda: sealed.seal(self.path, self.key, self._owner, number, body))
+
+        def write() -> None:
+            sealed.seal(self.path, self.key, self._owner, number, body)
+
+        if self.line is None:
+            write()
+        elif number == 1:
+            self.line.begin(self._digest(), write)
+        else:
+            self.line.note(number, write)
         self._number = number
         self._last = time.monotonic()
+
+    def _digest(self) -> str:
+        """What distinguishes this run's noise, on its data and with its loss, from all others."""
+        owner = json.dumps(asdict(self._owner)).encode()
+        return self.key.digest([self._secret, np.frombuffer(owner, np.uint8)])
 
     def finish(self) -> None:
         """Delete the checkpoint: the model is released."""

@@ -18,6 +18,10 @@ LARGEST = 1e290
 _REMEDY = "stay below 2/smooth, or add a ridge or a domain; nothing was released"
 
 
+class Diverged(InputError):
+    """A run whose released iterates are not finite; only its execution shows it."""
+
+
 def check_growth(run: Run, initial: np.ndarray | jax.Array, ridge: float) -> None:
     """Refuse a run whose hidden iterates could overflow; looks at public numbers only.
 
@@ -47,4 +51,4 @@ def check_growth(run: Run, initial: np.ndarray | jax.Array, ridge: float) -> Non
 def check_released(released: np.ndarray) -> None:
     """Refuse to release what is not finite: with momentum or release="all" a function of what counts as released."""
     if not np.isfinite(released).all():
-        raise InputError("step_size", "makes the run diverge: an iterate is not finite", None, _REMEDY)
+        raise Diverged("step_size", "makes the run diverge: an iterate is not finite", None, _REMEDY)

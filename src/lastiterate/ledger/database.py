@@ -61,11 +61,16 @@ def make(path: Path, begin: Callable[[sqlite3.Connection], None]) -> None:
         draft.unlink(missing_ok=True)
 
 
+class Unreachable(InputError):
+    """A ledger that cannot be read or written at the moment: nothing is wrong with what it says."""
+
+
 @contextmanager
 def opened(path: Path) -> Generator[sqlite3.Connection, None, None]:
     """A connection to a ledger file that holds a ledger's tables and nothing else, WAL, every commit on disk."""
     if not path.is_file():
-        raise InputError("ledger", "must be an existing file", str(path), "make one with: lastiterate ledger make FILE")
+        raise Unreachable("ledger", "must be an existing file", str(path),
+                          "make one with: lastiterate ledger make FILE")
     _check_name(path)
     connection = sqlite3.connect(path, timeout=PATIENCE, isolation_level=None)
     try:
@@ -77,7 +82,7 @@ def opened(path: Path) -> Generator[sqlite3.Connection, None, None]:
         yield connection
     except (sqlite3.DatabaseError, OverflowError, UnicodeDecodeError) as error:
         passing = getattr(error, "sqlite_errorcode", 0) & 0xFF in PASSING
-        raise InputError(
+        raise (Unreachable if passing else InputError)(
             "ledger", "cannot be read or written as a ledger", type(error).__name__ + ": " + str(error),
             "the file is whole: make its folder writable, free some space or wait, and run again" if passing else
             "restore it from a copy; releases on it stay charged") from None

@@ -52,14 +52,14 @@ def append(connection: sqlite3.Connection, kind: str, **fields: object) -> None:
     connection.execute("INSERT INTO events VALUES (?, ?, ?)", (number, text, _chained(before, number, text)))
 
 
-def digest_of(connection: sqlite3.Connection, token: str) -> str | None:
-    """The keyed digest of the records of a release, the last that was kept; ``None`` where there is none."""
+def digest_of(connection: sqlite3.Connection, event: str, token: str) -> str | None:
+    """The keyed digest in the last ``event`` of a release: of its "records", or of its "first" checkpoint, if any."""
     if version(connection) < VERSION:
         return None
     digest = None
     for (text,) in connection.execute("SELECT event FROM events ORDER BY number"):
         kind, fields = json.loads(text)
-        digest = fields["digest"] if kind == "records" and fields["token"] == token else digest
+        digest = fields["digest"] if kind == event and fields["token"] == token else digest
     return digest
 
 
@@ -135,7 +135,7 @@ def _replayed(rows: Iterable[tuple[int, str, str]]) -> tuple[dict[Any, dict[str,
                 if fields["state"] not in NEXT[line["state"]]:
                     raise ValueError
                 line |= {"state": fields["state"], "model": fields["model"]}
-            case "records":
+            case "records" | "first":
                 if set(fields) != {"token", "digest"} or fields["token"] not in by_token:
                     raise ValueError
             case "checkpoint":

@@ -63,6 +63,14 @@ class Total:
         return tuple(max(0.0, (budget - spent) / budget) if budget else 0.0 for budget, spent in pairs)
 
 
+def line_of(connection: sqlite3.Connection, token: str) -> Release:
+    """The line that ``token`` names."""
+    row = connection.execute(f"SELECT {COLUMNS} FROM releases WHERE token = ?", (token,)).fetchone()
+    if row is None:
+        raise InputError("ledger", "does not know this release", None, "use the ledger that the run was started with")
+    return Release(*row)
+
+
 def total_of(connection: sqlite3.Connection, dataset: str | None) -> Total:
     rows = connection.execute("SELECT name, unit, adjacency, filter FROM datasets ORDER BY name").fetchall()
     rows = [row for row in rows if dataset in (None, row[0])]

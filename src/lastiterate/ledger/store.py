@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import secrets
 import sqlite3
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -25,6 +24,7 @@ from lastiterate.ledger.ledger_lines import (
     chained,
     charge_problems,
     check_fits,
+    line_of,
     total_of,
 )
 from lastiterate.run.adjacency import check_same
@@ -92,34 +92,15 @@ class Ledger:
         """Say that the model was released; saying it twice changes nothing."""
         self._move(token, ("touched",), "released", model_sha256)
 
-    def counter(self, token: str) -> int:
-        """Checkpoints written so far for a run."""
+    def check_release(self, token: str, model_sha256: str) -> None:
+        """Refuse what ``release`` would refuse, before anything of the model is written."""
         with opened(self.path) as connection:
-            return self._one(connection, token).checkpoint
-
-    def count(self, token: str, checkpoint: int, write: Callable[[], None]) -> None:
-        """Write checkpoint number ``checkpoint`` of a run, and note that it is on disk.
-
-        **Guarantee:** a run has one first checkpoint, and so one key of its noise and one data set: two processes that
-        begin it at once do not write theirs over one another's, and the second one is refused.
-        """
-        if checkpoint > 1:  # only the first one is small enough to be written while others wait
-            write()
-        with opened(self.path) as connection, transaction(connection):
-            known = self._one(connection, token).checkpoint
-            if checkpoint == 1:
-                if known:
-                    raise InputError("checkpoint", "was begun by another process: both would draw noise", None,
-                                     "wait until it has ended; where it was killed, run the same command again")
-                write()
-            if checkpoint > known:
-                connection.execute("UPDATE releases SET checkpoint = ? WHERE token = ?", (checkpoint, token))
-                history.append(connection, "checkpoint", token=token, checkpoint=checkpoint)
+            _moves(line_of(connection, token), ("touched",), "released", model_sha256)
 
     def remember(self, token: str, digest: str) -> None:
         """Keep a keyed digest of the records that a release was trained on; ledgers of format 1 keep none."""
         with opened(self.path) as connection, transaction(connection):
-            self._one(connection, token)
+            line_of(connection, token)
             history.append(connection, "records", token=token, digest=digest)
 
     def remembered(self, model_sha256: str) -> tuple[Release, str] | None:
@@ -128,7 +109,7 @@ class Ledger:
             row = connection.execute(f"SELECT {COLUMNS} FROM releases WHERE model = ? ORDER BY number",
                                      (model_sha256,)).fetchone()
             release = None if row is None else Release(*row)
-            digest = None if release is None else history.digest_of(connection, release.token)
+            digest = None if release is None else history.digest_of(connection, "records", release.token)
         return None if release is None or digest is None else (release, digest)
 
     def total(self, dataset: str | None = None) -> Total:
@@ -180,22 +161,19 @@ class Ledger:
 
     def _move(self, token: str, allowed: tuple[Stage, ...], state: Stage, model: str | None = None) -> None:
         with opened(self.path) as connection, transaction(connection):
-            release = self._one(connection, token)
-            if release.state == state and release.model == model:
-                return
-            if release.state not in allowed:
-                raise InputError("ledger", f"has this release as {release.state}: it cannot become {state}", None,
-                                 "what was released, or given back, is over: a new fit is a new release")
-            connection.execute("UPDATE releases SET state = ?, model = ? WHERE token = ?", (state, model, token))
-            history.append(connection, "state", token=token, state=state, model=model)
+            if _moves(line_of(connection, token), allowed, state, model):
+                connection.execute("UPDATE releases SET state = ?, model = ? WHERE token = ?", (state, model, token))
+                history.append(connection, "state", token=token, state=state, model=model)
 
-    @staticmethod
-    def _one(connection: sqlite3.Connection, token: str) -> Release:
-        row = connection.execute(f"SELECT {COLUMNS} FROM releases WHERE token = ?", (token,)).fetchone()
-        if row is None:
-            raise InputError("ledger", "does not know this release", None,
-                             "use the ledger that the run was started with")
-        return Release(*row)
+
+def _moves(release: Release, allowed: tuple[Stage, ...], state: Stage, model: str | None) -> bool:
+    """Whether the line is yet to become that; refused where it cannot."""
+    if release.state == state and release.model == model:
+        return False
+    if release.state not in allowed:
+        raise InputError("ledger", f"has this release as {release.state}: it cannot become {state}", None,
+                         "what was released, or given back, is over: a new fit is a new release")
+    return True
 
 
 def _check_text(name: str, text: str) -> None:

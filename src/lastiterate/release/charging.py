@@ -13,9 +13,8 @@ import json
 import secrets
 import shutil
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
@@ -23,6 +22,8 @@ import numpy as np
 
 from lastiterate import interrupts
 from lastiterate.errors import InputError
+from lastiterate.ledger.database import Unreachable
+from lastiterate.ledger.line_checkpoints import LineCheckpoints
 from lastiterate.ledger.store import Ledger
 from lastiterate.release import folder
 from lastiterate.release.allowance import Allowance, Charged, charged_curve
@@ -132,6 +133,9 @@ class Charging:
             self.keeper = self._opened()
 
     def _charge(self, ledger: Ledger, charged: Charged, delta: float) -> None:
+        if self.checkpoint is not None and ledger.format() == 1:  # it would take two beginnings for one
+            raise InputError("checkpoint", "needs a ledger that knows its runs' checkpoints, of format 2",
+                             str(self.checkpoint), f"upgrade it: lastiterate ledger upgrade {ledger.path}")
         total = ledger.total(self.dataset)
         if self._token not in {release.token for release in total.releases}:
             Allowance.of(total).check(charged, delta, total)
@@ -181,10 +185,15 @@ class Charging:
 
         assert self.checkpoint is not None and self.key is not None
         if self.ledger is None:
-            return Keeper(self.checkpoint, self.key, self.every, self._token)
-        ledger, token = self.ledger, self._token
-        return Keeper(self.checkpoint, self.key, self.every, token, partial(ledger.count, token),
-                      ledger.counter(token))
+            return Keeper(self.checkpoint, self.key, self.every)
+        line = LineCheckpoints(self.ledger.path, self._token)
+        return Keeper(self.checkpoint, self.key, self.every, self._token, line)
+
+    def check_release(self, model: Fitted) -> None:
+        """Refuse a model that the ledger would not call released; one that cannot be asked now does not hinder it."""
+        if self.ledger is not None and self._charged:
+            with suppress(Unreachable):
+                self.ledger.check_release(self._token, weights_hash(model))
 
     def finish(self, model: Fitted | None) -> None:
         """The model is out: say so in the ledger, and delete the checkpoint."""

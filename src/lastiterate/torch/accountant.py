@@ -46,15 +46,19 @@ class OpacusAccountant(IAccountant):
         super().__init__()
         self.history: History = []
         self._drawn: Drawn | None = None
-        self.passes: list[int] = []  #: steps that were counted when passes began
+        self.passes: list[int] = []  #: steps that were counted when passes began; twice where two were open at once
 
     def watch(self, data_loader: object) -> OpacusAccountant:
         """Account for what ``data_loader``, the one that ``make_private`` returned, draws; best before the first step.
         """
         self._drawn = drawn_by(data_loader)
         if self._drawn.shuffled:
-            count_passes(data_loader, lambda: self.passes.append(len(self)))
+            count_passes(data_loader, self._began)
         return self
+
+    def _began(self, beside: bool) -> None:
+        if beside or len(self) not in self.passes:  # one that was over before a step took no part
+            self.passes.append(len(self))
 
     def step(self, *, noise_multiplier: float, sample_rate: float) -> None:
         """One step of the optimizer."""
@@ -133,12 +137,15 @@ def poisson_curve(history: History) -> Curve:
 def full_curve(history: History, batches: int, passes: Sequence[int] = ()) -> Curve:
     """A record takes part once in every pass of ``batches`` steps or fewer, and there where the noise is least.
 
-    ``passes``: the steps that passes began with; where none is named passes are whole.
+    ``passes``: the steps that passes began with; where none is named passes are whole. Of several that were open at
+    once a record may be in one step, as often as there are such passes.
     """
-    each = np.repeat([z for z, _, _ in history], [count for _, _, count in history])
+    each = np.repeat([float(z) for z, _, _ in history], [count for _, _, count in history])
     if each.size == 0:
         return Gdp(0.0)
     starts = sorted({0, each.size, *(place for place in passes if place < each.size)})
+    for begin, end in pairwise(starts):
+        each[begin:end] /= max(passes.count(begin), 1)
     least = np.minimum.reduceat(each, [at for begin, end in pairwise(starts) for at in range(begin, end, batches)])
     if least.min() <= 0:
         return Gdp(math.inf)

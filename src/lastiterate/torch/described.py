@@ -62,7 +62,8 @@ def _opacus(engine: Any, optimizer: Any, data_loader: Any, steps: int | None) ->
         raise InputError("steps", "must be given where the accountant has counted none", count)
     norms = optimizer.max_grad_norm
     clip = float(sum(c * c for c in norms) ** 0.5) if isinstance(norms, list) else float(norms)
-    if drawn.shuffled and any(place % drawn.batches for place in getattr(engine.accountant, "passes", ())):
+    passes = getattr(engine.accountant, "passes", ())
+    if drawn.shuffled and (any(place % drawn.batches for place in passes) or len({*passes}) < len(passes)):
         raise InputError("configuration", "must have read whole passes to be a run", None,
                          "the accountant's get_epsilon charges every pass that began")
     divisor = drawn.batching.divisor(drawn.n)

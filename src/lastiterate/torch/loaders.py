@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, final
 
 import torch
 from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler
@@ -27,22 +27,39 @@ class Drawn:
         return not isinstance(self.batching, Poisson)
 
 
-@dataclass(frozen=True)
+@final
+@dataclass(eq=False)
 class Counted:
-    """The order in which a loader reads; ``began`` is called before the first record of every pass."""
+    """The order in which a loader reads, one pass at a time; ``began`` is called before the first record of every pass,
+    with whether another one was still open.
+
+    **Guarantee:** a pass gives no record after another one began. Of passes that are read side by side, as by
+    zip(loader, loader), a record may be in batches of the same step.
+    """
 
     order: Any
-    began: Callable[[], None]
+    began: Callable[[bool], None]
+    _latest: int = field(init=False, default=0)
+    _open: int = field(init=False, default=0)
 
     def __len__(self) -> int:
         return len(self.order)
 
     def __iter__(self) -> Iterator[Any]:
-        self.began()
-        yield from self.order
+        self._latest = mine = self._latest + 1
+        self.began(self._open > 0)
+        self._open += 1
+        try:
+            for record in self.order:
+                if mine != self._latest:
+                    raise InputError("data_loader", "must be read one pass at a time", "two passes side by side",
+                                     "finish one before the next begins, or give each step batches of its own loader")
+                yield record
+        finally:
+            self._open -= 1
 
 
-def count_passes(loader: Any, began: Callable[[], None]) -> None:
+def count_passes(loader: Any, began: Callable[[bool], None]) -> None:
     """Let ``began`` know of every pass over a loader that ``drawn_by`` knows and that draws no Poisson batches."""
     loader.batch_sampler.sampler = Counted(loader.batch_sampler.sampler, began)
 
