@@ -6,6 +6,7 @@ for other test files, child processes and the next session; JAX's key is the who
 
 import contextlib
 import ctypes
+import functools
 import gc
 import os
 import sys
@@ -61,8 +62,15 @@ def trim():
 
 
 def pytest_collection_finish():
-    """Python's collector leaves alone what was imported: looking through it was a twentieth of the time of a file."""
+    """Python's collector leaves alone what was imported: looking through it was a twentieth of the time of a file.
+
+    And typer's parser of all commands is built once, and not by every call of one: 50 ms each.
+    """
     gc.freeze()
+    if "typer.testing" in sys.modules:
+        import typer.testing
+
+        typer.testing._get_command = functools.cache(typer.testing._get_command)
 
 
 @pytest.hookimpl(trylast=True)

@@ -20,16 +20,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
-from lastiterate.planning.strategies import TakenBack
+from lastiterate.planning.strategies import of_draws
 from lastiterate.planning.task import Task
 from lastiterate.run.by_method import last_noise
 from lastiterate.run.losses import Abstract
 from lastiterate.run.perturbed_minimiser import linear_term
 from lastiterate.run.preparation import PrivateCovariance, PrivateMean
 from lastiterate.run.run import Run
+from lastiterate.run.update_rule import UpdateRule
 
 DECAY, SOURCE, SPREAD, MARGIN = 1.5, 1.5, 0.4, 2.0
 REGRESSION_MARGIN = 0.5  #: targets lie in [-1, 1]
@@ -138,28 +140,31 @@ def predicted(task: Task, run: Run) -> float:
 
 
 def filtered(run: Run, curvature: np.ndarray, ridge: float) -> tuple[np.ndarray, np.ndarray]:
-    """The last iterate in directions with these curvatures: response to a constant unit gradient, noise variance.
-
-    The response to what enters the gradient at step k is found for all k in one walk back from the last step.
-    """
+    """The last iterate in directions with these curvatures: response to a constant unit gradient, noise variance."""
     total = curvature + ridge
     if run.constant and run.update is None and run.decided_noise.independent:
         return _plain(run.first_step, run.first_noise, run.steps, total)
-    rule, mean, noise = run.rule, np.zeros_like(total), np.zeros_like(total)
+    responses = _responses(run.rule, run.step_sizes.tobytes(), total.tobytes())
+    noise = of_draws(run.decided_noise, responses) * run.noise_stds[:, None]
+    return responses.sum(0), (noise**2).sum(0)
+
+
+@lru_cache(maxsize=2)  # of a plan and of others that differ in their noise
+def _responses(rule: UpdateRule, step_sizes: bytes, total: bytes) -> np.ndarray:
+    """Of the last iterate to a unit that enters the gradient at every step, (T, directions): one walk back."""
     assert rule.linear, "what a step does is read off its effect on parameters, memory and gradient"
-    size, taken_back = len(rule.init(0.0)), TakenBack.of(run.decided_noise, len(total))
+    steps, curvature = np.frombuffer(step_sizes), np.frombuffer(total)
+    size, responses = len(rule.init(0.0)), np.empty((len(steps), len(curvature)))
     theta, *memory, unit = np.eye(size + 2)[:, :, None]
-    later = np.zeros((size + 1, len(total)))  # d theta_T / d (theta_k, memory_k)
+    later = np.zeros((size + 1, len(curvature)))  # d theta_T / d (theta_k, memory_k)
     later[0] = 1.0
-    for k, step, std in zip(range(run.steps)[::-1], run.step_sizes[::-1], run.noise_stds[::-1], strict=True):
+    for k, step in zip(range(len(steps))[::-1], steps[::-1], strict=True):
         point = rule.point(theta, tuple(memory), k)
-        direction, remembered = rule.update(total * point + unit, tuple(memory), theta, k)
+        direction, remembered = rule.update(curvature * point + unit, tuple(memory), theta, k)
         effect = (point - step * direction) * later[0] + sum(one * then for one, then in zip(
             remembered, later[1:], strict=True))
-        later, response = effect[:-1], -effect[-1]
-        mean += response
-        noise += (taken_back.of_draw(response) * std) ** 2
-    return mean, noise
+        later, responses[k] = effect[:-1], -effect[-1]
+    return responses
 
 
 def _plain(step: float, std: float, steps: int, total: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

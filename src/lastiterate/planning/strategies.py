@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 
@@ -15,30 +15,17 @@ POWERS = tuple(k / 20 for k in range(8, 18))
 """Of the series that are compared: the square root is best for one pass, larger ones for many."""
 
 
-@dataclass
-class TakenBack:
-    """What the last iterate has of every draw, from what it has of every step's noise: C^{-T} times that, backwards."""
+def of_draws(noise: Perturbation, responses: np.ndarray) -> np.ndarray:
+    """What the last iterate has of every draw, (T, ...), from what it has of every step's noise: C^{-T} times that.
 
-    entries: np.ndarray  #: c_1, ..., c_{p-1}
-    decay: float
-    later: np.ndarray  #: (p - 1, directions), of the steps behind: the next one first
-    next: np.ndarray
+    Independent noise is its draws. Otherwise a recursion backwards from the last step, with p steps of memory.
+    """
+    if not isinstance(noise, Correlated):
+        return responses
+    from scipy.signal import lfilter  # pyright: ignore
 
-    @classmethod
-    def of(cls, noise: Perturbation, directions: int) -> TakenBack:
-        """For the noise of a run; independent noise is its draws."""
-        decay = noise.decay if isinstance(noise, Correlated) else 0.0
-        rest = np.array(noise.entries[1:] if isinstance(noise, Correlated) else ())
-        return cls(rest, decay, np.zeros((rest.size, directions)), np.zeros(directions))
-
-    def of_draw(self, response: np.ndarray) -> np.ndarray:
-        """Of the draw of step k, ``response`` that of what step k adds."""
-        if not self.entries.size and not self.decay:
-            return response
-        kept, self.next = response - self.decay * self.next, response
-        draw = kept - self.entries @ self.later
-        self.later = np.vstack((draw, self.later))[: self.entries.size]
-        return draw
+    drawn = cast(np.ndarray, lfilter((1.0, -noise.decay), noise.entries, responses[::-1], axis=0))
+    return drawn[::-1]
 
 
 def at_the_end(noise: Correlated, blocks: int, response: np.ndarray) -> float:
@@ -46,10 +33,7 @@ def at_the_end(noise: Correlated, blocks: int, response: np.ndarray) -> float:
 
     ``response``: (T,). Ones: the sum of all steps, of which one release would need the number of passes.
     """
-    back, variance = TakenBack.of(noise, 1), 0.0
-    for one in response[::-1]:
-        variance += float(back.of_draw(np.array([one]))[0]) ** 2
-    return moved_draws(noise, blocks, len(response)) * math.sqrt(variance)
+    return moved_draws(noise, blocks, len(response)) * float(np.linalg.norm(of_draws(noise, response)))
 
 
 def on_the_way(noise: Correlated, blocks: int, steps: int) -> float:
@@ -60,7 +44,4 @@ def on_the_way(noise: Correlated, blocks: int, steps: int) -> float:
 
 def added(noise: Correlated, steps: int) -> np.ndarray:
     """What a draw at step 0 adds at all steps, (steps,): the first column of C^{-1}."""
-    back = TakenBack.of(noise, 1)
-    unit = np.zeros(steps)
-    unit[0] = 1.0
-    return np.array([back.of_draw(np.array([one]))[0] for one in unit])
+    return of_draws(noise, np.eye(1, steps, steps - 1)[0])[::-1]

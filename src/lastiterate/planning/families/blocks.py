@@ -35,7 +35,7 @@ def _in_order(asked: Asked, kind: type[Cyclic] | type[Permuted], counts: tuple[i
         best = math.inf
         for passes in PASSES if size >= FEWEST_RECORDS else ():
             calibrated = asked.calibrated(replace(run, steps=passes * run.blocks))
-            if calibrated is None or asked.risk(calibrated) > best:
+            if calibrated is None or (risk := asked.risk(calibrated)) > best:
                 break
-            best = asked.risk(calibrated)
+            best = risk
             yield calibrated
