@@ -8,7 +8,7 @@ import pytest
 
 import lastiterate as li
 from lastiterate.engine import Trainer, noise_ahead, seeded_keys
-from lastiterate.engine.gaussian_noise import FEWEST, NOISE, ORDER, bits, gaussian, normals, padded, stream
+from lastiterate.engine.gaussian_noise import DRAWN, NOISE, ORDER, bits, gaussian, normals, padded, stream
 from lastiterate.engine.noise_ahead import LONGEST, NoiseAhead
 from lastiterate.engine.samplers import dealt
 from lastiterate.engine.streaming.devices import Arrays
@@ -64,7 +64,7 @@ def test_a_step_beyond_what_was_drawn_is_drawn() -> None:
             assert np.array_equal(noise.units[k - noise.first], wanted[k])
 
 
-@pytest.mark.parametrize("count", [1, 7, 2 * FEWEST, 2 * FEWEST + 1])
+@pytest.mark.parametrize("count", [1, 7, 2 * DRAWN, 2 * DRAWN + 1, 4 * DRAWN + 3])
 def test_what_is_drawn_beside_the_asked_numbers_changes_none(count: int) -> None:
     with jax.enable_x64(True):
         assert np.array_equal(normals(KEYS[0], 3, count), gaussian(KEYS[0], 3, (count,)))

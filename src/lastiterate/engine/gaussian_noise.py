@@ -113,15 +113,20 @@ def _pairs_of_step(key: Key, step: Number, pairs: int) -> tuple[jax.Array, ...]:
     return tuple(part.ravel()[:pairs] for part in jax.lax.map(lambda begin: some(begin, AT_A_TIME), begins))
 
 
-_padded_pairs = jax.jit(_pairs_of_step, static_argnums=2)
-
-
 def normals(key: Key, step: Number, count: int) -> np.ndarray:
-    """``gaussian(key, step, (count,))`` for who is not compiled: by a program that numbers of about as many share."""
+    """``gaussian(key, step, (count,))`` for who is not compiled, by one program for all counts: it takes longer to
+    compile than most are drawn in."""
     pairs = (count + 1) // 2
     assert pairs < ROUND, "blocks of the counter would be used twice"
-    halves = _padded_pairs(key, step, padded(pairs, FEWEST))
-    return np.concatenate([np.asarray(part)[:pairs] for part in halves])[:count]
+    drawn = [_pairs_from(key, step, np.uint64(begin)) for begin in range(0, pairs, DRAWN)]
+    return np.concatenate([np.concatenate(half)[:pairs] for half in zip(*drawn, strict=True)])[:count]
+
+
+@jax.jit
+def _pairs_from(key: Key, step: Number, begin: jax.Array | np.uint64) -> tuple[jax.Array, jax.Array]:
+    """``DRAWN`` pairs of one step, (DRAWN,) twice."""
+    place = begin + jnp.arange(DRAWN, dtype=jnp.uint64)
+    return _numbered_normals(key, place, jnp.full(DRAWN, step, jnp.uint64))
 
 
 def padded(count: int, least: int) -> int:
@@ -156,8 +161,8 @@ def permutation(key: Key, step: Number, count: int) -> jax.Array:
 
 FARTHEST = 36.7
 """No draw of noise lies further from 0."""
-FEWEST = 2**9
-"""Pairs of normals that are drawn where fewer are asked for."""
+DRAWN = 2**13
+"""Pairs of normals that a program draws for who is not compiled."""
 AT_A_TIME = 2**16
 """Pairs of normals that are drawn at a time."""
 ROUND = 2**48
