@@ -8,7 +8,7 @@ import pytest
 
 import lastiterate as li
 from lastiterate.engine import Trainer, noise_ahead, seeded_keys
-from lastiterate.engine.gaussian_noise import DRAWN, NOISE, ORDER, bits, gaussian, normals, padded, stream
+from lastiterate.engine.gaussian_noise import DRAWN, NOISE, ORDER, bits, gaussian, normals, stream
 from lastiterate.engine.noise_ahead import LONGEST, NoiseAhead
 from lastiterate.engine.samplers import dealt
 from lastiterate.engine.streaming.devices import Arrays
@@ -79,6 +79,6 @@ def test_words_of_a_pass_are_those_of_its_own_stream(n: int, first: int, last: i
 
 
 def test_padded_sizes_are_few_and_little_above() -> None:
-    sizes = {count: padded(count, 64) for count in range(1, 4096)}
+    sizes = {count: dealt.padded(count, 64) for count in range(1, 4096)}
     assert len(set(sizes.values())) < 60 and {sizes[count] for count in range(1, 65)} == {64}
     assert all(count <= size <= count * 1.13 for count, size in sizes.items() if count >= 64)

@@ -129,12 +129,6 @@ def _pairs_from(key: Key, step: Number, begin: jax.Array | np.uint64) -> tuple[j
     return _numbered_normals(key, place, jnp.full(DRAWN, step, jnp.uint64))
 
 
-def padded(count: int, least: int) -> int:
-    """A size from ``count`` on, and at most an eighth above it where it is above ``least``: few sizes, few programs."""
-    unit = 1 << max(0, (max(count, least) - 1).bit_length() - 4)
-    return -(-max(count, least) // unit) * unit
-
-
 def _numbered_normals(key: Key, place: jax.Array, step: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Two normals for every pair of a place, below ``ROUND``, and a step."""
     return normal_pairs(lambda number: encrypted(key, place + number * np.uint64(ROUND), step))
