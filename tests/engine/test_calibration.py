@@ -9,14 +9,18 @@ import pytest
 from scipy.optimize import minimize
 
 import lastiterate as li
-from lastiterate.engine import calibration_queries, newton_rounds, seeded_key, seeded_keys
+from lastiterate.engine import calibration_queries, exact_sums, newton_rounds, seeded_key, seeded_keys
+from lastiterate.engine import model as model_module
 from lastiterate.engine.calibration_queries import OF_ONE, OF_SEVERAL, Queries
 from lastiterate.engine.exact_rounds import exact_rounds
+from lastiterate.engine.exact_sums import execute_exactly
 from lastiterate.engine.model import Model, execute, scores
 from lastiterate.engine.newton_rounds import calibrated, drawn_rounds
 from lastiterate.engine.streaming.devices import Arrays
 from lastiterate.engine.streaming.streamed_linear import execute_streaming
+from lastiterate.engine.unit_gradients import execute_units
 from lastiterate.errors import InputError
+from lastiterate.release.protected_units import unit_records
 
 OUTPUTS = (1, 2, 3, 10)
 
@@ -240,6 +244,33 @@ def test_an_absent_record_adds_nothing():
     alone = calibrated(run, plain.weights, lambda: iter([(scores(run, plain, x[kept]), y[kept])]),
                        drawn_rounds(seeded_key(4)))
     assert np.allclose(without.weights, alone, rtol=1e-9)
+
+
+@pytest.mark.parametrize("executed", [execute, execute_exactly])
+@pytest.mark.parametrize("batching", [li.FullBatch(), li.Cyclic(30), li.Permuted(30), li.RandomAllocation(30)])
+def test_every_record_is_scored_once_as_steps_read_it(batching, executed, monkeypatch):
+    """Batches put records into other places, with empty ones between them; rows are longer than is allowed."""
+    (x, y), absent, seen = made(3, n=1100), (2, 700), []
+    run = described(3, n=1100, steps=2, batching=batching, loss=li.Softmax(classes=3, row_norm=0.3))
+    x[list(absent)] = y[list(absent)] = 0
+    module = model_module if executed is execute else exact_sums
+    monkeypatch.setattr(module, "calibrated", lambda run, weights, scored, noisy: (seen.extend(scored()), weights)[1])
+    model = executed(run, x, y, seeded_key(6), absent=absent)
+    kept = np.delete(np.arange(1100), absent)
+    np.testing.assert_allclose(np.vstack([values for values, _ in seen]), scores(run, model, x[kept]), rtol=1e-12)
+    np.testing.assert_array_equal(np.concatenate([target for _, target in seen]), y[kept])
+
+
+def test_every_row_of_a_unit_is_scored_once(monkeypatch):
+    (x, y), seen, unit = made(n=50), [], np.repeat(np.arange(25), 2)
+    x, y, unit = x[1:], y[1:], unit[1:]  # one place is empty
+    run = described(n=25, steps=2, batching=li.Permuted(4), rows_per_record=2)
+    monkeypatch.setattr(model_module, "calibrated", lambda run, weights, scored, noisy: (seen.extend(scored()),
+                                                                                         weights)[1])
+    model = execute_units(run, unit_records((x, y), unit, 2), seeded_key(6))
+    found = np.column_stack((np.vstack([values for values, _ in seen]), np.concatenate([one for _, one in seen])))
+    expected = np.column_stack((scores(run, model, x), y))
+    np.testing.assert_allclose(*(np.sort(both.view(complex).ravel()) for both in (found, expected)), rtol=1e-12)
 
 
 def test_a_unit_adds_the_mean_of_its_rows():

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
+import lastiterate as li
+from lastiterate.engine.measured import Measurable, prepare_privately
 from lastiterate.engine.preparation.in_threads import in_threads
 from lastiterate.engine.preparation.sliced_sums import each_sum
 
@@ -45,6 +47,21 @@ def test_blas_has_its_threads_back():
         with pytest.raises(KeyError):
             next(in_threads(failing, [1]))
         assert blas() == before
+
+
+def test_preparations_are_computed_by_one_thread():
+    seen = []
+
+    def release(*_):
+        seen.extend(blas())
+        return np.zeros(1)
+
+    run = li.Run(n=2, steps=1, step_size=0.1, noise=li.NoiseMultiplier(1.0), loss=li.Logistic(),
+                 prelude=(li.PrivateMean(row_norm=1.0, noise_multiplier=1.0),))
+    with threadpool_limits(2, user_api="blas"):
+        before = blas()
+        prepare_privately(run, Measurable(2, 1, lambda: iter(()), lambda: iter(())), release)
+        assert set(seen) == {1} and blas() == before
 
 
 def test_items_come_in_order_and_an_error_where_it_belongs():

@@ -8,8 +8,8 @@ import pytest
 
 import lastiterate as li
 from lastiterate.engine import Trainer, noise_ahead, seeded_keys
-from lastiterate.engine.gaussian_noise import FEWEST, NOISE, ORDER, bits, gaussian, normals, padded, stream
-from lastiterate.engine.noise_ahead import LONGEST, PAIRS, NoiseAhead, steps_ahead
+from lastiterate.engine.gaussian_noise import NOISE, ORDER, PAIRS, bits, gaussian, normals, stream
+from lastiterate.engine.noise_ahead import LONGEST, NoiseAhead, steps_ahead
 from lastiterate.engine.samplers import dealt
 from lastiterate.engine.streaming.devices import Arrays
 from lastiterate.engine.streaming.streamed_linear import execute_streaming
@@ -84,7 +84,7 @@ def test_numbers_beyond_one_draw_are_those_of_their_step() -> None:
         assert np.array_equal(noise_ahead.normal_of_models(KEYS, 3, 1, shape)[:, 0], wanted)
 
 
-@pytest.mark.parametrize("count", [1, 7, 2 * FEWEST, 2 * FEWEST + 1])
+@pytest.mark.parametrize("count", [1, 7, 2 * PAIRS, 2 * PAIRS + 1, 4 * PAIRS + 3])
 def test_what_is_drawn_beside_the_asked_numbers_changes_none(count: int) -> None:
     with jax.enable_x64(True):
         assert np.array_equal(normals(KEYS[0], 3, count), gaussian(KEYS[0], 3, (count,)))
@@ -99,6 +99,6 @@ def test_words_of_a_pass_are_those_of_its_own_stream(n: int, first: int, last: i
 
 
 def test_padded_sizes_are_few_and_little_above() -> None:
-    sizes = {count: padded(count, 64) for count in range(1, 4096)}
+    sizes = {count: dealt.padded(count, 64) for count in range(1, 4096)}
     assert len(set(sizes.values())) < 60 and {sizes[count] for count in range(1, 65)} == {64}
     assert all(count <= size <= count * 1.13 for count, size in sizes.items() if count >= 64)

@@ -141,7 +141,8 @@ class Used:
 def used(monkeypatch: pytest.MonkeyPatch) -> Iterator[Used]:
     # draws of passes are made in this thread, where nothing is compiled
     monkeypatch.setattr(gathered, "ahead", lambda items: (item for item in items))
-    monkeypatch.setattr(noise_ahead, "PAIRS", 64)  # what is drawn for steps that are never made takes long here
+    for module in (gaussian_noise, noise_ahead):
+        monkeypatch.setattr(module, "PAIRS", 64)  # what is drawn for steps that are never made takes long here
     with jax.disable_jit():
         yield Used(monkeypatch)
 
@@ -184,7 +185,7 @@ def test_no_two_purposes_share_bits(name: str, used: Used) -> None:
     assert not used.shared()
     assert all(used.of(word) for word in wanted), used.purposes
     if run.method.noisy_steps:
-        assert {step for _, _, step in used.of("noise_ahead.py numbered")} >= set(range(run.steps))
+        assert {step for _, _, step in used.of("noise_ahead.py normal")} >= set(range(run.steps))
 
 
 def test_every_file_that_draws_is_looked_at() -> None:
@@ -217,7 +218,7 @@ def test_no_two_purposes_share_bits_where_gradients_come_from_a_module(batching:
     ExternalLoop(run, ((2,),)).execute(np.zeros(2), lambda point, places, keys: point + len(places),
                                    seeded_key(1))
     assert not used.shared()
-    assert {step for _, _, step in used.of("noise_ahead.py numbered")} >= set(range(run.steps))
+    assert {step for _, _, step in used.of("noise_ahead.py normal")} >= set(range(run.steps))
     assert used.of(word), used.purposes
 
 

@@ -26,7 +26,7 @@ from lastiterate.engine.samplers.reshuffled import into_fresh_blocks
 
 Patch = tuple[Any, str, Any]
 """Where, which name, and what stands there instead."""
-NOISE = noise_ahead.numbered, gaussian_noise.gaussian
+NOISE = gaussian_noise.numbered, gaussian_noise.gaussian
 """Compiled programs that draw noise, and nothing else."""
 DRAWING = gaussian_noise, cipher
 """The modules whose lines those hold."""

@@ -121,14 +121,12 @@ class Queries:
 
         **Guarantee:** a function of that record and of released numbers, of Euclidean norm at most 1.
         """
-        reached = (scores - self.biases) / self.reach
-        vectors = _of_several(reached, target, parameters) if self.several else \
-            _of_one(reached[:, 0], target, parameters)
-        gradient, hessian = vectors
-        above = np.triu_indices(self.parameters)
-        entries = hessian[:, above[0], above[1]] * np.where(above[0] == above[1], 1.0, math.sqrt(2))
-        vectors = UNIT * np.concatenate((gradient, self._weight * entries), axis=1)
-        return vectors if self._of_classes is None else self._of_classes[target][:, None] * vectors
+        reached = np.ascontiguousarray((scores - self.biases).T) / self.reach  # entries by rows: records in a row
+        gradient, hessian = (_of_several if self.several else _of_one)(reached, target, parameters)
+        first, second = np.triu_indices(self.parameters)
+        weights = self._weight * np.where(first == second, 1.0, math.sqrt(2))
+        vectors = UNIT * np.vstack((gradient, weights[:, None] * hessian))
+        return (vectors if self._of_classes is None else self._of_classes[target] * vectors).T
 
     def derivatives(self, total: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Gradient (p,) and symmetric Hessian (p, p) of a noisy sum of vectors (size,)."""
@@ -140,26 +138,23 @@ class Queries:
 
 
 def _of_one(reached: np.ndarray, target: np.ndarray, parameters: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Gradients (m, 2) and Hessians (m, 2, 2) of one output against 0."""
-    row = np.column_stack((np.clip(reached, -1, 1), np.ones(len(reached)))) / math.sqrt(2)
-    chance = expit(row @ parameters)
-    curved = (chance * (1 - chance))[:, None, None] * row[:, :, None] * row[:, None, :]
-    return (chance - target)[:, None] * row, curved
+    """Gradients (2, m) of one output against 0, and of Hessians the entries on and above the diagonal, (3, m)."""
+    row = np.stack((np.clip(reached[0], -1, 1), np.ones(reached.shape[1]))) / math.sqrt(2)
+    chance = expit(parameters @ row)
+    first, second = np.triu_indices(2)
+    return (chance - target) * row, chance * (1 - chance) * row[first] * row[second]
 
 
 def _of_several(reached: np.ndarray, target: np.ndarray, parameters: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Gradients (m, K + 1) and Hessians (m, K + 1, K + 1)."""
-    records, classes = reached.shape
-    middle = (reached.max(axis=1, keepdims=True) + reached.min(axis=1, keepdims=True)) / 2
-    row = np.clip(reached - middle, -1, 1) / math.sqrt(2)
-    chance = softmax((parameters[0] * row + parameters[1:]) / 2, axis=1)
+    """Gradients (K + 1, m), and of Hessians (K + 1, K + 1) the entries on and above the diagonal, row by row."""
+    classes, records = reached.shape
+    row = np.clip(reached - (reached.max(axis=0) + reached.min(axis=0)) / 2, -1, 1) / math.sqrt(2)
+    chance = softmax((parameters[0] * row + parameters[1:, None]) / 2, axis=0)
     residual = chance.copy()
-    residual[np.arange(records), target] -= 1
-    apart = row - (chance * row).sum(1, keepdims=True)
-    curved = np.empty((records, classes + 1, classes + 1))
-    curved[:, 0, 0] = (chance * apart**2).sum(1)
-    curved[:, 0, 1:] = curved[:, 1:, 0] = chance * apart
-    curved[:, 1:, 1:] = -chance[:, :, None] * chance[:, None, :]
-    each = np.arange(1, classes + 1)  # pyright: ignore
-    curved[:, each, each] += chance
-    return np.column_stack(((residual * row).sum(1), residual)) / 2, curved / 4
+    residual[target, np.arange(records)] -= 1
+    apart = row - (chance * row).sum(0)
+    first, second = np.triu_indices(classes)
+    biases = -chance[first] * chance[second]
+    biases[first == second] += chance
+    curved = np.vstack(((chance * apart**2).sum(0), chance * apart, biases))
+    return np.vstack(((residual * row).sum(0), residual)) / 2, curved / 4

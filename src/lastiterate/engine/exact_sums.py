@@ -29,7 +29,7 @@ from lastiterate.engine.loop import drawn_once
 from lastiterate.engine.measured import Measurable, prepare_privately
 from lastiterate.engine.model import Model, in_memory, scored_in_memory
 from lastiterate.engine.newton_rounds import calibrated
-from lastiterate.engine.prepare import arrange, linear_loss, places
+from lastiterate.engine.prepare import arrange, linear_loss, places, slots_of
 from lastiterate.engine.process import check_process
 from lastiterate.engine.structure import Described
 from lastiterate.engine.trainer import Loop, Progress
@@ -194,5 +194,5 @@ def execute_exactly(run: Run, features: Any, target: object, key: Key | None = N
     model = Model(weights, released)
     if run.calibration is None:
         return model
-    scored = scored_in_memory(run, model, features, target, absent)
+    scored = scored_in_memory(run, model, rows, labels, np.delete(slots_of(run, order), list(absent)))
     return Model(calibrated(run, weights, scored, exact_rounds(run.n, key)), released)

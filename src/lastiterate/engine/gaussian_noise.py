@@ -83,7 +83,7 @@ def gaussian(key: Key, step: Number, shape: tuple[int, ...]) -> jax.Array:
 def _pairs_of_step(key: Key, step: Number, pairs: int) -> tuple[jax.Array, ...]:
     """The first ``pairs`` of one step, (pairs,) twice."""
     def some(begin: np.uint64 | jax.Array, many: int) -> tuple[jax.Array, jax.Array]:
-        return numbered_normals(key, begin + jnp.arange(many, dtype=jnp.uint64), jnp.full(many, step, jnp.uint64))
+        return _numbered_normals(key, begin + jnp.arange(many, dtype=jnp.uint64), jnp.full(many, step, jnp.uint64))
 
     if pairs <= AT_A_TIME:
         return some(np.uint64(0), pairs)
@@ -92,24 +92,26 @@ def _pairs_of_step(key: Key, step: Number, pairs: int) -> tuple[jax.Array, ...]:
     return tuple(part.ravel()[:pairs] for part in jax.lax.map(lambda begin: some(begin, AT_A_TIME), begins))
 
 
-_padded_pairs = jax.jit(_pairs_of_step, static_argnums=2)
-
-
 def normals(key: Key, step: Number, count: int) -> np.ndarray:
-    """``gaussian(key, step, (count,))`` for who is not compiled: by a program that numbers of about as many share."""
+    """``gaussian(key, step, (count,))`` for who is not compiled, by the program that draws noise of steps."""
     pairs = (count + 1) // 2
     assert pairs < ROUND, "blocks of the counter would be used twice"
-    halves = _padded_pairs(key, step, padded(pairs, FEWEST))
-    return np.concatenate([np.asarray(part)[:pairs] for part in halves])[:count]
+    same, first = jnp.zeros(PAIRS, jnp.uint64), jnp.asarray(step, jnp.uint64)
+    drawn = [numbered(key, jnp.asarray(np.arange(begin, begin + PAIRS, dtype=np.uint64)), same, first)
+             for begin in range(0, pairs, PAIRS)]
+    return np.concatenate([np.concatenate(half)[:pairs] for half in zip(*drawn, strict=True)])[:count]
 
 
-def padded(count: int, least: int) -> int:
-    """A size from ``count`` on, and at most an eighth above it where it is above ``least``: few sizes, few programs."""
-    unit = 1 << max(0, (max(count, least) - 1).bit_length() - 4)
-    return -(-max(count, least) // unit) * unit
+@jax.jit
+def numbered(key: Key, place: jax.Array, step: jax.Array, first: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Two normals for every place of a step, ``first`` + ``step``; ``key`` (4,), or one for each of them (4, n).
+
+    The one program of all shapes: ``PAIRS`` at a time.
+    """
+    return _numbered_normals(key, place, step + first)
 
 
-def numbered_normals(key: Key, place: jax.Array, step: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _numbered_normals(key: Key, place: jax.Array, step: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Two normals for every pair of a place, below ``ROUND``, and a step."""
     return normal_pairs(lambda number: encrypted(key, place + number * np.uint64(ROUND), step))
 
@@ -135,8 +137,8 @@ def permutation(key: Key, step: Number, count: int) -> jax.Array:
 
 FARTHEST = 36.7
 """No draw of noise lies further from 0."""
-FEWEST = 2**9
-"""Pairs of normals that are drawn where fewer are asked for."""
+PAIRS = 2**15
+"""Pairs of normals that one program draws at once: half a MB, which stays in the cache with what it is made of."""
 AT_A_TIME = 2**16
 """Pairs of normals that are drawn at a time."""
 ROUND = 2**48

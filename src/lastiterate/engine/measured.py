@@ -13,6 +13,7 @@ from scipy.special import ndtri  # pyright: ignore
 from lastiterate.engine.gaussian_noise import PREPARATION, Key, stream
 from lastiterate.engine.preparation import executed, prepared
 from lastiterate.engine.preparation.eigenvalue import released_eigenvalue, top_eigenvalue
+from lastiterate.engine.preparation.in_threads import one_thread
 from lastiterate.run.measured_smoothness import largest_eigenvalue, squared_row
 from lastiterate.run.preparation import TopEigenvalue, columns
 from lastiterate.run.run import Run
@@ -50,6 +51,7 @@ def drawn_with(key: Key) -> Release:
                                                                      _key(key, number))
 
 
+@one_thread
 def prepare_privately(run: Run, data: Measurable, release: Release) -> Released:
     """What every part of the run's preparation releases, in order, each about rows as the parts before it left them (or
     about the targets)."""
@@ -62,6 +64,7 @@ def prepare_privately(run: Run, data: Measurable, release: Release) -> Released:
     return released
 
 
+@one_thread
 def settled(run: Run, features: int, released: Released, key: Key,
             blocks: Callable[[], Blocks]) -> tuple[Run, Released]:
     """The run with the step sizes that follow from its preparation, and what that released; ``blocks``: the batches

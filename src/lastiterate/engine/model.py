@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import jax
 import numpy as np
@@ -17,7 +16,7 @@ from lastiterate.engine.newton_rounds import Scored, calibrated, drawn_rounds
 from lastiterate.engine.preparation import prepared
 from lastiterate.engine.preparation.in_threads import in_threads
 from lastiterate.engine.preparation.target_mean import target_offset
-from lastiterate.engine.prepare import SLICE, check_target, checked_answers, linear_loss, places
+from lastiterate.engine.prepare import SLICE, check_target, linear_loss, places, slots_of
 from lastiterate.engine.process import check_process
 from lastiterate.engine.rows import clip_rows
 from lastiterate.engine.trainer import Progress, Trainer
@@ -55,33 +54,34 @@ def execute(run: Run, features: np.ndarray, target: object, key: Key | None = No
         return rows_of_batches(run, features, released, order)
 
     done, released = settled(run, (0, *np.shape(features))[-1], released, key, batches)
-    model = Model(Trainer(done).fit(features, target, key, progress, released, absent, keeper, initial), released)
-    return with_calibration(run, model, features, target, key, absent)
+    trainer = Trainer(done)
+    arranged = trainer.arranged(features, target, key, released, absent)
+    model = Model(trainer.trained(arranged, key, progress, keeper, initial), released)
+    return with_calibration(run, model, arranged.rows, arranged.labels,
+                            np.delete(slots_of(run, arranged.order), list(absent)), key)
 
 
-def with_calibration(run: Run, model: Model, features: np.ndarray, target: object, key: Key,
-                     absent: Sequence[int] = ()) -> Model:
-    """``model`` as the run's calibration leaves it, with Gaussian noise from the key; records are rows (m, d)."""
+def with_calibration(run: Run, model: Model, rows: np.ndarray, labels: np.ndarray, slots: np.ndarray,
+                     key: Key) -> Model:
+    """``model`` as the run's calibration leaves it, with Gaussian noise from the key, on arranged records (see
+    ``scored_in_memory``)."""
     if run.calibration is None:
         return model
-    scored = scored_in_memory(run, model, features, target, absent)
+    scored = scored_in_memory(run, model, rows, labels, slots)
     return Model(calibrated(run, model.weights, scored, drawn_rounds(key)), model.released)
 
 
-def scored_in_memory(run: Run, model: Model, features: Any, target: object, absent: Sequence[int] = ()) -> Scored:
-    """Scores and targets of rows, computed once; without the records ``absent``, which add nothing. None for a run
-    whose calibration measures nothing."""
+def scored_in_memory(run: Run, model: Model, rows: np.ndarray, labels: np.ndarray, slots: np.ndarray) -> Scored:
+    """Scores and targets of the records in ``slots`` of arranged rows (..., d + 1), in slices, computed once; none for
+    a run whose calibration measures nothing. Records that are absent add nothing and have no slot."""
     if measured(run.calibration) is None:
         return lambda: iter(())
-    rows, answers = np.asarray(features), checked_answers(run, np.asarray(target))
-    kept = np.ones(len(rows), bool)
-    kept[list(absent)] = False
-    parts = (slice(first, first + SLICE) for first in range(0, len(rows), SLICE))
+    flat, answers = rows.reshape(-1, rows.shape[-1]), labels.reshape(-1)
 
-    def one(part: slice) -> tuple[np.ndarray, np.ndarray]:
-        return scores_of_slice(run, model, rows[part][kept[part]]), answers[part][kept[part]]
+    def one(part: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return scores_of_prepared(run, model, flat[part][:, :-1]), answers[part]
 
-    pairs = list(in_threads(one, (part for part in parts if kept[part].any())))
+    pairs = list(in_threads(one, (slots[first:first + SLICE] for first in range(0, len(slots), SLICE))))
     return lambda: iter(pairs)
 
 
@@ -121,7 +121,11 @@ def scores(run: Run, model: Model, features: np.ndarray) -> np.ndarray:
 
 def scores_of_slice(run: Run, model: Model, rows: np.ndarray) -> np.ndarray:
     """The same of a few rows, in this thread."""
-    loss = linear_loss(run)
-    given = clip_rows(prepared(rows, run.prelude, model.released), loss.row_norm).astype(np.float64)
-    predictor = given @ model.weights[:, :-1].T + loss.intercept * model.weights[:, -1]
+    return scores_of_prepared(run, model, clip_rows(prepared(rows, run.prelude, model.released),
+                                                    linear_loss(run).row_norm))
+
+
+def scores_of_prepared(run: Run, model: Model, rows: np.ndarray) -> np.ndarray:
+    """The same of rows (m, d) that are prepared and clipped already, without their intercept."""
+    predictor = rows.astype(np.float64) @ model.weights[:, :-1].T + linear_loss(run).intercept * model.weights[:, -1]
     return predictor + target_offset(run, model.released)

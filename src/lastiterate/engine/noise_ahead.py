@@ -16,13 +16,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lastiterate.engine.gaussian_noise import NOISE, Key, Number, gaussian, numbered_normals, stream, streams
+from lastiterate.engine.gaussian_noise import NOISE, PAIRS, Key, Number, gaussian, numbered, stream, streams
 
 Draws = Callable[[int, int, int, tuple[int, ...]], np.ndarray]
 """Noise of the sums of steps first .. last - 1 for parameters of a shape; padded to as many steps as the third says."""
-PAIRS, LONGEST = 2**15, 512
-"""Pairs of numbers that are drawn at once, half a MB, which stays in the cache with what it is made of; and steps at
-most that are made with them at once."""
+LONGEST = 512
+"""Steps at most that are made with numbers that were drawn at once."""
 MODELS_AT_ONCE = 2**22
 """Numbers that are drawn at once for many models."""
 
@@ -125,12 +124,6 @@ def _blocks(pairs: int, many: int, count: int) -> tuple[jax.Array, jax.Array]:
     number = np.arange(count, dtype=np.uint64)
     with jax.enable_x64(True):
         return jnp.asarray(number % np.uint64(pairs)), jnp.asarray(number // np.uint64(pairs) % np.uint64(many))
-
-
-@jax.jit
-def numbered(key: Key, place: jax.Array, step: jax.Array, first: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Two normals for every place of a step, by one program for all shapes; ``key`` (4,), or one for each (4, n)."""
-    return numbered_normals(key, place, step + first)
 
 
 def _arranged(halves: tuple[jax.Array, jax.Array], lead: tuple[int, ...], shape: tuple[int, ...]) -> np.ndarray:

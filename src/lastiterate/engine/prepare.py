@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,6 +22,14 @@ from lastiterate.run.run import Run
 
 SLICE = 512
 """Rows that are prepared at once, so that no second copy of the data is ever made."""
+
+
+class Arranged(NamedTuple):
+    """What ``arrange`` makes of records, and their places in the run's one secret order, (n,), where it draws one."""
+
+    rows: np.ndarray
+    labels: np.ndarray
+    order: np.ndarray | None
 
 
 def hidden(run: Run) -> bool:
@@ -94,6 +102,11 @@ def prepared_slices(run: Run, features: Any, released: tuple[np.ndarray, ...]) -
     return in_threads(one, (slice(first, first + SLICE) for first in range(0, len(features), SLICE)))
 
 
+def slots_of(run: Run, places: np.ndarray | None) -> np.ndarray:
+    """Where ``arrange`` puts every record, (n,), among all slots in a row."""
+    return sampler_of(run.batching, run.n, AT_ONCE).layout.slot(np.arange(run.n) if places is None else places)
+
+
 def arrange(run: Run, features: np.ndarray, target: object, places: np.ndarray | None = None,
             released: tuple[np.ndarray, ...] = (), absent: Sequence[int] = ()) -> tuple[np.ndarray, np.ndarray]:
     """Rows (blocks, chunks, m, d + 1) float32, prepared, clipped, with their intercept; targets (blocks, chunks, m).
@@ -113,7 +126,7 @@ def arrange(run: Run, features: np.ndarray, target: object, places: np.ndarray |
         raise InputError("features", f"must have the run's n = {run.n} rows", shape[0])
     if offset := target_offset(run, released):
         answers = (answers - offset).astype(answers.dtype)
-    slots = plan.slot(np.arange(run.n) if places is None else places)
+    slots = slots_of(run, places)
     rows = aligned_zeros((plan.slots, columns(run.prelude[:len(released)], shape[1]) + 1), np.dtype(np.float32))
     for part, mapped in prepared_slices(run, features, released):
         rows[slots[part], :-1] = mapped

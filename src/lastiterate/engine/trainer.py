@@ -26,7 +26,7 @@ from lastiterate.engine.many_models import Models
 from lastiterate.engine.methods import solver_of
 from lastiterate.engine.noise_ahead import Draws, NoiseAhead
 from lastiterate.engine.objective import Objective
-from lastiterate.engine.prepare import arrange, hidden, linear_loss, places
+from lastiterate.engine.prepare import Arranged, arrange, hidden, linear_loss, places
 from lastiterate.engine.process import check_process
 from lastiterate.engine.program import StepProgram
 from lastiterate.errors import InputError
@@ -158,9 +158,20 @@ class Trainer:
         """
         check_process()
         key = fresh_key() if key is None else key
+        return self.trained(self.arranged(features, target, key, released, absent), key, progress, keeper, initial)
+
+    def arranged(self, features: np.ndarray, target: object, key: Key, released: tuple[np.ndarray, ...] = (),
+                 absent: Sequence[int] = ()) -> Arranged:
+        """The records as ``trained`` reads them; parameters as in ``fit``."""
         with jax.enable_x64(True):
             order = places(self.run, key)
-            rows, labels = arrange(self.run, features, target, order, released, absent)
+        return Arranged(*arrange(self.run, features, target, order, released, absent), order)
+
+    def trained(self, arranged: Arranged, key: Key, progress: Progress | None = None, keeper: Keeper | None = None,
+                initial: np.ndarray | None = None) -> np.ndarray:
+        """``fit`` on records that are arranged by the same key; they stay as they are."""
+        rows, labels, order = arranged
+        with jax.enable_x64(True):
             if (solver := solver_of(self.run)) is not None:
                 return solver.one(self.run, rows, labels, key, progress)
             data: Any = jax.device_put(rows, may_alias=True), jnp.asarray(labels)

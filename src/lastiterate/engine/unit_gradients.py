@@ -59,8 +59,9 @@ def measurable(run: Run, data: UnitRecords) -> Measurable:
 
 
 def arrange_units(run: Run, data: UnitRecords, order: np.ndarray | None,
-                  released: tuple[np.ndarray, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """Like ``arrange``, with an axis of places behind that of records; empty places and empty slots are 0."""
+                  released: tuple[np.ndarray, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Like ``arrange``, with an axis of places behind that of records; empty places and empty slots are 0. And where
+    every row lies among all places."""
     loss, many = linear_loss(run), run.rows_per_record
     plan = sampler_of(run.batching, run.n, at_once(run)).layout
     slots = plan.slot(np.arange(run.n) if order is None else order)
@@ -77,7 +78,7 @@ def arrange_units(run: Run, data: UnitRecords, order: np.ndarray | None,
     rows[where, -1] = loss.intercept
     labels = np.zeros(plan.slots * many, answers.dtype)
     labels[where] = answers
-    return rows.reshape(*plan.shape, many, -1), labels.reshape(*plan.shape, many)
+    return rows.reshape(*plan.shape, many, -1), labels.reshape(*plan.shape, many), where
 
 
 def at_once(run: Run) -> int:
@@ -104,10 +105,10 @@ def execute_units(run: Run, data: UnitRecords, key: Key | None = None, progress:
         run = run.stabilised(np.linalg.eigvalsh(released[-1]).tolist())
     with jax.enable_x64(True):
         order, trainer = places(run, key), Trainer(run)
-        rows, labels = arrange_units(run, data, order, released)
+        rows, labels, where = arrange_units(run, data, order, released)
         arranged: Any = jax.device_put(rows, may_alias=True), jnp.asarray(labels)
         if order is None:
             arranged = drawn_once(trainer.loop.program, arranged, key)
         model = Model(trainer.loop.execute(trainer.zero(rows), arranged, key, progress, keeper), released)
-    return with_calibration(run, model, *data.flat, key)
+    return with_calibration(run, model, rows, labels, where, key)
 

@@ -1,8 +1,9 @@
 """Slices of rows in as many threads as there are processors, with one thread of BLAS in each.
 
 BLAS has threads of its own, which wait for each other in busy loops at every small product: two and a half times the
-processor's time for slices of 512 rows, and other last bits for other numbers of processors. OpenBLAS takes the limit
-from the main thread alone; where slices are prepared from another, products keep BLAS's own threads and their bits.
+processor's time for slices of 512 rows, many times that for the eigenvectors of a matrix where other processes run,
+and other last bits for other numbers of processors. OpenBLAS takes the limit from the main thread alone; where slices
+are prepared from another, products keep BLAS's own threads and their bits.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ContextDecorator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from threading import Lock
@@ -23,7 +25,7 @@ Found = TypeVar("Found")
 
 
 @dataclass
-class _OneThread:
+class _OneThread(ContextDecorator):
     """While anybody is inside, BLAS has one thread; whoever leaves last gives it back what it had."""
 
     lock: Lock = field(default_factory=Lock)
@@ -43,7 +45,7 @@ class _OneThread:
                 self.limit.restore_original_limits()
 
 
-_one_thread = _OneThread()
+one_thread = _OneThread()
 
 
 @lru_cache(maxsize=1)
@@ -55,7 +57,7 @@ def in_threads(work: Callable[[Item], Found], items: Iterable[Item]) -> Iterator
     """``work`` of every item, in their order; as many are under way as there are processors, and one more is ready."""
     many = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     waiting: deque[Future[Found]] = deque()
-    with _one_thread, ThreadPoolExecutor(many, "lastiterate-prepares") as threads:
+    with one_thread, ThreadPoolExecutor(many, "lastiterate-prepares") as threads:
         try:
             for item in items:
                 waiting.append(threads.submit(work, item))

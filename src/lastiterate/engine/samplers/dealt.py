@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lastiterate.engine.gaussian_noise import ORDER, Key, Number, padded, stream
+from lastiterate.engine.gaussian_noise import ORDER, Key, Number, stream
 from lastiterate.engine.gaussian_noise import words as words_of
 
 DIGIT = 16
@@ -53,6 +53,12 @@ def words(key: Key, first: int, last: int, n: int) -> Iterator[np.ndarray]:
             drawn = [np.asarray(part) for part in _of_passes(order, np.uint64(begin), many, pairs)]
         for one, two in zip(*(part[:last - begin, :half] for part in drawn), strict=True):
             yield np.concatenate((one, two))[:n]
+
+
+def padded(count: int, least: int) -> int:
+    """A size from ``count`` on, and at most an eighth above it where it is above ``least``: few sizes, few programs."""
+    unit = 1 << max(0, (max(count, least) - 1).bit_length() - 4)
+    return -(-max(count, least) // unit) * unit
 
 
 def in_order(numbers: np.ndarray, largest: int = 2**64 - 1) -> np.ndarray:
