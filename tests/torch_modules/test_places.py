@@ -8,6 +8,7 @@ import torch
 
 import lastiterate as li
 from lastiterate.engine.gaussian_noise import seeded_key
+from lastiterate.torch import record_positions
 from lastiterate.torch.contributions import Stored
 from lastiterate.torch.gradient_sums import as_theta, full_precision
 from lastiterate.torch.grid_sums import exactly
@@ -160,4 +161,35 @@ def test_sizes_that_round_otherwise_are_found():
     assert uneven.holds(32) and list(uneven.cut(40)) == [(32, 32), (32, 8)]
     silent = Places([(lambda records: {"w": Stored(records[0]), "mask": Stored(0 * records[0])}, (first,))], 4)
     assert not silent.holds(4), "a gradient that is 0 for all made-up records says nothing of others"
-    assert list(Places([(lambda records: {}, (first,))], 32).cut(70)) == [(32, 32), (32, 32), (16, 6)]
+
+
+def test_a_size_is_tried_once_empty_places_have_cost_as_much(monkeypatch):
+    """All sums are the same with any of them, so that it is a matter of time."""
+    tried = list[int]()
+
+    def places(overhead):
+        monkeypatch.setattr(record_positions, "OVERHEAD", overhead)
+        tried.clear()
+        return Places([(lambda records: tried.append(len(records[0])) or {"w": Stored(records[0])},
+                        (torch.randn(2, 5),))], 32).within(32)
+
+    given = places(0)
+    assert [list(given.cut(70)) for _ in range(3)] == [[(32, 32), (32, 32), (size, 6)] for size in (32, 16, 16)]
+    assert tried == [32] * 2 + [16] * 2, "two turns of the one trial; 16 places were empty twice"
+    given = places(2**20)
+    assert all(list(given.cut(6)) == [(32, 6)] for _ in range(100)) and tried == [32] * 2
+
+
+@pytest.mark.parametrize("spoilt", [False, True], ids=["all count", "one does not"])
+def test_sums_do_not_depend_on_empty_places(spoilt):
+    """To the bit: so a run that goes on from a checkpoint may try its sizes anew."""
+    module = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(81, 20), torch.nn.Linear(20, 3))
+    summed, cpu = prepare(RUN, module, LOSS, (X, Y)).summed, torch.device("cpu")
+    if spoilt:
+        summed = replace(summed, loss=lambda out, y: LOSS(out, y) * torch.where(y == Y[3], torch.inf, 1.0))
+    named = summed.parameters.tensors(as_theta(summed.parameters.vector(module), cpu), summed.dtype)
+    with full_precision(cpu):
+        small, large = (summed.sums(named, {}, (torch.tensor(X[at]), torch.tensor(Y[at])), None, 11)
+                        for at in ([*range(11), *[0] * more] for more in (5, 21)))
+    assert any(part.any() for part in small.values())
+    assert all(torch.equal(part, large[name]) for name, part in small.items())

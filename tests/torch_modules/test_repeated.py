@@ -47,6 +47,7 @@ def test_a_run_that_repeats_releases_the_same_bits(name, module, run, monkeypatc
     made = list[Repeated]()
     monkeypatch.setattr(module_training, "Repeated", lambda steps: made.append(Repeated(steps)) or made[-1])
     prepared = module_training.prepare(run, module, cross_entropy, (X, Y))
+    monkeypatch.setattr(repeated, "OFTEN", 100)
     plain = prepared.execute(seeded_key(1))
     monkeypatch.setattr(repeated, "OFTEN", 1)
     assert np.array_equal(prepared.execute(seeded_key(1)), plain)
@@ -67,7 +68,35 @@ def test_a_trace_that_gives_other_bits_is_not_used():
     assert repeated.traced_on(lambda own, held, records: {"found": own["w"] + records[0]}, *given) is not None
 
 
-@pytest.mark.parametrize("steps, traced", [(0, 50), (30, 50), (400, 1), (150, 1)])
+def traced_alone(function):
+    """What a trace gives at other numbers than those it was made with, or None."""
+    found = repeated.traced_on(lambda own, held, records: function(own["w"], records[0]), {"w": torch.ones(3)}, {},
+                               (torch.zeros(3),))
+    return None if found is None else [part.tolist() for part in found[0](torch.full((3,), 2.0), torch.ones(3))]
+
+
+def test_what_python_could_decide_by_is_not_traced():
+    """Numbers that leave the tensors, shapes that follow from them, and numbers that become constants of the trace."""
+    assert traced_alone(lambda w, x: w if (w > 0).all() else x) is None
+    assert traced_alone(lambda w, x: w * float(w.sum())) is None
+    assert traced_alone(lambda w, x: w if torch.equal(w, torch.full((3,), 2.0)) else x) is None
+    assert traced_alone(lambda w, x: w[torch.nonzero(w)].sum()) is None
+    assert traced_alone(lambda w, x: w * torch.tensor(w.tolist())) is None
+    assert traced_alone(lambda w, x: w + torch.from_numpy(x.numpy().copy())) is None
+    assert traced_alone(lambda w, x: w + torch.from_numpy(w.numpy().copy())) is None
+
+
+def test_a_trace_repeats_what_is_written_in_place_and_what_has_several_results():
+    def function(w, x):
+        held = w.clone()
+        held[1:].mul_(3).add_(x[1:])
+        largest, at = held.max(0)
+        return [held.view(3, 1), largest, at, torch.ones(2), *torch.linalg.qr(torch.outer(held, held) + torch.eye(3))]
+
+    assert traced_alone(function) == [part.tolist() for part in function(torch.full((3,), 2.0), torch.ones(3))]
+
+
+@pytest.mark.parametrize("steps, traced", [(0, 12), (20, 12), (400, 1), (30, 1)])
 def test_a_form_is_traced_when_enough_repetitions_are_expected(steps, traced, monkeypatch):
     """Of a long run at once; of a short one, or where nothing is known of the run, when it came often; and once."""
     tried, calls = list[int](), list[int]()
@@ -84,5 +113,5 @@ def test_a_form_that_comes_seldom_is_not_traced(monkeypatch):
     monkeypatch.setattr(repeated, "traced_on", lambda *given: tried.append(len(given[-1][0])))
     again = Repeated(400)
     for k in range(400):
-        again(lambda own, held, records: own, torch.ones(3), {}, (torch.zeros(3 if k % 20 == 10 else 2),))
+        again(lambda own, held, records: own, torch.ones(3), {}, (torch.zeros(3 if k % 50 == 40 else 2),))
     assert tried == [2]

@@ -6,7 +6,8 @@ the chunk (Goodfellow 2015, arXiv:1510.01799; Rochette, Manoel, Tramel 2019, arX
 the traced loss, a to d by adding zeros to the outputs and differentiating by them.
 
 A convolution whose kernel is used once is the same product with the patches of its input (Rochette et al., section 3):
-its gradients are materialised, but by one batched matrix product. All others are differentiated record by record.
+its gradients are materialised, but by one batched matrix product. Of a table that is read once (``lookup``) they are
+kept in the rows that a record reads. All others are differentiated record by record.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax.extend import core
 
 from lastiterate.engine.convolution import kernel_gradient, small
+from lastiterate.engine.lookup import Lookup, Rows, lookup
 from lastiterate.engine.traced import Tag, Walk, alone, inlined, program
 from lastiterate.run.facts import CHUNK
 
@@ -52,7 +54,23 @@ class Convolution:
         return jax.vmap(lambda values, slope: kernel_gradient(values, slope, self.size, self.params))(inputs, slopes)
 
 
-Layer = Dense | Convolution
+Layer = Dense | Convolution | Lookup
+
+
+class Outer(NamedTuple):
+    """Gradients by a matrix as outer products of ``left`` (m, rows) and ``right`` (m, columns)."""
+
+    left: jax.Array
+    right: jax.Array
+
+    def total(self, shape: tuple[int, ...], dtype: Any) -> jax.Array:
+        """Their sum, a matrix of that ``shape``."""
+        left, right = (part.astype(dtype) for part in self)
+        return jnp.matmul(left.T, right, precision="highest").reshape(shape)
+
+
+Apart = dict[int, Outer | Rows]
+"""By numbers of arrays: gradients that are never materialised, every part with a row for each record."""
 
 
 def layers_of(jaxpr: Any, count: int) -> dict[int, Layer]:
@@ -91,6 +109,8 @@ def _layer(eqn: Any, held: Sequence[Tag | None], tag: Tag) -> Layer | None:
         axes, batched = eqn.params["dimension_numbers"]
         if not any(batched) and len(axes[0]) == 1 and len(other.shape) == 1 and len(eqn.invars[place].aval.shape) == 2:
             return Dense(axes[place][0] ^ tag[1], shape)
+    if (place, tag[1]) == (0, 0) and (read := lookup(eqn, weight.shape)) is not None:
+        return read
     if eqn.primitive.name == "conv_general_dilated" and (place, tag[1]) == (1, 0) and other is not None:
         spec = eqn.params["dimension_numbers"]
         alone = other.shape[spec.lhs_spec[0]] == 1
@@ -120,23 +140,20 @@ def clipped_sum(loss: PerRecord, clip: float | None, params: object, records: tu
     summed in float64, scaled gradients stay below the clip after rounding, and the sum has at
     least single precision, whatever that of the parameters.
     """
-    sums, factors = clipped_parts(loss, clip, params, records, real, copies, counts)
-    products = {i: jnp.matmul(left.T, right, precision="highest") for i, (left, right) in factors.items()}
-    return assembled(params, sums | products)
+    return assembled(params, *clipped_parts(loss, clip, params, records, real, copies, counts))
 
 
-def assembled(params: object, arrays: dict[int, jax.Array]) -> Any:
-    """Arrays by their numbers, structured like ``params``."""
-    return jax.tree.unflatten(jax.tree.structure(params), [arrays[i] for i in range(len(arrays))])
-
-
-Factors = dict[int, tuple[jax.Array, jax.Array]]
-"""Of every array that a dense layer multiplies with: matrices (m, rows) and (m, columns), whose product is the sum."""
+def assembled(params: object, sums: dict[int, jax.Array], apart: Apart, dtype: Any = None) -> Any:
+    """Sums by the numbers of their arrays, structured like ``params``; what is kept apart is added in ``dtype``, or in
+    its own precision."""
+    leaves, tree = jax.tree.flatten(params)
+    every = sums | {i: part.total(leaves[i].shape, dtype or part[1].dtype) for i, part in apart.items()}
+    return jax.tree.unflatten(tree, [every[i] for i in range(len(leaves))])
 
 
 def clipped_parts(loss: PerRecord, clip: float | None, params: object, records: tuple[Any, ...], real: jax.Array,
-                  copies: int = 1, counts: jax.Array | None = None) -> tuple[dict[int, jax.Array], Factors]:
-    """``clipped_sum`` by numbers of arrays: sums, and for dense layers the factors of what would be one."""
+                  copies: int = 1, counts: jax.Array | None = None) -> tuple[dict[int, jax.Array], Apart]:
+    """``clipped_sum`` by numbers of arrays: sums, and what is kept apart instead."""
     leaves = jax.tree.leaves(params)
     first = jax.tree.map(lambda a: a[0], records)
     closed, _ = program(loss, params, *first)
@@ -166,8 +183,10 @@ def clipped_parts(loss: PerRecord, clip: float | None, params: object, records: 
         each = {i: values.reshape(-1, copies, *values.shape[1:]).mean(1) for i, values in each.items()}
         each |= {i: layer.means(inputs[i], slopes[i], copies)
                  for i, layer in layers.items() if isinstance(layer, Dense)}
+    rows = {i: layer.gradients(inputs[i], slopes[i]).merged(copies) for i, layer in layers.items()
+            if isinstance(layer, Lookup)}
     squares = sum((_squares(slopes[i]) * _squares(inputs[i]) for i in dense), jnp.zeros(real.shape, jnp.float64))
-    squares = sum(map(_squares, each.values()), squares)
+    squares = sum(map(_squares, (*each.values(), *(part.values for part in rows.values()))), squares)
     norms = jnp.sqrt(squares)
     # what is not clipped is added as it is, so that sums of so many must be numbers of the precision they have
     most = math.inf if clip is not None else min(float(jnp.finfo(_wide(leaf)).max) for leaf in leaves) / (2 * CHUNK)  # pyright: ignore
@@ -176,15 +195,18 @@ def clipped_parts(loss: PerRecord, clip: float | None, params: object, records: 
     scale = jnp.where(counted, jnp.minimum(1.0, bound / jnp.maximum(norms, 1e-300)), 0.0)
     scale = scale if counts is None else scale * counts
     scale = jnp.where(scale < TINY, 0.0, scale)
-    factors: Factors = {}
+    apart: Apart = {}
     for i, layer in dense.items():
         left, right = _summable(slopes[i], counted), _summable(inputs[i], counted)
         left = left * scale.astype(left.dtype)[:, None]
         left = jnp.where(jnp.abs(left) < TINY, 0.0, left)  # rounded there, and multiplied by what may be large
-        factors[i] = (left, right) if layer.inner else (right, left)
+        apart[i] = Outer(left, right) if layer.inner else Outer(right, left)
+    for i, part in rows.items():
+        values = _summable(part.values, counted)
+        apart[i] = Rows(part.numbers, values * scale.astype(values.dtype)[:, None, None])
     summable = {i: _summable(leaf, counted) for i, leaf in each.items()}
     return {i: jnp.einsum("m,m...->...", scale.astype(leaf.dtype), leaf, precision="highest")  # pyright: ignore
-            for i, leaf in summable.items()}, factors
+            for i, leaf in summable.items()}, apart
 
 
 def _wide(values: jax.Array) -> Any:

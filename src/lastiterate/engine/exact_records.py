@@ -89,7 +89,7 @@ class ExactRecords:
     def chunk_sum(self, theta: jax.Array, chunk: tuple[Any, ...]) -> jax.Array:
         """Sum of the rounded gradients of the real records, (size,) float64, a multiple of the grid."""
         read = partial(self._read, self.form.arrays(theta, exact=False))
-        return one_by_one(lambda one: ({0: read(one)}, {}), chunk)[0] if self.alone else read(chunk)
+        return one_by_one(lambda one: ({0: read(one)}, {}), chunk)[0][0] if self.alone else read(chunk)
 
     def _read(self, arrays: list[Any], chunk: tuple[Any, ...]) -> jax.Array:
         records, real = real_records(chunk)

@@ -77,7 +77,8 @@ class PerExample:
         """Sum of the (clipped) gradients of the real records, (size,) float64."""
         arrays = self.form.arrays(theta, exact=self.exact)
         if self.alone:
-            return self.form.vector(assembled(arrays, one_by_one(partial(self._read, clipped_parts, arrays), chunk)))
+            parts = one_by_one(partial(self._read, clipped_parts, arrays), chunk)
+            return self.form.vector(assembled(arrays, *parts, jnp.float64))
         return jnp.where((chunk[-1] > 0).any(), self.form.vector(self._read(clipped_sum, arrays, chunk)), 0.0)
 
     def _read(self, how: Callable[..., Any], arrays: object, chunk: tuple[Any, ...]) -> Any:

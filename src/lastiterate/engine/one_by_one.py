@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lastiterate.engine.dense import Convolution, Factors, layers_of
+from lastiterate.engine.dense import Apart, Convolution, layers_of
 from lastiterate.engine.operations import equations
 from lastiterate.engine.parameter_form import Form
 from lastiterate.engine.prepare import batches_move, hidden_state
@@ -30,14 +30,12 @@ LARGE = 2**13
 WHOLE = (jax.lax.DotAlgorithmPreset.DEFAULT, jax.lax.DotAlgorithmPreset.F64_F64_F64)
 """Ways to multiply that keep all of double precision; every other one that has a name rounds what it is given."""
 
-Parts = tuple[dict[int, jax.Array], Factors]
+Parts = tuple[dict[int, jax.Array], Apart]
 
 
-def one_by_one(read: Callable[[Any], Parts], chunk: tuple[Any, ...]) -> dict[int, jax.Array]:
-    """Sums in float64 of what ``read`` makes of chunks of one record, over a chunk up to its last real record.
-
-    Factors of dense layers, a row for each record, are multiplied in float64 at the end.
-    """
+def one_by_one(read: Callable[[Any], Parts], chunk: tuple[Any, ...]) -> Parts:
+    """Sums in float64 of what ``read`` makes of chunks of one record, over a chunk up to its last real record; and what
+    is kept apart, a row for each record."""
     real = chunk[-1] > 0
     end = jnp.max(jnp.where(real, jnp.arange(len(real)) + 1, 0))
 
@@ -45,16 +43,14 @@ def one_by_one(read: Callable[[Any], Parts], chunk: tuple[Any, ...]) -> dict[int
         return read(jax.tree.map(lambda a: jax.lax.dynamic_slice_in_dim(a, i, 1), chunk))
 
     def add(i: jax.Array, held: Parts) -> Parts:
-        sums, factors = single(i)
+        sums, apart = single(i)
         return (jax.tree.map(lambda total, own: total + own.astype(jnp.float64), held[0], sums),
-                jax.tree.map(lambda rows, own: jax.lax.dynamic_update_slice_in_dim(rows, own, i, 0), held[1], factors))
+                jax.tree.map(lambda rows, own: jax.lax.dynamic_update_slice_in_dim(rows, own, i, 0), held[1], apart))
 
-    sums, factors = jax.eval_shape(single, 0)
+    sums, apart = jax.eval_shape(single, 0)
     begin = (jax.tree.map(lambda a: jnp.zeros(a.shape, jnp.float64), sums),
-             jax.tree.map(lambda a: jnp.zeros((len(real), *a.shape[1:]), a.dtype), factors))
-    sums, factors = jax.lax.fori_loop(0, end, add, begin)
-    return sums | {i: jnp.matmul(left.astype(jnp.float64).T, right.astype(jnp.float64))
-                   for i, (left, right) in factors.items()}
+             jax.tree.map(lambda a: jnp.zeros((len(real), *a.shape[1:]), a.dtype), apart))
+    return jax.lax.fori_loop(0, end, add, begin)
 
 
 def arithmetic(run: Run, loss: RecordLoss, form: Form, records: tuple[Any, ...]) -> tuple[bool, bool]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+from torch.utils._pytree import register_pytree_node
 
 TINY = 2.0**-126
 """Smaller scales are subnormal in single precision, where rounding could double them; 0 instead."""
@@ -133,6 +134,11 @@ class Rows(Held):
 
 
 Contribution = Stored | Outer | Rows
+# nested tensors, as traces know them
+register_pytree_node(Stored, lambda one: (list(one.parts), None), lambda parts, _: Stored(*parts))
+register_pytree_node(Outer, lambda one: (list(one.parts), None), lambda parts, _: Outer(*parts))
+register_pytree_node(Rows, lambda one: ([one.numbers, one.values], one.count), lambda parts, count: Rows(
+    *parts, count=count))
 
 
 def squared(values: torch.Tensor) -> torch.Tensor:
@@ -150,11 +156,11 @@ def in_parts(flat: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
 
 def summable(values: torch.Tensor, counted: int | torch.Tensor) -> torch.Tensor:
-    """The records that count, (m, entries): the first ``counted``, or those that a tensor (m,) names, others 0.
+    """The records that count: the first ``counted``, or of the first records those that a tensor names, others 0.
 
     0 times infinity would be no number.
     """
     flat = values.reshape(values.shape[0], -1)
     if isinstance(counted, int):
         return flat[:counted]
-    return torch.where(counted[:, None], flat, 0.0)
+    return torch.where(counted[:, None], flat[:len(counted)], 0.0)

@@ -38,6 +38,7 @@ from lastiterate.torch.unwritten_tensors import Unwritten
 
 Loss = Callable[..., torch.Tensor]
 """``loss(output, *rest of the record)``: one number for one record."""
+Measured = tuple[dict[str, Contribution], torch.Tensor]
 CLIP_SHRINK = 1 - 2.0**-18
 """Gradients are scaled to this fraction of the clip: more than rounding the scaled entries can add."""
 
@@ -112,10 +113,8 @@ class PerRecord:
     def sums(self, trained: State, constants: State, records: tuple[Any, ...], real: torch.Tensor | None = None,
              used: int | None = None) -> State:
         """Sums by name, (entries,) each, in the run's own units; ``used``: of the first so many records only."""
-        gradients = self.contributions(trained, constants, records)
-        # the run's parameters are w / scale: their gradient is scale times that by w, and its norm is what is clipped
-        scales = dict(zip(self.parameters.names, self.parameters.scales, strict=True))
-        squares = torch.stack([gradients[name].squares() * factor**2 for name, factor in scales.items()]).sum(0)
+        gradients, squares = self._measured(trained, constants, records)
+        scales = self.scales
         # what is not clipped is added as it is, so that sums of so many must be numbers of that precision
         most = torch.finfo(self.dtype).max / (2 * CHUNK) if self.clip is None else math.inf
         counted = among(torch.isfinite(squares) & (squares.sqrt() <= most), real, used)
@@ -124,7 +123,7 @@ class PerRecord:
         scale = self.weighted(scale, records)
         scale = torch.where(counted & (scale >= TINY), scale, 0.0)
         first = len(counted) if used is None else used
-        kept = first if real is None and bool(counted[:first].all()) else counted
+        kept = first if real is None and bool(counted[:first].all()) else counted[:first]
         sums = {name: gradients[name].total(scale, kept, wide=self.wide) for name in scales}
         return {name: sums[name] if factor == 1 else sums[name].to(torch.float64) * factor
                 for name, factor in scales.items()}
@@ -135,13 +134,26 @@ class PerRecord:
             return scale
         return scale * torch.tensor(self.weights, dtype=torch.float64, device=scale.device)[records[1].long()]
 
+    @cached_property
+    def scales(self) -> dict[str, float]:
+        """The run's parameters are w / scale: their gradient is scale times that by w, and its norm is what is clipped.
+        """
+        return dict(zip(self.parameters.names, self.parameters.scales, strict=True))
+
     def contributions(self, trained: State, constants: State, records: tuple[Any, ...]) -> dict[str, Contribution]:
         """Per-record gradients of the records (m, ...), by the module's own parameters."""
-        records = in_precision(records, self.dtype)
-        compute = self._slopes if self.repeated is None else partial(self.repeated, self._slopes)
+        return self._measured(trained, constants, records)[0]
+
+    def _measured(self, trained: State, constants: State, records: tuple[Any, ...]) -> Measured:
+        """Per-record gradients, and their squared norms in the run's own units, (m,) float64."""
+        compute = self._gradients if self.repeated is None else partial(self.repeated, self._gradients)
         tracked = Unwritten(constants | trained)
-        slopes, each, inputs = compute(trained, constants, records)
+        found = compute(trained, constants, in_precision(records, self.dtype))
         tracked.check()
+        return found
+
+    def _gradients(self, trained: State, constants: State, records: tuple[Any, ...]) -> Measured:
+        slopes, each, inputs = self._slopes(trained, constants, records)
         gradients: dict[str, Contribution] = {name: Stored(values) for name, values in each.items()}
         for layer in self.layers:
             pair = (as_precise(given[layer.names[0]], self.dtype) for given in (inputs, slopes))
@@ -150,7 +162,8 @@ class PerRecord:
             else:
                 of_copies = layer.contributions(*(values.flatten(0, 1) for values in pair))
                 gradients |= {name: each.merged(self.drawing.copies) for name, each in of_copies.items()}
-        return gradients
+        squares = [gradients[name].squares() * factor**2 for name, factor in self.scales.items()]
+        return gradients, torch.stack(squares).sum(0)
 
     def _slopes(self, trained: State, constants: State, records: tuple[Any, ...]) -> tuple[State, State, State]:
         """Derivatives by what layers answer, by all other parameters, and what layers were given: of every record."""

@@ -10,6 +10,7 @@ order shows in the last bits of nearly every sum; so made-up records say beforeh
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -22,6 +23,8 @@ TRIES = 4
 """Pairs of made-up records, each at parameters of its own: few sums of a small module reach its gradients."""
 STEP = 16
 """Sizes of chunks are multiples of this, or the largest one."""
+OVERHEAD = 2**20
+"""Numbers of contributions that cost about as much as what Python does for a chunk."""
 Contributions = Callable[[Any], dict[str, Contribution]]
 """From records (m, ...) to what they contribute."""
 
@@ -37,6 +40,7 @@ class Places:
     def __init__(self, tries: Sequence[tuple[Contributions, Any]], most: int) -> None:
         self._tries, self.most = tries, most
         self._known = dict[int, bool]()
+        self._empty, self._numbers = Counter[int](), 0  # empty places by sizes; numbers that a record contributes
         self._bits = dict[tuple[int, int], list[torch.Tensor]]()
 
     def holds(self, size: int) -> bool:
@@ -56,9 +60,16 @@ class Places:
         chunks = -(-count // self.most)
         while count > 0:
             wanted = min(self.most, -(-count // (chunks * STEP)) * STEP)
-            size = wanted if self.holds(wanted) else self.most
+            size = wanted if self._worth(wanted) and self.holds(wanted) else self.most
             yield size, min(count, size)
             count, chunks = count - size, max(1, chunks - 1)
+
+    def _worth(self, size: int) -> bool:
+        """Whether the places that chunks of the largest size have left empty, where this one was wanted, have cost as
+        much as its trial does."""
+        self._empty[size] += self.most - size
+        trial = 2 * len(self._tries) * (OVERHEAD + size * self._numbers)
+        return size in self._known or self._empty[size] * self._numbers >= trial
 
     def _tried(self, size: int, which: int) -> bool:
         contributions, pair = self._tries[which]
@@ -68,6 +79,7 @@ class Places:
             records = tree_map(lambda a, at=places: a.index_select(0, at.to(a.device)), pair)
             given = contributions(records)
             parts = [part for each in given.values() for part in (*each.parts, each.squares())]
+            self._numbers = sum(part[0].numel() for part in parts)
             # rows of the first record, and of the second
             turns.append([[part[number ^ turn::2] for part in parts] for number in range(2)])
             if size > 1 and not all(bool(each.squares().any()) for each in given.values()):

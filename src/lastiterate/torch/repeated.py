@@ -9,15 +9,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
-from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
 from lastiterate.torch.parameters import State
+from lastiterate.torch.recorded import recorded
 
-OFTEN = 50
+OFTEN = 12
 """Repetitions that gain about as much time as a trace takes, where a chunk has little to compute; where it has more, a
 trace takes longer, so that twice as many are asked for where they are only expected."""
 SMALL = 2**22
@@ -30,7 +31,8 @@ class Repeated:
     """What ``compute`` gives, which is a function of the numbers of its arguments and of nothing else.
 
     **Guarantee:** the bits are those of ``compute``: the same operations in the same order, compared on made-up records
-    once for every form. No number of a record is in a trace. What cannot be traced, such as code that looks at a
+    once for every form, at parameters and records other than those they were written down for. No number of a record is
+    in a trace. What cannot be traced, such as code that looks at a
     number before it decides, is computed as it is written, every time.
     """
 
@@ -73,23 +75,30 @@ def traced_on(compute: Computed, trained: State, constants: State, records: tupl
         return tuple(tensors)
 
     try:
-        graph = make_fx(flat)(*leaves)
-        pairs = zip(graph(*leaves), flat(*leaves), strict=True)
+        again, others = recorded(flat, leaves), tree_leaves((tree_map(beside, trained), constants,
+                                                             tree_map(partial(made_like, seed=3), records)))
+        # on other numbers: what the code made a constant of theirs would be seen
+        pairs = zip(again(*others), flat(*others), strict=True)
         same = all(one.dtype == two.dtype and one.shape == two.shape and torch.equal(bits(one), bits(two))
                    for one, two in pairs)
     except Exception:  # the code in a trace raises errors of many kinds
         return None
-    return (graph, nested[0]) if same else None
+    return (again, nested[0]) if same else None
 
 
 def bits(values: torch.Tensor) -> torch.Tensor:
     """What two tensors are compared by: of the numbers alone 0 and -0 would be one."""
-    return values.contiguous().view(torch.uint8) if values.numel() else values
+    return values.reshape(-1).view(torch.uint8) if values.numel() else values
 
 
-def made_like(values: torch.Tensor) -> torch.Tensor:
+def beside(values: torch.Tensor) -> torch.Tensor:
+    """Parameters a bit off."""
+    return values + 0.1 * made_like(values, seed=4) if values.is_floating_point() else values
+
+
+def made_like(values: torch.Tensor, seed: int = 2) -> torch.Tensor:
     """Normal numbers of a record's form, or zeros where it is whole numbers."""
     if not values.is_floating_point():
         return torch.zeros_like(values)
-    made = torch.randn(values.shape, generator=torch.Generator().manual_seed(2))
+    made = torch.randn(values.shape, generator=torch.Generator().manual_seed(seed))
     return made.to(values.device, values.dtype)
