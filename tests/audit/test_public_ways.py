@@ -148,8 +148,8 @@ def test_what_is_refused_is_named_with_the_reason() -> None:
 
 
 def test_a_pipeline_that_trains_another_model_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    fit = Trainer.fit
-    monkeypatch.setattr(Trainer, "fit", lambda self, *given, **named: 1.01 * fit(self, *given, **named))
+    trained = Trainer.trained
+    monkeypatch.setattr(Trainer, "trained", lambda self, *given, **named: 1.01 * trained(self, *given, **named))
     broken, _ = ways(RUN)
     assert broken == tuple(f"{words} gives another model than the one that is attacked"
                            for words in ("train", "train, stopped and resumed"))

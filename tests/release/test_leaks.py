@@ -168,7 +168,7 @@ def test_refused_records_are_not_quoted(tmp_path: Path, record: str) -> None:
     assert not (tmp_path / "m").exists()
 
 
-@pytest.mark.parametrize("place", [(trainer.Trainer, "fit"), (linear, "execute"), (open_dataset, "encode"),
+@pytest.mark.parametrize("place", [(trainer.Trainer, "trained"), (linear, "execute"), (open_dataset, "encode"),
                                    (open_dataset, "read_table"), (folder, "write")])
 def test_exceptions_inside_show_no_values(tmp_path: Path, place: tuple[object, str],
                                           monkeypatch: pytest.MonkeyPatch) -> None:

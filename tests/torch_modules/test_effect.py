@@ -11,6 +11,7 @@ import torch.nn.functional as functional
 
 import lastiterate as li
 from lastiterate.errors import InputError
+from lastiterate.torch import repeated
 
 N = 12
 WORDS = np.random.default_rng(0).integers(0, 9, (N, 6))
@@ -108,8 +109,14 @@ def test_a_forward_pass_that_writes_is_refused_before_it_sees_a_record(part):
 LONG = li.Run(n=N, steps=40, step_size=0.3, noise=li.NoiseMultiplier(2.0), clip=0.5, batching=li.Cyclic(4))
 
 
+@pytest.fixture
+def executed_at_every_step(monkeypatch):
+    """Not repeated from what it did once, where nothing that it writes later is there to be seen."""
+    monkeypatch.setattr(repeated, "OFTEN", 10**6)
+
+
 @pytest.mark.parametrize("copies", [False, True])
-def test_one_that_writes_later_releases_nothing(copies):
+def test_one_that_writes_later_releases_nothing(copies, executed_at_every_step):
     """When all that is looked at beforehand has passed, and past torch: to the numbers that the forward pass is handed,
     or to the caller's own module."""
     module = Reader()
@@ -126,7 +133,7 @@ def test_one_that_writes_later_releases_nothing(copies):
     assert module.calls > 60
 
 
-def test_one_that_writes_later_with_torch_is_refused_by_torch():
+def test_one_that_writes_later_with_torch_is_refused_by_torch(executed_at_every_step):
     module = Reader(lambda own: own.calls > 60 and own.query.base.bias.data.mul_(1.5))
     with pytest.raises(InputError, match=r"raises an error there; look for .* written in place"):
         trained(module, run=LONG)
