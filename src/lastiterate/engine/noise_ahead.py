@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import jax
@@ -88,7 +88,7 @@ def normal(key: Key, first: Number, many: int, shape: tuple[int, ...]) -> jax.Ar
     pairs = _pairs(shape)
     if pairs > PAIRS:
         return gaussian(key, first, shape)[None]
-    return jnp.asarray(_arranged(numbered(key, *_blocks(pairs, PAIRS, PAIRS), _u64(first)), (many,), shape))
+    return _of_steps(numbered(key, *_blocks(pairs, PAIRS, PAIRS), _u64(first)), (many,), shape)
 
 
 def _u64(step: Number) -> jax.Array:
@@ -108,9 +108,10 @@ def normal_of_models(keys: np.ndarray, first: Number, many: int, shape: tuple[in
     if pairs > PAIRS:
         return jnp.stack([normal(key, first, many, shape) for key in keys])
     blocks, together = _blocks(pairs, many, PAIRS), PAIRS // (many * pairs)
-    noise = [_arranged(numbered(_of_each(keys[begin:begin + together], many * pairs), *blocks, _u64(first)),
-                       (min(together, len(keys) - begin), many), shape) for begin in range(0, len(keys), together)]
-    return jnp.asarray(np.concatenate(noise))
+    halves = [numbered(_of_each(keys[begin:begin + together], many * pairs), *blocks, _u64(first))
+              for begin in range(0, len(keys), together)]
+    return jnp.asarray(np.concatenate([_arranged(np, half, (min(together, len(keys) - i * together), many), shape)
+                                       for i, half in enumerate(halves)]))
 
 
 def _of_each(keys: np.ndarray, times: int) -> np.ndarray:
@@ -126,8 +127,12 @@ def _blocks(pairs: int, many: int, count: int) -> tuple[jax.Array, jax.Array]:
         return jnp.asarray(number % np.uint64(pairs)), jnp.asarray(number // np.uint64(pairs) % np.uint64(many))
 
 
-def _arranged(halves: tuple[jax.Array, jax.Array], lead: tuple[int, ...], shape: tuple[int, ...]) -> np.ndarray:
+def _arranged(numpy: Any, halves: tuple[jax.Array, jax.Array], lead: tuple[int, ...], shape: tuple[int, ...]) -> Any:
     """Noise of parameters of ``shape`` for all of ``lead``, from the first and the second numbers of pairs."""
     pairs = _pairs(shape)
-    both = np.concatenate([np.asarray(half)[:math.prod(lead) * pairs].reshape(*lead, pairs) for half in halves], -1)
-    return both[..., :math.prod(shape)].reshape(*lead, *shape)
+    parts = [numpy.asarray(half)[:math.prod(lead) * pairs].reshape(*lead, pairs) for half in halves]
+    return numpy.concatenate(parts, -1)[..., :math.prod(shape)].reshape(*lead, *shape)
+
+
+# compiled without the cipher, and steps do not wait for it
+_of_steps = jax.jit(partial(_arranged, jnp), static_argnums=(1, 2))
