@@ -55,5 +55,9 @@ class ExposureWarning(UserWarning):
     """The process is set to write memory or arrays to disk: hidden state would lie there in the clear."""
 
 
+class TimeWarning(UserWarning):
+    """A named algorithm is expected to take longer than the time that a fit may take."""
+
+
 class NotCertified(ValueError):
     """No theorem certifies the run: the message lists why each one failed."""

@@ -1,17 +1,19 @@
 """The named algorithms draw the batches that they are named after, and every one can be certified and executed."""
 
 import math
+import warnings
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.errors import InputError
+from lastiterate.errors import InputError, TimeWarning
 from lastiterate.estimators import DPHuberRidge, DPLogisticRegression
 from lastiterate.planning.families.asked import Asked
 from lastiterate.planning.presets import ALGORITHMS, INEXACT, described
 from lastiterate.planning.task import Task
+from lastiterate.release.linear_plans import Algorithm, Budget, planned
 from lastiterate.report.series import over_steps
 from lastiterate.run.facts import FLOAT_SLACK
 from tiers import unless
@@ -88,6 +90,16 @@ def test_batches_penalties_and_rows_can_be_chosen():
             run_for(name, charged=True)
     with pytest.raises(InputError, match="algorithm must be one of"):
         run_for("adam")
+
+
+def test_a_named_algorithm_that_takes_longer_than_it_may_says_so():
+    task, one_by_one = Task(600, 8, 2), Algorithm("correlated-sgd", li.Cyclic(1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = planned(task, Budget(1.0), one_by_one).certificate
+        assert planned(task, Budget(1.0, time_budget=0.1), Algorithm(run=found.run)).certificate.run.steps == 12_000
+        with pytest.raises(TimeWarning, match=r"correlated-sgd makes 12000 steps here, .* and time_budget is 0\.1 s"):
+            planned(task, Budget(1.0, time_budget=0.1), one_by_one)
 
 
 def test_what_replaces_a_record_moves_more():

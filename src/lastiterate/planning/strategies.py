@@ -18,14 +18,12 @@ POWERS = tuple(k / 20 for k in range(8, 18))
 def of_draws(noise: Perturbation, responses: np.ndarray) -> np.ndarray:
     """What the last iterate has of every draw, (T, ...), from what it has of every step's noise: C^{-T} times that.
 
-    Independent noise is its draws. Otherwise a recursion backwards from the last step, with p steps of memory.
+    Independent noise is its draws.
     """
     if not isinstance(noise, Correlated):
         return responses
-    from scipy.signal import lfilter  # pyright: ignore
-
-    drawn = cast(np.ndarray, lfilter((1.0, -noise.decay), noise.entries, responses[::-1], axis=0))
-    return drawn[::-1]
+    column = added(noise, len(responses)).reshape(-1, *(1,) * (responses.ndim - 1))
+    return _product(column, responses[::-1])[::-1]
 
 
 def at_the_end(noise: Correlated, blocks: int, response: np.ndarray) -> float:
@@ -43,5 +41,21 @@ def on_the_way(noise: Correlated, blocks: int, steps: int) -> float:
 
 
 def added(noise: Correlated, steps: int) -> np.ndarray:
-    """What a draw at step 0 adds at all steps, (steps,): the first column of C^{-1}."""
-    return of_draws(noise, np.eye(1, steps, steps - 1)[0])[::-1]
+    """What a draw at step 0 adds at all steps, (steps,): the first column of C^{-1}.
+
+    A power series, whose inverse has twice as many right terms after every step of Newton's method.
+    """
+    series, inverse = np.zeros(steps), np.ones(1)
+    series[:len(noise.entries)] = noise.entries[:steps]
+    while len(inverse) < steps:
+        longer = np.zeros(min(2 * len(inverse), steps))
+        longer[:len(inverse)] = inverse
+        inverse = 2 * longer - _product(longer, _product(longer, series[:len(longer)]))
+    return _product(np.array([1.0, -noise.decay]), inverse)[:steps]
+
+
+def _product(one: np.ndarray, two: np.ndarray) -> np.ndarray:
+    """Of two power series along the first axis, as many terms as the second has."""
+    from scipy.signal import fftconvolve  # pyright: ignore
+
+    return cast(np.ndarray, fftconvolve(one, two, axes=0))[:len(two)]

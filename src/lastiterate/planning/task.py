@@ -12,6 +12,7 @@ from lastiterate.curves.gdp import Gdp
 from lastiterate.curves.roots import first_within
 from lastiterate.errors import InputError
 from lastiterate.run.class_weights import Weights
+from lastiterate.run.correlated_noise import Correlated
 from lastiterate.run.preparation import PrivateCovariance
 from lastiterate.run.probability_calibration import MOST_CLASSES
 from lastiterate.run.run import Run
@@ -101,7 +102,9 @@ class Task:
         if self.streamed:
             read = 4 / (SORTED if run.batching.drawn == "each pass" else READ)
             products += len(run.prelude) * run.n * (self.features + 1) * read * 6e10
-        step = 5e-5 + 2e-8 * self.parameters + rows * max(4 * self.outputs / speed, read)
+        # draws that the noise of a step is made of
+        band = len(run.noise.entries) if isinstance(run.noise, Correlated) else 0
+        step = 5e-5 + (2e-8 + 8 * band / 7.5e9) * self.parameters + rows * max(4 * self.outputs / speed, read)
         return run.steps * step + products / 6e10
 
 

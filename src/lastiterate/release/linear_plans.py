@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -12,7 +13,7 @@ import numpy as np
 from lastiterate.accounting.calibration import calibrate
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.accounting.exact_calibration import calibrate_exactly
-from lastiterate.errors import InputError
+from lastiterate.errors import InputError, TimeWarning
 from lastiterate.planning.families.asked import Asked
 from lastiterate.planning.planner import TIME_BUDGET, Choice, SharedBudget, consider, share_words
 from lastiterate.planning.presets import ALGORITHMS, described
@@ -123,6 +124,9 @@ def planned(task: Task, budget: Budget, algorithm: Algorithm = AUTOMATIC, *, rep
     task = task if places is None else replace(task, n=len(places[0]))
     delta = budget.delta_for(task.n)
     run = algorithm.described(budget.asked(task), exact=exact)
+    if run is not None and algorithm.run is None and (seconds := task.seconds(run)) > budget.time_budget:
+        warnings.warn(f"{algorithm.name} makes {run.steps} steps here, about {seconds:.0f} s on two cores, and "
+                      f"time_budget is {budget.time_budget:g} s: larger batches take less", TimeWarning, stacklevel=3)
     if exact and run is not None:
         return Planned(calibrate_exactly(run, epsilon=budget.epsilon, delta=delta), delta)
     plan = _chosen(task, budget, stream, shared) if run is None else _given(task, budget, run, stream, shared)
