@@ -15,6 +15,7 @@ import torch
 from torch.fx import Graph, GraphModule, Node
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
+from torch.utils.weak import WeakTensorKeyDictionary
 
 Flat = Callable[..., tuple[torch.Tensor, ...]]
 
@@ -29,8 +30,9 @@ class Recorder(TorchDispatchMode):
     def __init__(self, leaves: Sequence[torch.Tensor]) -> None:
         super().__init__()
         self.graph, self.constants = Graph(), dict[str, torch.Tensor]()
-        self._held = list(leaves)  # all of them, so that none is known by the number of one that is gone
-        self._nodes = {id(leaf): self.graph.placeholder(f"given_{i}") for i, leaf in enumerate(leaves)}
+        self._nodes = WeakTensorKeyDictionary()  # by identity, and none by the number of one that is gone
+        for i, leaf in enumerate(leaves):
+            self._nodes[leaf] = self.graph.placeholder(f"given_{i}")
 
     def __torch_dispatch__(self, func: Any, types: object, args: tuple[Any, ...] = (),
                            kwargs: dict[str, Any] | None = None) -> Any:
@@ -54,17 +56,16 @@ class Recorder(TorchDispatchMode):
     def _hold(self, found: object, node: Node) -> None:
         if not isinstance(found, torch.Tensor):
             raise TypeError("cannot be repeated")
-        self._held.append(found)
-        self._nodes[id(found)] = node
+        self._nodes[found] = node
 
     def _named(self, value: Any) -> Any:
         if not isinstance(value, torch.Tensor):
             return value
-        if id(value) not in self._nodes:
+        if value not in self._nodes:
             name = f"constant_{len(self.constants)}"
             self.constants[name] = value
             self._hold(value, self.graph.get_attr(name))
-        return self._nodes[id(value)]
+        return self._nodes[value]
 
 
 def recorded(function: Flat, leaves: Sequence[torch.Tensor]) -> Flat:
