@@ -17,7 +17,8 @@ import numpy as np
 from scipy.optimize import minimize
 
 import lastiterate as li
-from lastiterate.planning.strategies import POWERS, at_the_end, on_the_way
+from benchmarks.peers.strategy_noise import at_the_end, on_the_way
+from lastiterate.planning.strategies import POWERS
 
 DECAYS = 1 - np.geomspace(0.3, 0.01, 60)
 

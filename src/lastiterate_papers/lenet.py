@@ -8,8 +8,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-SIDE = 32
-"""Pixels of an image's side."""
 SHAPES = {"conv1": (6, 1, 5, 5), "conv2": (16, 6, 5, 5), "conv3": (120, 16, 5, 5), "dense1": (84, 120),
           "dense2": (10, 84)}
 """Weights, outputs first; every layer has one offset per output: 61,706 numbers in all."""

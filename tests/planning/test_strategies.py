@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 
 import lastiterate as li
+from benchmarks.peers.strategy_noise import at_the_end, on_the_way
 from lastiterate.planning.families.asked import Asked
 from lastiterate.planning.families.whitened import correlated_run
 from lastiterate.planning.planner import consider
 from lastiterate.planning.presets import described
 from lastiterate.planning.reference_problem import filtered
-from lastiterate.planning.strategies import POWERS, at_the_end, on_the_way
+from lastiterate.planning.strategies import POWERS
 from lastiterate.planning.task import Task
 from oracles.cancelling import added
 

@@ -1,13 +1,11 @@
-"""Strategies of correlated noise, weighed by what reaches the last iterate, in units of what one record can move."""
+"""Strategies of correlated noise: what they add at every step, and what the last iterate has of every draw."""
 
 from __future__ import annotations
 
-import math
 from typing import cast
 
 import numpy as np
 
-from lastiterate.analysis.matrix_columns import moved_draws
 from lastiterate.run.correlated_noise import Correlated
 from lastiterate.run.perturbation import Perturbation
 
@@ -24,20 +22,6 @@ def of_draws(noise: Perturbation, responses: np.ndarray) -> np.ndarray:
         return responses
     column = added(noise, len(responses)).reshape(-1, *(1,) * (responses.ndim - 1))
     return _product(column, responses[::-1])[::-1]
-
-
-def at_the_end(noise: Correlated, blocks: int, response: np.ndarray) -> float:
-    """Standard deviation of the noise on the sum of ``response`` times every step, for mu = 1 and contributions of 1.
-
-    ``response``: (T,). Ones: the sum of all steps, of which one release would need the number of passes.
-    """
-    return moved_draws(noise, blocks, len(response)) * float(np.linalg.norm(of_draws(noise, response)))
-
-
-def on_the_way(noise: Correlated, blocks: int, steps: int) -> float:
-    """Its root mean square over all partial sums."""
-    sums = np.cumsum(added(noise, steps))
-    return moved_draws(noise, blocks, steps) * math.sqrt(float(np.cumsum(sums**2).mean()))
 
 
 def added(noise: Correlated, steps: int) -> np.ndarray:

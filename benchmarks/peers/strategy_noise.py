@@ -1,0 +1,25 @@
+"""Noise on sums of steps by strategies of correlated noise, in units of what one record can move."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from lastiterate.analysis.matrix_columns import moved_draws
+from lastiterate.planning.strategies import added, of_draws
+from lastiterate.run.correlated_noise import Correlated
+
+
+def at_the_end(noise: Correlated, blocks: int, response: np.ndarray) -> float:
+    """Standard deviation of the noise on the sum of ``response`` times every step, for mu = 1 and contributions of 1.
+
+    ``response``: (T,). Ones: the sum of all steps, of which one release would need the number of passes.
+    """
+    return moved_draws(noise, blocks, len(response)) * float(np.linalg.norm(of_draws(noise, response)))
+
+
+def on_the_way(noise: Correlated, blocks: int, steps: int) -> float:
+    """Its root mean square over all partial sums."""
+    sums = np.cumsum(added(noise, steps))
+    return moved_draws(noise, blocks, steps) * math.sqrt(float(np.cumsum(sums**2).mean()))
