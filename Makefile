@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
+# modules are compiled when they are first imported: most of what is installed never is, and that took half of the time
+PIP = $(BIN)/python -m pip install --quiet --no-compile
 
 .PHONY: demo test test-exhaustive lint docs install
 
@@ -21,18 +23,18 @@ lint: $(VENV)/installed-test
 	$(BIN)/lint-imports
 
 docs: $(VENV)/installed
-	$(BIN)/python -m pip install --quiet -e '.[docs]'
+	$(PIP) -e '.[docs]'
 	$(BIN)/mkdocs build --strict
 
 $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "lastiterate needs Python 3.11 or newer"'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e .
+	$(PIP) --upgrade pip
+	$(PIP) -c constraints.txt -e .
 	touch $@
 
 $(VENV)/installed-test: $(VENV)/installed
-	@$(BIN)/python -m pip install --quiet 'torch==2.13.0' && $(BIN)/python -m pip install --quiet -c constraints.txt opacus transformers peft \
+	@$(PIP) 'torch==2.13.0' && $(PIP) -c constraints.txt opacus transformers peft \
 	  || echo "no torch for this Python here: its tests are skipped"
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[test]'
+	$(PIP) -c constraints.txt -e '.[test]'
 	touch $@
