@@ -15,12 +15,18 @@ from pathlib import Path
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 gc.set_threshold(20_000, 20, 20)  # Python's collector looks seldom: most of what tests make is let go by its count
+from tiers import EXHAUSTIVE  # noqa: E402
+
 # before JAX is imported anywhere
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(HERE.parent / ".pytest_cache" / "d" / "compiled"))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 # a program in one part instead of 32: the same instructions, and a tenth less of the processors' time
 os.environ.setdefault("XLA_FLAGS", "--xla_cpu_parallel_codegen_split_count=1")
+# Most programs of tests run for less time than LLVM's passes take: a quarter of all. What is about bits runs as it does
+# for users (``optimised``), and so does everything in the exhaustive tier.
+if not EXHAUSTIVE:
+    os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 # matrices are small: a second thread of BLAS waits in a busy loop, a tenth of the processors' time
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -29,9 +35,6 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import pytest  # noqa: E402
 
 sys.path.insert(1, str(HERE.parent))  # benchmarks, whose bugs are audited
-
-
-from tiers import EXHAUSTIVE  # noqa: E402
 
 RESIDENT, GROWTH = 5 << 28, 1 << 29
 """Bytes of a worker above which memory is given back after a test, and by how many it grows until the next time."""
@@ -84,6 +87,19 @@ def pytest_runtest_teardown():
         gc.collect()
         trim()
         LIMIT["bytes"] = max(RESIDENT, resident() + GROWTH)
+
+
+@pytest.fixture(scope="module")
+def optimised():
+    """Programs as XLA makes them for users, with all of LLVM's passes."""
+    import jax
+
+    before = jax.config.read("jax_disable_most_optimizations")
+    jax.clear_caches()
+    jax.config.update("jax_disable_most_optimizations", False)
+    yield
+    jax.config.update("jax_disable_most_optimizations", before)
+    jax.clear_caches()
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import pytest
 import lastiterate as li
 from benchmarks.audit.bugs import batching, clipping, noise, output, preparation
 from lastiterate.audit import audit, worst_case
+from lastiterate.audit.auditing import default_train
 from lastiterate.audit.claim import Claim, best_threshold
 from lastiterate.audit.families import families
 from lastiterate.audit.law import compare, on_a_quadratic
@@ -17,6 +18,8 @@ from lastiterate.audit.whole import end_to_end
 from lastiterate.engine import Trainer, seeded_keys
 from lastiterate.estimators import DPLogisticRegression
 from lastiterate.run import record_bounds
+
+pytestmark = pytest.mark.usefixtures("optimised")  # many models: the time is in the steps
 
 LOSS = li.HuberRidge(row_norm=1.0, residual_clip=1.0, ridge=0.5, intercept=0.5)
 RUN = li.calibrate(li.Run(n=6, steps=12, step_size=0.5, loss=LOSS), epsilon=1.0, delta=1e-5).run
@@ -139,11 +142,12 @@ def test_an_exchange_that_the_accountant_counts_as_one_record_is_refuted(patched
 def test_private_preparation_is_attacked_with_its_noise(patched):
     run = li.calibrate(replace(RUN, prelude=(li.PrivateMean(20.0, 1.0),)), epsilon=1.0, delta=1e-5).run
     pair = families(run)[0]
-    right = audit(run, neighbours=pair, trials=150, seed=1)
+    few = {"trials": 30, "batch_models": 30, "seed": 1}  # one by one; without the noise of the mean, all are told apart
+    right = audit(run, neighbours=pair, **few)
     assert not right.refuted and right.upper == pytest.approx(1.0, rel=1e-3) and not right.caveats
     bug = next(bug for bug in preparation.BUGS if "private mean" in bug.name)
     patched(*bug.patches[0])
-    assert audit(run, neighbours=pair, trials=150, seed=1).refuted
+    assert audit(run, neighbours=pair, train=default_train(run), **few).refuted
 
 
 def test_estimators_are_attacked_as_a_whole(patched):
@@ -151,10 +155,11 @@ def test_estimators_are_attacked_as_a_whole(patched):
     estimator = DPLogisticRegression(epsilon=1.0, delta=1e-5, row_norm=1.0, classes=[0, 1])
     whole = end_to_end(estimator, 400, 3)
     pair = next(pair for pair in families(whole.run, 3) if pair.about == "an extreme row among ordinary ones")
-    right = audit(estimator, neighbours=pair, n=400, features=3, trials=60, seed=1)
+    few = {"n": 400, "features": 3, "trials": 60, "seed": 1}
+    right = audit(estimator, neighbours=pair, **few)
     assert not right.refuted and right.adjacency == "replace-one" and right.upper <= 1.0
     patched(*next(bug for bug in preparation.BUGS if "estimator" in bug.name).patches[0])
-    assert audit(estimator, neighbours=pair, n=400, features=3, trials=60, seed=1).refuted
+    assert audit(estimator, neighbours=pair, **few).refuted
 
 
 def test_laws_of_drawn_batches(patched):

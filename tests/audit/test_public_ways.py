@@ -19,6 +19,8 @@ from lastiterate.engine import Trainer, checkpoint, dense, exact_sums, model, se
 from lastiterate.run.run import DESCRIPTIONS, Run
 from tiers import unless
 
+pytestmark = pytest.mark.usefixtures("optimised")  # many models: the time is in the steps
+
 NUMBERS = li.HuberRidge(row_norm=1.0, residual_clip=1.0, ridge=0.5, intercept=0.5)
 CLASSES = li.Logistic(ridge=0.1)
 RUN = li.Run(n=6, steps=4, step_size=0.5, loss=NUMBERS, noise=li.NoiseMultiplier(0.7), batching=li.Cyclic(3))

@@ -17,6 +17,8 @@ from lastiterate.audit.scoring import in_batches
 from lastiterate.engine import Trainer, seeded_keys, trainer
 from tiers import unless
 
+pytestmark = pytest.mark.usefixtures("optimised")  # tens of thousands of models: the time is in the steps
+
 FAILURE = 1e-6
 AT_ONCE = {"batch_models": 1000}
 """One number of models at once: a program is compiled for each."""

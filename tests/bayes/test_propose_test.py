@@ -60,7 +60,7 @@ def neighbours(kind):
 KINDS = ["an outlier replaced", "a kept record removed", "a kept record replaced"]
 
 
-COUNT = 3000
+COUNT = 1500  # what lies 0.07 above the claim is seen: a sixth of the noise on the average or on the counts does
 SLACK = math.sqrt(math.log(1e6) / (2 * COUNT))  # Hoeffding: false alarm 1e-6 each
 
 
@@ -146,7 +146,7 @@ def test_the_average_moves_by_at_most_its_sensitivity():
     rng = np.random.default_rng(0)
     settings = dataclasses.replace(SMALL, x_low=0.5, ratio_epsilon=1.0)
     most = 0.0
-    for _ in range(20_000):
+    for _ in range(5_000):
         n = int(rng.integers(2, 6))
         x = rng.choice([0.5, 1.0], n + 1)
         q = 40.0 * rng.choice([-1.0, 1.0], n + 1)

@@ -97,7 +97,7 @@ def test_weights_and_a_threshold_are_asked_for_once_and_kept(table, tmp_path):
     lines = text.split("[columns.b]")[0].split("[columns.a]")
     schema = lines[0] + '[columns.a]\nkind = "id"\n[columns.b]' + text.split("[columns.b]")[1]
     (tmp_path / "s.toml").write_text(schema)
-    options = ["train", table / "t.csv", "--schema", tmp_path / "s.toml", "--epsilon", "4"]
+    options = ["train", table / "t.csv", "--schema", tmp_path / "s.toml", "--epsilon", "4", "--algorithm", "noisy-gd"]
     code, out, _ = call(*options, "--class-weight", "no=1,yes=3", "--threshold", "1:9", "--out", tmp_path / "m")
     assert code == 0 and "0.3333, 1 of a record" in " ".join(out.split())
     run = json.loads((tmp_path / "m" / "model.json").read_text())["run"]
@@ -211,10 +211,11 @@ def test_nothing_is_half_written(table, tmp_path, monkeypatch):
 
 
 def test_bundled_set_shows_both_accuracies(tmp_path):
-    code, out, _ = call("train", "iris", "--epsilon", "3", "--out", tmp_path / "m")
+    code, out, _ = call("train", "iris", "--epsilon", "3", "--algorithm", "noisy-gd", "--out", tmp_path / "m")
     assert code == 0 and "without privacy (shown because this set is public)" in out
     assert call("train", "iris", "--epsilon", "3", "--out", tmp_path / "m")[0] == 2, "never replaces a model"
-    code, out, _ = call("train", "diabetes", "--epsilon", "3", "--model", "huber-ridge", "--out", tmp_path / "r")
+    code, out, _ = call("train", "diabetes", "--epsilon", "3", "--model", "huber-ridge", "--algorithm", "noisy-gd",
+                        "--out", tmp_path / "r")
     assert code == 0 and "R^2" in out
     assert call("verify", tmp_path / "r")[0] == 0
     code, _, err = call("predict", tmp_path / "r", "new.csv", "--probabilities")

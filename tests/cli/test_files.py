@@ -46,7 +46,8 @@ def idx(tmp_path_factory):
     text = (folder / "s.toml").read_text()
     assert "low = 0\nhigh = 255\n" in text and 'classes = ["?"]' in text
     (folder / "s.toml").write_text(text.replace('["?"]', str([str(i) for i in range(10)])))
-    args = ["train", train, "--schema", folder / "s.toml", "--epsilon", "4", "--test", test, "--test-is-public"]
+    args = ["train", train, "--schema", folder / "s.toml", "--epsilon", "4", "--features", "plain", "--test", test,
+            "--test-is-public"]
     code, out, _ = call(*args, "--out", folder / "model")
     assert code == 0 and "test accuracy" in out
     return folder
@@ -117,7 +118,8 @@ def test_parquet_is_csv(tmp_path):
     for name, column in zip(names, schema.columns, strict=True):
         text += f'[columns.{name}]\nkind = "number"\nlow = {column.low}\nhigh = {column.high}\n'
     (tmp_path / "s.toml").write_text(text)
-    train = ["train", tmp_path / "t.parquet", "--schema", tmp_path / "s.toml", "--epsilon", "5"]
+    train = ["train", tmp_path / "t.parquet", "--schema", tmp_path / "s.toml", "--epsilon", "5", "--algorithm",
+             "noisy-gd"]
     assert call(*train, "--out", tmp_path / "m")[0] == 0
     found = predictions(tmp_path / "m", tmp_path / "t.parquet")
     assert len(found) == 150 and found == predictions(tmp_path / "m", tmp_path / "t.csv")

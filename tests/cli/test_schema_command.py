@@ -31,10 +31,11 @@ def test_the_wizard_leads_to_a_model_and_reads_no_cell(csv):
     code, out, err = call("schema", csv / "my.csv", "--wizard", "--out", csv / "my.toml", text=answers)
     assert code == 0 and "complete" in out, err
     assert "cook" not in err and "Which column is predicted" in err
-    code, out, err = call("train", csv / "my.csv", "--schema", csv / "my.toml", "--epsilon", "3", "--out", csv / "m")
+    code, out, err = call("train", csv / "my.csv", "--schema", csv / "my.toml", "--epsilon", "3", "--algorithm",
+                         "noisy-gd", "--out", csv / "m")
     assert code == 0, err
     assert call("verify", csv / "m")[0] == 0
-    code, _, err = call("train", csv / "my.csv", "--epsilon", "3", "--out", csv / "found")
+    code, _, err = call("train", csv / "my.csv", "--epsilon", "3", "--algorithm", "noisy-gd", "--out", csv / "found")
     assert code == 0 and (csv / "found").is_dir(), "my.toml is the schema of my.csv"
 
 

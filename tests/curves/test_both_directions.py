@@ -28,6 +28,7 @@ from lastiterate.curves.renyi import Rdp
 from lastiterate.curves.sampled_renyi import SampledRenyi
 from lastiterate.curves.secret_bins import SecretBins
 from lastiterate.errors import InputError
+from tiers import size
 
 
 def mixture(rng):
@@ -119,7 +120,7 @@ def test_profiles_of_nothing_and_of_everything(never):
 def test_random_curves(kind):
     """A tenth of a percent was missing where an exchange looked into two tables, a hundredth for Renyi curves."""
     rng = np.random.default_rng(91)
-    for _ in range(12):
+    for _ in range(size(4, 12, "CURVES")):
         for curve in forms(CHEAP[kind](rng)):
             check(curve, (*10 ** rng.uniform(-12, -0.01, 3), float(rng.choice([1e-300, 1e-6, 0.5, 1 - 1e-9]))))
 
@@ -152,7 +153,7 @@ def test_a_certificate_certifies_its_own_epsilon(batching):
     base = li.Run(n=100, steps=20, step_size=0.5, noise=li.NoiseMultiplier(3.0), batching=batching,
                   loss=li.Softmax(classes=3, ridge=0.01))
     for adjacency in batching.adjacencies:
-        for change in ({}, {"clip": 0.5}, {"rows_per_unit": 2}, {"prelude": (li.PrivateMean(5.0, 1.0),)}):
+        for change in ({}, {"rows_per_unit": 2}, {"clip": 0.5, "prelude": (li.PrivateMean(5.0, 1.0),)}):
             certificate = li.account(replace(base, adjacency=adjacency, **change))
             for delta in (1e-5, 3e-8):
                 epsilon = certificate.epsilon(delta)

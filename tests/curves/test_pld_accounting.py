@@ -11,8 +11,7 @@ with warnings.catch_warnings():
     from PLD_accounting import gaussian_allocation_epsilon_range
 
 
-@pytest.mark.parametrize("blocks, passes, z, delta", [(20, 1, 1.2164, 1e-6), (20, 5, 2.5, 1e-6), (5, 20, 6.0, 1e-5),
-                                                      (3, 4, 0.9, 1e-5)])
+@pytest.mark.parametrize("blocks, passes, z, delta", [(20, 1, 1.2164, 1e-6), (3, 4, 0.9, 1e-5)])
 def test_epsilon_lies_between_the_bounds_of_pld_accounting(blocks, passes, z, delta):
     upper, lower = gaussian_allocation_epsilon_range(delta=delta, sigma=z, num_steps=blocks, num_epochs=passes)
     assert lower <= AllocationPld(blocks, (z,), (passes,)).epsilon(delta) <= upper, "theirs are 2 to 4 % apart"

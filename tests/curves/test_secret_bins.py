@@ -162,7 +162,7 @@ def test_composition_with_gaussians():
 
 def exact_renyi(order, strengths):
     """Both directions of two bins: quadrature of moments of the ratio."""
-    z = np.linspace(-14, 14, 2801)
+    z = np.linspace(-14, 14, 561)  # the trapezoid rule is exact to rounding for a smooth integrand
     w = np.exp(-z * z / 2) * (z[1] - z[0]) / math.sqrt(2 * math.pi)
     one, two = (np.exp(a * z - a * a / 2) for a in strengths)
     ratio, mass = np.add.outer(one, two) / 2, np.multiply.outer(w, w)

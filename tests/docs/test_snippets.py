@@ -15,6 +15,8 @@ from lastiterate.cli import app
 from lastiterate.errors import RepeatedFitWarning
 from lastiterate.release import composition_reminder
 
+pytestmark = pytest.mark.usefixtures("optimised")  # as readers have them, and large fits
+
 ROOT = Path(__file__).parents[2]
 PAGES = {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")
          for path in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]}

@@ -1,6 +1,7 @@
 """Noisy Newton rounds after the last step: what a record adds to them, what neighbours move, and what is released."""
 
 from dataclasses import replace
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -118,9 +119,9 @@ def test_vectors_hold_the_derivatives_of_the_log_loss(outputs):
         assert np.allclose(both[1], hessian, rtol=1e-5, atol=1e-6)
 
 
-def moved_squared(run, weights, one, other, noisy_key):
+def moved_squared(run, weights, one, others, noisy_key):
     """The sum over rounds of the squared distance between two data sets' sums in deviations of the noise, both after
-    the same releases."""
+    the same releases; the largest for any of the ``others``."""
     sums = {}
 
     def recorded(name, base):
@@ -138,8 +139,12 @@ def moved_squared(run, weights, one, other, noisy_key):
         return released[number]
 
     calibrated(run, weights, lambda: iter([one]), recorded("one", first))
-    calibrated(run, weights, lambda: iter([other]), recorded("other", lambda number, *_: released[number]))
-    return sum(float(np.square(sums["one", r] - sums["other", r]).sum()) for r in range(run.calibration.rounds))
+    moved = []
+    for other in others:
+        calibrated(run, weights, partial(iter, [other]), recorded("other", lambda number, *_: released[number]))
+        moved.append(sum(float(np.square(sums["one", r] - sums["other", r]).sum())
+                         for r in range(run.calibration.rounds)))
+    return max(moved)
 
 
 @pytest.mark.parametrize("adjacency", ["zero-out", "replace-one"])
@@ -149,28 +154,32 @@ def test_neighbours_move_all_rounds_by_no_more_than_is_charged(outputs, adjacenc
     run = li.Run(n=7, steps=1, step_size=0.1, noise=li.NoiseMultiplier(1.0), loss=found.loss, adjacency=adjacency,
                  calibration=li.Calibration(0.3))
     charged = run.calibration.moved(adjacency) / run.calibration.noise_multiplier
-    for key in seeded_keys(0, 60):
+    for key in seeded_keys(0, 10):  # six neighbours of each data set: its noise is most of the work
         values, target, _ = adversarial(found, rng, run.n)
-        if adjacency == "zero-out":
-            other = values[1:], target[1:]
-        else:
-            changed = adversarial(found, rng, 1)
-            other = np.vstack((changed[0], values[1:])), np.append(changed[1], target[1:])
-        worst = max(worst, moved_squared(run, found.weights, (values, target), other, key))
+        others = []
+        for i in range(6):
+            kept = np.delete(values, i, axis=0), np.delete(target, i)
+            if adjacency == "replace-one":
+                changed = adversarial(found, rng, 1)
+                kept = np.vstack((changed[0], kept[0])), np.append(changed[1], kept[1])
+            others.append(kept)
+        worst = max(worst, moved_squared(run, found.weights, (values, target), others, key))
     assert 0.1 < worst**0.5 / charged <= 1
 
 
 @pytest.mark.parametrize("make", [drawn_rounds, lambda key: exact_rounds(20, key)])
 def test_the_noise_of_every_round_is_the_described_one_and_its_own(make):
+    """80 keys: 640 numbers of every round, each figure within 5 of its standard deviations. Noise of another deviation
+    is seen from 15% on, and rounds that share their noise are correlated by 1."""
     stds, drawn = li.Calibration(3.0).stds, []
-    for key in seeded_keys(1, 200):
+    for key in seeded_keys(1, 80):
         noisy = make(key)
         drawn.append([noisy(r, std, 8, iter([np.zeros((2, 8))])) for r, std in enumerate(stds)])
     standard = np.array(drawn) / stds[:, None]  # (keys, rounds, 8)
-    assert np.abs(standard.mean(axis=(0, 2))).max() < 5 / 40
-    assert np.abs(standard.std(axis=(0, 2)) - 1).max() < 5 / 57
+    assert np.abs(standard.mean(axis=(0, 2))).max() < 5 / 25
+    assert np.abs(standard.std(axis=(0, 2)) - 1).max() < 5 / 36
     flat = standard.reshape(len(drawn), -1)
-    assert np.abs(np.corrcoef(flat.T) - np.eye(flat.shape[1])).max() < 0.4
+    assert np.abs(np.corrcoef(flat.T) - np.eye(flat.shape[1])).max() < 0.6
     assert sum(stds**-2.0) == pytest.approx(1 / 9)
 
 
@@ -217,7 +226,7 @@ def test_with_hardly_any_noise_the_best_slope_and_biases_are_found(classes):
 
 def test_noise_alone_neither_turns_answers_around_nor_overflows():
     x, y = made()
-    for key in seeded_keys(2, 20):
+    for key in seeded_keys(2, 8):
         run = described(z=1e6)
         model = execute(run, x, y, key)
         plain = execute(replace(run, calibration=None), x, y, key)

@@ -63,7 +63,7 @@ def pulled_back(function, args, cotangent):
     return jax.jit(both)(args, cotangent)
 
 
-@pytest.mark.parametrize("seed", unless(lambda seed: seed < 12, range(40)))
+@pytest.mark.parametrize("seed", unless(lambda seed: seed < 7, range(40)))
 @pytest.mark.parametrize("draw", [drawn_convolution, drawn_maximum])
 def test_values_and_gradients_are_those_of_jax(draw, seed):
     rng = np.random.default_rng(seed)
@@ -84,7 +84,7 @@ def pooled(x):
 def test_the_gradient_of_a_tie_goes_where_jax_sends_it():
     x = jnp.asarray(RNG.integers(0, 2, (20, 30)), jnp.float32)
     weights = jnp.asarray(RNG.normal(size=pooled(x).shape), jnp.float32)
-    ours, theirs = (jax.grad(lambda x, f=f: (f(x) * weights).sum())(x) for f in (quick(pooled), pooled))
+    ours, theirs = (jax.jit(jax.grad(lambda x, f=f: (f(x) * weights).sum()))(x) for f in (quick(pooled), pooled))
     np.testing.assert_allclose(ours, theirs, atol=1e-6)
 
 

@@ -21,6 +21,8 @@ from lastiterate.engine.gaussian_noise import (
     small_and_long,
 )
 
+pytestmark = pytest.mark.usefixtures("optimised")  # bits, of programs as users have them
+
 
 def test_noise_is_standard_normal_with_room_in_the_tails():
     with jax.enable_x64(True):

@@ -12,6 +12,8 @@ import lastiterate as li
 from lastiterate.engine.exact_records import ExactRecords, RecordGrid
 from lastiterate.engine.network import prepared
 
+pytestmark = pytest.mark.usefixtures("optimised")  # bits, of programs as users have them
+
 N, D, H = 24, 37, 19
 RNG = np.random.default_rng(0)
 X, Y = RNG.normal(size=(N, D)).astype(np.float32), np.arange(N) % 3

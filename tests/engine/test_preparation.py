@@ -42,14 +42,18 @@ def test_unit_rows_never_exceed_one():
 
 
 def test_noise_on_moments_is_spherical_in_the_isometric_coordinates():
-    drawn = np.array([noisy_moments([], D, 2.0, seeded_key(seed)) for seed in range(2000)])
+    """400 draws, with room of 4 to 5 standard deviations: of entries together 1.8%, of one 3.5%, of a covariance 0.28.
+    An entry off the diagonal that is drawn as those on it has 41% and 4.0 too much."""
+    drawn = np.array([noisy_moments([], D, 2.0, seeded_key(seed)) for seed in range(400)])
     np.testing.assert_array_equal(drawn, drawn.transpose(0, 2, 1))
     wanted = np.full((D, D), 2 / np.sqrt(2))
     np.fill_diagonal(wanted, 2.0)
-    np.testing.assert_allclose(drawn.std(axis=0), wanted, rtol=0.07)
+    np.testing.assert_allclose(drawn.std(axis=0), wanted, rtol=0.17)
+    for entries in (np.eye(D, dtype=bool), np.triu(np.ones((D, D), bool), 1)):
+        np.testing.assert_allclose(drawn[:, entries].std(), wanted[entries][0], rtol=0.07)
     coordinates = np.concatenate((np.diagonal(drawn, axis1=1, axis2=2),
                                   np.sqrt(2) * drawn[:, *np.triu_indices(D, 1)]), axis=1)
-    np.testing.assert_allclose(np.cov(coordinates.T), 4 * np.eye(10), atol=0.5)
+    np.testing.assert_allclose(np.cov(coordinates.T), 4 * np.eye(10), atol=1.2)
 
 
 def test_one_row_moves_the_moments_by_its_own_outer_product():
@@ -162,8 +166,9 @@ def _weights(run, model, key):
 
 
 def test_the_released_eigenvalue_is_shifted_noisy_and_clamped():
-    drawn = np.array([released_eigenvalue(10.0, 2.0, 3.0, 0.5, 1e9, seeded_key(s)) for s in range(1500)])
-    assert drawn.mean() == pytest.approx(16.0, abs=0.25) and drawn.std() == pytest.approx(2.0, rel=0.08)
+    # 400 draws: the mean within 4 standard deviations of it, a fifteenth of the shift; the deviation within 4.5
+    drawn = np.array([released_eigenvalue(10.0, 2.0, 3.0, 0.5, 1e9, seeded_key(s)) for s in range(400)])
+    assert drawn.mean() == pytest.approx(16.0, abs=0.4) and drawn.std() == pytest.approx(2.0, rel=0.16)
     assert released_eigenvalue(10.0, 1e9, 5.0, 0.5, 12.0, seeded_key(0)) == 12.0
     assert released_eigenvalue(0.0, 1.0, -1e6, 0.5, 12.0, seeded_key(0)) == 0.5
 
@@ -227,9 +232,10 @@ def test_stable_steps_are_refused_where_a_guarantee_would_depend_on_them(changes
 def test_targets_are_centred_by_a_noisy_mean_of_clipped_targets():
     targets = np.concatenate((np.full(N - 20, 0.5), np.full(20, 9.0))).astype(np.float32)
     part = PrivateTargetMean(30.0, 1.0)
-    drawn = np.array([noisy_target_mean((targets,), N, part, seeded_key(s))[0] for s in range(1500)])
-    assert drawn.mean() == pytest.approx((0.5 * (N - 20) + 20) / N, abs=0.03), "clipped to 1"
-    assert drawn.std() == pytest.approx(30 / N, rel=0.08)
+    # 400 draws: both within 4.5 standard deviations; without the clip the mean would be 1.3 more
+    drawn = np.array([noisy_target_mean((targets,), N, part, seeded_key(s))[0] for s in range(400)])
+    assert drawn.mean() == pytest.approx((0.5 * (N - 20) + 20) / N, abs=0.056), "clipped to 1"
+    assert drawn.std() == pytest.approx(30 / N, rel=0.16)
     one = targets.copy()
     one[0] = 0.0
     quiet = PrivateTargetMean(1.0, 1.0)

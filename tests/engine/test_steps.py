@@ -85,10 +85,13 @@ ABSENT = {
     "blocks": li.Cyclic(7),
     "permuted": li.Permuted(7),
     "reshuffled": li.Reshuffled(7),
-    "poisson": li.Poisson(0.4),
-    "fixed size": li.FixedSize(6),
-    "allocated": li.RandomAllocation(7),
+    "poisson": li.Poisson(0.3),
+    "fixed size": li.FixedSize(5),
+    "allocated": li.RandomAllocation(6),
 }
+"""The programs of other tests here, so that few are compiled."""
+OF_MANY = ("full batch", "permuted", "reshuffled", "poisson")
+"""One of each time at which batches are drawn: many models read the same arranged records."""
 
 
 @pytest.mark.parametrize("batching", ABSENT, ids=str)
@@ -97,12 +100,14 @@ def test_absent_records_pull_nowhere(batching):
     key, zeroed = seeded_key(5), X * (np.arange(N) != 5)[:, None]
     for intercept in (0.0, 0.7):
         model = replace(LOSSES["softmax"][0], intercept=intercept)
-        run = li.Run(**RUN | {"release": "last", "batching": ABSENT[batching], "loss": model})
+        run = li.Run(**RUN | {"batching": ABSENT[batching], "loss": model})
         y, trainer = LOSSES["softmax"][1], Trainer(run)
         absent, without = trainer.fit(X, y, key, absent=(5,)), trainer.fit(zeroed, y, key)
         assert np.array_equal(absent, without) == (intercept == 0.0)
         assert not np.array_equal(absent, trainer.fit(X, y, key))
-        np.testing.assert_allclose(trainer.fit_many(X, y, np.stack([key, key]), absent=(5,))[0], absent, atol=1e-9)
+        if batching in OF_MANY:
+            many = Trainer(replace(run, release="last")).fit_many(X, y, np.stack([key, key]), absent=(5,))[0]
+            np.testing.assert_allclose(many, absent[-1], atol=2e-6)
 
 
 def gradient_sum(loss, clip, exact, theta, chunks):
@@ -123,6 +128,9 @@ def noise_of(key, shape, steps):
 
 MATRICES = {"correlated, decaying, groups of a class", "nuclear norm"}
 """What differs from a vector's prox only for several rows of weights."""
+ALONE = ("full batch", "clip, decreasing", "clip, arbitrary", "clip, langevin", "lambda-cgd")
+"""Released without the iterates before too: sums of gradients, which have two precisions then, as they are and clipped,
+for every loss, and noise that is taken back. What follows a sum is in double precision always, and sees no release."""
 CELLS = [(loss, change) for change in CHANGES for loss in LOSSES]
 
 
@@ -142,11 +150,12 @@ def test_agrees_with_numpy_step_by_step(loss, change):
     ours = Trainer(run).fit(X, y, key)
     theirs = reference.fit(run, X, y, noise)
     np.testing.assert_allclose(ours, theirs, atol=2e-5)
-    last = Trainer(replace(run, release="last")).fit(X, y, key)
-    np.testing.assert_allclose(last, ours[-1], atol=2e-6)  # double against single precision
+    if change in ALONE:
+        last = Trainer(replace(run, release="last")).fit(X, y, key)
+        np.testing.assert_allclose(last, ours[-1], atol=2e-6)  # double against single precision
     calls = []
-    watched = Trainer(replace(run, release="last")).fit(X, y, key, progress=lambda *a: calls.append(a))
-    np.testing.assert_allclose(watched, last, atol=1e-12)
+    watched = Trainer(run).fit(X, y, key, progress=lambda *a: calls.append(a))
+    np.testing.assert_allclose(watched, ours, atol=1e-12)
     assert [c[0] for c in calls] == list(range(1, 10)) and all(c[1] == 9 and len(c) == 3 for c in calls)
 
 
@@ -220,7 +229,7 @@ def one_bin(count, read, data, size):
 
 
 def test_one_secret_permutation_then_the_same_blocks():
-    model, y = LOSSES["huber"]
+    model, y = LOSSES["softmax"]
     run, key = li.Run(loss=model, **RUN | {"batching": li.Permuted(7)}), seeded_key(5)
     with jax.enable_x64(True):
         blocks, targets = arrange(run, X, y, places(run, key))
@@ -228,7 +237,7 @@ def test_one_secret_permutation_then_the_same_blocks():
     kept = np.abs(blocks.reshape(-1, D + 1)).sum(1) > 0
     order = [int(np.flatnonzero((rows == row).all(1))[0]) for row in blocks.reshape(-1, D + 1)[kept]]
     assert sorted(order) == list(range(N)) and order != list(range(N)), "a permutation, and not the identity"
-    noise = noise_of(key, (1, D + 1), run.steps)
+    noise = noise_of(key, (3, D + 1), run.steps)
     theirs = reference.fit(replace(run, batching=li.Cyclic(7)), X[order], y[order], noise)
     np.testing.assert_allclose(Trainer(run).fit(X, y, key), theirs, atol=2e-5)
     assert targets.reshape(-1)[kept] == pytest.approx(y[order].astype(np.float32))
@@ -291,7 +300,7 @@ def test_zeroing_one_record_moves_the_sum_by_less_than_its_sensitivity(loss):
     assert 0.3 * bound < largest <= bound
 
 
-@pytest.mark.parametrize("rows", [1, CHUNK, CHUNK + 1, 500, 516, AT_ONCE])
+@pytest.mark.parametrize("rows", [1, CHUNK, CHUNK + 1, 516, AT_ONCE])
 @pytest.mark.parametrize("clip", [None, 0.3])
 def test_single_precision_sums_have_few_terms(rows, clip):
     """FLOAT_SLACK allows float32 sums of at most CHUNK records; longer ones are made of such."""
@@ -304,9 +313,9 @@ def test_single_precision_sums_have_few_terms(rows, clip):
             for eqn in traced.jaxpr.eqns
             if eqn.primitive.name == "dot_general" and eqn.outvars[0].aval.dtype == jnp.float32
         ]
-        theta, total = np.random.default_rng(0).normal(size=(3, D + 1)), jax.jit(objective.chunk_sum)
-        one = np.asarray(total(theta, tuple(a[:1] for a in data)))
-        np.testing.assert_allclose(total(theta, data), rows * one, rtol=1e-5)
+        theta = np.random.default_rng(0).normal(size=(3, D + 1))
+        one = reference.gradient(objective.loss, clip, theta, *(a[:1] for a in data))
+        np.testing.assert_allclose(jax.jit(objective.chunk_sum)(theta, data), rows * one, rtol=1e-5)
     assert contracted == [D + 1, -(-rows // -(-rows // CHUNK))] and max(contracted) <= CHUNK
 
 
@@ -327,7 +336,7 @@ def test_private_mean_and_prediction_use_the_same_rows():
     np.testing.assert_allclose(scores(run, found, X), moved @ found.weights.T, atol=1e-6)
     many = [
         execute(replace(run, prelude=(replace(part, noise_multiplier=5.0),)), X, y, seeded_key(s)).released[0]
-        for s in range(200)
+        for s in range(80)  # 320 numbers: their deviation within three of its own
     ]
     assert np.std(np.array(many) - clipped.mean(0)) == pytest.approx(5.0 * 1.0 / N, rel=0.12)
 
@@ -565,8 +574,8 @@ def test_whole_numbers_uniform_numbers_and_orders_are_even():
     assert counts.size == 24 and np.abs(counts - 1000).max() < 6 * np.sqrt(1000)
 
 
-@pytest.mark.parametrize("n, size, most", [(9, 3, 100), (8, 5, 100), (10, 1, 100), (9, 4, 5)],
-                         ids=["different draws", "by an order", "one", "drawn again and again"])
+@pytest.mark.parametrize("n, size, most", [(9, 3, 100), (8, 5, 100), (9, 4, 5)],
+                         ids=["different draws", "by an order", "drawn again and again"])
 def test_every_subset_is_equally_likely(n, size, most, monkeypatch):
     """Chi squared over all subsets; the place within a batch does not count. Of 5 draws 4 seldom differ: all are drawn
     again."""

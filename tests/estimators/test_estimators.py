@@ -1,9 +1,11 @@
 """scikit-learn's protocol, the budget, and the accuracy that the plan promises."""
 
+import functools
 import pickle
 import warnings
 from dataclasses import replace
 
+import jax
 import numpy as np
 import pytest
 from sklearn.base import clone
@@ -14,19 +16,35 @@ from lastiterate.curves.gdp import Gdp
 from lastiterate.data import encode, load_bundled, split
 from lastiterate.errors import InputError
 from lastiterate.estimators import DPHuberRidge, DPLogisticRegression
+from lastiterate.planning import presets
 from lastiterate.planning.planner import plan
 from lastiterate.planning.task import Task, budget
+from lastiterate.release import linear_plans
 from lastiterate.run.facts import FLOAT_SLACK
 from lastiterate.run.probability_calibration import measured
+from tiers import unless
 
 
+@pytest.fixture
+def quick(monkeypatch):
+    """Plans and programs that cost little: the protocol fits 50 times, on 16 shapes, and looks at no plan."""
+    monkeypatch.setattr(presets, "FULL_STEPS", (20, 40))
+    monkeypatch.setattr(linear_plans, "calibrate", functools.cache(linear_plans.calibrate))
+    before = jax.config.read("jax_disable_most_optimizations")
+    jax.config.update("jax_disable_most_optimizations", True)  # a few steps take less than LLVM's passes
+    yield
+    jax.config.update("jax_disable_most_optimizations", before)
+
+
+@pytest.mark.parametrize("algorithm", unless(lambda name: name != "automatic", ["noisy-gd", "automatic"]))
 @pytest.mark.parametrize(
     "estimator", [DPLogisticRegression(epsilon=1e3, row_norm=1.0),
                   DPHuberRidge(epsilon=1e3, row_norm=1.0, target_range=(-2.0, 2.0))],
     ids=lambda e: type(e).__name__
 )
-def test_scikit_learn_protocol(estimator):
+def test_scikit_learn_protocol(estimator, algorithm, quick):
     """All of scikit-learn's checks; none is expected to fail."""
+    estimator = clone(estimator).set_params(algorithm=algorithm)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         results = check_estimator(estimator, on_fail=None)
@@ -115,11 +133,17 @@ def test_bad_arguments(change, word):
         DPLogisticRegression(**{"classes": range(10), "row_norm": 8.0} | change).fit(X, y)
 
 
+TASKS = (Task(100, 5, 2), Task(50_000, 784, 10, row_norm=28.0), Task(1000, 3, 0))
+BUDGETS = (0.1, 1.0, 10.0)
+
+
 @pytest.mark.parametrize("adjacency", ["zero-out", "replace-one"])
-@pytest.mark.parametrize("epsilon", [0.1, 1.0, 10.0])
-def test_plans_meet_their_budget(adjacency, epsilon):
-    for task in (Task(100, 5, 2), Task(50_000, 784, 10, row_norm=28.0), Task(1000, 3, 0)):
-        certificate = plan(task, epsilon=epsilon, delta=1e-6, adjacency=adjacency)
-        assert epsilon * 0.999 < certificate.epsilon(1e-6) <= epsilon
-        assert certificate.run.adjacency == adjacency and certificate.run.n == task.n
+@pytest.mark.parametrize("which, what", unless(
+    lambda pair: pair[0] == pair[1], [(i, j) for i in range(3) for j in range(3)]))
+def test_plans_meet_their_budget(adjacency, which, what):
+    """Each budget and each task under each adjacency; every budget with every task is in the exhaustive tier."""
+    epsilon, task = BUDGETS[which], TASKS[what]
+    certificate = plan(task, epsilon=epsilon, delta=1e-6, adjacency=adjacency)
+    assert epsilon * 0.999 < certificate.epsilon(1e-6) <= epsilon
+    assert certificate.run.adjacency == adjacency and certificate.run.n == task.n
     assert Gdp(budget(epsilon, 1e-6)).epsilon(1e-6) <= epsilon * (1 + 1e-9)

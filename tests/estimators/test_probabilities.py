@@ -15,6 +15,8 @@ from lastiterate.planning.task import CALIBRATION_SHARE, Task, budget
 from lastiterate.run.facts import FLOAT_SLACK
 from lastiterate.run.probability_calibration import measured
 
+pytestmark = pytest.mark.usefixtures("optimised")  # large fits: the time is in the steps
+
 TASK = Task(8000, 12, 2, 2.0, calibrated=True)
 
 

@@ -20,8 +20,8 @@ from lastiterate.release.composition_reminder import FITS, HASHES, Reminder
 RANDOM = np.random.default_rng(5)
 X = RANDOM.random((120, 3))
 Y = (X[:, 0] > 0.5).astype(int)
-LOGISTIC = DPLogisticRegression(epsilon=5.0, row_norm=2.0, classes=[0, 1])
-RIDGE = DPHuberRidge(epsilon=5.0, row_norm=2.0, target_range=(-1.0, 1.0))
+LOGISTIC = DPLogisticRegression(epsilon=5.0, row_norm=2.0, classes=[0, 1], algorithm="noisy-gd")  # planned at once
+RIDGE = DPHuberRidge(epsilon=5.0, row_norm=2.0, target_range=(-1.0, 1.0), algorithm="noisy-gd")
 
 
 @pytest.fixture(autouse=True)

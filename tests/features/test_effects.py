@@ -32,7 +32,8 @@ def table():
 
 @pytest.fixture(scope="module")
 def model(table):
-    return DPLogisticRegression(epsilon=3.0, delta=1e-5, schema=SCHEMA, features="curves").fit(*table)
+    return DPLogisticRegression(epsilon=3.0, delta=1e-5, schema=SCHEMA, features="curves",
+                                algorithm="noisy-gd").fit(*table)
 
 
 def test_effects_are_the_shapes_that_were_there(model):
@@ -110,7 +111,7 @@ def test_every_class_has_effects_against_the_mean_of_all(tmp_path):
     lean = (cells["a"] - 5) / 2
     y = np.argmax(np.column_stack((lean, -lean, np.zeros(N))) + rng.gumbel(size=(N, 3)), axis=1)
     schema = Schema((Numeric("a", 0.0, 10.0), Numeric("b", 0.0, 10.0)), classes=("up", "down", "flat"))
-    found = DPLogisticRegression(epsilon=3.0, delta=1e-5, schema=schema, features="curves").fit(
+    found = DPLogisticRegression(epsilon=3.0, delta=1e-5, schema=schema, features="curves", algorithm="noisy-gd").fit(
         cells, np.array(schema.classes)[y])
     drawn = {(one.column, one.answer): one for one in column_effects(found.fitted_)}
     assert set(drawn) == {(column, answer) for column in "ab" for answer in schema.classes}

@@ -13,7 +13,7 @@ from lastiterate.cli import app
 from lastiterate.data import Schema, encode, read_table, stream
 from lastiterate.features import Scattering
 from lastiterate.release.datafile import Wanted, fit_file, prediction_rows
-from lastiterate.release.linear_plans import Budget
+from lastiterate.release.linear_plans import Algorithm, Budget
 from tests.data.test_idx import write
 
 DIGITS = load_digits()
@@ -36,7 +36,8 @@ def folder(tmp_path_factory) -> Path:
 def trained(folder):
     schema = Schema.read(folder / "s.toml")
     return fit_file(Wanted(data=str(folder / "train-images-idx3-ubyte.gz"), budget=Budget(8.0, 1e-5), schema=schema,
-                           features="scattering", test=str(folder / "t10k-images-idx3-ubyte.gz")))
+                           features="scattering", algorithm=Algorithm("noisy-gd"),
+                           test=str(folder / "t10k-images-idx3-ubyte.gz")))
 
 
 def test_idx_images_are_trained_on_and_predicted(folder, trained, tmp_path):
@@ -53,12 +54,16 @@ def test_idx_images_are_trained_on_and_predicted(folder, trained, tmp_path):
     assert not li.verify(place).holds, "another grid is another model"
 
 
-def test_streamed_images_have_the_same_bits(folder):
+def test_streamed_images_have_the_same_bits(folder, tmp_path):
+    """Two long pieces of 1400 images, and six short ones of 40: each piece takes the same time."""
     schema = Schema.from_dict(Schema.read(folder / "s.toml").to_dict() | {"features": ["scattering"]})
-    path = folder / "train-images-idx3-ubyte.gz"
-    whole = encode(read_table(path, schema), schema)
-    for most in (7, 1000):
+    write(tmp_path / "train-images-idx3-ubyte.gz", IMAGES[:40])
+    write(tmp_path / "train-labels-idx1-ubyte.gz", LABELS[:40])
+    for place, most, count in ((folder, 1000, 2), (tmp_path, 7, 6)):
+        path = place / "train-images-idx3-ubyte.gz"
+        whole = encode(read_table(path, schema), schema)
         pieces = list(stream(path, schema).pieces(most))
+        assert len(pieces) == count
         assert all(np.array_equal(np.concatenate([piece[i] for piece in pieces]), whole[i]) for i in (0, 1))
 
 

@@ -146,7 +146,8 @@ def test_a_schema_is_all_that_an_estimator_needs(fitted, tmp_path):
 def test_labels_keep_their_kind():
     cells, label = columns(400)
     numbers = Schema(SCHEMA.columns, classes=("1", "0"))
-    model = DPLogisticRegression(epsilon=5.0, schema=numbers, features="plain").fit(cells, (label == "yes") * 1)
+    model = DPLogisticRegression(epsilon=5.0, schema=numbers, features="plain", algorithm="noisy-gd").fit(
+        cells, (label == "yes") * 1)
     assert model.classes_.tolist() == [1, 0] and set(model.predict(cells)) <= {0, 1}
     assert not model.transformer_.schema_.features
 
@@ -155,7 +156,7 @@ def test_a_regression_takes_a_schema():
     cells, _ = columns()
     schema = Schema(SCHEMA.columns, target_range=(0.0, 10.0))
     y = 10 * np.nan_to_num(np.abs(2 * cells["a"] - 1))
-    model = DPHuberRidge(epsilon=5.0, schema=schema, features="curves").fit(cells, y)
+    model = DPHuberRidge(epsilon=5.0, schema=schema, features="curves", algorithm="noisy-gd").fit(cells, y)
     assert model.score(cells, y) > 0.5
     with pytest.raises(InputError, match="target_range must be that of the schema"):
         DPHuberRidge(schema=schema, target_range=(0, 1)).fit(cells, y)
@@ -213,7 +214,7 @@ def test_whoever_fits_is_told_what_was_learned_around_it(around, names, monkeypa
 def test_steps_that_learn_are_named_and_others_are_not():
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(300, 3)), rng.integers(0, 2, 300)
-    model = DPLogisticRegression(epsilon=1.0, row_norm=2.0, classes=[0, 1])
+    model = DPLogisticRegression(epsilon=1.0, row_norm=2.0, classes=[0, 1], algorithm="noisy-gd")
     learned = ColumnTransformer([("fill", SimpleImputer(), [0]), ("same", "passthrough", [1, 2])])
     with pytest.warns(UnpaidStepWarning, match="does not cover columntransformer.fill, standardscaler"):
         make_pipeline(learned, StandardScaler(), model).fit(x, y)
@@ -222,7 +223,8 @@ def test_steps_that_learn_are_named_and_others_are_not():
     with warnings.catch_warnings():
         warnings.simplefilter("error", UnpaidStepWarning)
         make_pipeline(Normalizer(), model).fit(x, y)
-        model = DPLogisticRegression(epsilon=3.0, row_norm=float(np.sqrt(2)), classes=["no", "yes"])
+        model = DPLogisticRegression(epsilon=3.0, row_norm=float(np.sqrt(2)), classes=["no", "yes"],
+                                     algorithm="noisy-gd")
         piped = make_pipeline(made, model).fit(cells, label)
     assert piped.score(cells, label) > 0.6
 
@@ -234,7 +236,7 @@ def test_the_choice_of_maps_looks_at_no_value():
     second = DPLogisticRegression(epsilon=1.0, schema=SCHEMA, random_state=0).fit(other, label)
     assert first.transformer_.schema_ == second.transformer_.schema_ and first.run_ == second.run_
     large = replace(SCHEMA, features=(Bins(3),))
-    kept = DPLogisticRegression(epsilon=1.0, schema=large).fit(cells, label)
+    kept = DPLogisticRegression(epsilon=1.0, schema=large, algorithm="noisy-gd").fit(cells, label)
     assert kept.transformer_.schema_.features == (Bins(3),), "what the schema says comes first"
 
 

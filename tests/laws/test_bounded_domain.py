@@ -15,6 +15,7 @@ from lastiterate.run.facts import FLOAT_SLACK
 from lastiterate.theorems import TABLE
 from lastiterate.theorems.theorem import Applies, Fails, match
 from oracles.gaussian import chain_delta
+from tiers import size
 
 LIPSCHITZ, HOELDER = "lipschitz-bounded-domain", "hoelder-bounded-domain"
 
@@ -160,7 +161,7 @@ def test_what_is_needed():
 @pytest.mark.parametrize("name", [LIPSCHITZ, HOELDER])
 def test_monotone(name):
     rng = np.random.default_rng(7)
-    for _ in range(12):
+    for _ in range(size(6, 12, "MONOTONE")):
         L, H, eta, radius = (float(10 ** rng.uniform(-2, 0.5)) for _ in range(4))
         facts = dict(lipschitz=L, hoelder=H, hoelder_exponent=float(rng.uniform(0.1, 1)))
         run = run_of(int(rng.integers(1, 200)), radius, eta, loss=li.Abstract(li.LossFacts(**facts)))

@@ -34,7 +34,7 @@ NAME = "delayed-shifts-poisson"
 
 def test_every_choice_of_intervals_lies_above_the_exact_law():
     rng, near = np.random.default_rng(7), 0.0
-    for _ in range(size(50, 1000, "DELAYED")):
+    for _ in range(size(25, 1000, "DELAYED")):
         run, c = runs(rng, li.Poisson(float(rng.uniform(0.05, 0.7))), int(rng.integers(1, 9)))
         c = c * float(rng.choice([1.0, 1.0, 1.3]))
         truth, rate = law(run, list(draws(run)), c), run.batching.rate
@@ -57,7 +57,7 @@ def test_shifts_that_the_past_chooses_are_no_worse_than_aligned_ones():
     axis = np.linspace(-8, 9, 341)
     cell, first = (axis[1] - axis[0]) ** 2, axis[:, None]
     q = np.multiply.outer(norm.pdf(axis), norm.pdf(axis))
-    for trial in range(size(50, 1000, "ALIGNED")):
+    for trial in range(size(30, 1000, "ALIGNED")):
         count = int(rng.integers(2, 5))
         chances, most = rng.dirichlet(np.ones(count)), rng.uniform(0, 2, (count, 2)) * rng.integers(0, 2, (count, 2))
         p = aligned = 0.0
@@ -269,7 +269,7 @@ FIXED = "delayed-shifts-fixed-size"
 
 def test_published_draws_lie_above_the_exact_law_of_curved_losses():
     rng, near = np.random.default_rng(5), 0.0
-    for _ in range(size(50, 1000, "PUBLISHED")):
+    for _ in range(size(20, 1000, "PUBLISHED")):
         run, targets, other = drawn(rng)
         found = curve(run, FIXED)
         for epsilon, orders_of in zip((0.0, 0.2, 0.7, 1.5), exact(run, targets, other), strict=True):

@@ -85,4 +85,6 @@ def test_every_verdict_is_a_number_or_a_reason():
             consistent = run.loss.facts().log_sobolev is None  # what the caller states about it may be false
             assert epsilon >= 0 and (found.lower(1e-6) <= epsilon * (1 + 1e-9) + 1e-9 or not consistent), run
             assert li.Run.from_json(run.to_json()) == run
-            assert all(not math.isnan(row["epsilon"] or 0.0) for row in found.answer(1e-6)["verdicts"])
+            # the whole answer exchanges records as well, which takes as long as all of the rest
+            rows = found.rows(1e-6) if counted % 5 else found.answer(1e-6)["verdicts"]
+            assert all(not math.isnan(row["epsilon"] or 0.0) for row in rows)

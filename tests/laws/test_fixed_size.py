@@ -47,7 +47,7 @@ def test_one_and_two_steps_lie_below_the_pair(replaced):
         others = rng.uniform(-1, 1, n - 1) if trial % 3 else np.full(n - 1, -1.0)
         unit = 2.0 if replaced else 1.0
         one, two = sums([*others, 1.0], size), sums([*others, -1.0 if replaced else 0.0], size)
-        grid = np.linspace(-size - 9 * std, size + 9 * std, 1201)
+        grid = np.linspace(-size - 9 * std, size + 9 * std, 501)
         p, q = density(one, std, grid), density(two, std, grid)
         width = grid[1] - grid[0]
         single = FixedSizeSteps(size / n, (std / unit,), (1,), replaced)

@@ -16,6 +16,7 @@ from lastiterate.theorems import TABLE, linear_witness
 from lastiterate.theorems.theorem import Fails, match
 from oracles.executed import deltas
 from oracles.gaussian import hidden_place_delta
+from tiers import size
 
 GOLDEN = tomllib.loads((Path(__file__).parents[1] / "golden" / "poisson.toml").read_text())
 
@@ -59,7 +60,7 @@ def test_below_the_exact_mixture_and_near_it(steps, rate, z):
 
 def test_never_above_what_certifies():
     rng = np.random.default_rng(5)
-    for _ in range(6):
+    for _ in range(size(3, 6, "WITNESSES")):
         run = run_of(int(rng.integers(1, 200)), float(rng.uniform(0.01, 0.9)), float(rng.uniform(0.4, 3)))
         found, delta = li.account(run, at_least=li.Evidence.ASSUMED), 10 ** rng.uniform(-7, -2)
         assert 0 <= found.lower(delta) <= found.epsilon(delta)

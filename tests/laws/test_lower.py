@@ -20,7 +20,7 @@ LOWER = [theorem for theorem in TABLE.values() if theorem.kind == "lower"]
 ASSUMED = li.Evidence.ASSUMED
 EPSILONS = (0.0, 0.4, 1.5, 4.0)
 DELTAS = (0.05, 1e-4)
-BETWEEN = size(5, 1, "BETWEEN")
+BETWEEN = size(10, 1, "BETWEEN")
 """Every how many runs are certified too, which takes a hundred times as long as their exact law."""
 
 

@@ -20,6 +20,7 @@ from lastiterate.curves.curve import BestOf
 from lastiterate.theorems import TABLE
 from lastiterate.theorems.theorem import Applies, Fails, match
 from oracles.allocated import exact_delta
+from tiers import size as tier
 
 ALLOCATED, POISSON = "restarted-allocation-pld", "restarted-poisson-pld"
 EPSILONS = (0.0, 0.3, 1.0, 2.5)
@@ -82,7 +83,7 @@ def test_every_restart_of_allocated_passes_lies_above_the_exact_law(seed):
     assert np.all(steps.c >= c - 1e-12)
     found = candidates(replace(steps, c=c), 1 / blocks, run.steps, blocks, distances_of_passes(blocks), 0.0)
     assert found
-    for one in rng.permutation(np.array(found, dtype=object))[:25]:
+    for one in rng.permutation(np.array(found, dtype=object))[:tier(12, 25, "RESTARTS")]:
         bound = allocated_passes(run, one.first, one.share, one.mu)
         for epsilon, true in zip(EPSILONS, exact, strict=True):
             assert bound.delta(epsilon) >= true * (1 - 1e-4) - 1e-9, (run, one, epsilon)
@@ -106,7 +107,7 @@ def test_every_restart_of_poisson_steps_lies_above_the_exact_law(seed):
 def test_the_row_lies_above_exact_laws_of_everybody_s_draws():
     """Blocks of random sizes: records of one curvature but a linear one, that is removed."""
     rng, near = np.random.default_rng(18), 0.0
-    for _ in range(60):
+    for _ in range(tier(25, 1000, "RESTARTED")):
         n, blocks = int(rng.integers(2, 7)), int(rng.integers(2, 4))
         size = -(-n // blocks)
         passes = int(rng.integers(1, 4))
@@ -180,7 +181,7 @@ def test_distances_of_passes_are_the_worst_places():
 def test_distances_of_draws_fail_as_seldom_as_stated(failure, monkeypatch):
     rng = np.random.default_rng(5)
     below = 0
-    for _ in range(20):
+    for _ in range(tier(12, 20, "DISTANCES")):
         run, c = runs(rng, li.Poisson(float(rng.uniform(0.02, 0.5))), 12)
         steps = replace(last_steps(run, run.batching.rate, 0.0, 1), c=c, before=float(rng.uniform(0, 1)))
         (bound,) = np.exp(distances_of_draws(run.batching.rate)(steps, failure, np.array([10])))

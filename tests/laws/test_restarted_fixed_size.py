@@ -71,7 +71,7 @@ def drawn(rng):
 
 def test_every_restart_lies_above_the_exact_law_of_curved_losses():
     rng, near, tried = np.random.default_rng(33), 0.0, 0
-    for _ in range(size(50, 1000, "RESTARTED")):
+    for _ in range(size(20, 1000, "RESTARTED")):
         run, targets, other = drawn(rng)
         true = exact(run, targets, other)
         for one, bound in restarts(run, rng):
@@ -125,7 +125,7 @@ def test_one_step_of_the_proof():
     Every record's gradient is clip(M x - t) for some t; any shift, any two points, the longest contributions.
     """
     rng, longest = np.random.default_rng(8), {}
-    for _ in range(4000):
+    for _ in range(size(1500, 4000, "STEPS")):
         run, *_ = drawn(rng)
         loss, b, eta = run.loss, run.divisor, float(run.step_sizes[0])
         bend, most, sensitivity = loss.row_norm**2, loss.residual_clip * loss.row_norm, run.facts().sensitivity.value

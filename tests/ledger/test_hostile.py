@@ -11,7 +11,7 @@ from lastiterate.ledger import GaussianFilter, Ledger
 from lastiterate.ledger.ledger_lines import Total
 from tiers import size
 
-MUTANTS = size(2000, 100_000, "MUTANTS")
+MUTANTS = size(1000, 100_000, "MUTANTS")
 
 
 def made(path: Path) -> bytes:

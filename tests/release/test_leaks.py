@@ -1,5 +1,6 @@
 """Nothing leaks on the way: two neighbouring data sets, killed writers, exceptions from everywhere."""
 
+import contextlib
 import json
 import os
 import re
@@ -46,25 +47,31 @@ def write(path: Path, record: str) -> Path:
     return path
 
 
-def fit(home: Path, record: str, *more: str) -> tuple[int, bytes, bytes]:
+def fit(home: Path, record: str, *more: str, child: bool) -> tuple[int, bytes, bytes]:
     """Exit code and both outputs of one fit, in a folder of its own, with the same names in it."""
     home.mkdir()
     write(home / "data.csv", record)
     (home / "schema.toml").write_text(SCHEMA)
-    words = [sys.executable, "-m", "lastiterate", "train", "data.csv", "--schema", "schema.toml", "--epsilon", "2",
-             "--algorithm", "permuted-sgd", "--out", "model", *more]
-    run = subprocess.run(words, cwd=home, capture_output=True, env=os.environ | {"COLUMNS": "100"})
-    return run.returncode, run.stdout, run.stderr
+    words = ["train", "data.csv", "--schema", "schema.toml", "--epsilon", "2", "--algorithm", "permuted-sgd", "--out",
+             "model", *more]
+    if child:
+        run = subprocess.run([sys.executable, "-m", "lastiterate", *words], cwd=home, capture_output=True,
+                             env=os.environ | {"COLUMNS": "100"})
+        return run.returncode, run.stdout, run.stderr
+    with contextlib.chdir(home):
+        found = CliRunner(env={"COLUMNS": "100"}).invoke(app, words)
+    return found.exit_code, found.stdout_bytes, found.stderr_bytes
 
 
 def without_time(output: bytes) -> list[bytes]:
     return [line for line in output.splitlines() if b":" not in line]  # a progress bar ends with times
 
 
-@pytest.mark.parametrize("more", [(), ("--adjacency", "replace-one", "--explain-plan")])
-def test_neighbouring_data_sets_look_alike(tmp_path: Path, more: tuple[str, ...]) -> None:
-    one = fit(tmp_path / "1", f"{SECRET},a,yes", *more)
-    two = fit(tmp_path / "2", "21.5,c,no", *more)
+@pytest.mark.parametrize("more, child", [((), False), (("--adjacency", "replace-one", "--explain-plan"), True)])
+def test_neighbouring_data_sets_look_alike(tmp_path: Path, more: tuple[str, ...], child: bool) -> None:
+    """Once as two processes, with all that a process prints, and once within this one."""
+    one = fit(tmp_path / "1", f"{SECRET},a,yes", *more, child=child)
+    two = fit(tmp_path / "2", "21.5,c,no", *more, child=child)
     assert one[0] == two[0] == 0 and one[1] == two[1] and without_time(one[2]) == without_time(two[2])
     files = [sorted(path.relative_to(home) for path in home.rglob("*")) for home in (tmp_path / "1", tmp_path / "2")]
     assert files[0] == files[1]
@@ -190,14 +197,11 @@ def test_exceptions_inside_show_no_values(tmp_path: Path, place: tuple[object, s
 CHILD = """
 import os, signal, sys
 from pathlib import Path
-import numpy as np
 import lastiterate as li
 from lastiterate.release import folder
 
-rng = np.random.default_rng(0)
-run = li.Run(n=40, steps=5, step_size=0.3, batching=li.Permuted(10), loss=li.Logistic(ridge=1e-2))
-model = li.train(run, (rng.uniform(-1, 1, (40, 3)), rng.integers(0, 2, 40)), epsilon=1.0)
-left = int(sys.argv[2])
+model, left = li.load(sys.argv[1]), None
+model.save(Path(sys.argv[2]) / "first")  # imports what a save imports
 
 def counted(name):
     kept = getattr(os, name)
@@ -211,16 +215,40 @@ def counted(name):
 
 for name in ("open", "fsync", "rename", "mkdir"):
     counted(name)
-model.save(Path(sys.argv[1]))
+for left in range(int(sys.argv[3])):  # a process of its own for each moment, which has imported everything already
+    if not (process := os.fork()):
+        model.save(Path(sys.argv[2]) / str(left) / "m")
+        os._exit(0)
+    print(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]))
 """
+POINTS = 40
+"""More than there are calls in a save: the last are not killed."""
 
 
-@pytest.mark.parametrize("point", range(8))
-def test_a_killed_writer_leaves_nothing_that_verifies(tmp_path: Path, point: int) -> None:
-    out = tmp_path / "m"
-    code = subprocess.run([sys.executable, "-c", CHILD, str(out), str(point)], capture_output=True).returncode
-    assert code in (0, -signal.SIGKILL)
-    left = [path for path in tmp_path.iterdir() if path != out]
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[int]]:
+    """Folders in which a save was killed at its first, second, ... call, and how the processes ended."""
+    home, rng = tmp_path_factory.mktemp("killed"), np.random.default_rng(0)
+    run = li.Run(n=40, steps=5, step_size=0.3, batching=li.Permuted(10), loss=li.Logistic(ridge=1e-2))
+    li.train(run, (rng.uniform(-1, 1, (40, 3)), rng.integers(0, 2, 40)), epsilon=1.0).save(home / "whole")
+    for point in range(POINTS):
+        (home / str(point)).mkdir()
+    command = [sys.executable, "-c", CHILD, str(home / "whole"), str(home), str(POINTS)]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return home, [int(code) for code in said.split()]
+
+
+def test_a_writer_is_killed_at_every_call(killed: tuple[Path, list[int]]) -> None:
+    codes = killed[1]
+    saved = codes.index(0)
+    assert codes == [-signal.SIGKILL] * saved + [0] * (POINTS - saved) and saved >= 8
+
+
+@pytest.mark.parametrize("point", range(POINTS))
+def test_a_killed_writer_leaves_nothing_that_verifies(killed: tuple[Path, list[int]], point: int) -> None:
+    home, code = killed[0] / str(point), killed[1][point]
+    out = home / "m"
+    left = [path for path in home.iterdir() if path != out]
     assert out.exists() == (code == 0) and (code != 0 or not left)
     for path in left:
         with pytest.raises(li.InputError):
@@ -228,7 +256,7 @@ def test_a_killed_writer_leaves_nothing_that_verifies(tmp_path: Path, point: int
         with pytest.raises(li.InputError):
             li.load(path)
     folder.clean(out)
-    assert [path for path in tmp_path.iterdir() if path != out] == []
+    assert [path for path in home.iterdir() if path != out] == []
 
 
 def test_what_would_be_dumped_is_warned_about(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from lastiterate import cli
 from lastiterate.cli.saving import reported
 from lastiterate.errors import InputError
 from lastiterate.release.folder import clean, sha256
+from tiers import size
 
 RUN = li.Run(n=60, steps=5, step_size=0.5, noise=li.NoiseMultiplier(12.0), loss=li.Logistic(ridge=0.05))
 FILES = ("weights.safetensors", "model.json", "certificate.json", "manifest.json", "report.html")
@@ -41,11 +42,15 @@ def test_a_folder_is_what_was_written(folder):
     assert li.verify(folder).holds and li.verify(folder).uncovered == () and verify(folder)[0] == 0
 
 
+FLIPS = size(20, 300, "MUTANTS")
+"""Bits of each file that are turned over, besides one of its first byte and one of its last."""
+
+
 @pytest.mark.parametrize("name", FILES)
 def test_every_edit_of_every_file_is_noticed(folder, tmp_path, name):
     copy, rng = shutil.copytree(folder, tmp_path / "c"), random.Random(name)
     content = (folder / name).read_bytes()
-    for at in [0, len(content) - 1, *(rng.randrange(len(content)) for _ in range(46))]:
+    for at in [0, len(content) - 1, *(rng.randrange(len(content)) for _ in range(FLIPS))]:
         edited = bytearray(content)
         edited[at] = edited[at] ^ 1 << rng.randrange(8)
         (copy / name).write_bytes(bytes(edited))

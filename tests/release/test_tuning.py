@@ -186,8 +186,8 @@ def test_search_over_estimators(tmp_path: Path) -> None:
     x, y = records()
     ledger = Ledger(tmp_path / "l")
     ledger.add("a", unit="record", adjacency="zero-out", filter=GaussianFilter(3.0, 1e-6))
-    search = DPSearchCV(DPLogisticRegression(classes=[0, 1], time_budget=5.0), {"row_norm": [0.5, 2.0]}, epsilon=3.0,
-                        mean_runs=3.0, random_state=1, ledger=ledger, dataset="a").fit(x, y)
+    search = DPSearchCV(DPLogisticRegression(classes=[0, 1], algorithm="noisy-gd"), {"row_norm": [0.5, 2.0]},
+                        epsilon=3.0, mean_runs=3.0, random_state=1, ledger=ledger, dataset="a").fit(x, y)
     assert search.best_params_["row_norm"] in (0.5, 2.0) and search.certificate_.epsilon(1e-4) <= 3.0
     assert search.score(x, y) > 0.5 and ledger.total().releases[0].state == "released" and ledger.verify() == ()
     assert not hasattr(search, "cv_results_") and not hasattr(search, "best_score_")
@@ -195,7 +195,7 @@ def test_search_over_estimators(tmp_path: Path) -> None:
                 DPSearchCV(DPLogisticRegression(classes=[0, 1]), {"epsilon": [1.0, 2.0]})):
         with pytest.raises(li.InputError):
             bad.fit(x, y)
-    ridge = DPSearchCV(DPHuberRidge(time_budget=5.0, target_range=(-1, 1)), {"row_norm": [0.5, 2.0]}, epsilon=3.0,
+    ridge = DPSearchCV(DPHuberRidge(algorithm="noisy-gd", target_range=(-1, 1)), {"row_norm": [0.5, 2.0]}, epsilon=3.0,
                        mean_runs=2.0, random_state=2).fit(x, y - 0.5)
     assert ridge.predict(x).shape == (N,)
 
@@ -213,7 +213,7 @@ def test_what_the_estimator_says_of_its_answers_and_rows_holds(tmp_path: Path) -
     x, y = records()
 
     def found(**said: object) -> DPSearchCV:
-        one = DPLogisticRegression(row_norm=1.0, classes=(0, 1), algorithm="allocation-sgd", **said)
+        one = DPLogisticRegression(row_norm=1.0, classes=(0, 1), algorithm="noisy-gd", **said)
         return DPSearchCV(one, {"row_norm": [1.0, 2.0]}, epsilon=20.0, random_state=3).fit(x, y)
 
     for threshold, share in ((0.999, 0.999), ((1, 3), 0.25)):

@@ -1,6 +1,7 @@
 """A fact that somebody hands over is never stronger than tested, whichever way it comes into a run."""
 
 import copy
+import functools
 import pickle
 from dataclasses import fields, replace
 
@@ -29,6 +30,7 @@ def logistic(theta, x, y):
     return jnp.logaddexp(0.0, theta @ x) - y * (theta @ x) + 0.25 * theta @ theta
 
 
+@functools.cache
 def searched(facts):
     return li.audit.falsify(logistic, np.zeros(3), (X, Y), facts, radius=0.1, pairs=10, climbs=2).facts
 

@@ -151,8 +151,8 @@ def test_another_noise_in_the_middle():
     full = full_curve(accountant.history, 2)
     assert full.mu == pytest.approx(np.sqrt(1 + 1 / 4 + 1 / 4) * 1.0098, rel=1e-4), "passes (1, 1), (2, 2), (2,)"
     assert full_curve([(2.0, 0.5, 1), (1.0, 0.5, 3)], 2).mu == pytest.approx(np.sqrt(2) * 1.0098, rel=1e-4)
-    two = poisson_curve([(1.0, 0.5, 2), (4.0, 0.25, 3)]).epsilon(DELTA)
-    assert two > poisson_curve([(1.0, 0.5, 2)]).epsilon(DELTA)
+    two = poisson_curve([(2.0, 0.5, 1), (4.0, 0.25, 1)]).epsilon(DELTA)  # two rates are convolved
+    assert two > poisson_curve([(2.0, 0.5, 1)]).epsilon(DELTA)
     assert poisson_curve([(0.0, 0.5, 1)]).epsilon(DELTA) == np.inf == full_curve([(0.0, 0.5, 1)], 2).epsilon(DELTA)
     assert poisson_curve([]).epsilon(DELTA) == full_curve([], 2).epsilon(DELTA) == 0
     again = OpacusAccountant()
