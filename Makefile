@@ -19,7 +19,7 @@ test-exhaustive: $(VENV)/installed-test
 
 lint: $(VENV)/installed-test
 	$(BIN)/ruff check src tests benchmarks docs tools
-	$(BIN)/pyright --pythonpath $(BIN)/python
+	$(BIN)/pyright --threads 2 --pythonpath $(BIN)/python
 	$(BIN)/lint-imports
 
 docs: $(VENV)/installed
