@@ -13,10 +13,13 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE))
-gc.set_threshold(20_000, 20, 20)  # Python's collector looks seldom: most of what tests make is let go by its count
+sys.path[:0] = [str(HERE), str(HERE.parent)]  # the oracles, and benchmarks, whose bugs are audited
+
+import pytest  # noqa: E402
+
 from tiers import EXHAUSTIVE  # noqa: E402
 
+gc.set_threshold(20_000, 20, 20)  # Python's collector looks seldom: most of what tests make is let go by its count
 # before JAX is imported anywhere
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(HERE.parent / ".pytest_cache" / "d" / "compiled"))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
@@ -30,11 +33,6 @@ if not EXHAUSTIVE:
 # matrices are small: a second thread of BLAS waits in a busy loop, a tenth of the processors' time
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-
-
-import pytest  # noqa: E402
-
-sys.path.insert(1, str(HERE.parent))  # benchmarks, whose bugs are audited
 
 RESIDENT, GROWTH = 5 << 28, 1 << 29
 """Bytes of a worker above which memory is given back after a test, and by how many it grows until the next time."""

@@ -10,9 +10,7 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.theorems import TABLE
-from lastiterate.theorems.theorem import Applies, match
-from oracles.drawn import EPSILONS, THROUGH_ABSENCE, draw, exact
+from oracles.drawn import EPSILONS, draw, exact, uppers
 from tiers import size
 
 DRAWS = size(30, 1000, "DRAWS")
@@ -32,15 +30,6 @@ SLOW = {"poisson-rdp", "poisson-pld", "restarted-poisson-pld"}
 have laws of their own."""
 FAR = {"poisson-rdp", "langevin-linear", "cyclic-weakly-convex"}
 """Rows that no quadratic attains."""
-
-
-def uppers(run, bends, wanted):
-    """The upper bounds that speak of these records, of rows of which more runs are ``wanted``."""
-    for name, theorem in TABLE.items():
-        if theorem.kind != "upper" or not wanted(name) or (name in THROUGH_ABSENCE and bends[0] != 0):
-            continue
-        if isinstance(found := match(theorem, run), Applies):
-            yield name, found.curve
 
 
 @pytest.mark.parametrize("kind", ROWS, ids=lambda kind: kind.__name__)

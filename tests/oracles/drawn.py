@@ -102,10 +102,10 @@ def exact(run, slopes, bends):
     return deltas(EPSILONS, *sides, points=points) if points * len(means) <= MOST_POINTS else None
 
 
-def uppers(run, bends) -> Iterator[tuple[str, object]]:
-    """The upper bounds that speak of these records."""
+def uppers(run, bends, wanted) -> Iterator[tuple[str, object]]:
+    """The upper bounds that speak of these records, of rows of which more runs are ``wanted``."""
     for name, theorem in TABLE.items():
-        if name in THROUGH_ABSENCE and bends[0] != 0:
+        if theorem.kind != "upper" or not wanted(name) or (name in THROUGH_ABSENCE and bends[0] != 0):
             continue
-        if theorem.kind == "upper" and isinstance(found := match(theorem, run), Applies):
+        if isinstance(found := match(theorem, run), Applies):
             yield name, found.curve
