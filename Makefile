@@ -4,6 +4,8 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 # modules are compiled when they are first imported: most of what is installed never is, and that took half of the time
 PIP = $(BIN)/python -m pip install --quiet --no-compile
+# kept even where the caller's settings say otherwise: every process of the tests would compile what it imports again
+export PYTHONDONTWRITEBYTECODE =
 
 .PHONY: demo test test-exhaustive lint docs install
 
