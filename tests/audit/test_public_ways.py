@@ -158,14 +158,14 @@ def test_a_pipeline_that_trains_another_model_is_seen(monkeypatch: pytest.Monkey
 
 
 def test_a_checkpoint_that_loses_a_step_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    state = checkpoint.Keeper.state.fget
+    state = checkpoint.Checkpoint.state.fget
     assert state is not None
 
-    def lost(keeper: checkpoint.Keeper) -> tuple[int, dict[str, np.ndarray]]:
-        done, arrays = state(keeper)
+    def lost(checkpoint: checkpoint.Checkpoint) -> tuple[int, dict[str, np.ndarray]]:
+        done, arrays = state(checkpoint)
         return max(done - 1, 0), arrays
 
-    monkeypatch.setattr(checkpoint.Keeper, "state", property(lost))
+    monkeypatch.setattr(checkpoint.Checkpoint, "state", property(lost))
     assert ways(RUN)[0] == ("train, stopped and resumed gives another model than the one that is attacked",)
 
 

@@ -92,6 +92,15 @@ def test_bad_tables(files, old, new, word):
     assert "\n" not in str(caught.value)
 
 
+def test_a_text_may_be_long(tmp_path):
+    path, text = tmp_path / "t.csv", "word " * 30_000
+    path.write_text(f"note,label\n{text},a\n")
+    assert read_table(path).cells["note"] == [text.strip()]
+    path.write_text(f'note,label\n"{text * 120},a\n')
+    with pytest.raises(InputError, match=r"field larger than field limit .16777216.*quotation mark be missing"):
+        read_table(path)
+
+
 @pytest.mark.parametrize(
     "old, new, word",
     [

@@ -20,7 +20,7 @@ from safetensors.numpy import load
 
 import lastiterate as li
 from lastiterate.engine import execute, seeded_key
-from lastiterate.engine.checkpoint import Keeper
+from lastiterate.engine.checkpoint import Checkpoint
 from lastiterate.engine.network import fit_network
 from lastiterate.engine.sealed import Key, Owner, unseal
 from lastiterate.errors import InputError
@@ -65,11 +65,11 @@ def test_a_resumed_run_releases_the_same_bits(name: str, tmp_path: Path) -> None
     whole = execute(run, x, y, seeded_key(5)).weights
     for at in (3, 17, 30):
         with pytest.raises(Interrupted):
-            execute(run, x, y, seeded_key(5), interrupt(at), Keeper(path, KEY, 0.0))
+            execute(run, x, y, seeded_key(5), interrupt(at), Checkpoint(path, KEY, 0.0))
         assert path.exists()
-    keeper = Keeper(path, KEY, 0.0)
-    assert execute(run, x, y, seeded_key(5), None, keeper).weights.tobytes() == whole.tobytes()
-    keeper.finish()
+    checkpoint = Checkpoint(path, KEY, 0.0)
+    assert execute(run, x, y, seeded_key(5), None, checkpoint).weights.tobytes() == whole.tobytes()
+    checkpoint.finish()
     assert os.listdir(tmp_path) == []
 
 
@@ -85,18 +85,18 @@ def test_a_resumed_network_releases_the_same_bits(tmp_path: Path) -> None:
     whole = fit_network(run, loss, first, (x, y), seeded_key(1))
     with pytest.raises(Interrupted):
         fit_network(run, loss, first, (x, y), seeded_key(1), progress=interrupt(9),
-                    keeper=Keeper(tmp_path / "c", KEY, 0.0))
+                    checkpoint=Checkpoint(tmp_path / "c", KEY, 0.0))
     with pytest.raises(InputError, match="other data"):
         fit_network(run, loss, first | {"b": np.zeros(3, np.float32)}, (x, y), seeded_key(1),
-                    keeper=Keeper(tmp_path / "c", KEY))
-    found = fit_network(run, loss, first, (x, y), seeded_key(1), keeper=Keeper(tmp_path / "c", KEY, 0.0))
+                    checkpoint=Checkpoint(tmp_path / "c", KEY))
+    found = fit_network(run, loss, first, (x, y), seeded_key(1), checkpoint=Checkpoint(tmp_path / "c", KEY, 0.0))
     assert all((found[name] == whole[name]).all() for name in whole)
 
 
 def test_a_checkpoint_knows_its_run_its_data_its_key_and_its_line(tmp_path: Path) -> None:
     run, (x, y), path = RUNS["permuted"], records(), tmp_path / "c"
     with pytest.raises(Interrupted):
-        execute(run, x, y, None, interrupt(5), Keeper(path, KEY, 0.0, token="t"))
+        execute(run, x, y, None, interrupt(5), Checkpoint(path, KEY, 0.0, token="t"))
     kept = path.read_bytes()
     changed = x.copy()
     changed[7, 2] += 1e-3
@@ -105,13 +105,13 @@ def test_a_checkpoint_knows_its_run_its_data_its_key_and_its_line(tmp_path: Path
         (run, x, Key(bytes(32)), "t", "is not the one"), (run, x, KEY, "s", "another line"),
     ):
         with pytest.raises(InputError, match=words):
-            execute(other, rows, y, None, None, Keeper(path, key, token=token))
+            execute(other, rows, y, None, None, Checkpoint(path, key, token=token))
     with pytest.raises(InputError, match="seed"):
-        execute(run, x, y, seeded_key(9), None, Keeper(path, KEY, token="t"))
+        execute(run, x, y, seeded_key(9), None, Checkpoint(path, KEY, token="t"))
     assert path.read_bytes() == kept  # nothing started anew
     path.write_bytes(kept[:200] + bytes([kept[200] ^ 1]) + kept[201:])
     with pytest.raises(InputError, match="checkpoint"):
-        execute(run, x, y, None, None, Keeper(path, KEY, token="t"))
+        execute(run, x, y, None, None, Checkpoint(path, KEY, token="t"))
 
 
 class Counted:
@@ -138,16 +138,16 @@ def test_a_ledger_hears_of_every_checkpoint_and_of_the_noise(tmp_path: Path) -> 
     run, (x, y), path, line = RUNS["full"], records(), tmp_path / "c", Counted()
     for stops in (5, 20):
         with pytest.raises(Interrupted):
-            execute(run, x, y, None, interrupt(stops), Keeper(path, KEY, 0.0, line=line))
+            execute(run, x, y, None, interrupt(stops), Checkpoint(path, KEY, 0.0, line=line))
         if stops == 5:
             old = path.read_bytes()
     assert line.numbers == list(range(1, len(line.numbers) + 1)) and len(line.digests) == 2 == 1 + len({*line.digests})
     path.write_bytes(old)
     with pytest.raises(InputError, match="rolled back"):
-        execute(run, x, y, None, None, Keeper(path, KEY, line=line))
-    whole = execute(run, x, y, None, None, Keeper(path, KEY))
+        execute(run, x, y, None, None, Checkpoint(path, KEY, line=line))
+    whole = execute(run, x, y, None, None, Checkpoint(path, KEY))
     path.write_bytes(old)  # without a ledger a replayed copy is not seen, and reproduces the same bits
-    assert (execute(run, x, y, None, None, Keeper(path, KEY)).weights == whole.weights).all()
+    assert (execute(run, x, y, None, None, Checkpoint(path, KEY)).weights == whole.weights).all()
 
 
 @pytest.mark.parametrize("changed", ["nothing", "seed", "data", "key"])
@@ -157,7 +157,7 @@ def test_the_digest_of_a_beginning_knows_its_noise_and_its_data(changed: str, tm
         (x, y), line = records(), Counted()
         with pytest.raises(Interrupted):
             execute(RUNS["full"], x + (what == "data"), y, seeded_key(4 + (what == "seed")), interrupt(5),
-                    Keeper(tmp_path / f"c{len(digests)}", Key(bytes(32)) if what == "key" else KEY, line=line))
+                    Checkpoint(tmp_path / f"c{len(digests)}", Key(bytes(32)) if what == "key" else KEY, line=line))
         digests += line.digests
     assert (digests[0] == digests[1]) == (changed == "nothing")
 
@@ -165,7 +165,7 @@ def test_the_digest_of_a_beginning_knows_its_noise_and_its_data(changed: str, tm
 def test_all_iterates_are_not_checkpointed(tmp_path: Path) -> None:
     x, y = records()
     with pytest.raises(InputError, match="last iterate"):
-        execute(li.Run(release="all", **COMMON), x, y, None, None, Keeper(tmp_path / "c", KEY))
+        execute(li.Run(release="all", **COMMON), x, y, None, None, Checkpoint(tmp_path / "c", KEY))
     assert os.listdir(tmp_path) == []
 
 
@@ -175,16 +175,16 @@ import numpy as np
 import lastiterate as li
 from pathlib import Path
 from lastiterate.engine import execute, seeded_key
-from lastiterate.engine.checkpoint import Keeper
+from lastiterate.engine.checkpoint import Checkpoint
 from lastiterate.engine.sealed import Key
 
 rng = np.random.default_rng(1)
 x, y = rng.normal(size=(400, 30)).astype(np.float32), rng.integers(0, 2, 400)
 run = li.Run(n=400, steps=4000, step_size=0.3, noise=li.GradientNoise(0.05), batching=li.Reshuffled(20),
              loss=li.Logistic(ridge=1e-2))
-keeper = Keeper(Path(sys.argv[1]), Key(bytes(range(32))), 0.0) if sys.argv[1] != "-" else None
+checkpoint = Checkpoint(Path(sys.argv[1]), Key(bytes(range(32))), 0.0) if sys.argv[1] != "-" else None
 print("ready", flush=True)
-print(execute(run, x, y, seeded_key(3), lambda *_: None, keeper).weights.tobytes().hex(), flush=True)
+print(execute(run, x, y, seeded_key(3), lambda *_: None, checkpoint).weights.tobytes().hex(), flush=True)
 """
 
 

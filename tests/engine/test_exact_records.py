@@ -12,7 +12,7 @@ import pytest
 
 import lastiterate as li
 from lastiterate.engine import seeded_key
-from lastiterate.engine.checkpoint import Keeper
+from lastiterate.engine.checkpoint import Checkpoint
 from lastiterate.engine.exact_records import ExactRecords, RecordGrid, fit_network_exactly
 from lastiterate.engine.network import fit_network
 from lastiterate.engine.parameter_form import Form
@@ -93,9 +93,9 @@ def test_runs_follow_real_arithmetic_and_resume(tmp_path: Path) -> None:
 
     with pytest.raises(Stop):
         fit_network_exactly(run, loss, FIRST, (X, Y), seeded_key(3), microbatch=5, progress=stop,
-                            keeper=Keeper(tmp_path / "c", Key(bytes(32)), 0.0))
+                            checkpoint=Checkpoint(tmp_path / "c", Key(bytes(32)), 0.0))
     again = fit_network_exactly(run, loss, FIRST, (X, Y), seeded_key(3), microbatch=5,
-                                keeper=Keeper(tmp_path / "c", Key(bytes(32)), 0.0))
+                                checkpoint=Checkpoint(tmp_path / "c", Key(bytes(32)), 0.0))
     assert all((again[name] == found[name]).all() for name in FIRST)
 
 

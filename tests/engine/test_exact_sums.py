@@ -15,7 +15,7 @@ from lastiterate.accounting.exact_calibration import calibrate_exactly
 from lastiterate.accounting.exact_steps import ExactRun
 from lastiterate.curves.renyi import Rdp
 from lastiterate.engine import execute, seeded_key
-from lastiterate.engine.checkpoint import Keeper
+from lastiterate.engine.checkpoint import Checkpoint
 from lastiterate.engine.exact_draws import draws_of, preparation_bits
 from lastiterate.engine.exact_noise import FINEST, DiscreteGaussian
 from lastiterate.engine.exact_preparation import exact_mean, exact_moments, exact_target_mean, moment_places, whole_rows
@@ -131,7 +131,7 @@ def test_runs_are_executed_close_to_real_arithmetic(batching: object, tmp_path: 
 
     for told in (stop, None):
         try:
-            again = execute_exactly(run, x, y, seeded_key(2), told, Keeper(tmp_path / "c", Key(bytes(32)), 0.0))
+            again = execute_exactly(run, x, y, seeded_key(2), told, Checkpoint(tmp_path / "c", Key(bytes(32)), 0.0))
         except Stop:
             continue
         assert again.weights.tobytes() == found.tobytes()

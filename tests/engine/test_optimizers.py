@@ -11,7 +11,7 @@ import pytest
 
 import lastiterate as li
 from lastiterate.engine import seeded_key
-from lastiterate.engine.checkpoint import Keeper
+from lastiterate.engine.checkpoint import Checkpoint
 from lastiterate.engine.network import fit_network
 from lastiterate.engine.sealed import Key as Sealing
 from lastiterate.engine.streaming.devices import Arrays
@@ -160,10 +160,10 @@ def test_an_interrupted_run_goes_on_with_the_state_of_its_optimizer(kept: dict[s
 
 
 def test_counters_come_back_in_their_own_shape(tmp_path: Path):
-    keeper = Keeper(tmp_path / "c", Sealing(bytes(32)), 0.0)
-    keeper.begin(PLAIN, (X,), seeded_key(1), "loss")
-    keeper.keep(3, {"theta": np.ones((2, 3)).T, "memory0": np.array(7, np.int32)})
-    again = Keeper(tmp_path / "c", Sealing(bytes(32)), 0.0)
+    checkpoint = Checkpoint(tmp_path / "c", Sealing(bytes(32)), 0.0)
+    checkpoint.begin(PLAIN, (X,), seeded_key(1), "loss")
+    checkpoint.keep(3, {"theta": np.ones((2, 3)).T, "memory0": np.array(7, np.int32)})
+    again = Checkpoint(tmp_path / "c", Sealing(bytes(32)), 0.0)
     again.begin(PLAIN, (X,), seeded_key(1), "loss")
     done, arrays = again.state
     assert done == 3 and arrays["memory0"].shape == () and arrays["memory0"] == 7 and arrays["theta"].shape == (3, 2)

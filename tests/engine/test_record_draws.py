@@ -13,7 +13,7 @@ from jax.custom_batching import custom_vmap
 import lastiterate as li
 from lastiterate.audit.attacked_run import auditable
 from lastiterate.engine import seeded_key
-from lastiterate.engine.checkpoint import Keeper
+from lastiterate.engine.checkpoint import Checkpoint
 from lastiterate.engine.exact_records import fit_network_exactly
 from lastiterate.engine.gaussian_noise import ORDER, stream
 from lastiterate.engine.network import fit_network
@@ -214,12 +214,12 @@ def test_an_interrupted_run_goes_on_with_the_same_draws_and_knows_its_augmentati
 
     with pytest.raises(KeyboardInterrupt):
         fit_network(RUN, square, np.zeros(6, np.float32), (X, Y), seeded_key(1), augment=shaken, progress=interrupt,
-                    keeper=Keeper(tmp_path / "c", sealing, 0.0))
+                    checkpoint=Checkpoint(tmp_path / "c", sealing, 0.0))
     with pytest.raises(InputError, match="checkpoint"):
         fit_network(RUN, square, np.zeros(6, np.float32), (X, Y), seeded_key(1), augment=violent,
-                    keeper=Keeper(tmp_path / "c", sealing, 0.0))
+                    checkpoint=Checkpoint(tmp_path / "c", sealing, 0.0))
     found = fit_network(RUN, square, np.zeros(6, np.float32), (X, Y), seeded_key(1), augment=shaken,
-                        keeper=Keeper(tmp_path / "c", sealing, 0.0))
+                        checkpoint=Checkpoint(tmp_path / "c", sealing, 0.0))
     np.testing.assert_array_equal(found, whole)
 
 

@@ -15,7 +15,7 @@ import pytest
 import lastiterate as li
 from lastiterate.engine import execute, seeded_key
 from lastiterate.engine.ahead import ahead
-from lastiterate.engine.checkpoint import Keeper
+from lastiterate.engine.checkpoint import Checkpoint
 from lastiterate.engine.gaussian_noise import bits, words_between
 from lastiterate.engine.network import fit_network
 from lastiterate.engine.samplers import TABLE
@@ -86,7 +86,9 @@ def test_every_batching_streams_or_is_refused():
             execute_streaming(run, Held(), seeded_key(0))
     objective = li.PerturbedMinimiser(3 * (D + 1), 0.3)
     with pytest.raises(InputError, match="must add noise to every step's gradient"):
-        check_streams(SimpleNamespace(rows_per_record=1, batching=li.FullBatch(), method=objective))
+        check_streams(SimpleNamespace(rows_per_record=1, batching=li.FullBatch(), method=objective, release="last"))
+    with pytest.raises(InputError, match="must be 'last' where records are read in pieces"):
+        execute_streaming(li.Run(batching=li.Cyclic(5), **COMMON, release="all"), Held(), seeded_key(0))
 
 
 CELLS = [(name, batching) for name in MORE for batching in BATCHINGS]
@@ -190,12 +192,12 @@ def test_a_resumed_run_releases_the_same_bits(batching, more, small, tmp_path):
     for step in (2, 8, 15):  # in the first pass, in a later one, in the last one
         at[0] = step
         with pytest.raises(Stopped):
-            execute_streaming(run, Held(), seeded_key(5), stop, Keeper(path, key, 0.0))
-    keeper = Keeper(path, key, 0.0)
-    found = execute_streaming(run, Held(), seeded_key(5), None, keeper).weights
+            execute_streaming(run, Held(), seeded_key(5), stop, Checkpoint(path, key, 0.0))
+    checkpoint = Checkpoint(path, key, 0.0)
+    found = execute_streaming(run, Held(), seeded_key(5), None, checkpoint).weights
     np.testing.assert_array_equal(found, whole)
     with pytest.raises(InputError, match="other data"):
-        execute_streaming(run, Held((X + 1, Y)), seeded_key(5), None, Keeper(path, key, 0.0))
+        execute_streaming(run, Held((X + 1, Y)), seeded_key(5), None, Checkpoint(path, key, 0.0))
 
 
 def test_words_of_a_range_are_those_of_the_whole():

@@ -56,6 +56,14 @@ def test_rows_are_at_most_as_long_as_the_public_norm(pools, texts):
             assert np.linalg.norm(rows.astype(np.float64), axis=1).max() <= form.norm * (1 + 2e-6)
 
 
+@pytest.mark.parametrize("names", ["plain", "curves", "bins"])
+def test_the_public_norm_is_reached(names):
+    """A smaller one would be sound, as rows are cut to it, and would lose what the columns say."""
+    form = RowForm(FIELDS[:3], maps_named(names))
+    (row,) = form.rows([np.array([1.0]), np.array([np.nan]), np.array([0])]).astype(np.float64)
+    assert form.norm == pytest.approx(np.sqrt(3), rel=1e-12) and np.linalg.norm(row) == pytest.approx(form.norm)
+
+
 @pytest.mark.filterwarnings("ignore:overflow encountered")
 @pytest.mark.parametrize("name", MEMBERS)
 def test_a_row_depends_on_no_other_record(name):

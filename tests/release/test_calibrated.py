@@ -14,7 +14,7 @@ from lastiterate.accounting.exact_steps import ExactRun
 from lastiterate.accounting.support import beyond_support
 from lastiterate.audit.auditing import auditable
 from lastiterate.curves.gdp import Gdp
-from lastiterate.engine.checkpoint import Keeper
+from lastiterate.engine.checkpoint import Checkpoint
 from lastiterate.engine.model import execute
 from lastiterate.engine.sealed import Key
 from lastiterate.ledger import Ledger
@@ -130,8 +130,8 @@ def test_a_resumed_fit_releases_the_same_weights(tmp_path):
     run = replace(RUN, steps=2000)
     whole = execute(run, x, y, np.arange(4, dtype=np.uint32))
     with pytest.raises(Killed):
-        execute(run, x, y, np.arange(4, dtype=np.uint32), stop, Keeper(place, key, 0.0))
-    again = execute(run, x, y, np.arange(4, dtype=np.uint32), None, Keeper(place, key, 0.0))
+        execute(run, x, y, np.arange(4, dtype=np.uint32), stop, Checkpoint(place, key, 0.0))
+    again = execute(run, x, y, np.arange(4, dtype=np.uint32), None, Checkpoint(place, key, 0.0))
     assert np.array_equal(whole.weights, again.weights)
 
 

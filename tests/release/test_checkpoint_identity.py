@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.engine import checkpoint as keepers
+from lastiterate.engine import checkpoint as checkpoints
 from lastiterate.engine.streaming.devices import Arrays
 from lastiterate.ledger import GaussianFilter, Ledger
 from lastiterate.release.protected_units import UnitLoss
@@ -132,7 +132,7 @@ def test_linear_models_know_their_arithmetic(kept: dict[str, Any]) -> None:
 
 def test_other_versions_do_not_go_on(kept: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     begun(kept, (X, Y), model=FIRST, loss=squares())
-    monkeypatch.setattr(keepers, "versions", lambda: "jax 99")
+    monkeypatch.setattr(checkpoints, "versions", lambda: "jax 99")
     refused("other versions: .*jax", kept, (X, Y), model=FIRST, loss=squares())
 
 

@@ -6,7 +6,7 @@ import torch
 
 import lastiterate as li
 from lastiterate.engine import seeded_key
-from lastiterate.engine.checkpoint import Keeper
+from lastiterate.engine.checkpoint import Checkpoint
 from lastiterate.engine.sealed import Key
 from lastiterate.errors import InputError
 from lastiterate.torch.module_training import fit_module
@@ -69,9 +69,12 @@ def test_a_resumed_run_releases_the_same_bits(module, tmp_path):
         if done == 6:
             raise Stopped
 
+    def kept():
+        return Checkpoint(path, Key(bytes(32)), 0.0)
+
     with pytest.raises(Stopped):
-        fit_in_pieces(run, module, LOSS, source, seeded_key(5), progress=stop, keeper=Keeper(path, Key(bytes(32)), 0.0))
-    found = fit_in_pieces(run, module, LOSS, source, seeded_key(5), keeper=Keeper(path, Key(bytes(32)), 0.0))[1]
+        fit_in_pieces(run, module, LOSS, source, seeded_key(5), progress=stop, checkpoint=kept())
+    found = fit_in_pieces(run, module, LOSS, source, seeded_key(5), checkpoint=kept())[1]
     np.testing.assert_array_equal(found, whole)
 
 

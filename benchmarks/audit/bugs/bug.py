@@ -31,9 +31,9 @@ NOISE = gaussian_noise.numbered, gaussian_noise.gaussian
 DRAWING = gaussian_noise, cipher
 """The modules whose lines those hold."""
 STEPS = (loop.advance, many_models.advance_many, many_models._begun, many_models._drawn, many_models._drawn_for_pass,
-         by_words, into_fresh_blocks, by_bin, sorted_by_bin, external_gradients._asked, external_gradients._asked_many,
-         external_gradients._ended_many, external_steps.external_ended, external_steps.external_noise,
-         external_steps.noise_of_models)
+         by_words, into_fresh_blocks, by_bin, sorted_by_bin, external_gradients._point, external_gradients._places,
+         external_gradients._asked_many, external_gradients._ended_many, external_steps.external_ended,
+         external_steps.external_noise, external_steps.noise_of_models)
 """Compiled programs that hold the trainer's other lines."""
 
 

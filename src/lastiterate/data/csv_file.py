@@ -22,6 +22,8 @@ from lastiterate.errors import InputError
 
 STANDARD_INPUT = Path("-")
 SEPARATORS = ",;\t|"
+LONGEST = 2**24
+"""Characters of a cell, at most: a text may be longer than the 131,072 that Python's reader takes of itself."""
 HEADERLESS = ("begin with a header of column names, and its first row holds a number",
               "or a schema must name the columns: schema_template(file, header=False, columns=NAME:KIND,...) makes one")
 
@@ -102,6 +104,7 @@ def _separator(file: io.TextIOBase) -> str:
 
 @contextmanager
 def _text(path: Path) -> Generator[io.TextIOBase]:
+    csv.field_size_limit(max(LONGEST, csv.field_size_limit()))  # of the whole process: never lowered
     try:
         if path == STANDARD_INPUT:
             yield io.StringIO(sys.stdin.buffer.read().decode("utf-8-sig"), newline="")
@@ -111,6 +114,7 @@ def _text(path: Path) -> Generator[io.TextIOBase]:
     except UnicodeDecodeError:
         raise InputError("data file", "must be UTF-8 text", path.name, "save it as UTF-8") from None
     except csv.Error as error:
-        raise InputError("data file", "must be a CSV table", f"{path.name} ({error})", "it may be cut off") from None
+        raise InputError("data file", "must be a CSV table", f"{path.name} ({error})",
+                         "it may be cut off, or a quotation mark be missing") from None
     except (gzip.BadGzipFile, EOFError, zlib.error):
         raise InputError("data file", "must be a complete gzip file", path.name, "it may be damaged") from None

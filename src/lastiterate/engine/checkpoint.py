@@ -55,8 +55,8 @@ class Line(Protocol):
 
 @final
 @dataclass
-class Keeper:
-    """Writes a run's state to ``path`` every ``seconds``, under ``key``.
+class Checkpoint:
+    """A run's state, written to ``path`` every ``seconds``, under ``key``.
 
     ``token`` names the run's line in a ledger, and ``line`` is what that ledger knows of its checkpoints: an older copy
     of the file is refused, and another beginning. ``beside``: arrays of records that are read after the run alone, such

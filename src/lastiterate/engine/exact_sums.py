@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lastiterate.engine.checkpoint import Keeper
+from lastiterate.engine.checkpoint import Checkpoint
 from lastiterate.engine.exact_draws import draws_of, places_for, preparation_bits
 from lastiterate.engine.exact_preparation import EXACT, check_exact
 from lastiterate.engine.exact_rounds import exact_rounds
@@ -169,15 +169,15 @@ def prepare_exactly(run: Run, features: np.ndarray, target: object, key: Key) ->
 
 
 def execute_exactly(run: Run, features: Any, target: object, key: Key | None = None, progress: Progress | None = None,
-                    keeper: Keeper | None = None, absent: Sequence[int] = ()) -> Model:
+                    checkpoint: Checkpoint | None = None, absent: Sequence[int] = ()) -> Model:
     """The preparation and every step of ``run`` on exact sums with exact noise; ``absent``: as ``execute`` has it.
 
     **Guarantee:** what leaves a step, or a part of the preparation, is a function of sum + noise, both whole numbers of
     grid steps, added exactly.
     """
     grid = grid_of(run)
-    if keeper is not None:
-        key = keeper.begin(run, (features, target), key, "linear, exact sums")
+    if checkpoint is not None:
+        key = checkpoint.begin(run, (features, target), key, "linear, exact sums")
     check_process()
     key = fresh_key() if key is None else key
     loss, released = linear_loss(run), prepare_exactly(run, features, target, key)
@@ -190,7 +190,7 @@ def execute_exactly(run: Run, features: Any, target: object, key: Key | None = N
         data: Any = jnp.asarray(on_grid(rows, loss, grid)), jnp.asarray(labels)
         if order is None:
             data = drawn_once(loop.program, data, key)
-        weights = loop.execute(np.zeros((outputs(loss), rows.shape[-1])), data, key, progress, keeper)
+        weights = loop.execute(np.zeros((outputs(loss), rows.shape[-1])), data, key, progress, checkpoint)
     model = Model(weights, released)
     if run.calibration is None:
         return model

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lastiterate import interrupts
-from lastiterate.engine.checkpoint import Keeper
+from lastiterate.engine.checkpoint import Checkpoint
 from lastiterate.engine.external_steps import StepEnds, external_ended, external_noise, noise_of_models
 from lastiterate.engine.gaussian_noise import ORDER, Key, Number, stream, streams
 from lastiterate.engine.growth import check_growth, check_released
@@ -35,7 +35,6 @@ from lastiterate.engine.loop import (
 from lastiterate.engine.network import arrange_records
 from lastiterate.engine.noise_ahead import Draws, NoiseAhead
 from lastiterate.engine.parameter_form import Form
-from lastiterate.engine.process import check_process
 from lastiterate.engine.program import StepProgram
 from lastiterate.engine.record_keys import keys_of_batch
 from lastiterate.engine.structure import numbered
@@ -47,6 +46,9 @@ from lastiterate.run.updates import Plain
 Sums = Callable[[np.ndarray, np.ndarray, np.ndarray | None], np.ndarray]
 """From parameters (size,), the numbers of a batch's records (m,) and their keys of this step, where they draw
 something, to the sum of their clipped gradients, (size,)."""
+Total = Callable[[jax.Array, int], np.ndarray]
+"""The sum of the clipped gradients of step k's batch at a point (size,); asked for once in every step, in their order.
+"""
 ManySums = Callable[[np.ndarray, np.ndarray], np.ndarray]
 """The same for many models: parameters (models, size), batches as weights 0 or 1 (models, n); sums (models, size)."""
 
@@ -100,40 +102,52 @@ class ExternalLoop:
         return arrange_records(self.run, (np.arange(self.run.n),), self.run.n)
 
     def execute(self, initial: np.ndarray, sums: Sums, key: Key, progress: Progress | None = None,
-                keeper: Keeper | None = None) -> np.ndarray:
+                checkpoint: Checkpoint | None = None) -> np.ndarray:
         """The last iterate (size,), or all of them (T, size) for release="all"; refuses what is not finite."""
-        check_process()
+        program = self.program
+        with jax.enable_x64(True):
+            numbers = drawn_once(program, self._numbers(), key)
+            current, number, order = numbers, -1, stream(key, ORDER)
+
+        def total(point: jax.Array, k: int) -> np.ndarray:
+            nonlocal current, number
+            if k // program.sampler.blocks != number:
+                number = k // program.sampler.blocks
+                current = drawn_for_pass(program, numbers, key, number)
+            batch = np.flatnonzero(_places(program, point, current, order, k))
+            keys = None if self.run.record_draws is None else keys_of_batch(order, batch, k)
+            return sums(np.asarray(point), batch, keys)
+
+        return self.executed(initial, total, key, progress, checkpoint)
+
+    def executed(self, initial: np.ndarray, total: Total, key: Key, progress: Progress | None,
+                 checkpoint: Checkpoint | None) -> np.ndarray:
+        """``execute`` on the sums that ``total`` gives, from where the checkpoint stands."""
         check_dimension(self.run, initial.size)
         check_growth(self.run, initial, 0.0)
         run, program, plan = self.run, self.program, schedule(self.run)
         began, iterates, done = time.perf_counter(), list[np.ndarray](), 0
         with jax.enable_x64(True):
             state, ending = start(program, initial, key), StepEnds(program, plan, self.rule)
-            if keeper is not None and (kept := keeper.state)[1]:
+            ahead = NoiseAhead.normal(key, initial.shape)
+            if checkpoint is not None and (kept := checkpoint.state)[1]:
                 done, state = kept[0], ending.restored(kept[1])
-            numbers = drawn_once(program, self._numbers(), key)
-            current, number, order, ahead = numbers, -1, stream(key, ORDER), NoiseAhead.normal(key, initial.shape)
             for k in range(done, run.steps):
                 interrupts.check()
-                if k // program.sampler.blocks != number:
-                    number = k // program.sampler.blocks
-                    current = drawn_for_pass(program, numbers, key, number)
-                point, places = _asked(program, state, current, order, k)
-                batch = np.flatnonzero(places)
-                keys = None if run.record_draws is None else keys_of_batch(order, batch, k)
+                point = _point(program, state, k)
                 if self.draws is None:
                     # in the background while a sum is computed
                     noise, state = external_noise(program, state, ahead.at(k)[0], plan, k)
-                    total = sums(np.asarray(point), batch, keys)
+                    found = total(point, k)
                 else:
                     noise = 0.0
-                    total = sums(np.asarray(point), batch, keys) + self.draws(k, k + 1, 1, initial.shape)[0]
-                state = ending.ended(state, point, total, noise, k)
+                    found = total(point, k) + self.draws(k, k + 1, 1, initial.shape)[0]
+                state = ending.ended(state, point, found, noise, k)
                 if run.release == "all":
                     iterates.append(np.asarray(state.theta))
                 if (k + 1) % max(1, run.steps // STRETCHES) == 0 or k + 1 == run.steps:
-                    if keeper is not None and k + 1 < run.steps and keeper.due:
-                        keeper.keep(k + 1, ending.kept(state))
+                    if checkpoint is not None and k + 1 < run.steps and checkpoint.due:
+                        checkpoint.keep(k + 1, ending.kept(state))
                     if progress is not None:
                         progress(k + 1, run.steps, time.perf_counter() - began)
             released = np.stack(iterates) if run.release == "all" else np.asarray(outcome(program, state))
@@ -142,7 +156,6 @@ class ExternalLoop:
 
     def many(self, initial: np.ndarray, sums: ManySums, keys: Key) -> np.ndarray:
         """The last iterate for every key, (models, size): for tests and audits."""
-        check_process()
         check_dimension(self.run, initial.size)
         program, plan = self.program, schedule(self.run)
         with jax.enable_x64(True):
@@ -164,17 +177,23 @@ class ExternalLoop:
             return np.asarray(jax.vmap(lambda one: outcome(program, one))(state))
 
 
+_point = jax.jit(looked_from)
+
+
 @jax.jit
-def _asked(program: StepProgram, state: State, numbers: Any, order: Key, k: Number) -> tuple[jax.Array, jax.Array]:
-    """Where step k takes its gradients, and how often each record stands in its batch, (n,)."""
-    return looked_from(program, state, k), batch_sum(program, state.theta, numbers, order, k)
+def _places(program: StepProgram, theta: jax.Array, numbers: Any, order: Key, k: Number) -> jax.Array:
+    """How often each record stands in the batch of step k, (n,), whatever the parameters are."""
+    return batch_sum(program, theta, numbers, order, k)
 
 
 @jax.jit
 def _asked_many(program: StepProgram, states: State, numbers: jax.Array, orders: jax.Array,
                 k: Number) -> tuple[jax.Array, jax.Array]:
     """Where step k takes its gradients, and its batch, for every key."""
-    return jax.vmap(lambda state, held, order: _asked(program, state, held, order, k))(states, numbers, orders)
+    def one(state: State, held: Any, order: Key) -> tuple[jax.Array, jax.Array]:
+        return looked_from(program, state, k), batch_sum(program, state.theta, held, order, k)
+
+    return jax.vmap(one)(states, numbers, orders)
 
 
 @jax.jit

@@ -9,7 +9,7 @@ from functools import partial
 import jax
 import numpy as np
 
-from lastiterate.engine.checkpoint import Keeper
+from lastiterate.engine.checkpoint import Checkpoint
 from lastiterate.engine.gaussian_noise import Key, fresh_key
 from lastiterate.engine.measured import Measurable, drawn_with, prepare_privately, settled
 from lastiterate.engine.newton_rounds import Scored, calibrated, drawn_rounds
@@ -34,16 +34,16 @@ class Model:
 
 
 def execute(run: Run, features: np.ndarray, target: object, key: Key | None = None,
-            progress: Progress | None = None, keeper: Keeper | None = None, absent: Sequence[int] = (),
+            progress: Progress | None = None, checkpoint: Checkpoint | None = None, absent: Sequence[int] = (),
             initial: np.ndarray | None = None) -> Model:
     """Run every step of ``run``, in order; the only way from data in memory to a released model.
 
-    ``keeper``: checkpoints of it; a resumed run draws what it drew before, its private preparation included.
+    ``checkpoint``: checkpoints of it; a resumed run draws what it drew before, its private preparation included.
     ``absent``: records whose gradients are zeroed; their rows and answers must be 0, so that sums do not hold them
     either. ``initial``: first weights (k, d + 1) instead of 0, public or hidden as the caller accounts for them.
     """
-    if keeper is not None:
-        key = keeper.begin(run, (features, target), key, "linear")
+    if checkpoint is not None:
+        key = checkpoint.begin(run, (features, target), key, "linear")
     check_process()
     key = fresh_key() if key is None else key
     released = prepare_privately(run, in_memory(run, features, target), drawn_with(key)) if run.prelude else ()
@@ -56,7 +56,7 @@ def execute(run: Run, features: np.ndarray, target: object, key: Key | None = No
     done, released = settled(run, (0, *np.shape(features))[-1], released, key, batches)
     trainer = Trainer(done)
     arranged = trainer.arranged(features, target, key, released, absent)
-    model = Model(trainer.trained(arranged, key, progress, keeper, initial), released)
+    model = Model(trainer.trained(arranged, key, progress, checkpoint, initial), released)
     return with_calibration(run, model, arranged.rows, arranged.labels,
                             np.delete(slots_of(run, arranged.order), list(absent)), key)
 

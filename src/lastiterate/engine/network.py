@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lastiterate.engine.checkpoint import Keeper
+from lastiterate.engine.checkpoint import Checkpoint
 from lastiterate.engine.coupled_decay import coupled
 from lastiterate.engine.dense import assembled, clipped_parts, clipped_sum
 from lastiterate.engine.drawing_loss import BLANK, Augment, DrawingLoss, blaming, drawing
@@ -104,14 +104,14 @@ def real_records(chunk: tuple[Any, ...]) -> tuple[Any, jax.Array]:
 
 
 def fit_network(run: Run, loss: RecordLoss, params: object, data: tuple[Any, ...], key: Key | None = None, *,
-                microbatch: int | None = None, progress: Progress | None = None, keeper: Keeper | None = None,
+                microbatch: int | None = None, progress: Progress | None = None, checkpoint: Checkpoint | None = None,
                 executed_as: Callable[[Loop, Key], Loop] | None = None,
                 optimizer: GradientTransformation | None = None, augment: Augment | None = None) -> Any:
     """Execute ``run`` on ``loss(params, *record)``; the last parameters, structured like ``params``.
 
     ``params``: public first parameters. ``data``: arrays or pytrees of arrays whose first axis are the records, such as
     (x, y). For release="all" every array has the steps as its first axis. ``key``: for tests and audits only.
-    ``keeper``: checkpoints, which know the data, the first parameters and the traced gradient of the loss.
+    ``checkpoint``: checkpoints, which know the data, the first parameters and the traced gradient of the loss.
     ``executed_as``: another arithmetic for the same loop (``exact_records``). ``optimizer``: what makes the steps.
     ``augment``: ``augment(key, x)``, before the loss.
 
@@ -119,16 +119,16 @@ def fit_network(run: Run, loss: RecordLoss, params: object, data: tuple[Any, ...
     """
     with jax.enable_x64(True):
         loop, initial, arranged = prepared(run, loss, params, data, microbatch, optimizer, augment)
-        if keeper is not None:
+        if checkpoint is not None:
             assert isinstance(loop.objective, PerExample)
             exactly = "" if executed_as is None else ", exact sums"
             assert loop.rule is None or isinstance(loop.rule, OptimizerRule)
             known = identity(loop.objective, data, loop.rule) + exactly
-            key = keeper.begin(run, jax.tree.leaves((data, initial)), key, known)
+            key = checkpoint.begin(run, jax.tree.leaves((data, initial)), key, known)
         key = fresh_key() if key is None else key
         loop = loop if executed_as is None else executed_as(loop, key)
         arranged = drawn_once(loop.program, arranged, key)
-        released = loop.execute(initial, arranged, key, progress, keeper)
+        released = loop.execute(initial, arranged, key, progress, checkpoint)
         form = Form.of(params)
         return form.whole(form.released(released))
 

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lastiterate import interrupts
-from lastiterate.engine.checkpoint import Keeper
+from lastiterate.engine.checkpoint import Checkpoint
 from lastiterate.engine.gathered import batches
 from lastiterate.engine.gaussian_noise import ORDER, Key, fresh_key, stream
 from lastiterate.engine.gradients import Linear, outputs
@@ -60,26 +60,26 @@ class Loop:
         return StepProgram.of(self.run, self.objective, self.rule)
 
     def execute(self, initial: np.ndarray | jax.Array, data: object, key: Key, progress: Progress | None,
-                keeper: Keeper | None = None) -> np.ndarray:
+                checkpoint: Checkpoint | None = None) -> np.ndarray:
         """The last iterate, or all of them, (T, ...), for release="all"; refuses to release what is not finite.
 
-        ``keeper``: where to begin, and what to keep on the way.
+        ``checkpoint``: where to begin, and what to keep on the way.
         """
         check_dimension(self.run, math.prod(np.shape(initial)))
         check_growth(self.run, initial, self.objective.ridge)
         state = start(self.program, initial, key)
-        released = self._released(state, data, key, progress, keeper)
+        released = self._released(state, data, key, progress, checkpoint)
         check_released(released)
         return released
 
     def _released(self, state: State, data: object, key: Key, progress: Progress | None,
-                  keeper: Keeper | None) -> np.ndarray:
+                  checkpoint: Checkpoint | None) -> np.ndarray:
         plan, steps, program, every = schedule(self.run), self.run.steps, self.program, self.run.release == "all"
         shape = state.theta.shape
         ahead = NoiseAhead.normal(key, shape) if self.draws is None else NoiseAhead.exact(self.draws, shape, steps)
-        order, whole, pieces = stream(key, ORDER), progress is None and keeper is None, list[np.ndarray]()
+        order, whole, pieces = stream(key, ORDER), progress is None and checkpoint is None, list[np.ndarray]()
         began, done, behind = time.perf_counter(), 0, deque[jax.Array]()
-        if keeper is not None and (kept := keeper.state)[1]:
+        if checkpoint is not None and (kept := checkpoint.state)[1]:
             done, state = kept[0], State.restored(kept[1])
         stretch = steps if whole else math.ceil(steps / STRETCHES)
         with closing(batches(program, data, key, done, steps)) as groups:
@@ -100,8 +100,8 @@ class Loop:
                         done = end
                     if not whole or done == group.end:
                         state.theta.block_until_ready()  # the group's memory is used again
-                    if keeper is not None and done < steps and keeper.due:
-                        keeper.keep(done, state.kept())
+                    if checkpoint is not None and done < steps and checkpoint.due:
+                        checkpoint.keep(done, state.kept())
                     if progress is not None:
                         progress(done, steps, time.perf_counter() - began)
                 del group  # before the next one takes its memory
@@ -146,7 +146,7 @@ class Trainer:
 
     def fit(self, features: np.ndarray, target: object, key: Key | None = None, progress: Progress | None = None,
             released: tuple[np.ndarray, ...] = (), absent: Sequence[int] = (),
-            keeper: Keeper | None = None, initial: np.ndarray | None = None) -> np.ndarray:
+            checkpoint: Checkpoint | None = None, initial: np.ndarray | None = None) -> np.ndarray:
         """Train and return the last iterate, (k, d + 1) float64 (all of them, (T, k, d + 1), for release="all").
 
         ``key``: only for tests and audits; by default 128 fresh bits from the operating system. ``released``:
@@ -158,7 +158,7 @@ class Trainer:
         """
         check_process()
         key = fresh_key() if key is None else key
-        return self.trained(self.arranged(features, target, key, released, absent), key, progress, keeper, initial)
+        return self.trained(self.arranged(features, target, key, released, absent), key, progress, checkpoint, initial)
 
     def arranged(self, features: np.ndarray, target: object, key: Key, released: tuple[np.ndarray, ...] = (),
                  absent: Sequence[int] = ()) -> Arranged:
@@ -167,8 +167,8 @@ class Trainer:
             order = places(self.run, key)
         return Arranged(*arrange(self.run, features, target, order, released, absent), order)
 
-    def trained(self, arranged: Arranged, key: Key, progress: Progress | None = None, keeper: Keeper | None = None,
-                initial: np.ndarray | None = None) -> np.ndarray:
+    def trained(self, arranged: Arranged, key: Key, progress: Progress | None = None,
+                checkpoint: Checkpoint | None = None, initial: np.ndarray | None = None) -> np.ndarray:
         """``fit`` on records that are arranged by the same key; they stay as they are."""
         rows, labels, order = arranged
         with jax.enable_x64(True):
@@ -177,7 +177,7 @@ class Trainer:
             data: Any = jax.device_put(rows, may_alias=True), jnp.asarray(labels)
             if order is None:
                 data = drawn_once(self.loop.program, data, key)
-            return self.loop.execute(self.first(rows, initial), data, key, progress, keeper)
+            return self.loop.execute(self.first(rows, initial), data, key, progress, checkpoint)
 
     def fit_many(self, features: np.ndarray, target: object, keys: Key, absent: Sequence[int] = (),
                  initial: np.ndarray | None = None) -> np.ndarray:

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lastiterate.engine.checkpoint import Keeper
+from lastiterate.engine.checkpoint import Checkpoint
 from lastiterate.engine.gaussian_noise import Key, fresh_key
 from lastiterate.engine.gradients import AT_ONCE
 from lastiterate.engine.loop import drawn_once
@@ -87,7 +87,7 @@ def at_once(run: Run) -> int:
 
 
 def execute_units(run: Run, data: UnitRecords, key: Key | None = None, progress: Progress | None = None,
-                  keeper: Keeper | None = None) -> Model:
+                  checkpoint: Checkpoint | None = None) -> Model:
     """``execute`` for records that are units.
 
     **Guarantee:** batches draw units, all rows of one together; a unit's share of every sum is the mean over its
@@ -95,8 +95,8 @@ def execute_units(run: Run, data: UnitRecords, key: Key | None = None, progress:
     """
     if data.rows.shape[:2] != (run.n, run.rows_per_record):
         raise InputError("data", f"must be n = {run.n} units of {run.rows_per_record} places", data.rows.shape[:2])
-    if keeper is not None:
-        key = keeper.begin(run, (data.rows, data.target, data.present), key, "linear, units")
+    if checkpoint is not None:
+        key = checkpoint.begin(run, (data.rows, data.target, data.present), key, "linear, units")
     check_process()
     key = fresh_key() if key is None else key
     release = released_by_units(run.rows_per_record, drawn_with(key))
@@ -109,6 +109,6 @@ def execute_units(run: Run, data: UnitRecords, key: Key | None = None, progress:
         arranged: Any = jax.device_put(rows, may_alias=True), jnp.asarray(labels)
         if order is None:
             arranged = drawn_once(trainer.loop.program, arranged, key)
-        model = Model(trainer.loop.execute(trainer.zero(rows), arranged, key, progress, keeper), released)
+        model = Model(trainer.loop.execute(trainer.zero(rows), arranged, key, progress, checkpoint), released)
     return with_calibration(run, model, rows, labels, where, key)
 

@@ -29,7 +29,7 @@ from lastiterate.release import folder
 from lastiterate.release.allowance import Allowance, Charged, charged_curve
 
 if TYPE_CHECKING:
-    from lastiterate.engine.checkpoint import Keeper
+    from lastiterate.engine.checkpoint import Checkpoint
     from lastiterate.engine.sealed import Key
     from lastiterate.release.fitted import Fitted
 
@@ -50,11 +50,11 @@ class Charging:
     ledger: Ledger | None = None
     dataset: str | None = None
     purpose: str = "train"
-    checkpoint: Path | None = None
+    kept_in: Path | None = None
     every: float = EVERY
     key: Key | None = None
     place: Path | None = None
-    keeper: Keeper | None = field(init=False, default=None)
+    checkpoint: Checkpoint | None = field(init=False, default=None)
     _held: Path | None = field(init=False, default=None, repr=False)
     _token: str = field(init=False, default="", repr=False)
     _charged: bool = field(init=False, default=False, repr=False)
@@ -79,12 +79,12 @@ class Charging:
     def _kept_token(self) -> str:
         from lastiterate.engine import sealed
 
-        return "" if self.checkpoint is None or not self.checkpoint.exists() else sealed.token_of(self.checkpoint)
+        return "" if self.kept_in is None or not self.kept_in.exists() else sealed.token_of(self.kept_in)
 
     def without_checkpoint(self, why: str) -> None:
         """Refuse a checkpoint where none would be kept."""
-        if self.checkpoint is not None:
-            raise InputError("checkpoint", f"is not kept {why}", str(self.checkpoint), "leave it out")
+        if self.kept_in is not None:
+            raise InputError("checkpoint", f"is not kept {why}", str(self.kept_in), "leave it out")
 
     def charge(self, charged: Charged, size: int = 0, *, delta: float) -> None:
         """Charge the release of ``charged``, once, and open its checkpoint; called before records are read.
@@ -113,36 +113,36 @@ class Charging:
         """Space, the charge and the checkpoint, in this order; all of it happens where any does."""
         if self.place is not None:
             self._held = folder.reserved(self.place, size)
-        if self.checkpoint is not None:
+        if self.kept_in is not None:
             from lastiterate.engine import sealed
 
             self.key = sealed.read_key() if self.key is None else self.key
             if self.key is None:
-                raise InputError("checkpoint", "needs a key: without one nothing is written", str(self.checkpoint),
+                raise InputError("checkpoint", "needs a key: without one nothing is written", str(self.kept_in),
                                  sealed.HELP)
             self._token = self._kept_token()
         if self.ledger is not None:
-            if self.checkpoint is not None and self.checkpoint.exists() and not self._token:
-                raise InputError("checkpoint", "was begun without a ledger", str(self.checkpoint), "go on without one")
+            if self.kept_in is not None and self.kept_in.exists() and not self._token:
+                raise InputError("checkpoint", "was begun without a ledger", str(self.kept_in), "go on without one")
             self._charge(self.ledger, charged, delta)
             interrupts.say("nothing was released; the ledger keeps the charge")
         elif self._token:
-            raise InputError("checkpoint", "was begun under a ledger", str(self.checkpoint),
+            raise InputError("checkpoint", "was begun under a ledger", str(self.kept_in),
                              "go on with that ledger and its data set: the release is a line of it")
-        if self.checkpoint is not None:
-            self.keeper = self._opened()
+        if self.kept_in is not None:
+            self.checkpoint = self._opened()
 
     def _charge(self, ledger: Ledger, charged: Charged, delta: float) -> None:
-        if self.checkpoint is not None and ledger.format() == 1:  # it would take two beginnings for one
+        if self.kept_in is not None and ledger.format() == 1:  # it would take two beginnings for one
             raise InputError("checkpoint", "needs a ledger that knows its runs' checkpoints, of format 2",
-                             str(self.checkpoint), f"upgrade it: lastiterate ledger upgrade {ledger.path}")
+                             str(self.kept_in), f"upgrade it: lastiterate ledger upgrade {ledger.path}")
         total = ledger.total(self.dataset)
         if self._token not in {release.token for release in total.releases}:
             Allowance.of(total).check(charged, delta, total)
         if not self._token:
             token = secrets.token_hex(16)
-            if self.checkpoint is not None:
-                self._claim(self.checkpoint, token)
+            if self.kept_in is not None:
+                self._claim(self.kept_in, token)
             self._token = token
         ledger.reserve(total.dataset, charged_curve(charged, total.adjacency), adjacency=total.adjacency,
                        run=described_hash(charged), purpose=self.purpose, token=self._token)
@@ -180,14 +180,14 @@ class Charging:
             raise InputError("data", "must be those that the model was trained on, without the records that it forgot "
                              "before: the ledger knows others", None, "give the same records, in the same order")
 
-    def _opened(self) -> Keeper:
-        from lastiterate.engine.checkpoint import Keeper
+    def _opened(self) -> Checkpoint:
+        from lastiterate.engine.checkpoint import Checkpoint
 
-        assert self.checkpoint is not None and self.key is not None
+        assert self.kept_in is not None and self.key is not None
         if self.ledger is None:
-            return Keeper(self.checkpoint, self.key, self.every)
+            return Checkpoint(self.kept_in, self.key, self.every)
         line = LineCheckpoints(self.ledger.path, self._token)
-        return Keeper(self.checkpoint, self.key, self.every, self._token, line)
+        return Checkpoint(self.kept_in, self.key, self.every, self._token, line)
 
     def check_release(self, model: Fitted) -> None:
         """Refuse a model that the ledger would not call released; one that cannot be asked now does not hinder it."""
@@ -199,8 +199,8 @@ class Charging:
         """The model is out: say so in the ledger, and delete the checkpoint."""
         if self.ledger is not None and self._charged and model is not None:
             self.ledger.release(self._token, weights_hash(model))
-        if self.keeper is not None:
-            self.keeper.finish()
+        if self.checkpoint is not None:
+            self.checkpoint.finish()
 
 
 def charging_of(*, ledger: Ledger | str | Path | None = None, dataset: str | None = None, purpose: str = "train",
@@ -223,7 +223,7 @@ def charging_of(*, ledger: Ledger | str | Path | None = None, dataset: str | Non
                          "name a file in that folder" if where.is_dir() else "make the folder first")
     if isinstance(every, bool) or not isinstance(every, int | float) or not every >= 0:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InputError("checkpoint_every", "must be a number of seconds >= 0", every)
-    return Charging(ledger=book, dataset=dataset, purpose=purpose, checkpoint=where, every=every, key=key,
+    return Charging(ledger=book, dataset=dataset, purpose=purpose, kept_in=where, every=every, key=key,
                    place=place)
 
 

@@ -180,26 +180,26 @@ def fit(order: Order, key: Key | None) -> FittedLinear:
 
 def _executed(order: Order, key: Key | None) -> Model:
     """By the arithmetic that was asked for, on records as they come."""
-    run, keeper = order.certificate.run, order.charging.keeper
+    run, checkpoint = order.certificate.run, order.charging.checkpoint
     if is_source(order.data):
-        return execute_streaming(run, order.data, key, order.progress, keeper, order.scratch, order.devices)
+        return execute_streaming(run, order.data, key, order.progress, checkpoint, order.scratch, order.devices)
     rows, target = order.data
     if order.places is not None:
-        if keeper is not None and order.answers is not None:
-            keeper.beside = (rows[order.places[1]], target[order.places[1]])
-            keeper.read_as = f", counted as {json.dumps(as_json(order.answers))}"
+        if checkpoint is not None and order.answers is not None:
+            checkpoint.beside = (rows[order.places[1]], target[order.places[1]])
+            checkpoint.read_as = f", counted as {json.dumps(as_json(order.answers))}"
         rows, target = rows[order.places[0]], target[order.places[0]]
     if order.exact:
         from lastiterate.engine.exact_sums import execute_exactly
 
-        return execute_exactly(run, rows, target, key, order.progress, keeper)
+        return execute_exactly(run, rows, target, key, order.progress, checkpoint)
     if run.rows_per_record > 1:
         records = unit_records((rows, target), order.units, run.rows_per_record)
-        return execute_units(run, records, key, order.progress, keeper)
+        return execute_units(run, records, key, order.progress, checkpoint)
     if order.devices > 1:
         source = Arrays((rows, target))
-        return execute_streaming(run, source, key, order.progress, keeper, order.scratch, order.devices)
-    return execute(run, rows, target, key, order.progress, keeper)
+        return execute_streaming(run, source, key, order.progress, checkpoint, order.scratch, order.devices)
+    return execute(run, rows, target, key, order.progress, checkpoint)
 
 
 def _counted(model: FittedLinear, order: Order) -> tuple[float, ...]:
@@ -218,8 +218,8 @@ def _count_key(order: Order) -> Key:
     """What the noise of the count is drawn under: of a seed, of the run's own key where a checkpoint has it, or new."""
     if order.seed is not None:
         return seeded_keys(order.seed, 2)[1]
-    keeper = order.charging.keeper
-    return fresh_key() if keeper is None else keeper.drawn(COUNT)
+    checkpoint = order.charging.checkpoint
+    return fresh_key() if checkpoint is None else checkpoint.drawn(COUNT)
 
 
 def _indices_of(run: Run) -> Answers:

@@ -120,7 +120,7 @@ def check(order: Order) -> Order:
 def fit(order: Order, key: Key | None) -> FittedNetwork:
     """Execute the run on ``loss(params, *record)`` and release the last parameters."""
     run = order.certificate.run
-    how: Any = {"microbatch": order.microbatch, "progress": order.progress, "keeper": order.charging.keeper,
+    how: Any = {"microbatch": order.microbatch, "progress": order.progress, "checkpoint": order.charging.checkpoint,
                 "optimizer": order.optimizer, "augment": order.augment}
     if order.in_pieces:
         source = order.data if is_source(order.data) else Arrays(order.data)

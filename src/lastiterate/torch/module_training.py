@@ -12,13 +12,14 @@ import torch
 from torch.func import vmap
 from torch.utils._pytree import tree_leaves, tree_map
 
-from lastiterate.engine.checkpoint import Keeper
+from lastiterate.engine.checkpoint import Checkpoint
 from lastiterate.engine.coupled_decay import coupled
 from lastiterate.engine.drawing_loss import blaming
 from lastiterate.engine.external_gradients import ExternalLoop
 from lastiterate.engine.gaussian_noise import Key, fresh_key
 from lastiterate.engine.noise_ahead import Draws
 from lastiterate.engine.prepare import batches_move, hidden_state
+from lastiterate.engine.process import check_process
 from lastiterate.engine.record_loss import check_classes
 from lastiterate.errors import InputError
 from lastiterate.run.domains import Everywhere
@@ -79,7 +80,7 @@ class Prepared:
         return replace(self, summed=replace(self.summed, repeated=Repeated(self.run.steps)))
 
     def execute(self, key: Key, progress: Callable[[int, int, float], None] | None = None,
-                keeper: Keeper | None = None, draws: Draws | None = None) -> np.ndarray:
+                checkpoint: Checkpoint | None = None, draws: Draws | None = None) -> np.ndarray:
         """The last iterate, or all of them for release="all"; ``draws``: exact noise of the sums."""
         device = self.summed.parameters.device
         constants = self.summed.parameters.fixed(self.summed.dtype)
@@ -92,7 +93,7 @@ class Prepared:
             return again.total(point, constants, torch.from_numpy(places), held, keys)
 
         with full_precision(device), torch.no_grad():
-            theta = replace(self.loop, draws=draws).execute(self.initial, sums, key, progress, keeper)
+            theta = replace(self.loop, draws=draws).execute(self.initial, sums, key, progress, checkpoint)
         check_constants(self.summed, constants)
         return theta
 
@@ -187,6 +188,7 @@ def checked(run: Run, model: torch.nn.Module | Grouped, microbatch: int | None) 
 def prepare(run: Run, model: torch.nn.Module | Grouped, loss: object, data: object,
             microbatch: int | None = None, optimizer: Make | None = None, augment: Augment | None = None) -> Prepared:
     """Check a run, a module, a loss and data, and put them together; nothing is executed on a record."""
+    check_process()
     parameters = checked(run, model, microbatch)
     records = records_of(run, data, parameters.device)
     initial, summed, formed = on_made_up(run, model, loss, parameters, records, augment)
@@ -275,7 +277,7 @@ def chunk(summed: PerRecord, microbatch: int | None) -> int:
 
 def fit_module(run: Run, model: torch.nn.Module | Grouped, loss: object, data: object, key: Key | None = None, *,
                microbatch: int | None = None, progress: Callable[[int, int, float], None] | None = None,
-               keeper: Keeper | None = None, executed_as: Arithmetic | None = None,
+               checkpoint: Checkpoint | None = None, executed_as: Arithmetic | None = None,
                optimizer: Make | None = None, augment: Augment | None = None) -> tuple[Parameters, np.ndarray]:
     """Execute ``run`` on ``loss(module(x), *rest)``, one record at a time; what is trained, and its last iterate.
 
@@ -286,10 +288,10 @@ def fit_module(run: Run, model: torch.nn.Module | Grouped, loss: object, data: o
     that was given is not changed.
     """
     prepared = prepare(run, model, loss, data, microbatch, optimizer, augment)
-    if keeper is not None:
+    if checkpoint is not None:
         arrays = [leaf.cpu().numpy() for leaf in tree_leaves(prepared.records)]
         exactly = "" if executed_as is None else ", exact sums"
-        key = keeper.begin(run, [*arrays, prepared.initial], key, prepared.identity + exactly)
+        key = checkpoint.begin(run, [*arrays, prepared.initial], key, prepared.identity + exactly)
     key = fresh_key() if key is None else key
     prepared, draws = (prepared, None) if executed_as is None else executed_as(prepared, key)
-    return prepared.summed.parameters, prepared.execute(key, progress, keeper, draws)
+    return prepared.summed.parameters, prepared.execute(key, progress, checkpoint, draws)

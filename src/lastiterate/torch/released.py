@@ -123,7 +123,7 @@ def check(order: Order) -> Order:
     if order.exact:
         RecordGrid.of(run)
     order = replace(order, loss=loss_of(order.loss))
-    check_fits(run, order.model, order.loss, data, order.microbatch, kept=order.charging.checkpoint is not None,
+    check_fits(run, order.model, order.loss, data, order.microbatch, kept=order.charging.kept_in is not None,
                optimizer=order.optimizer, augment=order.augment)
     unread = isinstance(data, torch.utils.data.Dataset)
     return replace(order, data=Unread(lambda: stacked(data, run.n))) if unread else order
@@ -132,7 +132,7 @@ def check(order: Order) -> Order:
 def fit(order: Order, key: Key | None) -> FittedModule:
     """Execute the run on ``loss(module(x), *rest)`` and release the last parameters."""
     run = order.certificate.run
-    how: Any = {"microbatch": order.microbatch, "progress": order.progress, "keeper": order.charging.keeper,
+    how: Any = {"microbatch": order.microbatch, "progress": order.progress, "checkpoint": order.charging.checkpoint,
                 "optimizer": order.optimizer, "augment": order.augment}
     module = order.model.module if isinstance(order.model, Grouped) else order.model
     known = digest(Parameters.of(order.model).constants)

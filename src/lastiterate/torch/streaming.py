@@ -12,13 +12,13 @@ import jax
 import numpy as np
 import torch
 
-from lastiterate.engine.checkpoint import Keeper
+from lastiterate.engine.checkpoint import Checkpoint
 from lastiterate.engine.gaussian_noise import ORDER, Key, fresh_key, stream
 from lastiterate.engine.streaming.kept import again_and_again
 from lastiterate.engine.streaming.numbered_source import numbered
 from lastiterate.engine.streaming.passes import Passes
 from lastiterate.engine.streaming.record_source import Piece, Source
-from lastiterate.engine.streaming.streamed_external import ExternalStreamLoop
+from lastiterate.engine.streaming.streamed_external import execute_streamed
 from lastiterate.engine.streaming.streamed_network import checked
 from lastiterate.engine.trainer import Progress
 from lastiterate.run.run import Run
@@ -32,7 +32,7 @@ from lastiterate.torch.record_tensors import tensors_of
 
 
 def fit_in_pieces(run: Run, model: torch.nn.Module | Grouped, loss: object, source: Source, key: Key | None = None, *,
-                  microbatch: int | None = None, progress: Progress | None = None, keeper: Keeper | None = None,
+                  microbatch: int | None = None, progress: Progress | None = None, checkpoint: Checkpoint | None = None,
                   folder: Path | None = None, optimizer: Make | None = None,
                   augment: Augment | None = None) -> tuple[Parameters, np.ndarray]:
     """As ``fit_module``, on a source's records; ``folder``: for scratch files (see ``Scratch``).
@@ -42,8 +42,8 @@ def fit_in_pieces(run: Run, model: torch.nn.Module | Grouped, loss: object, sour
     prepared = prepare(run, model, loss, source, microbatch, optimizer, augment)
     summed = prepared.summed
     device, constants = summed.parameters.device, summed.parameters.fixed(summed.dtype)
-    if keeper is not None:
-        key = keeper.begin(run, (*source.digested(), prepared.initial), key, prepared.identity)
+    if checkpoint is not None:
+        key = checkpoint.begin(run, (*source.digested(), prepared.initial), key, prepared.identity)
     key = fresh_key() if key is None else key
     with jax.enable_x64(True):
         order = np.asarray(stream(key, ORDER))
@@ -54,10 +54,9 @@ def fit_in_pieces(run: Run, model: torch.nn.Module | Grouped, loss: object, sour
         part = replace(again, records=tensors_of(piece))
         return part.total(point, constants, torch.arange(len(piece[0])), None, keys)
 
-    loop = ExternalStreamLoop(run, summed.parameters.shapes, prepared.rule)
     with closing(again_and_again(run, source, folder)) as records, \
             closing(Passes(run, numbered(run, records.source), partial(checked, run), order, folder)) as passes, \
             full_precision(device), torch.no_grad():
-        theta = loop.execute(prepared.initial, sums, passes, key, progress, keeper)
+        theta = execute_streamed(prepared.loop, prepared.initial, sums, passes, key, progress, checkpoint)
     check_constants(summed, constants)
     return summed.parameters, theta

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from lastiterate.engine.checkpoint import Keeper
+from lastiterate.engine.checkpoint import Checkpoint
 from lastiterate.engine.gaussian_noise import Key
 from lastiterate.engine.streaming.record_source import Piece, own_records
 from lastiterate.errors import InputError
@@ -37,9 +37,9 @@ class Devices:
         if self.count > 1 and self.count % jax.process_count():
             raise InputError("devices", f"must be a multiple of the {jax.process_count()} processes", self.count)
 
-    def check_keeper(self, keeper: Keeper | None) -> None:
+    def check_checkpoint(self, checkpoint: Checkpoint | None) -> None:
         """Refuse checkpoints of several processes, which would write the same file."""
-        if keeper is not None and self.count > 1 and jax.process_count() > 1:
+        if checkpoint is not None and self.count > 1 and jax.process_count() > 1:
             raise InputError("checkpoint", "is for runs in one process", f"{jax.process_count()} processes",
                              "leave it out")
 

@@ -14,14 +14,17 @@ IN_ORDER = (FullBatch, Cyclic)
 
 
 def check_streams(run: Run, source: Sized | None = None) -> None:
-    """Refuse batches that need random access, noise that is not added to gradients step by step, and another number of
-    records than the run's."""
+    """Refuse batches that need random access, noise that is not added to gradients step by step, the release of all
+    iterates, and another number of records than the run's."""
     batching = run.batching
     if source is not None and len(source) != run.n:
         raise InputError("data", f"must have the run's n = {run.n} records", len(source))
     if run.rows_per_record > 1:
         raise InputError("rows_per_record", "must be 1 where records are read in pieces", run.rows_per_record,
                          "hold the data in memory")
+    if run.release != "last":
+        raise InputError("release", "must be 'last' where records are read in pieces", run.release,
+                         "hold the data in memory to release all iterates")
     if not run.method.noisy_steps:
         raise InputError("method", "must add noise to every step's gradient where records are read in pieces",
                          type(run.method).__name__, "use Descent")

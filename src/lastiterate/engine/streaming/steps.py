@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lastiterate.engine.ahead import ahead as made_ahead
-from lastiterate.engine.checkpoint import Keeper
+from lastiterate.engine.checkpoint import Checkpoint
 from lastiterate.engine.gaussian_noise import ORDER, Key, Number, stream
 from lastiterate.engine.growth import check_growth, check_released
 from lastiterate.engine.loop import (
@@ -82,9 +82,6 @@ class StreamLoop:
 
     def __post_init__(self) -> None:
         check_described(self.run)
-        if self.run.release != "last":
-            raise InputError("release", "must be 'last' where records are read in pieces", self.run.release,
-                             "hold the data in memory to release all iterates")
 
     @cached_property
     def program(self) -> StepProgram:
@@ -92,22 +89,23 @@ class StreamLoop:
         return replace(StepProgram.of(self.run, self.objective, self.rule), sampler=None)  # type: ignore[arg-type]
 
     def execute(self, initial: np.ndarray | jax.Array, passes: Passes, key: Key, progress: Progress | None = None,
-                keeper: Keeper | None = None) -> np.ndarray:
-        """The last iterate; refuses to release what is not finite. ``keeper``: as in ``Loop``."""
+                checkpoint: Checkpoint | None = None) -> np.ndarray:
+        """The last iterate; refuses to release what is not finite. ``checkpoint``: as in ``Loop``."""
         check_dimension(self.run, int(np.size(initial)))
         check_growth(self.run, initial, self.objective.ridge)
         plan, done, began, shown = schedule(self.run), 0, time.perf_counter(), 0
         state = start(self.program, initial, key)
-        if keeper is not None and (kept := keeper.state)[1]:
+        if checkpoint is not None and (kept := checkpoint.state)[1]:
             done, state = kept[0], State.restored(kept[1])
         total, noise, order = jnp.zeros_like(state.theta), NoiseAhead.normal(key, state.theta.shape), stream(key, ORDER)
         state, total = jax.tree.map(np.asarray, (state, total))  # on no device yet, so that any may take it
         with closing(made_ahead(filled_buffers(passes, self._shape(passes), done))) as every:
             for buffer in every:
                 state, total = self._advanced(buffer, state, total, order, plan, noise)
-                done = int(buffer.steps[buffer.used - 1]) + int(buffer.ends[buffer.used - 1])
-                if keeper is not None and bool(buffer.ends[buffer.used - 1]) and done < self.run.steps and keeper.due:
-                    keeper.keep(done, state.kept())
+                whole = bool(buffer.ends[buffer.used - 1])
+                done = int(buffer.steps[buffer.used - 1]) + whole
+                if checkpoint is not None and whole and done < self.run.steps and checkpoint.due:
+                    checkpoint.keep(done, state.kept())
                 if progress is not None and (done - shown >= self.run.steps / STRETCHES or done == self.run.steps):
                     shown = done
                     progress(done, self.run.steps, time.perf_counter() - began)

@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from lastiterate.engine.checkpoint import Keeper
+from lastiterate.engine.checkpoint import Checkpoint
 from lastiterate.engine.gaussian_noise import ORDER, Key, fresh_key, stream
 from lastiterate.engine.gradients import Linear, outputs
 from lastiterate.engine.measured import Blocks, Measurable, drawn_with, prepare_privately, settled
@@ -68,7 +68,7 @@ class Rows:
 
 
 def execute_streaming(run: Run, source: Source, key: Key | None = None, progress: Progress | None = None,
-                      keeper: Keeper | None = None, folder: Path | None = None, devices: int = 1) -> Model:
+                      checkpoint: Checkpoint | None = None, folder: Path | None = None, devices: int = 1) -> Model:
     """Run every step of ``run`` on records that come in pieces; the draws and noise of a run in memory with this key.
 
     ``folder``: for scratch files (see ``Scratch``). ``devices``: how many share every chunk (see ``Devices``).
@@ -76,10 +76,10 @@ def execute_streaming(run: Run, source: Source, key: Key | None = None, progress
     """
     check_linear(source)
     shared = Devices(devices)
-    shared.check_keeper(keeper)
+    shared.check_checkpoint(checkpoint)
     shared.check_records(run.n)
-    if keeper is not None:
-        key = keeper.begin(run, source.digested(), key, "linear")
+    if checkpoint is not None:
+        key = checkpoint.begin(run, source.digested(), key, "linear")
     check_process()
     key = shared.same_key(fresh_key() if key is None else key)
     with closing(again_and_again(run, source, folder, arranged_once=True)) as records:
@@ -93,7 +93,7 @@ def execute_streaming(run: Run, source: Source, key: Key | None = None, progress
             loop = StreamLoop(done, Linear(linear_loss(run), run.clip, hidden(run)), shared)
             with jax.enable_x64(True):
                 first = np.zeros((outputs(linear_loss(run)), columns(run.prelude, features) + 1))
-                weights = loop.execute(first, passes, key, progress, keeper)
+                weights = loop.execute(first, passes, key, progress, checkpoint)
         model = Model(weights, released)
 
         def scored() -> Iterator[tuple[np.ndarray, np.ndarray]]:

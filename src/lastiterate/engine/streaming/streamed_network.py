@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from lastiterate.engine.checkpoint import Keeper
+from lastiterate.engine.checkpoint import Checkpoint
 from lastiterate.engine.drawing_loss import Augment
 from lastiterate.engine.gaussian_noise import ORDER, Key, fresh_key, stream
 from lastiterate.engine.network import identity, objective_of
@@ -29,7 +29,7 @@ from lastiterate.run.run import Run
 
 
 def fit_streaming(run: Run, loss: RecordLoss, params: object, source: Source, key: Key | None = None, *,
-                  microbatch: int | None = None, progress: Progress | None = None, keeper: Keeper | None = None,
+                  microbatch: int | None = None, progress: Progress | None = None, checkpoint: Checkpoint | None = None,
                   folder: Path | None = None, devices: int = 1,
                   optimizer: GradientTransformation | None = None, augment: Augment | None = None) -> Any:
     """Execute ``run`` on ``loss(params, *record)``; the last parameters, structured like ``params``.
@@ -44,17 +44,17 @@ def fit_streaming(run: Run, loss: RecordLoss, params: object, source: Source, ke
         objective = objective_of(run, loss, params, first_record(source), microbatch, augment)
         initial, rule = objective.form.vector(params), rule_of(optimizer, objective.form, params)
         shared = Devices(devices)
-        shared.check_keeper(keeper)
+        shared.check_checkpoint(checkpoint)
         shared.check_records(run.n)
-        if keeper is not None:
-            key = keeper.begin(run, (*source.digested(), np.asarray(initial)), key,
+        if checkpoint is not None:
+            key = checkpoint.begin(run, (*source.digested(), np.asarray(initial)), key,
                                identity(objective, first_record(source), rule))
         key = shared.same_key(fresh_key() if key is None else key)
         order = np.asarray(stream(key, ORDER))
         with closing(again_and_again(run, source, folder)) as records, \
                 closing(Passes(run, numbered(run, records.source), partial(with_flags, run), order, folder,
                                part=shared.part)) as passes:
-            theta = StreamLoop(run, objective, shared, rule).execute(initial, passes, key, progress, keeper)
+            theta = StreamLoop(run, objective, shared, rule).execute(initial, passes, key, progress, checkpoint)
         form = Form.of(params)
         return form.whole(form.released(theta))
 
