@@ -40,9 +40,11 @@ def test_masses_and_means_are_kept(a, count):
         assert law.variances()[1] < 1.03 * math.expm1(a * a) / count
 
 
+@pytest.mark.parametrize("same", [False, True])
 @pytest.mark.parametrize("weight", [0.5, 2 / 3])
-def test_the_mean_of_two_dominates_all_pairs(weight):
+def test_the_mean_of_two_dominates_all_pairs(weight, same):
     one, two = (lognormal(a, first_nodes(a, 3, 60)) for a in (0.8, 0.8))
+    two = one if same else two
     found = mean_of_two(one, two, weight, 1.0, 90)
     at = np.add.outer(weight * one.value, (1 - weight) * two.value).ravel()
     mass = np.outer(one.mass, two.mass).ravel()

@@ -108,10 +108,14 @@ def mean_of_two(one: RatioGrid, two: RatioGrid, weight: float, rest: float, size
     total = np.zeros(count)
     lost = weight * one.lost + (1 - weight) * two.lost
     other = (1 - weight) * two.value
+    alike = one is two and weight == 0.5  # then a pair counts for both of its orders
     for start in range(0, one.value.size, _ROWS):
-        rows = slice(start, start + _ROWS)
-        at = (weight * one.value[rows, None] + other[None, :]).ravel()
-        mass = (one.mass[rows, None] * two.mass[None, :]).ravel()
+        rows, columns = slice(start, start + _ROWS), slice(start if alike else 0, None)
+        at = (weight * one.value[rows, None] + other[None, columns]).ravel()
+        masses = one.mass[rows, None] * two.mass[None, columns]
+        if alike:
+            masses[:, _ROWS:] *= 2
+        mass = masses.ravel()
         cell = np.minimum(np.searchsorted(value, at, side="right") - 1, count - 2)
         raised = mass * np.minimum((at - value[cell]) / gap[cell], 1.0)
         total += np.bincount(cell, mass - raised, count)

@@ -151,18 +151,23 @@ def filtered(run: Run, curvature: np.ndarray, ridge: float) -> tuple[np.ndarray,
 
 @lru_cache(maxsize=2)  # of a plan and of others that differ in their noise
 def _responses(rule: UpdateRule, step_sizes: bytes, total: bytes) -> np.ndarray:
-    """Of the last iterate to a unit that enters the gradient at every step, (T, directions): one walk back."""
+    """Of the last iterate to a unit that enters the gradient at every step, (T, directions): what every step does is
+    asked of the rule at once, and followed in one walk back."""
     assert rule.linear, "what a step does is read off its effect on parameters, memory and gradient"
     steps, curvature = np.frombuffer(step_sizes), np.frombuffer(total)
     size, responses = len(rule.init(0.0)), np.empty((len(steps), len(curvature)))
     theta, *memory, unit = np.eye(size + 2)[:, :, None]
+    each = np.arange(len(steps))[:, None, None]
+    point = rule.point(theta, tuple(memory), each)
+    direction, remembered = rule.update(curvature * point + unit, tuple(memory), theta, each)
+    effects = [np.broadcast_to(after, (len(steps), size + 2, len(curvature)))
+               for after in (point - steps[:, None, None] * direction, *remembered)]
     later = np.zeros((size + 1, len(curvature)))  # d theta_T / d (theta_k, memory_k)
     later[0] = 1.0
-    for k, step in zip(range(len(steps))[::-1], steps[::-1], strict=True):
-        point = rule.point(theta, tuple(memory), k)
-        direction, remembered = rule.update(curvature * point + unit, tuple(memory), theta, k)
-        effect = (point - step * direction) * later[0] + sum(one * then for one, then in zip(
-            remembered, later[1:], strict=True))
+    for k in range(len(steps))[::-1]:
+        effect = effects[0][k] * later[0]
+        for one, then in zip(effects[1:], later[1:], strict=True):
+            effect += one[k] * then
         later, responses[k] = effect[:-1], -effect[-1]
     return responses
 
