@@ -17,14 +17,14 @@ from lastiterate.accounting.calibration import calibrate
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.curves.curve import Curve
 from lastiterate.curves.gdp import Gdp
-from lastiterate.curves.roots import smallest_true
+from lastiterate.curves.roots import first_within
 from lastiterate.errors import InputError, NotCertified
 from lastiterate.ledger.filters import Charge, Filter
 from lastiterate.ledger.ledger_lines import Total, refusal
 from lastiterate.run.batching import FullBatch
 
-LARGEST_MU = 100.0
-"""No larger mu is looked for when a refusal says what would fit."""
+LARGEST_MU, LEAST_MU = 100.0, 1e-4
+"""Between them is what is looked for when a refusal says what would fit."""
 
 
 class Charged(Protocol):
@@ -95,12 +95,22 @@ class Allowance:
             if self.fits(full):
                 return (f"full batches (batching=FullBatch()) of the same epsilon at delta {delta:g} fit, they need "
                         f"{100 * self.share(full):.3g}%; no record was read, and nothing was charged")
-        inverse = smallest_true(lambda i: self._fits(self.filter.charge(Gdp(1 / i))), 1 / LARGEST_MU, 1e9, 1e-6)
-        most = Gdp(1 / inverse).epsilon(delta) if inverse < 1e6 else 0.0
+        most = Gdp(self._largest_mu()).epsilon(delta)
         if most < 1e-3:
             return "the budget is used up: no record was read, and nothing was charged"
         return (f"a Gaussian mechanism (full batches, charged by composition) fits with epsilon up to {_down(most)} at "
                 f"delta {delta:g}; no record was read, and nothing was charged")
+
+    def _largest_mu(self) -> float:
+        """Of Gaussian mechanisms that fit, to a thousandth, and of them alone; ``LEAST_MU`` where hardly one does."""
+        def needed(inverse: float) -> float:
+            pairs = zip(self.filter.charge(Gdp(1 / inverse)).costs, self.left, strict=True)
+            return max(cost / left if left else math.inf for cost, left in pairs if cost)
+
+        low = high = 1 / LARGEST_MU
+        while needed(high) > 1 and high < 1 / LEAST_MU:
+            low, high = high, 4 * high
+        return 1 / first_within(needed, 1.0, low, high, 1e-3)
 
 
 def _in_full_batches(charged: Charged, delta: float) -> Iterator[Certificate]:
