@@ -130,7 +130,6 @@ def audit_one_run(run: Run, *, canaries: int | None = None, guesses: int | None 
     present = np.random.default_rng(seed).random(count) < 0.5
     scores = made.scores(run, present, train, seed)
     correct = _correct(scores, present, guesses)
-    allowed = of_deltas(Claim.of(certificate).deltas)
     gaussian = None if shares is None else gaussian_mu(scores, present, shares[made.places], GAUSSIAN * failure)
     if shares is not None and gaussian is None and run.noise_stds.any():
         caveats = (*caveats, NOT_GAUSSIAN)
@@ -138,7 +137,7 @@ def audit_one_run(run: Run, *, canaries: int | None = None, guesses: int | None 
                         one_run_epsilon(correct, guesses, count, delta, of_guesses), ceiling, upper,
                         None if best is None else best.theorem.name, run.adjacency, seed, caveats,
                         None if gaussian is None else gaussian_epsilon(gaussian, delta),
-                        impossible(allowed, correct, guesses, count, of_guesses))
+                        impossible(of_deltas(Claim.of(certificate).deltas), correct, guesses, count, of_guesses))
 
 
 def _check_inclusion(run: Run, train: Train) -> None:
