@@ -17,7 +17,7 @@ from lastiterate.errors import InputError
 from lastiterate.planning.families import FAMILIES
 from lastiterate.planning.families.asked import Asked
 from lastiterate.planning.families.whitened import block_count
-from lastiterate.planning.planner import ENOUGH, WORTH, consider, plan
+from lastiterate.planning.planner import ENOUGH, NOTICED, WORTH, consider, plan
 from lastiterate.planning.reference_problem import Reference, filtered, output_perturbation, predicted
 from lastiterate.planning.task import Task, budget
 from lastiterate.run.preparation import CosineFeatures, PrivateTargetMean, SquareRoots
@@ -89,7 +89,7 @@ TASKS = [Task(400, 10, 2), Task(1400, 64, 10, 8.0), Task(45_000, 512, 10, 24.0),
                                                  (TASKS[3], "replace-one")], ids=str)
 def test_every_plan_keeps_the_budget_and_the_best_is_chosen(task: Task, adjacency: str) -> None:
     choice = consider(task, epsilon=1.0, delta=1e-5, adjacency=adjacency)
-    names = {"accelerated", "plain", "ridge", "permuted"} | {"whitened"}
+    names = {"accelerated", "plain", "ridge", "permuted", "whitened", "correlated"}
     names |= {"allocation"} if adjacency == "zero-out" else set()
     names |= {"objective"} if adjacency == "zero-out" and task.classes else set()
     assert {p.name for p in choice.plans} == names
@@ -98,14 +98,34 @@ def test_every_plan_keeps_the_budget_and_the_best_is_chosen(task: Task, adjacenc
         assert found.certificate.run.adjacency == adjacency
         assert found.seconds == task.seconds(found.certificate.run)
         assert [type(part) for part in found.certificate.run.prelude] == prepared(found.name, task)
-    least = min(p.weighed for p in choice.plans)
-    assert choice.best.weighed <= ENOUGH * least
-    assert all(p.seconds >= choice.best.seconds for p in choice.plans if p.weighed <= ENOUGH * least)
+    least = min(choice.plans, key=lambda p: p.weighed)
+    near = [p for p in choice.plans if p.weighed <= ENOUGH * least.weighed and p.seconds <= least.seconds - NOTICED]
+    assert choice.best is (min(near, key=lambda p: p.seconds) if near else least)
     assert plan(task, epsilon=1.0, delta=1e-5, adjacency=adjacency) == choice.best.certificate
 
 
+def test_time_decides_where_somebody_notices() -> None:
+    """Of risks within two percent the lower is taken on a small table, and the quicker where it saves seconds."""
+    small = consider(TASKS[1], epsilon=1.0, delta=1e-5)
+    risks = {p.name: p.weighed for p in small.plans}
+    assert small.best.name == "allocation" and risks["correlated"] < ENOUGH * risks["allocation"]
+    large = consider(Task(400_000, 784, 10), epsilon=0.3, delta=1e-7)
+    seconds, risks = ({p.name: getattr(p, key) for p in large.plans} for key in ("seconds", "weighed"))
+    assert large.best.name == "correlated" and risks["allocation"] < risks["correlated"] < ENOUGH * risks["allocation"]
+    assert seconds["correlated"] < seconds["allocation"] - NOTICED
+
+
+def test_little_noise_needs_no_secret_batches() -> None:
+    """At large budgets a drawn batch hides little, and noise that cancels adds less to the sum."""
+    for adjacency, epsilon in (("zero-out", 8.0), ("replace-one", 1.0)):
+        best = consider(TASKS[2], epsilon=epsilon, delta=1e-5, adjacency=adjacency).best
+        run = best.certificate.run
+        assert best.name == "correlated" and type(run.batching) is li.Permuted and not run.batch_secret
+    assert type(consider(TASKS[2], epsilon=8.0, delta=1e-5, stream=True).best.certificate.run.batching) is li.Cyclic
+
+
 def prepared(name: str, task: Task) -> list[type]:
-    if name not in ("allocation", "whitened", "objective"):
+    if name not in ("allocation", "correlated", "whitened", "objective"):
         return [li.PrivateMean]
     return [*([] if task.classes else [PrivateTargetMean]), li.PrivateMean, li.PrivateCovariance]
 
@@ -187,14 +207,14 @@ def test_whitening_in_the_reference_problem() -> None:
 
 def test_a_regression_with_little_noise_keeps_the_norms_of_its_rows() -> None:
     assert consider(Task(2000, 40, 0, 3.0), epsilon=0.5, delta=1e-6).best.name == "allocation"
-    assert consider(Task(30_000, 10, 0, 3.0), epsilon=8.0, delta=1e-6).best.name not in ("allocation", "whitened")
+    assert consider(Task(30_000, 10, 0, 3.0), epsilon=8.0, delta=1e-6).best.name not in ("allocation", "correlated", "whitened")
 
 
 def test_cosine_features_are_a_public_choice() -> None:
     task = Task(3000, 16, 3, 4.0, feature_map="fourier")
     assert task.columns == 16 + 1024 and task.parameters == 3 * 1041
     found = consider(task, epsilon=1.0, delta=1e-6).plans
-    assert {p.name for p in found} == {"allocation", "whitened", "objective"}, "the others would leave them out"
+    assert {p.name for p in found} == {"allocation", "correlated", "whitened", "objective"}, "the others would leave them out"
     for each in found:
         parts = each.certificate.run.prelude
         assert [type(part) for part in parts] == [li.PrivateMean, CosineFeatures, li.PrivateCovariance]

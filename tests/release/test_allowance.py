@@ -54,7 +54,7 @@ def test_plans_are_weighed_with_what_they_take(name: str, tmp_path: Path) -> Non
     least = min(share for share in shares.values() if share is not None)
     admitted = [plan for plan in choice.plans if plan.share is not None and plan.share <= FAIR * least]
     assert choice.best in admitted and choice.best.weighed <= 1.02 * min(plan.weighed for plan in admitted)
-    assert choice.best.name == ("allocation" if name == "gaussian" else "whitened")
+    assert choice.best.name == ("allocation" if name == "gaussian" else "correlated")
     assert choice.best.risk < 1.05 * alone.best.risk
 
 
@@ -91,17 +91,17 @@ def test_a_refused_run_is_told_of_full_batches_and_then_of_the_largest_epsilon(t
 
 
 def test_what_is_left_decides_where_little_is(tmp_path: Path) -> None:
-    """Secret batches take a little more than full ones, and do not fit what a full-batch plan still does."""
+    """Secret batches take a little more than public ones, and do not fit what a plan without secrets still does."""
     ledger = made(tmp_path, "gaussian")
     best = consider(TASK, **ASKED, shared=charging_of(ledger=ledger).allowance)
     shares = {plan.name: plan.share for plan in best.plans}
-    assert shares["whitened"] is not None and shares["allocation"] is not None
+    assert shares["correlated"] is not None and shares["allocation"] is not None
     filter = FILTERS["gaussian"]
     assert isinstance(filter, GaussianFilter)
-    used = 1 - (shares["whitened"] + shares["allocation"]) / 2
+    used = 1 - (shares["correlated"] + shares["allocation"]) / 2
     ledger.reserve("a", Gdp(filter.mu * used**0.5), adjacency="zero-out", run="r" * 64, purpose="p")
     choice = consider(TASK, **ASKED, shared=charging_of(ledger=ledger).allowance)
-    assert (choice.best.name, choice.best.fits) == ("whitened", True)
+    assert (choice.best.name, choice.best.fits) == ("correlated", True)
     ledger.reserve("a", Gdp(filter.mu * 0.3), adjacency="zero-out", run="r" * 64, purpose="p")
     choice = consider(TASK, **ASKED, shared=charging_of(ledger=ledger).allowance)
     assert not choice.best.fits and "no plan fits what is left" in choice.about_sharing

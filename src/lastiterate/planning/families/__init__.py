@@ -26,7 +26,7 @@ class Family:
 
 FAMILIES: dict[str, Family] = {
     "allocation": Family(whitened.allocation, whitened=True),
-    "correlated": Family(whitened.correlated, smaller=False, whitened=True),
+    "correlated": Family(whitened.correlated, whitened=True),
     "whitened": Family(whitened.whitened, whitened=True),
     "accelerated": Family(full_batch.accelerated),
     "plain": Family(full_batch.plain),

@@ -14,7 +14,7 @@ from lastiterate.planning.families.asked import MEAN_SHARE, Asked, falling, line
 from lastiterate.planning.strategies import POWERS
 from lastiterate.planning.task import COSINES
 from lastiterate.run.adjacency import records_moved
-from lastiterate.run.batching import Batching, Cyclic, FullBatch, RandomAllocation
+from lastiterate.run.batching import Batching, Cyclic, FullBatch, Permuted, RandomAllocation
 from lastiterate.run.correlated_noise import Correlated
 from lastiterate.run.facts import FLOAT_SLACK
 from lastiterate.run.noise import Noise, NoiseMultiplier
@@ -58,12 +58,14 @@ def allocation(asked: Asked) -> Iterator[Run]:
 
 
 def correlated(asked: Asked) -> Iterator[Run]:
-    """Blocks in a public order with correlated noise: nothing about the batches is secret, and all iterates count."""
+    """Blocks in one order for all passes with correlated noise: nothing about the batches is secret, and all iterates
+    count. In memory the order is drawn, so that it does not matter how the records are sorted."""
+    kind = Cyclic if asked.task.streamed else Permuted
     few = block_count(asked.task.n)
     short = [shape for shape in SHORT if shape[0] * ENOUGH_RECORDS <= asked.task.n]
     shapes = [(few, passes) for passes in PASSES if few >= 2] + short
     for blocks, passes in shapes:
-        batching = Cyclic(-(-asked.task.n // blocks))
+        batching = kind(-(-asked.task.n // blocks))
         plain = run_of(asked, passes * batching.blocks(asked.task.n), NoiseMultiplier(1.0), batching)
         if asked.task.seconds(plain) <= asked.time_budget:
             yield correlated_run(asked, batching, passes)
