@@ -109,6 +109,9 @@ def test_a_text_may_be_long(tmp_path):
         ("low = 0", 'low = "?"', "open, got 'age: low'"),
         ("low = 0\nhigh = 100", "", "open, got 'age: low; age: high'"),
         ('values = ["clerk", "cook"]', 'values = ["?"]', "open, got 'job: values'"),
+        ('values = ["clerk", "cook"]', 'values = ["clerk", "?"]', "open, got 'job: values'"),
+        ('classes = ["no", "yes"]', 'classes = ["no", "?"]', "open, got 'classes'"),
+        ('classes = ["no", "yes"]', 'target_range = [0, "?"]', "open, got 'target_range'"),
         ("high = 100", "high = 0", "low must lie below"),
         ("low = 0\nhigh = 100", "low = -1e308\nhigh = 1e308", "finite distance"),
         ('missing = "zero"', 'missing = "guess"', "column 'job': missing"),
@@ -126,6 +129,13 @@ def test_bad_schemas(files, old, new, word):
     with pytest.raises(InputError, match=word) as caught:
         encode(read_table(files / "t.csv"), Schema.read(files / "s.toml"))
     assert "\n" not in str(caught.value)
+
+
+def test_an_open_value_is_refused_in_objects_too():
+    for make in (lambda: Category("job", ("cook", "?")),
+                 lambda: Schema((Numeric("age", 0, 9),), classes=("no", "?"))):
+        with pytest.raises(InputError, match=r"(values|classes) leaves a public value open"):
+            make()
 
 
 def test_template_measures_nothing(files):

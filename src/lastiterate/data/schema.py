@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from lastiterate.data.columns import Array, Category, Column, Ignore, Numeric
+from lastiterate.data.columns import Array, Category, Column, Ignore, Numeric, check_stated
 from lastiterate.data.entries import as_entry, check_entries, column_from
 from lastiterate.errors import InputError
 from lastiterate.features.map_table import as_data, check_maps, maps_from, names_in
@@ -43,6 +43,7 @@ class Schema:
                              f"state which values {self.target!r} can have")
         if self.classes and (len(self.classes) < 2 or len(set(self.classes)) != len(self.classes)):
             raise InputError("classes", "must list at least two different public labels", list(self.classes))
+        check_stated("classes", self.classes)
         if self.target_range is not None:
             Numeric(f"target {self.target}", *self.target_range)
         if not self.columns and self.array is None:
