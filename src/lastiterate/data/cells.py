@@ -34,6 +34,8 @@ def numbers(column: Numeric, cells: Cells, first: int) -> np.ndarray:
     """Numbers on their way from -1 to 1 (n,) float64, NaN where one is missing and the schema keeps that."""
     try:
         values = np.array(cells, dtype=np.float64)
+        if not isinstance(cells, np.ndarray) and (np.isinf(values).any() or any("_" in cell for cell in cells)):
+            raise ValueError  # Python reads inf and 1_0 as numbers; each cell is looked at
     except ValueError:
         values = np.array([_parse(column, cell, number) for number, cell in enumerate(cells, start=first + 1)])
     missing = np.isnan(values)
@@ -54,6 +56,8 @@ def _parse(column: Numeric, cell: str, number: int) -> float:
     if cell.strip().lower() in MISSING:
         return float("nan")
     try:
+        if "_" in cell or "inf" in cell.lower():  # 1e400 is a number that is written out, inf is a word
+            raise ValueError
         return float(cell)
     except ValueError:
         raise InputError(f"column {column.name!r}", "must hold numbers", f"other text in record {number}",

@@ -99,8 +99,11 @@ def _answers(table: Table, schema: Schema) -> Cells:
 def _target(answers: Cells, schema: Schema, first: int) -> np.ndarray:
     if schema.target_range is not None:
         column = Numeric(schema.target, *schema.target_range)
-        exact = isinstance(answers, np.ndarray) and answers.dtype == np.float64
-        return numbers(column, answers if exact else [str(x) for x in answers], first).astype(np.float32)
+        if isinstance(answers, np.ndarray) and answers.dtype.kind == "f":  # 0.1 of any precision is the same number
+            cells = answers if answers.dtype == np.float64 else answers.astype(str).astype(np.float64)
+        else:
+            cells = [str(x) for x in answers]
+        return numbers(column, cells, first).astype(np.float32)
     place = {label: index for index, label in enumerate(schema.classes)}
     if isinstance(answers, np.ndarray) and answers.dtype.kind in "biu":  # few labels, each looked up once
         labels, which = np.unique(answers, return_inverse=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,6 +54,19 @@ def column_names(header: list[str]) -> tuple[str, ...]:
     if twice:
         raise InputError("data file", "has a column name twice in its header", twice[0], "rename one")
     return names
+
+
+def number_text(value: float | None) -> str:
+    """3.0 is "3", so that a label that became a float because some are missing keeps its name; NaN is missing.
+
+    An infinite number is written as one that no float holds: as a word it would be refused, as in a CSV file.
+    """
+    if value is None or math.isnan(value):
+        return ""
+    if math.isinf(value):
+        return "1e999" if value > 0 else "-1e999"
+    value = float(value)
+    return str(int(value)) if value.is_integer() and abs(value) < 2**53 else repr(value)
 
 
 def array_table(features: np.ndarray, answers: np.ndarray | None, *, answers_in: str,
