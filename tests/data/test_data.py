@@ -23,6 +23,7 @@ from lastiterate.data import (
 )
 from lastiterate.data.unpack import unpacked_limit
 from lastiterate.errors import InputError
+from lastiterate.release.protected_units import Units
 
 CSV = "age,job,note,label\n20,cook,a,yes\n60,,b,no\n?,clerk,c,yes\n120,cook,d,no\n"
 TOML = """
@@ -79,6 +80,8 @@ def test_schema_round_trip(files):
         ("20,cook,a,yes", "20,cook,a", "4 cells.*3 in record 1"),
         ("120,cook,d,no\n", '120,cook,d,"no', "CSV table.*cut off"),
         ("age,job", "years,job", "column.*'age'"),
+        ("age,job,note,label", "HIV,cook,a,yes", "no column that the schema describes; .*header = "),
+        ("age,job,note,label", "HIV,HIV,a,yes", "twice in its header, in columns 1 and 2; .*header = "),
         (CSV, "", "header"),
         (CSV, CSV.split("\n")[0], "header"),
         ("job,note", "age,note", "twice"),
@@ -92,7 +95,16 @@ def test_bad_tables(files, old, new, word):
     (files / "t.csv").write_text(CSV.replace(old, new))
     with pytest.raises(InputError, match=word) as caught:
         encode(read_table(files / "t.csv"), Schema.read(files / "s.toml"))
-    assert "\n" not in str(caught.value)
+    assert "\n" not in str(caught.value) and "HIV" not in str(caught.value)
+
+
+def test_a_first_row_that_is_no_header_is_not_shown(files):
+    (files / "t.csv").write_text("HIV,cook,a,yes\n" * 3)
+    with pytest.raises(InputError, match="no column that the schema describes") as unit:
+        Units("person", 2).bounded(read_table(files / "t.csv"), Schema.read(files / "s.toml"))
+    with pytest.raises(InputError, match="must name columns of the file, got 'age'") as kinds:
+        schema_template(files / "t.csv", columns="age:number")
+    assert "HIV" not in f"{unit.value} {kinds.value}"
 
 
 def test_a_text_may_be_long(tmp_path):

@@ -16,8 +16,8 @@ from lastiterate.features.record_fields import Choice, Field, Grid, Number, Text
 MISSING = frozenset({"", "?", "na", "nan", "null", "none", "nat"})
 """Cells (lower case, stripped) that count as missing."""
 UNKNOWN = "?"
-"""What stands in a schema for a public fact that is still to be stated; no category or class is called so, since it
-could not be told from an open one, and such a cell is missing anyway."""
+"""What stands in a schema for a public fact that is still to be stated; no category or class is called so: it
+would look like an open one, and such a cell is missing anyway."""
 INDICATOR = "indicator"
 MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")

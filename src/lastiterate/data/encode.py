@@ -13,7 +13,7 @@ import numpy as np
 from lastiterate.data.cells import numbers, values_of
 from lastiterate.data.columns import Numeric
 from lastiterate.data.schema import Schema
-from lastiterate.data.table import Cells, Table
+from lastiterate.data.table import Cells, Table, check_header
 from lastiterate.errors import InputError
 from lastiterate.features.row_form import SLICE, RowForm
 
@@ -55,11 +55,12 @@ def _check_columns(table: Table, schema: Schema) -> None:
     assert table.cells is not None
     if schema.array is not None:
         raise InputError("schema", "has an [array] entry, which speaks of numeric arrays", None, "describe the columns")
+    check_header(table.names, schema.described)
     used = [column for column in schema.columns if column.fields]
     for column in used:
         if column.name not in table.cells:
             raise InputError("data file", "misses a column of the schema", column.name, "add it, or mark it \"ignore\"")
-    unknown = sorted(set(table.names) - {column.name for column in schema.columns} - {schema.target})
+    unknown = sorted(set(table.names) - schema.described)
     if unknown:
         raise InputError("data file", "has a column that the schema does not describe", unknown[0],
                          "describe it, or mark it kind = \"ignore\"")

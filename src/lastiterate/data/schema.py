@@ -53,7 +53,7 @@ class Schema:
         if twice:
             raise InputError("schema", "describes a column twice", twice[0],
                              "keep one entry; the target is described by classes or target_range")
-        strange = [name for name in self.header if name not in {*names, self.target}]
+        strange = [name for name in self.header if name not in self.described]
         if len(set(self.header)) != len(self.header) or strange:
             raise InputError("header", "must name every column once, each described or the target",
                              strange[0] if strange else None)
@@ -76,6 +76,11 @@ class Schema:
         if self.array is None or not self.features or shape is None or self.array.shape is not None:
             return self
         return replace(self, array=replace(self.array, shape=shape))
+
+    @property
+    def described(self) -> frozenset[str]:
+        """Names of the columns that it speaks of, the target among them."""
+        return frozenset((*(column.name for column in self.columns), self.target))
 
     @property
     def regression(self) -> bool:
