@@ -71,8 +71,9 @@ def test_schema_round_trip(files):
 @pytest.mark.parametrize(
     "old, new, word",
     [
-        ("120,cook", "120,pilot", "column 'job'.*unknown category"),
+        ("120,cook", "120,pilot", "column 'job'.*unknown category.*correct the cell, or train with"),
         ("120,cook", "12O,cook", "column 'age'.*numbers"),
+        ("120,cook", '"30,5",cook', "numbers.*30.5 and not 30,5; or train with"),
         ("120,cook", "inf,cook", "numbers, got 'other text in record 4'"),
         ("120,cook", "-Infinity,cook", "column 'age'.*numbers"),
         ("120,cook", "1_0,cook", "column 'age'.*numbers"),
@@ -119,8 +120,8 @@ def test_a_text_may_be_long(tmp_path):
 @pytest.mark.parametrize(
     "old, new, word",
     [
-        ("missing = 50\n", "", "column 'age'.*missing"),
-        ("high = 100", 'high = 100\noutside = "refuse"', r"\[0, 100\]"),
+        ("missing = 50\n", "", "column 'age'.*missing.*fill the cell, or train with"),
+        ("high = 100", 'high = 100\noutside = "refuse"', r"\[0, 100\].*correct the cell, or train with"),
         ("low = 0", 'low = "?"', "open, got 'age: low'"),
         ("low = 0\nhigh = 100", "", "open, got 'age: low; age: high'"),
         ('values = ["clerk", "cook"]', 'values = ["?"]', "open, got 'job: values'"),
@@ -133,7 +134,7 @@ def test_a_text_may_be_long(tmp_path):
         ('kind = "ignore"', 'kind = "text"', "kind"),
         ('classes = ["no", "yes"]', 'classes = ["yes"]', "two different"),
         ('classes = ["no", "yes"]', "", "classes"),
-        ('[columns.note]\nkind = "ignore"', "", "does not describe.*'note'"),
+        ('[columns.note]\nkind = "ignore"', "", "does not describe.*'note'; leave it out of the file, or train"),
         ('target = "label"', 'target = "x"', "'label'|--target"),
         ('missing = "zero"', 'missing = "zero"\ncolour = 1', "have not"),
         ("low = 0", "low = 0\nlow = 1", "TOML"),

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from lastiterate.data.cells import numbers, values_of
+from lastiterate.data.cells import RANGE, numbers, values_of
 from lastiterate.data.columns import Numeric
 from lastiterate.data.schema import Schema
 from lastiterate.data.table import Cells, Table, check_header
@@ -59,11 +59,12 @@ def _check_columns(table: Table, schema: Schema) -> None:
     used = [column for column in schema.columns if column.fields]
     for column in used:
         if column.name not in table.cells:
-            raise InputError("data file", "misses a column of the schema", column.name, "add it, or mark it \"ignore\"")
+            raise InputError("data file", "misses a column of the schema", column.name,
+                             "add it, or train with kind = \"ignore\" for it in the schema")
     unknown = sorted(set(table.names) - schema.described)
     if unknown:
         raise InputError("data file", "has a column that the schema does not describe", unknown[0],
-                         "describe it, or mark it kind = \"ignore\"")
+                         "leave it out of the file, or train with an entry for it in the schema (kind = \"ignore\")")
     if not used:
         raise InputError("schema", "ignores every column", None, "describe at least one feature")
 
@@ -166,7 +167,7 @@ def _encode_array(table: Table, schema: Schema, form: RowForm) -> np.ndarray:
         bad = ((values < low) | (values > high)).any(axis=0) & refuse
         if bad.any():
             raise InputError(f"column {table.names[int(np.argmax(bad))]!r}", "has a value outside its public range",
-                             None, "correct the range, or clip with outside = \"clip\"")
+                             None, RANGE)
         values = np.clip(values, low, high)
         out[start:start + SLICE] = form.rows(
             [((values - low) / (high - low) * 2 - 1).astype(np.float32)] if schema.array is not None
