@@ -3,6 +3,7 @@
 import datetime
 import decimal
 import sys
+import tomllib
 
 import numpy as np
 import pyarrow as pa
@@ -74,6 +75,23 @@ def test_same_as_csv(tmp_path, compression):
 )
 def test_cells(tmp_path, array, cells):
     assert read_table(write(tmp_path / "t.parquet", {"x": array})).cells == {"x": cells}
+
+
+@pytest.mark.parametrize("ask", [None, lambda question, choices: ""])
+def test_types_fill_a_schema_in(tmp_path, ask):
+    day = datetime.datetime(2020, 12, 31, 10, 30)
+    path = write(tmp_path / "t.parquet", {
+        "day": pa.array([day.date()] * 2), "far": pa.array([day] * 2, pa.date64()),
+        "when": pa.array([day] * 2), "here": pa.array([day] * 2, pa.timestamp("ms", "UTC")),
+        "smokes": [True, False], "sick": [False, True]})
+    days = {name: {"kind": "date", "first": "2020-01-01", "last": "2020-12-31"}
+            for name in ("day", "far", "when", "here")}
+    plain = schema_template(path)
+    assert plain.count('kind = "date"') == 4 and schema_template(path, sample=path) == plain
+    schema = Schema.from_dict(tomllib.loads(schema_template(path, like={"columns": days}, ask=ask)))
+    rows, target = encode(read_table(path), schema)
+    assert schema.classes == ("False", "True") and target.tolist() == [0, 1]
+    assert (rows[:, [0, 20, 40, 60]] == 1).all() and rows[:, -2:].tolist() == [[0, 1], [1, 0]]
 
 
 def test_infinite_numbers_are_clipped(tmp_path):

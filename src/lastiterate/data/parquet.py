@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from lastiterate.data.table import Cells, Table, column_names, damaged, number_text
+from lastiterate.data.template import TRUTH
 from lastiterate.errors import InputError
 
 
@@ -96,7 +97,7 @@ def column_types(path: Path) -> dict[str, str]:
 
 
 def read_types(path: Path) -> dict[str, str]:
-    """Names of the columns, and whether the file's own schema says that they hold numbers; no cell is read."""
+    """Names of the columns, and the kinds that the file's own schema states for what they hold; no cell is read."""
     first = parts_of(path)[0]
     with opened_parquet(first) as file:
         schema = file.schema_arrow
@@ -104,7 +105,8 @@ def read_types(path: Path) -> dict[str, str]:
 
     def kind(of: object) -> str:
         number = types.is_floating(of) or types.is_integer(of) or types.is_decimal(of)
-        return "number" if number else "category"
+        day = types.is_date(of) or types.is_timestamp(of)
+        return "number" if number else "date" if day else TRUTH if types.is_boolean(of) else "category"
 
     return dict(zip(column_names(list(schema.names)), map(kind, schema.types), strict=True))
 
