@@ -37,7 +37,7 @@ def check_entries(data: object) -> None:
     for name, value in given.items():
         kind, meaning = ENTRIES[name]
         if not isinstance(value, kind) and (value != UNKNOWN or name not in LISTED):
-            raise InputError(name, f"must be {meaning}", value)
+            raise InputError(f"schema: {name}", f"must be {meaning}", value)  # not of the flag of the same name
     missing = [name for name in ("target", "classes", "target_range") if _asks(given.get(name))]
     for name, entry in given.get("columns", {}).items():
         missing += [f"{name}: {item}" for item in _unfilled(entry)]
@@ -52,7 +52,7 @@ def check_entries(data: object) -> None:
     if not all(isinstance(name, str) for name in given.get("header", ())):
         raise InputError("header", "must be a list of names", given["header"])
     if not all(isinstance(label, str | int | float) for label in given.get("classes", ())):
-        raise InputError("classes", "must be a list of labels", given["classes"])
+        raise InputError("schema: classes", "must be a list of labels", given["classes"])
 
 
 def _is_number(value: object) -> bool:

@@ -16,6 +16,13 @@ from lastiterate.features.record_map import RecordMap
 from lastiterate.features.row_form import RowForm
 
 
+def check_classes(argument: str, classes: tuple[str, ...]) -> None:
+    """Refuse what is no list of classes; ``argument``: what lists them."""
+    if len(classes) < 2 or len(set(classes)) != len(classes):
+        raise InputError(argument, "must list at least two different public labels", list(classes))
+    check_stated(argument, classes)
+
+
 @dataclass(frozen=True)
 class Schema:
     """Public facts about a table. ``classes`` for classification, ``target_range`` for regression.
@@ -41,9 +48,8 @@ class Schema:
         if bool(self.classes) == (self.target_range is not None):
             raise InputError("schema", "needs either classes (classification) or target_range (regression)", None,
                              f"state which values {self.target!r} can have")
-        if self.classes and (len(self.classes) < 2 or len(set(self.classes)) != len(self.classes)):
-            raise InputError("classes", "must list at least two different public labels", list(self.classes))
-        check_stated("classes", self.classes)
+        if self.classes:
+            check_classes("schema: classes", self.classes)
         if self.target_range is not None:
             Numeric(f"target {self.target}", *self.target_range)
         if not self.columns and self.array is None:
