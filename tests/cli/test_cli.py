@@ -383,6 +383,7 @@ def test_picture_of_a_theorem(tmp_path):
         (["verify", "nowhere"], "existing"),
         (["account", "--n", "10"], "--steps"),
         (["account", "--n", "x", "--steps", "1", "--step-size", "1"], "--n"),
+        (["account", "--n", "9", "--steps", "ten", "--step-size", "1"], "--steps must be a whole number"),
         (["account", *RUN, "--batch", "weekly"], "--batch"),
         (["account", *RUN, "--noise-std", "1"], "noise"),
         (["account", *RUN, "--start", "warm"], "--start"),

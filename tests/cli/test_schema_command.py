@@ -85,6 +85,11 @@ def test_other_targets_and_bundled_sets(csv):
     assert code == 0, err
     code, _, err = call("train", csv / "my.csv", "--schema", csv / "s.toml", "--target", "years", "--epsilon", "3")
     assert code == 2 and "--target must be a column that the schema describes" in err
+    code, _, err = call("train", csv / "my.csv", "--schema", csv / "s.toml", "--classes", "yes", "--epsilon", "3")
+    assert code == 2 and err.startswith("error: --classes must list at least two different public labels, got ['yes']")
+    (csv / "one.toml").write_text((csv / "s.toml").read_text().replace('["no", "yes"]', '["yes"]'))
+    code, _, err = call("train", csv / "my.csv", "--schema", csv / "one.toml", "--epsilon", "3")
+    assert code == 2 and err.startswith("error: schema: classes must list at least two")
     for flag, value in (("--target", "x0"), ("--classes", "a,b")):
         code, _, err = call("train", "iris", "--epsilon", "3", flag, value)
         assert code == 2 and err.startswith(f"error: {flag} cannot be combined with a bundled set")

@@ -23,6 +23,7 @@ from lastiterate.data import (
 )
 from lastiterate.data.unpack import unpacked_limit
 from lastiterate.errors import InputError
+from lastiterate.release.protected_units import Units
 
 CSV = "age,job,note,label\n20,cook,a,yes\n60,,b,no\n?,clerk,c,yes\n120,cook,d,no\n"
 TOML = """
@@ -70,16 +71,22 @@ def test_schema_round_trip(files):
 @pytest.mark.parametrize(
     "old, new, word",
     [
-        ("120,cook", "120,pilot", "column 'job'.*unknown category"),
+        ("120,cook", "120,pilot", "column 'job'.*unknown category.*correct the cell, or train with"),
         ("120,cook", "12O,cook", "column 'age'.*numbers"),
+        ("120,cook", '"30,5",cook', "numbers.*30.5 and not 30,5; or train with"),
+        ("120,cook", "inf,cook", "numbers, got 'other text in record 4'"),
+        ("120,cook", "-Infinity,cook", "column 'age'.*numbers"),
+        ("120,cook", "1_0,cook", "column 'age'.*numbers"),
         ("20,cook,a,yes", "20,cook,a,maybe", "target 'label'"),
         ("20,cook,a,yes", "20,cook,a", "4 cells.*3 in record 1"),
         ("120,cook,d,no\n", '120,cook,d,"no', "CSV table.*cut off"),
         ("age,job", "years,job", "column.*'age'"),
+        ("age,job,note,label", "HIV,cook,a,yes", "no column that the schema describes; .*header = "),
+        ("age,job,note,label", "HIV,HIV,a,yes", "twice in its header, in columns 1 and 2; .*header = "),
         (CSV, "", "header"),
         (CSV, CSV.split("\n")[0], "header"),
         ("job,note", "age,note", "twice"),
-        ("\n20,", "\n1,000,", "cells in every record"),
+        ("\n20,", "\n1,000,", "cells in every record, got '5 in record 1'; .*quotation marks"),
         ("\n20,", '\n"1,000",', "numbers, got 'other text in record 1'"),
         ("60,,b,no\n", "60,,b,no\n\n", "0 in record 3.*be empty"),
         (CSV, CSV.split("\n", 1)[1], "must begin with a header.*schema_template"),
@@ -89,7 +96,16 @@ def test_bad_tables(files, old, new, word):
     (files / "t.csv").write_text(CSV.replace(old, new))
     with pytest.raises(InputError, match=word) as caught:
         encode(read_table(files / "t.csv"), Schema.read(files / "s.toml"))
-    assert "\n" not in str(caught.value)
+    assert "\n" not in str(caught.value) and "HIV" not in str(caught.value)
+
+
+def test_a_first_row_that_is_no_header_is_not_shown(files):
+    (files / "t.csv").write_text("HIV,cook,a,yes\n" * 3)
+    with pytest.raises(InputError, match="no column that the schema describes") as unit:
+        Units("person", 2).bounded(read_table(files / "t.csv"), Schema.read(files / "s.toml"))
+    with pytest.raises(InputError, match="must name columns of the file, got 'age'") as kinds:
+        schema_template(files / "t.csv", columns="age:number")
+    assert "HIV" not in f"{unit.value} {kinds.value}"
 
 
 def test_a_text_may_be_long(tmp_path):
@@ -104,18 +120,21 @@ def test_a_text_may_be_long(tmp_path):
 @pytest.mark.parametrize(
     "old, new, word",
     [
-        ("missing = 50\n", "", "column 'age'.*missing"),
-        ("high = 100", 'high = 100\noutside = "refuse"', r"\[0, 100\]"),
+        ("missing = 50\n", "", "column 'age'.*missing.*fill the cell, or train with"),
+        ("high = 100", 'high = 100\noutside = "refuse"', r"\[0, 100\].*correct the cell, or train with"),
         ("low = 0", 'low = "?"', "open, got 'age: low'"),
         ("low = 0\nhigh = 100", "", "open, got 'age: low; age: high'"),
         ('values = ["clerk", "cook"]', 'values = ["?"]', "open, got 'job: values'"),
+        ('values = ["clerk", "cook"]', 'values = ["clerk", "?"]', "open, got 'job: values'"),
+        ('classes = ["no", "yes"]', 'classes = ["no", "?"]', "open, got 'classes'"),
+        ('classes = ["no", "yes"]', 'target_range = [0, "?"]', "open, got 'target_range'"),
         ("high = 100", "high = 0", "low must lie below"),
         ("low = 0\nhigh = 100", "low = -1e308\nhigh = 1e308", "finite distance"),
         ('missing = "zero"', 'missing = "guess"', "column 'job': missing"),
         ('kind = "ignore"', 'kind = "text"', "kind"),
-        ('classes = ["no", "yes"]', 'classes = ["yes"]', "two different"),
+        ('classes = ["no", "yes"]', 'classes = ["yes"]', "^schema: classes must list .*two different"),
         ('classes = ["no", "yes"]', "", "classes"),
-        ('[columns.note]\nkind = "ignore"', "", "does not describe.*'note'"),
+        ('[columns.note]\nkind = "ignore"', "", "does not describe.*'note'; leave it out of the file, or train"),
         ('target = "label"', 'target = "x"', "'label'|--target"),
         ('missing = "zero"', 'missing = "zero"\ncolour = 1', "have not"),
         ("low = 0", "low = 0\nlow = 1", "TOML"),
@@ -126,6 +145,13 @@ def test_bad_schemas(files, old, new, word):
     with pytest.raises(InputError, match=word) as caught:
         encode(read_table(files / "t.csv"), Schema.read(files / "s.toml"))
     assert "\n" not in str(caught.value)
+
+
+def test_an_open_value_is_refused_in_objects_too():
+    for make in (lambda: Category("job", ("cook", "?")),
+                 lambda: Schema((Numeric("age", 0, 9),), classes=("no", "?"))):
+        with pytest.raises(InputError, match=r"(values|classes) leaves a public value open"):
+            make()
 
 
 def test_template_measures_nothing(files):
@@ -241,7 +267,7 @@ def test_standard_input(monkeypatch):
     assert len(read_table("-")) == 4
 
 
-@pytest.mark.parametrize(("cell", "value"), [("1e400", 1.0), ("inf", 1.0), ("-inf", -1.0), ("1e39", 1.0)])
+@pytest.mark.parametrize(("cell", "value"), [("1e400", 1.0), ("-1e400", -1.0), ("1e39", 1.0)])
 def test_a_number_beyond_the_range_is_clipped_however_large(files, cell, value):
     (files / "t.csv").write_text(CSV.replace("120,cook", f"{cell},cook"))
     schema = Schema.read(files / "s.toml")
@@ -250,6 +276,16 @@ def test_a_number_beyond_the_range_is_clipped_however_large(files, cell, value):
     np.savez(files / "a.npz", X=X, y=[0, 1])
     array = Schema.from_dict({"classes": ["0", "1"], "array": {"low": 0, "high": 10}})
     assert encode(read_table(files / "a.npz"), array)[0][0, 0] == value
+    for kind in (np.float32, np.float64):
+        with np.errstate(over="ignore"):  # 1e39 is infinite in single precision
+            np.savez(files / "a.npz", X=np.ones((2, 1)), y=np.array([float(cell), 1.0], kind))
+        regression = Schema.from_dict({"target_range": [0, 10], "array": {"low": 0, "high": 10}})
+        assert encode(read_table(files / "a.npz"), regression)[1][0] == value
+    from lastiterate.data.data_frames import frame_table
+
+    for column in ([float(cell)], np.array([float(cell)]), np.array([float(cell)], object), [cell]):
+        one = Schema((Numeric("x", 0.0, 1.0),), classes=("a", "b"))
+        assert encode_features(frame_table({"x": column}, one), one)[0, 0] == value
 
 
 @pytest.mark.parametrize(("change", "word"), [

@@ -159,7 +159,7 @@ def test_an_id_is_not_what_is_predicted():
 @pytest.mark.parametrize("entry, value", [("columns", "?"), ("columns", []), ("array", "?"), ("header", "?"),
                                           ("source", [])])
 def test_a_question_mark_stands_for_what_is_listed_and_for_no_table(entry, value):
-    with pytest.raises(InputError, match=f"^{entry} must be"):
+    with pytest.raises(InputError, match=f"^schema: {entry} must be"):
         Schema.from_dict({"target": "y", "classes": ["a", "b"], entry: value})
     with pytest.raises(InputError, match="open, got 'classes'"):
         Schema.from_dict({"target": "y", "classes": "?"})

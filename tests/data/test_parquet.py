@@ -3,6 +3,7 @@
 import datetime
 import decimal
 import sys
+import tomllib
 
 import numpy as np
 import pyarrow as pa
@@ -57,7 +58,7 @@ def test_same_as_csv(tmp_path, compression):
         (pa.array([3, None, -4], pa.int8()), ["3", "", "-4"]),
         (pa.array([2**64 - 1], pa.uint64()), ["18446744073709551615"]),
         (pa.array([1.0, float("nan"), None, 0.1, -2.5e30]), ["1", "", "", "0.1", "-2.5e+30"]),
-        (pa.array([1e300, float("inf")]), ["1e+300", "inf"]),
+        (pa.array([1e300, float("inf")]), ["1e+300", "1e999"]),
         (pa.array([0.1], pa.float32()), [repr(float(np.float32(0.1)))]),
         (pa.array(np.array([0.5, 2], dtype=np.float16)), ["0.5", "2"]),
         (pa.array([True, None, False]), ["True", "", "False"]),
@@ -74,6 +75,30 @@ def test_same_as_csv(tmp_path, compression):
 )
 def test_cells(tmp_path, array, cells):
     assert read_table(write(tmp_path / "t.parquet", {"x": array})).cells == {"x": cells}
+
+
+@pytest.mark.parametrize("ask", [None, lambda question, choices: ""])
+def test_types_fill_a_schema_in(tmp_path, ask):
+    day = datetime.datetime(2020, 12, 31, 10, 30)
+    path = write(tmp_path / "t.parquet", {
+        "day": pa.array([day.date()] * 2), "far": pa.array([day] * 2, pa.date64()),
+        "when": pa.array([day] * 2), "here": pa.array([day] * 2, pa.timestamp("ms", "UTC")),
+        "smokes": [True, False], "sick": [False, True]})
+    days = {name: {"kind": "date", "first": "2020-01-01", "last": "2020-12-31"}
+            for name in ("day", "far", "when", "here")}
+    plain = schema_template(path)
+    assert plain.count('kind = "date"') == 4 and schema_template(path, sample=path) == plain
+    schema = Schema.from_dict(tomllib.loads(schema_template(path, like={"columns": days}, ask=ask)))
+    rows, target = encode(read_table(path), schema)
+    assert schema.classes == ("False", "True") and target.tolist() == [0, 1]
+    assert (rows[:, [0, 20, 40, 60]] == 1).all() and rows[:, -2:].tolist() == [[0, 1], [1, 0]]
+
+
+def test_infinite_numbers_are_clipped(tmp_path):
+    column = {"age": {"kind": "number", "low": 0, "high": 100}}
+    schema = Schema.from_dict({"target": "y", "classes": ["0", "1"], "columns": column})
+    path = write(tmp_path / "t.parquet", {"age": [float("inf"), float("-inf")], "y": [0, 1]})
+    assert encode(read_table(path), schema)[0].tolist() == [[1], [-1]]
 
 
 def test_categories_whose_values_arrow_cannot_cast():

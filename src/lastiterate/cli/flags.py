@@ -29,14 +29,14 @@ NUMBERS = ("noise_std", "sigma", "noise_multiplier", "sensitivity", "lipschitz",
 """The flags that describe a run."""
 
 
-def number(flag: str, text: str) -> float:
-    """A finite number."""
+def number(flag: str, text: str, called: str = "a finite number") -> float:
+    """A finite number; ``called``: what the flag takes, in words."""
     try:
         value = float(text)
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
-        raise InputError(flag, "must be a finite number", text)
+        raise InputError(flag, f"must be {called}", text)
     return value
 
 
@@ -61,7 +61,7 @@ def class_weight(text: str | None) -> dict[str, float] | None:
 
 def whole_number(flag: str, text: str) -> int:
     """A whole number; 1e6 is one."""
-    value = number(flag, text)
+    value = number(flag, text, "a whole number")
     if value != int(value):
         raise InputError(flag, "must be a whole number", text)
     return int(value)

@@ -9,7 +9,8 @@ from lastiterate.data.table import Cells
 from lastiterate.errors import InputError
 from lastiterate.features.record_fields import Values
 
-RANGE = "correct the range, or clip with outside = \"clip\""
+RANGE = "correct the cell, or train with another public range or outside = \"clip\" in the schema"
+"""Remedies hold before training and for the new records of a trained model, whose schema is fixed."""
 
 
 def values_of(column: Column, cells: Cells, first: int) -> tuple[Values, ...]:
@@ -34,13 +35,15 @@ def numbers(column: Numeric, cells: Cells, first: int) -> np.ndarray:
     """Numbers on their way from -1 to 1 (n,) float64, NaN where one is missing and the schema keeps that."""
     try:
         values = np.array(cells, dtype=np.float64)
+        if not isinstance(cells, np.ndarray) and (np.isinf(values).any() or any("_" in cell for cell in cells)):
+            raise ValueError  # Python reads inf and 1_0 as numbers; each cell is looked at
     except ValueError:
         values = np.array([_parse(column, cell, number) for number, cell in enumerate(cells, start=first + 1)])
     missing = np.isnan(values)
     if missing.any() and column.missing == "refuse":
         raise InputError(f"column {column.name!r}", "has a missing value",
                          f"record {first + int(np.argmax(missing)) + 1}",
-                         "state missing = a public number to fill in, or \"indicator\", in the schema")
+                         "fill the cell, or train with missing = a public number or \"indicator\" in the schema")
     if column.missing not in ("refuse", INDICATOR):
         values = np.where(missing, float(column.missing), values)
     outside = (values < column.low) | (values > column.high)
@@ -54,10 +57,13 @@ def _parse(column: Numeric, cell: str, number: int) -> float:
     if cell.strip().lower() in MISSING:
         return float("nan")
     try:
+        if "_" in cell or "inf" in cell.lower():  # 1e400 is a number that is written out, inf is a word
+            raise ValueError
         return float(cell)
     except ValueError:
         raise InputError(f"column {column.name!r}", "must hold numbers", f"other text in record {number}",
-                         "write 1000 and not 1,000, or make it kind = \"category\" or \"text\"") from None
+                         "write 1000 and not 1,000, 30.5 and not 30,5; or train with kind = \"category\" or \"text\" "
+                         "in the schema") from None
 
 
 def _places(column: Category, cells: Cells, first: int) -> np.ndarray:
@@ -65,12 +71,13 @@ def _places(column: Category, cells: Cells, first: int) -> np.ndarray:
     place = {value: index for index, value in enumerate(column.values)}
     missing = len(column.values) if column.missing == INDICATOR else -2
     codes = np.array([place.get(cell, missing if cell.lower() in MISSING else -1) for cell in cells], dtype=np.int64)
-    for code, rule, what in ((-2, column.missing, "a missing value"), (-1, column.outside, "an unknown category")):
+    for code, rule, what, remedy in (
+            (-2, column.missing, "a missing value", "fill the cell, or train with missing = \"indicator\" or \"zero\""),
+            (-1, column.outside, "an unknown category",
+             "correct the cell, or train with it in values, or with outside = \"zero\"")):
         if rule == "refuse" and (codes == code).any():
             raise InputError(f"column {column.name!r}", f"has {what}",
-                             f"record {first + int(np.argmax(codes == code)) + 1}",
-                             "state missing = \"indicator\" or \"zero\" in the schema" if code == -2 else
-                             "list it in values, or allow it with outside = \"zero\"")
+                             f"record {first + int(np.argmax(codes == code)) + 1}", f"{remedy} in the schema")
     return codes
 
 
@@ -83,11 +90,13 @@ def _days(column: Date, cells: Cells, first: int) -> tuple[np.ndarray, np.ndarra
             dates[i] = number
         elif cell.lower() not in MISSING:
             raise InputError(f"column {column.name!r}", "must hold days such as 2026-01-31",
-                             f"other text in record {first + i + 1}", "or make it kind = \"category\" or \"text\"")
+                             f"other text in record {first + i + 1}",
+                             "correct the cell, or train with kind = \"category\" or \"text\" in the schema")
     missing, (low, high) = np.isnan(dates), column.ends
     if missing.any() and column.missing == "refuse":
         raise InputError(f"column {column.name!r}", "has a missing value",
-                         f"record {first + int(np.argmax(missing)) + 1}", "state missing = \"indicator\" in the schema")
+                         f"record {first + int(np.argmax(missing)) + 1}",
+                         "fill the cell, or train with missing = \"indicator\" in the schema")
     outside = (dates < low) | (dates > high)
     if column.outside == "refuse" and outside.any():
         raise InputError(f"column {column.name!r}", f"must lie from {column.first} to {column.last}",

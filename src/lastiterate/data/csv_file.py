@@ -65,6 +65,9 @@ def _whole(rows: Iterable[list[str]], width: int) -> Iterator[list[str]]:
         if not row:
             empty += 1
             continue
+        if not empty and len(row) > width:
+            raise InputError("data file", f"needs {width} cells in every record", f"{len(row)} in record {number}",
+                             "a cell with a separator in it needs quotation marks, such as \"1,000\"")
         if empty or len(row) != width:
             raise InputError("data file", f"needs {width} cells in every record",
                              f"0 in record {number - empty}" if empty else f"{len(row)} in record {number}",

@@ -11,7 +11,7 @@ import numpy as np
 from lastiterate.data.columns import Numeric
 from lastiterate.data.schema import Schema
 from lastiterate.data.sources.parts import cells_by_kind
-from lastiterate.data.table import Cells, Table, array_table, column_names
+from lastiterate.data.table import Cells, Table, array_table, column_names, number_text
 from lastiterate.errors import InputError
 from lastiterate.run.arrays import check_kept
 
@@ -92,10 +92,10 @@ def _values(values: np.ndarray, number: bool) -> Cells:
 
 
 def _text(value: object) -> str:
-    if value is None or type(value).__name__ == "NAType" or (isinstance(value, float) and value != value):  # of pandas
+    if value is None or type(value).__name__ == "NAType":  # of pandas
         return ""
-    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
-        return str(int(value))
+    if isinstance(value, float):
+        return number_text(value)
     return str(value).strip()
 
 

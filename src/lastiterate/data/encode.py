@@ -10,10 +10,10 @@ from typing import Any, cast
 
 import numpy as np
 
-from lastiterate.data.cells import numbers, values_of
+from lastiterate.data.cells import RANGE, numbers, values_of
 from lastiterate.data.columns import Numeric
 from lastiterate.data.schema import Schema
-from lastiterate.data.table import Cells, Table
+from lastiterate.data.table import Cells, Table, check_header
 from lastiterate.errors import InputError
 from lastiterate.features.row_form import SLICE, RowForm
 
@@ -55,14 +55,16 @@ def _check_columns(table: Table, schema: Schema) -> None:
     assert table.cells is not None
     if schema.array is not None:
         raise InputError("schema", "has an [array] entry, which speaks of numeric arrays", None, "describe the columns")
+    check_header(table.names, schema.described)
     used = [column for column in schema.columns if column.fields]
     for column in used:
         if column.name not in table.cells:
-            raise InputError("data file", "misses a column of the schema", column.name, "add it, or mark it \"ignore\"")
-    unknown = sorted(set(table.names) - {column.name for column in schema.columns} - {schema.target})
+            raise InputError("data file", "misses a column of the schema", column.name,
+                             "add it, or train with kind = \"ignore\" for it in the schema")
+    unknown = sorted(set(table.names) - schema.described)
     if unknown:
         raise InputError("data file", "has a column that the schema does not describe", unknown[0],
-                         "describe it, or mark it kind = \"ignore\"")
+                         "leave it out of the file, or train with an entry for it in the schema (kind = \"ignore\")")
     if not used:
         raise InputError("schema", "ignores every column", None, "describe at least one feature")
 
@@ -99,8 +101,11 @@ def _answers(table: Table, schema: Schema) -> Cells:
 def _target(answers: Cells, schema: Schema, first: int) -> np.ndarray:
     if schema.target_range is not None:
         column = Numeric(schema.target, *schema.target_range)
-        exact = isinstance(answers, np.ndarray) and answers.dtype == np.float64
-        return numbers(column, answers if exact else [str(x) for x in answers], first).astype(np.float32)
+        if isinstance(answers, np.ndarray) and answers.dtype.kind == "f":  # 0.1 of any precision is the same number
+            cells = answers if answers.dtype == np.float64 else answers.astype(str).astype(np.float64)
+        else:
+            cells = [str(x) for x in answers]
+        return numbers(column, cells, first).astype(np.float32)
     place = {label: index for index, label in enumerate(schema.classes)}
     if isinstance(answers, np.ndarray) and answers.dtype.kind in "biu":  # few labels, each looked up once
         labels, which = np.unique(answers, return_inverse=True)
@@ -162,7 +167,7 @@ def _encode_array(table: Table, schema: Schema, form: RowForm) -> np.ndarray:
         bad = ((values < low) | (values > high)).any(axis=0) & refuse
         if bad.any():
             raise InputError(f"column {table.names[int(np.argmax(bad))]!r}", "has a value outside its public range",
-                             None, "correct the range, or clip with outside = \"clip\"")
+                             None, RANGE)
         values = np.clip(values, low, high)
         out[start:start + SLICE] = form.rows(
             [((values - low) / (high - low) * 2 - 1).astype(np.float32)] if schema.array is not None

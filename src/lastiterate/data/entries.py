@@ -7,7 +7,7 @@ from dataclasses import fields
 from types import UnionType
 from typing import Any, cast
 
-from lastiterate.data.columns import Category, Column, Date, Id, Ignore, Numeric, Words
+from lastiterate.data.columns import UNKNOWN, Category, Column, Date, Id, Ignore, Numeric, Words
 from lastiterate.errors import InputError
 from lastiterate.run.strict_json import is_object
 
@@ -21,7 +21,7 @@ ENTRIES: dict[str, tuple[type | UnionType, str]] = {
 NEEDS = {"number": ("low", "high"), "count": ("high",), "date": ("first", "last"), "category": ("values",),
          "text": (), "id": (), "ignore": ()}
 """The kinds of columns, and what each has to state."""
-UNFILLED: tuple[object, ...] = ("?", [], ["?"])
+UNFILLED: tuple[object, ...] = (UNKNOWN, [], [UNKNOWN])
 LISTED = ("classes", "target_range")
 """Lists in whose place a question mark may stand while they are not filled in."""
 
@@ -36,13 +36,13 @@ def check_entries(data: object) -> None:
         raise InputError("schema", "has an unknown entry", extra[0], "the entries are " + ", ".join(sorted(ENTRIES)))
     for name, value in given.items():
         kind, meaning = ENTRIES[name]
-        if not isinstance(value, kind) and (value not in UNFILLED or name not in LISTED):
-            raise InputError(name, f"must be {meaning}", value)
-    missing = [name for name in ("target", "classes", "target_range") if given.get(name) in ("?", ["?"])]
+        if not isinstance(value, kind) and (value != UNKNOWN or name not in LISTED):
+            raise InputError(f"schema: {name}", f"must be {meaning}", value)  # not of the flag of the same name
+    missing = [name for name in ("target", "classes", "target_range") if _asks(given.get(name))]
     for name, entry in given.get("columns", {}).items():
         missing += [f"{name}: {item}" for item in _unfilled(entry)]
     array: dict[str, Any] = given.get("array") or {}
-    missing += [f"[array]: {item}" for item, value in array.items() if value in UNFILLED]
+    missing += [f"[array]: {item}" for item, value in array.items() if value == [] or _asks(value)]
     if missing:
         raise InputError("schema", "leaves public facts open", "; ".join(missing),
                          "fill each in from the meaning of the column, not from your data")
@@ -52,7 +52,7 @@ def check_entries(data: object) -> None:
     if not all(isinstance(name, str) for name in given.get("header", ())):
         raise InputError("header", "must be a list of names", given["header"])
     if not all(isinstance(label, str | int | float) for label in given.get("classes", ())):
-        raise InputError("classes", "must be a list of labels", given["classes"])
+        raise InputError("schema: classes", "must be a list of labels", given["classes"])
 
 
 def _is_number(value: object) -> bool:
@@ -63,12 +63,17 @@ def _unfilled(entry: object) -> list[str]:
     """What a column's entry still has to state."""
     if not is_object(entry):
         return []
-    kind = entry.get("kind", "?")
-    if kind == "?":
+    kind = entry.get("kind", UNKNOWN)
+    if kind == UNKNOWN:
         return ["kind"]
     if not isinstance(kind, str):
         return []
-    return [item for item in NEEDS.get(kind, ()) if entry.get(item, "?") in UNFILLED]
+    return [item for item in NEEDS.get(kind, ()) if entry.get(item, []) == [] or _asks(entry[item])]
+
+
+def _asks(value: object) -> bool:
+    """Whether a question mark stands for it, or for a part of it."""
+    return value == UNKNOWN or (isinstance(value, list | tuple) and UNKNOWN in value)
 
 
 def column_from(name: str, entry: object) -> Column:

@@ -4,13 +4,13 @@
 # Arrow has no types
 from __future__ import annotations
 
-import math
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from lastiterate.data.table import Cells, Table, column_names, damaged
+from lastiterate.data.table import Cells, Table, column_names, damaged, number_text
+from lastiterate.data.template import TRUTH
 from lastiterate.errors import InputError
 
 
@@ -97,7 +97,7 @@ def column_types(path: Path) -> dict[str, str]:
 
 
 def read_types(path: Path) -> dict[str, str]:
-    """Names of the columns, and whether the file's own schema says that they hold numbers; no cell is read."""
+    """Names of the columns, and the kinds that the file's own schema states for what they hold; no cell is read."""
     first = parts_of(path)[0]
     with opened_parquet(first) as file:
         schema = file.schema_arrow
@@ -105,7 +105,8 @@ def read_types(path: Path) -> dict[str, str]:
 
     def kind(of: object) -> str:
         number = types.is_floating(of) or types.is_integer(of) or types.is_decimal(of)
-        return "number" if number else "category"
+        day = types.is_date(of) or types.is_timestamp(of)
+        return "number" if number else "date" if day else TRUTH if types.is_boolean(of) else "category"
 
     return dict(zip(column_names(list(schema.names)), map(kind, schema.types), strict=True))
 
@@ -119,7 +120,7 @@ def cells_of(name: str, column: Any) -> list[str]:
         return [cell for part in (column.chunks if isinstance(column, ChunkedArray) else [column])
                 for cell in _decoded(cells_of(name, part.dictionary), part.indices.to_pylist())]
     if types.is_floating(kind):
-        return [_number(value) for value in column.to_pylist()]
+        return [number_text(value) for value in column.to_pylist()]
     if types.is_string(kind) or types.is_large_string(kind) or types.is_integer(kind) or types.is_boolean(kind) \
             or types.is_decimal(kind) or types.is_null(kind) or str(kind) == "string_view":
         return ["" if value is None else str(value).strip() for value in column.to_pylist()]
@@ -135,11 +136,3 @@ def cells_of(name: str, column: Any) -> list[str]:
 
 def _decoded(values: list[str], codes: list[int | None]) -> list[str]:
     return ["" if code is None else values[code] for code in codes]
-
-
-def _number(value: float | None) -> str:
-    """3.0 is "3", so that a label that became a float because some are missing keeps its name; NaN is missing."""
-    if value is None or math.isnan(value):
-        return ""
-    value = float(value)
-    return str(int(value)) if value.is_integer() and abs(value) < 2**53 else repr(value)

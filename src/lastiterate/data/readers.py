@@ -126,9 +126,11 @@ def schema_template(path: str | Path, *, columns: str | None = None, header: boo
         raise _unreadable(path, error) from None
     strange = [name for name in given if name not in types]
     if strange:
-        raise InputError("columns", "must name columns of the file", strange[0], "they are " + ", ".join(types))
+        listed = ", ".join(types) if set(types) & set(given) else "those of its first row, which has to be a header"
+        raise InputError("columns", "must name columns of the file", strange[0], f"they are {listed}")
     guessed = {} if sample is None else _kinds(read_table(sample))
-    kinds = {name: given.get(name, "?") if given.get(name, "?") != "?" else guessed.get(name, stated)
+    kinds = {name: given.get(name, "?") if given.get(name, "?") != "?" else
+             guessed.get(name, stated) if stated in ("?", "category") else stated  # cells say less than a type does
              for name, stated in types.items()}
     return template(kinds, headless=not header, known=like, ask=ask)
 

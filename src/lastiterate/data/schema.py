@@ -8,12 +8,19 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from lastiterate.data.columns import Array, Category, Column, Ignore, Numeric
+from lastiterate.data.columns import Array, Category, Column, Ignore, Numeric, check_stated
 from lastiterate.data.entries import as_entry, check_entries, column_from
 from lastiterate.errors import InputError
 from lastiterate.features.map_table import as_data, check_maps, maps_from, names_in
 from lastiterate.features.record_map import RecordMap
 from lastiterate.features.row_form import RowForm
+
+
+def check_classes(argument: str, classes: tuple[str, ...]) -> None:
+    """Refuse what is no list of classes; ``argument``: what lists them."""
+    if len(classes) < 2 or len(set(classes)) != len(classes):
+        raise InputError(argument, "must list at least two different public labels", list(classes))
+    check_stated(argument, classes)
 
 
 @dataclass(frozen=True)
@@ -41,8 +48,8 @@ class Schema:
         if bool(self.classes) == (self.target_range is not None):
             raise InputError("schema", "needs either classes (classification) or target_range (regression)", None,
                              f"state which values {self.target!r} can have")
-        if self.classes and (len(self.classes) < 2 or len(set(self.classes)) != len(self.classes)):
-            raise InputError("classes", "must list at least two different public labels", list(self.classes))
+        if self.classes:
+            check_classes("schema: classes", self.classes)
         if self.target_range is not None:
             Numeric(f"target {self.target}", *self.target_range)
         if not self.columns and self.array is None:
@@ -52,7 +59,7 @@ class Schema:
         if twice:
             raise InputError("schema", "describes a column twice", twice[0],
                              "keep one entry; the target is described by classes or target_range")
-        strange = [name for name in self.header if name not in {*names, self.target}]
+        strange = [name for name in self.header if name not in self.described]
         if len(set(self.header)) != len(self.header) or strange:
             raise InputError("header", "must name every column once, each described or the target",
                              strange[0] if strange else None)
@@ -75,6 +82,11 @@ class Schema:
         if self.array is None or not self.features or shape is None or self.array.shape is not None:
             return self
         return replace(self, array=replace(self.array, shape=shape))
+
+    @property
+    def described(self) -> frozenset[str]:
+        """Names of the columns that it speaks of, the target among them."""
+        return frozenset((*(column.name for column in self.columns), self.target))
 
     @property
     def regression(self) -> bool:

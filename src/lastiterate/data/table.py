@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import numpy as np
 from lastiterate.errors import InputError
 
 Cells = list[str] | np.ndarray
+BARE = "a file whose first row is no header needs a schema that names its columns, header = [NAME, NAME, ...]"
 
 
 @dataclass(frozen=True)
@@ -47,12 +50,33 @@ class Table:
 
 
 def column_names(header: list[str]) -> tuple[str, ...]:
-    """The names in a header, stripped; each may stand there once."""
+    """The names in a header, stripped; each may stand there once. Without a header they are cells: none is shown."""
     names = tuple(name.strip() for name in header)
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise InputError("data file", "has a column name twice in its header", twice[0], "rename one")
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        first = names.index(twice)
+        raise InputError("data file", f"has a column name twice in its header, in columns {first + 1} and "
+                         f"{names.index(twice, first + 1) + 1}", None, f"rename one; {BARE}")
     return names
+
+
+def check_header(names: Sequence[str], described: Collection[str]) -> None:
+    """Refuse names none of which is described, before any of them is shown: they may be cells of a record."""
+    if not set(names) & set(described):
+        raise InputError("data file", "has no column that the schema describes", None, BARE)
+
+
+def number_text(value: float | None) -> str:
+    """3.0 is "3", so that a label that became a float because some are missing keeps its name; NaN is missing.
+
+    An infinite number is written as one that no float holds: as a word it would be refused, as in a CSV file.
+    """
+    if value is None or math.isnan(value):
+        return ""
+    if math.isinf(value):
+        return "1e999" if value > 0 else "-1e999"
+    value = float(value)
+    return str(int(value)) if value.is_integer() and abs(value) < 2**53 else repr(value)
 
 
 def array_table(features: np.ndarray, answers: np.ndarray | None, *, answers_in: str,

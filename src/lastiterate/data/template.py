@@ -21,9 +21,12 @@ OPEN = """\
 # lastiterate schema FILE --columns NAME:KIND,NAME:KIND,... leaves it out.
 """
 KINDS = tuple(NEEDS)
+TRUTH = "true/false"
+"""What a file may state beyond these: a category whose two values are known."""
+TRUTHS = "[\"False\", \"True\"]"
 Read = TypeVar("Read")
 OUTSIDE, OWN = "outside = \"clip\"     # or \"refuse\"", "\"indicator\" for a feature of its own"
-EMPTY = {
+EMPTY: dict[str, tuple[str, ...]] = {
     "number": ("low = \"?\"", "high = \"?\"", OUTSIDE,
                f"missing = \"refuse\"   # or a public number to fill in, or {OWN}",
                "scale = \"linear\"   # or \"log\" where a few values are far larger than most"),
@@ -68,7 +71,7 @@ def template(kinds: Mapping[str, str], *, headless: bool = False, known: Mapping
     columns = known.get("columns", {})
     unknown = ask is None and any(kinds[name] == "?" for name in names if name != target and name not in columns)
     lines = [HEAD + (OPEN if unknown else "") + f"target = {_text(target)}   # the column to predict",
-             *_target(target, known, ask)]
+             *_target(target, kinds[target], known, ask)]
     source = str(known.get("source", "?"))
     if ask is not None and source == "?":
         source = ask("Where do these facts come from?", ())
@@ -81,11 +84,14 @@ def template(kinds: Mapping[str, str], *, headless: bool = False, known: Mapping
     return "\n".join(lines) + "\n"
 
 
-def _target(target: str, known: Mapping[str, Any], ask: Callable[[str, Sequence[str]], str] | None) -> list[str]:
+def _target(target: str, kind: str, known: Mapping[str, Any],
+            ask: Callable[[str, Sequence[str]], str] | None) -> list[str]:
     if target == known.get("target") and known.get("target_range"):
         return [f"target_range = {known['target_range']}"]
     if target == known.get("target") and known.get("classes"):
         return [f"classes = [{', '.join(_text(str(x)) for x in known['classes'])}]"]
+    if kind == TRUTH:
+        return [f"classes = {TRUTHS}"]
     if ask is not None:
         return [_answer(ask, f"{target}: every class it can have, separated by commas; or its range as LOW..HIGH",
                       _classes_or_range)]
@@ -96,6 +102,9 @@ def _entry(name: str, kind: str, known: object, ask: Callable[[str, Sequence[str
     """The lines of one column."""
     if is_object(known):
         return [f"{key} = {_value(value)}" for key, value in known.items()]
+    if kind == TRUTH:
+        missing = EMPTY["category"][-1] if ask is None else f"missing = {_missing(name, ask, otherwise='zero')}"
+        return ["kind = \"category\"", f"values = {TRUTHS}", EMPTY["category"][1], missing]
     if ask is not None:
         kind = ask(f"{name}: {', '.join(KINDS[:-1])} or {KINDS[-1]}?", KINDS) if kind == "?" else kind
         return [f"kind = \"{kind}\"", *_answered(name, kind, ask)]

@@ -12,6 +12,7 @@ import numpy as np
 
 from lastiterate.data import BUNDLED, Schema, check_readable, encode, load_bundled, read_table, split
 from lastiterate.data.encode import form_of, memory
+from lastiterate.data.schema import check_classes
 from lastiterate.data.sources.source import Encoded, needed, open_stream, streams
 from lastiterate.data.table import Table
 from lastiterate.errors import InputError
@@ -211,6 +212,8 @@ def schema_for(data: str, path: Path | None, *, target: str | None, classes: str
         if not path.is_file():
             raise needs_schema(data)
     listed = () if classes is None else tuple(name.strip() for name in classes.split(","))
+    if listed:  # said of the flag: what is wrong in the file is said of the schema
+        check_classes("classes", listed)
     schema = Schema.read(path, listed if target is None else ())
     if target is not None:
         schema = schema.predicting(target)

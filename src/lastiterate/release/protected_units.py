@@ -11,7 +11,7 @@ import numpy as np
 
 from lastiterate.data.columns import Category, Numeric
 from lastiterate.data.schema import Schema
-from lastiterate.data.table import Table
+from lastiterate.data.table import Table, check_header
 from lastiterate.errors import InputError
 from lastiterate.run.arrays import check_kept, check_text
 from lastiterate.run.run import Run
@@ -57,6 +57,8 @@ class Units:
             raise InputError("unit", "must be no feature and not the target", self.column,
                              'mark the column kind = "ignore" in the schema')
         cells = table.cells
+        if cells is not None:
+            check_header(table.names, schema.described)
         if cells is None or self.column not in cells:
             raise InputError("unit", "must be a column of the data file", self.column,
                              "the columns are " + ", ".join(table.names[:20]) if cells else "arrays have none")
