@@ -59,7 +59,10 @@ def allocation(asked: Asked) -> Iterator[Run]:
 
 def correlated(asked: Asked) -> Iterator[Run]:
     """Blocks in one order for all passes with correlated noise: nothing about the batches is secret, and all iterates
-    count. In memory the order is drawn, so that it does not matter how the records are sorted."""
+    count. In memory the order is drawn, so that it does not matter how the records are sorted; where one is exchanged,
+    full batches did as well there at small budgets."""
+    if not asked.task.streamed and records_moved(asked.adjacency) != 1:
+        return
     kind = Cyclic if asked.task.streamed else Permuted
     few = block_count(asked.task.n)
     short = [shape for shape in SHORT if shape[0] * ENOUGH_RECORDS <= asked.task.n]
