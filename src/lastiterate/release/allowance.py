@@ -102,7 +102,7 @@ class Allowance:
                 f"delta {delta:g}; no record was read, and nothing was charged")
 
     def _largest_mu(self) -> float:
-        """Of Gaussian mechanisms that fit, to a thousandth, and of them alone; ``LEAST_MU`` where hardly one does."""
+        """Of a Gaussian mechanism that fits, the largest to a thousandth; below ``LEAST_MU`` where hardly one does."""
         def needed(inverse: float) -> float:
             pairs = zip(self.filter.charge(Gdp(1 / inverse)).costs, self.left, strict=True)
             return max(cost / left if left else math.inf for cost, left in pairs if cost)
