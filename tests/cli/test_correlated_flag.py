@@ -30,7 +30,7 @@ def test_a_search_finds_its_size():
 
 @pytest.mark.parametrize(("words", "message"), [
     (("--correlated", "3"), "needs the size of its draws"), (("--correlated", "1,2,3,4"), "BAND,POWER,DECAY"),
-    (("--correlated", "x", "--noise-multiplier", "2"), "must be a finite number"),
+    (("--correlated", "x", "--noise-multiplier", "2"), "must be a whole number"),
     (("--correlated", "3", "--noise-multiplier", "2", "--noise-std", "1"), "exactly one of"),
     (("--correlated", "3,1.5", "--noise-multiplier", "2"), "power")])
 def test_mistakes_are_one_sentence(words, message):
