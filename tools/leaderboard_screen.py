@@ -53,8 +53,8 @@ rows was mostly noise and did harm; when plans go without it was chosen there (`
 *Wine* and *iris* at 0.3, the two cells where that changes the plan, were then fitted again, once (medians .556 to .819
 and .750 to .833).
 
-Since then the planner weighs noise that cancels in memory, too, and takes it where budgets are large. What it changes at
-3 and 8 was fitted again, once, on every set but MNIST and the two that are looked at once; of those the plan is another
+Since then the planner weighs noise that cancels in memory, too, and takes it where budgets are large. What it changes
+at 3 and 8 was fitted again, once, on every set but MNIST and the two that are looked at once; of those the plan is another
 one for Fair's survey at 8. Seconds of these cells are from a machine that is two to three times slower.
 
 Rivals that are tuned on the test part have ten seeds on tables: the best setting of the first seed's grid goes on to
