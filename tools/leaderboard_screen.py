@@ -54,8 +54,8 @@ rows was mostly noise and did harm; when plans go without it was chosen there (`
 and .750 to .833).
 
 Since then the planner weighs noise that cancels in memory, too, and takes it where budgets are large. What it changes
-at 3 and 8 was fitted again, once, on every set but MNIST and the two that are looked at once; of those the plan is another
-one for Fair's survey at 8. Seconds of these cells are from a machine that is two to three times slower.
+at 3 and 8 was fitted again, once, on every set but MNIST and the two that are looked at once; of those the plan is
+another one for Fair's survey at 8. Seconds of these cells are from a machine that is two to three times slower.
 
 Rivals that are tuned on the test part have ten seeds on tables: the best setting of the first seed's grid goes on to
 its neighbours until none is better, and the best three settings see the other seeds. Of Opacus *products*, *waves*,
