@@ -67,7 +67,7 @@ def execution(run: Run) -> dict[str, Any]:
         },
         "batches": {"kind": type(batching).__name__, "drawn": batching.drawn, "sizes": batching.sizes,
                     "expected_size": batching.expected_batch(run.n), "blocks": run.blocks,
-                    "place_secret": bool(run.batch_secret), "words": DRAWN[batching.drawn]},
+                    "place_secret": bool(batching.secret), "words": DRAWN[batching.drawn]},
         "noise": run.method.stated_noise(run),
         "release": run.release, "steps": run.steps, "records": run.n,
     }

@@ -194,4 +194,4 @@ class OneRun(Subject):
     def words(self) -> Words:
         run = self.run
         return Words(f"{run.steps} steps on {run.n} records, {type(run.batching).__name__}, {self.adjacency}", self.by,
-                     charged=charged_beside(run), secret=(run.batch_secret,) if run.batch_secret else ())
+                     charged=charged_beside(run), secret=(run.batching.secret,) if run.batching.secret else ())

@@ -16,8 +16,7 @@ from lastiterate.features.record_fields import Choice, Field, Grid, Number, Text
 MISSING = frozenset({"", "?", "na", "nan", "null", "none", "nat"})
 """Cells (lower case, stripped) that count as missing."""
 UNKNOWN = "?"
-"""What stands in a schema for a public fact that is still to be stated; no category or class is called so: it
-would look like an open one, and such a cell is missing anyway."""
+"""What stands in a schema for a public fact that is still to be stated."""
 INDICATOR = "indicator"
 MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
@@ -29,13 +28,6 @@ def _finite(value: object) -> bool:
         return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     except OverflowError:
         return False
-
-
-def check_stated(argument: str, listed: tuple[str, ...]) -> None:
-    """Refuse a list of public values one of which is still to be stated."""
-    if UNKNOWN in listed:
-        raise InputError(argument, "leaves a public value open", UNKNOWN,
-                         "put its name there, or take it out; a cell \"?\" is missing and no value of its own")
 
 
 class Described(ABC):
@@ -133,7 +125,6 @@ class Category(Described):
         if not self.values or len(set(self.values)) != len(self.values):
             raise InputError(f"{where}: values", "must be a list of different public categories", list(self.values),
                              "state every category the column can have")
-        check_stated(f"{where}: values", self.values)
         if self.outside not in ("zero", "refuse"):
             raise InputError(f"{where}: outside", "must be \"zero\" or \"refuse\"", self.outside)
         if self.missing not in ("zero", "refuse", INDICATOR):

@@ -21,13 +21,17 @@ ENTRIES: dict[str, tuple[type | UnionType, str]] = {
 NEEDS = {"number": ("low", "high"), "count": ("high",), "date": ("first", "last"), "category": ("values",),
          "text": (), "id": (), "ignore": ()}
 """The kinds of columns, and what each has to state."""
-UNFILLED: tuple[object, ...] = (UNKNOWN, [], [UNKNOWN])
+UNFILLED: tuple[object, ...] = (UNKNOWN, [UNKNOWN])
 LISTED = ("classes", "target_range")
 """Lists in whose place a question mark may stand while they are not filled in."""
 
 
-def check_entries(data: object) -> None:
-    """Refuse what is no schema: entries that do not exist or have another type, and all that is not filled in."""
+def check_entries(data: object, *, partly: bool = False) -> None:
+    """Refuse what is no schema: entries that do not exist or have another type, and all that is not filled in.
+
+    ``partly``: lists with a question mark in them, too, as in a file that somebody fills in; models that were trained
+    before this was refused may have a category of that name.
+    """
     if not isinstance(data, dict):
         raise InputError("schema", "must be a table of entries", type(data).__name__)
     given = cast("dict[str, Any]", data)
@@ -38,14 +42,15 @@ def check_entries(data: object) -> None:
         kind, meaning = ENTRIES[name]
         if not isinstance(value, kind) and (value != UNKNOWN or name not in LISTED):
             raise InputError(f"schema: {name}", f"must be {meaning}", value)  # not of the flag of the same name
-    missing = [name for name in ("target", "classes", "target_range") if _asks(given.get(name))]
+    missing = [name for name in ("target", "classes", "target_range") if _asks(given.get(name), partly)]
     for name, entry in given.get("columns", {}).items():
-        missing += [f"{name}: {item}" for item in _unfilled(entry)]
+        missing += [f"{name}: {item}" for item in _unfilled(entry, partly)]
     array: dict[str, Any] = given.get("array") or {}
-    missing += [f"[array]: {item}" for item, value in array.items() if value == [] or _asks(value)]
+    missing += [f"[array]: {item}" for item, value in array.items() if value == [] or _asks(value, partly)]
     if missing:
         raise InputError("schema", "leaves public facts open", "; ".join(missing),
-                         "fill each in from the meaning of the column, not from your data")
+                         "fill each in from the meaning of the column, not from your data"
+                         + "; cells \"?\" get a place of their own by missing = \"indicator\"" * partly)
     bounds = given.get("target_range")
     if bounds is not None and (len(bounds) != 2 or not all(_is_number(bound) for bound in bounds)):
         raise InputError("target_range", "must be [low, high], two numbers", bounds)
@@ -59,7 +64,7 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _unfilled(entry: object) -> list[str]:
+def _unfilled(entry: object, partly: bool) -> list[str]:
     """What a column's entry still has to state."""
     if not is_object(entry):
         return []
@@ -68,12 +73,12 @@ def _unfilled(entry: object) -> list[str]:
         return ["kind"]
     if not isinstance(kind, str):
         return []
-    return [item for item in NEEDS.get(kind, ()) if entry.get(item, []) == [] or _asks(entry[item])]
+    return [item for item in NEEDS.get(kind, ()) if entry.get(item, []) == [] or _asks(entry[item], partly)]
 
 
-def _asks(value: object) -> bool:
-    """Whether a question mark stands for it, or for a part of it."""
-    return value == UNKNOWN or (isinstance(value, list | tuple) and UNKNOWN in value)
+def _asks(value: object, partly: bool) -> bool:
+    """Whether a question mark stands for it, or with ``partly`` for a part of it."""
+    return value in UNFILLED or (partly and isinstance(value, list | tuple) and UNKNOWN in value)
 
 
 def column_from(name: str, entry: object) -> Column:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from lastiterate.data.columns import Array, Category, Column, Ignore, Numeric, check_stated
+from lastiterate.data.columns import Array, Category, Column, Ignore, Numeric
 from lastiterate.data.entries import as_entry, check_entries, column_from
 from lastiterate.errors import InputError
 from lastiterate.features.map_table import as_data, check_maps, maps_from, names_in
@@ -20,7 +20,6 @@ def check_classes(argument: str, classes: tuple[str, ...]) -> None:
     """Refuse what is no list of classes; ``argument``: what lists them."""
     if len(classes) < 2 or len(set(classes)) != len(classes):
         raise InputError(argument, "must list at least two different public labels", list(classes))
-    check_stated(argument, classes)
 
 
 @dataclass(frozen=True)
@@ -104,8 +103,10 @@ class Schema:
             raise InputError("schema", "must be a readable file", f"{path} ({error.strerror})") from None
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise InputError("schema", "must be valid TOML", str(error), "lastiterate schema writes one") from None
-        return cls.from_dict(data if not classes else {
-            name: entry for name, entry in data.items() if name != "target_range"} | {"classes": list(classes)})
+        data = data if not classes else {
+            name: entry for name, entry in data.items() if name != "target_range"} | {"classes": list(classes)}
+        check_entries(data, partly=True)
+        return cls.from_dict(data)
 
     @classmethod
     def from_dict(cls, data: Any) -> Schema:

@@ -111,12 +111,6 @@ class Described:
             raise InputError("noise", "is not decided yet", None, "calibrate the run, or state its noise")
         return self.noise
 
-    @property
-    def batch_secret(self) -> str:
-        """What about the batches must stay secret, in words. Nothing where later noise takes back earlier noise: what
-        is proved of it lets everybody know where the records are."""
-        return self.batching.secret if self.noise is None or self.noise.independent else ""
-
     @cached_property
     def step_sizes(self) -> Array:
         """The step size of every step, read-only; shape (steps,)."""
