@@ -21,7 +21,7 @@ ENTRIES: dict[str, tuple[type | UnionType, str]] = {
 NEEDS = {"number": ("low", "high"), "count": ("high",), "date": ("first", "last"), "category": ("values",),
          "text": (), "id": (), "ignore": ()}
 """The kinds of columns, and what each has to state."""
-UNFILLED: tuple[object, ...] = (UNKNOWN, [UNKNOWN])
+UNFILLED: tuple[object, ...] = (UNKNOWN, [], [UNKNOWN])
 LISTED = ("classes", "target_range")
 """Lists in whose place a question mark may stand while they are not filled in."""
 
@@ -78,7 +78,7 @@ def _unfilled(entry: object, partly: bool) -> list[str]:
 
 def _asks(value: object, partly: bool) -> bool:
     """Whether a question mark stands for it, or with ``partly`` for a part of it."""
-    return value in UNFILLED or (partly and isinstance(value, list | tuple) and UNKNOWN in value)
+    return value in (UNKNOWN, [UNKNOWN]) or (partly and isinstance(value, list | tuple) and UNKNOWN in value)
 
 
 def column_from(name: str, entry: object) -> Column:
