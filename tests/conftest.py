@@ -12,16 +12,13 @@ import os
 import sys
 from pathlib import Path
 
-HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE), str(HERE.parent)]  # the oracles, and benchmarks, whose bugs are audited
+import pytest
 
-import pytest  # noqa: E402
-
-from tiers import EXHAUSTIVE  # noqa: E402
+from tiers import EXHAUSTIVE
 
 gc.set_threshold(20_000, 20, 20)  # Python's collector looks seldom: most of what tests make is let go by its count
 # before JAX is imported anywhere
-os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(HERE.parent / ".pytest_cache" / "d" / "compiled"))
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1] / ".pytest_cache" / "d" / "compiled"))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 # a program in one part instead of 32: the same instructions, and a tenth less of the processors' time
