@@ -48,7 +48,7 @@ class RepeatedFitWarning(UserWarning):
 
 
 class BudgetWarning(UserWarning):
-    """A privacy budget that promises little: delta above 1/n, epsilon above 20."""
+    """A privacy budget that promises little, delta above 1/n or epsilon above 20; or one that buys next to nothing."""
 
 
 class ExposureWarning(UserWarning):

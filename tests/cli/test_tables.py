@@ -101,6 +101,12 @@ def test_an_epsilon_that_promises_next_to_nothing_is_warned_of():
         call("account", *weak, "--release", "all")
 
 
+def test_a_budget_that_buys_nothing_is_warned_of_and_its_plans_say_so(tmp_path):
+    with pytest.warns(li.errors.BudgetWarning, match="this budget lets hardly anything be learnt from 142 records"):
+        code, out = call("train", "wine", "--epsilon", "0.001", "--explain-plan", "--out", tmp_path / "model")
+    assert code == 0 and "This budget lets hardly anything be learnt" in " ".join(out.split())
+
+
 def test_json_of_train_is_a_summary(tmp_path):
     code, out = call("train", "breast_cancer", "--epsilon", "4", "--algorithm", "noisy-gd", "--json", "--purpose",
                      "a test", "--trained-by", "us", "--out", tmp_path / "m")

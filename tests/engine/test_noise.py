@@ -21,7 +21,7 @@ from lastiterate.engine.gaussian_noise import (
     small_and_long,
 )
 
-pytestmark = pytest.mark.usefixtures("optimised")  # bits, of programs as users have them
+pytestmark = pytest.mark.usefixtures("as_users_have_them")  # bits
 
 
 def test_noise_is_standard_normal_with_room_in_the_tails():

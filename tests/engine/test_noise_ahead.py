@@ -14,7 +14,7 @@ from lastiterate.engine.samplers import dealt
 from lastiterate.engine.streaming.devices import Arrays
 from lastiterate.engine.streaming.streamed_linear import execute_streaming
 
-pytestmark = pytest.mark.usefixtures("optimised")  # bits, of programs as users have them
+pytestmark = pytest.mark.usefixtures("as_users_have_them")  # bits
 
 N, STEPS = 4, 2 * LONGEST + 3
 X, Y = np.zeros((N, 2), np.float32), np.zeros(N)

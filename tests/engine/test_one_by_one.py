@@ -12,7 +12,7 @@ import lastiterate as li
 from lastiterate.engine.exact_records import ExactRecords, RecordGrid
 from lastiterate.engine.network import prepared
 
-pytestmark = pytest.mark.usefixtures("optimised")  # bits, of programs as users have them
+pytestmark = pytest.mark.usefixtures("as_users_have_them")  # bits
 
 N, D, H = 24, 37, 19
 RNG = np.random.default_rng(0)

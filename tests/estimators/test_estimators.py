@@ -14,7 +14,7 @@ from sklearn.utils.estimator_checks import check_estimator
 import lastiterate as li
 from lastiterate.curves.gdp import Gdp
 from lastiterate.data import encode, load_bundled, split
-from lastiterate.errors import InputError
+from lastiterate.errors import BudgetWarning, InputError
 from lastiterate.estimators import DPHuberRidge, DPLogisticRegression
 from lastiterate.planning import presets
 from lastiterate.planning.planner import plan
@@ -104,6 +104,20 @@ def test_fits_are_random_and_seeds_repeat():
     assert (one.fit(X, y).decision_function(X_test) != clone(one).fit(X, y).decision_function(X_test)).any()
     two = DPLogisticRegression(row_norm=8.0, classes=range(10), random_state=4)
     assert (two.fit(X, y).decision_function(X_test) == clone(two).fit(X, y).decision_function(X_test)).all()
+
+
+@pytest.mark.parametrize("epsilon, algorithm, warned", [
+    (0.01, "automatic", True), (1.0, "automatic", False), (0.01, "noisy-gd", False)])
+def test_a_budget_that_buys_nothing_is_warned_of(epsilon, algorithm, warned):
+    """The planner predicts it from public numbers, and the model is in truth no better than a constant."""
+    X, y, X_test, y_test = digits(0)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        model = DPLogisticRegression(epsilon=epsilon, row_norm=8.0, classes=range(10), algorithm=algorithm).fit(X, y)
+    said = [str(one.message) for one in seen if one.category is BudgetWarning]
+    assert [text.startswith("this budget lets hardly anything be learnt from 1438 records") for text in said] == \
+        [True] * warned
+    assert (model.score(X_test, y_test) < 0.3) == (epsilon < 0.1)
 
 
 def test_regression_learns():

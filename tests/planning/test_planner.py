@@ -18,7 +18,13 @@ from lastiterate.planning.families import FAMILIES
 from lastiterate.planning.families.asked import Asked
 from lastiterate.planning.families.whitened import block_count
 from lastiterate.planning.planner import ENOUGH, NOTICED, WORTH, consider, plan
-from lastiterate.planning.reference_problem import Reference, filtered, output_perturbation, predicted
+from lastiterate.planning.reference_problem import (
+    Reference,
+    filtered,
+    output_perturbation,
+    predicted,
+    risk_of_ignorance,
+)
 from lastiterate.planning.task import Task, budget
 from lastiterate.run.preparation import CosineFeatures, PrivateTargetMean, SquareRoots
 
@@ -247,6 +253,16 @@ def test_records_that_count_less_are_predicted_to_teach_less(classes: int) -> No
 def test_less_privacy_is_predicted_to_cost_less() -> None:
     risks = [consider(TASKS[1], epsilon=epsilon, delta=1e-5).best.risk for epsilon in (0.3, 1.0, 8.0)]
     assert risks[0] > risks[1] > risks[2]
+
+
+@pytest.mark.parametrize(("classes", "features"), [(10, 64), (0, 10)])
+def test_what_is_learnt_is_a_part_of_what_weights_of_zero_miss(classes: int, features: int) -> None:
+    task = Task(800, features, classes, math.sqrt(features))
+    asked = Asked(task, 1.0, 1e-5, "zero-out", 60.0)
+    still = replace(asked.empty, step_size=li.Constant(1e-12), noise=li.NoiseMultiplier(1e-12))
+    assert predicted(task, still) == pytest.approx(risk_of_ignorance(classes), rel=2e-3), "but for groups"
+    nothing, most = (consider(task, epsilon=epsilon, delta=1e-5).learnt for epsilon in (1e-4, 8.0))
+    assert abs(nothing) < 0.01 and 0.9 < most < 1.0, (nothing, most)
 
 
 def test_data_larger_than_memory_have_a_plan_in_public_order_and_longer_passes() -> None:

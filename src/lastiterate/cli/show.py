@@ -127,8 +127,8 @@ def plans(console: Console, choice: Choice, delta: float) -> None:
         f"predicted {rounded_up(first.risk)} in {first.seconds:.2g} s, against {rounded_up(rival.risk)} in "
         f"{rival.seconds:.2g} s by {rival.name}")
     console.print(f"chosen: [bold]{first.name}[/bold], {reason}.", highlight=False)
-    if shared:
-        console.print(choice.about_sharing[0].upper() + choice.about_sharing[1:] + ".", highlight=False)
+    for said in filter(None, (choice.about_noise, choice.about_sharing if shared else "")):
+        console.print(said[0].upper() + said[1:] + ".", highlight=False)
     sentence = gained(first.certificate, delta)
     console.print(sentence[0].upper() + sentence[1:] + ".", highlight=False)
 

@@ -79,7 +79,7 @@ class PerExample:
         if self.alone:
             parts = one_by_one(partial(self._read, clipped_parts, arrays), chunk)
             return self.form.vector(assembled(arrays, *parts, jnp.float64))
-        return jnp.where((chunk[-1] > 0).any(), self.form.vector(self._read(clipped_sum, arrays, chunk)), 0.0)
+        return jnp.where(chunk[-1].max() > 0, self.form.vector(self._read(clipped_sum, arrays, chunk)), 0.0)
 
     def _read(self, how: Callable[..., Any], arrays: object, chunk: tuple[Any, ...]) -> Any:
         """``clipped_sum`` or ``clipped_parts`` of a chunk."""

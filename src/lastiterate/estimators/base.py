@@ -89,6 +89,7 @@ class PrivateLinear(BaseEstimator):
         charging = charging_of(ledger=self.ledger, dataset=self.dataset, purpose=type(self).__name__)
         plan = planned(task, self._budget, Algorithm(self.algorithm, run=self.run),
                        report_accuracy=self.report_accuracy, stream=self.stream, shared=charging.allowance)
+        plan.warn_of_noise()
         seed = None if self.random_state is None else int(check_random_state(self.random_state).randint(2**31))
         model = finish(LINEAR, Order(
             certificate=plan.certificate, data=data_of(self, features, target, watched), delta=plan.delta, seed=seed,

@@ -34,7 +34,7 @@ from lastiterate.errors import InputError
 from lastiterate.markup import tag
 from lastiterate.planning.families import FAMILIES
 from lastiterate.planning.families.asked import Asked
-from lastiterate.planning.reference_problem import Reference, output_perturbation
+from lastiterate.planning.reference_problem import Reference, output_perturbation, risk_of_ignorance
 from lastiterate.planning.task import Task
 from lastiterate.run.adjacency import Adjacency
 from lastiterate.run.run import Run
@@ -44,6 +44,7 @@ NOTICED = 2.0  #: seconds on two cores that it must save
 MANY_PASSES = 50
 WORTH = 1.25  #: more than ``MANY_PASSES`` must lower the predicted risk by this factor, and by as much as is seen:
 AT_STAKE, REGRESSION_AT_STAKE = 2e-3, 4e-4
+LITTLE = 0.5  #: of what could be learnt: models that learnt less were no better than constants (100 to 3,000 records)
 TIME_BUDGET = 60.0  #: seconds on two cores
 FAIR = 1.1  #: plans that take more of a shared budget than this times the least are passed over
 
@@ -97,6 +98,19 @@ class Choice:
     @property
     def best(self) -> Plan:
         return self.plans[0]
+
+    @property
+    def learnt(self) -> float:
+        """The part of what could be learnt that the chosen plan is predicted to learn; below 0: its noise does harm."""
+        return 1 - self.best.risk / risk_of_ignorance(self.best.certificate.run.loss.target_classes or 0)
+
+    @property
+    def about_noise(self) -> str:
+        """That noise drowns the records, in one sentence; empty where it does not."""
+        return "" if self.learnt >= LITTLE else (
+            f"this budget lets hardly anything be learnt from {self.best.certificate.run.n} records: the model is "
+            "predicted to answer no better than a constant, and costs all of it; ask for a larger epsilon, fewer "
+            "columns or more records")
 
     @property
     def about_sharing(self) -> str:

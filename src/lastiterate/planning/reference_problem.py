@@ -139,6 +139,12 @@ def predicted(task: Task, run: Run) -> float:
     return reference.weighted(task).risk(run.stabilised(scales.tolist())) + (0.0 if task.classes else NORMALISED)
 
 
+def risk_of_ignorance(classes: int) -> float:
+    """The risk of weights of 0, which have learnt nothing; ``classes`` is 0 for regression."""
+    reference = Reference.of(1, classes, 1.0)
+    return reference.excess(np.zeros(1), np.zeros(1))
+
+
 def filtered(run: Run, curvature: np.ndarray, ridge: float) -> tuple[np.ndarray, np.ndarray]:
     """The last iterate in directions with these curvatures: response to a constant unit gradient, noise variance."""
     total = curvature + ridge

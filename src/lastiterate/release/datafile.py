@@ -120,6 +120,7 @@ def _linear(wanted: Wanted, file: Opened, charging: Charging) -> Plan:
     plan = planned(task, wanted.budget, wanted.algorithm,
                    report_accuracy=wanted.report_accuracy, exact=wanted.secure_noise, stream=wanted.stream,
                    shared=charging.allowance)
+    plan.warn_of_noise()
     order = _ordered(file, charging, plan.certificate, plan.delta, file.size(plan.certificate.run))
     threshold = threshold_of(wanted.threshold, task.classes)
     answers = replace(file.answers, threshold=threshold) if isinstance(file.answers, Labels) else file.answers

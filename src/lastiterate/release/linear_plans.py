@@ -13,7 +13,7 @@ import numpy as np
 from lastiterate.accounting.calibration import calibrate
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.accounting.exact_calibration import calibrate_exactly
-from lastiterate.errors import InputError, TimeWarning
+from lastiterate.errors import BudgetWarning, InputError, TimeWarning
 from lastiterate.planning.families.asked import Asked
 from lastiterate.planning.planner import TIME_BUDGET, Choice, SharedBudget, consider, share_words
 from lastiterate.planning.presets import ALGORITHMS, described
@@ -110,6 +110,11 @@ class Planned:
     delta: float
     choice: Choice | None = None
     places: tuple[np.ndarray, np.ndarray] | None = None
+
+    def warn_of_noise(self) -> None:
+        """Warn where the planner, which sees public numbers alone, predicts that noise drowns the records."""
+        if self.choice is not None and (sentence := self.choice.about_noise):
+            warnings.warn(sentence, BudgetWarning, stacklevel=4)
 
 
 def planned(task: Task, budget: Budget, algorithm: Algorithm = AUTOMATIC, *, report_accuracy: float | None = None,
