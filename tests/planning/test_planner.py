@@ -95,7 +95,7 @@ TASKS = [Task(400, 10, 2), Task(1400, 64, 10, 8.0), Task(45_000, 512, 10, 24.0),
                                                  (TASKS[3], "replace-one")], ids=str)
 def test_every_plan_keeps_the_budget_and_the_best_is_chosen(task: Task, adjacency: str) -> None:
     choice = consider(task, epsilon=1.0, delta=1e-5, adjacency=adjacency)
-    names = {"accelerated", "plain", "ridge", "permuted", "whitened"}
+    names = {"accelerated", "plain", "permuted", "whitened"}
     names |= {"allocation", "correlated"} if adjacency == "zero-out" else set()
     names |= {"objective"} if adjacency == "zero-out" and task.classes else set()
     assert {p.name for p in choice.plans} == names
@@ -141,7 +141,7 @@ def test_no_mean_is_released_where_it_would_be_noise() -> None:
         noise = 1.01 / (asked.mu * math.sqrt(0.08)) * math.sqrt(5) / n
         assert abs(noise - 0.5) < 0.01 and (noise <= 0.5) == mean
         assert asked.loss.row_norm == 0.25 * 7.0
-        for name in ("accelerated", "plain", "ridge", "permuted"):
+        for name in ("accelerated", "plain", "permuted"):
             for run in islice(FAMILIES[name].runs(asked), 1):
                 assert [type(part) for part in run.prelude] == mean * [li.PrivateMean]
                 epsilon = calibrate(run, epsilon=0.5, delta=1e-5).epsilon(1e-5)
@@ -154,12 +154,13 @@ def test_hidden_and_secret_plans_would_cost_more_by_composition() -> None:
     named = {p.name: p for p in consider(TASKS[2], epsilon=1.0, delta=1e-5).plans}
     assert named["permuted"].certificate.best(1e-5).theorem.name == "shifted-interpolation-permuted"
     assert composition_epsilon(named["permuted"].certificate, 1e-5) > 2
-    assert composition_epsilon(named["ridge"].certificate, 1e-5) > 1.1
     assert composition_epsilon(named["accelerated"].certificate, 1e-5) <= 1.0
     sentences = {name: gained(plan.certificate, 1e-5) for name, plan in named.items()}
     assert sentences["accelerated"].startswith("composition charges epsilon 1: every step counts in full")
     assert "that the order of the records and the iterates before the last one stay secret" in sentences["permuted"]
-    assert "for the same run; that the iterates before the last one stay secret brings it to" in sentences["ridge"]
+    hidden = calibrate(li.Run(n=500, steps=400, step_size=0.5, loss=replace(LOSS, ridge=0.05)), epsilon=1.0, delta=1e-5)
+    assert composition_epsilon(hidden, 1e-5) > 1.1
+    assert "for the same run; that the iterates before the last one stay secret brings it to" in gained(hidden, 1e-5)
     charge = composition_epsilon(named["allocation"].certificate, 1e-5)
     assert charge > 3 and f"{charge:.2f}" in sentences["allocation"]
     assert "that the blocks, drawn anew in every pass, stay secret brings it to" in sentences["allocation"]

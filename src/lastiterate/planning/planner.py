@@ -9,7 +9,6 @@ and the lowest predicted risk wins:
 - whitened: the same rows in full batches, certified by composition;
 - accelerated: centred rows, full batches with heavy-ball momentum and falling steps, certified by composition;
 - plain: the same without momentum;
-- ridge: plain constant steps on a strongly convex objective, certified for the last iterate;
 - objective: the same whitened rows, the minimiser of an objective with one random linear term (classifiers);
 - permuted: one secret order, read in blocks, certified for the last iterate;
 - cyclic: the same in a public order, for data that are read from a disk.

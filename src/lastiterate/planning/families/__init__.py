@@ -27,10 +27,9 @@ class Family:
 FAMILIES: dict[str, Family] = {
     "allocation": Family(whitened.allocation, whitened=True),
     "correlated": Family(whitened.correlated, whitened=True),
-    "whitened": Family(whitened.whitened, whitened=True),
+    "whitened": Family(whitened.whitened, larger=False, whitened=True),
     "accelerated": Family(full_batch.accelerated),
     "plain": Family(full_batch.plain),
-    "ridge": Family(full_batch.ridge),
     "permuted": Family(blocks.permuted),
     "objective": Family(whitened_minimiser.perturbed, larger=False, whitened=True),
     "cyclic": Family(blocks.cyclic, smaller=False),

@@ -1,22 +1,20 @@
-"""Full batches: with momentum and falling steps, plainly, or on a strongly convex objective."""
+"""Full batches: with momentum and falling steps, or plainly."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 
 from lastiterate.planning.families.asked import Asked, falling
 from lastiterate.run.run import Run
-from lastiterate.run.step_sizes import Constant, Steps
+from lastiterate.run.step_sizes import Steps
 from lastiterate.run.updates import HeavyBall
 
 STEPS = (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 FRICTIONS = tuple(2.0**-j for j in range(1, 7))  #: 1 - momentum
 FORGOTTEN = 8  #: memories of the momentum that a run must last: shorter ones do worse than their prediction
 PLAIN_STEPS = tuple(round(8 * 2 ** (j / 2)) for j in range(26))
-RIDGES = tuple(10.0**-j for j in (1.5, 2.0, 2.5, 3.0))  #: relative to the smoothness of the data term
 
 
 def accelerated(asked: Asked) -> Iterator[Run]:
@@ -31,14 +29,3 @@ def plain(asked: Asked) -> Iterator[Run]:
     """Constant steps."""
     for steps in PLAIN_STEPS:
         yield replace(asked.empty, steps=steps, noise=asked.composed(steps), clip=asked.clip)
-
-
-def ridge(asked: Asked) -> Iterator[Run]:
-    """Plain steps until the ridge has forgotten the start: three relaxation times; certified for the last iterate."""
-    data = asked.loss.facts().fact("smooth")
-    for share in RIDGES:
-        loss = replace(asked.loss, ridge=share * data)
-        step = min(asked.first, 1.9 / (data + loss.ridge))
-        steps = math.ceil(3 / (step * loss.ridge))
-        if calibrated := asked.calibrated(replace(asked.empty, steps=steps, step_size=Constant(step), loss=loss)):
-            yield calibrated
