@@ -7,6 +7,7 @@ import pickle
 import shutil
 import struct
 import sys
+import tomllib
 
 import numpy as np
 import pyarrow.csv
@@ -103,6 +104,23 @@ def test_a_cifar_folder_needs_nothing_filled_in(tmp_path):
     assert code == 0 and "test accuracy" in out, err
     assert "on 60 records" in out
     assert set(predictions(tmp_path / "m", folder / "test_batch")) <= set("0123456789")
+
+
+def test_the_column_to_predict_is_named(tmp_path):
+    (tmp_path / "t.csv").write_text("sick,age,town\nyes,3,Ulm\n")
+    kinds = ["--columns", "age:number,town:category"]
+    schema = tomllib.loads(call("schema", tmp_path / "t.csv", *kinds, "--target", "sick")[1])
+    assert schema["target"] == "sick" and set(schema["columns"]) == {"age", "town"}
+    assert tomllib.loads(call("schema", tmp_path / "t.csv", *kinds)[1])["target"] == "town"
+    (tmp_path / "old.toml").write_text('target = "town"\nclasses = ["Ulm", "Bonn"]\n[columns.age]\nkind = "number"\n'
+                                       'low = 0\nhigh = 9\n')
+    taken = tomllib.loads(call("schema", tmp_path / "t.csv", "--like", tmp_path / "old.toml", "--target", "sick")[1])
+    assert taken["classes"] == ["?"] and taken["columns"]["age"]["high"] == 9 and taken["columns"]["town"]["kind"] == "?"
+    for name, remedy in (("sik", "header with that name"), ("age", "another kind")):
+        code, _, err = call("schema", tmp_path / "t.csv", "--columns", "age:ignore", "--target", name)
+        assert code == 2 and "--target must be a column of the file" in err and remedy in err
+    np.save(tmp_path / "x.npy", np.zeros((3, 2)))
+    assert "--target is a column of a table" in call("schema", tmp_path / "x.npy", "--target", "y")[2]
 
 
 def test_parquet_is_csv(tmp_path):

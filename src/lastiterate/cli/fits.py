@@ -23,6 +23,7 @@ def schema_command(
     file: Annotated[str, typer.Argument(help=FILES)],
     columns: Annotated[str | None, typer.Option("--columns", help="kinds: NAME:number,NAME:category,NAME:ignore,...")
                        ] = None,
+    target: Annotated[str | None, typer.Option("--target", help="the column to predict; by default the last")] = None,
     no_header: Annotated[bool, typer.Option("--no-header", help="the file has no header: --columns names all, in order")
                          ] = False,
     like: Annotated[Path | None, typer.Option("--like", help="a filled-in schema to take entries from")] = None,
@@ -39,7 +40,7 @@ def schema_command(
 
     known = None if like is None else tomllib.loads(like.read_text(encoding="utf-8")) if Schema.read(like) else None
     text = schema_template(file, columns=columns, header=not no_header, like=known, sample=from_public_sample,
-                           ask=_asked if wizard else None)
+                           ask=_asked if wizard else None, target=target)
     emit(text, out)
     if out is not None:
         left = sum(line.split("#")[0].count('"?"') for line in text.splitlines())

@@ -105,12 +105,13 @@ def _unreadable(path: Path, error: OSError) -> InputError:
 
 def schema_template(path: str | Path, *, columns: str | None = None, header: bool = True,
                     like: dict[str, Any] | None = None, sample: str | Path | None = None,
-                    ask: Callable[[str, Sequence[str]], str] | None = None) -> str:
+                    ask: Callable[[str, Sequence[str]], str] | None = None, target: str | None = None) -> str:
     """A schema to fill in for a file, of which only the header is read (and the types that a Parquet file states).
 
     ``columns``: kinds by name, "a:number,b:category"; with ``header`` False the names of a file without a header, in
     order. ``sample``: another file with the same columns that is public, whose cells may say what is a number.
     ``like``: a schema (as read from TOML) whose entries are taken over. ``ask``: answers questions about what is left.
+    ``target``: the column to predict; otherwise the last one that is read.
     """
     path = Path(path)
     kind = _format_of(path)
@@ -120,6 +121,8 @@ def schema_template(path: str | Path, *, columns: str | None = None, header: boo
                          "such as columns=NAME:KIND,...")
     try:
         if kind.header is None:
+            if target is not None:
+                raise InputError("target", "is a column of a table", target, "an array has its own labels: leave it out")
             return array_template(kind.read(path).facts)
         types = dict.fromkeys(given, "?") if not header else kind.header(path)
     except OSError as error:
@@ -128,11 +131,14 @@ def schema_template(path: str | Path, *, columns: str | None = None, header: boo
     if strange:
         listed = ", ".join(types) if set(types) & set(given) else "those of its first row, which has to be a header"
         raise InputError("columns", "must name columns of the file", strange[0], f"they are {listed}")
+    if target is not None and (target not in types or given.get(target) in ("id", "ignore")):
+        raise InputError("target", "must be a column of the file that is neither an id nor ignored", target,
+                         "give it another kind" if target in types else "its first row must be a header with that name")
     guessed = {} if sample is None else _kinds(read_table(sample))
     kinds = {name: given.get(name, "?") if given.get(name, "?") != "?" else
              guessed.get(name, stated) if stated in ("?", "category") else stated  # cells say less than a type does
              for name, stated in types.items()}
-    return template(kinds, headless=not header, known=like, ask=ask)
+    return template(kinds, headless=not header, known=like, ask=ask, predicted=target)
 
 
 def _kinds(table: Table) -> dict[str, str]:

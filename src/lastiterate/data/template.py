@@ -52,8 +52,9 @@ def parsed_columns(text: str) -> dict[str, str]:
 
 
 def template(kinds: Mapping[str, str], *, headless: bool = False, known: Mapping[str, Any] | None = None,
-             ask: Callable[[str, Sequence[str]], str] | None = None) -> str:
-    """TOML for columns of these kinds, the last one that is read the target; nothing in it is measured on the data.
+             ask: Callable[[str, Sequence[str]], str] | None = None, predicted: str | None = None) -> str:
+    """TOML for columns of these kinds; nothing in it is measured on the data. ``predicted``: the target; otherwise that
+    of ``known``, or the last column that is read.
 
     ``headless``: the file has no header, so that the schema holds the names in order. ``known``: entries of another
     schema, by column. ``ask(question, choices)``: answers of a person for what is not known.
@@ -63,10 +64,10 @@ def template(kinds: Mapping[str, str], *, headless: bool = False, known: Mapping
         raise InputError("data file", "needs at least one feature and a target", ", ".join(names))
     known = dict(known or {})
     last = next((name for name in reversed(names) if kinds[name] not in ("id", "ignore")), names[-1])
-    target = str(known.get("target", last))
+    target = str(predicted or known.get("target", last))
     if target not in names:
         target = last
-    if ask is not None:
+    if ask is not None and predicted is None:
         target = ask(f"Which column is predicted? [{target}]", names) or target
     columns = known.get("columns", {})
     unknown = ask is None and any(kinds[name] == "?" for name in names if name != target and name not in columns)
