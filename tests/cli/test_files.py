@@ -115,7 +115,8 @@ def test_the_column_to_predict_is_named(tmp_path):
     (tmp_path / "old.toml").write_text('target = "town"\nclasses = ["Ulm", "Bonn"]\n[columns.age]\nkind = "number"\n'
                                        'low = 0\nhigh = 9\n')
     taken = tomllib.loads(call("schema", tmp_path / "t.csv", "--like", tmp_path / "old.toml", "--target", "sick")[1])
-    assert taken["classes"] == ["?"] and taken["columns"]["age"]["high"] == 9 and taken["columns"]["town"]["kind"] == "?"
+    assert taken["classes"] == ["?"] and taken["columns"]["age"]["high"] == 9
+    assert taken["columns"]["town"]["kind"] == "?"
     for name, remedy in (("sik", "header with that name"), ("age", "another kind")):
         code, _, err = call("schema", tmp_path / "t.csv", "--columns", "age:ignore", "--target", name)
         assert code == 2 and "--target must be a column of the file" in err and remedy in err

@@ -235,6 +235,15 @@ def test_noise_alone_neither_turns_answers_around_nor_overflows():
         assert 0.02 * (1 - 1e-9) <= slope <= 50 * (1 + 1e-9)
 
 
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_weights_whose_squares_overflow_are_refused(outputs):
+    """Such a run diverged; its scores have no reach, and what was made of them were no numbers."""
+    weights = np.full((outputs, 5), 1e160)
+    run = described(outputs if outputs > 1 else 2)
+    with pytest.raises(InputError, match="makes the run diverge"):
+        calibrated(run, weights, lambda: iter(()), drawn_rounds(seeded_key(0)))
+
+
 def test_records_in_pieces_are_calibrated_like_those_in_memory():
     (x, y), run = made(3), described(3, z=5.0)
     here = execute(run, x, y, seeded_key(4))

@@ -159,6 +159,27 @@ def test_what_may_see_other_records_is_refused(name, tmp_path):
     refused(loss_of(see), said, tmp_path)
 
 
+@pytest.mark.parametrize("held", [X, X[::-1] * 2, jnp.asarray(X)], ids=["records", "like records", "of JAX"])
+def test_a_loss_that_holds_an_array_like_the_data_is_refused(held, tmp_path):
+    """What a loss knows of all records is in the gradient of every one, however that is clipped."""
+    said = "loss must look at one record, and holds an array with one entry for every record"
+    refused(lambda w, x: ((held @ w) ** 2).mean() + 0 * x.sum(), said, tmp_path)
+    kept = li.train(RUN, (X,), model=np.zeros(D), loss=lambda w, x: ((jnp.asarray(X[:3]) @ w) ** 2).sum() * x[0],
+                    epsilon=50.0, delta=1e-5)
+    assert any("what the loss holds" in text for text in kept.certificate.all_caveats()), "part of them is not seen"
+
+
+def test_what_is_no_array_is_refused_before_it_is_paid_for(tmp_path):
+    class Frame:
+        shape = X.shape
+
+    ledger = Ledger(tmp_path / "l")
+    ledger.add("a", unit="record", adjacency="zero-out", filter=GaussianFilter.of(100.0, 1e-3))
+    with pytest.raises(li.InputError, match=r"data must be arrays.*got 'Frame'; give numbers of a table by to_numpy"):
+        li.train(RUN, (Frame(),), model=np.zeros(D), loss=lambda w, x: (w @ x) ** 2, ledger=ledger, dataset="a")
+    assert ledger.total().releases == ()
+
+
 @pytest.mark.parametrize("place", PLACES)
 def test_nested_programs_are_looked_at(place, tmp_path):
     refused(loss_of(mixed, PLACES[place]), "custom_vmap_call", tmp_path)

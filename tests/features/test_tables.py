@@ -148,7 +148,7 @@ def test_labels_keep_their_kind():
     numbers = Schema(SCHEMA.columns, classes=("1", "0"))
     model = DPLogisticRegression(epsilon=5.0, schema=numbers, features="plain", algorithm="noisy-gd").fit(
         cells, (label == "yes") * 1)
-    assert model.classes_.tolist() == [1, 0] and set(model.predict(cells)) <= {0, 1}
+    assert model.classes_.tolist() == [0, 1] and set(model.predict(cells)) <= {0, 1}
     assert not model.transformer_.schema_.features
 
 
@@ -335,13 +335,13 @@ def test_equal_labels_are_one_class(text):
 
 def test_labels_of_decimals():
     schema = Schema((Category("c", ("x", "y")),), target="label", classes=("1", "3"))
-    found = labels_of(schema, None, [decimal.Decimal("3.0"), decimal.Decimal(3), 3.0, decimal.Decimal("1.00"), "1"])[1]
+    found = labels_of(schema, None, [decimal.Decimal("3.0"), decimal.Decimal(3), 3.0, decimal.Decimal("1.00"), "1"])[2]
     assert found.tolist() == [1, 1, 1, 0, 0]
 
 
 def test_labels_of_a_list_are_read_by_themselves():
     schema = Schema((Category("c", ("x", "y")),), target="label", classes=("1", "True", "a"))
-    found = labels_of(schema, None, [True, 1, 1.0, "a", np.float32(1), np.bool_(True)])[1]
+    found = labels_of(schema, None, [True, 1, 1.0, "a", np.float32(1), np.bool_(True)])[2]
     assert found.tolist() == [1, 0, 0, 2, 0, 1]
     for nested in ([[1], [2, 3]], [{1}, {2}], [(1, 2), (3, 4)]):
         with pytest.raises(InputError, match="single values"):

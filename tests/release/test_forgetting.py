@@ -214,6 +214,15 @@ def test_bad_input_is_refused(given, why):
         li.forget(fitted(), X, Y, **dict(remove=[1], epsilon=1.0, delta=1e-5, row_norm=1.0) | given)
 
 
+def test_an_estimator_forgets_what_it_was_fitted_on():
+    run = li.Run(n=N, steps=40, step_size=0.5, loss=li.Logistic(ridge=0.1), noise=li.GradientNoise(0.01))
+    estimator = li.estimators.DPLogisticRegression(run=run, features="plain", classes=[0, 1], epsilon=50.0,
+                                                   random_state=0).fit(X, Y)
+    one, two = (li.forget(given, X, Y, remove=[1], epsilon=5.0, delta=1e-5, seed=1)
+                for given in (estimator, estimator.fitted_))
+    assert np.array_equal(one.released.weights, two.released.weights)
+
+
 def test_models_that_are_not_known_to_forget():
     with pytest.raises(li.InputError, match="fit_intercept of the model must be False"):
         li.forget(LogisticRegression(C=1e-2).fit(X, Y), X, Y, remove=[1], epsilon=1.0, row_norm=1.0)
@@ -221,6 +230,9 @@ def test_models_that_are_not_known_to_forget():
         other = fitted()
         other.coef_ = other.coef_ * np.nan
         li.forget(other, X, Y, remove=[1], epsilon=1.0, row_norm=1.0)
+    for other in ((X, 1 - Y), (X[::-1], Y), (table(7)[0], Y), (X[:N // 2], Y[:N // 2])):  # another fit would be of them
+        with pytest.raises(li.InputError, match="must be the minimiser of its objective on these data"):
+            li.forget(fitted(), *other, remove=[1], epsilon=1.0, row_norm=1.0)
     run = li.Run(n=N, steps=50, step_size=0.5, clip=1.0, loss=li.Logistic(), update=li.HeavyBall(0.9))
     model = li.train(run, (X, Y), epsilon=1.0, delta=1e-5, seed=0)
     with pytest.raises(li.NotCertified, match="its own differential privacy gives epsilon 1 at delta"):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from abc import ABC
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date
 from typing import ClassVar, final
 
 import numpy as np
 
+from lastiterate.data.table import number_text
 from lastiterate.errors import InputError
 from lastiterate.features.record_fields import Choice, Field, Grid, Number, Text
 
@@ -108,6 +110,13 @@ class Numeric(Described):
         return low + np.expm1(way * math.log1p(high - low))
 
 
+def as_texts(argument: str, values: Iterable[object]) -> tuple[str, ...]:
+    """Categories or classes as a file writes them: 1 and 1.0 are "1". Refuses one text, whose letters are no list."""
+    if isinstance(values, str):
+        raise InputError(argument, "must be a list of texts", values, f"write {[values]!r} for a single one")
+    return tuple(number_text(value) if isinstance(value, float) else str(value) for value in values)
+
+
 @final
 @dataclass(frozen=True)
 class Category(Described):
@@ -122,6 +131,7 @@ class Category(Described):
 
     def __post_init__(self) -> None:
         where = f"column {self.name!r}"
+        object.__setattr__(self, "values", as_texts(f"{where}: values", self.values))
         if not self.values or len(set(self.values)) != len(self.values):
             raise InputError(f"{where}: values", "must be a list of different public categories", list(self.values),
                              "state every category the column can have")

@@ -107,4 +107,5 @@ def _array(data: np.ndarray, schema: Schema) -> Table:
     if data.ndim != 2 or data.shape[1] != len(names):
         raise InputError("X", f"must have the {len(names)} columns of the schema", data.shape,
                          "give a data frame, whose columns have names")
-    return Table(names, {name: _values(data[:, i], True) for i, name in enumerate(names)})
+    return Table(names, {column.name: _values(data[:, i], isinstance(column, Numeric))
+                         for i, column in enumerate(schema.columns)})

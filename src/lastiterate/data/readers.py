@@ -122,7 +122,7 @@ def schema_template(path: str | Path, *, columns: str | None = None, header: boo
     try:
         if kind.header is None:
             if target is not None:
-                raise InputError("target", "is a column of a table", target, "an array has its own labels: leave it out")
+                raise InputError("target", "is a column of a table", target, "leave it out: arrays have labels")
             return array_template(kind.read(path).facts)
         types = dict.fromkeys(given, "?") if not header else kind.header(path)
     except OSError as error:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from lastiterate.data.columns import Array, Category, Column, Ignore, Numeric
+from lastiterate.data.columns import Array, Category, Column, Ignore, Numeric, as_texts
 from lastiterate.data.entries import as_entry, check_entries, column_from
 from lastiterate.errors import InputError
 from lastiterate.features.map_table import as_data, check_maps, maps_from, names_in
@@ -44,6 +44,7 @@ class Schema:
 
     def __post_init__(self) -> None:
         check_maps(self.features)
+        object.__setattr__(self, "classes", as_texts("schema: classes", self.classes))
         if bool(self.classes) == (self.target_range is not None):
             raise InputError("schema", "needs either classes (classification) or target_range (regression)", None,
                              f"state which values {self.target!r} can have")
@@ -119,7 +120,7 @@ class Schema:
         except TypeError:
             raise InputError("[array]", "takes low, high, outside, shape and norm", sorted(data["array"])) from None
         maps = data.get("features", ())
-        return cls(columns, data.get("target", "y"), tuple(map(str, data.get("classes", ()))),
+        return cls(columns, data.get("target", "y"), data.get("classes", ()),
                    None if bounds is None else (bounds[0], bounds[1]), array, data.get("source", ""),
                    tuple(data.get("header", ())), maps_from(maps), names_in(maps))
 

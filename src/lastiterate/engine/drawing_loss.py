@@ -12,10 +12,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lastiterate.engine.fingerprint import constants
 from lastiterate.engine.operations import check_operations
 from lastiterate.engine.record_keys import WORDS, as_key
-from lastiterate.engine.record_loss import RecordLoss, in_precision
+from lastiterate.engine.record_loss import RecordLoss, check_holds_no_records, in_precision
 from lastiterate.errors import InputError
 from lastiterate.run.run import Run
 
@@ -108,7 +107,4 @@ def _check_augment(run: Run, augment: Augment, record: tuple[Any, ...]) -> None:
         raise InputError("augment", "must give a record of the form that it takes",
                          str(jax.tree.structure(made))[:120])
     check_operations(closed.jaxpr, "augment")
-    rows = {(run.n, *np.shape(leaf)) for leaf in jax.tree.leaves(record)}
-    if any(np.shape(value) in rows for value in constants(closed)):
-        raise InputError("augment", "must look at one record, and holds an array with one entry for every record",
-                         None, "what it needs of others is no longer that record's own")
+    check_holds_no_records(run.n, closed, record, "augment")

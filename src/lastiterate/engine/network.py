@@ -163,8 +163,8 @@ def objective_of(run: Run, loss: RecordLoss, params: object, records: tuple[Any,
     copies = 0 if run.record_draws is None else run.record_draws.copies
     loss, records = drawing(run, loss, augment, records, exact=hidden_state(run))
     plain = replace(loss, augment=None) if isinstance(loss, DrawingLoss) else loss
-    with blaming(augment, lambda: check_loss(plain, form, hidden_state(run), records)):
-        check_loss(loss, form, hidden_state(run), records)
+    with blaming(augment, lambda: check_loss(plain, form, hidden_state(run), records, run.n)):
+        check_loss(loss, form, hidden_state(run), records, run.n)
     check_gradient(loss, form, params, hidden_state(run), records)
     exact, alone = arithmetic(run, loss, form, records)
     return PerExample(loss, form, run.clip, exact, most, copies, run.loss.class_weights, alone)

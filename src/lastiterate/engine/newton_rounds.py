@@ -10,6 +10,7 @@ import numpy as np
 
 from lastiterate.engine.calibration_queries import Queries
 from lastiterate.engine.gaussian_noise import CALIBRATION, Key, normals, stream
+from lastiterate.engine.growth import check_released
 from lastiterate.engine.preparation.sliced_sums import each_sum
 from lastiterate.engine.prepare import linear_loss
 from lastiterate.run.probability_calibration import AssumedSlope, Calibration
@@ -30,7 +31,8 @@ def calibrated(run: Run, weights: np.ndarray, scored: Scored, noisy: Noisy,
     """Weights (k, d + 1) with the slope and the biases that the run's calibration finds for ``scored``, the records'
     scores with ``weights``; themselves where it has none.
 
-    ``together``: what sums over the slices of several processes take.
+    ``together``: what sums over the slices of several processes take. Errors: weights whose squares overflow.
+
     **Guarantee:** what is computed of records are noisy sums of vectors of norm at most 1, one per record, each a
     function of that record and of what was released before; of units with several places, means over the places.
     """
@@ -41,6 +43,8 @@ def calibrated(run: Run, weights: np.ndarray, scored: Scored, noisy: Noisy,
             return slope * weights
         case Calibration():
             pass
+    with np.errstate(over="ignore"):  # the reach of scores is a root of squares
+        check_released(weights.size * np.square(weights))
     queries = Queries(linear_loss(run), weights)
     parameters = queries.start
     for number, std in enumerate(run.calibration.stds.tolist()):

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lastiterate.engine.fingerprint import constants
 from lastiterate.engine.operations import check_operations
 from lastiterate.engine.parameter_form import Form
 from lastiterate.engine.traced import alone
@@ -39,6 +40,9 @@ def check_shapes(run: Run, data: tuple[Any, ...]) -> None:
     """Refuse data whose first axis does not hold the run's n records."""
     leaves = jax.tree.leaves(data)
     for leaf in leaves:
+        if not hasattr(leaf, "dtype"):
+            raise InputError("data", "must be arrays, or structures of arrays, for a loss of one record",
+                             type(leaf).__name__, "give numbers of a table by to_numpy()")
         if np.ndim(leaf) < 1 or np.shape(leaf)[0] != run.n:
             raise InputError("data", f"must have the run's n = {run.n} records along the first axis of every array",
                              np.shape(leaf))
@@ -67,8 +71,8 @@ def check_classes(run: Run, records: tuple[Any, ...]) -> None:
                          None, "encode labels first")
 
 
-def check_loss(loss: RecordLoss, form: Form, exact: bool, data: tuple[Any, ...]) -> None:
-    """Refuse what is not one number for one record."""
+def check_loss(loss: RecordLoss, form: Form, exact: bool, data: tuple[Any, ...], n: int = 0) -> None:
+    """Refuse what is not one number for one record, or holds an array like the data, of ``n`` private records."""
     arrays = form.arrays(np.zeros(form.size), exact=exact)
     first = in_precision(jax.tree.map(lambda a: np.asarray(a)[0], data), exact=exact)
     try:
@@ -89,6 +93,15 @@ def check_loss(loss: RecordLoss, form: Form, exact: bool, data: tuple[Any, ...])
         raise InputError("loss", "must return one number for one record, a floating-point scalar", said,
                          "take no mean over a batch: the trainer hands it one record at a time")
     check_operations(closed.jaxpr)
+    check_holds_no_records(n, closed, first, "loss")
+
+
+def check_holds_no_records(n: int, program: Any, record: object, argument: str) -> None:
+    """Refuse a traced function that holds an array with one entry, shaped like a part of ``record``, for each of n."""
+    rows = {(n, *np.shape(leaf)) for leaf in jax.tree.leaves(record)}
+    if any(np.shape(value) in rows for value in constants(program)):
+        raise InputError(argument, "must look at one record, and holds an array with one entry for every record",
+                         None, "what it needs of others is no longer that record's own")
 
 
 def check_gradient(loss: RecordLoss, form: Form, params: object, exact: bool, data: tuple[Any, ...]) -> None:

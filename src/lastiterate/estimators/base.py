@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import sys
 import warnings
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,12 +17,13 @@ from sklearn.utils.validation import check_is_fitted, validate_data  # pyright: 
 
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.data.data_frames import frame_table
+from lastiterate.data.schema import Schema
 from lastiterate.data.sources.stream import Watched
 from lastiterate.engine import Model
 from lastiterate.errors import InputError
 from lastiterate.estimators.numbers_only import numbers_only
 from lastiterate.estimators.pipelines import warn_of_learned_steps
-from lastiterate.estimators.schema_transformer import SchemaTransformer, as_schema
+from lastiterate.estimators.schema_transformer import SchemaTransformer
 from lastiterate.estimators.streamed import data_of
 from lastiterate.ledger.store import Ledger
 from lastiterate.planning.planner import Choice
@@ -171,8 +174,11 @@ class PrivateLinear(BaseEstimator):
 
     def _progress(self, given: object) -> Any:
         """The caller's function, or with ``verbose`` lines of steps and time; never anything about the data."""
+        if np.ndim(cast(Any, given)) == 1:  # the third argument of scikit-learn's own estimators
+            refuse({"sample_weight": given})
         if given is not None and not callable(given):
-            raise InputError("progress", "must be a function of steps done, steps in all and seconds", given,
+            raise InputError("progress", "must be a function of steps done, steps in all and seconds",
+                             type(given).__name__,
                              "write verbose=True for lines of steps and time")
         if given is not None or not self.verbose:
             return given
@@ -192,13 +198,12 @@ class PrivateLinear(BaseEstimator):
     def _budget(self) -> Budget:
         return Budget(self.epsilon, self.delta, self.adjacency, self.time_budget)
 
-    def _mapped(self, table: ArrayLike) -> np.ndarray:
-        """Rows of a table by the schema, and by the maps that it, the caller or the data's shape names."""
+    def _mapped(self, table: ArrayLike, schema: Schema) -> np.ndarray:
+        """Rows of a table by its schema, and by the maps that it, the caller or the data's shape names."""
         if self.stream:
             raise InputError("stream", "must be False with a schema, whose tables are held in memory", True,
                              "lastiterate train --stream reads files by their schema")
         warn_of_learned_steps(self)
-        schema = as_schema(self.schema)
         cells = frame_table(table, schema)
         choice = chosen(schema, self.features, cells.shape or (len(cells.names),), len(cells), self._budget)
         self._part: FeatureMap = choice.part
@@ -222,6 +227,19 @@ class PrivateLinear(BaseEstimator):
         tags.input_tags.string = tags.input_tags.categorical = tags.input_tags.allow_nan = self.schema is not None
         tags.non_deterministic = self.random_state is None
         return tags
+
+
+@contextmanager
+def as_before_if_refused(estimator: object) -> Generator[None]:
+    """Inside, a fit that ends with an error leaves the estimator as it was: no labels of one fit beside weights of
+    another."""
+    before = dict(vars(estimator))
+    try:
+        yield
+    except BaseException:
+        vars(estimator).clear()
+        vars(estimator).update(before)
+        raise
 
 
 WHY_NOT = {

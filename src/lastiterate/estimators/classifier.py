@@ -12,7 +12,7 @@ from sklearn.base import ClassifierMixin  # pyright: ignore
 from sklearn.utils.multiclass import check_classification_targets  # pyright: ignore
 
 from lastiterate.errors import InputError
-from lastiterate.estimators.base import PrivateLinear, public_labels
+from lastiterate.estimators.base import PrivateLinear, as_before_if_refused, public_labels
 from lastiterate.estimators.pipelines import warn_of_learned_steps
 from lastiterate.estimators.schema_transformer import as_schema, labels_of
 from lastiterate.estimators.streamed import check_length, checked
@@ -101,6 +101,10 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
 
     def fit(self, X: Any, y: Any, progress: object = None, **unsupported: object) -> DPLogisticRegression:
         """Train on rows X (n, d) and labels y (n,); ``progress(steps_done, steps, seconds)`` is called now and then."""
+        with as_before_if_refused(self):
+            return self._fit(X, y, progress, unsupported)
+
+    def _fit(self, X: Any, y: Any, progress: object, unsupported: dict[str, Any]) -> DPLogisticRegression:
         if self.schema is not None:
             return self._fit_table(X, y, progress, unsupported)
         warn_of_learned_steps(self)
@@ -122,8 +126,8 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
     def _fit_table(self, table: ArrayLike, y: ArrayLike, progress: object, unsupported: dict[str, Any]
                    ) -> DPLogisticRegression:
         """Train on a table by the schema, whose classes are the labels."""
-        labels, target = labels_of(as_schema(self.schema), self.classes, y)
-        rows = self._mapped(table)
+        schema, labels, target = labels_of(as_schema(self.schema), self.classes, y)
+        rows = self._mapped(table, schema)
         check_length(rows, target)
         self.classes_ = labels
         answers = self._answers(self.transformer_.schema_.classes)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Generator
 from contextlib import contextmanager
 
+import numpy as np
+
 from lastiterate.errors import InputError
 
 WHO = "an estimator with schema= says what columns of text mean"
@@ -16,6 +18,14 @@ SHOWING = {
     "got scalar": ("must have a value for each record, and is a single one", ""),
 }
 """How refusals of NumPy and scikit-learn that show values begin, or what is in them; and what is said instead."""
+
+
+def check_no_times(name: str, given: object) -> None:
+    """Refuse days, times and spans of time, which arrays hold as numbers of a small unit since some day."""
+    types = np.ravel(np.asarray(getattr(given, "dtypes", getattr(given, "dtype", None)), dtype=object))
+    if any(getattr(kind, "kind", "") in ("m", "M") for kind in types):
+        raise InputError(name, "must hold numbers, and has days or times", None,
+                         "give them as numbers of a unit, or name columns of days in a schema, kind = \"date\"")
 
 
 @contextmanager

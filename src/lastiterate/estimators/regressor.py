@@ -11,8 +11,8 @@ from sklearn.base import RegressorMixin  # pyright: ignore
 from sklearn.utils.validation import check_array  # pyright: ignore
 
 from lastiterate.errors import InputError
-from lastiterate.estimators.base import PrivateLinear
-from lastiterate.estimators.numbers_only import numbers_only
+from lastiterate.estimators.base import PrivateLinear, as_before_if_refused
+from lastiterate.estimators.numbers_only import check_no_times, numbers_only
 from lastiterate.estimators.pipelines import warn_of_learned_steps
 from lastiterate.estimators.schema_transformer import as_schema, range_of
 from lastiterate.estimators.streamed import check_length, checked
@@ -59,12 +59,17 @@ class DPHuberRidge(RegressorMixin, PrivateLinear):
 
     def fit(self, X: Any, y: Any, progress: object = None, **unsupported: object) -> DPHuberRidge:
         """Train on rows X (n, d), or a table with a schema, and targets y (n,)."""
+        with as_before_if_refused(self):
+            return self._fit(X, y, progress, unsupported)
+
+    def _fit(self, X: Any, y: Any, progress: object, unsupported: dict[str, Any]) -> DPHuberRidge:
         if self.schema is not None:
             schema = as_schema(self.schema)
             bounds = range_of(schema, self.target_range)
+            check_no_times("y", y)
             with numbers_only("y"):
                 target = cast(np.ndarray, check_array(y, ensure_2d=False, dtype="float64"))
-            rows = self._mapped(X)
+            rows = self._mapped(X, schema)
             check_length(rows, target)
             self._train(rows, bounds.scaled(target), 0, bounds, [], progress, unsupported)
             return self

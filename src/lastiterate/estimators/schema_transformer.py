@@ -112,8 +112,9 @@ def as_schema(given: object) -> Schema:
                      "lastiterate schema FILE writes one to fill in")
 
 
-def labels_of(schema: Schema, classes: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
-    """The schema's classes in their order, of the kind of ``y``, and the class index of every label (n,).
+def labels_of(schema: Schema, classes: Any, y: Any) -> tuple[Schema, np.ndarray, np.ndarray]:
+    """The schema with its classes as scikit-learn orders labels, ascending; these labels, of the kind of ``y``; and the
+    class index of every record (n,).
 
     Errors: a schema without classes, other ``classes`` beside it, labels that it does not list.
     """
@@ -124,16 +125,24 @@ def labels_of(schema: Schema, classes: Any, y: Any) -> tuple[np.ndarray, np.ndar
     given = np.asarray(y)
     if given.ndim != 1:
         raise InputError("y", "must be one label for each record", given.shape)
-    place = {label: index for index, label in enumerate(schema.classes)}
     # of a list each as it is, whatever stands beside it
-    labels = cast("Sequence[object]", y if isinstance(y, list | tuple) else given.tolist())
-    target = np.array([place.get(label_text(label), -1) for label in labels], dtype=np.int64)
+    each = cast("Sequence[object]", y if isinstance(y, list | tuple) else given.tolist())
+    kind = given.dtype if given.dtype.kind != "O" else np.asarray(each).dtype  # of objects what they are
+    labels = np.array(schema.classes)
+    if kind.kind in "biuf":
+        names = {"True": 1, "False": 0}
+        try:
+            labels = np.array([float(names.get(label, label)) for label in schema.classes]).astype(kind)
+        except ValueError:
+            raise InputError("y", "must hold only the classes of the schema, which are texts", f"{kind} numbers",
+                             "give labels as the schema writes them") from None
+    order: list[int] = np.argsort(labels, kind="stable").tolist()
+    schema = replace(schema, classes=tuple(schema.classes[i] for i in order))
+    place = {label: index for index, label in enumerate(schema.classes)}
+    target = np.array([place.get(label_text(label), -1) for label in each], dtype=np.int64)
     if (target < 0).any():
         raise InputError("y", "must hold only the classes of the schema", None, "correct the labels or the schema")
-    if given.dtype.kind not in "biuf":
-        return np.array(schema.classes), target
-    names = {"True": 1, "False": 0}
-    return np.array([float(names.get(label, label)) for label in schema.classes]).astype(given.dtype), target
+    return schema, labels[order], target
 
 
 def range_of(schema: Schema, target_range: tuple[float, float] | None) -> Range:

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data  # pyright: 
 
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.errors import InputError
-from lastiterate.estimators.base import PrivateLinear
+from lastiterate.estimators.base import PrivateLinear, as_before_if_refused
 from lastiterate.estimators.numbers_only import numbers_only
 from lastiterate.estimators.pipelines import warn_of_learned_steps
 from lastiterate.ledger.store import Ledger
@@ -76,6 +76,10 @@ class DPSearchCV(MetaEstimatorMixin, BaseEstimator):
 
     def fit(self, X: Any, y: Any) -> DPSearchCV:
         """Select on rows X (n, d) and targets y (n,)."""
+        with as_before_if_refused(self):
+            return self._fit(X, y)
+
+    def _fit(self, X: Any, y: Any) -> DPSearchCV:
         self._check_estimator()
         warn_of_learned_steps(self)
         check_kept("X", (X, y))
@@ -107,6 +111,8 @@ class DPSearchCV(MetaEstimatorMixin, BaseEstimator):
         best.set_params(**self.best_params_)
         best.fitted_, best.choice_, best.delta_, best.n_iter_ = model, None, delta, model.run.steps
         best.n_features_in_ = rows.shape[1]
+        if (names := vars(self).get("feature_names_in_")) is not None:
+            best.feature_names_in_ = names
         if isinstance(answers, Labels):
             best.classes_ = self.classes_ = np.asarray(answers.values)
         self.best_estimator_ = best

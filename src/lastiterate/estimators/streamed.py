@@ -12,13 +12,16 @@ from sklearn.utils.validation import check_array, validate_data  # pyright: igno
 from lastiterate.data.sources.stream import Watched
 from lastiterate.engine.streaming.devices import Arrays
 from lastiterate.errors import InputError
-from lastiterate.estimators.numbers_only import numbers_only
+from lastiterate.estimators.numbers_only import check_no_times, numbers_only
 
 
 def checked(estimator: Any, X: Any, y: Any, **how: Any) -> tuple[np.ndarray, np.ndarray, Watched]:
     """Rows and targets as scikit-learn checks them, and the files that both lie in where rows are streamed; of such
     rows the form is looked at, and the first two."""
     kinds = [np.float64, np.float32]
+    check_no_times("X", X)
+    if "y_numeric" in how:
+        check_no_times("y", y)
     if not isinstance(estimator.stream, bool):
         raise InputError("stream", "must be True or False", estimator.stream)
     if not estimator.stream:

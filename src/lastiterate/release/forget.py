@@ -65,7 +65,7 @@ def forget(
 ) -> FittedUnlearned:
     """Continue ``model`` without the records ``remove``, until it is (epsilon, delta)-close to never having seen them.
 
-    ``model``: a linear model that ``train``, ``load`` or ``forget`` gave, or its folder; a fitted
+    ``model``: a linear model that ``train``, ``load`` or ``forget`` gave, its folder, or its estimator; a fitted
     ``sklearn.linear_model.LogisticRegression`` with a ridge and no intercept of its own, on rows of norm at most
     ``row_norm``; or a pair of a ``Run`` and the weights (k, d + 1) that it gave, with any noise or none. ``x``, ``y``:
     the records that it was trained on, in the same order, without those that it forgot before; rows (m, d), and labels
@@ -80,7 +80,7 @@ def forget(
     records, followed by the same steps, gives. Nothing about earlier models, which stay what they are.
     """
     check_kept("data", (x, y))
-    model = load(model) if isinstance(model, str | Path) else model
+    model = load(model) if isinstance(model, str | Path) else getattr(model, "fitted_", model)
     check_forgets(model, len(places(remove, len(np.asarray(y)))), delta)
     before = trained(model, x, y, row_norm)
     rows, target, gone = np.asarray(x), with_indices(model, np.asarray(y)), places(remove, len(np.asarray(x)))

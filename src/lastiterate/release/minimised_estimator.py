@@ -15,6 +15,8 @@ from lastiterate.run.ridge_minimiser import NORM_SLACK, RidgeMinimiser
 RESIDUAL = 0.01
 """The gradient that is left at the minimiser, relative to what one record can do to it."""
 MOST_STEPS = 2000
+FAR = 0.1
+"""A part of the gradient at weights of 0: fitted weights with a larger one are no minimiser of these data."""
 
 
 def _is_logistic(model: object) -> bool:
@@ -74,13 +76,14 @@ def polished(training: RidgeMinimiser, x: np.ndarray, y: np.ndarray, coefficient
         return mean_loss(training, x, y, flat.reshape(shape))
 
     weights: np.ndarray = coefficients.ravel()
-    for _ in range(3):
+    slope, first = (float(np.linalg.norm(objective(at)[1])) for at in (weights, np.zeros_like(weights)))
+    for _ in range(3 if slope <= max(FAR * first, training.residual / RESIDUAL) else 0):
         if np.linalg.norm(objective(weights)[1]) <= training.residual:
             return weights.reshape(shape)
         weights = np.asarray(cast(Any, minimize(objective, weights, jac=True, method="L-BFGS-B", options={
             "maxiter": MOST_STEPS, "maxfun": 2 * MOST_STEPS, "gtol": training.residual / (2 * weights.size**0.5),
             "ftol": 1e-17 * size, "maxcor": 30})).x)
-    if np.linalg.norm(objective(weights)[1]) <= training.residual:
+    if np.linalg.norm(objective(weights)[1]) <= training.residual:  # after the last of them
         return weights.reshape(shape)
     raise InputError("model", "must be the minimiser of its objective on these data, up to rounding", None,
                      "fit it on the data that are given, with a larger max_iter or a larger ridge")

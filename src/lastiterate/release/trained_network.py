@@ -29,7 +29,7 @@ from lastiterate.run.arrays import check_kept
 from lastiterate.run.losses import Abstract
 from lastiterate.run.run import Run
 
-FIRST = "the first parameters are taken to be chosen without looking at the data"
+FIRST = "the first parameters, and what the loss holds, are taken to be chosen without looking at the data"
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)

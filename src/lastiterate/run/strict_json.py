@@ -40,7 +40,10 @@ def loads(text: str | bytes, where: str) -> Any:
     except UnicodeError:
         raise InputError(where, "must be text in UTF-8", None, "the file is damaged") from None
     except (json.JSONDecodeError, RecursionError) as error:
-        raise InputError(where, "must be complete JSON", str(error)[:120], "the file is cut off or damaged") from None
+        begun = text.lstrip()[:1] in ("", "{", "[", b"", b"{", b"[")
+        raise InputError(where, "must be complete JSON", str(error)[:120],
+                         "the file is cut off or damaged" if begun else "give the text of a file, and not its name"
+                         ) from None
     return value
 
 

@@ -31,7 +31,8 @@ from lastiterate.torch.record_tensors import positional, stacked
 from lastiterate.torch.streaming import fit_in_pieces
 from lastiterate.torch.unit_rows import loss_of
 
-FIRST = "the module's first parameters and buffers are taken to be chosen without looking at the data"
+FIRST = ("the module's first parameters and buffers, and what the loss holds, are taken to be chosen without looking "
+         "at the data")
 INPUTS = "inputs"
 
 

@@ -1,0 +1,91 @@
+"""Labels in scikit-learn's order, columns by their names, and estimators that a refused fit leaves as they were."""
+
+import numpy as np
+import pytest
+from sklearn.metrics import get_scorer
+
+from lastiterate.data import Category, Numeric, Schema
+from lastiterate.errors import InputError
+from lastiterate.estimators import DPHuberRidge, DPLogisticRegression, DPSearchCV
+
+RNG = np.random.default_rng(3)
+AGE, B = RNG.uniform(18, 90, 800), RNG.uniform(0, 1, 800)
+TABLE, COLUMNS = {"age": AGE, "b": B}, (Numeric("age", 18, 90), Numeric("b", 0, 1))
+SICK = np.where(AGE > 50, "yes", "no")
+ROWS = np.column_stack(((AGE - 54) / 36, B))
+
+
+def fitted(classes, y, table=TABLE, columns=COLUMNS):
+    return DPLogisticRegression(epsilon=5.0, schema=Schema(columns, classes=classes)).fit(table, y)
+
+
+@pytest.mark.parametrize("classes, y", [
+    (("yes", "no"), SICK), (("True", "False"), SICK == "yes"), ((10, 9.0), np.where(SICK == "yes", 10, 9))])
+def test_the_schemas_order_of_classes_is_not_that_of_labels(classes, y):
+    """Scorers take the larger label for the second column; 9 comes before 10, and as texts behind it."""
+    model = fitted(classes, y)
+    assert list(model.classes_) == sorted(set(y.tolist())) and model.score(TABLE, y) > 0.95
+    assert model.fitted_.answers.values == tuple(map(str, model.classes_))
+    assert get_scorer("roc_auc")(model, TABLE, y) > 0.99 and get_scorer("neg_log_loss")(model, TABLE, y) > -0.3
+
+
+@pytest.mark.parametrize("classes, y", [(("0", "1"), (SICK == "yes").astype(int)), (("False", "True"), SICK == "yes")])
+def test_labels_of_objects_are_what_the_objects_are(classes, y):
+    model = fitted(classes, y.astype(object))
+    assert model.classes_.dtype.kind == y.dtype.kind and (model.predict(TABLE) == y).mean() > 0.95
+
+
+def test_numbers_for_classes_that_are_texts():
+    with pytest.raises(InputError, match="classes of the schema, which are texts, got 'int64 numbers'"):
+        fitted(("no", "yes"), (SICK == "yes").astype(int))
+
+
+def test_a_refused_fit_leaves_the_model_as_it_was():
+    model = fitted(("no", "yes"), SICK)
+    before = model.score(TABLE, SICK)
+    model.set_params(schema=Schema(COLUMNS[:1], classes=("no", "yes", "both")), report_accuracy=9)
+    with pytest.raises(InputError, match="report_accuracy"):
+        model.fit({"age": AGE}, SICK)
+    assert model.score(TABLE, SICK) == before and list(model.classes_) == ["no", "yes"]
+    plain = DPHuberRidge(epsilon=5.0, row_norm=1.5, target_range=(0, 90)).fit(ROWS, AGE)
+    before = plain.predict(ROWS)
+    with pytest.raises(InputError, match="epsilon"):
+        plain.set_params(epsilon=-1.0).fit(ROWS[:, :1], AGE)
+    assert np.array_equal(plain.predict(ROWS), before)
+
+
+def test_days_are_no_numbers():
+    days = AGE.astype("M8[D]")
+    for fit in (lambda: DPLogisticRegression(row_norm=1.0, classes=["no", "yes"]).fit(days[:, None], SICK),
+                lambda: DPHuberRidge(row_norm=1.5, target_range=(0, 90)).fit(ROWS, days - days[0]),
+                lambda: DPHuberRidge(schema=Schema(COLUMNS, target_range=(0, 90))).fit(TABLE, days)):
+        with pytest.raises(InputError, match="must hold numbers, and has days or times"):
+            fit()
+
+
+def test_an_array_of_numbers_has_categories_too():
+    table = np.column_stack((RNG.integers(1, 3, 800), AGE))
+    columns = (Category("c", (1, 2.0)), COLUMNS[0])
+    assert fitted(("no", "yes"), SICK, table, columns).score(table, SICK) > 0.95
+
+
+def test_one_text_is_no_list_of_them():
+    for make in (lambda: Schema(COLUMNS, classes="01"), lambda: Category("c", "12")):
+        with pytest.raises(InputError, match="must be a list of texts"):
+            make()
+
+
+def test_what_stands_in_the_place_of_weights_is_not_shown():
+    with pytest.raises(InputError, match="sample_weight is not supported") as caught:
+        DPLogisticRegression(row_norm=1.5, classes=["no", "yes"]).fit(ROWS, SICK, np.full(800, 7.125))
+    assert "7.125" not in str(caught.value)
+
+
+def test_a_search_knows_columns_by_their_names():
+    arrow = pytest.importorskip("pyarrow")
+    rows = arrow.table({"a": ROWS[:, 0], "b": ROWS[:, 1]})
+    search = DPSearchCV(DPLogisticRegression(row_norm=1.5, classes=["no", "yes"]), {"row_norm": [1.5]}, epsilon=5.0)
+    assert list(search.fit(rows, SICK).best_estimator_.feature_names_in_) == ["a", "b"]
+    assert search.score(rows, SICK) > 0.9
+    with pytest.raises(ValueError, match="feature names should match"):
+        search.predict(rows.select(["b", "a"]))
