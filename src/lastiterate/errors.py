@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 
 
@@ -41,6 +42,15 @@ def shown(value: object) -> str:
     except (ValueError, RecursionError):  # a number of too many digits, lists in lists
         return f"a long {type(value).__name__}"
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
+
+
+def outside() -> int:
+    """``stacklevel`` of the first frame that is not of this library, for who warns: what several parts notice is then
+    shown once for a caller's line."""
+    frame, level = sys._getframe(1), 1  # pyright: ignore[reportPrivateUsage]
+    while frame is not None and str(frame.f_globals.get("__name__")).startswith("lastiterate."):
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 class RepeatedFitWarning(UserWarning):

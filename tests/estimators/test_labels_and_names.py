@@ -1,12 +1,16 @@
 """Labels in scikit-learn's order, columns by their names, and estimators that a refused fit leaves as they were."""
 
+import warnings
+
 import numpy as np
 import pytest
 from sklearn.metrics import get_scorer
 
+import lastiterate as li
 from lastiterate.data import Category, Numeric, Schema
-from lastiterate.errors import InputError
+from lastiterate.errors import BudgetWarning, InputError
 from lastiterate.estimators import DPHuberRidge, DPLogisticRegression, DPSearchCV
+from lastiterate.features import SchemaTransformer
 
 RNG = np.random.default_rng(3)
 AGE, B = RNG.uniform(18, 90, 800), RNG.uniform(0, 1, 800)
@@ -73,6 +77,23 @@ def test_one_text_is_no_list_of_them():
     for make in (lambda: Schema(COLUMNS, classes="01"), lambda: Category("c", "12")):
         with pytest.raises(InputError, match="must be a list of texts"):
             make()
+
+
+def test_a_saved_model_says_how_a_table_becomes_rows(tmp_path):
+    model = fitted(("no", "yes"), SICK)
+    again = li.load(model.fitted_.save(tmp_path / "m"))
+    with pytest.raises(InputError, match=r"SchemaTransformer\(model.schema\).transform\(table\) makes them"):
+        again.predict(ROWS)
+    assert np.array_equal(again.predict(SchemaTransformer(again.schema).transform(TABLE)), model.predict(TABLE))
+
+
+def test_what_several_parts_notice_is_said_once_where_fit_was_called():
+    model = DPLogisticRegression(epsilon=50.0, row_norm=1.5, classes=["no", "yes"])
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("default")
+        model.fit(ROWS, SICK)
+    said = [one for one in seen if one.category is BudgetWarning]
+    assert len(said) == 1 and said[0].filename == __file__
 
 
 def test_what_stands_in_the_place_of_weights_is_not_shown():

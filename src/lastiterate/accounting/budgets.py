@@ -6,7 +6,7 @@ import math
 import warnings
 
 from lastiterate.curves.curve import check_delta
-from lastiterate.errors import BudgetWarning, InputError
+from lastiterate.errors import BudgetWarning, InputError, outside
 from lastiterate.run.validate import number
 
 LARGEST_EPSILON, LARGEST_DELTA = 1e3, 0.5
@@ -29,20 +29,20 @@ def check_range(epsilon: float, delta: float, n: int | None = None) -> None:
 def check_budget(epsilon: float, delta: float, n: int) -> None:
     """The same, and warn where delta exceeds 1/n, n the number of records."""
     check_range(epsilon, delta, n)
-    warn_of_delta(delta, n, stacklevel=4)
-    warn_of_epsilon(epsilon, stacklevel=4)
+    warn_of_delta(delta, n)
+    warn_of_epsilon(epsilon)
 
 
-def warn_of_epsilon(epsilon: float, stacklevel: int = 3) -> None:
+def warn_of_epsilon(epsilon: float) -> None:
     """Warn where next to nothing is promised."""
     if LARGE_EPSILON < epsilon < math.inf:
         warnings.warn(f"epsilon = {epsilon:.4g} promises next to nothing: somebody's odds of guessing right may grow "
                       f"by a factor of e^{epsilon:.4g}; beyond {LARGE_EPSILON:g} it is a number for comparisons, not a "
-                      "protection", BudgetWarning, stacklevel=stacklevel)
+                      "protection", BudgetWarning, stacklevel=outside())
 
 
-def warn_of_delta(delta: float, n: int, stacklevel: int = 3) -> None:
+def warn_of_delta(delta: float, n: int) -> None:
     """Warn where delta exceeds 1/n."""
     if delta > 1 / n:
         warnings.warn(f"delta = {delta:g} exceeds 1/n = {1 / n:.2g}: a mechanism that publishes one random record in "
-                      "full keeps such a budget; choose a delta far below 1/n", BudgetWarning, stacklevel=stacklevel)
+                      "full keeps such a budget; choose a delta far below 1/n", BudgetWarning, stacklevel=outside())

@@ -20,7 +20,7 @@ from lastiterate.data.data_frames import frame_table
 from lastiterate.data.schema import Schema
 from lastiterate.data.sources.stream import Watched
 from lastiterate.engine import Model
-from lastiterate.errors import InputError
+from lastiterate.errors import InputError, outside
 from lastiterate.estimators.numbers_only import numbers_only
 from lastiterate.estimators.pipelines import warn_of_learned_steps
 from lastiterate.estimators.schema_transformer import SchemaTransformer
@@ -261,7 +261,7 @@ def public_labels(classes: Any, seen: np.ndarray, caveats: list[str]) -> np.ndar
     """The public label set: given, or taken from the data with a warning and a caveat."""
     if classes is None:
         warnings.warn("classes=None: the labels found in y are treated as public; pass classes= to avoid it",
-                      UserWarning, stacklevel=3)
+                      UserWarning, stacklevel=outside())
         caveats.append(CLASSES_CAVEAT)
         return seen
     if isinstance(classes, str | bytes) or np.ndim(classes) != 1:

@@ -12,6 +12,8 @@ from sklearn.base import BaseEstimator  # pyright: ignore
 from sklearn.pipeline import Pipeline  # pyright: ignore
 from sklearn.utils import get_tags  # pyright: ignore
 
+from lastiterate.errors import outside
+
 DEPTH = 60
 """Callers that are looked at."""
 LEARNERS = ("CalibratedClassifierCV", "TunedThresholdClassifierCV", "StackingClassifier", "StackingRegressor")
@@ -32,7 +34,7 @@ def warn_of_learned_steps(estimator: object) -> None:
     if names:
         warnings.warn(f"the certificate does not cover {', '.join(names)}: what it learned from the private rows was "
                       "not paid for; public ranges in a schema (SchemaTransformer) take the place of scaling",
-                      UnpaidStepWarning, stacklevel=4)
+                      UnpaidStepWarning, stacklevel=outside())
 
 
 def _fitting(estimator: object) -> Iterator[Any]:

@@ -19,7 +19,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from lastiterate.errors import RepeatedFitWarning
+from lastiterate.errors import RepeatedFitWarning, outside
 from lastiterate.release.order import is_source
 
 SEARCHES = ("sklearn.model_selection._search", "sklearn.model_selection._validation")
@@ -80,7 +80,7 @@ class Reminder:
                 return
             # a recorded warning is not shown, and is still raised where a filter makes it an error
             with warnings.catch_warnings(record=True) if self._warned else nullcontext():
-                warnings.warn(MESSAGE, RepeatedFitWarning, stacklevel=_outside())  # where ``fit`` was called
+                warnings.warn(MESSAGE, RepeatedFitWarning, stacklevel=outside())  # where ``fit`` was called
             self._warned = True
 
     def seeded(self, seed: int | None, data: Any) -> None:
@@ -97,7 +97,7 @@ class Reminder:
         combined = b"".join(digest.digest() for digest in digests.values())
         with self._one_at_a_time:
             if any(seed == other and combined != before for other, before in self._seeds):
-                warnings.warn(SAME_SEED, RepeatedFitWarning, stacklevel=_outside())
+                warnings.warn(SAME_SEED, RepeatedFitWarning, stacklevel=outside())
             self._seeds.append((seed, combined))
 
     def after(self, rows: Sketch | None) -> None:
@@ -134,14 +134,6 @@ def _searching() -> bool:
             return True
         frame = frame.f_back
     return False
-
-
-def _outside() -> int:
-    """How many frames above ``before`` the first one lies that is not of this library."""
-    frame, level = sys._getframe(1), 1  # pyright: ignore[reportPrivateUsage]
-    while frame is not None and str(frame.f_globals.get("__name__")).startswith("lastiterate."):
-        frame, level = frame.f_back, level + 1
-    return level
 
 
 REMINDER = Reminder()

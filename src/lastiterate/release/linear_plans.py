@@ -13,7 +13,7 @@ import numpy as np
 from lastiterate.accounting.calibration import calibrate
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.accounting.exact_calibration import calibrate_exactly
-from lastiterate.errors import BudgetWarning, InputError, TimeWarning
+from lastiterate.errors import BudgetWarning, InputError, TimeWarning, outside
 from lastiterate.planning.families.asked import Asked
 from lastiterate.planning.planner import TIME_BUDGET, Choice, SharedBudget, consider, share_words
 from lastiterate.planning.presets import ALGORITHMS, described
@@ -114,7 +114,7 @@ class Planned:
     def warn_of_noise(self) -> None:
         """Warn where the planner, which sees public numbers alone, predicts that noise drowns the records."""
         if self.choice is not None and (sentence := self.choice.about_noise):
-            warnings.warn(sentence, BudgetWarning, stacklevel=4)
+            warnings.warn(sentence, BudgetWarning, stacklevel=outside())
 
 
 def planned(task: Task, budget: Budget, algorithm: Algorithm = AUTOMATIC, *, report_accuracy: float | None = None,
@@ -131,7 +131,8 @@ def planned(task: Task, budget: Budget, algorithm: Algorithm = AUTOMATIC, *, rep
     run = algorithm.described(budget.asked(task), exact=exact)
     if run is not None and algorithm.run is None and (seconds := task.seconds(run)) > budget.time_budget:
         warnings.warn(f"{algorithm.name} makes {run.steps} steps here, about {seconds:.0f} s on two cores, and "
-                      f"time_budget is {budget.time_budget:g} s: larger batches take less", TimeWarning, stacklevel=3)
+                      f"time_budget is {budget.time_budget:g} s: larger batches take less", TimeWarning,
+                      stacklevel=outside())
     if exact and run is not None:
         return Planned(calibrate_exactly(run, epsilon=budget.epsilon, delta=delta), delta)
     plan = _chosen(task, budget, stream, shared) if run is None else _given(task, budget, run, stream, shared)
