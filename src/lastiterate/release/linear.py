@@ -54,7 +54,7 @@ class FittedLinear(Fitted):
         rows, wanted = np.asarray(x), self.released.weights.shape[1] - 1 - columns(self.run.prelude, 0)
         if rows.ndim != 2 or rows.shape[1] != wanted:
             made = "lastiterate.features.SchemaTransformer(model.schema).transform(table) makes them"
-            raise InputError("x", f"must have {wanted} features like the model", rows.shape, made if self.schema else "")
+            raise InputError("x", f"must have {wanted} features like the model", rows.shape, made * bool(self.schema))
         return scores(self.run, self.released, rows)
 
     def probabilities(self, x: ArrayLike) -> np.ndarray:
