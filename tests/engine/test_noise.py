@@ -91,6 +91,15 @@ def test_rare_draws_take_bits_of_their_own(monkeypatch):
     np.testing.assert_allclose(np.hypot(drawn[:3], drawn[4:]), np.sqrt(-2 * np.log(u))[:3], rtol=1e-12)
 
 
+def test_one_rare_draw_among_others_takes_bits_and_the_others_stay():
+    """Of one program's draws the smallest decides whether words follow, and they are read by it alone."""
+    words = [np.array([0, 2**63, 2**40], np.uint64), np.array([2**62, 2**61, 2**61], np.uint64)]
+    with jax.enable_x64(True):
+        u = np.asarray(small_and_long(lambda number: (jnp.asarray(words)[number], jnp.zeros(3, jnp.uint64)))[0])
+        plain = np.asarray(small_and_long(lambda number: (jnp.asarray(words)[number][1:], jnp.zeros(2, jnp.uint64)))[0])
+    assert u.tolist() == [2.0**62 * 2.0**-128, 0.5, 2.0**-24] and plain.tolist() == [0.5, 2.0**-24]
+
+
 def test_every_quadrant_of_the_noise_is_reached():
     second = np.arange(4, dtype=np.uint64) + np.uint64(12345 << 40)
     with jax.enable_x64(True):
