@@ -29,7 +29,8 @@ def minimised(model: Any, x: np.ndarray, y: np.ndarray, row_norm: float | None
 
     scikit-learn minimises C sum_i loss_i + |w|^2 / 2: the mean with a ridge of 1 / (C n). Its weights are moved to
     where the gradient is at most a hundredth of what one record can add to it; the bound counts with that.
-    Errors: another estimator, an intercept (which has no ridge), weights of classes, rows longer than ``row_norm``.
+    Errors: another estimator, an intercept (which has no ridge), weights of classes, rows longer than ``row_norm``,
+    weights that are far from the minimum on these data.
     """
     if not _is_logistic(model):
         raise InputError("model", "must be a linear model of lastiterate, a pair (run, weights) or a fitted "
@@ -53,7 +54,12 @@ def minimised(model: Any, x: np.ndarray, y: np.ndarray, row_norm: float | None
     loss = Logistic(row_norm=row_norm, ridge=ridge, intercept=0.0) if len(labels) == 2 else \
         Softmax(classes=len(labels), row_norm=row_norm, ridge=ridge, intercept=0.0)
     training = RidgeMinimiser(n=n, loss=loss, residual=RESIDUAL * loss.facts().fact("lipschitz") / n)
-    weights = polished(training, np.asarray(x, np.float64), with_indices(model, y), np.asarray(model.coef_, np.float64))
+    rows, target, coefficients = np.asarray(x, np.float64), with_indices(model, y), np.asarray(model.coef_, np.float64)
+    slope, first = (float(np.linalg.norm(mean_loss(training, rows, target, at)[1]))
+                    for at in (coefficients, np.zeros_like(coefficients)))
+    if not slope <= max(FAR * first, training.residual / RESIDUAL):
+        raise _no_minimiser()
+    weights = polished(training, rows, target, coefficients)
     return training, Model(np.column_stack((weights, np.zeros(len(weights))))), Labels(labels)
 
 
@@ -76,8 +82,7 @@ def polished(training: RidgeMinimiser, x: np.ndarray, y: np.ndarray, coefficient
         return mean_loss(training, x, y, flat.reshape(shape))
 
     weights: np.ndarray = coefficients.ravel()
-    slope, first = (float(np.linalg.norm(objective(at)[1])) for at in (weights, np.zeros_like(weights)))
-    for _ in range(3 if slope <= max(FAR * first, training.residual / RESIDUAL) else 0):
+    for _ in range(3):
         if np.linalg.norm(objective(weights)[1]) <= training.residual:
             return weights.reshape(shape)
         weights = np.asarray(cast(Any, minimize(objective, weights, jac=True, method="L-BFGS-B", options={
@@ -85,8 +90,12 @@ def polished(training: RidgeMinimiser, x: np.ndarray, y: np.ndarray, coefficient
             "ftol": 1e-17 * size, "maxcor": 30})).x)
     if np.linalg.norm(objective(weights)[1]) <= training.residual:  # after the last of them
         return weights.reshape(shape)
-    raise InputError("model", "must be the minimiser of its objective on these data, up to rounding", None,
-                     "fit it on the data that are given, with a larger max_iter or a larger ridge")
+    raise _no_minimiser()
+
+
+def _no_minimiser() -> InputError:
+    return InputError("model", "must be the minimiser of its objective on these data, up to rounding", None,
+                      "fit it on the data that are given, with a larger max_iter or a larger ridge")
 
 
 def mean_loss(training: RidgeMinimiser, x: np.ndarray, y: np.ndarray, weights: np.ndarray) -> tuple[float, np.ndarray]:
