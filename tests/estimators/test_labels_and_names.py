@@ -73,6 +73,32 @@ def test_an_array_of_numbers_has_categories_too():
     assert fitted(("no", "yes"), SICK, table, columns).score(table, SICK) > 0.95
 
 
+@pytest.mark.parametrize("make, said", [
+    (lambda: DPLogisticRegression(row_norm="1", classes=["no", "yes"]), "row_norm must be a number"),
+    (lambda: DPLogisticRegression(row_norm=1.5, classes=["no", "yes"], time_budget="9"), "time_budget must be"),
+    *((lambda given=given: DPHuberRidge(row_norm=1.5, target_range=given), said) for given, said in [
+        (5, "target_range must be a list or tuple"), ((0, 1, 2), "target_range must be two numbers"),
+        (("0", "1"), "every entry of target_range must be a number"), ({0, 1}, "must be a list or tuple of numbers"),
+        ((1.0, 0.0), "must be finite numbers low < high"), ((0.0, np.inf), "must be finite numbers low < high")])])
+def test_arguments_of_another_kind_are_named(make, said):
+    estimator = make()
+    with pytest.raises(InputError, match=said):
+        estimator.fit(ROWS, SICK if isinstance(estimator, DPLogisticRegression) else AGE)
+
+
+def test_a_net_names_its_own_arguments():
+    torch = pytest.importorskip("torch")
+    from sklearn.exceptions import NotFittedError
+
+    from lastiterate.torch import DPNetClassifier
+
+    net = DPNetClassifier(torch.nn.Linear(2, 2), classes=["no", "yes"], batch_size=0)
+    with pytest.raises(InputError, match="batch_size must be a whole number"):
+        net.fit(ROWS.astype(np.float32), SICK)
+    with pytest.raises(NotFittedError):
+        net.predict(ROWS)
+
+
 def test_one_text_is_no_list_of_them():
     for make in (lambda: Schema(COLUMNS, classes="01"), lambda: Category("c", "12")):
         with pytest.raises(InputError, match="must be a list of texts"):

@@ -81,7 +81,7 @@ class DPHuberRidge(RegressorMixin, PrivateLinear):
         if self.target_range is None:
             raise InputError("target_range", "must be given: the public (low, high) of the target", None,
                              "a range that is read off private targets is not private; values outside are clipped")
-        answers = ordered(*self.target_range, "target_range")
+        answers = ordered(self.target_range, "target_range")
         self._train(rows, answers.scaled(target), 0, answers, [], progress, unsupported, watched)
         return self
 

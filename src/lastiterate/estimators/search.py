@@ -139,8 +139,7 @@ class DPSearchCV(MetaEstimatorMixin, BaseEstimator):
             if self.estimator.target_range is None:
                 raise InputError("target_range", "must be given to the estimator: the public (low, high) of the target",
                                  None, "a range that is read off private targets is not private")
-            low, high = self.estimator.target_range
-            answers = ordered(low, high, "target_range")
+            answers = ordered(self.estimator.target_range, "target_range")
             return answers, answers.scaled(np.asarray(y, dtype=np.float64))
         if self.estimator.classes is None:
             raise InputError("classes", "must be given to the estimator: a search takes no labels from the data", None,

@@ -37,6 +37,7 @@ from lastiterate.planning.reference_problem import Reference, output_perturbatio
 from lastiterate.planning.task import Task
 from lastiterate.run.adjacency import Adjacency
 from lastiterate.run.run import Run
+from lastiterate.run.validate import number
 
 ENOUGH = 1.02  #: of plans within this factor of the lowest risk, the quickest is taken
 NOTICED = 2.0  #: seconds on two cores that it must save
@@ -153,7 +154,7 @@ def consider(task: Task, *, epsilon: float, delta: float, adjacency: Adjacency =
         return weighed_with(shared, consider(task, epsilon=epsilon, delta=delta, adjacency=adjacency,
                                              time_budget=time_budget, stream=stream))
     check_budget(epsilon, delta, task.n)
-    if not 0 < time_budget < math.inf:
+    if not 0 < number("time_budget", time_budget) < math.inf:
         raise InputError("time_budget", "must be a positive number of seconds", time_budget)
     asked = Asked(replace(task, streamed=True) if stream else task, epsilon, delta, adjacency, time_budget)
     plans = [plan for name, family in FAMILIES.items() if (family.larger if stream else family.smaller)

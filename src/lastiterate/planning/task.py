@@ -16,7 +16,7 @@ from lastiterate.run.correlated_noise import Correlated
 from lastiterate.run.preparation import PrivateCovariance
 from lastiterate.run.probability_calibration import MOST_CLASSES
 from lastiterate.run.run import Run
-from lastiterate.run.validate import whole
+from lastiterate.run.validate import number, whole
 
 READ, SORTED = 1e9, 5e8
 """Bytes of rows a second that pass from a file to steps (benchmarks/streaming)."""
@@ -55,7 +55,7 @@ class Task:
         whole("features", self.features)
         if self.classes == 1:
             raise InputError("classes", "must be at least 2", self.classes, "one class needs no model")
-        if not 0 < self.row_norm < math.inf:
+        if not 0 < number("row_norm", self.row_norm) < math.inf:
             raise InputError("row_norm", "must be a positive number", self.row_norm)
         if self.feature_map not in get_args(FeatureMap):
             raise InputError("features", "must be one of " + ", ".join(get_args(FeatureMap)), self.feature_map)

@@ -11,7 +11,7 @@ import numpy as np
 
 from lastiterate.data.schema import Schema
 from lastiterate.errors import InputError
-from lastiterate.run.validate import NUMBERS
+from lastiterate.run.validate import NUMBERS, numbers
 
 LABELS = {str, int, float, bool}
 
@@ -141,8 +141,12 @@ def check_answers(schema: Schema | None, answers: Labels | Range | Scores) -> No
                          "model.json says two things")
 
 
-def ordered(low: float, high: float, argument: str) -> Range:
-    """A public range of finite numbers low < high."""
-    if not (np.isfinite(low) and np.isfinite(high) and low < high) or math.isinf(float(high) - float(low)):
+def ordered(given: Any, argument: str) -> Range:
+    """A public range of finite numbers, (low, high) with low < high."""
+    ends = numbers(argument, given)
+    if len(ends) != 2:
+        raise InputError(argument, "must be two numbers, (low, high)", ends, "state the target's public range")
+    low, high = ends
+    if not (math.isfinite(high - low) and low < high):
         raise InputError(argument, "must be finite numbers low < high", (low, high), "state the target's public range")
-    return Range(float(low), float(high))
+    return Range(low, high)

@@ -27,6 +27,7 @@ from lastiterate.release.training import train
 from lastiterate.run.arrays import check_kept
 from lastiterate.run.batching import RandomAllocation
 from lastiterate.run.run import Run
+from lastiterate.run.validate import whole
 from lastiterate.torch.parameters import Grouped
 from lastiterate.torch.released import FittedModule
 
@@ -114,6 +115,8 @@ class DPNetClassifier(ClassifierMixin, BaseEstimator):
     def _described(self, n: int) -> Run:
         if self.run is not None:
             return self.run
+        whole("batch_size", self.batch_size)
+        whole("passes", self.passes)
         size = min(self.batch_size, n)
         steps = self.passes * math.ceil(n / size)
         return Run(n=n, steps=steps, step_size=self.step_size, clip=self.clip, batching=RandomAllocation(size))
@@ -131,7 +134,8 @@ class DPNetClassifier(ClassifierMixin, BaseEstimator):
 
     def predict(self, X: ArrayLike) -> np.ndarray:
         """The most probable label of every record."""
-        return self.classes_[self._outputs(X).argmax(1)]
+        places = self._outputs(X).argmax(1)
+        return self.classes_[places]
 
     def _outputs(self, X: Any) -> np.ndarray:
         check_is_fitted(self, "fitted_")
