@@ -46,6 +46,14 @@ def test_it_learns_and_answers_as_scikit_learn_asks():
     assert again.get_params()["epsilon"] == 50.0 and not hasattr(again, "fitted_")
 
 
+def test_a_refused_fit_leaves_the_classifier_as_it_was():
+    net = classifier(random_state=1).fit(X, Y)
+    before, places = net.predict(X), net.predict_proba(X)
+    with pytest.raises(InputError, match="epsilon"):
+        net.set_params(epsilon=-1.0, classes=["a", "b", "no", "yes"]).fit(np.tile(X, 2), Y)
+    assert (net.predict(X) == before).all() and (net.predict_proba(X) == places).all() and net.n_features_in_ == 2
+
+
 def test_three_classes_of_images_in_a_pipeline(tmp_path):
     images, labels = RNG.normal(size=(60, 1, 4, 4)), np.arange(60) % 3
     module = torch.nn.Sequential(torch.nn.Conv2d(1, 2, 3), torch.nn.Flatten(), torch.nn.Linear(8, 3))

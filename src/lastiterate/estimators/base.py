@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import sys
-import warnings
-from collections.abc import Generator
-from contextlib import contextmanager
+from abc import abstractmethod
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal, Self, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -20,9 +18,10 @@ from lastiterate.data.data_frames import frame_table
 from lastiterate.data.schema import Schema
 from lastiterate.data.sources.stream import Watched
 from lastiterate.engine import Model
-from lastiterate.errors import InputError, outside
+from lastiterate.errors import InputError
 from lastiterate.estimators.numbers_only import numbers_only
 from lastiterate.estimators.pipelines import warn_of_learned_steps
+from lastiterate.estimators.refusals import Absent, as_before_if_refused, refuse
 from lastiterate.estimators.schema_transformer import SchemaTransformer
 from lastiterate.estimators.streamed import data_of
 from lastiterate.ledger.store import Ledger
@@ -43,17 +42,6 @@ from lastiterate.run.preparation import PrivateMean, TopEigenvalue
 from lastiterate.run.run import Run
 
 UNWATCHED = Watched.of()
-CLASSES_CAVEAT = "the set of labels was taken from the data and is treated as public"
-
-
-class Absent:
-    """A method of scikit-learn's estimators that these do not have: ``hasattr`` is false, and asking says why."""
-
-    def __init__(self, why: str) -> None:
-        self._why = why
-
-    def __get__(self, instance: object, owner: type | None = None) -> Any:
-        raise AttributeError(self._why)
 
 
 class PrivateLinear(BaseEstimator):
@@ -80,6 +68,19 @@ class PrivateLinear(BaseEstimator):
     calibrated: bool = False
     class_weight: Any = None
     stream: bool = False
+
+    @as_before_if_refused
+    def fit(self, X: Any, y: Any, progress: object = None, **unsupported: object) -> Self:
+        """Train on rows X (n, d), or a table with a schema, and labels or targets y (n,).
+
+        ``progress(steps_done, steps, seconds)`` is called now and then. A fit that is refused changes nothing.
+        """
+        self._fit(X, y, progress, unsupported)
+        return self
+
+    @abstractmethod
+    def _fit(self, X: Any, y: Any, progress: object, unsupported: dict[str, Any]) -> None:
+        """Check the answers, make rows and train."""
 
     def _train(self, features: np.ndarray, target: np.ndarray, classes: int, answers: Answers, caveats: list[str],
                progress: object, unsupported: dict[str, Any], watched: Watched = UNWATCHED) -> None:
@@ -227,47 +228,3 @@ class PrivateLinear(BaseEstimator):
         tags.input_tags.string = tags.input_tags.categorical = tags.input_tags.allow_nan = self.schema is not None
         tags.non_deterministic = self.random_state is None
         return tags
-
-
-@contextmanager
-def as_before_if_refused(estimator: object) -> Generator[None]:
-    """Inside, a fit that ends with an error leaves the estimator as it was: no labels of one fit beside weights of
-    another."""
-    before = dict(vars(estimator))
-    try:
-        yield
-    except BaseException:
-        vars(estimator).clear()
-        vars(estimator).update(before)
-        raise
-
-
-WHY_NOT = {
-    "sample_weight": "a weight would multiply what one record contributes beyond the bound that the noise hides",
-    "coef_init": "first parameters that were fitted on the data would have to be paid for",
-    "intercept_init": "first parameters that were fitted on the data would have to be paid for",
-}
-"""What scikit-learn's estimators take and these refuse."""
-
-
-def refuse(unsupported: dict[str, Any]) -> None:
-    """Refuse arguments of ``fit`` that privacy does not allow, or that do not exist."""
-    for name, value in unsupported.items():
-        if value is not None:
-            raise InputError(name, "is not supported", None, WHY_NOT.get(name, "fit takes X, y and progress"))
-
-
-def public_labels(classes: Any, seen: np.ndarray, caveats: list[str]) -> np.ndarray:
-    """The public label set: given, or taken from the data with a warning and a caveat."""
-    if classes is None:
-        warnings.warn("classes=None: the labels found in y are treated as public; pass classes= to avoid it",
-                      UserWarning, stacklevel=outside())
-        caveats.append(CLASSES_CAVEAT)
-        return seen
-    if isinstance(classes, str | bytes) or np.ndim(classes) != 1:
-        raise InputError("classes", "must be a sequence of labels", classes, "write them as a list: [0, 1]")
-    labels = np.unique(np.asarray(classes))
-    unknown = np.setdiff1d(seen, labels)
-    if unknown.size:
-        raise InputError("y", "must hold only the public classes", None, "add the missing label to classes=")
-    return labels

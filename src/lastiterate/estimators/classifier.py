@@ -12,8 +12,9 @@ from sklearn.base import ClassifierMixin  # pyright: ignore
 from sklearn.utils.multiclass import check_classification_targets  # pyright: ignore
 
 from lastiterate.errors import InputError
-from lastiterate.estimators.base import PrivateLinear, as_before_if_refused, public_labels
+from lastiterate.estimators.base import PrivateLinear
 from lastiterate.estimators.pipelines import warn_of_learned_steps
+from lastiterate.estimators.public_labels import public_labels
 from lastiterate.estimators.schema_transformer import as_schema, labels_of
 from lastiterate.estimators.streamed import check_length, checked
 from lastiterate.ledger.store import Ledger
@@ -99,14 +100,10 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
         self.class_weight = class_weight
         self.stream = stream
 
-    def fit(self, X: Any, y: Any, progress: object = None, **unsupported: object) -> DPLogisticRegression:
-        """Train on rows X (n, d) and labels y (n,); ``progress(steps_done, steps, seconds)`` is called now and then."""
-        with as_before_if_refused(self):
-            return self._fit(X, y, progress, unsupported)
-
-    def _fit(self, X: Any, y: Any, progress: object, unsupported: dict[str, Any]) -> DPLogisticRegression:
+    def _fit(self, X: Any, y: Any, progress: object, unsupported: dict[str, Any]) -> None:
         if self.schema is not None:
-            return self._fit_table(X, y, progress, unsupported)
+            self._fit_table(X, y, progress, unsupported)
+            return
         warn_of_learned_steps(self)
         check_kept("X", (X, y))
         rows, labels, watched = checked(self, X, y)
@@ -121,10 +118,8 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
         answers = self._answers(tuple(self.classes_.tolist()))
         self._train(rows, np.searchsorted(self.classes_, labels), len(self.classes_), answers, caveats, progress,
                     unsupported, watched)
-        return self
 
-    def _fit_table(self, table: ArrayLike, y: ArrayLike, progress: object, unsupported: dict[str, Any]
-                   ) -> DPLogisticRegression:
+    def _fit_table(self, table: ArrayLike, y: ArrayLike, progress: object, unsupported: dict[str, Any]) -> None:
         """Train on a table by the schema, whose classes are the labels."""
         schema, labels, target = labels_of(as_schema(self.schema), self.classes, y)
         rows = self._mapped(table, schema)
@@ -132,7 +127,6 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
         self.classes_ = labels
         answers = self._answers(self.transformer_.schema_.classes)
         self._train(rows, target, len(labels), answers, [], progress, unsupported)
-        return self
 
     def _answers(self, labels: tuple[Any, ...]) -> Labels:
         """The labels, with the threshold of two."""

@@ -11,7 +11,7 @@ from sklearn.base import RegressorMixin  # pyright: ignore
 from sklearn.utils.validation import check_array  # pyright: ignore
 
 from lastiterate.errors import InputError
-from lastiterate.estimators.base import PrivateLinear, as_before_if_refused
+from lastiterate.estimators.base import PrivateLinear
 from lastiterate.estimators.numbers_only import check_no_times, numbers_only
 from lastiterate.estimators.pipelines import warn_of_learned_steps
 from lastiterate.estimators.schema_transformer import as_schema, range_of
@@ -57,12 +57,7 @@ class DPHuberRidge(RegressorMixin, PrivateLinear):
         self.schema = schema
         self.stream = stream
 
-    def fit(self, X: Any, y: Any, progress: object = None, **unsupported: object) -> DPHuberRidge:
-        """Train on rows X (n, d), or a table with a schema, and targets y (n,)."""
-        with as_before_if_refused(self):
-            return self._fit(X, y, progress, unsupported)
-
-    def _fit(self, X: Any, y: Any, progress: object, unsupported: dict[str, Any]) -> DPHuberRidge:
+    def _fit(self, X: Any, y: Any, progress: object, unsupported: dict[str, Any]) -> None:
         if self.schema is not None:
             schema = as_schema(self.schema)
             bounds = range_of(schema, self.target_range)
@@ -72,7 +67,7 @@ class DPHuberRidge(RegressorMixin, PrivateLinear):
             rows = self._mapped(X, schema)
             check_length(rows, target)
             self._train(rows, bounds.scaled(target), 0, bounds, [], progress, unsupported)
-            return self
+            return
         warn_of_learned_steps(self)
         check_kept("X", (X, y))
         rows, target, watched = checked(self, X, y, y_numeric=True)
@@ -83,7 +78,6 @@ class DPHuberRidge(RegressorMixin, PrivateLinear):
                              "a range that is read off private targets is not private; values outside are clipped")
         answers = ordered(self.target_range, "target_range")
         self._train(rows, answers.scaled(target), 0, answers, [], progress, unsupported, watched)
-        return self
 
     @property
     def coef_(self) -> np.ndarray:

@@ -15,9 +15,10 @@ from sklearn.utils.validation import check_is_fitted, validate_data  # pyright: 
 
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.errors import InputError
-from lastiterate.estimators.base import PrivateLinear, as_before_if_refused
+from lastiterate.estimators.base import PrivateLinear
 from lastiterate.estimators.numbers_only import numbers_only
 from lastiterate.estimators.pipelines import warn_of_learned_steps
+from lastiterate.estimators.refusals import as_before_if_refused
 from lastiterate.ledger.store import Ledger
 from lastiterate.planning.planner import SharedBudget
 from lastiterate.planning.task import Task, automatic_delta
@@ -74,12 +75,9 @@ class DPSearchCV(MetaEstimatorMixin, BaseEstimator):
         self.ledger = ledger
         self.dataset = dataset
 
+    @as_before_if_refused
     def fit(self, X: Any, y: Any) -> DPSearchCV:
         """Select on rows X (n, d) and targets y (n,)."""
-        with as_before_if_refused(self):
-            return self._fit(X, y)
-
-    def _fit(self, X: Any, y: Any) -> DPSearchCV:
         self._check_estimator()
         warn_of_learned_steps(self)
         check_kept("X", (X, y))

@@ -18,9 +18,10 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.errors import InputError
-from lastiterate.estimators.base import public_labels, refuse
 from lastiterate.estimators.numbers_only import numbers_only
 from lastiterate.estimators.pipelines import warn_of_learned_steps
+from lastiterate.estimators.public_labels import public_labels
+from lastiterate.estimators.refusals import as_before_if_refused, refuse
 from lastiterate.ledger.store import Ledger
 from lastiterate.release import composition_reminder
 from lastiterate.release.training import train
@@ -77,6 +78,7 @@ class DPNetClassifier(ClassifierMixin, BaseEstimator):
         self.ledger = ledger
         self.dataset = dataset
 
+    @as_before_if_refused
     def fit(self, X: Any, y: Any, progress: Any = None, **unsupported: Any) -> DPNetClassifier:
         """Train on records X (n, ...) and labels y (n,); ``progress(steps_done, steps, seconds)`` as in ``train``."""
         refuse(unsupported)
