@@ -137,3 +137,37 @@ def test_progress_is_steps_and_time(capsys):
     DPLogisticRegression(epsilon=5.0, classes=[0, 1], run=RUN, verbose=1).fit(X, Y)
     lines = capsys.readouterr().err.strip().splitlines()
     assert lines and all(" of 20 steps, " in line and line.endswith(" s") for line in lines)
+
+
+@pytest.mark.parametrize("value", [object(), "x", [1, 2], -1.5, float("nan")], ids=["object", "x", "list", "-1", "nan"])
+@pytest.mark.parametrize("name", ["run", "features", "algorithm", "delta", "adjacency", "epsilon", "time_budget",
+                                  "row_norm", "random_state", "calibrated", "report_accuracy", "class_weight", "stream",
+                                  "schema", "classes"])
+def test_what_is_no_value_of_an_argument_is_named_and_not_pythons_error(name, value):
+    with pytest.raises(li.InputError, match=f"^{name} |^y must hold only the public classes"):
+        DPLogisticRegression(**{"row_norm": 1.0, "classes": [0, 1], name: value}).fit(X, Y)
+
+
+@pytest.mark.parametrize(("bad", "said"), [(np.nan, "X must hold no missing values"), (np.inf, "X must hold finite")])
+def test_missing_and_infinite_numbers_are_named_without_advice_for_other_libraries(bad, said):
+    rows = X.copy()
+    rows[7, 1] = bad
+    with pytest.raises(li.InputError, match=said):
+        DPLogisticRegression(row_norm=1.0, classes=[0, 1]).fit(rows, Y)
+    with pytest.raises(li.InputError, match="y must hold no missing values"):
+        DPHuberRidge(row_norm=1.0, target_range=(0.0, 1.0)).fit(X, np.where(Y, np.nan, 0.5))
+
+
+def test_a_certificate_is_asked_for_numbers(classifier):
+    with pytest.raises(li.InputError, match="delta must be a number, got 'x'"):
+        classifier.certificate_.epsilon("x")
+    with pytest.raises(li.InputError, match="epsilon must be a number"):
+        classifier.certificate_.delta(None)
+
+
+def test_a_search_has_the_probabilities_of_its_winner():
+    grid = {"row_norm": [0.5, 1.0]}
+    search = DPSearchCV(DPLogisticRegression(classes=[0, 1]), grid, epsilon=20.0, random_state=0).fit(X, Y)
+    assert np.array_equal(search.predict_proba(X), search.best_estimator_.predict_proba(X))
+    assert np.array_equal(search.decision_function(X) > 0, search.predict(X) == 1)
+    assert not hasattr(DPSearchCV(DPHuberRidge(target_range=(0.0, 1.0)), grid), "predict_proba")

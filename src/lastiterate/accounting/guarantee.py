@@ -14,6 +14,7 @@ from lastiterate.curves.curve import BestOf, Curve
 from lastiterate.errors import InputError
 from lastiterate.run.evidence import Evidence
 from lastiterate.run.run import Run
+from lastiterate.run.validate import number
 from lastiterate.theorems.theorem import Theorem
 
 ROUNDING = 1e-6
@@ -103,10 +104,12 @@ class Guarantee:
 
     def epsilon(self, delta: float) -> float:
         """Upper bound on epsilon at ``delta``; infinite when nothing is certified."""
+        number("delta", delta)
         return min((curve.epsilon(delta) for curve in self.subject.curves), default=math.inf)
 
     def delta(self, epsilon: float) -> float:
         """Upper bound on delta at ``epsilon``; 1 when nothing is certified."""
+        number("epsilon", epsilon)
         return min((curve.delta(epsilon) for curve in self.subject.curves), default=1.0)
 
     def certifies(self, epsilon: float, delta: float) -> bool:

@@ -106,7 +106,8 @@ def end_to_end(estimator: Any, n: int | None, features: int | None) -> EndToEnd:
     from sklearn.base import clone  # pyright: ignore
 
     if not hasattr(estimator, "fit") or not hasattr(estimator, "adjacency"):
-        raise InputError("audit", "needs a Run or one of lastiterate's estimators", type(estimator).__name__)
+        raise InputError("audit", "needs a Run or one of lastiterate's estimators", type(estimator).__name__,
+                         "models and certificates have a .run, and lastiterate.load(folder).run is a folder's")
     n, columns = RECORDS if n is None else n, COLUMNS if features is None else features
     labels = None
     if hasattr(estimator, "classes"):

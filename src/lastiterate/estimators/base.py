@@ -10,7 +10,6 @@ from typing import Any, Literal, Self, cast
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator  # pyright: ignore
-from sklearn.utils import check_random_state  # pyright: ignore
 from sklearn.utils.validation import check_is_fitted, validate_data  # pyright: ignore
 
 from lastiterate.accounting.certificate import Certificate
@@ -23,6 +22,7 @@ from lastiterate.estimators.numbers_only import numbers_only
 from lastiterate.estimators.pipelines import warn_of_learned_steps
 from lastiterate.estimators.refusals import Absent, as_before_if_refused, refuse
 from lastiterate.estimators.schema_transformer import SchemaTransformer
+from lastiterate.estimators.seeds import seed_of
 from lastiterate.estimators.streamed import data_of
 from lastiterate.ledger.store import Ledger
 from lastiterate.planning.planner import Choice
@@ -94,10 +94,10 @@ class PrivateLinear(BaseEstimator):
         plan = planned(task, self._budget, Algorithm(self.algorithm, run=self.run),
                        report_accuracy=self.report_accuracy, stream=self.stream, shared=charging.allowance)
         plan.warn_of_noise()
-        seed = None if self.random_state is None else int(check_random_state(self.random_state).randint(2**31))
         model = finish(LINEAR, Order(
-            certificate=plan.certificate, data=data_of(self, features, target, watched), delta=plan.delta, seed=seed,
-            progress=self._progress(progress), charging=charging, places=plan.places, answers=answers,
+            certificate=plan.certificate, data=data_of(self, features, target, watched), delta=plan.delta,
+            seed=seed_of(self.random_state), progress=self._progress(progress), charging=charging,
+            places=plan.places, answers=answers,
             schema=None if self.schema is None else self.transformer_.schema_, caveats=tuple(caveats)))
         assert isinstance(model, FittedLinear)
         self.fitted_: FittedLinear = model
@@ -107,6 +107,8 @@ class PrivateLinear(BaseEstimator):
 
     def check_public(self, part: FeatureMap) -> None:
         """Refuse public choices that a given run makes otherwise; ``part``: what the run's preparation does."""
+        if not isinstance(self.run, Run | None):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InputError("run", "must be a Run", self.run, "leave it out for a plan")
         if self.run is not None and part != "plain":
             raise InputError("features", "must be 'plain' where a run is given", self.features,
                              "put SquareRoots() into the run's prelude")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator
 from contextlib import contextmanager
 
@@ -15,6 +16,9 @@ SHOWING = {
     "Expected 2D array": ("must be a table: Expected 2D array, got fewer axes", "Reshape your data: reshape(-1, 1) "
                           "where there is a single feature, reshape(1, -1) where there is a single record"),
     "Complex data": ("must be real numbers (Complex data not supported)", "give real and imaginary parts as columns"),
+    "contains NaN": ("must hold no missing values (NaN)", "leave such records out, or name the columns in a schema, "
+                     "missing = \"indicator\""),
+    "contains infinity": ("must hold finite numbers, and has an infinity (inf) or one too large for its precision", ""),
     "got scalar": ("must have a value for each record, and is a single one", ""),
 }
 """How refusals of NumPy and scikit-learn that show values begin, or what is in them; and what is said instead."""
@@ -40,4 +44,5 @@ def numbers_only(name: str) -> Generator[None]:
         said = next((words for part, words in SHOWING.items() if part in str(error)), None)
         if said is None or isinstance(error, InputError):
             raise
-        raise InputError(name, said[0], None, said[1]) from None
+        named = re.match(r"Input (\w+) contains", str(error))
+        raise InputError(named[1] if named else name, said[0], None, said[1]) from None

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone, is_classifier  # pyright: ignore
 from sklearn.model_selection import ParameterGrid  # pyright: ignore
+from sklearn.utils.metaestimators import available_if  # pyright: ignore
 from sklearn.utils.validation import check_is_fitted, validate_data  # pyright: ignore
 
 from lastiterate.accounting.certificate import Certificate
@@ -19,6 +20,7 @@ from lastiterate.estimators.base import PrivateLinear
 from lastiterate.estimators.numbers_only import numbers_only
 from lastiterate.estimators.pipelines import warn_of_learned_steps
 from lastiterate.estimators.refusals import as_before_if_refused
+from lastiterate.estimators.seeds import seed_of
 from lastiterate.ledger.store import Ledger
 from lastiterate.planning.planner import SharedBudget
 from lastiterate.planning.task import Task, automatic_delta
@@ -101,7 +103,7 @@ class DPSearchCV(MetaEstimatorMixin, BaseEstimator):
         certificate = tuning.planned(candidates, epsilon=self.epsilon, delta=delta, law=law, held_out=len(held),
                                      regression=classes == 0)
         model = finish(SELECTED, Order(certificate=certificate, data=(rows, target), delta=delta,
-                                       answers=answers, seed=self.random_state, charging=charging))
+                                       answers=answers, seed=seed_of(self.random_state), charging=charging))
         assert isinstance(model, tuning.FittedSelected)
         which = next(i for i, one in proofs.items() if one.run == model.run)
         self.best_params_ = self._settings[which]
@@ -177,6 +179,18 @@ class DPSearchCV(MetaEstimatorMixin, BaseEstimator):
         """The released model's predictions."""
         check_is_fitted(self, "best_estimator_")
         return self.best_estimator_.predict(X)
+
+    @available_if(lambda search: hasattr(search.estimator, "predict_proba"))
+    def predict_proba(self, X: ArrayLike) -> np.ndarray:
+        """The released classifier's probabilities, (n, classes)."""
+        check_is_fitted(self, "best_estimator_")
+        return self.best_estimator_.predict_proba(X)
+
+    @available_if(lambda search: hasattr(search.estimator, "decision_function"))
+    def decision_function(self, X: ArrayLike) -> np.ndarray:
+        """The released classifier's scores."""
+        check_is_fitted(self, "best_estimator_")
+        return self.best_estimator_.decision_function(X)
 
     def score(self, X: ArrayLike, y: ArrayLike) -> float:
         """Accuracy or R^2 on other data than were trained on: on those it would be another release."""

@@ -72,6 +72,7 @@ def chosen(schema: Schema, features: str, shape: tuple[int, ...], n: int, budget
     ``shape``: of one record of an array. Only public numbers and kinds of columns are looked at. Errors: an unknown
     name, a map that has nothing to map.
     """
+    check_names(features)
     if features in IN_RUN and features != PLAIN:
         return FeatureChoice(replace(schema, features=()), cast(FeatureMap, features), f"{features} was asked for")
     fields = replace(schema, features=()).form(shape).fields
@@ -111,8 +112,15 @@ def check_planned(features: str, *, planned: bool) -> None:
         raise InputError("features", "is for the automatic plan", features, "leave it out, or name no algorithm")
 
 
+def check_names(features: object) -> None:
+    """Refuse what is no text."""
+    if not isinstance(features, str):
+        raise InputError("features", "must be a text: auto, or names of maps with commas between them", features)
+
+
 def part_of(features: str) -> FeatureMap:
     """What the run's preparation does, where there is no schema. Errors: maps, which need one."""
+    check_names(features)
     if features == AUTO:
         return "plain"
     if features in IN_RUN:

@@ -20,10 +20,11 @@ from lastiterate.planning.presets import ALGORITHMS, described
 from lastiterate.planning.task import Task, automatic_delta
 from lastiterate.release.answers import Labels, Range, Scores
 from lastiterate.release.scored import count_for, reserved
-from lastiterate.run.adjacency import check_same
+from lastiterate.run.adjacency import ADJACENCIES, check_same
 from lastiterate.run.batching import Batching
 from lastiterate.run.penalties import Prox
 from lastiterate.run.run import Run
+from lastiterate.run.validate import number
 
 Answers = Labels | Range | Scores
 
@@ -36,6 +37,14 @@ class Budget:
     delta: float | Literal["auto"] = "auto"
     adjacency: Any = "zero-out"
     time_budget: float = TIME_BUDGET
+
+    def __post_init__(self) -> None:
+        for name, value in (("epsilon", self.epsilon), ("time_budget", self.time_budget)):
+            number(name, value)
+        if not isinstance(self.delta, str):
+            number("delta", self.delta)
+        if self.adjacency not in ADJACENCIES:
+            raise InputError("adjacency", "must be one of " + ", ".join(ADJACENCIES), self.adjacency)
 
     def delta_for(self, n: int) -> float:
         if self.delta == "auto":

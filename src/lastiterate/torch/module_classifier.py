@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -22,6 +21,7 @@ from lastiterate.estimators.numbers_only import numbers_only
 from lastiterate.estimators.pipelines import warn_of_learned_steps
 from lastiterate.estimators.public_labels import public_labels
 from lastiterate.estimators.refusals import as_before_if_refused, refuse
+from lastiterate.estimators.seeds import seed_of
 from lastiterate.ledger.store import Ledger
 from lastiterate.release import composition_reminder
 from lastiterate.release.training import train
@@ -94,13 +94,12 @@ class DPNetClassifier(ClassifierMixin, BaseEstimator):
                              "pass the public labels with classes=")
         module = self._made(X.shape[1:])
         X = _as_taken(X, module.module if isinstance(module, Grouped) else module)
-        seed = None if self.random_state is None else int(check_random_state(self.random_state).randint(2**31))
         rows = composition_reminder.REMINDER.sketch(X.reshape(len(X), -1))
         composition_reminder.REMINDER.before(rows)
         model = train(self._described(len(X)), (X, np.searchsorted(self.classes_, y)), model=module,
                       loss=torch.nn.functional.cross_entropy, epsilon=self.epsilon,
-                      delta=None if self.delta == "auto" else self.delta, seed=seed, microbatch=self.microbatch,
-                      progress=progress, ledger=self.ledger, dataset=self.dataset)
+                      delta=None if self.delta == "auto" else self.delta, seed=seed_of(self.random_state),
+                      microbatch=self.microbatch, progress=progress, ledger=self.ledger, dataset=self.dataset)
         composition_reminder.REMINDER.after(rows)
         assert isinstance(model, FittedModule)
         self.fitted_ = model.with_caveats(*caveats)
