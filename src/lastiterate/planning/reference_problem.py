@@ -38,7 +38,9 @@ REGRESSION_MARGIN = 0.5  #: targets lie in [-1, 1]
 DIRECTIONS = 24  #: groups of neighbouring eigenvalues that are treated as one
 CENTRED = 0.25  #: typical rows have squared norm SPREAD (CENTRED row_norm)^2 around their mean
 CLIPPED_CURVATURE, CLIPPED_MARGIN = 0.1, 3.0  #: of classifiers on whitened rows, relative to centred ones
-NORMALISED = 1e-3  #: what rows of one norm and closely clamped residuals cost a regression, whatever the noise
+SHORTENED = 0.15
+"""Share of what could be learnt that is lost where rows around their mean are all divided by their norms, times their
+features: norms of many features differ little. Rows that are clipped to a part c of their norm lose (1 - c)^2 of it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,10 +70,10 @@ class Reference:
 
     @classmethod
     def centred(cls, task: Task, run: Run) -> Reference:
-        """For rows around their private mean, clipped to the norm of the run's loss."""
+        """For rows around their private mean: typical ones are shorter than what they are clipped to."""
         assert not isinstance(run.loss, Abstract)
-        reference = cls.of(task.features, task.classes, math.hypot(run.loss.row_norm, run.loss.intercept))
-        return reference.weighted(task)
+        intercept = run.loss.intercept / run.loss.row_norm
+        return cls.of(task.features, task.classes, CENTRED * task.mapped_norm * math.hypot(1, intercept)).weighted(task)
 
     def weighted(self, task: Task) -> Reference:
         """With records of some classes that count less than one: steps learn less of them, and noise is as before.
@@ -126,7 +128,8 @@ def predicted(task: Task, run: Run) -> float:
     """The risk of a plan's run on the reference problem of a task: public numbers only."""
     released = [part for part in run.prelude if part.noise_multiplier is not None and not part.targets]
     if len(released) < 2:
-        return Reference.centred(task, run).risk(run)
+        assert not isinstance(run.loss, Abstract)
+        return shortened(task, run.loss.row_norm / task.mapped_norm, Reference.centred(task, run).risk(run))
     mean, covariance = released[0], released[-1]
     assert isinstance(mean, PrivateMean) and isinstance(covariance, PrivateCovariance)
     assert not isinstance(run.loss, Abstract)
@@ -136,7 +139,13 @@ def predicted(task: Task, run: Run) -> float:
     reference, scales = plain.whitened(float(offset), floor, covariance.power)
     if run.method.hides_way:  # no hard clip
         reference = replace(reference, flatness=1.0, width=1.0)
-    return reference.weighted(task).risk(run.stabilised(scales.tolist())) + (0.0 if task.classes else NORMALISED)
+    return shortened(task, 0.0, reference.weighted(task).risk(run.stabilised(scales.tolist())))
+
+
+def shortened(task: Task, part: float, risk: float) -> float:
+    """The risk, where rows around their mean are clipped to this part of their norm; 0: all are divided by it."""
+    missed, lost = risk_of_ignorance(task.classes), SHORTENED * (1 - min(part, 1.0)) ** 2 / task.features
+    return missed - (missed - risk) * (1 - lost)
 
 
 def risk_of_ignorance(classes: int) -> float:

@@ -24,6 +24,7 @@ from lastiterate.run.step_sizes import Constant
 
 INTERCEPT = 0.2  #: value of the constant column, relative to the largest norm of the prepared rows
 CENTRED = 0.25  #: norm that centred rows are clipped to, relative to the norm before
+WIDER = (0.5, 1.0)  #: clips that are weighed beside it, of classes only the first: long rows need few features
 CLIP = 0.3  #: per-example gradients of classifiers are clipped to this fraction of their bound
 MEAN_SHARE = 0.08  #: part of the budget mu^2 spent on the mean
 FARTHEST_MEAN = 0.5  #: length of the mean's noise, relative to the norm of rows, beyond which none is released
@@ -47,13 +48,21 @@ def falling(first: float, steps: int) -> tuple[float, ...]:
 
 @dataclass(frozen=True)
 class Asked:
-    """One task and one budget. ``time_budget``: seconds that a fit may take, estimated on two cores."""
+    """One task and one budget. ``time_budget``: seconds that a fit may take, estimated on two cores; ``centred``: what
+    centred rows are clipped to, relative to the norm before."""
 
     task: Task
     epsilon: float
     delta: float
     adjacency: Adjacency
     time_budget: float
+    centred: float = CENTRED
+
+    @property
+    def clips(self) -> tuple[Asked, ...]:
+        """The same with every clip of centred rows that is weighed: bias of short rows against noise for long ones."""
+        wider = WIDER[:1] if self.task.classes else WIDER
+        return (self, *(replace(self, centred=clip) for clip in wider))
 
     @cached_property
     def mu(self) -> float:
@@ -74,7 +83,7 @@ class Asked:
     @cached_property
     def loss(self) -> LinearLoss:
         """On centred rows, or on rows clipped to as much where ``centring`` is 0."""
-        return linear_loss(self.task, CENTRED * self.task.mapped_norm)
+        return linear_loss(self.task, self.centred * self.task.mapped_norm)
 
     @cached_property
     def centring(self) -> float:

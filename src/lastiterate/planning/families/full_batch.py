@@ -19,13 +19,13 @@ PLAIN_STEPS = tuple(round(8 * 2 ** (j / 2)) for j in range(26))
 
 def accelerated(asked: Asked) -> Iterator[Run]:
     """Momentum, steps that fall linearly."""
-    for steps, friction in product(STEPS, FRICTIONS):
+    for one, steps, friction in product(asked.clips, STEPS, FRICTIONS):
         if steps * friction >= FORGOTTEN:
-            yield replace(asked.empty, steps=steps, step_size=Steps(falling(asked.first, steps)), clip=asked.clip,
-                          noise=asked.composed(steps), update=HeavyBall(1 - friction))
+            yield replace(one.empty, steps=steps, step_size=Steps(falling(one.first, steps)), clip=one.clip,
+                          noise=one.composed(steps), update=HeavyBall(1 - friction))
 
 
 def plain(asked: Asked) -> Iterator[Run]:
     """Constant steps."""
-    for steps in PLAIN_STEPS:
-        yield replace(asked.empty, steps=steps, noise=asked.composed(steps), clip=asked.clip)
+    for one, steps in product(asked.clips, PLAIN_STEPS):
+        yield replace(one.empty, steps=steps, noise=one.composed(steps), clip=one.clip)
