@@ -170,9 +170,7 @@ def test_more_than_fifty_passes_must_be_worth_it() -> None:
     found = {p.name: p for p in consider(TASKS[1], epsilon=8.0, delta=1e-5).plans}
     few, many = found["allocation"], found["whitened"]
     assert few.certificate.run.steps <= 50 * few.certificate.run.blocks and few.weighed == few.risk
-    assert many.certificate.run.steps > 50 and many.weighed == many.risk, "a fit of a moment"
-    noticed = replace(many, seconds=0.2)
-    assert noticed.weighed == WORTH * many.risk + 0.002 and replace(few, seconds=0.2).weighed == few.risk
+    assert many.certificate.run.steps > 50 and many.weighed == WORTH * many.risk + 0.002
     adult = consider(Task(29_305, 104, 2, 3.5), epsilon=8.0, delta=1e-5)
     assert adult.best.name == "allocation", "next to nothing is at stake"
 

@@ -41,9 +41,9 @@ from lastiterate.run.validate import number
 
 ENOUGH = 1.02  #: of plans within this factor of the lowest risk, the quickest is taken
 NOTICED = 2.0  #: seconds on two cores that it must save
-MANY_PASSES, MOMENT = 50, 0.1  #: of a run that takes more seconds than this
-WORTH = 1.25  #: more than ``MANY_PASSES`` must lower the predicted risk by this factor, and by as much as is seen:
-AT_STAKE, REGRESSION_AT_STAKE = 2e-3, 1e-4
+MANY_PASSES = 50
+WORTH, AT_STAKE = 1.25, 2e-3
+"""More than ``MANY_PASSES`` must lower a classifier's predicted risk by this factor, and by as much as is seen."""
 LITTLE = 0.5  #: of what could be learnt: models that learnt less were no better than constants (100 to 3,000 records)
 TIME_BUDGET = 60.0  #: seconds on two cores
 FAIR = 1.1  #: plans that take more of a shared budget than this times the least are passed over
@@ -77,11 +77,11 @@ class Plan:
 
     @property
     def weighed(self) -> float:
-        """The predicted risk, more for a run of very many passes that takes longer than a moment."""
+        """The predicted risk, more for a classifier's run of very many passes."""
         run = self.certificate.run
-        if run.method.hides_way or run.steps <= MANY_PASSES * run.blocks or self.seconds < MOMENT:
+        if run.method.hides_way or run.steps <= MANY_PASSES * run.blocks or not run.loss.target_classes:
             return self.risk
-        return self.risk * WORTH + (AT_STAKE if run.loss.target_classes else REGRESSION_AT_STAKE)
+        return self.risk * WORTH + AT_STAKE
 
 
 @dataclass(frozen=True)
