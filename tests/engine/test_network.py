@@ -233,8 +233,8 @@ def test_one_record_moves_the_sum_by_the_clip_in_any_precision(dtype, clip):
     run = replace(RUN, n=256, clip=clip, loss=li.Abstract())
     with jax.enable_x64(True):
         for loss in (
-            lambda p, x: (p["b"] * x).sum(),
-            lambda p, x: x[:, 0] @ (p["w"] @ (x[0] * 2)),
+            lambda p, x: (p["b"] * x).sum() + 0 * p["w"].sum(),
+            lambda p, x: x[:, 0] @ (p["w"] @ (x[0] * 2)) + 0 * p["b"].sum(),
         ):
             loop, first, data = prepared(run, loss, params, (np.ones((256, 2, 8), dtype),), 256)
             assert [a.shape[:3] for a in data] == [(1, 1, 256)] * 2, "one chunk, and which of its records are real"
@@ -338,6 +338,12 @@ def test_what_a_hidden_state_may_certify_is_computed_in_double_precision():
         ({"params": np.zeros((3, D + 1), int)}, "floating-point"),
         ({"params": {"w": np.full((3, D + 1), np.nan)}}, "finite at the start"),
         ({"params": {}}, "structure of NumPy or JAX arrays"),
+        ({"params": {"w": [0.0], "b": 0.0}}, "a number is an array as np.array"),
+        ({"params": {"w": np.zeros((3, D + 1)), "b": 0.0}, "loss": lambda p, x, y: softmax(p["w"], x, y) + p["b"]},
+         r"\['b'\] is a number, which would not be trained, got 0.0; write np.array\(0.0\)"),
+        ({"params": {"w": np.zeros((3, D + 1)), "z": np.zeros(2)}, "loss": lambda p, x, y: softmax(p["w"], x, y)},
+         r"must hold parameters that the loss reads, and \['z'\] is none: it would be released as noise"),
+        ({"data": (ONES, Y.astype(str))}, "data must be arrays of numbers"),
         ({"data": (ONES[:5], Y)}, "n = 23"),
         ({"data": (np.where(ONES > 1, np.nan, ONES), Y)}, "finite numbers"),
         ({"data": (jnp.asarray(np.where(ONES > 1, np.nan, ONES), jnp.bfloat16), Y)}, "finite numbers"),

@@ -32,6 +32,27 @@ def test_arguments_of_train(given, said):
     sentence(said, lambda: li.train(RUN, (X, Y), **given))
 
 
+@pytest.mark.parametrize("epsilon", [np.int64(2), np.float32(2.0), np.float64(2.0)], ids=lambda value: value.dtype.name)
+def test_numbers_of_numpy_are_numbers(epsilon):
+    run = li.Run(n=N, steps=2, step_size=0.3, loss=li.Logistic())
+    model = li.train(run, (X, Y), epsilon=epsilon, delta=1e-5, seed=np.int64(3))
+    assert 1.9 < model.certificate.epsilon(1e-5) <= 2
+
+
+def test_generated_records_are_a_number_and_a_function_that_makes_tuples():
+    sentence("n must be a whole number between 1", lambda: li.data.Generated(300.0, lambda first, count: (X, Y)))
+    sentence("n must be a whole number between 1", lambda: li.data.Generated(0, lambda first, count: (X, Y)))
+    sentence("make must be a function of the first", lambda: li.data.Generated(N, None))
+    sentence("make must return a tuple of arrays of 12 records, got 'NoneType'",
+             lambda: list(li.data.Generated(N, lambda first, count: None).pieces(N)))
+
+
+def test_a_checkpoint_key_in_the_place_of_its_file_is_not_shown(tmp_path):
+    with pytest.raises(li.InputError, match="checkpoint key must be a readable text file; write") as caught:
+        li.train(RUN, (X, Y), checkpoint=tmp_path / "c", checkpoint_key="5e" * 32)
+    assert "5e5e" not in str(caught.value)
+
+
 def test_a_checkpoint_is_a_file_in_a_folder_that_exists(tmp_path):
     key = tmp_path / "key"
     key.write_text("ab" * 32)

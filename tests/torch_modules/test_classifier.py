@@ -77,7 +77,7 @@ def test_cross_validation_says_that_fits_compose():
 def test_bad_input():
     run = li.Run(n=5, steps=2, step_size=0.1, clip=1.0)
     for given, said in (({"classes": ["yes"]}, "public classes"), ({"module": 3}, "function that makes one"),
-                        ({"run": run}, "n = 5"), ({"module": torch.nn.Linear(2, 1)}, "hold one that raises"),
+                        ({"run": run}, "n = 5"), ({"module": torch.nn.Linear(2, 1)}, "one output for each of 2"),
                         ({"epsilon": -1.0}, "epsilon")):
         with pytest.raises(InputError, match=said):
             classifier().set_params(**given).fit(X, Y)
@@ -94,3 +94,10 @@ def test_masks_and_imaginary_parts_are_refused(bad, word):
     for ask in (net.predict, net.predict_proba, net.fitted_.predict):
         with pytest.raises(InputError, match=word):
             ask(bad)
+
+
+def test_a_class_is_no_module_and_a_label_is_named_once():
+    with pytest.raises(InputError, match="got 'the class Linear'; give an instance"):
+        classifier().set_params(module=torch.nn.Linear).fit(X, Y)
+    with pytest.raises(InputError, match="classes must name every label once"):
+        classifier(classes=["no", "yes", "yes"]).fit(X, Y)

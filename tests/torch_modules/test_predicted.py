@@ -7,7 +7,8 @@ import torch.nn.functional as functional
 from torch.utils.data import TensorDataset
 
 import lastiterate as li
-from lastiterate.torch import DatasetPieces, DPNetClassifier
+from lastiterate.errors import InputError
+from lastiterate.torch import DatasetPieces, DPNetClassifier, Grouped
 
 N = 8
 X = np.random.default_rng(0).normal(size=(N, 4)).astype(np.float32)
@@ -136,3 +137,32 @@ def test_a_classifier_keeps_whole_numbers_for_a_table_alone():
     assert words.predict(IDS).shape == (N,)
     plain = DPNetClassifier(torch.nn.Linear(2, 3), run=RUN, epsilon=5.0, classes=[0, 1, 2], random_state=0)
     assert plain.fit(IDS, Y).predict(IDS).shape == (N,)
+
+
+class Brief(Words):
+    """Computes in half of the bits, and has a parameter without an axis."""
+
+    def __init__(self):
+        super().__init__()
+        self.heat = torch.nn.Parameter(torch.tensor(1.0))
+
+    def forward(self, x):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return self.own(x) * self.heat + 0 * self.table.weight.sum()
+
+
+def test_short_numbers_and_a_parameter_of_one_number():
+    for module in (Brief(), torch.nn.Linear(4, 3).bfloat16()):
+        model = li.train(RUN, (X, Y), model=module, loss=functional.cross_entropy, seed=0)
+        assert model.predict(X).shape == (N, 3) and model.predict(X).dtype == np.float32
+    heat = li.train(RUN, (X, Y), model=Brief(), loss=functional.cross_entropy, seed=0).state["heat"]
+    assert heat.shape == () and heat != 1
+
+
+def test_a_folder_is_read_into_what_was_trained(tmp_path):
+    grouped = Grouped(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 3)), {"1": 1.0})
+    model = li.train(RUN, (X, Y), model=grouped, loss=functional.cross_entropy, seed=0)
+    again = li.load(model.save(tmp_path / "m"), like=grouped)
+    assert np.array_equal(again.predict(X), model.predict(X))
+    with pytest.raises(InputError, match="folder must be one that can be made"):
+        model.save(tmp_path / "m" / "model.json" / "other")

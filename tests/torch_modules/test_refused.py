@@ -1,6 +1,7 @@
 """What is no private training is refused in one sentence, by name and with a remedy, before anything is executed."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import torch.nn.functional as functional
 import lastiterate as li
 from lastiterate.errors import InputError
 from lastiterate.ledger import GaussianFilter, Ledger
-from lastiterate.torch import Grouped
+from lastiterate.torch import DPNetClassifier, Grouped
 
 N = 6
 X = np.random.default_rng(0).normal(size=(N, 4)).astype(np.float32)
@@ -194,6 +195,51 @@ def test_nothing_is_paid_for_a_module_that_is_refused(tmp_path):
     for module, said in ((dense(torch.nn.BatchNorm1d(3)), "BatchNorm1d"), (frozen(), "are trained")):
         assert said in refused(module, ledger=ledger, dataset="d")
     assert (tmp_path / "l").read_bytes() == before
+
+
+def test_shapes_are_looked_at_before_anything_is_paid(tmp_path):
+    book = Ledger(tmp_path / "l")
+    book.add("d", unit="record", adjacency="zero-out", filter=GaussianFilter(900.0))
+    before = (tmp_path / "l").read_bytes()
+    to_it = {"ledger": book, "dataset": "d", "epsilon": 1.0, "run": replace(RUN, noise=None)}
+    tensors = torch.from_numpy(X[:4]), torch.from_numpy(Y[:4])
+    for data in ((X[:4], Y[:4]), tensors, (X, Y[:4]), torch.utils.data.TensorDataset(*tensors),
+                 torch.utils.data.Subset(torch.utils.data.TensorDataset(*tensors), [0, 1])):
+        assert "must have the run's n = 6 records" in refused(data=data, **to_it)
+    net = DPNetClassifier(torch.nn.Linear(4, 2), classes=[0, 1, 2], passes=1, ledger=book, dataset="d")
+    with pytest.raises(InputError, match="one output for each of 3 classes, got \\(2,\\)"):
+        net.fit(X, Y)
+    np.save(tmp_path / "x.npy", X)
+    np.save(tmp_path / "x.labels.npy", Y)
+    said = refused(data=li.data.stream(tmp_path / "x.npy"), scratch=tmp_path / "none", **to_it)
+    assert said.startswith("scratch must be a folder that can be written to")
+    with pytest.raises(InputError, match="target must be numbers, or class indices"):
+        li.train(li.Run(n=N, steps=2, step_size=0.3, loss=li.Softmax(classes=3)), (X, Y.astype(str)), epsilon=1.0,
+                 ledger=book, dataset="d")
+    assert (tmp_path / "l").read_bytes() == before
+
+
+def test_weights_of_classes_that_a_mean_divides_out_are_refused():
+    weight = torch.tensor([1.0, 5.0, 1.0])
+    for loss in (torch.nn.CrossEntropyLoss(weight=weight), partial(functional.cross_entropy, weight=weight)):
+        assert "must not take a mean where classes have weights" in refused(loss=loss)
+    summed = torch.nn.CrossEntropyLoss(weight=weight, reduction="sum")
+    assert not torch.equal(*(li.train(RUN, (X, Y), model=dense_of_zeros(), loss=one, seed=0).state["weight"]
+                             for one in (summed, functional.cross_entropy)))
+
+
+def dense_of_zeros():
+    own = torch.nn.Linear(4, 3)
+    torch.nn.init.zeros_(own.weight)
+    torch.nn.init.zeros_(own.bias)
+    return own
+
+
+def test_what_torch_says_of_shapes_and_types_of_targets_has_a_remedy():
+    said = refused(torch.nn.Linear(4, 1), torch.nn.BCEWithLogitsLoss(), (X, (Y > 1).astype(np.float32)))
+    assert "of one output give targets of shape (n, 1)" in said
+    assert "class indices are whole numbers" in refused(data=(X, Y.astype(np.float32)))
+    assert refused(devices=2).startswith("devices must be 1 for torch models, got 2")
 
 
 def test_runs_that_say_something_else_are_refused():

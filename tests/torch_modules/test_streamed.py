@@ -89,7 +89,7 @@ def test_train_takes_sources_and_refuses_what_they_cannot(module, tmp_path):
 
     refused("needs random access", run_of(li.Poisson(0.2)))
     refused("must be 'last'", run_of(li.Cyclic(15), release="all"))
-    refused("memory of one device for torch models", devices=2)
+    refused("devices must be 1 for torch models", devices=2)
     refused("n = 61 records", data=li.data.Generated(60, made))
     refused("finite numbers", data=li.data.Generated(N, lambda first, count: (made(first, count)[0] * np.inf,
                                                                               made(first, count)[1])))

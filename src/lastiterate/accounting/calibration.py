@@ -110,7 +110,7 @@ def _certifiable(run: Run, at_least: Evidence, delta: float) -> Certificate:
     """The certificate of ``run`` with noise 1; what nothing certifies at any noise is refused."""
     probe = Certificate.of(with_unit_noise(run), UPPER, at_least)
     if not any(math.isfinite(probe.curve(verdict).epsilon(delta)) for verdict in probe.certifying):
-        raise NotCertified(probe.why_not())
+        raise NotCertified(probe.nearest())
     return probe
 
 

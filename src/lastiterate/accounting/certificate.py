@@ -99,6 +99,10 @@ class Certificate(Guarantee):
         """Why nothing certifies the run: every reason, and the theorems it concerns."""
         return explain.why_not(self)
 
+    def nearest(self) -> str:
+        """What the theorem lacks that comes nearest to certifying the run."""
+        return explain.nearest(self)
+
     def explain(self, delta: float, *, all: bool = False) -> str:
         """The answer in words: epsilon, what a record is, the theorem and its conditions, what else applies.
 

@@ -11,7 +11,7 @@ from lastiterate.accounting.wording import NEIGHBOURS, UNIT, Text, rounded_down,
 from lastiterate.curves.curve import check_delta
 from lastiterate.markup import Markup, table, tag
 from lastiterate.run.adjacency import says_exchanges
-from lastiterate.theorems.theorem import by_reason
+from lastiterate.theorems.theorem import Broken, about_method, by_reason
 
 
 def headline(certificate: Guarantee, delta: float) -> str:
@@ -107,8 +107,24 @@ def for_notebooks(certificate: Guarantee) -> Markup:
     return tag("div", head, table(facts), tag("details", tag("summary", "theorems that apply"), theorems))
 
 
+NEAREST = 3  #: theorems that a sentence speaks of
+
+
 def why_not(certificate: Guarantee) -> str:
     """Why nothing certifies the run: every reason, and the theorems it concerns."""
     refusals = {verdict.theorem.name: verdict.refusal(certificate.at_least) for verdict in certificate.verdicts
                  if verdict.theorem.kind in ("upper", "exact")}
     return "no theorem certifies this run:\n" + by_reason(refusals)
+
+
+def nearest(certificate: Guarantee) -> str:
+    """Why those theorems about the run's method fail that lack least, in one sentence."""
+    refusals = {verdict.theorem.name: verdict.refusal(certificate.at_least) for verdict in certificate.verdicts
+                if verdict.theorem.kind in ("upper", "exact") and not any(
+                    isinstance(checked, Broken) for checked in about_method(verdict.theorem, certificate.run))}
+    least, firsts = min(map(len, refusals.values())), dict[tuple[str, ...], str]()
+    for name, reasons in refusals.items():
+        if len(reasons) == least:
+            firsts.setdefault(reasons, name)
+    said = "; ".join(f"{name}: {', and '.join(reasons)}" for reasons, name in list(firsts.items())[:NEAREST])
+    return f"no theorem certifies this run ({said}); account(run).why_not() says it of all"

@@ -14,7 +14,7 @@ from lastiterate.curves.curve import BestOf, Curve
 from lastiterate.errors import InputError
 from lastiterate.run.evidence import Evidence
 from lastiterate.run.run import Run
-from lastiterate.run.validate import number
+from lastiterate.run.validate import number, whole
 from lastiterate.theorems.theorem import Theorem
 
 ROUNDING = 1e-6
@@ -146,6 +146,7 @@ class Guarantee:
 
     def group(self, size: int, delta: float) -> float:
         """Epsilon at ``delta`` for groups of ``size`` records, by the curves' own group privacy."""
+        whole("size", size)
         if size == 1:
             return self.epsilon(delta)
         return min((_grouped(curve, size, delta) for curve in self.subject.for_groups), default=math.inf)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, Group
@@ -26,9 +27,11 @@ if TYPE_CHECKING:
     from lastiterate.run.run import Run
 
 
-PROTECTS = ("one record: a row of the data. Zero-out hides whether it was used at all, replace-one also which "
-            "values it had; a person with k rows needs k times as much")
-"""What the numbers above it are about."""
+HIDES = {"zero-out": "Zero-out hides whether it was used at all, replace-one also which values it had",
+         "replace-one": "Replace-one hides which values it had, and whether it was used at all",
+         "add-remove": "Add-remove hides whether it is among the data, and how many they are; of which values it had "
+                       "this run says nothing"}
+"""What the numbers above it are about, by adjacency."""
 
 
 def trained(console: Console, result: Released, where: str) -> None:
@@ -41,8 +44,12 @@ def trained(console: Console, result: Released, where: str) -> None:
     table = Table.grid(padding=(0, 3))
     table.add_row("privacy", f"[bold]epsilon {rounded_up(certificate.epsilon(delta))}[/bold] at delta {delta:g}, "
                              f"{certificate.adjacency} adjacency")
-    table.add_row("", f"epsilon {rounded_up(certificate.replace_one_epsilon(delta))} under replace-one")
-    table.add_row("protects", PROTECTS)
+    other = certificate.replace_one_epsilon(delta)
+    if other != certificate.epsilon(delta):
+        table.add_row("", f"epsilon {rounded_up(other)} under replace-one" if math.isfinite(other)
+                      else "nothing is known under replace-one")
+    table.add_row("protects", f"one record: a row of the data. {HIDES[certificate.adjacency]}; a person with k rows "
+                              "needs k times as much")
     linear = isinstance(model, FittedLinear)
     kinds = {"linear": lambda: _run_rows(certificate, delta), "selected": lambda: _selected_rows(model),
              "exact": lambda: _exact_rows(model)}

@@ -115,7 +115,8 @@ class Checkpoint:
         self._secret, self._given = self._state.pop(KEY), self._state.pop(GIVEN)
         same = key is None or np.array_equal(self._secret, np.asarray(key))
         if (key is not None) != bool(self._given[0]) or not same:
-            raise InputError("seed", "is not what the checkpoint was begun with", None, "give the same seed, or none")
+            raise InputError("seed", "must be the one that the checkpoint was begun with", "none" if key is None else
+                             "another seed", "give that seed" if self._given[0] else "leave it out")
         if self.line is not None:
             self.line.resume(self._digest(), self._number)
         self._last = time.monotonic()

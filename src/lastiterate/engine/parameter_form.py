@@ -13,6 +13,9 @@ import numpy as np
 
 from lastiterate.errors import InputError
 
+ITEMS = (jax.tree_util.DictKey, jax.tree_util.SequenceKey)
+"""Steps into dictionaries, lists and tuples. Objects of other kinds, as modules, may hold numbers of their own."""
+
 
 @dataclass(frozen=True)
 class Form:
@@ -35,8 +38,12 @@ class Form:
         if not arrays:
             raise InputError("params", "must hold at least one array", type(params).__name__)
         for path, leaf in jax.tree_util.tree_leaves_with_path(params):  # pyright: ignore
+            name = jax.tree_util.keystr(path) or "the array"  # pyright: ignore
             if hasattr(leaf, "dtype"):
-                _check_array(jax.tree_util.keystr(path) or "the array", leaf)  # pyright: ignore
+                _check_array(name, leaf)
+            elif isinstance(leaf, float) and all(isinstance(key, ITEMS) for key in path):  # pyright: ignore
+                raise InputError("model", f"must hold arrays, and {name} is a number, which would not be trained", leaf,
+                                 f"write np.array({leaf!r})")
         fixed = tuple(None if hasattr(leaf, "dtype") else leaf for leaf in leaves)
         return cls(tree, tuple(np.shape(leaf) for leaf in arrays), tuple(str(leaf.dtype) for leaf in arrays), fixed)
 
@@ -65,6 +72,13 @@ class Form:
         xp: Any = np if isinstance(theta, np.ndarray) else jnp
         return [part.reshape((*theta.shape[:-1], *shape)).astype(dtype) for part, shape, dtype
                 in zip(xp.split(theta, ends, axis=-1), self.shapes, dtypes, strict=True)]
+
+    @property
+    def array_names(self) -> list[str]:
+        """Where every array lies, as Python would write it."""
+        leaves: Any = jax.tree_util.tree_leaves_with_path(self.whole(range(len(self.shapes))))  # pyright: ignore
+        return [jax.tree_util.keystr(path) or "the array"  # pyright: ignore
+                for (path, _), fixed in zip(leaves, self.fixed, strict=True) if fixed is None]
 
     def whole(self, arrays: Iterable[object]) -> Any:
         """Parameters as the loss takes them, around their arrays."""

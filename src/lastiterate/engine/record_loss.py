@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.interpreters.partial_eval import dce_jaxpr
 
 from lastiterate.engine.fingerprint import constants
 from lastiterate.engine.operations import check_operations
@@ -43,6 +44,8 @@ def check_shapes(run: Run, data: tuple[Any, ...]) -> None:
         if not hasattr(leaf, "dtype"):
             raise InputError("data", "must be arrays, or structures of arrays, for a loss of one record",
                              type(leaf).__name__, "give numbers of a table by to_numpy()")
+        if leaf.dtype.kind in "OUSTmM":
+            raise InputError("data", "must be arrays of numbers", str(leaf.dtype), "encode texts and days first")
         if np.ndim(leaf) < 1 or np.shape(leaf)[0] != run.n:
             raise InputError("data", f"must have the run's n = {run.n} records along the first axis of every array",
                              np.shape(leaf))
@@ -93,6 +96,11 @@ def check_loss(loss: RecordLoss, form: Form, exact: bool, data: tuple[Any, ...],
         raise InputError("loss", "must return one number for one record, a floating-point scalar", said,
                          "take no mean over a batch: the trainer hands it one record at a time")
     check_operations(closed.jaxpr)
+    _, read = dce_jaxpr(closed.jaxpr, [True] * len(closed.jaxpr.outvars))
+    for name, one in zip(form.array_names, read[:len(arrays)], strict=True):
+        if not one:
+            raise InputError("model", f"must hold parameters that the loss reads, and {name} is none: it would be "
+                             "released as noise", None, "leave it out of what is trained")
     check_holds_no_records(n, closed, first, "loss")
 
 

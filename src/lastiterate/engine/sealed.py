@@ -13,6 +13,7 @@ import glob
 import hmac
 import json
 import os
+import re
 import stat
 import tempfile
 from collections.abc import Iterable
@@ -77,8 +78,9 @@ def read_key(file: Path | None = None) -> Key | None:
             raise InputError("checkpoint key", "must be readable by its owner alone", str(path), "chmod 600 the file")
         return _parsed(path.read_text(encoding="ascii"))
     except (OSError, UnicodeDecodeError) as error:
+        itself = re.fullmatch(r"\s*[0-9a-fA-F]{32,}\s*", str(path)) is not None  # the key in the place of its file
         raise InputError("checkpoint key", "must be a readable text file", str(path) if isinstance(error, OSError)
-                         else None, HELP) from None
+                         and not itself else None, HELP) from None
 
 
 def _parsed(text: str) -> Key:
@@ -148,8 +150,9 @@ def unseal(path: Path, key: Key, owner: Owner) -> tuple[int, bytes]:
         body = AESGCM(_file_key(key, salt)).decrypt(rest[:12], rest[12:], front)
     except (InvalidTag, ValueError):
         raise _damaged(path) from None
-    for name, what in (("run", "another run"), ("data", "other data"), ("token", "another line of the ledger"),
-                       ("program", "another loss or model"), ("software", f"other versions: {header['software']}")):
+    for name, what in (("run", "another run"), ("data", "other data, or other first parameters of the model"),
+                       ("token", "another line of the ledger"), ("program", "another loss or model"),
+                       ("software", f"other versions: {header['software']}")):
         if header[name] != getattr(owner, name):
             raise InputError("checkpoint", f"belongs to {what}", str(path), "name another file, or remove this one")
     return header["number"], body

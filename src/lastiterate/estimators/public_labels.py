@@ -22,6 +22,8 @@ def public_labels(classes: Any, seen: np.ndarray, caveats: list[str]) -> np.ndar
     if isinstance(classes, str | bytes) or np.ndim(classes) != 1:
         raise InputError("classes", "must be a sequence of labels", classes, "write them as a list: [0, 1]")
     labels = np.unique(np.asarray(classes))
+    if len(labels) < np.size(classes):
+        raise InputError("classes", "must name every label once", classes)
     unknown = np.setdiff1d(seen, labels)
     if unknown.size:
         raise InputError("y", "must hold only the public classes", None, "add the missing label to classes=")

@@ -40,6 +40,11 @@ FREE = {"row_norm", "run", "time_budget", "adjacency"}
 """Parameters that a grid may vary; the budget belongs to the search."""
 
 
+def _of_classes(search: DPSearchCV) -> bool:
+    """Whether it searches for a classifier, which has scores and probabilities."""
+    return bool(is_classifier(search.estimator))
+
+
 class DPSearchCV(MetaEstimatorMixin, BaseEstimator):
     """Train a secret number of candidates under one budget, release the best of them once.
 
@@ -180,13 +185,13 @@ class DPSearchCV(MetaEstimatorMixin, BaseEstimator):
         check_is_fitted(self, "best_estimator_")
         return self.best_estimator_.predict(X)
 
-    @available_if(lambda search: hasattr(search.estimator, "predict_proba"))
+    @available_if(_of_classes)
     def predict_proba(self, X: ArrayLike) -> np.ndarray:
         """The released classifier's probabilities, (n, classes)."""
         check_is_fitted(self, "best_estimator_")
         return self.best_estimator_.predict_proba(X)
 
-    @available_if(lambda search: hasattr(search.estimator, "decision_function"))
+    @available_if(_of_classes)
     def decision_function(self, X: ArrayLike) -> np.ndarray:
         """The released classifier's scores."""
         check_is_fitted(self, "best_estimator_")

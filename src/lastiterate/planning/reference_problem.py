@@ -41,6 +41,7 @@ CLIPPED_CURVATURE, CLIPPED_MARGIN = 0.1, 3.0  #: of classifiers on whitened rows
 SHORTENED = 0.15
 """Share of what could be learnt that is lost where rows around their mean are all divided by their norms, times their
 features: norms of many features differ little. Rows that are clipped to a part c of their norm lose (1 - c)^2 of it."""
+CLAMPED = 1e-3  #: what closely clamped residuals cost a regression, whatever the noise
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,7 +140,8 @@ def predicted(task: Task, run: Run) -> float:
     reference, scales = plain.whitened(float(offset), floor, covariance.power)
     if run.method.hides_way:  # no hard clip
         reference = replace(reference, flatness=1.0, width=1.0)
-    return shortened(task, 0.0, reference.weighted(task).risk(run.stabilised(scales.tolist())))
+    clamped = 0.0 if task.classes else CLAMPED
+    return shortened(task, 0.0, reference.weighted(task).risk(run.stabilised(scales.tolist()))) + clamped
 
 
 def shortened(task: Task, part: float, risk: float) -> float:

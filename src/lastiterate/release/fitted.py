@@ -13,6 +13,7 @@ import numpy as np
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.accounting.releaser_statement import check_statement
 from lastiterate.data.schema import Schema
+from lastiterate.errors import InputError
 from lastiterate.release import folder as folders
 from lastiterate.release.software import EXACT, GENERATOR, recorded
 from lastiterate.release.statements import Written
@@ -71,7 +72,11 @@ class Fitted(ABC):
         model = {"kind": self.form, "schema": schema} | model | ({"exact_run": model["run"]} if self.exact else {})
         beside: dict[str, Any] = {"software": recorded(EXACT if self.exact else self.generator)}
         beside |= {} if self.statement is None else {"word": check_statement(self.statement)}
-        return folders.write(folder, tensors, model, self.certificate, self.delta, beside)
+        try:
+            return folders.write(folder, tensors, model, self.certificate, self.delta, beside)
+        except (FileExistsError, FileNotFoundError, NotADirectoryError, PermissionError) as error:
+            raise InputError("folder", "must be one that can be made", f"{folder} ({error.strerror})",
+                             "save it in another one: nothing was written") from None
 
     def saying(self, statement: dict[str, Any]) -> Self:
         """The same model with the releaser's statement, which ``save`` writes into the certificate."""

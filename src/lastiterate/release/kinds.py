@@ -123,7 +123,7 @@ def kind_for(model: object) -> Kind:
     if row is None:
         raise InputError("model", "must be a nested structure of NumPy or JAX arrays", type(model).__name__,
                          "models of other libraries need their package to be imported first (of torch, give a "
-                         "torch.nn.Module itself and loss(output, *rest))")
+                         "torch.nn.Module itself and loss(output, *rest)), and a number is an array as np.array(0.0)")
     return row
 
 

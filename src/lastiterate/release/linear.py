@@ -167,6 +167,9 @@ def _arrays(order: Order) -> tuple[np.ndarray, np.ndarray]:
     trained = len(rows) if order.places is None else len(order.places[0])
     if run.rows_per_record == 1 and trained != run.n:
         raise InputError("x", f"must have the run's n = {run.n} rows", len(rows))
+    if target.ndim != 1 or target.dtype.kind not in "biufO":
+        raise InputError("target", "must be numbers, or class indices, of shape (n,)", f"{target.dtype} of shape "
+                         f"{target.shape}", "encode labels first")
     return rows, target
 
 

@@ -85,7 +85,10 @@ def check_in_pieces(kind: Kind, devices: object, exact: bool) -> None:
     """Refuse records that are read in pieces, or that devices share, where one device needs the whole data."""
     if isinstance(devices, bool) or not isinstance(devices, int) or devices < 1:
         raise InputError("devices", "must be a positive whole number", devices)
-    if exact or not kind.streams or (devices > 1 and not kind.shared):
+    if devices > 1 and not exact and not kind.shared:
+        raise InputError("devices", f"must be 1 for {kind.name} models", devices,
+                         "linear models and losses written with JAX share batches")
+    if exact or not kind.streams:
         raise InputError("data", "must be in the memory of one device for "
                          + ("secure_noise" if exact else kind.name + " models"), None,
                          "linear models and losses written with JAX read them in pieces, and on several devices")

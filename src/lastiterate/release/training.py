@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
@@ -31,6 +32,7 @@ from lastiterate.run.averages import ExponentialAverage, TailAverage
 from lastiterate.run.evidence import Evidence
 from lastiterate.run.run import Run
 from lastiterate.run.updates import PostProcessing
+from lastiterate.run.validate import integer, number
 
 
 def train(
@@ -120,7 +122,7 @@ def train(
             certificate=certificate, data=data, delta=stated, model=model, loss=loss, exact=secure_noise, seed=seed,
             microbatch=microbatch, optimizer=optimizer, augment=augment, progress=shown, charging=charging,
             devices=devices, unit=unit,
-            scratch=None if scratch is None else as_path(scratch, "scratch"),
+            scratch=None if scratch is None else _writable(as_path(scratch, "scratch")),
             caveats=(loss.caveat,) if isinstance(loss, UnitLoss) else ()))
     return fitted if said is None else fitted.saying(said)
 
@@ -130,11 +132,10 @@ def _check_arguments(run: Run, *, epsilon: float | None, delta: float | None, se
     """Refuse arguments of another type."""
     if type(run) is not Run:
         raise InputError("run", "must be a Run", type(run).__name__, "describe one with lastiterate.Run(n=..., ...)")
-    for name, value in (("epsilon", epsilon), ("delta", delta), ("seed", seed)):
-        wanted = int if name == "seed" else int | float
-        if value is not None and (isinstance(value, bool) or not isinstance(value, wanted)):  # pyright: ignore
-            raise InputError(name, "must be a whole number" if name == "seed" else "must be a number", value)
-    if seed is not None and seed < 0:
+    for name, value in (("epsilon", epsilon), ("delta", delta)):
+        if value is not None:
+            number(name, value)
+    if seed is not None and integer("seed", seed) < 0:
         raise InputError("seed", "must be a whole number >= 0", seed)
     if not isinstance(secure_noise, bool):  # pyright: ignore
         raise InputError("secure_noise", "must be True or False", secure_noise)
@@ -143,8 +144,15 @@ def _check_arguments(run: Run, *, epsilon: float | None, delta: float | None, se
                          "leave it out for none")
     if type(at_least) is not Evidence:
         raise InputError("at_least", "must be an Evidence", at_least, "write lastiterate.Evidence.ENFORCED")
-    if microbatch is not None and (isinstance(microbatch, bool) or not isinstance(microbatch, int)):  # pyright: ignore
-        raise InputError("microbatch", "must be a positive whole number", microbatch)
+    if microbatch is not None:
+        integer("microbatch", microbatch)
+
+
+def _writable(folder: Path) -> Path:
+    """A folder that files can be made in, which shows before anything is paid."""
+    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+        raise InputError("scratch", "must be a folder that can be written to", str(folder), "name another one")
+    return folder
 
 
 def _check_data(kind: Kind, data: object, devices: int, secure_noise: bool) -> None:
@@ -195,5 +203,5 @@ def _certified(run: Run, kind: Kind, epsilon: float | None, delta: float, at_lea
         return Certificate(ExactRun(run))
     certificate = account(run, at_least=at_least)
     if not math.isfinite(certificate.epsilon(delta)):
-        raise NotCertified(certificate.why_not())
+        raise NotCertified(certificate.nearest())
     return certificate

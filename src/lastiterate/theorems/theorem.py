@@ -115,12 +115,17 @@ def holds_with_zeroed_records(run: Run, facts: Iterable[Fact]) -> bool:
     return not any(fact in lost for fact in facts)
 
 
+def about_method(theorem: Theorem, run: Run) -> list[Held | Broken]:
+    """What the assumptions about the method say of the run's."""
+    return [assumption.check(run) for assumption in theorem.assumptions if assumption.of_method]
+
+
 def examined(theorem: Theorem, run: Run) -> list[Held | Broken]:
     """What the assumptions say of the run; only those about its method where it is none of the theorem's.
 
     The others speak of the steps of those methods, and may ask for what others have not, such as a noise level.
     """
-    methods = [assumption.check(run) for assumption in theorem.assumptions if assumption.of_method]
+    methods = about_method(theorem, run)
     if any(isinstance(checked, Broken) for checked in methods):
         return methods
     return methods + [assumption.check(run) for assumption in theorem.assumptions if not assumption.of_method]

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -30,6 +31,7 @@ from lastiterate.run.batching import RandomAllocation
 from lastiterate.run.run import Run
 from lastiterate.run.validate import whole
 from lastiterate.torch.parameters import Grouped
+from lastiterate.torch.predicted import predicted
 from lastiterate.torch.released import FittedModule
 
 
@@ -93,7 +95,9 @@ class DPNetClassifier(ClassifierMixin, BaseEstimator):
             raise InputError("classes", "must hold at least 2 labels", len(self.classes_),
                              "pass the public labels with classes=")
         module = self._made(X.shape[1:])
-        X = _as_taken(X, module.module if isinstance(module, Grouped) else module)
+        plain = module.module if isinstance(module, Grouped) else module
+        X = _as_taken(X, plain)
+        self._check_answers(plain, X)
         rows = composition_reminder.REMINDER.sketch(X.reshape(len(X), -1))
         composition_reminder.REMINDER.before(rows)
         model = train(self._described(len(X)), (X, np.searchsorted(self.classes_, y)), model=module,
@@ -107,11 +111,28 @@ class DPNetClassifier(ClassifierMixin, BaseEstimator):
 
     def _made(self, shape: tuple[int, ...]) -> torch.nn.Module | Grouped:
         made = self.module
-        if not isinstance(made, torch.nn.Module | Grouped) and callable(made):
+        if not isinstance(made, torch.nn.Module | Grouped | type) and callable(made):
             made = made(shape, len(self.classes_))
+        if isinstance(made, type):
+            raise InputError("module", "must be a torch.nn.Module, or a function that makes one",
+                             f"the class {made.__name__}", "give an instance")
         if not isinstance(made, torch.nn.Module | Grouped):
             raise InputError("module", "must be a torch.nn.Module, or a function that makes one", type(made).__name__)
         return made
+
+    def _check_answers(self, module: torch.nn.Module, X: np.ndarray) -> None:
+        """Refuse another number of outputs than of classes, by a record of zeros; what it cannot take ``train`` says.
+        """
+        try:
+            answer = predicted(copy.deepcopy(module), np.zeros_like(X[:1]), 1)
+        except InputError:
+            return
+        self._check_outputs(answer)
+
+    def _check_outputs(self, scores: Any) -> None:
+        if np.shape(scores)[1:] != (len(self.classes_),):
+            raise InputError("module", f"must have one output for each of {len(self.classes_)} classes",
+                             np.shape(scores)[1:])
 
     def _described(self, n: int) -> Run:
         if self.run is not None:
@@ -145,9 +166,7 @@ class DPNetClassifier(ClassifierMixin, BaseEstimator):
             records = validate_data(self, X, reset=False, dtype=_precision(X), allow_nd=True)
         records = _as_taken(records, self.module_)
         scores = self.fitted_.predict(np.asarray(records)).astype(np.float64)
-        if scores.shape[1:] != (len(self.classes_),):
-            raise InputError("module", f"must have one output for each of {len(self.classes_)} classes",
-                             scores.shape[1:])
+        self._check_outputs(scores)
         return scores
 
     @property

@@ -58,8 +58,9 @@ def by_record(output: object, count: int, make: Callable[[torch.Tensor], Any]) -
 
 
 def as_arrays(output: object, count: int) -> Any:
-    """The same as arrays."""
-    return by_record(output, count, lambda tensor: tensor.cpu().numpy())
+    """The same as arrays; NumPy has no bfloat16."""
+    return by_record(output, count, lambda tensor: (
+        tensor.float() if tensor.dtype == torch.bfloat16 else tensor).cpu().numpy())
 
 
 def joined(parts: list[Any]) -> Any:

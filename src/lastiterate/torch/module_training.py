@@ -38,7 +38,15 @@ from lastiterate.torch.record_drawing import Augment
 from lastiterate.torch.record_gradients import made_up, normal
 from lastiterate.torch.record_key import as_words
 from lastiterate.torch.record_positions import TRIES, Places, drawn, usual
-from lastiterate.torch.record_tensors import blank, numpy_targets, records_of, taken, whole
+from lastiterate.torch.record_tensors import (
+    blank,
+    check_items,
+    check_lengths,
+    numpy_targets,
+    records_of,
+    taken,
+    whole,
+)
 from lastiterate.torch.repeated import Repeated
 
 MEMORY = 2**23
@@ -232,11 +240,14 @@ def check_fits(run: Run, model: torch.nn.Module | Grouped, loss: object, data: o
                               steps=run.steps)
     if kept and rule is not None:
         rule.identity(run.steps)
+    if isinstance(data, torch.utils.data.Dataset):
+        check_items(data, run.n)
     if isinstance(data, torch.utils.data.TensorDataset):
         data = data.tensors
     data = whole(data)
     if isinstance(data, tuple) and len(data) > 0:
         records = blank(data)
+        check_lengths(data, run.n)
         initial, summed, records = on_made_up(run, model, loss, parameters, records, augment)
         if kept:
             identity(summed, as_theta(initial, parameters.device), records)

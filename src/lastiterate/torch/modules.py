@@ -134,15 +134,33 @@ def _check_module(summed: PerRecord, named: State, pair: object) -> None:
                              type(summed.module).__name__, "normalise within records instead, as GroupNorm does")
 
 
+def _remedy(said: str) -> str:
+    """What to do about the two commonest mistakes with losses of classes."""
+    if "must be the same as input size" in said:
+        return "of one output give targets of shape (n, 1), or let the loss take output.squeeze(-1)"
+    return "class indices are whole numbers: y.long()" if "expected target dtype" in said else ""
+
+
+def _check_weights(loss: object) -> None:
+    """Refuse weights of classes that a mean over one record divides by themselves."""
+    known = isinstance(loss, torch.nn.CrossEntropyLoss | torch.nn.NLLLoss)
+    given = vars(loss) | loss._buffers if known else getattr(loss, "keywords", {})
+    named = known or getattr(loss, "func", None) in (torch.nn.functional.cross_entropy, torch.nn.functional.nll_loss)
+    if named and given.get("weight") is not None and given.get("reduction", "mean") == "mean":
+        raise InputError("loss", "must not take a mean where classes have weights: of one record it is divided by that "
+                         "record's own weight", None, "write reduction=\"sum\", or class_weight= of train")
+
+
 def _check_loss(summed: PerRecord, named: State, one: tuple[Any, ...]) -> None:
     """One number for one record, from the record and the tensors alone."""
+    _check_weights(summed.loss)
     try:
         loss: Any = summed.value(named, one)  # what is made at the first call is there afterwards
         before = PythonState({"model": summed.module, "loss": summed.loss, "drawing": summed.drawing})
         summed.value(named, one)
     except (RuntimeError, TypeError, ValueError, IndexError) as error:
-        raise InputError("loss", "must take one record's output and target, without a batch axis",
-                         said(error)) from None
+        raise InputError("loss", "must take one record's output and target, without a batch axis, in the shapes and "
+                         "types that torch asks for", said(error), _remedy(str(error))) from None
     if not isinstance(loss, torch.Tensor) or loss.shape != () or not loss.is_floating_point():
         shape = tuple(loss.shape) if isinstance(loss, torch.Tensor) else type(loss).__name__
         raise InputError("loss", "must return one number for one record, a floating-point scalar", shape,

@@ -106,7 +106,7 @@ class Parameters:
     def tensors(self, theta: torch.Tensor, dtype: torch.dtype) -> State:
         """Parameters of the forward pass from a vector (..., size); leading axes stay."""
         parts = theta.split(self.sizes, dim=-1)
-        return {name: (part * scale if scale != 1 else part).to(dtype).reshape(*part.shape[:-1], *shape)
+        return {name: (part * scale if scale != 1 else part).to(dtype).reshape((*part.shape[:-1], *shape))
                 for name, part, shape, scale in zip(self.names, parts, self.shapes, self.scales, strict=True)}
 
     def fixed(self, dtype: torch.dtype) -> State:

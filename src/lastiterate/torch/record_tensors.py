@@ -36,11 +36,9 @@ def records_of(run: Run, data: Any, device: torch.device) -> tuple[Any, ...]:
         raise InputError("data", "must be a Dataset, a dictionary, or a tuple: what the module takes, then what the "
                          "loss takes", type(parts).__name__, "write (x, y)")
     records = tensors_of(parts)
+    check_lengths(records, n)
     leaves = tree_leaves(records)
     for leaf in leaves:
-        if leaf.dim() < 1 or leaf.shape[0] != n:
-            raise InputError("data", f"must have the run's n = {n} records along the first axis of every tensor",
-                             tuple(leaf.shape))
         if leaf.device.type != "cpu" and leaf.device != device:
             raise InputError("data", f"must lie on the CPU or on the module's device, {device}", str(leaf.device),
                              "move the module or the data")
@@ -49,6 +47,23 @@ def records_of(run: Run, data: Any, device: torch.device) -> tuple[Any, ...]:
     if not leaves:
         raise InputError("data", "must hold at least one tensor", None)
     return records
+
+
+def check_lengths(records: tuple[Any, ...], n: int) -> None:
+    """Refuse tensors or arrays of another length than n."""
+    for leaf in tree_leaves(records):
+        if np.ndim(leaf) < 1 or np.shape(leaf)[0] != n:
+            raise InputError("data", f"must have the run's n = {n} records along the first axis of every tensor",
+                             tuple(np.shape(leaf)))
+
+
+def check_items(data: Any, n: int) -> None:
+    """Refuse a Dataset of another number of items than n, or one without numbers."""
+    if isinstance(data, torch.utils.data.IterableDataset) or not hasattr(data, "__len__"):
+        raise InputError("data", "must be a Dataset with a length and numbered items", type(data).__name__,
+                         "the run decides which record is in which batch")
+    if len(data) != n:
+        raise InputError("data", f"must have the run's n = {n} records", len(data), "set n to the length of the data")
 
 
 def whole(data: object) -> Any:
@@ -105,11 +120,7 @@ def long(values: torch.Tensor) -> torch.Tensor:
 
 def stacked(data: Any, n: int) -> tuple[Any, ...]:
     """All items of a Dataset, each read once."""
-    if isinstance(data, torch.utils.data.IterableDataset) or not hasattr(data, "__len__"):
-        raise InputError("data", "must be a Dataset with a length and numbered items", type(data).__name__,
-                         "the run decides which record is in which batch")
-    if len(data) != n:
-        raise InputError("data", f"must have the run's n = {n} records", len(data), "set n to the length of the data")
+    check_items(data, n)
     if type(data) is torch.utils.data.TensorDataset:
         return data.tensors
     items = [item if isinstance(item, tuple) else tuple(item) if isinstance(item, list) else (item,)

@@ -170,6 +170,7 @@ def read(stored: Stored, like: object = None) -> FittedModule:
         raise _damaged("another number of inputs than a whole one")
     module = None
     if like is not None:
+        like = like.module if isinstance(like, Grouped) else like
         if not isinstance(like, torch.nn.Module):
             raise InputError("like", "must be a module of the class that was trained", type(like).__name__)
         named = dict(like.named_parameters())

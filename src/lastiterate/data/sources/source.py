@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, final
+from typing import Any, cast, final
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from lastiterate.data.sources.stream import Stream
 from lastiterate.data.sources.text import TextFile
 from lastiterate.errors import InputError
 from lastiterate.features.row_form import RowForm
+from lastiterate.run.validate import whole
 
 Piece = tuple[np.ndarray, ...]
 TEXT, PACKED, CELL, ARRAY = 12.0, 5.0, 130.0, 12.0
@@ -111,6 +112,12 @@ class Generated:
     make: Callable[[int, int], Any]
     dear: bool = False
 
+    def __post_init__(self) -> None:
+        whole("n", self.n)
+        if not callable(self.make):
+            raise InputError("make", "must be a function of the first record's number and how many are wanted",
+                             type(self.make).__name__)
+
     def __len__(self) -> int:
         return self.n
 
@@ -118,7 +125,10 @@ class Generated:
         """Records from number ``first`` on, 1 .. ``most`` of them at a time."""
         for begin in range(first, self.n, most):
             count = min(most, self.n - begin)
-            piece = tuple(np.asarray(part) for part in self.make(begin, count))
+            made = self.make(begin, count)
+            if not isinstance(made, tuple):
+                raise InputError("make", f"must return a tuple of arrays of {count} records", type(made).__name__)
+            piece: Piece = tuple(np.asarray(part) for part in cast("tuple[Any, ...]", made))
             if any(part.shape[:1] != (count,) for part in piece) or not piece:
                 raise InputError("make", f"must return a tuple of arrays of {count} records",
                                  tuple(part.shape for part in piece))
