@@ -11,7 +11,7 @@ from lastiterate.accounting.unlearning import Unlearning
 from lastiterate.audit.auditing import certificate_of
 from lastiterate.errors import InputError
 from lastiterate.release import folder
-from lastiterate.release.linear import FittedLinear
+from lastiterate.release.fitted_linear import FittedLinear
 from lastiterate.run import strict_json
 from lastiterate.run.evidence import Evidence
 from lastiterate.run.run import Run

@@ -26,7 +26,7 @@ from lastiterate.errors import InputError, NotCertified
 from lastiterate.ledger.filters import GaussianFilter
 from lastiterate.ledger.store import Ledger
 from lastiterate.release.fitted import Fitted
-from lastiterate.release.linear import FittedLinear
+from lastiterate.release.fitted_linear import FittedLinear
 from lastiterate.release.training import train
 from lastiterate.run.evidence import Evidence
 from lastiterate.run.run import Run

@@ -37,7 +37,7 @@ HIDES = {"zero-out": "Zero-out hides whether it was used at all, replace-one als
 def trained(console: Console, result: Released, where: str) -> None:
     """The one screen that ``train`` ends with."""
     from lastiterate.release.answers import Labels
-    from lastiterate.release.linear import FittedLinear
+    from lastiterate.release.fitted_linear import FittedLinear
 
     model = result.model
     certificate, delta = model.certificate, model.delta

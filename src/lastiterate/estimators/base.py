@@ -30,8 +30,8 @@ from lastiterate.planning.task import FeatureMap, Task
 from lastiterate.release.answers import Labels
 from lastiterate.release.charging import charging_of
 from lastiterate.release.feature_choice import chosen, part_of
+from lastiterate.release.fitted_linear import FittedLinear
 from lastiterate.release.kinds import LINEAR
-from lastiterate.release.linear import FittedLinear
 from lastiterate.release.linear_plans import Algorithm, Answers, Budget, planned
 from lastiterate.release.order import Order
 from lastiterate.release.pipeline import finish

@@ -15,7 +15,7 @@ import numpy as np
 from lastiterate.data.columns import INDICATOR, Column, Date, Numeric
 from lastiterate.features.record_fields import Choice, Field, Number
 from lastiterate.planning.reference_problem import filtered
-from lastiterate.release.linear import FittedLinear
+from lastiterate.release.fitted_linear import FittedLinear
 from lastiterate.run.losses import Abstract
 from lastiterate.run.preparation import PrivateCovariance, PrivateMean, PrivateTargetMean, TopEigenvalue, UnitRows
 from lastiterate.run.run import Run

@@ -22,8 +22,8 @@ from lastiterate.release.answers import Labels, threshold_of
 from lastiterate.release.charging import Charging
 from lastiterate.release.feature_choice import AUTO, FeatureChoice, check_planned, chosen
 from lastiterate.release.fitted import Fitted
+from lastiterate.release.fitted_linear import FittedLinear
 from lastiterate.release.kinds import LINEAR, SAMPLED, SELECTED, Kind
-from lastiterate.release.linear import FittedLinear
 from lastiterate.release.linear_plans import AUTOMATIC, Algorithm, Budget, candidate, planned
 from lastiterate.release.open_dataset import SAMPLE, Opened, open_file
 from lastiterate.release.order import Order, Progress

@@ -23,8 +23,8 @@ from lastiterate.planning.unlearning_plans import PASSES, Forgetting, planned, p
 from lastiterate.release.answers import Labels, Range, Scores
 from lastiterate.release.charging import Charging, charging_of
 from lastiterate.release.fitted import Fitted
+from lastiterate.release.fitted_linear import FittedLinear
 from lastiterate.release.kinds import UNLEARNED
-from lastiterate.release.linear import FittedLinear
 from lastiterate.release.loading import load
 from lastiterate.release.minimised_estimator import minimised, with_indices
 from lastiterate.release.order import Order, Progress

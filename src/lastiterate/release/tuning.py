@@ -28,9 +28,9 @@ from lastiterate.engine.model import Model
 from lastiterate.engine.random_bits import Bits, derived, fresh_secret
 from lastiterate.errors import InputError, NotCertified
 from lastiterate.release.answers import Labels, Range, Scores, picked
+from lastiterate.release.fitted_linear import FittedLinear
+from lastiterate.release.fitted_linear import read as read_linear
 from lastiterate.release.folder import Stored
-from lastiterate.release.linear import FittedLinear
-from lastiterate.release.linear import read as read_linear
 from lastiterate.release.order import Order, Unread
 from lastiterate.release.statements import Written
 from lastiterate.run.run import Run

@@ -13,9 +13,9 @@ from lastiterate.engine.gaussian_noise import Key
 from lastiterate.engine.preparation import prepared
 from lastiterate.engine.preparation.target_mean import target_offset
 from lastiterate.errors import InputError
+from lastiterate.release.fitted_linear import FittedLinear
+from lastiterate.release.fitted_linear import read as read_linear
 from lastiterate.release.folder import Stored
-from lastiterate.release.linear import FittedLinear
-from lastiterate.release.linear import read as read_linear
 from lastiterate.release.order import Order, Unread
 from lastiterate.release.statements import Written
 from lastiterate.run.run import Run

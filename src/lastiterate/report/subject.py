@@ -19,8 +19,8 @@ from lastiterate.ledger.store import Ledger
 from lastiterate.release import folder as folders
 from lastiterate.release.charging import hash_of
 from lastiterate.release.column_effects import Effect, column_effects
+from lastiterate.release.fitted_linear import FittedLinear
 from lastiterate.release.kinds import kind_of
-from lastiterate.release.linear import FittedLinear
 from lastiterate.release.loading import verify
 from lastiterate.release.manifest import SIGNATURE
 from lastiterate.release.scored import Accuracy

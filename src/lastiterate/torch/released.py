@@ -23,8 +23,9 @@ from lastiterate.run.run import Run
 from lastiterate.torch.effect import Effect, check_like, digest, effect_of
 from lastiterate.torch.grid_sums import exactly
 from lastiterate.torch.keyed_dropout import drops
+from lastiterate.torch.module_checks import check_fits
 from lastiterate.torch.module_optimizer import name_of
-from lastiterate.torch.module_training import check_fits, fit_module
+from lastiterate.torch.module_training import fit_module
 from lastiterate.torch.parameters import Grouped, Parameters
 from lastiterate.torch.predicted import predicted
 from lastiterate.torch.record_tensors import positional, stacked
