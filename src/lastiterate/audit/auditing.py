@@ -98,8 +98,6 @@ def audit(run: Any, *, attack: str | None = None, trials: int | None = None, fai
         require_statement(trials, failure, delta, THRESHOLDS)
     seed = int.from_bytes(os.urandom(4), "little") if seed is None else seed
     pairs = _pairs(run, neighbours, attack, features if whole is None else whole.columns, seed)
-    for pair in pairs:
-        check_adjacency(pair, run)
     certificate = certificate_of(run, at_least) if whole is None else whole.certificate
     if attack == replay.NAME:
         return _replayed(run, pairs[0], certificate, trials, failure, delta, caveats, progress)
@@ -192,6 +190,7 @@ class _Task:
 def _pairs(run: Run, neighbours: Neighbours | None, attack: str | None, columns: int | None,
            seed: int) -> tuple[Neighbours, ...]:
     if neighbours is not None:
+        check_adjacency(neighbours, run)
         return (neighbours,)
     if networks.stands_in(run):
         pairs = networks.families(run, seed)
