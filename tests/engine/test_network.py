@@ -344,6 +344,7 @@ def test_what_a_hidden_state_may_certify_is_computed_in_double_precision():
         ({"params": {"w": np.zeros((3, D + 1)), "z": np.zeros(2)}, "loss": lambda p, x, y: softmax(p["w"], x, y)},
          r"must hold parameters that the loss reads, and \['z'\] is none: it would be released as noise"),
         ({"data": (ONES, Y.astype(str))}, "data must be arrays of numbers"),
+        ({"data": (ONES, Y + 1)}, "class indices that the loss knows, and one lies beyond an array's end"),
         ({"data": (ONES[:5], Y)}, "n = 23"),
         ({"data": (np.where(ONES > 1, np.nan, ONES), Y)}, "finite numbers"),
         ({"data": (jnp.asarray(np.where(ONES > 1, np.nan, ONES), jnp.bfloat16), Y)}, "finite numbers"),
@@ -363,6 +364,15 @@ def test_bad_input_is_one_sentence(change, word):
     with pytest.raises(InputError, match=word) as caught:
         li.train(run, given.pop("data"), model=given.pop("params"), **given)
     assert "\n" not in str(caught.value)
+
+
+def test_labels_of_none_and_numbers_that_are_no_labels_are_taken():
+    run = replace(RUN, clip=1.0, release="last", loss=li.Abstract())
+    masked = np.where(Y, Y, -100)
+    for target, loss in ((masked, lambda p, x, y: jnp.where(y < 0, 0.0, softmax(p, x, y))),
+                         (Y + 7, lambda p, x, y: ((p @ x).sum() - y) ** 2),
+                         (Y + 7, lambda p, x, y: softmax(p, x, y - 7))):
+        assert li.train(run, (ONES, target), model=np.zeros((3, D + 1)), loss=loss, seed=0).params.any()
 
 
 def test_nothing_is_trained_that_nothing_certifies():
