@@ -122,6 +122,8 @@ def nearest(certificate: Guarantee) -> str:
     refusals = {verdict.theorem.name: verdict.refusal(certificate.at_least) for verdict in certificate.verdicts
                 if verdict.theorem.kind in ("upper", "exact") and not any(
                     isinstance(checked, Broken) for checked in about_method(verdict.theorem, certificate.run))}
+    if not refusals:
+        return why_not(certificate)
     least, firsts = min(map(len, refusals.values())), dict[tuple[str, ...], str]()
     for name, reasons in refusals.items():
         if len(reasons) == least:
