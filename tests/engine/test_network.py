@@ -366,6 +366,18 @@ def test_bad_input_is_one_sentence(change, word):
     assert "\n" not in str(caught.value)
 
 
+def test_a_label_beyond_the_outputs_is_found_in_whatever_piece_it_lies():
+    run = replace(RUN, clip=1.0, release="last", loss=li.Abstract(), batching=li.Cyclic(6))
+    for where, last in ((1, 3), (N - 1, 3), (1, 2), (N - 1, 2)):
+        target = np.where(np.arange(N) == where, last, 0)
+        pieces = li.data.Generated(N, lambda first, count, y=target: (ONES[first:][:count], y[first:][:count]))
+        if last == 2:
+            assert li.train(run, pieces, model=np.zeros((3, D + 1)), loss=softmax, seed=0).params.any()
+        else:
+            with pytest.raises(InputError, match="class indices that the loss knows"):
+                li.train(run, pieces, model=np.zeros((3, D + 1)), loss=softmax)
+
+
 def test_labels_of_none_and_numbers_that_are_no_labels_are_taken():
     run = replace(RUN, clip=1.0, release="last", loss=li.Abstract())
     masked = np.where(Y, Y, -100)

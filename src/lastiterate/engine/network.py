@@ -25,7 +25,7 @@ from lastiterate.engine.parameter_form import Form
 from lastiterate.engine.prepare import hidden_state
 from lastiterate.engine.process import check_process
 from lastiterate.engine.record_keys import in_copies
-from lastiterate.engine.record_labels import check_labels
+from lastiterate.engine.record_labels import LabelCheck
 from lastiterate.engine.record_loss import (
     RecordLoss,
     check_classes,
@@ -144,7 +144,7 @@ def prepared(run: Run, loss: RecordLoss, params: object, data: tuple[Any, ...],
     check_records(run, records)
     objective = objective_of(run, loss, params, records, microbatch, augment)
     if run.record_draws is None:
-        check_labels(loss, objective.form, objective.exact, records)
+        LabelCheck(loss, objective.form, objective.exact)(records)
     rule = rule_of(optimizer, objective.form, params)
     columns = records if run.record_draws is None else (*records, np.arange(run.n))
     return Loop(run, objective, rule=rule), objective.form.vector(params), arrange_records(run, columns, objective.most)

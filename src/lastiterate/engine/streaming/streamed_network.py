@@ -17,6 +17,7 @@ from lastiterate.engine.network import identity, objective_of
 from lastiterate.engine.optimizer_rule import GradientTransformation, rule_of
 from lastiterate.engine.parameter_form import Form
 from lastiterate.engine.process import check_process
+from lastiterate.engine.record_labels import LabelCheck
 from lastiterate.engine.record_loss import RecordLoss, check_classes, check_finite
 from lastiterate.engine.streaming.devices import Devices
 from lastiterate.engine.streaming.kept import again_and_again
@@ -42,6 +43,7 @@ def fit_streaming(run: Run, loss: RecordLoss, params: object, source: Source, ke
     check_process()
     with jax.enable_x64(True):
         objective = objective_of(run, loss, params, first_record(source), microbatch, augment)
+        labels = LabelCheck(loss, objective.form, objective.exact) if run.record_draws is None else None
         initial, rule = objective.form.vector(params), rule_of(optimizer, objective.form, params)
         shared = Devices(devices)
         shared.check_checkpoint(checkpoint)
@@ -52,7 +54,7 @@ def fit_streaming(run: Run, loss: RecordLoss, params: object, source: Source, ke
         key = shared.same_key(fresh_key() if key is None else key)
         order = np.asarray(stream(key, ORDER))
         with closing(again_and_again(run, source, folder)) as records, \
-                closing(Passes(run, numbered(run, records.source), partial(with_flags, run), order, folder,
+                closing(Passes(run, numbered(run, records.source), partial(with_flags, run, labels), order, folder,
                                part=shared.part)) as passes:
             theta = StreamLoop(run, objective, shared, rule).execute(initial, passes, key, progress, checkpoint)
         form = Form.of(params)
@@ -67,6 +69,8 @@ def checked(run: Run, piece: Piece) -> Piece:
     return piece
 
 
-def with_flags(run: Run, piece: Piece) -> Piece:
+def with_flags(run: Run, labels: LabelCheck | None, piece: Piece) -> Piece:
     """Records, and behind them that they are no empty slots."""
+    if labels is not None:
+        labels(piece)
     return (*checked(run, piece), np.ones(len(piece[0]), np.uint8))
