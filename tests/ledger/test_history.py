@@ -13,6 +13,7 @@ from lastiterate.curves.gdp import Gdp
 from lastiterate.errors import InputError
 from lastiterate.ledger import GaussianFilter, Ledger
 from lastiterate.ledger.line_checkpoints import LineCheckpoints
+from lastiterate.ledger.quote import quoted
 
 ASKED = dict(adjacency="zero-out", run="r" * 64, purpose="test")
 
@@ -182,3 +183,32 @@ def test_a_file_that_only_claims_another_format_is_refused(tmp_path: Path) -> No
     edited(ledger, "PRAGMA user_version = 1")
     with pytest.raises(InputError, match="lastiterate ledger made"):
         ledger.verify()
+
+
+@pytest.mark.parametrize("statement", [
+    "UPDATE datasets SET filter = replace(filter, '1.0', '9.0') WHERE name = 'a'",
+    "UPDATE releases SET state = 'cancelled' WHERE number = 2", "UPDATE datasets SET unit = 'row' WHERE name = 'a'"])
+def test_a_ledger_that_does_not_hold_is_not_charged_and_shown_as_such(tmp_path, statement):
+    ledger = filled(tmp_path / "l")
+    assert CliRunner().invoke(app, ["ledger", "show", str(ledger.path)]).exit_code == 0
+    edited(ledger, statement)
+    before = ledger.path.read_bytes()
+    with pytest.raises(InputError, match="ledger must hold before it is charged"):
+        ledger.reserve("a", Gdp(0.1), **ASKED)
+    assert ledger.path.read_bytes() == before
+    for more in ([], ["--json"]):
+        told = CliRunner().invoke(app, ["ledger", "show", str(ledger.path), *more])
+        assert told.exit_code == 1 and "was changed" in " ".join(told.output.split())
+
+
+def test_a_release_is_counted_among_those_of_its_data_set(tmp_path):
+    ledger = Ledger(tmp_path / "l")
+    for name in "ab":
+        ledger.add(name, unit="record", adjacency="zero-out", filter=GaussianFilter(2.0))
+    for name, model in (("a", "a" * 64), ("b", "b" * 64), ("a", "c" * 64), ("b", "d" * 64)):
+        token = ledger.reserve(name, Gdp(0.3), **ASKED)
+        ledger.touch(token)
+        ledger.release(token, model)
+    ledger.cancel(ledger.reserve("b", Gdp(0.3), **ASKED))
+    assert [(quoted(ledger, each * 64).number, quoted(ledger, each * 64).releases) for each in "abcd"] == [
+        (1, 2), (1, 2), (2, 2), (2, 2)]

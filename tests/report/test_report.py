@@ -582,3 +582,22 @@ def test_hostile_names_run_nothing(browser, folders):
     )
     assert blocked, "the content policy lets no other script run"
     assert math.isfinite(browser.value("document.body.getBoundingClientRect().width"))
+
+
+@pytest.mark.parametrize(("change", "bad"), [({}, False), ({"lower": 9.5}, True), ({"refuted": True}, True)])
+def test_an_audit_that_shows_more_than_the_certificate_refutes_it(tmp_path, change, bad):
+    """Whatever it says of itself."""
+    where = trained().save(tmp_path / "m")
+    report = {"attack": "projection", "trials": 2000, "failure": 0.05, "delta": 1e-5, "lower": 0.1, "ceiling": 12.0,
+              "refuted": False, "verdict": "no contradiction"}
+    (where / "audit.json").write_text(json.dumps(report | change))
+    assert read(where).refuted == bad
+
+
+def test_an_audit_of_another_run_is_refused(tmp_path):
+    one, other = (trained(steps=steps).save(tmp_path / str(steps)) for steps in (20, 21))
+    told = CliRunner().invoke(cli.app, ["audit", str(one), "--seed", "1", "--trials", "200", "--json"])
+    (tmp_path / "audit.json").write_text(told.stdout)
+    assert not read(one, audit=tmp_path / "audit.json").refuted
+    with pytest.raises(InputError, match="audit is of another run than the certificate's"):
+        read(other, audit=tmp_path / "audit.json")

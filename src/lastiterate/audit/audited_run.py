@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from lastiterate.accounting.certificate import Certificate
+from lastiterate.accounting.certificate import Certificate, account
 from lastiterate.accounting.exact_steps import ExactRun
 from lastiterate.accounting.unlearning import Unlearning
 from lastiterate.audit.auditing import certificate_of
@@ -32,6 +32,13 @@ class Subject:
     def attacked(self) -> Run | ExactRun:
         """What ``audit`` takes."""
         return ExactRun(self.run) if self.exact else self.run
+
+    @property
+    def whole(self) -> Certificate:
+        """Of all that is described, what is attacked and what is not."""
+        if self.forgetting is not None:
+            return self.forgetting
+        return Certificate(ExactRun(self.run)) if self.exact else account(self.run, at_least=self.at_least)
 
     @property
     def certificate(self) -> Certificate:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -16,6 +17,7 @@ from lastiterate.cli.names import in_flags
 from lastiterate.cli.screen import Json, app, console, reports_errors
 from lastiterate.cli.terminal import Terminal
 from lastiterate.errors import InputError
+from lastiterate.release.charging import hash_of
 from lastiterate.run.validate import whole
 
 if TYPE_CHECKING:
@@ -80,9 +82,10 @@ def audit_command(asked: Auditing) -> None:
     elif asked.attack == one_run.NAME:
         once = one_run.audit_one_run(subject.run, failure=asked.failure, delta=delta, seed=asked.seed,
                                      at_least=subject.at_least)
-        _show_report(once, asked.json_)
+        _show_report(once, asked.json_, subject.whole)
     elif asked.attack == adversary.NAME:
-        _show_report(on_digits(subject, asked.trials, asked.failure, delta, asked.seed), asked.json_)
+        _show_report(on_digits(subject, asked.trials, asked.failure, delta, asked.seed), asked.json_,
+                     subject.whole)
     else:
         _attack(asked, subject, delta)
 
@@ -97,7 +100,7 @@ def _forgotten(asked: Auditing, certificate: Certificate, delta: float) -> None:
             raise InputError(name, "has no meaning for a model that forgot, which has one attack", None, "leave it out")
     trials = forgotten_records.TRIALS if asked.trials is None else asked.trials
     _show_report(forgotten_records.audit_forgetting(certificate, trials=trials, failure=asked.failure, delta=delta,
-                                                    seed=asked.seed), asked.json_)
+                                                    seed=asked.seed), asked.json_, certificate)
 
 
 def _attack(asked: Auditing, subject: Subject, delta: float) -> None:
@@ -125,7 +128,7 @@ def _attack(asked: Auditing, subject: Subject, delta: float) -> None:
             report, code = early.report, 130
     if asked.plot is not None:
         roc.receiver_curve(report, subject.certificate, asked.plot)
-    _show_report(report, asked.json_, code)
+    _show_report(report, asked.json_, subject.whole, code)
 
 
 def _train_of(subject: Subject) -> Any:
@@ -156,10 +159,13 @@ def _table(rows: list[tuple[str, str]], *, bad: bool) -> None:
     console.print(table, highlight=False)
 
 
-def _show_report(report: AuditReport | OneRunReport, json_: bool, code: int = 0) -> None:
-    """Print the report; exit code 1 if the certificate is refuted, 130 if the audit was interrupted."""
+def _show_report(report: AuditReport | OneRunReport, json_: bool, certificate: Certificate, code: int = 0) -> None:
+    """Print the report; exit code 1 if the certificate is refuted, 130 if the audit was interrupted.
+
+    A page shows the JSON only beside the certificate that it is about.
+    """
     if json_:
-        print(report.to_json())
+        print(json.dumps(report.to_dict() | {"run_sha256": hash_of(certificate.subject.charged_as())}, indent=2))
     else:
         _table(report.rows(), bad=report.refuted)
         for caveat in report.caveats:

@@ -78,12 +78,12 @@ def ledger_show(file: LedgerFile, dataset: Dataset = None, json_: Json = False) 
     from lastiterate.ledger.quote import together
 
     ledger = Ledger(file)
-    head = ledger.head()
+    head, problems = ledger.head(), ledger.verify()
     totals = [ledger.total(name) for name in (ledger.datasets() if dataset is None else (dataset,))]
     if json_:
-        print(json.dumps({"format": ledger.format(), "head": head, "datasets": [_as_json(total) for total in totals]},
-                         indent=2))
-        return
+        print(json.dumps({"format": ledger.format(), "head": head, "problems": problems,
+                          "datasets": [_as_json(total) for total in totals]}, indent=2))
+        raise typer.Exit(1 if problems else 0)
     for total in totals:
         console.print(f"[bold]{escape(total.dataset)}[/bold] (per {escape(total.unit)}, {escape(total.adjacency)}): "
                       f"{together(total)}", highlight=False)
@@ -93,6 +93,10 @@ def ledger_show(file: LedgerFile, dataset: Dataset = None, json_: Json = False) 
             console.print(f"  {release.number}  {release.day}  {release.state:9}  {release.purpose}  {release.token}",
                           highlight=False, markup=False, soft_wrap=True)
     console.print(OLD_FORMAT if head is None else f"head {head}", highlight=False, markup=False, soft_wrap=True)
+    for problem in problems:
+        console.print(f"does not hold: {problem}", style="bold red", highlight=False, markup=False, soft_wrap=True)
+    if problems:
+        raise typer.Exit(1)
 
 
 OLD_FORMAT = ("format 1: budgets and states are in no chain, and it has no head; lastiterate ledger upgrade FILE "

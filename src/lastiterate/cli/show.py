@@ -48,8 +48,7 @@ def trained(console: Console, result: Released, where: str) -> None:
     if other != certificate.epsilon(delta):
         table.add_row("", f"epsilon {rounded_up(other)} under replace-one" if math.isfinite(other)
                       else "nothing is known under replace-one")
-    table.add_row("protects", f"one record: a row of the data. {HIDES[certificate.adjacency]}; a person with k rows "
-                              "needs k times as much")
+    table.add_row("protects", _protected(getattr(model, "run", None), certificate.adjacency))
     linear = isinstance(model, FittedLinear)
     kinds = {"linear": lambda: _run_rows(certificate, delta), "selected": lambda: _selected_rows(model),
              "exact": lambda: _exact_rows(model)}
@@ -68,6 +67,14 @@ def trained(console: Console, result: Released, where: str) -> None:
     notes = "\n".join(f"- {escape(in_flags(caveat))}" for caveat in certificate.all_caveats())
     console.print(Panel(Group(table, "", f"[dim]{notes}[/dim]"), title="released: the last iterate, once",
                         expand=False))
+
+
+def _protected(run: Run | None, adjacency: str) -> str:
+    """Whom the numbers are about, and what is hidden of them."""
+    rows = 1 if run is None else max(run.rows_per_unit, run.rows_per_record)
+    if rows == 1:
+        return f"one record: a row of the data. {HIDES[adjacency]}; a person with k rows needs k times as much"
+    return f"one unit with at most {rows} rows, all of them together. {HIDES[adjacency]}"
 
 
 def _run_rows(certificate: Certificate, delta: float) -> list[tuple[str, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -165,8 +166,10 @@ def _classes_or_range(answer: str) -> str:
 
 
 def _ends(text: str, form: Callable[[str], str]) -> tuple[str, str]:
-    low, _, high = text.partition("..")
-    return form(low), form(high)
+    low, high = (form(end) for end in text.partition("..")[::2])
+    if json.loads(low) >= json.loads(high):
+        raise InputError("answer", "must be two ends, the lower one first", text)
+    return low, high
 
 
 def _day(text: str) -> str:

@@ -38,10 +38,11 @@ def quoted(ledger: Ledger, weights_sha256: str) -> Quote:
         total = ledger.total(name)
         for release in total.releases:
             if release.model == weights_sha256:
-                counted = sum(other.state != "cancelled" for other in total.releases)
+                counting = [other.number for other in total.releases if other.state != "cancelled"]
+                place = sum(number <= release.number for number in counting)  # numbers run through all data sets
                 left = tuple(zip(total.filter.dimensions, total.left, strict=True))
-                return Quote(total.dataset, total.unit, total.adjacency, release.number, release.day, release.run,
-                             counted, left, together(total), problems)
+                return Quote(total.dataset, total.unit, total.adjacency, place, release.day, release.run,
+                             len(counting), left, together(total), problems)
     raise InputError("ledger", "must have a line of this model", str(ledger.path),
                      "name the ledger that it was charged to")
 

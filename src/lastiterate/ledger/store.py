@@ -71,6 +71,9 @@ class Ledger:
         described = json.dumps(curve.to_dict())
         charge = self.total(dataset).filter.charge(curve)  # takes a second for some curves: others need not wait
         with opened(self.path) as connection, transaction(connection):
+            if problems := history.differences(connection):
+                raise InputError("ledger", f"must hold before it is charged: {problems[0]}", str(self.path),
+                                 "restore it from a copy")
             known = connection.execute(f"SELECT {COLUMNS} FROM releases WHERE token = ?", (token,)).fetchone()
             if known:
                 return _same(Release(*known), dataset, run, described)

@@ -12,6 +12,7 @@ import hmac
 import json
 import secrets
 import shutil
+import warnings
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -21,18 +22,22 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 
 from lastiterate import interrupts
-from lastiterate.errors import InputError
+from lastiterate.errors import BudgetWarning, InputError, outside
 from lastiterate.ledger.database import Unreachable
+from lastiterate.ledger.ledger_lines import Total
 from lastiterate.ledger.line_checkpoints import LineCheckpoints
 from lastiterate.ledger.store import Ledger
 from lastiterate.release import folder
 from lastiterate.release.allowance import Allowance, Charged, charged_curve
+from lastiterate.run.run import Run
 
 if TYPE_CHECKING:
     from lastiterate.engine.checkpoint import Checkpoint
     from lastiterate.engine.sealed import Key
     from lastiterate.release.fitted import Fitted
 
+ROWS = {"row", "record", "rows", "records", "example", "image"}
+"""What ledgers call single rows."""
 EVERY = 60.0
 """Seconds between checkpoints."""
 AT_ONCE = 4096
@@ -137,6 +142,7 @@ class Charging:
             raise InputError("checkpoint", "needs a ledger that knows its runs' checkpoints, of format 2",
                              str(self.kept_in), f"upgrade it: lastiterate ledger upgrade {ledger.path}")
         total = ledger.total(self.dataset)
+        _warn_of_unit(total, charged)
         if self._token not in {release.token for release in total.releases}:
             Allowance.of(total).check(charged, delta, total)
         if not self._token:
@@ -251,6 +257,15 @@ def keyed_digest(key: str, data: Any) -> str:
 def described_hash(charged: Charged) -> str:
     """SHA-256 of what its numbers follow from: a line of a ledger has it."""
     return hash_of(charged.described())
+
+
+def _warn_of_unit(total: Total, charged: Charged) -> None:
+    """Warn where a budget is for somebody who may have several rows, and the release protects single ones."""
+    run = getattr(getattr(charged, "subject", None), "run", None)
+    if isinstance(run, Run) and run.rows_per_unit == run.rows_per_record == 1 and total.unit.lower() not in ROWS:
+        warnings.warn(f"the budget of {total.dataset} is per {total.unit}, and this release protects one row: they are "
+                      f"the same only if no {total.unit} has several; otherwise say whose a row is (unit=)",
+                      BudgetWarning, stacklevel=outside())
 
 
 def hash_of(description: dict[str, Any]) -> str:

@@ -147,7 +147,9 @@ def open_file(data: str, *, schema: Schema | None, test: str | None, row_norm: f
         who = np.asarray(table.cells[units.column])
     if len(table) < 2:
         raise InputError("data file", "must hold at least two records", len(table))
-    choice = None if choose is None else choose(own, table.shape or (len(table.names),), len(table))
+    # where units are protected, how many rows they have is theirs: only how many units there are is public
+    count = len(table) if who is None else len(np.unique(who))
+    choice = None if choose is None else choose(own, table.shape or (len(table.names),), count)
     own = own if choice is None else choice.schema
     form = form_of(table, own)
     held = None if test is None else _public_test(test, own, form.width)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lastiterate.data.columns import Category, Numeric
+from lastiterate.data.columns import MISSING, Category, Numeric
 from lastiterate.data.schema import Schema
 from lastiterate.data.table import Table, check_header
 from lastiterate.errors import InputError
@@ -161,4 +161,7 @@ def _identifiers(unit: Any) -> np.ndarray:
                          f"{names.dtype} of shape {names.shape}")
     if names.dtype.kind == "U":
         check_text("unit", unit)
+        if any(str(each).strip().lower() in MISSING for each in np.unique(names)):
+            raise InputError("unit", "must say whose every row is, and some rows have no identifier", None,
+                             "leave them out, or find out whose they are: rows of one person must be counted together")
     return names

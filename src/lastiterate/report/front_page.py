@@ -115,13 +115,20 @@ def _accuracy(subject: Subject) -> object:
 def _charged(subject: Subject) -> object:
     line = subject.ledger
     if line is not None:
-        return (f"ledger of {line.dataset} ({line.unit}): this is release {line.number} of {line.releases} that count, "
-                f"{line.together}")
-    said = [f"{kind}: {'; '.join(subject.statement[name])}" for name, kind in (
-        ("charged", "paid for"), ("not_charged", "not paid for")) if subject.statement.get(name)]
-    if said:
+        if line.problems:
+            return [tag("strong", "the ledger does not hold: ", line.problems[0]), "; nothing that it says counts"]
+        quoted = (f"ledger of {line.dataset} ({line.unit}): this is release {line.number} of {line.releases} that "
+                  f"count, {line.together}")
+        return [quoted, "; beside it the releaser states ", "; ".join(said)] if (said := _stated(subject)) else quoted
+    if said := _stated(subject):
         return ["no ledger was quoted; the releaser states ", "; ".join(said)]
     return [UNSTATED, ": no ledger was quoted, and other releases of the same data add up"]
+
+
+def _stated(subject: Subject) -> list[str]:
+    """What the releaser says was paid for, and was not."""
+    return [f"{kind}: {'; '.join(subject.statement[name])}" for name, kind in (
+        ("charged", "paid for"), ("not_charged", "not paid for")) if subject.statement.get(name)]
 
 
 def _rests(subject: Subject) -> str:

@@ -89,7 +89,9 @@ class Subject:
     @property
     def refuted(self) -> bool:
         """Whether an audit contradicts the certificate."""
-        return self.audit is not None and self.audit["refuted"] is True
+        if self.audit is None:
+            return False
+        return self.audit["refuted"] is True or self.audit["lower"] > self.certified.epsilon(self.audit["delta"])
 
 
 def read(path: str | Path, *, audit: str | Path | None = None, delta: float = 1e-5,
@@ -150,7 +152,7 @@ def _of(name: str, body: dict[str, Any], text: str, checked: Checked, audit: str
     if body["format"] == 1:  # what it states is derived, so that it can be shown for an old certificate as well
         body = body | {"stated": json.loads(json.dumps(derived.to_dict(body["delta"])["stated"]))}
     return Subject(name, body, text, checked, derived, weights if body.get("weights_sha256") else None,
-                   _audit(audit), schema if isinstance(schema, dict) else None)
+                   _audit(audit, derived), schema if isinstance(schema, dict) else None)
 
 
 def _linear(stored: folders.Stored) -> FittedLinear | None:
@@ -163,8 +165,8 @@ def _linear(stored: folders.Stored) -> FittedLinear | None:
 NUMBERS = ("trials", "failure", "delta", "lower", "ceiling")
 
 
-def _audit(path: str | Path | None) -> dict[str, Any] | None:
-    """An audit's report as ``lastiterate audit --json`` prints it; anything else is refused."""
+def _audit(path: str | Path | None, certificate: Certificate) -> dict[str, Any] | None:
+    """An audit's report as ``lastiterate audit --json`` prints it; anything else is refused, and one of another run."""
     if path is None:
         return None
     report = strict_json.read(Path(path), "audit")
@@ -172,6 +174,8 @@ def _audit(path: str | Path | None) -> dict[str, Any] | None:
             isinstance(report.get(name), int | float) and not isinstance(report.get(name), bool) for name in NUMBERS) \
             or not all(isinstance(report.get(name), str) for name in ("attack", "verdict")):
         raise InputError("audit", "must be what lastiterate audit --json printed", str(path))
+    if report.get("run_sha256", own := hash_of(certificate.subject.charged_as())) != own:
+        raise InputError("audit", "is of another run than the certificate's", str(path), "audit this one")
     rates = report.get("rates", [])
     if not isinstance(rates, list) or not all(isinstance(rate, dict) and all(
             isinstance(rate.get(name), int | float) and 0 <= rate[name] <= 1 for name in ("fpr_upper", "fnr_upper"))
