@@ -40,5 +40,6 @@ def gained(certificate: Guarantee, delta: float) -> str:
         who = "composition" if best.theorem.name == COMPOSITION else best.theorem.name
         return (f"{who} charges epsilon {charged}: every step counts in full, and all iterates could be published at "
                 "that price")
-    return (f"composition would charge epsilon {rounded_up(composition_epsilon(certificate, delta))} for the same run; "
-            "that " + " and ".join(kept) + f" stay secret brings it to {charged}")
+    composed = composition_epsilon(certificate, delta)
+    says = f"charge epsilon {rounded_up(composed)}" if math.isfinite(composed) else "promise nothing"
+    return (f"composition would {says} for the same run; that {' and '.join(kept)} stay secret brings it to {charged}")

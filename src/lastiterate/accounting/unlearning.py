@@ -178,7 +178,8 @@ def _check_steps(run: Run, assumptions: tuple[Assumption, ...]) -> None:
     if isinstance(run.step_size, RelativeToSmooth | StableSteps):
         reasons.append("its steps follow what was measured on the records, so that none of them can be followed alone")
     if run.rows_per_unit > 1 or run.rows_per_record > 1:
-        raise InputError("rows_per_unit", "must be 1: records are forgotten row by row", run.rows_per_unit,
+        raise InputError("rows_per_unit", "must be 1: records are forgotten row by row",
+                         max(run.rows_per_unit, run.rows_per_record),
                          "name all rows of a person")
     if reasons:
         raise NotCertified("nothing says that this training forgets: " + "; ".join(dict.fromkeys(reasons)))

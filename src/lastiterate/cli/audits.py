@@ -165,7 +165,8 @@ def _show_report(report: AuditReport | OneRunReport, json_: bool, certificate: C
     A page shows the JSON only beside the certificate that it is about.
     """
     if json_:
-        print(json.dumps(report.to_dict() | {"run_sha256": hash_of(certificate.subject.charged_as())}, indent=2))
+        about = {"run_sha256": hash_of(certificate.subject.charged_as())}
+        print(json.dumps(json.loads(report.to_json()) | about, indent=2))
     else:
         _table(report.rows(), bad=report.refuted)
         for caveat in report.caveats:

@@ -47,7 +47,8 @@ class Budgeted:
 
     epsilon: Annotated[float, typer.Option("--epsilon", help="the privacy budget")]
     delta: Annotated[str, typer.Option("--delta", help="a number, or auto: at most 1/(10 n)")] = "auto"
-    adjacency: Annotated[str, typer.Option("--adjacency", help="zero-out or replace-one")] = "zero-out"
+    adjacency: Annotated[str, typer.Option("--adjacency", help="zero-out, replace-one, or add-remove for batches of "
+                                           "secret sizes")] = "zero-out"
     time_budget: TimeBudget = 60.0
 
     @property
