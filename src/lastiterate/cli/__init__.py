@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from functools import cache
 
 from lastiterate import interrupts
 from lastiterate.cli import (  # their commands register themselves
@@ -29,13 +30,14 @@ __all__ = ["app", "audits", "backbones", "explore_command", "fits", "forget_comm
 
 
 def main() -> None:
-    """The command, as ``__main__`` starts it; warnings are sentences, without the line of code they come from."""
-    warnings.showwarning = lambda message, *_, **__: print(f"warning: {in_flags(str(message))}", file=sys.stderr)
+    """The command, as ``__main__`` starts it; warnings are sentences, each once, without the line they come from."""
+    shown = cache(lambda text: print(f"warning: {in_flags(text)}", file=sys.stderr))
+    warnings.showwarning = lambda message, *_, **__: shown(str(message))
     try:
         app()
     except SystemExit as left:
         interrupts.over()
-        shown = left.code == interrupts.CODE
-        if not shown and not interrupts.pending():
+        stopped = left.code == interrupts.CODE
+        if not stopped and not interrupts.pending():
             raise
-        interrupts.end(None if shown else interrupts.sentence())
+        interrupts.end(None if stopped else interrupts.sentence())
