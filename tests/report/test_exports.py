@@ -234,3 +234,13 @@ def test_what_does_not_verify_is_not_exported(folder, tmp_path):
         assert done.exit_code == 2 and said in done.output
     done = CliRunner().invoke(cli.app, ["export", str(folder), "--format", "sacro"])
     assert done.exit_code == 2 and "--out is needed" in done.output
+
+
+def test_a_releaser_s_unit_stands_beside_the_derived_one(folder, tmp_path):
+    """And never in its place: it may be wider than what the run protects."""
+    words = body_of(folder)["stated"]["unit"]["words"]
+    model = li.load(folder).saying({"unit": "one patient with all admissions"})
+    wider = model.save(tmp_path / "m")
+    for where in (folder, wider):
+        assert words in "".join(made(where, "registry").values())
+    assert "one patient with all admissions (the releaser's statement)" in "".join(made(wider, "registry").values())

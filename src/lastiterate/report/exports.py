@@ -118,7 +118,8 @@ def _loss(subject: Subject) -> dict[str, Any]:
     """How much, for whom."""
     body, unit = subject.body, subject.body["stated"]["unit"]
     return {"privacy_unit": "record-level" if unit["rows"] == 1 else "user-level",
-            "privacy_unit_description": stated_by_releaser(subject, "unit", unit["words"]),
+            "privacy_unit_description": "; ".join(dict.fromkeys(
+                (unit["words"], stated_by_releaser(subject, "unit", unit["words"])))),
             "privacy_parameters": {"epsilon": body["epsilon"], "delta": body["delta"]},
             "privacy_parameters_description": "; ".join(
                 f"epsilon {rounded_up(row['epsilon'])} at delta {row['delta']:g}"
