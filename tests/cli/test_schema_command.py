@@ -41,10 +41,11 @@ def test_the_wizard_leads_to_a_model_and_reads_no_cell(csv):
 
 def test_the_wizard_asks_again_where_an_answer_cannot_be_read(csv):
     """Nothing that was said before is lost to a slip of the hand."""
-    answers = "sick\nno\nno, yes\na questionnaire\nnumber\n18-90\n18..90\nno\n\ncategory\ncook, clerk\nyes\n"
+    answers = "sick\nno\nno, yes\na questionnaire\nnumber\n18-90\n90..18\n18..90\nno\n\ncategory\ncook, clerk\nyes\n"
     code, out, err = call("schema", csv / "my.csv", "--wizard", "--out", csv / "my.toml", text=answers)
     assert code == 0 and "complete" in out, err
     assert "must be at least two" in err and "must be a number; a range is two of them" in err
+    assert "must be two ends, the lower one first, got '90..18'" in " ".join(err.split())
     assert Schema.read(csv / "my.toml").columns[0].high == 90
 
 

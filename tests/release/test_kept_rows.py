@@ -57,3 +57,15 @@ def test_a_budget_of_people_is_warned_of_single_rows(tmp_path, recwarn, unit, wa
     fitted(path, wanted={"units": Units("who", 2)}, charging=Charging(ledger=book, dataset="d"))
     assert not [one for one in recwarn if "protects one row" in str(one.message)]
     assert np.isfinite(book.total("d").left).all()
+
+
+def test_the_card_is_about_units_where_they_are_protected(tmp_path, capsys):
+    from rich.console import Console
+
+    from lastiterate.cli.show import trained
+
+    for units, words in ((None, "one record: a row of the data"), (Units("who", 3), "one unit with at most 3 rows")):
+        released = fitted(written(tmp_path / "a.csv", 10), wanted={"units": units})
+        trained(Console(width=200), released, "m")
+        said = " ".join(capsys.readouterr().out.split())
+        assert words in said and ("needs k times as much" in said) == (units is None)
