@@ -383,7 +383,8 @@ def test_labels_of_none_and_numbers_that_are_no_labels_are_taken():
     masked = np.where(Y, Y, -100)
     for target, loss in ((masked, lambda p, x, y: jnp.where(y < 0, 0.0, softmax(p, x, y))),
                          (Y + 7, lambda p, x, y: ((p @ x).sum() - y) ** 2),
-                         (Y + 7, lambda p, x, y: softmax(p, x, y - 7))):
+                         (Y + 7, lambda p, x, y: softmax(p, x, y - 7)),
+                         (Y + 7, lambda p, x, y: jax.checkpoint(lambda q: softmax(q, x, y - 7))(p))):
         assert li.train(run, (ONES, target), model=np.zeros((3, D + 1)), loss=loss, seed=0).params.any()
 
 

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 
 from lastiterate import interrupts
+from lastiterate.accounting.certificate import Certificate
 from lastiterate.errors import BudgetWarning, InputError, outside
 from lastiterate.ledger.database import Unreachable
 from lastiterate.ledger.ledger_lines import Total
@@ -29,7 +30,6 @@ from lastiterate.ledger.line_checkpoints import LineCheckpoints
 from lastiterate.ledger.store import Ledger
 from lastiterate.release import folder
 from lastiterate.release.allowance import Allowance, Charged, charged_curve
-from lastiterate.run.run import Run
 
 if TYPE_CHECKING:
     from lastiterate.engine.checkpoint import Checkpoint
@@ -261,8 +261,8 @@ def described_hash(charged: Charged) -> str:
 
 def _warn_of_unit(total: Total, charged: Charged) -> None:
     """Warn where a budget is for somebody who may have several rows, and the release protects single ones."""
-    run = getattr(getattr(charged, "subject", None), "run", None)
-    if isinstance(run, Run) and run.rows_per_unit == run.rows_per_record == 1 and total.unit.lower() not in ROWS:
+    run = charged.subject.run if isinstance(charged, Certificate) else None
+    if run is not None and run.rows_per_unit == run.rows_per_record == 1 and total.unit.lower() not in ROWS:
         warnings.warn(f"the budget of {total.dataset} is per {total.unit}, and this release protects one row: they are "
                       f"the same only if no {total.unit} has several; otherwise say whose a row is (unit=)",
                       BudgetWarning, stacklevel=outside())
